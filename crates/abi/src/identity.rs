@@ -1,0 +1,147 @@
+//! Names of accesses: 64-bit identities that the target and its shadow compute independently.
+//!
+//! An identity is folded over the components of the path by which a program reached an object, so
+//! that `openat(dir, "x/y")` and `open("…/dir/x/y")` agree, and so that a shadow can name a file
+//! under a directory it could not even open yet. Two names of one file give two identities: that
+//! can only cost a hint. Collisions are harmless for the same reason.
+
+/// Bytes of file data covered by one entry of the hint log.
+pub const CHUNK_BYTES: u64 = 128 * 1024;
+
+/// Index of a [`CHUNK_BYTES`]-sized piece of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkIndex(pub u64);
+
+impl ChunkIndex {
+    /// The chunk that holds byte `offset` of a file.
+    pub const fn of(offset: u64) -> Self {
+        ChunkIndex(offset / CHUNK_BYTES)
+    }
+}
+
+/// What an access is called. Never zero, so that zero can mean "no entry".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Identity(u64);
+
+const ROOT: u64 = 0x9e37_79b9_7f4a_7c15;
+const CWD: u64 = 0xd1b5_4a32_d192_ed03;
+const INHERITED: u64 = 0x8cb9_2ba7_2f3d_8dd7;
+const CHUNK: u64 = 0xa24b_aed4_963e_e407;
+const LISTING: u64 = 0x9fb2_1c65_1e98_df25;
+const LINK: u64 = 0xc2b2_ae3d_27d4_eb4f;
+
+/// Finaliser of splitmix64: every input bit reaches every output bit.
+const fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+impl Identity {
+    /// The root directory, where absolute paths start.
+    pub const ROOT: Identity = Identity(ROOT);
+    /// The working directory that the program was started in.
+    pub const START_CWD: Identity = Identity(CWD);
+
+    /// From a stored value; zero becomes some identity rather than none.
+    pub const fn from_raw(raw: u64) -> Self {
+        Identity(if raw == 0 { 1 } else { raw })
+    }
+
+    /// The value to store.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    const fn derive(self, salt: u64) -> Self {
+        Identity::from_raw(mix(self.0 ^ salt))
+    }
+
+    /// A descriptor that the program was given when it started.
+    pub const fn inherited(fd: u32) -> Self {
+        Identity(INHERITED).derive(fd as u64 + 1)
+    }
+
+    /// The object reached from `self` by `path`; an absolute path starts at the root.
+    pub fn join(self, path: &[u8]) -> Self {
+        let mut at = if path.first() == Some(&b'/') { Identity::ROOT } else { self };
+        let mut rest = path;
+        while !rest.is_empty() {
+            let end = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
+            let component = &rest[..end];
+            if !component.is_empty() && component != b"." {
+                at = at.component(component);
+            }
+            rest = rest.get(end + 1..).unwrap_or(&[]);
+        }
+        at
+    }
+
+    fn component(self, name: &[u8]) -> Self {
+        let mut h = self.0 ^ (name.len() as u64).wrapping_mul(ROOT);
+        for piece in name.chunks(8) {
+            let mut word = [0u8; 8];
+            word[..piece.len()].copy_from_slice(piece);
+            h = (h ^ u64::from_le_bytes(word)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+            h ^= h >> 32;
+        }
+        Identity::from_raw(mix(h))
+    }
+
+    /// The log key of one chunk of this file's data.
+    pub const fn chunk(self, chunk: ChunkIndex) -> Self {
+        self.derive(CHUNK.wrapping_add(chunk.0))
+    }
+
+    /// The log key of this directory's entries.
+    pub const fn listing(self) -> Self {
+        self.derive(LISTING)
+    }
+
+    /// The log key of this symbolic link's target.
+    pub const fn link(self) -> Self {
+        self.derive(LINK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_the_same_object_however_it_is_cut() {
+        let base = Identity::START_CWD;
+        let whole = base.join(b"src/net/core.c");
+        assert_eq!(whole, base.join(b"src").join(b"net").join(b"core.c"));
+        assert_eq!(whole, base.join(b"./src//net/./core.c"));
+        assert_eq!(base.join(b"/etc/passwd"), Identity::ROOT.join(b"etc/passwd"));
+    }
+
+    #[test]
+    fn different_objects_have_different_names() {
+        let base = Identity::START_CWD;
+        let file = base.join(b"a");
+        let keys = [
+            base.raw(),
+            file.raw(),
+            base.join(b"b").raw(),
+            base.join(b"a/a").raw(),
+            base.join(b"aa").raw(),
+            base.join(b"a\0").raw(),
+            base.join(b"..").raw(),
+            file.listing().raw(),
+            file.link().raw(),
+            file.chunk(ChunkIndex(0)).raw(),
+            file.chunk(ChunkIndex(1)).raw(),
+            Identity::inherited(0).raw(),
+            Identity::inherited(1).raw(),
+        ];
+        for (i, a) in keys.iter().enumerate() {
+            assert_ne!(*a, 0);
+            for b in &keys[i + 1..] {
+                assert_ne!(a, b);
+            }
+        }
+    }
+}

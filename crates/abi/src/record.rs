@@ -1,0 +1,171 @@
+//! One hint on its way from an agent to the supervisor.
+
+use core::mem::{offset_of, size_of};
+
+use crate::PATH_MAX;
+
+/// What a hint discloses. Nothing here can ask for more than a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum HintKind {
+    /// A name will be looked up and its attributes read.
+    Lookup = 1,
+    /// The entries of a directory will be read.
+    Listing = 2,
+    /// A range of a regular file will be read.
+    Data = 3,
+    /// The target of a symbolic link will be read.
+    Link = 4,
+}
+
+impl HintKind {
+    fn from_raw(raw: u32) -> Option<Self> {
+        [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link]
+            .into_iter()
+            .find(|k| *k as u32 == raw)
+    }
+}
+
+/// The last component of the path, if a symbolic link, is itself what is wanted.
+pub const NO_FOLLOW: u32 = 1 << 0;
+/// The shadow did not know how long the file is: reading on to its end is likely.
+pub const LENGTH_UNKNOWN: u32 = 1 << 1;
+/// The shadow's course depends on the answer: run again when it is there.
+pub const STEERS: u32 = 1 << 2;
+/// The target itself waits for this now.
+pub const DEMAND: u32 = 1 << 3;
+
+/// The fixed part of a record; the absolute path follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// A [`HintKind`].
+    pub kind: u32,
+    /// The run that hinted; 0 is the target.
+    pub run: u32,
+    /// Accesses that the target will have made before this one, counted from its start.
+    pub position: u64,
+    /// Identity of the object (not yet that of a chunk or listing).
+    pub key: u64,
+    /// First byte wanted, for [`HintKind::Data`].
+    pub offset: u64,
+    /// Bytes wanted, for [`HintKind::Data`].
+    pub length: u64,
+    /// [`NO_FOLLOW`] and its like.
+    pub flags: u32,
+    /// Bytes of path that follow.
+    pub path_len: u32,
+}
+
+const HEADER_BYTES: usize = size_of::<Header>();
+const _: () = assert!(HEADER_BYTES == 48 && offset_of!(Header, path_len) == 44);
+
+/// Bytes in the largest record.
+pub const MAX_RECORD: usize = HEADER_BYTES + PATH_MAX;
+
+impl Header {
+    /// The bytes to put into a ring.
+    pub fn as_bytes(&self) -> &[u8; HEADER_BYTES] {
+        // SAFETY: Header is repr(C) integers without padding (asserted above), so its memory is
+        // HEADER_BYTES initialised bytes, and u8 has no alignment to violate.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+
+    fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Self {
+        let u32_at = |at: usize| u32::from_le_bytes(core::array::from_fn(|i| bytes[at + i]));
+        let u64_at = |at: usize| u64::from_le_bytes(core::array::from_fn(|i| bytes[at + i]));
+        Header {
+            kind: u32_at(offset_of!(Header, kind)),
+            run: u32_at(offset_of!(Header, run)),
+            position: u64_at(offset_of!(Header, position)),
+            key: u64_at(offset_of!(Header, key)),
+            offset: u64_at(offset_of!(Header, offset)),
+            length: u64_at(offset_of!(Header, length)),
+            flags: u32_at(offset_of!(Header, flags)),
+            path_len: u32_at(offset_of!(Header, path_len)),
+        }
+    }
+}
+
+/// A record that was checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// What is hinted.
+    pub kind: HintKind,
+    /// The rest of the fixed part.
+    pub header: Header,
+    /// Absolute, without NUL.
+    pub path: &'a [u8],
+}
+
+/// Why bytes are not a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecordError {
+    /// Shorter than its fixed part, or of another length than it says.
+    Length,
+    /// A kind of hint that does not exist.
+    Kind,
+    /// Empty, relative, or with a NUL in it.
+    Path,
+    /// A range that no file can have.
+    Range,
+}
+
+impl<'a> Record<'a> {
+    /// Checks `bytes`. Whatever passes is safe to act on: acting on a hint only ever reads.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
+        let (fixed, path) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(RecordError::Length)?;
+        let header = Header::from_bytes(fixed);
+        if path.len() != header.path_len as usize {
+            return Err(RecordError::Length);
+        }
+        let kind = HintKind::from_raw(header.kind).ok_or(RecordError::Kind)?;
+        if path.first() != Some(&b'/') || path.contains(&0) {
+            return Err(RecordError::Path);
+        }
+        match header.offset.checked_add(header.length) {
+            Some(end) if end <= i64::MAX as u64 => Ok(Record { kind, header, path }),
+            _ => Err(RecordError::Range),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    fn bytes(header: Header, path: &[u8]) -> Vec<u8> {
+        [&header.as_bytes()[..], path].concat()
+    }
+
+    const GOOD: Header = Header {
+        kind: HintKind::Data as u32,
+        run: 3,
+        position: 9,
+        key: 5,
+        offset: 4096,
+        length: 100,
+        flags: STEERS,
+        path_len: 2,
+    };
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let raw = bytes(GOOD, b"/x");
+        let record = Record::parse(&raw).expect("valid");
+        assert_eq!((record.header, record.path, record.kind), (GOOD, &b"/x"[..], HintKind::Data));
+    }
+
+    #[test]
+    fn every_kind_of_nonsense_has_its_error() {
+        let parse = |h, p: &[u8]| Record::parse(&bytes(h, p)).map(|_| ()).unwrap_err();
+        assert_eq!(Record::parse(b"short").map(|_| ()).unwrap_err(), RecordError::Length);
+        assert_eq!(parse(GOOD, b"/xy"), RecordError::Length);
+        assert_eq!(parse(Header { kind: 77, ..GOOD }, b"/x"), RecordError::Kind);
+        assert_eq!(parse(GOOD, b"xx"), RecordError::Path);
+        assert_eq!(parse(GOOD, b"/\0"), RecordError::Path);
+        assert_eq!(parse(Header { offset: u64::MAX, ..GOOD }, b"/x"), RecordError::Range);
+    }
+}

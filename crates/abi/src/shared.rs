@@ -1,0 +1,153 @@
+//! The memory file itself, and who writes which part of it.
+
+use core::mem::{offset_of, size_of};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::log::HintLog;
+use crate::ring::Ring;
+
+/// Rings for runners. Run `n` writes ring `1 + n % RUNNER_RINGS`; ring 0 is the target's.
+pub const RUNNER_RINGS: usize = 4;
+/// Statuses kept; run `n` writes status `n % RUN_SLOTS`.
+pub const RUN_SLOTS: usize = 64;
+
+/// Why a run of a shadow ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum RunEnd {
+    /// It has not.
+    Running = 0,
+    /// Waits at the horizon for the target.
+    Paused = 1,
+    /// The program would exit here.
+    Exit = 2,
+    /// A call that cannot be answered without an effect or a wait.
+    Call = 3,
+    /// The target has moved on to a later sync.
+    Superseded = 4,
+    /// The target is further than the shadow.
+    Overtaken = 5,
+    /// The sandbox could not be put up; nothing was run.
+    Unsafe = 6,
+}
+
+impl RunEnd {
+    /// From the stored value.
+    pub fn from_raw(raw: u32) -> Self {
+        use RunEnd::*;
+        [Paused, Exit, Call, Superseded, Overtaken, Unsafe]
+            .into_iter()
+            .find(|e| *e as u32 == raw)
+            .unwrap_or(Running)
+    }
+}
+
+/// Written by one runner, read by the supervisor and (only `accesses`) by the target.
+#[repr(C, align(64))]
+pub struct RunStatus {
+    /// Run number; 0 while the slot is free.
+    pub run: AtomicU32,
+    /// A [`RunEnd`].
+    pub end: AtomicU32,
+    /// System call that ended it, when `end` is [`RunEnd::Call`].
+    pub call: AtomicU32,
+    /// Process of the runner.
+    pub pid: AtomicU32,
+    /// Accesses made since the sync.
+    pub accesses: AtomicU64,
+    /// Answers that were guessed and decide where the shadow goes.
+    pub steering: AtomicU64,
+}
+
+/// Counters and words that steer a session. Each field says who writes it.
+#[repr(C, align(64))]
+pub struct Control {
+    /// [`crate::ABI_VERSION`]; the supervisor, once.
+    pub version: AtomicU32,
+    /// The target: number of the newest sync; shadows of older ones end themselves.
+    pub sync: AtomicU32,
+    /// A template: the sync whose descriptors it has given up. The target waits for it (bounded).
+    pub handshake: AtomicU32,
+    /// The supervisor: number of the newest run asked for. Templates wait on it (futex).
+    pub run_request: AtomicU32,
+    /// The sync whose template shall make run `run_request`; the supervisor or the target.
+    pub run_sync: AtomicU32,
+    /// The supervisor: not 0 when a sync at the next stall is worth while.
+    pub want_sync: AtomicU32,
+    /// Producers add one and wake; the supervisor's dispatcher waits on it (futex).
+    pub doorbell: AtomicU32,
+    /// The dispatcher: not 0 while it sleeps, so that producers know whether to wake it.
+    pub sleeping: AtomicU32,
+    /// The target: process of the newest template.
+    pub template_pid: AtomicU32,
+    /// The supervisor: hints that wait for a worker; runners pause above a limit.
+    pub queued: AtomicU32,
+    /// The supervisor: not 0 once a hint was issued (saves the target the log otherwise).
+    pub log_active: AtomicU32,
+    /// The target: not 0 when it has given up speculation for good (see `stop_reason`).
+    pub stopped: AtomicU32,
+
+    /// The target: accesses made since its start.
+    pub accesses: AtomicU64,
+    /// The target: `accesses` at the newest sync.
+    pub accesses_at_sync: AtomicU64,
+    /// The supervisor: how many accesses a runner may be ahead.
+    pub horizon: AtomicU64,
+    /// The supervisor: bytes prefetched and not used yet.
+    pub bytes_ahead: AtomicU64,
+    /// The supervisor: limit on `bytes_ahead`.
+    pub bytes_budget: AtomicU64,
+
+    /// The target: stalls that a shadow had foreseen.
+    pub stalls_foreseen: AtomicU64,
+    /// The target: stalls that none had.
+    pub stalls_unforeseen: AtomicU64,
+    /// The target: time in foreseen stalls, in time-stamp ticks.
+    pub stall_ticks_foreseen: AtomicU64,
+    /// The target: time in unforeseen stalls, in time-stamp ticks.
+    pub stall_ticks_unforeseen: AtomicU64,
+    /// The target: completed syncs.
+    pub syncs: AtomicU64,
+    /// The target: time spent in them, in time-stamp ticks.
+    pub sync_ticks: AtomicU64,
+    /// Runners: hints issued.
+    pub hints_issued: AtomicU64,
+    /// The target: hints whose access came.
+    pub hints_used: AtomicU64,
+    /// The target: call sites patched.
+    pub sites_patched: AtomicU64,
+    /// The target: calls that came through a signal.
+    pub traps: AtomicU64,
+}
+
+/// All that is shared.
+#[repr(C, align(4096))]
+pub struct Shared {
+    /// Words and counters.
+    pub control: Control,
+    /// One status a recent run.
+    pub runs: [RunStatus; RUN_SLOTS],
+    /// Hints on their way to the supervisor.
+    pub rings: [Ring; 1 + RUNNER_RINGS],
+    /// What was foreseen.
+    pub log: HintLog,
+}
+
+const _: () = assert!(offset_of!(Shared, control) == 0);
+const _: () = assert!(size_of::<RunStatus>() == 64);
+const _: () = assert!(size_of::<Shared>().is_multiple_of(4096));
+
+impl Shared {
+    /// The status slot of a run.
+    pub fn run(&self, run: u32) -> &RunStatus {
+        &self.runs[run as usize % RUN_SLOTS]
+    }
+
+    /// The ring that a run writes.
+    pub fn ring(&self, run: u32) -> &Ring {
+        match run {
+            0 => &self.rings[0],
+            n => &self.rings[1 + n as usize % RUNNER_RINGS],
+        }
+    }
+}
