@@ -19,7 +19,7 @@ impl ChunkIndex {
     }
 }
 
-/// What an access is called. Never zero, so that zero can mean "no entry".
+/// What an access is called. Never zero but in [`Identity::UNSET`], so that zero can mean "none".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Identity(u64);
@@ -43,6 +43,9 @@ impl Identity {
     pub const ROOT: Identity = Identity(ROOT);
     /// The working directory that the program was started in.
     pub const START_CWD: Identity = Identity(CWD);
+
+    /// What a table entry holds before it is used; names nothing.
+    pub const UNSET: Identity = Identity(0);
 
     /// From a stored value; zero becomes some identity rather than none.
     pub const fn from_raw(raw: u64) -> Self {

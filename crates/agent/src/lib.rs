@@ -1,1 +1,29 @@
-//! agent
+//! The agent: our code inside a process, be it a target or a shadow.
+//!
+//! It is built as a free-standing image (`image.rs`) that the supervisor copies into a program at
+//! exec. `plane/` gets every system call of the process and decides nothing; `target/` and
+//! `shadow/` are the two policies on top of it.
+//!
+//! # Rules of this place
+//!
+//! - We run inside somebody else's program: no heap, no thread-local storage, no C library, and no
+//!   panic on a path that the target can take. The program's memory is touched only where a system
+//!   call has just shown that it may be.
+//! - One thread, the one that dispatch is armed for, runs agent code; `plane::entry` sends every
+//!   other thread, every child and every nested signal handler straight to the kernel.
+//! - The image is compiled for baseline x86-64 only: it never touches the upper halves of vector
+//!   registers, so that the entry need save no more than the lower ones.
+//! - Whatever fails here, the program's call is made as it stands (fail open) unless this process
+//!   is a shadow, which then ends (fail closed).
+#![no_std]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod arch;
+pub mod hints;
+pub mod owned;
+pub mod paths;
+pub mod plane;
+pub mod session;
+pub mod shadow;
+pub mod sys;
+pub mod target;

@@ -1,0 +1,108 @@
+//! Path text: the program's strings, and the absolute names that hints need.
+
+use runahead_abi::PATH_MAX;
+
+use crate::sys::{self, AT_FDCWD, Fd};
+
+/// Room for one path and its NUL.
+pub type PathBuf = [u8; PATH_MAX + 1];
+
+/// The NUL-terminated string at `at`, without its NUL; cut at `PATH_MAX`.
+///
+/// # Safety
+/// The kernel has just read this string for the same thread, or a fault here may end the process
+/// (as it may in a shadow). It does not change while the result is in use.
+pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
+    let start = at as *const u8;
+    let mut len = 0;
+    // SAFETY: up to the NUL that the caller promises, one byte at a time.
+    while len < PATH_MAX && unsafe { *start.add(len) } != 0 {
+        len += 1;
+    }
+    // SAFETY: the bytes just read.
+    unsafe { core::slice::from_raw_parts(start, len) }
+}
+
+/// `/proc/self/fd/N`, NUL-terminated.
+pub struct FdPath([u8; 32]);
+
+impl FdPath {
+    /// The name by which `fd` can be opened again.
+    pub fn new(fd: Fd) -> Self {
+        const PREFIX: &[u8] = b"/proc/self/fd/";
+        let mut text = [0u8; 32];
+        text[..PREFIX.len()].copy_from_slice(PREFIX);
+        let mut digits = [0u8; 10];
+        let (mut rest, mut count) = (fd as u32, 0);
+        while count == 0 || rest > 0 {
+            digits[count] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            count += 1;
+        }
+        for (i, digit) in digits[..count].iter().rev().enumerate() {
+            text[PREFIX.len() + i] = *digit;
+        }
+        FdPath(text)
+    }
+
+    /// Its address, for the kernel.
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+}
+
+/// Writes the absolute path of directory `dir` (or of the working directory) to `out`; its length.
+/// `None` when it has no name that can be opened: deleted, or outside this root.
+pub fn directory(dir: Fd, out: &mut PathBuf) -> Option<usize> {
+    let len = if dir == AT_FDCWD {
+        sys::getcwd(&mut out[..PATH_MAX]).ok()?.checked_sub(1)?
+    } else {
+        sys::readlinkat(AT_FDCWD, FdPath::new(dir).address(), &mut out[..PATH_MAX]).ok()?
+    };
+    let text = &out[..len];
+    (text.first() == Some(&b'/') && !text.ends_with(b" (deleted)")).then_some(len)
+}
+
+/// Appends `path` to the directory of length `len` in `out`, or replaces it if absolute, and ends
+/// it with a NUL. The new length without it.
+pub fn append(out: &mut PathBuf, len: usize, path: &[u8]) -> Option<usize> {
+    let mut end = if path.first() == Some(&b'/') { 0 } else { len };
+    if end > 0 && out[end - 1] != b'/' && !path.is_empty() {
+        *out.get_mut(end)? = b'/';
+        end += 1;
+    }
+    let room = out.get_mut(end..end + path.len())?;
+    room.copy_from_slice(path);
+    end += path.len();
+    *out.get_mut(end)? = 0;
+    (end > 0).then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_have_names() {
+        for (fd, name) in [(0, "/proc/self/fd/0"), (7, "/proc/self/fd/7"), (1023, "/proc/self/fd/1023")] {
+            let path = FdPath::new(fd);
+            assert_eq!(&path.0[..name.len() + 1], [name.as_bytes(), b"\0"].concat());
+        }
+    }
+
+    #[test]
+    fn paths_join_like_the_kernel_resolves_them() {
+        let mut out = [0xff; PATH_MAX + 1];
+        out[..4].copy_from_slice(b"/dir");
+        assert_eq!(append(&mut out, 4, b"a/b"), Some(8));
+        assert_eq!(&out[..9], b"/dir/a/b\0");
+        assert_eq!(append(&mut out, 8, b"/etc"), Some(4));
+        assert_eq!(&out[..5], b"/etc\0");
+        assert_eq!(append(&mut out, 4, b""), Some(4));
+        out[0] = b'/';
+        assert_eq!(append(&mut out, 1, b"x"), Some(2));
+        assert_eq!(&out[..3], b"/x\0");
+        assert_eq!(append(&mut out, PATH_MAX - 1, b"too long"), None);
+    }
+    extern crate std;
+}

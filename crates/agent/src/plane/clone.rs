@@ -1,0 +1,57 @@
+//! Children and threads: the call is made from the agent's text, with the program's own registers
+//! and stack, and goes straight back to the program in parent and child.
+//!
+//! Dispatch is off in the child by the kernel's rule. A forked child also finds the "alive" mark
+//! wiped; a vfork child shares the parent's memory, so the mark is cleared before and set again by
+//! the parent's way back (the trampolines in `arch`).
+
+use linux_raw_sys::general as k;
+
+use super::{Call, patch, retire, set_alive};
+use crate::arch::{self, CLONE_SITES, Context};
+use crate::owned::Owned;
+use crate::sys::nr;
+
+/// Call sites that have a trampoline, by index.
+static SITES: Owned<[u64; CLONE_SITES]> = Owned::new([0; CLONE_SITES]);
+
+/// Sends the program through the trampoline of its call site.
+pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
+    let Some(index) = trampoline(site) else {
+        // Too many sites to follow: the program makes the call itself, and every later one.
+        retire();
+        context.resume_at(site);
+        return;
+    };
+    let flags = match call.nr {
+        nr::FORK => 0,
+        nr::VFORK => k::CLONE_VM | k::CLONE_VFORK,
+        nr::CLONE => call.args[0] as u32,
+        // SAFETY: struct clone_args begins with the flags. An address that cannot be read makes
+        // the call fail with EFAULT anyway, and clone3's callers are C libraries that pass theirs.
+        _ => unsafe { *(call.args[0] as *const u64) as u32 },
+    };
+    if flags & k::CLONE_VM != 0 {
+        if flags & k::CLONE_VFORK != 0 {
+            set_alive(false);
+        } else {
+            patch::another_thread();
+            if flags & k::CLONE_SETTLS == 0 {
+                // Nothing would tell the new thread from this one.
+                retire();
+                context.resume_at(site);
+                return;
+            }
+        }
+    }
+    context.resume_at(arch::clone_site(index));
+}
+
+fn trampoline(site: u64) -> Option<usize> {
+    // SAFETY: the armed thread, in the signal handler; both references end here.
+    let (sites, returns) = unsafe { (SITES.get(), arch::RUNAHEAD_CLONE_RETURN.get()) };
+    let index = sites.iter().position(|&s| s == site || s == 0)?;
+    sites[index] = site;
+    returns[index] = site + 2;
+    Some(index)
+}

@@ -1,0 +1,288 @@
+//! Contents: file data, directory entries and mappings, as far as they are in memory.
+
+use linux_raw_sys::general as k;
+use runahead_abi::identity::CHUNK_BYTES;
+use runahead_abi::record::{LENGTH_UNKNOWN, STEERS};
+use runahead_abi::{ChunkIndex, HintKind, HintState, RunEnd};
+
+use super::files::{self, Behind, Descriptor};
+use super::quiet::vector_bytes;
+use super::runner::{Answer, Runner, Stop};
+use crate::hints::Hint;
+use crate::plane::Call;
+use crate::sys::{self, Errno, Fd};
+
+/// Bytes of one read, mapping or advice that are hinted at most.
+const HINT_BYTES: u64 = 64 << 20;
+
+impl Runner {
+    pub(super) fn read(&mut self, fd: Fd, buf: u64, len: u64, at: Option<u64>) -> Answer {
+        let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        let offset = at.unwrap_or(d.offset);
+        let got = match d.behind {
+            Behind::File(real) => {
+                self.access()?;
+                self.read_open(fd, &d, real, (buf, len), offset)
+            }
+            Behind::ColdFile => {
+                self.access()?;
+                let got = len.min(d.size.saturating_sub(offset));
+                if got > 0 {
+                    self.miss_data(fd, &d, offset, len);
+                }
+                got as i64
+            }
+            Behind::Directory(_) | Behind::ColdDirectory => sys::fail(sys::EISDIR),
+            // What a pipe or a terminal will say is not to be known.
+            Behind::Sink | Behind::Nothing => return Err(Stop(RunEnd::Call)),
+        };
+        if at.is_none() && got > 0 {
+            if let Some(d) = self.files.get(fd) {
+                d.offset = offset + got as u64;
+            }
+        }
+        Ok(got)
+    }
+
+    /// Reads what is in memory; the rest of the buffer stays as it is, and the program is told
+    /// that all of it was read (Fraser & Chang 4.1.2).
+    fn read_open(
+        &mut self, fd: Fd, d: &Descriptor, real: Fd, (buf, len): (u64, u64), offset: u64,
+    ) -> i64 {
+        let want = len.min(d.size.saturating_sub(offset));
+        let got = match sys::read_nowait(real, buf, len, Some(offset)) {
+            Ok(got) => got,
+            Err(Errno(sys::EAGAIN)) => 0,
+            Err(Errno(sys::EOPNOTSUPP)) if self.is_believed_resident(d, real, offset, want) => {
+                // SAFETY: the program's buffer, checked by the kernel.
+                return unsafe {
+                    sys::raw(sys::nr::PREAD64, [real as u64, buf, len, offset, 0, 0])
+                };
+            }
+            Err(Errno(sys::EOPNOTSUPP)) => 0,
+            Err(Errno(e)) => return sys::fail(e),
+        };
+        if got < want {
+            self.miss_data(fd, d, offset + got, want - got);
+        }
+        got.max(want) as i64
+    }
+
+    fn is_believed_resident(&self, d: &Descriptor, real: Fd, offset: u64, len: u64) -> bool {
+        if len == 0 {
+            return true;
+        }
+        let pages = (offset + len).div_ceil(4096) - offset / 4096;
+        match sys::cached_pages(real, offset, len) {
+            Ok(cached) => cached >= pages,
+            Err(_) => (ChunkIndex::of(offset).0..=ChunkIndex::of(offset + len - 1).0).all(|c| {
+                self.session.shared.log.state(d.identity.chunk(ChunkIndex(c))) == HintState::Done
+            }),
+        }
+    }
+
+    /// Hints `len` bytes of `fd` from `offset`, if any of its chunks is not known yet.
+    fn miss_data(&mut self, fd: Fd, d: &Descriptor, offset: u64, len: u64) {
+        let len = len.clamp(1, HINT_BYTES);
+        let mut new = false;
+        for chunk in ChunkIndex::of(offset).0..=ChunkIndex::of(offset + len - 1).0 {
+            new |= self.foresee(d.identity.chunk(ChunkIndex(chunk)));
+        }
+        if !new {
+            return;
+        }
+        let flags = if d.behind == Behind::ColdFile { LENGTH_UNKNOWN } else { 0 };
+        let object = d.identity;
+        if let Some(path) = self.directory_text(fd) {
+            self.send(&Hint { kind: HintKind::Data, object, offset, length: len, flags, path });
+        }
+    }
+
+    pub(super) fn read_vector(&mut self, fd: Fd, at: u64, count: u64, offset: Option<u64>) -> Answer {
+        let total = vector_bytes(at, count).max(0) as u64;
+        let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        let mut position = offset.unwrap_or(d.offset);
+        let mut sum = 0;
+        for n in 0..count.min(k::UIO_MAXIOV.into()) {
+            // SAFETY: the program's vector, in a process that may fault.
+            let [buf, len] = unsafe { ((at + n * 16) as *const [u64; 2]).read_unaligned() };
+            match self.read(fd, buf, len, Some(position))? {
+                error if error < 0 => return Ok(if sum > 0 { sum } else { error }),
+                got => {
+                    sum += got;
+                    position += got as u64;
+                    if (got as u64) < len {
+                        break;
+                    }
+                }
+            }
+        }
+        if offset.is_none() && total > 0 {
+            if let Some(d) = self.files.get(fd) {
+                d.offset = position;
+            }
+        }
+        Ok(sum)
+    }
+
+    pub(super) fn seek(&mut self, fd: Fd, offset: i64, whence: u32) -> Answer {
+        let Some(d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        let base = match (d.behind, whence) {
+            (Behind::Sink, _) => return Ok(sys::fail(sys::ESPIPE)),
+            (_, k::SEEK_SET) => 0,
+            (_, k::SEEK_CUR) => d.offset as i64,
+            (_, k::SEEK_END) => d.size as i64,
+            // A file without known holes: data here, a hole at its end.
+            (_, k::SEEK_DATA) if offset < d.size as i64 => 0,
+            (_, k::SEEK_HOLE) if offset < d.size as i64 => d.size as i64 - offset,
+            (_, k::SEEK_DATA | k::SEEK_HOLE) => return Ok(sys::fail(sys::ENXIO)),
+            _ => return Ok(sys::fail(sys::EINVAL)),
+        };
+        let to = base.saturating_add(offset);
+        if to < 0 {
+            return Ok(sys::fail(sys::EINVAL));
+        }
+        if !matches!(whence, k::SEEK_DATA | k::SEEK_HOLE) || to != d.offset as i64 {
+            d.offset = to as u64;
+            d.listed = false;
+        }
+        Ok(to)
+    }
+
+    /// getdents64: the entries, if the directory has been read; none otherwise, so that the
+    /// shadow goes on to what comes after the directory.
+    pub(super) fn list(&mut self, fd: Fd, buf: u64, len: u64) -> Answer {
+        let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        let real = match d.behind {
+            Behind::Directory(real) => Some(real),
+            Behind::ColdDirectory => None,
+            _ => return Ok(sys::fail(sys::ENOTDIR)),
+        };
+        self.access()?;
+        let listing = d.identity.listing();
+        let read = self.session.shared.log.state(listing) == HintState::Done;
+        let Some(real) = real.filter(|_| read) else {
+            if self.foresee(listing) {
+                let (object, flags) = (d.identity, STEERS);
+                if let Some(path) = self.directory_text(fd) {
+                    self.send(&Hint {
+                        kind: HintKind::Listing, object, offset: 0, length: 0, flags, path,
+                    });
+                }
+            }
+            self.steered();
+            return Ok(0);
+        };
+        let real = if d.listed { real } else { self.open_listing(fd, &d, real)? };
+        // SAFETY: the program's buffer, checked by the kernel.
+        let got = unsafe { sys::raw(sys::nr::GETDENTS64, [real as u64, buf, len, 0, 0, 0]) };
+        if got > 0 {
+            // SAFETY: the kernel has just filled that many bytes.
+            let filled = unsafe { core::slice::from_raw_parts(buf as *const u8, got as usize) };
+            let known = &mut self.known;
+            files::entries(filled, |inode, name, kind| known.entry(d.identity, inode, name, kind));
+        }
+        Ok(got)
+    }
+
+    /// A description of this runner's own, standing where the program's does.
+    fn open_listing(&mut self, fd: Fd, d: &Descriptor, real: Fd) -> Result<Fd, Stop> {
+        let stop = |_| Stop(RunEnd::Call);
+        let own = files::open_again(real, true).map_err(stop)?;
+        if d.offset > 0 {
+            sys::lseek(own, d.offset as i64, k::SEEK_SET).map_err(stop)?;
+        }
+        if let Some(d) = self.files.get(fd) {
+            d.behind = Behind::Directory(own);
+            d.listed = true;
+            d.own = true;
+        }
+        Ok(own)
+    }
+
+    /// mmap: the program's memory, private; a file's pages are hinted.
+    pub(super) fn map(&mut self, call: &Call) -> Answer {
+        let [at, len, prot, flags, _, offset] = call.args;
+        let flags = flags as u32;
+        if flags & k::MAP_FIXED != 0 {
+            self.protect_ours(at, len)?;
+        }
+        let private = flags & !(k::MAP_SHARED | k::MAP_SHARED_VALIDATE | k::MAP_LOCKED | k::MAP_POPULATE)
+            | k::MAP_PRIVATE;
+        let anonymous = |flags: u32| {
+            let flags = u64::from(flags | k::MAP_ANONYMOUS);
+            let args = [at, len, prot, flags, u64::MAX, 0];
+            // SAFETY: the program's own request for memory, made private.
+            unsafe { sys::raw(sys::nr::MMAP, args) }
+        };
+        if flags & k::MAP_ANONYMOUS != 0 {
+            return Ok(anonymous(private));
+        }
+        let fd = call.fd(4);
+        let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        let real = match d.behind {
+            Behind::File(real) => real,
+            Behind::ColdFile => {
+                self.access()?;
+                self.miss_data(fd, &d, offset, len.min(d.size));
+                return Ok(anonymous(private));
+            }
+            _ => return Ok(sys::fail(sys::ENODEV)),
+        };
+        self.access()?;
+        let want = len.min(d.size.saturating_sub(offset));
+        if want > 0 && !self.is_believed_resident(&d, real, offset, want) {
+            // The page faults to come wait for these reads; what a mapped file holds decides too
+            // much (an index, a library) to go on without it.
+            self.miss_data(fd, &d, offset, want);
+        }
+        let args = [at, len, prot, private.into(), real as u64, offset];
+        // SAFETY: the program's own request, of a read-only descriptor, made private.
+        Ok(unsafe { sys::raw(sys::nr::MMAP, args) })
+    }
+
+    fn protect_ours(&self, at: u64, len: u64) -> Result<(), Stop> {
+        let config = &self.session.config;
+        let ours = [
+            (config.image, config.image_len),
+            (core::ptr::from_ref(self.session.shared) as u64, size_of_val(self.session.shared) as u64),
+        ];
+        let hit = |(start, bytes): (u64, u64)| at < start + bytes && start < at.saturating_add(len);
+        if ours.into_iter().any(hit) { Err(Stop(RunEnd::Call)) } else { Ok(()) }
+    }
+
+    pub(super) fn advise(&mut self, fd: Fd, offset: u64, len: u64, advice: u32) -> Answer {
+        let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        if advice == k::POSIX_FADV_WILLNEED && matches!(d.behind, Behind::File(_) | Behind::ColdFile) {
+            let rest = d.size.saturating_sub(offset);
+            let len = if len == 0 { rest } else { len.min(rest) };
+            self.miss_data(fd, &d, offset, len);
+        }
+        Ok(0)
+    }
+
+    /// The reading half of sendfile, copy_file_range and splice; `offset_at` as they have it.
+    pub(super) fn transfer(&mut self, fd: Fd, offset_at: u64, len: u64) -> Answer {
+        let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        if !matches!(d.behind, Behind::File(_) | Behind::ColdFile) {
+            return Err(Stop(RunEnd::Call));
+        }
+        self.access()?;
+        let own_offset = offset_at == 0;
+        // SAFETY: the program's variable, in a process that may fault.
+        let offset = if own_offset { d.offset } else { unsafe { *(offset_at as *const u64) } };
+        let len = len.min(d.size.saturating_sub(offset)).min(0x7fff_f000);
+        for start in (offset..offset + len).step_by(CHUNK_BYTES as usize) {
+            self.miss_data(fd, &d, start, CHUNK_BYTES.min(offset + len - start));
+        }
+        if own_offset {
+            if let Some(d) = self.files.get(fd) {
+                d.offset += len;
+            }
+        } else {
+            // SAFETY: as above.
+            unsafe { *(offset_at as *mut u64) = offset + len };
+        }
+        Ok(len as i64)
+    }
+}

@@ -1,0 +1,217 @@
+//! The descriptors of a shadow: real ones of its own, stand-ins, and sinks.
+//!
+//! The program sees the numbers that it would see in the target; what is behind a number is kept
+//! here. Nothing is shared with the target: regular files and directories are opened anew,
+//! read-only (an open description would share offset, locks and, kept open for writing, ETXTBSY);
+//! everything else is closed before the target goes on.
+
+use linux_raw_sys::general as k;
+use runahead_abi::Identity;
+
+use crate::owned::Owned;
+use crate::paths::FdPath;
+use crate::sys::{self, AT_FDCWD, Errno, Fd};
+use crate::target;
+use crate::target::names::TRACKED;
+
+/// What is behind a descriptor number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Behind {
+    /// Nothing: the number is free.
+    Nothing,
+    /// A regular file, open here as this descriptor.
+    File(Fd),
+    /// A directory, open here as this descriptor (perhaps only as a place, with `O_PATH`).
+    Directory(Fd),
+    /// A file that is not open yet: its name was not in memory.
+    ColdFile,
+    /// A directory that is not open yet.
+    ColdDirectory,
+    /// Takes output and gives none: pipes, terminals, files opened for writing.
+    Sink,
+}
+
+/// One descriptor.
+#[derive(Clone, Copy)]
+pub struct Descriptor {
+    /// What it leads to.
+    pub behind: Behind,
+    /// Its name in the log.
+    pub identity: Identity,
+    /// Where the next read starts; for a directory the cookie to seek to.
+    pub offset: u64,
+    /// Bytes in the file, as known or guessed.
+    pub size: u64,
+    /// Absolute path in the arena of [`super::lookup::Texts`]; empty while not asked for.
+    pub path: (u32, u32),
+    /// A directory has given its last entry; or its own reading descriptor has been opened.
+    pub listed: bool,
+    /// The real descriptor is this runner's own, not shared with its template.
+    pub own: bool,
+}
+
+const FREE: Descriptor = Descriptor {
+    behind: Behind::Nothing,
+    identity: Identity::UNSET,
+    offset: 0,
+    size: 0,
+    path: (0, 0),
+    listed: false,
+    own: false,
+};
+
+/// See the module's text.
+pub struct Files {
+    table: [Descriptor; TRACKED],
+}
+
+static FILES: Owned<Files> = Owned::new(Files { table: [FREE; TRACKED] });
+
+/// The shadow's table.
+///
+/// # Safety
+/// In a shadow, with no other reference to it in use.
+pub(super) unsafe fn table() -> &'static mut Files {
+    // SAFETY: passed on to the caller.
+    unsafe { FILES.get() }
+}
+
+impl Files {
+    /// What is behind `fd`.
+    pub fn get(&mut self, fd: Fd) -> Option<&mut Descriptor> {
+        let entry = self.table.get_mut(usize::try_from(fd).ok()?)?;
+        (entry.behind != Behind::Nothing).then_some(entry)
+    }
+
+    /// The lowest free number from `from`, as open(2) and dup(2) choose it.
+    pub fn open(&mut self, from: usize, descriptor: Descriptor) -> Option<Fd> {
+        let free = (from..TRACKED).find(|&n| self.table[n].behind == Behind::Nothing)?;
+        self.table[free] = descriptor;
+        Some(free as Fd)
+    }
+
+    /// dup2(2): `to` becomes `descriptor`, whatever it was.
+    pub fn replace(&mut self, to: Fd, descriptor: Descriptor) -> Option<()> {
+        *self.table.get_mut(usize::try_from(to).ok()?)? = descriptor;
+        Some(())
+    }
+
+    /// Frees the number. The real descriptor goes with it unless another number needs it.
+    pub fn close(&mut self, fd: Fd) -> bool {
+        let Some(entry) = self.get(fd) else { return false };
+        let Descriptor { behind, own, .. } = *entry;
+        *entry = FREE;
+        if let (Behind::File(real) | Behind::Directory(real), true) = (behind, own) {
+            if !self.table.iter().any(|d| d.behind == behind) {
+                let _ = sys::close(real);
+            }
+        }
+        true
+    }
+}
+
+impl Descriptor {
+    /// A new descriptor at offset 0.
+    pub fn new(behind: Behind, identity: Identity) -> Self {
+        Descriptor { behind, identity, own: true, ..FREE }
+    }
+}
+
+/// Gives up all that was inherited from the target but what can be opened anew for reading.
+pub(super) fn give_up() -> sys::Result<()> {
+    // SAFETY: in the new process, on its only thread; both references end with this function.
+    let (files, target) = unsafe { (table(), target::inherited()) };
+    files.table = [FREE; TRACKED];
+    let list = sys::openat2(
+        AT_FDCWD,
+        c"/proc/self/fd".as_ptr() as u64,
+        k::O_DIRECTORY | k::O_CLOEXEC,
+        0,
+        0,
+    )?;
+    let mut buf = [0u8; 4096];
+    let mut highest = 0;
+    // The directory is read to its end before any descriptor changes.
+    loop {
+        let got = sys::getdents(list, &mut buf)?;
+        if got == 0 {
+            break;
+        }
+        entries(&buf[..got], |_, name, _| {
+            if let Some(fd) = parse(name) {
+                highest = highest.max(fd);
+            }
+        });
+    }
+    sys::close(list)?;
+    for fd in 0..=highest {
+        let inherited = reopen(fd);
+        match inherited {
+            Some((behind, offset, size)) => {
+                let identity = target.names.identity(fd);
+                let descriptor = Descriptor { offset, size, ..Descriptor::new(behind, identity) };
+                files.replace(fd, Descriptor { own: false, ..descriptor });
+            }
+            None => {
+                if sys::close(fd).is_ok() {
+                    files.replace(fd, Descriptor::new(Behind::Sink, target.names.identity(fd)));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replaces `fd` by a read-only description of our own: what it is, where it stood, its size.
+/// `None`: it is nothing that can be.
+fn reopen(fd: Fd) -> Option<(Behind, u64, u64)> {
+    let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
+    let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
+    let directory = match u32::from(stat.stx_mode) & k::S_IFMT {
+        k::S_IFDIR => true,
+        k::S_IFREG => false,
+        _ => return None,
+    };
+    if flags & k::O_PATH != 0 {
+        return directory.then_some((Behind::Directory(fd), 0, 0));
+    }
+    let offset = sys::lseek(fd, 0, k::SEEK_CUR).unwrap_or(0);
+    let new = open_again(fd, directory).ok()?;
+    sys::dup3(new, fd, k::O_CLOEXEC).ok()?;
+    sys::close(new).ok()?;
+    let behind = if directory { Behind::Directory(fd) } else { Behind::File(fd) };
+    Some((behind, offset, stat.stx_size))
+}
+
+/// Opens what `fd` refers to for reading, known to be a regular file or a directory; its access
+/// time stays as it is where that is allowed (O_NOATIME needs ownership).
+pub(super) fn open_again(fd: Fd, directory: bool) -> sys::Result<Fd> {
+    let path = FdPath::new(fd);
+    let kind = if directory { k::O_DIRECTORY } else { k::O_NONBLOCK | k::O_NOCTTY };
+    let flags = k::O_RDONLY | k::O_CLOEXEC | kind;
+    match sys::openat2(AT_FDCWD, path.address(), flags | k::O_NOATIME, 0, 0) {
+        Err(Errno(sys::EPERM)) => sys::openat2(AT_FDCWD, path.address(), flags, 0, 0),
+        other => other,
+    }
+}
+
+/// Calls `each` with (inode, name, type) of every entry in a buffer that getdents64(2) filled.
+pub(super) fn entries(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
+    const NAME: usize = 19;
+    let mut rest = buf;
+    while rest.len() > NAME {
+        let inode = u64::from_le_bytes(core::array::from_fn(|i| rest[i]));
+        let len = u16::from_le_bytes([rest[16], rest[17]]) as usize;
+        if len <= NAME || len > rest.len() {
+            return;
+        }
+        let name = &rest[NAME..len];
+        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+        each(inode, &name[..end], rest[18]);
+        rest = &rest[len..];
+    }
+}
+
+fn parse(name: &[u8]) -> Option<Fd> {
+    core::str::from_utf8(name).ok()?.parse().ok()
+}

@@ -1,0 +1,348 @@
+//! Names: what a path leads to, if that is in memory, and the text that a hint needs if not.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use linux_raw_sys::general as k;
+use runahead_abi::log::Hinted;
+use runahead_abi::record::{NO_FOLLOW, STEERS};
+use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
+
+use super::files::{self, Behind, Descriptor};
+use super::runner::{Answer, Runner, Stop};
+use crate::hints::{self, Hint};
+use crate::paths::{self, PathBuf};
+use crate::sys::{self, AT_FDCWD, Errno, Fd};
+
+/// Bytes for the paths of one run's descriptors. Runs that need more do without names.
+const ARENA_BYTES: usize = 4 << 20;
+
+/// Path text that outlives a call, and room to build more.
+pub struct Texts {
+    arena: u64,
+    used: usize,
+    cwd: (u32, u32),
+}
+
+impl Texts {
+    pub(super) fn new() -> sys::Result<Self> {
+        Ok(Texts { arena: sys::map_private(ARENA_BYTES)?, used: 0, cwd: (0, 0) })
+    }
+
+    fn keep(&mut self, text: &[u8]) -> (u32, u32) {
+        if self.used + text.len() > ARENA_BYTES {
+            return (0, 0);
+        }
+        let at = self.used;
+        // SAFETY: within the arena, which is ours; these bytes have not been handed out.
+        unsafe {
+            let to = (self.arena + at as u64) as *mut u8;
+            core::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len());
+        }
+        self.used += text.len();
+        (at as u32, text.len() as u32)
+    }
+
+    fn get(&self, (at, len): (u32, u32)) -> &'static [u8] {
+        // SAFETY: `keep` wrote these bytes of the arena, which is never unmapped or rewritten.
+        unsafe { core::slice::from_raw_parts((self.arena + u64::from(at)) as *const u8, len as usize) }
+    }
+}
+
+/// A path as the program gave it.
+#[derive(Clone, Copy)]
+pub(super) struct Name {
+    pub identity: Identity,
+    /// Directory descriptor as the program names it.
+    pub dir: Fd,
+    /// Real descriptor to start from; `None` when the directory itself is not open yet.
+    from: Option<Fd>,
+    address: u64,
+    path: &'static [u8],
+}
+
+/// What a name led to.
+pub(super) enum Found {
+    /// A place (`O_PATH`), and its attributes.
+    Place(Fd, k::statx),
+    /// Not in memory: a hint is on its way.
+    Cold,
+    /// The kernel's answer.
+    No(i64),
+}
+
+impl Runner {
+    /// Names what `address` leads to from `dir`, or the error that the call would have.
+    pub(super) fn name(&mut self, dir: Fd, address: u64) -> Result<Name, i64> {
+        // SAFETY: a bad address ends the runner, which may happen; the program does not run while
+        // the text is in use.
+        let path: &'static [u8] = unsafe { paths::c_string(address) };
+        let (from, base) = if path.first() == Some(&b'/') {
+            (Some(AT_FDCWD), Identity::ROOT)
+        } else if dir == AT_FDCWD {
+            (Some(self.cwd.0), self.cwd.1)
+        } else {
+            match self.files.get(dir) {
+                Some(d) => match d.behind {
+                    Behind::Directory(real) => (Some(real), d.identity),
+                    Behind::ColdDirectory | Behind::ColdFile => (None, d.identity),
+                    _ => return Err(sys::fail(sys::ENOTDIR)),
+                },
+                None => return Err(sys::fail(sys::EBADF)),
+            }
+        };
+        Ok(Name { identity: base.join(path), dir, from, address, path })
+    }
+
+    /// Looks `name` up in what is in memory; hints it if it is not there. `want` is what the
+    /// program will do with it.
+    pub(super) fn look(&mut self, name: &Name, want: HintKind, follow: bool) -> Found {
+        let flags = k::O_PATH | k::O_CLOEXEC | if follow { 0 } else { k::O_NOFOLLOW };
+        let mut text = [0u8; PATH_MAX + 1];
+        let (dir, address) = match name.from {
+            Some(real) => (real, name.address),
+            None => match self.absolute(name, &mut text) {
+                Some(_) => (AT_FDCWD, text.as_ptr() as u64),
+                None => return Found::Cold,
+            },
+        };
+        let mut found = sys::openat2(dir, address, flags, 0, k::RESOLVE_CACHED);
+        if found == Err(Errno(sys::EAGAIN))
+            && self.session.shared.log.state(name.identity) == HintState::Done
+        {
+            // It has been read, so what still misses is no storage (a file system may refuse
+            // RESOLVE_CACHED altogether).
+            found = sys::openat2(dir, address, flags, 0, 0);
+        }
+        match found {
+            Ok(fd) => match sys::statx_fd(fd, k::STATX_BASIC_STATS) {
+                Ok(stat) => Found::Place(fd, stat),
+                Err(Errno(e)) => {
+                    let _ = sys::close(fd);
+                    Found::No(sys::fail(e))
+                }
+            },
+            Err(Errno(sys::EAGAIN)) => {
+                let flags = STEERS | if follow { 0 } else { NO_FOLLOW };
+                self.miss_name(name, want, flags);
+                Found::Cold
+            }
+            Err(Errno(e)) => Found::No(sys::fail(e)),
+        }
+    }
+
+    /// Hints that `name` will be wanted.
+    fn miss_name(&mut self, name: &Name, kind: HintKind, flags: u32) {
+        let key = match kind {
+            HintKind::Listing => name.identity.listing(),
+            _ => name.identity,
+        };
+        // The name itself is foreseen, too, when its contents are.
+        let known = self.foresee(name.identity);
+        if (key != name.identity && self.foresee(key)) || known {
+            let mut text = [0u8; PATH_MAX + 1];
+            if let Some(len) = self.absolute(name, &mut text) {
+                let object = name.identity;
+                self.send(&Hint { kind, object, offset: 0, length: 0, flags, path: &text[..len] });
+            }
+        }
+        self.steered();
+    }
+
+    /// The run went on with a guess on which its course depends.
+    pub(super) fn steered(&self) {
+        let status = self.status();
+        status.steering.store(status.steering.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Enters `key` into the log: true if a record must be sent.
+    pub(super) fn foresee(&self, key: Identity) -> bool {
+        let shared = self.session.shared;
+        match shared.log.hint(key, self.run) {
+            Hinted::New => {
+                shared.control.hints_issued.fetch_add(1, Relaxed);
+                true
+            }
+            Hinted::Again => true,
+            Hinted::Known => false,
+        }
+    }
+
+    pub(super) fn send(&self, hint: &Hint<'_>) {
+        hints::send(self.session.shared, self.run, self.position(), hint);
+    }
+
+    /// Writes the absolute path of `name` to `out`, NUL-terminated; its length.
+    pub(super) fn absolute(&mut self, name: &Name, out: &mut PathBuf) -> Option<usize> {
+        let len = if name.path.first() == Some(&b'/') {
+            0
+        } else {
+            let base = self.directory_text(name.dir)?;
+            out[..base.len()].copy_from_slice(base);
+            base.len()
+        };
+        paths::append(out, len, name.path)
+    }
+
+    /// The absolute path of a directory descriptor, asked for once.
+    pub(super) fn directory_text(&mut self, dir: Fd) -> Option<&'static [u8]> {
+        let known = if dir == AT_FDCWD { self.texts.cwd } else { self.files.get(dir)?.path };
+        if known.1 > 0 {
+            return Some(self.texts.get(known));
+        }
+        let real = match dir {
+            AT_FDCWD => self.cwd.0,
+            _ => match self.files.get(dir)?.behind {
+                Behind::Directory(real) | Behind::File(real) => real,
+                _ => return None,
+            },
+        };
+        let mut text = [0u8; PATH_MAX + 1];
+        let len = paths::directory(real, &mut text)?;
+        let kept = self.texts.keep(&text[..len]);
+        match dir {
+            AT_FDCWD => self.texts.cwd = kept,
+            _ => self.files.get(dir)?.path = kept,
+        }
+        (kept.1 > 0).then(|| self.texts.get(kept))
+    }
+
+    pub(super) fn open(&mut self, dir: Fd, path: u64, flags: u32) -> Answer {
+        if flags & (k::O_CREAT | k::O_TRUNC) != 0 || flags & k::O_ACCMODE == k::O_WRONLY {
+            self.access()?;
+            return Ok(self.sink());
+        }
+        let name = match self.name(dir, path) {
+            Ok(name) => name,
+            Err(e) => return Ok(e),
+        };
+        self.access()?;
+        let follow = flags & k::O_NOFOLLOW == 0;
+        let wants_directory = flags & k::O_DIRECTORY != 0
+            || self.known.kind(name.identity) == Some(k::S_IFDIR);
+        let want = if wants_directory { HintKind::Listing } else { HintKind::Lookup };
+        let descriptor = match self.look(&name, want, follow) {
+            Found::Place(place, stat) => {
+                match self.behind(place, &stat, flags) {
+                    Ok((behind, size)) => {
+                        Descriptor { size, ..Descriptor::new(behind, name.identity) }
+                    }
+                    Err(e) => {
+                        let _ = sys::close(place);
+                        return Ok(e);
+                    }
+                }
+            }
+            Found::Cold => {
+                let behind =
+                    if wants_directory { Behind::ColdDirectory } else { Behind::ColdFile };
+                let mut text = [0u8; PATH_MAX + 1];
+                let path = match self.absolute(&name, &mut text) {
+                    Some(len) => self.texts.keep(&text[..len]),
+                    None => (0, 0),
+                };
+                let size = self.known.likely_size(name.identity);
+                Descriptor { path, size, ..Descriptor::new(behind, name.identity) }
+            }
+            Found::No(e) => return Ok(e),
+        };
+        Ok(self.files.open(0, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
+    }
+
+    /// What opening `place` gives: only regular files and directories are opened at all.
+    fn behind(&mut self, place: Fd, stat: &k::statx, flags: u32) -> Result<(Behind, u64), i64> {
+        let kind = u32::from(stat.stx_mode) & k::S_IFMT;
+        if flags & k::O_DIRECTORY != 0 && kind != k::S_IFDIR {
+            return Err(sys::fail(sys::ENOTDIR));
+        }
+        match kind {
+            k::S_IFREG => {
+                let real = files::open_again(place, false).map_err(|e| sys::fail(e.0))?;
+                let _ = sys::close(place);
+                Ok((Behind::File(real), stat.stx_size))
+            }
+            k::S_IFDIR => Ok((Behind::Directory(place), 0)),
+            k::S_IFLNK if flags & k::O_PATH == 0 => Err(sys::fail(sys::ELOOP)),
+            _ => {
+                let _ = sys::close(place);
+                Ok((Behind::Sink, 0))
+            }
+        }
+    }
+
+    pub(super) fn exists(&mut self, dir: Fd, path: u64) -> Answer {
+        let name = match self.name(dir, path) {
+            Ok(name) => name,
+            Err(e) => return Ok(e),
+        };
+        self.access()?;
+        Ok(match self.look(&name, HintKind::Lookup, true) {
+            Found::Place(fd, _) => {
+                let _ = sys::close(fd);
+                0
+            }
+            Found::Cold => 0,
+            Found::No(e) => e,
+        })
+    }
+
+    pub(super) fn read_link(&mut self, dir: Fd, path: u64, buf: u64, len: u64) -> Answer {
+        let name = match self.name(dir, path) {
+            Ok(name) => name,
+            Err(e) => return Ok(e),
+        };
+        self.access()?;
+        match self.look(&name, HintKind::Link, false) {
+            Found::Place(fd, _) => {
+                // SAFETY: the program's buffer, checked by the kernel.
+                let ret = unsafe {
+                    sys::raw(sys::nr::READLINKAT, [fd as u64, c"".as_ptr() as u64, buf, len, 0, 0])
+                };
+                let _ = sys::close(fd);
+                Ok(ret)
+            }
+            // Most names are no links.
+            Found::Cold => Ok(sys::fail(sys::EINVAL)),
+            Found::No(e) => Ok(e),
+        }
+    }
+
+    pub(super) fn change_directory(&mut self, path: u64) -> Answer {
+        let name = match self.name(AT_FDCWD, path) {
+            Ok(name) => name,
+            Err(e) => return Ok(e),
+        };
+        self.access()?;
+        match self.look(&name, HintKind::Lookup, true) {
+            Found::Place(fd, _) => {
+                self.enter(fd, name.identity);
+                Ok(0)
+            }
+            Found::Cold => Err(Stop(runahead_abi::RunEnd::Call)),
+            Found::No(e) => Ok(e),
+        }
+    }
+
+    pub(super) fn change_directory_fd(&mut self, fd: Fd) -> Answer {
+        match self.files.get(fd) {
+            Some(&mut Descriptor { behind: Behind::Directory(real), identity, .. }) => {
+                // The program may close its descriptor and stay in the directory.
+                let Ok(own) = sys::openat2(real, c".".as_ptr() as u64, k::O_PATH | k::O_CLOEXEC, 0, 0)
+                else {
+                    return Err(Stop(runahead_abi::RunEnd::Call));
+                };
+                self.enter(own, identity);
+                Ok(0)
+            }
+            Some(_) => Err(Stop(runahead_abi::RunEnd::Call)),
+            None => Ok(sys::fail(sys::EBADF)),
+        }
+    }
+
+    fn enter(&mut self, place: Fd, identity: Identity) {
+        if self.cwd.0 != AT_FDCWD {
+            let _ = sys::close(self.cwd.0);
+        }
+        self.cwd = (place, identity);
+        self.texts.cwd = (0, 0);
+    }
+}

@@ -1,0 +1,26 @@
+//! The policy of a shadow: every call answered at once, and nothing but reading done.
+//!
+//! [`template`] turns a fork of the target into a harmless process, which makes runners; a runner
+//! goes on in the program's code under [`policy`]. What is in memory is answered truly; what is
+//! not becomes a hint and the most probable answer: a stand-in descriptor, attributes, full reads.
+//!
+//! Invariants: the kernel alone would stop any effect (the sandbox is up before the first
+//! speculative instruction, so a mistake in this folder costs speed); no answer waits for storage
+//! unless the log says that the data has been read.
+
+pub mod attributes;
+pub mod data;
+pub mod files;
+pub mod lookup;
+pub mod memory;
+pub mod quiet;
+pub mod runner;
+pub mod sandbox;
+pub mod template;
+
+pub use runner::policy;
+
+/// True in templates and runners.
+pub fn is_shadow() -> bool {
+    crate::session::get().is_some_and(|s| s.target_pid != crate::sys::getpid())
+}

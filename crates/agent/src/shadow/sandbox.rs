@@ -1,0 +1,57 @@
+//! The kernel's refusal: Landlock for what a path can reach, seccomp for everything else.
+//!
+//! Both programs are built by the supervisor (crate `supervisor`, `sandbox`), where libraries can
+//! be used, and only installed here. Neither can be taken off again.
+
+use linux_raw_sys::general as k;
+use runahead_abi::AgentConfig;
+
+use crate::sys::{self, Errno, nr};
+
+/// `struct landlock_ruleset_attr` (landlock(7)).
+#[repr(C)]
+struct Ruleset {
+    fs: u64,
+    net: u64,
+    scoped: u64,
+}
+
+/// `struct sock_fprog` (seccomp(2)).
+#[repr(C)]
+struct Program {
+    len: u16,
+    filter: *const u64,
+}
+
+const SECCOMP_SET_MODE_FILTER: u64 = 1;
+
+/// Denies this process every effect. The caller has set `no_new_privs`.
+pub(super) fn restrict(config: &AgentConfig) -> sys::Result<()> {
+    let rules =
+        Ruleset { fs: config.landlock_fs, net: config.landlock_net, scoped: config.landlock_scoped };
+    let args = [&raw const rules as u64, config.landlock_size, 0, 0, 0, 0];
+    // SAFETY: landlock_create_ruleset(2) reads `landlock_size` bytes, at most those of `rules`,
+    // as the supervisor asserted.
+    let ruleset = sys::check(unsafe { sys::raw(nr::LANDLOCK_CREATE_RULESET, args) })?;
+    // SAFETY: restricts this process only.
+    sys::check(unsafe { sys::raw(nr::LANDLOCK_RESTRICT_SELF, [ruleset, 0, 0, 0, 0, 0]) })?;
+    sys::close(ruleset as sys::Fd)?;
+    install(&config.filter, config.filter_len)
+}
+
+/// Takes from a runner what only its template may do.
+pub(super) fn restrict_runner(config: &AgentConfig) -> sys::Result<()> {
+    install(&config.runner_filter, config.runner_filter_len)
+}
+
+fn install(filter: &[u64], len: u32) -> sys::Result<()> {
+    if len == 0 || len as usize > filter.len() {
+        return Err(Errno(sys::EINVAL));
+    }
+    let program = Program { len: len as u16, filter: filter.as_ptr() };
+    let args = [SECCOMP_SET_MODE_FILTER, 0, &raw const program as u64, 0, 0, 0];
+    // SAFETY: seccomp(2) reads `len` instructions, which are there.
+    sys::check(unsafe { sys::raw(nr::SECCOMP, args) }).map(|_| ())
+}
+
+const _: () = assert!(size_of::<Program>() == 16 && k::SIGSYS == 31);

@@ -1,0 +1,289 @@
+//! The system calls that the agent makes itself, typed.
+//!
+//! Each function is one call; failures are the kernel's errno. Nothing here blocks longer than the
+//! call it wraps, and nothing allocates.
+
+use linux_raw_sys::general as k;
+pub use linux_raw_sys::errno::*;
+
+use crate::arch::syscall;
+
+/// An errno of the kernel, positive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errno(pub u32);
+
+/// What a call gave.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+/// Turns the kernel's convention into a result.
+pub fn check(ret: i64) -> Result<u64> {
+    if (-4095..0).contains(&ret) { Err(Errno(-ret as u32)) } else { Ok(ret as u64) }
+}
+
+/// The kernel's convention for `error`.
+pub const fn fail(errno: u32) -> i64 {
+    -(errno as i64)
+}
+
+/// Numbers of system calls under their names.
+pub mod nr {
+    macro_rules! numbers {
+        ($($name:ident = $raw:ident),* $(,)?) => { $(
+            #[allow(missing_docs)]
+            pub const $name: u64 = linux_raw_sys::general::$raw as u64;
+        )* };
+    }
+    numbers! {
+        READ = __NR_read, WRITE = __NR_write, OPEN = __NR_open, CLOSE = __NR_close, STAT = __NR_stat,
+        FSTAT = __NR_fstat, LSTAT = __NR_lstat, POLL = __NR_poll, LSEEK = __NR_lseek, MMAP = __NR_mmap,
+        MPROTECT = __NR_mprotect, MUNMAP = __NR_munmap, BRK = __NR_brk,
+        RT_SIGACTION = __NR_rt_sigaction, RT_SIGPROCMASK = __NR_rt_sigprocmask,
+        RT_SIGRETURN = __NR_rt_sigreturn, IOCTL = __NR_ioctl, PREAD64 = __NR_pread64,
+        PWRITE64 = __NR_pwrite64, READV = __NR_readv, WRITEV = __NR_writev, ACCESS = __NR_access,
+        SCHED_YIELD = __NR_sched_yield, MREMAP = __NR_mremap, MSYNC = __NR_msync,
+        MADVISE = __NR_madvise, DUP = __NR_dup, DUP2 = __NR_dup2,
+        NANOSLEEP = __NR_nanosleep, GETPID = __NR_getpid, SENDFILE = __NR_sendfile,
+        SENDTO = __NR_sendto, SENDMSG = __NR_sendmsg, CLONE = __NR_clone, FORK = __NR_fork,
+        VFORK = __NR_vfork, EXECVE = __NR_execve, EXIT = __NR_exit, KILL = __NR_kill,
+        UNAME = __NR_uname, FCNTL = __NR_fcntl, FLOCK = __NR_flock, FSYNC = __NR_fsync,
+        FDATASYNC = __NR_fdatasync, TRUNCATE = __NR_truncate, FTRUNCATE = __NR_ftruncate,
+        GETDENTS = __NR_getdents, GETCWD = __NR_getcwd, CHDIR = __NR_chdir, FCHDIR = __NR_fchdir,
+        RENAME = __NR_rename, MKDIR = __NR_mkdir, RMDIR = __NR_rmdir, CREAT = __NR_creat,
+        LINK = __NR_link, UNLINK = __NR_unlink, SYMLINK = __NR_symlink, READLINK = __NR_readlink,
+        CHMOD = __NR_chmod, FCHMOD = __NR_fchmod, CHOWN = __NR_chown, FCHOWN = __NR_fchown,
+        LCHOWN = __NR_lchown, UMASK = __NR_umask, GETTIMEOFDAY = __NR_gettimeofday,
+        GETRLIMIT = __NR_getrlimit, GETRUSAGE = __NR_getrusage, SYSINFO = __NR_sysinfo,
+        TIMES = __NR_times, GETUID = __NR_getuid, GETGID = __NR_getgid, SETUID = __NR_setuid,
+        SETGID = __NR_setgid, GETEUID = __NR_geteuid, GETEGID = __NR_getegid,
+        GETPPID = __NR_getppid, GETPGRP = __NR_getpgrp, SETSID = __NR_setsid,
+        SETREUID = __NR_setreuid, SETREGID = __NR_setregid, GETGROUPS = __NR_getgroups,
+        SETGROUPS = __NR_setgroups, SETRESUID = __NR_setresuid, GETRESUID = __NR_getresuid,
+        SETRESGID = __NR_setresgid, GETRESGID = __NR_getresgid, SETFSUID = __NR_setfsuid,
+        SETFSGID = __NR_setfsgid, CAPSET = __NR_capset, CAPGET = __NR_capget,
+        GETPGID = __NR_getpgid, GETSID = __NR_getsid, RT_SIGPENDING = __NR_rt_sigpending,
+        RT_SIGSUSPEND = __NR_rt_sigsuspend, SIGALTSTACK = __NR_sigaltstack, UTIME = __NR_utime,
+        STATFS = __NR_statfs, FSTATFS = __NR_fstatfs, PIVOT_ROOT = __NR_pivot_root,
+        PRCTL = __NR_prctl, ARCH_PRCTL = __NR_arch_prctl, SYNC = __NR_sync, CHROOT = __NR_chroot,
+        MOUNT = __NR_mount, UMOUNT2 = __NR_umount2, GETTID = __NR_gettid,
+        READAHEAD = __NR_readahead, SETXATTR = __NR_setxattr, LSETXATTR = __NR_lsetxattr,
+        FSETXATTR = __NR_fsetxattr, GETXATTR = __NR_getxattr, LGETXATTR = __NR_lgetxattr,
+        FGETXATTR = __NR_fgetxattr, LISTXATTR = __NR_listxattr, LLISTXATTR = __NR_llistxattr,
+        FLISTXATTR = __NR_flistxattr, TIME = __NR_time, FUTEX = __NR_futex,
+        SCHED_GETAFFINITY = __NR_sched_getaffinity, GETDENTS64 = __NR_getdents64,
+        SET_TID_ADDRESS = __NR_set_tid_address, FADVISE64 = __NR_fadvise64,
+        CLOCK_GETTIME = __NR_clock_gettime, CLOCK_GETRES = __NR_clock_getres,
+        CLOCK_NANOSLEEP = __NR_clock_nanosleep, EXIT_GROUP = __NR_exit_group,
+        UTIMES = __NR_utimes, OPENAT = __NR_openat, MKDIRAT = __NR_mkdirat,
+        FCHOWNAT = __NR_fchownat, FUTIMESAT = __NR_futimesat, NEWFSTATAT = __NR_newfstatat,
+        UNLINKAT = __NR_unlinkat, RENAMEAT = __NR_renameat, LINKAT = __NR_linkat,
+        SYMLINKAT = __NR_symlinkat, READLINKAT = __NR_readlinkat, FCHMODAT = __NR_fchmodat,
+        FACCESSAT = __NR_faccessat, PSELECT6 = __NR_pselect6, PPOLL = __NR_ppoll,
+        UNSHARE = __NR_unshare, SET_ROBUST_LIST = __NR_set_robust_list, SPLICE = __NR_splice,
+        SYNC_FILE_RANGE = __NR_sync_file_range, UTIMENSAT = __NR_utimensat,
+        EPOLL_PWAIT = __NR_epoll_pwait, FALLOCATE = __NR_fallocate, DUP3 = __NR_dup3,
+        PREADV = __NR_preadv, PWRITEV = __NR_pwritev, PRLIMIT64 = __NR_prlimit64,
+        SYNCFS = __NR_syncfs, SETNS = __NR_setns, GETCPU = __NR_getcpu,
+        SCHED_SETATTR = __NR_sched_setattr, RENAMEAT2 = __NR_renameat2, SECCOMP = __NR_seccomp,
+        GETRANDOM = __NR_getrandom, COPY_FILE_RANGE = __NR_copy_file_range,
+        PREADV2 = __NR_preadv2, PWRITEV2 = __NR_pwritev2, STATX = __NR_statx, RSEQ = __NR_rseq,
+        CLONE3 = __NR_clone3, CLOSE_RANGE = __NR_close_range, OPENAT2 = __NR_openat2,
+        FACCESSAT2 = __NR_faccessat2, EPOLL_PWAIT2 = __NR_epoll_pwait2,
+        LANDLOCK_CREATE_RULESET = __NR_landlock_create_ruleset,
+        LANDLOCK_RESTRICT_SELF = __NR_landlock_restrict_self, FCHMODAT2 = __NR_fchmodat2,
+        CACHESTAT = __NR_cachestat, SHMAT = __NR_shmat, FSETATTR_SCHED = __NR_sched_setscheduler,
+        SETITIMER = __NR_setitimer, ALARM = __NR_alarm, MEMBARRIER = __NR_membarrier,
+    }
+}
+
+/// A descriptor number as programs pass it.
+pub type Fd = i32;
+/// The working directory, in place of a descriptor.
+pub const AT_FDCWD: Fd = k::AT_FDCWD;
+
+/// Any call, by number.
+///
+/// # Safety
+/// As unsafe as the call.
+#[inline]
+pub unsafe fn raw(nr: u64, args: [u64; 6]) -> i64 {
+    // SAFETY: passed on to the caller.
+    unsafe { syscall(nr, args) }
+}
+
+/// Calls whose arguments are numbers or point to memory that is valid for the call's duration.
+macro_rules! call {
+    ($nr:expr $(, $arg:expr)*) => {{
+        let given = [$($arg as u64),*];
+        let mut args = [0u64; 6];
+        args[..given.len()].copy_from_slice(&given);
+        // SAFETY: every pointer handed in is to a live object of the size that the call expects;
+        // each function below builds it from a reference, or takes the promise from its caller.
+        check(unsafe { syscall($nr, args) })
+    }};
+}
+
+/// close(2).
+pub fn close(fd: Fd) -> Result<u64> {
+    call!(nr::CLOSE, fd)
+}
+
+/// openat2(2); `path` is the address of a NUL-terminated string, which the kernel checks.
+pub fn openat2(dir: Fd, path: u64, flags: u32, mode: u32, resolve: u32) -> Result<Fd> {
+    let how = k::open_how { flags: flags.into(), mode: mode.into(), resolve: resolve.into() };
+    call!(nr::OPENAT2, dir, path, &raw const how, size_of::<k::open_how>()).map(|fd| fd as Fd)
+}
+
+/// statx(2) of an open descriptor, from what is in memory.
+pub fn statx_fd(fd: Fd, mask: u32) -> Result<k::statx> {
+    // SAFETY: statx is integers, for which zero is valid.
+    let mut out: k::statx = unsafe { core::mem::zeroed() };
+    let flags = k::AT_EMPTY_PATH | k::AT_STATX_DONT_SYNC;
+    call!(nr::STATX, fd, c"".as_ptr(), flags, mask, &raw mut out)?;
+    Ok(out)
+}
+
+/// preadv2(2) with one buffer of the program's. An offset of `None` is the descriptor's own.
+pub fn read_nowait(fd: Fd, buf: u64, len: u64, offset: Option<u64>) -> Result<u64> {
+    let iov = [buf, len];
+    let at = offset.unwrap_or(u64::MAX);
+    call!(nr::PREADV2, fd, &raw const iov, 1, at, 0, k::RWF_NOWAIT)
+}
+
+/// lseek(2).
+pub fn lseek(fd: Fd, offset: i64, whence: u32) -> Result<u64> {
+    call!(nr::LSEEK, fd, offset, whence)
+}
+
+/// cachestat(2): pages of the range that are in memory.
+pub fn cached_pages(fd: Fd, offset: u64, len: u64) -> Result<u64> {
+    let range = [offset, len];
+    let mut out = [0u64; 5];
+    call!(nr::CACHESTAT, fd, &raw const range, &raw mut out, 0)?;
+    Ok(out[0])
+}
+
+/// fstatfs(2): the type of the file system (`f_type`).
+pub fn filesystem_type(fd: Fd) -> Result<u64> {
+    let mut out = [0u64; 16];
+    call!(nr::FSTATFS, fd, &raw mut out)?;
+    Ok(out[0])
+}
+
+/// fcntl(2), for the commands that take and give numbers.
+pub fn fcntl(fd: Fd, command: u32, arg: u64) -> Result<u64> {
+    call!(nr::FCNTL, fd, command, arg)
+}
+
+/// dup3(2).
+pub fn dup3(from: Fd, to: Fd, flags: u32) -> Result<u64> {
+    call!(nr::DUP3, from, to, flags)
+}
+
+/// getdents64(2) into a buffer of the agent's.
+pub fn getdents(fd: Fd, buf: &mut [u8]) -> Result<usize> {
+    call!(nr::GETDENTS64, fd, buf.as_mut_ptr(), buf.len()).map(|n| n as usize)
+}
+
+/// readlinkat(2) into a buffer of the agent's; `path` is checked by the kernel.
+pub fn readlinkat(dir: Fd, path: u64, buf: &mut [u8]) -> Result<usize> {
+    call!(nr::READLINKAT, dir, path, buf.as_mut_ptr(), buf.len()).map(|n| n as usize)
+}
+
+/// getcwd(2): bytes written, the final NUL included.
+pub fn getcwd(buf: &mut [u8]) -> Result<usize> {
+    call!(nr::GETCWD, buf.as_mut_ptr(), buf.len()).map(|n| n as usize)
+}
+
+/// mmap(2) of new private memory.
+pub fn map_private(len: usize) -> Result<u64> {
+    let prot = k::PROT_READ | k::PROT_WRITE;
+    call!(nr::MMAP, 0, len, prot, k::MAP_PRIVATE | k::MAP_ANONYMOUS, -1i64, 0)
+}
+
+/// mmap(2) at `at`, if nothing is there.
+pub fn map_private_at(at: u64, len: usize) -> Result<u64> {
+    let prot = k::PROT_READ | k::PROT_WRITE;
+    let flags = k::MAP_PRIVATE | k::MAP_ANONYMOUS | k::MAP_FIXED_NOREPLACE;
+    let got = call!(nr::MMAP, at, len, prot, flags, -1i64, 0)?;
+    if got == at {
+        return Ok(got);
+    }
+    // A kernel that does not know the flag takes the address as a wish.
+    call!(nr::MUNMAP, got, len)?;
+    Err(Errno(EEXIST))
+}
+
+/// mmap(2) of a descriptor, shared and writable.
+pub fn map_shared(fd: Fd, len: usize) -> Result<u64> {
+    call!(nr::MMAP, 0, len, k::PROT_READ | k::PROT_WRITE, k::MAP_SHARED, fd, 0)
+}
+
+/// mmap(2) of fresh private memory in place of whatever is at `at`.
+///
+/// # Safety
+/// Nothing that is still needed lies there.
+pub unsafe fn replace_with_private(at: u64, len: u64, prot: u32) -> Result<u64> {
+    let flags = k::MAP_PRIVATE | k::MAP_ANONYMOUS | k::MAP_FIXED;
+    call!(nr::MMAP, at, len, prot, flags, -1i64, 0)
+}
+
+/// mremap(2): moves the pages at `at` to `to`, replacing what is there.
+///
+/// # Safety
+/// As for [`replace_with_private`], of `to`.
+pub unsafe fn move_pages(at: u64, len: u64, to: u64) -> Result<u64> {
+    call!(nr::MREMAP, at, len, len, k::MREMAP_MAYMOVE | k::MREMAP_FIXED, to)
+}
+
+/// mprotect(2).
+///
+/// # Safety
+/// No reference of ours relies on the protection that is taken away.
+pub unsafe fn protect(at: u64, len: u64, prot: u32) -> Result<u64> {
+    call!(nr::MPROTECT, at, len, prot)
+}
+
+/// madvise(2).
+///
+/// # Safety
+/// As unsafe as the advice.
+pub unsafe fn advise(at: u64, len: u64, advice: u32) -> Result<u64> {
+    call!(nr::MADVISE, at, len, advice)
+}
+
+/// prctl(2).
+///
+/// # Safety
+/// As unsafe as the option.
+pub unsafe fn prctl(option: u32, args: [u64; 4]) -> Result<u64> {
+    call!(nr::PRCTL, option, args[0], args[1], args[2], args[3])
+}
+
+/// futex(2) FUTEX_WAIT on shared memory, for at most `timeout_us` microseconds.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, seen: u32, timeout_us: Option<u64>) -> Result<u64> {
+    let spec = timeout_us.map(|us| [us / 1_000_000, us % 1_000_000 * 1000]);
+    let spec_at = spec.as_ref().map_or(core::ptr::null(), |s| s.as_ptr());
+    call!(nr::FUTEX, word.as_ptr(), k::FUTEX_WAIT, seen, spec_at)
+}
+
+/// futex(2) FUTEX_WAKE on shared memory.
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    let _ = call!(nr::FUTEX, word.as_ptr(), k::FUTEX_WAKE, i32::MAX);
+}
+
+/// getpid(2).
+pub fn getpid() -> u32 {
+    call!(nr::GETPID).map_or(0, |p| p as u32)
+}
+
+/// getppid(2).
+pub fn getppid() -> u32 {
+    call!(nr::GETPPID).map_or(0, |p| p as u32)
+}
+
+/// exit_group(2).
+pub fn exit(status: i32) -> ! {
+    loop {
+        let _ = call!(nr::EXIT_GROUP, status);
+    }
+}

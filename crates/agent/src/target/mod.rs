@@ -1,0 +1,177 @@
+//! The policy of a target: its calls, unchanged, and a sync when one would stall unforeseen.
+//!
+//! While nothing stalls, a call is made as it stands and only timed. Once something has stalled,
+//! calls are first tried without waiting ([`access`]); one that would wait looks at the hint log,
+//! has its own I/O started by the prefetcher, makes a shadow if none foresaw it ([`sync`]), and is
+//! then made as it stands.
+//!
+//! Invariant: every result that the program sees is the kernel's answer to the call that the
+//! program made, or to the same call with a flag that makes it fail rather than wait.
+
+pub mod access;
+pub mod names;
+pub mod pace;
+pub mod sync;
+
+use linux_raw_sys::general as k;
+use runahead_abi::Identity;
+
+use crate::owned::Owned;
+use crate::plane::{self, Call, Interest, Verdict};
+use crate::session::{self, Session};
+use crate::shadow;
+use crate::sys::{self, AT_FDCWD, nr};
+use access::Outcome;
+use names::{Kind, Names};
+use pace::Pace;
+
+/// All that a target remembers. Its shadows inherit a copy.
+pub struct Target {
+    /// What descriptors and the working directory are called.
+    pub names: Names,
+    pub(crate) pace: Pace,
+    pub(crate) syncs: sync::Syncs,
+}
+
+static TARGET: Owned<Target> =
+    Owned::new(Target { names: Names::new(), pace: Pace::new(), syncs: sync::Syncs::new() });
+
+/// Calls that a target's policy looks at.
+const INTEREST: &[u64] = &[
+    nr::READ, nr::PREAD64, nr::READV, nr::PREADV, nr::OPEN, nr::OPENAT, nr::OPENAT2, nr::STAT,
+    nr::LSTAT, nr::NEWFSTATAT, nr::STATX, nr::ACCESS, nr::FACCESSAT, nr::FACCESSAT2, nr::READLINK,
+    nr::READLINKAT, nr::GETDENTS, nr::GETDENTS64, nr::CLOSE, nr::CLOSE_RANGE, nr::DUP, nr::DUP2,
+    nr::DUP3, nr::FCNTL, nr::LSEEK, nr::CHDIR, nr::FCHDIR, nr::MMAP, nr::SENDFILE,
+    nr::COPY_FILE_RANGE, nr::SPLICE, nr::SECCOMP, nr::PRCTL, nr::CHROOT, nr::PIVOT_ROOT,
+    nr::UNSHARE, nr::SETNS, nr::SETUID, nr::SETGID, nr::SETREUID, nr::SETREGID, nr::SETRESUID,
+    nr::SETRESGID, nr::SETFSUID, nr::SETFSGID, nr::SETGROUPS, nr::CAPSET,
+];
+
+/// Makes this process a target.
+pub fn start() {
+    plane::set_policy(policy, Interest::Only(INTEREST));
+}
+
+/// The target's memory of itself, for the shadow that was forked from it.
+///
+/// # Safety
+/// On the armed thread, with no other reference to it in use.
+pub(crate) unsafe fn inherited() -> &'static mut Target {
+    // SAFETY: passed on to the caller.
+    unsafe { TARGET.get() }
+}
+
+fn policy(call: &Call) -> Verdict {
+    let Some(session) = session::get() else { return Verdict::NATIVE };
+    // SAFETY: the armed thread, depth held by the plane: the only reference.
+    let target = unsafe { TARGET.get() };
+    let outcome = target.decide(session, call);
+    match outcome {
+        Outcome::Native => Verdict::NATIVE,
+        Outcome::Answer(ret) => Verdict::answer(ret),
+        // We are the shadow now, at the call where the target stalls.
+        Outcome::InShadow => shadow::policy(call),
+    }
+}
+
+impl Target {
+    fn decide(&mut self, session: &'static Session, call: &Call) -> Outcome {
+        let a = &call.args;
+        let at_path = |i: usize| (call.fd(i), a[i + 1]);
+        match call.nr {
+            nr::READ => self.read(session, call, a[1], a[2], None),
+            nr::PREAD64 => self.read(session, call, a[1], a[2], Some(a[3])),
+            nr::READV => self.read_vector(session, call, None),
+            nr::PREADV => self.read_vector(session, call, Some(a[3])),
+            nr::OPEN => self.open(session, call, AT_FDCWD, a[0], a[1] as u32),
+            nr::OPENAT => self.open(session, call, call.fd(0), a[1], a[2] as u32),
+            nr::OPENAT2 => self.open_as_given(session, call),
+            nr::STAT | nr::ACCESS => self.look_up(session, call, (AT_FDCWD, a[0]), true),
+            nr::LSTAT => self.look_up(session, call, (AT_FDCWD, a[0]), false),
+            nr::NEWFSTATAT => self.look_up_at(session, call, at_path(0), a[3] as u32),
+            nr::STATX => self.look_up_at(session, call, at_path(0), a[2] as u32),
+            nr::FACCESSAT => self.look_up(session, call, at_path(0), true),
+            nr::FACCESSAT2 => self.look_up_at(session, call, at_path(0), a[3] as u32),
+            nr::READLINK => self.look_up(session, call, (AT_FDCWD, a[0]), false),
+            nr::READLINKAT => self.look_up(session, call, at_path(0), false),
+            nr::GETDENTS | nr::GETDENTS64 => self.list(session, call),
+            nr::MMAP => self.map(session, call),
+            nr::SENDFILE => self.transfer(session, call, call.fd(1), a[2], a[3]),
+            nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
+            nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),
+            nr::SECCOMP => give_up(session),
+            nr::PRCTL => self.prctl(session, call),
+            nr::CHROOT | nr::PIVOT_ROOT | nr::UNSHARE | nr::SETNS | nr::CAPSET => give_up(session),
+            n if CREDENTIAL_CALLS.contains(&n) => give_up(session),
+            _ => self.rename(call),
+        }
+    }
+
+    /// Calls that change what descriptors mean.
+    fn rename(&mut self, call: &Call) -> Outcome {
+        let names = &mut self.names;
+        match call.nr {
+            nr::CLOSE => {
+                names.forget(call.fd(0));
+                return Outcome::Native;
+            }
+            nr::CLOSE_RANGE => {
+                names.forget_range(call.args[0], call.args[1]);
+                return Outcome::Native;
+            }
+            nr::FCNTL if !matches!(call.args[1] as u32, k::F_DUPFD | k::F_DUPFD_CLOEXEC) => {
+                return Outcome::Native;
+            }
+            _ => {}
+        }
+        let ret = call.perform();
+        match call.nr {
+            _ if ret < 0 => {}
+            nr::LSEEK => names.seek(call.fd(0), ret as u64),
+            nr::CHDIR => {
+                // SAFETY: the kernel has just read the path.
+                let path = unsafe { crate::paths::c_string(call.args[0]) };
+                names.cwd = names.cwd.join(path);
+            }
+            nr::FCHDIR => names.cwd = names.identity(call.fd(0)),
+            nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => names.copy(call.fd(0), ret as sys::Fd),
+            _ => {}
+        }
+        Outcome::Answer(ret)
+    }
+
+    fn prctl(&mut self, session: &'static Session, call: &Call) -> Outcome {
+        use linux_raw_sys::prctl::*;
+        match call.args[0] as u32 {
+            // A filter of the program's own, or its own dispatch: our calls would be judged by it.
+            PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC => give_up(session),
+            _ => Outcome::Native,
+        }
+    }
+
+    /// The name of what `path` leads to from `dir`.
+    fn identity(&self, dir: sys::Fd, path: &[u8]) -> Identity {
+        self.names.at(dir).join(path)
+    }
+
+    /// What kind of file `fd` is, asked once for each open.
+    fn kind(&mut self, fd: sys::Fd) -> Kind {
+        self.names.kind(fd)
+    }
+}
+
+/// Calls after which reads and prefetches would run under other rights than the target's.
+const CREDENTIAL_CALLS: [u64; 9] = [
+    nr::SETUID, nr::SETGID, nr::SETREUID, nr::SETREGID, nr::SETRESUID, nr::SETRESGID,
+    nr::SETFSUID, nr::SETFSGID, nr::SETGROUPS,
+];
+
+/// The program is about to change the rules under which it runs: it goes on natively.
+fn give_up(session: &'static Session) -> Outcome {
+    let control = &session.shared.control;
+    control.stopped.store(1, core::sync::atomic::Ordering::Relaxed);
+    // Shadows of this target end themselves.
+    sync::supersede(control);
+    plane::retire();
+    Outcome::Native
+}

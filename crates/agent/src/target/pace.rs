@@ -1,0 +1,64 @@
+//! Whether calls are worth trying without waiting, and what counts as a stall.
+//!
+//! A probe costs up to a microsecond on calls that take half of one, so a program that finds
+//! everything in memory must not pay it. Calls are probed from the start and for [`PROBES`] calls
+//! after each stall; in between they are made as they stand, with a look at the clock.
+
+/// Calls probed after a stall. A stall that comes when probing has ceased is only timed, and costs
+/// one missed sync.
+const PROBES: u32 = 512;
+/// A call that took longer than this waited for storage or for a processor.
+const STALL_US: u64 = 50;
+/// Reading from memory runs at no less than this many bytes in a microsecond.
+const COPY_BYTES_PER_US: u64 = 1024;
+
+/// See the module's text.
+pub struct Pace {
+    probes: u32,
+}
+
+impl Pace {
+    pub(super) const fn new() -> Self {
+        Pace { probes: PROBES }
+    }
+
+    /// Calls are to be tried without waiting.
+    pub fn probing(&self) -> bool {
+        self.probes > 0
+    }
+
+    /// A call found its data in memory.
+    pub fn hit(&mut self) {
+        self.probes = self.probes.saturating_sub(1);
+    }
+
+    /// A call took `ticks` for `bytes`: true if that was a stall.
+    pub fn took(&mut self, ticks: u64, bytes: u64, ticks_per_us: u64) -> bool {
+        let allowed = STALL_US + bytes / COPY_BYTES_PER_US;
+        let stalled = ticks > allowed * ticks_per_us;
+        if stalled {
+            self.probes = PROBES;
+        } else {
+            self.hit();
+        }
+        stalled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probing_ends_without_stalls_and_resumes_with_one() {
+        let mut pace = Pace::new();
+        for _ in 0..PROBES {
+            assert!(pace.probing());
+            assert!(!pace.took(10, 0, 2000));
+        }
+        assert!(!pace.probing());
+        assert!(!pace.took(60 * 2000, 1 << 20, 2000), "a megabyte may take a millisecond");
+        assert!(pace.took(60 * 2000, 0, 2000));
+        assert!(pace.probing());
+    }
+}

@@ -1,0 +1,42 @@
+//! Builds the agent's image: a free-standing, position-independent program without a C library,
+//! which cannot be a normal dependency because it needs its own code-generation flags.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
+    let crates = manifest.parent().expect("the crate lies in crates/").to_owned();
+    for watched in ["agent/src", "agent/Cargo.toml", "abi/src", "abi/Cargo.toml"] {
+        println!("cargo::rerun-if-changed={}", crates.join(watched).display());
+    }
+    let target_dir = out.join("agent-target");
+    // Baseline x86-64 whatever the user's flags say: the entry code saves no wider registers.
+    let flags = [
+        "-Crelocation-model=pic",
+        "-Ctarget-cpu=x86-64",
+        "-Cforce-unwind-tables=no",
+        "-Clink-arg=-nostartfiles",
+        "-Clink-arg=-nostdlib",
+        "-Clink-arg=-static-pie",
+        "-Clink-arg=-Wl,--no-dynamic-linker,-z,noseparate-code,-z,norelro,-z,noexecstack,--build-id=none",
+    ];
+    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--release", "--package", "runahead-agent", "--features", "image"])
+        .args(["--bin", "runahead-agent-image", "--target", "x86_64-unknown-linux-gnu"])
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .current_dir(&crates)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env_remove("RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("CARGO_BUILD_TARGET")
+        .status()
+        .expect("cargo can be run to build the agent's image");
+    assert!(status.success(), "building the agent's image failed: {status}");
+    let built: &Path = &target_dir.join("x86_64-unknown-linux-gnu/release/runahead-agent-image");
+    std::fs::copy(built, out.join("agent.elf")).expect("the image can be copied to OUT_DIR");
+}
