@@ -123,7 +123,9 @@ impl HintLog {
     pub fn done(&self, key: Identity) {
         let entry = self.claim(key);
         let meta = entry.meta.load(Relaxed);
-        entry.meta.store(meta & !STATE | DONE, Relaxed);
+        // What nobody hinted was read on the target's own demand, and is no hint when it is used.
+        let origin = if meta & STATE == 0 { BY_TARGET } else { 0 };
+        entry.meta.store(meta & !STATE | DONE | origin, Relaxed);
     }
 
     /// The queued prefetch of `key` was given up: as if it had never been hinted.

@@ -29,13 +29,15 @@ pub enum RunEnd {
     Overtaken = 5,
     /// The sandbox could not be put up; nothing was run.
     Unsafe = 6,
+    /// It was killed: by a fault on a guessed value, most likely.
+    Fault = 7,
 }
 
 impl RunEnd {
     /// From the stored value.
     pub fn from_raw(raw: u32) -> Self {
         use RunEnd::*;
-        [Paused, Exit, Call, Superseded, Overtaken, Unsafe]
+        [Paused, Exit, Call, Superseded, Overtaken, Unsafe, Fault]
             .into_iter()
             .find(|e| *e as u32 == raw)
             .unwrap_or(Running)

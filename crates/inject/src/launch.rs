@@ -41,6 +41,9 @@ pub enum LaunchError {
         /// The kernel's reason.
         errno: Errno,
     },
+    /// It was to run with the agent or not at all.
+    #[error("not run, because the agent cannot be put into it: {0}")]
+    Required(NotInjected),
     /// An argument holds a NUL byte.
     #[error("an argument holds a NUL byte, which no program can be given")]
     Nul(#[from] std::ffi::NulError),
@@ -52,6 +55,9 @@ pub enum LaunchError {
 /// Why a program runs without the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum NotInjected {
+    /// This machine lacks something.
+    #[error("{0}")]
+    Unavailable(String),
     /// Tracing would take its privileges away.
     #[error("it is set-user-ID, set-group-ID or has file capabilities")]
     Privileged,
@@ -81,16 +87,20 @@ pub struct Launched {
 }
 
 /// Starts `command`; with `agent` (its image, the shared memory's file, and what to tell it), with
-/// the agent in it.
+/// the agent in it. If that fails, `require` keeps the command from running at all.
 ///
 /// The calling process must have one thread: the child runs this code between fork and exec.
 pub fn launch(
     command: &Command,
     agent: Option<(&Image, BorrowedFd<'_>, AgentConfig)>,
+    require: bool,
 ) -> Result<Launched, LaunchError> {
     let shown = command.program.to_string_lossy().into_owned();
     let path = find(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
     let privileged = is_privileged(&path);
+    if privileged && require {
+        return Err(LaunchError::Required(NotInjected::Privileged));
+    }
     let agent = agent.filter(|_| !privileged);
     let argv = std::iter::once(&command.program)
         .chain(&command.args)
@@ -101,14 +111,14 @@ pub fn launch(
 
     // SAFETY: the caller has one thread, so the child's copy of the process is whole.
     let pid = match unsafe { fork() }.map_err(LaunchError::Process)? {
-        ForkResult::Child => exec(&argv, agent.as_ref().map(|(_, fd, _)| *fd), writer),
+        ForkResult::Child => exec(&argv, agent.as_ref().map(|(_, fd, _)| *fd), require, writer),
         ForkResult::Parent { child } => child,
     };
     drop(writer);
     let started = match agent {
         Some((image, fd, config)) => Running::child(pid)
             .wait_for_exec()
-            .map(|stopped| insert(stopped, image, fd, config))
+            .map(|stopped| insert(stopped, image, fd, config, require))
             .unwrap_or_else(|e| Err(e.into())),
         None if privileged => Err(Failure::Native(NotInjected::Privileged)),
         None => Ok(()),
@@ -126,6 +136,7 @@ pub fn launch(
         let number = |i: usize| i32::from_le_bytes(std::array::from_fn(|n| failure[i + n]));
         let errno = Errno::from_raw(number(4));
         if number(0) == TRACE_STEP {
+            ended = None;
             native = Some(NotInjected::NotPermitted(errno));
             continue;
         }
@@ -137,17 +148,28 @@ pub fn launch(
             errno => LaunchError::NotExecutable { program: shown, errno },
         });
     }
-    if native.is_some() {
-        ended = None;
+    match native {
+        Some(why) if require => {
+            // It was killed before its first instruction, or ended itself before exec.
+            if ended.is_none() {
+                let _ = waitpid(pid, None);
+            }
+            Err(LaunchError::Required(why))
+        }
+        native => Ok(Launched { pid, native, ended }),
     }
-    Ok(Launched { pid, native, ended })
 }
 
 const TRACE_STEP: i32 = 1;
 const EXEC_STEP: i32 = 2;
 
 /// The child's side.
-fn exec(argv: &[CString], shared: Option<BorrowedFd<'_>>, mut writer: std::io::PipeWriter) -> ! {
+fn exec(
+    argv: &[CString],
+    shared: Option<BorrowedFd<'_>>,
+    require: bool,
+    mut writer: std::io::PipeWriter,
+) -> ! {
     let mut tell = |step: i32, errno: Errno| {
         let mut message = [0u8; 8];
         message[..4].copy_from_slice(&step.to_le_bytes());
@@ -160,6 +182,10 @@ fn exec(argv: &[CString], shared: Option<BorrowedFd<'_>>, mut writer: std::io::P
             Ok(()) => drop(fcntl(shared, FcntlArg::F_SETFD(FdFlag::empty()))),
             Err(errno) => {
                 tell(TRACE_STEP, errno);
+                if require {
+                    // SAFETY: as below.
+                    unsafe { libc::_exit(127) }
+                }
             }
         }
     }
@@ -195,6 +221,20 @@ fn insert(
     image: &Image,
     shared: BorrowedFd<'_>,
     config: AgentConfig,
+    require: bool,
+) -> Result<(), Failure> {
+    let inserted = try_insert(&mut program, image, shared, config);
+    if require && inserted.is_err() {
+        program.kill();
+    }
+    inserted
+}
+
+fn try_insert(
+    program: &mut Stopped,
+    image: &Image,
+    shared: BorrowedFd<'_>,
+    config: AgentConfig,
 ) -> Result<(), Failure> {
     let saved = program.registers()?;
     if saved.cs != USER_CS {
@@ -203,7 +243,7 @@ fn insert(
     let site = saved.rip;
     let code = program.peek(site)?;
     program.poke(site, code & !CALL_SITE_MASK | CALL_SITE)?;
-    let placed = place(&mut program, site, image, shared, config);
+    let placed = place(program, site, image, shared, config);
     if !matches!(placed, Err(TraceError::Gone(_)) | Ok(_)) {
         let _ = program.syscall(site, libc::SYS_close, [shared.as_raw_fd() as u64, 0, 0, 0, 0, 0]);
     }
@@ -211,9 +251,7 @@ fn insert(
         program.poke(site, code)?;
         program.set_registers(saved)?;
     }
-    let started = placed?;
-    program.detach();
-    match started {
+    match placed? {
         0 => Ok(()),
         errno => Err(Failure::Native(NotInjected::Agent(Errno::from_raw(-errno as i32)))),
     }

@@ -117,11 +117,12 @@ impl Stopped {
         }
     }
 
-    /// Lets it go on, with the signals that came meanwhile.
-    pub fn detach(mut self) {
-        self.release();
+    /// Ends it before it executes anything.
+    pub fn kill(self) {
+        let _ = kill(self.pid, Signal::SIGKILL);
     }
 
+    /// Lets it go on, with the signals that came meanwhile.
     fn release(&mut self) {
         if std::mem::replace(&mut self.let_go, true) {
             return;

@@ -1,1 +1,152 @@
-//! prefetch
+//! Turns hints into reads, in parallel and within limits.
+//!
+//! A hint says what a target will soon want: that a path will be looked up, a directory listed, a
+//! link or a range of a file read. The [`Prefetcher`] does the same things first, on its own
+//! threads, and ignores what it reads: it is then in the kernel's page, dentry and inode caches.
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | `queue` | what is to be read, merged by path |
+//! | `ranges` | which bytes of a file, merged by range |
+//! | `order` | what comes first |
+//! | `limit` | how much at a time |
+//! | `io` | how to read without effects |
+//! | `pool` | which thread |
+//! | `sink` | who is told |
+//!
+//! Invariant: whatever a hint says, acting on it only reads (see `io`), takes a bounded number of
+//! threads, descriptors and queue places, and ends in the hint's log keys being done or forgotten.
+//!
+//! Two things are the caller's: hints must come from a target with the credentials, root directory
+//! and mount namespace of this process, since the prefetcher reads with its own; and descriptors
+//! must allow for two per request in flight (`RLIMIT_NOFILE`; short of them, hints are forgotten).
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runahead_abi::Record;
+
+mod io;
+mod limit;
+mod order;
+mod pool;
+mod queue;
+mod ranges;
+mod sink;
+
+pub use sink::{Completion, LogSink, Sink};
+
+/// A file up to this size, in bytes, is read to its end when the length of a read was unknown:
+/// whoever reads a small file without asking for its size mostly reads all of it.
+pub const EXTEND_MAX_BYTES: u64 = 1 << 20;
+
+/// What one hint can ask for at most, in bytes; the rest of its range is not looked at.
+pub const HINT_MAX_BYTES: u64 = 1 << 30;
+
+/// How long [`Prefetcher::close`] waits for reads under way.
+const CLOSE_GRACE: Duration = Duration::from_millis(50);
+
+/// Bounds on what the prefetcher takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Reads in flight, and threads, at most. How many there are below that is measured.
+    pub max_in_flight: usize,
+    /// Parts of hints that may wait; further hints are refused unless the target waits for them.
+    pub max_queued: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { max_in_flight: 256, max_queued: 1 << 16 }
+    }
+}
+
+/// Counts since the start, and the present state.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PrefetchStats {
+    /// Hints received.
+    pub submitted: u64,
+    /// Of those, joined to a hint for the same path that was waiting or in progress.
+    pub merged: u64,
+    /// Of those, not wanting anything new.
+    pub duplicates: u64,
+    /// Of those, refused because too much was waiting.
+    pub refused: u64,
+    /// Hints carried out (failed ones too).
+    pub completed: u64,
+    /// Hints given up before they were carried out.
+    pub dropped: u64,
+    /// Completions that brought an error for some of it.
+    pub failed: u64,
+    /// Paths looked up.
+    pub lookups: u64,
+    /// Directories read.
+    pub listings: u64,
+    /// Symbolic links read.
+    pub links: u64,
+    /// Pieces of files read.
+    pub reads: u64,
+    /// Bytes of file data in completed hints.
+    pub bytes: u64,
+    /// Most jobs in flight at a time.
+    pub peak_in_flight: usize,
+    /// Jobs in flight now.
+    pub in_flight: usize,
+    /// Jobs that may be in flight now, as measured.
+    pub limit: usize,
+    /// Worker threads that exist now.
+    pub threads: usize,
+    /// Parts of hints that wait now.
+    pub queued: usize,
+}
+
+/// See the crate's text. Dropping it is [`Prefetcher::close`] without waiting.
+pub struct Prefetcher {
+    pool: Arc<pool::Pool>,
+}
+
+impl Prefetcher {
+    /// A prefetcher without threads: they are started as hints need them.
+    ///
+    /// `sink` is kept until the last worker is gone, which can be after [`Prefetcher::close`] when
+    /// storage does not answer; it must own what it needs.
+    pub fn new(sink: Arc<dyn Sink>, options: Options) -> Self {
+        let Options { max_in_flight, max_queued } = options;
+        Prefetcher { pool: Arc::new(pool::Pool::new(sink, max_in_flight, max_queued)) }
+    }
+
+    /// Queues a hint, or merges it with what is there for its path. Never waits for storage.
+    pub fn submit(&self, record: &Record<'_>) {
+        self.pool.submit(record);
+    }
+
+    /// A shadow strayed: gives up what was hinted by runs before `run` and nobody has started on,
+    /// except what the target itself waits for. Returns how many hints that were.
+    pub fn drop_queued_before(&self, run: u32) -> usize {
+        self.pool.drop_queued_before(run)
+    }
+
+    /// Parts of hints that wait for a worker.
+    pub fn queued(&self) -> usize {
+        self.pool.queued()
+    }
+
+    /// What has been done so far.
+    pub fn stats(&self) -> PrefetchStats {
+        self.pool.stats()
+    }
+
+    /// Gives up everything that waits, and waits up to 50 ms for reads under way. Returns how many
+    /// workers are still in the kernel then: each ends when its read does, and may call the sink
+    /// once more.
+    pub fn close(self) -> usize {
+        self.pool.shut(CLOSE_GRACE)
+    }
+}
+
+impl Drop for Prefetcher {
+    fn drop(&mut self) {
+        self.pool.shut(Duration::ZERO);
+    }
+}

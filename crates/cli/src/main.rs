@@ -1,0 +1,88 @@
+//! The `runahead` command: options in, the command's own exit status out.
+//!
+//! Nothing is written to the command's output; what we have to say goes to stderr, before the
+//! command starts or after it has ended.
+#![no_main]
+
+mod options;
+
+use std::process::exit;
+
+use clap::Parser;
+use options::{Cli, Destination, Task};
+use runahead_inject::{Command, LaunchError};
+use runahead_supervisor::{Ended, Options, SessionError};
+
+/// Exit status when the command was not found, as in shells.
+const NOT_FOUND: i32 = 127;
+/// Exit status when it cannot be executed, as in shells.
+const NOT_EXECUTABLE: i32 = 126;
+/// Exit status when we failed, or `--require` kept the command from running.
+const OURS: i32 = 125;
+
+/// C's entry point and not Rust's: the standard library's start changes the disposition of SIGPIPE
+/// and opens missing descriptors, and the command would inherit both.
+///
+/// # Safety
+/// Called by the C library, once, with its usual arguments (which std collects by itself).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
+    match Cli::parse().task {
+        Task::Run(run) => exit(run_command(&run)),
+    }
+}
+
+fn run_command(run: &options::Run) -> i32 {
+    let Some((program, args)) = run.command.split_first() else { return 2 };
+    let command = Command { program: program.clone(), args: args.to_vec() };
+    let options = Options { require: run.require };
+    let outcome = runahead_supervisor::run(&command, &options, |why| {
+        eprintln!("runahead: running natively: {why}");
+    });
+    match outcome {
+        Ok((ended, stats)) => {
+            if let Some(destination) = &run.stats {
+                report(destination, &stats);
+            }
+            end_as(ended)
+        }
+        Err(SessionError::Launch(error)) => {
+            eprintln!("runahead: {error}");
+            match error {
+                LaunchError::NotFound(_) => NOT_FOUND,
+                LaunchError::NotExecutable { .. } => NOT_EXECUTABLE,
+                _ => OURS,
+            }
+        }
+    }
+}
+
+fn report(destination: &Destination, stats: &runahead_supervisor::Stats) {
+    let Destination::Json(path) = destination else {
+        eprint!("{stats}");
+        return;
+    };
+    let written = serde_json::to_vec_pretty(stats)
+        .map_err(std::io::Error::from)
+        .and_then(|json| std::fs::write(path, json));
+    if let Err(error) = written {
+        eprintln!("runahead: cannot write statistics to {}: {error}", path.display());
+    }
+}
+
+/// The command's exit status; its signal, if one ended it, ends us as well.
+fn end_as(ended: Ended) -> i32 {
+    let signal = match ended {
+        Ended::Exited(status) => return status,
+        Ended::Signaled(signal) => signal,
+    };
+    let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain calls on this process, which is about to end; the command's core, if any, is
+    // not to be overwritten by ours.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &no_core);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+    128 + signal
+}

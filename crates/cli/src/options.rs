@@ -1,0 +1,71 @@
+//! The command line, each option defined once.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand};
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  that of COMMAND; if a signal ended it, the same signal ends runahead
+  2     usage error
+  125   runahead itself failed, or --require kept COMMAND from running
+  126   COMMAND cannot be executed
+  127   COMMAND was not found";
+
+/// Hides storage latency: a harmless copy of the program runs ahead and what it would read is
+/// fetched in parallel.
+#[derive(Debug, Parser)]
+#[command(name = "runahead", version, after_help = EXIT_STATUS)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub task: Task,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Task {
+    /// Run a command, fetching ahead what it will read
+    #[command(after_help = EXIT_STATUS)]
+    Run(Run),
+}
+
+/// Options of `runahead run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Say afterwards what was done: on stderr, or with --stats=json:FILE as JSON in FILE
+    #[arg(long, value_name = "json:FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "text")]
+    pub stats: Option<Destination>,
+
+    /// Fail (exit status 125) rather than run COMMAND natively when it cannot be helped
+    #[arg(long)]
+    pub require: bool,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Where statistics go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// Text on stderr.
+    Stderr,
+    /// JSON in a file.
+    Json(PathBuf),
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("json:") {
+            Some("") => Err("a file name must follow `json:`".into()),
+            Some(file) => Ok(Destination::Json(file.into())),
+            None if text == "text" => Ok(Destination::Stderr),
+            None => Err("give --stats alone, or --stats=json:FILE".into()),
+        }
+    }
+}

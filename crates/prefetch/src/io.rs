@@ -1,0 +1,284 @@
+//! Reading without effects.
+//!
+//! A path is opened with `O_PATH` first, which reaches no driver, wakes no FIFO's writer and does
+//! not mount an automount point that it ends in. Only what then is seen to be a regular file or a
+//! directory is opened for reading, by way of `/proc/self/fd`: the object that was looked at and
+//! not whatever bears its name by then.
+//!
+//! Nor are access times changed where that can be avoided: `O_NOATIME` is for the owner of a file
+//! (or `CAP_FOWNER`). To others' files `posix_fadvise(WILLNEED)` is applied, which starts the I/O
+//! without counting as an access; when it ends cannot be told, so it is taken to be done at once.
+//! Directories have no such call and are read all the same.
+//!
+//! Invariant: nothing is ever opened but directories and regular files of file systems that store
+//! files. In those the kernel makes up (`/proc`, `/sys`, ...) a read can have any effect.
+//!
+//! What remains visible, as with any reader: opens and reads can be watched (inotify, fanotify), a
+//! lease on the file is broken, and walking a path follows symbolic links, which sets their access
+//! times, and mounts automount points in the *middle* of it.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use runahead_abi::identity::CHUNK_BYTES;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags, fadvise, fstatfs, openat,
+    readlinkat_raw, statx,
+};
+use rustix::io::{Errno, Result, pread};
+
+use crate::limit::{Kind, Sample};
+use crate::queue::{Class, Trouble};
+
+/// Bytes of a worker's scratch memory: data is read to be in the page cache and then ignored.
+const SCRATCH_BYTES: usize = CHUNK_BYTES as usize;
+
+/// Times what may block; the limit is derived from it.
+pub(crate) struct Clock {
+    origin: Instant,
+    /// Not yet reported.
+    pub samples: Vec<Sample>,
+}
+
+impl Clock {
+    /// A clock that counts from `origin`.
+    pub(crate) fn new(origin: Instant) -> Self {
+        Clock { origin, samples: Vec::new() }
+    }
+
+    fn time<T>(&mut self, kind: Kind, work: impl FnOnce() -> T) -> T {
+        let began = self.origin.elapsed();
+        let result = work();
+        let latency = self.origin.elapsed().saturating_sub(began);
+        if latency >= crate::limit::INFORMATIVE {
+            self.samples.push(Sample { kind, began, latency });
+        }
+        result
+    }
+}
+
+/// What one worker reads with.
+pub(crate) struct Reader {
+    pub clock: Clock,
+    /// Always empty; its capacity is the buffer.
+    scratch: Vec<u8>,
+}
+
+/// Which file systems store files, by device number: asked once, as it can cost a round trip to a
+/// server.
+#[derive(Default)]
+pub(crate) struct Devices {
+    stored: Mutex<HashMap<(u32, u32), bool>>,
+}
+
+/// What a path named.
+pub(crate) struct Node {
+    path_fd: OwnedFd,
+    device: (u32, u32),
+    directory: bool,
+    /// Opened by the first who needs it.
+    open: OnceLock<Result<Open>>,
+}
+
+struct Open {
+    fd: OwnedFd,
+    /// Reading would set the access time.
+    advise_only: bool,
+}
+
+/// Magic numbers (statfs(2), linux/magic.h) of file systems whose files are calls into the kernel.
+const UNSTORED: &[u64] = &[
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0xcafe_4a11, // bpf
+    0x6265_6570, // configfs
+    0xde5e_81e4, // efivarfs
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x6165_676c, // pstore
+    0x4249_4e4d, // binfmt_misc
+    0x6573_5543, // fusectl
+    0x1980_0202, // mqueue
+    0x1cd1,      // devpts
+    0x6e73_6673, // nsfs
+    0x0765_5821, // resctrl
+    0x5a3c_69f0, // apparmorfs
+    0x5049_4446, // pidfs
+    0x6759_6969, // rpc_pipefs
+    0x6e66_7364, // nfsd
+    0x6c6f_6f70, // binder
+    0xabba_1974, // xenfs
+    0x9fa1,      // openprom
+    0x9fa2,      // usbdevfs
+    0x0187,      // autofs: its entries are requests to a daemon
+];
+
+impl Devices {
+    fn stores_files(&self, node: &Node) -> Result<bool> {
+        let known = |this: &Self| {
+            let stored = this.stored.lock().unwrap_or_else(PoisonError::into_inner);
+            stored.get(&node.device).copied()
+        };
+        if let Some(stored) = known(self) {
+            return Ok(stored);
+        }
+        let magic = fstatfs(&node.path_fd)?.f_type as u64 & 0xffff_ffff;
+        let answer = !UNSTORED.contains(&magic);
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner).insert(node.device, answer);
+        Ok(answer)
+    }
+}
+
+/// Tells an answer from a shortage of our own.
+pub(crate) fn trouble(error: Errno) -> Trouble {
+    match error {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR => Trouble::Ours,
+        _ => Trouble::Answer,
+    }
+}
+
+impl Node {
+    /// Opens the object for reading; `flags` says what kind it must still be.
+    fn open(&self, devices: &Devices) -> Result<&Open> {
+        let opened = self.open.get_or_init(|| {
+            if !devices.stores_files(self)? {
+                return Err(Errno::OPNOTSUPP);
+            }
+            let kind = if self.directory { OFlags::DIRECTORY } else { OFlags::empty() };
+            // A regular file cannot block or become a terminal, yet it costs nothing to say so.
+            let flags = kind
+                | OFlags::RDONLY
+                | OFlags::CLOEXEC
+                | OFlags::NONBLOCK
+                | OFlags::NOCTTY
+                | OFlags::NOATIME;
+            let path = format!("/proc/self/fd/{}", self.path_fd.as_raw_fd());
+            let again = |flags| openat(CWD, path.as_str(), flags, Mode::empty());
+            let (fd, quiet) = match again(flags) {
+                Err(Errno::PERM) => (again(flags - OFlags::NOATIME)?, false),
+                other => (other?, true),
+            };
+            if !self.directory {
+                // No readahead beyond what is asked. It is advice: refused, all is the same.
+                let _ = fadvise(&fd, 0, None, Advice::Random);
+            }
+            Ok(Open { fd, advise_only: !quiet && !self.directory })
+        });
+        opened.as_ref().map_err(|error| *error)
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Reader { clock, scratch: Vec::new() }
+    }
+
+    /// Walks to `path` and reads the attributes of what it names, so that both are in memory.
+    pub(crate) fn look(&mut self, path: &[u8], follow: bool) -> Result<(Node, Class)> {
+        let how = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        self.clock.time(Kind::Lookup, || {
+            let path_fd = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC | how, Mode::empty())?;
+            let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+            let stat = statx(&path_fd, c"", flags, StatxFlags::BASIC_STATS)?;
+            let class = match FileType::from_raw_mode(stat.stx_mode.into()) {
+                FileType::RegularFile => Class::File { size: stat.stx_size },
+                FileType::Directory => Class::Directory,
+                FileType::Symlink => Class::Link,
+                _ => Class::Other,
+            };
+            let node = Node {
+                path_fd,
+                device: (stat.stx_dev_major, stat.stx_dev_minor),
+                directory: class == Class::Directory,
+                open: OnceLock::new(),
+            };
+            Ok((node, class))
+        })
+    }
+
+    /// Reads a range of the regular file `node`; the bytes that are there.
+    pub(crate) fn read(
+        &mut self,
+        node: &Node,
+        range: &Range<u64>,
+        devices: &Devices,
+    ) -> Result<u64> {
+        let open = self.clock.time(Kind::Lookup, || node.open(devices))?;
+        let length = range.end - range.start;
+        if open.advise_only {
+            advise(open, range);
+            return Ok(length);
+        }
+        self.scratch.reserve_exact(SCRATCH_BYTES);
+        let scratch = &mut self.scratch;
+        let kind = if length > CHUNK_BYTES { Kind::LongRead } else { Kind::Read };
+        self.clock.time(kind, || {
+            if kind == Kind::LongRead {
+                // All requests are sent before the first is waited for.
+                advise(open, range);
+            }
+            let mut at = range.start;
+            while at < range.end {
+                scratch.clear();
+                let asked = (range.end - at).min(SCRATCH_BYTES as u64) as usize;
+                let (buffer, _) = scratch.spare_capacity_mut().split_at_mut(asked);
+                match pread(&open.fd, &mut *buffer, at) {
+                    // Shorter than it was: what is gone need not be read.
+                    Ok(([], _)) => break,
+                    Ok((bytes, _)) => at += bytes.len() as u64,
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(at - range.start)
+        })
+    }
+
+    /// Reads all entries of the directory `node`.
+    pub(crate) fn list(&mut self, node: &Node, devices: &Devices) -> Result<u64> {
+        let open = self.clock.time(Kind::Lookup, || node.open(devices))?;
+        self.scratch.reserve_exact(SCRATCH_BYTES);
+        self.scratch.clear();
+        let mut entries = RawDir::new(open.fd.as_fd(), self.scratch.spare_capacity_mut());
+        loop {
+            let entry = if entries.is_buffer_empty() {
+                self.clock.time(Kind::Listing, || entries.next().map(|e| e.map(drop)))
+            } else {
+                entries.next().map(|e| e.map(drop))
+            };
+            match entry {
+                Some(Ok(())) => {}
+                Some(Err(Errno::INTR)) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Ok(0),
+            }
+        }
+    }
+
+    /// Reads the text of the symbolic link `path`. Nothing else can happen: readlink(2) of
+    /// anything but a link is an error.
+    pub(crate) fn read_link(&mut self, path: &[u8]) -> Result<u64> {
+        let mut text = [MaybeUninit::<u8>::uninit(); 256];
+        self.clock.time(Kind::Listing, || readlinkat_raw(CWD, path, &mut text).map(|_| 0))
+    }
+}
+
+/// Starts reading `range`. In steps of a chunk, as the kernel cuts a larger request to the
+/// device's readahead window and ignores the rest.
+fn advise(open: &Open, range: &Range<u64>) {
+    for start in range.clone().step_by(CHUNK_BYTES as usize) {
+        let length = CHUNK_BYTES.min(range.end - start);
+        let length = std::num::NonZeroU64::new(length);
+        // Only advice; a file system that does not take it has no other way either.
+        let _ = fadvise(&open.fd, start, length, Advice::WillNeed);
+    }
+}

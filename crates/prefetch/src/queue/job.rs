@@ -1,0 +1,94 @@
+//! What passes between the queue and the workers.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use runahead_abi::{HintKind, Identity};
+
+use crate::order::{EntryId, Tag};
+use crate::ranges::Group;
+use crate::sink::Completion;
+
+/// What a path names, as far as reading it is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// A regular file of this many bytes.
+    File {
+        size: u64,
+    },
+    Directory,
+    Link,
+    /// A FIFO, socket or device: never opened.
+    Other,
+}
+
+/// What a lookup brought back.
+pub(crate) struct Found<F> {
+    pub file: Arc<F>,
+    pub class: Class,
+}
+
+/// Why a step brought nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    /// The answer is an error. The target would get the same one: it counts as known.
+    Answer,
+    /// We ran out of descriptors or memory. Nothing is known; the hint is forgotten.
+    Ours,
+}
+
+/// One thing for a worker to do, without the lock.
+pub(crate) enum Step<F> {
+    /// Find out what the path names, and have its attributes cached.
+    Look { path: Arc<[u8]>, follow: bool },
+    /// Read the entries of a directory.
+    List { file: Arc<F> },
+    /// Read the text of a symbolic link.
+    Link { path: Arc<[u8]> },
+    /// Read a range of a regular file.
+    Read { file: Arc<F>, range: Range<u64> },
+}
+
+/// A step and the entry it belongs to.
+pub(crate) struct Job<F> {
+    pub entry: EntryId,
+    pub step: Step<F>,
+}
+
+/// What is to be told, and closed, outside the lock.
+pub(crate) struct Effects<F> {
+    pub done: Vec<Identity>,
+    /// Keys, and the run whose hints and later ones are not meant.
+    pub forget: Vec<(Identity, u32)>,
+    pub completed: Vec<Completion>,
+    /// Handles that were let go of, for the caller to drop.
+    pub files: Vec<Arc<F>>,
+}
+
+impl<F> Default for Effects<F> {
+    fn default() -> Self {
+        Effects { done: vec![], forget: vec![], completed: vec![], files: vec![] }
+    }
+}
+
+impl<F> Effects<F> {
+    pub(crate) fn complete(&mut self, kind: HintKind, tag: &Tag, bytes: u64, failed: bool) {
+        let &Tag { run, flags, hints, steers, .. } = tag;
+        self.completed.push(Completion {
+            run,
+            kind,
+            flags,
+            hints,
+            steers,
+            bytes,
+            failed,
+            queued: 0,
+        });
+    }
+
+    pub(crate) fn complete_groups(&mut self, groups: Vec<Group>, failed: bool) {
+        for group in groups {
+            self.complete(HintKind::Data, &group.tag, group.bytes, group.failed || failed);
+        }
+    }
+}

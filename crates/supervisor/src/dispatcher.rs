@@ -1,0 +1,216 @@
+//! Takes hints to the prefetcher, and runs shadows again when what they lacked has arrived.
+//!
+//! A shadow that met a directory, a name or attributes that were not in memory went on with a
+//! guess, and could not see what depends on the answer. Once such *steering* hints have been read,
+//! running again from the same point gets further: the depth of dependencies, not their number,
+//! bounds the stalls. A run is repeated when it has ended and either all that it lacked has
+//! arrived or some of it arrived [`SETTLE`] ago; runs that find nothing new become rarer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::unistd::Pid;
+use runahead_abi::record::{MAX_RECORD, STEERS};
+use runahead_abi::{RunEnd, Shared};
+use runahead_prefetch::{Completion, Prefetcher};
+
+use crate::shadows;
+
+/// How long after a first arrival the rest is waited for.
+const SETTLE: Duration = Duration::from_micros(1500);
+/// Pause between runs that found nothing new, first and longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+/// A run is repeated from its old start while the target has made at most this many accesses since.
+const NEAR: u64 = 128;
+
+/// Steering hints that workers have finished since the session began.
+#[derive(Default)]
+pub struct Arrivals {
+    steers: AtomicU64,
+}
+
+impl Arrivals {
+    /// Counts a completion; to be called by the prefetcher.
+    pub fn note(&self, shared: &Shared, completion: &Completion) {
+        shared.control.queued.store(completion.queued as u32, Relaxed);
+        if completion.steers > 0 {
+            self.steers.fetch_add(completion.steers.into(), Relaxed);
+            ring(shared);
+        }
+    }
+}
+
+/// Wakes the dispatcher, as the agents do.
+pub fn ring(shared: &Shared) {
+    let control = &shared.control;
+    control.doorbell.fetch_add(1, SeqCst);
+    if control.sleeping.load(SeqCst) != 0 {
+        control.sleeping.store(0, Relaxed);
+        futex(&control.doorbell, libc::FUTEX_WAKE, i32::MAX as u32, None);
+    }
+}
+
+fn futex(word: &std::sync::atomic::AtomicU32, op: i32, value: u32, timeout: Option<Duration>) {
+    let spec = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs() as i64,
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: a word of shared memory that stays mapped, and a timeout that lives through the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, spec) };
+}
+
+/// The state of the one thread that runs [`Dispatcher::run`].
+pub struct Dispatcher {
+    shared: &'static Shared,
+    prefetcher: Arc<Prefetcher>,
+    arrivals: Arc<Arrivals>,
+    stop: Arc<AtomicBool>,
+    command: Pid,
+    /// The newest sync that was seen.
+    sync: u32,
+    /// Steering hints handed to the prefetcher, and those of them that had arrived when the
+    /// newest run started.
+    submitted: u64,
+    arrived_before: u64,
+    first_arrival: Option<Instant>,
+    hints_before: u64,
+    backoff: Duration,
+    not_before: Instant,
+}
+
+impl Dispatcher {
+    /// For the session of `command`.
+    pub fn new(
+        shared: &'static Shared,
+        prefetcher: Arc<Prefetcher>,
+        arrivals: Arc<Arrivals>,
+        stop: Arc<AtomicBool>,
+        command: Pid,
+    ) -> Self {
+        Dispatcher {
+            shared, prefetcher, arrivals, stop, command,
+            sync: 0,
+            submitted: 0,
+            arrived_before: 0,
+            first_arrival: None,
+            hints_before: 0,
+            backoff: BACKOFF.0,
+            not_before: Instant::now(),
+        }
+    }
+
+    /// Until `stop` is set and the bell rung.
+    pub fn run(mut self) {
+        let control = &self.shared.control;
+        while !self.stop.load(Acquire) {
+            let bell = control.doorbell.load(SeqCst);
+            self.follow_target();
+            let busy = self.drain();
+            self.publish();
+            let timeout = self.run_again();
+            if busy {
+                continue;
+            }
+            control.sleeping.store(1, SeqCst);
+            // A producer that came before this store changed the bell, and the kernel sees that.
+            futex(&control.doorbell, libc::FUTEX_WAIT, bell, timeout);
+            control.sleeping.store(0, Relaxed);
+        }
+    }
+
+    /// Hands every waiting record to the prefetcher; false if there was none.
+    fn drain(&mut self) -> bool {
+        let mut buf = [0u8; MAX_RECORD];
+        let mut any = false;
+        for ring in &self.shared.rings {
+            while let Some(record) = ring.pop(&mut buf) {
+                any = true;
+                self.submitted += u64::from(record.header.flags & STEERS != 0);
+                self.prefetcher.submit(&record);
+            }
+        }
+        if any {
+            self.shared.control.log_active.store(1, Relaxed);
+        }
+        any
+    }
+
+    /// A new sync: what the shadows before it hinted and nobody has started to read is dropped.
+    fn follow_target(&mut self) {
+        let control = &self.shared.control;
+        let sync = control.sync.load(Acquire);
+        if sync == self.sync {
+            return;
+        }
+        self.sync = sync;
+        let run = control.run_request.load(Relaxed);
+        self.prefetcher.drop_queued_before(run);
+        shadows::kill_runs_before(self.shared, run, self.command);
+        self.started_run();
+        self.backoff = BACKOFF.0;
+        self.not_before = Instant::now();
+    }
+
+    fn started_run(&mut self) {
+        self.arrived_before = self.arrivals.steers.load(Relaxed);
+        self.first_arrival = None;
+        self.hints_before = self.shared.control.hints_issued.load(Relaxed);
+    }
+
+    fn publish(&self) {
+        let control = &self.shared.control;
+        control.queued.store(self.prefetcher.queued() as u32, Relaxed);
+        let (issued, used) =
+            (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
+        // Hints are taken to be of one size: this guards memory, to which that is near enough.
+        let unused = issued.saturating_sub(used) as u128;
+        let bytes = u128::from(self.prefetcher.stats().bytes);
+        control.bytes_ahead.store((bytes * unused / u128::from(issued.max(1))) as u64, Relaxed);
+    }
+
+    /// Starts another run if that is worth while now; otherwise, how long to sleep at most.
+    fn run_again(&mut self) -> Option<Duration> {
+        let control = &self.shared.control;
+        let arrived = self.arrivals.steers.load(Relaxed);
+        if arrived == self.arrived_before || self.sync == 0 {
+            return None;
+        }
+        let now = Instant::now();
+        let first = *self.first_arrival.get_or_insert(now);
+        let run = control.run_request.load(Relaxed);
+        let status = self.shared.run(run);
+        let started = status.run.load(Relaxed) == run;
+        let end = RunEnd::from_raw(status.end.load(Relaxed));
+        if !started || matches!(end, RunEnd::Running | RunEnd::Paused) {
+            return Some(SETTLE);
+        }
+        let all = arrived >= self.submitted;
+        let ready = if all { first } else { first + SETTLE }.max(self.not_before);
+        if now < ready {
+            return Some(ready - now);
+        }
+        let moved = control.accesses.load(Relaxed) - control.accesses_at_sync.load(Relaxed);
+        if end == RunEnd::Unsafe || control.stopped.load(Relaxed) != 0 {
+            return None;
+        }
+        if moved > NEAR.max(status.accesses.load(Relaxed) / 4) {
+            // The target is far from where the shadow would start; it will make a new one.
+            control.want_sync.store(1, Relaxed);
+            return None;
+        }
+        if control.hints_issued.load(Relaxed) == self.hints_before {
+            self.backoff = (self.backoff * 2).min(BACKOFF.1);
+        } else {
+            self.backoff = BACKOFF.0;
+        }
+        self.not_before = now + self.backoff;
+        self.started_run();
+        control.run_request.fetch_add(1, SeqCst);
+        futex(&control.run_request, libc::FUTEX_WAKE, i32::MAX as u32, None);
+        Some(SETTLE)
+    }
+}

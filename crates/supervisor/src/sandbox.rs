@@ -1,0 +1,194 @@
+//! What the kernel denies a shadow: built here, where libraries are, installed by the agent.
+//!
+//! seccomp allows what a shadow needs to read and to keep its own memory, and refuses everything
+//! else with EPERM; Landlock, which sees paths where seccomp sees numbers, refuses every open that
+//! could write, create, remove or execute. Together they leave reading regular files, directories
+//! and private memory.
+//!
+//! Invariant: no call below can change anything outside the process, whatever its arguments.
+
+use std::collections::BTreeMap;
+
+use landlock::{ABI, AccessFs, AccessNet, BitFlags, Scope};
+use nix::errno::Errno;
+use nix::libc;
+use runahead_abi::AgentConfig;
+use runahead_abi::config::FILTER_MAX;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
+};
+
+/// Why no sandbox can be put up here.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The kernel has no Landlock, or it is switched off.
+    #[error("Landlock is not available ({0}); it needs Linux 6.2 with `landlock` among its `lsm=`")]
+    Landlock(Errno),
+    /// A Landlock that cannot deny truncation.
+    #[error("Landlock version {0} is too old; version 3 came with Linux 6.2")]
+    OldLandlock(i32),
+    /// A rule is wrong. A mistake of ours, caught by this crate's tests.
+    #[error("the system call filter cannot be built: {0}")]
+    Filter(#[from] seccompiler::BackendError),
+    /// Longer than the place reserved for it.
+    #[error("the system call filter is too long: {0} instructions")]
+    TooLong(usize),
+}
+
+/// Calls that only read, or concern the caller's own memory, whatever their arguments.
+const ALLOWED: &[libc::c_long] = &[
+    libc::SYS_preadv2, libc::SYS_pread64, libc::SYS_openat2, libc::SYS_close, libc::SYS_statx,
+    libc::SYS_getdents64, libc::SYS_readlinkat, libc::SYS_lseek, CACHESTAT, libc::SYS_munmap,
+    libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_brk, libc::SYS_futex, libc::SYS_clock_gettime,
+    libc::SYS_gettimeofday, libc::SYS_time, libc::SYS_clock_getres, libc::SYS_getcpu,
+    libc::SYS_getrandom, libc::SYS_getpid, libc::SYS_getppid, libc::SYS_getuid, libc::SYS_getgid,
+    libc::SYS_geteuid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_getresuid,
+    libc::SYS_getresgid, libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_times, libc::SYS_getrusage,
+    libc::SYS_getrlimit, libc::SYS_sched_getaffinity, libc::SYS_exit, libc::SYS_exit_group,
+    libc::SYS_rt_sigreturn, libc::SYS_getcwd, libc::SYS_capget,
+];
+
+/// cachestat(2), which libc does not name on every target.
+const CACHESTAT: libc::c_long = 451;
+const ARCH_GET_FS: u64 = 0x1003;
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+const SECCOMP_SET_MODE_FILTER: u64 = 1;
+const MAP_TYPE: u64 = 0xf;
+
+/// Calls that are harmless with certain arguments: (call, argument, comparison, value).
+fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
+    let mut rules = vec![
+        (libc::SYS_mmap, 3, Op::MaskedEq(MAP_TYPE), libc::MAP_PRIVATE as u64),
+        (libc::SYS_arch_prctl, 0, Op::Eq, ARCH_GET_FS),
+        (libc::SYS_prctl, 0, Op::Eq, PR_SET_SYSCALL_USER_DISPATCH),
+        // Filters only add up.
+        (libc::SYS_seccomp, 0, Op::Eq, SECCOMP_SET_MODE_FILTER),
+        // Asking for a limit, not setting one.
+        (libc::SYS_prlimit64, 2, Op::Eq, 0),
+        // A plain process, the supervisor's child; runners lose this again.
+        (libc::SYS_clone, 0, Op::Eq, libc::CLONE_PARENT as u64),
+    ];
+    let advice = [
+        libc::MADV_NORMAL, libc::MADV_RANDOM, libc::MADV_SEQUENTIAL, libc::MADV_WILLNEED,
+        libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_HUGEPAGE, libc::MADV_NOHUGEPAGE,
+    ];
+    rules.extend(advice.map(|a| (libc::SYS_madvise, 2, Op::Eq, a as u64)));
+    rules
+}
+
+fn program(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    listed: SeccompAction,
+) -> Result<BpfProgram, SandboxError> {
+    let filter = SeccompFilter::new(rules, otherwise, listed, TargetArch::x86_64)?;
+    Ok(filter.try_into()?)
+}
+
+/// The filter of templates.
+fn template_filter() -> Result<BpfProgram, SandboxError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    for (call, argument, op, value) in conditional() {
+        let condition = SeccompCondition::new(argument, Len::Qword, op, value)?;
+        rules.entry(call).or_default().push(SeccompRule::new(vec![condition])?);
+    }
+    program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+}
+
+/// What runners put on top.
+fn runner_filter() -> Result<BpfProgram, SandboxError> {
+    let rules = BTreeMap::from([(libc::SYS_clone, Vec::new())]);
+    program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
+}
+
+/// The highest Landlock version of this kernel.
+fn landlock_version() -> Result<i32, SandboxError> {
+    const CREATE_RULESET_VERSION: u32 = 1;
+    // SAFETY: asks for a number; no memory is passed.
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, CREATE_RULESET_VERSION)
+    };
+    match version {
+        v if v < 0 => Err(SandboxError::Landlock(Errno::last())),
+        v if v < 3 => Err(SandboxError::OldLandlock(v as i32)),
+        v => Ok(v as i32),
+    }
+}
+
+/// Fills in the sandbox's part of `config`.
+pub fn prepare(config: &mut AgentConfig) -> Result<(), SandboxError> {
+    let version = landlock_version()?;
+    let abi = match version {
+        3 => ABI::V3,
+        4 => ABI::V4,
+        5 => ABI::V5,
+        _ => ABI::V6,
+    };
+    let reading = AccessFs::ReadFile | AccessFs::ReadDir;
+    let denied: BitFlags<AccessFs> = AccessFs::from_all_bits(abi) & !reading;
+    config.landlock_fs = denied.bits();
+    config.landlock_net = if version >= 4 { BitFlags::<AccessNet>::all().bits() } else { 0 };
+    config.landlock_scoped = if version >= 6 { BitFlags::<Scope>::all().bits() } else { 0 };
+    config.landlock_size = 8 * (1 + u64::from(version >= 4) + u64::from(version >= 6));
+    config.filter_len = copy(&template_filter()?, &mut config.filter)?;
+    config.runner_filter_len = copy(&runner_filter()?, &mut config.runner_filter)?;
+    Ok(())
+}
+
+/// All rights of an ABI version; the library calls this set "all of what the version knows".
+trait AllBits {
+    fn from_all_bits(abi: ABI) -> BitFlags<AccessFs>;
+}
+
+impl AllBits for AccessFs {
+    fn from_all_bits(abi: ABI) -> BitFlags<AccessFs> {
+        <AccessFs as landlock::Access>::from_all(abi)
+    }
+}
+
+/// Copies a program into its place, in the kernel's layout; its number of instructions.
+fn copy(program: &BpfProgram, place: &mut [u64]) -> Result<u32, SandboxError> {
+    if program.len() > place.len() || program.len() > FILTER_MAX {
+        return Err(SandboxError::TooLong(program.len()));
+    }
+    for (slot, i) in place.iter_mut().zip(program) {
+        // struct sock_filter: code, jump if true, jump if false, value (linux/filter.h).
+        let [c0, c1] = i.code.to_le_bytes();
+        let [k0, k1, k2, k3] = i.k.to_le_bytes();
+        *slot = u64::from_le_bytes([c0, c1, i.jt, i.jf, k0, k1, k2, k3]);
+    }
+    Ok(program.len() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_can_be_built_and_fit() {
+        let template = template_filter().expect("valid rules");
+        let runner = runner_filter().expect("valid rules");
+        assert!(template.len() <= FILTER_MAX, "{}", template.len());
+        assert!(runner.len() <= 16, "{}", runner.len());
+    }
+
+    #[test]
+    fn nothing_that_has_an_effect_is_allowed() {
+        let effects = [
+            libc::SYS_write, libc::SYS_writev, libc::SYS_pwrite64, libc::SYS_pwritev2, libc::SYS_open,
+            libc::SYS_openat, libc::SYS_connect, libc::SYS_socket, libc::SYS_sendto, libc::SYS_kill,
+            libc::SYS_tgkill, libc::SYS_unlink, libc::SYS_unlinkat, libc::SYS_rename,
+            libc::SYS_ftruncate, libc::SYS_execve, libc::SYS_ioctl, libc::SYS_fcntl,
+            libc::SYS_ptrace, libc::SYS_process_vm_writev, libc::SYS_io_uring_setup,
+            libc::SYS_clone3, libc::SYS_fork, libc::SYS_vfork, libc::SYS_shmat, libc::SYS_mount,
+            libc::SYS_read, libc::SYS_pidfd_send_signal, libc::SYS_rt_sigqueueinfo,
+        ];
+        let conditional = conditional();
+        for call in effects {
+            assert!(!ALLOWED.contains(&call), "call {call}");
+            assert!(conditional.iter().all(|(c, ..)| *c != call), "call {call}");
+        }
+    }
+}

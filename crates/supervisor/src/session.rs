@@ -1,0 +1,271 @@
+//! One command under runahead, from start to end.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::sys::wait::WaitStatus;
+use nix::unistd::Pid;
+use runahead_abi::config::FILTER_MAX;
+use runahead_abi::{ABI_VERSION, AgentConfig, Shared};
+use runahead_inject::{Command, Image, LaunchError, NotInjected, launch};
+use runahead_prefetch::{Completion, LogSink, PrefetchStats, Prefetcher};
+
+use crate::dispatcher::{self, Arrivals, Dispatcher};
+use crate::memory::SharedMemory;
+use crate::shadows::{self, Collected, Waited};
+use crate::stats::Stats;
+use crate::{sandbox, signals};
+
+/// Accesses that a shadow may be ahead of the target.
+const HORIZON: u64 = 1 << 16;
+/// Part of the memory that is available which may hold what was prefetched and not used yet.
+const MEMORY_SHARE: u64 = 8;
+
+/// How a session is to run.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Do not run the command at all if the agent cannot be put into it.
+    pub require: bool,
+}
+
+/// How a command ended, as wait(2) tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Signaled(i32),
+}
+
+/// Why there was no session.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The command did not start.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+}
+
+/// Runs `command` to its end.
+///
+/// `warn` is told, once and before the command starts to wait, why it runs natively if it does.
+/// The calling process must have one thread.
+pub fn run(
+    command: &Command,
+    options: &Options,
+    warn: impl FnOnce(&str),
+) -> Result<(Ended, Stats), SessionError> {
+    let clock = Clock::start();
+    let prepared = Prepared::new();
+    let memory = prepared.as_ref().ok().map(|p| p.memory.get());
+    let agent = prepared.as_ref().ok().map(|p| {
+        let mut config = p.config;
+        config.ticks_per_us = clock.ticks_per_us();
+        (&p.image, p.memory.as_fd(), config)
+    });
+    if let (Err(why), true) = (&prepared, options.require) {
+        return Err(LaunchError::Required(NotInjected::Unavailable(why.clone())).into());
+    }
+    let started = Instant::now();
+    let launched = launch(command, agent, options.require)?;
+    signals::pass_to(launched.pid);
+    let native = match (prepared, launched.native) {
+        (Err(why), _) => Some(why),
+        (_, why) => why.map(|w| w.to_string()),
+    };
+    if let Some(why) = &native {
+        warn(why);
+    }
+    let engine = memory.filter(|_| native.is_none()).map(|m| Engine::start(m, launched.pid));
+
+    let mut collected = Collected::default();
+    let ended = match launched.ended {
+        Some(status) => from_wait(status),
+        None => wait_for(launched.pid, memory, &mut collected),
+    };
+    signals::stop_passing();
+    let elapsed = started.elapsed();
+    let prefetch = engine.map(|e| e.stop(launched.pid, &mut collected)).unwrap_or_default();
+    let stats = match memory {
+        Some(m) => Stats::collect(m, &prefetch, &collected, elapsed, clock.ticks_per_us(), native),
+        None => Stats::native(elapsed, native),
+    };
+    Ok((ended, stats))
+}
+
+/// What must exist before a command can have an agent.
+struct Prepared {
+    memory: SharedMemory,
+    image: Image,
+    config: AgentConfig,
+}
+
+impl Prepared {
+    fn new() -> Result<Self, String> {
+        let mut config = AgentConfig {
+            version: ABI_VERSION,
+            shared_fd: -1,
+            image: 0,
+            image_len: 0,
+            text: 0,
+            text_len: 0,
+            supervisor_pid: std::process::id(),
+            has_fsgsbase: has_fsgsbase().into(),
+            ticks_per_us: 0,
+            landlock_fs: 0,
+            landlock_net: 0,
+            landlock_scoped: 0,
+            landlock_size: 0,
+            filter_len: 0,
+            runner_filter_len: 0,
+            filter: [0; FILTER_MAX],
+            runner_filter: [0; 16],
+        };
+        sandbox::prepare(&mut config).map_err(|e| e.to_string())?;
+        let memory = SharedMemory::new()
+            .map_err(|e| format!("memory to share with the command cannot be had: {e}"))?;
+        let control = &memory.get().control;
+        control.version.store(ABI_VERSION, Relaxed);
+        control.horizon.store(HORIZON, Relaxed);
+        control.bytes_budget.store(available_memory() / MEMORY_SHARE, Relaxed);
+        let image = Image::embedded().map_err(|e| e.to_string())?;
+        Ok(Prepared { memory, image, config })
+    }
+}
+
+/// The threads of a session.
+struct Engine {
+    shared: &'static Shared,
+    prefetcher: Arc<Prefetcher>,
+    stop: Arc<AtomicBool>,
+    dispatcher: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    fn start(shared: &'static Shared, command: Pid) -> Self {
+        raise_descriptor_limit();
+        let arrivals = Arc::new(Arrivals::default());
+        let noted = arrivals.clone();
+        let sink = LogSink {
+            log: &shared.log,
+            completed: move |c: &Completion| noted.note(shared, c),
+        };
+        let prefetcher = Arc::new(Prefetcher::new(Arc::new(sink), Default::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let dispatcher =
+            Dispatcher::new(shared, prefetcher.clone(), arrivals, stop.clone(), command);
+        // Without this thread the rings fill up and the command runs as it would alone.
+        let dispatcher = std::thread::Builder::new()
+            .name("dispatcher".into())
+            .spawn(move || {
+                signals::block_all();
+                dispatcher.run();
+            })
+            .ok();
+        Engine { shared, prefetcher, stop, dispatcher }
+    }
+
+    fn stop(self, command: Pid, collected: &mut Collected) -> PrefetchStats {
+        self.shared.control.sync.fetch_add(1, SeqCst);
+        shadows::end_all(self.shared, command, collected);
+        self.stop.store(true, Release);
+        dispatcher::ring(self.shared);
+        if let Some(thread) = self.dispatcher {
+            let _ = thread.join();
+        }
+        let stats = self.prefetcher.stats();
+        if let Ok(prefetcher) = Arc::try_unwrap(self.prefetcher).map_err(drop) {
+            prefetcher.close();
+        }
+        stats
+    }
+}
+
+fn wait_for(command: Pid, memory: Option<&'static Shared>, collected: &mut Collected) -> Ended {
+    loop {
+        let waited = match memory {
+            Some(shared) => shadows::wait(command, shared, collected, 0),
+            None => match nix::sys::wait::waitpid(command, None) {
+                Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => {
+                    return from_wait(status);
+                }
+                Ok(_) | Err(nix::errno::Errno::EINTR) => continue,
+                Err(_) => Waited::NoChildren,
+            },
+        };
+        match waited {
+            Waited::Command(status) if libc::WIFSIGNALED(status) => {
+                return Ended::Signaled(libc::WTERMSIG(status));
+            }
+            Waited::Command(status) => return Ended::Exited(libc::WEXITSTATUS(status)),
+            // Somebody else collected it: nothing is known but that it is over.
+            Waited::NoChildren => return Ended::Exited(0),
+            Waited::Shadow | Waited::Nobody => {}
+        }
+    }
+}
+
+fn from_wait(status: WaitStatus) -> Ended {
+    match status {
+        WaitStatus::Signaled(_, signal, _) => Ended::Signaled(signal as i32),
+        WaitStatus::Exited(_, code) => Ended::Exited(code),
+        _ => Ended::Exited(0),
+    }
+}
+
+/// Relates the time-stamp counter to time.
+struct Clock {
+    ticks: u64,
+    at: Instant,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Clock { ticks: ticks(), at: Instant::now() }
+    }
+
+    /// Good to a percent after a millisecond, which is what its use for thresholds needs; better
+    /// at the end of a session.
+    fn ticks_per_us(&self) -> u64 {
+        const ENOUGH: Duration = Duration::from_micros(200);
+        while self.at.elapsed() < ENOUGH {
+            std::hint::spin_loop();
+        }
+        let (ticks, elapsed) = (ticks() - self.ticks, self.at.elapsed());
+        (u128::from(ticks) * 1000 / elapsed.as_nanos().max(1)).max(1) as u64
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn ticks() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Whether user code may read its thread pointer with `rdfsbase` (AT_HWCAP2, asm/hwcap2.h).
+#[cfg(target_arch = "x86_64")]
+fn has_fsgsbase() -> bool {
+    const HWCAP2_FSGSBASE: u64 = 1 << 1;
+    // SAFETY: reads the auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
+}
+
+/// Prefetches hold descriptors; the command has been started with the limit that it was given.
+fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// `MemAvailable` of proc_meminfo(5), in bytes; a gigabyte if it cannot be read.
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse().ok());
+    kib.map_or(1 << 30, |k: u64| k << 10)
+}
