@@ -225,8 +225,10 @@ impl Pool {
         let mut reader = Reader::new(Clock::new(self.origin));
         let mut fx = Effects::default();
         self.lock().starting -= 1;
-        while let Some((job, in_flight)) = self.next_job() {
+        let mut was_busy = false;
+        while let Some((job, in_flight)) = self.next_job(was_busy) {
             self.serve(job, in_flight, &mut reader, &mut fx);
+            was_busy = true;
         }
         let mut state = self.lock();
         state.threads -= 1;
@@ -235,9 +237,11 @@ impl Pool {
         }
     }
 
-    /// Waits for something to do. `None` when the worker shall go.
-    fn next_job(self: &Arc<Self>) -> Option<(Job<Node>, usize)> {
+    /// Waits for something to do. `None` when the worker shall go. A worker is busy until it asks,
+    /// calls of the sink included, so that it takes the next job itself.
+    fn next_job(self: &Arc<Self>, was_busy: bool) -> Option<(Job<Node>, usize)> {
         let mut state = self.lock();
+        state.busy -= usize::from(was_busy);
         loop {
             if state.closing {
                 return None;
@@ -292,9 +296,6 @@ impl Pool {
             };
             in_flight = state.busy;
             state.count(fx);
-            if next.is_none() {
-                state.busy -= 1;
-            }
             let recruit = state.recruit();
             drop(state);
             self.bring_in(recruit);

@@ -72,26 +72,30 @@ pub(super) fn another_thread() {
     unsafe { STATE.get() }.threads = true;
 }
 
-/// A call was trapped at `site`; patches it when it is hot.
-pub(super) fn note(site: u64, number: u64) {
+/// A call was trapped at `site`; patches it when it is hot. Then the call is to be made again from
+/// the address returned: what is behind the old one may be the middle of the jump.
+pub(super) fn note(site: u64, number: u64) -> Option<u64> {
     // SAFETY: the armed thread, in the signal handler, not nested: the only reference.
     let state = unsafe { STATE.get() };
     if let Some(session) = session::get() {
         session.shared.control.traps.fetch_add(1, Relaxed);
     }
     if !state.enabled || state.threads {
-        return;
+        return None;
     }
     let seen = &mut state.seen[(site >> 1) as usize % SITES];
     if seen.site != site {
         *seen = Seen { site, traps: 0 };
     }
     seen.traps = seen.traps.saturating_add(1);
-    if seen.traps == HOT && patch(state, site, number).is_some() {
-        if let Some(session) = session::get() {
-            session.shared.control.sites_patched.fetch_add(1, Relaxed);
-        }
+    if seen.traps != HOT {
+        return None;
     }
+    let again = patch(state, site, number)?;
+    if let Some(session) = session::get() {
+        session.shared.control.sites_patched.fetch_add(1, Relaxed);
+    }
+    Some(again)
 }
 
 /// Calls that must stay traps: they need the frame of the signal, or end the program's image.
@@ -99,7 +103,8 @@ fn never(number: u64) -> bool {
     super::is_the_planes(number) || matches!(number, nr::EXECVE | nr::EXIT | nr::EXIT_GROUP)
 }
 
-fn patch(state: &mut State, site: u64, number: u64) -> Option<()> {
+/// Patches the site; where execution enters the patch.
+fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
     // The shapes look at a few bytes around the call; they must not cross into a page that may not
     // be mapped.
     let (first, last) = (site - SITE_BEFORE as u64, site + SITE_AFTER as u64 - 1);
@@ -118,7 +123,8 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<()> {
     let jump = arch::jump(from, slot)?;
     let code = arch::stub(shape, number, site, &around);
     write_code(slot, &code)?;
-    write_code(from, &jump)
+    write_code(from, &jump)?;
+    Some(from)
 }
 
 /// A free place for a stub, near enough to `site`.

@@ -54,7 +54,10 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         context.set_result(call.perform());
         return;
     }
-    patch::note(site, call.nr);
+    if let Some(again) = patch::note(site, call.nr) {
+        context.resume_at(again);
+        return;
+    }
     if !is_interesting(call.nr) {
         context.set_result(call.perform());
         return;
