@@ -35,6 +35,10 @@ pub struct AgentConfig {
     pub landlock_scoped: u64,
     /// Bytes of the ruleset structure that this kernel knows.
     pub landlock_size: u64,
+    /// For tests: not 0 makes runners really try what they would only pretend to do.
+    pub plant: u64,
+    /// For tests: the agent panics at this access of the target (0: never).
+    pub panic_at: u64,
     /// Instructions in `filter`.
     pub filter_len: u32,
     /// Instructions in `runner_filter`.
@@ -45,4 +49,4 @@ pub struct AgentConfig {
     pub runner_filter: [u64; 16],
 }
 
-const _: () = assert!(size_of::<AgentConfig>() == 96 + 8 * (FILTER_MAX + 16));
+const _: () = assert!(size_of::<AgentConfig>() == 112 + 8 * (FILTER_MAX + 16));

@@ -120,6 +120,10 @@ pub struct Control {
     pub sites_patched: AtomicU64,
     /// The target: calls that came through a signal.
     pub traps: AtomicU64,
+    /// Runners, in tests: planted effects that the kernel refused.
+    pub planted_refused: AtomicU64,
+    /// Runners, in tests: planted effects that it did not. Never anything but 0.
+    pub planted_done: AtomicU64,
 }
 
 /// All that is shared.

@@ -224,11 +224,10 @@ impl Pool {
     fn work(self: Arc<Self>) {
         let mut reader = Reader::new(Clock::new(self.origin));
         let mut fx = Effects::default();
-        self.lock().starting -= 1;
-        let mut was_busy = false;
-        while let Some((job, in_flight)) = self.next_job(was_busy) {
+        let mut was = Was::Starting;
+        while let Some((job, in_flight)) = self.next_job(was) {
             self.serve(job, in_flight, &mut reader, &mut fx);
-            was_busy = true;
+            was = Was::Busy;
         }
         let mut state = self.lock();
         state.threads -= 1;
@@ -239,9 +238,12 @@ impl Pool {
 
     /// Waits for something to do. `None` when the worker shall go. A worker is busy until it asks,
     /// calls of the sink included, so that it takes the next job itself.
-    fn next_job(self: &Arc<Self>, was_busy: bool) -> Option<(Job<Node>, usize)> {
+    fn next_job(self: &Arc<Self>, was: Was) -> Option<(Job<Node>, usize)> {
         let mut state = self.lock();
-        state.busy -= usize::from(was_busy);
+        match was {
+            Was::Starting => state.starting -= 1,
+            Was::Busy => state.busy -= 1,
+        }
         loop {
             if state.closing {
                 return None;
@@ -316,6 +318,13 @@ impl Pool {
         };
         Outcome::Done(result.map_err(trouble))
     }
+}
+
+/// What a worker that asks for a job was counted as until then.
+#[derive(Clone, Copy)]
+enum Was {
+    Starting,
+    Busy,
 }
 
 enum Outcome {

@@ -245,7 +245,7 @@ impl<F> Queue<F> {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             let mut shelf = self.order.shelf(id, entry.is_looking());
             dropped += entry.drop_stale(before, &mut shelf, fx);
-            if entry.is_idle() && !entry.was_looked_up() {
+            if entry.is_unwanted() {
                 entry.forget_itself(before, fx);
             }
             self.retire_if_idle(id, fx);

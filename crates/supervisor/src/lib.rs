@@ -12,5 +12,5 @@ pub mod shadows;
 pub mod signals;
 pub mod stats;
 
-pub use session::{Ended, Options, SessionError, run};
+pub use session::{Ended, Faults, Options, SessionError, run};
 pub use stats::Stats;

@@ -31,6 +31,17 @@ const MEMORY_SHARE: u64 = 8;
 pub struct Options {
     /// Do not run the command at all if the agent cannot be put into it.
     pub require: bool,
+    /// Faults to plant, for tests.
+    pub faults: Faults,
+}
+
+/// Violations that tests plant to see them caught.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// Runners really try the effects that they otherwise pretend.
+    pub plant_effects: bool,
+    /// The agent panics at this access of the target; 0 is never.
+    pub panic_at: u64,
 }
 
 /// How a command ended, as wait(2) tells.
@@ -65,6 +76,8 @@ pub fn run(
     let agent = prepared.as_ref().ok().map(|p| {
         let mut config = p.config;
         config.ticks_per_us = clock.ticks_per_us();
+        config.plant = options.faults.plant_effects.into();
+        config.panic_at = options.faults.panic_at;
         (&p.image, p.memory.as_fd(), config)
     });
     if let (Err(why), true) = (&prepared, options.require) {
@@ -116,6 +129,8 @@ impl Prepared {
             supervisor_pid: std::process::id(),
             has_fsgsbase: has_fsgsbase().into(),
             ticks_per_us: 0,
+            plant: 0,
+            panic_at: 0,
             landlock_fs: 0,
             landlock_net: 0,
             landlock_scoped: 0,

@@ -52,6 +52,9 @@ pub struct Stats {
     pub traps: u64,
     /// Call sites patched so that they need none.
     pub sites_patched: u64,
+    /// Planted effects, in tests: (refused by the kernel, not refused).
+    #[serde(skip)]
+    pub planted: (u64, u64),
 }
 
 impl Stats {
@@ -89,6 +92,7 @@ impl Stats {
             shadow_cpu_seconds: shadows.cpu.as_secs_f64(),
             traps: c.traps.load(Relaxed),
             sites_patched: c.sites_patched.load(Relaxed),
+            planted: (c.planted_refused.load(Relaxed), c.planted_done.load(Relaxed)),
         }
     }
 }
@@ -113,6 +117,7 @@ impl Stats {
             shadow_cpu_seconds: 0.0,
             traps: 0,
             sites_patched: 0,
+            planted: (0, 0),
         }
     }
 }

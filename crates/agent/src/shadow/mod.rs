@@ -13,6 +13,7 @@ pub mod data;
 pub mod files;
 pub mod lookup;
 pub mod memory;
+mod planted;
 pub mod quiet;
 pub mod runner;
 pub mod sandbox;

@@ -44,7 +44,9 @@ impl Target {
     /// One more access that a shadow makes, too; `key` is what the log calls it.
     fn count(&mut self, session: &'static Session, key: Identity) {
         let control = &session.shared.control;
-        control.accesses.store(control.accesses.load(Relaxed) + 1, Relaxed);
+        let accesses = control.accesses.load(Relaxed) + 1;
+        control.accesses.store(accesses, Relaxed);
+        assert!(accesses != session.config.panic_at, "planted");
         if control.log_active.load(Relaxed) != 0 && session.shared.log.touch(key) {
             control.hints_used.store(control.hints_used.load(Relaxed) + 1, Relaxed);
         }

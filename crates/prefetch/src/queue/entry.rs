@@ -130,6 +130,11 @@ impl<F> Entry<F> {
         self.running == 0 && self.slots.iter().all(Option::is_none) && self.data.is_idle()
     }
 
+    /// True when it was not looked up and nothing is left that would need that.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        matches!(self.stage, Stage::Waiting) && self.items().is_empty()
+    }
+
     /// Everything that waits.
     pub(crate) fn items(&self) -> Vec<(Rank, Item)> {
         let waiting = |slot: &&Slot| !slot.started;

@@ -49,7 +49,7 @@ fn ranges_that_touch_or_overlap_become_one() {
     assert_eq!(add(10..15), Added::Joined);
     assert_eq!(add(12..25), Added::Joined);
     assert_eq!(add(3..7), Added::Known);
-    assert_eq!(wants(&ranges), [0..30]);
+    assert!(wants(&ranges).len() == 1 && ranges.wants[&0].end == 30);
     let cut = ranges.cut(0, &mut order.shelf(0, false));
     assert_eq!(cut, Some(0..30));
     let group = ranges.finish(0, 30, false).expect("that was all");
@@ -64,7 +64,7 @@ fn what_is_being_read_is_not_asked_for_again() {
     ranges.cut(0, &mut order.shelf(0, false));
     assert_eq!(add(&mut ranges, &mut order, 20..80, &tag(2, DEMAND)), Added::Known);
     assert_eq!(add(&mut ranges, &mut order, 50..150, &tag(2, 0)), Added::New);
-    assert_eq!(wants(&ranges), [100..150]);
+    assert!(wants(&ranges).len() == 1 && ranges.wants[&100].end == 150);
     let group = ranges.finish(0, 100, false).expect("the first group is over");
     assert_eq!((group.tag.run, group.tag.flags), (2, DEMAND));
 }
@@ -96,7 +96,7 @@ fn an_unknown_length_grows_to_the_end_of_a_small_file_only() {
         add(&mut ranges, &mut order, 30_000..30_001, &tag(1, STEERS));
         let (cut, groups) = ranges.fit(size, 10_000, &mut order.shelf(0, false));
         check(&ranges, &order);
-        assert_eq!(cut, [30_000..30_001]);
+        assert!(cut.len() == 1 && cut[0] == (30_000..30_001));
         assert_eq!(groups.len(), 1);
         assert_eq!(wants(&ranges).first(), Some(&expect));
     }
@@ -165,7 +165,7 @@ proptest! {
                         prop_assert!(group.tag.run < run && group.tag.flags & DEMAND == 0);
                         ended += group.tag.hints;
                     }
-                    for (_, want) in &ranges.wants {
+                    for want in ranges.wants.values() {
                         let tag = ranges.groups[&want.group].tag;
                         prop_assert!(tag.run >= run || tag.flags & DEMAND != 0);
                     }

@@ -1,0 +1,465 @@
+//! The prefetcher on real files: what becomes resident, and what must not happen.
+
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{IoSliceMut, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use runahead_abi::identity::{CHUNK_BYTES, ChunkIndex};
+use runahead_abi::record::{DEMAND, Header, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
+use runahead_abi::{HintKind, Identity, Record};
+use runahead_prefetch::{Completion, HINT_MAX_BYTES, Options, PrefetchStats, Prefetcher, Sink};
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+/// Remembers all that it is told. While `gate` is shut, completions do not return.
+#[derive(Default)]
+struct Watch {
+    done: Mutex<HashSet<u64>>,
+    forgotten: Mutex<HashSet<u64>>,
+    completed: Mutex<Vec<Completion>>,
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Sink for Watch {
+    fn done(&self, key: Identity) {
+        self.done.lock().unwrap().insert(key.raw());
+    }
+
+    fn forget(&self, key: Identity, _before: u32) {
+        self.forgotten.lock().unwrap().insert(key.raw());
+    }
+
+    fn completed(&self, completion: &Completion) {
+        self.completed.lock().unwrap().push(*completion);
+        drop(self.opened.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
+    }
+}
+
+impl Watch {
+    fn is_done(&self, key: Identity) -> bool {
+        self.done.lock().unwrap().contains(&key.raw())
+    }
+
+    fn open_gate(&self) {
+        *self.shut.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+    watch: Arc<Watch>,
+    prefetcher: Prefetcher,
+}
+
+impl Bench {
+    fn new(max_in_flight: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = Arc::new(Watch::default());
+        let options = Options { max_in_flight, ..Options::default() };
+        let prefetcher = Prefetcher::new(watch.clone(), options);
+        Bench { dir, watch, prefetcher }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A file whose pages are on storage and not in memory, as far as the file system lets us.
+    fn cold_file(&self, name: &str, bytes: usize) -> std::path::PathBuf {
+        let path = self.path(name);
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&vec![7; bytes]).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        path
+    }
+
+    fn hint(&self, hint: Hint<'_>) {
+        hint.send(&self.prefetcher);
+    }
+
+    fn wait(&self) -> PrefetchStats {
+        let start = Instant::now();
+        loop {
+            let stats = self.prefetcher.stats();
+            if stats.queued == 0 && stats.in_flight == 0 {
+                return stats;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "still busy: {stats:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Hint<'a> {
+    kind: HintKind,
+    path: &'a Path,
+    run: u32,
+    flags: u32,
+    offset: u64,
+    length: u64,
+}
+
+fn hint(kind: HintKind, path: &Path) -> Hint<'_> {
+    Hint { kind, path, run: 1, flags: 0, offset: 0, length: 4096 }
+}
+
+fn key(path: &Path) -> Identity {
+    Identity::ROOT.join(path.as_os_str().as_bytes())
+}
+
+impl Hint<'_> {
+    fn send(&self, prefetcher: &Prefetcher) {
+        let path = self.path.as_os_str().as_bytes();
+        let header = Header {
+            kind: self.kind as u32,
+            run: self.run,
+            position: 0,
+            key: key(self.path).raw(),
+            offset: self.offset,
+            length: self.length,
+            flags: self.flags,
+            path_len: path.len() as u32,
+        };
+        prefetcher.submit(&Record { kind: self.kind, header, path });
+    }
+
+    fn keys(&self) -> Vec<Identity> {
+        let key = key(self.path);
+        let end = self.offset + self.length.min(HINT_MAX_BYTES);
+        let chunks = self.offset / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES);
+        match self.kind {
+            HintKind::Lookup => vec![key],
+            HintKind::Listing => vec![key, key.listing()],
+            HintKind::Link => vec![key, key.link()],
+            HintKind::Data => chunks.map(|c| key.chunk(ChunkIndex(c))).chain([key]).collect(),
+        }
+    }
+}
+
+/// Whether the page at `offset` is in memory; `None` where the file system cannot tell.
+fn resident(path: &Path, offset: u64) -> Option<bool> {
+    let file = File::open(path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
+    let mut byte = [0];
+    match preadv2(&file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
+        Ok(_) => Some(true),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
+#[test]
+fn hinted_ranges_become_resident_and_others_do_not() {
+    let bench = Bench::new(8);
+    let path = bench.cold_file("data", 4 << 20);
+    // Asking may bring the page in, so no page is asked for twice.
+    if resident(&path, 4096) != Some(false) {
+        eprintln!("skipped: no telling what is in memory on this file system");
+        return;
+    }
+    bench.hint(Hint { offset: 1 << 20, length: 1 << 20, ..hint(HintKind::Data, &path) });
+    let stats = bench.wait();
+    assert_eq!((stats.reads, stats.bytes, stats.failed), (2, 1 << 20, 0));
+    for page in (1 << 20..2 << 20).step_by(4096) {
+        assert_eq!(resident(&path, page), Some(true), "page at {page}");
+    }
+    // Exact ranges: no readahead beyond what was asked.
+    assert_eq!(resident(&path, 0), Some(false));
+    assert_eq!(resident(&path, 3 << 20), Some(false));
+}
+
+#[test]
+fn a_small_file_of_unknown_length_is_read_to_its_end() {
+    let bench = Bench::new(8);
+    let path = bench.cold_file("small", 300_000);
+    bench.hint(Hint { flags: LENGTH_UNKNOWN, ..hint(HintKind::Data, &path) });
+    assert_eq!(bench.wait().bytes, 300_000);
+    for chunk in 0..3 {
+        assert!(bench.watch.is_done(key(&path).chunk(ChunkIndex(chunk))));
+    }
+    assert!(!bench.watch.is_done(key(&path).chunk(ChunkIndex(3))));
+}
+
+#[test]
+fn every_kind_of_hint_has_its_answer() {
+    let bench = Bench::new(8);
+    let file = bench.cold_file("file", 10_000);
+    let (link, long, missing) = (bench.path("link"), bench.path("long"), bench.path("none"));
+    symlink("file", &link).unwrap();
+    symlink("x/".repeat(500), &long).unwrap();
+    let odd = bench.path("").join(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
+    fs::create_dir(&odd).unwrap();
+    let toolong = bench.path(&"n/".repeat(4000));
+    for path in [&file, &link, &long, &missing, &odd, &toolong] {
+        for kind in [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link] {
+            for flags in [0, NO_FOLLOW, STEERS] {
+                bench.hint(Hint { flags, ..hint(kind, path) });
+            }
+        }
+    }
+    let stats = bench.wait();
+    assert_eq!(stats.threads.min(8), stats.threads);
+    for path in [&file, &link, &long, &missing, &odd, &toolong] {
+        for kind in [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link] {
+            assert!(hint(kind, path).keys().iter().all(|key| bench.watch.is_done(*key)));
+        }
+    }
+    assert!(bench.watch.forgotten.lock().unwrap().is_empty());
+    let hints: u64 = bench.watch.completed.lock().unwrap().iter().map(|c| u64::from(c.hints)).sum();
+    assert_eq!(hints, stats.completed);
+    assert_eq!(stats.submitted, stats.completed + stats.duplicates);
+}
+
+#[test]
+fn fifos_and_links_to_them_are_never_opened() {
+    let bench = Bench::new(8);
+    let (fifo, link) = (bench.path("fifo"), bench.path("link"));
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    symlink("fifo", &link).unwrap();
+    let writer = || {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open(&fifo, flags, Mode::empty()).map(drop)
+    };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut tries = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) || tries < 100 {
+                // ENXIO: no reader has it open.
+                assert_eq!(writer(), Err(Errno::NXIO));
+                tries += 1;
+            }
+        });
+        for _ in 0..300 {
+            for path in [&fifo, &link] {
+                for kind in [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link] {
+                    bench.hint(hint(kind, path));
+                }
+            }
+            bench.wait();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        watcher.join().unwrap();
+    });
+    assert!(hint(HintKind::Data, &fifo).keys().iter().all(|key| bench.watch.is_done(*key)));
+    // The planted violation: a reader would have been noticed.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let _reader = rustix::fs::open(&fifo, flags, Mode::empty()).unwrap();
+    assert_eq!(writer(), Ok(()));
+}
+
+#[test]
+fn devices_and_files_made_up_by_the_kernel_are_not_read() {
+    let bench = Bench::new(4);
+    for path in
+        ["/dev/null", "/dev/zero", "/dev/tty", "/proc/self/maps", "/sys/kernel/uevent_seqnum"]
+    {
+        let path = Path::new(path);
+        bench.hint(Hint { flags: LENGTH_UNKNOWN, length: 1 << 30, ..hint(HintKind::Data, path) });
+        bench.wait();
+    }
+    bench.hint(hint(HintKind::Listing, Path::new("/proc")));
+    assert_eq!(bench.wait().bytes, 0);
+}
+
+#[test]
+fn access_times_stay_as_they_are() {
+    let bench = Bench::new(4);
+    let (file, dir) = (bench.cold_file("file", 50_000), bench.path("dir"));
+    fs::create_dir(&dir).unwrap();
+    let long_ago = Timespec { tv_sec: 1_000_000, tv_nsec: 0 };
+    let later = Timespec { tv_sec: 2_000_000, tv_nsec: 0 };
+    // Older than the last change: a read sets it, under relatime as well.
+    let times = Timestamps { last_access: long_ago, last_modification: later };
+    for path in [&file, &dir] {
+        rustix::fs::utimensat(CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
+    }
+    bench.hint(Hint { length: 50_000, ..hint(HintKind::Data, &file) });
+    bench.hint(hint(HintKind::Listing, &dir));
+    assert_eq!(bench.wait().bytes, 50_000);
+    assert_eq!(fs::metadata(&file).unwrap().atime(), 1_000_000);
+    assert_eq!(fs::metadata(&dir).unwrap().atime(), 1_000_000);
+    // The planted violation: a plain read of the same does change it, unless the mount says no.
+    File::open(&file).unwrap().read_exact(&mut [0]).unwrap();
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+    let after = [&file, &dir].map(|path| fs::metadata(path).unwrap().atime());
+    if after == [1_000_000; 2] {
+        eprintln!("skipped: mounted noatime, so the test shows nothing here");
+    } else {
+        assert!(after.iter().all(|atime| *atime > 1_000_000));
+    }
+}
+
+const CHILD_FILE: &str = "PREFETCH_TEST_FILE_OF_ANOTHER_USER";
+
+/// Runs in a process of another user, started by the test below.
+#[test]
+fn child_prefetches_the_file_of_another_user() {
+    let Some(path) = std::env::var_os(CHILD_FILE) else { return };
+    let bench = Bench::new(4);
+    let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC;
+    let quietly = rustix::fs::open(&path, flags, Mode::empty());
+    assert_eq!(quietly.map(drop), Err(Errno::PERM), "the case that this is about");
+    bench.hint(Hint { length: 300_000, ..hint(HintKind::Data, Path::new(&path)) });
+    let stats = bench.wait();
+    assert_eq!((stats.bytes, stats.failed), (300_000, 0));
+}
+
+#[test]
+fn files_of_others_are_brought_in_without_counting_as_read() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root, to be another user");
+        return;
+    }
+    let bench = Bench::new(4);
+    fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = bench.cold_file("file", 300_000);
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 1_000_000, tv_nsec: 0 },
+        last_modification: Timespec { tv_sec: 2_000_000, tv_nsec: 0 },
+    };
+    rustix::fs::utimensat(CWD, &path, &times, rustix::fs::AtFlags::empty()).unwrap();
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_prefetches_the_file_of_another_user", "--nocapture"])
+        .env(CHILD_FILE, &path)
+        .env("TMPDIR", "/tmp")
+        .uid(65534)
+        .gid(65534)
+        .output();
+    let child = match child {
+        Ok(child) => child,
+        Err(error) => return eprintln!("skipped: cannot run this test as another user: {error}"),
+    };
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+    assert_eq!(fs::metadata(&path).unwrap().atime(), 1_000_000);
+    // The I/O was started; it ends within any reasonable time.
+    let start = Instant::now();
+    while resident(&path, 299_000) == Some(false) {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn hints_wait_behind_the_limit_merge_there_and_can_be_dropped() {
+    let bench = Bench::new(1);
+    let files = ["a", "b", "c", "d"].map(|name| bench.cold_file(name, 10_000));
+    *bench.watch.shut.lock().unwrap() = true;
+    // The one worker is held in this hint's completion.
+    bench.hint(hint(HintKind::Lookup, &files[0]));
+    while bench.watch.completed.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    for _ in 0..10 {
+        bench.hint(hint(HintKind::Data, &files[1]));
+    }
+    bench.hint(Hint { offset: 4096, flags: STEERS, ..hint(HintKind::Data, &files[1]) });
+    bench.hint(Hint { run: 2, ..hint(HintKind::Data, &files[2]) });
+    bench.hint(Hint { flags: DEMAND, ..hint(HintKind::Data, &files[3]) });
+    assert_eq!(bench.prefetcher.queued(), 3);
+    assert_eq!(bench.prefetcher.drop_queued_before(2), 2);
+    assert_eq!(bench.prefetcher.queued(), 2);
+    bench.watch.open_gate();
+    let stats = bench.wait();
+    assert_eq!((stats.duplicates, stats.merged, stats.dropped), (9, 1, 2));
+    assert_eq!((stats.peak_in_flight, stats.threads), (1, 1));
+    let dropped: HashSet<u64> =
+        hint(HintKind::Data, &files[1]).keys().iter().map(|key| key.raw()).collect();
+    assert_eq!(*bench.watch.forgotten.lock().unwrap(), dropped);
+    let runs: Vec<u32> = bench.watch.completed.lock().unwrap().iter().map(|c| c.run).collect();
+    assert_eq!(runs, [1, 1, 2], "what the target waits for is served first");
+}
+
+#[test]
+fn closing_forgets_what_waits_and_leaves_no_thread() {
+    let bench = Bench::new(1);
+    let files: Vec<_> = (0..50).map(|n| bench.cold_file(&n.to_string(), 5000)).collect();
+    *bench.watch.shut.lock().unwrap() = true;
+    files.iter().for_each(|file| bench.hint(hint(HintKind::Data, file)));
+    let watch = bench.watch.clone();
+    let opener = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(5));
+        watch.open_gate();
+    });
+    assert_eq!(bench.prefetcher.close(), 0);
+    opener.join().unwrap();
+    let keys = files.iter().flat_map(|file| hint(HintKind::Data, file).keys());
+    let (done, forgotten) = (&bench.watch.done.lock().unwrap(), &bench.watch.forgotten);
+    let forgotten = forgotten.lock().unwrap();
+    assert!(keys.into_iter().all(|k| done.contains(&k.raw()) != forgotten.contains(&k.raw())));
+    assert!(forgotten.len() >= 48);
+}
+
+#[test]
+fn closing_does_not_wait_for_a_worker_that_is_stuck() {
+    let bench = Bench::new(1);
+    let file = bench.cold_file("a", 5000);
+    *bench.watch.shut.lock().unwrap() = true;
+    bench.hint(hint(HintKind::Data, &file));
+    while bench.watch.completed.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let start = Instant::now();
+    assert_eq!(bench.prefetcher.close(), 1);
+    assert!(start.elapsed() < Duration::from_secs(1));
+    bench.watch.open_gate();
+}
+
+/// Paths of every kind, to be hinted at random.
+fn zoo(bench: &Bench) -> Vec<std::path::PathBuf> {
+    let names = ["big", "small", "none", "dir", "dir/none", "link", "fifo", "small/below"];
+    let paths = names.map(|name| bench.path(name));
+    bench.cold_file("big", 3 << 20);
+    bench.cold_file("small", 1000);
+    fs::create_dir(&paths[3]).unwrap();
+    symlink("small", &paths[5]).unwrap();
+    let fifo = CString::new(paths[6].as_os_str().as_bytes()).unwrap();
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    paths.into()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// With threads and files: every key is done or forgotten, and nothing but a drop forgets.
+    #[test]
+    fn every_key_is_done_or_forgotten(
+        hints in prop::collection::vec(
+            (0usize..8, 0usize..4, 1u32..6, 0u32..16, 0u64..4 << 20, 1u64..2 << 20), 1..200),
+        drops in prop::collection::vec(0usize..200, 0..4),
+        workers in 1usize..12,
+    ) {
+        let bench = Bench::new(workers);
+        let paths = zoo(&bench);
+        let kinds = [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link];
+        let mut keys = HashSet::new();
+        for (n, &(path, kind, run, flags, offset, length)) in hints.iter().enumerate() {
+            let hint = Hint { kind: kinds[kind], path: &paths[path], run, flags, offset, length };
+            bench.hint(hint);
+            keys.extend(hint.keys().iter().map(|key| key.raw()));
+            if drops.contains(&n) {
+                bench.prefetcher.drop_queued_before(4);
+            }
+        }
+        let stats = bench.wait();
+        let (done, forgotten) = (bench.watch.done.lock().unwrap(), bench.watch.forgotten.lock().unwrap());
+        for key in keys {
+            prop_assert!(done.contains(&key) || forgotten.contains(&key));
+        }
+        prop_assert!(!drops.is_empty() || forgotten.is_empty());
+        prop_assert_eq!(stats.submitted, stats.completed + stats.duplicates + stats.dropped);
+        prop_assert!(stats.peak_in_flight <= workers && stats.threads <= workers);
+    }
+}
