@@ -35,7 +35,7 @@ pub unsafe extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
 fn run_command(run: &options::Run) -> i32 {
     let Some((program, args)) = run.command.split_first() else { return 2 };
     let command = Command { program: program.clone(), args: args.to_vec() };
-    let options = Options { require: run.require };
+    let options = Options { require: run.require, ..Options::default() };
     let outcome = runahead_supervisor::run(&command, &options, |why| {
         eprintln!("runahead: running natively: {why}");
     });

@@ -3,7 +3,9 @@
 //! A *want* is a range that nobody reads yet; a *piece* is one that a worker cut off a want and is
 //! reading. Wants that touch are joined, so that a program's small reads become large ones; what a
 //! new hint shares with a piece, or with a want that is partly read, is not asked for twice. A
-//! *group* is what one completion reports: one hint, or several that were joined.
+//! *group* is what one completion reports: one hint, or several that were joined. It has the most
+//! urgent priority and the newest run of them all. What a hint shares with another group is reported
+//! with that group; log keys wait for both.
 //!
 //! Invariant: wants and pieces are disjoint, and a group lives as long as it has parts (wants and
 //! pieces); `check` in the tests states it in code.
