@@ -89,10 +89,11 @@ impl<F> Queue<F> {
         let id = known.unwrap_or_else(|| self.create(record.path));
         let Some(entry) = self.entries.get_mut(&id) else { unreachable!("{id} is a live entry") };
         entry.add_key(key);
-        if record.kind != HintKind::Link && record.header.flags & NO_FOLLOW == 0 {
+        let follows = record.kind != HintKind::Link && record.header.flags & NO_FOLLOW == 0;
+        if follows {
             entry.follow(fx);
         }
-        if entry.was_looked_up() {
+        if entry.is_known(follows) {
             fx.done.push(key);
         }
         let mut shelf = self.order.shelf(id, entry.is_looking());
@@ -246,7 +247,7 @@ impl<F> Queue<F> {
             let mut shelf = self.order.shelf(id, entry.is_looking());
             dropped += entry.drop_stale(before, &mut shelf, fx);
             if entry.is_unwanted() {
-                entry.forget_itself(before, fx);
+                entry.give_up_lookup(before, fx);
             }
             self.retire_if_idle(id, fx);
         }

@@ -175,9 +175,14 @@ fn hinted_ranges_become_resident_and_others_do_not() {
     for page in (1 << 20..2 << 20).step_by(4096) {
         assert_eq!(resident(&path, page), Some(true), "page at {page}");
     }
-    // Exact ranges: no readahead beyond what was asked.
     assert_eq!(resident(&path, 0), Some(false));
     assert_eq!(resident(&path, 3 << 20), Some(false));
+    // No readahead beyond what was asked, which is most eager at the start of a file.
+    let path = bench.cold_file("start", 1 << 20);
+    bench.hint(hint(HintKind::Data, &path));
+    bench.wait();
+    assert_eq!(resident(&path, 0), Some(true));
+    assert_eq!(resident(&path, 8192), Some(false));
 }
 
 #[test]

@@ -195,6 +195,22 @@ fn a_change_of_speed_is_followed_within_seconds() {
 }
 
 #[test]
+fn a_device_that_slows_down_is_recognised_before_its_base_expires() {
+    for seed in SEEDS {
+        let mut sim = Simulation::new(seed);
+        sim.run(&Disk { noise: 0.1, ..Disk::new(64, 4_000) }, secs(4), |_, _| ());
+        let slow = Disk { noise: 0.1, ..Disk::new(64, 20_000) };
+        let (mut least, mut at_end) = (usize::MAX, 0);
+        sim.run(&slow, Duration::from_millis(5000), |_, limit| {
+            least = least.min(limit);
+            at_end = limit;
+        });
+        // It was cut, to no avail, and let go again.
+        assert!(least <= 64 && at_end >= 64, "seed {seed}: down to {least}, then {at_end}");
+    }
+}
+
+#[test]
 fn a_limit_that_is_not_used_does_not_grow() {
     let mut sim = Simulation::new(1);
     sim.clients = 6;

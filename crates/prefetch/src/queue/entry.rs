@@ -41,6 +41,8 @@ pub(crate) struct Entry<F> {
     /// it serves those too that do not follow.
     pub follow: bool,
     pub stage: Stage<F>,
+    /// A lookup succeeded, though its result may have been given up for another.
+    seen: bool,
     /// Lookup, listing, link.
     slots: [Option<Slot>; 3],
     pub data: Ranges,
@@ -81,6 +83,7 @@ impl<F> Entry<F> {
             keys: Vec::with_capacity(1),
             follow: false,
             stage: Stage::Waiting,
+            seen: false,
             slots: [const { None }; 3],
             data: Ranges::default(),
             partly_read: HashSet::new(),
@@ -120,9 +123,9 @@ impl<F> Entry<F> {
         }
     }
 
-    /// True once its own key was marked done.
-    pub(crate) fn was_looked_up(&self) -> bool {
-        matches!(self.stage, Stage::Open(_))
+    /// True when the lookup that a hint implies is over; `follows` says how far it has to go.
+    pub(crate) fn is_known(&self, follows: bool) -> bool {
+        matches!(self.stage, Stage::Open(_)) || self.seen && !follows
     }
 
     /// True when nothing is left to do for it and nobody is doing anything.
@@ -155,9 +158,10 @@ impl<F> Entry<F> {
         fx.forget.extend(self.keys.iter().map(|&key| (of(key), before)));
     }
 
-    /// Nobody will look it up any more.
-    pub(crate) fn forget_itself(&self, before: Option<u32>, fx: &mut Effects<F>) {
-        self.forget(before, fx, |key| key);
+    /// Nobody will look it up any more. A link that was looked up as such, before somebody wanted
+    /// to follow it, is known nevertheless.
+    pub(crate) fn give_up_lookup(&self, before: Option<u32>, fx: &mut Effects<F>) {
+        if self.seen { self.done(fx, |key| key) } else { self.forget(before, fx, |key| key) }
     }
 
     /// Tells what became of `key`: an answer, or nothing.
@@ -298,6 +302,7 @@ impl<F> Entry<F> {
     pub(crate) fn open(&mut self, found: Found<F>, shelf: &mut Shelf<'_>, fx: &mut Effects<F>) {
         let class = found.class;
         self.stage = Stage::Open(found);
+        self.seen = true;
         self.done(fx, |key| key);
         self.end_slot(Item::Lookup, None, fx);
         if class != Class::Directory {
