@@ -5,6 +5,8 @@
 //! under a directory it could not even open yet. Two names of one file give two identities: that
 //! can only cost a hint. Collisions are harmless for the same reason.
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 /// Bytes of file data covered by one entry of the hint log.
 pub const CHUNK_BYTES: u64 = 128 * 1024;
 
@@ -66,15 +68,20 @@ impl Identity {
         Identity(INHERITED).derive(fd as u64 + 1)
     }
 
-    /// The object reached from `self` by `path`; an absolute path starts at the root.
+    /// The object reached from `self` by `path`; an absolute path starts at the root. A `..` is a
+    /// component like any other: see [`Parents::walk`].
     pub fn join(self, path: &[u8]) -> Self {
+        self.fold(path, |at, component| at.component(component))
+    }
+
+    fn fold(self, path: &[u8], step: impl Fn(Self, &[u8]) -> Self) -> Self {
         let mut at = if path.first() == Some(&b'/') { Identity::ROOT } else { self };
         let mut rest = path;
         while !rest.is_empty() {
             let end = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
             let component = &rest[..end];
             if !component.is_empty() && component != b"." {
-                at = at.component(component);
+                at = step(at, component);
             }
             rest = rest.get(end + 1..).unwrap_or(&[]);
         }
@@ -108,9 +115,74 @@ impl Identity {
     }
 }
 
+/// Entries of [`Parents`]; a power of two.
+const PARENTS: usize = 1 << 14;
+
+/// Which directory a directory was reached from, so that `..` leads back to the same name.
+///
+/// Walks over trees (fts(3)) go up that way. A direct-mapped cache, written without locks: a lost
+/// or torn entry costs hints. Where a symbolic link was followed, `..` leads elsewhere than here.
+#[repr(C)]
+pub struct Parents {
+    slots: [(AtomicU64, AtomicU64); PARENTS],
+}
+
+impl Parents {
+    fn slot(&self, child: Identity) -> &(AtomicU64, AtomicU64) {
+        &self.slots[child.0 as usize & (PARENTS - 1)]
+    }
+
+    /// The object reached from `base` by `path`, with `..` going up where the way is known.
+    pub fn walk(&self, base: Identity, path: &[u8]) -> Identity {
+        base.fold(path, |at, component| match component {
+            b".." => {
+                let (child, parent) = self.slot(at);
+                match child.load(Relaxed) == at.0 {
+                    true => Identity::from_raw(parent.load(Relaxed)),
+                    false => at.component(component),
+                }
+            }
+            _ => at.component(component),
+        })
+    }
+
+    /// A directory was opened by `path` from `base`.
+    pub fn opened(&self, base: Identity, path: &[u8]) {
+        let trimmed = path.iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1);
+        let path = &path[..trimmed];
+        let cut = path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+        let last = &path[cut..];
+        if matches!(last, b"" | b"." | b"..") {
+            return;
+        }
+        let parent = self.walk(base, &path[..cut]);
+        let slot = self.slot(parent.component(last));
+        slot.1.store(parent.0, Relaxed);
+        slot.0.store(parent.component(last).0, Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use std::boxed::Box;
+
+    #[test]
+    fn dot_dot_leads_back_where_the_way_is_known() {
+        // SAFETY: Parents is atomics throughout, for which all-zero bytes are a valid value.
+        let parents: Box<Parents> = unsafe { Box::new_zeroed().assume_init() };
+        let cwd = Identity::START_CWD;
+        let (net, phy) = (cwd.join(b"net"), cwd.join(b"net/phy"));
+        assert_ne!(parents.walk(phy, b".."), net, "not known yet");
+        parents.opened(cwd, b"net");
+        parents.opened(cwd, b"net/phy/");
+        assert_eq!(parents.walk(phy, b".."), net);
+        assert_eq!(parents.walk(phy, b"../../net/./phy/x"), phy.join(b"x"));
+        assert_eq!(parents.walk(phy, b"/etc"), Identity::ROOT.join(b"etc"));
+        parents.opened(Identity::ROOT, b"/etc");
+        assert_eq!(parents.walk(Identity::ROOT.join(b"etc"), b".."), Identity::ROOT);
+    }
 
     #[test]
     fn a_path_names_the_same_object_however_it_is_cut() {

@@ -11,6 +11,7 @@
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 pub mod config;
+pub mod entries;
 pub mod identity;
 pub mod log;
 pub mod record;
@@ -18,7 +19,8 @@ pub mod ring;
 pub mod shared;
 
 pub use config::AgentConfig;
-pub use identity::{ChunkIndex, Identity};
+pub use entries::{Entries, Entry};
+pub use identity::{ChunkIndex, Identity, Parents};
 pub use log::{HintLog, HintState};
 pub use record::{HintKind, Record, RecordError};
 pub use ring::Ring;

@@ -34,6 +34,14 @@ pub const LENGTH_UNKNOWN: u32 = 1 << 1;
 pub const STEERS: u32 = 1 << 2;
 /// The target itself waits for this now.
 pub const DEMAND: u32 = 1 << 3;
+/// The program looks up most of the names that it finds in directories: look these up as well.
+pub const EXPAND_NAMES: u32 = 1 << 4;
+/// The program reads most of the directories that it finds in directories: read these as well.
+pub const EXPAND_LISTINGS: u32 = 1 << 5;
+/// Levels of directories below this one that may be expanded without asking again.
+pub const EXPAND_LEVELS_MASK: u32 = 7 * EXPAND_LEVELS_ONE;
+/// One level in [`EXPAND_LEVELS_MASK`].
+pub const EXPAND_LEVELS_ONE: u32 = 1 << 8;
 
 /// The fixed part of a record; the absolute path follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

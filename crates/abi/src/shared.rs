@@ -3,6 +3,8 @@
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::entries::Entries;
+use crate::identity::Parents;
 use crate::log::HintLog;
 use crate::ring::Ring;
 
@@ -116,6 +118,14 @@ pub struct Control {
     pub hints_issued: AtomicU64,
     /// The target: hints whose access came.
     pub hints_used: AtomicU64,
+    /// Runners: names that directories told, and those of them that the program then looked up.
+    pub names_told: AtomicU64,
+    /// See `names_told`.
+    pub names_used: AtomicU64,
+    /// Runners: directories among the names, and those of them that the program then read.
+    pub directories_told: AtomicU64,
+    /// See `directories_told`.
+    pub directories_used: AtomicU64,
     /// The target: call sites patched.
     pub sites_patched: AtomicU64,
     /// The target: calls that came through a signal.
@@ -137,6 +147,10 @@ pub struct Shared {
     pub rings: [Ring; 1 + RUNNER_RINGS],
     /// What was foreseen.
     pub log: HintLog,
+    /// What directories told of names.
+    pub entries: Entries,
+    /// How directories were reached.
+    pub parents: Parents,
 }
 
 const _: () = assert!(offset_of!(Shared, control) == 0);

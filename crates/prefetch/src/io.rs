@@ -31,6 +31,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result, pread};
 
+use crate::expand::{Batch, Name};
 use crate::limit::{Kind, Sample};
 use crate::queue::{Class, Trouble};
 
@@ -243,24 +244,50 @@ impl Reader {
         })
     }
 
-    /// Reads all entries of the directory `node`.
-    pub(crate) fn list(&mut self, node: &Node, devices: &Devices) -> Result<u64> {
+    /// Reads all entries of the directory `node`, into `names` if they are wanted.
+    pub(crate) fn list(
+        &mut self,
+        node: &Node,
+        devices: &Devices,
+        mut names: Option<&mut Vec<Name>>,
+    ) -> Result<u64> {
         let open = self.clock.time(Kind::Lookup, || node.open(devices))?;
         self.scratch.reserve_exact(SCRATCH_BYTES);
         self.scratch.clear();
         let mut entries = RawDir::new(open.fd.as_fd(), self.scratch.spare_capacity_mut());
         loop {
             let entry = if entries.is_buffer_empty() {
-                self.clock.time(Kind::Listing, || entries.next().map(|e| e.map(drop)))
+                self.clock.time(Kind::Listing, || entries.next())
             } else {
-                entries.next().map(|e| e.map(drop))
+                entries.next()
             };
             match entry {
-                Some(Ok(())) => {}
+                Some(Ok(entry)) => {
+                    let name = entry.file_name().to_bytes();
+                    if let (Some(names), false) = (&mut names, matches!(name, b"." | b"..")) {
+                        let directory = entry.file_type() == FileType::Directory;
+                        names.push(Name { name: name.into(), inode: entry.ino(), directory });
+                    }
+                }
                 Some(Err(Errno::INTR)) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Ok(0),
             }
+        }
+    }
+
+    /// Looks up the names of a batch, from their directory; errors are answers, too.
+    pub(crate) fn look_at_all(&mut self, batch: &Batch, mut each: impl FnMut(&[u8])) {
+        let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let directory = openat(CWD, &**batch.directory(), how, Mode::empty());
+        for name in batch.names() {
+            if let Ok(directory) = &directory {
+                let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+                self.clock.time(Kind::Lookup, || {
+                    statx(directory, &**name, flags, StatxFlags::BASIC_STATS).map(drop)
+                }).unwrap_or_default();
+            }
+            each(name);
         }
     }
 

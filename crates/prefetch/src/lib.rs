@@ -9,6 +9,7 @@
 //! | `queue` | what is to be read, merged by path |
 //! | `ranges` | which bytes of a file, merged by range |
 //! | `order` | what comes first |
+//! | `expand` | what follows from a directory |
 //! | `limit` | how much at a time |
 //! | `io` | how to read without effects |
 //! | `pool` | which thread |
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use runahead_abi::Record;
 
+mod expand;
 mod io;
 mod limit;
 mod order;
@@ -125,6 +127,12 @@ impl Prefetcher {
     /// except what the target itself waits for. Returns how many hints that were.
     pub fn drop_queued_before(&self, run: u32) -> usize {
         self.pool.drop_queued_before(run)
+    }
+
+    /// Brings in more workers if those there are seem to be stuck in reads. To be called every
+    /// few hundred microseconds while it returns true, which says that something waits.
+    pub fn kick(&self) -> bool {
+        self.pool.kick()
     }
 
     /// Parts of hints that wait for a worker.

@@ -101,6 +101,11 @@ impl Order {
         self.set.first().map(|&(_, id, item)| (id, item))
     }
 
+    /// True when the target waits for what is first.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.set.first().is_some_and(|(rank, ..)| !rank.speculative)
+    }
+
     /// Items that a worker could take now.
     pub(crate) fn ready(&self) -> usize {
         self.set.len()

@@ -9,7 +9,12 @@
 //! Whoever puts something into the queue, or takes something out and leaves more behind, brings at
 //! most one other worker in, who does the same: load spreads without a herd being woken.
 //!
-//! Invariant: while something can be taken, the limit is used up or a worker is on its way; `busy`
+//! Only workers that seem stuck in a read make room for others beyond a few ([`ACTIVE_MAX`]): those
+//! that find their answers in memory are limited by processors, and a crowd would be slower. Time
+//! alone makes a worker look stuck, so somebody has to look again ([`Pool::kick`]).
+//!
+//! Invariant: while something can be taken, the limit is used up, or a worker is on its
+//! way or will be at the next look; `busy`
 //! never exceeds what the limit was when the last worker became busy. No system call that can wait
 //! for storage, and no call of the sink, is made with the lock held.
 
@@ -17,9 +22,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use runahead_abi::Record;
+use runahead_abi::{HintKind, Record};
 
 use crate::PrefetchStats;
+use crate::expand::{self, Batch, Batches, Name, Wish};
 use crate::io::{Clock, Devices, Node, Reader, trouble};
 use crate::limit::Limit;
 use crate::queue::{Effects, Found, Job, Queue, Step, Submitted, Trouble};
@@ -29,6 +35,12 @@ use crate::sink::Sink;
 const IDLE_LIFE: Duration = Duration::from_secs(10);
 /// Paths and buffers live on the heap; the deepest call is a system call.
 const STACK_BYTES: usize = 128 * 1024;
+
+/// A job that lasts longer than this waits for storage.
+const STUCK: Duration = Duration::from_micros(100);
+/// Workers that may be at it without being stuck: more would wait for processors, and for each
+/// other, where most of what is hinted turns out to be in memory.
+const ACTIVE_MAX: usize = 8;
 
 struct State {
     queue: Queue<Node>,
@@ -44,6 +56,11 @@ struct State {
     idle: usize,
     /// Those of the sleeping that were told to wake.
     woken: usize,
+    /// Names of directories that wait to be looked up.
+    batches: Batches,
+    /// When `settled` was taken: workers that had a job then, less those that have ended one since.
+    settled_at: Instant,
+    settled: usize,
     closing: bool,
 }
 
@@ -67,11 +84,26 @@ enum Recruit {
 }
 
 impl State {
+    fn ready(&self) -> usize {
+        self.queue.ready() + self.batches.len()
+    }
+
+    /// Workers that are on a job for so short a time that they may well be done soon.
+    fn active(&mut self) -> usize {
+        let now = Instant::now();
+        if now.duration_since(self.settled_at) >= STUCK {
+            self.settled_at = now;
+            self.settled = self.busy;
+        }
+        self.busy - self.settled.min(self.busy)
+    }
+
     fn recruit(&mut self) -> Recruit {
         let coming = self.starting + self.woken;
         if self.closing
-            || coming >= self.queue.ready()
+            || coming >= self.ready()
             || self.busy + coming >= self.limit.current()
+            || coming + self.active() >= ACTIVE_MAX && !self.queue.is_urgent()
         {
             Recruit::Nobody
         } else if self.idle > self.woken {
@@ -85,20 +117,30 @@ impl State {
     }
 
     /// A job, if there is one and the limit has room for it, and how many are in flight with it.
-    fn begin(&mut self) -> Option<(Job<Node>, usize)> {
+    fn begin(&mut self) -> Option<(Work, usize)> {
         if self.busy >= self.limit.current() {
             return None;
         }
-        let job = self.queue.pop()?;
+        let batch = if self.queue.is_urgent() { None } else { self.batches.pop() };
+        let work = match batch {
+            Some(batch) => Work::Batch(batch),
+            None => Work::Job(self.queue.pop()?),
+        };
         self.busy += 1;
         self.stats.peak_in_flight = self.stats.peak_in_flight.max(self.busy);
-        Some((job, self.busy))
+        Some((work, self.busy))
+    }
+
+    /// A worker's job is over.
+    fn end(&mut self) {
+        self.busy -= 1;
+        self.settled = self.settled.saturating_sub(1);
     }
 
     /// Counts what `fx` is going to tell, and says how much waits.
     fn count(&mut self, fx: &mut Effects<Node>) {
         for completion in &mut fx.completed {
-            completion.queued = self.queue.len();
+            completion.queued = self.queue.len() + self.batches.names();
             self.stats.completed += u64::from(completion.hints);
             self.stats.bytes += completion.bytes;
             self.stats.failed += u64::from(completion.failed);
@@ -118,6 +160,9 @@ impl Pool {
                 busy: 0,
                 idle: 0,
                 woken: 0,
+                batches: Batches::default(),
+                settled_at: Instant::now(),
+                settled: 0,
                 closing: false,
             }),
             work: Condvar::new(),
@@ -156,13 +201,29 @@ impl Pool {
         let mut state = self.lock();
         let dropped = state.queue.drop_stale(Some(run), &mut fx);
         state.stats.dropped += dropped as u64;
+        let batches = state.batches.drop_stale(Some(run));
         drop(state);
         self.tell(&mut fx);
+        expand::forget(&batches, &*self.sink);
         dropped
     }
 
     pub(crate) fn queued(&self) -> usize {
-        self.lock().queue.len()
+        let state = self.lock();
+        state.queue.len() + state.batches.names()
+    }
+
+    pub(crate) fn kick(self: &Arc<Self>) -> bool {
+        loop {
+            let mut state = self.lock();
+            let recruit = state.recruit();
+            let waits = state.ready() > 0;
+            drop(state);
+            if let Recruit::Nobody = recruit {
+                return waits;
+            }
+            self.bring_in(recruit);
+        }
     }
 
     pub(crate) fn stats(&self) -> PrefetchStats {
@@ -184,6 +245,7 @@ impl Pool {
         state.closing = true;
         let dropped = state.queue.drop_stale(None, &mut fx);
         state.stats.dropped += dropped as u64;
+        drop(state.batches.drop_stale(None));
         drop(state);
         self.work.notify_all();
         self.tell(&mut fx);
@@ -225,8 +287,11 @@ impl Pool {
         let mut reader = Reader::new(Clock::new(self.origin));
         let mut fx = Effects::default();
         let mut was = Was::Starting;
-        while let Some((job, in_flight)) = self.next_job(was) {
-            self.serve(job, in_flight, &mut reader, &mut fx);
+        while let Some((work, in_flight)) = self.next_job(was) {
+            match work {
+                Work::Job(job) => self.serve(job, in_flight, &mut reader, &mut fx),
+                Work::Batch(batch) => self.look_at_all(&batch, in_flight, &mut reader),
+            }
             was = Was::Busy;
         }
         let mut state = self.lock();
@@ -238,21 +303,21 @@ impl Pool {
 
     /// Waits for something to do. `None` when the worker shall go. A worker is busy until it asks,
     /// calls of the sink included, so that it takes the next job itself.
-    fn next_job(self: &Arc<Self>, was: Was) -> Option<(Job<Node>, usize)> {
+    fn next_job(self: &Arc<Self>, was: Was) -> Option<(Work, usize)> {
         let mut state = self.lock();
         match was {
             Was::Starting => state.starting -= 1,
-            Was::Busy => state.busy -= 1,
+            Was::Busy => state.end(),
         }
         loop {
             if state.closing {
                 return None;
             }
-            if let Some(job) = state.begin() {
+            if let Some(work) = state.begin() {
                 let recruit = state.recruit();
                 drop(state);
                 self.bring_in(recruit);
-                return Some(job);
+                return Some(work);
             }
             state.idle += 1;
             let wait = self
@@ -278,7 +343,11 @@ impl Pool {
     ) {
         let mut next = Some(job);
         while let Some(job) = next {
-            let outcome = self.take_step(&job.step, reader);
+            let mut names = Vec::new();
+            let outcome = self.take_step(&job.step, reader, &mut names);
+            if let (Step::List { wish: Some(wish), .. }, false) = (&job.step, names.is_empty()) {
+                self.expand(wish, names);
+            }
             let mut state = self.lock();
             for sample in reader.clock.samples.drain(..) {
                 state.limit.sample(sample, in_flight);
@@ -305,19 +374,60 @@ impl Pool {
         }
     }
 
-    fn take_step(&self, step: &Step<Node>, reader: &mut Reader) -> Outcome {
+    /// Goes on with what a directory named.
+    fn expand(self: &Arc<Self>, wish: &Wish, names: Vec<Name>) {
+        for (header, path) in wish.listings(&names, &*self.sink) {
+            let record = Record { kind: HintKind::Listing, header, path: &path };
+            self.submit(&record);
+        }
+        let batches = wish.batches(names, &*self.sink);
+        let mut state = self.lock();
+        let refused = state.batches.add(batches);
+        let recruit = state.recruit();
+        drop(state);
+        self.bring_in(recruit);
+        expand::forget(&refused, &*self.sink);
+    }
+
+    /// Looks up a batch of names.
+    fn look_at_all(self: &Arc<Self>, batch: &Batch, in_flight: usize, reader: &mut Reader) {
+        reader.look_at_all(batch, |name| batch.keys(name).for_each(|key| self.sink.done(key)));
+        let mut state = self.lock();
+        for sample in reader.clock.samples.drain(..) {
+            state.limit.sample(sample, in_flight);
+        }
+        state.stats.lookups += batch.names().len() as u64;
+        let queued = state.queue.len() + state.batches.names();
+        drop(state);
+        self.sink.completed(&batch.completion(queued));
+    }
+
+    fn take_step(
+        &self,
+        step: &Step<Node>,
+        reader: &mut Reader,
+        names: &mut Vec<Name>,
+    ) -> Outcome {
         let result = match step {
             Step::Look { path, follow } => {
                 let found = reader.look(path, *follow).map_err(trouble);
                 let found = found.map(|(node, class)| Found { file: Arc::new(node), class });
                 return Outcome::Looked(found);
             }
-            Step::List { file } => reader.list(file, &self.devices),
+            Step::List { file, wish } => {
+                reader.list(file, &self.devices, wish.is_some().then_some(names))
+            }
             Step::Link { path } => reader.read_link(path),
             Step::Read { file, range } => reader.read(file, range, &self.devices),
         };
         Outcome::Done(result.map_err(trouble))
     }
+}
+
+/// What a worker can be given to do.
+enum Work {
+    Job(Job<Node>),
+    Batch(Batch),
 }
 
 /// What a worker that asks for a job was counted as until then.

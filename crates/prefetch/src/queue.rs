@@ -153,6 +153,11 @@ impl<F> Queue<F> {
         }
     }
 
+    /// True when the target waits for what comes first.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.order.is_urgent()
+    }
+
     /// The next step to take, if there is one. The worker that gets it calls [`Queue::looked`] or
     /// [`Queue::finish`] when it is over.
     pub(crate) fn pop(&mut self) -> Option<Job<F>> {
@@ -232,7 +237,7 @@ impl<F> Queue<F> {
         entry.running -= 1;
         entry.finish(&job.step, result, fx);
         self.retire_if_idle(job.entry, fx);
-        if let Step::List { file } | Step::Read { file, .. } = job.step {
+        if let Step::List { file, .. } | Step::Read { file, .. } = job.step {
             fx.files.push(file);
         }
     }

@@ -6,6 +6,7 @@
 
 use std::ops::Deref;
 
+use runahead_abi::log::Hinted;
 use runahead_abi::{HintKind, HintLog, Identity};
 
 /// Hints that came to their end together: one, or several that were merged into one job.
@@ -41,6 +42,10 @@ pub trait Sink: Send + Sync {
     /// to the prefetcher just now, should keep it.
     fn forget(&self, key: Identity, before: u32);
 
+    /// The expansion of a directory foresees `key`, on behalf of `run`. False if that is no news and
+    /// nothing need be done.
+    fn expect(&self, key: Identity, run: u32) -> bool;
+
     /// Hints came to their end; `done` was called for their keys before.
     fn completed(&self, completion: &Completion);
 }
@@ -70,6 +75,10 @@ where
         if self.log.pending_since(key).is_some_and(|run| run < before) {
             self.log.forget(key);
         }
+    }
+
+    fn expect(&self, key: Identity, run: u32) -> bool {
+        self.log.hint(key, run) == Hinted::New
     }
 
     fn completed(&self, completion: &Completion) {

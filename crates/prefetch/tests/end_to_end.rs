@@ -23,6 +23,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 #[derive(Default)]
 struct Watch {
     done: Mutex<HashSet<u64>>,
+    expected: Mutex<HashSet<u64>>,
     forgotten: Mutex<HashSet<u64>>,
     completed: Mutex<Vec<Completion>>,
     shut: Mutex<bool>,
@@ -36,6 +37,10 @@ impl Sink for Watch {
 
     fn forget(&self, key: Identity, _before: u32) {
         self.forgotten.lock().unwrap().insert(key.raw());
+    }
+
+    fn expect(&self, key: Identity, _run: u32) -> bool {
+        self.expected.lock().unwrap().insert(key.raw())
     }
 
     fn completed(&self, completion: &Completion) {

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::unistd::Pid;
+use runahead_abi::log::Hinted;
 use runahead_abi::record::{MAX_RECORD, STEERS};
-use runahead_abi::{RunEnd, Shared};
-use runahead_prefetch::{Completion, Prefetcher};
+use runahead_abi::{Identity, RunEnd, Shared};
+use runahead_prefetch::{Completion, Prefetcher, Sink};
 
 use crate::shadows;
 
@@ -26,19 +27,49 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_
 /// A run is repeated from its old start while the target has made at most this many accesses since.
 const NEAR: u64 = 128;
 
-/// Steering hints that workers have finished since the session began.
-#[derive(Default)]
-pub struct Arrivals {
+/// Between two looks at rings that keep filling: waking for every record costs more than reading it.
+const NAP: Duration = Duration::from_micros(150);
+
+/// Where the prefetcher tells of its progress.
+pub struct Progress {
+    shared: &'static Shared,
+    /// Steering hints that have come to their end since the session began.
     steers: AtomicU64,
 }
 
-impl Arrivals {
-    /// Counts a completion; to be called by the prefetcher.
-    pub fn note(&self, shared: &Shared, completion: &Completion) {
-        shared.control.queued.store(completion.queued as u32, Relaxed);
+impl Progress {
+    /// For a new session.
+    pub fn new(shared: &'static Shared) -> Self {
+        Progress { shared, steers: AtomicU64::new(0) }
+    }
+}
+
+impl Sink for Progress {
+    fn done(&self, key: Identity) {
+        self.shared.log.done(key);
+    }
+
+    fn forget(&self, key: Identity, before: u32) {
+        // Pending means hinted and not read: what the target read itself meanwhile stays known.
+        if self.shared.log.pending_since(key).is_some_and(|run| run < before) {
+            self.shared.log.forget(key);
+            self.shared.control.hints_issued.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn expect(&self, key: Identity, run: u32) -> bool {
+        let new = self.shared.log.hint(key, run) == Hinted::New;
+        if new {
+            self.shared.control.hints_issued.fetch_add(1, Relaxed);
+        }
+        new
+    }
+
+    fn completed(&self, completion: &Completion) {
+        self.shared.control.queued.store(completion.queued as u32, Relaxed);
         if completion.steers > 0 {
             self.steers.fetch_add(completion.steers.into(), Relaxed);
-            ring(shared);
+            ring(self.shared);
         }
     }
 }
@@ -67,7 +98,7 @@ fn futex(word: &std::sync::atomic::AtomicU32, op: i32, value: u32, timeout: Opti
 pub struct Dispatcher {
     shared: &'static Shared,
     prefetcher: Arc<Prefetcher>,
-    arrivals: Arc<Arrivals>,
+    progress: Arc<Progress>,
     stop: Arc<AtomicBool>,
     command: Pid,
     /// The newest sync that was seen.
@@ -78,6 +109,7 @@ pub struct Dispatcher {
     arrived_before: u64,
     first_arrival: Option<Instant>,
     hints_before: u64,
+    used_before: u64,
     backoff: Duration,
     not_before: Instant,
 }
@@ -87,17 +119,18 @@ impl Dispatcher {
     pub fn new(
         shared: &'static Shared,
         prefetcher: Arc<Prefetcher>,
-        arrivals: Arc<Arrivals>,
+        progress: Arc<Progress>,
         stop: Arc<AtomicBool>,
         command: Pid,
     ) -> Self {
         Dispatcher {
-            shared, prefetcher, arrivals, stop, command,
+            shared, prefetcher, progress, stop, command,
             sync: 0,
             submitted: 0,
             arrived_before: 0,
             first_arrival: None,
             hints_before: 0,
+            used_before: 0,
             backoff: BACKOFF.0,
             not_before: Instant::now(),
         }
@@ -112,7 +145,8 @@ impl Dispatcher {
             let busy = self.drain();
             self.publish();
             let timeout = self.run_again();
-            if busy {
+            if busy || self.prefetcher.kick() {
+                std::thread::sleep(NAP);
                 continue;
             }
             control.sleeping.store(1, SeqCst);
@@ -148,7 +182,12 @@ impl Dispatcher {
         }
         self.sync = sync;
         let run = control.run_request.load(Relaxed);
-        self.prefetcher.drop_queued_before(run);
+        // A shadow whose hints were being used was cut off, not astray: they stay.
+        let used = control.hints_used.load(Relaxed);
+        if used == self.used_before {
+            self.prefetcher.drop_queued_before(run);
+        }
+        self.used_before = used;
         shadows::kill_runs_before(self.shared, run, self.command);
         self.started_run();
         self.backoff = BACKOFF.0;
@@ -156,7 +195,7 @@ impl Dispatcher {
     }
 
     fn started_run(&mut self) {
-        self.arrived_before = self.arrivals.steers.load(Relaxed);
+        self.arrived_before = self.progress.steers.load(Relaxed);
         self.first_arrival = None;
         self.hints_before = self.shared.control.hints_issued.load(Relaxed);
     }
@@ -175,7 +214,7 @@ impl Dispatcher {
     /// Starts another run if that is worth while now; otherwise, how long to sleep at most.
     fn run_again(&mut self) -> Option<Duration> {
         let control = &self.shared.control;
-        let arrived = self.arrivals.steers.load(Relaxed);
+        let arrived = self.progress.steers.load(Relaxed);
         if arrived == self.arrived_before || self.sync == 0 {
             return None;
         }

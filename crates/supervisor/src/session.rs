@@ -13,9 +13,9 @@ use nix::unistd::Pid;
 use runahead_abi::config::FILTER_MAX;
 use runahead_abi::{ABI_VERSION, AgentConfig, Shared};
 use runahead_inject::{Command, Image, LaunchError, NotInjected, launch};
-use runahead_prefetch::{Completion, LogSink, PrefetchStats, Prefetcher};
+use runahead_prefetch::{PrefetchStats, Prefetcher};
 
-use crate::dispatcher::{self, Arrivals, Dispatcher};
+use crate::dispatcher::{self, Dispatcher, Progress};
 use crate::memory::SharedMemory;
 use crate::shadows::{self, Collected, Waited};
 use crate::stats::Stats;
@@ -163,16 +163,11 @@ struct Engine {
 impl Engine {
     fn start(shared: &'static Shared, command: Pid) -> Self {
         raise_descriptor_limit();
-        let arrivals = Arc::new(Arrivals::default());
-        let noted = arrivals.clone();
-        let sink = LogSink {
-            log: &shared.log,
-            completed: move |c: &Completion| noted.note(shared, c),
-        };
-        let prefetcher = Arc::new(Prefetcher::new(Arc::new(sink), Default::default()));
+        let progress = Arc::new(Progress::new(shared));
+        let prefetcher = Arc::new(Prefetcher::new(progress.clone(), Default::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let dispatcher =
-            Dispatcher::new(shared, prefetcher.clone(), arrivals, stop.clone(), command);
+            Dispatcher::new(shared, prefetcher.clone(), progress, stop.clone(), command);
         // Without this thread the rings fill up and the command runs as it would alone.
         let dispatcher = std::thread::Builder::new()
             .name("dispatcher".into())

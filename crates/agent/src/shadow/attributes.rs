@@ -1,7 +1,7 @@
 //! Attributes: true ones of what is in memory, probable ones of what is not.
 
 use linux_raw_sys::general as k;
-use runahead_abi::{HintKind, Identity};
+use runahead_abi::{Entry, HintKind, Identity};
 
 use super::files::{Behind, Descriptor};
 use super::lookup::Found;
@@ -9,46 +9,35 @@ use super::runner::{Answer, Runner};
 use crate::plane::Call;
 use crate::sys::{self, Fd};
 
-/// Entries remembered from directories; a power of two. Older ones give way.
-const ENTRIES: usize = 1 << 15;
 /// Bytes that a file of unknown size is taken to have. Most files of a tree are shorter than two
 /// pages; an odd number, so that it is nobody's real size by habit.
-const LIKELY_BYTES: u64 = 6007;
+pub(super) const LIKELY_BYTES: u64 = 6007;
 
-#[derive(Clone, Copy)]
-struct Entry {
-    identity: u64,
-    inode: u64,
-    /// Directory entry type (`DT_REG` and its like).
-    kind: u8,
+/// Attributes for a name that is not in memory.
+fn stand_in(name: Identity, kind: u32, entry: Option<Entry>) -> k::statx {
+    // SAFETY: statx is integers, for which zero is valid.
+    let mut stat: k::statx = unsafe { core::mem::zeroed() };
+    let permissions = if kind == k::S_IFDIR { 0o755 } else { 0o644 };
+    stat.stx_mask = k::STATX_BASIC_STATS;
+    stat.stx_mode = (kind | permissions) as u16;
+    stat.stx_ino = entry.map_or(name.raw() >> 16, |e| e.inode);
+    // A directory with two links would be one without subdirectories to those who count.
+    stat.stx_nlink = if kind == k::S_IFDIR { 3 } else { 1 };
+    stat.stx_size = if kind == k::S_IFREG { LIKELY_BYTES } else { 4096 };
+    stat.stx_blocks = stat.stx_size.div_ceil(512);
+    stat.stx_blksize = 4096;
+    stat
 }
 
-/// What directory entries told of names that have not been looked up yet.
-pub struct Known {
-    table: &'static mut [Entry; ENTRIES],
-}
-
-impl Known {
-    pub(super) fn new() -> sys::Result<Self> {
-        let at = sys::map_private(size_of::<[Entry; ENTRIES]>())?;
-        // SAFETY: fresh, zeroed, page-aligned memory of that size, given to nobody else.
-        Ok(Known { table: unsafe { &mut *(at as *mut [Entry; ENTRIES]) } })
+impl Runner {
+    /// What a directory told of `name`.
+    fn told(&self, name: Identity) -> Option<Entry> {
+        self.session.shared.entries.find(name)
     }
 
-    /// A directory named an entry.
-    pub(super) fn entry(&mut self, directory: Identity, inode: u64, name: &[u8], kind: u8) {
-        let identity = directory.join(name).raw();
-        self.table[identity as usize % ENTRIES] = Entry { identity, inode, kind };
-    }
-
-    fn find(&self, identity: Identity) -> Option<&Entry> {
-        let entry = &self.table[identity.raw() as usize % ENTRIES];
-        (entry.identity == identity.raw()).then_some(entry)
-    }
-
-    /// The type bits of its mode, if a directory told.
-    pub(super) fn kind(&self, identity: Identity) -> Option<u32> {
-        match u32::from(self.find(identity)?.kind) {
+    /// The type bits of a mode, if a directory told.
+    pub(super) fn told_kind(&self, name: Identity) -> Option<u32> {
+        match u32::from(self.told(name)?.kind) {
             k::DT_DIR => Some(k::S_IFDIR),
             k::DT_REG => Some(k::S_IFREG),
             k::DT_LNK => Some(k::S_IFLNK),
@@ -56,30 +45,6 @@ impl Known {
         }
     }
 
-    /// The size that a file of which nothing else is known probably has.
-    pub(super) fn likely_size(&self, _identity: Identity) -> u64 {
-        LIKELY_BYTES
-    }
-
-    /// Attributes for a name that is not in memory.
-    fn stand_in(&self, identity: Identity, kind: u32) -> k::statx {
-        // SAFETY: statx is integers, for which zero is valid.
-        let mut stat: k::statx = unsafe { core::mem::zeroed() };
-        let inode = self.find(identity).map_or(identity.raw() >> 16, |e| e.inode);
-        let permissions = if kind == k::S_IFDIR { 0o755 } else { 0o644 };
-        stat.stx_mask = k::STATX_BASIC_STATS;
-        stat.stx_mode = (kind | permissions) as u16;
-        stat.stx_ino = inode;
-        // A directory with two links would be one without subdirectories to those who count.
-        stat.stx_nlink = if kind == k::S_IFDIR { 3 } else { 1 };
-        stat.stx_size = if kind == k::S_IFREG { self.likely_size(identity) } else { 4096 };
-        stat.stx_blocks = stat.stx_size.div_ceil(512);
-        stat.stx_blksize = 4096;
-        stat
-    }
-}
-
-impl Runner {
     pub(super) fn stat(&mut self, dir: Fd, path: u64, out: u64, flags: u32) -> Answer {
         if flags & k::AT_EMPTY_PATH != 0 && self.is_empty(path) {
             return self.stat_fd(dir, out);
@@ -105,10 +70,10 @@ impl Runner {
                 Ok(stat)
             }
             Found::Cold => {
-                let kind = self.known.kind(name.identity).unwrap_or(k::S_IFREG);
+                let kind = self.told_kind(name.identity).unwrap_or(k::S_IFREG);
                 // Following a link leads to something else, most often a file.
                 let kind = if follow && kind == k::S_IFLNK { k::S_IFREG } else { kind };
-                Ok(self.known.stand_in(name.identity, kind))
+                Ok(stand_in(name.identity, kind, self.told(name.identity)))
             }
             Found::No(e) => Err(e),
         })
@@ -129,9 +94,9 @@ impl Runner {
             Behind::File(real) | Behind::Directory(real) => {
                 sys::statx_fd(real, k::STATX_BASIC_STATS).map_err(|e| sys::fail(e.0))
             }
-            Behind::ColdFile => Ok(self.known.stand_in(identity, k::S_IFREG)),
-            Behind::ColdDirectory => Ok(self.known.stand_in(identity, k::S_IFDIR)),
-            Behind::Sink | Behind::Nothing => Ok(self.known.stand_in(identity, k::S_IFIFO)),
+            Behind::ColdFile => Ok(stand_in(identity, k::S_IFREG, self.told(identity))),
+            Behind::ColdDirectory => Ok(stand_in(identity, k::S_IFDIR, self.told(identity))),
+            Behind::Sink | Behind::Nothing => Ok(stand_in(identity, k::S_IFIFO, None)),
         }
     }
 

@@ -1,9 +1,11 @@
 //! Contents: file data, directory entries and mappings, as far as they are in memory.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use linux_raw_sys::general as k;
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{LENGTH_UNKNOWN, STEERS};
-use runahead_abi::{ChunkIndex, HintKind, HintState, RunEnd};
+use runahead_abi::{ChunkIndex, Entry, HintKind, HintState, Identity, RunEnd, Shared};
 
 use super::files::{self, Behind, Descriptor};
 use super::quiet::vector_bytes;
@@ -14,6 +16,25 @@ use crate::sys::{self, Errno, Fd};
 
 /// Bytes of one read, mapping or advice that are hinted at most.
 const HINT_BYTES: u64 = 64 << 20;
+
+/// Notes what the entries in `filled` (as getdents64(2) wrote them) tell of the names in `directory`.
+pub(crate) fn tell(shared: &Shared, directory: Identity, filled: &[u8]) {
+    let control = &shared.control;
+    files::entries(filled, |inode, name, kind| {
+        if name == b"." || name == b".." {
+            return;
+        }
+        let identity = directory.join(name);
+        if shared.entries.insert(identity, Entry { inode, kind }) {
+            control.names_told.fetch_add(1, Relaxed);
+        }
+        if u32::from(kind) == k::DT_DIR
+            && shared.entries.insert(identity.listing(), Entry { inode, kind })
+        {
+            control.directories_told.fetch_add(1, Relaxed);
+        }
+    });
+}
 
 impl Runner {
     pub(super) fn read(&mut self, fd: Fd, buf: u64, len: u64, at: Option<u64>) -> Answer {
@@ -160,10 +181,14 @@ impl Runner {
         };
         self.access()?;
         let listing = d.identity.listing();
+        let shared = self.session.shared;
+        if !d.listed {
+            self.uses_directory(&d);
+        }
         let read = self.session.shared.log.state(listing) == HintState::Done;
         let Some(real) = real.filter(|_| read) else {
             if self.foresee(listing) {
-                let (object, flags) = (d.identity, STEERS);
+                let (object, flags) = (d.identity, STEERS | self.expansion());
                 if let Some(path) = self.directory_text(fd) {
                     self.send(&Hint {
                         kind: HintKind::Listing, object, offset: 0, length: 0, flags, path,
@@ -179,10 +204,18 @@ impl Runner {
         if got > 0 {
             // SAFETY: the kernel has just filled that many bytes.
             let filled = unsafe { core::slice::from_raw_parts(buf as *const u8, got as usize) };
-            let known = &mut self.known;
-            files::entries(filled, |inode, name, kind| known.entry(d.identity, inode, name, kind));
+            tell(shared, d.identity, filled);
         }
         Ok(got)
+    }
+
+    /// Counts which of the directories that others told are read.
+    fn uses_directory(&self, d: &Descriptor) {
+        let shared = self.session.shared;
+        // A name of its own, so that looking a directory up is one thing and reading it another.
+        if shared.entries.first_use(d.identity.listing()).is_some() {
+            shared.control.directories_used.fetch_add(1, Relaxed);
+        }
     }
 
     /// A description of this runner's own, standing where the program's does.

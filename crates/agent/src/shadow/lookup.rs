@@ -1,10 +1,12 @@
 //! Names: what a path leads to, if that is in memory, and the text that a hint needs if not.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::log::Hinted;
-use runahead_abi::record::{NO_FOLLOW, STEERS};
+use runahead_abi::record::{
+    EXPAND_LEVELS_ONE, EXPAND_LISTINGS, EXPAND_NAMES, NO_FOLLOW, STEERS,
+};
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 
 use super::files::{self, Behind, Descriptor};
@@ -15,6 +17,11 @@ use crate::sys::{self, AT_FDCWD, Errno, Fd};
 
 /// Bytes for the paths of one run's descriptors. Runs that need more do without names.
 const ARENA_BYTES: usize = 4 << 20;
+
+/// Names that must have been told before what becomes of them is evidence.
+const ENOUGH: u64 = 4;
+/// Levels of directories that are read ahead of the shadow that asks for the first.
+const LEVELS: u32 = 4;
 
 /// Path text that outlives a call, and room to build more.
 pub struct Texts {
@@ -52,6 +59,8 @@ impl Texts {
 #[derive(Clone, Copy)]
 pub(super) struct Name {
     pub identity: Identity,
+    /// Of the directory that it starts from.
+    base: Identity,
     /// Directory descriptor as the program names it.
     pub dir: Fd,
     /// Real descriptor to start from; `None` when the directory itself is not open yet.
@@ -90,13 +99,15 @@ impl Runner {
                 None => return Err(sys::fail(sys::EBADF)),
             }
         };
-        Ok(Name { identity: base.join(path), dir, from, address, path })
+        let identity = self.session.shared.parents.walk(base, path);
+        Ok(Name { identity, base, dir, from, address, path })
     }
 
     /// Looks `name` up in what is in memory; hints it if it is not there. `want` is what the
     /// program will do with it.
     pub(super) fn look(&mut self, name: &Name, want: HintKind, follow: bool) -> Found {
         let flags = k::O_PATH | k::O_CLOEXEC | if follow { 0 } else { k::O_NOFOLLOW };
+        self.uses(name);
         let mut text = [0u8; PATH_MAX + 1];
         let (dir, address) = match name.from {
             Some(real) => (real, name.address),
@@ -130,11 +141,33 @@ impl Runner {
         }
     }
 
+    /// Counts which of the names that directories told are looked up.
+    fn uses(&self, name: &Name) {
+        let shared = self.session.shared;
+        if shared.entries.first_use(name.identity).is_some() {
+            shared.control.names_used.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// How a directory that is not in memory should be read, going by what the program did with
+    /// the entries of others.
+    pub(super) fn expansion(&self) -> u32 {
+        let control = &self.session.shared.control;
+        let most = |used: &AtomicU64, told: &AtomicU64| {
+            let told = told.load(Relaxed);
+            told >= ENOUGH && used.load(Relaxed) * 2 >= told
+        };
+        let names = most(&control.names_used, &control.names_told);
+        let listings = most(&control.directories_used, &control.directories_told);
+        (if names { EXPAND_NAMES } else { 0 })
+            | (if listings { EXPAND_LISTINGS | LEVELS * EXPAND_LEVELS_ONE } else { 0 })
+    }
+
     /// Hints that `name` will be wanted.
     fn miss_name(&mut self, name: &Name, kind: HintKind, flags: u32) {
-        let key = match kind {
-            HintKind::Listing => name.identity.listing(),
-            _ => name.identity,
+        let (key, flags) = match kind {
+            HintKind::Listing => (name.identity.listing(), flags | self.expansion()),
+            _ => (name.identity, flags),
         };
         // The name itself is foreseen, too, when its contents are.
         let known = self.foresee(name.identity);
@@ -218,7 +251,7 @@ impl Runner {
         self.access()?;
         let follow = flags & k::O_NOFOLLOW == 0;
         let wants_directory = flags & k::O_DIRECTORY != 0
-            || self.known.kind(name.identity) == Some(k::S_IFDIR);
+            || self.told_kind(name.identity) == Some(k::S_IFDIR);
         let want = if wants_directory { HintKind::Listing } else { HintKind::Lookup };
         let descriptor = match self.look(&name, want, follow) {
             Found::Place(place, stat) => {
@@ -240,11 +273,12 @@ impl Runner {
                     Some(len) => self.texts.keep(&text[..len]),
                     None => (0, 0),
                 };
-                let size = self.known.likely_size(name.identity);
+                let size = super::attributes::LIKELY_BYTES;
                 Descriptor { path, size, ..Descriptor::new(behind, name.identity) }
             }
             Found::No(e) => return Ok(e),
         };
+        self.session.shared.parents.opened(name.base, name.path);
         Ok(self.files.open(0, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
     }
 

@@ -5,7 +5,6 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::{Identity, RunEnd, RunStatus};
 
-use super::attributes::Known;
 use super::files::{self, Behind, Descriptor, Files};
 use super::lookup::Texts;
 use super::{quiet, sandbox, template};
@@ -28,7 +27,6 @@ pub struct Runner {
     pub(super) run: u32,
     pub(super) files: &'static mut Files,
     pub(super) texts: Texts,
-    pub(super) known: Known,
     /// The working directory: a real descriptor or `AT_FDCWD`, and its name.
     pub(super) cwd: (Fd, Identity),
     accesses: u64,
@@ -60,7 +58,6 @@ pub(super) fn begin(session: &'static Session, sync: u32, run: u32) -> sys::Resu
         run,
         files,
         texts: Texts::new()?,
-        known: Known::new()?,
         cwd: (AT_FDCWD, target.names.cwd),
         accesses: 0,
     });

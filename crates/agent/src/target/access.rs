@@ -15,6 +15,7 @@ use crate::hints::{self, Hint};
 use crate::paths;
 use crate::plane::{Call, performed};
 use crate::session::Session;
+use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
 
 /// What became of a call.
@@ -97,7 +98,7 @@ impl Target {
     /// Called only after a stall in a call that the kernel has resolved `path` for.
     fn knows_path(&self, session: &'static Session, dir: Fd, path: u64) -> bool {
         // SAFETY: the kernel read the path during the call, which waited for what it names.
-        self.knows(session, self.identity(dir, unsafe { paths::c_string(path) }))
+        self.knows(session, self.identity(session, dir, unsafe { paths::c_string(path) }))
     }
 
     fn knows_data(&self, session: &'static Session, fd: Fd, offset: u64) -> bool {
@@ -139,7 +140,7 @@ impl Target {
                 let text = unsafe { paths::c_string(path) };
                 let nofollow = if flags & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
                 let kind = if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
-                match self.stall(session, call, self.named(dir, text, kind, nofollow), 0) {
+                match self.stall(session, call, self.named(session, dir, text, kind, nofollow), 0) {
                     Some(ret) => self.opened(session, ret, dir, path),
                     None => Outcome::InShadow,
                 }
@@ -167,16 +168,20 @@ impl Target {
             return Outcome::Answer(ret);
         }
         // SAFETY: the kernel has just resolved this path.
-        let identity = self.identity(dir, unsafe { paths::c_string(path) });
+        let text = unsafe { paths::c_string(path) };
+        let identity = self.identity(session, dir, text);
         self.count(session, identity);
         if ret >= 0 {
+            session.shared.parents.opened(self.names.at(dir), text);
             self.names.opened(ret as Fd, identity);
         }
         Outcome::Answer(ret)
     }
 
-    fn named<'a>(&self, dir: Fd, path: &'a [u8], kind: HintKind, flags: u32) -> Stall<'a> {
-        let object = self.identity(dir, path);
+    fn named<'a>(
+        &self, session: &Session, dir: Fd, path: &'a [u8], kind: HintKind, flags: u32,
+    ) -> Stall<'a> {
+        let object = self.identity(session, dir, path);
         let hint = Hint { kind, object, offset: 0, length: 0, flags: flags | DEMAND, path: b"" };
         Stall { key: object, hint, dir, path }
     }
@@ -208,7 +213,7 @@ impl Target {
             // SAFETY: the kernel has just resolved this path.
             let text = unsafe { paths::c_string(path) };
             let flags = if follow { 0 } else { NO_FOLLOW };
-            match self.stall(session, call, self.named(dir, text, HintKind::Lookup, flags), 0) {
+            match self.stall(session, call, self.named(session, dir, text, HintKind::Lookup, flags), 0) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
             }
@@ -217,7 +222,7 @@ impl Target {
         };
         if ret != sys::fail(sys::EFAULT) {
             // SAFETY: as above, by the call itself.
-            let identity = self.identity(dir, unsafe { paths::c_string(path) });
+            let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
             self.count(session, identity);
         }
         Outcome::Answer(ret)
@@ -242,6 +247,12 @@ impl Target {
         self.count(session, listing);
         if ret == 0 {
             session.shared.log.done_by_target(listing);
+        }
+        if ret > 0 && call.nr == nr::GETDENTS64 && self.probing(session) {
+            // SAFETY: the kernel has just filled that many bytes there.
+            let filled =
+                unsafe { core::slice::from_raw_parts(call.args[1] as *const u8, ret as usize) };
+            shadow::data::tell(session.shared, self.names.identity(fd), filled);
         }
         Outcome::Answer(ret)
     }

@@ -103,12 +103,12 @@ impl Target {
             nr::PRCTL => self.prctl(session, call),
             nr::CHROOT | nr::PIVOT_ROOT | nr::UNSHARE | nr::SETNS | nr::CAPSET => give_up(session),
             n if CREDENTIAL_CALLS.contains(&n) => give_up(session),
-            _ => self.rename(call),
+            _ => self.rename(session, call),
         }
     }
 
     /// Calls that change what descriptors mean.
-    fn rename(&mut self, call: &Call) -> Outcome {
+    fn rename(&mut self, session: &'static Session, call: &Call) -> Outcome {
         let names = &mut self.names;
         match call.nr {
             nr::CLOSE => {
@@ -131,7 +131,8 @@ impl Target {
             nr::CHDIR => {
                 // SAFETY: the kernel has just read the path.
                 let path = unsafe { crate::paths::c_string(call.args[0]) };
-                names.cwd = names.cwd.join(path);
+                session.shared.parents.opened(names.cwd, path);
+                names.cwd = session.shared.parents.walk(names.cwd, path);
             }
             nr::FCHDIR => names.cwd = names.identity(call.fd(0)),
             nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => names.copy(call.fd(0), ret as sys::Fd),
@@ -150,8 +151,8 @@ impl Target {
     }
 
     /// The name of what `path` leads to from `dir`.
-    fn identity(&self, dir: sys::Fd, path: &[u8]) -> Identity {
-        self.names.at(dir).join(path)
+    fn identity(&self, session: &Session, dir: sys::Fd, path: &[u8]) -> Identity {
+        session.shared.parents.walk(self.names.at(dir), path)
     }
 
     /// What kind of file `fd` is, asked once for each open.

@@ -9,6 +9,7 @@ use runahead_abi::{HintKind, Identity};
 
 use super::job::{Class, Effects, Found, Step, Trouble};
 use crate::EXTEND_MAX_BYTES;
+use crate::expand::Wish;
 use crate::order::{Item, Rank, Shelf, Tag};
 use crate::ranges::{Added, Ranges, chunks};
 
@@ -277,13 +278,15 @@ impl<F> Entry<F> {
             let range = self.data.cut(start, shelf).unwrap_or(start..start);
             return Step::Read { file, range };
         }
+        let mut wish = None;
         if let Some(slot) = &mut self.slots[index(item)] {
             shelf.remove(slot.rank, item);
             slot.started = true;
+            wish = Wish::of(&self.path, &self.keys, &slot.tag);
         }
         match item {
             Item::Link => Step::Link { path: self.path.clone() },
-            _ => Step::List { file },
+            _ => Step::List { file, wish },
         }
     }
 

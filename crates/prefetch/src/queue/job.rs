@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runahead_abi::{HintKind, Identity};
 
+use crate::expand::Wish;
 use crate::order::{EntryId, Tag};
 use crate::ranges::Group;
 use crate::sink::Completion;
@@ -41,8 +42,8 @@ pub(crate) enum Trouble {
 pub(crate) enum Step<F> {
     /// Find out what the path names, and have its attributes cached.
     Look { path: Arc<[u8]>, follow: bool },
-    /// Read the entries of a directory.
-    List { file: Arc<F> },
+    /// Read the entries of a directory, and go on with what they name if that is wished.
+    List { file: Arc<F>, wish: Option<Wish> },
     /// Read the text of a symbolic link.
     Link { path: Arc<[u8]> },
     /// Read a range of a regular file.
