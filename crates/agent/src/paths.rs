@@ -23,6 +23,12 @@ pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(start, len) }
 }
 
+/// True for absolute paths into file systems that the kernel makes up as it is asked: looking
+/// something up there never finds it in memory, and never waits for storage.
+pub fn is_made_up(path: &[u8]) -> bool {
+    [&b"/proc/"[..], b"/sys/", b"/dev/"].iter().any(|prefix| path.starts_with(prefix))
+}
+
 /// `/proc/self/fd/N`, NUL-terminated.
 pub struct FdPath([u8; 32]);
 

@@ -115,31 +115,28 @@ pub fn launch(
         ForkResult::Parent { child } => child,
     };
     drop(writer);
-    let started = match agent {
-        Some((image, fd, config)) => Running::child(pid)
-            .wait_for_exec()
-            .map(|stopped| insert(stopped, image, fd, config, require))
-            .unwrap_or_else(|e| Err(e.into())),
-        None if privileged => Err(Failure::Native(NotInjected::Privileged)),
-        None => Ok(()),
-    };
-    // Closed by a successful exec; otherwise two numbers: the step that failed, and its errno.
-    let mut failure = [0u8; 8];
-    let mut native = None;
+    // The child says first whether it can be traced, then nothing (a successful exec closes the
+    // pipe) or why exec failed.
+    let mut native = privileged.then_some(NotInjected::Privileged);
     let mut ended = None;
-    match started {
-        Ok(()) => {}
-        Err(Failure::Native(why)) => native = Some(why),
-        Err(Failure::Ended(status)) => ended = Some(status),
-    }
-    while reader.read_exact(&mut failure).is_ok() {
-        let number = |i: usize| i32::from_le_bytes(std::array::from_fn(|n| failure[i + n]));
-        let errno = Errno::from_raw(number(4));
-        if number(0) == TRACE_STEP {
-            ended = None;
-            native = Some(NotInjected::NotPermitted(errno));
-            continue;
+    if let Some((image, fd, config)) = agent {
+        match read_report(&mut reader) {
+            Some(Errno::UnknownErrno) => {
+                let inserted = Running::child(pid)
+                    .wait_for_exec()
+                    .map_err(Failure::from)
+                    .and_then(|stopped| insert(stopped, image, fd, config, require));
+                match inserted {
+                    Ok(()) => {}
+                    Err(Failure::Native(why)) => native = Some(why),
+                    Err(Failure::Ended(status)) => ended = Some(status),
+                }
+            }
+            Some(errno) => native = Some(NotInjected::NotPermitted(errno)),
+            None => native = Some(NotInjected::Trace("it ended too early".into())),
         }
+    }
+    if let Some(errno) = read_report(&mut reader) {
         if ended.is_none() {
             let _ = waitpid(pid, None);
         }
@@ -160,8 +157,13 @@ pub fn launch(
     }
 }
 
-const TRACE_STEP: i32 = 1;
-const EXEC_STEP: i32 = 2;
+/// The next errno that the child sends; `UnknownErrno` (0) is success. `None` when it has nothing
+/// more to say.
+fn read_report(reader: &mut impl Read) -> Option<Errno> {
+    let mut report = [0u8; 4];
+    reader.read_exact(&mut report).ok()?;
+    Some(Errno::from_raw(i32::from_le_bytes(report)))
+}
 
 /// The child's side.
 fn exec(
@@ -170,28 +172,23 @@ fn exec(
     require: bool,
     mut writer: std::io::PipeWriter,
 ) -> ! {
-    let mut tell = |step: i32, errno: Errno| {
-        let mut message = [0u8; 8];
-        message[..4].copy_from_slice(&step.to_le_bytes());
-        message[4..].copy_from_slice(&(errno as i32).to_le_bytes());
-        let _ = writer.write_all(&message);
+    let mut report = |errno: Errno| {
+        let _ = writer.write_all(&(errno as i32).to_le_bytes());
     };
     if let Some(shared) = shared {
-        match ptrace::traceme() {
+        let traced = ptrace::traceme();
+        report(traced.err().unwrap_or(Errno::UnknownErrno));
+        match traced {
             // The agent finds the file under its number, and closes it.
             Ok(()) => drop(fcntl(shared, FcntlArg::F_SETFD(FdFlag::empty()))),
-            Err(errno) => {
-                tell(TRACE_STEP, errno);
-                if require {
-                    // SAFETY: as below.
-                    unsafe { libc::_exit(127) }
-                }
-            }
+            // SAFETY: ends the child without running the parent's exit handlers.
+            Err(_) if require => unsafe { libc::_exit(127) },
+            Err(_) => {}
         }
     }
     let Err(errno) = execvp(&argv[0], argv);
-    tell(EXEC_STEP, errno);
-    // SAFETY: ends the child without running the parent's exit handlers.
+    report(errno);
+    // SAFETY: as above.
     unsafe { libc::_exit(127) }
 }
 

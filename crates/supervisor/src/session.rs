@@ -238,10 +238,10 @@ impl Clock {
         Clock { ticks: ticks(), at: Instant::now() }
     }
 
-    /// Good to a percent after a millisecond, which is what its use for thresholds needs; better
-    /// at the end of a session.
+    /// Good to a percent, which is more than its use for thresholds needs; better at the end of a
+    /// session.
     fn ticks_per_us(&self) -> u64 {
-        const ENOUGH: Duration = Duration::from_micros(200);
+        const ENOUGH: Duration = Duration::from_micros(20);
         while self.at.elapsed() < ENOUGH {
             std::hint::spin_loop();
         }

@@ -168,7 +168,7 @@ pub(crate) fn set_alive(alive: bool) {
 /// Remembers this thread as the armed one.
 fn note_thread() {
     // SAFETY: as in `is_interesting`.
-    unsafe { *arch::RUNAHEAD_THREAD.get() = arch::thread_pointer() };
+    unsafe { *arch::RUNAHEAD_THREAD.get() = arch::thread_pointer(patch::is_possible()) };
 }
 
 /// Gives interception up for good: the program runs natively from here on.

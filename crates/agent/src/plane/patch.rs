@@ -41,6 +41,8 @@ struct StubPage {
 }
 
 struct State {
+    /// `rdfsbase` may be used, so that stubs can tell threads apart.
+    possible: bool,
     enabled: bool,
     threads: bool,
     seen: [Seen; SITES],
@@ -48,6 +50,7 @@ struct State {
 }
 
 static STATE: Owned<State> = Owned::new(State {
+    possible: false,
     enabled: false,
     threads: false,
     seen: [Seen { site: 0, traps: 0 }; SITES],
@@ -57,7 +60,14 @@ static STATE: Owned<State> = Owned::new(State {
 /// Allows patching; not called where stubs could not tell threads apart.
 pub fn enable() {
     // SAFETY: the armed thread, at start.
-    unsafe { STATE.get() }.enabled = true;
+    let state = unsafe { STATE.get() };
+    (state.possible, state.enabled) = (true, true);
+}
+
+/// Whether stubs, and with them the instructions that they need, can be used here.
+pub(super) fn is_possible() -> bool {
+    // SAFETY: the armed thread; ends here.
+    unsafe { STATE.get() }.possible
 }
 
 /// Leaves code as it is, as a shadow does.

@@ -68,6 +68,11 @@ impl Target {
         }
     }
 
+    /// Nothing has stalled and nothing was hinted: names need not be kept exactly.
+    fn at_rest(&self, session: &'static Session) -> bool {
+        !self.probing(session) && session.shared.control.log_active.load(Relaxed) == 0
+    }
+
     fn probing(&self, session: &'static Session) -> bool {
         self.pace.probing() || session.shared.control.want_sync.load(Relaxed) != 0
     }
@@ -79,7 +84,12 @@ impl Target {
         let start = ticks();
         let ret = call.perform();
         let took = ticks() - start;
-        if self.pace.took(took, bytes, session.config.ticks_per_us) {
+        let sleeps = &mut self.sleeps;
+        let slept = || {
+            let before = core::mem::replace(sleeps, sys::voluntary_switches());
+            *sleeps != before
+        };
+        if self.pace.took(took, bytes, session.config.ticks_per_us, slept) {
             let control = &session.shared.control;
             let (count, time) = match known(self) {
                 true => (&control.stalls_foreseen, &control.stall_ticks_foreseen),
@@ -117,6 +127,7 @@ impl Target {
         if (!foreseen || wanted) && self.syncs.at_stall(session) == Side::Shadow {
             return None;
         }
+        self.sleeps = sys::voluntary_switches();
         Some(self.timed(session, call, bytes, |_| foreseen))
     }
 
@@ -134,6 +145,11 @@ impl Target {
             Ok(fd) => {
                 self.pace.hit();
                 self.opened(session, performed(fd.into()), dir, path)
+            }
+            // SAFETY: the kernel has just read this path.
+            Err(Errno(sys::EAGAIN)) if paths::is_made_up(unsafe { paths::c_string(path) }) => {
+                let ret = call.perform();
+                self.opened(session, ret, dir, path)
             }
             Err(Errno(sys::EAGAIN)) => {
                 // SAFETY: the kernel has just resolved this path.
@@ -172,7 +188,9 @@ impl Target {
         let identity = self.identity(session, dir, text);
         self.count(session, identity);
         if ret >= 0 {
-            session.shared.parents.opened(self.names.at(dir), text);
+            if !self.at_rest(session) {
+                session.shared.parents.opened(self.names.at(dir), text);
+            }
             self.names.opened(ret as Fd, identity);
         }
         Outcome::Answer(ret)
@@ -206,7 +224,11 @@ impl Target {
                 Ok(fd) => {
                     let _ = sys::close(fd);
                 }
-                Err(Errno(e)) => would_wait = e == sys::EAGAIN,
+                Err(Errno(e)) => {
+                    // SAFETY: after EAGAIN, the kernel has just read this path.
+                    would_wait = e == sys::EAGAIN
+                        && !paths::is_made_up(unsafe { paths::c_string(path) });
+                }
             }
         }
         let ret = if would_wait {
@@ -220,7 +242,9 @@ impl Target {
         } else {
             self.timed(session, call, 0, |t| t.knows_path(session, dir, path))
         };
-        if ret != sys::fail(sys::EFAULT) {
+        if self.at_rest(session) {
+            self.count(session, Identity::UNSET);
+        } else if ret != sys::fail(sys::EFAULT) {
             // SAFETY: as above, by the call itself.
             let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
             self.count(session, identity);
@@ -236,7 +260,8 @@ impl Target {
         }
         let listing = self.names.identity(fd).listing();
         let state = session.shared.log.state(listing);
-        let ret = if self.probing(session) && state == HintState::Absent {
+        let expected = self.pace.stalling() || session.shared.control.want_sync.load(Relaxed) != 0;
+        let ret = if expected && state == HintState::Absent {
             match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
@@ -245,7 +270,7 @@ impl Target {
             self.timed(session, call, 0, |_| state != HintState::Absent)
         };
         self.count(session, listing);
-        if ret == 0 {
+        if ret == 0 && !self.at_rest(session) {
             session.shared.log.done_by_target(listing);
         }
         if ret > 0 && call.nr == nr::GETDENTS64 && self.probing(session) {
@@ -407,7 +432,7 @@ impl Target {
         let len = len.min(MAP_BYTES);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
         let known = session.shared.log.state(key) != HintState::Absent;
-        let absent = self.probing(session) && !known && is_resident(fd, offset, len) == Some(false);
+        let absent = self.probing(session) && !known && is_mostly_absent(fd, offset, len);
         if absent {
             let stall = self.of_fd(fd, key, HintKind::Data, offset, len);
             if self.stall(session, &PROBE_ONLY, stall, len).is_none() {
@@ -425,14 +450,25 @@ const PROBE_ONLY: Call = Call { nr: nr::GETPID, args: [0; 6], stack: 0 };
 /// Whether all pages of a range are in memory; `None` if this process may not ask (cachestat needs
 /// ownership or write access) or the kernel cannot tell.
 fn is_resident(fd: Fd, offset: u64, len: u64) -> Option<bool> {
+    residency(fd, offset, len).map(|(cached, pages)| cached >= pages)
+}
+
+/// Whether reading a mapping of this range would mostly stall. Parts of a mapped file may never be
+/// touched, and so are not in memory although nothing is slow.
+fn is_mostly_absent(fd: Fd, offset: u64, len: u64) -> bool {
+    residency(fd, offset, len).is_some_and(|(cached, pages)| cached * 4 < pages)
+}
+
+/// Pages of a range that are in memory, and all of its pages.
+fn residency(fd: Fd, offset: u64, len: u64) -> Option<(u64, u64)> {
     const PAGE: u64 = 4096;
     let size = sys::statx_fd(fd, k::STATX_SIZE).ok()?.stx_size;
     let end = size.min(offset.saturating_add(len));
     if offset >= end {
-        return Some(true);
+        return Some((0, 0));
     }
     let pages = end.div_ceil(PAGE) - offset / PAGE;
-    sys::cached_pages(fd, offset, end - offset).ok().map(|cached| cached >= pages)
+    sys::cached_pages(fd, offset, end - offset).ok().map(|cached| (cached, pages))
 }
 
 fn first_byte_is_resident(fd: Fd, offset: u64) -> bool {

@@ -31,10 +31,12 @@ pub struct Target {
     pub names: Names,
     pub(crate) pace: Pace,
     pub(crate) syncs: sync::Syncs,
+    /// How often this thread had waited when that was last asked.
+    pub(crate) sleeps: u64,
 }
 
 static TARGET: Owned<Target> =
-    Owned::new(Target { names: Names::new(), pace: Pace::new(), syncs: sync::Syncs::new() });
+    Owned::new(Target { names: Names::new(), pace: Pace::new(), syncs: sync::Syncs::new(), sleeps: 0 });
 
 /// Calls that a target's policy looks at.
 const INTEREST: &[u64] = &[

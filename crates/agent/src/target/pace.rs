@@ -15,11 +15,13 @@ const COPY_BYTES_PER_US: u64 = 1024;
 /// See the module's text.
 pub struct Pace {
     probes: u32,
+    /// Calls that a stall of the recent past makes suspicious.
+    suspects: u32,
 }
 
 impl Pace {
     pub(super) const fn new() -> Self {
-        Pace { probes: PROBES }
+        Pace { probes: PROBES, suspects: 0 }
     }
 
     /// Calls are to be tried without waiting.
@@ -27,17 +29,29 @@ impl Pace {
         self.probes > 0
     }
 
+    /// Something has stalled of late. What cannot be tried without waiting (reading a directory)
+    /// is expected to stall only then.
+    pub fn stalling(&self) -> bool {
+        self.suspects > 0
+    }
+
     /// A call found its data in memory.
     pub fn hit(&mut self) {
         self.probes = self.probes.saturating_sub(1);
+        self.suspects = self.suspects.saturating_sub(1);
     }
 
-    /// A call took `ticks` for `bytes`: true if that was a stall.
-    pub fn took(&mut self, ticks: u64, bytes: u64, ticks_per_us: u64) -> bool {
+    /// A call took `ticks` for `bytes`: true if that was a stall. `slept` tells, and is asked only
+    /// if it took long, whether the thread has given up its processor since it was last asked: one
+    /// that was merely pushed off it has not stalled.
+    pub fn took(
+        &mut self, ticks: u64, bytes: u64, ticks_per_us: u64, slept: impl FnOnce() -> bool,
+    ) -> bool {
         let allowed = STALL_US + bytes / COPY_BYTES_PER_US;
-        let stalled = ticks > allowed * ticks_per_us;
+        let stalled = ticks > allowed * ticks_per_us && slept();
         if stalled {
             self.probes = PROBES;
+            self.suspects = PROBES;
         } else {
             self.hit();
         }
@@ -54,11 +68,12 @@ mod tests {
         let mut pace = Pace::new();
         for _ in 0..PROBES {
             assert!(pace.probing());
-            assert!(!pace.took(10, 0, 2000));
+            assert!(!pace.took(10, 0, 2000, || unreachable!()));
         }
-        assert!(!pace.probing());
-        assert!(!pace.took(60 * 2000, 1 << 20, 2000), "a megabyte may take a millisecond");
-        assert!(pace.took(60 * 2000, 0, 2000));
-        assert!(pace.probing());
+        assert!(!pace.probing() && !pace.stalling());
+        assert!(!pace.took(60 * 2000, 1 << 20, 2000, || true), "a megabyte may take a millisecond");
+        assert!(!pace.took(60 * 2000, 0, 2000, || false), "another program had the processor");
+        assert!(pace.took(60 * 2000, 0, 2000, || true));
+        assert!(pace.probing() && pace.stalling());
     }
 }
