@@ -37,6 +37,7 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     if config.version != ABI_VERSION {
         return Err(sys::Errno(sys::EPROTO));
     }
+    protect(config)?;
     let shared = sys::map_shared(config.shared_fd, size_of::<Shared>())?;
     sys::close(config.shared_fd)?;
     // SAFETY: a fresh mapping of a file of this size, never unmapped; all of it is atomics.
@@ -53,6 +54,22 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     }
     target::start();
     plane::arm(config.text, config.text_len)
+}
+
+/// Makes our text read-only, and everything else not executable.
+fn protect(config: &AgentConfig) -> sys::Result<()> {
+    use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
+    let text_end = config.text + config.text_len;
+    let image_end = config.image + config.image_len;
+    // SAFETY: our own image, with the rights that its linker meant for it.
+    unsafe {
+        sys::protect(config.text, config.text_len, PROT_READ | PROT_EXEC)?;
+        sys::protect(text_end, image_end - text_end, PROT_READ | PROT_WRITE)?;
+        if config.text > config.image {
+            sys::protect(config.image, config.text - config.image, PROT_READ | PROT_WRITE)?;
+        }
+    }
+    Ok(())
 }
 
 /// A bug of ours: a shadow ends, a target goes on without us.

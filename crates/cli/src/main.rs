@@ -46,11 +46,11 @@ fn run_command(run: &options::Run) -> i32 {
             }
             end_as(ended)
         }
-        Err(SessionError::Launch(error)) => {
+        Err(error) => {
             eprintln!("runahead: {error}");
             match error {
-                LaunchError::NotFound(_) => NOT_FOUND,
-                LaunchError::NotExecutable { .. } => NOT_EXECUTABLE,
+                SessionError::Launch(LaunchError::NotFound(_)) => NOT_FOUND,
+                SessionError::Launch(LaunchError::NotExecutable { .. }) => NOT_EXECUTABLE,
                 _ => OURS,
             }
         }

@@ -86,14 +86,16 @@ pub struct Launched {
     pub ended: Option<WaitStatus>,
 }
 
-/// Starts `command`; with `agent` (its image, the shared memory's file, and what to tell it), with
-/// the agent in it. If that fails, `require` keeps the command from running at all.
+/// Starts `command` with the agent in it, which finds the file `shared` under the same number.
+/// `prepare` makes the image and what to tell it while the kernel makes the program. If any of
+/// this fails the command runs without the agent, or, with `require`, not at all.
 ///
 /// The calling process must have one thread: the child runs this code between fork and exec.
 pub fn launch(
     command: &Command,
-    agent: Option<(&Image, BorrowedFd<'_>, AgentConfig)>,
+    shared: BorrowedFd<'_>,
     require: bool,
+    prepare: impl FnOnce() -> Result<(Image, AgentConfig), NotInjected>,
 ) -> Result<Launched, LaunchError> {
     let shown = command.program.to_string_lossy().into_owned();
     let path = find(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
@@ -101,7 +103,6 @@ pub fn launch(
     if privileged && require {
         return Err(LaunchError::Required(NotInjected::Privileged));
     }
-    let agent = agent.filter(|_| !privileged);
     let argv = std::iter::once(&command.program)
         .chain(&command.args)
         .map(|arg| CString::new(arg.as_bytes()))
@@ -111,7 +112,7 @@ pub fn launch(
 
     // SAFETY: the caller has one thread, so the child's copy of the process is whole.
     let pid = match unsafe { fork() }.map_err(LaunchError::Process)? {
-        ForkResult::Child => exec(&argv, agent.as_ref().map(|(_, fd, _)| *fd), require, writer),
+        ForkResult::Child => exec(&argv, (!privileged).then_some(shared), require, writer),
         ForkResult::Parent { child } => child,
     };
     drop(writer);
@@ -119,13 +120,14 @@ pub fn launch(
     // pipe) or why exec failed.
     let mut native = privileged.then_some(NotInjected::Privileged);
     let mut ended = None;
-    if let Some((image, fd, config)) = agent {
+    if !privileged {
+        let prepared = prepare();
         match read_report(&mut reader) {
             Some(Errno::UnknownErrno) => {
                 let inserted = Running::child(pid)
                     .wait_for_exec()
                     .map_err(Failure::from)
-                    .and_then(|stopped| insert(stopped, image, fd, config, require));
+                    .and_then(|stopped| insert(stopped, shared, prepared, require));
                 match inserted {
                     Ok(()) => {}
                     Err(Failure::Native(why)) => native = Some(why),
@@ -215,12 +217,11 @@ const USER_CS: u64 = 0x33;
 /// Puts the agent into a program that stands at its first instruction, and lets it go.
 fn insert(
     mut program: Stopped,
-    image: &Image,
     shared: BorrowedFd<'_>,
-    config: AgentConfig,
+    prepared: Result<(Image, AgentConfig), NotInjected>,
     require: bool,
 ) -> Result<(), Failure> {
-    let inserted = try_insert(&mut program, image, shared, config);
+    let inserted = try_insert(&mut program, shared, prepared);
     if require && inserted.is_err() {
         program.kill();
     }
@@ -229,9 +230,8 @@ fn insert(
 
 fn try_insert(
     program: &mut Stopped,
-    image: &Image,
     shared: BorrowedFd<'_>,
-    config: AgentConfig,
+    prepared: Result<(Image, AgentConfig), NotInjected>,
 ) -> Result<(), Failure> {
     let saved = program.registers()?;
     if saved.cs != USER_CS {
@@ -240,11 +240,14 @@ fn try_insert(
     let site = saved.rip;
     let code = program.peek(site)?;
     program.poke(site, code & !CALL_SITE_MASK | CALL_SITE)?;
-    let placed = place(program, site, image, shared, config);
-    if !matches!(placed, Err(TraceError::Gone(_)) | Ok(_)) {
+    let placed = match prepared {
+        Ok((image, config)) => place(program, site, &image, shared, config).map_err(Failure::from),
+        Err(why) => Err(Failure::Native(why)),
+    };
+    if matches!(placed, Err(Failure::Native(_))) {
         let _ = program.syscall(site, libc::SYS_close, [shared.as_raw_fd() as u64, 0, 0, 0, 0, 0]);
     }
-    if !matches!(placed, Err(TraceError::Gone(_))) {
+    if !matches!(placed, Err(Failure::Ended(_))) {
         program.poke(site, code)?;
         program.set_registers(saved)?;
     }
@@ -264,9 +267,11 @@ fn place(
 ) -> Result<i64, TraceError> {
     let config_len = size_of::<AgentConfig>() as u64;
     let total = image.len() + config_len.next_multiple_of(PAGE);
-    let (rw, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // The agent takes the rights that it does not need away before anything else can run.
+    let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let base =
-        program.syscall(site, libc::SYS_mmap, [0, total, rw as u64, private as u64, u64::MAX, 0])?;
+        program.syscall(site, libc::SYS_mmap, [0, total, rwx as u64, private as u64, u64::MAX, 0])?;
     let (text, text_len) = image.text();
     config.shared_fd = shared.as_raw_fd();
     (config.image, config.image_len) = (base, total);
@@ -278,8 +283,6 @@ fn place(
         std::slice::from_raw_parts(std::ptr::from_ref(&config).cast::<u8>(), size_of::<AgentConfig>())
     };
     program.write(config_at, bytes)?;
-    let rx = libc::PROT_READ | libc::PROT_EXEC;
-    program.syscall(site, libc::SYS_mprotect, [base + text, text_len, rx as u64, 0, 0, 0])?;
     let mut regs = program.registers()?;
     // Below what the kernel has put on the stack for the program.
     regs.rsp = (regs.rsp - 1024) & !15;

@@ -4,7 +4,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -15,7 +14,7 @@ use runahead_abi::{ABI_VERSION, AgentConfig, Shared};
 use runahead_inject::{Command, Image, LaunchError, NotInjected, launch};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 
-use crate::dispatcher::{self, Dispatcher, Progress};
+use crate::dispatcher::{Dispatcher, Progress};
 use crate::memory::SharedMemory;
 use crate::shadows::{self, Collected, Waited};
 use crate::stats::Stats;
@@ -59,6 +58,9 @@ pub enum SessionError {
     /// The command did not start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// There is nothing to share with an agent.
+    #[error("memory to share with the command cannot be had: {0}")]
+    Memory(nix::errno::Errno),
 }
 
 /// Runs `command` to its end.
@@ -71,85 +73,68 @@ pub fn run(
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
     let clock = Clock::start();
-    let prepared = Prepared::new();
-    let memory = prepared.as_ref().ok().map(|p| p.memory.get());
-    let agent = prepared.as_ref().ok().map(|p| {
-        let mut config = p.config;
-        config.ticks_per_us = clock.ticks_per_us();
-        config.plant = options.faults.plant_effects.into();
-        config.panic_at = options.faults.panic_at;
-        (&p.image, p.memory.as_fd(), config)
-    });
-    if let (Err(why), true) = (&prepared, options.require) {
-        return Err(LaunchError::Required(NotInjected::Unavailable(why.clone())).into());
-    }
+    let memory = SharedMemory::new().map_err(SessionError::Memory)?;
+    let shared = memory.get();
     let started = Instant::now();
-    let launched = launch(command, agent, options.require)?;
+    let launched = launch(command, memory.as_fd(), options.require, || {
+        prepare(shared, &clock, &options.faults)
+    })?;
     signals::pass_to(launched.pid);
-    let native = match (prepared, launched.native) {
-        (Err(why), _) => Some(why),
-        (_, why) => why.map(|w| w.to_string()),
-    };
+    let native = launched.native.map(|why| why.to_string());
     if let Some(why) = &native {
         warn(why);
     }
-    let engine = memory.filter(|_| native.is_none()).map(|m| Engine::start(m, launched.pid));
+    let engine = native.is_none().then(|| Engine::start(shared, launched.pid));
 
     let mut collected = Collected::default();
     let ended = match launched.ended {
         Some(status) => from_wait(status),
-        None => wait_for(launched.pid, memory, &mut collected),
+        None => wait_for(launched.pid, shared, &mut collected),
     };
     signals::stop_passing();
     let elapsed = started.elapsed();
     let prefetch = engine.map(|e| e.stop(launched.pid, &mut collected)).unwrap_or_default();
-    let stats = match memory {
-        Some(m) => Stats::collect(m, &prefetch, &collected, elapsed, clock.ticks_per_us(), native),
-        None => Stats::native(elapsed, native),
-    };
+    let stats =
+        Stats::collect(shared, &prefetch, &collected, elapsed, clock.ticks_per_us(), native);
     Ok((ended, stats))
 }
 
-/// What must exist before a command can have an agent.
-struct Prepared {
-    memory: SharedMemory,
-    image: Image,
-    config: AgentConfig,
-}
-
-impl Prepared {
-    fn new() -> Result<Self, String> {
-        let mut config = AgentConfig {
-            version: ABI_VERSION,
-            shared_fd: -1,
-            image: 0,
-            image_len: 0,
-            text: 0,
-            text_len: 0,
-            supervisor_pid: std::process::id(),
-            has_fsgsbase: has_fsgsbase().into(),
-            ticks_per_us: 0,
-            plant: 0,
-            panic_at: 0,
-            landlock_fs: 0,
-            landlock_net: 0,
-            landlock_scoped: 0,
-            landlock_size: 0,
-            filter_len: 0,
-            runner_filter_len: 0,
-            filter: [0; FILTER_MAX],
-            runner_filter: [0; 16],
-        };
-        sandbox::prepare(&mut config).map_err(|e| e.to_string())?;
-        let memory = SharedMemory::new()
-            .map_err(|e| format!("memory to share with the command cannot be had: {e}"))?;
-        let control = &memory.get().control;
-        control.version.store(ABI_VERSION, Relaxed);
-        control.horizon.store(HORIZON, Relaxed);
-        control.bytes_budget.store(available_memory() / MEMORY_SHARE, Relaxed);
-        let image = Image::embedded().map_err(|e| e.to_string())?;
-        Ok(Prepared { memory, image, config })
-    }
+/// What the agent is and is told; made while the command starts.
+fn prepare(
+    shared: &Shared,
+    clock: &Clock,
+    faults: &Faults,
+) -> Result<(Image, AgentConfig), NotInjected> {
+    let control = &shared.control;
+    control.version.store(ABI_VERSION, Relaxed);
+    control.horizon.store(HORIZON, Relaxed);
+    control.bytes_budget.store(available_memory() / MEMORY_SHARE, Relaxed);
+    let unavailable = |why: String| NotInjected::Unavailable(why);
+    let mut config = AgentConfig {
+        version: ABI_VERSION,
+        shared_fd: -1,
+        image: 0,
+        image_len: 0,
+        text: 0,
+        text_len: 0,
+        supervisor_pid: std::process::id(),
+        has_fsgsbase: has_fsgsbase().into(),
+        ticks_per_us: 0,
+        plant: faults.plant_effects.into(),
+        panic_at: faults.panic_at,
+        landlock_fs: 0,
+        landlock_net: 0,
+        landlock_scoped: 0,
+        landlock_size: 0,
+        filter_len: 0,
+        runner_filter_len: 0,
+        filter: [0; FILTER_MAX],
+        runner_filter: [0; 16],
+    };
+    sandbox::prepare(&mut config).map_err(|e| unavailable(e.to_string()))?;
+    let image = Image::embedded().map_err(|e| unavailable(e.to_string()))?;
+    config.ticks_per_us = clock.ticks_per_us();
+    Ok((image, config))
 }
 
 /// The threads of a session.
@@ -157,7 +142,6 @@ struct Engine {
     shared: &'static Shared,
     prefetcher: Arc<Prefetcher>,
     stop: Arc<AtomicBool>,
-    dispatcher: Option<JoinHandle<()>>,
 }
 
 impl Engine {
@@ -169,45 +153,26 @@ impl Engine {
         let dispatcher =
             Dispatcher::new(shared, prefetcher.clone(), progress, stop.clone(), command);
         // Without this thread the rings fill up and the command runs as it would alone.
-        let dispatcher = std::thread::Builder::new()
-            .name("dispatcher".into())
-            .spawn(move || {
-                signals::block_all();
-                dispatcher.run();
-            })
-            .ok();
-        Engine { shared, prefetcher, stop, dispatcher }
+        let _ = std::thread::Builder::new().name("dispatcher".into()).spawn(move || {
+            signals::block_all();
+            dispatcher.run();
+        });
+        Engine { shared, prefetcher, stop }
     }
 
     fn stop(self, command: Pid, collected: &mut Collected) -> PrefetchStats {
         self.shared.control.sync.fetch_add(1, SeqCst);
         shadows::end_all(self.shared, command, collected);
+        // The threads are not waited for: they hold nothing that outlives this process, which is
+        // about to end, and some may be in reads that nobody needs any more.
         self.stop.store(true, Release);
-        dispatcher::ring(self.shared);
-        if let Some(thread) = self.dispatcher {
-            let _ = thread.join();
-        }
-        let stats = self.prefetcher.stats();
-        if let Ok(prefetcher) = Arc::try_unwrap(self.prefetcher).map_err(drop) {
-            prefetcher.close();
-        }
-        stats
+        self.prefetcher.stats()
     }
 }
 
-fn wait_for(command: Pid, memory: Option<&'static Shared>, collected: &mut Collected) -> Ended {
+fn wait_for(command: Pid, shared: &Shared, collected: &mut Collected) -> Ended {
     loop {
-        let waited = match memory {
-            Some(shared) => shadows::wait(command, shared, collected, 0),
-            None => match nix::sys::wait::waitpid(command, None) {
-                Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => {
-                    return from_wait(status);
-                }
-                Ok(_) | Err(nix::errno::Errno::EINTR) => continue,
-                Err(_) => Waited::NoChildren,
-            },
-        };
-        match waited {
+        match shadows::wait(command, shared, collected, 0) {
             Waited::Command(status) if libc::WIFSIGNALED(status) => {
                 return Ended::Signaled(libc::WTERMSIG(status));
             }

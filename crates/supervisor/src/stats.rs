@@ -97,31 +97,6 @@ impl Stats {
     }
 }
 
-impl Stats {
-    /// Of a command without an agent.
-    pub(crate) fn native(elapsed: Duration, native: Option<String>) -> Self {
-        let none = Timed::default();
-        Stats {
-            version: 1,
-            elapsed_seconds: elapsed.as_secs_f64(),
-            native,
-            stalls_foreseen: none,
-            stalls_unforeseen: none,
-            syncs: none,
-            runs: 0,
-            hints_issued: 0,
-            hints_used: 0,
-            hints_wasted: 0,
-            bytes_prefetched: 0,
-            peak_in_flight: 0,
-            shadow_cpu_seconds: 0.0,
-            traps: 0,
-            sites_patched: 0,
-            planted: (0, 0),
-        }
-    }
-}
-
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |t: &Timed| t.seconds * 1e3;
