@@ -86,8 +86,6 @@ pub struct Control {
     pub template_pid: AtomicU32,
     /// The supervisor: hints that wait for a worker; runners pause above a limit.
     pub queued: AtomicU32,
-    /// The supervisor: not 0 once a hint was issued (saves the target the log otherwise).
-    pub log_active: AtomicU32,
     /// The target: not 0 when it has given up speculation for good (see `stop_reason`).
     pub stopped: AtomicU32,
 

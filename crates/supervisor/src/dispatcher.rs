@@ -167,9 +167,6 @@ impl Dispatcher {
                 self.prefetcher.submit(&record);
             }
         }
-        if any {
-            self.shared.control.log_active.store(1, Relaxed);
-        }
         any
     }
 

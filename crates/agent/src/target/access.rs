@@ -48,7 +48,7 @@ impl Target {
         let accesses = control.accesses.load(Relaxed) + 1;
         control.accesses.store(accesses, Relaxed);
         assert!(accesses != session.config.panic_at, "planted");
-        if control.log_active.load(Relaxed) != 0 && session.shared.log.touch(key) {
+        if control.hints_issued.load(Relaxed) != 0 && session.shared.log.touch(key) {
             control.hints_used.store(control.hints_used.load(Relaxed) + 1, Relaxed);
         }
     }
@@ -58,7 +58,7 @@ impl Target {
         let last = offset + len.max(1) - 1;
         self.count(session, file.chunk(ChunkIndex::of(offset)));
         let control = &session.shared.control;
-        if control.log_active.load(Relaxed) == 0 {
+        if control.hints_issued.load(Relaxed) == 0 {
             return;
         }
         for chunk in ChunkIndex::of(offset).0 + 1..=ChunkIndex::of(last).0 {
@@ -70,7 +70,7 @@ impl Target {
 
     /// Nothing has stalled and nothing was hinted: names need not be kept exactly.
     fn at_rest(&self, session: &'static Session) -> bool {
-        !self.probing(session) && session.shared.control.log_active.load(Relaxed) == 0
+        !self.probing(session) && session.shared.control.hints_issued.load(Relaxed) == 0
     }
 
     fn probing(&self, session: &'static Session) -> bool {
@@ -86,10 +86,11 @@ impl Target {
         let took = ticks() - start;
         let sleeps = &mut self.sleeps;
         let slept = || {
-            let before = core::mem::replace(sleeps, sys::voluntary_switches());
-            *sleeps != before
+            let before = sleeps.replace(sys::voluntary_switches());
+            before.is_some() && *sleeps != before
         };
-        if self.pace.took(took, bytes, session.config.ticks_per_us, slept) {
+        self.stalled = self.pace.took(took, bytes, session.config.ticks_per_us, slept);
+        if self.stalled {
             let control = &session.shared.control;
             let (count, time) = match known(self) {
                 true => (&control.stalls_foreseen, &control.stall_ticks_foreseen),
@@ -127,8 +128,12 @@ impl Target {
         if (!foreseen || wanted) && self.syncs.at_stall(session) == Side::Shadow {
             return None;
         }
-        self.sleeps = sys::voluntary_switches();
-        Some(self.timed(session, call, bytes, |_| foreseen))
+        self.sleeps = Some(sys::voluntary_switches());
+        let ret = self.timed(session, call, bytes, |_| foreseen);
+        if !self.stalled {
+            self.pace.cleared();
+        }
+        Some(ret)
     }
 
     pub(super) fn open(
@@ -259,15 +264,14 @@ impl Target {
             return Outcome::Native;
         }
         let listing = self.names.identity(fd).listing();
-        let state = session.shared.log.state(listing);
         let expected = self.pace.stalling() || session.shared.control.want_sync.load(Relaxed) != 0;
-        let ret = if expected && state == HintState::Absent {
+        let ret = if expected && !self.knows(session, listing) {
             match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
             }
         } else {
-            self.timed(session, call, 0, |_| state != HintState::Absent)
+            self.timed(session, call, 0, |t| t.knows(session, listing))
         };
         self.count(session, listing);
         if ret == 0 && !self.at_rest(session) {

@@ -32,11 +32,13 @@ pub struct Target {
     pub(crate) pace: Pace,
     pub(crate) syncs: sync::Syncs,
     /// How often this thread had waited when that was last asked.
-    pub(crate) sleeps: u64,
+    pub(crate) sleeps: Option<u64>,
+    /// The last call that was timed was a stall.
+    pub(crate) stalled: bool,
 }
 
 static TARGET: Owned<Target> =
-    Owned::new(Target { names: Names::new(), pace: Pace::new(), syncs: sync::Syncs::new(), sleeps: 0 });
+    Owned::new(Target { names: Names::new(), pace: Pace::new(), syncs: sync::Syncs::new(), sleeps: None, stalled: false });
 
 /// Calls that a target's policy looks at.
 const INTEREST: &[u64] = &[

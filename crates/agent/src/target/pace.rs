@@ -7,6 +7,8 @@
 /// Calls probed after a stall. A stall that comes when probing has ceased is only timed, and costs
 /// one missed sync.
 const PROBES: u32 = 512;
+/// Calls probed at the start: loading a program and its libraries takes some fifty.
+const PROBES_AT_START: u32 = 160;
 /// A call that took longer than this waited for storage or for a processor.
 const STALL_US: u64 = 50;
 /// Reading from memory runs at no less than this many bytes in a microsecond.
@@ -21,7 +23,7 @@ pub struct Pace {
 
 impl Pace {
     pub(super) const fn new() -> Self {
-        Pace { probes: PROBES, suspects: 0 }
+        Pace { probes: PROBES_AT_START, suspects: 0 }
     }
 
     /// Calls are to be tried without waiting.
@@ -33,6 +35,11 @@ impl Pace {
     /// is expected to stall only then.
     pub fn stalling(&self) -> bool {
         self.suspects > 0
+    }
+
+    /// A suspect turned out not to stall: suspicion fades quickly.
+    pub fn cleared(&mut self) {
+        self.suspects /= 2;
     }
 
     /// A call found its data in memory.
@@ -66,7 +73,7 @@ mod tests {
     #[test]
     fn probing_ends_without_stalls_and_resumes_with_one() {
         let mut pace = Pace::new();
-        for _ in 0..PROBES {
+        for _ in 0..PROBES_AT_START {
             assert!(pace.probing());
             assert!(!pace.took(10, 0, 2000, || unreachable!()));
         }
