@@ -46,8 +46,11 @@ pub(crate) struct Wish {
 impl Wish {
     /// If `tag` asks for it.
     pub(crate) fn of(path: &Arc<[u8]>, keys: &[Identity], tag: &Tag) -> Option<Self> {
-        (tag.flags & (EXPAND_NAMES | EXPAND_LISTINGS) != 0)
-            .then(|| Wish { path: path.clone(), keys: keys.to_vec(), tag: *tag })
+        (tag.flags & (EXPAND_NAMES | EXPAND_LISTINGS) != 0).then(|| Wish {
+            path: path.clone(),
+            keys: keys.to_vec(),
+            tag: *tag,
+        })
     }
 
     fn path_of(&self, name: &[u8]) -> Vec<u8> {
@@ -89,22 +92,31 @@ impl Wish {
     }
 
     /// The batches in which the other `names` are looked up.
-    pub(crate) fn batches(&self, mut names: Vec<Name>, sink: &dyn Sink) -> Vec<Batch> {
+    pub(crate) fn batches(
+        &self,
+        mut names: Vec<Name>,
+        remote: bool,
+        sink: &dyn Sink,
+    ) -> Vec<Batch> {
         if self.tag.flags & EXPAND_NAMES == 0 {
             return Vec::new();
         }
-        let read = self.tag.flags & EXPAND_LISTINGS != 0 && self.tag.flags & EXPAND_LEVELS_MASK != 0;
+        let read =
+            self.tag.flags & EXPAND_LISTINGS != 0 && self.tag.flags & EXPAND_LEVELS_MASK != 0;
         names.retain(|n| {
             !(n.directory && read)
-                && self.keys.iter().fold(false, |new, key| {
-                    sink.expect(key.join(&n.name), self.tag.run) || new
-                })
+                && self
+                    .keys
+                    .iter()
+                    .fold(false, |new, key| sink.expect(key.join(&n.name), self.tag.run) || new)
         });
         names.sort_unstable_by_key(|n| n.inode);
-        let mut batches = Vec::with_capacity(names.len().div_ceil(BATCH));
+        // A remote lookup is a request of its own, which a batch would only delay.
+        let size = if remote { 1 } else { BATCH };
+        let mut batches = Vec::with_capacity(names.len().div_ceil(size));
         let mut names = names.into_iter().map(|n| n.name).peekable();
         while names.peek().is_some() {
-            let names = names.by_ref().take(BATCH).collect();
+            let names = names.by_ref().take(size).collect();
             batches.push(Batch { wish: self.clone(), names });
         }
         batches

@@ -69,12 +69,37 @@ pub(crate) struct Reader {
     scratch: Vec<u8>,
 }
 
-/// Which file systems store files, by device number: asked once, as it can cost a round trip to a
+/// What file systems there are, by device number: asked once, as it can cost a round trip to a
 /// server.
 #[derive(Default)]
 pub(crate) struct Devices {
-    stored: Mutex<HashMap<(u32, u32), bool>>,
+    known: Mutex<HashMap<(u32, u32), Device>>,
 }
+
+/// What matters of a file system.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// Its files are calls into the kernel.
+    Unstored,
+    /// It stores files on this machine.
+    Local,
+    /// It asks somebody else for every name.
+    Remote,
+}
+
+/// Magic numbers of file systems that ask a server.
+const REMOTE: &[u64] = &[
+    0x6573_5546, // FUSE
+    0x6969,      // NFS
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB2
+    0x0102_1997, // 9p
+    0x00c3_6400, // Ceph
+    0x5346_414f, // AFS
+    0x6b41_4653, // kAFS
+    0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS
+];
 
 /// What a path named.
 pub(crate) struct Node {
@@ -124,18 +149,23 @@ const UNSTORED: &[u64] = &[
 ];
 
 impl Devices {
-    fn stores_files(&self, node: &Node) -> Result<bool> {
+    /// What `node` lies on.
+    pub(crate) fn device(&self, node: &Node) -> Result<Device> {
         let known = |this: &Self| {
-            let stored = this.stored.lock().unwrap_or_else(PoisonError::into_inner);
-            stored.get(&node.device).copied()
+            let known = this.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.get(&node.device).copied()
         };
-        if let Some(stored) = known(self) {
-            return Ok(stored);
+        if let Some(device) = known(self) {
+            return Ok(device);
         }
         let magic = fstatfs(&node.path_fd)?.f_type as u64 & 0xffff_ffff;
-        let answer = !UNSTORED.contains(&magic);
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner).insert(node.device, answer);
-        Ok(answer)
+        let device = match magic {
+            m if UNSTORED.contains(&m) => Device::Unstored,
+            m if REMOTE.contains(&m) => Device::Remote,
+            _ => Device::Local,
+        };
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(node.device, device);
+        Ok(device)
     }
 }
 
@@ -151,7 +181,7 @@ impl Node {
     /// Opens the object for reading; `flags` says what kind it must still be.
     fn open(&self, devices: &Devices) -> Result<&Open> {
         let opened = self.open.get_or_init(|| {
-            if !devices.stores_files(self)? {
+            if devices.device(self)? == Device::Unstored {
                 return Err(Errno::OPNOTSUPP);
             }
             let kind = if self.directory { OFlags::DIRECTORY } else { OFlags::empty() };
@@ -283,9 +313,11 @@ impl Reader {
         for name in batch.names() {
             if let Ok(directory) = &directory {
                 let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-                self.clock.time(Kind::Lookup, || {
-                    statx(directory, &**name, flags, StatxFlags::BASIC_STATS).map(drop)
-                }).unwrap_or_default();
+                self.clock
+                    .time(Kind::Lookup, || {
+                        statx(directory, &**name, flags, StatxFlags::BASIC_STATS).map(drop)
+                    })
+                    .unwrap_or_default();
             }
             each(name);
         }

@@ -26,7 +26,7 @@ use runahead_abi::{HintKind, Record};
 
 use crate::PrefetchStats;
 use crate::expand::{self, Batch, Batches, Name, Wish};
-use crate::io::{Clock, Devices, Node, Reader, trouble};
+use crate::io::{Clock, Device, Devices, Node, Reader, trouble};
 use crate::limit::Limit;
 use crate::queue::{Effects, Found, Job, Queue, Step, Submitted, Trouble};
 use crate::sink::Sink;
@@ -345,10 +345,17 @@ impl Pool {
         while let Some(job) = next {
             let mut names = Vec::new();
             let outcome = self.take_step(&job.step, reader, &mut names);
-            if let (Step::List { wish: Some(wish), .. }, false) = (&job.step, names.is_empty()) {
-                self.expand(wish, names);
+            if let (Step::List { wish: Some(wish), file }, false) = (&job.step, names.is_empty()) {
+                self.expand(wish, names, self.is_remote(file));
             }
+            let remote = match &outcome {
+                Outcome::Looked(Ok(found)) => Some(self.is_remote(&found.file)),
+                _ => None,
+            };
             let mut state = self.lock();
+            if let Some(remote) = remote {
+                state.queue.set_take_turns(!remote);
+            }
             for sample in reader.clock.samples.drain(..) {
                 state.limit.sample(sample, in_flight);
             }
@@ -375,18 +382,22 @@ impl Pool {
     }
 
     /// Goes on with what a directory named.
-    fn expand(self: &Arc<Self>, wish: &Wish, names: Vec<Name>) {
+    fn expand(self: &Arc<Self>, wish: &Wish, names: Vec<Name>, remote: bool) {
         for (header, path) in wish.listings(&names, &*self.sink) {
             let record = Record { kind: HintKind::Listing, header, path: &path };
             self.submit(&record);
         }
-        let batches = wish.batches(names, &*self.sink);
+        let batches = wish.batches(names, remote, &*self.sink);
         let mut state = self.lock();
         let refused = state.batches.add(batches);
         let recruit = state.recruit();
         drop(state);
         self.bring_in(recruit);
         expand::forget(&refused, &*self.sink);
+    }
+
+    fn is_remote(&self, node: &Node) -> bool {
+        self.devices.device(node) == Ok(Device::Remote)
     }
 
     /// Looks up a batch of names.
@@ -402,12 +413,7 @@ impl Pool {
         self.sink.completed(&batch.completion(queued));
     }
 
-    fn take_step(
-        &self,
-        step: &Step<Node>,
-        reader: &mut Reader,
-        names: &mut Vec<Name>,
-    ) -> Outcome {
+    fn take_step(&self, step: &Step<Node>, reader: &mut Reader, names: &mut Vec<Name>) -> Outcome {
         let result = match step {
             Step::Look { path, follow } => {
                 let found = reader.look(path, *follow).map_err(trouble);

@@ -20,11 +20,13 @@ use runahead_abi::{HintKind, Identity, Record};
 
 mod entry;
 mod job;
+mod siblings;
 #[cfg(test)]
 mod tests;
 
 use self::entry::{Entry, Stage};
 pub(crate) use self::job::{Class, Effects, Found, Job, Step, Trouble};
+use self::siblings::Siblings;
 use crate::HINT_MAX_BYTES;
 use crate::order::{EntryId, Item, Order, Tag};
 use crate::ranges::{Added, chunks};
@@ -49,6 +51,7 @@ pub(crate) struct Queue<F> {
     entries: HashMap<EntryId, Entry<F>>,
     paths: HashMap<Arc<[u8]>, EntryId>,
     order: Order,
+    siblings: Siblings,
     next_id: EntryId,
     max_items: usize,
 }
@@ -60,6 +63,7 @@ impl<F> Queue<F> {
             entries: HashMap::new(),
             paths: HashMap::new(),
             order: Order::default(),
+            siblings: Siblings::default(),
             next_id: 0,
             max_items,
         }
@@ -87,6 +91,9 @@ impl<F> Queue<F> {
             return Submitted::Refused;
         }
         let id = known.unwrap_or_else(|| self.create(record.path));
+        if tag.flags & DEMAND != 0 {
+            self.let_go(id);
+        }
         let Some(entry) = self.entries.get_mut(&id) else { unreachable!("{id} is a live entry") };
         entry.add_key(key);
         let follows = record.kind != HintKind::Link && record.header.flags & NO_FOLLOW == 0;
@@ -96,7 +103,7 @@ impl<F> Queue<F> {
         if entry.is_known(follows) {
             fx.done.push(key);
         }
-        let mut shelf = self.order.shelf(id, entry.is_looking());
+        let mut shelf = self.order.shelf(id, entry.is_parked());
         let header = &record.header;
         let done = match record.kind {
             HintKind::Lookup => entry.want(Item::Lookup, tag, &mut shelf, fx),
@@ -161,8 +168,36 @@ impl<F> Queue<F> {
     /// The next step to take, if there is one. The worker that gets it calls [`Queue::looked`] or
     /// [`Queue::finish`] when it is over.
     pub(crate) fn pop(&mut self) -> Option<Job<F>> {
-        let (id, item) = self.order.first()?;
-        self.take(id, item)
+        loop {
+            let urgent = self.order.is_urgent();
+            let (id, item) = self.order.first()?;
+            let entry = self.entries.get_mut(&id)?;
+            if matches!(entry.stage, Stage::Waiting) && !urgent {
+                entry.takes_turn = self.siblings.begin(id, &entry.path);
+                if !entry.takes_turn {
+                    entry.held = true;
+                    for (rank, item) in entry.items() {
+                        self.order.shelf(id, false).park(rank, item);
+                    }
+                    continue;
+                }
+            }
+            return self.take(id, item);
+        }
+    }
+
+    /// Whether lookups in one directory share what they read: not on a remote file system.
+    pub(crate) fn set_take_turns(&mut self, take_turns: bool) {
+        self.siblings.take_turns = take_turns;
+    }
+
+    /// Ends the hold on an entry, if there is one.
+    fn let_go(&mut self, id: EntryId) {
+        let Some(entry) = self.entries.get_mut(&id).filter(|e| e.held) else { return };
+        entry.held = false;
+        for (rank, item) in entry.items() {
+            self.order.shelf(id, true).unpark(rank, item);
+        }
     }
 
     /// Starts on `item`, which is the first of what waits, or was just unparked.
@@ -195,6 +230,12 @@ impl<F> Queue<F> {
         fx: &mut Effects<F>,
     ) -> Option<Job<F>> {
         let id = job.entry;
+        let entry = self.entries.get_mut(&id)?;
+        if std::mem::take(&mut entry.takes_turn) {
+            for free in self.siblings.ended(&entry.path) {
+                self.let_go(free);
+            }
+        }
         let entry = self.entries.get_mut(&id)?;
         entry.running -= 1;
         let followed = matches!(job.step, Step::Look { follow: true, .. });
@@ -249,7 +290,7 @@ impl<F> Queue<F> {
         let ids: Vec<EntryId> = self.entries.keys().copied().collect();
         for id in ids {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            let mut shelf = self.order.shelf(id, entry.is_looking());
+            let mut shelf = self.order.shelf(id, entry.is_parked());
             dropped += entry.drop_stale(before, &mut shelf, fx);
             if entry.is_unwanted() {
                 entry.give_up_lookup(before, fx);

@@ -42,6 +42,10 @@ pub(crate) struct Entry<F> {
     /// it serves those too that do not follow.
     pub follow: bool,
     pub stage: Stage<F>,
+    /// It waits for others of its directory to be looked up first; its items are parked.
+    pub held: bool,
+    /// It is being looked up as one of those.
+    pub takes_turn: bool,
     /// A lookup succeeded, though its result may have been given up for another.
     seen: bool,
     /// Lookup, listing, link.
@@ -84,6 +88,8 @@ impl<F> Entry<F> {
             keys: Vec::with_capacity(1),
             follow: false,
             stage: Stage::Waiting,
+            held: false,
+            takes_turn: false,
             seen: false,
             slots: [const { None }; 3],
             data: Ranges::default(),
@@ -112,6 +118,11 @@ impl<F> Entry<F> {
 
     pub(crate) fn is_looking(&self) -> bool {
         matches!(self.stage, Stage::Looking)
+    }
+
+    /// Its items are not for everybody to take.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.held || self.is_looking()
     }
 
     /// Somebody wants to know what the path leads to: if it was found to be a symbolic link, and

@@ -77,14 +77,32 @@ fn path(job: &Job<()>) -> &str {
 #[test]
 fn what_the_target_waits_for_comes_first_then_the_nearest() {
     let (mut queue, mut fx) = new();
-    for (name, position, flags) in [("/a", 5, 0), ("/b", 3, 0), ("/c", 9, DEMAND), ("/d", 3, 0)] {
+    for (name, position, flags) in
+        [("/a/x", 5, 0), ("/b/x", 3, 0), ("/c/x", 9, DEMAND), ("/d/x", 3, 0)]
+    {
         Hint { position, flags, ..hint(HintKind::Lookup, name) }.submit(&mut queue, &mut fx);
     }
     // A newer run expects it elsewhere.
-    Hint { position: 1, run: 2, ..hint(HintKind::Lookup, "/a") }.submit(&mut queue, &mut fx);
-    Hint { position: 8, run: 2, ..hint(HintKind::Lookup, "/b") }.submit(&mut queue, &mut fx);
+    Hint { position: 1, run: 2, ..hint(HintKind::Lookup, "/a/x") }.submit(&mut queue, &mut fx);
+    Hint { position: 8, run: 2, ..hint(HintKind::Lookup, "/b/x") }.submit(&mut queue, &mut fx);
     let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|j| path(&j).to_owned()).collect();
-    assert_eq!(order, ["/c", "/a", "/d", "/b"]);
+    assert_eq!(order, ["/c/x", "/a/x", "/d/x", "/b/x"]);
+}
+
+#[test]
+fn a_name_is_not_held_back_once_the_target_waits_for_it() {
+    let (mut queue, mut fx) = new();
+    for name in ["/d/a", "/d/b", "/d/c", "/e/x"] {
+        hint(HintKind::Lookup, name).submit(&mut queue, &mut fx);
+    }
+    let mut next = || queue.pop().map(|j| path(&j).to_owned());
+    assert_eq!(
+        [next(), next(), next(), next()].map(Option::unwrap_or_default),
+        ["/d/a", "/d/b", "/e/x", ""]
+    );
+    assert_eq!((queue.ready(), queue.len()), (0, 1));
+    Hint { flags: DEMAND, ..hint(HintKind::Lookup, "/d/c") }.submit(&mut queue, &mut fx);
+    assert_eq!(queue.pop().map(|j| path(&j).to_owned()).as_deref(), Some("/d/c"));
 }
 
 #[test]
