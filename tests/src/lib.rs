@@ -1,1 +1,56 @@
-//! tests
+//! Programs run twice, with and without runahead, and compared.
+//!
+//! [`Fixture`] is a slow disk with a known tree, [`Case`] is one command to be run on it both ways,
+//! [`programs`] compiles the small C programs of `programs/`, each of which prints what it observes.
+//! A case demands that the agent is really in the program (`--require`), so that none passes
+//! because everything ran natively.
+//!
+//! Timing decides nothing here: results, orders of events and counts do.
+
+mod binary;
+mod case;
+mod exit;
+mod fixture;
+pub mod processes;
+pub mod programs;
+mod run;
+mod seed;
+pub mod tree;
+
+pub use binary::runahead;
+pub use case::{Case, Pair};
+pub use exit::scratch;
+pub use fixture::{Fixture, fixture};
+pub use programs::Link;
+pub use run::{End, Outcome, Run};
+pub use seed::Seed;
+
+/// What was probed for, or `None` after saying why the test is skipped. With `RUNAHEAD_SKIP_NONE`
+/// set that is a failure.
+pub fn available<T>(probed: Result<T, String>) -> Option<T> {
+    let missing = match probed {
+        Ok(it) => return Some(it),
+        Err(missing) => missing,
+    };
+    assert!(std::env::var_os("RUNAHEAD_SKIP_NONE").is_none(), "would be skipped: {missing}");
+    eprintln!("skipped: {missing}");
+    None
+}
+
+/// Whether `program` is in `PATH`; the error is the reason to skip.
+pub fn installed(program: &str) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    match std::env::split_paths(&path).any(|dir| dir.join(program).is_file()) {
+        true => Ok(()),
+        false => Err(format!("{program} is not installed")),
+    }
+}
+
+/// Whether this process is root; the error is the reason to skip.
+pub fn root() -> Result<(), String> {
+    // SAFETY: asks for a number.
+    match unsafe { libc::geteuid() } {
+        0 => Ok(()),
+        user => Err(format!("needs root, and this is user {user}")),
+    }
+}

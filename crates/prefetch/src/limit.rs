@@ -14,7 +14,7 @@
 //! the disks; we keep the same promise measured from above. While latency is within
 //! [`GROW_BELOW`] = 2 times its *base*, the limit grows; above [`SHRINK_ABOVE`] it is cut. This is
 //! the control law of TCP Vegas with requests in the place of packets, and the slow start is TCP's:
-//! doubling each round until latency first answers. (Their *horizon*, how far ahead a shadow may
+//! multiplying each round (by four while latency is at its base, then by two) until it answers. (Their *horizon*, how far ahead a shadow may
 //! run, is another matter and not decided here.)
 //!
 //! *Samples.* Only operations of at least [`INFORMATIVE`] count: faster ones were served from
@@ -43,7 +43,7 @@
 use std::time::Duration;
 
 /// The limit before anything is known.
-const START: usize = 16;
+const START: usize = 32;
 /// The limit never falls below this, except in a drain round: less is of no use.
 const FLOOR: usize = 4;
 /// In flight while the base is measured afresh.
@@ -191,7 +191,12 @@ impl Limit {
             if ratio > GROW_BELOW {
                 self.slow_start = false;
             } else if self.round_peak * 4 >= self.limit * 3 {
-                let step = if self.slow_start { self.limit } else { (self.limit / 8).max(1) };
+                let step = match self.slow_start {
+                    // Nothing queues yet: there is room for more than as much again.
+                    true if ratio <= CONFIRM_BELOW => 3 * self.limit,
+                    true => self.limit,
+                    false => (self.limit / 8).max(1),
+                };
                 self.limit = (self.limit + step).min(self.max);
             }
         }
