@@ -118,8 +118,9 @@ fn relocations(
         .find_map(|s| s.data_range(e, data, start, size).ok().flatten())
         .ok_or(ImageError::Unexpected("relocations outside its segments"))?;
     let count = table.len() / size_of::<object::elf::Rela64<LittleEndian>>();
-    let (table, _) = object::pod::slice_from_bytes::<object::elf::Rela64<LittleEndian>>(table, count)
-        .map_err(|()| ImageError::Unexpected("misaligned relocations"))?;
+    let (table, _) =
+        object::pod::slice_from_bytes::<object::elf::Rela64<LittleEndian>>(table, count)
+            .map_err(|()| ImageError::Unexpected("misaligned relocations"))?;
     table
         .iter()
         .map(|r| match r.r_type(e, false) {
@@ -166,8 +167,10 @@ mod tests {
         for wide in ["%ymm", "%zmm"] {
             assert!(!text.contains(wide), "the agent's image uses {wide}");
         }
-        let vex = text.lines().filter_map(|l| l.split('\t').nth(2)).any(|op| op.starts_with('v')
-            && op.contains("%xmm"));
+        let vex = text
+            .lines()
+            .filter_map(|l| l.split('\t').nth(2))
+            .any(|op| op.starts_with('v') && op.contains("%xmm"));
         assert!(!vex, "the agent's image has instructions that clear upper halves");
     }
 }

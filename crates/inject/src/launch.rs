@@ -107,8 +107,8 @@ pub fn launch(
         .chain(&command.args)
         .map(|arg| CString::new(arg.as_bytes()))
         .collect::<Result<Vec<_>, _>>()?;
-    let (mut reader, writer) =
-        std::io::pipe().map_err(|e| LaunchError::Process(Errno::from_raw(e.raw_os_error().unwrap_or(0))))?;
+    let (mut reader, writer) = std::io::pipe()
+        .map_err(|e| LaunchError::Process(Errno::from_raw(e.raw_os_error().unwrap_or(0))))?;
 
     // SAFETY: the caller has one thread, so the child's copy of the process is whole.
     let pid = match unsafe { fork() }.map_err(LaunchError::Process)? {
@@ -270,8 +270,11 @@ fn place(
     // The agent takes the rights that it does not need away before anything else can run.
     let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let base =
-        program.syscall(site, libc::SYS_mmap, [0, total, rwx as u64, private as u64, u64::MAX, 0])?;
+    let base = program.syscall(
+        site,
+        libc::SYS_mmap,
+        [0, total, rwx as u64, private as u64, u64::MAX, 0],
+    )?;
     let (text, text_len) = image.text();
     config.shared_fd = shared.as_raw_fd();
     (config.image, config.image_len) = (base, total);
@@ -280,7 +283,10 @@ fn place(
     let config_at = base + image.len();
     // SAFETY: AgentConfig is repr(C) integers without padding, so all of its bytes are initialised.
     let bytes = unsafe {
-        std::slice::from_raw_parts(std::ptr::from_ref(&config).cast::<u8>(), size_of::<AgentConfig>())
+        std::slice::from_raw_parts(
+            std::ptr::from_ref(&config).cast::<u8>(),
+            size_of::<AgentConfig>(),
+        )
     };
     program.write(config_at, bytes)?;
     let mut regs = program.registers()?;

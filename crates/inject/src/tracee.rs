@@ -81,7 +81,8 @@ impl Stopped {
 
     /// Writes the word at `address`, whatever the protection of its page.
     pub fn poke(&mut self, address: u64, word: i64) -> Result<(), TraceError> {
-        ptrace::write(self.pid, address as ptrace::AddressType, word).map_err(refused("writing code"))
+        ptrace::write(self.pid, address as ptrace::AddressType, word)
+            .map_err(refused("writing code"))
     }
 
     /// Writes `bytes` to writable memory at `address`.
@@ -103,7 +104,12 @@ impl Stopped {
     }
 
     /// Makes a system call from the instruction pair `syscall; int3` at `site`.
-    pub fn syscall(&mut self, site: u64, nr: libc::c_long, args: [u64; 6]) -> Result<u64, TraceError> {
+    pub fn syscall(
+        &mut self,
+        site: u64,
+        nr: libc::c_long,
+        args: [u64; 6],
+    ) -> Result<u64, TraceError> {
         let mut regs = self.registers()?;
         regs.rip = site;
         regs.rax = nr as u64;

@@ -251,6 +251,7 @@ impl Reader {
         }
         self.scratch.reserve_exact(SCRATCH_BYTES);
         let scratch = &mut self.scratch;
+        let remote = devices.device(node) == Ok(Device::Remote);
         let kind = if length > CHUNK_BYTES { Kind::LongRead } else { Kind::Read };
         self.clock.time(kind, || {
             if kind == Kind::LongRead {
@@ -269,6 +270,12 @@ impl Reader {
                     Err(Errno::INTR) => {}
                     Err(error) => return Err(error),
                 }
+            }
+            if remote {
+                // Reading makes the attributes stale (FUSE: the access time); they are asked for
+                // again here, rather than by the target when it calls fstat.
+                let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+                let _ = statx(&open.fd, c"", flags, StatxFlags::BASIC_STATS);
             }
             Ok(at - range.start)
         })

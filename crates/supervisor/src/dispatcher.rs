@@ -85,10 +85,8 @@ pub fn ring(shared: &Shared) {
 }
 
 fn futex(word: &std::sync::atomic::AtomicU32, op: i32, value: u32, timeout: Option<Duration>) {
-    let spec = timeout.map(|t| libc::timespec {
-        tv_sec: t.as_secs() as i64,
-        tv_nsec: t.subsec_nanos().into(),
-    });
+    let spec = timeout
+        .map(|t| libc::timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
     let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: a word of shared memory that stays mapped, and a timeout that lives through the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, spec) };
@@ -124,7 +122,11 @@ impl Dispatcher {
         command: Pid,
     ) -> Self {
         Dispatcher {
-            shared, prefetcher, progress, stop, command,
+            shared,
+            prefetcher,
+            progress,
+            stop,
+            command,
             sync: 0,
             submitted: 0,
             arrived_before: 0,
@@ -200,8 +202,7 @@ impl Dispatcher {
     fn publish(&self) {
         let control = &self.shared.control;
         control.queued.store(self.prefetcher.queued() as u32, Relaxed);
-        let (issued, used) =
-            (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
+        let (issued, used) = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
         // Hints are taken to be of one size: this guards memory, to which that is near enough.
         let unused = issued.saturating_sub(used) as u128;
         let bytes = u128::from(self.prefetcher.stats().bytes);

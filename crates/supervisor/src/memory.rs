@@ -23,7 +23,14 @@ impl SharedMemory {
         let len = std::num::NonZeroUsize::new(size_of::<Shared>()).ok_or(Errno::EINVAL)?;
         // SAFETY: a fresh mapping of a file of that size; nothing else is at the chosen address.
         let at: NonNull<Shared> = unsafe {
-            mmap(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &file, 0)?
+            mmap(
+                None,
+                len,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                MapFlags::MAP_SHARED,
+                &file,
+                0,
+            )?
         }
         .cast();
         // SAFETY: mapped above, page-aligned, never unmapped; Shared is atomics throughout, for

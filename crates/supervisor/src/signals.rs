@@ -14,8 +14,14 @@ use nix::unistd::Pid;
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
 const PASSED_ON: [Signal; 8] = [
-    Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1,
-    Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGALRM,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGALRM,
 ];
 
 extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {

@@ -41,8 +41,9 @@ impl Runner {
         let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
         let offset = at.unwrap_or(d.offset);
         let got = match d.behind {
-            Behind::File(real) => {
+            Behind::File(place) => {
                 self.access()?;
+                let real = self.readable(fd, &d, place)?;
                 self.read_open(fd, &d, real, (buf, len), offset)
             }
             Behind::ColdFile => {
@@ -63,6 +64,19 @@ impl Runner {
             }
         }
         Ok(got)
+    }
+
+    /// The descriptor to read a file from: what was inherited is only a place.
+    fn readable(&mut self, fd: Fd, d: &Descriptor, place: Fd) -> Result<Fd, Stop> {
+        if d.own {
+            return Ok(place);
+        }
+        let own = files::open_again(place, false).map_err(|_| Stop(RunEnd::Call))?;
+        if let Some(d) = self.files.get(fd) {
+            d.behind = Behind::File(own);
+            d.own = true;
+        }
+        Ok(own)
     }
 
     /// Reads what is in memory; the rest of the buffer stays as it is, and the program is told
@@ -254,7 +268,7 @@ impl Runner {
         let fd = call.fd(4);
         let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
         let real = match d.behind {
-            Behind::File(real) => real,
+            Behind::File(place) => self.readable(fd, &d, place)?,
             Behind::ColdFile => {
                 self.access()?;
                 self.miss_data(fd, &d, offset, len.min(d.size));

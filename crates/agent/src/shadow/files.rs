@@ -1,9 +1,10 @@
 //! The descriptors of a shadow: real ones of its own, stand-ins, and sinks.
 //!
 //! The program sees the numbers that it would see in the target; what is behind a number is kept
-//! here. Nothing is shared with the target: regular files and directories are opened anew,
-//! read-only (an open description would share offset, locks and, kept open for writing, ETXTBSY);
-//! everything else is closed before the target goes on.
+//! here. Nothing is shared with the target: of regular files and directories only the place is kept,
+//! to be opened anew, read-only, by the runner that reads them (an open description would share
+//! offset, locks and, kept open for writing, ETXTBSY); everything else is closed before the target
+//! goes on.
 
 use linux_raw_sys::general as k;
 use runahead_abi::Identity;
@@ -19,7 +20,7 @@ use crate::target::names::TRACKED;
 pub enum Behind {
     /// Nothing: the number is free.
     Nothing,
-    /// A regular file, open here as this descriptor.
+    /// A regular file, open here as this descriptor; if not our own, only as a place.
     File(Fd),
     /// A directory, open here as this descriptor (perhaps only as a place, with `O_PATH`).
     Directory(Fd),
@@ -145,7 +146,7 @@ pub(super) fn give_up() -> sys::Result<()> {
     }
     sys::close(list)?;
     for fd in 0..=highest {
-        let inherited = reopen(fd);
+        let inherited = to_place(fd);
         match inherited {
             Some((behind, offset, size)) => {
                 let identity = target.names.identity(fd);
@@ -162,9 +163,10 @@ pub(super) fn give_up() -> sys::Result<()> {
     Ok(())
 }
 
-/// Replaces `fd` by a read-only description of our own: what it is, where it stood, its size.
-/// `None`: it is nothing that can be.
-fn reopen(fd: Fd) -> Option<(Behind, u64, u64)> {
+/// Replaces `fd` by a mere place (`O_PATH`): what it is, where it stood, its size. Nothing of the
+/// target's description is left, and nothing was opened: on a network file system that could wait
+/// for the server, and the target waits for us. `None`: it is nothing that can be.
+fn to_place(fd: Fd) -> Option<(Behind, u64, u64)> {
     let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
     let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
     let directory = match u32::from(stat.stx_mode) & k::S_IFMT {
@@ -176,7 +178,8 @@ fn reopen(fd: Fd) -> Option<(Behind, u64, u64)> {
         return directory.then_some((Behind::Directory(fd), 0, 0));
     }
     let offset = sys::lseek(fd, 0, k::SEEK_CUR).unwrap_or(0);
-    let new = open_again(fd, directory).ok()?;
+    let new =
+        sys::openat2(AT_FDCWD, FdPath::new(fd).address(), k::O_PATH | k::O_CLOEXEC, 0, 0).ok()?;
     sys::dup3(new, fd, k::O_CLOEXEC).ok()?;
     sys::close(new).ok()?;
     let behind = if directory { Behind::Directory(fd) } else { Behind::File(fd) };

@@ -11,6 +11,9 @@ use crate::sys::{self, AT_FDCWD, Fd};
 /// Descriptors from here on have no name; their calls are native.
 pub const TRACKED: usize = 1024;
 
+/// Devices remembered.
+const DEVICES: usize = 8;
+
 /// What a descriptor leads to, as far as reading is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -39,13 +42,22 @@ const NONE: Name = Name { identity: 0, offset: 0, kind: Kind::Unknown };
 /// See the module's text.
 pub struct Names {
     table: [Name; TRACKED],
+    /// File systems without `RWF_NOWAIT`, by device number, and what files there are. Asking
+    /// (fstatfs) can be a request to a server.
+    devices: [(u64, Kind); DEVICES],
+    next_device: usize,
     /// The working directory.
     pub cwd: Identity,
 }
 
 impl Names {
     pub(super) const fn new() -> Self {
-        Names { table: [NONE; TRACKED], cwd: Identity::START_CWD }
+        Names {
+            table: [NONE; TRACKED],
+            devices: [(0, Kind::Unknown); DEVICES],
+            next_device: 0,
+            cwd: Identity::START_CWD,
+        }
     }
 
     fn get(&self, fd: Fd) -> Option<&Name> {
@@ -112,33 +124,50 @@ impl Names {
 
     /// What `fd` is; asks the kernel once for each open.
     pub fn kind(&mut self, fd: Fd) -> Kind {
-        let Some(name) = self.get_mut(fd) else { return Kind::Other };
-        if name.kind == Kind::Unknown {
-            name.kind = classify(fd);
+        let Some(name) = self.get(fd) else { return Kind::Other };
+        if name.kind != Kind::Unknown {
+            return name.kind;
         }
-        name.kind
-    }
-
-    /// The file system has just said that it has no `RWF_NOWAIT`.
-    pub(super) fn no_nowait(&mut self, fd: Fd) -> Kind {
-        let kind = if stalls_remotely(fd) { Kind::Remote } else { Kind::Other };
+        let kind = match classify(fd) {
+            (Kind::Nowait, device) => self.on_device(device).unwrap_or(Kind::Nowait),
+            (kind, _) => kind,
+        };
         if let Some(name) = self.get_mut(fd) {
             name.kind = kind;
         }
         kind
     }
+
+    fn on_device(&self, device: u64) -> Option<Kind> {
+        let known = |(d, kind): &&(u64, Kind)| *d == device && *kind != Kind::Unknown;
+        self.devices.iter().find(known).map(|(_, kind)| *kind)
+    }
+
+    /// The file system has just said that it has no `RWF_NOWAIT`.
+    pub(super) fn no_nowait(&mut self, fd: Fd) {
+        let device = classify(fd).1;
+        let kind = if stalls_remotely(fd) { Kind::Remote } else { Kind::Other };
+        self.devices[self.next_device] = (device, kind);
+        self.next_device = (self.next_device + 1) % DEVICES;
+        if let Some(name) = self.get_mut(fd) {
+            name.kind = kind;
+        }
+    }
 }
 
-fn classify(fd: Fd) -> Kind {
-    let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE) else { return Kind::Other };
-    match u32::from(stat.stx_mode) & k::S_IFMT {
+/// What `fd` is as far as it can be told without asking its file system, and its device number.
+fn classify(fd: Fd) -> (Kind, u64) {
+    let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE) else { return (Kind::Other, 0) };
+    let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
+    let kind = match u32::from(stat.stx_mode) & k::S_IFMT {
         k::S_IFDIR => Kind::Directory,
         k::S_IFREG => match sys::fcntl(fd, k::F_GETFL, 0) {
             Ok(flags) if flags as u32 & k::O_DIRECT == 0 => Kind::Nowait,
             _ => Kind::Other,
         },
         _ => Kind::Other,
-    }
+    };
+    (kind, device)
 }
 
 /// File systems without `RWF_NOWAIT` are either made of memory (proc, sys) or remote; only the
