@@ -58,7 +58,7 @@ impl Entries {
     pub fn find(&self, name: Identity) -> Option<Entry> {
         let slot = self.slot(name);
         let value = slot.value.load(Relaxed);
-        (slot.key.load(Relaxed) == name.raw()).then(|| Entry {
+        (slot.key.load(Relaxed) == name.raw()).then_some(Entry {
             inode: value & ((1 << INODE_BITS) - 1),
             kind: (value >> INODE_BITS & 0xf) as u8,
         })

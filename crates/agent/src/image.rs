@@ -90,7 +90,9 @@ fn panic(_: &PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     // SAFETY: the caller's ranges, which do not overlap.
-    unsafe { asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") len => _) };
+    unsafe {
+        asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") len => _)
+    };
     to
 }
 

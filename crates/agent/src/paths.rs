@@ -90,7 +90,9 @@ mod tests {
 
     #[test]
     fn descriptors_have_names() {
-        for (fd, name) in [(0, "/proc/self/fd/0"), (7, "/proc/self/fd/7"), (1023, "/proc/self/fd/1023")] {
+        for (fd, name) in
+            [(0, "/proc/self/fd/0"), (7, "/proc/self/fd/7"), (1023, "/proc/self/fd/1023")]
+        {
             let path = FdPath::new(fd);
             assert_eq!(&path.0[..name.len() + 1], [name.as_bytes(), b"\0"].concat());
         }

@@ -3,8 +3,8 @@
 //! Each function is one call; failures are the kernel's errno. Nothing here blocks longer than the
 //! call it wraps, and nothing allocates.
 
-use linux_raw_sys::general as k;
 pub use linux_raw_sys::errno::*;
+use linux_raw_sys::general as k;
 
 use crate::arch::syscall;
 
@@ -260,7 +260,11 @@ pub unsafe fn prctl(option: u32, args: [u64; 4]) -> Result<u64> {
 }
 
 /// futex(2) FUTEX_WAIT on shared memory, for at most `timeout_us` microseconds.
-pub fn futex_wait(word: &core::sync::atomic::AtomicU32, seen: u32, timeout_us: Option<u64>) -> Result<u64> {
+pub fn futex_wait(
+    word: &core::sync::atomic::AtomicU32,
+    seen: u32,
+    timeout_us: Option<u64>,
+) -> Result<u64> {
     let spec = timeout_us.map(|us| [us / 1_000_000, us % 1_000_000 * 1000]);
     let spec_at = spec.as_ref().map_or(core::ptr::null(), |s| s.as_ptr());
     call!(nr::FUTEX, word.as_ptr(), k::FUTEX_WAIT, seen, spec_at)

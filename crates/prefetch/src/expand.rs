@@ -104,11 +104,12 @@ impl Wish {
         let read =
             self.tag.flags & EXPAND_LISTINGS != 0 && self.tag.flags & EXPAND_LEVELS_MASK != 0;
         names.retain(|n| {
-            !(n.directory && read)
-                && self
-                    .keys
-                    .iter()
-                    .fold(false, |new, key| sink.expect(key.join(&n.name), self.tag.run) || new)
+            if n.directory && read {
+                return false;
+            }
+            // Every key is announced, also behind one that is news.
+            let news = self.keys.iter().filter(|key| sink.expect(key.join(&n.name), self.tag.run));
+            news.count() > 0
         });
         names.sort_unstable_by_key(|n| n.inode);
         // A remote lookup is a request of its own, which a batch would only delay.

@@ -308,7 +308,9 @@ pub fn thread_pointer(fast: bool) -> u64 {
     let mut base = 0u64;
     let at = &raw mut base as u64;
     // SAFETY: arch_prctl(2) writes one u64 to `base`.
-    unsafe { syscall(linux_raw_sys::general::__NR_arch_prctl as u64, [ARCH_GET_FS, at, 0, 0, 0, 0]) };
+    unsafe {
+        syscall(linux_raw_sys::general::__NR_arch_prctl as u64, [ARCH_GET_FS, at, 0, 0, 0, 0])
+    };
     base
 }
 
@@ -344,11 +346,7 @@ impl Context {
     /// The call that was dispatched; `rip` is behind its instruction.
     pub fn call(&self) -> Call {
         let [r8, r9, r10, ..] = self.r8_to_r15;
-        Call {
-            nr: self.rax,
-            args: [self.rdi, self.rsi, self.rdx, r10, r8, r9],
-            stack: self.rsp,
-        }
+        Call { nr: self.rax, args: [self.rdi, self.rsi, self.rdx, r10, r8, r9], stack: self.rsp }
     }
 
     /// Sets the call's result.
@@ -409,7 +407,12 @@ pub const STUB_BYTES: usize = 64;
 
 /// The stub for a site: make room below the red zone, enter the agent, do what the jump displaced,
 /// and go on behind the site. `site` is the address of the call instruction.
-pub fn stub(shape: SiteShape, nr: u64, site: u64, around: &[u8; SITE_BEFORE + SITE_AFTER]) -> [u8; STUB_BYTES] {
+pub fn stub(
+    shape: SiteShape,
+    nr: u64,
+    site: u64,
+    around: &[u8; SITE_BEFORE + SITE_AFTER],
+) -> [u8; STUB_BYTES] {
     let mut code = [0xcc; STUB_BYTES];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {

@@ -146,7 +146,9 @@ pub fn arm_again(text: u64, text_len: u64) -> sys::Result<()> {
     use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON};
     // SAFETY: the range holds every call instruction of the agent, the signal's restorer included;
     // without a selector byte there is nothing that the program could overwrite.
-    unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_ON.into(), text, text_len, 0])? };
+    unsafe {
+        sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_ON.into(), text, text_len, 0])?
+    };
     note_thread();
     set_alive(true);
     Ok(())
@@ -176,7 +178,8 @@ pub fn retire() {
     use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF};
     set_alive(false);
     // SAFETY: switching dispatch off leaves native calls.
-    let _ = unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_OFF.into(), 0, 0, 0]) };
+    let _ =
+        unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_OFF.into(), 0, 0, 0]) };
     masks::restore_sigsys();
 }
 

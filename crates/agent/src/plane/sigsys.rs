@@ -39,7 +39,10 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
     if info.code != SYS_USER_DISPATCH {
-        masks::forward_sigsys(core::ptr::from_ref(info) as u64, core::ptr::from_mut(context) as u64);
+        masks::forward_sigsys(
+            core::ptr::from_ref(info) as u64,
+            core::ptr::from_mut(context) as u64,
+        );
         return;
     }
     let mut call = context.call();

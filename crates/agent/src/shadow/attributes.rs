@@ -57,7 +57,10 @@ impl Runner {
 
     /// Attributes of a name; the inner error is the program's.
     fn attributes(
-        &mut self, dir: Fd, path: u64, follow: bool,
+        &mut self,
+        dir: Fd,
+        path: u64,
+        follow: bool,
     ) -> Result<Result<k::statx, i64>, super::runner::Stop> {
         let name = match self.name(dir, path) {
             Ok(name) => name,

@@ -58,10 +58,11 @@ impl Runner {
             // What a pipe or a terminal will say is not to be known.
             Behind::Sink | Behind::Nothing => return Err(Stop(RunEnd::Call)),
         };
-        if at.is_none() && got > 0 {
-            if let Some(d) = self.files.get(fd) {
-                d.offset = offset + got as u64;
-            }
+        if at.is_none()
+            && got > 0
+            && let Some(d) = self.files.get(fd)
+        {
+            d.offset = offset + got as u64;
         }
         Ok(got)
     }
@@ -82,7 +83,12 @@ impl Runner {
     /// Reads what is in memory; the rest of the buffer stays as it is, and the program is told
     /// that all of it was read (Fraser & Chang 4.1.2).
     fn read_open(
-        &mut self, fd: Fd, d: &Descriptor, real: Fd, (buf, len): (u64, u64), offset: u64,
+        &mut self,
+        fd: Fd,
+        d: &Descriptor,
+        real: Fd,
+        (buf, len): (u64, u64),
+        offset: u64,
     ) -> i64 {
         let want = len.min(d.size.saturating_sub(offset));
         let got = match sys::read_nowait(real, buf, len, Some(offset)) {
@@ -133,7 +139,13 @@ impl Runner {
         }
     }
 
-    pub(super) fn read_vector(&mut self, fd: Fd, at: u64, count: u64, offset: Option<u64>) -> Answer {
+    pub(super) fn read_vector(
+        &mut self,
+        fd: Fd,
+        at: u64,
+        count: u64,
+        offset: Option<u64>,
+    ) -> Answer {
         let total = vector_bytes(at, count).max(0) as u64;
         let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
         let mut position = offset.unwrap_or(d.offset);
@@ -152,10 +164,11 @@ impl Runner {
                 }
             }
         }
-        if offset.is_none() && total > 0 {
-            if let Some(d) = self.files.get(fd) {
-                d.offset = position;
-            }
+        if offset.is_none()
+            && total > 0
+            && let Some(d) = self.files.get(fd)
+        {
+            d.offset = position;
         }
         Ok(sum)
     }
@@ -205,7 +218,12 @@ impl Runner {
                 let (object, flags) = (d.identity, STEERS | self.expansion());
                 if let Some(path) = self.directory_text(fd) {
                     self.send(&Hint {
-                        kind: HintKind::Listing, object, offset: 0, length: 0, flags, path,
+                        kind: HintKind::Listing,
+                        object,
+                        offset: 0,
+                        length: 0,
+                        flags,
+                        path,
                     });
                 }
             }
@@ -254,7 +272,8 @@ impl Runner {
         if flags & k::MAP_FIXED != 0 {
             self.protect_ours(at, len)?;
         }
-        let private = flags & !(k::MAP_SHARED | k::MAP_SHARED_VALIDATE | k::MAP_LOCKED | k::MAP_POPULATE)
+        let private = flags
+            & !(k::MAP_SHARED | k::MAP_SHARED_VALIDATE | k::MAP_LOCKED | k::MAP_POPULATE)
             | k::MAP_PRIVATE;
         let anonymous = |flags: u32| {
             let flags = u64::from(flags | k::MAP_ANONYMOUS);
@@ -292,7 +311,10 @@ impl Runner {
         let config = &self.session.config;
         let ours = [
             (config.image, config.image_len),
-            (core::ptr::from_ref(self.session.shared) as u64, size_of_val(self.session.shared) as u64),
+            (
+                core::ptr::from_ref(self.session.shared) as u64,
+                size_of_val(self.session.shared) as u64,
+            ),
         ];
         let hit = |(start, bytes): (u64, u64)| at < start + bytes && start < at.saturating_add(len);
         if ours.into_iter().any(hit) { Err(Stop(RunEnd::Call)) } else { Ok(()) }
@@ -300,7 +322,9 @@ impl Runner {
 
     pub(super) fn advise(&mut self, fd: Fd, offset: u64, len: u64, advice: u32) -> Answer {
         let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
-        if advice == k::POSIX_FADV_WILLNEED && matches!(d.behind, Behind::File(_) | Behind::ColdFile) {
+        if advice == k::POSIX_FADV_WILLNEED
+            && matches!(d.behind, Behind::File(_) | Behind::ColdFile)
+        {
             let rest = d.size.saturating_sub(offset);
             let len = if len == 0 { rest } else { len.min(rest) };
             self.miss_data(fd, &d, offset, len);

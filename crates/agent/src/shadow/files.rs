@@ -102,10 +102,10 @@ impl Files {
         let Some(entry) = self.get(fd) else { return false };
         let Descriptor { behind, own, .. } = *entry;
         *entry = FREE;
-        if let (Behind::File(real) | Behind::Directory(real), true) = (behind, own) {
-            if !self.table.iter().any(|d| d.behind == behind) {
-                let _ = sys::close(real);
-            }
+        if let (Behind::File(real) | Behind::Directory(real), true) = (behind, own)
+            && !self.table.iter().any(|d| d.behind == behind)
+        {
+            let _ = sys::close(real);
         }
         true
     }

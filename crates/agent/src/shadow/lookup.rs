@@ -4,9 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::log::Hinted;
-use runahead_abi::record::{
-    EXPAND_LEVELS_ONE, EXPAND_LISTINGS, EXPAND_NAMES, NO_FOLLOW, STEERS,
-};
+use runahead_abi::record::{EXPAND_LEVELS_ONE, EXPAND_LISTINGS, EXPAND_NAMES, NO_FOLLOW, STEERS};
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 
 use super::files::{self, Behind, Descriptor};
@@ -51,7 +49,9 @@ impl Texts {
 
     fn get(&self, (at, len): (u32, u32)) -> &'static [u8] {
         // SAFETY: `keep` wrote these bytes of the arena, which is never unmapped or rewritten.
-        unsafe { core::slice::from_raw_parts((self.arena + u64::from(at)) as *const u8, len as usize) }
+        unsafe {
+            core::slice::from_raw_parts((self.arena + u64::from(at)) as *const u8, len as usize)
+        }
     }
 }
 
@@ -70,6 +70,7 @@ pub(super) struct Name {
 }
 
 /// What a name led to.
+#[expect(clippy::large_enum_variant, reason = "lives for one call; there is no heap to put it on")]
 pub(super) enum Found {
     /// A place (`O_PATH`), and its attributes.
     Place(Fd, k::statx),
@@ -160,7 +161,7 @@ impl Runner {
         let names = most(&control.names_used, &control.names_told);
         let listings = most(&control.directories_used, &control.directories_told);
         (if names { EXPAND_NAMES } else { 0 })
-            | (if listings { EXPAND_LISTINGS | LEVELS * EXPAND_LEVELS_ONE } else { 0 })
+            | (if listings { EXPAND_LISTINGS | (LEVELS * EXPAND_LEVELS_ONE) } else { 0 })
     }
 
     /// Hints that `name` will be wanted.
@@ -250,24 +251,19 @@ impl Runner {
         };
         self.access()?;
         let follow = flags & k::O_NOFOLLOW == 0;
-        let wants_directory = flags & k::O_DIRECTORY != 0
-            || self.told_kind(name.identity) == Some(k::S_IFDIR);
+        let wants_directory =
+            flags & k::O_DIRECTORY != 0 || self.told_kind(name.identity) == Some(k::S_IFDIR);
         let want = if wants_directory { HintKind::Listing } else { HintKind::Lookup };
         let descriptor = match self.look(&name, want, follow) {
-            Found::Place(place, stat) => {
-                match self.behind(place, &stat, flags) {
-                    Ok((behind, size)) => {
-                        Descriptor { size, ..Descriptor::new(behind, name.identity) }
-                    }
-                    Err(e) => {
-                        let _ = sys::close(place);
-                        return Ok(e);
-                    }
+            Found::Place(place, stat) => match self.behind(place, &stat, flags) {
+                Ok((behind, size)) => Descriptor { size, ..Descriptor::new(behind, name.identity) },
+                Err(e) => {
+                    let _ = sys::close(place);
+                    return Ok(e);
                 }
-            }
+            },
             Found::Cold => {
-                let behind =
-                    if wants_directory { Behind::ColdDirectory } else { Behind::ColdFile };
+                let behind = if wants_directory { Behind::ColdDirectory } else { Behind::ColdFile };
                 let mut text = [0u8; PATH_MAX + 1];
                 let path = match self.absolute(&name, &mut text) {
                     Some(len) => self.texts.keep(&text[..len]),
@@ -360,7 +356,8 @@ impl Runner {
         match self.files.get(fd) {
             Some(&mut Descriptor { behind: Behind::Directory(real), identity, .. }) => {
                 // The program may close its descriptor and stay in the directory.
-                let Ok(own) = sys::openat2(real, c".".as_ptr() as u64, k::O_PATH | k::O_CLOEXEC, 0, 0)
+                let Ok(own) =
+                    sys::openat2(real, c".".as_ptr() as u64, k::O_PATH | k::O_CLOEXEC, 0, 0)
                 else {
                     return Err(Stop(runahead_abi::RunEnd::Call));
                 };

@@ -49,7 +49,10 @@ fn shared_mappings(found: &mut [(u64, u64, bool); MAPPINGS]) -> sys::Result<usiz
     loop {
         // SAFETY: reads into a buffer of ours.
         let got = sys::check(unsafe {
-            sys::raw(sys::nr::READ, [maps as u64, buf.as_mut_ptr() as u64, buf.len() as u64, 0, 0, 0])
+            sys::raw(
+                sys::nr::READ,
+                [maps as u64, buf.as_mut_ptr() as u64, buf.len() as u64, 0, 0, 0],
+            )
         })? as usize;
         if got == 0 {
             break;

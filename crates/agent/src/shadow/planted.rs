@@ -11,10 +11,31 @@ use crate::sys::{self, AT_FDCWD, Errno, nr};
 
 /// Calls that have an effect, made as the program makes them.
 const EFFECTS: &[u64] = &[
-    nr::WRITE, nr::PWRITE64, nr::WRITEV, nr::SENDTO, nr::SENDMSG, nr::KILL, nr::UNLINK,
-    nr::UNLINKAT, nr::RENAME, nr::RENAMEAT2, nr::MKDIR, nr::MKDIRAT, nr::FTRUNCATE, nr::TRUNCATE,
-    nr::CHMOD, nr::FCHMODAT, nr::UTIMENSAT, nr::IOCTL, CONNECT, SOCKET, nr::SHMAT, nr::EXECVE,
-    nr::FORK, nr::VFORK, nr::CLONE3,
+    nr::WRITE,
+    nr::PWRITE64,
+    nr::WRITEV,
+    nr::SENDTO,
+    nr::SENDMSG,
+    nr::KILL,
+    nr::UNLINK,
+    nr::UNLINKAT,
+    nr::RENAME,
+    nr::RENAMEAT2,
+    nr::MKDIR,
+    nr::MKDIRAT,
+    nr::FTRUNCATE,
+    nr::TRUNCATE,
+    nr::CHMOD,
+    nr::FCHMODAT,
+    nr::UTIMENSAT,
+    nr::IOCTL,
+    CONNECT,
+    SOCKET,
+    nr::SHMAT,
+    nr::EXECVE,
+    nr::FORK,
+    nr::VFORK,
+    nr::CLONE3,
 ];
 const CONNECT: u64 = k::__NR_connect as u64;
 const SOCKET: u64 = k::__NR_socket as u64;

@@ -51,7 +51,8 @@ pub(super) fn begin(session: &'static Session, sync: u32, run: u32) -> sys::Resu
     status.run.store(run, Relaxed);
     sandbox::restrict_runner(&session.config)?;
     // SAFETY: a new process with one thread; nobody else holds these.
-    let (files, target, slot) = unsafe { (files::table(), crate::target::inherited(), RUNNER.get()) };
+    let (files, target, slot) =
+        unsafe { (files::table(), crate::target::inherited(), RUNNER.get()) };
     *slot = Some(Runner {
         session,
         sync,

@@ -27,8 +27,11 @@ const SECCOMP_SET_MODE_FILTER: u64 = 1;
 
 /// Denies this process every effect. The caller has set `no_new_privs`.
 pub(super) fn restrict(config: &AgentConfig) -> sys::Result<()> {
-    let rules =
-        Ruleset { fs: config.landlock_fs, net: config.landlock_net, scoped: config.landlock_scoped };
+    let rules = Ruleset {
+        fs: config.landlock_fs,
+        net: config.landlock_net,
+        scoped: config.landlock_scoped,
+    };
     let args = [&raw const rules as u64, config.landlock_size, 0, 0, 0, 0];
     // SAFETY: landlock_create_ruleset(2) reads `landlock_size` bytes, at most those of `rules`,
     // as the supervisor asserted.

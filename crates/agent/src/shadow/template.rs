@@ -28,7 +28,8 @@ pub(crate) fn enter(session: &'static Session, sync: u32, run: u32) -> Side {
     let mut run = run;
     loop {
         // SAFETY: as fork(2); CLONE_PARENT makes the runner the supervisor's child, as we are.
-        let pid = sys::check(unsafe { sys::raw(nr::CLONE, [k::CLONE_PARENT.into(), 0, 0, 0, 0, 0]) });
+        let pid =
+            sys::check(unsafe { sys::raw(nr::CLONE, [k::CLONE_PARENT.into(), 0, 0, 0, 0, 0]) });
         match pid {
             Ok(0) => {
                 if runner::begin(session, sync, run).is_err() {
@@ -93,7 +94,7 @@ fn prepare(session: &'static Session, sync: u32) -> sys::Result<()> {
 fn quiet_signals() -> sys::Result<()> {
     const FAULTS: [u32; 6] = [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE, k::SIGTRAP, k::SIGABRT];
     let default = [0u64; 4];
-    let mut blocked = !0u64 & !(1 << (k::SIGSYS - 1));
+    let mut blocked = !(1u64 << (k::SIGSYS - 1));
     for signal in FAULTS {
         blocked &= !(1 << (signal - 1));
         let args = [signal.into(), default.as_ptr() as u64, 0, 8, 0, 0];

@@ -9,8 +9,10 @@
 //! program made, or to the same call with a flag that makes it fail rather than wait.
 
 pub mod access;
+mod lookups;
 pub mod names;
 pub mod pace;
+mod reads;
 pub mod sync;
 
 use linux_raw_sys::general as k;
@@ -37,18 +39,63 @@ pub struct Target {
     pub(crate) stalled: bool,
 }
 
-static TARGET: Owned<Target> =
-    Owned::new(Target { names: Names::new(), pace: Pace::new(), syncs: sync::Syncs::new(), sleeps: None, stalled: false });
+static TARGET: Owned<Target> = Owned::new(Target {
+    names: Names::new(),
+    pace: Pace::new(),
+    syncs: sync::Syncs::new(),
+    sleeps: None,
+    stalled: false,
+});
 
 /// Calls that a target's policy looks at.
 const INTEREST: &[u64] = &[
-    nr::READ, nr::PREAD64, nr::READV, nr::PREADV, nr::OPEN, nr::OPENAT, nr::OPENAT2, nr::STAT,
-    nr::LSTAT, nr::NEWFSTATAT, nr::STATX, nr::ACCESS, nr::FACCESSAT, nr::FACCESSAT2, nr::READLINK,
-    nr::READLINKAT, nr::GETDENTS, nr::GETDENTS64, nr::CLOSE, nr::CLOSE_RANGE, nr::DUP, nr::DUP2,
-    nr::DUP3, nr::FCNTL, nr::LSEEK, nr::CHDIR, nr::FCHDIR, nr::MMAP, nr::SENDFILE,
-    nr::COPY_FILE_RANGE, nr::SPLICE, nr::SECCOMP, nr::PRCTL, nr::CHROOT, nr::PIVOT_ROOT,
-    nr::UNSHARE, nr::SETNS, nr::SETUID, nr::SETGID, nr::SETREUID, nr::SETREGID, nr::SETRESUID,
-    nr::SETRESGID, nr::SETFSUID, nr::SETFSGID, nr::SETGROUPS, nr::CAPSET,
+    nr::READ,
+    nr::PREAD64,
+    nr::READV,
+    nr::PREADV,
+    nr::OPEN,
+    nr::OPENAT,
+    nr::OPENAT2,
+    nr::STAT,
+    nr::LSTAT,
+    nr::NEWFSTATAT,
+    nr::STATX,
+    nr::ACCESS,
+    nr::FACCESSAT,
+    nr::FACCESSAT2,
+    nr::READLINK,
+    nr::READLINKAT,
+    nr::GETDENTS,
+    nr::GETDENTS64,
+    nr::CLOSE,
+    nr::CLOSE_RANGE,
+    nr::DUP,
+    nr::DUP2,
+    nr::DUP3,
+    nr::FCNTL,
+    nr::LSEEK,
+    nr::CHDIR,
+    nr::FCHDIR,
+    nr::MMAP,
+    nr::SENDFILE,
+    nr::COPY_FILE_RANGE,
+    nr::SPLICE,
+    nr::SECCOMP,
+    nr::PRCTL,
+    nr::CHROOT,
+    nr::PIVOT_ROOT,
+    nr::UNSHARE,
+    nr::SETNS,
+    nr::SETUID,
+    nr::SETGID,
+    nr::SETREUID,
+    nr::SETREGID,
+    nr::SETRESUID,
+    nr::SETRESGID,
+    nr::SETFSUID,
+    nr::SETFSGID,
+    nr::SETGROUPS,
+    nr::CAPSET,
 ];
 
 /// Makes this process a target.
@@ -167,8 +214,15 @@ impl Target {
 
 /// Calls after which reads and prefetches would run under other rights than the target's.
 const CREDENTIAL_CALLS: [u64; 9] = [
-    nr::SETUID, nr::SETGID, nr::SETREUID, nr::SETREGID, nr::SETRESUID, nr::SETRESGID,
-    nr::SETFSUID, nr::SETFSGID, nr::SETGROUPS,
+    nr::SETUID,
+    nr::SETGID,
+    nr::SETREUID,
+    nr::SETREGID,
+    nr::SETRESUID,
+    nr::SETRESGID,
+    nr::SETFSUID,
+    nr::SETFSGID,
+    nr::SETGROUPS,
 ];
 
 /// The program is about to change the rules under which it runs: it goes on natively.

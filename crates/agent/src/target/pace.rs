@@ -52,7 +52,11 @@ impl Pace {
     /// if it took long, whether the thread has given up its processor since it was last asked: one
     /// that was merely pushed off it has not stalled.
     pub fn took(
-        &mut self, ticks: u64, bytes: u64, ticks_per_us: u64, slept: impl FnOnce() -> bool,
+        &mut self,
+        ticks: u64,
+        bytes: u64,
+        ticks_per_us: u64,
+        slept: impl FnOnce() -> bool,
     ) -> bool {
         let allowed = STALL_US + bytes / COPY_BYTES_PER_US;
         let stalled = ticks > allowed * ticks_per_us && slept();

@@ -99,7 +99,8 @@ fn fork(session: &'static Session) -> Option<Side> {
     let run = control.run_request.load(Relaxed);
     // The new process is our parent's child: nobody's that the target could wait for.
     // SAFETY: as fork(2), from the agent's text; the child runs on its copy of this stack.
-    let pid = sys::check(unsafe { sys::raw(nr::CLONE, [CLONE_PARENT.into(), 0, 0, 0, 0, 0]) }).ok()?;
+    let pid =
+        sys::check(unsafe { sys::raw(nr::CLONE, [CLONE_PARENT.into(), 0, 0, 0, 0, 0]) }).ok()?;
     if pid == 0 {
         return Some(template::enter(session, sync, run));
     }

@@ -1,0 +1,194 @@
+//! Names: open, stat, access, readlink, and the entries of directories.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use linux_raw_sys::general as k;
+use runahead_abi::record::{DEMAND, NO_FOLLOW};
+use runahead_abi::{HintKind, Identity};
+
+use super::Target;
+use super::access::{Outcome, Stall};
+use super::names::Kind;
+use crate::hints::Hint;
+use crate::paths;
+use crate::plane::{Call, performed};
+use crate::session::Session;
+use crate::shadow;
+use crate::sys::{self, Errno, Fd, nr};
+
+impl Target {
+    pub(super) fn open(
+        &mut self,
+        session: &'static Session,
+        call: &Call,
+        dir: Fd,
+        path: u64,
+        flags: u32,
+    ) -> Outcome {
+        // What may create or truncate cannot be tried (RESOLVE_CACHED refuses it).
+        let plain = flags & (k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE) == 0;
+        if !plain || !self.probing(session) {
+            let ret = self.timed(session, call, 0, |t| t.knows_path(session, dir, path));
+            return self.opened(session, ret, dir, path);
+        }
+        // No mode: nothing is created, and openat2 refuses one then, which openat ignores.
+        match sys::openat2(dir, path, flags, 0, k::RESOLVE_CACHED) {
+            Ok(fd) => {
+                self.pace.hit();
+                self.opened(session, performed(fd.into()), dir, path)
+            }
+            // SAFETY: the kernel has just read this path.
+            Err(Errno(sys::EAGAIN)) if paths::is_made_up(unsafe { paths::c_string(path) }) => {
+                let ret = call.perform();
+                self.opened(session, ret, dir, path)
+            }
+            Err(Errno(sys::EAGAIN)) => {
+                // SAFETY: the kernel has just resolved this path.
+                let text = unsafe { paths::c_string(path) };
+                let nofollow = if flags & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
+                let kind =
+                    if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
+                match self.stall(session, call, self.named(session, dir, text, kind, nofollow), 0) {
+                    Some(ret) => self.opened(session, ret, dir, path),
+                    None => Outcome::InShadow,
+                }
+            }
+            // openat2 is stricter than openat about flags; the call itself has the last word.
+            Err(Errno(sys::EINVAL | sys::ENOSYS | sys::E2BIG)) => {
+                let ret = self.timed(session, call, 0, |_| false);
+                self.opened(session, ret, dir, path)
+            }
+            Err(Errno(e)) => {
+                self.pace.hit();
+                self.opened(session, sys::fail(e), dir, path)
+            }
+        }
+    }
+
+    /// openat2 has its own resolve flags: made as it stands.
+    pub(super) fn open_as_given(&mut self, session: &'static Session, call: &Call) -> Outcome {
+        let ret = self.timed(session, call, 0, |_| false);
+        self.opened(session, ret, call.fd(0), call.args[1])
+    }
+
+    fn opened(&mut self, session: &'static Session, ret: i64, dir: Fd, path: u64) -> Outcome {
+        if ret == sys::fail(sys::EFAULT) {
+            return Outcome::Answer(ret);
+        }
+        // SAFETY: the kernel has just resolved this path.
+        let text = unsafe { paths::c_string(path) };
+        let identity = self.identity(session, dir, text);
+        self.count(session, identity);
+        if ret >= 0 {
+            if !self.at_rest(session) {
+                session.shared.parents.opened(self.names.at(dir), text);
+            }
+            self.names.opened(ret as Fd, identity);
+        }
+        Outcome::Answer(ret)
+    }
+
+    fn named<'a>(
+        &self,
+        session: &Session,
+        dir: Fd,
+        path: &'a [u8],
+        kind: HintKind,
+        flags: u32,
+    ) -> Stall<'a> {
+        let object = self.identity(session, dir, path);
+        let hint = Hint { kind, object, offset: 0, length: 0, flags: flags | DEMAND, path: b"" };
+        Stall { key: object, hint, dir, path }
+    }
+
+    pub(super) fn look_up_at(
+        &mut self,
+        session: &'static Session,
+        call: &Call,
+        at: (Fd, u64),
+        flags: u32,
+    ) -> Outcome {
+        if flags & k::AT_EMPTY_PATH != 0 {
+            return Outcome::Native;
+        }
+        self.look_up(session, call, at, flags & k::AT_SYMLINK_NOFOLLOW == 0)
+    }
+
+    /// A call that needs only the name's inode: stat, access, readlink.
+    pub(super) fn look_up(
+        &mut self,
+        session: &'static Session,
+        call: &Call,
+        (dir, path): (Fd, u64),
+        follow: bool,
+    ) -> Outcome {
+        let mut would_wait = false;
+        if self.probing(session) {
+            let nofollow = if follow { 0 } else { k::O_NOFOLLOW };
+            match sys::openat2(dir, path, k::O_PATH | k::O_CLOEXEC | nofollow, 0, k::RESOLVE_CACHED)
+            {
+                Ok(fd) => {
+                    let _ = sys::close(fd);
+                }
+                Err(Errno(e)) => {
+                    // SAFETY: after EAGAIN, the kernel has just read this path.
+                    would_wait =
+                        e == sys::EAGAIN && !paths::is_made_up(unsafe { paths::c_string(path) });
+                }
+            }
+        }
+        let ret = if would_wait {
+            // SAFETY: the kernel has just resolved this path.
+            let text = unsafe { paths::c_string(path) };
+            let flags = if follow { 0 } else { NO_FOLLOW };
+            match self.stall(
+                session,
+                call,
+                self.named(session, dir, text, HintKind::Lookup, flags),
+                0,
+            ) {
+                Some(ret) => ret,
+                None => return Outcome::InShadow,
+            }
+        } else {
+            self.timed(session, call, 0, |t| t.knows_path(session, dir, path))
+        };
+        if self.at_rest(session) {
+            self.count(session, Identity::UNSET);
+        } else if ret != sys::fail(sys::EFAULT) {
+            // SAFETY: as above, by the call itself.
+            let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
+            self.count(session, identity);
+        }
+        Outcome::Answer(ret)
+    }
+
+    /// Reading a directory cannot be tried without waiting: it waits unless it was read before.
+    pub(super) fn list(&mut self, session: &'static Session, call: &Call) -> Outcome {
+        let fd = call.fd(0);
+        if self.kind(fd) != Kind::Directory {
+            return Outcome::Native;
+        }
+        let listing = self.names.identity(fd).listing();
+        let expected = self.pace.stalling() || session.shared.control.want_sync.load(Relaxed) != 0;
+        let ret = if expected && !self.knows(session, listing) {
+            match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
+                Some(ret) => ret,
+                None => return Outcome::InShadow,
+            }
+        } else {
+            self.timed(session, call, 0, |t| t.knows(session, listing))
+        };
+        self.count(session, listing);
+        if ret == 0 && !self.at_rest(session) {
+            session.shared.log.done_by_target(listing);
+        }
+        if ret > 0 && call.nr == nr::GETDENTS64 && self.probing(session) {
+            // SAFETY: the kernel has just filled that many bytes there.
+            let filled =
+                unsafe { core::slice::from_raw_parts(call.args[1] as *const u8, ret as usize) };
+            shadow::data::tell(session.shared, self.names.identity(fd), filled);
+        }
+        Outcome::Answer(ret)
+    }
+}
