@@ -22,7 +22,9 @@ pub enum ImageError {
 /// Segments laid out as in memory, and the places that hold addresses.
 #[derive(Debug)]
 pub struct Image {
+    /// What the file has; the rest, up to `len`, is zero.
     bytes: Vec<u8>,
+    len: u64,
     relocations: Vec<(u64, i64)>,
     entry: u64,
     text: (u64, u64),
@@ -38,15 +40,14 @@ impl Image {
         let e = LittleEndian;
         let header = FileHeader64::<LittleEndian>::parse(data)?;
         let segments = header.program_headers(e, data)?;
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(data.len());
+        let mut len = 0;
         let mut text = None;
         for s in segments.iter().filter(|s| s.p_type(e) == PT_LOAD) {
             let start = s.p_vaddr(e) as usize;
-            let end = start + s.p_memsz(e) as usize;
-            if bytes.len() < end {
-                bytes.resize(end.next_multiple_of(PAGE as usize), 0);
-            }
+            len = len.max((s.p_vaddr(e) + s.p_memsz(e)).next_multiple_of(PAGE));
             let filled = s.data(e, data).map_err(|()| ImageError::Unexpected("a cut segment"))?;
+            bytes.resize(bytes.len().max(start + filled.len()), 0);
             bytes[start..start + filled.len()].copy_from_slice(filled);
             if s.p_flags(e).0 & PF_X.0 != 0 {
                 let first = s.p_vaddr(e) / PAGE * PAGE;
@@ -61,17 +62,17 @@ impl Image {
         if relocations.iter().any(|(at, _)| (text.0..text.0 + text.1).contains(at)) {
             return Err(ImageError::Unexpected("addresses in its text"));
         }
-        Ok(Image { bytes, relocations, entry: header.e_entry.get(e), text })
+        Ok(Image { bytes, len, relocations, entry: header.e_entry.get(e), text })
     }
 
     /// Bytes that it takes in memory; whole pages.
     pub fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        self.len
     }
 
     /// Never: an image has at least its text.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len == 0
     }
 
     /// Offset of the first instruction.
@@ -84,17 +85,13 @@ impl Image {
         self.text
     }
 
-    /// The bytes to write for an image that lies at `base`.
-    pub fn at(&self, base: u64) -> Vec<u8> {
-        let mut bytes = self.bytes.clone();
+    /// The bytes to write for an image that lies at `base`; memory behind them is to be zero.
+    pub fn place(mut self, base: u64) -> Vec<u8> {
         for &(at, addend) in &self.relocations {
             let value = base.wrapping_add_signed(addend).to_le_bytes();
-            bytes[at as usize..at as usize + 8].copy_from_slice(&value);
+            self.bytes[at as usize..at as usize + 8].copy_from_slice(&value);
         }
-        // What follows the last byte that is not zero is fresh memory already.
-        let used = bytes.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
-        bytes.truncate(used.next_multiple_of(PAGE as usize));
-        bytes
+        self.bytes
     }
 }
 
@@ -141,11 +138,13 @@ mod tests {
         assert!((text..text + text_len).contains(&image.entry()));
         assert_eq!(image.len() % PAGE, 0);
         let base = 0x7000_0000_0000;
-        let placed = image.at(base);
-        for &(at, addend) in &image.relocations {
+        let (relocations, len) = (image.relocations.clone(), image.len());
+        let placed = image.place(base);
+        assert!(placed.len() as u64 <= len && !relocations.is_empty());
+        for &(at, addend) in &relocations {
             let bytes: [u8; 8] = placed[at as usize..at as usize + 8].try_into().expect("8 bytes");
             assert_eq!(u64::from_le_bytes(bytes), base + addend as u64);
-            assert!((addend as u64) < image.len());
+            assert!((addend as u64) < len);
         }
     }
 

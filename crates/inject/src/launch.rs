@@ -241,7 +241,7 @@ fn try_insert(
     let code = program.peek(site)?;
     program.poke(site, code & !CALL_SITE_MASK | CALL_SITE)?;
     let placed = match prepared {
-        Ok((image, config)) => place(program, site, &image, shared, config).map_err(Failure::from),
+        Ok((image, config)) => place(program, site, image, shared, config).map_err(Failure::from),
         Err(why) => Err(Failure::Native(why)),
     };
     if matches!(placed, Err(Failure::Native(_))) {
@@ -261,7 +261,7 @@ fn try_insert(
 fn place(
     program: &mut Stopped,
     site: u64,
-    image: &Image,
+    image: Image,
     shared: BorrowedFd<'_>,
     mut config: AgentConfig,
 ) -> Result<i64, TraceError> {
@@ -279,8 +279,8 @@ fn place(
     config.shared_fd = shared.as_raw_fd();
     (config.image, config.image_len) = (base, total);
     (config.text, config.text_len) = (base + text, text_len);
-    program.write(base, &image.at(base))?;
-    let config_at = base + image.len();
+    let (config_at, entry) = (base + image.len(), base + image.entry());
+    program.write(base, &image.place(base))?;
     // SAFETY: AgentConfig is repr(C) integers without padding, so all of its bytes are initialised.
     let bytes = unsafe {
         std::slice::from_raw_parts(
@@ -292,7 +292,7 @@ fn place(
     let mut regs = program.registers()?;
     // Below what the kernel has put on the stack for the program.
     regs.rsp = (regs.rsp - 1024) & !15;
-    regs.rip = base + image.entry();
+    regs.rip = entry;
     regs.rdi = config_at;
     regs.orig_rax = u64::MAX;
     Ok(program.run(regs)?.rax as i64)

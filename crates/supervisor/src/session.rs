@@ -108,7 +108,6 @@ fn prepare(
     let control = &shared.control;
     control.version.store(ABI_VERSION, Relaxed);
     control.horizon.store(HORIZON, Relaxed);
-    control.bytes_budget.store(available_memory() / MEMORY_SHARE, Relaxed);
     let unavailable = |why: String| NotInjected::Unavailable(why);
     let mut config = AgentConfig {
         version: ABI_VERSION,
@@ -155,6 +154,8 @@ impl Engine {
         // Without this thread the rings fill up and the command runs as it would alone.
         let _ = std::thread::Builder::new().name("dispatcher".into()).spawn(move || {
             signals::block_all();
+            let budget = available_memory() / MEMORY_SHARE;
+            shared.control.bytes_budget.store(budget, Relaxed);
             dispatcher.run();
         });
         Engine { shared, prefetcher, stop }
