@@ -22,7 +22,7 @@ pub use case::{Case, Pair};
 pub use exit::scratch;
 pub use fixture::{Fixture, fixture};
 pub use programs::Link;
-pub use run::{End, Outcome, Run};
+pub use run::{End, Outcome, Run, drain};
 pub use seed::Seed;
 
 /// What was probed for, or `None` after saying why the test is skipped. With `RUNAHEAD_SKIP_NONE`

@@ -1,0 +1,44 @@
+//! Runs a command with faults planted in the agent, and says what became of the effects that
+//! shadows tried: `plant effects COMMAND...` or `plant panic ACCESS COMMAND...`.
+//!
+//! The last line on stderr is `planted: refused=N done=N syncs=N`.
+
+use std::process::ExitCode;
+
+use runahead_inject::Command;
+use runahead_supervisor::{Ended, Faults, Options};
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let faults = match args.next().as_deref().and_then(|what| what.to_str()) {
+        Some("effects") => Faults { plant_effects: true, panic_at: 0 },
+        Some("none") => Faults::default(),
+        Some("panic") => {
+            let at = args.next().and_then(|n| n.to_str()?.parse().ok());
+            Faults { plant_effects: false, panic_at: at.expect("the number of an access") }
+        }
+        other => panic!("not a fault: {other:?}"),
+    };
+    let program = args.next().expect("a command");
+    let command = Command { program, args: args.collect() };
+    let options = Options { faults, ..required() };
+    match runahead_supervisor::run(&command, &options, |why| eprintln!("natively: {why}")) {
+        Ok((ended, stats)) => {
+            let (refused, done) = stats.planted;
+            eprintln!("planted: refused={refused} done={done} syncs={}", stats.syncs.count);
+            match ended {
+                Ended::Exited(status) => ExitCode::from(status as u8),
+                Ended::Signaled(signal) => ExitCode::from(128 + signal as u8),
+            }
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(125)
+        }
+    }
+}
+
+/// A fault that nobody meets shows nothing, so the agent must be in.
+fn required() -> Options {
+    Options { require: true, ..Options::default() }
+}

@@ -1,0 +1,30 @@
+//! The `runahead` command under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Path of the command: `RUNAHEAD_BIN`, or built from this workspace, optimised, once.
+pub fn runahead() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("RUNAHEAD_BIN") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+fn build() -> PathBuf {
+    // This test lies in <target>/<profile>/deps; a directory of its own, so that no lock is shared
+    // with whoever builds meanwhile.
+    let exe = std::env::current_exe().expect("tests know their own path");
+    let target = exe.ancestors().nth(3).expect("tests lie in a target directory");
+    let target = target.join("runahead-under-test");
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--release", "--package", "runahead-cli", "--target-dir"])
+        .arg(&target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo can be run");
+    assert!(status.success(), "building runahead failed: {status}");
+    target.join("release/runahead")
+}

@@ -1,0 +1,132 @@
+//! The slow disk that the tests of one binary share, one test at a time.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use runahead_testbed::{Disk, DiskOptions, drop_caches};
+
+use crate::exit::at_exit;
+use crate::{Case, Run, programs, scratch, tree};
+
+/// Long enough to be a stall, short enough for many tests.
+const LATENCY: Duration = Duration::from_millis(2);
+const BYTES: u64 = 512 << 20;
+
+/// A slow disk with a tree on it (see [`tree::populate`]), and a directory to write to.
+pub struct Fixture {
+    disk: Option<Disk>,
+    dir: PathBuf,
+    work: PathBuf,
+}
+
+static FIXTURE: OnceLock<Mutex<Fixture>> = OnceLock::new();
+
+/// The fixture of this test binary, for one test: it drops the whole machine's caches. The error is
+/// the reason to skip.
+pub fn fixture() -> Result<MutexGuard<'static, Fixture>, String> {
+    Disk::probe().map_err(|missing| missing.to_string())?;
+    let fixture = FIXTURE.get_or_init(|| Mutex::new(Fixture::up()));
+    Ok(fixture.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn take_down() {
+    if let Some(fixture) = FIXTURE.get() {
+        let mut fixture = fixture.lock().unwrap_or_else(PoisonError::into_inner);
+        fixture.detach();
+        fixture.disk.take();
+    }
+}
+
+impl Fixture {
+    fn up() -> Self {
+        let dir = scratch().join("slow");
+        let work = scratch().join("work");
+        std::fs::create_dir(&dir).expect("the scratch directory is ours");
+        let options = DiskOptions::new(&dir).size(BYTES).parallel(LATENCY, 64).delay(false);
+        let disk = Disk::up(&options).expect("a disk comes up");
+        at_exit(take_down);
+        tree::populate(&dir).expect("an empty disk can be filled");
+        disk.set_delay(true).expect("the disk's server answers");
+        Fixture { disk: Some(disk), dir, work }
+    }
+
+    /// Where the slow tree is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// An empty directory on ordinary storage, for what programs write; `$W` for them.
+    pub fn work(&self) -> &Path {
+        &self.work
+    }
+
+    /// Changes the slow tree without waiting for it.
+    pub fn change(&self, change: impl FnOnce(&Path)) {
+        let disk = self.disk.as_ref().expect("up until exit");
+        disk.set_delay(false).expect("the disk's server answers");
+        change(&self.dir);
+        disk.set_delay(true).expect("the disk's server answers");
+    }
+
+    /// What a failed test has mounted in the work directory must not fail the next, nor stay.
+    fn detach(&self) {
+        // SAFETY: a string that lives.
+        unsafe { libc::umount2(c_path(&self.work.join("mnt")).as_ptr(), libc::MNT_DETACH) };
+    }
+
+    /// Empties the work directory and the machine's caches.
+    pub fn reset(&self) {
+        self.detach();
+        let _ = std::fs::remove_dir_all(&self.work);
+        std::fs::create_dir(&self.work).expect("the scratch directory is ours");
+        drop_caches().expect("root drops caches");
+    }
+
+    /// A command to be run in the slow tree.
+    pub fn run(&self, argv: &[&str]) -> Run {
+        Run::new(argv).dir(&self.dir).env("W", &self.work)
+    }
+
+    /// A command to be run in the slow tree both ways.
+    pub fn case(&self, argv: &[&str]) -> Case<'_> {
+        Case::new(self, self.run(argv))
+    }
+
+    /// A shell script to be run in the slow tree both ways.
+    pub fn script(&self, script: &str) -> Case<'_> {
+        self.case(&["sh", "-c", script])
+    }
+
+    /// A C program to be run in the slow tree.
+    pub fn run_program(&self, name: &str, link: programs::Link, args: &[&str]) -> Run {
+        let path = programs::program(name, link);
+        let argv: Vec<_> =
+            std::iter::once(path.as_os_str()).chain(args.iter().map(|a| a.as_ref())).collect();
+        Run::new(argv).dir(&self.dir).env("W", &self.work)
+    }
+
+    /// A C program to be run in the slow tree both ways, once linked dynamically and once
+    /// statically. Each pair must be equal; the dynamic one is returned.
+    pub fn program(&self, name: &str, args: &[&str]) -> crate::Pair {
+        self.program_with(name, args, |case| case)
+    }
+
+    /// As [`Fixture::program`], the case being changed first.
+    pub fn program_with<'a>(
+        &'a self,
+        name: &str,
+        args: &[&str],
+        change: impl Fn(Case<'a>) -> Case<'a>,
+    ) -> crate::Pair {
+        let [dynamic, _] = programs::BOTH
+            .map(|link| change(Case::new(self, self.run_program(name, link, args))).compare());
+        dynamic
+    }
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("paths hold no NUL")
+}

@@ -1,0 +1,61 @@
+//! Looking at processes through `/proc`.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Processes whose parent is `pid`.
+pub fn children(pid: i32) -> Vec<i32> {
+    all().filter(|&child| parent(child) == Some(pid)).collect()
+}
+
+/// Every process there is.
+pub fn all() -> impl Iterator<Item = i32> {
+    let dir = std::fs::read_dir("/proc").expect("/proc is mounted");
+    dir.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The parent of `pid`; `None` when it is gone.
+pub fn parent(pid: i32) -> Option<i32> {
+    stat(pid)?.get(1)?.parse().ok()
+}
+
+/// The state letter of proc_pid_stat(5), `Z` for a zombie; `None` when it is gone.
+pub fn state(pid: i32) -> Option<char> {
+    stat(pid)?.first()?.chars().next()
+}
+
+/// The fields behind the name, which may itself hold spaces and parentheses.
+fn stat(pid: i32) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+/// The program that `pid` runs; `None` when it is gone or a zombie.
+pub fn program(pid: i32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// Processes, zombies aside, that run `program`.
+pub fn running(program: &std::path::Path) -> Vec<i32> {
+    let path = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+    all().filter(|&pid| self::program(pid).as_ref() == Some(&path)).collect()
+}
+
+/// Waits until `done`, for at most 10 s; false if it did not come to that.
+pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
+    let give_up = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        if Instant::now() > give_up {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Sends a signal; true if there was somebody to get it.
+pub fn kill(pid: i32, signal: i32) -> bool {
+    // SAFETY: kill(2) has no memory to get wrong.
+    unsafe { libc::kill(pid, signal) == 0 }
+}

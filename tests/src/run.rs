@@ -1,0 +1,193 @@
+//! One command, run to its end, with everything that its user can see of it.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Long enough for any command here, many times over.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With this exit status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Not at all, within half a minute.
+    Hung,
+    /// It ended, but something still held its output open seconds later.
+    Held,
+}
+
+/// What a command did.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it ended.
+    pub end: End,
+    /// What it wrote.
+    pub stdout: Vec<u8>,
+    /// What it complained.
+    pub stderr: Vec<u8>,
+}
+
+impl Outcome {
+    /// Its output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Its complaints as text.
+    pub fn complaints(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 3000;
+        let cut = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();
+            if bytes.len() > SHOWN { format!("{text}... ({} bytes)", bytes.len()) } else { text }
+        };
+        write!(
+            f,
+            "{:?}\n--- stdout\n{}\n--- stderr\n{}\n---",
+            self.end,
+            cut(&self.stdout),
+            cut(&self.stderr)
+        )
+    }
+}
+
+/// A command to run.
+#[derive(Debug, Clone)]
+pub struct Run {
+    argv: Vec<OsString>,
+    dir: PathBuf,
+    env: Vec<(OsString, OsString)>,
+    stdin: Option<Vec<u8>>,
+}
+
+impl Run {
+    /// Runs `argv[0]` in `/` with no input.
+    pub fn new(argv: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        let argv = argv.into_iter().map(|a| a.as_ref().to_owned()).collect();
+        Run { argv, dir: "/".into(), env: Vec::new(), stdin: None }
+    }
+
+    /// The same command behind `runahead run OPTIONS --`.
+    pub fn ahead(&self, options: &[&str]) -> Self {
+        let mut argv: Vec<OsString> = vec![crate::runahead().into(), "run".into()];
+        argv.extend(options.iter().map(OsString::from));
+        argv.push("--".into());
+        argv.extend(self.argv.iter().cloned());
+        Run { argv, ..self.clone() }
+    }
+
+    /// Sets the working directory.
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = dir.into();
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Gives it these bytes as input, through a pipe.
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
+    /// Not yet started. It leads a process group of its own, as a shell's job does.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.argv[0]);
+        command.args(&self.argv[1..]).current_dir(&self.dir).env("LC_ALL", "C");
+        command.envs(self.env.iter().map(|(n, v)| (n, v))).process_group(0);
+        command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it.
+    pub fn run(&self) -> Outcome {
+        self.finish(self.command())
+    }
+
+    /// Runs `command`, which [`Run::command`] made and the caller has changed.
+    pub fn finish(&self, mut command: Command) -> Outcome {
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{self}: {e}"));
+        if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), self.stdin.clone()) {
+            // It may end without reading all of it.
+            std::thread::spawn(move || pipe.write_all(&bytes));
+        }
+        collect(child)
+    }
+}
+
+/// The command line, to be pasted into a shell.
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cd {};", self.dir.display())?;
+        for (name, value) in &self.env {
+            write!(f, " {}={:?}", name.display(), value.display().to_string())?;
+        }
+        self.argv.iter().try_for_each(|arg| write!(f, " {:?}", arg.display().to_string()))
+    }
+}
+
+/// Collects what a started command does until its end.
+pub(crate) fn collect(mut child: Child) -> Outcome {
+    let stdout = child.stdout.take().map(drain);
+    let stderr = child.stderr.take().map(drain);
+    let give_up = Instant::now() + PATIENCE;
+    let end = loop {
+        match child.try_wait().expect("a child can be waited for") {
+            Some(status) => {
+                break status
+                    .code()
+                    .map_or_else(|| End::Signal(status.signal().unwrap_or(0)), End::Exit);
+            }
+            None if Instant::now() > give_up => {
+                crate::processes::kill(-(child.id() as i32), libc::SIGKILL);
+                let _ = child.wait();
+                break End::Hung;
+            }
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    let mut held = false;
+    let mut take = |pipe: Option<Receiver<Vec<u8>>>| match pipe
+        .map(|p| p.recv_timeout(Duration::from_secs(5)))
+    {
+        Some(Ok(bytes)) => bytes,
+        Some(Err(_)) => {
+            held = true;
+            Vec::new()
+        }
+        None => Vec::new(),
+    };
+    let (stdout, stderr) = (take(stdout), take(stderr));
+    let end = if held && end != End::Hung { End::Held } else { end };
+    Outcome { end, stdout, stderr }
+}
+
+/// Reads a pipe to its end, on the side; the bytes come when it has been seen.
+pub fn drain(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        let _ = sender.send(bytes);
+    });
+    receiver
+}

@@ -1,0 +1,39 @@
+//! A bug in the agent costs speed, nothing else.
+
+use std::path::Path;
+
+use runahead_tests::{Run, available, fixture, programs};
+
+/// Runs `argv` with a panic of the agent at `access`, and plainly.
+fn panics_at(access: u64, argv: &[&str]) {
+    let Some(fixture) = available(fixture()) else { return };
+    fixture.reset();
+    let plain = fixture.run(argv).run();
+    let at = access.to_string();
+    let head = [env!("CARGO_BIN_EXE_plant"), "panic", &at];
+    fixture.reset();
+    let ahead = Run::new(head.iter().chain(argv)).dir(fixture.dir()).env("W", fixture.work()).run();
+    let first = format!("a panic at access {access} of {argv:?}");
+    assert_eq!((ahead.end, ahead.text()), (plain.end, plain.text()), "{first}: {ahead:?}");
+    let complaints = ahead.complaints();
+    let complaints: Vec<_> = complaints.lines().filter(|l| !l.starts_with("planted:")).collect();
+    assert_eq!(complaints.join("\n").trim(), plain.complaints().trim(), "{first}");
+}
+
+#[test]
+fn a_panic_at_any_access_leaves_the_program_right() {
+    for access in [1, 2, 3, 5, 8, 17, 40, 100, 101] {
+        panics_at(access, &["grep", "-rc", "needle", "src"]);
+    }
+}
+
+#[test]
+fn a_panic_in_a_program_with_handlers_and_children() {
+    let work = programs::program("processes", programs::Link::Static);
+    let signals = programs::program("signals", programs::Link::Static);
+    let path = |p: &Path| p.to_str().expect("a plain path").to_owned();
+    for access in [1, 7, 30] {
+        panics_at(access, &[&path(&work), "ways"]);
+        panics_at(access, &[&path(&signals), "files in handler"]);
+    }
+}

@@ -1,0 +1,155 @@
+//! Children, threads and later programs are those of the program alone, and natively run.
+
+use runahead_tests::{End, Link, available, fixture, root};
+
+/// Runs program `name` with `args` both ways, dynamic and static; its output is to contain `marks`.
+fn same(name: &str, args: &[&str], marks: &[&str]) {
+    let Some(fixture) = available(fixture()) else { return };
+    let text = fixture.program(name, args).outcome.text();
+    for mark in marks {
+        assert!(text.contains(mark), "{name} {args:?} no longer shows {mark:?}:\n{text}");
+    }
+}
+
+#[test]
+fn a_shadow_is_nobodys_child() {
+    let Some(fixture) = available(fixture()) else { return };
+    let pair = fixture.program_with("processes", &["waits"], |case| case.with_shadow());
+    let text = pair.outcome.text();
+    assert!(text.contains("wait(0): -1 ECHILD") && text.contains("status 900"), "{text}");
+}
+
+#[test]
+fn every_way_to_make_a_child() {
+    same("processes", &["ways"], &["clone vm: 1, status 400", "child clone3, parent is there"]);
+}
+
+#[test]
+fn threads_that_read() {
+    same("processes", &["threads"], &["main ", "3: "]);
+}
+
+#[test]
+fn another_thread_gets_the_lowest_free_descriptor() {
+    same("processes", &["numbers"], &["wrong numbers: 0"]);
+}
+
+#[test]
+fn descriptors_that_another_thread_replaces() {
+    same("processes", &["replaced"], &["read(30, buf, 100): 5"]);
+}
+
+#[test]
+fn programs_that_execute_others() {
+    same("processes", &["exec"], &["exec again"]);
+    same("processes", &["exec in thread"], &["exec again"]);
+}
+
+#[test]
+fn calls_by_the_32_bit_entry() {
+    same("processes", &["compat"], &["getpid 1", "read -9"]);
+}
+
+#[test]
+fn mappings_beyond_the_end_of_their_file() {
+    let Some(fixture) = available(fixture()) else { return };
+    // The handler that a shadow must not run leaves a file, which the comparison finds.
+    fixture.program_with("processes", &["beyond"], |case| case.with_shadow());
+}
+
+#[test]
+fn leases_are_not_broken() {
+    let Some(fixture) = available(fixture()) else { return };
+    fixture.program_with("processes", &["lease"], |case| case.with_shadow());
+}
+
+#[test]
+fn what_the_program_has_given_up_can_be_unmounted() {
+    let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
+    let pair = fixture.program_with("processes", &["unmount"], |case| case.with_shadow());
+    let text = pair.outcome.text();
+    assert!(text.contains("blocks freed: 1\numount(at): 0"), "{text}");
+}
+
+#[test]
+fn a_shell_can_unmount_what_it_has_left() {
+    let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
+    fixture
+        .script(
+            "mkdir -p $W/mnt; mount -t tmpfs none $W/mnt || exit; cd $W/mnt; \
+             for f in $OLDPWD/many/*; do read -r line < $f; done; cd /; umount $W/mnt; echo $?",
+        )
+        .compare();
+}
+
+#[test]
+fn a_program_can_be_replaced_once_it_has_executed_another() {
+    let Some(fixture) = available(fixture()) else { return };
+    let pair = fixture
+        .script(
+            "cp /bin/dash $W/shell; exec $W/shell -c 'for f in many/*; do read -r line < $f; done; \
+             exec sh -c \"echo > $W/shell && echo replaced\"'",
+        )
+        .compare();
+    assert!(pair.outcome.text().contains("replaced"));
+}
+
+#[test]
+fn arguments_environment_descriptors_and_attributes() {
+    let Some(fixture) = available(fixture()) else { return };
+    let odd = ["", "two words", "new\nline", "--", "-x"];
+    let pair = fixture.program_with("self", &odd, |case| case.env("ODD", "a=b c").stdin("text"));
+    assert!(pair.outcome.text().contains("env ODD=a=b c"));
+}
+
+#[test]
+fn a_script_opens_and_closes_everything() {
+    let Some(fixture) = available(fixture()) else { return };
+    let path = runahead_tests::programs::program("self", Link::Static);
+    let path = path.display();
+    for redirect in ["<&-", ">&- 2>$W/out", "2>&-", "<&- 2>&-", "<&- >&- 2>&-", "5<data 9>$W/nine"]
+    {
+        let script = format!("exec {path} {redirect}");
+        fixture.reset();
+        let plain = fixture.run(&["sh", "-c", &script]).run();
+        let ahead =
+            format!("exec {} run -- {path} {redirect}", runahead_tests::runahead().display());
+        fixture.reset();
+        let ahead = fixture.run(&["sh", "-c", &ahead]).run();
+        let ours = |text: String| text.replace("group leader 1", "group leader 0");
+        assert_eq!(ours(ahead.text()), ours(plain.text()), "{redirect}");
+        assert_eq!(
+            (ahead.end, ahead.complaints()),
+            (End::Exit(0), plain.complaints()),
+            "{redirect}"
+        );
+    }
+}
+
+#[test]
+fn ignored_signals_and_masks_are_inherited() {
+    let Some(fixture) = available(fixture()) else { return };
+    let path = runahead_tests::programs::program("self", Link::Static);
+    let script = format!("trap '' PIPE HUP INT SYS USR1; exec {}", path.display());
+    fixture.script(&script).compare();
+    // Started by us, with a mask, an ignored signal and a limit of our own.
+    let python = format!(
+        "import os, signal, resource as r\n\
+         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, signal.SIGCHLD, signal.SIGSYS])\n\
+         signal.signal(signal.SIGPIPE, signal.SIG_IGN)\n\
+         signal.signal(signal.SIGQUIT, signal.SIG_IGN)\n\
+         r.setrlimit(r.RLIMIT_NOFILE, (99, 200))\n\
+         os.umask(0o27)\n\
+         os.nice(3)\n\
+         a = os.environ['AHEAD'].split()\n\
+         os.execv((a + ['{0}'])[0], a + ['{0}'])\n",
+        path.display()
+    );
+    let ahead = format!("{} run --require --", runahead_tests::runahead().display());
+    let [plain, ahead] = ["", &ahead].map(|prefix| {
+        let run = fixture.run(&["/usr/bin/python3", "-c", &python]).env("AHEAD", prefix).run();
+        run.text().lines().filter(|l| !l.starts_with("env AHEAD")).collect::<Vec<_>>().join("\n")
+    });
+    assert!(plain.contains("limit 7: 63 c8"), "{plain}");
+    assert_eq!(ahead, plain);
+}
