@@ -44,7 +44,7 @@ pub mod nr {
         MADVISE = __NR_madvise, DUP = __NR_dup, DUP2 = __NR_dup2,
         NANOSLEEP = __NR_nanosleep, GETPID = __NR_getpid, SENDFILE = __NR_sendfile,
         SENDTO = __NR_sendto, SENDMSG = __NR_sendmsg, CLONE = __NR_clone, FORK = __NR_fork,
-        VFORK = __NR_vfork, EXECVE = __NR_execve, EXIT = __NR_exit, KILL = __NR_kill,
+        VFORK = __NR_vfork, EXECVE = __NR_execve, EXECVEAT = __NR_execveat, EXIT = __NR_exit, KILL = __NR_kill,
         UNAME = __NR_uname, FCNTL = __NR_fcntl, FLOCK = __NR_flock, FSYNC = __NR_fsync,
         FDATASYNC = __NR_fdatasync, TRUNCATE = __NR_truncate, FTRUNCATE = __NR_ftruncate,
         GETDENTS = __NR_getdents, GETCWD = __NR_getcwd, CHDIR = __NR_chdir, FCHDIR = __NR_fchdir,
@@ -273,6 +273,13 @@ pub fn futex_wait(
 /// futex(2) FUTEX_WAKE on shared memory.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let _ = call!(nr::FUTEX, word.as_ptr(), k::FUTEX_WAKE, i32::MAX);
+}
+
+/// rt_sigprocmask(2): sets the mask of blocked signals; what it was.
+pub fn set_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    let _ = call!(nr::RT_SIGPROCMASK, k::SIG_SETMASK, &raw const mask, &raw mut old, 8);
+    old
 }
 
 /// getrusage(2): how often this thread has given up its processor to wait.

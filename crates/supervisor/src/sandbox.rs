@@ -93,6 +93,8 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
         (libc::SYS_mmap, 3, Op::MaskedEq(MAP_TYPE), libc::MAP_PRIVATE as u64),
         (libc::SYS_arch_prctl, 0, Op::Eq, ARCH_GET_FS),
         (libc::SYS_prctl, 0, Op::Eq, PR_SET_SYSCALL_USER_DISPATCH),
+        // To die with the supervisor.
+        (libc::SYS_prctl, 0, Op::Eq, libc::PR_SET_PDEATHSIG as u64),
         // Filters only add up.
         (libc::SYS_seccomp, 0, Op::Eq, SECCOMP_SET_MODE_FILTER),
         // Asking for a limit, not setting one.

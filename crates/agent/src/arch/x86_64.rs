@@ -13,8 +13,9 @@ use crate::plane::{Call, Verdict};
 pub const CALLS: usize = 512;
 
 /// Bytes of the agent's own stack. A program's signal handler may run on it when a signal arrives
-/// while the agent waits in the kernel, so it is as large as a small thread's.
-const STACK_BYTES: usize = 256 * 1024;
+/// while the agent waits in the kernel, so it is as large as stacks usually are; only what is
+/// touched takes memory.
+const STACK_BYTES: usize = 8 << 20;
 
 #[repr(C, align(4096))]
 pub(crate) struct Page<const N: usize>([u8; N]);
@@ -31,9 +32,6 @@ pub(crate) static RUNAHEAD_INTEREST: Owned<[u8; CALLS]> = Owned::new([0; CALLS])
 /// 1 while the agent runs or waits in the kernel on the program's behalf.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_DEPTH: Owned<u8> = Owned::new(0);
-/// Stack pointer of the program at the entry that set the depth.
-#[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_ENTRY_SP: Owned<u64> = Owned::new(0);
 /// Stack pointer to which `abandon` returns.
 #[unsafe(no_mangle)]
 static RUNAHEAD_RESUME: Owned<u64> = Owned::new(0);
@@ -45,7 +43,7 @@ pub(crate) static RUNAHEAD_THREAD: Owned<u64> = Owned::new(0);
 pub(crate) static RUNAHEAD_CLONE_RETURN: Owned<[u64; CLONE_SITES]> = Owned::new([0; CLONE_SITES]);
 
 /// Distinct call sites of clone, fork and vfork that can be followed.
-pub const CLONE_SITES: usize = 8;
+pub const CLONE_SITES: usize = 16;
 
 global_asm!(
     ".pushsection .text.runahead, \"ax\", @progbits",
@@ -64,11 +62,12 @@ global_asm!(
     "rdfsbase rcx",
     "cmp rcx, [rip + RUNAHEAD_THREAD]",
     "jne 9f",
+    // Busy: a signal handler interrupted the agent, or jumped out of it and left the mark behind.
+    // The two look alike, so either way calls go straight to the kernel from here on.
     "cmp byte ptr [rip + RUNAHEAD_DEPTH], 0",
-    "jne 8f",
-    "2: mov r11, rsp",
+    "jne 9f",
+    "mov r11, rsp",
     "mov byte ptr [rip + RUNAHEAD_DEPTH], 1",
-    "mov [rip + RUNAHEAD_ENTRY_SP], rsp",
     "lea rsp, [rip + RUNAHEAD_STACK + {stack}]",
     // A `Call`, last field first.
     "push r11",
@@ -131,17 +130,6 @@ global_asm!(
     "mov rax, r11",
     "9: syscall",
     "3: ret",
-    // Busy: a signal handler interrupted the agent, unless the program jumped out of one and left
-    // the mark behind, in which case its stack has been unwound above where it entered.
-    "8: lea rcx, [rip + RUNAHEAD_STACK]",
-    "cmp rsp, rcx",
-    "jb 4f",
-    "add rcx, {stack}",
-    "cmp rsp, rcx",
-    "jbe 9b",
-    "4: cmp rsp, [rip + RUNAHEAD_ENTRY_SP]",
-    "ja 2b",
-    "jmp 9b",
     // Clone trampolines: the program's own registers and stack, the call, and back. The parent
     // comes alive again (a vfork child runs with the mark cleared). No stack, because a vfork
     // child and its parent share it; no flags, because nothing may be lost.
@@ -165,6 +153,14 @@ global_asm!(
     "clone_site 5",
     "clone_site 6",
     "clone_site 7",
+    "clone_site 8",
+    "clone_site 9",
+    "clone_site 10",
+    "clone_site 11",
+    "clone_site 12",
+    "clone_site 13",
+    "clone_site 14",
+    "clone_site 15",
     ".noaltmacro",
     ".purgem clone_site",
     // fn(frame: u64) -> !: returns from a signal as the program asked to.

@@ -7,7 +7,7 @@
 
 use linux_raw_sys::general as k;
 
-use super::{Call, patch, retire, set_alive};
+use super::{Call, before_child, masks, patch, retire, set_alive};
 use crate::arch::{self, CLONE_SITES, Context};
 use crate::owned::Owned;
 use crate::sys::nr;
@@ -17,34 +17,41 @@ static SITES: Owned<[u64; CLONE_SITES]> = Owned::new([0; CLONE_SITES]);
 
 /// Sends the program through the trampoline of its call site.
 pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
-    let Some(index) = trampoline(site) else {
-        // Too many sites to follow: the program makes the call itself, and every later one.
-        retire();
-        context.resume_at(site);
-        return;
-    };
     let flags = match call.nr {
         nr::FORK => 0,
         nr::VFORK => k::CLONE_VM | k::CLONE_VFORK,
         nr::CLONE => call.args[0] as u32,
-        // SAFETY: struct clone_args begins with the flags. An address that cannot be read makes
-        // the call fail with EFAULT anyway, and clone3's callers are C libraries that pass theirs.
-        _ => unsafe { *(call.args[0] as *const u64) as u32 },
+        // struct clone_args begins with the flags; one that cannot be read is the kernel's to refuse.
+        _ => masks::copy_in::<u64>(call.args[0]).map_or(0, |flags| flags as u32),
     };
-    if flags & k::CLONE_VM != 0 {
-        if flags & k::CLONE_VFORK != 0 {
-            set_alive(false);
-        } else {
-            patch::another_thread();
-            if flags & k::CLONE_SETTLS == 0 {
-                // Nothing would tell the new thread from this one.
-                retire();
-                context.resume_at(site);
-                return;
-            }
+    let shares_memory = flags & k::CLONE_VM != 0;
+    let waits = flags & k::CLONE_VFORK != 0;
+    if shares_memory && !waits && flags & k::CLONE_SETTLS == 0 {
+        // Nothing would tell the new thread from this one.
+        retire();
+        return context.resume_at(site);
+    }
+    if shares_memory && !waits {
+        patch::another_thread();
+    } else {
+        before_child();
+    }
+    from_the_program(site, context);
+    if shares_memory && waits && context.after() != site {
+        set_alive(false);
+    }
+}
+
+/// Has the call made with the program's own registers and stack, by the trampoline of its site.
+pub(super) fn from_the_program(site: u64, context: &mut Context) {
+    match trampoline(site) {
+        Some(index) => context.resume_at(arch::clone_site(index)),
+        None => {
+            // Too many sites to follow: the program makes the call itself, and every later one.
+            retire();
+            context.resume_at(site);
         }
     }
-    context.resume_at(arch::clone_site(index));
 }
 
 fn trampoline(site: u64) -> Option<usize> {

@@ -30,6 +30,8 @@ struct Kept {
     sigsys: Action,
     /// The program believes that SIGSYS is blocked.
     blocked: bool,
+    /// One arrived while it was.
+    pending: bool,
     /// Signals whose `sa_mask` the program gave with SIGSYS in it.
     in_mask_of: u64,
     /// The program has installed a handler that can run between any two instructions.
@@ -39,6 +41,7 @@ struct Kept {
 static KEPT: Owned<Kept> = Owned::new(Kept {
     sigsys: Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 },
     blocked: false,
+    pending: false,
     in_mask_of: 0,
     handlers: false,
 });
@@ -84,12 +87,15 @@ pub(super) fn restore_sigsys() {
 /// A SIGSYS that is no dispatched call goes where the program wants it.
 pub(super) fn forward_sigsys(info: u64, context: u64) {
     let action = kept().sigsys;
+    if kept().blocked && action.handler != SIG_IGN {
+        kept().pending = true;
+        return;
+    }
     match action.handler {
         SIG_IGN => {}
         SIG_DFL => {
             let _ = set_action(k::SIGSYS as i32, Some(&action));
-            // SAFETY: sends this process the signal that it was to die of.
-            unsafe { sys::raw(nr::KILL, [sys::getpid().into(), k::SIGSYS.into(), 0, 0, 0, 0]) };
+            raise_sigsys();
         }
         handler => {
             // SAFETY: the program installed this address as its handler for this signal, and gets
@@ -100,31 +106,43 @@ pub(super) fn forward_sigsys(info: u64, context: u64) {
     }
 }
 
-/// rt_sigaction as the program means it.
+/// Sends this process a SIGSYS that is not a dispatched call.
+fn raise_sigsys() {
+    // SAFETY: kill(2) of this process with a signal that it was sent before.
+    unsafe { sys::raw(nr::KILL, [sys::getpid().into(), k::SIGSYS.into(), 0, 0, 0, 0]) };
+}
+
+/// Does `work` while no handler can run: between two calls of ours SIGSYS may then be blocked.
+fn undisturbed<T>(work: impl FnOnce(u64) -> (T, u64)) -> T {
+    let mask = sys::set_mask(!0);
+    let (result, mask) = work(mask);
+    sys::set_mask(mask);
+    result
+}
+
+/// rt_sigaction as the program means it. The kernel reads and writes the program's structures;
+/// what it made of them is put right before any handler can run.
 pub(super) fn sigaction(call: &Call) -> i64 {
-    let [signal, new, old, size, ..] = call.args;
-    if size != MASK_BYTES || signal == 0 || signal > 64 {
-        return call.perform();
+    let [signal, new, old, ..] = call.args;
+    undisturbed(|mask| (sigaction_undisturbed(call, signal as u32, new, old), mask))
+}
+
+fn sigaction_undisturbed(call: &Call, signal: u32, new: u64, old: u64) -> i64 {
+    let ours = if signal == k::SIGSYS {
+        // The program is to find what it left there.
+        let kept_action = kept().sigsys;
+        set_action(signal as i32, Some(&kept_action)).ok()
+    } else {
+        None
+    };
+    let ret = call.perform();
+    let bit = 1u64.checked_shl(signal.wrapping_sub(1)).unwrap_or(0);
+    if let Some(ours) = ours {
+        if let Ok(now) = set_action(signal as i32, Some(&ours)) {
+            kept().sigsys = now;
+        }
+        return ret;
     }
-    if signal == k::SIGSYS.into() {
-        return sigaction_sigsys(new, old);
-    }
-    let bit = 1u64 << (signal - 1);
-    let mut args = call.args;
-    let mut given = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
-    if new != 0 {
-        given = match copy_in(new) {
-            Ok(action) => action,
-            Err(errno) => return sys::fail(errno.0),
-        };
-    }
-    let with_sys = given.mask & SYS_BIT != 0;
-    let changed = Action { mask: given.mask & !SYS_BIT, ..given };
-    if new != 0 {
-        args[1] = &raw const changed as u64;
-    }
-    // SAFETY: the program's call, with its struct replaced by a copy.
-    let ret = unsafe { sys::raw(call.nr, args) };
     if ret != 0 {
         return ret;
     }
@@ -133,65 +151,53 @@ pub(super) fn sigaction(call: &Call) -> i64 {
         // SAFETY: the kernel has just written a whole Action there.
         unsafe { (*(old as *mut Action)).mask |= SYS_BIT };
     }
-    if new != 0 {
-        state.in_mask_of = state.in_mask_of & !bit | if with_sys { bit } else { 0 };
-        let catches = changed.handler > SIG_IGN;
-        state.handlers |= catches && !SYNCHRONOUS.contains(&(signal as u32));
-    }
-    ret
-}
-
-fn sigaction_sigsys(new: u64, old: u64) -> i64 {
-    let before = kept().sigsys;
-    if new != 0 {
-        match copy_in(new) {
-            Ok(action) => kept().sigsys = action,
-            Err(errno) => return sys::fail(errno.0),
+    if new != 0
+        && let Ok(now) = set_action(signal as i32, None)
+    {
+        let with_sys = now.mask & SYS_BIT != 0;
+        if with_sys {
+            let _ = set_action(signal as i32, Some(&Action { mask: now.mask & !SYS_BIT, ..now }));
         }
-    }
-    if old != 0 {
-        return copy_out(&before, old);
-    }
-    0
-}
-
-/// rt_sigprocmask as the program means it.
-pub(super) fn sigprocmask(call: &Call) -> i64 {
-    let [how, new, old, size, ..] = call.args;
-    if size != MASK_BYTES {
-        return call.perform();
-    }
-    let mut args = call.args;
-    let mut given = 0u64;
-    if new != 0 {
-        given = match copy_in(new) {
-            Ok(mask) => mask,
-            Err(errno) => return sys::fail(errno.0),
-        };
-    }
-    let names_sys = given & SYS_BIT != 0;
-    let mask = given & !SYS_BIT;
-    if new != 0 {
-        args[1] = &raw const mask as u64;
-    }
-    // SAFETY: the program's call, with its mask replaced by a copy.
-    let ret = unsafe { sys::raw(call.nr, args) };
-    if ret != 0 {
-        return ret;
-    }
-    let was_blocked = kept().blocked;
-    if new != 0 {
-        kept().blocked = match how as u32 {
-            k::SIG_BLOCK => was_blocked || names_sys,
-            k::SIG_UNBLOCK => was_blocked && !names_sys,
-            _ => names_sys,
-        };
-    }
-    if old != 0 && was_blocked {
-        // SAFETY: the kernel has just written eight bytes there.
-        unsafe { *(old as *mut u64) |= SYS_BIT };
+        state.in_mask_of = (state.in_mask_of & !bit) | if with_sys { bit } else { 0 };
+        state.handlers |= now.handler > SIG_IGN && !SYNCHRONOUS.contains(&signal);
     }
     ret
+}
+
+/// rt_sigprocmask as the program means it: the kernel sees the mask with SIGSYS in it as the
+/// program believes it to be, and afterwards it is taken out again.
+pub(super) fn sigprocmask(call: &Call) -> i64 {
+    let ret = undisturbed(|mask| {
+        let believed = if kept().blocked { mask | SYS_BIT } else { mask & !SYS_BIT };
+        sys::set_mask(believed);
+        let ret = call.perform();
+        let now = sys::set_mask(!0);
+        kept().blocked = now & SYS_BIT != 0;
+        (ret, now & !SYS_BIT)
+    });
+    if !kept().blocked && core::mem::take(&mut kept().pending) {
+        raise_sigsys();
+    }
+    ret
+}
+
+/// execve and execveat: the new program inherits what this one believes of SIGSYS.
+pub(super) fn exec(call: &Call) -> i64 {
+    super::before_child();
+    undisturbed(|mask| {
+        let action = kept().sigsys;
+        let ours = match action.handler {
+            SIG_IGN => set_action(k::SIGSYS as i32, Some(&action)).ok(),
+            _ => None,
+        };
+        sys::set_mask(if kept().blocked { mask | SYS_BIT } else { mask });
+        let ret = call.perform();
+        let now = sys::set_mask(!0);
+        if let Some(ours) = ours {
+            let _ = set_action(k::SIGSYS as i32, Some(&ours));
+        }
+        (ret, now & !SYS_BIT)
+    })
 }
 
 /// The mask in force, as the kernel has it.
@@ -221,7 +227,7 @@ pub(super) fn with_temporary_mask(call: &Call) -> i64 {
                 size = given[1];
                 (5, given[0])
             }
-            Err(errno) => return sys::fail(errno.0),
+            Err(errno) => return refused(call, errno),
         },
         _ => (4, args[4]),
     };
@@ -230,7 +236,7 @@ pub(super) fn with_temporary_mask(call: &Call) -> i64 {
     }
     let mask = match copy_in::<u64>(mask_at) {
         Ok(mask) => mask & !SYS_BIT,
-        Err(errno) => return sys::fail(errno.0),
+        Err(errno) => return refused(call, errno),
     };
     let pair = [&raw const mask as u64, size];
     args[slot] = if call.nr == nr::PSELECT6 { &raw const pair as u64 } else { pair[0] };
@@ -238,33 +244,28 @@ pub(super) fn with_temporary_mask(call: &Call) -> i64 {
     unsafe { sys::raw(call.nr, args) }
 }
 
+/// The mask could not be copied. A bad address is the program's; if we may not copy at all (a
+/// filter around us) the call is made as it stands.
+fn refused(call: &Call, errno: sys::Errno) -> i64 {
+    if errno.0 == sys::EFAULT { sys::fail(errno.0) } else { call.perform() }
+}
+
 /// Reads program memory that may not be there: the kernel does it, and says EFAULT.
-fn copy_in<T: Copy>(from: u64) -> sys::Result<T> {
+pub(super) fn copy_in<T: Copy>(from: u64) -> sys::Result<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
-    copy(from, value.as_mut_ptr() as u64, size_of::<T>(), nr_process_vm_readv())?;
+    copy(from, value.as_mut_ptr() as u64, size_of::<T>())?;
     // SAFETY: the kernel has copied all of it, and T is plain data in this module's uses.
     Ok(unsafe { value.assume_init() })
 }
 
-fn copy_out<T: Copy>(value: &T, to: u64) -> i64 {
-    let from = core::ptr::from_ref(value) as u64;
-    match copy(to, from, size_of::<T>(), k::__NR_process_vm_writev.into()) {
-        Ok(()) => 0,
-        Err(errno) => sys::fail(errno.0),
-    }
-}
-
-const fn nr_process_vm_readv() -> u64 {
-    k::__NR_process_vm_readv as u64
-}
-
 /// `theirs` is program memory, `ours` is memory of the agent.
-fn copy(theirs: u64, ours: u64, len: usize, call: u64) -> sys::Result<()> {
+fn copy(theirs: u64, ours: u64, len: usize) -> sys::Result<()> {
     let (local, remote) = ([ours, len as u64], [theirs, len as u64]);
     let args = [sys::getpid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
-    // SAFETY: process_vm_readv(2) or writev with one range each side; the kernel checks `theirs`.
-    match sys::check(unsafe { sys::raw(call, args) }) {
+    // SAFETY: process_vm_readv(2) with one range each side; the kernel checks `theirs`.
+    match sys::check(unsafe { sys::raw(k::__NR_process_vm_readv.into(), args) }) {
         Ok(copied) if copied == len as u64 => Ok(()),
-        _ => Err(sys::Errno(sys::EFAULT)),
+        Ok(_) => Err(sys::Errno(sys::EFAULT)),
+        Err(errno) => Err(errno),
     }
 }

@@ -70,6 +70,25 @@ fn native(_: &Call) -> Verdict {
 
 static POLICY: Owned<Policy> = Owned::new(native);
 static SEES_ALL: Owned<bool> = Owned::new(false);
+/// Called when the program is about to have a child or to become another.
+static BEFORE_CHILD: Owned<fn()> = Owned::new(|| {});
+
+/// Has `notice` called whenever the program is about to have a child or to exec.
+pub fn before_children(notice: fn()) {
+    // SAFETY: the armed thread, at start.
+    unsafe { *BEFORE_CHILD.get() = notice };
+}
+
+fn before_child() {
+    // SAFETY: the armed thread; the function pointer is copied out.
+    let notice = unsafe { *BEFORE_CHILD.get() };
+    notice();
+}
+
+/// The program has, or has had, more than one thread.
+pub fn has_threads() -> bool {
+    patch::has_threads()
+}
 
 /// Makes `policy` see the calls in `interest`, and no others.
 pub fn set_policy(policy: Policy, interest: Interest) {
@@ -173,8 +192,18 @@ fn note_thread() {
     unsafe { *arch::RUNAHEAD_THREAD.get() = arch::thread_pointer(patch::is_possible()) };
 }
 
+static RETIRED: Owned<bool> = Owned::new(false);
+
+/// Interception has been given up.
+fn is_retired() -> bool {
+    // SAFETY: the armed thread; the reference ends here.
+    unsafe { *RETIRED.get() }
+}
+
 /// Gives interception up for good: the program runs natively from here on.
 pub fn retire() {
+    // SAFETY: as above.
+    unsafe { *RETIRED.get() = true };
     use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF};
     set_alive(false);
     // SAFETY: switching dispatch off leaves native calls.
@@ -200,6 +229,8 @@ fn is_the_planes(call: u64) -> bool {
                 | nr::RT_SIGACTION
                 | nr::RT_SIGPROCMASK
                 | nr::SIGALTSTACK
+                | nr::EXECVE
+                | nr::EXECVEAT
                 | nr::ARCH_PRCTL
         )
 }

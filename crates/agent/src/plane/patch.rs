@@ -82,6 +82,11 @@ pub(super) fn another_thread() {
     unsafe { STATE.get() }.threads = true;
 }
 
+pub(super) fn has_threads() -> bool {
+    // SAFETY: the armed thread; ends here.
+    unsafe { STATE.get() }.threads
+}
+
 /// A call was trapped at `site`; patches it when it is hot. Then the call is to be made again from
 /// the address returned: what is behind the old one may be the middle of the jump.
 pub(super) fn note(site: u64, number: u64) -> Option<u64> {

@@ -13,12 +13,19 @@ use crate::sys::{self, nr};
 /// `si_code` of a dispatched call (asm-generic/siginfo.h).
 const SYS_USER_DISPATCH: i32 = 2;
 
-/// The front of `siginfo_t`.
+/// `si_arch` of a 64-bit call (linux/audit.h).
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+
+/// `siginfo_t` of a SIGSYS (sigaction(2)).
 #[repr(C)]
 struct Info {
     signal: i32,
     errno: i32,
     code: i32,
+    pad: i32,
+    call_address: u64,
+    call: i32,
+    arch: u32,
 }
 
 /// Puts our handler in place of the program's, which `masks` keeps.
@@ -47,40 +54,52 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
     }
     let mut call = context.call();
     let site = context.after() - 2;
+    if info.arch != AUDIT_ARCH_X86_64 {
+        // The 32-bit entry (int 0x80), which only the program itself can use.
+        super::retire();
+        return context.resume_at(site);
+    }
     note_thread();
     if is_the_planes(call.nr) {
         return of_the_plane(&call, site, context);
     }
     // SAFETY: this is the armed thread; the depth is a byte that nested handlers leave as it was.
     let depth = unsafe { arch::RUNAHEAD_DEPTH.get() };
-    if *depth != 0 && !abandoned(&call) {
-        context.set_result(call.perform());
-        return;
+    if *depth != 0 {
+        return perform(&call, context);
     }
     if let Some(again) = patch::note(site, call.nr) {
-        context.resume_at(again);
-        return;
+        return context.resume_at(again);
     }
     if !is_interesting(call.nr) {
-        context.set_result(call.perform());
-        return;
+        return perform(&call, context);
     }
     *depth = 1;
     // SAFETY: the depth is ours, so the agent's stack is free and `call` is the only frame.
-    let verdict = unsafe {
-        *arch::RUNAHEAD_ENTRY_SP.get() = call.stack;
-        arch::dispatch_on_agent_stack(&mut call)
-    };
+    let verdict = unsafe { arch::dispatch_on_agent_stack(&mut call) };
     *depth = 0;
-    let Verdict { ret, native } = verdict;
-    context.set_result(if native != 0 { call.perform() } else { ret });
+    match verdict {
+        Verdict { ret, native: 0 } => {
+            context.set_result(ret);
+            keep_mask(context);
+        }
+        // Interception was given up: the program makes the call itself, and any later one, so that
+        // what it is about to set up (a filter, say) is not in the way of our own return.
+        _ if super::is_retired() => context.resume_at(site),
+        _ => perform(&call, context),
+    }
 }
 
-/// A program that jumps out of a signal handler leaves the depth behind; its stack then lies above
-/// the point where it entered the agent.
-fn abandoned(call: &Call) -> bool {
-    // SAFETY: the armed thread; the reference ends here.
-    call.stack > unsafe { *arch::RUNAHEAD_ENTRY_SP.get() }
+/// Makes the call as it stands.
+fn perform(call: &Call, context: &mut Context) {
+    context.set_result(call.perform());
+    keep_mask(context);
+}
+
+/// A handler that ran meanwhile may have changed the mask for good (in the frame that it returned
+/// through); returning from our signal must not set the old one again.
+fn keep_mask(context: &mut Context) {
+    context.mask = masks::current_mask();
 }
 
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
@@ -88,24 +107,22 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
         // SAFETY: the program asks for it with this very stack pointer.
         nr::RT_SIGRETURN => unsafe { arch::sigreturn(call.stack) },
         nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3 => clone::follow(call, site, context),
+        nr::EXECVE | nr::EXECVEAT => context.set_result(masks::exec(call)),
         nr::RT_SIGACTION => context.set_result(masks::sigaction(call)),
         nr::RT_SIGPROCMASK => {
             let ret = masks::sigprocmask(call);
             context.mask = masks::current_mask();
             context.set_result(ret);
         }
-        nr::SIGALTSTACK => {
-            let ret = call.perform();
-            if ret == 0 && call.args[0] != 0 {
-                // SAFETY: the kernel has just read the three words of the program's stack_t there.
-                context.stack = unsafe { (call.args[0] as *const [u64; 3]).read_unaligned() };
-            }
-            context.set_result(ret);
-        }
+        // Its answer depends on the stack that it is asked from.
+        nr::SIGALTSTACK => clone::from_the_program(site, context),
         nr::ARCH_PRCTL => {
             context.set_result(call.perform());
             note_thread();
         }
-        _ => context.set_result(masks::with_temporary_mask(call)),
+        _ => {
+            context.set_result(masks::with_temporary_mask(call));
+            keep_mask(context);
+        }
     }
 }

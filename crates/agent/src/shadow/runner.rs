@@ -49,6 +49,7 @@ pub(super) fn begin(session: &'static Session, sync: u32, run: u32) -> sys::Resu
     status.steering.store(0, Relaxed);
     status.pid.store(sys::getpid(), Relaxed);
     status.run.store(run, Relaxed);
+    template::die_with_supervisor(session)?;
     sandbox::restrict_runner(&session.config)?;
     // SAFETY: a new process with one thread; nobody else holds these.
     let (files, target, slot) =

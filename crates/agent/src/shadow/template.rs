@@ -1,6 +1,6 @@
 //! From a fork of the target to a process that makes runners.
 //!
-//! In this order: it leaves the target's session, gives up every descriptor but read-only copies
+//! In this order: it takes the program's signal handlers away, leaves the target's session, gives up every descriptor but read-only copies
 //! of files and directories, tells the target so (a pipe's reader must not wait for us), gives up
 //! shared memory, ties its life to the supervisor's, and sandboxes itself. Then it forks a runner
 //! for each run that is asked for and never executes the program's code itself.
@@ -69,24 +69,30 @@ pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
 fn prepare(session: &'static Session, sync: u32) -> sys::Result<()> {
     let control = &session.shared.control;
     plane::set_alive(false);
+    quiet_signals()?;
     // SAFETY: leaving the session concerns this process only, as everything below.
     sys::check(unsafe { sys::raw(nr::SETSID, [0; 6]) })?;
     files::give_up()?;
     control.handshake.store(sync, Release);
     sys::futex_wake(&control.handshake);
 
-    use linux_raw_sys::prctl::{PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG};
-    // SAFETY: as above.
-    unsafe { sys::prctl(PR_SET_PDEATHSIG, [k::SIGKILL.into(), 0, 0, 0])? };
-    if sys::getppid() != session.config.supervisor_pid {
-        return Err(sys::Errno(sys::ESRCH));
-    }
+    die_with_supervisor(session)?;
     memory::give_up_shared(core::ptr::from_ref(session.shared) as u64)?;
-    quiet_signals()?;
     run_when_idle();
     // SAFETY: as above.
-    unsafe { sys::prctl(PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
+    unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
     sandbox::restrict(&session.config)
+}
+
+/// Ties the life of this process to the supervisor's. A fork does not inherit it.
+pub(super) fn die_with_supervisor(session: &Session) -> sys::Result<()> {
+    // SAFETY: concerns this process only.
+    unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_PDEATHSIG, [k::SIGKILL.into(), 0, 0, 0])? };
+    // It may have died before.
+    match sys::getppid() == session.config.supervisor_pid {
+        true => Ok(()),
+        false => Err(sys::Errno(sys::ESRCH)),
+    }
 }
 
 /// The program's handlers are not for what happens here: faults end the process without a core,

@@ -8,6 +8,7 @@ use runahead_abi::record::DEMAND;
 use runahead_abi::{ChunkIndex, HintKind, HintState, Identity, PATH_MAX};
 
 use super::Target;
+use super::lookups::path_was_read;
 use super::sync::Side;
 use crate::arch::ticks;
 use crate::hints::{self, Hint};
@@ -97,7 +98,8 @@ impl Target {
         self.stalled = self.pace.took(took, bytes, session.config.ticks_per_us, slept);
         if self.stalled {
             let control = &session.shared.control;
-            let (count, time) = match known(self) {
+            // What is known is asked by the name in the call, which was surely read only then.
+            let (count, time) = match path_was_read(ret) && known(self) {
                 true => (&control.stalls_foreseen, &control.stall_ticks_foreseen),
                 false => (&control.stalls_unforeseen, &control.stall_ticks_unforeseen),
             };

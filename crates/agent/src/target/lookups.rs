@@ -11,7 +11,7 @@ use super::access::{Outcome, Stall};
 use super::names::Kind;
 use crate::hints::Hint;
 use crate::paths;
-use crate::plane::{Call, performed};
+use crate::plane::{self, Call, performed};
 use crate::session::Session;
 use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
@@ -53,14 +53,16 @@ impl Target {
                     None => Outcome::InShadow,
                 }
             }
-            // openat2 is stricter than openat about flags; the call itself has the last word.
-            Err(Errno(sys::EINVAL | sys::ENOSYS | sys::E2BIG)) => {
-                let ret = self.timed(session, call, 0, |_| false);
-                self.opened(session, ret, dir, path)
-            }
-            Err(Errno(e)) => {
+            // Answers that a walk through memory can give for good.
+            Err(Errno(e @ (sys::ENOENT | sys::ENOTDIR | sys::ELOOP))) => {
                 self.pace.hit();
                 self.opened(session, sys::fail(e), dir, path)
+            }
+            // openat2 is stricter than openat about flags, and may be refused to us where openat is
+            // not: the call itself has the last word.
+            Err(_) => {
+                let ret = self.timed(session, call, 0, |_| false);
+                self.opened(session, ret, dir, path)
             }
         }
     }
@@ -72,7 +74,7 @@ impl Target {
     }
 
     fn opened(&mut self, session: &'static Session, ret: i64, dir: Fd, path: u64) -> Outcome {
-        if ret == sys::fail(sys::EFAULT) {
+        if !path_was_read(ret) {
             return Outcome::Answer(ret);
         }
         // SAFETY: the kernel has just resolved this path.
@@ -123,7 +125,8 @@ impl Target {
         follow: bool,
     ) -> Outcome {
         let mut would_wait = false;
-        if self.probing(session) {
+        // The place takes a descriptor for a moment, which another thread could notice.
+        if self.probing(session) && !plane::has_threads() {
             let nofollow = if follow { 0 } else { k::O_NOFOLLOW };
             match sys::openat2(dir, path, k::O_PATH | k::O_CLOEXEC | nofollow, 0, k::RESOLVE_CACHED)
             {
@@ -155,7 +158,8 @@ impl Target {
         };
         if self.at_rest(session) {
             self.count(session, Identity::UNSET);
-        } else if ret != sys::fail(sys::EFAULT) {
+        } else if path_was_read(ret) && !matches!(call.nr, nr::READLINK | nr::READLINKAT) {
+            // (The text of a link may have been written over its name.)
             // SAFETY: as above, by the call itself.
             let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
             self.count(session, identity);
@@ -191,4 +195,20 @@ impl Target {
         }
         Outcome::Answer(ret)
     }
+}
+
+/// After a call with this result the kernel has certainly read the path that it was given, so that
+/// we may. (Some errors come before that, and hide a bad address.)
+pub(super) fn path_was_read(ret: i64) -> bool {
+    const AFTER: [u32; 8] = [
+        sys::ENOENT,
+        sys::ENOTDIR,
+        sys::EACCES,
+        sys::ELOOP,
+        sys::EEXIST,
+        sys::EISDIR,
+        sys::EROFS,
+        sys::ENXIO,
+    ];
+    ret >= 0 || AFTER.iter().any(|&e| ret == sys::fail(e))
 }

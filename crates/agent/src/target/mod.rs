@@ -100,7 +100,16 @@ const INTEREST: &[u64] = &[
 
 /// Makes this process a target.
 pub fn start() {
+    plane::before_children(let_shadows_go);
     plane::set_policy(policy, Interest::Only(INTEREST));
+}
+
+/// What a shadow holds (places in file systems, mostly) is not to be in the way of a child: of its
+/// umount, say.
+fn let_shadows_go() {
+    let Some(session) = session::get() else { return };
+    // SAFETY: the armed thread, in the plane, not in a dispatch: the only reference.
+    unsafe { TARGET.get() }.syncs.let_go(&session.shared.control);
 }
 
 /// The target's memory of itself, for the shadow that was forked from it.

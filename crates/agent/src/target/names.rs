@@ -155,6 +155,11 @@ impl Names {
     }
 }
 
+/// Whether `fd` is a regular file now, whatever is remembered of it.
+pub(super) fn is_regular(fd: Fd) -> bool {
+    classify(fd).0 == Kind::Nowait
+}
+
 /// What `fd` is as far as it can be told without asking its file system, and its device number.
 fn classify(fd: Fd) -> (Kind, u64) {
     let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE) else { return (Kind::Other, 0) };

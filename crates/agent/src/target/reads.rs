@@ -6,7 +6,7 @@ use runahead_abi::{ChunkIndex, HintKind, HintState};
 
 use super::Target;
 use super::access::Outcome;
-use super::names::Kind;
+use super::names::{self, Kind};
 use crate::plane::{Call, performed};
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
@@ -24,6 +24,9 @@ impl Target {
         at: Option<u64>,
     ) -> Outcome {
         let fd = call.fd(0);
+        if at.is_some_and(|at| at > i64::MAX as u64) {
+            return Outcome::Native;
+        }
         let kind = self.kind(fd);
         if !matches!(kind, Kind::Nowait | Kind::Remote) {
             return Outcome::Native;
@@ -80,6 +83,10 @@ impl Target {
         got: u64,
     ) -> Option<i64> {
         let (buf, len, at) = given;
+        if !names::is_regular(call.fd(0)) {
+            // Another thread, or a handler, has put something else there, which may make us wait.
+            return Some(performed(got as i64));
+        }
         let mut rest = *call;
         rest.args[1] = buf + got;
         rest.args[2] = len - got;

@@ -39,11 +39,28 @@ pub struct Syncs {
     skip: u32,
     /// The supervisor is gone, or shadows cannot be made.
     off: bool,
+    /// A shadow was made and not told to end since.
+    alive: bool,
 }
 
 impl Syncs {
     pub(super) const fn new() -> Self {
-        Syncs { last_end: 0, last_cost: 0, useless: 0, used_before: 0, skip: 0, off: false }
+        Syncs {
+            last_end: 0,
+            last_cost: 0,
+            useless: 0,
+            used_before: 0,
+            skip: 0,
+            off: false,
+            alive: false,
+        }
+    }
+
+    /// Ends the shadow there is, if there is one.
+    pub(super) fn let_go(&mut self, control: &Control) {
+        if core::mem::take(&mut self.alive) {
+            supersede(control);
+        }
     }
 
     /// Makes a shadow, if it is worth while now.
@@ -72,6 +89,7 @@ impl Syncs {
             return Side::Target;
         };
         if side == Side::Target {
+            self.alive = true;
             self.last_end = ticks();
             self.last_cost = self.last_end - start;
             control.syncs.fetch_add(1, Relaxed);
@@ -97,13 +115,17 @@ fn fork(session: &'static Session) -> Option<Side> {
     control.want_sync.store(0, Relaxed);
     let sync = supersede(control);
     let run = control.run_request.load(Relaxed);
+    // No handler of the program's may run in the new process, which still is of its group: signals
+    // wait, in the target until here, in the shadow for good.
+    let mask = sys::set_mask(!0);
     // The new process is our parent's child: nobody's that the target could wait for.
     // SAFETY: as fork(2), from the agent's text; the child runs on its copy of this stack.
-    let pid =
-        sys::check(unsafe { sys::raw(nr::CLONE, [CLONE_PARENT.into(), 0, 0, 0, 0, 0]) }).ok()?;
-    if pid == 0 {
+    let pid = sys::check(unsafe { sys::raw(nr::CLONE, [CLONE_PARENT.into(), 0, 0, 0, 0, 0]) });
+    if pid == Ok(0) {
         return Some(template::enter(session, sync, run));
     }
+    sys::set_mask(mask);
+    let pid = pid.ok()?;
     control.template_pid.store(pid as u32, Relaxed);
     let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
     loop {
