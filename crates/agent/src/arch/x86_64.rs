@@ -32,6 +32,9 @@ pub(crate) static RUNAHEAD_INTEREST: Owned<[u8; CALLS]> = Owned::new([0; CALLS])
 /// 1 while the agent runs or waits in the kernel on the program's behalf.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_DEPTH: Owned<u8> = Owned::new(0);
+/// First address and end of the program's alternate signal stack; 1 and 0 while it has none.
+#[unsafe(no_mangle)]
+pub(crate) static RUNAHEAD_ALTSTACK: Owned<[u64; 2]> = Owned::new([1, 0]);
 /// Stack pointer to which `abandon` returns.
 #[unsafe(no_mangle)]
 static RUNAHEAD_RESUME: Owned<u64> = Owned::new(0);
@@ -66,7 +69,13 @@ global_asm!(
     // The two look alike, so either way calls go straight to the kernel from here on.
     "cmp byte ptr [rip + RUNAHEAD_DEPTH], 0",
     "jne 9f",
-    "mov r11, rsp",
+    // On its alternate stack the program is handling a signal: from ours the kernel would take that
+    // stack to be free, and put the next signal on top of it.
+    "cmp rsp, [rip + RUNAHEAD_ALTSTACK]",
+    "jb 2f",
+    "cmp rsp, [rip + RUNAHEAD_ALTSTACK + 8]",
+    "jbe 9f",
+    "2: mov r11, rsp",
     "mov byte ptr [rip + RUNAHEAD_DEPTH], 1",
     "lea rsp, [rip + RUNAHEAD_STACK + {stack}]",
     // A `Call`, last field first.

@@ -68,8 +68,12 @@ pub(super) fn set_action(signal: i32, action: Option<&Action>) -> sys::Result<Ac
     Ok(old)
 }
 
+/// Takes SIGSYS over from the program, with what it inherited: its action, and the mask.
 pub(super) fn keep_sigsys(action: Action) {
     kept().sigsys = action;
+    let mask = current_mask();
+    kept().blocked = mask & SYS_BIT != 0;
+    sys::set_mask(mask & !SYS_BIT);
 }
 
 /// Gives SIGSYS back to the program, when interception ends.
@@ -104,6 +108,31 @@ pub(super) fn forward_sigsys(info: u64, context: u64) {
             handler(k::SIGSYS as i32, info, context);
         }
     }
+}
+
+/// A mask that the program restores from a frame, as the kernel may have it.
+pub(super) fn as_restored(mask: u64) -> u64 {
+    if mask & SYS_BIT != 0 {
+        kept().blocked = true;
+    }
+    mask & !SYS_BIT
+}
+
+/// rt_sigpending as the program means it.
+pub(super) fn sigpending(call: &Call) -> i64 {
+    let ret = call.perform();
+    if ret == 0 && kept().pending && call.args[1] == MASK_BYTES {
+        // SAFETY: the kernel has just written eight bytes there.
+        unsafe { *(call.args[0] as *mut u64) |= SYS_BIT };
+    }
+    ret
+}
+
+/// In a forked child, which runs natively: SIGSYS is as the program left it. The mask to run with.
+pub(super) fn in_child(mask: u64) -> u64 {
+    let action = kept().sigsys;
+    let _ = set_action(k::SIGSYS as i32, Some(&action));
+    if kept().blocked { mask | SYS_BIT } else { mask }
 }
 
 /// Sends this process a SIGSYS that is not a dispatched call.

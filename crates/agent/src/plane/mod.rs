@@ -228,6 +228,7 @@ fn is_the_planes(call: u64) -> bool {
                 | nr::CLONE3
                 | nr::RT_SIGACTION
                 | nr::RT_SIGPROCMASK
+                | nr::RT_SIGPENDING
                 | nr::SIGALTSTACK
                 | nr::EXECVE
                 | nr::EXECVEAT

@@ -65,7 +65,7 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
     }
     // SAFETY: this is the armed thread; the depth is a byte that nested handlers leave as it was.
     let depth = unsafe { arch::RUNAHEAD_DEPTH.get() };
-    if *depth != 0 {
+    if *depth != 0 || on_alternate_stack(&call) {
         return perform(&call, context);
     }
     if let Some(again) = patch::note(site, call.nr) {
@@ -75,9 +75,17 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         return perform(&call, context);
     }
     *depth = 1;
+    // Our own frame lies on the program's alternate stack, if it has one, and the kernel takes that
+    // to be free while we are on the agent's. No signal may be delivered there meanwhile.
+    // SAFETY: the armed thread; the reference ends here.
+    let exposed = unsafe { *arch::RUNAHEAD_ALTSTACK.get() } != [1, 0];
+    let mask = exposed.then(|| sys::set_mask(!0));
     // SAFETY: the depth is ours, so the agent's stack is free and `call` is the only frame.
     let verdict = unsafe { arch::dispatch_on_agent_stack(&mut call) };
     *depth = 0;
+    if let Some(mask) = mask {
+        sys::set_mask(mask);
+    }
     match verdict {
         Verdict { ret, native: 0 } => {
             context.set_result(ret);
@@ -87,6 +95,30 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         // what it is about to set up (a filter, say) is not in the way of our own return.
         _ if super::is_retired() => context.resume_at(site),
         _ => perform(&call, context),
+    }
+}
+
+/// The program is on its alternate stack (see the entry code in `arch`).
+fn on_alternate_stack(call: &Call) -> bool {
+    // SAFETY: the armed thread; the reference ends here.
+    let [first, end] = unsafe { *arch::RUNAHEAD_ALTSTACK.get() };
+    (first..=end).contains(&call.stack)
+}
+
+/// Remembers where the program's alternate stack is about to be (sigaltstack(2)).
+fn note_alternate_stack(call: &Call) {
+    const DISABLED: u64 = 2;
+    if call.args[0] == 0 || on_alternate_stack(call) {
+        return;
+    }
+    // SAFETY: as above. Whoever sets a stack that cannot be read gets an error from the kernel.
+    let place = unsafe { arch::RUNAHEAD_ALTSTACK.get() };
+    match masks::copy_in::<[u64; 3]>(call.args[0]) {
+        Ok([_, flags, _]) if flags & DISABLED != 0 => *place = [1, 0],
+        Ok([first, _, bytes]) => *place = [first, first.saturating_add(bytes)],
+        // Not to be known (a filter around us): nothing can be told apart any more.
+        Err(errno) if errno.0 != sys::EFAULT => super::retire(),
+        Err(_) => {}
     }
 }
 
@@ -104,10 +136,18 @@ fn keep_mask(context: &mut Context) {
 
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
     match call.nr {
-        // SAFETY: the program asks for it with this very stack pointer.
-        nr::RT_SIGRETURN => unsafe { arch::sigreturn(call.stack) },
+        nr::RT_SIGRETURN => {
+            // SAFETY: the program asks for it with this very stack pointer, at which the kernel
+            // finds the frame; where there is none, both it and we fault.
+            unsafe {
+                let frame = &mut *(call.stack as *mut Context);
+                frame.mask = masks::as_restored(frame.mask);
+                arch::sigreturn(call.stack)
+            }
+        }
         nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3 => clone::follow(call, site, context),
         nr::EXECVE | nr::EXECVEAT => context.set_result(masks::exec(call)),
+        nr::RT_SIGPENDING => context.set_result(masks::sigpending(call)),
         nr::RT_SIGACTION => context.set_result(masks::sigaction(call)),
         nr::RT_SIGPROCMASK => {
             let ret = masks::sigprocmask(call);
@@ -115,7 +155,10 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             context.set_result(ret);
         }
         // Its answer depends on the stack that it is asked from.
-        nr::SIGALTSTACK => clone::from_the_program(site, context),
+        nr::SIGALTSTACK => {
+            note_alternate_stack(call);
+            clone::from_the_program(site, context);
+        }
         nr::ARCH_PRCTL => {
             context.set_result(call.perform());
             note_thread();

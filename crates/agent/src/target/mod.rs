@@ -80,6 +80,9 @@ const INTEREST: &[u64] = &[
     nr::SENDFILE,
     nr::COPY_FILE_RANGE,
     nr::SPLICE,
+    nr::UNLINK,
+    nr::UNLINKAT,
+    nr::RMDIR,
     nr::SECCOMP,
     nr::PRCTL,
     nr::CHROOT,
@@ -159,6 +162,11 @@ impl Target {
             nr::SENDFILE => self.transfer(session, call, call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),
+            nr::UNLINK | nr::UNLINKAT | nr::RMDIR => {
+                // A shadow may be the last to hold what is removed.
+                self.syncs.let_go(&session.shared.control);
+                Outcome::Native
+            }
             nr::SECCOMP => give_up(session),
             nr::PRCTL => self.prctl(session, call),
             nr::CHROOT | nr::PIVOT_ROOT | nr::UNSHARE | nr::SETNS | nr::CAPSET => give_up(session),

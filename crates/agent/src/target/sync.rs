@@ -83,19 +83,23 @@ impl Syncs {
             self.off = true;
             return Side::Target;
         }
+        // No handler of the program's may run in the new process, which still is of its group, nor
+        // leave a sync half made: signals wait, in the target until it is over, in the shadow for
+        // good.
+        let mask = sys::set_mask(!0);
         let start = ticks();
-        let Some(side) = fork(session) else {
-            self.off = true;
-            return Side::Target;
-        };
-        if side == Side::Target {
-            self.alive = true;
-            self.last_end = ticks();
-            self.last_cost = self.last_end - start;
-            control.syncs.fetch_add(1, Relaxed);
-            control.sync_ticks.fetch_add(self.last_cost, Relaxed);
+        let side = fork(session);
+        if side == Some(Side::Shadow) {
+            return Side::Shadow;
         }
-        side
+        self.off = side.is_none();
+        self.alive = true;
+        self.last_end = ticks();
+        self.last_cost = self.last_end - start;
+        control.syncs.fetch_add(1, Relaxed);
+        control.sync_ticks.fetch_add(self.last_cost, Relaxed);
+        sys::set_mask(mask);
+        Side::Target
     }
 }
 
@@ -115,27 +119,29 @@ fn fork(session: &'static Session) -> Option<Side> {
     control.want_sync.store(0, Relaxed);
     let sync = supersede(control);
     let run = control.run_request.load(Relaxed);
-    // No handler of the program's may run in the new process, which still is of its group: signals
-    // wait, in the target until here, in the shadow for good.
-    let mask = sys::set_mask(!0);
     // The new process is our parent's child: nobody's that the target could wait for.
     // SAFETY: as fork(2), from the agent's text; the child runs on its copy of this stack.
     let pid = sys::check(unsafe { sys::raw(nr::CLONE, [CLONE_PARENT.into(), 0, 0, 0, 0, 0]) });
     if pid == Ok(0) {
         return Some(template::enter(session, sync, run));
     }
-    sys::set_mask(mask);
-    let pid = pid.ok()?;
+    handshake(session, sync, pid.ok()?);
+    Some(Side::Target)
+}
+
+/// Waits until the new shadow has given up what it inherited.
+fn handshake(session: &Session, sync: u32, pid: u64) {
+    let control = &session.shared.control;
     control.template_pid.store(pid as u32, Relaxed);
     let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
     loop {
         let seen = control.handshake.load(Relaxed);
         if seen == sync {
-            return Some(Side::Target);
+            return;
         }
         if ticks() > give_up_at {
             supersede(control);
-            return Some(Side::Target);
+            return;
         }
         let _ = sys::futex_wait(&control.handshake, seen, Some(1_000));
     }
