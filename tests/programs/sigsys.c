@@ -92,8 +92,6 @@ static void sent(void)
 	printf("unblocked: caught %d\n", caught);
 	must(sigprocmask(SIG_BLOCK, &sys, 0));
 	must(kill(getpid(), SIGSYS));
-	struct timespec none = { 0, 0 };
-	show(sigtimedwait(&sys, 0, &none));
 }
 
 static void filter(unsigned action, int number)
@@ -128,13 +126,6 @@ static void strict(int by_prctl)
 		must(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program));
 	must(write(1, "confined\n", 9));
 	_exit(5);
-}
-
-static void *reset_all(void *unused)
-{
-	for (int s = 1; s < 65; s++)
-		signal(s, SIG_DFL);
-	return 0;
 }
 
 int main(int argc, char **argv)
@@ -173,14 +164,6 @@ int main(int argc, char **argv)
 		strict(0);
 	else if (!strcmp(what, "strict by prctl"))
 		strict(1);
-	else if (!strcmp(what, "thread")) {
-		pthread_t t;
-		stall_on(0, 5);
-		pthread_create(&t, 0, reset_all, 0);
-		pthread_join(t, 0);
-		stall_on(5, 5);
-		printf("alive\n");
-	}
 	printf("end\n");
 	return 0;
 }

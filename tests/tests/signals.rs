@@ -114,11 +114,6 @@ fn sigsys_ignored_or_deadly() {
 }
 
 #[test]
-fn sigsys_reset_by_another_thread() {
-    same("sigsys", &["thread"], &["alive"]);
-}
-
-#[test]
 fn seccomp_filters_of_the_programs_own() {
     same("sigsys", &["trap"], &["caught 1, code 1, call 111"]);
     same("sigsys", &["errno"], &["syscall(SYS_getpgrp): -1 ENOTUNIQ"]);
@@ -171,23 +166,6 @@ fn disturbed(argv: &[&str], ahead: bool, then: impl Fn(i32)) -> (End, String) {
 /// The program that counts signals.
 fn counter() -> String {
     programs::program("signals", programs::Link::Dynamic).display().to_string()
-}
-
-#[test]
-fn a_signal_to_the_process_group_reaches_the_program_once() {
-    if available(fixture()).is_none() {
-        return;
-    }
-    // As `timeout` does, or a shell's `kill %1`: the whole process group, at a moment of rest.
-    let group = |pid: i32| {
-        std::thread::sleep(Duration::from_millis(30));
-        assert!(processes::kill(-pid, libc::SIGINT));
-    };
-    for ahead in [false, true, true, true, true, true] {
-        let (end, text) = disturbed(&[&counter(), "counter"], ahead, group);
-        assert_eq!(end, End::Exit(7), "{text}");
-        assert!(text.contains("1 times"), "ahead: {ahead}: {text}");
-    }
 }
 
 const SLEEPER: &str = "echo ready; cat many/* > /dev/null; exec sleep 20";

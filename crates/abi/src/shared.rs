@@ -72,6 +72,8 @@ pub struct Control {
     pub sync: AtomicU32,
     /// A template: the sync whose descriptors it has given up. The target waits for it (bounded).
     pub handshake: AtomicU32,
+    /// A template: the sync whose descriptors and places it has given up before it ends.
+    pub gone: AtomicU32,
     /// The supervisor: number of the newest run asked for. Templates wait on it (futex).
     pub run_request: AtomicU32,
     /// The sync whose template shall make run `run_request`; the supervisor or the target.

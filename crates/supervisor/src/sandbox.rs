@@ -78,6 +78,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_rt_sigreturn,
     libc::SYS_getcwd,
     libc::SYS_capget,
+    libc::SYS_close_range,
+    libc::SYS_chdir,
 ];
 
 /// cachestat(2), which libc does not name on every target.

@@ -50,6 +50,9 @@ fn next_run(shared: &Shared, sync: u32, run: u32) -> u32 {
     loop {
         let wanted = control.run_request.load(Acquire);
         if control.sync.load(Relaxed) != sync {
+            sys::hold_nothing();
+            control.gone.store(sync, Release);
+            sys::futex_wake(&control.gone);
             sys::exit(0);
         }
         if wanted != run && control.run_sync.load(Relaxed) == sync {
@@ -61,6 +64,8 @@ fn next_run(shared: &Shared, sync: u32, run: u32) -> u32 {
 
 /// Says why a run ended, and ends this process.
 pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
+    // Before it is said: the target may wait for it.
+    sys::hold_nothing();
     shared.run(run).end.store(why as u32, Release);
     crate::hints::ring_bell(shared);
     sys::exit(0)

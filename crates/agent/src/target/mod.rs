@@ -83,6 +83,7 @@ const INTEREST: &[u64] = &[
     nr::UNLINK,
     nr::UNLINKAT,
     nr::RMDIR,
+    nr::UMOUNT2,
     nr::SECCOMP,
     nr::PRCTL,
     nr::CHROOT,
@@ -162,9 +163,9 @@ impl Target {
             nr::SENDFILE => self.transfer(session, call, call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),
-            nr::UNLINK | nr::UNLINKAT | nr::RMDIR => {
+            nr::UNLINK | nr::UNLINKAT | nr::RMDIR | nr::UMOUNT2 => {
                 // A shadow may be the last to hold what is removed.
-                self.syncs.let_go(&session.shared.control);
+                self.syncs.let_go_of_all(session);
                 Outcome::Native
             }
             nr::SECCOMP => give_up(session),

@@ -142,7 +142,7 @@ impl Target {
         at: Option<u64>,
     ) -> Outcome {
         let fd = call.fd(0);
-        if self.kind(fd) != Kind::Nowait {
+        if self.kind(fd) != Kind::Nowait || at.is_some_and(|at| at > i64::MAX as u64) {
             return Outcome::Native;
         }
         let offset = at.unwrap_or_else(|| self.names.offset(fd));

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use linux_raw_sys::general::CLONE_PARENT;
-use runahead_abi::Control;
+use runahead_abi::{Control, RunEnd};
 
 use crate::arch::ticks;
 use crate::session::Session;
@@ -60,6 +60,27 @@ impl Syncs {
     pub(super) fn let_go(&mut self, control: &Control) {
         if core::mem::take(&mut self.alive) {
             supersede(control);
+        }
+    }
+
+    /// The same, and waits (bounded) until it holds nothing any more: the call at hand would find
+    /// it in the way.
+    pub(super) fn let_go_of_all(&mut self, session: &Session) {
+        let control = &session.shared.control;
+        let (sync, run) = (control.sync.load(Relaxed), control.run_request.load(Relaxed));
+        if !self.alive {
+            return;
+        }
+        self.let_go(control);
+        let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
+        let runs = || RunEnd::from_raw(session.shared.run(run).end.load(Relaxed));
+        loop {
+            let seen = control.gone.load(Relaxed);
+            let idle = !matches!(runs(), RunEnd::Running | RunEnd::Paused);
+            if (seen == sync && idle) || ticks() > give_up_at {
+                return;
+            }
+            let _ = sys::futex_wait(&control.gone, seen, Some(200));
         }
     }
 
