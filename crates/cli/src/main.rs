@@ -1,17 +1,17 @@
 //! The `runahead` command: options in, the command's own exit status out.
 //!
 //! Nothing is written to the command's output; what we have to say goes to stderr, before the
-//! command starts or after it has ended.
+//! command starts or after it has ended. In between we hold none of its descriptors, but for stderr
+//! if `--stats` may have something to say there.
 #![no_main]
 
 mod options;
 
 use std::process::exit;
 
-use clap::Parser;
 use options::{Cli, Destination, Task};
 use runahead_inject::{Command, LaunchError};
-use runahead_supervisor::{Ended, Options, SessionError};
+use runahead_supervisor::{Ended, Keep, Options, SessionError};
 
 /// Exit status when the command was not found, as in shells.
 const NOT_FOUND: i32 = 127;
@@ -27,7 +27,7 @@ const OURS: i32 = 125;
 /// Called by the C library, once, with its usual arguments (which std collects by itself).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
-    match Cli::parse().task {
+    match Cli::parse_or_exit().task {
         Task::Run(run) => exit(run_command(&run)),
     }
 }
@@ -35,7 +35,9 @@ pub unsafe extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
 fn run_command(run: &options::Run) -> i32 {
     let Some((program, args)) = run.command.split_first() else { return 2 };
     let command = Command { program: program.clone(), args: args.to_vec() };
-    let options = Options { require: run.require, ..Options::default() };
+    // Whoever asks for statistics also gets to know, on stderr, if they cannot be written.
+    let keep = if run.stats.is_some() { Keep::Stderr } else { Keep::Nothing };
+    let options = Options { require: run.require, keep, ..Options::default() };
     let outcome = runahead_supervisor::run(&command, &options, |why| {
         eprintln!("runahead: running natively: {why}");
     });

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -21,6 +22,24 @@ Exit status:
 pub struct Cli {
     #[command(subcommand)]
     pub task: Task,
+}
+
+impl Cli {
+    /// The arguments of this process; wrong ones end it with the usage and status 2.
+    pub fn parse_or_exit() -> Self {
+        Cli::try_parse().unwrap_or_else(|mut error| {
+            // clap leaves the usage out where it is only a value that is wrong.
+            if error.use_stderr() && error.get(ContextKind::Usage).is_none() {
+                let mut command = Cli::command();
+                command.build();
+                if let Some(run) = command.find_subcommand_mut("run") {
+                    let usage = ContextValue::StyledStr(run.render_usage());
+                    error.insert(ContextKind::Usage, usage);
+                }
+            }
+            error.exit()
+        })
+    }
 }
 
 /// What to do.
@@ -44,12 +63,7 @@ pub struct Run {
     pub require: bool,
 
     /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 

@@ -1,7 +1,13 @@
 //! From a command line to a running program with the agent in it.
+//!
+//! This process may be killed at any moment. Until the child is traced it waits for us; the end of
+//! that pipe without a word is our end, and the child runs natively. So it does if we die before
+//! its exec; from our word on it then has one descriptor more, that of the shared file, which must
+//! survive exec for the agent. From exec until it is let go, some 100 µs, it stands in code of ours
+//! and dies with us. At no moment does it stay stopped.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::io::{Read, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,13 +16,13 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
-use nix::sys::ptrace;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, execvp, fork};
 use runahead_abi::AgentConfig;
 
 use crate::image::{Image, PAGE};
-use crate::tracee::{Running, Stopped, TraceError};
+use crate::tracee::{Entry, Running, Stopped, TraceError};
 
 /// A program and its arguments, the first of which is its name.
 #[derive(Debug, Clone)]
@@ -90,7 +96,9 @@ pub struct Launched {
 /// `prepare` makes the image and what to tell it while the kernel makes the program. If any of
 /// this fails the command runs without the agent, or, with `require`, not at all.
 ///
-/// The calling process must have one thread: the child runs this code between fork and exec.
+/// The calling process must have one thread: the child runs this code between fork and exec. It
+/// gets the default disposition of SIGCHLD, without which there is nothing to wait for; the
+/// program gets the one that was inherited.
 pub fn launch(
     command: &Command,
     shared: BorrowedFd<'_>,
@@ -107,38 +115,59 @@ pub fn launch(
         .chain(&command.args)
         .map(|arg| CString::new(arg.as_bytes()))
         .collect::<Result<Vec<_>, _>>()?;
-    let (mut reader, writer) = std::io::pipe()
-        .map_err(|e| LaunchError::Process(Errno::from_raw(e.raw_os_error().unwrap_or(0))))?;
+    // One pipe tells the child that it is traced; the other tells us why exec failed, or nothing
+    // when it closes at a successful one.
+    let (traced, mut tell_traced) = pipe()?;
+    let (mut report, tell_errno) = pipe()?;
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler is installed.
+    let inherited =
+        unsafe { sigaction(Signal::SIGCHLD, &default) }.map_err(LaunchError::Process)?;
 
     // SAFETY: the caller has one thread, so the child's copy of the process is whole.
     let pid = match unsafe { fork() }.map_err(LaunchError::Process)? {
-        ForkResult::Child => exec(&argv, (!privileged).then_some(shared), require, writer),
+        ForkResult::Child => {
+            drop(tell_traced);
+            exec(&argv, shared, traced, tell_errno, &inherited)
+        }
         ForkResult::Parent { child } => child,
     };
-    drop(writer);
-    // The child says first whether it can be traced, then nothing (a successful exec closes the
-    // pipe) or why exec failed.
-    let mut native = privileged.then_some(NotInjected::Privileged);
+    drop(tell_errno);
     let mut ended = None;
-    if !privileged {
-        let prepared = prepare();
-        match read_report(&mut reader) {
-            Some(Errno::UnknownErrno) => {
-                let inserted = Running::child(pid)
+    let native = if privileged {
+        drop(tell_traced);
+        Some(NotInjected::Privileged)
+    } else {
+        match Running::seize(pid) {
+            Ok(running) => {
+                // If a signal has ended it meanwhile, waiting tells, not SIGPIPE: our copy of the
+                // other end is still open.
+                let _ = tell_traced.write_all(&[1]);
+                drop((tell_traced, traced));
+                let prepared = prepare();
+                let inserted = running
                     .wait_for_exec()
                     .map_err(Failure::from)
                     .and_then(|stopped| insert(stopped, shared, prepared, require));
                 match inserted {
-                    Ok(()) => {}
-                    Err(Failure::Native(why)) => native = Some(why),
-                    Err(Failure::Ended(status)) => ended = Some(status),
+                    Ok(()) => None,
+                    Err(Failure::Native(why)) => Some(why),
+                    Err(Failure::Ended(status)) => {
+                        ended = Some(status);
+                        None
+                    }
                 }
             }
-            Some(errno) => native = Some(NotInjected::NotPermitted(errno)),
-            None => native = Some(NotInjected::Trace("it ended too early".into())),
+            Err(errno) => {
+                if require {
+                    let _ = kill(pid, Signal::SIGKILL);
+                }
+                drop(tell_traced);
+                Some(NotInjected::NotPermitted(errno))
+            }
         }
-    }
-    if let Some(errno) = read_report(&mut reader) {
+    };
+    if let Some(errno) = read_report(&mut report) {
         if ended.is_none() {
             let _ = waitpid(pid, None);
         }
@@ -149,7 +178,7 @@ pub fn launch(
     }
     match native {
         Some(why) if require => {
-            // It was killed before its first instruction, or ended itself before exec.
+            // It was killed before its first instruction.
             if ended.is_none() {
                 let _ = waitpid(pid, None);
             }
@@ -159,38 +188,37 @@ pub fn launch(
     }
 }
 
-/// The next errno that the child sends; `UnknownErrno` (0) is success. `None` when it has nothing
-/// more to say.
-fn read_report(reader: &mut impl Read) -> Option<Errno> {
-    let mut report = [0u8; 4];
-    reader.read_exact(&mut report).ok()?;
-    Some(Errno::from_raw(i32::from_le_bytes(report)))
+fn pipe() -> Result<(PipeReader, PipeWriter), LaunchError> {
+    std::io::pipe()
+        .map_err(|e| LaunchError::Process(Errno::from_raw(e.raw_os_error().unwrap_or(0))))
+}
+
+/// Why exec failed; `None` if it did not.
+fn read_report(report: &mut impl Read) -> Option<Errno> {
+    let mut errno = [0u8; 4];
+    report.read_exact(&mut errno).ok()?;
+    Some(Errno::from_raw(i32::from_le_bytes(errno)))
 }
 
 /// The child's side.
 fn exec(
     argv: &[CString],
-    shared: Option<BorrowedFd<'_>>,
-    require: bool,
-    mut writer: std::io::PipeWriter,
+    shared: BorrowedFd<'_>,
+    mut traced: PipeReader,
+    mut tell_errno: PipeWriter,
+    on_child: &SigAction,
 ) -> ! {
-    let mut report = |errno: Errno| {
-        let _ = writer.write_all(&(errno as i32).to_le_bytes());
-    };
-    if let Some(shared) = shared {
-        let traced = ptrace::traceme();
-        report(traced.err().unwrap_or(Errno::UnknownErrno));
-        match traced {
-            // The agent finds the file under its number, and closes it.
-            Ok(()) => drop(fcntl(shared, FcntlArg::F_SETFD(FdFlag::empty()))),
-            // SAFETY: ends the child without running the parent's exit handlers.
-            Err(_) if require => unsafe { libc::_exit(127) },
-            Err(_) => {}
-        }
+    if matches!(on_child.handler(), SigHandler::SigIgn) {
+        // SAFETY: puts back what was there, which is no handler.
+        let _ = unsafe { sigaction(Signal::SIGCHLD, on_child) };
+    }
+    if traced.read_exact(&mut [0]).is_ok() {
+        // The agent finds the file under its number, and closes it.
+        let _ = fcntl(shared, FcntlArg::F_SETFD(FdFlag::empty()));
     }
     let Err(errno) = execvp(&argv[0], argv);
-    report(errno);
-    // SAFETY: as above.
+    let _ = tell_errno.write_all(&(errno as i32).to_le_bytes());
+    // SAFETY: ends the child without running the parent's exit handlers.
     unsafe { libc::_exit(127) }
 }
 
@@ -208,9 +236,8 @@ impl From<TraceError> for Failure {
     }
 }
 
-/// `syscall; int3`, in the low bytes of a word.
-const CALL_SITE: i64 = 0x00cc_050f;
-const CALL_SITE_MASK: i64 = 0x00ff_ffff;
+/// close(2) of i386 (asm/unistd_32.h).
+const CLOSE_32: libc::c_long = 6;
 /// User code segment of 64-bit programs (asm/segment.h).
 const USER_CS: u64 = 0x33;
 
@@ -233,19 +260,24 @@ fn try_insert(
     shared: BorrowedFd<'_>,
     prepared: Result<(Image, AgentConfig), NotInjected>,
 ) -> Result<(), Failure> {
-    let saved = program.registers()?;
-    if saved.cs != USER_CS {
-        return Err(Failure::Native(NotInjected::Architecture));
-    }
+    let mut saved = program.registers()?;
+    // What execve(2), in which it stands, is about to return.
+    (saved.rax, saved.orig_rax) = (0, u64::MAX);
     let site = saved.rip;
     let code = program.peek(site)?;
-    program.poke(site, code & !CALL_SITE_MASK | CALL_SITE)?;
-    let placed = match prepared {
-        Ok((image, config)) => place(program, site, image, shared, config).map_err(Failure::from),
-        Err(why) => Err(Failure::Native(why)),
+    let (entry, close) = match saved.cs {
+        USER_CS => (Entry::Long, libc::SYS_close),
+        _ => (Entry::Compat, CLOSE_32),
+    };
+    let placed = match (entry, prepared) {
+        (Entry::Compat, _) => Err(Failure::Native(NotInjected::Architecture)),
+        (Entry::Long, Ok((image, config))) => {
+            place(program, site, image, shared, config).map_err(Failure::from)
+        }
+        (Entry::Long, Err(why)) => Err(Failure::Native(why)),
     };
     if matches!(placed, Err(Failure::Native(_))) {
-        let _ = program.syscall(site, libc::SYS_close, [shared.as_raw_fd() as u64, 0, 0, 0, 0, 0]);
+        let _ = program.syscall(site, entry, close, [shared.as_raw_fd() as u64, 0, 0, 0, 0, 0]);
     }
     if !matches!(placed, Err(Failure::Ended(_))) {
         program.poke(site, code)?;
@@ -272,6 +304,7 @@ fn place(
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let base = program.syscall(
         site,
+        Entry::Long,
         libc::SYS_mmap,
         [0, total, rwx as u64, private as u64, u64::MAX, 0],
     )?;

@@ -1,6 +1,6 @@
 //! Starts a program with the agent inside it.
 //!
-//! The child asks to be traced, so that it stops at exec with its new image complete and not one
+//! The child waits until it is traced, then stops at exec with its new image complete and not one
 //! instruction of it executed. There the agent's image is copied in, relocated and run once
 //! ([`image`], [`tracee`]); then the program gets its registers back and is let go ([`launch`]).
 //! ptrace is used for this instant only.

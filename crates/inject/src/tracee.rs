@@ -1,8 +1,13 @@
 //! A process under ptrace, as types: only a stopped one has registers.
+//!
+//! The tracer attaches with `PTRACE_SEIZE`: if it dies the kernel lets the tracee go on, stopped or
+//! not. (After `PTRACE_TRACEME` a tracee whose parent is gone already has init for a tracer, which
+//! never lets it go.) From exec on the tracee would go on in the middle of our code, so for that
+//! time it dies with its tracer.
 
 use nix::errno::Errno;
 use nix::libc::{self, user_regs_struct};
-use nix::sys::ptrace;
+use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -29,7 +34,7 @@ fn refused(what: &'static str) -> impl FnOnce(Errno) -> TraceError {
     move |errno| TraceError::Refused { what, errno }
 }
 
-/// A traced process that has just been started.
+/// A traced process that has not called exec yet.
 #[derive(Debug)]
 pub struct Running {
     pid: Pid,
@@ -44,16 +49,50 @@ pub struct Stopped {
     let_go: bool,
 }
 
+/// Where a tracee is to stop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum At {
+    /// In execve(2), which is about to return into the new program.
+    Exec,
+    /// Behind an `int3`.
+    Breakpoint,
+}
+
+/// How system calls enter the kernel.
+#[derive(Debug, Clone, Copy)]
+pub enum Entry {
+    /// `syscall`, with the numbers of x86-64.
+    Long,
+    /// `int 0x80`, with the numbers of i386: for programs of 32 bits.
+    Compat,
+}
+
+impl Entry {
+    /// `mov eax, NR`, the call, `int3`. The number is in the code because execve(2), in which the
+    /// tracee stops first, clears the register when it returns.
+    fn code(self, nr: libc::c_long) -> i64 {
+        let [a, b, c, d] = (nr as u32).to_le_bytes();
+        let [x, y] = match self {
+            Entry::Long => [0x0f, 0x05],
+            Entry::Compat => [0xcd, 0x80],
+        };
+        i64::from_le_bytes([0xb8, a, b, c, d, x, y, 0xcc])
+    }
+}
+
 impl Running {
-    /// A child that asked to be traced and is about to call exec.
-    pub fn child(pid: Pid) -> Self {
-        Running { pid }
+    /// Traces a child that is about to call exec, without stopping it before that.
+    pub fn seize(pid: Pid) -> Result<Self, Errno> {
+        ptrace::seize(pid, Options::PTRACE_O_TRACEEXEC)?;
+        Ok(Running { pid })
     }
 
-    /// Waits until it stops at exec.
+    /// Waits until it stops at exec. From there until it is let go it dies with us.
     pub fn wait_for_exec(self) -> Result<Stopped, TraceError> {
         let mut stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
-        stopped.wait_for_trap()?;
+        stopped.wait_for(At::Exec)?;
+        ptrace::setoptions(self.pid, Options::PTRACE_O_EXITKILL)
+            .map_err(refused("setting options"))?;
         Ok(stopped)
     }
 }
@@ -99,23 +138,31 @@ impl Stopped {
     pub fn run(&mut self, regs: user_regs_struct) -> Result<user_regs_struct, TraceError> {
         self.set_registers(regs)?;
         ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
-        self.wait_for_trap()?;
+        self.wait_for(At::Breakpoint)?;
         self.registers()
     }
 
-    /// Makes a system call from the instruction pair `syscall; int3` at `site`.
+    /// Makes a system call from `site`, where it overwrites eight bytes of code.
     pub fn syscall(
         &mut self,
         site: u64,
+        entry: Entry,
         nr: libc::c_long,
         args: [u64; 6],
     ) -> Result<u64, TraceError> {
+        self.poke(site, entry.code(nr))?;
         let mut regs = self.registers()?;
         regs.rip = site;
-        regs.rax = nr as u64;
         // No call is under way that the kernel could restart.
         regs.orig_rax = u64::MAX;
-        [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
+        match entry {
+            Entry::Long => {
+                [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
+            }
+            Entry::Compat => {
+                [regs.rbx, regs.rcx, regs.rdx, regs.rsi, regs.rdi, regs.rbp] = args;
+            }
+        }
         let ret = self.run(regs)?.rax as i64;
         match ret {
             -4095..0 => Err(refused("preparing its memory")(Errno::from_raw(-ret as i32))),
@@ -140,10 +187,19 @@ impl Stopped {
         }
     }
 
-    fn wait_for_trap(&mut self) -> Result<(), TraceError> {
+    fn wait_for(&mut self, place: At) -> Result<(), TraceError> {
         loop {
             match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
-                Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => return Ok(()),
+                Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) if place == At::Breakpoint => {
+                    return Ok(());
+                }
+                Ok(WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXEC)) if place == At::Exec => {
+                    return Ok(());
+                }
+                // Told of SIGCONT, for instance.
+                Ok(WaitStatus::PtraceEvent(..)) => {
+                    ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
+                }
                 Ok(WaitStatus::Stopped(_, signal)) => {
                     self.pending.push(signal);
                     ptrace::cont(self.pid, None).map_err(refused("continuing"))?;

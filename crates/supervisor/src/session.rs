@@ -18,7 +18,7 @@ use crate::dispatcher::{Dispatcher, Progress};
 use crate::memory::SharedMemory;
 use crate::shadows::{self, Collected, Waited};
 use crate::stats::Stats;
-use crate::{sandbox, signals};
+use crate::{descriptors, sandbox, signals};
 
 /// Accesses that a shadow may be ahead of the target.
 const HORIZON: u64 = 1 << 16;
@@ -30,8 +30,22 @@ const MEMORY_SHARE: u64 = 8;
 pub struct Options {
     /// Do not run the command at all if the agent cannot be put into it.
     pub require: bool,
+    /// What this process holds on to once the command runs.
+    pub keep: Keep,
     /// Faults to plant, for tests.
     pub faults: Faults,
+}
+
+/// Descriptors that are kept while the command runs; see [`descriptors`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// All of them, for callers with a life of their own.
+    #[default]
+    All,
+    /// Standard error.
+    Stderr,
+    /// None.
+    Nothing,
 }
 
 /// Violations that tests plant to see them caught.
@@ -83,6 +97,11 @@ pub fn run(
     let native = launched.native.map(|why| why.to_string());
     if let Some(why) = &native {
         warn(why);
+    }
+    // Closes the file, which is mapped, while its number is still its own.
+    drop(memory);
+    if options.keep != Keep::All {
+        descriptors::give_up(options.keep == Keep::Stderr);
     }
     let engine = native.is_none().then(|| Engine::start(shared, launched.pid));
 

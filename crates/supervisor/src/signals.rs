@@ -1,7 +1,12 @@
 //! Signals that reach us instead of the command.
 //!
 //! From a terminal the command gets them, too, being in the same process group, and we only must
-//! not die before it. Those sent to us alone are passed on.
+//! not die before it. Those sent by a process are passed on, taken to be meant for the command by
+//! somebody who knows our number only.
+//!
+//! A signal that a process sends to the whole group (`kill -TERM -GROUP`, or a shell's `kill %1`)
+//! hence reaches the command twice: nothing in it tells the group from us alone. Not passing on
+//! would lose those sent to us alone, which is worse.
 
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
