@@ -1,0 +1,49 @@
+//! Descriptors that we inherited: the command's, and none of our business once it runs.
+//!
+//! As long as we held an end of a pipe, its other end would not be told that the command has closed
+//! it: readers wait for their end of file, writers for SIGPIPE. Files stay locked, and file systems
+//! busy, for the same reason.
+
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd};
+
+use nix::libc;
+
+/// Closes everything that is open, for which the caller has no use any more. Standard input and
+/// output become a pipe with neither data nor reader (needing no file, it keeps no file system
+/// busy); so does standard error unless we are to `speak` later. Whoever reads the command's
+/// standard error then has to wait for the end of this process as well.
+pub fn give_up(speak: bool) {
+    let last = if speak { libc::STDOUT_FILENO } else { libc::STDERR_FILENO };
+    if let Ok((reader, writer)) = io::pipe() {
+        // Its number may be one of the three, if that was closed.
+        drop(writer);
+        let nothing = match reader.as_raw_fd() {
+            0..=2 => reader.into_raw_fd(),
+            _ => reader.as_raw_fd(),
+        };
+        for fd in libc::STDIN_FILENO..=last {
+            // SAFETY: nobody owns the three, which stay open.
+            unsafe { libc::dup2(nothing, fd) };
+        }
+    }
+    close_from(libc::STDERR_FILENO + 1);
+}
+
+fn close_from(first: libc::c_int) {
+    // SAFETY: the caller says that nothing uses them.
+    let closed = unsafe {
+        libc::syscall(libc::SYS_close_range, first as libc::c_uint, libc::c_uint::MAX, 0)
+    };
+    if closed == 0 {
+        return;
+    }
+    // A kernel before 5.9, or a filter.
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
+    let names = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let open: Vec<libc::c_int> = names.collect();
+    for fd in open.into_iter().filter(|&fd| fd >= first) {
+        // SAFETY: as above; that of the list itself is closed already.
+        unsafe { libc::close(fd) };
+    }
+}
