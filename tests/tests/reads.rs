@@ -44,11 +44,7 @@ fn offset_that_a_shell_goes_on_from() {
 
 #[test]
 fn directories_in_small_pieces_and_out_of_order() {
-    same(
-        "calls",
-        &["directories"],
-        &["last -1 EINVAL", "again"],
-    );
+    same("calls", &["directories"], &["last -1 EINVAL", "again"]);
 }
 
 #[test]
