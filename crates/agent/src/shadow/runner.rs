@@ -14,7 +14,7 @@ use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd, nr};
 
 /// Hints that may wait for a worker before runners pause.
-const QUEUE_LIMIT: u32 = 2048;
+const QUEUE_LIMIT: u32 = 1 << 14;
 /// Pause between two looks at how far the target is, in microseconds.
 const PAUSE_US: u64 = 300;
 /// Accesses by which the target may pass a runner that has guessed nothing.

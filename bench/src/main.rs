@@ -1,0 +1,77 @@
+//! The `runahead-bench` command: how fast is it, against plain and against an oracle?
+//!
+//! A run of the benchmark goes through these modules: [`run`] brings up one [`site`] (slow storage
+//! with a [`source`] tree on it) after the other; [`measure`] takes each of its [`rows`] through
+//! recording, pairs and [`oracle`], every run being made by [`job`]; [`figures`] reduces runs to a
+//! verdict; [`report`] keeps them, and [`table`] and [`markdown`] show them.
+//!
+//! Invariant: one sentence on stderr for a failure, and nothing left mounted after any end that a
+//! program can catch.
+
+#![forbid(unsafe_code)]
+
+mod copy;
+mod demo;
+mod error;
+mod figures;
+mod interrupt;
+mod job;
+mod machine;
+mod markdown;
+mod measure;
+mod options;
+mod oracle;
+mod output;
+mod programs;
+mod progress;
+mod report;
+mod rows;
+mod run;
+mod site;
+mod source;
+mod sys;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use error::Error;
+use options::{Cli, Task};
+use output::{note, say};
+
+fn main() -> ExitCode {
+    match perform(Cli::parse().task) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            note!("runahead-bench: {e}");
+            ExitCode::from(match e {
+                Error::Interrupted => 130,
+                Error::NoRow(_) => 2,
+                _ => 1,
+            })
+        }
+    }
+}
+
+fn perform(task: Task) -> Result<bool, Error> {
+    interrupt::catch()?;
+    match task {
+        Task::Run(options) => run::run(&options),
+        Task::Demo(options) => demo::demo(&options),
+        Task::List => {
+            for row in rows::ROWS {
+                say!("{:<20} {}, on {}", row.name, row.about, row.place.describe(false));
+            }
+            Ok(true)
+        }
+        Task::Render { file } => {
+            let report = report::Report::read(&file)?;
+            let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+            let report = report.ok_or_else(|| Error::system("read", &file)(missing()))?;
+            say!("{}", markdown::document(&report).trim_end());
+            Ok(true)
+        }
+    }
+}

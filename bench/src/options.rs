@@ -1,0 +1,106 @@
+//! The command line, each option defined once.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Measures commands on slow storage, plain and under runahead, against an oracle.
+#[derive(Debug, Parser)]
+#[command(
+    name = "runahead-bench",
+    version,
+    after_help = "Exit status: 0 done (rows may miss their target); 1 not possible, or a row \
+                  failed; 2 wrong command line; 130 interrupted."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub task: Task,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Task {
+    /// Measure rows and print the table (needs root, FUSE, strace and linux-source)
+    Run(Run),
+    /// Show one command, plain and under runahead: as root on a slow disk, else on a slow share
+    Demo(Demo),
+    /// Print the names of all rows
+    List,
+    /// Print the document that belongs to a JSON file of results
+    Render {
+        /// Written by `run`
+        file: PathBuf,
+    },
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Rows to measure, or the groups `cold` and `warm`; all if not given
+    #[arg(long = "row", value_name = "NAME", value_delimiter = ',')]
+    pub rows: Vec<String>,
+
+    /// Pairs of cold runs, 0 for the oracle alone [default: 5; quick: 1]
+    #[arg(long)]
+    pub pairs: Option<usize>,
+
+    /// Pairs of warm runs [default: 15; quick: 2]
+    #[arg(long)]
+    pub warm_pairs: Option<usize>,
+
+    /// Runs of the oracle, 0 for none [default: 3; quick: 1]
+    #[arg(long)]
+    pub oracle_runs: Option<usize>,
+
+    /// Threads of the oracle, instead of what suits each storage
+    #[arg(long, value_parser = at_least_one)]
+    pub oracle_threads: Option<usize>,
+
+    /// Write BENCHMARKS.json here, and keep outputs that differ
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Write the document here and its JSON beside it; rows not measured now keep their results
+    #[arg(long, value_name = "FILE")]
+    pub write_md: Option<PathBuf>,
+
+    /// Seconds after which a run has failed
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub timeout: u64,
+
+    /// Few files, little latency, one pair: tests the harness, and the figures mean nothing
+    #[arg(long)]
+    pub quick: bool,
+
+    /// What is measured.
+    #[command(flatten)]
+    pub subject: Subject,
+
+    /// Measure only plain and the oracle
+    #[arg(long, conflicts_with = "runahead")]
+    pub without_runahead: bool,
+}
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// What is shown.
+    #[command(flatten)]
+    pub subject: Subject,
+}
+
+/// The program under test.
+#[derive(Debug, Args)]
+pub struct Subject {
+    /// The runahead to use [default: beside this program, else target/release/runahead]
+    #[arg(long, value_name = "PATH")]
+    pub runahead: Option<PathBuf>,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give a number of at least 1".into()),
+        Ok(n) => Ok(n),
+    }
+}

@@ -1,0 +1,51 @@
+//! Small questions to the system: programs, free memory file system, last words.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// The path of a program, in PATH or in the system directories that an ordinary user's PATH may
+/// lack.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|dir| dir.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+/// The path of a program that the harness itself needs.
+///
+/// # Errors
+/// [`Error::NoProgram`].
+pub fn require_program(name: &str, package: &str) -> Result<PathBuf, Error> {
+    find_program(name)
+        .ok_or_else(|| Error::NoProgram { program: name.to_owned(), package: package.to_owned() })
+}
+
+/// The last line that is not empty: where programs put the reason.
+pub fn last_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty());
+    line.unwrap_or("no message").trim().to_owned()
+}
+
+/// How often anybody has dropped the kernel's caches since it started.
+pub fn times_caches_dropped() -> u64 {
+    let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let dropped = counters.lines().filter_map(|line| line.strip_prefix("drop_"));
+    dropped.filter_map(|line| line.split_once(' ')?.1.trim().parse::<u64>().ok()).sum()
+}
+
+/// Refuses a file system with less than `need` bytes free.
+///
+/// # Errors
+/// [`Error::NoSpace`].
+pub fn require_space(dir: &Path, need: u64) -> Result<(), Error> {
+    let stat = rustix::fs::statvfs(dir).map_err(|e| Error::system("look at", dir)(e.into()))?;
+    let free = stat.f_bavail * stat.f_frsize;
+    if free >= need {
+        return Ok(());
+    }
+    Err(Error::NoSpace { path: dir.to_owned(), free_mib: free >> 20, need_mib: need >> 20 })
+}
