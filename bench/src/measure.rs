@@ -81,7 +81,7 @@ impl Bench {
     }
 
     fn oracle_threads(&self, row: &Row) -> usize {
-        self.oracle_threads.unwrap_or_else(|| row.place.oracle_threads())
+        self.oracle_threads.unwrap_or_else(|| row.place.oracle().threads)
     }
 }
 
@@ -126,10 +126,14 @@ impl Measurement<'_> {
     /// later run writes.
     fn record(&mut self) -> Result<(), Error> {
         self.site.set_delay(false)?;
-        let (outcome, accesses) = record::record(&self.bench.runner, &self.job, self.site.root())?;
+        let (outcome, mut accesses) =
+            record::record(&self.bench.runner, &self.job, self.site.root())?;
         self.require_success(&outcome)?;
         if accesses.list.is_empty() {
             return Err(Failure::NothingRecorded(self.job.program.to_owned()).into());
+        }
+        if self.row.place.oracle().lookups_first {
+            accesses.put_lookups_first();
         }
         self.accesses = Arc::new(accesses.list);
         self.programs.add(accesses.elsewhere);

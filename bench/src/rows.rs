@@ -245,15 +245,26 @@ impl Place {
         }
     }
 
-    /// How many threads the oracle has: what was best of 4, 8, 16 and so on to 2048. The storage
-    /// serves no more at a time than it always does, but several accesses wait for one request (16
-    /// inodes are in a block), so that it takes more threads than that to keep it busy.
-    pub fn oracle_threads(self) -> usize {
+    /// How the oracle does best here.
+    pub fn oracle(self) -> Oracle {
         match self {
-            Self::Disk | Self::Share => 512,
-            Self::Spindles => 32,
+            Self::Disk | Self::Share => Oracle { threads: 512, lookups_first: false },
+            Self::Spindles => Oracle { threads: 128, lookups_first: true },
         }
     }
+}
+
+/// How accesses are made for a command; what was best of 1 to 2048 threads and both orders.
+///
+/// The storage serves no more at a time than it always does, but several accesses wait for one
+/// request (16 inodes are in a block), so that it takes more threads than that to keep it busy. On
+/// spindles reading inodes between data costs two seeks a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Oracle {
+    /// Accesses under way at a time.
+    pub threads: usize,
+    /// All names before all data, instead of the order of the recording.
+    pub lookups_first: bool,
 }
 
 #[cfg(test)]

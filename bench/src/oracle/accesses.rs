@@ -48,6 +48,18 @@ pub struct Accesses {
     pub elsewhere: Vec<PathBuf>,
 }
 
+impl Accesses {
+    /// Puts a lookup of every path before everything else.
+    pub fn put_lookups_first(&mut self) {
+        let mut seen = HashSet::new();
+        let first = self.list.iter().filter(|access| seen.insert(&access.path));
+        let mut list: Vec<_> =
+            first.map(|access| Access { path: access.path.clone(), what: What::Look }).collect();
+        list.extend(self.list.drain(..).filter(|access| access.what != What::Look));
+        self.list = list;
+    }
+}
+
 /// Builds [`Accesses`] from calls.
 pub(super) struct Collector<'a> {
     root: &'a Path,
@@ -269,6 +281,14 @@ mod tests {
             entry("/t/a", What::Read { offset: PIECE, len: 200_010 - PIECE }),
         ];
         assert_eq!(collect(&lines).list, expected);
+    }
+
+    #[test]
+    fn lookups_can_go_first() {
+        let mut all = collect(&[open("a", 3), read("a", 3, 200_000), open("b", 3)]);
+        all.put_lookups_first();
+        let (a, b) = (entry("/t/a", What::Look), entry("/t/b", What::Look));
+        assert_eq!((all.list.len(), &all.list[..2]), (4, &[a, b][..]));
     }
 
     #[test]
