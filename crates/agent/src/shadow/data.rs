@@ -36,6 +36,11 @@ pub(crate) fn tell(shared: &Shared, directory: Identity, filled: &[u8]) {
     });
 }
 
+/// `len` bytes from `offset`, and what follows in the last chunk.
+pub(crate) fn to_chunk_end(offset: u64, len: u64) -> u64 {
+    offset.saturating_add(len).next_multiple_of(CHUNK_BYTES) - offset
+}
+
 impl Runner {
     pub(super) fn read(&mut self, fd: Fd, buf: u64, len: u64, at: Option<u64>) -> Answer {
         let Some(&mut d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
@@ -122,9 +127,11 @@ impl Runner {
         }
     }
 
-    /// Hints `len` bytes of `fd` from `offset`, if any of its chunks is not known yet.
+    /// Hints `len` bytes of `fd` from `offset` and what follows in the last chunk, if any of the
+    /// chunks is not known yet. The log knows whole chunks only: a program that reads one in small
+    /// pieces is to find all of it.
     fn miss_data(&mut self, fd: Fd, d: &Descriptor, offset: u64, len: u64) {
-        let len = len.clamp(1, HINT_BYTES);
+        let len = to_chunk_end(offset, len.clamp(1, HINT_BYTES));
         let mut new = false;
         for chunk in ChunkIndex::of(offset).0..=ChunkIndex::of(offset + len - 1).0 {
             new |= self.foresee(d.identity.chunk(ChunkIndex(chunk)));

@@ -9,10 +9,11 @@ use super::access::Outcome;
 use super::names::{self, Kind};
 use crate::plane::{Call, performed};
 use crate::session::Session;
+use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
 
-/// Bytes of a mapped file that a demand asks for at most.
-const MAP_BYTES: u64 = 8 << 20;
+/// Bytes that a demand asks for at most.
+const DEMAND_BYTES: u64 = 8 << 20;
 
 impl Target {
     pub(super) fn read(
@@ -112,7 +113,8 @@ impl Target {
         // The offset that we remember may be wrong when the description is shared.
         let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok()).unwrap_or(0);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        self.stall(session, call, self.of_fd(fd, key, HintKind::Data, offset, len), len)
+        let wanted = shadow::data::to_chunk_end(offset, len.min(DEMAND_BYTES));
+        self.stall(session, call, self.of_fd(fd, key, HintKind::Data, offset, wanted), len)
     }
 
     /// On a file system that cannot say EAGAIN, residency is asked for (cachestat), or believed of
@@ -195,7 +197,7 @@ impl Target {
         {
             return Outcome::Native;
         }
-        let len = len.min(MAP_BYTES);
+        let len = len.min(DEMAND_BYTES);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
         let known = session.shared.log.state(key) != HintState::Absent;
         let absent = self.probing(session) && !known && is_mostly_absent(fd, offset, len);
