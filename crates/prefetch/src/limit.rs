@@ -145,6 +145,12 @@ impl Limit {
         }
     }
 
+    /// Latency has answered early: few requests are served side by side, which so far only disks
+    /// do that have to move their heads.
+    pub(crate) fn is_narrow(&self) -> bool {
+        !self.slow_start && self.limit < START
+    }
+
     /// Most operations to have in flight now.
     pub(crate) fn current(&self) -> usize {
         self.limit

@@ -101,6 +101,11 @@ impl Order {
         self.set.first().map(|&(_, id, item)| (id, item))
     }
 
+    /// Everything that could be taken now, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (EntryId, Item)> + '_ {
+        self.set.iter().map(|&(_, id, item)| (id, item))
+    }
+
     /// True when the target waits for what is first.
     pub(crate) fn is_urgent(&self) -> bool {
         self.set.first().is_some_and(|(rank, ..)| !rank.speculative)

@@ -359,6 +359,8 @@ impl Pool {
             for sample in reader.clock.samples.drain(..) {
                 state.limit.sample(sample, in_flight);
             }
+            let narrow = state.limit.is_narrow();
+            state.queue.set_lookups_first(narrow);
             match &job.step {
                 Step::Look { .. } => state.stats.lookups += 1,
                 Step::List { .. } => state.stats.listings += 1,

@@ -46,12 +46,16 @@ pub(crate) enum Submitted {
     Refused,
 }
 
+/// Files kept open at most while lookups go first.
+const OPEN_MAX: usize = 512;
+
 /// See the module's text. `F` is the handle of an open file.
 pub(crate) struct Queue<F> {
     entries: HashMap<EntryId, Entry<F>>,
     paths: HashMap<Arc<[u8]>, EntryId>,
     order: Order,
     siblings: Siblings,
+    lookups_first: bool,
     next_id: EntryId,
     max_items: usize,
 }
@@ -64,6 +68,7 @@ impl<F> Queue<F> {
             paths: HashMap::new(),
             order: Order::default(),
             siblings: Siblings::default(),
+            lookups_first: false,
             next_id: 0,
             max_items,
         }
@@ -170,7 +175,7 @@ impl<F> Queue<F> {
     pub(crate) fn pop(&mut self) -> Option<Job<F>> {
         loop {
             let urgent = self.order.is_urgent();
-            let (id, item) = self.order.first()?;
+            let (id, item) = if urgent { self.order.first()? } else { self.next()? };
             let entry = self.entries.get_mut(&id)?;
             if matches!(entry.stage, Stage::Waiting) && !urgent {
                 entry.takes_turn = self.siblings.begin(id, &entry.path);
@@ -184,6 +189,24 @@ impl<F> Queue<F> {
             }
             return self.take(id, item);
         }
+    }
+
+    /// What to take next, if nothing is urgent.
+    fn next(&self) -> Option<(EntryId, Item)> {
+        let waits = |&(id, _): &(EntryId, Item)| {
+            self.entries.get(&id).is_some_and(|e| matches!(e.stage, Stage::Waiting))
+        };
+        let lookup = match self.lookups_first {
+            true => self.order.iter().take(OPEN_MAX).find(waits),
+            false => None,
+        };
+        lookup.or_else(|| self.order.first())
+    }
+
+    /// Whether names are looked up before any of their data is read. Where requests seek, names
+    /// lie together and data lies together, and going back and forth costs a seek each way.
+    pub(crate) fn set_lookups_first(&mut self, lookups_first: bool) {
+        self.lookups_first = lookups_first;
     }
 
     /// Whether lookups in one directory share what they read: not on a remote file system.
@@ -259,6 +282,7 @@ impl<F> Queue<F> {
             self.order.shelf(id, true).unpark(rank, item);
         }
         match items.first() {
+            Some(_) if self.lookups_first => None,
             Some(&(_, item)) => self.take(id, item),
             None => {
                 self.retire_if_idle(id, fx);
