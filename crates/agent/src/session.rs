@@ -14,6 +14,18 @@ pub struct Session {
     pub target_pid: u32,
 }
 
+impl Session {
+    /// Whether any of `len` bytes from `at` is the agent's image or the shared memory, which are
+    /// not the program's to change.
+    pub fn owns_any(&self, at: u64, len: u64) -> bool {
+        let shared = (core::ptr::from_ref(self.shared) as u64, size_of_val(self.shared) as u64);
+        let image = (self.config.image, self.config.image_len);
+        [image, shared]
+            .into_iter()
+            .any(|(start, bytes)| at < start + bytes && start < at.saturating_add(len))
+    }
+}
+
 static SESSION: Owned<Option<Session>> = Owned::new(None);
 
 /// The session, if the agent has started.

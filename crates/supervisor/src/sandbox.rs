@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use landlock::{ABI, AccessFs, AccessNet, BitFlags, Scope};
+use landlock::{ABI, Access, AccessFs, AccessNet, BitFlags, Scope};
 use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::AgentConfig;
@@ -168,7 +168,7 @@ pub fn prepare(config: &mut AgentConfig) -> Result<(), SandboxError> {
         _ => ABI::V6,
     };
     let reading = AccessFs::ReadFile | AccessFs::ReadDir;
-    let denied: BitFlags<AccessFs> = AccessFs::from_all_bits(abi) & !reading;
+    let denied: BitFlags<AccessFs> = AccessFs::from_all(abi) & !reading;
     config.landlock_fs = denied.bits();
     config.landlock_net = if version >= 4 { BitFlags::<AccessNet>::all().bits() } else { 0 };
     config.landlock_scoped = if version >= 6 { BitFlags::<Scope>::all().bits() } else { 0 };
@@ -176,17 +176,6 @@ pub fn prepare(config: &mut AgentConfig) -> Result<(), SandboxError> {
     config.filter_len = copy(&template_filter()?, &mut config.filter)?;
     config.runner_filter_len = copy(&runner_filter()?, &mut config.runner_filter)?;
     Ok(())
-}
-
-/// All rights of an ABI version; the library calls this set "all of what the version knows".
-trait AllBits {
-    fn from_all_bits(abi: ABI) -> BitFlags<AccessFs>;
-}
-
-impl AllBits for AccessFs {
-    fn from_all_bits(abi: ABI) -> BitFlags<AccessFs> {
-        <AccessFs as landlock::Access>::from_all(abi)
-    }
 }
 
 /// Copies a program into its place, in the kernel's layout; its number of instructions.

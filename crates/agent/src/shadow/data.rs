@@ -276,8 +276,8 @@ impl Runner {
     pub(super) fn map(&mut self, call: &Call) -> Answer {
         let [at, len, prot, flags, _, offset] = call.args;
         let flags = flags as u32;
-        if flags & k::MAP_FIXED != 0 {
-            self.protect_ours(at, len)?;
+        if flags & k::MAP_FIXED != 0 && self.session.owns_any(at, len) {
+            return Err(Stop(RunEnd::Call));
         }
         let private = flags
             & !(k::MAP_SHARED | k::MAP_SHARED_VALIDATE | k::MAP_LOCKED | k::MAP_POPULATE)
@@ -312,19 +312,6 @@ impl Runner {
         let args = [at, len, prot, private.into(), real as u64, offset];
         // SAFETY: the program's own request, of a read-only descriptor, made private.
         Ok(unsafe { sys::raw(sys::nr::MMAP, args) })
-    }
-
-    fn protect_ours(&self, at: u64, len: u64) -> Result<(), Stop> {
-        let config = &self.session.config;
-        let ours = [
-            (config.image, config.image_len),
-            (
-                core::ptr::from_ref(self.session.shared) as u64,
-                size_of_val(self.session.shared) as u64,
-            ),
-        ];
-        let hit = |(start, bytes): (u64, u64)| at < start + bytes && start < at.saturating_add(len);
-        if ours.into_iter().any(hit) { Err(Stop(RunEnd::Call)) } else { Ok(()) }
     }
 
     pub(super) fn advise(&mut self, fd: Fd, offset: u64, len: u64, advice: u32) -> Answer {

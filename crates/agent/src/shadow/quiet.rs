@@ -124,12 +124,8 @@ fn futex(operation: u32) -> Answer {
 /// The program's memory is its own; the agent's, and what is shared, is not its to change.
 fn memory(call: &Call) -> Answer {
     let [at, len, ..] = call.args;
-    let overlaps = |start: u64, bytes: u64| at < start + bytes && start < at.saturating_add(len);
     match session::get() {
-        Some(s) if overlaps(s.config.image, s.config.image_len) => Err(Stop(RunEnd::Call)),
-        Some(s) if overlaps(core::ptr::from_ref(s.shared) as u64, size_of_val(s.shared) as u64) => {
-            Err(Stop(RunEnd::Call))
-        }
+        Some(session) if session.owns_any(at, len) => Err(Stop(RunEnd::Call)),
         _ => Ok(call.perform()),
     }
 }
