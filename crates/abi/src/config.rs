@@ -1,30 +1,45 @@
-//! What the supervisor tells the agent when it injects it.
+//! What the supervisor tells the agent: the front of the file that is mapped into every program.
+//!
+//! The file holds an [`AgentConfig`], the relocations, and the agent's image; behind its end lies
+//! memory for what the image has not initialised. The same file serves all programs of a session,
+//! each of which has a private copy of what it changes.
 
 use core::mem::size_of;
 
 /// Instructions in the largest seccomp program passed (a classic BPF program of 8 bytes each).
 pub const FILTER_MAX: usize = 512;
 
-/// Copied into the target beside the agent's image; read once, by the agent's start.
+/// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
+pub const DESK_BYTES: usize = 40;
+
+/// First in the file, and in each program's mapping of it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct AgentConfig {
     /// [`crate::ABI_VERSION`].
     pub version: u32,
-    /// Descriptor of the memory file in the target; the agent maps and closes it.
-    pub shared_fd: i32,
-    /// First address of the agent's image in the target.
-    pub image: u64,
-    /// Bytes of the image.
-    pub image_len: u64,
-    /// First address and bytes of its executable part: the range that dispatch lets through.
-    pub text: u64,
-    /// See `text`.
-    pub text_len: u64,
-    /// Process of the supervisor, as the target sees it.
-    pub supervisor_pid: u32,
     /// Not 0 when the processor and kernel allow `rdfsbase`.
     pub has_fsgsbase: u32,
+    /// Offset of the relocations and their number: pairs of (offset in the image, offset in the
+    /// image whose address belongs there).
+    pub relocations_at: u32,
+    /// See `relocations_at`.
+    pub relocations: u32,
+    /// Offset of the image.
+    pub image_at: u32,
+    /// Offset of its executable part, which dispatch lets through; whole pages.
+    pub text_at: u32,
+    /// Bytes of the executable part.
+    pub text_len: u32,
+    /// Bytes of the whole mapping.
+    pub total_len: u32,
+    /// Process of the supervisor.
+    pub supervisor_pid: u32,
+    /// Bytes of `desk`.
+    pub desk_len: u32,
+    /// Where the supervisor can be asked for something (see [`crate::desk`]): an abstract unix(7)
+    /// address.
+    pub desk: [u8; DESK_BYTES],
     /// Time-stamp ticks in a microsecond.
     pub ticks_per_us: u64,
     /// Landlock's file-system rights to deny (landlock(7)).
@@ -37,7 +52,7 @@ pub struct AgentConfig {
     pub landlock_size: u64,
     /// For tests: not 0 makes runners really try what they would only pretend to do.
     pub plant: u64,
-    /// For tests: the agent panics at this access of the target (0: never).
+    /// For tests: the agent panics at this access of a target (0: never).
     pub panic_at: u64,
     /// Instructions in `filter`.
     pub filter_len: u32,
@@ -49,4 +64,4 @@ pub struct AgentConfig {
     pub runner_filter: [u64; 16],
 }
 
-const _: () = assert!(size_of::<AgentConfig>() == 112 + 8 * (FILTER_MAX + 16));
+const _: () = assert!(size_of::<AgentConfig>() == 144 + 8 * (FILTER_MAX + 16));

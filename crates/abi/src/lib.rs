@@ -11,6 +11,7 @@
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 pub mod config;
+pub mod desk;
 pub mod entries;
 pub mod identity;
 pub mod log;
@@ -27,7 +28,7 @@ pub use ring::Ring;
 pub use shared::{Control, RunEnd, RunStatus, Shared};
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Longest path in a hint, in bytes (`PATH_MAX`, limits.h).
 pub const PATH_MAX: usize = 4096;

@@ -16,13 +16,15 @@ pub enum HintKind {
     Data = 3,
     /// The target of a symbolic link will be read.
     Link = 4,
+    /// A file will be executed: it, its interpreter and its libraries will be read. The key stands
+    /// for the program's own file.
+    Program = 5,
 }
 
 impl HintKind {
     fn from_raw(raw: u32) -> Option<Self> {
-        [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link]
-            .into_iter()
-            .find(|k| *k as u32 == raw)
+        use HintKind::{Data, Link, Listing, Lookup, Program};
+        [Lookup, Listing, Data, Link, Program].into_iter().find(|k| *k as u32 == raw)
     }
 }
 
@@ -164,6 +166,18 @@ mod tests {
         let raw = bytes(GOOD, b"/x");
         let record = Record::parse(&raw).expect("valid");
         assert_eq!((record.header, record.path, record.kind), (GOOD, &b"/x"[..], HintKind::Data));
+    }
+
+    #[test]
+    fn every_kind_passes_and_no_other() {
+        let kind = |raw| {
+            let raw = bytes(Header { kind: raw, ..GOOD }, b"/x");
+            Record::parse(&raw).ok().map(|record| record.kind)
+        };
+        use HintKind::{Data, Link, Listing, Lookup, Program};
+        let known = [Lookup, Listing, Data, Link, Program].map(Some);
+        assert_eq!([1, 2, 3, 4, 5].map(kind), known);
+        assert_eq!([0, 6, u32::MAX].map(kind), [None; 3]);
     }
 
     #[test]

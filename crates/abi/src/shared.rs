@@ -10,6 +10,8 @@ use crate::ring::Ring;
 
 /// Rings for runners. Run `n` writes ring `1 + n % RUNNER_RINGS`; ring 0 is the target's.
 pub const RUNNER_RINGS: usize = 4;
+/// Rings for the children that runners have, after those.
+pub const CHILD_RINGS: usize = 4;
 /// Statuses kept; run `n` writes status `n % RUN_SLOTS`.
 pub const RUN_SLOTS: usize = 64;
 
@@ -63,7 +65,7 @@ pub struct RunStatus {
     pub steering: AtomicU64,
 }
 
-/// Counters and words that steer a session. Each field says who writes it.
+/// Counters and words of one process and its shadows. Each field says who writes it.
 #[repr(C, align(64))]
 pub struct Control {
     /// [`crate::ABI_VERSION`]; the supervisor, once.
@@ -88,7 +90,7 @@ pub struct Control {
     pub template_pid: AtomicU32,
     /// The supervisor: hints that wait for a worker; runners pause above a limit.
     pub queued: AtomicU32,
-    /// The target: not 0 when it has given up speculation for good (see `stop_reason`).
+    /// The target: not 0 when it has given up speculation for good.
     pub stopped: AtomicU32,
 
     /// The target: accesses made since its start.
@@ -114,6 +116,8 @@ pub struct Control {
     pub syncs: AtomicU64,
     /// The target: time spent in them, in time-stamp ticks.
     pub sync_ticks: AtomicU64,
+    /// Templates: processor time of shadows that have ended, in microseconds.
+    pub shadow_cpu_us: AtomicU64,
     /// Runners: hints issued.
     pub hints_issued: AtomicU64,
     /// The target: hints whose access came.
@@ -144,7 +148,7 @@ pub struct Shared {
     /// One status a recent run.
     pub runs: [RunStatus; RUN_SLOTS],
     /// Hints on their way to the supervisor.
-    pub rings: [Ring; 1 + RUNNER_RINGS],
+    pub rings: [Ring; 1 + RUNNER_RINGS + CHILD_RINGS],
     /// What was foreseen.
     pub log: HintLog,
     /// What directories told of names.

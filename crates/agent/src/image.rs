@@ -1,16 +1,17 @@
 //! The injected image: entry point, and the C functions that rustc expects everywhere.
 //!
-//! The supervisor copies this program into a target that is stopped at exec, relocates it, and
-//! runs `_start` with the address of an [`AgentConfig`] in `rdi`. `_start` ends at a breakpoint,
-//! with 0 or a negative errno in `rax`; the supervisor then gives the target back its registers.
+//! The supervisor has a target that is stopped at exec map a private copy of it (see `abi::config`)
+//! and run `_start` with the copy's address in `rdi`. `_start` relocates the image, and ends at a
+//! breakpoint, with 0 or a negative errno in `rax`; the supervisor then gives the target back its
+//! registers.
 #![no_std]
 #![no_main]
 
 use core::arch::{asm, global_asm};
+use core::mem::offset_of;
 use core::panic::PanicInfo;
-use core::sync::atomic::Ordering::Relaxed;
 
-use runahead_abi::{ABI_VERSION, AgentConfig, Shared};
+use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_agent::session::{self, Session};
 use runahead_agent::{plane, shadow, sys, target};
 
@@ -19,14 +20,32 @@ global_asm!(
     ".globl _start",
     "_start:",
     "and rsp, -16",
-    "call {start}",
+    // The image; its relocations, and how many are left.
+    "mov edx, [rdi + {image_at}]",
+    "add rdx, rdi",
+    "mov esi, [rdi + {relocations_at}]",
+    "add rsi, rdi",
+    "mov ecx, [rdi + {relocations}]",
+    "2: test ecx, ecx",
+    "jz 3f",
+    "mov eax, [rsi]",
+    "mov r8d, [rsi + 4]",
+    "add r8, rdx",
+    "mov [rdx + rax], r8",
+    "add rsi, 8",
+    "dec ecx",
+    "jmp 2b",
+    "3: call {start}",
     "int3",
     ".popsection",
+    image_at = const offset_of!(AgentConfig, image_at),
+    relocations_at = const offset_of!(AgentConfig, relocations_at),
+    relocations = const offset_of!(AgentConfig, relocations),
     start = sym start,
 );
 
 extern "C" fn start(config: *const AgentConfig) -> i64 {
-    // SAFETY: the supervisor has just written it, and this is the only thread.
+    // SAFETY: the supervisor has had it mapped, and this is the only thread.
     match init(unsafe { &*config }) {
         Ok(()) => 0,
         Err(errno) => sys::fail(errno.0),
@@ -37,37 +56,27 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     if config.version != ABI_VERSION {
         return Err(sys::Errno(sys::EPROTO));
     }
-    protect(config)?;
-    let shared = sys::map_shared(config.shared_fd, size_of::<Shared>())?;
-    sys::close(config.shared_fd)?;
-    // SAFETY: a fresh mapping of a file of this size, never unmapped; all of it is atomics.
-    let shared = unsafe { &*(shared as *const Shared) };
-    if shared.control.version.load(Relaxed) != ABI_VERSION {
-        return Err(sys::Errno(sys::EPROTO));
-    }
-    let session = Session { shared, config: *config, target_pid: sys::getpid() };
+    let base = core::ptr::from_ref(config) as u64;
+    let text = (base + u64::from(config.text_at), u64::from(config.text_len));
+    protect(base, text, config.total_len.into())?;
+    let session = Session::new(*config, (base, config.total_len.into()));
     // SAFETY: the program has not started; nothing has called `get` yet.
     unsafe { session::set(session) };
-    plane::wipe_on_fork()?;
-    if config.has_fsgsbase != 0 {
-        plane::patch::enable();
-    }
+    let fast = config.has_fsgsbase != 0;
+    plane::patch::enable(fast);
     target::start();
-    plane::arm(config.text, config.text_len)
+    plane::start(text, fast)
 }
 
 /// Makes our text read-only, and everything else not executable.
-fn protect(config: &AgentConfig) -> sys::Result<()> {
+fn protect(base: u64, (text, text_len): (u64, u64), total: u64) -> sys::Result<()> {
     use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
-    let text_end = config.text + config.text_len;
-    let image_end = config.image + config.image_len;
+    let text_end = text + text_len;
     // SAFETY: our own image, with the rights that its linker meant for it.
     unsafe {
-        sys::protect(config.text, config.text_len, PROT_READ | PROT_EXEC)?;
-        sys::protect(text_end, image_end - text_end, PROT_READ | PROT_WRITE)?;
-        if config.text > config.image {
-            sys::protect(config.image, config.text - config.image, PROT_READ | PROT_WRITE)?;
-        }
+        sys::protect(text, text_len, PROT_READ | PROT_EXEC)?;
+        sys::protect(text_end, base + total - text_end, PROT_READ | PROT_WRITE)?;
+        sys::protect(base, text - base, PROT_READ | PROT_WRITE)?;
     }
     Ok(())
 }

@@ -9,8 +9,11 @@
 //! - We run inside somebody else's program: no heap, no thread-local storage, no C library, and no
 //!   panic on a path that the target can take. The program's memory is touched only where a system
 //!   call has just shown that it may be.
-//! - One thread, the one that dispatch is armed for, runs agent code; `plane::entry` sends every
-//!   other thread, every child and every nested signal handler straight to the kernel.
+//! - Any thread of a target may be here, each on a stack of the agent's that is its own
+//!   (`plane::thread`); nested signal handlers are sent straight to the kernel. What threads share is
+//!   atomic and may be torn where that costs a hint only, or is under a [`lock::Lock`]. A shadow has
+//!   one thread, and may use [`owned::Owned`].
+//! - Nothing that waits, for storage or anybody, is done while holding a lock.
 //! - The image is compiled for baseline x86-64 only: it never touches the upper halves of vector
 //!   registers, so that the entry need save no more than the lower ones.
 //! - Whatever fails here, the program's call is made as it stands (fail open) unless this process
@@ -19,7 +22,9 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod arch;
+pub mod desk;
 pub mod hints;
+pub mod lock;
 pub mod owned;
 pub mod paths;
 pub mod plane;

@@ -1,11 +1,11 @@
-//! State that belongs to the one thread that runs agent code.
+//! State that one thread uses by construction: a shadow's, or what is set once at the start.
 
 use core::cell::UnsafeCell;
 
-/// A static that only the armed thread uses.
+/// A static that only one thread uses, or whose address is all that is used.
 ///
-/// Invariant: agent code runs on one thread and is not reentered (`plane::entry` keeps the depth),
-/// so at most one reference obtained from [`Owned::get`] is in use at a time.
+/// Invariant: a shadow has one thread, and the agent is not reentered there (the entry keeps the
+/// depth), so at most one reference obtained from [`Owned::get`] is in use at a time.
 #[repr(transparent)]
 pub struct Owned<T>(UnsafeCell<T>);
 
@@ -21,7 +21,7 @@ impl<T> Owned<T> {
     /// The value.
     ///
     /// # Safety
-    /// The caller runs on the armed thread, inside the agent, and holds no other reference to it.
+    /// The caller runs on the only thread that uses it, and holds no other reference to it.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn get(&self) -> &mut T {
         // SAFETY: passed on to the caller.

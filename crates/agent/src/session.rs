@@ -1,26 +1,84 @@
 //! What this process knows of the session that it belongs to.
 
-use runahead_abi::{AgentConfig, Shared};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+
+use runahead_abi::{AgentConfig, Control, Shared};
 
 use crate::owned::Owned;
+use crate::sys;
 
-/// Set once, when the agent starts; copied with the process into every shadow.
+/// Set once, when the agent starts; copied with the process into children and shadows.
 pub struct Session {
-    /// The memory shared with the supervisor and the shadows.
-    pub shared: &'static Shared,
+    /// Where this process and its shadows meet the supervisor, once it has joined; before that, a
+    /// private place of the same form, in which nobody takes part.
+    shared: AtomicPtr<Shared>,
     /// What the supervisor said at injection.
     pub config: AgentConfig,
     /// Process of the target.
-    pub target_pid: u32,
+    target_pid: AtomicU32,
+    /// First address and bytes of the agent.
+    image: (u64, u64),
+}
+
+/// The private place. Only pages that are touched take memory.
+static ALONE: Owned<MaybeUninit<Shared>> = Owned::new(MaybeUninit::zeroed());
+
+fn alone() -> *mut Shared {
+    ALONE.as_ptr().cast()
 }
 
 impl Session {
+    /// For a process that has not joined, whose agent is mapped at `image`.
+    pub fn new(config: AgentConfig, image: (u64, u64)) -> Self {
+        Session {
+            shared: AtomicPtr::new(alone()),
+            config,
+            target_pid: AtomicU32::new(sys::getpid()),
+            image,
+        }
+    }
+
+    /// See [`Session::is_joined`].
+    pub fn shared(&self) -> &'static Shared {
+        // SAFETY: `ALONE`, for which zero is valid, or a mapping of a whole Shared that lasts as
+        // long as this process; both consist of atomics.
+        unsafe { &*self.shared.load(Acquire) }
+    }
+
+    /// The memory is shared with the supervisor.
+    pub fn is_joined(&self) -> bool {
+        self.shared.load(Relaxed) != alone()
+    }
+
+    /// The supervisor shares the memory mapped at `shared`.
+    ///
+    /// # Safety
+    /// A mapping of a whole Shared, which stays.
+    pub unsafe fn join(&self, shared: u64) {
+        self.shared.store(shared as *mut Shared, Release);
+    }
+
+    /// In a forked child, which has a life, and stalls, of its own.
+    pub fn start_in_child(&self) {
+        let old = self.shared.swap(alone(), Relaxed);
+        if old != alone() {
+            // SAFETY: mapped when the parent joined; the child's only thread has no reference to it.
+            let _ = unsafe { sys::unmap(old as u64, size_of::<Shared>() as u64) };
+        }
+        self.target_pid.store(sys::getpid(), Relaxed);
+    }
+
+    /// Process of the target.
+    pub fn target_pid(&self) -> u32 {
+        self.target_pid.load(Relaxed)
+    }
+
     /// Whether any of `len` bytes from `at` is the agent's image or the shared memory, which are
     /// not the program's to change.
     pub fn owns_any(&self, at: u64, len: u64) -> bool {
-        let shared = (core::ptr::from_ref(self.shared) as u64, size_of_val(self.shared) as u64);
-        let image = (self.config.image, self.config.image_len);
-        [image, shared]
+        let shared = (core::ptr::from_ref(self.shared()) as u64, size_of::<Shared>() as u64);
+        [self.image, shared]
             .into_iter()
             .any(|(start, bytes)| at < start + bytes && start < at.saturating_add(len))
     }
@@ -30,8 +88,17 @@ static SESSION: Owned<Option<Session>> = Owned::new(None);
 
 /// The session, if the agent has started.
 pub fn get() -> Option<&'static Session> {
-    // SAFETY: written once before anything reads it, and never changed.
+    // SAFETY: written once before anything reads it, and changed through atomics only.
     unsafe { &*SESSION.as_ptr() }.as_ref()
+}
+
+/// Where events are counted.
+pub fn counters() -> &'static Control {
+    match get() {
+        Some(session) => &session.shared().control,
+        // SAFETY: zero is valid for a Shared.
+        None => unsafe { &(*alone()).control },
+    }
 }
 
 /// Starts the session.

@@ -92,6 +92,11 @@ pub mod nr {
         LANDLOCK_RESTRICT_SELF = __NR_landlock_restrict_self, FCHMODAT2 = __NR_fchmodat2,
         CACHESTAT = __NR_cachestat, SHMAT = __NR_shmat, FSETATTR_SCHED = __NR_sched_setscheduler,
         SETITIMER = __NR_setitimer, ALARM = __NR_alarm, MEMBARRIER = __NR_membarrier,
+        RT_TGSIGQUEUEINFO = __NR_rt_tgsigqueueinfo, WAIT4 = __NR_wait4, WAITID = __NR_waitid,
+        PIDFD_OPEN = __NR_pidfd_open, PIDFD_SEND_SIGNAL = __NR_pidfd_send_signal,
+        PROCESS_VM_READV = __NR_process_vm_readv, SOCKET = __NR_socket, CONNECT = __NR_connect, RECVMSG = __NR_recvmsg,
+        PIPE = __NR_pipe, PIPE2 = __NR_pipe2, TGKILL = __NR_tgkill, SETPGID = __NR_setpgid,
+        RT_SIGTIMEDWAIT = __NR_rt_sigtimedwait, SETRLIMIT = __NR_setrlimit,
     }
 }
 
@@ -194,10 +199,11 @@ pub fn getcwd(buf: &mut [u8]) -> Result<usize> {
     call!(nr::GETCWD, buf.as_mut_ptr(), buf.len()).map(|n| n as usize)
 }
 
-/// mmap(2) of new private memory.
+/// mmap(2) of new private memory, of which only what is touched is to count.
 pub fn map_private(len: usize) -> Result<u64> {
     let prot = k::PROT_READ | k::PROT_WRITE;
-    call!(nr::MMAP, 0, len, prot, k::MAP_PRIVATE | k::MAP_ANONYMOUS, -1i64, 0)
+    let flags = k::MAP_PRIVATE | k::MAP_ANONYMOUS | k::MAP_NORESERVE;
+    call!(nr::MMAP, 0, len, prot, flags, -1i64, 0)
 }
 
 /// mmap(2) at `at`, if nothing is there.
@@ -296,6 +302,144 @@ pub fn voluntary_switches() -> u64 {
 pub fn hold_nothing() {
     let _ = call!(nr::CLOSE_RANGE, 0, u32::MAX, 0);
     let _ = call!(nr::CHDIR, c"/".as_ptr());
+}
+
+/// socket(2): for one exchange of packets on this machine.
+pub fn unix_socket() -> Result<Fd> {
+    const AF_UNIX: u32 = 1;
+    const SOCK_SEQPACKET: u32 = 5;
+    call!(nr::SOCKET, AF_UNIX, SOCK_SEQPACKET | k::O_CLOEXEC | k::O_NONBLOCK, 0).map(|fd| fd as Fd)
+}
+
+/// connect(2) to a unix(7) address.
+pub fn connect_unix(socket: Fd, name: &[u8]) -> Result<u64> {
+    let mut address = [0u8; 110];
+    address[0] = 1;
+    address.get_mut(2..2 + name.len()).ok_or(Errno(EINVAL))?.copy_from_slice(name);
+    call!(nr::CONNECT, socket, address.as_ptr(), 2 + name.len())
+}
+
+/// sendto(2), on a connected socket.
+pub fn send(socket: Fd, bytes: &[u8]) -> Result<u64> {
+    const MSG_NOSIGNAL: u32 = 0x4000;
+    call!(nr::SENDTO, socket, bytes.as_ptr(), bytes.len(), MSG_NOSIGNAL, 0, 0)
+}
+
+/// poll(2) of one descriptor for input, or its end.
+pub fn is_readable_within(fd: Fd, milliseconds: i32) -> bool {
+    const POLLIN: u64 = 1;
+    let mut request = fd as u32 as u64 | POLLIN << 32;
+    call!(nr::POLL, &raw mut request, 1, milliseconds) == Ok(1)
+}
+
+/// recvmsg(2): one byte, and the descriptor that came with it.
+pub fn receive(socket: Fd) -> Result<(u8, Option<Fd>)> {
+    const SCM_RIGHTS: u64 = 1;
+    const SOL_SOCKET: u64 = 1;
+    const CONTROL: u64 = 24;
+    let mut byte = 0u8;
+    let part = [&raw mut byte as u64, 1];
+    // struct cmsghdr: its length, level and type; then one descriptor.
+    let mut control = [0u64; 3];
+    // struct msghdr: no name; one part; control data; flags.
+    let mut message =
+        [0, 0, part.as_ptr() as u64, 1, control.as_mut_ptr() as u64, CONTROL, 0];
+    let got = call!(nr::RECVMSG, socket, message.as_mut_ptr(), 0)?;
+    if got != 1 {
+        return Err(Errno(EPIPE));
+    }
+    let has_one = message[5] >= 20 && control[0] == 20 && control[1] == SOL_SOCKET | SCM_RIGHTS << 32;
+    Ok((byte, has_one.then_some(control[2] as u32 as Fd)))
+}
+
+/// pidfd_open(2).
+pub fn pidfd_open(pid: u32) -> Result<Fd> {
+    call!(nr::PIDFD_OPEN, pid, 0).map(|fd| fd as Fd)
+}
+
+/// clone(2) as fork(2), without a signal at the end: `None` in the child, its number and a pidfd in
+/// the parent.
+pub fn fork_with_pidfd() -> Result<Option<(u32, Fd)>> {
+    let mut pidfd: Fd = -1;
+    match call!(nr::CLONE, k::CLONE_PIDFD, 0, &raw mut pidfd, 0, 0)? {
+        0 => Ok(None),
+        pid => Ok(Some((pid as u32, pidfd))),
+    }
+}
+
+/// wait4(2) for a child made by [`fork_with_pidfd`]: its processor time, in microseconds.
+pub fn collect(pid: u32) -> Result<u64> {
+    let mut usage = [0u64; 18];
+    call!(nr::WAIT4, pid, 0, k::__WCLONE, &raw mut usage)?;
+    Ok(cpu_of(&usage))
+}
+
+/// Seconds and microseconds of user and of system time come first in a struct rusage.
+fn cpu_of(usage: &[u64; 18]) -> u64 {
+    (usage[0] + usage[2]) * 1_000_000 + usage[1] + usage[3]
+}
+
+/// getrusage(2): processor time of this process, in microseconds.
+pub fn cpu_us() -> u64 {
+    let mut usage = [0u64; 18];
+    let _ = call!(nr::GETRUSAGE, 0, &raw mut usage);
+    cpu_of(&usage)
+}
+
+/// pidfd_send_signal(2) of SIGKILL.
+pub fn kill_by_pidfd(pidfd: Fd) -> Result<u64> {
+    call!(nr::PIDFD_SEND_SIGNAL, pidfd, k::SIGKILL, 0, 0)
+}
+
+/// rt_sigqueueinfo(2) to this thread.
+pub fn queue_to_self(signal: u32, value: u64) -> Result<u64> {
+    const SI_QUEUE: i32 = -1;
+    let mut info = [0u64; 16];
+    info[0] = signal.into();
+    info[1] = SI_QUEUE as u32 as u64;
+    info[3] = value;
+    call!(nr::RT_TGSIGQUEUEINFO, getpid(), gettid(), signal, info.as_ptr())
+}
+
+/// Reads program memory that may not be there: the kernel does it, and says EFAULT.
+pub fn copy_in<T: Copy>(from: u64) -> Result<T> {
+    let mut value = core::mem::MaybeUninit::<T>::uninit();
+    let len = size_of::<T>() as u64;
+    let (local, remote) = ([value.as_mut_ptr() as u64, len], [from, len]);
+    match call!(nr::PROCESS_VM_READV, getpid(), &raw const local, 1, &raw const remote, 1, 0)? {
+        // SAFETY: the kernel has copied all of it, and T is plain data in this crate's uses.
+        copied if copied == len => Ok(unsafe { value.assume_init() }),
+        _ => Err(Errno(EFAULT)),
+    }
+}
+
+/// pread(2) into a buffer of the agent's.
+pub fn pread(fd: Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
+    call!(nr::PREAD64, fd, buf.as_mut_ptr(), buf.len(), offset).map(|n| n as usize)
+}
+
+/// getxattr(2): the file at `path` has capabilities (capabilities(7)).
+pub fn has_capabilities(path: u64) -> bool {
+    call!(nr::GETXATTR, path, c"security.capability".as_ptr(), 0, 0).is_ok()
+}
+
+/// gettid(2).
+pub fn gettid() -> u32 {
+    call!(nr::GETTID).map_or(0, |p| p as u32)
+}
+
+/// nanosleep(2), cut short by a signal.
+pub fn sleep_us(us: u64) {
+    let time = [us / 1_000_000, us % 1_000_000 * 1000];
+    let _ = call!(nr::NANOSLEEP, time.as_ptr(), 0);
+}
+
+/// munmap(2).
+///
+/// # Safety
+/// Nothing that is still needed lies there.
+pub unsafe fn unmap(at: u64, len: u64) -> Result<u64> {
+    call!(nr::MUNMAP, at, len)
 }
 
 /// getpid(2).

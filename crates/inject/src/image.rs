@@ -1,8 +1,9 @@
-//! The agent's image, ready to be placed at an address.
+//! The agent's image, as a file that programs map.
 
 use object::elf::{DT_RELA, DT_RELASZ, PF_X, PT_DYNAMIC, PT_LOAD, R_X86_64_RELATIVE};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rela};
 use object::{LittleEndian, elf::FileHeader64};
+use runahead_abi::AgentConfig;
 
 const ELF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.elf"));
 /// Bytes in a page of the processors that the agent is written for.
@@ -65,34 +66,47 @@ impl Image {
         Ok(Image { bytes, len, relocations, entry: header.e_entry.get(e), text })
     }
 
-    /// Bytes that it takes in memory; whole pages.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Never: an image has at least its text.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Offset of the first instruction.
-    pub fn entry(&self) -> u64 {
-        self.entry
-    }
-
-    /// Offset and bytes of the part that must be executable; whole pages.
-    pub fn text(&self) -> (u64, u64) {
-        self.text
-    }
-
-    /// The bytes to write for an image that lies at `base`; memory behind them is to be zero.
-    pub fn place(mut self, base: u64) -> Vec<u8> {
-        for &(at, addend) in &self.relocations {
-            let value = base.wrapping_add_signed(addend).to_le_bytes();
-            self.bytes[at as usize..at as usize + 8].copy_from_slice(&value);
+    /// The file that programs map: `config`, to which this adds where everything is, the relocations,
+    /// and the image.
+    pub fn file(&self, mut config: AgentConfig) -> (Layout, Vec<u8>) {
+        let relocations_at = size_of::<AgentConfig>();
+        let image_at =
+            (relocations_at + 8 * self.relocations.len()).next_multiple_of(PAGE as usize);
+        let file_len = (image_at + self.bytes.len()).next_multiple_of(PAGE as usize);
+        let total_len = image_at as u64 + self.len;
+        config.relocations_at = relocations_at as u32;
+        config.relocations = self.relocations.len() as u32;
+        config.image_at = image_at as u32;
+        config.text_at = (image_at as u64 + self.text.0) as u32;
+        config.text_len = self.text.1 as u32;
+        config.total_len = total_len as u32;
+        let mut file = vec![0; file_len];
+        // SAFETY: AgentConfig is repr(C) integers without padding, so all of its bytes are
+        // initialised.
+        file[..relocations_at].copy_from_slice(unsafe {
+            std::slice::from_raw_parts((&raw const config).cast::<u8>(), relocations_at)
+        });
+        for (pair, &(at, addend)) in
+            file[relocations_at..image_at].chunks_exact_mut(8).zip(&self.relocations)
+        {
+            pair[..4].copy_from_slice(&(at as u32).to_le_bytes());
+            pair[4..].copy_from_slice(&(addend as u32).to_le_bytes());
         }
-        self.bytes
+        file[image_at..image_at + self.bytes.len()].copy_from_slice(&self.bytes);
+        let entry = image_at as u64 + self.entry;
+        (Layout { file_len: file_len as u64, total_len, entry }, file)
     }
+}
+
+/// What whoever maps the file needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of the file; whole pages.
+    pub file_len: u64,
+    /// Bytes to be mapped, the rest of which is zero at first.
+    pub total_len: u64,
+    /// Offset of the first instruction.
+    pub entry: u64,
 }
 
 fn relocations(
@@ -131,20 +145,30 @@ fn relocations(
 mod tests {
     use super::*;
 
+    fn read_u32(file: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes"))
+    }
+
     #[test]
-    fn the_embedded_image_can_be_placed_anywhere() {
+    fn the_file_says_where_everything_is() {
         let image = Image::embedded().expect("the build made an image");
-        let (text, text_len) = image.text();
-        assert!((text..text + text_len).contains(&image.entry()));
-        assert_eq!(image.len() % PAGE, 0);
-        let base = 0x7000_0000_0000;
-        let (relocations, len) = (image.relocations.clone(), image.len());
-        let placed = image.place(base);
-        assert!(placed.len() as u64 <= len && !relocations.is_empty());
-        for &(at, addend) in &relocations {
-            let bytes: [u8; 8] = placed[at as usize..at as usize + 8].try_into().expect("8 bytes");
-            assert_eq!(u64::from_le_bytes(bytes), base + addend as u64);
-            assert!((addend as u64) < len);
+        // SAFETY: integers, for which zero is valid.
+        let config: AgentConfig = unsafe { std::mem::zeroed() };
+        let (layout, file) = image.file(config);
+        assert_eq!((file.len() as u64, layout.file_len % PAGE), (layout.file_len, 0));
+        assert!(layout.file_len <= layout.total_len && layout.entry < layout.file_len);
+        let text_at = read_u32(&file, std::mem::offset_of!(AgentConfig, text_at)).into();
+        let text_len: u64 = read_u32(&file, std::mem::offset_of!(AgentConfig, text_len)).into();
+        assert!((text_at..text_at + text_len).contains(&layout.entry));
+        assert_eq!(text_at % PAGE, 0);
+        let at = read_u32(&file, std::mem::offset_of!(AgentConfig, relocations_at)) as usize;
+        let count = read_u32(&file, std::mem::offset_of!(AgentConfig, relocations)) as usize;
+        let image_at = read_u32(&file, std::mem::offset_of!(AgentConfig, image_at)) as usize;
+        assert!(count > 0 && at + 8 * count <= image_at);
+        for n in 0..count {
+            let (place, addend) = (read_u32(&file, at + 8 * n), read_u32(&file, at + 8 * n + 4));
+            assert!(u64::from(place) + 8 <= layout.file_len - image_at as u64);
+            assert!(u64::from(addend) < image.len);
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! This process may be killed at any moment. Until the child is traced it waits for us; the end of
 //! that pipe without a word is our end, and the child runs natively. So it does if we die before
-//! its exec; from our word on it then has one descriptor more, that of the shared file, which must
-//! survive exec for the agent. From exec until it is let go, some 100 µs, it stands in code of ours
+//! its exec; from our word on it then has one descriptor more, that of the agent's file, which must
+//! survive exec. From exec until it is let go, some 100 µs, it stands in code of ours
 //! and dies with us. At no moment does it stay stopped.
 
 use std::ffi::{CString, OsStr, OsString};
@@ -19,10 +19,10 @@ use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, execvp, fork};
-use runahead_abi::AgentConfig;
 
-use crate::image::{Image, PAGE};
-use crate::tracee::{Entry, Running, Stopped, TraceError};
+use crate::image::Layout;
+use crate::insert::{Failure, insert};
+use crate::tracee::Running;
 
 /// A program and its arguments, the first of which is its name.
 #[derive(Debug, Clone)]
@@ -92,18 +92,18 @@ pub struct Launched {
     pub ended: Option<WaitStatus>,
 }
 
-/// Starts `command` with the agent in it, which finds the file `shared` under the same number.
-/// `prepare` makes the image and what to tell it while the kernel makes the program. If any of
-/// this fails the command runs without the agent, or, with `require`, not at all.
+/// Starts `command` with the agent in it, whose `file` the program has under the same number.
+/// `prepare` fills that while the kernel makes the program. If any of this fails the command runs
+/// without the agent, or, with `require`, not at all.
 ///
 /// The calling process must have one thread: the child runs this code between fork and exec. It
 /// gets the default disposition of SIGCHLD, without which there is nothing to wait for; the
 /// program gets the one that was inherited.
 pub fn launch(
     command: &Command,
-    shared: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
     require: bool,
-    prepare: impl FnOnce() -> Result<(Image, AgentConfig), NotInjected>,
+    prepare: impl FnOnce() -> Result<Layout, NotInjected>,
 ) -> Result<Launched, LaunchError> {
     let shown = command.program.to_string_lossy().into_owned();
     let path = find(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
@@ -128,7 +128,7 @@ pub fn launch(
     let pid = match unsafe { fork() }.map_err(LaunchError::Process)? {
         ForkResult::Child => {
             drop(tell_traced);
-            exec(&argv, shared, traced, tell_errno, &inherited)
+            exec(&argv, file, traced, tell_errno, &inherited)
         }
         ForkResult::Parent { child } => child,
     };
@@ -145,10 +145,10 @@ pub fn launch(
                 let _ = tell_traced.write_all(&[1]);
                 drop((tell_traced, traced));
                 let prepared = prepare();
-                let inserted = running
-                    .wait_for_exec()
-                    .map_err(Failure::from)
-                    .and_then(|stopped| insert(stopped, shared, prepared, require));
+                let inserted = running.wait_for_exec().map_err(Failure::from).and_then(|stopped| {
+                    let Some(stopped) = stopped else { return Ok(()) };
+                    insert(stopped, file.as_raw_fd(), prepared, require)
+                });
                 match inserted {
                     Ok(()) => None,
                     Err(Failure::Native(why)) => Some(why),
@@ -203,7 +203,7 @@ fn read_report(report: &mut impl Read) -> Option<Errno> {
 /// The child's side.
 fn exec(
     argv: &[CString],
-    shared: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
     mut traced: PipeReader,
     mut tell_errno: PipeWriter,
     on_child: &SigAction,
@@ -213,122 +213,13 @@ fn exec(
         let _ = unsafe { sigaction(Signal::SIGCHLD, on_child) };
     }
     if traced.read_exact(&mut [0]).is_ok() {
-        // The agent finds the file under its number, and closes it.
-        let _ = fcntl(shared, FcntlArg::F_SETFD(FdFlag::empty()));
+        // The program finds the file under its number, and closes it.
+        let _ = fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()));
     }
     let Err(errno) = execvp(&argv[0], argv);
     let _ = tell_errno.write_all(&(errno as i32).to_le_bytes());
     // SAFETY: ends the child without running the parent's exit handlers.
     unsafe { libc::_exit(127) }
-}
-
-enum Failure {
-    Native(NotInjected),
-    Ended(WaitStatus),
-}
-
-impl From<TraceError> for Failure {
-    fn from(error: TraceError) -> Self {
-        match error {
-            TraceError::Gone(status) => Failure::Ended(status),
-            other => Failure::Native(NotInjected::Trace(other.to_string())),
-        }
-    }
-}
-
-/// close(2) of i386 (asm/unistd_32.h).
-const CLOSE_32: libc::c_long = 6;
-/// User code segment of 64-bit programs (asm/segment.h).
-const USER_CS: u64 = 0x33;
-
-/// Puts the agent into a program that stands at its first instruction, and lets it go.
-fn insert(
-    mut program: Stopped,
-    shared: BorrowedFd<'_>,
-    prepared: Result<(Image, AgentConfig), NotInjected>,
-    require: bool,
-) -> Result<(), Failure> {
-    let inserted = try_insert(&mut program, shared, prepared);
-    if require && inserted.is_err() {
-        program.kill();
-    }
-    inserted
-}
-
-fn try_insert(
-    program: &mut Stopped,
-    shared: BorrowedFd<'_>,
-    prepared: Result<(Image, AgentConfig), NotInjected>,
-) -> Result<(), Failure> {
-    let mut saved = program.registers()?;
-    // What execve(2), in which it stands, is about to return.
-    (saved.rax, saved.orig_rax) = (0, u64::MAX);
-    let site = saved.rip;
-    let code = program.peek(site)?;
-    let (entry, close) = match saved.cs {
-        USER_CS => (Entry::Long, libc::SYS_close),
-        _ => (Entry::Compat, CLOSE_32),
-    };
-    let placed = match (entry, prepared) {
-        (Entry::Compat, _) => Err(Failure::Native(NotInjected::Architecture)),
-        (Entry::Long, Ok((image, config))) => {
-            place(program, site, image, shared, config).map_err(Failure::from)
-        }
-        (Entry::Long, Err(why)) => Err(Failure::Native(why)),
-    };
-    if matches!(placed, Err(Failure::Native(_))) {
-        let _ = program.syscall(site, entry, close, [shared.as_raw_fd() as u64, 0, 0, 0, 0, 0]);
-    }
-    if !matches!(placed, Err(Failure::Ended(_))) {
-        program.poke(site, code)?;
-        program.set_registers(saved)?;
-    }
-    match placed? {
-        0 => Ok(()),
-        errno => Err(Failure::Native(NotInjected::Agent(Errno::from_raw(-errno as i32)))),
-    }
-}
-
-/// The result of the agent's start: 0, or a negative errno.
-fn place(
-    program: &mut Stopped,
-    site: u64,
-    image: Image,
-    shared: BorrowedFd<'_>,
-    mut config: AgentConfig,
-) -> Result<i64, TraceError> {
-    let config_len = size_of::<AgentConfig>() as u64;
-    let total = image.len() + config_len.next_multiple_of(PAGE);
-    // The agent takes the rights that it does not need away before anything else can run.
-    let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let base = program.syscall(
-        site,
-        Entry::Long,
-        libc::SYS_mmap,
-        [0, total, rwx as u64, private as u64, u64::MAX, 0],
-    )?;
-    let (text, text_len) = image.text();
-    config.shared_fd = shared.as_raw_fd();
-    (config.image, config.image_len) = (base, total);
-    (config.text, config.text_len) = (base + text, text_len);
-    let (config_at, entry) = (base + image.len(), base + image.entry());
-    program.write(base, &image.place(base))?;
-    // SAFETY: AgentConfig is repr(C) integers without padding, so all of its bytes are initialised.
-    let bytes = unsafe {
-        std::slice::from_raw_parts(
-            std::ptr::from_ref(&config).cast::<u8>(),
-            size_of::<AgentConfig>(),
-        )
-    };
-    program.write(config_at, bytes)?;
-    let mut regs = program.registers()?;
-    // Below what the kernel has put on the stack for the program.
-    regs.rsp = (regs.rsp - 1024) & !15;
-    regs.rip = entry;
-    regs.rdi = config_at;
-    regs.orig_rax = u64::MAX;
-    Ok(program.run(regs)?.rax as i64)
 }
 
 /// The file that execvp(3) will find, as far as it matters here.

@@ -1,15 +1,18 @@
 //! Starts a program with the agent inside it.
 //!
-//! The child waits until it is traced, then stops at exec with its new image complete and not one
-//! instruction of it executed. There the agent's image is copied in, relocated and run once
-//! ([`image`], [`tracee`]); then the program gets its registers back and is let go ([`launch`]).
-//! ptrace is used for this instant only.
+//! A process is traced when it is about to exec, and stops there with its new image complete and not
+//! one instruction of it executed. Then it maps the agent's file ([`image`]), runs the agent's start
+//! once ([`insert`], [`tracee`]), gets its registers back and is let go. [`launch`] does this for the
+//! first program of a session, [`follow`] for every later one. ptrace is used for this instant only.
 //!
 //! Invariant: if anything here fails, the program runs as it would have without us.
 
+pub mod follow;
 pub mod image;
+pub mod insert;
 pub mod launch;
 pub mod tracee;
 
-pub use image::Image;
+pub use follow::{Followed, Follower};
+pub use image::{Image, Layout};
 pub use launch::{Command, LaunchError, Launched, NotInjected, launch};

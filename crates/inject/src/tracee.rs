@@ -9,10 +9,9 @@ use nix::errno::Errno;
 use nix::libc::{self, user_regs_struct};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::io::IoSlice;
+use runahead_abi::desk;
 
 /// Why a tracee could not be worked on.
 #[derive(Debug, thiserror::Error)]
@@ -49,15 +48,6 @@ pub struct Stopped {
     let_go: bool,
 }
 
-/// Where a tracee is to stop.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum At {
-    /// In execve(2), which is about to return into the new program.
-    Exec,
-    /// Behind an `int3`.
-    Breakpoint,
-}
-
 /// How system calls enter the kernel.
 #[derive(Debug, Clone, Copy)]
 pub enum Entry {
@@ -81,20 +71,62 @@ impl Entry {
 }
 
 impl Running {
-    /// Traces a child that is about to call exec, without stopping it before that.
+    /// Traces a process that is about to call exec, without stopping it before that.
     pub fn seize(pid: Pid) -> Result<Self, Errno> {
         ptrace::seize(pid, Options::PTRACE_O_TRACEEXEC)?;
         Ok(Running { pid })
     }
 
-    /// Waits until it stops at exec. From there until it is let go it dies with us.
-    pub fn wait_for_exec(self) -> Result<Stopped, TraceError> {
-        let mut stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
-        stopped.wait_for(At::Exec)?;
-        ptrace::setoptions(self.pid, Options::PTRACE_O_EXITKILL)
-            .map_err(refused("setting options"))?;
-        Ok(stopped)
+    /// Waits until it stops at exec. From there until it is let go it dies with us. `None`: it says
+    /// that its exec has failed ([`runahead_abi::desk::EXEC_FAILED`]), and has been let go.
+    pub fn wait_for_exec(self) -> Result<Option<Stopped>, TraceError> {
+        let stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
+        loop {
+            match wait(self.pid) {
+                Ok(WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXEC)) => {
+                    ptrace::setoptions(self.pid, Options::PTRACE_O_EXITKILL)
+                        .map_err(refused("setting options"))?;
+                    return Ok(Some(stopped));
+                }
+                Ok(WaitStatus::PtraceEvent(..)) => {
+                    ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
+                }
+                Ok(WaitStatus::Stopped(_, signal)) => {
+                    if is_word_of_failure(self.pid, signal) {
+                        return Ok(None);
+                    }
+                    ptrace::cont(self.pid, signal).map_err(refused("continuing"))?;
+                }
+                other => stopped.is_alive(other)?,
+            }
+        }
     }
+
+    /// Lets it go, wherever it is.
+    pub fn release(self) {
+        let stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
+        if ptrace::interrupt(self.pid).is_ok() {
+            // Whatever stop comes first.
+            let _ = wait(self.pid);
+        }
+        drop(stopped);
+    }
+}
+
+/// waitpid(2) for one tracee of this thread.
+fn wait(pid: Pid) -> nix::Result<WaitStatus> {
+    waitpid(pid, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))
+}
+
+fn is_word_of_failure(pid: Pid, signal: Signal) -> bool {
+    if signal as u32 != desk::EXEC_FAILED {
+        return false;
+    }
+    // SAFETY: of a queued signal, the value is the member that is set.
+    ptrace::getsiginfo(pid).is_ok_and(|info| {
+        info.si_code == libc::SI_QUEUE
+            && unsafe { info.si_value() }.sival_ptr as u64 == desk::EXEC_FAILED_VALUE
+    })
 }
 
 impl Stopped {
@@ -124,21 +156,28 @@ impl Stopped {
             .map_err(refused("writing code"))
     }
 
-    /// Writes `bytes` to writable memory at `address`.
-    pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), TraceError> {
-        let remote = [RemoteIoVec { base: address as usize, len: bytes.len() }];
-        match process_vm_writev(self.pid, &[IoSlice::new(bytes)], &remote) {
-            Ok(n) if n == bytes.len() => Ok(()),
-            Ok(_) => Err(refused("copying the agent")(Errno::EFAULT)),
-            Err(errno) => Err(refused("copying the agent")(errno)),
+    /// Reads `bytes.len()` bytes, a multiple of eight, of code.
+    pub fn read_code(&self, address: u64, bytes: &mut [u8]) -> Result<(), TraceError> {
+        for (n, word) in bytes.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&self.peek(address + 8 * n as u64)?.to_le_bytes());
         }
+        Ok(())
+    }
+
+    /// Overwrites code with `bytes`, whose number is a multiple of eight.
+    pub fn write_code(&mut self, address: u64, bytes: &[u8]) -> Result<(), TraceError> {
+        for (n, word) in bytes.chunks_exact(8).enumerate() {
+            let word: [u8; 8] = word.try_into().unwrap_or_default();
+            self.poke(address + 8 * n as u64, i64::from_le_bytes(word))?;
+        }
+        Ok(())
     }
 
     /// Runs from `regs` to the next breakpoint; the registers there.
     pub fn run(&mut self, regs: user_regs_struct) -> Result<user_regs_struct, TraceError> {
         self.set_registers(regs)?;
         ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
-        self.wait_for(At::Breakpoint)?;
+        self.wait_for_breakpoint()?;
         self.registers()
     }
 
@@ -187,15 +226,10 @@ impl Stopped {
         }
     }
 
-    fn wait_for(&mut self, place: At) -> Result<(), TraceError> {
+    fn wait_for_breakpoint(&mut self) -> Result<(), TraceError> {
         loop {
-            match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
-                Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) if place == At::Breakpoint => {
-                    return Ok(());
-                }
-                Ok(WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXEC)) if place == At::Exec => {
-                    return Ok(());
-                }
+            match wait(self.pid) {
+                Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => return Ok(()),
                 // Told of SIGCONT, for instance.
                 Ok(WaitStatus::PtraceEvent(..)) => {
                     ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
@@ -204,13 +238,23 @@ impl Stopped {
                     self.pending.push(signal);
                     ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
                 }
-                Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => {
-                    self.let_go = true;
-                    return Err(TraceError::Gone(status));
+                other => {
+                    let alive = self.is_alive(other);
+                    self.let_go |= matches!(alive, Err(TraceError::Gone(_)));
+                    alive?;
                 }
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(refused("waiting")(errno)),
             }
+        }
+    }
+
+    /// What is left of a wait status when those that are expected have been dealt with.
+    fn is_alive(&self, status: nix::Result<WaitStatus>) -> Result<(), TraceError> {
+        match status {
+            Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => {
+                Err(TraceError::Gone(status))
+            }
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(refused("waiting")(errno)),
         }
     }
 }

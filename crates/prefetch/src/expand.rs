@@ -12,7 +12,7 @@
 //!
 //! Invariant: at most [`PENDING_MAX`] names wait; what does not fit is left to the shadow.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use runahead_abi::record::{
@@ -20,13 +20,15 @@ use runahead_abi::record::{
 };
 use runahead_abi::{HintKind, Identity};
 
-use crate::order::Tag;
-use crate::sink::{Completion, Sink};
+use crate::lanes::Lanes;
+use crate::order::{ClientId, EntryId, Tag};
+use crate::pool::Core;
+use crate::queue::Effects;
 
 /// Names in one batch. ext4 keeps 16 inodes of 256 bytes in a block of 4 KiB.
 const BATCH: usize = 16;
 /// Names that may wait to be looked up.
-const PENDING_MAX: usize = 1 << 14;
+pub(crate) const PENDING_MAX: usize = 1 << 14;
 
 /// A directory entry.
 pub(crate) struct Name {
@@ -38,6 +40,8 @@ pub(crate) struct Name {
 /// That a directory is to be expanded, and as what.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
+    /// Whose hint it is.
+    pub client: ClientId,
     pub path: Arc<[u8]>,
     pub keys: Vec<Identity>,
     pub tag: Tag,
@@ -45,8 +49,14 @@ pub(crate) struct Wish {
 
 impl Wish {
     /// If `tag` asks for it.
-    pub(crate) fn of(path: &Arc<[u8]>, keys: &[Identity], tag: &Tag) -> Option<Self> {
+    pub(crate) fn of(
+        client: ClientId,
+        path: &Arc<[u8]>,
+        keys: &[Identity],
+        tag: &Tag,
+    ) -> Option<Self> {
         (tag.flags & (EXPAND_NAMES | EXPAND_LISTINGS) != 0).then(|| Wish {
+            client,
             path: path.clone(),
             keys: keys.to_vec(),
             tag: *tag,
@@ -59,7 +69,7 @@ impl Wish {
     }
 
     /// The hints for directories among `names`, as (header, path).
-    pub(crate) fn listings(&self, names: &[Name], sink: &dyn Sink) -> Vec<(Header, Vec<u8>)> {
+    pub(crate) fn listings(&self, names: &[Name], core: &Core) -> Vec<(Header, Vec<u8>)> {
         let flags = self.tag.flags;
         if flags & EXPAND_LISTINGS == 0 || flags & EXPAND_LEVELS_MASK == 0 {
             return Vec::new();
@@ -70,10 +80,10 @@ impl Wish {
         for name in names.iter().filter(|n| n.directory) {
             for key in &self.keys {
                 let key = key.join(&name.name);
-                if !sink.expect(key.listing(), self.tag.run) {
+                if !core.expect(key.listing(), self.tag.run) {
                     continue;
                 }
-                sink.expect(key, self.tag.run);
+                core.expect(key, self.tag.run);
                 let path = self.path_of(&name.name);
                 let header = Header {
                     kind: HintKind::Listing as u32,
@@ -92,35 +102,29 @@ impl Wish {
     }
 
     /// The batches in which the other `names` are looked up.
-    pub(crate) fn batches(
-        &self,
-        mut names: Vec<Name>,
-        remote: bool,
-        sink: &dyn Sink,
-    ) -> Vec<Batch> {
+    pub(crate) fn batches(&self, names: &[Name], remote: bool, core: &Core) -> Vec<Arc<Batch>> {
         if self.tag.flags & EXPAND_NAMES == 0 {
             return Vec::new();
         }
         let read =
             self.tag.flags & EXPAND_LISTINGS != 0 && self.tag.flags & EXPAND_LEVELS_MASK != 0;
-        names.retain(|n| {
+        let wanted = |n: &&Name| {
             if n.directory && read {
                 return false;
             }
             // Every key is announced, also behind one that is news.
-            let news = self.keys.iter().filter(|key| sink.expect(key.join(&n.name), self.tag.run));
+            let news = self.keys.iter().filter(|key| core.expect(key.join(&n.name), self.tag.run));
             news.count() > 0
-        });
+        };
+        let mut names: Vec<&Name> = names.iter().filter(wanted).collect();
         names.sort_unstable_by_key(|n| n.inode);
         // A remote lookup is a request of its own, which a batch would only delay.
         let size = if remote { 1 } else { BATCH };
-        let mut batches = Vec::with_capacity(names.len().div_ceil(size));
-        let mut names = names.into_iter().map(|n| n.name).peekable();
-        while names.peek().is_some() {
-            let names = names.by_ref().take(size).collect();
-            batches.push(Batch { wish: self.clone(), names });
-        }
-        batches
+        let batch = |names: &[&Name]| {
+            let names = names.iter().map(|n| n.name.clone()).collect();
+            Arc::new(Batch { wish: self.clone(), names })
+        };
+        names.chunks(size).map(batch).collect()
     }
 }
 
@@ -131,6 +135,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// Whose hint it follows from.
+    pub(crate) fn client(&self) -> ClientId {
+        self.wish.client
+    }
+
     /// The directory that holds them.
     pub(crate) fn directory(&self) -> &Arc<[u8]> {
         &self.wish.path
@@ -146,77 +155,72 @@ impl Batch {
         self.wish.keys.iter().map(|key| key.join(name))
     }
 
-    /// Tells that it came to its end.
-    pub(crate) fn completion(&self, queued: usize) -> Completion {
+    /// It came to its end.
+    pub(crate) fn complete<F>(&self, fx: &mut Effects<F>) {
         let hints = self.names.len() as u32;
-        Completion {
-            run: self.wish.tag.run,
-            kind: HintKind::Lookup,
-            flags: STEERS | NO_FOLLOW,
-            hints,
-            steers: hints,
-            bytes: 0,
-            failed: false,
-            queued,
+        let tag = Tag { flags: STEERS | NO_FOLLOW, hints, steers: hints, ..self.wish.tag };
+        fx.complete(self.client(), HintKind::Lookup, &tag, 0, false);
+    }
+
+    /// It will not be looked up.
+    pub(crate) fn forget<F>(&self, fx: &mut Effects<F>) {
+        let before = self.wish.tag.run.saturating_add(1);
+        for name in &self.names {
+            fx.forget.extend(self.keys(name).map(|key| (self.client(), key, before)));
         }
     }
 }
 
-/// Batches that wait.
+/// Batches that wait, each in its client's lane, or are under way.
 #[derive(Default)]
 pub(crate) struct Batches {
-    waiting: VecDeque<Batch>,
-    names: usize,
+    /// And whether a worker is on it.
+    all: HashMap<EntryId, (Arc<Batch>, bool)>,
 }
 
 impl Batches {
-    /// Batches that wait.
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// Names that wait.
-    pub(crate) fn names(&self) -> usize {
-        self.names
-    }
-
-    /// Adds `batches`; gives back what there is no room for.
-    pub(crate) fn add(&mut self, batches: Vec<Batch>) -> Vec<Batch> {
-        let mut refused = Vec::new();
-        for batch in batches {
-            if self.names + batch.names.len() > PENDING_MAX {
-                refused.push(batch);
-            } else {
-                self.names += batch.names.len();
-                self.waiting.push_back(batch);
-            }
+    /// Adds `batch` as `id`; false if there is no room for it, of which no client gets all.
+    pub(crate) fn add(&mut self, id: EntryId, batch: Arc<Batch>, lanes: &mut Lanes) -> bool {
+        let (client, names) = (batch.client(), batch.names.len());
+        let own = lanes.names_of(client) + names;
+        if !lanes.is_open(client) || !has_room(own, lanes.names() + names, PENDING_MAX) {
+            return false;
         }
-        refused
+        lanes.join(client, id);
+        lanes.add_names(client, id, names);
+        self.all.insert(id, (batch, false));
+        true
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Batch> {
-        let batch = self.waiting.pop_front()?;
-        self.names -= batch.names.len();
+    /// A worker takes `id`.
+    pub(crate) fn start(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<Arc<Batch>> {
+        let (batch, started) = self.all.get_mut(&id)?;
+        *started = true;
+        lanes.remove_names(batch.client(), id, batch.names.len());
+        Some(batch.clone())
+    }
+
+    /// Removes `id`, if it is a batch and still wanted.
+    pub(crate) fn remove(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<Arc<Batch>> {
+        let (batch, started) = self.all.remove(&id)?;
+        if !started {
+            lanes.remove_names(batch.client(), id, batch.names.len());
+        }
+        lanes.leave(batch.client(), id);
         Some(batch)
     }
 
-    /// Takes out what runs before `before` wanted, or all.
-    pub(crate) fn drop_stale(&mut self, before: Option<u32>) -> Vec<Batch> {
-        let all = std::mem::take(&mut self.waiting);
-        let (stale, kept): (VecDeque<_>, _) =
-            all.into_iter().partition(|b| b.wish.tag.is_stale(before));
-        self.waiting = kept;
-        self.names = self.waiting.iter().map(|b| b.names.len()).sum();
-        stale.into()
+    /// Whether `id` is a batch that waits, and that runs before `before` wanted, or any.
+    pub(crate) fn is_stale(&self, id: EntryId, before: Option<u32>) -> bool {
+        let stale =
+            |(batch, started): &(Arc<Batch>, bool)| !started && batch.wish.tag.is_stale(before);
+        self.all.get(&id).is_some_and(stale)
     }
 }
 
-/// Tells that `batches` will not be looked up.
-pub(crate) fn forget(batches: &[Batch], sink: &dyn Sink) {
-    for batch in batches {
-        let before = batch.wish.tag.run.saturating_add(1);
-        for name in &batch.names {
-            batch.keys(name).for_each(|key| sink.forget(key, before));
-        }
-    }
+/// Whether a client may have `own` of `all` places taken, of which there are `max`: up to four
+/// times as many as are left, so that something is always left for the next client, and the more
+/// clients press, the less each gets.
+pub(crate) fn has_room(own: usize, all: usize, max: usize) -> bool {
+    all <= max && own <= (max - all).saturating_mul(4)
 }

@@ -4,11 +4,17 @@
 //! link or a range of a file read. The [`Prefetcher`] does the same things first, on its own
 //! threads, and ignores what it reads: it is then in the kernel's page, dentry and inode caches.
 //!
+//! One prefetcher serves many processes. Each has a [`Client`] with hints, runs, log keys and a
+//! [`Sink`] of its own; threads, the limit and what is known of devices are shared, and so is every
+//! read that more than one of them wants.
+//!
 //! | module | what it decides |
 //! |---|---|
 //! | `queue` | what is to be read, merged by path |
+//! | `queue/share` | what of it is one client's |
 //! | `ranges` | which bytes of a file, merged by range |
-//! | `order` | what comes first |
+//! | `order` | what comes first for one client |
+//! | `lanes` | whose turn it is |
 //! | `expand` | what follows from a directory |
 //! | `limit` | how much at a time |
 //! | `io` | how to read without effects |
@@ -30,12 +36,15 @@ use runahead_abi::Record;
 
 mod expand;
 mod io;
+mod lanes;
 mod limit;
 mod order;
 mod pool;
 mod queue;
 mod ranges;
 mod sink;
+#[cfg(test)]
+mod testing;
 
 pub use sink::{Completion, LogSink, Sink};
 
@@ -54,7 +63,9 @@ const CLOSE_GRACE: Duration = Duration::from_millis(50);
 pub struct Options {
     /// Reads in flight, and threads, at most. How many there are below that is measured.
     pub max_in_flight: usize,
-    /// Parts of hints that may wait; further hints are refused unless the target waits for them.
+    /// Parts of hints that may wait, of all clients together; further hints are refused unless the
+    /// target waits for them. One client gets four fifths of it at most, and less when others
+    /// press, too.
     pub max_queued: usize,
 }
 
@@ -99,8 +110,10 @@ pub struct PrefetchStats {
     pub limit: usize,
     /// Worker threads that exist now.
     pub threads: usize,
-    /// Parts of hints that wait now.
+    /// What waits now.
     pub queued: usize,
+    /// Clients that there are now.
+    pub clients: usize,
 }
 
 /// See the crate's text. Dropping it is [`Prefetcher::close`] without waiting.
@@ -109,24 +122,15 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// A prefetcher without threads: they are started as hints need them.
-    ///
-    /// `sink` is kept until the last worker is gone, which can be after [`Prefetcher::close`] when
-    /// storage does not answer; it must own what it needs.
-    pub fn new(sink: Arc<dyn Sink>, options: Options) -> Self {
+    /// A prefetcher without threads and clients: threads are started as hints need them.
+    pub fn new(options: Options) -> Self {
         let Options { max_in_flight, max_queued } = options;
-        Prefetcher { pool: Arc::new(pool::Pool::new(sink, max_in_flight, max_queued)) }
+        Prefetcher { pool: Arc::new(pool::Pool::new(max_in_flight, max_queued)) }
     }
 
-    /// Queues a hint, or merges it with what is there for its path. Never waits for storage.
-    pub fn submit(&self, record: &Record<'_>) {
-        self.pool.submit(record);
-    }
-
-    /// A shadow strayed: gives up what was hinted by runs before `run` and nobody has started on,
-    /// except what the target itself waits for. Returns how many hints that were.
-    pub fn drop_queued_before(&self, run: u32) -> usize {
-        self.pool.drop_queued_before(run)
+    /// Somebody whose hints go by names and runs of their own; `sink` is told what becomes of them.
+    pub fn client(&self, sink: Arc<dyn Sink>) -> Client {
+        Client { pool: self.pool.clone(), core: self.pool.open_client(sink) }
     }
 
     /// Brings in more workers if those there are seem to be stuck in reads. To be called every
@@ -135,20 +139,20 @@ impl Prefetcher {
         self.pool.kick()
     }
 
-    /// Parts of hints that wait for a worker.
+    /// Parts of hints that wait for a worker, of all clients.
     pub fn queued(&self) -> usize {
         self.pool.queued()
     }
 
-    /// What has been done so far.
+    /// What has been done so far, for all clients there are and were.
     pub fn stats(&self) -> PrefetchStats {
         self.pool.stats()
     }
 
     /// Gives up everything that waits, and waits up to 50 ms for reads under way. Returns how many
-    /// workers are still in the kernel then: each ends when its read does, and may call the sink
-    /// once more.
-    pub fn close(self) -> usize {
+    /// workers are still in the kernel then: each ends when its read does, and may call the sinks
+    /// of those that wanted it once more. Hints that are submitted later are refused.
+    pub fn close(&self) -> usize {
         self.pool.shut(CLOSE_GRACE)
     }
 }
@@ -156,5 +160,42 @@ impl Prefetcher {
 impl Drop for Prefetcher {
     fn drop(&mut self) {
         self.pool.shut(Duration::ZERO);
+    }
+}
+
+/// One source of hints: a process, with the keys of its log and the numbers of its runs.
+///
+/// Dropping it gives up all its hints, and nobody else's: what others want as well is read for
+/// them. The dropping thread tells the sink to forget every key that is not done, those too that a
+/// worker is just reading. After that nothing is told to the sink, except what a worker had begun
+/// to tell before: no call of the sink begins later than that of a worker which, at the moment of
+/// the drop, was between deciding to make it and making it, at most one for each worker. So the
+/// sink may outlive its client for a moment, and must own what it needs.
+pub struct Client {
+    pool: Arc<pool::Pool>,
+    core: Arc<pool::Core>,
+}
+
+impl Client {
+    /// Queues a hint, or merges it with what is there for its path. Never waits for storage.
+    pub fn submit(&self, record: &Record<'_>) {
+        self.pool.submit(&self.core, record);
+    }
+
+    /// A shadow strayed: gives up what was hinted by this client's runs before `run` and nobody has
+    /// started on, except what the target itself waits for. Returns how many hints that were.
+    pub fn drop_queued_before(&self, run: u32) -> usize {
+        self.pool.drop_queued_before(&self.core, run)
+    }
+
+    /// Parts of this client's hints that wait for a worker.
+    pub fn queued(&self) -> usize {
+        self.pool.queued_of(&self.core)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.pool.close_client(&self.core);
     }
 }

@@ -1,27 +1,72 @@
-//! In which order waiting hints are served.
+//! In which order the hints of one client are served.
 //!
-//! Every part of every waiting hint is one element of one ordered set: what the target itself waits
-//! for comes first, then what it will reach first. Parts of a path that a worker is looking up are
-//! *parked*: that worker serves them as soon as it knows what the path names, so nobody else may
-//! take them.
-//!
-//! Invariant: an element is in the set, or counted as parked, exactly as long as its entry holds
-//! the part it stands for; [`Shelf`] is the only way to change either.
-
-use std::collections::BTreeSet;
+//! What the target itself waits for comes first, then names that expansions foresee, then what the
+//! target will reach first, and last what nobody asked for.
 
 use runahead_abi::record::{DEMAND, Header, STEERS};
 
-/// Names an entry of the queue; never reused.
+/// Names a client; never reused.
+pub(crate) type ClientId = u64;
+
+/// Names what an item belongs to: an entry of the queue, a batch, a program, a guess. Never reused.
 pub(crate) type EntryId = u64;
+
+/// What is compared first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Class {
+    Demand,
+    Names,
+    Hint,
+    Guess,
+}
+
+/// What is compared between clients: within one tier they share.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Tier {
+    /// Some target waits for it now.
+    Demand,
+    /// A shadow foresees it.
+    Hint,
+    /// Nobody asked for it.
+    Guess,
+}
 
 /// Smaller is served earlier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Rank {
-    /// False for what the target waits for now.
-    speculative: bool,
+    class: Class,
     /// Accesses that the target will have made before this one.
     position: u64,
+}
+
+impl Rank {
+    /// Of what a target waits for now.
+    pub(crate) fn demand(position: u64) -> Self {
+        Rank { class: Class::Demand, position }
+    }
+
+    /// Of what the target will want after `position` accesses.
+    pub(crate) fn hint(position: u64) -> Self {
+        Rank { class: Class::Hint, position }
+    }
+
+    /// Of a batch of names; an earlier one has a smaller number.
+    pub(crate) fn names(number: u64) -> Self {
+        Rank { class: Class::Names, position: number }
+    }
+
+    /// Of what nobody asked for.
+    pub(crate) fn guess(position: u64) -> Self {
+        Rank { class: Class::Guess, position }
+    }
+
+    pub(crate) fn tier(self) -> Tier {
+        match self.class {
+            Class::Demand => Tier::Demand,
+            Class::Names | Class::Hint => Tier::Hint,
+            Class::Guess => Tier::Guess,
+        }
+    }
 }
 
 /// Who wants a part, and how urgently: the sum of the hints that were merged into it.
@@ -67,18 +112,22 @@ impl Tag {
         (self.hints, self.steers) = (hints, steers);
     }
 
+    pub(crate) fn is_demand(&self) -> bool {
+        self.flags & DEMAND != 0
+    }
+
     pub(crate) fn rank(&self) -> Rank {
-        Rank { speculative: self.flags & DEMAND == 0, position: self.position }
+        if self.is_demand() { Rank::demand(self.position) } else { Rank::hint(self.position) }
     }
 
     /// True when the shadow that wanted it strayed: `before` is the oldest run that still counts,
     /// `None` that none does and not even the target (the session ends).
     pub(crate) fn is_stale(&self, before: Option<u32>) -> bool {
-        before.is_none_or(|run| self.run < run && self.flags & DEMAND == 0)
+        before.is_none_or(|run| self.run < run && !self.is_demand())
     }
 }
 
-/// A part of an entry.
+/// A part of an entry, or of something else that has an [`EntryId`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Item {
     Lookup,
@@ -86,84 +135,17 @@ pub(crate) enum Item {
     Link,
     /// The wanted range that starts at this byte.
     Data(u64),
+    /// The next thing to do for a program.
+    Program,
+    /// A batch of names.
+    Names,
+    /// A guess.
+    Guess,
 }
 
-/// The ordered set, and how many items are parked.
-#[derive(Default)]
-pub(crate) struct Order {
-    set: BTreeSet<(Rank, EntryId, Item)>,
-    parked: usize,
-}
-
-impl Order {
-    /// What is to be served next.
-    pub(crate) fn first(&self) -> Option<(EntryId, Item)> {
-        self.set.first().map(|&(_, id, item)| (id, item))
-    }
-
-    /// Everything that could be taken now, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (EntryId, Item)> + '_ {
-        self.set.iter().map(|&(_, id, item)| (id, item))
-    }
-
-    /// True when the target waits for what is first.
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.set.first().is_some_and(|(rank, ..)| !rank.speculative)
-    }
-
-    /// Items that a worker could take now.
-    pub(crate) fn ready(&self) -> usize {
-        self.set.len()
-    }
-
-    /// All items, parked ones too.
-    pub(crate) fn len(&self) -> usize {
-        self.set.len() + self.parked
-    }
-
-    /// The view of one entry.
-    pub(crate) fn shelf(&mut self, entry: EntryId, parked: bool) -> Shelf<'_> {
-        Shelf { order: self, entry, parked }
-    }
-}
-
-/// Puts the items of one entry into the order and takes them out.
-pub(crate) struct Shelf<'a> {
-    order: &'a mut Order,
-    entry: EntryId,
-    parked: bool,
-}
-
-impl Shelf<'_> {
-    pub(crate) fn insert(&mut self, rank: Rank, item: Item) {
-        if self.parked {
-            self.order.parked += 1;
-        } else {
-            let new = self.order.set.insert((rank, self.entry, item));
-            assert!(new, "{item:?} was listed twice");
-        }
-    }
-
-    pub(crate) fn remove(&mut self, rank: Rank, item: Item) {
-        if self.parked {
-            self.order.parked -= 1;
-        } else {
-            let was = self.order.set.remove(&(rank, self.entry, item));
-            assert!(was, "{item:?} was not listed");
-        }
-    }
-
-    /// Moves an item that the entry holds to where it belongs after its entry was parked.
-    pub(crate) fn park(&mut self, rank: Rank, item: Item) {
-        self.parked = false;
-        self.remove(rank, item);
-        self.order.parked += 1;
-    }
-
-    /// The reverse of [`Shelf::park`].
-    pub(crate) fn unpark(&mut self, rank: Rank, item: Item) {
-        self.order.parked -= 1;
-        self.parked = false;
-        self.insert(rank, item);
+impl Item {
+    /// It stands for something that was hinted.
+    pub(crate) fn is_hinted(self) -> bool {
+        !matches!(self, Item::Names | Item::Guess)
     }
 }

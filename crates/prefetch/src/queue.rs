@@ -1,13 +1,18 @@
 //! What is to be read, as data: no thread, no file, no clock.
 //!
 //! There is one entry for each path, from the first hint that names it until nothing is left to do
-//! for it. A worker looks the path up once ([`Step::Look`]), which answers `Lookup` hints and tells
-//! what the others may do; the handle it brings back serves all of them, those too that arrive
-//! while it is being looked up. See [`crate::order`] for the order and [`crate::ranges`] for data.
+//! for it, with a *share* for each client that hinted it. A worker looks the path up once
+//! ([`Step::Look`]), which answers `Lookup` hints and tells what the others may do; the handle it
+//! brings back serves all of them, those too that arrive while it is being looked up. See
+//! [`crate::lanes`] and [`crate::order`] for the order and [`crate::ranges`] for data.
 //!
-//! Invariants: a hint that was accepted is completed once (possibly merged with others) or dropped;
-//! each of its log keys is marked done when nothing that it covers is left to be read, or
-//! forgotten, after which no trace of it remains; no entry without work or worker exists.
+//! Log keys and runs are a client's own: keys of different clients are different things, whatever
+//! their values.
+//!
+//! Invariants: a hint that was accepted is completed once (possibly merged with others of its
+//! client) or dropped; each of its log keys is marked done when nothing that it covers is left to
+//! be read, or forgotten, after which no trace of it remains; no entry without work or worker
+//! exists; nothing is told to a client that is gone.
 //!
 //! Nothing here calls out: what has to be told to the [`crate::Sink`] is collected in [`Effects`],
 //! for the caller to act on once it has let go of the lock.
@@ -15,11 +20,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use runahead_abi::record::{DEMAND, LENGTH_UNKNOWN, NO_FOLLOW};
+use runahead_abi::record::{LENGTH_UNKNOWN, NO_FOLLOW};
 use runahead_abi::{HintKind, Identity, Record};
 
 mod entry;
 mod job;
+mod share;
 mod siblings;
 #[cfg(test)]
 mod tests;
@@ -28,8 +34,10 @@ use self::entry::{Entry, Stage};
 pub(crate) use self::job::{Class, Effects, Found, Job, Step, Trouble};
 use self::siblings::Siblings;
 use crate::HINT_MAX_BYTES;
-use crate::order::{EntryId, Item, Order, Tag};
-use crate::ranges::{Added, chunks};
+use crate::expand::{Batch, Batches, Wish, has_room};
+use crate::lanes::Lanes;
+use crate::order::{ClientId, EntryId, Item, Tag, Tier};
+use crate::ranges::{Added, PIECE_BYTES, chunks};
 
 /// What became of a submitted hint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,10 +61,11 @@ const OPEN_MAX: usize = 512;
 pub(crate) struct Queue<F> {
     entries: HashMap<EntryId, Entry<F>>,
     paths: HashMap<Arc<[u8]>, EntryId>,
-    order: Order,
+    batches: Batches,
+    lanes: Lanes,
     siblings: Siblings,
     lookups_first: bool,
-    next_id: EntryId,
+    next_id: u64,
     max_items: usize,
 }
 
@@ -66,7 +75,8 @@ impl<F> Queue<F> {
         Queue {
             entries: HashMap::new(),
             paths: HashMap::new(),
-            order: Order::default(),
+            batches: Batches::default(),
+            lanes: Lanes::default(),
             siblings: Siblings::default(),
             lookups_first: false,
             next_id: 0,
@@ -74,54 +84,104 @@ impl<F> Queue<F> {
         }
     }
 
-    /// Parts of hints that wait.
-    pub(crate) fn len(&self) -> usize {
-        self.order.len()
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
     }
 
-    /// Parts of hints that a worker could start on now.
+    /// A new client.
+    pub(crate) fn open_client(&mut self) -> ClientId {
+        let client = self.new_id();
+        self.lanes.open(client);
+        client
+    }
+
+    /// A client is gone: gives up all that it hinted, under way or not. How many hints that was.
+    pub(crate) fn close_client(&mut self, client: ClientId, fx: &mut Effects<F>) -> usize {
+        let mut dropped = 0;
+        for id in self.lanes.members(client) {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                dropped += entry.abandon(client, &mut self.lanes, fx);
+                self.retire_if_idle(id, fx);
+            } else if let Some(batch) = self.batches.remove(id, &mut self.lanes) {
+                batch.forget(fx);
+            }
+        }
+        self.lanes.close(client);
+        dropped
+    }
+
+    /// All clients that are not gone.
+    pub(crate) fn clients(&self) -> Vec<ClientId> {
+        self.lanes.clients()
+    }
+
+    /// Parts of hints that wait, and names that follow from them.
+    pub(crate) fn len(&self) -> usize {
+        self.lanes.parts() + self.lanes.names()
+    }
+
+    /// The same for one client.
+    pub(crate) fn len_of(&self, client: ClientId) -> usize {
+        self.lanes.parts_of(client) + self.lanes.names_of(client)
+    }
+
+    /// Things that a worker could start on now.
     pub(crate) fn ready(&self) -> usize {
-        self.order.ready()
+        self.lanes.ready()
+    }
+
+    /// Whether there is room for another hint. What a target waits for is turned away only if there
+    /// is far too much of it.
+    fn is_full(&self, client: ClientId, tag: &Tag) -> bool {
+        let (own, all) = (self.lanes.parts_of(client), self.lanes.parts());
+        match tag.is_demand() {
+            true => own >= self.max_items || all >= 2 * self.max_items,
+            false => !has_room(own + 1, all + 1, self.max_items),
+        }
     }
 
     /// Takes a hint in.
-    pub(crate) fn submit(&mut self, record: &Record<'_>, fx: &mut Effects<F>) -> Submitted {
+    pub(crate) fn submit(
+        &mut self,
+        client: ClientId,
+        record: &Record<'_>,
+        fx: &mut Effects<F>,
+    ) -> Submitted {
+        if !self.lanes.is_open(client) {
+            return Submitted::Refused;
+        }
         let tag = Tag::of(&record.header);
         let key = Identity::from_raw(record.header.key);
         let known = self.paths.get(record.path).copied();
-        let full = self.order.len() >= self.max_items && tag.flags & DEMAND == 0;
-        let room = known.is_none_or(|id| self.entries[&id].has_room_for(key));
-        if full || !room {
-            self.refuse(record, known, fx);
-            return Submitted::Refused;
+        let share = known.and_then(|id| self.entries[&id].share(client));
+        let room = share.is_none_or(|share| share.has_room_for(key));
+        if !room || self.is_full(client, &tag) {
+            return self.refuse(client, record, fx);
         }
         let id = known.unwrap_or_else(|| self.create(record.path));
-        if tag.flags & DEMAND != 0 {
+        if tag.is_demand() {
             self.let_go(id);
         }
         let Some(entry) = self.entries.get_mut(&id) else { unreachable!("{id} is a live entry") };
-        entry.add_key(key);
-        let follows = record.kind != HintKind::Link && record.header.flags & NO_FOLLOW == 0;
-        if follows {
-            entry.follow(fx);
-        }
-        if entry.is_known(follows) {
-            fx.done.push(key);
-        }
-        let mut shelf = self.order.shelf(id, entry.is_parked());
         let header = &record.header;
-        let done = match record.kind {
-            HintKind::Lookup => entry.want(Item::Lookup, tag, &mut shelf, fx),
-            HintKind::Listing => entry.want(Item::Listing, tag, &mut shelf, fx),
-            HintKind::Link => entry.want(Item::Link, tag, &mut shelf, fx),
-            HintKind::Data if header.length == 0 && header.flags & LENGTH_UNKNOWN == 0 => {
-                entry.want(Item::Lookup, tag, &mut shelf, fx)
-            }
-            HintKind::Data => {
+        let follows = record.kind != HintKind::Link && header.flags & NO_FOLLOW == 0;
+        let lanes = &mut self.lanes;
+        entry.join(client, key, follows, lanes, fx);
+        let item = match record.kind {
+            HintKind::Lookup => Item::Lookup,
+            HintKind::Listing => Item::Listing,
+            HintKind::Link => Item::Link,
+            _ if header.length == 0 && header.flags & LENGTH_UNKNOWN == 0 => Item::Lookup,
+            _ => Item::Data(header.offset),
+        };
+        let done = match item {
+            Item::Data(start) => {
                 let length = header.length.clamp(1, HINT_MAX_BYTES);
-                let range = header.offset..header.offset.saturating_add(length);
-                entry.want_data(range, tag, &mut shelf, fx)
+                let range = start..start.saturating_add(length);
+                entry.want_data(client, range, tag, lanes, fx)
             }
+            _ => entry.want(client, item, tag, lanes, fx),
         };
         self.retire_if_idle(id, fx);
         match done {
@@ -133,74 +193,91 @@ impl<F> Queue<F> {
     }
 
     fn create(&mut self, path: &[u8]) -> EntryId {
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.new_id();
         let path: Arc<[u8]> = path.into();
         self.paths.insert(path.clone(), id);
-        self.entries.insert(id, Entry::new(path));
+        self.entries.insert(id, Entry::new(id, path));
         id
     }
 
-    fn refuse(&self, record: &Record<'_>, known: Option<EntryId>, fx: &mut Effects<F>) {
+    /// Turns a hint away.
+    pub(crate) fn refuse(
+        &self,
+        client: ClientId,
+        record: &Record<'_>,
+        fx: &mut Effects<F>,
+    ) -> Submitted {
         let header = &record.header;
         let key = Identity::from_raw(header.key);
         let before = header.run.saturating_add(1);
-        let entry = known.map(|id| &self.entries[&id]).filter(|entry| entry.has_key(key));
-        if entry.is_none() {
-            fx.forget.push((key, before));
+        let entry = self.paths.get(record.path).map(|id| &self.entries[id]);
+        let share = entry.and_then(|e| e.share(client)).filter(|share| share.has_key(key));
+        let mut forget = |key| fx.forget.push((client, key, before));
+        if share.is_none() {
+            forget(key);
         }
         match record.kind {
-            HintKind::Lookup => {}
-            HintKind::Listing if entry.is_some_and(|e| e.has(Item::Listing)) => {}
-            HintKind::Link if entry.is_some_and(|e| e.has(Item::Link)) => {}
-            HintKind::Listing => fx.forget.push((key.listing(), before)),
-            HintKind::Link => fx.forget.push((key.link(), before)),
+            HintKind::Lookup | HintKind::Program => {}
+            HintKind::Listing if share.is_some_and(|s| s.has(Item::Listing)) => {}
+            HintKind::Link if share.is_some_and(|s| s.has(Item::Link)) => {}
+            HintKind::Listing => forget(key.listing()),
+            HintKind::Link => forget(key.link()),
             HintKind::Data => {
                 let length = header.length.min(HINT_MAX_BYTES);
                 let range = header.offset..header.offset.saturating_add(length);
-                let idle = |&c: &_| entry.is_none_or(|e| !e.data.has_work_in(c));
-                let idle = chunks(&range).filter(idle);
-                fx.forget.extend(idle.map(|chunk| (key.chunk(chunk), before)));
+                let waits = |chunk| share.is_some_and(|s| s.has_work_in(chunk));
+                chunks(&range).filter(|&c| !waits(c)).for_each(|c| forget(key.chunk(c)));
             }
         }
+        Submitted::Refused
     }
 
-    /// True when the target waits for what comes first.
+    /// True when a target waits for what comes first.
     pub(crate) fn is_urgent(&self) -> bool {
-        self.order.is_urgent()
+        self.lanes.tier() == Some(Tier::Demand)
+    }
+
+    /// Adds a batch of names; false if there is no room.
+    pub(crate) fn add_names(&mut self, batch: Arc<Batch>) -> bool {
+        let id = self.new_id();
+        self.batches.add(id, batch, &mut self.lanes)
     }
 
     /// The next step to take, if there is one. The worker that gets it calls [`Queue::looked`] or
     /// [`Queue::finish`] when it is over.
     pub(crate) fn pop(&mut self) -> Option<Job<F>> {
         loop {
-            let urgent = self.order.is_urgent();
-            let (id, item) = if urgent { self.order.first()? } else { self.next()? };
+            let (client, id, item) = self.lanes.first()?;
+            if item == Item::Names {
+                let batch = self.batches.start(id, &mut self.lanes)?;
+                self.lanes.charge(client, 1);
+                return Some(Job { entry: id, step: Step::Names { batch } });
+            }
+            let urgent = self.is_urgent();
+            let (id, item) = if urgent { (id, item) } else { self.next(client, id, item) };
             let entry = self.entries.get_mut(&id)?;
             if matches!(entry.stage, Stage::Waiting) && !urgent {
                 entry.takes_turn = self.siblings.begin(id, &entry.path);
                 if !entry.takes_turn {
                     entry.held = true;
-                    for (rank, item) in entry.items() {
-                        self.order.shelf(id, false).park(rank, item);
-                    }
+                    entry.park(true, &mut self.lanes);
                     continue;
                 }
             }
-            return self.take(id, item);
+            return self.take(client, id, item);
         }
     }
 
-    /// What to take next, if nothing is urgent.
-    fn next(&self) -> Option<(EntryId, Item)> {
+    /// What to take next for `client`, for whom `id` would be first, if nothing is urgent.
+    fn next(&self, client: ClientId, id: EntryId, item: Item) -> (EntryId, Item) {
         let waits = |&(id, _): &(EntryId, Item)| {
             self.entries.get(&id).is_some_and(|e| matches!(e.stage, Stage::Waiting))
         };
         let lookup = match self.lookups_first {
-            true => self.order.iter().take(OPEN_MAX).find(waits),
+            true => self.lanes.of(client).take(OPEN_MAX).find(waits),
             false => None,
         };
-        lookup.or_else(|| self.order.first())
+        lookup.unwrap_or((id, item))
     }
 
     /// Whether names are looked up before any of their data is read. Where requests seek, names
@@ -218,30 +295,27 @@ impl<F> Queue<F> {
     fn let_go(&mut self, id: EntryId) {
         let Some(entry) = self.entries.get_mut(&id).filter(|e| e.held) else { return };
         entry.held = false;
-        for (rank, item) in entry.items() {
-            self.order.shelf(id, true).unpark(rank, item);
-        }
+        entry.park(false, &mut self.lanes);
     }
 
-    /// Starts on `item`, which is the first of what waits, or was just unparked.
-    fn take(&mut self, id: EntryId, item: Item) -> Option<Job<F>> {
+    /// Starts on `item` of `client`, which is the first of what waits, or was just unparked.
+    fn take(&mut self, client: ClientId, id: EntryId, item: Item) -> Option<Job<F>> {
         let entry = self.entries.get_mut(&id)?;
-        entry.running += 1;
         let step = match &entry.stage {
             Stage::Open(found) => {
                 let file = found.file.clone();
-                let mut shelf = self.order.shelf(id, false);
-                entry.start(item, file, &mut shelf)
+                entry.start(client, item, file, &mut self.lanes)
             }
             Stage::Waiting | Stage::Looking => {
-                entry.stage = Stage::Looking;
-                for (rank, item) in entry.items() {
-                    self.order.shelf(id, false).park(rank, item);
-                }
-                entry.start_lookup(&mut self.order.shelf(id, true));
-                Step::Look { path: entry.path.clone(), follow: entry.follow }
+                entry.park(true, &mut self.lanes);
+                entry.start_lookup(&mut self.lanes)
             }
         };
+        let cost = match &step {
+            Step::Read { range, .. } => (range.end - range.start).div_ceil(PIECE_BYTES / 4),
+            _ => 0,
+        };
+        self.lanes.charge(client, 1 + cost);
         Some(Job { entry: id, step })
     }
 
@@ -255,7 +329,9 @@ impl<F> Queue<F> {
         let id = job.entry;
         let entry = self.entries.get_mut(&id)?;
         if std::mem::take(&mut entry.takes_turn) {
-            for free in self.siblings.ended(&entry.path) {
+            let path = entry.path.clone();
+            let held = |id| self.entries.get(&id).is_some_and(|e| e.held);
+            for free in self.siblings.ended(&path, held) {
                 self.let_go(free);
             }
         }
@@ -263,32 +339,31 @@ impl<F> Queue<F> {
         entry.running -= 1;
         let followed = matches!(job.step, Step::Look { follow: true, .. });
         match result {
-            Ok(found) if found.class == Class::Link && entry.follow && !followed => {
+            Ok(found) if found.class == Class::Link && entry.follows() && !followed => {
                 // A hint that follows came in meanwhile.
                 fx.files.push(found.file);
                 entry.running += 1;
                 let step = Step::Look { path: entry.path.clone(), follow: true };
                 return Some(Job { entry: id, step });
             }
-            Ok(found) => entry.open(found, &mut self.order.shelf(id, true), fx),
-            Err(trouble) => {
-                entry.stage = Stage::Waiting;
-                entry.fail(trouble, &mut self.order.shelf(id, true), fx);
-            }
+            Ok(found) => entry.open(found, &mut self.lanes, fx),
+            Err(trouble) => entry.fail(trouble, &mut self.lanes, fx),
         }
-        let mut items = entry.items();
-        items.sort_unstable();
-        for &(rank, item) in &items {
-            self.order.shelf(id, true).unpark(rank, item);
-        }
-        match items.first() {
+        entry.park(false, &mut self.lanes);
+        let first = entry.items().min();
+        match first {
             Some(_) if self.lookups_first => None,
-            Some(&(_, item)) => self.take(id, item),
+            Some((_, client, item)) => self.take(client, id, item),
             None => {
                 self.retire_if_idle(id, fx);
                 None
             }
         }
+    }
+
+    /// How the clients wish to go on from the directory that was read in `job`.
+    pub(crate) fn wishes(&self, job: &Job<F>) -> Vec<Wish> {
+        self.entries.get(&job.entry).map(|e| e.wishes().collect()).unwrap_or_default()
     }
 
     /// A step other than [`Step::Look`] is over: how many bytes it read, or what went wrong.
@@ -298,8 +373,13 @@ impl<F> Queue<F> {
         result: Result<u64, Trouble>,
         fx: &mut Effects<F>,
     ) {
+        if let Step::Names { batch } = &job.step {
+            if self.batches.remove(job.entry, &mut self.lanes).is_some() {
+                batch.complete(fx);
+            }
+            return;
+        }
         let Some(entry) = self.entries.get_mut(&job.entry) else { return };
-        entry.running -= 1;
         entry.finish(&job.step, result, fx);
         self.retire_if_idle(job.entry, fx);
         if let Step::List { file, .. } | Step::Read { file, .. } = job.step {
@@ -307,25 +387,33 @@ impl<F> Queue<F> {
         }
     }
 
-    /// Gives up all parts of hints of runs before `before` that no worker has started on, except
-    /// what the target waits for; with `None`, all parts. Returns how many hints that ends.
-    pub(crate) fn drop_stale(&mut self, before: Option<u32>, fx: &mut Effects<F>) -> usize {
+    /// Gives up all parts of hints of runs of `client` before `before` that no worker has started
+    /// on, except what its target waits for; with `None`, all parts. Returns how many hints that
+    /// ends.
+    pub(crate) fn drop_stale(
+        &mut self,
+        client: ClientId,
+        before: Option<u32>,
+        fx: &mut Effects<F>,
+    ) -> usize {
         let mut dropped = 0;
-        let ids: Vec<EntryId> = self.entries.keys().copied().collect();
-        for id in ids {
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
-            let mut shelf = self.order.shelf(id, entry.is_parked());
-            dropped += entry.drop_stale(before, &mut shelf, fx);
-            if entry.is_unwanted() {
-                entry.give_up_lookup(before, fx);
+        for id in self.lanes.members(client) {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                dropped += entry.drop_stale(client, before, &mut self.lanes, fx);
+                self.retire_if_idle(id, fx);
+            } else if self.batches.is_stale(id, before)
+                && let Some(batch) = self.batches.remove(id, &mut self.lanes)
+            {
+                batch.forget(fx);
             }
-            self.retire_if_idle(id, fx);
         }
         dropped
     }
 
     fn retire_if_idle(&mut self, id: EntryId, fx: &mut Effects<F>) {
-        if self.entries.get(&id).is_some_and(Entry::is_idle)
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.prune(&mut self.lanes);
+        if entry.is_idle()
             && let Some(entry) = self.entries.remove(&id)
         {
             self.paths.remove(&entry.path);

@@ -1,11 +1,12 @@
-//! Which bytes of one file are wanted, and which are being read.
+//! Which bytes of one file one client wants, and which are being read.
 //!
 //! A *want* is a range that nobody reads yet; a *piece* is one that a worker cut off a want and is
 //! reading. Wants that touch are joined, so that a program's small reads become large ones; what a
 //! new hint shares with a piece, or with a want that is partly read, is not asked for twice. A
 //! *group* is what one completion reports: one hint, or several that were joined. It has the most
 //! urgent priority and the newest run of them all. What a hint shares with another group is reported
-//! with that group; log keys wait for both.
+//! with that group; log keys wait for both. What a worker reads for one client is a piece for every
+//! other client that wants it, too ([`Ranges::claim`]).
 //!
 //! Invariant: wants and pieces are disjoint, and a group lives as long as it has parts (wants and
 //! pieces); `check` in the tests states it in code.
@@ -16,12 +17,14 @@ use std::ops::Range;
 use runahead_abi::identity::{CHUNK_BYTES, ChunkIndex};
 use runahead_abi::record::LENGTH_UNKNOWN;
 
-use crate::order::{Item, Rank, Shelf, Tag};
+use crate::lanes::Shelf;
+use crate::order::{Item, Rank, Tag};
 
 /// Bytes that one worker reads at a time; larger ranges are read by several. Pieces end at
 /// multiples of it, so that they share no chunk of the hint log.
 pub(crate) const PIECE_BYTES: u64 = 4 * CHUNK_BYTES;
 
+#[derive(Clone, Copy)]
 struct Want {
     end: u64,
     group: u64,
@@ -203,13 +206,58 @@ impl Ranges {
         Some(start..end)
     }
 
-    /// The piece that starts at `start` was read. The group, if that was its last part.
-    pub(crate) fn finish(&mut self, start: u64, bytes: u64, failed: bool) -> Option<Group> {
-        let piece = self.pieces.remove(&start)?;
-        let group = self.groups.get_mut(&piece.group)?;
-        group.bytes += bytes;
-        group.failed |= failed;
-        self.drop_part(piece.group)
+    /// A worker reads `range` for somebody: what of it is wanted here becomes pieces as well.
+    pub(crate) fn claim(&mut self, range: &Range<u64>, shelf: &mut Shelf<'_>) {
+        for start in self.wants_at(range, false) {
+            let Some(want) = self.wants.remove(&start) else { continue };
+            shelf.remove(want.rank, Item::Data(start));
+            let (group, end) = (want.group, want.end);
+            let piece = start.max(range.start)..end.min(range.end);
+            self.pieces.insert(piece.start, Piece { end: piece.end, group });
+            let mut parts = 1;
+            for rest in [start..piece.start, piece.end..end] {
+                if !rest.is_empty() {
+                    shelf.insert(want.rank, Item::Data(rest.start));
+                    self.wants.insert(rest.start, Want { end: rest.end, ..want });
+                    parts += 1;
+                }
+            }
+            if let Some(group) = self.groups.get_mut(&group) {
+                group.parts += parts - 1;
+            }
+        }
+    }
+
+    /// Of `range`, which a worker was reading, the first `bytes` were read. The pieces that it
+    /// stands for here, and the groups of which they were the last parts.
+    pub(crate) fn finish(
+        &mut self,
+        range: &Range<u64>,
+        bytes: u64,
+        failed: bool,
+    ) -> (Vec<Range<u64>>, Vec<Group>) {
+        let read_to = range.start.saturating_add(bytes);
+        let starts: Vec<u64> = self.pieces_at(range).map(|(start, _)| start).collect();
+        let (mut pieces, mut groups) = (Vec::new(), Vec::new());
+        for start in starts {
+            let Some(piece) = self.pieces.remove(&start) else { continue };
+            pieces.push(start..piece.end);
+            if let Some(group) = self.groups.get_mut(&piece.group) {
+                group.bytes += read_to.clamp(start, piece.end) - start;
+                group.failed |= failed;
+            }
+            groups.extend(self.drop_part(piece.group));
+        }
+        (pieces, groups)
+    }
+
+    /// Gives up everything, pieces too: all ranges, and the hints that asked for them.
+    pub(crate) fn abandon(&mut self, shelf: &mut Shelf<'_>) -> (Vec<Range<u64>>, usize) {
+        self.wants.iter().for_each(|(&start, want)| shelf.remove(want.rank, Item::Data(start)));
+        let hints = self.groups.values().map(|group| group.tag.hints as usize).sum();
+        let Ranges { wants, pieces, .. } = std::mem::take(self);
+        let pieces = pieces.into_iter().map(|(start, piece)| start..piece.end);
+        (wants.into_iter().map(|(start, want)| start..want.end).chain(pieces).collect(), hints)
     }
 
     fn drop_part(&mut self, id: u64) -> Option<Group> {

@@ -3,167 +3,24 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{IoSliceMut, Read, Write};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use runahead_abi::identity::{CHUNK_BYTES, ChunkIndex};
-use runahead_abi::record::{DEMAND, Header, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
-use runahead_abi::{HintKind, Identity, Record};
-use runahead_prefetch::{Completion, HINT_MAX_BYTES, Options, PrefetchStats, Prefetcher, Sink};
-use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use runahead_abi::HintKind;
+use runahead_abi::identity::ChunkIndex;
+use runahead_abi::record::{DEMAND, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
+use runahead_prefetch::Sink;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
 
-/// Remembers all that it is told. While `gate` is shut, completions do not return.
-#[derive(Default)]
-struct Watch {
-    done: Mutex<HashSet<u64>>,
-    expected: Mutex<HashSet<u64>>,
-    forgotten: Mutex<HashSet<u64>>,
-    completed: Mutex<Vec<Completion>>,
-    shut: Mutex<bool>,
-    opened: Condvar,
-}
+mod common;
 
-impl Sink for Watch {
-    fn done(&self, key: Identity) {
-        self.done.lock().unwrap().insert(key.raw());
-    }
-
-    fn forget(&self, key: Identity, _before: u32) {
-        self.forgotten.lock().unwrap().insert(key.raw());
-    }
-
-    fn expect(&self, key: Identity, _run: u32) -> bool {
-        self.expected.lock().unwrap().insert(key.raw())
-    }
-
-    fn completed(&self, completion: &Completion) {
-        self.completed.lock().unwrap().push(*completion);
-        drop(self.opened.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
-    }
-}
-
-impl Watch {
-    fn is_done(&self, key: Identity) -> bool {
-        self.done.lock().unwrap().contains(&key.raw())
-    }
-
-    fn open_gate(&self) {
-        *self.shut.lock().unwrap() = false;
-        self.opened.notify_all();
-    }
-}
-
-struct Bench {
-    dir: tempfile::TempDir,
-    watch: Arc<Watch>,
-    prefetcher: Prefetcher,
-}
-
-impl Bench {
-    fn new(max_in_flight: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let watch = Arc::new(Watch::default());
-        let options = Options { max_in_flight, ..Options::default() };
-        let prefetcher = Prefetcher::new(watch.clone(), options);
-        Bench { dir, watch, prefetcher }
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// A file whose pages are on storage and not in memory, as far as the file system lets us.
-    fn cold_file(&self, name: &str, bytes: usize) -> std::path::PathBuf {
-        let path = self.path(name);
-        let mut file = File::create(&path).unwrap();
-        file.write_all(&vec![7; bytes]).unwrap();
-        file.sync_all().unwrap();
-        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-        path
-    }
-
-    fn hint(&self, hint: Hint<'_>) {
-        hint.send(&self.prefetcher);
-    }
-
-    fn wait(&self) -> PrefetchStats {
-        let start = Instant::now();
-        loop {
-            let stats = self.prefetcher.stats();
-            if stats.queued == 0 && stats.in_flight == 0 {
-                return stats;
-            }
-            assert!(start.elapsed() < Duration::from_secs(20), "still busy: {stats:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Hint<'a> {
-    kind: HintKind,
-    path: &'a Path,
-    run: u32,
-    flags: u32,
-    offset: u64,
-    length: u64,
-}
-
-fn hint(kind: HintKind, path: &Path) -> Hint<'_> {
-    Hint { kind, path, run: 1, flags: 0, offset: 0, length: 4096 }
-}
-
-fn key(path: &Path) -> Identity {
-    Identity::ROOT.join(path.as_os_str().as_bytes())
-}
-
-impl Hint<'_> {
-    fn send(&self, prefetcher: &Prefetcher) {
-        let path = self.path.as_os_str().as_bytes();
-        let header = Header {
-            kind: self.kind as u32,
-            run: self.run,
-            position: 0,
-            key: key(self.path).raw(),
-            offset: self.offset,
-            length: self.length,
-            flags: self.flags,
-            path_len: path.len() as u32,
-        };
-        prefetcher.submit(&Record { kind: self.kind, header, path });
-    }
-
-    fn keys(&self) -> Vec<Identity> {
-        let key = key(self.path);
-        let end = self.offset + self.length.min(HINT_MAX_BYTES);
-        let chunks = self.offset / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES);
-        match self.kind {
-            HintKind::Lookup => vec![key],
-            HintKind::Listing => vec![key, key.listing()],
-            HintKind::Link => vec![key, key.link()],
-            HintKind::Data => chunks.map(|c| key.chunk(ChunkIndex(c))).chain([key]).collect(),
-        }
-    }
-}
-
-/// Whether the page at `offset` is in memory; `None` where the file system cannot tell.
-fn resident(path: &Path, offset: u64) -> Option<bool> {
-    let file = File::open(path).unwrap();
-    rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
-    let mut byte = [0];
-    match preadv2(&file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
-        Ok(_) => Some(true),
-        Err(Errno::AGAIN) => Some(false),
-        Err(_) => None,
-    }
-}
+use common::{Bench, Hint, hint, key, resident};
 
 #[test]
 fn hinted_ranges_become_resident_and_others_do_not() {
@@ -379,7 +236,7 @@ fn hints_wait_behind_the_limit_merge_there_and_can_be_dropped() {
     bench.hint(Hint { run: 2, ..hint(HintKind::Data, &files[2]) });
     bench.hint(Hint { flags: DEMAND, ..hint(HintKind::Data, &files[3]) });
     assert_eq!(bench.prefetcher.queued(), 3);
-    assert_eq!(bench.prefetcher.drop_queued_before(2), 2);
+    assert_eq!(bench.client.drop_queued_before(2), 2);
     assert_eq!(bench.prefetcher.queued(), 2);
     bench.watch.open_gate();
     let stats = bench.wait();
@@ -441,7 +298,7 @@ fn zoo(bench: &Bench) -> Vec<std::path::PathBuf> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(common::config(40))]
 
     /// With threads and files: every key is done or forgotten, and nothing but a drop forgets.
     #[test]
@@ -460,7 +317,7 @@ proptest! {
             bench.hint(hint);
             keys.extend(hint.keys().iter().map(|key| key.raw()));
             if drops.contains(&n) {
-                bench.prefetcher.drop_queued_before(4);
+                bench.client.drop_queued_before(4);
             }
         }
         let stats = bench.wait();

@@ -9,11 +9,11 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 
 use nix::libc;
 
-/// Closes everything that is open, for which the caller has no use any more. Standard input and
+/// Closes everything that is open but `ours`: the caller has no use for it any more. Standard input and
 /// output become a pipe with neither data nor reader (needing no file, it keeps no file system
 /// busy); so does standard error unless we are to `speak` later. Whoever reads the command's
 /// standard error then has to wait for the end of this process as well.
-pub fn give_up(speak: bool) {
+pub fn give_up(speak: bool, ours: &[libc::c_int]) {
     let last = if speak { libc::STDOUT_FILENO } else { libc::STDERR_FILENO };
     if let Ok((reader, writer)) = io::pipe() {
         // Its number may be one of the three, if that was closed.
@@ -27,13 +27,24 @@ pub fn give_up(speak: bool) {
             unsafe { libc::dup2(nothing, fd) };
         }
     }
-    close_from(libc::STDERR_FILENO + 1);
+    let mut ours = ours.to_vec();
+    ours.sort_unstable();
+    let mut first = libc::STDERR_FILENO + 1;
+    for fd in ours.into_iter().filter(|&fd| fd >= libc::STDERR_FILENO + 1) {
+        close_range(first, fd - 1);
+        first = fd + 1;
+    }
+    close_range(first, libc::c_int::MAX);
 }
 
-fn close_from(first: libc::c_int) {
+/// From `first` to `last`, both included.
+fn close_range(first: libc::c_int, last: libc::c_int) {
+    if first > last {
+        return;
+    }
     // SAFETY: the caller says that nothing uses them.
     let closed = unsafe {
-        libc::syscall(libc::SYS_close_range, first as libc::c_uint, libc::c_uint::MAX, 0)
+        libc::syscall(libc::SYS_close_range, first as libc::c_uint, last as libc::c_uint, 0)
     };
     if closed == 0 {
         return;
@@ -42,7 +53,7 @@ fn close_from(first: libc::c_int) {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
     let names = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let open: Vec<libc::c_int> = names.collect();
-    for fd in open.into_iter().filter(|&fd| fd >= first) {
+    for fd in open.into_iter().filter(|fd| (first..=last).contains(fd)) {
         // SAFETY: as above; that of the list itself is closed already.
         unsafe { libc::close(fd) };
     }

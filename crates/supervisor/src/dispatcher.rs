@@ -7,18 +7,17 @@
 //! arrived or some of it arrived [`SETTLE`] ago; runs that find nothing new become rarer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use nix::unistd::Pid;
 use runahead_abi::log::Hinted;
 use runahead_abi::record::{MAX_RECORD, STEERS};
-use runahead_abi::{Identity, RunEnd, Shared};
-use runahead_prefetch::{Completion, Prefetcher, Sink};
+use runahead_abi::{Control, Identity, RunEnd, Shared};
+use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
 
-use crate::shadows;
+use crate::memory::Mapping;
 
 /// How long after a first arrival the rest is waited for.
 const SETTLE: Duration = Duration::from_micros(1500);
@@ -27,19 +26,21 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_
 /// A run is repeated from its old start while the target has made at most this many accesses since.
 const NEAR: u64 = 128;
 
+/// A shadow that has nothing to do for this long is let go: it holds memory.
+const IDLE: Duration = Duration::from_secs(2);
 /// Between two looks at rings that keep filling: waking for every record costs more than reading it.
 const NAP: Duration = Duration::from_micros(150);
 
-/// Where the prefetcher tells of its progress.
+/// Where the prefetcher tells of its progress with one process's hints.
 pub struct Progress {
-    shared: &'static Shared,
-    /// Steering hints that have come to their end since the session began.
+    shared: Arc<Mapping>,
+    /// Steering hints that have come to their end since the process joined.
     steers: AtomicU64,
 }
 
 impl Progress {
-    /// For a new session.
-    pub fn new(shared: &'static Shared) -> Self {
+    /// For a process that has just joined.
+    pub fn new(shared: Arc<Mapping>) -> Self {
         Progress { shared, steers: AtomicU64::new(0) }
     }
 }
@@ -69,7 +70,7 @@ impl Sink for Progress {
         self.shared.control.queued.store(completion.queued as u32, Relaxed);
         if completion.steers > 0 {
             self.steers.fetch_add(completion.steers.into(), Relaxed);
-            ring(self.shared);
+            ring(&self.shared);
         }
     }
 }
@@ -92,13 +93,21 @@ fn futex(word: &std::sync::atomic::AtomicU32, op: i32, value: u32, timeout: Opti
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, spec) };
 }
 
-/// The state of the one thread that runs [`Dispatcher::run`].
+/// Makes every shadow that the process has end itself.
+pub fn supersede(control: &Control) {
+    let sync = control.sync.fetch_add(1, SeqCst).wrapping_add(1);
+    control.run_sync.store(sync, Relaxed);
+    control.run_request.fetch_add(1, Release);
+    futex(&control.run_request, libc::FUTEX_WAKE, i32::MAX as u32, None);
+}
+
+/// The state of the one thread that runs [`Dispatcher::run`], for one process.
 pub struct Dispatcher {
-    shared: &'static Shared,
+    shared: Arc<Mapping>,
     prefetcher: Arc<Prefetcher>,
+    client: Client,
     progress: Arc<Progress>,
     stop: Arc<AtomicBool>,
-    command: Pid,
     /// The newest sync that was seen.
     sync: u32,
     /// Steering hints handed to the prefetcher, and those of them that had arrived when the
@@ -110,23 +119,20 @@ pub struct Dispatcher {
     used_before: u64,
     backoff: Duration,
     not_before: Instant,
+    /// When something last came of the shadow; `None` when there is none.
+    active: Option<Instant>,
 }
 
 impl Dispatcher {
-    /// For the session of `command`.
-    pub fn new(
-        shared: &'static Shared,
-        prefetcher: Arc<Prefetcher>,
-        progress: Arc<Progress>,
-        stop: Arc<AtomicBool>,
-        command: Pid,
-    ) -> Self {
+    /// For a process that shares `shared`.
+    pub fn new(shared: Arc<Mapping>, prefetcher: Arc<Prefetcher>, stop: Arc<AtomicBool>) -> Self {
+        let progress = Arc::new(Progress::new(shared.clone()));
         Dispatcher {
             shared,
+            client: prefetcher.client(progress.clone()),
             prefetcher,
             progress,
             stop,
-            command,
             sync: 0,
             submitted: 0,
             arrived_before: 0,
@@ -135,12 +141,14 @@ impl Dispatcher {
             used_before: 0,
             backoff: BACKOFF.0,
             not_before: Instant::now(),
+            active: None,
         }
     }
 
     /// Until `stop` is set and the bell rung.
     pub fn run(mut self) {
-        let control = &self.shared.control;
+        let shared = self.shared.clone();
+        let control = &shared.control;
         while !self.stop.load(Acquire) {
             let bell = control.doorbell.load(SeqCst);
             self.follow_target();
@@ -151,11 +159,26 @@ impl Dispatcher {
                 std::thread::sleep(NAP);
                 continue;
             }
+            let timeout = self.let_go_if_idle(timeout);
             control.sleeping.store(1, SeqCst);
             // A producer that came before this store changed the bell, and the kernel sees that.
             futex(&control.doorbell, libc::FUTEX_WAIT, bell, timeout);
             control.sleeping.store(0, Relaxed);
         }
+        supersede(control);
+    }
+
+    /// Lets go of a shadow that does nothing; how long to sleep at most, `timeout` if that is less.
+    fn let_go_if_idle(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        let active = self.active?;
+        let idle = active.elapsed();
+        if idle < IDLE {
+            let rest = IDLE - idle;
+            return Some(timeout.map_or(rest, |t| t.min(rest)));
+        }
+        supersede(&self.shared.control);
+        self.active = None;
+        timeout
     }
 
     /// Hands every waiting record to the prefetcher; false if there was none.
@@ -166,15 +189,19 @@ impl Dispatcher {
             while let Some(record) = ring.pop(&mut buf) {
                 any = true;
                 self.submitted += u64::from(record.header.flags & STEERS != 0);
-                self.prefetcher.submit(&record);
+                self.client.submit(&record);
             }
+        }
+        if any && self.active.is_some() {
+            self.active = Some(Instant::now());
         }
         any
     }
 
     /// A new sync: what the shadows before it hinted and nobody has started to read is dropped.
     fn follow_target(&mut self) {
-        let control = &self.shared.control;
+        let shared = self.shared.clone();
+        let control = &shared.control;
         let sync = control.sync.load(Acquire);
         if sync == self.sync {
             return;
@@ -184,10 +211,10 @@ impl Dispatcher {
         // A shadow whose hints were being used was cut off, not astray: they stay.
         let used = control.hints_used.load(Relaxed);
         if used == self.used_before {
-            self.prefetcher.drop_queued_before(run);
+            self.client.drop_queued_before(run);
         }
         self.used_before = used;
-        shadows::kill_runs_before(self.shared, run, self.command);
+        self.active = Some(Instant::now());
         self.started_run();
         self.backoff = BACKOFF.0;
         self.not_before = Instant::now();
@@ -201,7 +228,7 @@ impl Dispatcher {
 
     fn publish(&self) {
         let control = &self.shared.control;
-        control.queued.store(self.prefetcher.queued() as u32, Relaxed);
+        control.queued.store(self.client.queued() as u32, Relaxed);
         let (issued, used) = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
         // Hints are taken to be of one size: this guards memory, to which that is near enough.
         let unused = issued.saturating_sub(used) as u128;
@@ -211,7 +238,8 @@ impl Dispatcher {
 
     /// Starts another run if that is worth while now; otherwise, how long to sleep at most.
     fn run_again(&mut self) -> Option<Duration> {
-        let control = &self.shared.control;
+        let shared = self.shared.clone();
+        let control = &shared.control;
         let arrived = self.progress.steers.load(Relaxed);
         if arrived == self.arrived_before || self.sync == 0 {
             return None;
@@ -219,7 +247,7 @@ impl Dispatcher {
         let now = Instant::now();
         let first = *self.first_arrival.get_or_insert(now);
         let run = control.run_request.load(Relaxed);
-        let status = self.shared.run(run);
+        let status = shared.run(run);
         let started = status.run.load(Relaxed) == run;
         let end = RunEnd::from_raw(status.end.load(Relaxed));
         if !started || matches!(end, RunEnd::Running | RunEnd::Paused) {
@@ -246,6 +274,7 @@ impl Dispatcher {
         }
         self.not_before = now + self.backoff;
         self.started_run();
+        self.active = Some(now);
         control.run_request.fetch_add(1, SeqCst);
         futex(&control.run_request, libc::FUTEX_WAKE, i32::MAX as u32, None);
         Some(SETTLE)

@@ -1,16 +1,22 @@
-//! A session: one command, its shadows, the prefetcher, and the account of it all.
+//! A session: a command and its descendants, their shadows, the prefetcher, and the account of it all.
 //!
-//! [`session`] starts the command with the agent in it and waits for it; [`descriptors`] are given
-//! up once it runs; [`dispatcher`] takes hints
-//! out of shared memory, hands them to the prefetcher and decides when a shadow should run again;
-//! [`sandbox`] prepares what the kernel will deny a shadow; [`stats`] says what happened.
+//! | module | what it does |
+//! |---|---|
+//! | [`session`] | starts the command with the agent in it, and waits for it |
+//! | [`descriptors`] | are given up once it runs |
+//! | [`desk`] | where programs ask: to join, and to be followed over exec |
+//! | [`members`] | the processes that have joined, from their first stall to their end |
+//! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
+//! | [`sandbox`] | prepares what the kernel will deny a shadow |
+//! | [`stats`] | says what happened |
 
 pub mod descriptors;
+pub mod desk;
 pub mod dispatcher;
+pub mod members;
 pub mod memory;
 pub mod sandbox;
 pub mod session;
-pub mod shadows;
 pub mod signals;
 pub mod stats;
 

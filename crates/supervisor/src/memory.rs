@@ -1,67 +1,74 @@
-//! The memory file that target, shadows and supervisor share.
+//! Memory files: one that each process of the session shares with us, and that of the agent.
 
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::ops::Deref;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
 use runahead_abi::Shared;
 
-/// A mapping that lasts as long as this process: its threads and workers hold references to it.
-/// Dropping this closes the file only.
-pub struct SharedMemory {
-    file: OwnedFd,
-    shared: &'static Shared,
+/// A [`Shared`], all zero at first, as long as this is kept.
+pub struct Mapping {
+    at: NonNull<Shared>,
 }
 
-impl SharedMemory {
-    /// Makes one, all zero.
-    pub fn new() -> Result<Self, Errno> {
+// SAFETY: a Shared consists of atomics, and the mapping belongs to this value alone.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Makes one, and the file by which another process can map it.
+    pub fn new() -> Result<(Mapping, OwnedFd), Errno> {
         let file = memfd_create(c"runahead", MFdFlags::MFD_CLOEXEC)?;
-        let file = out_of_the_way(file);
         ftruncate(&file, size_of::<Shared>() as i64)?;
-        let len = std::num::NonZeroUsize::new(size_of::<Shared>()).ok_or(Errno::EINVAL)?;
+        let len = NonZeroUsize::new(size_of::<Shared>()).ok_or(Errno::EINVAL)?;
+        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a fresh mapping of a file of that size; nothing else is at the chosen address.
-        let at: NonNull<Shared> = unsafe {
-            mmap(
-                None,
-                len,
-                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
-                MapFlags::MAP_SHARED,
-                &file,
-                0,
-            )?
-        }
-        .cast();
-        // SAFETY: mapped above, page-aligned, never unmapped; Shared is atomics throughout, for
-        // which any bytes are valid and which other processes may change at any time.
-        Ok(SharedMemory { file, shared: unsafe { at.as_ref() } })
-    }
-
-    /// What is in it.
-    pub fn get(&self) -> &'static Shared {
-        self.shared
+        let at = unsafe { mmap(None, len, rights, MapFlags::MAP_SHARED, file.as_fd(), 0)? };
+        Ok((Mapping { at: at.cast() }, file))
     }
 }
 
-/// Gives `file` a number that no program is likely to miss: should we be killed between the
-/// command's exec and the agent's start, nobody closes it there.
-fn out_of_the_way(file: OwnedFd) -> OwnedFd {
+impl Deref for Mapping {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        // SAFETY: mapped above, page-aligned; Shared is atomics throughout, for which any bytes are
+        // valid and which other processes may change at any time. (The other process cannot shrink
+        // the file under us and mean it: that would end us, and it is the user's own.)
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; references borrow from `self`.
+        let _ = unsafe { munmap(self.at.cast(), size_of::<Shared>()) };
+    }
+}
+
+/// An empty file for the agent, under a number that no program is likely to miss: should we be
+/// killed between the command's exec and the agent's start, nobody closes it there.
+pub fn agent_file() -> Result<OwnedFd, Errno> {
     // The last one for which the kernel need not enlarge the table, which can be seen in proc(5).
     const LAST: i32 = 63;
-    match fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(LAST)) {
+    let file = memfd_create(c"runahead", MFdFlags::MFD_CLOEXEC)?;
+    Ok(match fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(LAST)) {
         // SAFETY: a new descriptor of ours.
         Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
         // The limit is lower.
         Err(_) => file,
-    }
+    })
 }
 
-impl AsFd for SharedMemory {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
+/// Writes all of `contents` to `file`.
+pub fn fill(file: &OwnedFd, contents: &[u8]) -> std::io::Result<()> {
+    std::fs::File::from(file.try_clone()?).write_all(contents)
 }

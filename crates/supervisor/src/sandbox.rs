@@ -73,6 +73,9 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getrusage,
     libc::SYS_getrlimit,
     libc::SYS_sched_getaffinity,
+    // Of one's own children only; to learn that they have ended.
+    libc::SYS_wait4,
+    libc::SYS_poll,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_rt_sigreturn,
@@ -95,14 +98,15 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
         (libc::SYS_mmap, 3, Op::MaskedEq(MAP_TYPE), libc::MAP_PRIVATE as u64),
         (libc::SYS_arch_prctl, 0, Op::Eq, ARCH_GET_FS),
         (libc::SYS_prctl, 0, Op::Eq, PR_SET_SYSCALL_USER_DISPATCH),
-        // To die with the supervisor.
+        // To die with one's parent.
         (libc::SYS_prctl, 0, Op::Eq, libc::PR_SET_PDEATHSIG as u64),
         // Filters only add up.
         (libc::SYS_seccomp, 0, Op::Eq, SECCOMP_SET_MODE_FILTER),
         // Asking for a limit, not setting one.
         (libc::SYS_prlimit64, 2, Op::Eq, 0),
-        // A plain process, the supervisor's child; runners lose this again.
-        (libc::SYS_clone, 0, Op::Eq, libc::CLONE_PARENT as u64),
+        // A plain process, known by a pidfd; runners lose this again, and what one can do with that.
+        (libc::SYS_clone, 0, Op::Eq, libc::CLONE_PIDFD as u64),
+        (libc::SYS_pidfd_send_signal, 1, Op::Eq, libc::SIGKILL as u64),
     ];
     let advice = [
         libc::MADV_NORMAL,
@@ -140,7 +144,9 @@ fn template_filter() -> Result<BpfProgram, SandboxError> {
 
 /// What runners put on top.
 fn runner_filter() -> Result<BpfProgram, SandboxError> {
-    let rules = BTreeMap::from([(libc::SYS_clone, Vec::new())]);
+    let rules = BTreeMap::from(
+        [libc::SYS_clone, libc::SYS_pidfd_send_signal].map(|call| (call, Vec::new())),
+    );
     program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
 }
 
@@ -234,7 +240,6 @@ mod tests {
             libc::SYS_shmat,
             libc::SYS_mount,
             libc::SYS_read,
-            libc::SYS_pidfd_send_signal,
             libc::SYS_rt_sigqueueinfo,
         ];
         let conditional = conditional();

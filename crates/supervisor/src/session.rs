@@ -1,27 +1,24 @@
 //! One command under runahead, from start to end.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::libc;
-use nix::sys::wait::WaitStatus;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use runahead_abi::config::FILTER_MAX;
-use runahead_abi::{ABI_VERSION, AgentConfig, Shared};
-use runahead_inject::{Command, Image, LaunchError, NotInjected, launch};
+use runahead_abi::{ABI_VERSION, AgentConfig};
+use runahead_inject::{Command, Image, LaunchError, Layout, NotInjected, launch};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 
-use crate::dispatcher::{Dispatcher, Progress};
-use crate::memory::SharedMemory;
-use crate::shadows::{self, Collected, Waited};
-use crate::stats::Stats;
-use crate::{descriptors, sandbox, signals};
+use crate::desk::{self, Desk};
+use crate::members::Members;
+use crate::stats::{Stats, Totals};
+use crate::{descriptors, memory, sandbox, signals};
 
-/// Accesses that a shadow may be ahead of the target.
-const HORIZON: u64 = 1 << 16;
 /// Part of the memory that is available which may hold what was prefetched and not used yet.
 const MEMORY_SHARE: u64 = 8;
 
@@ -73,7 +70,7 @@ pub enum SessionError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// There is nothing to share with an agent.
-    #[error("memory to share with the command cannot be had: {0}")]
+    #[error("memory to share with programs cannot be had: {0}")]
     Memory(nix::errno::Errno),
 }
 
@@ -87,119 +84,154 @@ pub fn run(
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
     let clock = Clock::start();
-    let memory = SharedMemory::new().map_err(SessionError::Memory)?;
-    let shared = memory.get();
+    let file = memory::agent_file().map_err(SessionError::Memory)?;
     let started = Instant::now();
-    let launched = launch(command, memory.as_fd(), options.require, || {
-        prepare(shared, &clock, &options.faults)
+    let mut prepared = None;
+    let launched = launch(command, file.as_fd(), options.require, || {
+        let ready = Prepared::new(&file, &clock, &options.faults)?;
+        let layout = ready.layout;
+        prepared = Some(ready);
+        Ok(layout)
     })?;
     signals::pass_to(launched.pid);
     let native = launched.native.map(|why| why.to_string());
     if let Some(why) = &native {
         warn(why);
     }
-    // Closes the file, which is mapped, while its number is still its own.
-    drop(memory);
+    let engine = match (&native, prepared) {
+        (None, Some(prepared)) => Some(Engine::new(prepared, file)?),
+        _ => None,
+    };
     if options.keep != Keep::All {
-        descriptors::give_up(options.keep == Keep::Stderr);
+        let ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
+        descriptors::give_up(options.keep == Keep::Stderr, &ours);
     }
-    let engine = native.is_none().then(|| Engine::start(shared, launched.pid));
-
-    let mut collected = Collected::default();
+    let engine = engine.map(Engine::start);
     let ended = match launched.ended {
         Some(status) => from_wait(status),
-        None => wait_for(launched.pid, shared, &mut collected),
+        None => wait_for(launched.pid),
     };
     signals::stop_passing();
     let elapsed = started.elapsed();
-    let prefetch = engine.map(|e| e.stop(launched.pid, &mut collected)).unwrap_or_default();
-    let stats =
-        Stats::collect(shared, &prefetch, &collected, elapsed, clock.ticks_per_us(), native);
+    let (totals, prefetch, followed) = engine.map(|e| e.stop()).unwrap_or_default();
+    let per_us = clock.ticks_per_us();
+    let stats = Stats::new(&totals, &prefetch, elapsed, per_us, 1 + followed, native);
     Ok((ended, stats))
 }
 
-/// What the agent is and is told; made while the command starts.
-fn prepare(
-    shared: &Shared,
-    clock: &Clock,
-    faults: &Faults,
-) -> Result<(Image, AgentConfig), NotInjected> {
-    let control = &shared.control;
-    control.version.store(ABI_VERSION, Relaxed);
-    control.horizon.store(HORIZON, Relaxed);
-    let unavailable = |why: String| NotInjected::Unavailable(why);
-    let mut config = AgentConfig {
-        version: ABI_VERSION,
-        shared_fd: -1,
-        image: 0,
-        image_len: 0,
-        text: 0,
-        text_len: 0,
-        supervisor_pid: std::process::id(),
-        has_fsgsbase: has_fsgsbase().into(),
-        ticks_per_us: 0,
-        plant: faults.plant_effects.into(),
-        panic_at: faults.panic_at,
-        landlock_fs: 0,
-        landlock_net: 0,
-        landlock_scoped: 0,
-        landlock_size: 0,
-        filter_len: 0,
-        runner_filter_len: 0,
-        filter: [0; FILTER_MAX],
-        runner_filter: [0; 16],
-    };
-    sandbox::prepare(&mut config).map_err(|e| unavailable(e.to_string()))?;
-    let image = Image::embedded().map_err(|e| unavailable(e.to_string()))?;
-    config.ticks_per_us = clock.ticks_per_us();
-    Ok((image, config))
+/// What is made while the command starts.
+struct Prepared {
+    layout: Layout,
+    listener: OwnedFd,
+}
+
+impl Prepared {
+    /// Fills the agent's file, and opens the desk where it will ask.
+    fn new(file: &OwnedFd, clock: &Clock, faults: &Faults) -> Result<Self, NotInjected> {
+        let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
+        let address = desk::address();
+        let listener = desk::open(&address).map_err(|e| {
+            unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
+        })?;
+        let mut config = AgentConfig {
+            version: ABI_VERSION,
+            has_fsgsbase: has_fsgsbase().into(),
+            relocations_at: 0,
+            relocations: 0,
+            image_at: 0,
+            text_at: 0,
+            text_len: 0,
+            total_len: 0,
+            supervisor_pid: std::process::id(),
+            desk_len: desk::address_len(&address) as u32,
+            desk: address,
+            ticks_per_us: 0,
+            plant: faults.plant_effects.into(),
+            panic_at: faults.panic_at,
+            landlock_fs: 0,
+            landlock_net: 0,
+            landlock_scoped: 0,
+            landlock_size: 0,
+            filter_len: 0,
+            runner_filter_len: 0,
+            filter: [0; FILTER_MAX],
+            runner_filter: [0; 16],
+        };
+        sandbox::prepare(&mut config).map_err(|e| unavailable(&e))?;
+        let image = Image::embedded().map_err(|e| unavailable(&e))?;
+        config.ticks_per_us = clock.ticks_per_us();
+        let (layout, contents) = image.file(config);
+        memory::fill(file, &contents).map_err(|e| unavailable(&e))?;
+        Ok(Prepared { layout, listener })
+    }
 }
 
 /// The threads of a session.
 struct Engine {
-    shared: &'static Shared,
+    prepared: Prepared,
+    file: OwnedFd,
     prefetcher: Arc<Prefetcher>,
-    stop: Arc<AtomicBool>,
+    members: Arc<Members>,
+}
+
+/// An engine that runs.
+struct Started {
+    prefetcher: Arc<Prefetcher>,
+    members: Arc<Members>,
+    desk: Arc<Desk>,
 }
 
 impl Engine {
-    fn start(shared: &'static Shared, command: Pid) -> Self {
+    fn new(prepared: Prepared, file: OwnedFd) -> Result<Self, SessionError> {
         raise_descriptor_limit();
-        let progress = Arc::new(Progress::new(shared));
-        let prefetcher = Arc::new(Prefetcher::new(progress.clone(), Default::default()));
-        let stop = Arc::new(AtomicBool::new(false));
-        let dispatcher =
-            Dispatcher::new(shared, prefetcher.clone(), progress, stop.clone(), command);
-        // Without this thread the rings fill up and the command runs as it would alone.
-        let _ = std::thread::Builder::new().name("dispatcher".into()).spawn(move || {
-            signals::block_all();
-            let budget = available_memory() / MEMORY_SHARE;
-            shared.control.bytes_budget.store(budget, Relaxed);
-            dispatcher.run();
-        });
-        Engine { shared, prefetcher, stop }
+        let prefetcher = Arc::new(Prefetcher::new(Default::default()));
+        let members = Members::new(prefetcher.clone()).map_err(SessionError::Memory)?;
+        Ok(Engine { prepared, file, prefetcher, members: Arc::new(members) })
     }
 
-    fn stop(self, command: Pid, collected: &mut Collected) -> PrefetchStats {
-        self.shared.control.sync.fetch_add(1, SeqCst);
-        shadows::end_all(self.shared, command, collected);
-        // The threads are not waited for: they hold nothing that outlives this process, which is
-        // about to end, and some may be in reads that nobody needs any more.
-        self.stop.store(true, Release);
-        self.prefetcher.stats()
+    /// Those that it needs.
+    fn descriptors(&self) -> Vec<i32> {
+        let members = self.members.descriptor();
+        vec![self.prepared.listener.as_raw_fd(), self.file.as_raw_fd(), members]
+    }
+
+    fn start(self) -> Started {
+        let Engine { prepared, file, prefetcher, members } = self;
+        let watcher = members.clone();
+        // Without this thread shadows outlive their targets by a tenth of a second.
+        let _ = std::thread::Builder::new().name("watcher".into()).spawn(move || {
+            signals::block_all();
+            watcher.set_budget(available_memory() / MEMORY_SHARE);
+            watcher.watch();
+        });
+        let desk = Desk::new(prepared.listener, members.clone(), file, prepared.layout);
+        Started { prefetcher, members, desk }
     }
 }
 
-fn wait_for(command: Pid, shared: &Shared, collected: &mut Collected) -> Ended {
+impl Started {
+    /// The threads are not waited for: they hold nothing that outlives this process, which is about
+    /// to end, and some may be in reads that nobody needs any more.
+    fn stop(self) -> (Totals, PrefetchStats, u64) {
+        let followed = self.desk.followed.load(Relaxed) as u64;
+        (self.members.end(), self.prefetcher.stats(), followed)
+    }
+}
+
+/// Waits for the command. Others may turn out to be our children: orphans, when we are the first
+/// process of a container.
+fn wait_for(command: Pid) -> Ended {
+    let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
     loop {
-        match shadows::wait(command, shared, collected, 0) {
-            Waited::Command(status) if libc::WIFSIGNALED(status) => {
-                return Ended::Signaled(libc::WTERMSIG(status));
+        match waitpid(None, Some(flags)) {
+            Ok(status @ (WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)))
+                if pid == command =>
+            {
+                return from_wait(status);
             }
-            Waited::Command(status) => return Ended::Exited(libc::WEXITSTATUS(status)),
             // Somebody else collected it: nothing is known but that it is over.
-            Waited::NoChildren => return Ended::Exited(0),
-            Waited::Shadow | Waited::Nobody => {}
+            Err(Errno::ECHILD) => return Ended::Exited(0),
+            _ => {}
         }
     }
 }

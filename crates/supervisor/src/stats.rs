@@ -1,14 +1,13 @@
 //! What a session did, for people and for scripts.
 
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use runahead_abi::Shared;
+use runahead_abi::Control;
 use runahead_prefetch::PrefetchStats;
 use serde::Serialize;
 
-use crate::shadows::Collected;
 
 /// A number of events and the time they took.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
@@ -28,6 +27,10 @@ pub struct Stats {
     pub elapsed_seconds: f64,
     /// Why the command ran without the agent, if it did.
     pub native: Option<String>,
+    /// Programs that the agent was in, the command included.
+    pub programs: u64,
+    /// Processes that stalled.
+    pub processes_stalled: u64,
     /// Waits for storage that a shadow had hinted before.
     pub stalls_foreseen: Timed,
     /// Waits that none had.
@@ -48,51 +51,83 @@ pub struct Stats {
     pub peak_in_flight: u64,
     /// Processor time of shadows.
     pub shadow_cpu_seconds: f64,
-    /// Calls that reached the agent through a signal.
+    /// Calls of processes that stalled which reached the agent through a signal.
     pub traps: u64,
-    /// Call sites patched so that they need none.
+    /// Call sites of processes that stalled which were patched so that they need none.
     pub sites_patched: u64,
     /// Planted effects, in tests: (refused by the kernel, not refused).
     #[serde(skip)]
     pub planted: (u64, u64),
 }
 
+/// Sums over the processes of a session. Times in time-stamp ticks unless named otherwise.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    processes: u64,
+    foreseen: (u64, u64),
+    unforeseen: (u64, u64),
+    syncs: (u64, u64),
+    runs: u64,
+    hints_issued: u64,
+    hints_used: u64,
+    shadow_cpu_us: u64,
+    traps: u64,
+    sites_patched: u64,
+    planted: (u64, u64),
+}
+
+impl Totals {
+    /// Adds a process that has ended.
+    pub fn add(&mut self, c: &Control) {
+        let add = |sum: &mut (u64, u64), count: &AtomicU64, time: &AtomicU64| {
+            sum.0 += count.load(Relaxed);
+            sum.1 += time.load(Relaxed);
+        };
+        self.processes += 1;
+        add(&mut self.foreseen, &c.stalls_foreseen, &c.stall_ticks_foreseen);
+        add(&mut self.unforeseen, &c.stalls_unforeseen, &c.stall_ticks_unforeseen);
+        add(&mut self.syncs, &c.syncs, &c.sync_ticks);
+        add(&mut self.planted, &c.planted_refused, &c.planted_done);
+        self.runs += u64::from(c.run_request.load(Relaxed));
+        self.hints_issued += c.hints_issued.load(Relaxed);
+        self.hints_used += c.hints_used.load(Relaxed);
+        self.shadow_cpu_us += c.shadow_cpu_us.load(Relaxed);
+        self.traps += c.traps.load(Relaxed);
+        self.sites_patched += c.sites_patched.load(Relaxed);
+    }
+}
+
 impl Stats {
-    pub(crate) fn collect(
-        shared: &Shared,
+    pub(crate) fn new(
+        totals: &Totals,
         prefetch: &PrefetchStats,
-        shadows: &Collected,
         elapsed: Duration,
         ticks_per_us: u64,
+        programs: u64,
         native: Option<String>,
     ) -> Self {
-        let c = &shared.control;
         let seconds = |ticks: u64| ticks as f64 / ticks_per_us.max(1) as f64 / 1e6;
-        let timed = |count: u64, ticks: u64| Timed { count, seconds: seconds(ticks) };
-        let (issued, used) = (c.hints_issued.load(Relaxed), c.hints_used.load(Relaxed));
+        let timed = |(count, ticks): (u64, u64)| Timed { count, seconds: seconds(ticks) };
+        let (issued, used) = (totals.hints_issued, totals.hints_used);
         Stats {
-            version: 1,
+            version: 2,
             elapsed_seconds: elapsed.as_secs_f64(),
+            programs,
+            processes_stalled: totals.processes,
             native,
-            stalls_foreseen: timed(
-                c.stalls_foreseen.load(Relaxed),
-                c.stall_ticks_foreseen.load(Relaxed),
-            ),
-            stalls_unforeseen: timed(
-                c.stalls_unforeseen.load(Relaxed),
-                c.stall_ticks_unforeseen.load(Relaxed),
-            ),
-            syncs: timed(c.syncs.load(Relaxed), c.sync_ticks.load(Relaxed)),
-            runs: c.run_request.load(Relaxed).into(),
+            stalls_foreseen: timed(totals.foreseen),
+            stalls_unforeseen: timed(totals.unforeseen),
+            syncs: timed(totals.syncs),
+            runs: totals.runs,
             hints_issued: issued,
             hints_used: used,
             hints_wasted: issued.saturating_sub(used),
             bytes_prefetched: prefetch.bytes,
             peak_in_flight: prefetch.peak_in_flight as u64,
-            shadow_cpu_seconds: shadows.cpu.as_secs_f64(),
-            traps: c.traps.load(Relaxed),
-            sites_patched: c.sites_patched.load(Relaxed),
-            planted: (c.planted_refused.load(Relaxed), c.planted_done.load(Relaxed)),
+            shadow_cpu_seconds: totals.shadow_cpu_us as f64 / 1e6,
+            traps: totals.traps,
+            sites_patched: totals.sites_patched,
+            planted: totals.planted,
         }
     }
 }
@@ -103,6 +138,13 @@ impl fmt::Display for Stats {
         writeln!(f, "runahead: {:.3} s elapsed", self.elapsed_seconds)?;
         if let Some(why) = &self.native {
             return writeln!(f, "  ran natively: {why}");
+        }
+        if self.programs > 1 {
+            writeln!(
+                f,
+                "  programs  {:>8}   ({} processes stalled)",
+                self.programs, self.processes_stalled
+            )?;
         }
         let (foreseen, other) = (&self.stalls_foreseen, &self.stalls_unforeseen);
         writeln!(

@@ -2,93 +2,98 @@
 //!
 //! A patched call site jumps to its stub, the stub calls `runahead_entry` with the program's
 //! registers as they were at the call; a trapped one arrives through [`Context`]. Either way a
-//! [`Call`] results.
+//! [`Call`] results, which knows the [`Thread`] that makes it.
 
 use core::arch::{asm, global_asm};
 
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64};
+
 use crate::owned::Owned;
+use crate::plane::thread::Thread;
 use crate::plane::{Call, Verdict};
 
 /// System call numbers from here on are passed to the kernel unseen.
 pub const CALLS: usize = 512;
 
-/// Bytes of the agent's own stack. A program's signal handler may run on it when a signal arrives
-/// while the agent waits in the kernel, so it is as large as stacks usually are; only what is
-/// touched takes memory.
-const STACK_BYTES: usize = 8 << 20;
+/// Bytes of the stack on which the agent works for a program's first thread, and for each other.
+/// A program's signal handler may run on it when a signal arrives while the agent is at work, so it
+/// is as large as stacks usually are; only what is touched takes memory.
+pub const STACK_BYTES: usize = 8 << 20;
+/// See [`STACK_BYTES`].
+pub const SMALL_STACK_BYTES: usize = 1 << 20;
 
 #[repr(C, align(4096))]
 pub(crate) struct Page<const N: usize>([u8; N]);
 
-/// 1 while patched call sites may enter the agent. It lies on a page that the kernel clears in a
-/// forked child (`MADV_WIPEONFORK`), so that a child runs natively without anyone's help.
+/// Threads by their thread pointer: how a patched site finds its own. It lies on pages that the
+/// kernel clears in a forked child (`MADV_WIPEONFORK`), so that there nobody is known, and a child
+/// runs natively unless it comes in by itself.
 #[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_ALIVE: Owned<Page<4096>> = Owned::new(Page([0; 4096]));
+pub(crate) static RUNAHEAD_THREADS: Owned<Page<THREADS_BYTES>> =
+    Owned::new(Page([0; THREADS_BYTES]));
+static RUNAHEAD_THREADS_AT: &Owned<Page<THREADS_BYTES>> = &RUNAHEAD_THREADS;
+/// Bytes of [`RUNAHEAD_THREADS`]: [`THREAD_HASHES`] places of sixteen bytes, and as many more, of
+/// which the last places spill into a few.
+pub(crate) const THREADS_BYTES: usize = 2 * THREAD_HASHES * 16;
+/// First places that a thread can have.
+pub(crate) const THREAD_HASHES: usize = 256;
+/// Places looked at, from the first on. The entry code has each of them written out.
+pub(crate) const THREAD_PROBES: usize = 4;
+/// The multiplier of the hash; bits 32 to 39 of the product count.
+pub(crate) const THREAD_HASH: u64 = 0x1e37_79b1;
+/// A place for a thread that is not known yet; null while there is none.
 #[unsafe(no_mangle)]
-static RUNAHEAD_STACK: Owned<Page<STACK_BYTES>> = Owned::new(Page([0; STACK_BYTES]));
-/// 1 for each call that a policy wants to see.
+pub(crate) static RUNAHEAD_SPARE: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+/// 1 for each call that a policy wants to see, 2 while it is only counted.
 #[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_INTEREST: Owned<[u8; CALLS]> = Owned::new([0; CALLS]);
-/// 1 while the agent runs or waits in the kernel on the program's behalf.
+pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
+/// How many more calls are only counted.
 #[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_DEPTH: Owned<u8> = Owned::new(0);
-/// First address and end of the program's alternate signal stack; 1 and 0 while it has none.
+pub(crate) static RUNAHEAD_COUNTDOWN: AtomicI32 = AtomicI32::new(0);
+/// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 #[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_ALTSTACK: Owned<[u64; 2]> = Owned::new([1, 0]);
-/// Stack pointer to which `abandon` returns.
-#[unsafe(no_mangle)]
-static RUNAHEAD_RESUME: Owned<u64> = Owned::new(0);
-/// Thread pointer (fs base) of the armed thread: how a patched site tells threads apart.
-#[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_THREAD: Owned<u64> = Owned::new(0);
+pub(crate) static RUNAHEAD_FSGSBASE: AtomicU8 = AtomicU8::new(0);
 /// Where each clone trampoline goes on: the instruction after the program's own call.
 #[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_CLONE_RETURN: Owned<[u64; CLONE_SITES]> = Owned::new([0; CLONE_SITES]);
+pub(crate) static RUNAHEAD_CLONE_RETURN: [AtomicU64; CLONE_SITES] =
+    [const { AtomicU64::new(0) }; CLONE_SITES];
+
+/// The same for plain trampolines.
+#[unsafe(no_mangle)]
+pub(crate) static RUNAHEAD_PLAIN_RETURN: [AtomicU64; PLAIN_SITES] =
+    [const { AtomicU64::new(0) }; PLAIN_SITES];
+/// Distinct call sites that can have a plain trampoline.
+pub const PLAIN_SITES: usize = 4;
 
 /// Distinct call sites of clone, fork and vfork that can be followed.
 pub const CLONE_SITES: usize = 16;
 
 global_asm!(
     ".pushsection .text.runahead, \"ax\", @progbits",
-    // Called by stubs. rax is the call's number, the arguments are in the kernel's registers, the
-    // return address is on the program's stack below its red zone; rcx, r11 and the flags are ours
-    // (the kernel clobbers the first two, compilers count the third as clobbered).
-    ".globl runahead_entry",
-    "runahead_entry:",
-    "cmp byte ptr [rip + RUNAHEAD_ALIVE], 0",
-    "je 9f",
-    "cmp rax, {calls}",
-    "jae 9f",
-    "lea rcx, [rip + RUNAHEAD_INTEREST]",
-    "cmp byte ptr [rcx + rax], 0",
-    "je 9f",
+    ".altmacro",
+    // Key of this thread in rcx, and where it may be in r11; both registers are ours. Falls through
+    // to `known` with its Thread in r11, or jumps to `unknown`.
+    ".macro find_thread known, unknown",
     "rdfsbase rcx",
-    "cmp rcx, [rip + RUNAHEAD_THREAD]",
-    "jne 9f",
-    // Busy: a signal handler interrupted the agent, or jumped out of it and left the mark behind.
-    // The two look alike, so either way calls go straight to the kernel from here on.
-    "cmp byte ptr [rip + RUNAHEAD_DEPTH], 0",
-    "jne 9f",
-    // On its alternate stack the program is handling a signal: from ours the kernel would take that
-    // stack to be free, and put the next signal on top of it.
-    "cmp rsp, [rip + RUNAHEAD_ALTSTACK]",
-    "jb 2f",
-    "cmp rsp, [rip + RUNAHEAD_ALTSTACK + 8]",
-    "jbe 9f",
-    "2: mov r11, rsp",
-    "mov byte ptr [rip + RUNAHEAD_DEPTH], 1",
-    "lea rsp, [rip + RUNAHEAD_STACK + {stack}]",
-    // A `Call`, last field first.
-    "push r11",
-    "push r9",
-    "push r8",
-    "push r10",
-    "push rdx",
-    "push rsi",
-    "push rdi",
-    "push rax",
-    "mov rdi, rsp",
-    "sub rsp, 256",
+    "lea rcx, [rcx + 1]",
+    "imul r11, rcx, {hash}",
+    "shr r11, 28",
+    "and r11d, 0xff0",
+    "add r11, [rip + {threads_at}]",
+    "cmp rcx, [r11]",
+    "je \\known",
+    "cmp rcx, [r11 + 16]",
+    "lea r11, [r11 + 16]",
+    "je \\known",
+    "cmp rcx, [r11 + 16]",
+    "lea r11, [r11 + 16]",
+    "je \\known",
+    "cmp rcx, [r11 + 16]",
+    "lea r11, [r11 + 16]",
+    "jne \\unknown",
+    ".endm",
+    ".macro keep_vectors",
     "movaps [rsp], xmm0",
     "movaps [rsp + 16], xmm1",
     "movaps [rsp + 32], xmm2",
@@ -105,10 +110,8 @@ global_asm!(
     "movaps [rsp + 208], xmm13",
     "movaps [rsp + 224], xmm14",
     "movaps [rsp + 240], xmm15",
-    "cld",
-    "call runahead_guarded",
-    // A verdict: rax is the result, or rdx is not 0 and the call is to be made as it stands.
-    "mov rcx, rdx",
+    ".endm",
+    ".macro restore_vectors",
     "movaps xmm0, [rsp]",
     "movaps xmm1, [rsp + 16]",
     "movaps xmm2, [rsp + 32]",
@@ -125,7 +128,53 @@ global_asm!(
     "movaps xmm13, [rsp + 208]",
     "movaps xmm14, [rsp + 224]",
     "movaps xmm15, [rsp + 240]",
-    "add rsp, 256",
+    ".endm",
+    // Called by stubs. rax is the call's number, the arguments are in the kernel's registers, the
+    // return address is on the program's stack below its red zone; rcx, r11 and the flags are ours
+    // (the kernel clobbers the first two, compilers count the third as clobbered).
+    ".globl runahead_entry",
+    "runahead_entry:",
+    "cmp rax, {calls}",
+    "jae 9f",
+    "lea rcx, [rip + RUNAHEAD_INTEREST]",
+    "cmp byte ptr [rcx + rax], 1",
+    "jb 9f",
+    "ja 7f",
+    "1: find_thread 4f, 8f",
+    "4: mov r11, [r11 + 8]",
+    // Busy: a signal handler interrupted the agent, or jumped out of it and left the mark behind.
+    // The two look alike, so either way calls go straight to the kernel from here on. So do those
+    // of a vfork child, which has its parent's thread.
+    "cmp byte ptr [r11 + {depth}], 0",
+    "jne 9f",
+    // On its alternate stack the program is handling a signal: from ours the kernel would take that
+    // stack to be free, and put the next signal on top of it.
+    "cmp rsp, [r11 + {altstack}]",
+    "jb 6f",
+    "cmp rsp, [r11 + {altstack} + 8]",
+    "jbe 9f",
+    "6: mov rcx, rsp",
+    "mov byte ptr [r11 + {depth}], 1",
+    "mov rsp, [r11 + {stack_top}]",
+    // A `Call`, last field first.
+    "push r11",
+    "push rcx",
+    "push r9",
+    "push r8",
+    "push r10",
+    "push rdx",
+    "push rsi",
+    "push rdi",
+    "push rax",
+    "mov rdi, rsp",
+    "sub rsp, 264",
+    "keep_vectors",
+    "cld",
+    "call runahead_guarded",
+    // A verdict: rax is the result, or rdx is not 0 and the call is to be made as it stands.
+    "mov rcx, rdx",
+    "restore_vectors",
+    "add rsp, 264",
     "pop r11",
     "pop rdi",
     "pop rsi",
@@ -133,22 +182,37 @@ global_asm!(
     "pop r10",
     "pop r8",
     "pop r9",
-    "mov rsp, [rsp]",
-    "mov byte ptr [rip + RUNAHEAD_DEPTH], 0",
     "jrcxz 3f",
     "mov rax, r11",
+    "mov r11, [rsp + 8]",
+    "mov rsp, [rsp]",
+    "mov byte ptr [r11 + {depth}], 0",
     "9: syscall",
-    "3: ret",
-    // Clone trampolines: the program's own registers and stack, the call, and back. The parent
-    // comes alive again (a vfork child runs with the mark cleared). No stack, because a vfork
-    // child and its parent share it; no flags, because nothing may be lost.
-    ".altmacro",
+    "ret",
+    "3: mov r11, [rsp + 8]",
+    "mov rsp, [rsp]",
+    "mov byte ptr [r11 + {depth}], 0",
+    "ret",
+    // Interception rests: calls are only counted.
+    "7: dec dword ptr [rip + RUNAHEAD_COUNTDOWN]",
+    "jns 9b",
+    "jmp 1b",
+    // A thread that is not known takes the spare place, if there is one. (An exchange is atomic.)
+    "8: xor ecx, ecx",
+    "cmp [rip + RUNAHEAD_SPARE], rcx",
+    "je 9b",
+    "xchg rcx, [rip + RUNAHEAD_SPARE]",
+    "test rcx, rcx",
+    "jz 9b",
+    "mov r11, rcx",
+    "jmp 6b",
+    // Clone trampolines: the program's own registers and stack, the call, and back.
     ".macro clone_site i",
     "syscall",
-    "mov ecx, eax",
-    "jrcxz 5f",
-    "mov byte ptr [rip + RUNAHEAD_ALIVE], 1",
-    "5: jmp [rip + RUNAHEAD_CLONE_RETURN + 8 * \\i]",
+    "lea rsp, [rsp - 128]",
+    "call runahead_cloned",
+    "lea rsp, [rsp + 128]",
+    "jmp [rip + RUNAHEAD_CLONE_RETURN + 8 * \\i]",
     ".balign 32",
     ".endm",
     ".balign 32",
@@ -170,8 +234,63 @@ global_asm!(
     "clone_site 13",
     "clone_site 14",
     "clone_site 15",
-    ".noaltmacro",
-    ".purgem clone_site",
+    // Plain trampolines: the same without more ado.
+    ".macro plain_site i",
+    "syscall",
+    "jmp [rip + RUNAHEAD_PLAIN_RETURN + 8 * \\i]",
+    ".balign 32",
+    ".endm",
+    ".globl runahead_plain_sites",
+    "runahead_plain_sites:",
+    "plain_site 0",
+    "plain_site 1",
+    "plain_site 2",
+    "plain_site 3",
+    // After a clone, in parent and child, on the program's stack below its red zone; rax is what
+    // the kernel returned. Everything but rcx and r11 stays as it is. A vfork child uses the stack
+    // of its parent, which has nothing there that it will want again.
+    "runahead_cloned:",
+    "cmp byte ptr [rip + RUNAHEAD_FSGSBASE], 0",
+    "je 5f",
+    "pushfq",
+    "find_thread 2f, 3f",
+    "2: mov r11, [r11 + 8]",
+    "jmp 4f",
+    "3: xor ecx, ecx",
+    "xchg rcx, [rip + RUNAHEAD_SPARE]",
+    "mov r11, rcx",
+    "test rcx, rcx",
+    "jz 6f",
+    "4: push rbp",
+    "mov rbp, rsp",
+    "mov byte ptr [r11 + {depth}], 1",
+    "mov rsp, [r11 + {stack_top}]",
+    "push rax",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r10",
+    "push r8",
+    "push r9",
+    "sub rsp, 264",
+    "keep_vectors",
+    "cld",
+    "mov rdi, r11",
+    "mov rsi, rax",
+    "call {cloned}",
+    "restore_vectors",
+    "add rsp, 264",
+    "pop r9",
+    "pop r8",
+    "pop r10",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop rax",
+    "mov rsp, rbp",
+    "pop rbp",
+    "6: popfq",
+    "5: ret",
     // fn(frame: u64) -> !: returns from a signal as the program asked to.
     ".globl runahead_sigreturn",
     "runahead_sigreturn:",
@@ -181,17 +300,18 @@ global_asm!(
     "mov eax, 15",
     "syscall",
     "ud2",
-    // fn(call: *mut Call) -> Verdict: dispatches on the agent's stack.
+    // fn(argument: u64, work: extern fn(u64), stack: u64): works on that stack.
     ".globl runahead_on_stack",
     "runahead_on_stack:",
     "push rbp",
     "mov rbp, rsp",
-    "lea rsp, [rip + RUNAHEAD_STACK + {stack}]",
-    "call runahead_guarded",
+    "mov rsp, rdx",
+    "call rsi",
     "mov rsp, rbp",
     "pop rbp",
     "ret",
     // fn(call: *mut Call) -> Verdict, from which `abandon` can return at any depth.
+    ".globl runahead_guarded",
     "runahead_guarded:",
     "push rbx",
     "push rbp",
@@ -199,45 +319,113 @@ global_asm!(
     "push r13",
     "push r14",
     "push r15",
-    "mov [rip + RUNAHEAD_RESUME], rsp",
+    "mov rbx, [rdi + {call_thread}]",
+    "mov [rbx + {resume}], rsp",
     "sub rsp, 8",
     "and rsp, -16",
     "call {dispatch}",
-    "6: mov rsp, [rip + RUNAHEAD_RESUME]",
-    "pop r15",
+    "mov rsp, [rbx + {resume}]",
+    "6: pop r15",
     "pop r14",
     "pop r13",
     "pop r12",
     "pop rbp",
     "pop rbx",
     "ret",
-    // fn(ret: i64, native: u64) -> !: the dispatch under way returns this verdict.
+    // fn(thread: *const Thread, ret: i64, native: u64) -> !: the dispatch under way in that thread
+    // returns this verdict.
     ".globl runahead_abandon",
     "runahead_abandon:",
-    "mov rax, rdi",
-    "mov rdx, rsi",
+    "mov rsp, [rdi + {resume}]",
+    "mov rax, rsi",
     "jmp 6b",
+    // fn(flags: u64, wait: u64) -> i64: forks a process that is no child of this one: a helper, which
+    // shares our memory and stack while we wait for it, forks and ends.
+    ".globl runahead_orphan",
+    "runahead_orphan:",
+    "sub rsp, 24",
+    "mov [rsp + 8], rsi",
+    "mov qword ptr [rsp], -11",
+    "xor esi, esi",
+    "xor edx, edx",
+    "xor r10d, r10d",
+    "xor r8d, r8d",
+    "mov eax, {clone}",
+    "syscall",
+    "test rax, rax",
+    "jz 1f",
+    "js 3f",
+    // We: the helper has ended, or is about to. It is collected.
+    "mov [rsp + 16], rax",
+    "2: mov rdi, [rsp + 16]",
+    "xor esi, esi",
+    "mov rdx, [rsp + 8]",
+    "xor r10d, r10d",
+    "mov eax, {wait4}",
+    "syscall",
+    "cmp rax, -4",
+    "je 2b",
+    "mov rax, [rsp]",
+    "3: add rsp, 24",
+    "ret",
+    // The helper.
+    "1: xor edi, edi",
+    "mov eax, {clone}",
+    "syscall",
+    "test rax, rax",
+    "jz 3b",
+    "mov [rsp], rax",
+    "xor edi, edi",
+    "mov eax, {exit}",
+    "syscall",
+    "ud2",
+    ".noaltmacro",
+    ".purgem clone_site",
+    ".purgem plain_site",
+    ".purgem find_thread",
+    ".purgem keep_vectors",
+    ".purgem restore_vectors",
     ".popsection",
     calls = const CALLS,
-    stack = const STACK_BYTES,
+    hash = const THREAD_HASH,
+    threads_at = sym RUNAHEAD_THREADS_AT,
+    depth = const offset_of!(Thread, depth),
+    altstack = const offset_of!(Thread, altstack),
+    stack_top = const offset_of!(Thread, stack_top),
+    resume = const offset_of!(Thread, resume),
+    call_thread = const offset_of!(Call, thread),
+    clone = const linux_raw_sys::general::__NR_clone,
+    wait4 = const linux_raw_sys::general::__NR_wait4,
+    exit = const linux_raw_sys::general::__NR_exit,
+    cloned = sym crate::plane::clone::runahead_after_clone,
     dispatch = sym crate::plane::runahead_dispatch,
 );
+
+const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 
 unsafe extern "C" {
     fn runahead_entry();
     fn runahead_clone_sites();
+    fn runahead_plain_sites();
     fn runahead_sigreturn(frame: u64) -> !;
     fn runahead_restorer();
-    fn runahead_on_stack(call: *mut Call) -> Verdict;
-    fn runahead_abandon(ret: i64, native: u64) -> !;
+    fn runahead_on_stack(argument: u64, work: extern "C" fn(u64), stack: u64);
+    fn runahead_guarded(call: *mut Call) -> Verdict;
+    fn runahead_abandon(thread: *const Thread, ret: i64, native: u64) -> !;
+    fn runahead_orphan(flags: u64, wait: u64) -> i64;
 }
 
-/// Bytes between two clone trampolines (`.balign 32` above).
+/// Bytes between two trampolines (`.balign 32` above).
 const CLONE_SITE_BYTES: u64 = 32;
 
 /// Address of the clone trampoline `index`.
 pub fn clone_site(index: usize) -> u64 {
     runahead_clone_sites as *const () as u64 + index as u64 * CLONE_SITE_BYTES
+}
+
+/// Address of the plain trampoline `index`.
+pub fn plain_site(index: usize) -> u64 {
+    runahead_plain_sites as *const () as u64 + index as u64 * CLONE_SITE_BYTES
 }
 
 /// Address that signal handlers of ours return to.
@@ -254,22 +442,45 @@ pub unsafe fn sigreturn(frame: u64) -> ! {
     unsafe { runahead_sigreturn(frame) }
 }
 
-/// Dispatches `call` on the agent's stack.
+/// Runs `work(argument)` on the stack that ends at `top`.
 ///
 /// # Safety
-/// The depth is held: nothing else is on that stack.
-pub unsafe fn dispatch_on_agent_stack(call: *mut Call) -> Verdict {
+/// Nothing else is on that stack, and as much as the work needs is there.
+pub unsafe fn on_stack(top: u64, argument: u64, work: extern "C" fn(u64)) {
     // SAFETY: passed on to the caller.
-    unsafe { runahead_on_stack(call) }
+    unsafe { runahead_on_stack(argument, work, top) }
+}
+
+/// Dispatches `call`, whose thread is set, in a way that [`abandon`] can leave.
+///
+/// # Safety
+/// The thread's depth is held.
+pub unsafe fn dispatch(call: &mut Call) -> Verdict {
+    // SAFETY: passed on to the caller.
+    unsafe { runahead_guarded(call) }
 }
 
 /// Leaves the dispatch under way at once: the call has this result, or is made as it stands.
 ///
 /// # Safety
-/// Inside a dispatch. What the abandoned frames borrowed is not used again.
-pub unsafe fn abandon(result: Option<i64>) -> ! {
+/// Inside a dispatch of `thread`, on it. What the abandoned frames borrowed is not used again.
+pub unsafe fn abandon(thread: &Thread, result: Option<i64>) -> ! {
     // SAFETY: passed on to the caller.
-    unsafe { runahead_abandon(result.unwrap_or(0), u64::from(result.is_none())) }
+    unsafe { runahead_abandon(thread, result.unwrap_or(0), u64::from(result.is_none())) }
+}
+
+/// Forks a process whose parent is whoever adopts orphans here: nobody of the program's will
+/// collect it, or be told of its end. 0 in the new process; its number or -errno in this one, which
+/// waits for the helper that makes it (some 50 µs beyond a fork).
+///
+/// # Safety
+/// As fork(2) in a process with threads. No signal is delivered to this thread meanwhile.
+pub unsafe fn orphan() -> i64 {
+    use linux_raw_sys::general as k;
+    const HELPER: u32 = k::CLONE_VM | k::CLONE_VFORK | k::CLONE_FILES | k::CLONE_FS | k::CLONE_UNTRACED;
+    // With no signal for its end, only who asks for such children by name finds the helper.
+    // SAFETY: passed on to the caller.
+    unsafe { runahead_orphan(HELPER.into(), k::__WCLONE.into()) }
 }
 
 /// A system call, from the agent's own text. Returns what the kernel does: -errno on failure.
@@ -349,9 +560,10 @@ const _: () = assert!(core::mem::offset_of!(Context, mask) == 296);
 
 impl Context {
     /// The call that was dispatched; `rip` is behind its instruction.
-    pub fn call(&self) -> Call {
+    pub fn call(&self, thread: &'static Thread) -> Call {
         let [r8, r9, r10, ..] = self.r8_to_r15;
-        Call { nr: self.rax, args: [self.rdi, self.rsi, self.rdx, r10, r8, r9], stack: self.rsp }
+        let args = [self.rdi, self.rsi, self.rdx, r10, r8, r9];
+        Call { nr: self.rax, args, stack: self.rsp, thread }
     }
 
     /// Sets the call's result.
@@ -367,6 +579,16 @@ impl Context {
     /// Continue elsewhere.
     pub fn resume_at(&mut self, address: u64) {
         self.rip = address;
+    }
+
+    /// Continue on another stack.
+    pub fn resume_on(&mut self, stack: u64) {
+        self.rsp = stack;
+    }
+
+    /// Number of the call, and stack pointer.
+    pub fn number_and_stack(&self) -> (u64, u64) {
+        (self.rax, self.rsp)
     }
 }
 
@@ -450,6 +672,9 @@ pub fn stub(
     code[STUB_BYTES - 8..].copy_from_slice(&back.to_le_bytes());
     code
 }
+
+/// A jump of two bytes to its own first.
+pub const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
 
 /// `jmp` to `stub` for the place `from`; `None` when it is further than a jump can reach.
 pub fn jump(from: u64, stub: u64) -> Option<[u8; 5]> {

@@ -1,30 +1,47 @@
 //! Children and threads. A plain fork is made where its signal has brought us: the child has a copy
 //! of the frame. Where parent and child share memory, or the child gets a stack of its own, the
-//! call is made from the agent's text with the program's own registers and stack, and goes straight
-//! back to the program in both.
+//! call is made from the agent's text with the program's own registers and stack (a trampoline),
+//! and goes straight back to the program in both, by way of [`runahead_after_clone`].
 //!
-//! Dispatch is off in the child by the kernel's rule. A forked child also finds the "alive" mark
-//! wiped; a vfork child shares the parent's memory, so the mark is cleared before and set again by
-//! the parent's way back (the trampolines in `arch`).
+//! Dispatch is off in the child by the kernel's rule, and comes on again there:
+//! - a forked child finds its thread in its copy of memory, and nothing else of the session;
+//! - a thread moves into the spare place;
+//! - a vfork child borrows its parent's thread while the parent waits. Only the plane's own calls
+//!   are looked at there: the child shares memory, but not descriptors, with its parent.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 
 use linux_raw_sys::general as k;
 
-use super::{Call, before_child, masks, patch, retire, set_alive};
-use crate::arch::{self, CLONE_SITES, Context};
-use crate::owned::Owned;
+use super::thread::{self, Thread};
+use super::{Call, PROCESS, before_child, hooks, is_retired, masks, patch, retire};
+use crate::arch::{self, CLONE_SITES, Context, PLAIN_SITES};
+use crate::lock::Lock;
 use crate::sys::{self, nr};
 
 /// Call sites that have a trampoline, by index.
-static SITES: Owned<[u64; CLONE_SITES]> = Owned::new([0; CLONE_SITES]);
+static SITES: Lock<[u64; CLONE_SITES]> = Lock::new([0; CLONE_SITES]);
+/// The same for plain trampolines.
+static PLAIN: Lock<[u64; PLAIN_SITES]> = Lock::new([0; PLAIN_SITES]);
+/// The thread that forks: the one that the child has.
+static FORKING: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+/// What the parent of a new thread believes of SIGSYS.
+static BLOCKED_IN_PARENT: AtomicBool = AtomicBool::new(false);
 
 /// Sends the program through the trampoline of its call site.
 pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
+    let thread = call.thread;
+    if thread.lent.get().is_some() {
+        // A vfork child with a child of its own: both go on natively.
+        thread::disarm_dispatch();
+        return context.resume_at(site);
+    }
     let flags = match call.nr {
         nr::FORK => 0,
         nr::VFORK => k::CLONE_VM | k::CLONE_VFORK,
         nr::CLONE => call.args[0] as u32,
         // struct clone_args begins with the flags; one that cannot be read is the kernel's to refuse.
-        _ => match masks::copy_in::<u64>(call.args[0]) {
+        _ => match sys::copy_in::<u64>(call.args[0]) {
             Ok(flags) => flags as u32,
             Err(errno) if errno.0 == sys::EFAULT => 0,
             // Not to be known (a filter around us): a thread is what asks for most care.
@@ -33,49 +50,174 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     };
     let shares_memory = flags & k::CLONE_VM != 0;
     let waits = flags & k::CLONE_VFORK != 0;
-    if shares_memory && !waits && flags & k::CLONE_SETTLS == 0 {
+    let tells_apart = super::tells_threads_apart() && flags & k::CLONE_SETTLS != 0;
+    if shares_memory && !waits && !tells_apart {
         // Nothing would tell the new thread from this one.
         retire();
         return context.resume_at(site);
     }
     if shares_memory && !waits {
+        BLOCKED_IN_PARENT.store(thread.blocked.get(), Relaxed);
         patch::another_thread();
+        thread::prepare_spare();
     } else {
         before_child();
     }
     let own_stack = call.nr == nr::CLONE && call.args[1] != 0 || call.nr == nr::CLONE3;
     if !shares_memory && !own_stack {
-        // The child has a copy of this very frame, and returns from the signal as we do.
-        let ret = call.perform();
-        context.set_result(ret);
-        if ret == 0 {
-            context.mask = masks::in_child(context.mask);
-        }
-        return;
+        return fork_here(call, context);
     }
-    from_the_program(site, context);
-    if shares_memory && waits && context.after() != site {
-        set_alive(false);
+    if !shares_memory {
+        thread::prepare_spare();
     }
+    from_the_program(call.thread, site, context);
 }
 
-/// Has the call made with the program's own registers and stack, by the trampoline of its site.
-pub(super) fn from_the_program(site: u64, context: &mut Context) {
-    match trampoline(site) {
-        Some(index) => context.resume_at(arch::clone_site(index)),
+/// A child that has a copy of this very frame, and returns from the signal as we do.
+fn fork_here(call: &Call, context: &mut Context) {
+    let thread = call.thread;
+    let mask = sys::set_mask(!0);
+    let ret = call.perform();
+    context.set_result(ret);
+    if ret == 0 && !is_retired() && !start_in_child(thread) {
+        context.mask = masks::in_child(thread, context.mask);
+    }
+    sys::set_mask(mask);
+}
+
+/// A forked child, with `thread` for its only one: interception goes on here.
+fn start_in_child(thread: &'static Thread) -> bool {
+    PROCESS.store(sys::getpid(), Relaxed);
+    masks::in_new_process();
+    patch::in_new_process();
+    SITES.break_open();
+    PLAIN.break_open();
+    thread::forget_others(thread);
+    if let Some(hooks) = hooks() {
+        (hooks.in_child)();
+    }
+    note_that_memory_is_ours();
+    thread.move_in() && thread.arm().is_ok()
+}
+
+/// The thread of a process that was forked by the agent itself.
+pub(super) fn survivor() -> Option<&'static Thread> {
+    // SAFETY: set from a static reference, or null.
+    unsafe { FORKING.load(Relaxed).as_ref() }
+}
+
+/// Remembers which thread is about to be forked by the agent.
+pub(crate) fn note_forking(thread: &'static Thread) {
+    FORKING.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
+}
+
+/// Has a clone made with the program's own registers and stack, by the trampoline of its site.
+fn from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
+    let index = trampoline(site, &SITES, &arch::RUNAHEAD_CLONE_RETURN);
+    go_by(index.map(arch::clone_site), thread, site, context);
+}
+
+/// The same for any other call, with nothing to be done after it.
+pub(super) fn plainly_from_the_program(
+    thread: &'static Thread,
+    site: u64,
+    context: &mut Context,
+) {
+    let index = trampoline(site, &PLAIN, &arch::RUNAHEAD_PLAIN_RETURN);
+    go_by(index.map(arch::plain_site), thread, site, context);
+}
+
+fn go_by(trampoline: Option<u64>, thread: &'static Thread, site: u64, context: &mut Context) {
+    match trampoline {
+        Some(address) => context.resume_at(address),
         None => {
             // Too many sites to follow: the program makes the call itself, and every later one.
             retire();
+            thread.disarm();
             context.resume_at(site);
         }
     }
 }
 
-fn trampoline(site: u64) -> Option<usize> {
-    // SAFETY: the armed thread, in the signal handler; both references end here.
-    let (sites, returns) = unsafe { (SITES.get(), arch::RUNAHEAD_CLONE_RETURN.get()) };
-    let index = sites.iter().position(|&s| s == site || s == 0)?;
-    sites[index] = site;
-    returns[index] = site + 2;
-    Some(index)
+fn trampoline<const N: usize>(
+    site: u64,
+    known: &Lock<[u64; N]>,
+    returns: &[AtomicU64; N],
+) -> Option<usize> {
+    let mask = sys::set_mask(!0);
+    let found = known.with(|sites| {
+        let index = sites.iter().position(|&s| s == site || s == 0)?;
+        sites[index] = site;
+        returns[index].store(site + 2, Relaxed);
+        Some(index)
+    });
+    sys::set_mask(mask);
+    found
+}
+
+/// A mark on the pages that the kernel clears in a forked child: while it stands, memory is that of
+/// [`PROCESS`].
+fn mark() -> &'static AtomicU8 {
+    // SAFETY: the last byte of the table, of which no slot in use is part; an atomic byte.
+    unsafe { &*arch::RUNAHEAD_THREADS.as_ptr().cast::<AtomicU8>().add(arch::THREADS_BYTES - 1) }
+}
+
+/// See [`mark`].
+pub(super) fn note_that_memory_is_ours() {
+    mark().store(1, Relaxed);
+}
+
+/// After a clone from a trampoline, on the agent's stack of `thread`, whose depth is held.
+///
+/// `thread` is the caller's own, or the spare place in a child that nobody knows yet.
+pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64) {
+    // SAFETY: the entry code passes a thread from the table, or the spare one that it has taken.
+    let thread: &'static Thread = unsafe { &*thread };
+    if thread.is_spare() {
+        adopt(thread, 0);
+        return thread.depth.set(0);
+    }
+    if result == 0 {
+        // A vfork child: its parent waits. The depth stays, so that no policy is asked.
+        thread.lend();
+        let _ = thread::arm_dispatch();
+        return;
+    }
+    thread.take_back();
+    thread.depth.set(0);
+}
+
+/// Lets this thread move into a spare place: a new thread, one that the plane had not heard of, or
+/// the only one of a forked child. `stack` is where the program is. False: it goes on natively.
+pub(super) fn adopt(thread: &'static Thread, stack: u64) -> bool {
+    let mask = sys::set_mask(!0);
+    let moved = move_in(thread, stack, mask);
+    if moved {
+        thread::prepare_spare();
+        sys::set_mask(masks::without_sigsys(mask));
+    } else {
+        // It is on this place's stack that we are, so it cannot be given to anyone else: it is lost.
+        sys::set_mask(mask);
+    }
+    moved
+}
+
+fn move_in(thread: &'static Thread, stack: u64, mask: u64) -> bool {
+    if is_retired() {
+        return false;
+    }
+    if sys::getpid() != PROCESS.load(Relaxed) {
+        // Another process that shares our memory is none of ours.
+        if mark().load(Relaxed) != 0 {
+            return false;
+        }
+        thread.blocked.set(masks::has_sigsys(mask) || BLOCKED_IN_PARENT.load(Relaxed));
+        return start_in_child(thread);
+    }
+    thread.note_altstack();
+    if thread.is_on_alternate_stack(stack) {
+        return false;
+    }
+    thread.blocked.set(masks::has_sigsys(mask) || BLOCKED_IN_PARENT.load(Relaxed));
+    thread.move_in() && thread.arm().is_ok()
 }

@@ -4,11 +4,14 @@
 //! taken out of every mask that the program hands to the kernel and put back into every mask that
 //! it reads; its handler for SIGSYS is kept here and called for signals that are not ours.
 
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use linux_raw_sys::general as k;
 
 use super::Call;
-use crate::owned::Owned;
-use crate::sys::{self, nr};
+use super::thread::Thread;
+use crate::lock::Lock;
+use crate::sys::{self, copy_in, nr};
 
 /// `struct kernel_sigaction` (asm/signal.h).
 #[derive(Clone, Copy)]
@@ -25,30 +28,30 @@ const SIG_IGN: u64 = 1;
 const SYS_BIT: u64 = 1 << (k::SIGSYS - 1);
 const MASK_BYTES: u64 = 8;
 
+/// What the process, and not a thread, has.
 struct Kept {
     /// The program's action for SIGSYS.
     sigsys: Action,
-    /// The program believes that SIGSYS is blocked.
-    blocked: bool,
-    /// One arrived while it was.
-    pending: bool,
     /// Signals whose `sa_mask` the program gave with SIGSYS in it.
     in_mask_of: u64,
-    /// The program has installed a handler that can run between any two instructions.
-    handlers: bool,
 }
 
-static KEPT: Owned<Kept> = Owned::new(Kept {
+static KEPT: Lock<Kept> = Lock::new(Kept {
     sigsys: Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 },
-    blocked: false,
-    pending: false,
     in_mask_of: 0,
-    handlers: false,
 });
 
-fn kept() -> &'static mut Kept {
-    // SAFETY: on the armed thread; callers use the reference for one statement at a time.
-    unsafe { KEPT.get() }
+/// The program has installed a handler that can run between any two instructions.
+static HANDLERS: AtomicBool = AtomicBool::new(false);
+
+/// The program's action for SIGSYS. Signals must be blocked.
+fn kept_action() -> Action {
+    KEPT.with(|kept| kept.sigsys)
+}
+
+/// In a forked child: what was held is free.
+pub(super) fn in_new_process() {
+    KEPT.break_open();
 }
 
 /// Signals that only the running instruction can raise, at its own address.
@@ -56,7 +59,7 @@ const SYNCHRONOUS: [u32; 5] = [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE, k::S
 
 /// True once a signal handler may interrupt the program anywhere.
 pub(super) fn has_async_handlers() -> bool {
-    kept().handlers
+    HANDLERS.load(Relaxed)
 }
 
 pub(super) fn set_action(signal: i32, action: Option<&Action>) -> sys::Result<Action> {
@@ -69,18 +72,27 @@ pub(super) fn set_action(signal: i32, action: Option<&Action>) -> sys::Result<Ac
 }
 
 /// Takes SIGSYS over from the program, with what it inherited: its action, and the mask.
-pub(super) fn keep_sigsys(action: Action) {
-    kept().sigsys = action;
-    let mask = current_mask();
-    kept().blocked = mask & SYS_BIT != 0;
-    sys::set_mask(mask & !SYS_BIT);
+pub(super) fn keep_sigsys(thread: &Thread, action: Action) {
+    undisturbed(|mask| {
+        KEPT.with(|kept| kept.sigsys = action);
+        thread.blocked.set(has_sigsys(mask));
+        ((), without_sigsys(mask))
+    });
 }
 
 /// Gives SIGSYS back to the program, when interception ends.
-pub(super) fn restore_sigsys() {
-    let action = kept().sigsys;
-    let _ = set_action(k::SIGSYS as i32, Some(&action));
-    if kept().blocked {
+pub(super) fn restore_sigsys(thread: &Thread) {
+    undisturbed(|mask| {
+        let action = kept_action();
+        let _ = set_action(k::SIGSYS as i32, Some(&action));
+        ((), mask)
+    });
+    restore_mask(thread);
+}
+
+/// Gives this thread the mask that it believes it has.
+pub(super) fn restore_mask(thread: &Thread) {
+    if thread.blocked.get() {
         let mask = SYS_BIT;
         let args = [k::SIG_BLOCK.into(), &raw const mask as u64, 0, MASK_BYTES, 0, 0];
         // SAFETY: reads the eight bytes of `mask`.
@@ -88,11 +100,33 @@ pub(super) fn restore_sigsys() {
     }
 }
 
+/// `mask` with SIGSYS as the program believes it to be.
+pub(super) fn as_believed(thread: &Thread, mask: u64) -> u64 {
+    if thread.blocked.get() { mask | SYS_BIT } else { mask & !SYS_BIT }
+}
+
+/// SIGSYS is in `mask`.
+pub(super) fn has_sigsys(mask: u64) -> bool {
+    mask & SYS_BIT != 0
+}
+
+/// `mask` as the kernel may have it.
+pub(super) fn without_sigsys(mask: u64) -> u64 {
+    mask & !SYS_BIT
+}
+
+/// The program's action for SIGSYS, if that is to ignore it. Signals must be blocked.
+pub(super) fn ignores_sigsys() -> Option<Action> {
+    Some(kept_action()).filter(|action| action.handler == SIG_IGN)
+}
+
 /// A SIGSYS that is no dispatched call goes where the program wants it.
-pub(super) fn forward_sigsys(info: u64, context: u64) {
-    let action = kept().sigsys;
-    if kept().blocked && action.handler != SIG_IGN {
-        kept().pending = true;
+pub(super) fn forward_sigsys(thread: Option<&Thread>, info: u64, context: u64) {
+    let action = undisturbed(|mask| (kept_action(), mask));
+    if let Some(thread) = thread.filter(|t| t.blocked.get())
+        && action.handler != SIG_IGN
+    {
+        thread.pending.set(true);
         return;
     }
     match action.handler {
@@ -111,28 +145,29 @@ pub(super) fn forward_sigsys(info: u64, context: u64) {
 }
 
 /// A mask that the program restores from a frame, as the kernel may have it.
-pub(super) fn as_restored(mask: u64) -> u64 {
-    if mask & SYS_BIT != 0 {
-        kept().blocked = true;
+pub(super) fn as_restored(thread: &Thread, mask: u64) -> u64 {
+    if has_sigsys(mask) {
+        thread.blocked.set(true);
     }
-    mask & !SYS_BIT
+    without_sigsys(mask)
 }
 
 /// rt_sigpending as the program means it.
 pub(super) fn sigpending(call: &Call) -> i64 {
     let ret = call.perform();
-    if ret == 0 && kept().pending && call.args[1] == MASK_BYTES {
+    if ret == 0 && call.thread.pending.get() && call.args[1] == MASK_BYTES {
         // SAFETY: the kernel has just written eight bytes there.
         unsafe { *(call.args[0] as *mut u64) |= SYS_BIT };
     }
     ret
 }
 
-/// In a forked child, which runs natively: SIGSYS is as the program left it. The mask to run with.
-pub(super) fn in_child(mask: u64) -> u64 {
-    let action = kept().sigsys;
+/// In a forked child that runs natively: SIGSYS is as the program left it. The mask to run with.
+pub(super) fn in_child(thread: &Thread, mask: u64) -> u64 {
+    KEPT.break_open();
+    let action = kept_action();
     let _ = set_action(k::SIGSYS as i32, Some(&action));
-    if kept().blocked { mask | SYS_BIT } else { mask }
+    as_believed(thread, mask)
 }
 
 /// Sends this process a SIGSYS that is not a dispatched call.
@@ -157,9 +192,11 @@ pub(super) fn sigaction(call: &Call) -> i64 {
 }
 
 fn sigaction_undisturbed(call: &Call, signal: u32, new: u64, old: u64) -> i64 {
+    // A vfork child has actions of its own, but not memory to keep them in; it will exec soon.
+    let own_memory = call.thread.lent.get().is_none();
     let ours = if signal == k::SIGSYS {
         // The program is to find what it left there.
-        let kept_action = kept().sigsys;
+        let kept_action = kept_action();
         set_action(signal as i32, Some(&kept_action)).ok()
     } else {
         None
@@ -167,28 +204,35 @@ fn sigaction_undisturbed(call: &Call, signal: u32, new: u64, old: u64) -> i64 {
     let ret = call.perform();
     let bit = 1u64.checked_shl(signal.wrapping_sub(1)).unwrap_or(0);
     if let Some(ours) = ours {
-        if let Ok(now) = set_action(signal as i32, Some(&ours)) {
-            kept().sigsys = now;
+        if let Ok(now) = set_action(signal as i32, Some(&ours))
+            && own_memory
+        {
+            KEPT.with(|kept| kept.sigsys = now);
         }
         return ret;
     }
     if ret != 0 {
         return ret;
     }
-    let state = kept();
-    if old != 0 && state.in_mask_of & bit != 0 {
+    if old != 0 && KEPT.with(|kept| kept.in_mask_of & bit != 0) {
         // SAFETY: the kernel has just written a whole Action there.
         unsafe { (*(old as *mut Action)).mask |= SYS_BIT };
     }
     if new != 0
         && let Ok(now) = set_action(signal as i32, None)
     {
-        let with_sys = now.mask & SYS_BIT != 0;
+        let with_sys = has_sigsys(now.mask);
         if with_sys {
-            let _ = set_action(signal as i32, Some(&Action { mask: now.mask & !SYS_BIT, ..now }));
+            let mask = without_sigsys(now.mask);
+            let _ = set_action(signal as i32, Some(&Action { mask, ..now }));
         }
-        state.in_mask_of = (state.in_mask_of & !bit) | if with_sys { bit } else { 0 };
-        state.handlers |= now.handler > SIG_IGN && !SYNCHRONOUS.contains(&signal);
+        if own_memory {
+            let in_mask = if with_sys { bit } else { 0 };
+            KEPT.with(|kept| kept.in_mask_of = (kept.in_mask_of & !bit) | in_mask);
+            if now.handler > SIG_IGN && !SYNCHRONOUS.contains(&signal) {
+                HANDLERS.store(true, Relaxed);
+            }
+        }
     }
     ret
 }
@@ -196,37 +240,18 @@ fn sigaction_undisturbed(call: &Call, signal: u32, new: u64, old: u64) -> i64 {
 /// rt_sigprocmask as the program means it: the kernel sees the mask with SIGSYS in it as the
 /// program believes it to be, and afterwards it is taken out again.
 pub(super) fn sigprocmask(call: &Call) -> i64 {
+    let thread = call.thread;
     let ret = undisturbed(|mask| {
-        let believed = if kept().blocked { mask | SYS_BIT } else { mask & !SYS_BIT };
-        sys::set_mask(believed);
+        sys::set_mask(as_believed(thread, mask));
         let ret = call.perform();
         let now = sys::set_mask(!0);
-        kept().blocked = now & SYS_BIT != 0;
-        (ret, now & !SYS_BIT)
+        thread.blocked.set(has_sigsys(now));
+        (ret, without_sigsys(now))
     });
-    if !kept().blocked && core::mem::take(&mut kept().pending) {
+    if !thread.blocked.get() && thread.pending.take() {
         raise_sigsys();
     }
     ret
-}
-
-/// execve and execveat: the new program inherits what this one believes of SIGSYS.
-pub(super) fn exec(call: &Call) -> i64 {
-    super::before_child();
-    undisturbed(|mask| {
-        let action = kept().sigsys;
-        let ours = match action.handler {
-            SIG_IGN => set_action(k::SIGSYS as i32, Some(&action)).ok(),
-            _ => None,
-        };
-        sys::set_mask(if kept().blocked { mask | SYS_BIT } else { mask });
-        let ret = call.perform();
-        let now = sys::set_mask(!0);
-        if let Some(ours) = ours {
-            let _ = set_action(k::SIGSYS as i32, Some(&ours));
-        }
-        (ret, now & !SYS_BIT)
-    })
 }
 
 /// The mask in force, as the kernel has it.
@@ -277,24 +302,4 @@ pub(super) fn with_temporary_mask(call: &Call) -> i64 {
 /// filter around us) the call is made as it stands.
 fn refused(call: &Call, errno: sys::Errno) -> i64 {
     if errno.0 == sys::EFAULT { sys::fail(errno.0) } else { call.perform() }
-}
-
-/// Reads program memory that may not be there: the kernel does it, and says EFAULT.
-pub(super) fn copy_in<T: Copy>(from: u64) -> sys::Result<T> {
-    let mut value = core::mem::MaybeUninit::<T>::uninit();
-    copy(from, value.as_mut_ptr() as u64, size_of::<T>())?;
-    // SAFETY: the kernel has copied all of it, and T is plain data in this module's uses.
-    Ok(unsafe { value.assume_init() })
-}
-
-/// `theirs` is program memory, `ours` is memory of the agent.
-fn copy(theirs: u64, ours: u64, len: usize) -> sys::Result<()> {
-    let (local, remote) = ([ours, len as u64], [theirs, len as u64]);
-    let args = [sys::getpid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
-    // SAFETY: process_vm_readv(2) with one range each side; the kernel checks `theirs`.
-    match sys::check(unsafe { sys::raw(k::__NR_process_vm_readv.into(), args) }) {
-        Ok(copied) if copied == len as u64 => Ok(()),
-        Ok(_) => Err(sys::Errno(sys::EFAULT)),
-        Err(errno) => Err(errno),
-    }
 }

@@ -3,23 +3,27 @@
 //! Syscall User Dispatch delivers each call as a signal; a call site that proves hot is then
 //! patched to jump here. What a call *means* is the [`Policy`]'s business. The plane itself looks
 //! only at the calls that could take interception away from it or that must not be made from
-//! within a signal handler: masks and handlers (`masks`), children and threads (`clone`), the
-//! return from a signal (`sigsys`).
+//! within a signal handler: masks and handlers (`masks`), children, threads and exec (`clone`,
+//! `exec`), the return from a signal (`sigsys`). `thread` keeps what belongs to one thread.
 //!
 //! Invariant: a process whose plane is lost or retired runs natively; nothing of the program's
 //! depends on being intercepted.
 
 pub mod clone;
+mod exec;
 pub mod masks;
 pub mod patch;
 pub mod sigsys;
+pub mod thread;
 
-use crate::arch::{self, CALLS};
-use crate::owned::Owned;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+use crate::arch::{self, CALLS, RUNAHEAD_INTEREST};
 use crate::sys::{self, nr};
+use thread::Thread;
 
 /// One system call as the program makes it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Call {
     /// Its number.
@@ -28,6 +32,8 @@ pub struct Call {
     pub args: [u64; 6],
     /// The program's stack pointer.
     pub stack: u64,
+    /// Who makes it.
+    pub thread: &'static Thread,
 }
 
 /// What a policy says of a call. Returned in two registers to the entry code.
@@ -52,7 +58,14 @@ impl Call {
     /// Makes the call as it stands, here and now.
     pub fn perform(&self) -> i64 {
         // SAFETY: the program asked for exactly this call.
-        performed(unsafe { sys::raw(self.nr, self.args) })
+        self.performed(unsafe { sys::raw(self.nr, self.args) })
+    }
+
+    /// Notes that the call has been made and had this result, so that a failure of ours afterwards
+    /// does not make it twice.
+    pub fn performed(&self, ret: i64) -> i64 {
+        self.thread.result.set(Some(ret));
+        ret
     }
 
     /// An argument that is a descriptor.
@@ -64,25 +77,45 @@ impl Call {
 /// Decides what becomes of a call.
 pub type Policy = fn(&Call) -> Verdict;
 
-fn native(_: &Call) -> Verdict {
-    Verdict::NATIVE
+/// What is to be told to those above.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    /// The program is about to have a child, or to become another one.
+    pub before_child: fn(),
+    /// This is a new process, a fork of the one that the agent knew.
+    pub in_child: fn(),
+    /// The program is about to exec, with signals blocked; whatever is done for it, undone by
+    /// `exec_failed` if it comes to that.
+    pub before_exec: fn(&Call) -> Token,
+    /// See `before_exec`.
+    pub exec_failed: fn(Token),
 }
 
-static POLICY: Owned<Policy> = Owned::new(native);
-static SEES_ALL: Owned<bool> = Owned::new(false);
-/// Called when the program is about to have a child or to become another.
-static BEFORE_CHILD: Owned<fn()> = Owned::new(|| {});
+/// What [`Hooks::before_exec`] leaves for [`Hooks::exec_failed`].
+pub type Token = i32;
 
-/// Has `notice` called whenever the program is about to have a child or to exec.
-pub fn before_children(notice: fn()) {
-    // SAFETY: the armed thread, at start.
-    unsafe { *BEFORE_CHILD.get() = notice };
+static POLICY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static SEES_ALL: AtomicBool = AtomicBool::new(false);
+static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
+static RETIRED: AtomicBool = AtomicBool::new(false);
+static TEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// Process that the agent runs in, as it knows.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Tells `hooks` of children and execs.
+pub fn set_hooks(hooks: &'static Hooks) {
+    HOOKS.store(core::ptr::from_ref(hooks).cast_mut(), Release);
+}
+
+fn hooks() -> Option<&'static Hooks> {
+    // SAFETY: only ever set from a static reference.
+    unsafe { HOOKS.load(Acquire).as_ref() }
 }
 
 fn before_child() {
-    // SAFETY: the armed thread; the function pointer is copied out.
-    let notice = unsafe { *BEFORE_CHILD.get() };
-    notice();
+    if let Some(hooks) = hooks() {
+        (hooks.before_child)();
+    }
 }
 
 /// The program has, or has had, more than one thread.
@@ -92,19 +125,12 @@ pub fn has_threads() -> bool {
 
 /// Makes `policy` see the calls in `interest`, and no others.
 pub fn set_policy(policy: Policy, interest: Interest) {
-    // SAFETY: called on the armed thread, in the agent, while nothing else uses either.
-    let (slot, table, all) =
-        unsafe { (POLICY.get(), arch::RUNAHEAD_INTEREST.get(), SEES_ALL.get()) };
-    *slot = policy;
-    *all = matches!(interest, Interest::Every);
-    match interest {
-        Interest::Every => table.fill(1),
-        Interest::Only(calls) => {
-            table.fill(0);
-            for &call in calls {
-                table[call as usize] = 1;
-            }
-        }
+    POLICY.store(policy as *mut (), Release);
+    SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
+    let every = matches!(interest, Interest::Every);
+    RUNAHEAD_INTEREST.iter().for_each(|call| call.store(every.into(), Relaxed));
+    if let Interest::Only(calls) = interest {
+        calls.iter().for_each(|&call| RUNAHEAD_INTEREST[call as usize].store(1, Relaxed));
     }
 }
 
@@ -117,105 +143,131 @@ pub enum Interest {
 }
 
 fn is_interesting(nr: u64) -> bool {
-    // SAFETY: on the armed thread; the reference ends here.
-    let table = unsafe { arch::RUNAHEAD_INTEREST.get() };
-    (nr as usize) < CALLS && table[nr as usize] != 0
+    (nr as usize) < CALLS && RUNAHEAD_INTEREST[nr as usize].load(Relaxed) != 0
 }
 
-/// Entered by the stubs' entry code and by `sigsys`, on the agent's stack.
+/// Entered by the entry code and by `sigsys`, on the agent's stack.
 pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     // SAFETY: the entry code passes the frame that it has just built, and holds the depth, so this
-    // is the only reference to it and to the policy.
-    let (call, policy) = unsafe {
-        *RESULT.get() = None;
-        (&*call, *POLICY.get())
-    };
+    // is the only reference to it.
+    let call = unsafe { &*call };
+    call.thread.result.set(None);
+    if call.thread.is_spare() && !clone::adopt(call.thread, call.stack) {
+        return Verdict::NATIVE;
+    }
+    let policy = POLICY.load(Relaxed);
+    if policy.is_null() {
+        return Verdict::NATIVE;
+    }
+    // SAFETY: only ever set from a function of this type.
+    let policy: Policy = unsafe { core::mem::transmute(policy) };
     policy(call)
-}
-
-/// Result of the call under way, once the kernel has given it.
-static RESULT: Owned<Option<i64>> = Owned::new(None);
-
-/// Notes that the call under way has been made and had this result, so that a failure of ours
-/// afterwards does not make it twice.
-pub fn performed(ret: i64) -> i64 {
-    // SAFETY: the armed thread; the reference ends here.
-    unsafe { *RESULT.get() = Some(ret) };
-    ret
 }
 
 /// A bug was found in the agent: the program goes on without it.
 ///
 /// # Safety
-/// Inside a dispatch on the armed thread.
+/// Inside a dispatch.
 pub unsafe fn fail_open() -> ! {
     retire();
-    // SAFETY: passed on to the caller; the frames given up own nothing.
-    unsafe { arch::abandon(*RESULT.get()) }
+    match thread::current() {
+        // SAFETY: passed on to the caller; the frames given up own nothing.
+        Some(thread) => unsafe { arch::abandon(thread, thread.result.get()) },
+        None => sys::exit(1),
+    }
 }
 
-/// Arms dispatch for this thread: every call from outside the agent's `text` becomes a signal.
-pub fn arm(text: u64, text_len: u64) -> sys::Result<()> {
-    sigsys::install()?;
-    arm_again(text, text_len)
+/// Whether patched sites, and the instruction that they need, can be used here.
+fn tells_threads_apart() -> bool {
+    arch::RUNAHEAD_FSGSBASE.load(Relaxed) != 0
 }
 
-/// Arms dispatch in a fork of an armed process: the kernel forgets it, the handler stays.
-pub fn arm_again(text: u64, text_len: u64) -> sys::Result<()> {
-    use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON};
-    // SAFETY: the range holds every call instruction of the agent, the signal's restorer included;
-    // without a selector byte there is nothing that the program could overwrite.
-    unsafe {
-        sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_ON.into(), text, text_len, 0])?
-    };
-    note_thread();
-    set_alive(true);
-    Ok(())
+/// The agent's code, which dispatch lets through: first address and bytes.
+fn text() -> (u64, u64) {
+    (TEXT[0].load(Relaxed), TEXT[1].load(Relaxed))
 }
 
-/// Has the kernel clear the "alive" mark in every forked child.
-pub fn wipe_on_fork() -> sys::Result<()> {
-    let page = arch::RUNAHEAD_ALIVE.as_ptr() as u64;
-    // SAFETY: a page of private memory that holds the mark and nothing else.
-    unsafe { sys::advise(page, 4096, linux_raw_sys::general::MADV_WIPEONFORK) }.map(|_| ())
+/// Starts interception: every call of this thread, the program's first, from outside the agent's
+/// `text` becomes a signal.
+pub fn start(text: (u64, u64), has_fsgsbase: bool) -> sys::Result<()> {
+    TEXT[0].store(text.0, Relaxed);
+    TEXT[1].store(text.1, Relaxed);
+    arch::RUNAHEAD_FSGSBASE.store(has_fsgsbase.into(), Relaxed);
+    PROCESS.store(sys::getpid(), Relaxed);
+    wipe_on_fork()?;
+    let thread = Thread::map_first()?;
+    if !thread.move_in() {
+        return Err(sys::Errno(sys::ENOMEM));
+    }
+    clone::note_that_memory_is_ours();
+    sigsys::install(thread)?;
+    thread.arm()
 }
 
-/// Lets patched call sites into the agent, or sends them to the kernel.
-pub(crate) fn set_alive(alive: bool) {
-    // SAFETY: one byte that only this thread and its stubs look at; volatile because the stubs do.
-    unsafe { arch::RUNAHEAD_ALIVE.as_ptr().cast::<u8>().write_volatile(alive.into()) };
+/// Starts it again in a fork, for the policy of a shadow: the handler is still there.
+pub fn start_in_shadow() -> sys::Result<&'static Thread> {
+    let thread = clone::survivor().ok_or(sys::Errno(sys::ESRCH))?;
+    thread::forget_others(thread);
+    if !thread.move_in() {
+        return Err(sys::Errno(sys::ENOMEM));
+    }
+    thread.arm()?;
+    Ok(thread)
 }
 
-/// Remembers this thread as the armed one.
-fn note_thread() {
-    // SAFETY: as in `is_interesting`.
-    unsafe { *arch::RUNAHEAD_THREAD.get() = arch::thread_pointer(patch::is_possible()) };
+/// Has the kernel clear the table of threads in every forked child.
+fn wipe_on_fork() -> sys::Result<()> {
+    let page = arch::RUNAHEAD_THREADS.as_ptr() as u64;
+    let len = arch::THREADS_BYTES as u64;
+    // SAFETY: pages of private memory that hold the table and nothing else.
+    unsafe { sys::advise(page, len, linux_raw_sys::general::MADV_WIPEONFORK) }.map(|_| ())
 }
-
-static RETIRED: Owned<bool> = Owned::new(false);
 
 /// Interception has been given up.
 fn is_retired() -> bool {
-    // SAFETY: the armed thread; the reference ends here.
-    unsafe { *RETIRED.get() }
+    RETIRED.load(Relaxed)
 }
 
-/// Gives interception up for good: the program runs natively from here on.
+/// Gives interception up for good: the program runs natively from here on. Other threads find out
+/// at their next call.
 pub fn retire() {
-    // SAFETY: as above.
-    unsafe { *RETIRED.get() = true };
-    use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF};
-    set_alive(false);
-    // SAFETY: switching dispatch off leaves native calls.
-    let _ =
-        unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_OFF.into(), 0, 0, 0]) };
-    masks::restore_sigsys();
+    RETIRED.store(true, Relaxed);
+    RUNAHEAD_INTEREST.iter().for_each(|call| call.store(0, Relaxed));
+    // Nobody moves in any more. (One that is on its way holds it already, and looks at RETIRED.)
+    let _ = thread::take_spare();
+    if let Some(thread) = thread::current() {
+        leave_for_good(thread);
+    }
+}
+
+/// The same, with every thread's dispatch off when this returns, or after a while: what comes would
+/// make our signal fatal to them.
+pub fn retire_all_threads() {
+    const PATIENCE_US: u64 = 20_000;
+    const STEP_US: u64 = 200;
+    retire();
+    for _ in 0..PATIENCE_US / STEP_US {
+        if thread::armed() == 0 {
+            return;
+        }
+        thread::for_others(sigsys::call_off);
+        sys::sleep_us(STEP_US);
+    }
+}
+
+/// The thread goes on natively, in a process that has retired. The last one gives SIGSYS back.
+fn leave_for_good(thread: &Thread) {
+    let last = thread.disarm();
+    if last {
+        masks::restore_sigsys(thread);
+    } else {
+        masks::restore_mask(thread);
+    }
 }
 
 /// Calls that the plane handles itself, on behalf of every policy but one that sees all of them.
 fn is_the_planes(call: u64) -> bool {
-    // SAFETY: the armed thread; the reference ends here.
-    if unsafe { *SEES_ALL.get() } {
+    if SEES_ALL.load(Relaxed) {
         return call == nr::RT_SIGRETURN;
     }
     masks::MASK_CALLS.contains(&call)
@@ -233,5 +285,6 @@ fn is_the_planes(call: u64) -> bool {
                 | nr::EXECVE
                 | nr::EXECVEAT
                 | nr::ARCH_PRCTL
+                | nr::EXIT
         )
 }

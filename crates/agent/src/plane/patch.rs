@@ -9,15 +9,21 @@
 //!   this shape is used only while the program has one thread and no handler that could have
 //!   interrupted it there.
 //!
+//! While other threads may be fetching the bytes that change, they change in three steps: a jump to
+//! itself, two bytes stored at once, holds whoever comes; then the rest is written; then the first
+//! two bytes. After each step every processor that runs a thread of ours is made to forget what it
+//! has fetched (membarrier(2), `SYNC_CORE`). Where the kernel has no such call, nothing is patched
+//! under threads.
+//!
 //! The idea of relocating the comparison is rr's, that of leaving the call in place gVisor's.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 use linux_raw_sys::general as k;
 
 use super::masks;
 use crate::arch::{self, SITE_AFTER, SITE_BEFORE, STUB_BYTES, SiteShape};
-use crate::owned::Owned;
+use crate::lock::Lock;
 use crate::session;
 use crate::sys::{self, nr};
 
@@ -41,76 +47,65 @@ struct StubPage {
 }
 
 struct State {
-    /// `rdfsbase` may be used, so that stubs can tell threads apart.
-    possible: bool,
     enabled: bool,
-    threads: bool,
+    /// Processors can be made to forget what they have fetched; `None` while nobody has asked.
+    synchronises: Option<bool>,
     seen: [Seen; SITES],
     pages: [StubPage; 16],
 }
 
-static STATE: Owned<State> = Owned::new(State {
-    possible: false,
+static STATE: Lock<State> = Lock::new(State {
     enabled: false,
-    threads: false,
+    synchronises: None,
     seen: [Seen { site: 0, traps: 0 }; SITES],
     pages: [StubPage { at: 0, used: 0 }; 16],
 });
 
-/// Allows patching; not called where stubs could not tell threads apart.
-pub fn enable() {
-    // SAFETY: the armed thread, at start.
-    let state = unsafe { STATE.get() };
-    (state.possible, state.enabled) = (true, true);
+static THREADS: AtomicBool = AtomicBool::new(false);
+
+/// Allows patching, or forbids it, as a shadow does.
+pub fn enable(allowed: bool) {
+    STATE.try_with(|state| state.enabled = allowed);
 }
 
-/// Whether stubs, and with them the instructions that they need, can be used here.
-pub(super) fn is_possible() -> bool {
-    // SAFETY: the armed thread; ends here.
-    unsafe { STATE.get() }.possible
-}
-
-/// Leaves code as it is, as a shadow does.
-pub fn disable() {
-    // SAFETY: the armed thread, not in `note`.
-    unsafe { STATE.get() }.enabled = false;
-}
-
-/// The program is about to have a second thread: no code is changed under it from here on.
+/// The program is about to have a second thread.
 pub(super) fn another_thread() {
-    // SAFETY: the armed thread, in the signal handler; ends here.
-    unsafe { STATE.get() }.threads = true;
+    THREADS.store(true, Relaxed);
 }
 
 pub(super) fn has_threads() -> bool {
-    // SAFETY: the armed thread; ends here.
-    unsafe { STATE.get() }.threads
+    THREADS.load(Relaxed)
+}
+
+/// In a forked child, which has one thread.
+pub(super) fn in_new_process() {
+    STATE.break_open();
+    THREADS.store(false, Relaxed);
 }
 
 /// A call was trapped at `site`; patches it when it is hot. Then the call is to be made again from
 /// the address returned: what is behind the old one may be the middle of the jump.
 pub(super) fn note(site: u64, number: u64) -> Option<u64> {
-    // SAFETY: the armed thread, in the signal handler, not nested: the only reference.
-    let state = unsafe { STATE.get() };
-    if let Some(session) = session::get() {
-        session.shared.control.traps.fetch_add(1, Relaxed);
-    }
-    if !state.enabled || state.threads {
+    session::counters().traps.fetch_add(1, Relaxed);
+    let hot = STATE.try_with(|state| {
+        let seen = &mut state.seen[(site >> 1) as usize % SITES];
+        if seen.site != site {
+            *seen = Seen { site, traps: 0 };
+        }
+        seen.traps = seen.traps.saturating_add(1);
+        state.enabled && seen.traps == HOT
+    });
+    if hot != Some(true) {
         return None;
     }
-    let seen = &mut state.seen[(site >> 1) as usize % SITES];
-    if seen.site != site {
-        *seen = Seen { site, traps: 0 };
+    // A handler of the program's that came to the site now would wait there for us.
+    let mask = sys::set_mask(!0);
+    let again = STATE.try_with(|state| patch(state, site, number)).flatten();
+    sys::set_mask(mask);
+    if again.is_some() {
+        session::counters().sites_patched.fetch_add(1, Relaxed);
     }
-    seen.traps = seen.traps.saturating_add(1);
-    if seen.traps != HOT {
-        return None;
-    }
-    let again = patch(state, site, number)?;
-    if let Some(session) = session::get() {
-        session.shared.control.sites_patched.fetch_add(1, Relaxed);
-    }
-    Some(again)
+    again
 }
 
 /// Calls that must stay traps: they need the frame of the signal, or end the program's image.
@@ -131,14 +126,20 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
     let shape = arch::site_shape(&around, number)?;
     let from = match shape {
         SiteShape::NumberBefore { len } => site - u64::from(len),
-        SiteShape::CompareAfter if masks::has_async_handlers() => return None,
+        SiteShape::CompareAfter if masks::has_async_handlers() || has_threads() => return None,
         SiteShape::CompareAfter => site,
     };
     let slot = stub_slot(state, site)?;
     let jump = arch::jump(from, slot)?;
     let code = arch::stub(shape, number, site, &around);
-    write_code(slot, &code)?;
-    write_code(from, &jump)?;
+    write_code(slot, |at| put(at, &code))?;
+    if !has_threads() {
+        write_code(from, |at| put(at, &jump))?;
+    } else if synchronises(state) && from % CACHE_LINE < CACHE_LINE - 1 {
+        write_code(from, |at| replace_under_threads(at, &jump))?;
+    } else {
+        return None;
+    }
     Some(from)
 }
 
@@ -170,18 +171,58 @@ fn map_near(site: u64) -> Option<u64> {
         .find_map(|at| sys::map_private_at(at, PAGE as usize).ok())
 }
 
-/// Writes code where execution may be going on only in ways that the module's text allows.
-fn write_code(at: u64, code: &[u8]) -> Option<()> {
+/// Two bytes within one of these are stored, and fetched, at once.
+const CACHE_LINE: u64 = 64;
+
+/// Writes code with `write`, where execution may be going on only in ways that the module's text
+/// allows.
+fn write_code(at: u64, write: impl FnOnce(*mut u8)) -> Option<()> {
     let page = at & !(PAGE - 1);
     let writable = k::PROT_READ | k::PROT_WRITE | k::PROT_EXEC;
-    // SAFETY: makes a page of code writable for a moment and executable again; `code` lies within
-    // the one page (stubs are aligned, sites were checked); volatile because it will be executed.
+    // SAFETY: makes a page of code writable for a moment and executable again; what is written lies
+    // within the one page (stubs are aligned, sites were checked).
     unsafe {
         sys::protect(page, PAGE, writable).ok()?;
-        for (i, byte) in code.iter().enumerate() {
-            (at as *mut u8).add(i).write_volatile(*byte);
-        }
+        write(at as *mut u8);
         sys::protect(page, PAGE, k::PROT_READ | k::PROT_EXEC).ok()?;
     }
     Some(())
+}
+
+fn put(at: *mut u8, code: &[u8]) {
+    for (i, byte) in code.iter().enumerate() {
+        // SAFETY: called by `write_code`; volatile because it will be executed.
+        unsafe { at.add(i).write_volatile(*byte) };
+    }
+}
+
+fn replace_under_threads(at: *mut u8, jump: &[u8; 5]) {
+    let store = |bytes: [u8; 2]| {
+        // SAFETY: called by `write_code`; both bytes lie in one cache line, so that an unaligned
+        // store is seen whole by whoever fetches them.
+        unsafe { at.cast::<u16>().write_unaligned(u16::from_le_bytes(bytes)) };
+        core::sync::atomic::fence(SeqCst);
+        synchronise();
+    };
+    store(arch::JUMP_TO_ITSELF);
+    // SAFETY: the other bytes of the place.
+    put(unsafe { at.add(2) }, &jump[2..]);
+    synchronise();
+    store([jump[0], jump[1]]);
+}
+
+const MEMBARRIER_SYNC_CORE: u64 = 1 << 5;
+const MEMBARRIER_REGISTER_SYNC_CORE: u64 = 1 << 6;
+
+/// Every thread of this process executes a serialising instruction before it goes on.
+fn synchronise() {
+    // SAFETY: membarrier(2) takes numbers.
+    unsafe { sys::raw(nr::MEMBARRIER, [MEMBARRIER_SYNC_CORE, 0, 0, 0, 0, 0]) };
+}
+
+fn synchronises(state: &mut State) -> bool {
+    *state.synchronises.get_or_insert_with(|| {
+        // SAFETY: as above.
+        unsafe { sys::raw(nr::MEMBARRIER, [MEMBARRIER_REGISTER_SYNC_CORE, 0, 0, 0, 0, 0]) == 0 }
+    })
 }

@@ -6,7 +6,8 @@
 
 use linux_raw_sys::general as k;
 
-use super::{Call, Verdict, clone, is_interesting, is_the_planes, masks, note_thread, patch};
+use super::thread::{self, NO_ALTSTACK, Thread};
+use super::{Call, Verdict, clone, exec, is_interesting, is_the_planes, masks, patch};
 use crate::arch::{self, Context};
 use crate::sys::{self, nr};
 
@@ -28,44 +29,78 @@ struct Info {
     arch: u32,
 }
 
+/// `si_code` of a signal sent by rt_tgsigqueueinfo(2), and what it carries when it is from us.
+const SI_QUEUE: i32 = -1;
+const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
+
 /// Puts our handler in place of the program's, which `masks` keeps.
-pub(super) fn install() -> sys::Result<()> {
+pub(super) fn install(thread: &Thread) -> sys::Result<()> {
     let handler: extern "C" fn(i32, *const Info, *mut Context) = on_signal;
+    let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK | k::SA_RESTART;
     let action = masks::Action {
         handler: handler as usize as u64,
-        flags: (k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK).into(),
+        flags: flags.into(),
         restorer: arch::restorer(),
         mask: 0,
     };
     let old = masks::set_action(k::SIGSYS as i32, Some(&action))?;
-    masks::keep_sigsys(old);
+    masks::keep_sigsys(thread, old);
     Ok(())
+}
+
+/// Has another thread of this process take its dispatch off at once, wherever it is.
+pub(super) fn call_off(tid: u32) {
+    let mut info = [0u64; 16];
+    info[0] = k::SIGSYS.into();
+    info[1] = SI_QUEUE as u32 as u64;
+    info[3] = CALLED_OFF;
+    let args = [sys::getpid().into(), tid.into(), k::SIGSYS.into(), info.as_ptr() as u64, 0, 0];
+    // SAFETY: reads a siginfo_t of 128 bytes; signals a thread of ours, or nobody.
+    let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
 }
 
 extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) {
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
+    let thread = thread::current();
     if info.code != SYS_USER_DISPATCH {
-        masks::forward_sigsys(
-            core::ptr::from_ref(info) as u64,
-            core::ptr::from_mut(context) as u64,
-        );
-        return;
+        let called_off = info.code == SI_QUEUE
+            && super::is_retired()
+            && u64::from(info.call as u32) | u64::from(info.arch) << 32 == CALLED_OFF;
+        return match thread {
+            Some(thread) if called_off => super::leave_for_good(thread),
+            _ if called_off => {}
+            _ => {
+                let at = core::ptr::from_ref(info) as u64;
+                masks::forward_sigsys(thread, at, core::ptr::from_mut(context) as u64);
+            }
+        };
     }
-    let mut call = context.call();
     let site = context.after() - 2;
+    let Some(thread) = thread else {
+        // Dispatch is on for a thread that has lost its place: never again.
+        thread::disarm_dispatch();
+        return context.resume_at(site);
+    };
+    if super::is_retired() {
+        super::leave_for_good(thread);
+        return context.resume_at(site);
+    }
     if info.arch != AUDIT_ARCH_X86_64 {
         // The 32-bit entry (int 0x80), which only the program itself can use.
         super::retire();
         return context.resume_at(site);
     }
-    note_thread();
+    let mut call = context.call(thread);
     if is_the_planes(call.nr) {
         return of_the_plane(&call, site, context);
     }
-    // SAFETY: this is the armed thread; the depth is a byte that nested handlers leave as it was.
-    let depth = unsafe { arch::RUNAHEAD_DEPTH.get() };
-    if *depth != 0 || on_alternate_stack(&call) {
+    if call.nr == nr::MUNMAP && covers(&call, call.stack) {
+        // A thread that is about to end takes its own stack away, and has nowhere to return to.
+        thread.leave();
+        return context.resume_at(site);
+    }
+    if thread.depth.get() != 0 || thread.is_on_alternate_stack(call.stack) {
         return perform(&call, context);
     }
     if let Some(again) = patch::note(site, call.nr) {
@@ -74,15 +109,22 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
     if !is_interesting(call.nr) {
         return perform(&call, context);
     }
-    *depth = 1;
+    dispatch(&mut call, site, context);
+}
+
+fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
+    let thread = call.thread;
+    thread.depth.set(1);
     // Our own frame lies on the program's alternate stack, if it has one, and the kernel takes that
     // to be free while we are on the agent's. No signal may be delivered there meanwhile.
-    // SAFETY: the armed thread; the reference ends here.
-    let exposed = unsafe { *arch::RUNAHEAD_ALTSTACK.get() } != [1, 0];
+    let exposed = thread.altstack.get() != NO_ALTSTACK;
     let mask = exposed.then(|| sys::set_mask(!0));
-    // SAFETY: the depth is ours, so the agent's stack is free and `call` is the only frame.
-    let verdict = unsafe { arch::dispatch_on_agent_stack(&mut call) };
-    *depth = 0;
+    let mut work = Dispatch { call, verdict: Verdict::NATIVE };
+    let at = &raw mut work as u64;
+    // SAFETY: the depth is ours, so the agent's stack is free.
+    unsafe { arch::on_stack(thread.stack_top.get(), at, on_agent_stack) };
+    let verdict = work.verdict;
+    thread.depth.set(0);
     if let Some(mask) = mask {
         sys::set_mask(mask);
     }
@@ -90,41 +132,43 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         Verdict { ret, native: 0 } => {
             context.set_result(ret);
             keep_mask(context);
+            match thread.go_on_at.take() {
+                0 => {}
+                stack => context.resume_on(stack),
+            }
         }
         // Interception was given up: the program makes the call itself, and any later one, so that
         // what it is about to set up (a filter, say) is not in the way of our own return.
         _ if super::is_retired() => context.resume_at(site),
-        _ => perform(&call, context),
+        _ => perform(call, context),
     }
 }
 
-/// The program is on its alternate stack (see the entry code in `arch`).
-fn on_alternate_stack(call: &Call) -> bool {
-    // SAFETY: the armed thread; the reference ends here.
-    let [first, end] = unsafe { *arch::RUNAHEAD_ALTSTACK.get() };
-    (first..=end).contains(&call.stack)
+/// What is handed to the agent's stack and back.
+struct Dispatch<'a> {
+    call: &'a mut Call,
+    verdict: Verdict,
 }
 
-/// Remembers where the program's alternate stack is about to be (sigaltstack(2)).
-fn note_alternate_stack(call: &Call) {
-    const DISABLED: u64 = 2;
-    if call.args[0] == 0 || on_alternate_stack(call) {
-        return;
+extern "C" fn on_agent_stack(work: u64) {
+    // SAFETY: `dispatch` passes its own, which lives until we return, and holds the depth.
+    unsafe {
+        let work = &mut *(work as *mut Dispatch<'_>);
+        work.verdict = arch::dispatch(work.call);
     }
-    // SAFETY: as above. Whoever sets a stack that cannot be read gets an error from the kernel.
-    let place = unsafe { arch::RUNAHEAD_ALTSTACK.get() };
-    match masks::copy_in::<[u64; 3]>(call.args[0]) {
-        Ok([_, flags, _]) if flags & DISABLED != 0 => *place = [1, 0],
-        Ok([first, _, bytes]) => *place = [first, first.saturating_add(bytes)],
-        // Not to be known (a filter around us): nothing can be told apart any more.
-        Err(errno) if errno.0 != sys::EFAULT => super::retire(),
-        Err(_) => {}
-    }
+}
+
+/// The call unmaps `address`.
+fn covers(call: &Call, address: u64) -> bool {
+    let [at, len, ..] = call.args;
+    (at..at.saturating_add(len)).contains(&address)
 }
 
 /// Makes the call as it stands.
 fn perform(call: &Call, context: &mut Context) {
-    context.set_result(call.perform());
+    // The result is not noted: a dispatch that we interrupt has one of its own under way.
+    // SAFETY: the program asked for exactly this call.
+    context.set_result(unsafe { sys::raw(call.nr, call.args) });
     keep_mask(context);
 }
 
@@ -135,18 +179,19 @@ fn keep_mask(context: &mut Context) {
 }
 
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
+    let thread = call.thread;
     match call.nr {
         nr::RT_SIGRETURN => {
             // SAFETY: the program asks for it with this very stack pointer, at which the kernel
             // finds the frame; where there is none, both it and we fault.
             unsafe {
                 let frame = &mut *(call.stack as *mut Context);
-                frame.mask = masks::as_restored(frame.mask);
+                frame.mask = masks::as_restored(thread, frame.mask);
                 arch::sigreturn(call.stack)
             }
         }
         nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3 => clone::follow(call, site, context),
-        nr::EXECVE | nr::EXECVEAT => context.set_result(masks::exec(call)),
+        nr::EXECVE | nr::EXECVEAT => context.set_result(exec::exec(call)),
         nr::RT_SIGPENDING => context.set_result(masks::sigpending(call)),
         nr::RT_SIGACTION => context.set_result(masks::sigaction(call)),
         nr::RT_SIGPROCMASK => {
@@ -157,15 +202,38 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
         // Its answer depends on the stack that it is asked from.
         nr::SIGALTSTACK => {
             note_alternate_stack(call);
-            clone::from_the_program(site, context);
+            clone::plainly_from_the_program(thread, site, context);
         }
         nr::ARCH_PRCTL => {
             context.set_result(call.perform());
-            note_thread();
+            thread.rename();
         }
+        nr::EXIT if thread.lent.get().is_none() => {
+            // This frame is on the program's stack, so that its place can go to somebody else.
+            thread.leave();
+            context.resume_at(site);
+        }
+        nr::EXIT => perform(call, context),
         _ => {
             context.set_result(masks::with_temporary_mask(call));
             keep_mask(context);
         }
+    }
+}
+
+/// Remembers where the program's alternate stack is about to be (sigaltstack(2)).
+fn note_alternate_stack(call: &Call) {
+    const DISABLED: u64 = 2;
+    let thread = call.thread;
+    if call.args[0] == 0 || thread.is_on_alternate_stack(call.stack) {
+        return;
+    }
+    // Whoever sets a stack that cannot be read gets an error from the kernel.
+    match sys::copy_in::<[u64; 3]>(call.args[0]) {
+        Ok([_, flags, _]) if flags & DISABLED != 0 => thread.altstack.set(NO_ALTSTACK),
+        Ok([first, _, bytes]) => thread.altstack.set([first, first.saturating_add(bytes)]),
+        // Not to be known (a filter around us): nothing can be told apart any more.
+        Err(errno) if errno.0 != sys::EFAULT => super::retire(),
+        Err(_) => {}
     }
 }

@@ -32,7 +32,7 @@ fn stand_in(name: Identity, kind: u32, entry: Option<Entry>) -> k::statx {
 impl Runner {
     /// What a directory told of `name`.
     fn told(&self, name: Identity) -> Option<Entry> {
-        self.session.shared.entries.find(name)
+        self.session.shared().entries.find(name)
     }
 
     /// The type bits of a mode, if a directory told.

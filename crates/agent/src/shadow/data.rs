@@ -122,7 +122,7 @@ impl Runner {
         match sys::cached_pages(real, offset, len) {
             Ok(cached) => cached >= pages,
             Err(_) => (ChunkIndex::of(offset).0..=ChunkIndex::of(offset + len - 1).0).all(|c| {
-                self.session.shared.log.state(d.identity.chunk(ChunkIndex(c))) == HintState::Done
+                self.session.shared().log.state(d.identity.chunk(ChunkIndex(c))) == HintState::Done
             }),
         }
     }
@@ -215,11 +215,11 @@ impl Runner {
         };
         self.access()?;
         let listing = d.identity.listing();
-        let shared = self.session.shared;
+        let shared = self.session.shared();
         if !d.listed {
             self.uses_directory(&d);
         }
-        let read = self.session.shared.log.state(listing) == HintState::Done;
+        let read = self.session.shared().log.state(listing) == HintState::Done;
         let Some(real) = real.filter(|_| read) else {
             if self.foresee(listing) {
                 let (object, flags) = (d.identity, STEERS | self.expansion());
@@ -250,7 +250,7 @@ impl Runner {
 
     /// Counts which of the directories that others told are read.
     fn uses_directory(&self, d: &Descriptor) {
-        let shared = self.session.shared;
+        let shared = self.session.shared();
         // A name of its own, so that looking a directory up is one thing and reading it another.
         if shared.entries.first_use(d.identity.listing()).is_some() {
             shared.control.directories_used.fetch_add(1, Relaxed);

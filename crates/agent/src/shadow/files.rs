@@ -120,8 +120,8 @@ impl Descriptor {
 
 /// Gives up all that was inherited from the target but what can be opened anew for reading.
 pub(super) fn give_up() -> sys::Result<()> {
-    // SAFETY: in the new process, on its only thread; both references end with this function.
-    let (files, target) = unsafe { (table(), target::inherited()) };
+    // SAFETY: in the new process, on its only thread; the reference ends with this function.
+    let (files, target) = (unsafe { table() }, target::inherited());
     files.table = [FREE; TRACKED];
     let list = sys::openat2(
         AT_FDCWD,

@@ -100,7 +100,7 @@ impl Runner {
                 None => return Err(sys::fail(sys::EBADF)),
             }
         };
-        let identity = self.session.shared.parents.walk(base, path);
+        let identity = self.session.shared().parents.walk(base, path);
         Ok(Name { identity, base, dir, from, address, path })
     }
 
@@ -119,7 +119,7 @@ impl Runner {
         };
         let mut found = sys::openat2(dir, address, flags, 0, k::RESOLVE_CACHED);
         if found == Err(Errno(sys::EAGAIN))
-            && self.session.shared.log.state(name.identity) == HintState::Done
+            && self.session.shared().log.state(name.identity) == HintState::Done
         {
             // It has been read, so what still misses is no storage (a file system may refuse
             // RESOLVE_CACHED altogether).
@@ -144,7 +144,7 @@ impl Runner {
 
     /// Counts which of the names that directories told are looked up.
     fn uses(&self, name: &Name) {
-        let shared = self.session.shared;
+        let shared = self.session.shared();
         if shared.entries.first_use(name.identity).is_some() {
             shared.control.names_used.fetch_add(1, Relaxed);
         }
@@ -153,7 +153,7 @@ impl Runner {
     /// How a directory that is not in memory should be read, going by what the program did with
     /// the entries of others.
     pub(super) fn expansion(&self) -> u32 {
-        let control = &self.session.shared.control;
+        let control = &self.session.shared().control;
         let most = |used: &AtomicU64, told: &AtomicU64| {
             let told = told.load(Relaxed);
             told >= ENOUGH && used.load(Relaxed) * 2 >= told
@@ -190,7 +190,7 @@ impl Runner {
 
     /// Enters `key` into the log: true if a record must be sent.
     pub(super) fn foresee(&self, key: Identity) -> bool {
-        let shared = self.session.shared;
+        let shared = self.session.shared();
         match shared.log.hint(key, self.run) {
             Hinted::New => {
                 shared.control.hints_issued.fetch_add(1, Relaxed);
@@ -202,7 +202,7 @@ impl Runner {
     }
 
     pub(super) fn send(&self, hint: &Hint<'_>) {
-        hints::send(self.session.shared, self.run, self.position(), hint);
+        hints::send(self.session.shared(), self.run, self.position(), hint);
     }
 
     /// Writes the absolute path of `name` to `out`, NUL-terminated; its length.
@@ -274,7 +274,7 @@ impl Runner {
             }
             Found::No(e) => return Ok(e),
         };
-        self.session.shared.parents.opened(name.base, name.path);
+        self.session.shared().parents.opened(name.base, name.path);
         Ok(self.files.open(0, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
     }
 

@@ -23,5 +23,5 @@ pub use runner::policy;
 
 /// True in templates and runners.
 pub fn is_shadow() -> bool {
-    crate::session::get().is_some_and(|s| s.target_pid != crate::sys::getpid())
+    template::is_shadow()
 }

@@ -55,7 +55,7 @@ pub(super) fn attempt(session: &Session, call: &Call) {
         }
         _ => return,
     };
-    let control = &session.shared.control;
+    let control = &session.shared().control;
     match outcome {
         Err(Errno(sys::EPERM | sys::EACCES)) => control.planted_refused.fetch_add(1, Relaxed),
         // Not an attempt at all: an open that only reads.

@@ -42,37 +42,40 @@ pub(super) type Answer = Result<i64, Stop>;
 pub(super) struct Stop(pub RunEnd);
 
 /// Makes this process, a fork of a template, a runner.
-pub(super) fn begin(session: &'static Session, sync: u32, run: u32) -> sys::Result<()> {
-    let status = session.shared.run(run);
+pub(super) fn begin(
+    session: &'static Session,
+    sync: u32,
+    run: u32,
+    template: u32,
+) -> sys::Result<()> {
+    let status = session.shared().run(run);
     status.end.store(RunEnd::Running as u32, Relaxed);
     status.accesses.store(0, Relaxed);
     status.steering.store(0, Relaxed);
     status.pid.store(sys::getpid(), Relaxed);
     status.run.store(run, Relaxed);
-    template::die_with_supervisor(session)?;
+    template::die_with(template)?;
     sandbox::restrict_runner(&session.config)?;
     // SAFETY: a new process with one thread; nobody else holds these.
-    let (files, target, slot) =
-        unsafe { (files::table(), crate::target::inherited(), RUNNER.get()) };
+    let (files, slot) = unsafe { (files::table(), RUNNER.get()) };
     *slot = Some(Runner {
         session,
         sync,
         run,
         files,
         texts: Texts::new()?,
-        cwd: (AT_FDCWD, target.names.cwd),
+        cwd: (AT_FDCWD, crate::target::inherited().names.cwd()),
         accesses: 0,
     });
-    plane::patch::disable();
     plane::set_policy(policy, Interest::Every);
-    plane::arm_again(session.config.text, session.config.text_len)
+    plane::start_in_shadow().map(|_| ())
 }
 
 /// The policy of a runner.
 pub fn policy(call: &Call) -> Verdict {
     // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
     let Some(runner) = (unsafe { RUNNER.get() }) else { sys::exit(1) };
-    if runner.session.shared.control.sync.load(Relaxed) != runner.sync {
+    if runner.session.shared().control.sync.load(Relaxed) != runner.sync {
         runner.end(RunEnd::Superseded, call);
     }
     match runner.answer(call) {
@@ -84,18 +87,18 @@ pub fn policy(call: &Call) -> Verdict {
 impl Runner {
     fn end(&self, why: RunEnd, call: &Call) -> ! {
         self.status().call.store(call.nr as u32, Relaxed);
-        template::end(self.session.shared, self.run, why)
+        template::end(self.session.shared(), self.run, why)
     }
 
     pub(super) fn status(&self) -> &'static RunStatus {
-        self.session.shared.run(self.run)
+        self.session.shared().run(self.run)
     }
 
     /// One access that the target counts, too. Waits while the shadow is far enough ahead.
     pub(super) fn access(&mut self) -> Result<(), Stop> {
         self.accesses += 1;
         self.status().accesses.store(self.accesses, Relaxed);
-        let control = &self.session.shared.control;
+        let control = &self.session.shared().control;
         let steering = self.status().steering.load(Relaxed);
         loop {
             let since = control.accesses.load(Relaxed) - control.accesses_at_sync.load(Relaxed);
@@ -121,7 +124,7 @@ impl Runner {
 
     /// Where in the target's life the access at hand will come.
     pub(super) fn position(&self) -> u64 {
-        self.session.shared.control.accesses_at_sync.load(Relaxed) + self.accesses
+        self.session.shared().control.accesses_at_sync.load(Relaxed) + self.accesses
     }
 
     fn answer(&mut self, call: &Call) -> Answer {
@@ -167,7 +170,7 @@ impl Runner {
             nr::SENDFILE => self.transfer(call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE | nr::SPLICE => self.transfer(call.fd(0), a[1], a[4]),
             nr::EXIT | nr::EXIT_GROUP => Err(Stop(RunEnd::Exit)),
-            _ => quiet::answer(call, self.session.target_pid),
+            _ => quiet::answer(call, self.session.target_pid()),
         }
     }
 

@@ -1,13 +1,15 @@
 //! From a fork of the target to a process that makes runners.
 //!
-//! In this order: it takes the program's signal handlers away, leaves the target's session, gives up every descriptor but read-only copies
-//! of files and directories, tells the target so (a pipe's reader must not wait for us), gives up
-//! shared memory, ties its life to the supervisor's, and sandboxes itself. Then it forks a runner
-//! for each run that is asked for and never executes the program's code itself.
+//! In this order: it takes the program's signal handlers away, leaves the target's session, gives up
+//! every descriptor but read-only copies of files and directories, tells the target so (a pipe's
+//! reader must not wait for us), gives up shared memory, and sandboxes itself. Then it forks a
+//! runner for each run that is asked for, one at a time, and never executes the program's code
+//! itself. It is nobody's child, and ends when it sees that target or supervisor have ended;
+//! its runner, the kernel ends with it.
 //!
 //! Invariant: a failure anywhere ends the process before a runner exists.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared};
@@ -15,50 +17,123 @@ use runahead_abi::{RunEnd, Shared};
 use super::{files, memory, runner, sandbox};
 use crate::plane;
 use crate::session::Session;
-use crate::sys::{self, nr};
+use crate::sys::{self, Fd, nr};
 use crate::target::sync::Side;
+
+/// How long a template that has nothing to do does not look at who is alive, in microseconds.
+const LOOK_US: u64 = 100_000;
+/// The same while its runner is at work, in milliseconds: first and longest.
+const WATCH_MS: (i32, i32) = (1, 4);
+
+/// This process is a shadow.
+static SHADOW: AtomicBool = AtomicBool::new(false);
+
+/// True in templates and runners.
+pub(super) fn is_shadow() -> bool {
+    SHADOW.load(Relaxed)
+}
+
+/// A template's memory of itself.
+struct Template {
+    shared: &'static Shared,
+    sync: u32,
+    /// pidfd_open(2) of the supervisor and of the target.
+    others: [Fd; 2],
+}
+
+/// A process that runs the program's code.
+struct Child {
+    pid: u32,
+    pidfd: Fd,
+}
 
 /// In the new process: becomes a template. Returns only in runners.
 pub(crate) fn enter(session: &'static Session, sync: u32, run: u32) -> Side {
-    let shared = session.shared;
-    if prepare(session, sync).is_err() {
+    SHADOW.store(true, Relaxed);
+    let shared = session.shared();
+    let Ok(others) = prepare(session, sync) else {
         shared.run(run).run.store(run, Relaxed);
         end(shared, run, RunEnd::Unsafe);
-    }
+    };
+    let template = Template { shared, sync, others };
+    let pid = sys::getpid();
     let mut run = run;
     loop {
-        // SAFETY: as fork(2); CLONE_PARENT makes the runner the supervisor's child, as we are.
-        let pid =
-            sys::check(unsafe { sys::raw(nr::CLONE, [k::CLONE_PARENT.into(), 0, 0, 0, 0, 0]) });
-        match pid {
-            Ok(0) => {
-                if runner::begin(session, sync, run).is_err() {
+        match sys::fork_with_pidfd() {
+            Ok(None) => {
+                others.into_iter().for_each(|fd| drop(sys::close(fd)));
+                if runner::begin(session, sync, run, pid).is_err() {
                     end(shared, run, RunEnd::Unsafe);
                 }
                 return Side::Shadow;
             }
-            Ok(_) => {}
-            Err(_) => sys::exit(1),
+            Ok(Some((pid, pidfd))) => template.watch(run, &Child { pid, pidfd }),
+            Err(_) => template.end(),
         }
-        run = next_run(shared, sync, run);
+        run = template.next_run(run);
     }
 }
 
-/// Waits until another run of this sync is asked for.
-fn next_run(shared: &Shared, sync: u32, run: u32) -> u32 {
-    let control = &shared.control;
-    loop {
-        let wanted = control.run_request.load(Acquire);
-        if control.sync.load(Relaxed) != sync {
-            sys::hold_nothing();
-            control.gone.store(sync, Release);
-            sys::futex_wake(&control.gone);
-            sys::exit(0);
+impl Template {
+    /// Until the run has ended. Ends it, and this process, when nobody wants it any more.
+    fn watch(&self, run: u32, child: &Child) {
+        let mut patience = WATCH_MS.0;
+        while !sys::is_readable_within(child.pidfd, patience) {
+            if !self.is_wanted() {
+                let _ = sys::kill_by_pidfd(child.pidfd);
+                self.collect(run, child);
+                self.end();
+            }
+            let another = self.shared.control.run_request.load(Relaxed) != run;
+            if another {
+                let _ = sys::kill_by_pidfd(child.pidfd);
+            }
+            patience = (patience * 2).min(WATCH_MS.1);
         }
-        if wanted != run && control.run_sync.load(Relaxed) == sync {
-            return wanted;
+        self.collect(run, child);
+    }
+
+    /// Collects a runner, and says how it ended if it has not said so itself.
+    fn collect(&self, run: u32, child: &Child) {
+        let cpu = sys::collect(child.pid).unwrap_or(0);
+        let _ = sys::close(child.pidfd);
+        self.shared.control.shadow_cpu_us.fetch_add(cpu, Relaxed);
+        let status = self.shared.run(run);
+        let end = RunEnd::from_raw(status.end.load(Relaxed));
+        if status.run.load(Relaxed) == run && matches!(end, RunEnd::Running | RunEnd::Paused) {
+            status.end.store(RunEnd::Fault as u32, Release);
         }
-        let _ = sys::futex_wait(&control.run_request, wanted, None);
+        crate::hints::ring_bell(self.shared);
+    }
+
+    /// Waits until another run of this sync is asked for.
+    fn next_run(&self, run: u32) -> u32 {
+        let control = &self.shared.control;
+        loop {
+            let wanted = control.run_request.load(Acquire);
+            if !self.is_wanted() {
+                self.end();
+            }
+            if wanted != run && control.run_sync.load(Relaxed) == self.sync {
+                return wanted;
+            }
+            let _ = sys::futex_wait(&control.run_request, wanted, Some(LOOK_US));
+        }
+    }
+
+    /// This sync is the newest, and those that it is for are alive.
+    fn is_wanted(&self) -> bool {
+        self.shared.control.sync.load(Relaxed) == self.sync
+            && !self.others.iter().any(|&fd| sys::is_readable_within(fd, 0))
+    }
+
+    fn end(&self) -> ! {
+        let control = &self.shared.control;
+        sys::hold_nothing();
+        control.shadow_cpu_us.fetch_add(sys::cpu_us(), Relaxed);
+        control.gone.store(self.sync, Release);
+        sys::futex_wake(&control.gone);
+        sys::exit(0)
     }
 }
 
@@ -71,9 +146,10 @@ pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
     sys::exit(0)
 }
 
-fn prepare(session: &'static Session, sync: u32) -> sys::Result<()> {
-    let control = &session.shared.control;
-    plane::set_alive(false);
+/// What is to be watched: see [`Template`].
+fn prepare(session: &'static Session, sync: u32) -> sys::Result<[Fd; 2]> {
+    let control = &session.shared().control;
+    plane::patch::enable(false);
     quiet_signals()?;
     // SAFETY: leaving the session concerns this process only, as everything below.
     sys::check(unsafe { sys::raw(nr::SETSID, [0; 6]) })?;
@@ -81,20 +157,24 @@ fn prepare(session: &'static Session, sync: u32) -> sys::Result<()> {
     control.handshake.store(sync, Release);
     sys::futex_wake(&control.handshake);
 
-    die_with_supervisor(session)?;
-    memory::give_up_shared(core::ptr::from_ref(session.shared) as u64)?;
+    let others = [
+        sys::pidfd_open(session.config.supervisor_pid)?,
+        sys::pidfd_open(session.target_pid())?,
+    ];
+    memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64)?;
     run_when_idle();
     // SAFETY: as above.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
-    sandbox::restrict(&session.config)
+    sandbox::restrict(&session.config)?;
+    Ok(others)
 }
 
-/// Ties the life of this process to the supervisor's. A fork does not inherit it.
-pub(super) fn die_with_supervisor(session: &Session) -> sys::Result<()> {
+/// Ties the life of this process to that of its parent. A fork does not inherit it.
+pub(super) fn die_with(parent: u32) -> sys::Result<()> {
     // SAFETY: concerns this process only.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_PDEATHSIG, [k::SIGKILL.into(), 0, 0, 0])? };
     // It may have died before.
-    match sys::getppid() == session.config.supervisor_pid {
+    match sys::getppid() == parent {
         true => Ok(()),
         false => Err(sys::Errno(sys::ESRCH)),
     }

@@ -11,9 +11,11 @@ use super::Target;
 use super::lookups::path_was_read;
 use super::sync::Side;
 use crate::arch::ticks;
+use crate::desk;
 use crate::hints::{self, Hint};
 use crate::paths;
 use crate::plane::Call;
+use crate::plane::thread::Thread;
 use crate::session::Session;
 use crate::sys::{self, Fd};
 
@@ -39,65 +41,85 @@ pub(super) struct Stall<'a> {
 
 impl Target {
     /// One more access that a shadow makes, too; `key` is what the log calls it.
-    pub(super) fn count(&mut self, session: &'static Session, key: Identity) {
-        let control = &session.shared.control;
-        let accesses = control.accesses.load(Relaxed) + 1;
-        control.accesses.store(accesses, Relaxed);
-        assert!(accesses != session.config.panic_at, "planted");
-        if control.hints_issued.load(Relaxed) != 0 && session.shared.log.touch(key) {
-            control.hints_used.store(control.hints_used.load(Relaxed) + 1, Relaxed);
+    pub(super) fn count(&self, session: &'static Session, call: &Call, key: Identity) {
+        let control = &session.shared().control;
+        if self.is_shadowed(call.thread) {
+            let accesses = control.accesses.load(Relaxed) + 1;
+            control.accesses.store(accesses, Relaxed);
+            assert!(accesses != session.config.panic_at, "planted");
         }
+        if control.hints_issued.load(Relaxed) != 0 && session.shared().log.touch(key) {
+            control.hints_used.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The shadow, if there is one, is of this thread.
+    fn is_shadowed(&self, thread: &Thread) -> bool {
+        let shadowed = self.shadowed.load(Relaxed);
+        shadowed.is_null() || core::ptr::eq(shadowed, thread)
     }
 
     /// Counts the chunks of a read of `len` bytes.
     pub(super) fn count_read(
-        &mut self,
+        &self,
         session: &'static Session,
+        call: &Call,
         file: Identity,
         offset: u64,
         len: u64,
     ) {
         let last = offset + len.max(1) - 1;
-        self.count(session, file.chunk(ChunkIndex::of(offset)));
-        let control = &session.shared.control;
+        self.count(session, call, file.chunk(ChunkIndex::of(offset)));
+        let control = &session.shared().control;
         if control.hints_issued.load(Relaxed) == 0 {
             return;
         }
         for chunk in ChunkIndex::of(offset).0 + 1..=ChunkIndex::of(last).0 {
-            if session.shared.log.touch(file.chunk(ChunkIndex(chunk))) {
-                control.hints_used.store(control.hints_used.load(Relaxed) + 1, Relaxed);
+            if session.shared().log.touch(file.chunk(ChunkIndex(chunk))) {
+                control.hints_used.fetch_add(1, Relaxed);
             }
         }
     }
 
     /// Nothing has stalled and nothing was hinted: names need not be kept exactly.
     pub(super) fn at_rest(&self, session: &'static Session) -> bool {
-        !self.probing(session) && session.shared.control.hints_issued.load(Relaxed) == 0
+        !self.probing(session) && session.shared().control.hints_issued.load(Relaxed) == 0
     }
 
     pub(super) fn probing(&self, session: &'static Session) -> bool {
-        self.pace.probing() || session.shared.control.want_sync.load(Relaxed) != 0
+        self.pace.probing() || session.shared().control.want_sync.load(Relaxed) != 0
     }
 
     /// Makes the call as it stands, with a look at the clock.
     pub(super) fn timed(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         bytes: u64,
         known: impl FnOnce(&Self) -> bool,
     ) -> i64 {
+        self.made_and_timed(session, call, bytes, known).0
+    }
+
+    /// The same, and whether it was a stall.
+    fn made_and_timed(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        bytes: u64,
+        known: impl FnOnce(&Self) -> bool,
+    ) -> (i64, bool) {
         let start = ticks();
         let ret = call.perform();
         let took = ticks() - start;
-        let sleeps = &mut self.sleeps;
+        let sleeps = &call.thread.word;
         let slept = || {
-            let before = sleeps.replace(sys::voluntary_switches());
-            before.is_some() && *sleeps != before
+            let before = sleeps.replace(Some(sys::voluntary_switches()));
+            before.is_some() && sleeps.get() != before
         };
-        self.stalled = self.pace.took(took, bytes, session.config.ticks_per_us, slept);
-        if self.stalled {
-            let control = &session.shared.control;
+        let stalled = self.pace.took(took, bytes, session.config.ticks_per_us, slept);
+        if stalled {
+            let control = &session.shared().control;
             // What is known is asked by the name in the call, which was surely read only then.
             let (count, time) = match path_was_read(ret) && known(self) {
                 true => (&control.stalls_foreseen, &control.stall_ticks_foreseen),
@@ -106,11 +128,11 @@ impl Target {
             count.fetch_add(1, Relaxed);
             time.fetch_add(took, Relaxed);
         }
-        ret
+        (ret, stalled)
     }
 
     pub(super) fn knows(&self, session: &'static Session, key: Identity) -> bool {
-        session.shared.log.state(key) != HintState::Absent
+        session.shared().log.state(key) != HintState::Absent
     }
 
     /// Called only after a stall in a call that the kernel has resolved `path` for.
@@ -126,27 +148,51 @@ impl Target {
     /// The call would wait: see that its data is on the way and that a shadow runs ahead, then
     /// wait. `None` in the shadow.
     pub(super) fn stall(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         stall: Stall<'_>,
         bytes: u64,
     ) -> Option<i64> {
-        let shared = session.shared;
+        self.join(session);
+        let shared = session.shared();
         let foreseen = shared.log.state(stall.key) != HintState::Absent;
         if !foreseen {
-            demand(session, &stall);
+            self.demand(session, &stall);
         }
         let wanted = shared.control.want_sync.load(Relaxed) != 0;
-        if (!foreseen || wanted) && self.syncs.at_stall(session) == Side::Shadow {
+        if (!foreseen || wanted) && self.sync(session, call.thread) == Side::Shadow {
             return None;
         }
-        self.sleeps = Some(sys::voluntary_switches());
-        let ret = self.timed(session, call, bytes, |_| foreseen);
-        if !self.stalled {
+        call.thread.word.set(Some(sys::voluntary_switches()));
+        let (ret, stalled) = self.made_and_timed(session, call, bytes, |_| foreseen);
+        if !stalled {
             self.pace.cleared();
         }
         Some(ret)
+    }
+
+    /// The first stall of a process makes it known to the supervisor. A refusal is final.
+    pub(super) fn join(&self, session: &'static Session) {
+        if !session.is_joined() && !self.tried_to_join.swap(true, Relaxed) {
+            desk::join(session);
+        }
+    }
+
+    /// Has the prefetcher start on what the target is about to wait for, so that the I/O is under
+    /// way while the shadow is made.
+    pub(super) fn demand(&self, session: &'static Session, stall: &Stall<'_>) {
+        let mut text = [0u8; PATH_MAX + 1];
+        let whole = match stall.path.first() {
+            Some(b'/') => paths::append(&mut text, 0, stall.path),
+            _ => paths::directory(stall.dir, &mut text)
+                .and_then(|len| paths::append(&mut text, len, stall.path)),
+        };
+        let Some(len) = whole else { return };
+        let hint = Hint { path: &text[..len], ..stall.hint };
+        let position = session.shared().control.accesses.load(Relaxed);
+        // A ring has one writer. One that finds it taken does without: its own read starts at once.
+        self.sending.try_with(|()| hints::send(session.shared(), 0, position, &hint));
     }
 
     pub(super) fn of_fd(
@@ -161,19 +207,4 @@ impl Target {
         let hint = Hint { kind, object, offset, length, flags: DEMAND, path: b"" };
         Stall { key, hint, dir: fd, path: b"" }
     }
-}
-
-/// Has the prefetcher start on what the target is about to wait for, so that the I/O is under way
-/// while the shadow is made.
-fn demand(session: &'static Session, stall: &Stall<'_>) {
-    let mut text = [0u8; PATH_MAX + 1];
-    let whole = match stall.path.first() {
-        Some(b'/') => paths::append(&mut text, 0, stall.path),
-        _ => paths::directory(stall.dir, &mut text)
-            .and_then(|len| paths::append(&mut text, len, stall.path)),
-    };
-    let Some(len) = whole else { return };
-    let hint = Hint { path: &text[..len], ..stall.hint };
-    let position = session.shared.control.accesses.load(Relaxed);
-    hints::send(session.shared, 0, position, &hint);
 }

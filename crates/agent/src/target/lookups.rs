@@ -11,14 +11,14 @@ use super::access::{Outcome, Stall};
 use super::names::Kind;
 use crate::hints::Hint;
 use crate::paths;
-use crate::plane::{self, Call, performed};
+use crate::plane::{self, Call};
 use crate::session::Session;
 use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
 
 impl Target {
     pub(super) fn open(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         dir: Fd,
@@ -29,18 +29,18 @@ impl Target {
         let plain = flags & (k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE) == 0;
         if !plain || !self.probing(session) {
             let ret = self.timed(session, call, 0, |t| t.knows_path(session, dir, path));
-            return self.opened(session, ret, dir, path);
+            return self.opened(session, call, ret, dir, path);
         }
         // No mode: nothing is created, and openat2 refuses one then, which openat ignores.
         match sys::openat2(dir, path, flags, 0, k::RESOLVE_CACHED) {
             Ok(fd) => {
                 self.pace.hit();
-                self.opened(session, performed(fd.into()), dir, path)
+                self.opened(session, call, call.performed(fd.into()), dir, path)
             }
             // SAFETY: the kernel has just read this path.
             Err(Errno(sys::EAGAIN)) if paths::is_made_up(unsafe { paths::c_string(path) }) => {
                 let ret = call.perform();
-                self.opened(session, ret, dir, path)
+                self.opened(session, call, ret, dir, path)
             }
             Err(Errno(sys::EAGAIN)) => {
                 // SAFETY: the kernel has just resolved this path.
@@ -49,41 +49,41 @@ impl Target {
                 let kind =
                     if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
                 match self.stall(session, call, self.named(session, dir, text, kind, nofollow), 0) {
-                    Some(ret) => self.opened(session, ret, dir, path),
+                    Some(ret) => self.opened(session, call, ret, dir, path),
                     None => Outcome::InShadow,
                 }
             }
             // Answers that a walk through memory can give for good.
             Err(Errno(e @ (sys::ENOENT | sys::ENOTDIR | sys::ELOOP))) => {
                 self.pace.hit();
-                self.opened(session, sys::fail(e), dir, path)
+                self.opened(session, call, sys::fail(e), dir, path)
             }
             // openat2 is stricter than openat about flags, and may be refused to us where openat is
             // not: the call itself has the last word.
             Err(_) => {
                 let ret = self.timed(session, call, 0, |_| false);
-                self.opened(session, ret, dir, path)
+                self.opened(session, call, ret, dir, path)
             }
         }
     }
 
     /// openat2 has its own resolve flags: made as it stands.
-    pub(super) fn open_as_given(&mut self, session: &'static Session, call: &Call) -> Outcome {
+    pub(super) fn open_as_given(&self, session: &'static Session, call: &Call) -> Outcome {
         let ret = self.timed(session, call, 0, |_| false);
-        self.opened(session, ret, call.fd(0), call.args[1])
+        self.opened(session, call, ret, call.fd(0), call.args[1])
     }
 
-    fn opened(&mut self, session: &'static Session, ret: i64, dir: Fd, path: u64) -> Outcome {
+    fn opened(&self, session: &'static Session, call: &Call, ret: i64, dir: Fd, path: u64) -> Outcome {
         if !path_was_read(ret) {
             return Outcome::Answer(ret);
         }
         // SAFETY: the kernel has just resolved this path.
         let text = unsafe { paths::c_string(path) };
         let identity = self.identity(session, dir, text);
-        self.count(session, identity);
+        self.count(session, call, identity);
         if ret >= 0 {
-            if !self.at_rest(session) {
-                session.shared.parents.opened(self.names.at(dir), text);
+            if session.is_joined() && !self.at_rest(session) {
+                session.shared().parents.opened(self.names.at(dir), text);
             }
             self.names.opened(ret as Fd, identity);
         }
@@ -104,7 +104,7 @@ impl Target {
     }
 
     pub(super) fn look_up_at(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         at: (Fd, u64),
@@ -118,7 +118,7 @@ impl Target {
 
     /// A call that needs only the name's inode: stat, access, readlink.
     pub(super) fn look_up(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         (dir, path): (Fd, u64),
@@ -157,24 +157,24 @@ impl Target {
             self.timed(session, call, 0, |t| t.knows_path(session, dir, path))
         };
         if self.at_rest(session) {
-            self.count(session, Identity::UNSET);
+            self.count(session, call, Identity::UNSET);
         } else if path_was_read(ret) && !matches!(call.nr, nr::READLINK | nr::READLINKAT) {
             // (The text of a link may have been written over its name.)
             // SAFETY: as above, by the call itself.
             let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
-            self.count(session, identity);
+            self.count(session, call, identity);
         }
         Outcome::Answer(ret)
     }
 
     /// Reading a directory cannot be tried without waiting: it waits unless it was read before.
-    pub(super) fn list(&mut self, session: &'static Session, call: &Call) -> Outcome {
+    pub(super) fn list(&self, session: &'static Session, call: &Call) -> Outcome {
         let fd = call.fd(0);
         if self.kind(fd) != Kind::Directory {
             return Outcome::Native;
         }
         let listing = self.names.identity(fd).listing();
-        let expected = self.pace.stalling() || session.shared.control.want_sync.load(Relaxed) != 0;
+        let expected = self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0;
         let ret = if expected && !self.knows(session, listing) {
             match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
                 Some(ret) => ret,
@@ -183,15 +183,15 @@ impl Target {
         } else {
             self.timed(session, call, 0, |t| t.knows(session, listing))
         };
-        self.count(session, listing);
-        if ret == 0 && !self.at_rest(session) {
-            session.shared.log.done_by_target(listing);
+        self.count(session, call, listing);
+        if ret == 0 && session.is_joined() && !self.at_rest(session) {
+            session.shared().log.done_by_target(listing);
         }
-        if ret > 0 && call.nr == nr::GETDENTS64 && self.probing(session) {
+        if ret > 0 && call.nr == nr::GETDENTS64 && session.is_joined() && self.probing(session) {
             // SAFETY: the kernel has just filled that many bytes there.
             let filled =
                 unsafe { core::slice::from_raw_parts(call.args[1] as *const u8, ret as usize) };
-            shadow::data::tell(session.shared, self.names.identity(fd), filled);
+            shadow::data::tell(session.shared(), self.names.identity(fd), filled);
         }
         Outcome::Answer(ret)
     }

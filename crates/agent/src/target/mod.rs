@@ -9,17 +9,21 @@
 //! program made, or to the same call with a flag that makes it fail rather than wait.
 
 pub mod access;
+mod exec;
 mod lookups;
 pub mod names;
 pub mod pace;
 mod reads;
 pub mod sync;
 
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+
 use linux_raw_sys::general as k;
 use runahead_abi::Identity;
 
-use crate::owned::Owned;
-use crate::plane::{self, Call, Interest, Verdict};
+use crate::lock::Lock;
+use crate::plane::thread::Thread;
+use crate::plane::{self, Call, Hooks, Interest, Verdict};
 use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
@@ -27,25 +31,28 @@ use access::Outcome;
 use names::{Kind, Names};
 use pace::Pace;
 
-/// All that a target remembers. Its shadows inherit a copy.
+/// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
 pub struct Target {
     /// What descriptors and the working directory are called.
     pub names: Names,
     pub(crate) pace: Pace,
-    pub(crate) syncs: sync::Syncs,
-    /// How often this thread had waited when that was last asked.
-    pub(crate) sleeps: Option<u64>,
-    /// The last call that was timed was a stall.
-    pub(crate) stalled: bool,
+    pub(crate) syncs: Lock<sync::Syncs>,
+    /// The thread of which there is a shadow; null while that may be any.
+    pub(crate) shadowed: AtomicPtr<Thread>,
+    /// Whether the supervisor has been asked to let this process join.
+    tried_to_join: AtomicBool,
+    /// Held by the thread that writes the target's ring.
+    sending: Lock<()>,
 }
 
-static TARGET: Owned<Target> = Owned::new(Target {
+static TARGET: Target = Target {
     names: Names::new(),
     pace: Pace::new(),
-    syncs: sync::Syncs::new(),
-    sleeps: None,
-    stalled: false,
-});
+    syncs: Lock::new(sync::Syncs::new()),
+    shadowed: AtomicPtr::new(core::ptr::null_mut()),
+    tried_to_join: AtomicBool::new(false),
+    sending: Lock::new(()),
+};
 
 /// Calls that a target's policy looks at.
 const INTEREST: &[u64] = &[
@@ -84,6 +91,7 @@ const INTEREST: &[u64] = &[
     nr::UNLINKAT,
     nr::RMDIR,
     nr::UMOUNT2,
+    nr::EXIT_GROUP,
     nr::SECCOMP,
     nr::PRCTL,
     nr::CHROOT,
@@ -104,33 +112,37 @@ const INTEREST: &[u64] = &[
 
 /// Makes this process a target.
 pub fn start() {
-    plane::before_children(let_shadows_go);
+    plane::set_hooks(&HOOKS);
     plane::set_policy(policy, Interest::Only(INTEREST));
 }
 
-/// What a shadow holds (places in file systems, mostly) is not to be in the way of a child: of its
-/// umount, say.
-fn let_shadows_go() {
+static HOOKS: Hooks = Hooks {
+    before_child: || {},
+    in_child: start_in_child,
+    before_exec: exec::before,
+    exec_failed: exec::failed,
+};
+
+/// A forked child begins a life of its own: it keeps the names of descriptors, and has no shadow.
+fn start_in_child() {
     let Some(session) = session::get() else { return };
-    // SAFETY: the armed thread, in the plane, not in a dispatch: the only reference.
-    unsafe { TARGET.get() }.syncs.let_go(&session.shared.control);
+    session.start_in_child();
+    TARGET.pace.start();
+    TARGET.syncs.break_open();
+    TARGET.syncs.try_with(|syncs| *syncs = sync::Syncs::new());
+    TARGET.sending.break_open();
+    TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
+    TARGET.tried_to_join.store(false, Relaxed);
 }
 
 /// The target's memory of itself, for the shadow that was forked from it.
-///
-/// # Safety
-/// On the armed thread, with no other reference to it in use.
-pub(crate) unsafe fn inherited() -> &'static mut Target {
-    // SAFETY: passed on to the caller.
-    unsafe { TARGET.get() }
+pub(crate) fn inherited() -> &'static Target {
+    &TARGET
 }
 
 fn policy(call: &Call) -> Verdict {
     let Some(session) = session::get() else { return Verdict::NATIVE };
-    // SAFETY: the armed thread, depth held by the plane: the only reference.
-    let target = unsafe { TARGET.get() };
-    let outcome = target.decide(session, call);
-    match outcome {
+    match TARGET.decide(session, call) {
         Outcome::Native => Verdict::NATIVE,
         Outcome::Answer(ret) => Verdict::answer(ret),
         // We are the shadow now, at the call where the target stalls.
@@ -139,7 +151,7 @@ fn policy(call: &Call) -> Verdict {
 }
 
 impl Target {
-    fn decide(&mut self, session: &'static Session, call: &Call) -> Outcome {
+    fn decide(&self, session: &'static Session, call: &Call) -> Outcome {
         let a = &call.args;
         let at_path = |i: usize| (call.fd(i), a[i + 1]);
         match call.nr {
@@ -163,12 +175,20 @@ impl Target {
             nr::SENDFILE => self.transfer(session, call, call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),
-            nr::UNLINK | nr::UNLINKAT | nr::RMDIR | nr::UMOUNT2 => {
+            nr::UNLINK | nr::UNLINKAT | nr::RMDIR => {
                 // A shadow may be the last to hold what is removed.
-                self.syncs.let_go_of_all(session);
+                self.let_go_of_all(session);
                 Outcome::Native
             }
-            nr::SECCOMP => give_up(session),
+            nr::UMOUNT2 => {
+                exec::let_go_everywhere(session);
+                Outcome::Native
+            }
+            nr::EXIT_GROUP => {
+                self.let_go(session);
+                Outcome::Native
+            }
+            nr::SECCOMP => self.seccomp(session, call),
             nr::PRCTL => self.prctl(session, call),
             nr::CHROOT | nr::PIVOT_ROOT | nr::UNSHARE | nr::SETNS | nr::CAPSET => give_up(session),
             n if CREDENTIAL_CALLS.contains(&n) => give_up(session),
@@ -177,8 +197,8 @@ impl Target {
     }
 
     /// Calls that change what descriptors mean.
-    fn rename(&mut self, session: &'static Session, call: &Call) -> Outcome {
-        let names = &mut self.names;
+    fn rename(&self, session: &'static Session, call: &Call) -> Outcome {
+        let names = &self.names;
         match call.nr {
             nr::CLOSE => {
                 names.forget(call.fd(0));
@@ -200,17 +220,19 @@ impl Target {
             nr::CHDIR => {
                 // SAFETY: the kernel has just read the path.
                 let path = unsafe { crate::paths::c_string(call.args[0]) };
-                session.shared.parents.opened(names.cwd, path);
-                names.cwd = session.shared.parents.walk(names.cwd, path);
+                if session.is_joined() {
+                    session.shared().parents.opened(names.cwd(), path);
+                }
+                names.enter(session.shared().parents.walk(names.cwd(), path));
             }
-            nr::FCHDIR => names.cwd = names.identity(call.fd(0)),
+            nr::FCHDIR => names.enter(names.identity(call.fd(0))),
             nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => names.copy(call.fd(0), ret as sys::Fd),
             _ => {}
         }
         Outcome::Answer(ret)
     }
 
-    fn prctl(&mut self, session: &'static Session, call: &Call) -> Outcome {
+    fn prctl(&self, session: &'static Session, call: &Call) -> Outcome {
         use linux_raw_sys::prctl::*;
         match call.args[0] as u32 {
             // A filter of the program's own, or its own dispatch: our calls would be judged by it.
@@ -219,13 +241,24 @@ impl Target {
         }
     }
 
+    /// A filter of the program's own: our calls would be judged by it, in every thread that gets it.
+    fn seccomp(&self, session: &'static Session, call: &Call) -> Outcome {
+        const SET_MODE_FILTER: u64 = 1;
+        const FLAG_TSYNC: u64 = 1;
+        if call.args[0] == SET_MODE_FILTER && call.args[1] & FLAG_TSYNC != 0 {
+            sync::supersede(&session.shared().control);
+            plane::retire_all_threads();
+        }
+        give_up(session)
+    }
+
     /// The name of what `path` leads to from `dir`.
     fn identity(&self, session: &Session, dir: sys::Fd, path: &[u8]) -> Identity {
-        session.shared.parents.walk(self.names.at(dir), path)
+        session.shared().parents.walk(self.names.at(dir), path)
     }
 
     /// What kind of file `fd` is, asked once for each open.
-    fn kind(&mut self, fd: sys::Fd) -> Kind {
+    fn kind(&self, fd: sys::Fd) -> Kind {
         self.names.kind(fd)
     }
 }
@@ -245,7 +278,7 @@ const CREDENTIAL_CALLS: [u64; 9] = [
 
 /// The program is about to change the rules under which it runs: it goes on natively.
 fn give_up(session: &'static Session) -> Outcome {
-    let control = &session.shared.control;
+    let control = &session.shared().control;
     control.stopped.store(1, core::sync::atomic::Ordering::Relaxed);
     // Shadows of this target end themselves.
     sync::supersede(control);

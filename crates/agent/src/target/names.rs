@@ -1,7 +1,9 @@
 //! What the target's descriptors are called, so that it and its shadow speak of the same files.
 //!
-//! A table kept beside the kernel's own; it may be wrong (another thread closed a descriptor, say)
-//! and then costs a hint or a probe, never a result.
+//! A table kept beside the kernel's own, by all threads at once and without locks; it may be wrong
+//! (another thread closed a descriptor, say) and then costs a hint or a probe, never a result.
+
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::Identity;
@@ -16,6 +18,7 @@ const DEVICES: usize = 8;
 
 /// What a descriptor leads to, as far as reading is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Kind {
     /// Not asked yet.
     Unknown,
@@ -29,34 +32,57 @@ pub enum Kind {
     Other,
 }
 
-#[derive(Clone, Copy)]
-struct Name {
-    /// Zero: given to the program at its start.
-    identity: u64,
-    offset: u64,
-    kind: Kind,
+impl Kind {
+    fn from_raw(raw: u8) -> Self {
+        [Kind::Nowait, Kind::Remote, Kind::Directory, Kind::Other]
+            .into_iter()
+            .find(|kind| *kind as u8 == raw)
+            .unwrap_or(Kind::Unknown)
+    }
 }
 
-const NONE: Name = Name { identity: 0, offset: 0, kind: Kind::Unknown };
+struct Name {
+    /// Zero: given to the program at its start.
+    identity: AtomicU64,
+    offset: AtomicU64,
+    /// A [`Kind`].
+    kind: AtomicU8,
+}
+
+impl Name {
+    const fn new() -> Self {
+        Name {
+            identity: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+            kind: AtomicU8::new(Kind::Unknown as u8),
+        }
+    }
+
+    fn set(&self, identity: u64, offset: u64, kind: Kind) {
+        self.identity.store(identity, Relaxed);
+        self.offset.store(offset, Relaxed);
+        self.kind.store(kind as u8, Relaxed);
+    }
+}
 
 /// See the module's text.
 pub struct Names {
     table: [Name; TRACKED],
     /// File systems without `RWF_NOWAIT`, by device number, and what files there are. Asking
     /// (fstatfs) can be a request to a server.
-    devices: [(u64, Kind); DEVICES],
-    next_device: usize,
+    devices: [(AtomicU64, AtomicU8); DEVICES],
+    next_device: AtomicUsize,
     /// The working directory.
-    pub cwd: Identity,
+    cwd: AtomicU64,
 }
 
 impl Names {
     pub(super) const fn new() -> Self {
         Names {
-            table: [NONE; TRACKED],
-            devices: [(0, Kind::Unknown); DEVICES],
-            next_device: 0,
-            cwd: Identity::START_CWD,
+            table: [const { Name::new() }; TRACKED],
+            devices: [const { (AtomicU64::new(0), AtomicU8::new(0)) }; DEVICES],
+            next_device: AtomicUsize::new(0),
+            cwd: AtomicU64::new(Identity::START_CWD.raw()),
         }
     }
 
@@ -64,93 +90,102 @@ impl Names {
         self.table.get(usize::try_from(fd).ok()?)
     }
 
-    fn get_mut(&mut self, fd: Fd) -> Option<&mut Name> {
-        self.table.get_mut(usize::try_from(fd).ok()?)
-    }
-
     /// The name of what `fd` refers to.
     pub fn identity(&self, fd: Fd) -> Identity {
-        match self.get(fd) {
-            Some(name) if name.identity != 0 => Identity::from_raw(name.identity),
-            _ => Identity::inherited(fd as u32),
+        match self.get(fd).map_or(0, |name| name.identity.load(Relaxed)) {
+            0 => Identity::inherited(fd as u32),
+            known => Identity::from_raw(known),
         }
+    }
+
+    /// The name of the working directory.
+    pub fn cwd(&self) -> Identity {
+        Identity::from_raw(self.cwd.load(Relaxed))
+    }
+
+    pub(super) fn enter(&self, directory: Identity) {
+        self.cwd.store(directory.raw(), Relaxed);
     }
 
     /// The name of the directory that `dir` stands for in an *at call.
     pub fn at(&self, dir: Fd) -> Identity {
-        if dir == AT_FDCWD { self.cwd } else { self.identity(dir) }
+        if dir == AT_FDCWD { self.cwd() } else { self.identity(dir) }
     }
 
     /// `fd` was opened.
-    pub fn opened(&mut self, fd: Fd, identity: Identity) {
-        if let Some(name) = self.get_mut(fd) {
-            *name = Name { identity: identity.raw(), ..NONE };
+    pub fn opened(&self, fd: Fd, identity: Identity) {
+        if let Some(name) = self.get(fd) {
+            name.set(identity.raw(), 0, Kind::Unknown);
         }
     }
 
     /// `fd` is closed.
-    pub fn forget(&mut self, fd: Fd) {
-        if let Some(name) = self.get_mut(fd) {
-            *name = NONE;
+    pub fn forget(&self, fd: Fd) {
+        if let Some(name) = self.get(fd) {
+            name.set(0, 0, Kind::Unknown);
         }
     }
 
-    pub(super) fn forget_range(&mut self, first: u64, last: u64) {
+    pub(super) fn forget_range(&self, first: u64, last: u64) {
         let last = (last as u32 as usize).min(TRACKED - 1);
-        if let Some(range) = self.table.get_mut(first as u32 as usize..=last) {
-            range.fill(NONE);
+        if let Some(range) = self.table.get(first as u32 as usize..=last) {
+            range.iter().for_each(|name| name.set(0, 0, Kind::Unknown));
         }
     }
 
     /// `to` is a duplicate of `from`.
-    pub(super) fn copy(&mut self, from: Fd, to: Fd) {
+    pub(super) fn copy(&self, from: Fd, to: Fd) {
         let identity = self.identity(from).raw();
-        let source = self.get(from).copied().unwrap_or(NONE);
-        if let Some(name) = self.get_mut(to) {
-            *name = Name { identity, ..source };
+        let (offset, kind) = self.get(from).map_or((0, 0), |source| {
+            (source.offset.load(Relaxed), source.kind.load(Relaxed))
+        });
+        if let Some(name) = self.get(to) {
+            name.set(identity, offset, Kind::from_raw(kind));
         }
     }
 
     /// Where the next read of `fd` starts, as far as we have seen.
     pub(super) fn offset(&self, fd: Fd) -> u64 {
-        self.get(fd).map_or(0, |n| n.offset)
+        self.get(fd).map_or(0, |name| name.offset.load(Relaxed))
     }
 
-    pub(super) fn seek(&mut self, fd: Fd, offset: u64) {
-        if let Some(name) = self.get_mut(fd) {
-            name.offset = offset;
+    pub(super) fn seek(&self, fd: Fd, offset: u64) {
+        if let Some(name) = self.get(fd) {
+            name.offset.store(offset, Relaxed);
         }
     }
 
     /// What `fd` is; asks the kernel once for each open.
-    pub fn kind(&mut self, fd: Fd) -> Kind {
+    pub fn kind(&self, fd: Fd) -> Kind {
         let Some(name) = self.get(fd) else { return Kind::Other };
-        if name.kind != Kind::Unknown {
-            return name.kind;
+        match Kind::from_raw(name.kind.load(Relaxed)) {
+            Kind::Unknown => {}
+            known => return known,
         }
         let kind = match classify(fd) {
             (Kind::Nowait, device) => self.on_device(device).unwrap_or(Kind::Nowait),
             (kind, _) => kind,
         };
-        if let Some(name) = self.get_mut(fd) {
-            name.kind = kind;
-        }
+        name.kind.store(kind as u8, Relaxed);
         kind
     }
 
     fn on_device(&self, device: u64) -> Option<Kind> {
-        let known = |(d, kind): &&(u64, Kind)| *d == device && *kind != Kind::Unknown;
-        self.devices.iter().find(known).map(|(_, kind)| *kind)
+        self.devices.iter().find_map(|(known, kind)| {
+            let kind = Kind::from_raw(kind.load(Relaxed));
+            (kind != Kind::Unknown && known.load(Relaxed) == device).then_some(kind)
+        })
     }
 
     /// The file system has just said that it has no `RWF_NOWAIT`.
-    pub(super) fn no_nowait(&mut self, fd: Fd) {
+    pub(super) fn no_nowait(&self, fd: Fd) {
         let device = classify(fd).1;
         let kind = if stalls_remotely(fd) { Kind::Remote } else { Kind::Other };
-        self.devices[self.next_device] = (device, kind);
-        self.next_device = (self.next_device + 1) % DEVICES;
-        if let Some(name) = self.get_mut(fd) {
-            name.kind = kind;
+        let place = &self.devices[self.next_device.fetch_add(1, Relaxed) % DEVICES];
+        place.0.store(device, Relaxed);
+        place.1.store(kind as u8, Relaxed);
+        if let Some(name) = self.get(fd) {
+            name.kind.store(kind as u8, Relaxed);
         }
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! A probe costs up to a microsecond on calls that take half of one, so a program that finds
 //! everything in memory must not pay it. Calls are probed from the start and for [`PROBES`] calls
-//! after each stall; in between they are made as they stand, with a look at the clock.
+//! after each stall; in between they are made as they stand, with a look at the clock. The threads of
+//! a process share one pace, and lose a count to each other now and then.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Calls probed after a stall. A stall that comes when probing has ceased is only timed, and costs
 /// one missed sync.
@@ -16,43 +19,56 @@ const COPY_BYTES_PER_US: u64 = 1024;
 
 /// See the module's text.
 pub struct Pace {
-    probes: u32,
+    probes: AtomicU32,
     /// Calls that a stall of the recent past makes suspicious.
-    suspects: u32,
+    suspects: AtomicU32,
 }
 
 impl Pace {
     pub(super) const fn new() -> Self {
-        Pace { probes: PROBES_AT_START, suspects: 0 }
+        Pace { probes: AtomicU32::new(PROBES_AT_START), suspects: AtomicU32::new(0) }
+    }
+
+    /// A new process.
+    pub(super) fn start(&self) {
+        self.probes.store(PROBES_AT_START, Relaxed);
+        self.suspects.store(0, Relaxed);
     }
 
     /// Calls are to be tried without waiting.
     pub fn probing(&self) -> bool {
-        self.probes > 0
+        self.probes.load(Relaxed) > 0
     }
 
     /// Something has stalled of late. What cannot be tried without waiting (reading a directory)
     /// is expected to stall only then.
     pub fn stalling(&self) -> bool {
-        self.suspects > 0
+        self.suspects.load(Relaxed) > 0
     }
 
     /// A suspect turned out not to stall: suspicion fades quickly.
-    pub fn cleared(&mut self) {
-        self.suspects /= 2;
+    pub fn cleared(&self) {
+        self.suspects.store(self.suspects.load(Relaxed) / 2, Relaxed);
     }
 
     /// A call found its data in memory.
-    pub fn hit(&mut self) {
-        self.probes = self.probes.saturating_sub(1);
-        self.suspects = self.suspects.saturating_sub(1);
+    pub fn hit(&self) {
+        for count in [&self.probes, &self.suspects] {
+            count.store(count.load(Relaxed).saturating_sub(1), Relaxed);
+        }
+    }
+
+    /// Something stalls.
+    pub fn stalled(&self) {
+        self.probes.store(PROBES, Relaxed);
+        self.suspects.store(PROBES, Relaxed);
     }
 
     /// A call took `ticks` for `bytes`: true if that was a stall. `slept` tells, and is asked only
     /// if it took long, whether the thread has given up its processor since it was last asked: one
     /// that was merely pushed off it has not stalled.
     pub fn took(
-        &mut self,
+        &self,
         ticks: u64,
         bytes: u64,
         ticks_per_us: u64,
@@ -61,8 +77,7 @@ impl Pace {
         let allowed = STALL_US + bytes / COPY_BYTES_PER_US;
         let stalled = ticks > allowed * ticks_per_us && slept();
         if stalled {
-            self.probes = PROBES;
-            self.suspects = PROBES;
+            self.stalled();
         } else {
             self.hit();
         }
@@ -76,7 +91,7 @@ mod tests {
 
     #[test]
     fn probing_ends_without_stalls_and_resumes_with_one() {
-        let mut pace = Pace::new();
+        let pace = Pace::new();
         for _ in 0..PROBES_AT_START {
             assert!(pace.probing());
             assert!(!pace.took(10, 0, 2000, || unreachable!()));

@@ -7,7 +7,7 @@ use runahead_abi::{ChunkIndex, HintKind, HintState};
 use super::Target;
 use super::access::Outcome;
 use super::names::{self, Kind};
-use crate::plane::{Call, performed};
+use crate::plane::Call;
 use crate::session::Session;
 use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
@@ -17,7 +17,7 @@ const DEMAND_BYTES: u64 = 8 << 20;
 
 impl Target {
     pub(super) fn read(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         buf: u64,
@@ -38,7 +38,7 @@ impl Target {
         } else if kind == Kind::Nowait {
             match sys::read_nowait(fd, buf, len, at) {
                 Ok(got) => {
-                    performed(got as i64);
+                    call.performed(got as i64);
                     self.pace.hit();
                     // Short may mean the end of the file, or that the rest is not in memory; the
                     // call on the rest tells, and is what the kernel would have done next.
@@ -67,7 +67,7 @@ impl Target {
                 None => return Outcome::InShadow,
             }
         };
-        self.count_read(session, self.names.identity(fd), offset, ret.max(0) as u64);
+        self.count_read(session, call, self.names.identity(fd), offset, ret.max(0) as u64);
         if at.is_none() && ret > 0 {
             self.names.seek(fd, offset + ret as u64);
         }
@@ -76,7 +76,7 @@ impl Target {
 
     /// Completes a read of which the first `got` bytes were in memory.
     fn read_rest(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         given: (u64, u64, Option<u64>),
@@ -86,7 +86,7 @@ impl Target {
         let (buf, len, at) = given;
         if !names::is_regular(call.fd(0)) {
             // Another thread, or a handler, has put something else there, which may make us wait.
-            return Some(performed(got as i64));
+            return Some(call.performed(got as i64));
         }
         let mut rest = *call;
         rest.args[1] = buf + got;
@@ -96,14 +96,14 @@ impl Target {
         }
         let fd = call.fd(0);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset + got));
-        let known = session.shared.log.state(key) != HintState::Absent;
+        let known = session.shared().log.state(key) != HintState::Absent;
         // No more is the end, or an error that the kernel, too, reports only at the next call.
         let more = self.timed(session, &rest, len - got, |_| known).max(0);
-        Some(performed(got as i64 + more))
+        Some(call.performed(got as i64 + more))
     }
 
     fn read_stall(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         fd: Fd,
@@ -120,7 +120,7 @@ impl Target {
     /// On a file system that cannot say EAGAIN, residency is asked for (cachestat), or believed of
     /// what the prefetcher has read.
     fn read_remote(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         fd: Fd,
@@ -129,7 +129,7 @@ impl Target {
     ) -> Option<i64> {
         let offset = at.unwrap_or_else(|| self.names.offset(fd));
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        let done = session.shared.log.state(key) == HintState::Done;
+        let done = session.shared().log.state(key) == HintState::Done;
         if done || is_resident(fd, offset, len) != Some(false) {
             return Some(self.timed(session, call, len, |_| done));
         }
@@ -138,7 +138,7 @@ impl Target {
 
     /// readv and preadv: tried whole; made as they stand when anything is missing.
     pub(super) fn read_vector(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         at: Option<u64>,
@@ -156,7 +156,7 @@ impl Target {
         } else {
             self.timed(session, call, CHUNK_BYTES, |_| false)
         };
-        self.count_read(session, self.names.identity(fd), offset, ret.max(0) as u64);
+        self.count_read(session, call, self.names.identity(fd), offset, ret.max(0) as u64);
         if at.is_none() && ret > 0 {
             self.names.seek(fd, offset + ret as u64);
         }
@@ -165,7 +165,7 @@ impl Target {
 
     /// sendfile, copy_file_range, splice: `offset_at` points to the source's offset, or is null.
     pub(super) fn transfer(
-        &mut self,
+        &self,
         session: &'static Session,
         call: &Call,
         source: Fd,
@@ -184,12 +184,12 @@ impl Target {
                 None => return Outcome::InShadow,
             }
         };
-        self.count_read(session, self.names.identity(source), offset, ret.max(0) as u64);
+        self.count_read(session, call, self.names.identity(source), offset, ret.max(0) as u64);
         Outcome::Answer(ret)
     }
 
     /// A mapping stalls later, in page faults that we do not see: its file is asked for now.
-    pub(super) fn map(&mut self, session: &'static Session, call: &Call) -> Outcome {
+    pub(super) fn map(&self, session: &'static Session, call: &Call) -> Outcome {
         let [_, len, _, flags, _, offset] = call.args;
         let fd = call.fd(4);
         if flags as u32 & k::MAP_ANONYMOUS != 0
@@ -199,21 +199,23 @@ impl Target {
         }
         let len = len.min(DEMAND_BYTES);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        let known = session.shared.log.state(key) != HintState::Absent;
+        let known = session.shared().log.state(key) != HintState::Absent;
         let absent = self.probing(session) && !known && is_mostly_absent(fd, offset, len);
         if absent {
             let stall = self.of_fd(fd, key, HintKind::Data, offset, len);
-            if self.stall(session, &PROBE_ONLY, stall, len).is_none() {
+            if self.stall(session, &probe_only(call), stall, len).is_none() {
                 return Outcome::InShadow;
             }
         }
-        self.count_read(session, self.names.identity(fd), offset, len);
+        self.count_read(session, call, self.names.identity(fd), offset, len);
         Outcome::Native
     }
 }
 
 /// A call without effect, for a stall that is not in the call at hand.
-const PROBE_ONLY: Call = Call { nr: nr::GETPID, args: [0; 6], stack: 0 };
+fn probe_only(call: &Call) -> Call {
+    Call { nr: nr::GETPID, args: [0; 6], ..*call }
+}
 
 /// Whether all pages of a range are in memory; `None` if this process may not ask (cachestat needs
 /// ownership or write access) or the kernel cannot tell.

@@ -5,19 +5,24 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use linux_raw_sys::general::CLONE_PARENT;
 use runahead_abi::{Control, RunEnd};
 
-use crate::arch::ticks;
+use super::Target;
+use crate::arch::{self, ticks};
+use crate::plane;
+use crate::plane::thread::Thread;
 use crate::session::Session;
 use crate::shadow::template;
-use crate::sys::{self, nr};
+use crate::sys;
 
 /// Longest wait for a template to give up the target's descriptors, in microseconds. It takes some
 /// tens; a template that takes longer has been killed or starved, and is superseded.
 const HANDSHAKE_US: u64 = 5_000;
 /// A sync is allowed when this many times its cost has passed since the last one.
 const SPACING: u64 = 4;
+/// A thread's shadow is left to work for at least this long before one of another thread takes its
+/// place, in microseconds.
+const TURN_US: u64 = 20_000;
 /// After this many syncs in a row without a used hint, ever fewer stalls are worth one.
 const PATIENCE: u32 = 8;
 
@@ -30,7 +35,7 @@ pub enum Side {
     Shadow,
 }
 
-/// Decides which stalls are worth a sync, and remembers how the last ones went.
+/// Remembers how the last syncs went, to decide which stalls are worth one.
 pub struct Syncs {
     last_end: u64,
     last_cost: u64,
@@ -56,43 +61,15 @@ impl Syncs {
         }
     }
 
-    /// Ends the shadow there is, if there is one.
-    pub(super) fn let_go(&mut self, control: &Control) {
-        if core::mem::take(&mut self.alive) {
-            supersede(control);
-        }
-    }
-
-    /// The same, and waits (bounded) until it holds nothing any more: the call at hand would find
-    /// it in the way.
-    pub(super) fn let_go_of_all(&mut self, session: &Session) {
-        let control = &session.shared.control;
-        let (sync, run) = (control.sync.load(Relaxed), control.run_request.load(Relaxed));
-        if !self.alive {
-            return;
-        }
-        self.let_go(control);
-        let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
-        let runs = || RunEnd::from_raw(session.shared.run(run).end.load(Relaxed));
-        loop {
-            let seen = control.gone.load(Relaxed);
-            let idle = !matches!(runs(), RunEnd::Running | RunEnd::Paused);
-            if (seen == sync && idle) || ticks() > give_up_at {
-                return;
-            }
-            let _ = sys::futex_wait(&control.gone, seen, Some(200));
-        }
-    }
-
-    /// Makes a shadow, if it is worth while now.
-    pub(super) fn at_stall(&mut self, session: &'static Session) -> Side {
-        let control = &session.shared.control;
+    /// Whether a sync is worth while now.
+    fn is_due(&mut self, session: &'static Session) -> bool {
+        let control = &session.shared().control;
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
-            return Side::Target;
+            return false;
         }
         if self.skip > 0 {
             self.skip -= 1;
-            return Side::Target;
+            return false;
         }
         let used = control.hints_used.load(Relaxed);
         self.useless = if used > self.used_before { 0 } else { self.useless + 1 };
@@ -100,27 +77,86 @@ impl Syncs {
         if self.useless > PATIENCE {
             self.skip = 1 << (self.useless - PATIENCE).min(8);
         }
-        if sys::getppid() != session.config.supervisor_pid {
-            self.off = true;
+        true
+    }
+}
+
+impl Target {
+    /// Ends the shadow there is, if there is one.
+    pub(super) fn let_go(&self, session: &'static Session) -> bool {
+        let alive = self.syncs.try_with(|syncs| core::mem::take(&mut syncs.alive)) == Some(true);
+        if alive {
+            supersede(&session.shared().control);
+        }
+        alive
+    }
+
+    /// The same, and waits (bounded) until it holds nothing any more: the call at hand would find
+    /// it in the way.
+    pub(super) fn let_go_of_all(&self, session: &'static Session) {
+        let control = &session.shared().control;
+        let sync = control.sync.load(Relaxed);
+        if !self.let_go(session) {
+            return;
+        }
+        let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
+        loop {
+            let seen = control.gone.load(Relaxed);
+            if seen == sync || ticks() > give_up_at {
+                return;
+            }
+            let _ = sys::futex_wait(&control.gone, seen, Some(200));
+        }
+    }
+
+    /// Makes a shadow of this thread, if it is worth while now.
+    pub(super) fn sync(&self, session: &'static Session, thread: &'static Thread) -> Side {
+        if !session.is_joined() || self.is_busy_with_another(session, thread) {
             return Side::Target;
         }
         // No handler of the program's may run in the new process, which still is of its group, nor
         // leave a sync half made: signals wait, in the target until it is over, in the shadow for
         // good.
         let mask = sys::set_mask(!0);
-        let start = ticks();
-        let side = fork(session);
-        if side == Some(Side::Shadow) {
+        let side = self.syncs.try_with(|syncs| {
+            if !syncs.is_due(session) {
+                return Some(Side::Target);
+            }
+            self.shadowed.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
+            let start = ticks();
+            let side = fork(session, thread);
+            if side == Some(Side::Shadow) {
+                return side;
+            }
+            syncs.off = side.is_none();
+            syncs.alive = true;
+            syncs.last_end = ticks();
+            syncs.last_cost = syncs.last_end - start;
+            let control = &session.shared().control;
+            control.syncs.fetch_add(1, Relaxed);
+            control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
+            side
+        });
+        if side.flatten() == Some(Side::Shadow) {
             return Side::Shadow;
         }
-        self.off = side.is_none();
-        self.alive = true;
-        self.last_end = ticks();
-        self.last_cost = self.last_end - start;
-        control.syncs.fetch_add(1, Relaxed);
-        control.sync_ticks.fetch_add(self.last_cost, Relaxed);
         sys::set_mask(mask);
         Side::Target
+    }
+
+    /// The shadow of another thread is at work, and not for long.
+    fn is_busy_with_another(&self, session: &'static Session, thread: &Thread) -> bool {
+        let shadowed = self.shadowed.load(Relaxed);
+        if shadowed.is_null() || core::ptr::eq(shadowed, thread) {
+            return false;
+        }
+        let shared = session.shared();
+        let run = shared.run(shared.control.run_request.load(Relaxed));
+        let ended = !matches!(RunEnd::from_raw(run.end.load(Relaxed)), RunEnd::Running);
+        let recent = self.syncs.try_with(|syncs| {
+            ticks().wrapping_sub(syncs.last_end) < TURN_US * session.config.ticks_per_us
+        });
+        !ended && recent != Some(false)
     }
 }
 
@@ -134,15 +170,16 @@ pub(super) fn supersede(control: &Control) -> u32 {
     sync
 }
 
-fn fork(session: &'static Session) -> Option<Side> {
-    let control = &session.shared.control;
+fn fork(session: &'static Session, thread: &'static Thread) -> Option<Side> {
+    let control = &session.shared().control;
     control.accesses_at_sync.store(control.accesses.load(Relaxed), Relaxed);
     control.want_sync.store(0, Relaxed);
     let sync = supersede(control);
     let run = control.run_request.load(Relaxed);
-    // The new process is our parent's child: nobody's that the target could wait for.
-    // SAFETY: as fork(2), from the agent's text; the child runs on its copy of this stack.
-    let pid = sys::check(unsafe { sys::raw(nr::CLONE, [CLONE_PARENT.into(), 0, 0, 0, 0, 0]) });
+    plane::clone::note_forking(thread);
+    // SAFETY: from the agent's text, with all signals blocked; the child runs on its copy of this
+    // stack.
+    let pid = sys::check(unsafe { arch::orphan() });
     if pid == Ok(0) {
         return Some(template::enter(session, sync, run));
     }
@@ -152,7 +189,7 @@ fn fork(session: &'static Session) -> Option<Side> {
 
 /// Waits until the new shadow has given up what it inherited.
 fn handshake(session: &Session, sync: u32, pid: u64) {
-    let control = &session.shared.control;
+    let control = &session.shared().control;
     control.template_pid.store(pid as u32, Relaxed);
     let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
     loop {

@@ -1,21 +1,19 @@
-//! All that is known and wanted of one path.
+//! All that is known of one path, and who wants something of it.
+//!
+//! What the path names is found out once for all clients, and each step on it is taken once: while
+//! a worker is on it, it is so for every [`Share`] that wants the same.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use runahead_abi::record::LENGTH_UNKNOWN;
-use runahead_abi::{HintKind, Identity};
+use runahead_abi::Identity;
 
 use super::job::{Class, Effects, Found, Step, Trouble};
-use crate::EXTEND_MAX_BYTES;
+use super::share::Share;
 use crate::expand::Wish;
-use crate::order::{Item, Rank, Shelf, Tag};
-use crate::ranges::{Added, Ranges, chunks};
-
-/// Identities that one path may go by: a program can reach it from the root and from its working
-/// directory, seldom in a third way. Bounded, because every key done is done once for each.
-const KEYS_MAX: usize = 4;
+use crate::lanes::Lanes;
+use crate::order::{ClientId, EntryId, Item, Rank, Tag};
+use crate::ranges::Added;
 
 /// How much is known of what the path names.
 pub(crate) enum Stage<F> {
@@ -27,20 +25,10 @@ pub(crate) enum Stage<F> {
     Open(Found<F>),
 }
 
-/// A want other than data, and whether a worker is on it.
-struct Slot {
-    tag: Tag,
-    rank: Rank,
-    started: bool,
-}
-
 /// See the module's text.
 pub(crate) struct Entry<F> {
+    id: EntryId,
     pub path: Arc<[u8]>,
-    keys: Vec<Identity>,
-    /// Some hint means what a symbolic link leads to. The lookup then passes the link itself, so
-    /// it serves those too that do not follow.
-    pub follow: bool,
     pub stage: Stage<F>,
     /// It waits for others of its directory to be looked up first; its items are parked.
     pub held: bool,
@@ -48,72 +36,74 @@ pub(crate) struct Entry<F> {
     pub takes_turn: bool,
     /// A lookup succeeded, though its result may have been given up for another.
     seen: bool,
-    /// Lookup, listing, link.
-    slots: [Option<Slot>; 3],
-    pub data: Ranges,
-    /// Chunks that a hint got all its bytes of, while another still waits for bytes of them.
-    partly_read: HashSet<u64>,
+    pub shares: Vec<Share>,
+    /// A worker reads its entries.
+    listing: bool,
+    /// A worker reads its text.
+    linking: bool,
+    /// What workers read of its data.
+    reading: Vec<Range<u64>>,
     /// Workers on it.
     pub running: u32,
 }
 
-fn index(item: Item) -> usize {
-    match item {
-        Item::Lookup => 0,
-        Item::Listing => 1,
-        Item::Link => 2,
-        Item::Data(_) => unreachable!("data has no slot"),
-    }
-}
-
-const SLOTS: [(Item, HintKind); 3] = [
-    (Item::Lookup, HintKind::Lookup),
-    (Item::Listing, HintKind::Listing),
-    (Item::Link, HintKind::Link),
-];
-
-/// The log key of what a slot stands for.
-fn slot_key(item: Item, key: Identity) -> Identity {
-    match item {
-        Item::Listing => key.listing(),
-        Item::Link => key.link(),
-        _ => key,
-    }
-}
-
 impl<F> Entry<F> {
-    pub(crate) fn new(path: Arc<[u8]>) -> Self {
+    pub(crate) fn new(id: EntryId, path: Arc<[u8]>) -> Self {
         Entry {
+            id,
             path,
-            keys: Vec::with_capacity(1),
-            follow: false,
             stage: Stage::Waiting,
             held: false,
             takes_turn: false,
             seen: false,
-            slots: [const { None }; 3],
-            data: Ranges::default(),
-            partly_read: HashSet::new(),
+            shares: Vec::with_capacity(1),
+            listing: false,
+            linking: false,
+            reading: Vec::new(),
             running: 0,
         }
     }
 
-    pub(crate) fn has_key(&self, key: Identity) -> bool {
-        self.keys.contains(&key)
+    /// The share of `client`, if it has one.
+    pub(crate) fn share(&self, client: ClientId) -> Option<&Share> {
+        self.shares.iter().find(|share| share.client == client)
     }
 
-    pub(crate) fn has_room_for(&self, key: Identity) -> bool {
-        self.keys.len() < KEYS_MAX || self.has_key(key)
+    pub(crate) fn share_mut(&mut self, client: ClientId) -> Option<&mut Share> {
+        self.shares.iter_mut().find(|share| share.client == client)
     }
 
-    pub(crate) fn add_key(&mut self, key: Identity) {
-        if !self.has_key(key) {
-            self.keys.push(key);
+    /// `client` wants something of it, under the name `key`; `follows` says whether that is what
+    /// a symbolic link leads to.
+    pub(crate) fn join(
+        &mut self,
+        client: ClientId,
+        key: Identity,
+        follows: bool,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) {
+        if self.share(client).is_none() {
+            self.shares.push(Share::new(client, self.id));
+            lanes.join(client, self.id);
+        }
+        if follows && let Stage::Open(Found { class: Class::Link, file }) = &self.stage {
+            // It was looked at as a link, and has to be looked up again.
+            fx.files.push(file.clone());
+            self.stage = Stage::Waiting;
+        }
+        if matches!(self.stage, Stage::Open(_)) || self.seen && !follows {
+            fx.done.push((client, key));
+        }
+        if let Some(share) = self.share_mut(client) {
+            share.add_key(key);
+            share.follow |= follows;
         }
     }
 
-    pub(crate) fn has(&self, item: Item) -> bool {
-        self.slots[index(item)].is_some()
+    /// Somebody wants to know what a symbolic link leads to.
+    pub(crate) fn follows(&self) -> bool {
+        self.shares.iter().any(|share| share.follow)
     }
 
     pub(crate) fn is_looking(&self) -> bool {
@@ -125,236 +115,123 @@ impl<F> Entry<F> {
         self.held || self.is_looking()
     }
 
-    /// Somebody wants to know what the path leads to: if it was found to be a symbolic link, and
-    /// looked at as such, it is to be looked up again.
-    pub(crate) fn follow(&mut self, fx: &mut Effects<F>) {
-        self.follow = true;
-        if let Stage::Open(Found { class: Class::Link, file }) = &self.stage {
-            fx.files.push(file.clone());
-            self.stage = Stage::Waiting;
+    /// What the path names, if that is known.
+    fn class(&self) -> Option<Class> {
+        match &self.stage {
+            Stage::Open(found) => Some(found.class),
+            _ => None,
         }
-    }
-
-    /// True when the lookup that a hint implies is over; `follows` says how far it has to go.
-    pub(crate) fn is_known(&self, follows: bool) -> bool {
-        matches!(self.stage, Stage::Open(_)) || self.seen && !follows
     }
 
     /// True when nothing is left to do for it and nobody is doing anything.
     pub(crate) fn is_idle(&self) -> bool {
-        self.running == 0 && self.slots.iter().all(Option::is_none) && self.data.is_idle()
-    }
-
-    /// True when it was not looked up and nothing is left that would need that.
-    pub(crate) fn is_unwanted(&self) -> bool {
-        matches!(self.stage, Stage::Waiting) && self.items().is_empty()
+        self.running == 0 && self.shares.is_empty()
     }
 
     /// Everything that waits.
-    pub(crate) fn items(&self) -> Vec<(Rank, Item)> {
-        let waiting = |slot: &&Slot| !slot.started;
-        let slots = SLOTS.iter().zip(&self.slots);
-        slots
-            .filter_map(|((item, _), slot)| Some((slot.as_ref().filter(waiting)?.rank, *item)))
-            .chain(self.data.items())
-            .collect()
+    pub(crate) fn items(&self) -> impl Iterator<Item = (Rank, ClientId, Item)> + '_ {
+        let of = |share: &Share| {
+            let client = share.client;
+            share.items().map(move |(rank, item)| (rank, client, item)).collect::<Vec<_>>()
+        };
+        self.shares.iter().flat_map(of)
     }
 
-    /// Marks a key done under all names that the path goes by.
-    fn done(&self, fx: &mut Effects<F>, of: impl Fn(Identity) -> Identity) {
-        fx.done.extend(self.keys.iter().map(|&key| of(key)));
-    }
-
-    fn forget(&self, before: Option<u32>, fx: &mut Effects<F>, of: impl Fn(Identity) -> Identity) {
-        let before = before.unwrap_or(u32::MAX);
-        fx.forget.extend(self.keys.iter().map(|&key| (of(key), before)));
-    }
-
-    /// Nobody will look it up any more. A link that was looked up as such, before somebody wanted
-    /// to follow it, is known nevertheless.
-    pub(crate) fn give_up_lookup(&self, before: Option<u32>, fx: &mut Effects<F>) {
-        if self.seen { self.done(fx, |key| key) } else { self.forget(before, fx, |key| key) }
-    }
-
-    /// Tells what became of `key`: an answer, or nothing.
-    fn settle(
-        &self,
-        trouble: Option<Trouble>,
-        fx: &mut Effects<F>,
-        of: impl Fn(Identity) -> Identity,
-    ) {
-        match trouble {
-            Some(Trouble::Ours) => self.forget(None, fx, of),
-            Some(Trouble::Answer) | None => self.done(fx, of),
-        }
-    }
-
-    /// The same for those chunks of `range` that nothing else is going to read. The others are
-    /// settled with what is left of them.
-    fn settle_data(&mut self, trouble: Option<Trouble>, range: &Range<u64>, fx: &mut Effects<F>) {
-        for chunk in chunks(range) {
-            if self.data.has_work_in(chunk) {
-                self.partly_read.insert(chunk.0);
-            } else {
-                self.partly_read.remove(&chunk.0);
-                self.settle(trouble, fx, |key| key.chunk(chunk));
-            }
-        }
+    /// Keeps others from taking its items, or no longer.
+    pub(crate) fn park(&self, park: bool, lanes: &mut Lanes) {
+        self.shares.iter().for_each(|share| share.park(park, lanes));
     }
 
     /// Wants something other than data. `None` when that was answered at once.
     pub(crate) fn want(
         &mut self,
+        client: ClientId,
         item: Item,
         tag: Tag,
-        shelf: &mut Shelf<'_>,
+        lanes: &mut Lanes,
         fx: &mut Effects<F>,
     ) -> Option<Added> {
-        if let Stage::Open(found) = &self.stage {
-            let failed = item == Item::Listing && found.class != Class::Directory;
-            if failed || item == Item::Lookup {
-                if failed {
-                    self.done(fx, |key| slot_key(item, key));
-                }
-                fx.complete(SLOTS[index(item)].1, &tag, 0, failed);
-                return None;
-            }
-        }
-        // A lookup under way is the answer to one that is wanted now.
-        let started = item == Item::Lookup && self.is_looking();
-        match &mut self.slots[index(item)] {
-            Some(slot) => {
-                if !slot.started {
-                    shelf.remove(slot.rank, item);
-                }
-                slot.tag.renew(&tag);
-                slot.rank = slot.tag.rank();
-                if !slot.started {
-                    shelf.insert(slot.rank, item);
-                }
-                Some(Added::Known)
-            }
-            empty => {
-                let rank = tag.rank();
-                *empty = Some(Slot { tag, rank, started });
-                if !started {
-                    shelf.insert(rank, item);
-                }
-                Some(Added::New)
-            }
-        }
+        // What is under way is the answer to what is wanted now.
+        let started = match item {
+            Item::Lookup => self.is_looking(),
+            Item::Listing => self.listing,
+            Item::Link => self.linking,
+            _ => false,
+        };
+        let known = (self.class(), started);
+        let mut shelf = lanes.shelf(client, self.id, self.is_parked());
+        self.share_mut(client)?.want(item, tag, known, &mut shelf, fx)
     }
 
     /// Wants a range of data, not empty. `None` when that was answered at once.
     pub(crate) fn want_data(
         &mut self,
+        client: ClientId,
         range: Range<u64>,
         tag: Tag,
-        shelf: &mut Shelf<'_>,
+        lanes: &mut Lanes,
         fx: &mut Effects<F>,
     ) -> Option<Added> {
-        let Stage::Open(found) = &self.stage else {
-            return Some(self.data.add(range, &tag, shelf));
-        };
-        let Class::File { size } = found.class else {
-            self.settle_data(None, &range, fx);
-            fx.complete(HintKind::Data, &tag, 0, true);
-            return None;
-        };
-        let extend = tag.flags & LENGTH_UNKNOWN != 0 && size <= EXTEND_MAX_BYTES;
-        let end = if extend { size } else { range.end.min(size) };
-        let added = (range.start < end).then(|| self.data.add(range.start..end, &tag, shelf));
-        if range.end > end {
-            self.settle_data(None, &(end.max(range.start)..range.end), fx);
-        }
-        if added.is_none() {
-            fx.complete(HintKind::Data, &tag, 0, false);
-        }
+        let class = self.class();
+        let mut shelf = lanes.shelf(client, self.id, self.is_parked());
+        let share = self.shares.iter_mut().find(|share| share.client == client)?;
+        let added = share.want_data(range, tag, class, &mut shelf, fx);
+        // Something is being read only while the entry is open, and then it is not parked.
+        self.reading.iter().for_each(|range| share.claim(range, lanes));
         added
     }
 
-    /// The lookup starts: it is the answer to what waits for one.
-    pub(crate) fn start_lookup(&mut self, shelf: &mut Shelf<'_>) {
-        if let Some(slot) = &mut self.slots[index(Item::Lookup)]
-            && !slot.started
-        {
-            shelf.remove(slot.rank, Item::Lookup);
-            slot.started = true;
-        }
+    /// The lookup starts: it is the answer to what waits for one. The entry is parked.
+    pub(crate) fn start_lookup(&mut self, lanes: &mut Lanes) -> Step<F> {
+        self.stage = Stage::Looking;
+        self.running += 1;
+        self.shares.iter_mut().for_each(|share| share.start(Item::Lookup, lanes, true));
+        Step::Look { path: self.path.clone(), follow: self.follows() }
     }
 
-    /// Starts on an item of an open entry.
-    pub(crate) fn start(&mut self, item: Item, file: Arc<F>, shelf: &mut Shelf<'_>) -> Step<F> {
+    /// Starts on an item of `client`; the entry is open and `file` its handle.
+    pub(crate) fn start(
+        &mut self,
+        client: ClientId,
+        item: Item,
+        file: Arc<F>,
+        lanes: &mut Lanes,
+    ) -> Step<F> {
+        self.running += 1;
         if let Item::Data(start) = item {
-            let range = self.data.cut(start, shelf).unwrap_or(start..start);
+            let share = self.share_mut(client);
+            let range = share.and_then(|s| s.cut(start, lanes)).unwrap_or(start..start);
+            self.shares.iter_mut().for_each(|share| share.claim(&range, lanes));
+            self.reading.push(range.clone());
             return Step::Read { file, range };
         }
-        let mut wish = None;
-        if let Some(slot) = &mut self.slots[index(item)] {
-            shelf.remove(slot.rank, item);
-            slot.started = true;
-            wish = Wish::of(&self.path, &self.keys, &slot.tag);
+        self.shares.iter_mut().for_each(|share| share.start(item, lanes, false));
+        if item == Item::Link {
+            self.linking = true;
+            return Step::Link { path: self.path.clone() };
         }
-        match item {
-            Item::Link => Step::Link { path: self.path.clone() },
-            _ => Step::List { file, wish },
-        }
+        self.listing = true;
+        let names = self.wishes().next().is_some();
+        Step::List { file, names }
     }
 
-    /// Ends what slot `item` holds, and says how.
-    fn end_slot(&mut self, item: Item, trouble: Option<Trouble>, fx: &mut Effects<F>) {
-        if let Some(slot) = self.slots[index(item)].take() {
-            // The path's own key is settled by the lookup, whether a hint asked for one or not.
-            if item != Item::Lookup {
-                self.settle(trouble, fx, |key| slot_key(item, key));
-            }
-            fx.complete(SLOTS[index(item)].1, &slot.tag, 0, trouble.is_some());
-        }
+    /// How the clients wish to go on from the directory that is being read.
+    pub(crate) fn wishes(&self) -> impl Iterator<Item = Wish> + '_ {
+        self.shares.iter().filter_map(|share| share.wish(&self.path))
     }
 
     /// The lookup brought `found`: answers what that answers, and opens the way for the rest.
-    pub(crate) fn open(&mut self, found: Found<F>, shelf: &mut Shelf<'_>, fx: &mut Effects<F>) {
+    pub(crate) fn open(&mut self, found: Found<F>, lanes: &mut Lanes, fx: &mut Effects<F>) {
         let class = found.class;
+        self.shares.iter_mut().for_each(|share| share.open(class, lanes, fx));
         self.stage = Stage::Open(found);
         self.seen = true;
-        self.done(fx, |key| key);
-        self.end_slot(Item::Lookup, None, fx);
-        if class != Class::Directory {
-            self.end_waiting_slot(Item::Listing, Trouble::Answer, shelf, fx);
-        }
-        let (size, refused) = match class {
-            Class::File { size } => (size, false),
-            _ => (0, true),
-        };
-        let (cut, groups) = self.data.fit(size, EXTEND_MAX_BYTES, shelf);
-        cut.iter().for_each(|range| self.settle_data(None, range, fx));
-        fx.complete_groups(groups, refused);
     }
 
     /// The lookup failed, and with it all that waits.
-    pub(crate) fn fail(&mut self, trouble: Trouble, shelf: &mut Shelf<'_>, fx: &mut Effects<F>) {
-        self.settle(Some(trouble), fx, |key| key);
-        self.end_slot(Item::Lookup, Some(trouble), fx);
-        self.end_waiting_slot(Item::Listing, trouble, shelf, fx);
-        self.end_waiting_slot(Item::Link, trouble, shelf, fx);
-        let (cut, groups) = self.data.fit(0, 0, shelf);
-        cut.iter().for_each(|range| self.settle_data(Some(trouble), range, fx));
-        fx.complete_groups(groups, true);
-    }
-
-    fn end_waiting_slot(
-        &mut self,
-        item: Item,
-        trouble: Trouble,
-        shelf: &mut Shelf<'_>,
-        fx: &mut Effects<F>,
-    ) {
-        if let Some(slot) = &self.slots[index(item)]
-            && !slot.started
-        {
-            shelf.remove(slot.rank, item);
-            self.end_slot(item, Some(trouble), fx);
-        }
+    pub(crate) fn fail(&mut self, trouble: Trouble, lanes: &mut Lanes, fx: &mut Effects<F>) {
+        self.shares.iter_mut().for_each(|share| share.fail(trouble, lanes, fx));
+        self.stage = Stage::Waiting;
     }
 
     /// A step on the open entry is over.
@@ -364,48 +241,75 @@ impl<F> Entry<F> {
         result: Result<u64, Trouble>,
         fx: &mut Effects<F>,
     ) {
-        let trouble = result.err();
+        self.running -= 1;
         match step {
-            Step::List { .. } => self.end_slot(Item::Listing, trouble, fx),
-            Step::Link { .. } => self.end_slot(Item::Link, trouble, fx),
-            Step::Read { range, .. } => {
-                let bytes = result.unwrap_or(0);
-                let group = self.data.finish(range.start, bytes, trouble.is_some());
-                self.settle_data(trouble, range, fx);
-                fx.complete_groups(group.into_iter().collect(), false);
+            Step::List { .. } => self.listing = false,
+            Step::Link { .. } => self.linking = false,
+            Step::Read { range, .. } => self.reading.retain(|reading| reading != range),
+            _ => unreachable!("not a step on an open entry"),
+        }
+        for share in &mut self.shares {
+            match step {
+                Step::Read { range, .. } => share.read(range, result, fx),
+                Step::List { .. } => share.end(Item::Listing, result.err(), fx),
+                _ => share.end(Item::Link, result.err(), fx),
             }
-            Step::Look { .. } => unreachable!("a lookup ends in Queue::looked"),
         }
     }
 
-    /// See [`super::Queue::drop_stale`].
+    /// Drops what `client` hinted in runs before `before`: how many hints.
     pub(crate) fn drop_stale(
         &mut self,
+        client: ClientId,
         before: Option<u32>,
-        shelf: &mut Shelf<'_>,
+        lanes: &mut Lanes,
         fx: &mut Effects<F>,
     ) -> usize {
-        let mut dropped = 0;
-        for (item, _) in SLOTS {
-            let stale = |slot: &mut Slot| !slot.started && slot.tag.is_stale(before);
-            let Some(slot) = self.slots[index(item)].take_if(stale) else { continue };
-            shelf.remove(slot.rank, item);
-            dropped += slot.tag.hints as usize;
-            if item != Item::Lookup {
-                self.forget(before, fx, |key| slot_key(item, key));
-            }
+        let (parked, seen) = (self.is_parked(), self.seen);
+        let waiting = matches!(self.stage, Stage::Waiting);
+        let Some(share) = self.share_mut(client) else { return 0 };
+        let dropped = share.drop_stale(before, parked, lanes, fx);
+        if waiting && share.items().next().is_none() {
+            // Nobody will look it up for this client. A link that was looked up as such, before
+            // somebody wanted to follow it, is known nevertheless.
+            if seen { share.done(fx, |key| key) } else { share.forget(before, fx, |key| key) }
         }
-        let (ranges, groups) = self.data.drop_stale(before, shelf);
-        for chunk in ranges.iter().flat_map(chunks) {
-            if self.data.has_work_in(chunk) {
-                continue;
-            }
-            if self.partly_read.remove(&chunk.0) {
-                self.done(fx, |key| key.chunk(chunk));
-            } else {
-                self.forget(before, fx, |key| key.chunk(chunk));
-            }
+        dropped
+    }
+
+    /// `client` is gone: how many of its hints are given up, under way or not.
+    pub(crate) fn abandon(
+        &mut self,
+        client: ClientId,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) -> usize {
+        let Some(at) = self.shares.iter().position(|share| share.client == client) else {
+            return 0;
+        };
+        let mut share = self.shares.swap_remove(at);
+        let dropped = share.abandon(self.is_parked(), lanes, fx);
+        let known = matches!(self.stage, Stage::Open(_)) || self.seen && !share.follow;
+        if !known {
+            share.forget(None, fx, |key| key);
         }
-        dropped + groups.iter().map(|group| group.tag.hints as usize).sum::<usize>()
+        lanes.leave(client, self.id);
+        dropped
+    }
+
+    /// Ends the shares that have nothing left to wait for.
+    pub(crate) fn prune(&mut self, lanes: &mut Lanes) {
+        if self.is_looking() {
+            // What they are told is still to come.
+            return;
+        }
+        let id = self.id;
+        self.shares.retain(|share| {
+            let keep = !share.is_idle();
+            if !keep {
+                lanes.leave(share.client, id);
+            }
+            keep
+        });
     }
 }

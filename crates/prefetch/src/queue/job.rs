@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use runahead_abi::{HintKind, Identity};
 
-use crate::expand::Wish;
-use crate::order::{EntryId, Tag};
+use crate::expand::Batch;
+use crate::order::{ClientId, EntryId, Tag};
 use crate::ranges::Group;
 use crate::sink::Completion;
 
@@ -42,12 +42,14 @@ pub(crate) enum Trouble {
 pub(crate) enum Step<F> {
     /// Find out what the path names, and have its attributes cached.
     Look { path: Arc<[u8]>, follow: bool },
-    /// Read the entries of a directory, and go on with what they name if that is wished.
-    List { file: Arc<F>, wish: Option<Wish> },
+    /// Read the entries of a directory, and keep the names if they are wanted.
+    List { file: Arc<F>, names: bool },
     /// Read the text of a symbolic link.
     Link { path: Arc<[u8]> },
     /// Read a range of a regular file.
     Read { file: Arc<F>, range: Range<u64> },
+    /// Look up names that a directory was seen to hold.
+    Names { batch: Arc<Batch> },
 }
 
 /// A step and the entry it belongs to.
@@ -58,10 +60,10 @@ pub(crate) struct Job<F> {
 
 /// What is to be told, and closed, outside the lock.
 pub(crate) struct Effects<F> {
-    pub done: Vec<Identity>,
+    pub done: Vec<(ClientId, Identity)>,
     /// Keys, and the run whose hints and later ones are not meant.
-    pub forget: Vec<(Identity, u32)>,
-    pub completed: Vec<Completion>,
+    pub forget: Vec<(ClientId, Identity, u32)>,
+    pub completed: Vec<(ClientId, Completion)>,
     /// Handles that were let go of, for the caller to drop.
     pub files: Vec<Arc<F>>,
 }
@@ -73,23 +75,23 @@ impl<F> Default for Effects<F> {
 }
 
 impl<F> Effects<F> {
-    pub(crate) fn complete(&mut self, kind: HintKind, tag: &Tag, bytes: u64, failed: bool) {
+    pub(crate) fn complete(
+        &mut self,
+        client: ClientId,
+        kind: HintKind,
+        tag: &Tag,
+        bytes: u64,
+        failed: bool,
+    ) {
         let &Tag { run, flags, hints, steers, .. } = tag;
-        self.completed.push(Completion {
-            run,
-            kind,
-            flags,
-            hints,
-            steers,
-            bytes,
-            failed,
-            queued: 0,
-        });
+        let completion = Completion { run, kind, flags, hints, steers, bytes, failed, queued: 0 };
+        self.completed.push((client, completion));
     }
 
-    pub(crate) fn complete_groups(&mut self, groups: Vec<Group>, failed: bool) {
+    pub(crate) fn complete_groups(&mut self, client: ClientId, groups: Vec<Group>, failed: bool) {
         for group in groups {
-            self.complete(HintKind::Data, &group.tag, group.bytes, group.failed || failed);
+            let failed = group.failed || failed;
+            self.complete(client, HintKind::Data, &group.tag, group.bytes, failed);
         }
     }
 }

@@ -63,14 +63,23 @@ impl Siblings {
         true
     }
 
-    /// The lookup of `path` is over: what may be looked up now.
-    pub(crate) fn ended(&mut self, path: &[u8]) -> Vec<EntryId> {
+    /// The lookup of `path` is over: what may be looked up now, of those that are still `held`.
+    pub(crate) fn ended(&mut self, path: &[u8], held: impl Fn(EntryId) -> bool) -> Vec<EntryId> {
         let key = parent(path);
         let Some(directory) = self.directories.get_mut(&key) else { return Vec::new() };
         directory.looking = directory.looking.saturating_sub(1);
         directory.allowed = (directory.allowed * GROWTH).min(MOST);
         let room = directory.allowed.saturating_sub(directory.looking) as usize;
-        let free: Vec<_> = directory.held.drain(..room.min(directory.held.len())).collect();
+        let mut free = Vec::new();
+        while free.len() < room
+            && let Some(id) = directory.held.pop_front()
+        {
+            // One that was given up, or went ahead on demand, must not take the place of another:
+            // there might be nobody left to let that go.
+            if held(id) {
+                free.push(id);
+            }
+        }
         if directory.looking == 0 && directory.held.is_empty() && free.is_empty() {
             self.directories.remove(&key);
         }
@@ -89,15 +98,23 @@ mod tests {
         let begun: Vec<bool> = (0..40).map(|i| s.begin(i, &paths[i as usize])).collect();
         assert_eq!(begun.iter().filter(|b| **b).count(), FIRST as usize);
         assert!(s.begin(99, b"/other/x"), "another directory is not held back");
-        let mut free = s.ended(&paths[0]);
+        let mut free = s.ended(&paths[0], |_| true);
         assert_eq!(free, (2..9).collect::<Vec<_>>());
         while let Some(id) = free.pop() {
             assert!(s.begin(id, &paths[id as usize]));
-            free.extend(s.ended(&paths[id as usize]));
+            free.extend(s.ended(&paths[id as usize], |_| true));
         }
-        assert_eq!(s.ended(b"/other/x"), []);
-        assert_eq!(s.ended(&paths[1]), []);
+        assert_eq!(s.ended(b"/other/x", |_| true), []);
+        assert_eq!(s.ended(&paths[1], |_| true), []);
         assert!(s.directories.is_empty(), "nothing is kept of what is over");
+    }
+
+    #[test]
+    fn those_that_were_given_up_do_not_take_the_place_of_others() {
+        let mut s = Siblings::default();
+        (0..40).for_each(|id| _ = s.begin(id, b"/d/x"));
+        // Only the last two are still held.
+        assert_eq!(s.ended(b"/d/x", |id| id >= 38), [38, 39]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{Header, STEERS};
+use runahead_abi::record::{DEMAND, Header, STEERS};
 
 use super::*;
 use crate::ranges::PIECE_BYTES;
@@ -33,7 +33,7 @@ impl Hint {
     fn keys(&self) -> Vec<Identity> {
         let key = self.key();
         match self.kind {
-            HintKind::Lookup => vec![key],
+            HintKind::Lookup | HintKind::Program => vec![key],
             HintKind::Listing => vec![key, key.listing()],
             HintKind::Link => vec![key, key.link()],
             HintKind::Data => {
@@ -43,6 +43,15 @@ impl Hint {
     }
 
     fn submit(&self, queue: &mut Queue<()>, fx: &mut Effects<()>) -> Submitted {
+        self.submit_as(A, queue, fx)
+    }
+
+    fn submit_as(
+        &self,
+        client: ClientId,
+        queue: &mut Queue<()>,
+        fx: &mut Effects<()>,
+    ) -> Submitted {
         let header = Header {
             kind: self.kind as u32,
             run: self.run,
@@ -53,12 +62,27 @@ impl Hint {
             flags: self.flags,
             path_len: self.path.len() as u32,
         };
-        queue.submit(&Record { kind: self.kind, header, path: self.path.as_bytes() }, fx)
+        queue.submit(client, &Record { kind: self.kind, header, path: self.path.as_bytes() }, fx)
     }
 }
 
+/// The first clients of every queue.
+const A: ClientId = 1;
+const B: ClientId = 2;
+
+fn sized(max: usize) -> (Queue<()>, Effects<()>) {
+    let mut queue = Queue::new(max);
+    assert_eq!([queue.open_client(), queue.open_client()], [A, B]);
+    (queue, Effects::default())
+}
+
 fn new() -> (Queue<()>, Effects<()>) {
-    (Queue::new(1000), Effects::default())
+    sized(1000)
+}
+
+/// Whether all of `keys` are among what was told to `client`.
+fn told(client: ClientId, keys: &[Identity], done: &[(ClientId, Identity)]) -> bool {
+    keys.iter().all(|key| done.contains(&(client, *key)))
 }
 
 fn found(class: Class) -> Result<Found<()>, Trouble> {
@@ -120,10 +144,10 @@ fn one_lookup_serves_all_that_is_wanted_of_a_path() {
     let read = queue.looked(look, found(Class::File { size: 10_000 }), &mut fx);
     let read = read.expect("the same worker reads");
     assert!(matches!(&read.step, Step::Read { range, .. } if *range == (0..8192)));
-    assert_eq!(fx.done, [more.key()]);
+    assert_eq!(fx.done, [(A, more.key())]);
     queue.finish(read, Ok(8192), &mut fx);
-    assert_eq!(fx.done.last(), more.keys().first());
-    let counts: Vec<_> = fx.completed.iter().map(|c| (c.kind, c.hints, c.bytes)).collect();
+    assert_eq!(fx.done.last(), Some(&(A, more.keys()[0])));
+    let counts: Vec<_> = fx.completed.iter().map(|(_, c)| (c.kind, c.hints, c.bytes)).collect();
     assert_eq!(counts, [(HintKind::Lookup, 1, 0), (HintKind::Data, 2, 8192)]);
     assert!(queue.entries.is_empty() && queue.paths.is_empty());
 }
@@ -141,9 +165,9 @@ fn a_large_file_is_read_by_several_workers() {
         queue.finish(job, Ok(PIECE_BYTES), &mut fx);
     }
     assert_eq!(fx.completed.len(), 1);
-    assert_eq!(fx.completed[0].bytes, 3 * PIECE_BYTES);
+    assert_eq!(fx.completed[0].1.bytes, 3 * PIECE_BYTES);
     // Beyond the end there is nothing to read, which is an answer too.
-    let done: HashSet<u64> = fx.done.iter().map(|key| key.raw()).collect();
+    let done: HashSet<u64> = fx.done.iter().map(|(_, key)| key.raw()).collect();
     assert!(large.keys().iter().all(|key| done.contains(&key.raw())));
 }
 
@@ -156,11 +180,11 @@ fn a_missing_file_answers_everything_and_a_shortage_nothing() {
         hints.iter().for_each(|hint| _ = hint.submit(&mut queue, &mut fx));
         let look = queue.pop().expect("a lookup");
         assert!(queue.looked(look, Err(trouble), &mut fx).is_none());
-        let forgotten: Vec<Identity> = fx.forget.iter().map(|(key, _)| *key).collect();
-        let (told, other) = if done { (&fx.done, &forgotten) } else { (&forgotten, &fx.done) };
-        assert!(hints.iter().flat_map(Hint::keys).all(|key| told.contains(&key)));
+        let forgotten: Vec<_> = fx.forget.iter().map(|&(client, key, _)| (client, key)).collect();
+        let (answered, other) = if done { (&fx.done, &forgotten) } else { (&forgotten, &fx.done) };
+        assert!(hints.iter().all(|hint| told(A, &hint.keys(), answered)));
         assert!(other.is_empty());
-        assert_eq!(fx.completed.iter().filter(|c| c.failed).count(), 4);
+        assert_eq!(fx.completed.iter().filter(|(_, c)| c.failed).count(), 4);
         assert!(queue.entries.is_empty());
     }
 }
@@ -186,7 +210,7 @@ fn special_files_are_answered_without_a_further_step() {
     hint(HintKind::Listing, "/fifo").submit(&mut queue, &mut fx);
     let look = queue.pop().expect("a lookup");
     assert!(queue.looked(look, found(Class::Other), &mut fx).is_none());
-    assert_eq!(fx.completed.iter().filter(|c| c.failed).count(), 2);
+    assert_eq!(fx.completed.iter().filter(|(_, c)| c.failed).count(), 2);
 }
 
 #[test]
@@ -201,27 +225,29 @@ fn hints_of_strayed_runs_are_dropped_unless_started_or_demanded() {
     let again = Hint { run: 1, ..hint(HintKind::Lookup, "/again") };
     again.submit(&mut queue, &mut fx);
     Hint { run: 2, ..again }.submit(&mut queue, &mut fx);
-    assert_eq!(queue.drop_stale(Some(2), &mut fx), 2);
-    let forgotten: HashSet<u64> = fx.forget.iter().map(|(key, _)| key.raw()).collect();
-    assert!(fx.forget.iter().all(|&(_, before)| before == 2));
+    assert_eq!(queue.drop_stale(A, Some(2), &mut fx), 2);
+    let forgotten: HashSet<u64> = fx.forget.iter().map(|(_, key, _)| key.raw()).collect();
+    assert!(fx.forget.iter().all(|&(.., before)| before == 2));
     let started = hint(HintKind::Data, "/started").keys()[0];
     let expect = old.keys().into_iter().chain([started]);
     assert_eq!(forgotten, expect.map(Identity::raw).collect());
     // Its data was given up, its lookup was under way.
     assert!(queue.looked(look, found(Class::File { size: 1 }), &mut fx).is_none());
-    assert_eq!(fx.done, [hint(HintKind::Data, "/started").key()]);
+    assert_eq!(fx.done, [(A, hint(HintKind::Data, "/started").key())]);
     assert_eq!(std::iter::from_fn(|| queue.pop()).count(), 3);
 }
 
 #[test]
 fn a_full_queue_refuses_and_forgets_but_not_what_the_target_waits_for() {
-    let (mut queue, mut fx) = (Queue::new(2), Effects::default());
+    let (mut queue, mut fx) = sized(3);
     hint(HintKind::Lookup, "/a").submit(&mut queue, &mut fx);
     hint(HintKind::Lookup, "/b").submit(&mut queue, &mut fx);
     let refused = hint(HintKind::Data, "/c");
     assert_eq!(refused.submit(&mut queue, &mut fx), Submitted::Refused);
-    let forgotten: Vec<Identity> = fx.forget.iter().map(|(key, _)| *key).collect();
-    assert!(refused.keys().iter().all(|key| forgotten.contains(key)));
+    let forgotten: Vec<_> = fx.forget.iter().map(|&(client, key, _)| (client, key)).collect();
+    assert!(told(A, &refused.keys(), &forgotten));
+    let other = hint(HintKind::Data, "/d");
+    assert_eq!(other.submit_as(B, &mut queue, &mut fx), Submitted::Refused, "that is full, too");
     let demanded = Hint { flags: DEMAND, ..refused };
     assert_eq!(demanded.submit(&mut queue, &mut fx), Submitted::Queued);
 }
@@ -241,10 +267,10 @@ fn every_name_of_a_path_is_marked() {
     };
     for key in 1..=4 {
         let record = Record { kind: HintKind::Lookup, header: header(key), path: b"/a" };
-        assert_ne!(queue.submit(&record, &mut fx), Submitted::Refused);
+        assert_ne!(queue.submit(A, &record, &mut fx), Submitted::Refused);
     }
     let fifth = Record { kind: HintKind::Lookup, header: header(5), path: b"/a" };
-    assert_eq!(queue.submit(&fifth, &mut fx), Submitted::Refused);
+    assert_eq!(queue.submit(A, &fifth, &mut fx), Submitted::Refused);
     let look = queue.pop().expect("a lookup");
     queue.looked(look, found(Class::Other), &mut fx);
     assert_eq!(fx.done.len(), 4);
@@ -264,11 +290,16 @@ fn class(path: &str) -> Result<Found<()>, Trouble> {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Submit(Hint),
+    Submit(ClientId, Hint),
     Pop,
     End(usize),
-    Drop(u32),
+    Drop(ClientId, u32),
+    /// The client goes, and another comes.
+    Replace(usize),
 }
+
+/// Clients in the random test.
+const CLIENTS: u64 = 3;
 
 fn op() -> impl Strategy<Value = Op> {
     use HintKind::*;
@@ -277,39 +308,56 @@ fn op() -> impl Strategy<Value = Op> {
     let flags = prop::sample::select(vec![0, 0, NO_FOLLOW, STEERS, DEMAND, LENGTH_UNKNOWN]);
     let range = (0u64..25, 1u64..25)
         .prop_map(|(at, len)| at * CHUNK_BYTES / 2..(at + len) * CHUNK_BYTES / 2);
-    let hint = (kind, path, 0u32..6, 0u64..20, flags, range).prop_map(
-        |(kind, path, run, position, flags, range)| {
-            Op::Submit(Hint { kind, path: path.into(), run, position, flags, range })
+    let hint = (0..CLIENTS, kind, path, 0u32..6, 0u64..20, flags, range).prop_map(
+        |(client, kind, path, run, position, flags, range)| {
+            Op::Submit(client, Hint { kind, path: path.into(), run, position, flags, range })
         },
     );
-    prop_oneof![4 => hint, 3 => Just(Op::Pop), 4 => any::<usize>().prop_map(Op::End),
-        1 => (0u32..8).prop_map(Op::Drop)]
+    prop_oneof![8 => hint, 6 => Just(Op::Pop), 8 => any::<usize>().prop_map(Op::End),
+        2 => (0..CLIENTS, 0u32..8).prop_map(|(client, run)| Op::Drop(client, run)),
+        1 => any::<usize>().prop_map(Op::Replace)]
+}
+
+/// What the random test knows of a client.
+#[derive(Default)]
+struct Model {
+    /// Unresolved keys, with the hints that want them.
+    open: HashMap<u64, Vec<Hint>>,
+    seen: Vec<Hint>,
+    accepted: u32,
+    ended: u32,
 }
 
 proptest! {
-    /// Every key of every hint is done or forgotten after the hint was submitted; it is forgotten
-    /// only if all hints for it are of strayed runs, or we ran short.
+    #![proptest_config(crate::testing::config(400))]
+
+    /// Every key of every hint is done or forgotten, for the client that hinted it, after the hint
+    /// was submitted; it is forgotten only if all that client's hints for it are of strayed runs,
+    /// or we ran short, or the client is gone, after which it is told nothing.
     #[test]
     fn every_key_is_done_or_forgotten(ops in prop::collection::vec(op(), 1..150)) {
-        let (mut queue, mut fx) = new();
-        // Unresolved keys, with the hints that want them.
-        let mut open: HashMap<u64, Vec<Hint>> = HashMap::new();
-        let mut seen: Vec<Hint> = vec![];
+        let mut queue = Queue::new(1000);
+        let mut fx = Effects::default();
+        let mut ids: Vec<ClientId> = (0..CLIENTS).map(|_| queue.open_client()).collect();
+        let mut models: HashMap<ClientId, Model> =
+            ids.iter().map(|&id| (id, Model::default())).collect();
         let mut jobs: Vec<(Job<()>, String)> = vec![];
-        let (mut accepted, mut ended) = (0, 0);
         let rest = (0..2000).map(|n| if n % 2 == 0 { Op::Pop } else { Op::End(n) });
         for op in ops.into_iter().chain(rest) {
-            let mut drop_run = None;
+            let mut dropped = None;
+            let mut gone = None;
             let mut short = false;
             match op {
-                Op::Submit(hint) => {
+                Op::Submit(client, hint) => {
+                    let client = ids[client as usize];
+                    let model = models.get_mut(&client).expect("a model");
                     for key in hint.keys() {
-                        open.entry(key.raw()).or_default().push(hint.clone());
+                        model.open.entry(key.raw()).or_default().push(hint.clone());
                     }
-                    let submitted = hint.submit(&mut queue, &mut fx);
-                    seen.push(hint);
+                    let submitted = hint.submit_as(client, &mut queue, &mut fx);
+                    model.seen.push(hint);
                     prop_assert_ne!(submitted, Submitted::Refused);
-                    accepted += u32::from(submitted != Submitted::Duplicate);
+                    model.accepted += u32::from(submitted != Submitted::Duplicate);
                 }
                 Op::Pop => jobs.extend(queue.pop().map(|job| {
                     let name = std::str::from_utf8(&queue.entries[&job.entry].path);
@@ -330,35 +378,64 @@ proptest! {
                         _ => queue.finish(job, Ok(1), &mut fx),
                     }
                 }
-                Op::Drop(run) => {
-                    ended += queue.drop_stale(Some(run), &mut fx) as u32;
-                    drop_run = Some(run);
+                Op::Drop(client, run) => {
+                    let client = ids[client as usize];
+                    let ended = queue.drop_stale(client, Some(run), &mut fx) as u32;
+                    models.get_mut(&client).expect("a model").ended += ended;
+                    dropped = Some((client, run));
+                }
+                Op::Replace(n) => {
+                    let slot = n % ids.len();
+                    let client = std::mem::replace(&mut ids[slot], queue.open_client());
+                    let ended = queue.close_client(client, &mut fx) as u32;
+                    models.get_mut(&client).expect("a model").ended += ended;
+                    models.insert(ids[slot], Model::default());
+                    gone = Some(client);
                 }
             }
-            for key in fx.done.drain(..) {
-                open.remove(&key.raw());
+            let live = |client: ClientId| ids.contains(&client) || gone == Some(client);
+            for (client, key) in fx.done.drain(..) {
+                prop_assert!(live(client), "told to one that is gone");
+                models.get_mut(&client).expect("a model").open.remove(&key.raw());
             }
-            for (key, before) in fx.forget.drain(..) {
-                let hints = open.remove(&key.raw()).unwrap_or_default();
-                prop_assert!(short || drop_run == Some(before));
+            for (client, key, before) in fx.forget.drain(..) {
+                prop_assert!(live(client), "told to one that is gone");
+                let model = models.get_mut(&client).expect("a model");
+                let hints = model.open.remove(&key.raw()).unwrap_or_default();
+                let gone = gone == Some(client);
+                prop_assert!(short || gone || dropped == Some((client, before)));
                 let stale = |h: &Hint| h.run < before && h.flags & DEMAND == 0;
-                prop_assert!(short || hints.iter().all(stale), "{hints:?} before {before}");
+                prop_assert!(short || gone || hints.iter().all(stale), "{hints:?} before {before}");
             }
-            if let Some(run) = drop_run {
+            for (client, completion) in fx.completed.drain(..) {
+                prop_assert!(live(client), "told to one that is gone");
+                models.get_mut(&client).expect("a model").ended += completion.hints;
+            }
+            if let Some((client, run)) = dropped {
                 for entry in queue.entries.values().filter(|e| e.running == 0) {
-                    prop_assert!(!entry.items().is_empty());
+                    prop_assert!(entry.items().next().is_some());
+                    if entry.share(client).is_none() {
+                        continue;
+                    }
                     let live = |h: &Hint| h.run >= run || h.flags & DEMAND != 0;
                     // Not of the unresolved ones only: what was joined shares the newest run.
-                    let mut own = seen.iter().filter(|h| h.path.as_bytes() == &*entry.path);
-                    prop_assert!(own.any(live));
+                    let mut own = models[&client].seen.iter();
+                    prop_assert!(own.any(|h| h.path.as_bytes() == &*entry.path && live(h)));
                 }
             }
-            ended += fx.completed.drain(..).map(|c| c.hints).sum::<u32>();
+            if let Some(client) = gone {
+                let model = &models[&client];
+                prop_assert!(model.open.is_empty(), "left behind: {:?}", model.open);
+                prop_assert_eq!(model.accepted, model.ended);
+            }
             fx.files.clear();
         }
-        prop_assert!(open.is_empty(), "left: {open:?}");
         prop_assert!(jobs.is_empty() && queue.entries.is_empty() && queue.paths.is_empty());
-        prop_assert_eq!(queue.len(), 0);
-        prop_assert_eq!(accepted, ended);
+        prop_assert_eq!((queue.len(), queue.ready()), (0, 0));
+        for (client, model) in &models {
+            prop_assert!(model.open.is_empty(), "left: {:?}", model.open);
+            prop_assert_eq!(model.accepted, model.ended);
+            prop_assert!(queue.lanes.members(*client).is_empty());
+        }
     }
 }

@@ -4,9 +4,15 @@ use proptest::prelude::*;
 use runahead_abi::record::{DEMAND, STEERS};
 
 use super::*;
-use crate::order::Order;
+use crate::lanes::Lanes;
 
 const UNIT: u64 = CHUNK_BYTES / 4;
+
+fn lanes() -> Lanes {
+    let mut lanes = Lanes::default();
+    lanes.open(0);
+    lanes
+}
 
 fn tag(run: u32, flags: u32) -> Tag {
     let steers = u32::from(flags & STEERS != 0);
@@ -14,7 +20,7 @@ fn tag(run: u32, flags: u32) -> Tag {
 }
 
 /// The module's invariant.
-fn check(ranges: &Ranges, order: &Order) {
+fn check(ranges: &Ranges, order: &Lanes) {
     let wants = ranges.wants.iter().map(|(&s, w)| (s, w.end, w.group));
     let pieces = ranges.pieces.iter().map(|(&s, p)| (s, p.end, p.group));
     let mut all: Vec<_> = wants.chain(pieces).collect();
@@ -27,11 +33,11 @@ fn check(ranges: &Ranges, order: &Order) {
     for (id, group) in &ranges.groups {
         assert_eq!(parts.get(id), Some(&group.parts));
     }
-    assert_eq!(order.len(), ranges.wants.len());
+    assert_eq!(order.parts(), ranges.wants.len());
 }
 
-fn add(ranges: &mut Ranges, order: &mut Order, range: Range<u64>, tag: &Tag) -> Added {
-    let added = ranges.add(range, tag, &mut order.shelf(0, false));
+fn add(ranges: &mut Ranges, order: &mut Lanes, range: Range<u64>, tag: &Tag) -> Added {
+    let added = ranges.add(range, tag, &mut order.shelf(0, 0, false));
     check(ranges, order);
     added
 }
@@ -42,7 +48,7 @@ fn wants(ranges: &Ranges) -> Vec<Range<u64>> {
 
 #[test]
 fn ranges_that_touch_or_overlap_become_one() {
-    let (mut ranges, mut order) = Default::default();
+    let (mut ranges, mut order) = (Ranges::default(), lanes());
     let mut add = |range| add(&mut ranges, &mut order, range, &tag(1, STEERS));
     assert_eq!(add(0..10), Added::New);
     assert_eq!(add(20..30), Added::New);
@@ -50,51 +56,54 @@ fn ranges_that_touch_or_overlap_become_one() {
     assert_eq!(add(12..25), Added::Joined);
     assert_eq!(add(3..7), Added::Known);
     assert!(wants(&ranges).len() == 1 && ranges.wants[&0].end == 30);
-    let cut = ranges.cut(0, &mut order.shelf(0, false));
+    let cut = ranges.cut(0, &mut order.shelf(0, 0, false));
     assert_eq!(cut, Some(0..30));
-    let group = ranges.finish(0, 30, false).expect("that was all");
+    let (_, groups) = ranges.finish(&(0..30), 30, false);
+    let group = groups.first().expect("that was all");
     assert_eq!((group.tag.hints, group.tag.steers, group.bytes), (4, 4, 30));
     assert!(ranges.is_idle());
 }
 
 #[test]
 fn what_is_being_read_is_not_asked_for_again() {
-    let (mut ranges, mut order) = Default::default();
+    let (mut ranges, mut order) = (Ranges::default(), lanes());
     add(&mut ranges, &mut order, 0..100, &tag(1, 0));
-    ranges.cut(0, &mut order.shelf(0, false));
+    ranges.cut(0, &mut order.shelf(0, 0, false));
     assert_eq!(add(&mut ranges, &mut order, 20..80, &tag(2, DEMAND)), Added::Known);
     assert_eq!(add(&mut ranges, &mut order, 50..150, &tag(2, 0)), Added::New);
     assert!(wants(&ranges).len() == 1 && ranges.wants[&100].end == 150);
-    let group = ranges.finish(0, 100, false).expect("the first group is over");
+    let (_, groups) = ranges.finish(&(0..100), 100, false);
+    let group = groups.first().expect("the first group is over");
     assert_eq!((group.tag.run, group.tag.flags), (2, DEMAND));
 }
 
 #[test]
 fn a_large_range_is_cut_at_multiples_of_a_piece() {
-    let (mut ranges, mut order) = Default::default();
+    let (mut ranges, mut order) = (Ranges::default(), lanes());
     add(&mut ranges, &mut order, 1000..3 * PIECE_BYTES + 1, &tag(1, 0));
     let (mut at, mut cuts) = (1000, vec![]);
-    while let Some(piece) = ranges.cut(at, &mut order.shelf(0, false)) {
+    while let Some(piece) = ranges.cut(at, &mut order.shelf(0, 0, false)) {
         at = piece.end;
         cuts.push(piece.end);
         check(&ranges, &order);
     }
     let piece = PIECE_BYTES;
     assert_eq!(cuts, [piece, 2 * piece, 3 * piece, 3 * piece + 1]);
-    for start in [3 * piece, 1000, 2 * piece] {
-        assert!(ranges.finish(start, 1, false).is_none());
+    for range in [3 * piece..3 * piece + 1, 1000..piece, 2 * piece..3 * piece] {
+        assert!(ranges.finish(&range, 1, false).1.is_empty());
     }
-    assert_eq!(ranges.finish(piece, 1, true).map(|g| (g.bytes, g.failed)), Some((4, true)));
+    let (_, groups) = ranges.finish(&(piece..2 * piece), 1, true);
+    assert_eq!(groups.first().map(|g| (g.bytes, g.failed)), Some((4, true)));
 }
 
 #[test]
 fn an_unknown_length_grows_to_the_end_of_a_small_file_only() {
     for (size, expect) in [(5000, 100..5000), (20_000, 100..200)] {
-        let (mut ranges, mut order) = Default::default();
+        let (mut ranges, mut order) = (Ranges::default(), lanes());
         add(&mut ranges, &mut order, 100..200, &tag(1, LENGTH_UNKNOWN));
         add(&mut ranges, &mut order, 4000..4500, &tag(1, 0));
         add(&mut ranges, &mut order, 30_000..30_001, &tag(1, STEERS));
-        let (cut, groups) = ranges.fit(size, 10_000, &mut order.shelf(0, false));
+        let (cut, groups) = ranges.fit(size, 10_000, &mut order.shelf(0, 0, false));
         check(&ranges, &order);
         assert!(cut.len() == 1 && cut[0] == (30_000..30_001));
         assert_eq!(groups.len(), 1);
@@ -102,10 +111,31 @@ fn an_unknown_length_grows_to_the_end_of_a_small_file_only() {
     }
 }
 
+#[test]
+fn what_is_read_for_somebody_else_is_not_read_again() {
+    let (mut ranges, mut order) = (Ranges::default(), lanes());
+    add(&mut ranges, &mut order, 0..100, &tag(1, 0));
+    add(&mut ranges, &mut order, 200..300, &tag(2, 0));
+    ranges.claim(&(50..250), &mut order.shelf(0, 0, false));
+    check(&ranges, &order);
+    assert_eq!(wants(&ranges), [0..50, 250..300]);
+    // Read up to byte 220.
+    let (pieces, groups) = ranges.finish(&(50..250), 170, false);
+    assert_eq!(pieces, [50..100, 200..250]);
+    assert!(groups.is_empty(), "both wait for the rest");
+    for start in [0, 250] {
+        let range = ranges.cut(start, &mut order.shelf(0, 0, false)).expect("a want");
+        let (_, groups) = ranges.finish(&range, 50, false);
+        assert_eq!(groups.first().map(|g| g.bytes), Some(if start == 0 { 100 } else { 70 }));
+    }
+    assert!(ranges.is_idle());
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Add(Range<u64>, u32, u32),
     Cut(usize),
+    Claim(Range<u64>),
     Finish(usize),
     Drop(u32),
     Fit(u64),
@@ -117,6 +147,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0u64..60, 1u64..30, 0u32..6, flags)
             .prop_map(|(at, len, run, flags)| Op::Add(at..at + len, run, flags)),
         3 => any::<usize>().prop_map(Op::Cut),
+        2 => (0u64..60, 1u64..20).prop_map(|(at, len)| Op::Claim(at..at + len)),
         3 => any::<usize>().prop_map(Op::Finish),
         1 => (0u32..8).prop_map(Op::Drop),
         1 => (0u64..80).prop_map(Op::Fit),
@@ -124,15 +155,17 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
+    #![proptest_config(crate::testing::config(256))]
+
     /// No unit is lost, none is read twice at a time, and every hint is completed or dropped once.
     #[test]
     fn every_unit_that_is_wanted_is_read_or_given_up(ops in prop::collection::vec(op(), 1..120)) {
-        let (mut ranges, mut order): (Ranges, Order) = Default::default();
+        let (mut ranges, mut order) = (Ranges::default(), lanes());
         let mut open: std::collections::BTreeSet<u64> = Default::default();
         let (mut accepted, mut ended) = (0, 0);
         let ops = ops.into_iter().chain((0..400).map(|n| if n % 2 == 0 { Op::Cut(0) } else { Op::Finish(0) }));
         for op in ops {
-            let mut shelf = order.shelf(0, false);
+            let mut shelf = order.shelf(0, 0, false);
             match op {
                 Op::Add(units, run, flags) => {
                     let range = units.start * UNIT..units.end * UNIT;
@@ -148,12 +181,22 @@ proptest! {
                         prop_assert!(piece.end - piece.start <= PIECE_BYTES);
                     }
                 }
+                Op::Claim(units) => {
+                    // Workers read disjoint ranges, so a claim never meets a piece.
+                    let range = units.start * UNIT..units.end * UNIT;
+                    if ranges.pieces_at(&range).next().is_none() {
+                        ranges.claim(&range, &mut shelf);
+                        prop_assert!(ranges.wants_at(&range, false).is_empty());
+                    }
+                }
                 Op::Finish(n) => {
                     let starts: Vec<u64> = ranges.pieces.keys().copied().collect();
-                    if let Some(start) = starts.get(n % starts.len().max(1)) {
-                        let end = ranges.pieces[start].end;
+                    if let Some(&start) = starts.get(n % starts.len().max(1)) {
+                        let end = ranges.pieces[&start].end;
                         (start / UNIT..end / UNIT).for_each(|unit| assert!(open.remove(&unit)));
-                        ended += ranges.finish(*start, 1, false).map_or(0, |g| g.tag.hints);
+                        let (pieces, groups) = ranges.finish(&(start..end), 1, false);
+                        prop_assert!(pieces.len() == 1 && pieces[0] == (start..end));
+                        ended += groups.iter().map(|g| g.tag.hints).sum::<u32>();
                     }
                 }
                 Op::Drop(run) => {

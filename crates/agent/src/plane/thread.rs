@@ -1,0 +1,333 @@
+//! The threads of a process that the plane knows, each with a stack for the agent to work on.
+//!
+//! A patched call site finds its thread by the thread pointer (fs base), which differs between
+//! threads of every library in use; the entry code in `arch` has the search written out. A thread
+//! that is not known runs natively until it meets the entry code with a spare place at hand.
+//!
+//! Invariant: a [`Thread`] is touched only by the thread that it belongs to, its signal handlers
+//! and vfork child included, once it is in the table; nobody else finds it.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+use crate::arch::{
+    self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, SMALL_STACK_BYTES, STACK_BYTES, THREAD_HASH,
+    THREAD_HASHES, THREAD_PROBES,
+};
+use crate::sys::{self, nr};
+
+/// No alternate stack: a range that holds no address.
+pub(crate) const NO_ALTSTACK: [u64; 2] = [1, 0];
+
+/// One thread. The entry code in `arch` uses the first fields.
+#[repr(C, align(16))]
+pub struct Thread {
+    /// Where the agent's stack ends, and work on it begins.
+    pub(crate) stack_top: Cell<u64>,
+    /// 1 while the agent runs or waits in the kernel on the program's behalf.
+    pub(crate) depth: Cell<u64>,
+    /// Stack pointer to which `abandon` returns.
+    pub(crate) resume: Cell<u64>,
+    /// First address and end of the program's alternate signal stack.
+    pub(crate) altstack: Cell<[u64; 2]>,
+    /// Thread pointer plus one; 0 while the place is free.
+    key: Cell<u64>,
+    /// Number of the thread.
+    tid: Cell<u32>,
+    /// Dispatch is armed for it.
+    pub(super) armed: Cell<bool>,
+    /// Result of the call under way, once the kernel has given it.
+    pub(super) result: Cell<Option<i64>>,
+    /// The program believes that SIGSYS is blocked.
+    pub(super) blocked: Cell<bool>,
+    /// One arrived while it was.
+    pub(super) pending: Cell<bool>,
+    /// A vfork child is using this; what is to be put back when it has gone.
+    pub(super) lent: Cell<Option<Lent>>,
+    /// Stack on which the program is to go on after the call under way; 0: its own.
+    pub(crate) go_on_at: Cell<u64>,
+    /// A word of the policy's.
+    pub word: Cell<Option<u64>>,
+    mapped: Cell<[u64; 2]>,
+}
+
+/// What a vfork child may change of its parent's thread.
+#[derive(Clone, Copy)]
+pub(super) struct Lent {
+    altstack: [u64; 2],
+    blocked: bool,
+    pending: bool,
+    key: u64,
+}
+
+/// Two words of the table: key and thread.
+#[repr(C)]
+struct Slot {
+    key: AtomicU64,
+    thread: AtomicPtr<Thread>,
+}
+
+/// Threads with dispatch armed.
+static ARMED: AtomicU32 = AtomicU32::new(0);
+
+fn slots(key: u64) -> impl Iterator<Item = &'static Slot> {
+    const _: () = assert!(size_of::<Slot>() == 16);
+    let first = (key.wrapping_mul(THREAD_HASH) >> 32) as usize % THREAD_HASHES;
+    let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();
+    // SAFETY: places up to THREAD_HASHES + THREAD_PROBES, of twice THREAD_HASHES; all-zero pages are
+    // free slots, and slots are atomics.
+    (first..first + THREAD_PROBES).map(move |n| unsafe { &*table.add(n) })
+}
+
+fn key_of_this() -> u64 {
+    arch::thread_pointer(super::tells_threads_apart()).wrapping_add(1)
+}
+
+/// This thread, if it is known.
+pub(crate) fn current() -> Option<&'static Thread> {
+    find(key_of_this()).or_else(find_by_number)
+}
+
+fn find(key: u64) -> Option<&'static Thread> {
+    let slot = slots(key).find(|slot| slot.key.load(Relaxed) == key)?;
+    // SAFETY: set before the key was, to a place that outlives its thread.
+    unsafe { slot.thread.load(Relaxed).as_ref() }
+}
+
+/// The program has changed its thread pointer without a system call.
+fn find_by_number() -> Option<&'static Thread> {
+    let tid = sys::gettid();
+    let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();
+    (0..THREAD_HASHES + THREAD_PROBES).find_map(|n| {
+        // SAFETY: as in `slots`. Of other threads' places only the number is read, which is written
+        // once, before they are in the table.
+        let slot = unsafe { &*table.add(n) };
+        let thread = unsafe { slot.thread.load(Relaxed).as_ref() }?;
+        let is_this = slot.key.load(Relaxed) != 0 && thread.tid.get() == tid;
+        is_this.then(|| {
+            thread.rename();
+            thread
+        })
+    })
+}
+
+impl Thread {
+    /// A place with a stack of `stack` bytes, for a thread to come.
+    fn map(stack: usize) -> sys::Result<&'static Thread> {
+        let at = sys::map_private(stack)?;
+        let place = (at + stack as u64 - size_of::<Thread>() as u64) & !15;
+        let thread = Thread {
+            stack_top: Cell::new(place),
+            depth: Cell::new(0),
+            resume: Cell::new(0),
+            altstack: Cell::new(NO_ALTSTACK),
+            key: Cell::new(0),
+            tid: Cell::new(0),
+            armed: Cell::new(false),
+            result: Cell::new(None),
+            blocked: Cell::new(false),
+            pending: Cell::new(false),
+            lent: Cell::new(None),
+            go_on_at: Cell::new(0),
+            word: Cell::new(None),
+            mapped: Cell::new([at, stack as u64]),
+        };
+        // SAFETY: the end of a fresh mapping, aligned, with room for one; it is unmapped only when
+        // its thread has ended.
+        unsafe {
+            (place as *mut Thread).write(thread);
+            Ok(&*(place as *const Thread))
+        }
+    }
+
+    /// For the first thread of a program.
+    pub(super) fn map_first() -> sys::Result<&'static Thread> {
+        Self::map(STACK_BYTES)
+    }
+
+    /// Nobody has moved in yet.
+    pub(super) fn is_spare(&self) -> bool {
+        self.key.get() == 0
+    }
+
+    /// Enters this thread, which is the one that runs, into the table. False if there is no room.
+    pub(super) fn move_in(&'static self) -> bool {
+        let key = key_of_this();
+        self.tid.set(sys::gettid());
+        let own = core::ptr::from_ref(self).cast_mut();
+        let old = slots(key).find(|slot| slot.key.load(Relaxed) == key);
+        if let Some(slot) = old {
+            // Of a thread that has ended unseen.
+            slot.thread.store(own, Relaxed);
+            self.key.set(key);
+            return true;
+        }
+        for slot in slots(key) {
+            let free = core::ptr::null_mut();
+            if slot.thread.compare_exchange(free, own, Relaxed, Relaxed).is_ok() {
+                self.key.set(key);
+                slot.key.store(key, Release);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn move_out(&self) {
+        let key = self.key.replace(0);
+        if let Some(slot) = slots(key).find(|slot| slot.key.load(Relaxed) == key) {
+            slot.key.store(0, Relaxed);
+            slot.thread.store(core::ptr::null_mut(), Release);
+        }
+    }
+
+    /// The thread pointer may have changed.
+    pub(super) fn rename(&'static self) {
+        if self.key.get() != key_of_this() {
+            self.move_out();
+            if !self.move_in() {
+                self.disarm();
+            }
+        }
+    }
+
+    /// Arms dispatch for this thread, which is the one that runs.
+    pub(super) fn arm(&self) -> sys::Result<()> {
+        arm_dispatch()?;
+        if !self.armed.replace(true) {
+            ARMED.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Its calls are the kernel's again, but for those from patched sites. True if no other thread
+    /// is armed.
+    pub(super) fn disarm(&self) -> bool {
+        disarm_dispatch();
+        self.armed.replace(false) && ARMED.fetch_sub(1, Relaxed) == 1
+    }
+
+    /// This thread is about to end: its place is for others.
+    pub(super) fn leave(&'static self) {
+        self.disarm();
+        self.move_out();
+        self.depth.set(0);
+        self.altstack.set(NO_ALTSTACK);
+        self.lent.set(None);
+        self.give_back();
+    }
+
+    /// A spare place that was not wanted, or that nobody lives in any more, becomes the spare one.
+    pub(super) fn give_back(&self) {
+        let own = core::ptr::from_ref(self).cast_mut();
+        let none = core::ptr::null_mut();
+        if RUNAHEAD_SPARE.compare_exchange(none, own, Release, Relaxed).is_err() {
+            let [at, len] = self.mapped.get();
+            // SAFETY: nobody knows of it, and nobody is on its stack: it was taken from the table
+            // by its own thread, which is on the program's stack.
+            let _ = unsafe { sys::unmap(at, len) };
+        }
+    }
+
+    /// Its number, for signals.
+    pub(super) fn number(&self) -> u32 {
+        self.tid.get()
+    }
+
+    /// The program is on its alternate stack at `stack`.
+    pub(super) fn is_on_alternate_stack(&self, stack: u64) -> bool {
+        let [first, end] = self.altstack.get();
+        (first..=end).contains(&stack)
+    }
+
+    /// Remembers where the alternate stack is, as the kernel has it.
+    pub(super) fn note_altstack(&self) {
+        const DISABLED: u64 = 2;
+        let mut stack = [0u64; 3];
+        let args = [0, stack.as_mut_ptr() as u64, 0, 0, 0, 0];
+        // SAFETY: sigaltstack(2) writes a stack_t of three words.
+        let known = unsafe { sys::raw(nr::SIGALTSTACK, args) } == 0;
+        let [first, flags, bytes] = stack;
+        let none = !known || flags & DISABLED != 0;
+        self.altstack.set(if none { NO_ALTSTACK } else { [first, first.saturating_add(bytes)] });
+    }
+
+    /// A vfork child starts to use this.
+    pub(super) fn lend(&self) {
+        self.lent.set(Some(Lent {
+            altstack: self.altstack.get(),
+            blocked: self.blocked.get(),
+            pending: self.pending.get(),
+            key: self.key.get(),
+        }));
+    }
+
+    /// The vfork child has gone, if there was one.
+    pub(super) fn take_back(&'static self) {
+        let Some(lent) = self.lent.take() else { return };
+        self.altstack.set(lent.altstack);
+        self.blocked.set(lent.blocked);
+        self.pending.set(lent.pending);
+        if lent.key != self.key.get() {
+            self.rename();
+        }
+    }
+}
+
+/// In a forked child: no thread is armed, and `thread` is the one that there is.
+pub(super) fn forget_others(thread: &Thread) {
+    ARMED.store(0, Relaxed);
+    thread.armed.set(false);
+}
+
+/// Calls `each` with the number of every other thread that is known.
+pub(super) fn for_others(mut each: impl FnMut(u32)) {
+    let own = sys::gettid();
+    let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();
+    for n in 0..THREAD_HASHES + THREAD_PROBES {
+        // SAFETY: as in `find_by_number`.
+        let slot = unsafe { &*table.add(n) };
+        let thread = unsafe { slot.thread.load(Acquire).as_ref() };
+        if let Some(tid) = thread.map(|t| t.tid.get()).filter(|tid| *tid != 0 && *tid != own) {
+            each(tid);
+        }
+    }
+}
+
+/// Threads with dispatch armed.
+pub(super) fn armed() -> u32 {
+    ARMED.load(Relaxed)
+}
+
+/// Sees that a place is ready for a thread to come.
+pub(super) fn prepare_spare() {
+    if RUNAHEAD_SPARE.load(Relaxed).is_null()
+        && let Ok(thread) = Thread::map(SMALL_STACK_BYTES)
+    {
+        thread.give_back();
+    }
+}
+
+/// Takes the spare place away, so that nobody moves in.
+pub(super) fn take_spare() -> Option<&'static Thread> {
+    // SAFETY: whoever takes it out has it alone.
+    unsafe { RUNAHEAD_SPARE.swap(core::ptr::null_mut(), Acquire).as_ref() }
+}
+
+/// Switches dispatch on for the calling thread.
+pub(super) fn arm_dispatch() -> sys::Result<()> {
+    use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON};
+    let (text, len) = super::text();
+    // SAFETY: the range holds every call instruction of the agent, the signal's restorer included;
+    // without a selector byte there is nothing that the program could overwrite.
+    unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_ON.into(), text, len, 0]) }
+        .map(|_| ())
+}
+
+/// Switches it off.
+pub(super) fn disarm_dispatch() {
+    use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF};
+    // SAFETY: switching dispatch off leaves native calls.
+    let _ =
+        unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_OFF.into(), 0, 0, 0]) };
+}

@@ -1,0 +1,229 @@
+//! Before the program becomes another one: the supervisor is asked to put the agent into that, too.
+//!
+//! Tracing a process would take away the privileges that a set-user-ID program gives it, so those,
+//! and what the agent is not made for, are left alone: they run natively, and so do their children.
+//! The file is looked at first, for that; if it is cold, that wait is the one that exec would have
+//! had, and what the program is going to need is fetched meanwhile.
+
+use linux_raw_sys::general as k;
+use runahead_abi::record::DEMAND;
+use runahead_abi::{HintKind, desk};
+
+use super::access::Stall;
+use super::{TARGET, Target};
+use crate::desk as supervisor;
+use crate::hints::Hint;
+use crate::paths::{self, FdPath};
+use crate::plane::{Call, Token};
+use crate::session::{self, Session};
+use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
+
+/// Nothing was prepared.
+const NONE: Token = -1;
+/// Interpreters of interpreters that the kernel follows (`#!`, execve(2)).
+const INTERPRETERS: usize = 5;
+/// Bytes that the kernel looks at for `#!` (`BINPRM_BUF_SIZE`).
+const HEAD_BYTES: usize = 256;
+/// Set in the environment to 0, the program and its children run natively.
+const OPT_OUT: &[u8] = b"RUNAHEAD=0";
+/// Environment strings looked at.
+const ENVIRONMENT_MAX: u64 = 4096;
+
+/// What exec would run.
+enum Image {
+    /// A program that the agent is made for.
+    Ours,
+    /// Privileged: whatever we hold may be in its way.
+    Privileged,
+    /// Anything else.
+    Other,
+}
+
+/// Asks the supervisor to follow, if this exec is one that it can follow. Signals are blocked.
+pub(super) fn before(call: &Call) -> Token {
+    let Some(session) = session::get() else { return NONE };
+    // The kernel gives a new number to another thread than the first; then nobody would know whom to
+    // follow.
+    if sys::gettid() != sys::getpid() || opts_out(call) {
+        return NONE;
+    }
+    let (dir, path, flags) = match call.nr {
+        nr::EXECVE => (AT_FDCWD, call.args[0], 0),
+        _ => (call.fd(0), call.args[1], call.args[4] as u32),
+    };
+    let file = match open(&TARGET, session, (dir, path), flags) {
+        Ok(file) => file,
+        // It will fail, or is not ours to look at.
+        Err(_) => return NONE,
+    };
+    let image = examine(file);
+    let _ = sys::close(file);
+    match image {
+        Image::Ours => follow(session),
+        Image::Privileged => {
+            let_go_everywhere(session);
+            NONE
+        }
+        Image::Other => NONE,
+    }
+}
+
+fn follow(session: &Session) -> Token {
+    let Some(granted) = supervisor::ask(session, desk::EXEC) else { return NONE };
+    // Its number in the new program. (The other end is closed by exec itself.)
+    let _ = sys::send(granted.socket, &granted.file.to_le_bytes());
+    if granted.file > 0xffff {
+        failed(granted.file);
+        return NONE;
+    }
+    granted.file
+}
+
+/// The exec that was prepared has failed: nobody is to wait for it.
+pub(super) fn failed(file: Token) {
+    if file == NONE {
+        return;
+    }
+    let _ = sys::close(file);
+    let bit = 1u64 << (desk::EXEC_FAILED - 1);
+    let _ = sys::queue_to_self(desk::EXEC_FAILED, desk::EXEC_FAILED_VALUE);
+    // The tracer takes it, and lets us go.
+    let mask = sys::set_mask(!bit);
+    sys::set_mask(mask);
+}
+
+/// Has every shadow of the session let go of what it holds.
+pub(super) fn let_go_everywhere(session: &'static Session) {
+    TARGET.let_go_of_all(session);
+    let mask = sys::set_mask(!0);
+    if let Some(granted) = supervisor::ask(session, desk::LET_GO) {
+        let _ = sys::close(granted.file);
+        let _ = sys::close(granted.socket);
+    }
+    sys::set_mask(mask);
+}
+
+/// The environment says so.
+fn opts_out(call: &Call) -> bool {
+    let environment = call.args[if call.nr == nr::EXECVE { 2 } else { 3 }];
+    if environment == 0 {
+        return false;
+    }
+    for n in 0..ENVIRONMENT_MAX {
+        let Ok(entry) = sys::copy_in::<u64>(environment + 8 * n) else { return false };
+        if entry == 0 {
+            return false;
+        }
+        let start = sys::copy_in::<[u8; OPT_OUT.len() + 1]>(entry);
+        if start.is_ok_and(|s| s[..OPT_OUT.len()] == *OPT_OUT && s[OPT_OUT.len()] == 0) {
+            return true;
+        }
+    }
+    false
+}
+
+/// A place (`O_PATH`) of the program's file. If it is cold, it and what it needs are asked for.
+fn open(
+    target: &Target,
+    session: &'static Session,
+    (dir, path): (Fd, u64),
+    flags: u32,
+) -> sys::Result<Fd> {
+    if flags & k::AT_EMPTY_PATH != 0 && sys::copy_in::<u8>(path)? == 0 {
+        return sys::openat2(AT_FDCWD, FdPath::new(dir).address(), k::O_PATH | k::O_CLOEXEC, 0, 0);
+    }
+    let nofollow = if flags & k::AT_SYMLINK_NOFOLLOW != 0 { k::O_NOFOLLOW } else { 0 };
+    let how = k::O_PATH | k::O_CLOEXEC | nofollow;
+    let warm = sys::openat2(dir, path, how, 0, k::RESOLVE_CACHED);
+    match warm {
+        Err(Errno(sys::EAGAIN)) => {}
+        Ok(file) if is_warm(file) => return Ok(file),
+        Ok(file) => drop(sys::close(file)),
+        Err(errno) => return Err(errno),
+    }
+    // SAFETY: the kernel has just read this path.
+    let text = unsafe { paths::c_string(path) };
+    if !paths::is_made_up(text) {
+        target.pace.stalled();
+        target.join(session);
+        let object = target.identity(session, dir, text);
+        let kind = HintKind::Program;
+        let hint = Hint { kind, object, offset: 0, length: 0, flags: DEMAND, path: b"" };
+        target.demand(session, &Stall { key: object, hint, dir, path: text });
+    }
+    sys::openat2(dir, path, how, 0, 0)
+}
+
+/// The start of the file is in memory, or cannot be asked for.
+fn is_warm(place: Fd) -> bool {
+    let Ok(file) = readable(place) else { return true };
+    let mut byte = 0u8;
+    let read = sys::read_nowait(file, &raw mut byte as u64, 1, Some(0));
+    let remote = read == Err(Errno(sys::EOPNOTSUPP));
+    let cold = read == Err(Errno(sys::EAGAIN)) || remote && sys::cached_pages(file, 0, 1) == Ok(0);
+    let _ = sys::close(file);
+    !cold
+}
+
+fn readable(place: Fd) -> sys::Result<Fd> {
+    let stat = sys::statx_fd(place, k::STATX_TYPE)?;
+    if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG {
+        return Err(Errno(sys::EACCES));
+    }
+    let flags = k::O_RDONLY | k::O_CLOEXEC | k::O_NOCTTY;
+    sys::openat2(AT_FDCWD, FdPath::new(place).address(), flags, 0, 0)
+}
+
+fn examine(place: Fd) -> Image {
+    let mut next = Some(place);
+    for depth in 0..INTERPRETERS {
+        let Some(place) = next else { return Image::Other };
+        let mut head = [0u8; HEAD_BYTES];
+        let seen = look(place, &mut head);
+        if depth > 0 {
+            let _ = sys::close(place);
+        }
+        match seen {
+            Seen::Script(interpreter) => next = interpreter,
+            Seen::Program(image) => return image,
+        }
+    }
+    Image::Other
+}
+
+enum Seen {
+    Script(Option<Fd>),
+    Program(Image),
+}
+
+fn look(place: Fd, head: &mut [u8; HEAD_BYTES]) -> Seen {
+    const SET_ID: u32 = 0o6000;
+    let Ok(stat) = sys::statx_fd(place, k::STATX_MODE) else { return Seen::Program(Image::Other) };
+    if u32::from(stat.stx_mode) & SET_ID != 0 || sys::has_capabilities(FdPath::new(place).address()) {
+        return Seen::Program(Image::Privileged);
+    }
+    let Ok(file) = readable(place) else { return Seen::Program(Image::Other) };
+    let got = sys::pread(file, head, 0);
+    let _ = sys::close(file);
+    let Some(head) = got.ok().and_then(|got| head.get(..got)) else {
+        return Seen::Program(Image::Other);
+    };
+    if head.starts_with(b"#!") {
+        return Seen::Script(interpreter(head));
+    }
+    // ELF, 64 bits, little-endian; machine at 18 (elf(5)).
+    const EM_X86_64: u8 = 62;
+    let ours = head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[EM_X86_64, 0]);
+    Seen::Program(if ours { Image::Ours } else { Image::Other })
+}
+
+/// A place of the interpreter that a script's first line names.
+fn interpreter(head: &[u8]) -> Option<Fd> {
+    let line = &head[2..];
+    let start = line.iter().position(|b| !matches!(b, b' ' | b'\t'))?;
+    let rest = &line[start..];
+    let end = rest.iter().position(|b| matches!(b, b' ' | b'\t' | b'\n' | 0))?;
+    let mut text = [0u8; HEAD_BYTES];
+    text[..end].copy_from_slice(&rest[..end]);
+    sys::openat2(AT_FDCWD, text.as_ptr() as u64, k::O_PATH | k::O_CLOEXEC, 0, 0).ok()
+}

@@ -1,0 +1,194 @@
+//! A worker's life.
+
+use std::sync::{Arc, PoisonError};
+
+use runahead_abi::{HintKind, Record};
+
+use super::tell::{Core, Telling};
+use super::{IDLE_LIFE, Pool, State};
+use crate::expand::{Name, Wish};
+use crate::io::{Clock, Device, Node, Reader, trouble};
+use crate::order::ClientId;
+use crate::queue::{Found, Job, Step, Trouble};
+
+/// What a worker that asks for a job was counted as until then.
+#[derive(Clone, Copy)]
+enum Was {
+    Starting,
+    Busy,
+}
+
+enum Outcome {
+    Looked(Result<Found<Node>, Trouble>),
+    Done(Result<u64, Trouble>),
+}
+
+impl Pool {
+    /// A worker's life.
+    pub(super) fn work(self: Arc<Self>) {
+        let mut reader = Reader::new(Clock::new(self.origin));
+        let mut telling = Telling::default();
+        let mut was = Was::Starting;
+        while let Some((job, in_flight)) = self.next_job(was) {
+            self.serve(job, in_flight, &mut reader, &mut telling);
+            was = Was::Busy;
+        }
+        let mut state = self.lock();
+        state.threads -= 1;
+        if state.threads == 0 {
+            self.gone.notify_all();
+        }
+    }
+
+    /// Waits for something to do. `None` when the worker shall go. A worker is busy until it asks,
+    /// calls of sinks included, so that it takes the next job itself.
+    fn next_job(self: &Arc<Self>, was: Was) -> Option<(Job<Node>, usize)> {
+        let mut state = self.lock();
+        match was {
+            Was::Starting => state.starting -= 1,
+            Was::Busy => state.end(),
+        }
+        loop {
+            if state.closing {
+                return None;
+            }
+            if let Some(work) = state.begin() {
+                let recruit = state.recruit();
+                drop(state);
+                self.bring_in(recruit);
+                return Some(work);
+            }
+            state.idle += 1;
+            let wait = self
+                .work
+                .wait_timeout_while(state, IDLE_LIFE, |state| state.woken == 0 && !state.closing);
+            let timeout;
+            (state, timeout) = wait.unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+            if timeout.timed_out() {
+                return None;
+            }
+            state.woken = state.woken.saturating_sub(1);
+        }
+    }
+
+    /// Does a job, and what follows from it for the same path.
+    fn serve(
+        self: &Arc<Self>,
+        job: Job<Node>,
+        mut in_flight: usize,
+        reader: &mut Reader,
+        telling: &mut Telling,
+    ) {
+        let mut next = Some(job);
+        while let Some(job) = next {
+            let outcome = self.take_step(&job, reader);
+            let remote = match &outcome {
+                Outcome::Looked(Ok(found)) => Some(self.is_remote(&found.file)),
+                _ => None,
+            };
+            let mut state = self.lock();
+            if let Some(remote) = remote {
+                state.queue.set_take_turns(!remote);
+            }
+            self.account(&mut state, &job.step, in_flight, reader);
+            next = match outcome {
+                Outcome::Looked(result) => state.queue.looked(job, result, &mut telling.fx),
+                Outcome::Done(result) => {
+                    state.queue.finish(job, result, &mut telling.fx);
+                    None
+                }
+            };
+            in_flight = state.busy;
+            state.count(telling);
+            let recruit = state.recruit();
+            drop(state);
+            self.bring_in(recruit);
+            telling.tell();
+        }
+    }
+
+    /// Counts a step, and learns from how long it took.
+    fn account(&self, state: &mut State, step: &Step<Node>, in_flight: usize, reader: &mut Reader) {
+        for sample in reader.clock.samples.drain(..) {
+            state.limit.sample(sample, in_flight);
+        }
+        let narrow = state.limit.is_narrow();
+        state.queue.set_lookups_first(narrow);
+        let stats = &mut state.stats;
+        match step {
+            Step::Look { .. } => stats.lookups += 1,
+            Step::List { .. } => stats.listings += 1,
+            Step::Link { .. } => stats.links += 1,
+            Step::Read { .. } => stats.reads += 1,
+            Step::Names { batch } => stats.lookups += batch.names().len() as u64,
+        }
+    }
+
+    fn take_step(self: &Arc<Self>, job: &Job<Node>, reader: &mut Reader) -> Outcome {
+        let result = match &job.step {
+            Step::Look { path, follow } => {
+                let found = reader.look(path, *follow).map_err(trouble);
+                let found = found.map(|(node, class)| Found { file: Arc::new(node), class });
+                return Outcome::Looked(found);
+            }
+            Step::List { file, names } => {
+                let mut found = Vec::new();
+                let result = reader.list(file, &self.devices, names.then_some(&mut found));
+                if !found.is_empty() {
+                    self.expand(job, found, self.is_remote(file));
+                }
+                result
+            }
+            Step::Link { path } => reader.read_link(path),
+            Step::Read { file, range } => reader.read(file, range, &self.devices),
+            Step::Names { batch } => {
+                let core = self.core(batch.client());
+                let sink = || core.as_deref().and_then(Core::sink);
+                reader.look_at_all(batch, |name| {
+                    batch.keys(name).for_each(|key| _ = sink().inspect(|sink| sink.done(key)));
+                });
+                Ok(0)
+            }
+        };
+        Outcome::Done(result.map_err(trouble))
+    }
+
+    /// The client, if it is not gone.
+    fn core(&self, client: ClientId) -> Option<Arc<Core>> {
+        self.lock().clients.get(&client).cloned()
+    }
+
+    /// Goes on with what a directory named, for each client that wishes so.
+    fn expand(self: &Arc<Self>, job: &Job<Node>, names: Vec<Name>, remote: bool) {
+        let wishes = self.lock().queue.wishes(job);
+        for wish in wishes {
+            if let Some(core) = self.core(wish.client) {
+                self.expand_for(&core, &wish, &names, remote);
+            }
+        }
+    }
+
+    fn expand_for(self: &Arc<Self>, core: &Core, wish: &Wish, names: &[Name], remote: bool) {
+        for (header, path) in wish.listings(names, core) {
+            self.submit(core, &Record { kind: HintKind::Listing, header, path: &path });
+        }
+        let batches = wish.batches(names, remote, core);
+        let mut refused = Telling::default();
+        let mut state = self.lock();
+        for batch in batches {
+            if state.closing || !state.queue.add_names(batch.clone()) {
+                batch.forget(&mut refused.fx);
+            }
+        }
+        state.count(&mut refused);
+        let recruit = state.recruit();
+        drop(state);
+        self.bring_in(recruit);
+        refused.tell();
+    }
+
+    fn is_remote(&self, node: &Node) -> bool {
+        self.devices.device(node) == Ok(Device::Remote)
+    }
+}

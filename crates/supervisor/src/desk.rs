@@ -1,0 +1,179 @@
+//! Where the processes of a session ask for something (`abi::desk`).
+//!
+//! Every clerk is a thread that waits for somebody to connect, and serves him to the end: who traces
+//! a process must be the one to wait for it, and an exec can take as long as the storage that the
+//! program comes from. So there is always one clerk more than are busy, up to a limit.
+//!
+//! Only processes of our own user are served, and whatever they ask for gives them nothing that
+//! they could not have had without us.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout};
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
+    getsockopt, listen, recv, sendmsg, setsockopt, socket,
+};
+use nix::sys::time::TimeVal;
+use nix::unistd::{Pid, geteuid};
+use runahead_abi::desk::{EXEC, JOIN, LET_GO, NO, YES};
+use runahead_inject::{Followed, Follower, Layout};
+
+use crate::members::Members;
+use crate::signals;
+
+/// Clerks at most.
+const CLERKS_MAX: usize = 64;
+/// Connections that may wait.
+const BACKLOG: i32 = 128;
+/// How long somebody who has connected may take to say what he wants.
+const PATIENCE: Duration = Duration::from_millis(200);
+const STACK_BYTES: usize = 128 * 1024;
+
+/// See the module's text.
+pub struct Desk {
+    listener: OwnedFd,
+    members: Arc<Members>,
+    file: OwnedFd,
+    layout: Layout,
+    clerks: AtomicUsize,
+    busy: AtomicUsize,
+    /// Execs that were followed.
+    pub followed: AtomicUsize,
+}
+
+/// An address that nobody can guess, so that nobody else is there: in the abstract name space, which
+/// needs no file system and ends with its owner.
+pub fn address() -> [u8; runahead_abi::config::DESK_BYTES] {
+    let mut name = [0u8; runahead_abi::config::DESK_BYTES];
+    let random = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
+    let text = format!("\0runahead-{}-{:016x}", std::process::id(), std::hash::Hasher::finish(&random));
+    let len = text.len().min(name.len());
+    name[..len].copy_from_slice(&text.as_bytes()[..len]);
+    name
+}
+
+/// Bytes of `address` that count.
+pub fn address_len(address: &[u8]) -> usize {
+    address.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1)
+}
+
+/// A socket that waits at `address`.
+pub fn open(address: &[u8]) -> Result<OwnedFd, Errno> {
+    let name = UnixAddr::new_abstract(&address[1..address_len(address)])?;
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    bind(listener.as_raw_fd(), &name)?;
+    listen(&listener, Backlog::new(BACKLOG)?)?;
+    Ok(listener)
+}
+
+impl Desk {
+    /// Opens the desk: `listener` is [`open`]ed, `file` holds the agent.
+    pub fn new(listener: OwnedFd, members: Arc<Members>, file: OwnedFd, layout: Layout) -> Arc<Self> {
+        let desk = Arc::new(Desk {
+            listener,
+            members,
+            file,
+            layout,
+            clerks: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            followed: AtomicUsize::new(0),
+        });
+        desk.hire();
+        desk
+    }
+
+    /// Sees that somebody waits for the next one.
+    fn hire(self: &Arc<Self>) {
+        let clerks = self.clerks.load(SeqCst);
+        if clerks > self.busy.load(SeqCst) || clerks >= CLERKS_MAX {
+            return;
+        }
+        self.clerks.fetch_add(1, SeqCst);
+        let desk = self.clone();
+        let clerk = std::thread::Builder::new().name("clerk".into()).stack_size(STACK_BYTES);
+        if clerk.spawn(move || desk.work()).is_err() {
+            self.clerks.fetch_sub(1, SeqCst);
+        }
+    }
+
+    fn work(self: Arc<Self>) {
+        signals::block_all();
+        loop {
+            match accept4(self.listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+                Ok(fd) => {
+                    // SAFETY: a new descriptor of ours.
+                    let client = unsafe { OwnedFd::from_raw_fd(fd) };
+                    self.busy.fetch_add(1, SeqCst);
+                    self.hire();
+                    // Who is served badly goes on without us.
+                    let _ = self.serve(&client);
+                    self.busy.fetch_sub(1, SeqCst);
+                }
+                Err(Errno::EINTR | Errno::ECONNABORTED) => {}
+                Err(Errno::EMFILE | Errno::ENFILE) => std::thread::sleep(Duration::from_millis(5)),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn serve(&self, client: &OwnedFd) -> Result<(), Errno> {
+        let peer = getsockopt(client, PeerCredentials)?;
+        if peer.uid() != geteuid().as_raw() {
+            return Err(Errno::EPERM);
+        }
+        let pid = Pid::from_raw(peer.pid());
+        let patience = TimeVal::new(0, PATIENCE.as_micros() as i64);
+        setsockopt(client, ReceiveTimeout, &patience)?;
+        let mut what = [0u8];
+        recv(client.as_raw_fd(), &mut what, MsgFlags::empty())?;
+        match what[0] {
+            JOIN => match self.members.join(pid) {
+                Ok(file) => answer(client, Some(file.as_fd())),
+                Err(_) => answer(client, None),
+            },
+            EXEC => self.follow(client, pid),
+            LET_GO => {
+                self.members.let_go();
+                answer(client, Some(self.file.as_fd()))
+            }
+            _ => answer(client, None),
+        }
+    }
+
+    fn follow(&self, client: &OwnedFd, pid: Pid) -> Result<(), Errno> {
+        let follower = match Follower::new(pid) {
+            Ok(follower) => follower,
+            Err(_) => return answer(client, None),
+        };
+        if let Err(errno) = answer(client, Some(self.file.as_fd())) {
+            follower.release();
+            return Err(errno);
+        }
+        let number = || {
+            let mut number = [0u8; 4];
+            let mut part = [IoSliceMut::new(&mut number)];
+            let got = nix::sys::uio::readv(client, &mut part).ok()?;
+            (got == 4).then(|| i32::from_le_bytes(number))
+        };
+        if let Followed::Inserted = follower.follow(self.layout, number) {
+            self.followed.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+}
+
+fn answer(client: &OwnedFd, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let byte = [if file.is_some() { YES } else { NO }];
+    let fds: Vec<i32> = file.iter().map(|f| f.as_raw_fd()).collect();
+    let control = [ControlMessage::ScmRights(&fds)];
+    let control = if fds.is_empty() { &control[..0] } else { &control[..] };
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    sendmsg::<()>(client.as_raw_fd(), &[IoSlice::new(&byte)], control, flags, None).map(|_| ())
+}

@@ -1,0 +1,166 @@
+//! The processes that have joined: each has stalled, and has a dispatcher of its own while it lives.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::unistd::Pid;
+use runahead_abi::ABI_VERSION;
+use runahead_prefetch::Prefetcher;
+
+use crate::dispatcher::{self, Dispatcher, ring};
+use crate::memory::Mapping;
+use crate::signals;
+use crate::stats::Totals;
+
+/// Accesses that a shadow may be ahead of the target.
+const HORIZON: u64 = 1 << 16;
+/// Members at a time; further processes run without shadows.
+const MEMBERS_MAX: usize = 256;
+/// How long the shadows of a session may take to let go of what they hold.
+const LET_GO: Duration = Duration::from_millis(20);
+/// The dispatcher keeps its buffer, of one record, on its stack.
+const STACK_BYTES: usize = 256 * 1024;
+
+struct Member {
+    pidfd: OwnedFd,
+    shared: Arc<Mapping>,
+    stop: Arc<AtomicBool>,
+}
+
+/// See the module's text.
+pub struct Members {
+    prefetcher: Arc<Prefetcher>,
+    list: Mutex<HashMap<u64, Member>>,
+    next: AtomicU64,
+    ended: Epoll,
+    budget: AtomicU64,
+    totals: Mutex<Totals>,
+}
+
+impl Members {
+    /// None yet.
+    pub fn new(prefetcher: Arc<Prefetcher>) -> Result<Self, Errno> {
+        Ok(Members {
+            prefetcher,
+            list: Mutex::new(HashMap::new()),
+            next: AtomicU64::new(0),
+            ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            budget: AtomicU64::new(u64::MAX),
+            totals: Mutex::new(Totals::default()),
+        })
+    }
+
+    /// The one descriptor that it has from the start.
+    pub fn descriptor(&self) -> i32 {
+        self.ended.0.as_raw_fd()
+    }
+
+    /// Bytes that may be prefetched for a process and not used yet.
+    pub fn set_budget(&self, bytes: u64) {
+        self.budget.store(bytes, Relaxed);
+    }
+
+    fn list(&self) -> MutexGuard<'_, HashMap<u64, Member>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a process join; the file that it is to map.
+    pub fn join(&self, pid: Pid) -> Result<OwnedFd, Errno> {
+        if self.list().len() >= MEMBERS_MAX {
+            return Err(Errno::EAGAIN);
+        }
+        let pidfd = pidfd_open(pid)?;
+        let (shared, file) = Mapping::new()?;
+        let shared = Arc::new(shared);
+        let control = &shared.control;
+        control.horizon.store(HORIZON, Relaxed);
+        control.bytes_budget.store(self.budget.load(Relaxed), Relaxed);
+        control.version.store(ABI_VERSION, Release);
+        let stop = Arc::new(AtomicBool::new(false));
+        let dispatcher =
+            Dispatcher::new(shared.clone(), self.prefetcher.clone(), stop.clone());
+        let number = self.next.fetch_add(1, Relaxed);
+        self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
+        self.list().insert(number, Member { pidfd, shared, stop });
+        let started = std::thread::Builder::new()
+            .name("dispatcher".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                signals::block_all();
+                dispatcher.run();
+            });
+        if started.is_err() {
+            self.remove(number);
+            return Err(Errno::EAGAIN);
+        }
+        Ok(file)
+    }
+
+    /// Watches for the end of members, for good.
+    pub fn watch(&self) {
+        let mut events = [EpollEvent::empty(); 16];
+        loop {
+            match self.ended.wait(&mut events, EpollTimeout::NONE) {
+                Ok(count) => events[..count].iter().for_each(|event| self.remove(event.data())),
+                Err(Errno::EINTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn remove(&self, number: u64) {
+        let Some(member) = self.list().remove(&number) else { return };
+        let _ = self.ended.delete(&member.pidfd);
+        member.stop.store(true, SeqCst);
+        dispatcher::supersede(&member.shared.control);
+        ring(&member.shared);
+        self.totals().add(&member.shared.control);
+    }
+
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has every shadow let go of what it holds, and waits a moment for it.
+    pub fn let_go(&self) {
+        let shared: Vec<_> = self.list().values().map(|m| m.shared.clone()).collect();
+        let waiting: Vec<_> = shared
+            .iter()
+            .filter(|shared| shared.control.syncs.load(Relaxed) > 0)
+            .map(|shared| {
+                let sync = shared.control.sync.load(Relaxed);
+                dispatcher::supersede(&shared.control);
+                (shared, sync)
+            })
+            .collect();
+        let until = Instant::now() + LET_GO;
+        let gone = |&(shared, sync): &(&Arc<Mapping>, u32)| {
+            shared.control.gone.load(Relaxed).wrapping_sub(sync) as i32 >= 0
+        };
+        while !waiting.iter().all(gone) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Ends every shadow; the account of all members, those that have ended before included.
+    pub fn end(&self) -> Totals {
+        self.let_go();
+        let numbers: Vec<_> = self.list().keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.remove(number));
+        self.totals().clone()
+    }
+}
+
+fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: pidfd_open(2) takes numbers.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    // SAFETY: a new descriptor of ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
