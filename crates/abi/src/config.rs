@@ -9,6 +9,9 @@ use core::mem::size_of;
 /// Instructions in the largest seccomp program passed (a classic BPF program of 8 bytes each).
 pub const FILTER_MAX: usize = 512;
 
+/// The same, for what runners put on top.
+pub const RUNNER_FILTER_MAX: usize = 32;
+
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
 pub const DESK_BYTES: usize = 40;
 
@@ -61,7 +64,7 @@ pub struct AgentConfig {
     /// The seccomp program of a template (and, with `runner_filter`, of its runners).
     pub filter: [u64; FILTER_MAX],
     /// What a runner puts on top: no further processes.
-    pub runner_filter: [u64; 16],
+    pub runner_filter: [u64; RUNNER_FILTER_MAX],
 }
 
-const _: () = assert!(size_of::<AgentConfig>() == 144 + 8 * (FILTER_MAX + 16));
+const _: () = assert!(size_of::<AgentConfig>() == 144 + 8 * (FILTER_MAX + RUNNER_FILTER_MAX));

@@ -16,8 +16,9 @@ pub enum HintKind {
     Data = 3,
     /// The target of a symbolic link will be read.
     Link = 4,
-    /// A file will be executed: it, its interpreter and its libraries will be read. The key stands
-    /// for the program's own file.
+    /// A file will be executed: it, its interpreter and its libraries will be read. The key is the
+    /// log key to be marked done when the program's own file has been read, as it stands; it should
+    /// be another than that of the file's name, which a lookup marks done sooner.
     Program = 5,
 }
 

@@ -90,7 +90,7 @@ pub mod nr {
         FACCESSAT2 = __NR_faccessat2, EPOLL_PWAIT2 = __NR_epoll_pwait2,
         LANDLOCK_CREATE_RULESET = __NR_landlock_create_ruleset,
         LANDLOCK_RESTRICT_SELF = __NR_landlock_restrict_self, FCHMODAT2 = __NR_fchmodat2,
-        CACHESTAT = __NR_cachestat, SHMAT = __NR_shmat, FSETATTR_SCHED = __NR_sched_setscheduler,
+        CACHESTAT = __NR_cachestat, SHMAT = __NR_shmat, SCHED_SETSCHEDULER = __NR_sched_setscheduler,
         SETITIMER = __NR_setitimer, ALARM = __NR_alarm, MEMBARRIER = __NR_membarrier,
         RT_TGSIGQUEUEINFO = __NR_rt_tgsigqueueinfo, WAIT4 = __NR_wait4, WAITID = __NR_waitid,
         PIDFD_OPEN = __NR_pidfd_open, PIDFD_SEND_SIGNAL = __NR_pidfd_send_signal,

@@ -8,7 +8,8 @@
 //! Nor are access times changed where that can be avoided: `O_NOATIME` is for the owner of a file
 //! (or `CAP_FOWNER`). To others' files `posix_fadvise(WILLNEED)` is applied, which starts the I/O
 //! without counting as an access; when it ends cannot be told, so it is taken to be done at once.
-//! Directories have no such call and are read all the same.
+//! Directories have no such call and are read all the same; so are the first bytes of programs and
+//! what they say of their libraries ([`Reader::bytes`]).
 //!
 //! Invariant: nothing is ever opened but directories and regular files of file systems that store
 //! files. In those the kernel makes up (`/proc`, `/sys`, ...) a read can have any effect.
@@ -17,16 +18,16 @@
 //! lease on the file is broken, and walking a path follows symbolic links, which sets their access
 //! times, and mounts automount points in the *middle* of it.
 
-use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use runahead_abi::identity::CHUNK_BYTES;
+use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags, fadvise, fstatfs, openat,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags, fadvise, openat, readlinkat,
     readlinkat_raw, statx,
 };
 use rustix::io::{Errno, Result, pread};
@@ -34,6 +35,10 @@ use rustix::io::{Errno, Result, pread};
 use crate::expand::{Batch, Name};
 use crate::limit::{Kind, Sample};
 use crate::queue::{Class, Trouble};
+
+mod devices;
+
+pub(crate) use devices::{Device, Devices};
 
 /// Bytes of a worker's scratch memory: data is read to be in the page cache and then ignored.
 const SCRATCH_BYTES: usize = CHUNK_BYTES as usize;
@@ -69,38 +74,6 @@ pub(crate) struct Reader {
     scratch: Vec<u8>,
 }
 
-/// What file systems there are, by device number: asked once, as it can cost a round trip to a
-/// server.
-#[derive(Default)]
-pub(crate) struct Devices {
-    known: Mutex<HashMap<(u32, u32), Device>>,
-}
-
-/// What matters of a file system.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Device {
-    /// Its files are calls into the kernel.
-    Unstored,
-    /// It stores files on this machine.
-    Local,
-    /// It asks somebody else for every name.
-    Remote,
-}
-
-/// Magic numbers of file systems that ask a server.
-const REMOTE: &[u64] = &[
-    0x6573_5546, // FUSE
-    0x6969,      // NFS
-    0xff53_4d42, // CIFS
-    0xfe53_4d42, // SMB2
-    0x0102_1997, // 9p
-    0x00c3_6400, // Ceph
-    0x5346_414f, // AFS
-    0x6b41_4653, // kAFS
-    0x0bd0_0bd0, // Lustre
-    0x4750_4653, // GPFS
-];
-
 /// What a path named.
 pub(crate) struct Node {
     path_fd: OwnedFd,
@@ -114,59 +87,6 @@ struct Open {
     fd: OwnedFd,
     /// Reading would set the access time.
     advise_only: bool,
-}
-
-/// Magic numbers (statfs(2), linux/magic.h) of file systems whose files are calls into the kernel.
-const UNSTORED: &[u64] = &[
-    0x9fa0,      // proc
-    0x6265_6572, // sysfs
-    0x6462_6720, // debugfs
-    0x7472_6163, // tracefs
-    0x7363_6673, // securityfs
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
-    0xcafe_4a11, // bpf
-    0x6265_6570, // configfs
-    0xde5e_81e4, // efivarfs
-    0xf97c_ff8c, // selinuxfs
-    0x4341_5d53, // smackfs
-    0x6165_676c, // pstore
-    0x4249_4e4d, // binfmt_misc
-    0x6573_5543, // fusectl
-    0x1980_0202, // mqueue
-    0x1cd1,      // devpts
-    0x6e73_6673, // nsfs
-    0x0765_5821, // resctrl
-    0x5a3c_69f0, // apparmorfs
-    0x5049_4446, // pidfs
-    0x6759_6969, // rpc_pipefs
-    0x6e66_7364, // nfsd
-    0x6c6f_6f70, // binder
-    0xabba_1974, // xenfs
-    0x9fa1,      // openprom
-    0x9fa2,      // usbdevfs
-    0x0187,      // autofs: its entries are requests to a daemon
-];
-
-impl Devices {
-    /// What `node` lies on.
-    pub(crate) fn device(&self, node: &Node) -> Result<Device> {
-        let known = |this: &Self| {
-            let known = this.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(&node.device).copied()
-        };
-        if let Some(device) = known(self) {
-            return Ok(device);
-        }
-        let magic = fstatfs(&node.path_fd)?.f_type as u64 & 0xffff_ffff;
-        let device = match magic {
-            m if UNSTORED.contains(&m) => Device::Unstored,
-            m if REMOTE.contains(&m) => Device::Remote,
-            _ => Device::Local,
-        };
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(node.device, device);
-        Ok(device)
-    }
 }
 
 /// Tells an answer from a shortage of our own.
@@ -281,12 +201,49 @@ impl Reader {
         })
     }
 
-    /// Reads all entries of the directory `node`, into `names` if they are wanted.
+    /// The bytes of a range of the regular file `node`, as many of them as there are.
+    ///
+    /// It is read even where that sets the access time, which nothing but the file's owner can
+    /// avoid: what a program needs cannot be known otherwise, and executing it sets the time, too.
+    pub(crate) fn bytes(
+        &mut self,
+        node: &Node,
+        range: &Range<u64>,
+        devices: &Devices,
+    ) -> Result<Vec<u8>> {
+        let open = self.clock.time(Kind::Lookup, || node.open(devices))?;
+        let length = (range.end - range.start) as usize;
+        let kind = if length > SCRATCH_BYTES { Kind::LongRead } else { Kind::Read };
+        let mut bytes = Vec::with_capacity(length);
+        self.clock.time(kind, || {
+            while bytes.len() < length {
+                let at = range.start + bytes.len() as u64;
+                match pread(&open.fd, spare_capacity(&mut bytes), at) {
+                    Ok(0) => break,
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })?;
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    /// The path of `node` without symbolic links, as the kernel knows it.
+    pub(crate) fn real_path(&mut self, node: &Node) -> Option<Vec<u8>> {
+        let path = format!("/proc/self/fd/{}", node.path_fd.as_raw_fd());
+        let path = readlinkat(CWD, path, Vec::new()).ok()?.into_bytes();
+        path.starts_with(b"/").then_some(path)
+    }
+
+    /// Reads all entries of the directory `node`, into `names` if they are wanted, and then so
+    /// many at most.
     pub(crate) fn list(
         &mut self,
         node: &Node,
         devices: &Devices,
-        mut names: Option<&mut Vec<Name>>,
+        mut names: Option<(&mut Vec<Name>, usize)>,
     ) -> Result<u64> {
         let open = self.clock.time(Kind::Lookup, || node.open(devices))?;
         self.scratch.reserve_exact(SCRATCH_BYTES);
@@ -301,7 +258,11 @@ impl Reader {
             match entry {
                 Some(Ok(entry)) => {
                     let name = entry.file_name().to_bytes();
-                    if let (Some(names), false) = (&mut names, matches!(name, b"." | b"..")) {
+                    if let (Some((names, max)), false) = (&mut names, matches!(name, b"." | b".."))
+                    {
+                        if names.len() >= *max {
+                            return Ok(0);
+                        }
                         let directory = entry.file_type() == FileType::Directory;
                         names.push(Name { name: name.into(), inode: entry.ino(), directory });
                     }

@@ -16,6 +16,10 @@
 //! | `order` | what comes first for one client |
 //! | `lanes` | whose turn it is |
 //! | `expand` | what follows from a directory |
+//! | `program` | what follows from a program: its interpreter and libraries, the order of their parts |
+//! | `program/inspect`, `elf`, `script` | what a file says that executing it needs |
+//! | `program/search`, `ldcache` | where the dynamic linker would look for that |
+//! | `guess` | what nobody asked for: neighbours of small files that are read one by one |
 //! | `limit` | how much at a time |
 //! | `io` | how to read without effects |
 //! | `pool` | which thread |
@@ -35,11 +39,13 @@ use std::time::Duration;
 use runahead_abi::Record;
 
 mod expand;
+mod guess;
 mod io;
 mod lanes;
 mod limit;
 mod order;
 mod pool;
+mod program;
 mod queue;
 mod ranges;
 mod sink;
@@ -102,6 +108,14 @@ pub struct PrefetchStats {
     pub reads: u64,
     /// Bytes of file data in completed hints.
     pub bytes: u64,
+    /// Files of programs that were looked into: the programs, their interpreters and libraries.
+    pub programs: u64,
+    /// Files that nobody asked for, read because of what was read beside them.
+    pub guesses: u64,
+    /// Of those, hinted or demanded later.
+    pub guesses_used: u64,
+    /// Bytes of file data that no hint named: those of interpreters, libraries and guesses.
+    pub unhinted_bytes: u64,
     /// Most jobs in flight at a time.
     pub peak_in_flight: usize,
     /// Jobs in flight now.
@@ -166,11 +180,11 @@ impl Drop for Prefetcher {
 /// One source of hints: a process, with the keys of its log and the numbers of its runs.
 ///
 /// Dropping it gives up all its hints, and nobody else's: what others want as well is read for
-/// them. The dropping thread tells the sink to forget every key that is not done, those too that a
-/// worker is just reading. After that nothing is told to the sink, except what a worker had begun
-/// to tell before: no call of the sink begins later than that of a worker which, at the moment of
-/// the drop, was between deciding to make it and making it, at most one for each worker. So the
-/// sink may outlive its client for a moment, and must own what it needs.
+/// them. The dropping thread tells the sink to forget every key that is not settled, those too that
+/// a worker is just reading, and nobody tells it of these later. What may still be told after the
+/// drop has returned is what was settled before it: a worker whose read (or other step) had ended by
+/// then, and which is on its way to tell so, does. Each key is done or forgotten in the end, the
+/// sink may outlive its client for a moment, and it must own what it needs.
 pub struct Client {
     pool: Arc<pool::Pool>,
     core: Arc<pool::Core>,

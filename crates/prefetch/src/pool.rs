@@ -19,6 +19,8 @@
 //! for storage, and no call of the sink, is made with the lock held.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::Ordering::Release;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -30,9 +32,11 @@ use crate::PrefetchStats;
 use crate::io::{Devices, Node};
 use crate::limit::Limit;
 use crate::order::ClientId;
+use crate::program::Inspector;
 use crate::queue::{Job, Queue, Submitted};
 use crate::sink::Sink;
 
+mod programs;
 mod tell;
 mod work;
 
@@ -80,6 +84,7 @@ pub(crate) struct Pool {
     /// For whoever waits for the last thread to go.
     gone: Condvar,
     devices: Devices,
+    inspector: Inspector,
     origin: Instant,
 }
 
@@ -101,11 +106,18 @@ impl State {
         self.busy - self.settled.min(self.busy)
     }
 
+    /// How many may be in flight when what comes next is begun. Guesses leave half of it free for
+    /// the hints that may come while they are under way.
+    fn room(&self) -> usize {
+        let limit = self.limit.current();
+        if self.queue.is_guess() { (limit / 2).max(1) } else { limit }
+    }
+
     fn recruit(&mut self) -> Recruit {
         let coming = self.starting + self.woken;
         if self.closing
             || coming >= self.queue.ready()
-            || self.busy + coming >= self.limit.current()
+            || self.busy + coming >= self.room()
             || coming + self.active() >= ACTIVE_MAX && !self.queue.is_urgent()
         {
             Recruit::Nobody
@@ -121,7 +133,7 @@ impl State {
 
     /// A job, if there is one and the limit has room for it, and how many are in flight with it.
     fn begin(&mut self) -> Option<(Job<Node>, usize)> {
-        if self.busy >= self.limit.current() {
+        if self.busy >= self.room() {
             return None;
         }
         let job = self.queue.pop()?;
@@ -148,6 +160,11 @@ impl State {
     }
 }
 
+/// A variable of the environment, which is taken to be the targets' as well.
+fn variable(name: &str) -> Vec<u8> {
+    std::env::var_os(name).map(OsString::into_vec).unwrap_or_default()
+}
+
 impl Pool {
     pub(crate) fn new(max_in_flight: usize, max_queued: usize) -> Self {
         Pool {
@@ -168,6 +185,7 @@ impl Pool {
             work: Condvar::new(),
             gone: Condvar::new(),
             devices: Devices::default(),
+            inspector: Inspector::new(&variable("LD_LIBRARY_PATH"), &variable("PATH")),
             origin: Instant::now(),
         }
     }
@@ -186,24 +204,24 @@ impl Pool {
     }
 
     /// See [`crate::Client`].
-    pub(crate) fn close_client(&self, core: &Core) {
-        let mut telling = Telling::default();
+    pub(crate) fn close_client(&self, core: &Arc<Core>) {
+        let mut telling = Telling::to(core);
         let mut state = self.lock();
         let dropped = state.queue.close_client(core.id, &mut telling.fx);
         state.stats.dropped += dropped as u64;
-        // It keeps the workers that have something to tell from beginning to do so.
         core.closed.store(true, Release);
         let own = state.clients.remove(&core.id);
         drop(state);
-        telling.last(core);
+        telling.tell();
         drop(own);
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, core: &Core, record: &Record<'_>) {
-        let mut telling = Telling::default();
+    pub(crate) fn submit(self: &Arc<Self>, core: &Arc<Core>, record: &Record<'_>) {
+        let mut telling = Telling::to(core);
+        let now = self.origin.elapsed();
         let mut state = self.lock();
         let submitted = match state.closing {
-            false => state.queue.submit(core.id, record, &mut telling.fx),
+            false => state.queue.submit(core.id, record, now, &mut telling.fx),
             true => state.queue.refuse(core.id, record, &mut telling.fx),
         };
         state.stats.submitted += 1;
@@ -260,6 +278,7 @@ impl Pool {
             limit: state.limit.current(),
             threads: state.threads,
             clients: state.clients.len(),
+            guesses_used: state.queue.guesses_used(),
             ..state.stats
         }
     }

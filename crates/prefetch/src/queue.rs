@@ -19,25 +19,28 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use runahead_abi::record::{LENGTH_UNKNOWN, NO_FOLLOW};
-use runahead_abi::{HintKind, Identity, Record};
+use runahead_abi::identity::CHUNK_BYTES;
 
+mod clients;
 mod entry;
+mod giving_up;
 mod job;
 mod share;
 mod siblings;
+mod submit;
 #[cfg(test)]
 mod tests;
 
 use self::entry::{Entry, Stage};
 pub(crate) use self::job::{Class, Effects, Found, Job, Step, Trouble};
 use self::siblings::Siblings;
-use crate::HINT_MAX_BYTES;
-use crate::expand::{Batch, Batches, Wish, has_room};
+use crate::expand::{Batch, Batches, Wish};
+use crate::guess::{Errand, Guesses, Outcome};
 use crate::lanes::Lanes;
-use crate::order::{ClientId, EntryId, Item, Tag, Tier};
-use crate::ranges::{Added, PIECE_BYTES, chunks};
+use crate::order::{ClientId, EntryId, Item, Tier};
+use crate::program::{Programs, Report};
 
 /// What became of a submitted hint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +65,8 @@ pub(crate) struct Queue<F> {
     entries: HashMap<EntryId, Entry<F>>,
     paths: HashMap<Arc<[u8]>, EntryId>,
     batches: Batches,
+    programs: Programs<F>,
+    guesses: Guesses<F>,
     lanes: Lanes,
     siblings: Siblings,
     lookups_first: bool,
@@ -76,6 +81,8 @@ impl<F> Queue<F> {
             entries: HashMap::new(),
             paths: HashMap::new(),
             batches: Batches::default(),
+            programs: Programs::default(),
+            guesses: Guesses::default(),
             lanes: Lanes::default(),
             siblings: Siblings::default(),
             lookups_first: false,
@@ -87,33 +94,6 @@ impl<F> Queue<F> {
     fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
-    }
-
-    /// A new client.
-    pub(crate) fn open_client(&mut self) -> ClientId {
-        let client = self.new_id();
-        self.lanes.open(client);
-        client
-    }
-
-    /// A client is gone: gives up all that it hinted, under way or not. How many hints that was.
-    pub(crate) fn close_client(&mut self, client: ClientId, fx: &mut Effects<F>) -> usize {
-        let mut dropped = 0;
-        for id in self.lanes.members(client) {
-            if let Some(entry) = self.entries.get_mut(&id) {
-                dropped += entry.abandon(client, &mut self.lanes, fx);
-                self.retire_if_idle(id, fx);
-            } else if let Some(batch) = self.batches.remove(id, &mut self.lanes) {
-                batch.forget(fx);
-            }
-        }
-        self.lanes.close(client);
-        dropped
-    }
-
-    /// All clients that are not gone.
-    pub(crate) fn clients(&self) -> Vec<ClientId> {
-        self.lanes.clients()
     }
 
     /// Parts of hints that wait, and names that follow from them.
@@ -131,110 +111,14 @@ impl<F> Queue<F> {
         self.lanes.ready()
     }
 
-    /// Whether there is room for another hint. What a target waits for is turned away only if there
-    /// is far too much of it.
-    fn is_full(&self, client: ClientId, tag: &Tag) -> bool {
-        let (own, all) = (self.lanes.parts_of(client), self.lanes.parts());
-        match tag.is_demand() {
-            true => own >= self.max_items || all >= 2 * self.max_items,
-            false => !has_room(own + 1, all + 1, self.max_items),
-        }
-    }
-
-    /// Takes a hint in.
-    pub(crate) fn submit(
-        &mut self,
-        client: ClientId,
-        record: &Record<'_>,
-        fx: &mut Effects<F>,
-    ) -> Submitted {
-        if !self.lanes.is_open(client) {
-            return Submitted::Refused;
-        }
-        let tag = Tag::of(&record.header);
-        let key = Identity::from_raw(record.header.key);
-        let known = self.paths.get(record.path).copied();
-        let share = known.and_then(|id| self.entries[&id].share(client));
-        let room = share.is_none_or(|share| share.has_room_for(key));
-        if !room || self.is_full(client, &tag) {
-            return self.refuse(client, record, fx);
-        }
-        let id = known.unwrap_or_else(|| self.create(record.path));
-        if tag.is_demand() {
-            self.let_go(id);
-        }
-        let Some(entry) = self.entries.get_mut(&id) else { unreachable!("{id} is a live entry") };
-        let header = &record.header;
-        let follows = record.kind != HintKind::Link && header.flags & NO_FOLLOW == 0;
-        let lanes = &mut self.lanes;
-        entry.join(client, key, follows, lanes, fx);
-        let item = match record.kind {
-            HintKind::Lookup => Item::Lookup,
-            HintKind::Listing => Item::Listing,
-            HintKind::Link => Item::Link,
-            _ if header.length == 0 && header.flags & LENGTH_UNKNOWN == 0 => Item::Lookup,
-            _ => Item::Data(header.offset),
-        };
-        let done = match item {
-            Item::Data(start) => {
-                let length = header.length.clamp(1, HINT_MAX_BYTES);
-                let range = start..start.saturating_add(length);
-                entry.want_data(client, range, tag, lanes, fx)
-            }
-            _ => entry.want(client, item, tag, lanes, fx),
-        };
-        self.retire_if_idle(id, fx);
-        match done {
-            Some(Added::New) if known.is_none() => Submitted::Queued,
-            Some(Added::New | Added::Joined) => Submitted::Merged,
-            Some(Added::Known) => Submitted::Duplicate,
-            None => Submitted::Answered,
-        }
-    }
-
-    fn create(&mut self, path: &[u8]) -> EntryId {
-        let id = self.new_id();
-        let path: Arc<[u8]> = path.into();
-        self.paths.insert(path.clone(), id);
-        self.entries.insert(id, Entry::new(id, path));
-        id
-    }
-
-    /// Turns a hint away.
-    pub(crate) fn refuse(
-        &self,
-        client: ClientId,
-        record: &Record<'_>,
-        fx: &mut Effects<F>,
-    ) -> Submitted {
-        let header = &record.header;
-        let key = Identity::from_raw(header.key);
-        let before = header.run.saturating_add(1);
-        let entry = self.paths.get(record.path).map(|id| &self.entries[id]);
-        let share = entry.and_then(|e| e.share(client)).filter(|share| share.has_key(key));
-        let mut forget = |key| fx.forget.push((client, key, before));
-        if share.is_none() {
-            forget(key);
-        }
-        match record.kind {
-            HintKind::Lookup | HintKind::Program => {}
-            HintKind::Listing if share.is_some_and(|s| s.has(Item::Listing)) => {}
-            HintKind::Link if share.is_some_and(|s| s.has(Item::Link)) => {}
-            HintKind::Listing => forget(key.listing()),
-            HintKind::Link => forget(key.link()),
-            HintKind::Data => {
-                let length = header.length.min(HINT_MAX_BYTES);
-                let range = header.offset..header.offset.saturating_add(length);
-                let waits = |chunk| share.is_some_and(|s| s.has_work_in(chunk));
-                chunks(&range).filter(|&c| !waits(c)).for_each(|c| forget(key.chunk(c)));
-            }
-        }
-        Submitted::Refused
-    }
-
     /// True when a target waits for what comes first.
     pub(crate) fn is_urgent(&self) -> bool {
         self.lanes.tier() == Some(Tier::Demand)
+    }
+
+    /// True when nobody asked for what comes first, and so for all of it.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.lanes.tier() == Some(Tier::Guess)
     }
 
     /// Adds a batch of names; false if there is no room.
@@ -252,6 +136,16 @@ impl<F> Queue<F> {
                 let batch = self.batches.start(id, &mut self.lanes)?;
                 self.lanes.charge(client, 1);
                 return Some(Job { entry: id, step: Step::Names { batch } });
+            }
+            if item == Item::Program {
+                let (task, own) = self.programs.pop(id, &mut self.lanes)?;
+                self.charge(client, task.bytes());
+                return Some(Job { entry: id, step: Step::Program { task, own } });
+            }
+            if item == Item::Guess {
+                let (sent, errand) = self.guesses.pop(id, &mut self.lanes)?;
+                self.charge(client, 0);
+                return Some(Job { entry: id, step: Step::Guess { sent, errand } });
             }
             let urgent = self.is_urgent();
             let (id, item) = if urgent { (id, item) } else { self.next(client, id, item) };
@@ -311,12 +205,46 @@ impl<F> Queue<F> {
                 entry.start_lookup(&mut self.lanes)
             }
         };
-        let cost = match &step {
-            Step::Read { range, .. } => (range.end - range.start).div_ceil(PIECE_BYTES / 4),
+        let bytes = match &step {
+            Step::Read { range, .. } => range.end - range.start,
             _ => 0,
         };
-        self.lanes.charge(client, 1 + cost);
+        self.charge(client, bytes);
         Some(Job { entry: id, step })
+    }
+
+    /// `client` was served: one request, and one more for each chunk.
+    fn charge(&mut self, client: ClientId, bytes: u64) {
+        self.lanes.charge(client, 1 + bytes.div_ceil(CHUNK_BYTES));
+    }
+
+    /// A [`Step::Program`] came back. The step that the same worker shall take next, if there is.
+    pub(crate) fn reported(
+        &mut self,
+        job: Job<F>,
+        result: Result<Report<F>, Trouble>,
+        now: Duration,
+        fx: &mut Effects<F>,
+    ) -> Option<Job<F>> {
+        let Step::Program { task, own } = job.step else { return None };
+        let (id, lanes) = (job.entry, &mut self.lanes);
+        let task = self.programs.finish((id, own), task, (result, now), lanes, fx)?;
+        Some(Job { entry: id, step: Step::Program { task, own: false } })
+    }
+
+    /// A [`Step::Guess`] came back.
+    pub(crate) fn guessed(&mut self, job: Job<F>, outcome: Outcome<F>, fx: &mut Effects<F>) {
+        if let Step::Guess { sent, errand } = job.step {
+            if let Errand::Read { file, .. } = errand {
+                fx.files.push(file);
+            }
+            self.guesses.finish(sent, outcome, &mut self.lanes, fx);
+        }
+    }
+
+    /// Guesses that were used.
+    pub(crate) fn guesses_used(&self) -> u64 {
+        self.guesses.used
     }
 
     /// A [`Step::Look`] came back. The step that the same worker shall take next, if there is one.
@@ -385,29 +313,6 @@ impl<F> Queue<F> {
         if let Step::List { file, .. } | Step::Read { file, .. } = job.step {
             fx.files.push(file);
         }
-    }
-
-    /// Gives up all parts of hints of runs of `client` before `before` that no worker has started
-    /// on, except what its target waits for; with `None`, all parts. Returns how many hints that
-    /// ends.
-    pub(crate) fn drop_stale(
-        &mut self,
-        client: ClientId,
-        before: Option<u32>,
-        fx: &mut Effects<F>,
-    ) -> usize {
-        let mut dropped = 0;
-        for id in self.lanes.members(client) {
-            if let Some(entry) = self.entries.get_mut(&id) {
-                dropped += entry.drop_stale(client, before, &mut self.lanes, fx);
-                self.retire_if_idle(id, fx);
-            } else if self.batches.is_stale(id, before)
-                && let Some(batch) = self.batches.remove(id, &mut self.lanes)
-            {
-                batch.forget(fx);
-            }
-        }
-        dropped
     }
 
     fn retire_if_idle(&mut self, id: EntryId, fx: &mut Effects<F>) {

@@ -1,7 +1,6 @@
 //! The prefetcher on real files: what becomes resident, and what must not happen.
 
 use std::collections::HashSet;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -14,13 +13,12 @@ use proptest::prelude::*;
 use runahead_abi::HintKind;
 use runahead_abi::identity::ChunkIndex;
 use runahead_abi::record::{DEMAND, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
-use runahead_prefetch::Sink;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 mod common;
 
-use common::{Bench, Hint, hint, key, resident};
+use common::{Bench, Hint, KINDS, hint, key, resident, zoo};
 
 #[test]
 fn hinted_ranges_become_resident_and_others_do_not() {
@@ -284,19 +282,6 @@ fn closing_does_not_wait_for_a_worker_that_is_stuck() {
     bench.watch.open_gate();
 }
 
-/// Paths of every kind, to be hinted at random.
-fn zoo(bench: &Bench) -> Vec<std::path::PathBuf> {
-    let names = ["big", "small", "none", "dir", "dir/none", "link", "fifo", "small/below"];
-    let paths = names.map(|name| bench.path(name));
-    bench.cold_file("big", 3 << 20);
-    bench.cold_file("small", 1000);
-    fs::create_dir(&paths[3]).unwrap();
-    symlink("small", &paths[5]).unwrap();
-    let fifo = CString::new(paths[6].as_os_str().as_bytes()).unwrap();
-    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-    paths.into()
-}
-
 proptest! {
     #![proptest_config(common::config(40))]
 
@@ -304,16 +289,15 @@ proptest! {
     #[test]
     fn every_key_is_done_or_forgotten(
         hints in prop::collection::vec(
-            (0usize..8, 0usize..4, 1u32..6, 0u32..16, 0u64..4 << 20, 1u64..2 << 20), 1..200),
+            (0usize..8, 0usize..5, 1u32..6, 0u32..16, 0u64..4 << 20, 1u64..2 << 20), 1..200),
         drops in prop::collection::vec(0usize..200, 0..4),
         workers in 1usize..12,
     ) {
         let bench = Bench::new(workers);
         let paths = zoo(&bench);
-        let kinds = [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link];
         let mut keys = HashSet::new();
         for (n, &(path, kind, run, flags, offset, length)) in hints.iter().enumerate() {
-            let hint = Hint { kind: kinds[kind], path: &paths[path], run, flags, offset, length };
+            let hint = Hint { kind: KINDS[kind], path: &paths[path], run, flags, offset, length };
             bench.hint(hint);
             keys.extend(hint.keys().iter().map(|key| key.raw()));
             if drops.contains(&n) {

@@ -24,7 +24,7 @@ use nix::unistd::{Pid, geteuid};
 use runahead_abi::desk::{EXEC, JOIN, LET_GO, NO, YES};
 use runahead_inject::{Followed, Follower, Layout};
 
-use crate::members::Members;
+use crate::members::{self, Members};
 use crate::signals;
 
 /// Clerks at most.
@@ -140,7 +140,7 @@ impl Desk {
             },
             EXEC => self.follow(client, pid),
             LET_GO => {
-                self.members.let_go();
+                self.members.let_go(members::LET_GO);
                 answer(client, Some(self.file.as_fd()))
             }
             _ => answer(client, None),

@@ -23,8 +23,10 @@ use crate::stats::Totals;
 const HORIZON: u64 = 1 << 16;
 /// Members at a time; further processes run without shadows.
 const MEMBERS_MAX: usize = 256;
-/// How long the shadows of a session may take to let go of what they hold.
-const LET_GO: Duration = Duration::from_millis(20);
+/// How long the shadows of a session may take to let go of what they hold: while somebody waits for
+/// it, and at the end of the session.
+pub const LET_GO: Duration = Duration::from_millis(20);
+const END: Duration = Duration::from_millis(500);
 /// The dispatcher keeps its buffer, of one record, on its stack.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -42,6 +44,14 @@ pub struct Members {
     ended: Epoll,
     budget: AtomicU64,
     totals: Mutex<Totals>,
+    /// What members shared whose shadows may not have ended yet.
+    leaving: Mutex<Vec<Arc<Mapping>>>,
+}
+
+/// The newest shadow that gave up what it had inherited has given up everything.
+fn is_gone(shared: &Mapping) -> bool {
+    let control = &shared.control;
+    control.gone.load(Relaxed) == control.handshake.load(Relaxed)
 }
 
 impl Members {
@@ -54,6 +64,7 @@ impl Members {
             ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             budget: AtomicU64::new(u64::MAX),
             totals: Mutex::new(Totals::default()),
+            leaving: Mutex::new(Vec::new()),
         })
     }
 
@@ -116,12 +127,18 @@ impl Members {
     }
 
     fn remove(&self, number: u64) {
-        let Some(member) = self.list().remove(&number) else { return };
+        // Under the lock, so that nobody finds it neither in the list nor in the account.
+        let mut list = self.list();
+        let Some(member) = list.remove(&number) else { return };
         let _ = self.ended.delete(&member.pidfd);
         member.stop.store(true, SeqCst);
         dispatcher::supersede(&member.shared.control);
         ring(&member.shared);
         self.totals().add(&member.shared.control);
+        // Not for ever: those that ended long ago have nothing left that could go.
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|shared| !is_gone(shared));
+        leaving.push(member.shared);
     }
 
     fn totals(&self) -> MutexGuard<'_, Totals> {
@@ -129,36 +146,28 @@ impl Members {
     }
 
     /// Has every shadow let go of what it holds, and waits a moment for it.
-    pub fn let_go(&self) {
-        let shared: Vec<_> = self.list().values().map(|m| m.shared.clone()).collect();
-        let waiting: Vec<_> = shared
-            .iter()
-            .filter(|shared| shared.control.syncs.load(Relaxed) > 0)
-            .map(|shared| {
-                let sync = shared.control.sync.load(Relaxed);
-                dispatcher::supersede(&shared.control);
-                (shared, sync)
-            })
-            .collect();
-        let until = Instant::now() + LET_GO;
-        let gone = |&(shared, sync): &(&Arc<Mapping>, u32)| {
-            shared.control.gone.load(Relaxed).wrapping_sub(sync) as i32 >= 0
-        };
-        while !waiting.iter().all(gone) && Instant::now() < until {
+    pub fn let_go(&self, patience: Duration) {
+        let mut waiting: Vec<_> = self.list().values().map(|m| m.shared.clone()).collect();
+        waiting.iter().filter(|s| !is_gone(s)).for_each(|s| dispatcher::supersede(&s.control));
+        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        waiting.extend(leaving);
+        let until = Instant::now() + patience;
+        while !waiting.iter().all(|shared| is_gone(shared)) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
     /// Ends every shadow; the account of all members, those that have ended before included.
     pub fn end(&self) -> Totals {
-        self.let_go();
+        self.let_go(END);
         let numbers: Vec<_> = self.list().keys().copied().collect();
         numbers.into_iter().for_each(|number| self.remove(number));
         self.totals().clone()
     }
 }
 
-fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
+/// pidfd_open(2).
+pub fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
     // SAFETY: pidfd_open(2) takes numbers.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
     // SAFETY: a new descriptor of ours.

@@ -7,20 +7,24 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
-use runahead_abi::config::FILTER_MAX;
+use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX};
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_inject::{Command, Image, LaunchError, Layout, NotInjected, launch};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 
 use crate::desk::{self, Desk};
-use crate::members::Members;
+use crate::members::{self, Members};
 use crate::stats::{Stats, Totals};
 use crate::{descriptors, memory, sandbox, signals};
 
 /// Part of the memory that is available which may hold what was prefetched and not used yet.
 const MEMORY_SHARE: u64 = 8;
+
+/// How often orphans are collected, in milliseconds.
+const ORPHANS_MS: u16 = 500;
 
 /// How a session is to run.
 #[derive(Debug, Clone, Default)]
@@ -155,7 +159,7 @@ impl Prepared {
             filter_len: 0,
             runner_filter_len: 0,
             filter: [0; FILTER_MAX],
-            runner_filter: [0; 16],
+            runner_filter: [0; RUNNER_FILTER_MAX],
         };
         sandbox::prepare(&mut config).map_err(|e| unavailable(&e))?;
         let image = Image::embedded().map_err(|e| unavailable(&e))?;
@@ -218,20 +222,42 @@ impl Started {
     }
 }
 
-/// Waits for the command. Others may turn out to be our children: orphans, when we are the first
-/// process of a container.
+/// Waits for the command, and for it alone: a wait for any child would take away what clerks, who
+/// trace the command when it execs, are waiting for.
 fn wait_for(command: Pid) -> Ended {
-    let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+    let orphans = std::process::id() == 1;
+    if let Ok(ends) = members::pidfd_open(command) {
+        let mut ends = [PollFd::new(ends.as_fd(), PollFlags::POLLIN)];
+        loop {
+            let patience = if orphans { ORPHANS_MS.into() } else { PollTimeout::NONE };
+            match poll(&mut ends, patience) {
+                Ok(0) => collect_orphans(command),
+                Ok(_) => break,
+                Err(Errno::EINTR) => {}
+                Err(_) => break,
+            }
+        }
+    }
     loop {
-        match waitpid(None, Some(flags)) {
-            Ok(status @ (WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)))
-                if pid == command =>
-            {
+        match waitpid(command, None) {
+            Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => {
                 return from_wait(status);
             }
             // Somebody else collected it: nothing is known but that it is over.
             Err(Errno::ECHILD) => return Ended::Exited(0),
             _ => {}
+        }
+    }
+}
+
+/// As the first process of a container we have to collect those whose parents have ended.
+fn collect_orphans(command: Pid) {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) =
+        waitid(Id::All, look | WaitPidFlag::__WALL)
+    {
+        if pid == command || waitpid(pid, Some(WaitPidFlag::__WALL)).is_err() {
+            return;
         }
     }
 }

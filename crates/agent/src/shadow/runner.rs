@@ -55,6 +55,7 @@ pub(super) fn begin(
     status.pid.store(sys::getpid(), Relaxed);
     status.run.store(run, Relaxed);
     template::die_with(template)?;
+    template::run_when_idle();
     sandbox::restrict_runner(&session.config)?;
     // SAFETY: a new process with one thread; nobody else holds these.
     let (files, slot) = unsafe { (files::table(), RUNNER.get()) };

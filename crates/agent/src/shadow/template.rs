@@ -5,7 +5,8 @@
 //! reader must not wait for us), gives up shared memory, and sandboxes itself. Then it forks a
 //! runner for each run that is asked for, one at a time, and never executes the program's code
 //! itself. It is nobody's child, and ends when it sees that target or supervisor have ended;
-//! its runner, the kernel ends with it.
+//! its runner, the kernel ends with it. The template itself runs as the target does, and hardly ever;
+//! runners run when nothing else wants to.
 //!
 //! Invariant: a failure anywhere ends the process before a runner exists.
 
@@ -79,14 +80,15 @@ impl Template {
     fn watch(&self, run: u32, child: &Child) {
         let mut patience = WATCH_MS.0;
         while !sys::is_readable_within(child.pidfd, patience) {
-            if !self.is_wanted() {
+            let wanted = self.is_wanted();
+            if !wanted || self.shared.control.run_request.load(Relaxed) != run {
+                // To die, too, takes a processor.
+                let _ = set_scheduler(child.pid, k::SCHED_NORMAL);
                 let _ = sys::kill_by_pidfd(child.pidfd);
+            }
+            if !wanted {
                 self.collect(run, child);
                 self.end();
-            }
-            let another = self.shared.control.run_request.load(Relaxed) != run;
-            if another {
-                let _ = sys::kill_by_pidfd(child.pidfd);
             }
             patience = (patience * 2).min(WATCH_MS.1);
         }
@@ -162,7 +164,6 @@ fn prepare(session: &'static Session, sync: u32) -> sys::Result<[Fd; 2]> {
         sys::pidfd_open(session.target_pid())?,
     ];
     memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64)?;
-    run_when_idle();
     // SAFETY: as above.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
     sandbox::restrict(&session.config)?;
@@ -202,10 +203,15 @@ fn quiet_signals() -> sys::Result<()> {
     Ok(())
 }
 
-/// SCHED_IDLE, which any process may choose. Not being able to costs fairness, not safety.
-fn run_when_idle() {
+/// Has this process run when nothing else wants to. Not being able to costs fairness, not safety.
+pub(super) fn run_when_idle() {
+    let _ = set_scheduler(0, k::SCHED_IDLE);
+}
+
+/// sched_setscheduler(2), to a policy without priorities.
+fn set_scheduler(pid: u32, policy: u32) -> sys::Result<u64> {
     let priority = 0i32;
-    let args = [0, k::SCHED_IDLE.into(), &raw const priority as u64, 0, 0, 0];
-    // SAFETY: sched_setscheduler(2) reads four bytes of ours.
-    let _ = sys::check(unsafe { sys::raw(nr::FSETATTR_SCHED, args) });
+    let args = [pid.into(), policy.into(), &raw const priority as u64, 0, 0, 0];
+    // SAFETY: reads four bytes of ours.
+    sys::check(unsafe { sys::raw(nr::SCHED_SETSCHEDULER, args) })
 }

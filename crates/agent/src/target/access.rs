@@ -154,6 +154,8 @@ impl Target {
         stall: Stall<'_>,
         bytes: u64,
     ) -> Option<i64> {
+        // A handler that jumps out of the call is to do so when all this is done.
+        let mask = sys::set_mask(!0);
         self.join(session);
         let shared = session.shared();
         let foreseen = shared.log.state(stall.key) != HintState::Absent;
@@ -164,6 +166,7 @@ impl Target {
         if (!foreseen || wanted) && self.sync(session, call.thread) == Side::Shadow {
             return None;
         }
+        sys::set_mask(mask);
         call.thread.word.set(Some(sys::voluntary_switches()));
         let (ret, stalled) = self.made_and_timed(session, call, bytes, |_| foreseen);
         if !stalled {

@@ -7,7 +7,7 @@
 
 use linux_raw_sys::general as k;
 use runahead_abi::record::DEMAND;
-use runahead_abi::{HintKind, desk};
+use runahead_abi::{ChunkIndex, HintKind, desk};
 
 use super::access::Stall;
 use super::{TARGET, Target};
@@ -42,6 +42,8 @@ enum Image {
 /// Asks the supervisor to follow, if this exec is one that it can follow. Signals are blocked.
 pub(super) fn before(call: &Call) -> Token {
     let Some(session) = session::get() else { return NONE };
+    // A shadow executes this program's file, which somebody may want to write when we no longer do.
+    TARGET.let_go_of_all(session);
     // The kernel gives a new number to another thread than the first; then nobody would know whom to
     // follow.
     if sys::gettid() != sys::getpid() || opts_out(call) {
@@ -146,7 +148,8 @@ fn open(
     if !paths::is_made_up(text) {
         target.pace.stalled();
         target.join(session);
-        let object = target.identity(session, dir, text);
+        // Not the name itself, which is known as soon as it has been looked up.
+        let object = target.identity(session, dir, text).chunk(ChunkIndex(u64::MAX));
         let kind = HintKind::Program;
         let hint = Hint { kind, object, offset: 0, length: 0, flags: DEMAND, path: b"" };
         target.demand(session, &Stall { key: object, hint, dir, path: text });

@@ -95,14 +95,11 @@ impl Target {
     /// it in the way.
     pub(super) fn let_go_of_all(&self, session: &'static Session) {
         let control = &session.shared().control;
-        let sync = control.sync.load(Relaxed);
-        if !self.let_go(session) {
-            return;
-        }
+        self.let_go(session);
         let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
         loop {
             let seen = control.gone.load(Relaxed);
-            if seen == sync || ticks() > give_up_at {
+            if seen == control.handshake.load(Relaxed) || ticks() > give_up_at {
                 return;
             }
             let _ = sys::futex_wait(&control.gone, seen, Some(200));

@@ -16,7 +16,7 @@ use crate::sink::Sink;
 pub(crate) struct Core {
     pub id: ClientId,
     sink: Arc<dyn Sink>,
-    /// Nothing more is to be told to it.
+    /// Nothing more is to be looked at for it.
     pub closed: AtomicBool,
 }
 
@@ -25,14 +25,16 @@ impl Core {
         Core { id, sink, closed: AtomicBool::new(false) }
     }
 
-    /// Its sink, as long as it may be called; asked for anew for every call.
-    pub(crate) fn sink(&self) -> Option<&dyn Sink> {
-        (!self.closed.load(Acquire)).then_some(&*self.sink)
+    /// One of many names was looked up. Those of a client that is gone have been forgotten.
+    pub(crate) fn done(&self, key: Identity) {
+        if !self.closed.load(Acquire) {
+            self.sink.done(key);
+        }
     }
 
     /// Announces a key; true if that is news.
     pub(crate) fn expect(&self, key: Identity, run: u32) -> bool {
-        self.sink().is_some_and(|sink| sink.expect(key, run))
+        !self.closed.load(Acquire) && self.sink.expect(key, run)
     }
 }
 
@@ -48,9 +50,14 @@ fn find(cores: &[Arc<Core>], client: ClientId) -> Option<&Core> {
 }
 
 impl Telling {
-    /// Finds the clients; to be called with the lock held.
+    /// What concerns `core` is told to it even if it is gone by then.
+    pub(crate) fn to(core: &Arc<Core>) -> Self {
+        Telling { fx: Effects::default(), cores: vec![core.clone()] }
+    }
+
+    /// Finds the clients; to be called with the lock held. What was settled under the lock is told
+    /// in any case, also to one that goes meanwhile.
     pub(crate) fn address(&mut self, clients: &HashMap<ClientId, Arc<Core>>) {
-        self.cores.clear();
         let Effects { done, forget, completed, .. } = &self.fx;
         let done = done.iter().map(|&(client, _)| client);
         let forget = forget.iter().map(|&(client, ..)| client);
@@ -67,7 +74,7 @@ impl Telling {
     /// Tells all, and lets go of files; the lock is not held.
     pub(crate) fn tell(&mut self) {
         let Telling { fx, cores } = self;
-        let sink = |client| find(cores, client).and_then(Core::sink);
+        let sink = |client| find(cores, client).map(|core| &core.sink);
         for (client, key) in fx.done.drain(..) {
             sink(client).inspect(|sink| sink.done(key));
         }
@@ -79,12 +86,5 @@ impl Telling {
         }
         fx.files.clear();
         cores.clear();
-    }
-
-    /// The last words to a client that is being closed.
-    pub(crate) fn last(&mut self, core: &Core) {
-        self.fx.done.drain(..).for_each(|(_, key)| core.sink.done(key));
-        self.fx.forget.drain(..).for_each(|(_, key, before)| core.sink.forget(key, before));
-        self.fx.files.clear();
     }
 }

@@ -4,12 +4,15 @@ use std::sync::{Arc, PoisonError};
 
 use runahead_abi::{HintKind, Record};
 
+use super::programs::unhinted;
 use super::tell::{Core, Telling};
 use super::{IDLE_LIFE, Pool, State};
 use crate::expand::{Name, Wish};
+use crate::guess::{self, ENTRIES_MAX, Errand};
 use crate::io::{Clock, Device, Node, Reader, trouble};
 use crate::order::ClientId;
-use crate::queue::{Found, Job, Step, Trouble};
+use crate::program::{Report, Task};
+use crate::queue::{Class, Found, Job, Step, Trouble};
 
 /// What a worker that asks for a job was counted as until then.
 #[derive(Clone, Copy)]
@@ -21,6 +24,8 @@ enum Was {
 enum Outcome {
     Looked(Result<Found<Node>, Trouble>),
     Done(Result<u64, Trouble>),
+    Program(Box<Result<Report<Node>, Trouble>>),
+    Guessed(guess::Outcome<Node>),
 }
 
 impl Pool {
@@ -93,6 +98,15 @@ impl Pool {
             }
             self.account(&mut state, &job.step, in_flight, reader);
             next = match outcome {
+                Outcome::Program(result) => {
+                    let now = self.origin.elapsed();
+                    state.stats.unhinted_bytes += unhinted(&job.step, &result);
+                    state.queue.reported(job, *result, now, &mut telling.fx)
+                }
+                Outcome::Guessed(outcome) => {
+                    state.queue.guessed(job, outcome, &mut telling.fx);
+                    None
+                }
                 Outcome::Looked(result) => state.queue.looked(job, result, &mut telling.fx),
                 Outcome::Done(result) => {
                     state.queue.finish(job, result, &mut telling.fx);
@@ -122,6 +136,16 @@ impl Pool {
             Step::Link { .. } => stats.links += 1,
             Step::Read { .. } => stats.reads += 1,
             Step::Names { batch } => stats.lookups += batch.names().len() as u64,
+            Step::Program { task: Task::Find { .. }, .. } => stats.programs += 1,
+            Step::Program { task: Task::Needs { .. }, .. } => {}
+            Step::Program { task: Task::Load { .. }, .. } => stats.reads += 1,
+            Step::Guess { errand: Errand::List { .. }, .. } => stats.listings += 1,
+            Step::Guess { errand: Errand::Look { .. }, .. } => stats.lookups += 1,
+            Step::Guess { errand: Errand::Read { size, .. }, .. } => {
+                stats.guesses += 1;
+                stats.reads += 1;
+                stats.unhinted_bytes += size;
+            }
         }
     }
 
@@ -134,7 +158,8 @@ impl Pool {
             }
             Step::List { file, names } => {
                 let mut found = Vec::new();
-                let result = reader.list(file, &self.devices, names.then_some(&mut found));
+                let wanted = names.then_some((&mut found, usize::MAX));
+                let result = reader.list(file, &self.devices, wanted);
                 if !found.is_empty() {
                     self.expand(job, found, self.is_remote(file));
                 }
@@ -144,14 +169,43 @@ impl Pool {
             Step::Read { file, range } => reader.read(file, range, &self.devices),
             Step::Names { batch } => {
                 let core = self.core(batch.client());
-                let sink = || core.as_deref().and_then(Core::sink);
                 reader.look_at_all(batch, |name| {
-                    batch.keys(name).for_each(|key| _ = sink().inspect(|sink| sink.done(key)));
+                    batch.keys(name).for_each(|key| _ = core.as_ref().map(|core| core.done(key)));
                 });
                 Ok(0)
             }
+            Step::Guess { errand, .. } => return Outcome::Guessed(self.guess(errand, reader)),
+            Step::Program { task, .. } => {
+                return Outcome::Program(Box::new(self.work_on(task, reader)));
+            }
         };
         Outcome::Done(result.map_err(trouble))
+    }
+
+    /// Does something for a guess.
+    fn guess(&self, errand: &Errand<Node>, reader: &mut Reader) -> guess::Outcome<Node> {
+        let devices = &self.devices;
+        match errand {
+            Errand::List { path } => {
+                let mut names = Vec::new();
+                let found = reader.look(path, true).and_then(|(node, class)| match class {
+                    Class::Directory => {
+                        reader.list(&node, devices, Some((&mut names, ENTRIES_MAX + 1)))
+                    }
+                    _ => Ok(0),
+                });
+                found.map_or(guess::Outcome::Over, |_| guess::Outcome::Names(names))
+            }
+            Errand::Look { path } => match reader.look(path, true) {
+                Ok((node, Class::File { size })) => guess::Outcome::File(Arc::new(node), size),
+                _ => guess::Outcome::Over,
+            },
+            Errand::Read { file, size } => {
+                // What cannot be read is as good as read: nothing follows from either.
+                let _ = reader.read(file, &(0..*size), devices);
+                guess::Outcome::Over
+            }
+        }
     }
 
     /// The client, if it is not gone.
@@ -169,12 +223,12 @@ impl Pool {
         }
     }
 
-    fn expand_for(self: &Arc<Self>, core: &Core, wish: &Wish, names: &[Name], remote: bool) {
+    fn expand_for(self: &Arc<Self>, core: &Arc<Core>, wish: &Wish, names: &[Name], remote: bool) {
         for (header, path) in wish.listings(names, core) {
             self.submit(core, &Record { kind: HintKind::Listing, header, path: &path });
         }
         let batches = wish.batches(names, remote, core);
-        let mut refused = Telling::default();
+        let mut refused = Telling::to(core);
         let mut state = self.lock();
         for batch in batches {
             if state.closing || !state.queue.add_names(batch.clone()) {

@@ -28,8 +28,7 @@ const PATHS_MAX: usize = 4096;
 
 /// See the module's text: dynamic section, names, two search paths and an interpreter.
 #[cfg(test)]
-pub(crate) const READ_MAX: u64 =
-    DYNAMIC_MAX + (NEEDS_MAX * (NAME_MAX + 1) + 3 * PATHS_MAX) as u64;
+pub(crate) const READ_MAX: u64 = DYNAMIC_MAX + (NEEDS_MAX * (NAME_MAX + 1) + 3 * PATHS_MAX) as u64;
 
 /// Reads parts of one file.
 pub(crate) trait Source {
@@ -52,8 +51,8 @@ pub(crate) struct Head {
     pub loads: Vec<Load>,
     /// Where the entry point lies in the file.
     pub entry: Option<u64>,
-    interpreter: Option<Range<u64>>,
-    dynamic: Option<Range<u64>>,
+    pub(super) interpreter: Option<Range<u64>>,
+    pub(super) dynamic: Option<Range<u64>>,
 }
 
 /// What the dynamic section tells.

@@ -29,6 +29,9 @@ pub(crate) struct Origin {
     pub musl: Option<Arc<[u8]>>,
 }
 
+/// The name of a library, and where it may be.
+pub(crate) type Library = (Vec<u8>, Vec<Vec<u8>>);
+
 /// What is the same for all.
 #[derive(Default)]
 pub(crate) struct Search {
@@ -129,7 +132,7 @@ impl Search {
         of: &Origin,
         cache: &LdCache,
         musl_paths: &[u8],
-    ) -> (Vec<(Vec<u8>, Vec<Vec<u8>>)>, Origin) {
+    ) -> (Vec<Library>, Origin) {
         let expand = |list: &Option<Vec<u8>>| {
             list.as_ref().map(|list| expand(list, &of.directory)).unwrap_or_default()
         };

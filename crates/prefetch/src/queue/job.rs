@@ -6,7 +6,9 @@ use std::sync::Arc;
 use runahead_abi::{HintKind, Identity};
 
 use crate::expand::Batch;
+use crate::guess::{Errand, Sent};
 use crate::order::{ClientId, EntryId, Tag};
+use crate::program::Task;
 use crate::ranges::Group;
 use crate::sink::Completion;
 
@@ -50,6 +52,10 @@ pub(crate) enum Step<F> {
     Read { file: Arc<F>, range: Range<u64> },
     /// Look up names that a directory was seen to hold.
     Names { batch: Arc<Batch> },
+    /// Something for a program, and whether it is of the program's own file.
+    Program { task: Task<F>, own: bool },
+    /// Something that nobody asked for.
+    Guess { sent: Sent, errand: Errand<F> },
 }
 
 /// A step and the entry it belongs to.

@@ -19,28 +19,28 @@ use crate::ranges::{Added, Ranges, chunks};
 const KEYS_MAX: usize = 4;
 
 /// A want other than data, and whether a worker is on it.
-struct Slot {
-    tag: Tag,
-    rank: Rank,
-    started: bool,
+pub(super) struct Slot {
+    pub tag: Tag,
+    pub rank: Rank,
+    pub started: bool,
 }
 
 /// See the module's text.
 pub(crate) struct Share {
     pub client: ClientId,
-    entry: EntryId,
+    pub(super) entry: EntryId,
     keys: Vec<Identity>,
     /// Some hint means what a symbolic link leads to. The lookup then passes the link itself, so
     /// it serves those too that do not follow.
     pub follow: bool,
     /// Lookup, listing, link.
-    slots: [Option<Slot>; 3],
-    data: Ranges,
+    pub(super) slots: [Option<Slot>; 3],
+    pub(super) data: Ranges,
     /// Chunks that a hint got all its bytes of, while another still waits for bytes of them.
-    partly_read: HashSet<u64>,
+    pub(super) partly_read: HashSet<u64>,
 }
 
-fn index(item: Item) -> usize {
+pub(super) fn index(item: Item) -> usize {
     match item {
         Item::Lookup => 0,
         Item::Listing => 1,
@@ -49,14 +49,14 @@ fn index(item: Item) -> usize {
     }
 }
 
-const SLOTS: [(Item, HintKind); 3] = [
+pub(super) const SLOTS: [(Item, HintKind); 3] = [
     (Item::Lookup, HintKind::Lookup),
     (Item::Listing, HintKind::Listing),
     (Item::Link, HintKind::Link),
 ];
 
 /// The log key of what a slot stands for.
-fn slot_key(item: Item, key: Identity) -> Identity {
+pub(super) fn slot_key(item: Item, key: Identity) -> Identity {
     match item {
         Item::Listing => key.listing(),
         Item::Link => key.link(),
@@ -345,66 +345,5 @@ impl Share {
         let (pieces, groups) = self.data.finish(range, result.unwrap_or(0), trouble.is_some());
         pieces.iter().for_each(|piece| self.settle_data(trouble, piece, fx));
         fx.complete_groups(self.client, groups, false);
-    }
-
-    /// See [`super::Queue::drop_stale`].
-    pub(crate) fn drop_stale<F>(
-        &mut self,
-        before: Option<u32>,
-        parked: bool,
-        lanes: &mut Lanes,
-        fx: &mut Effects<F>,
-    ) -> usize {
-        let mut dropped = 0;
-        let mut shelf = lanes.shelf(self.client, self.entry, parked);
-        for (item, _) in SLOTS {
-            let stale = |slot: &mut Slot| !slot.started && slot.tag.is_stale(before);
-            let Some(slot) = self.slots[index(item)].take_if(stale) else { continue };
-            shelf.remove(slot.rank, item);
-            dropped += slot.tag.hints as usize;
-            if item != Item::Lookup {
-                self.forget(before, fx, |key| slot_key(item, key));
-            }
-        }
-        let (ranges, groups) = self.data.drop_stale(before, &mut shelf);
-        self.forget_data(&ranges, before, fx);
-        dropped + groups.iter().map(|group| group.tag.hints as usize).sum::<usize>()
-    }
-
-    fn forget_data<F>(&mut self, ranges: &[Range<u64>], before: Option<u32>, fx: &mut Effects<F>) {
-        for chunk in ranges.iter().flat_map(chunks) {
-            if self.data.has_work_in(chunk) {
-                continue;
-            }
-            if self.partly_read.remove(&chunk.0) {
-                self.done(fx, |key| key.chunk(chunk));
-            } else {
-                self.forget(before, fx, |key| key.chunk(chunk));
-            }
-        }
-    }
-
-    /// The client is gone: gives up everything, also what a worker is on. How many hints that was.
-    pub(crate) fn abandon<F>(
-        &mut self,
-        parked: bool,
-        lanes: &mut Lanes,
-        fx: &mut Effects<F>,
-    ) -> usize {
-        let mut dropped = 0;
-        let mut shelf = lanes.shelf(self.client, self.entry, parked);
-        for (item, _) in SLOTS {
-            let Some(slot) = self.slots[index(item)].take() else { continue };
-            if !slot.started {
-                shelf.remove(slot.rank, item);
-            }
-            dropped += slot.tag.hints as usize;
-            if item != Item::Lookup {
-                self.forget(None, fx, |key| slot_key(item, key));
-            }
-        }
-        let (ranges, hints) = self.data.abandon(&mut shelf);
-        self.forget_data(&ranges, None, fx);
-        dropped + hints
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
-use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{DEMAND, Header, STEERS};
+use runahead_abi::record::{DEMAND, EXPAND_NAMES, Header, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
+use runahead_abi::{HintKind, Identity, Record};
 
 use super::*;
-use crate::ranges::PIECE_BYTES;
+use crate::expand::Name;
+use crate::program::{Lead, Located, Role, Task, Turn};
+use crate::ranges::{PIECE_BYTES, chunks};
 
 /// A record made of few numbers; files are named by letters and have the letter as their key.
 #[derive(Clone, Debug)]
@@ -62,7 +64,8 @@ impl Hint {
             flags: self.flags,
             path_len: self.path.len() as u32,
         };
-        queue.submit(client, &Record { kind: self.kind, header, path: self.path.as_bytes() }, fx)
+        let path = self.path.as_bytes();
+        queue.submit(client, &Record { kind: self.kind, header, path }, Duration::ZERO, fx)
     }
 }
 
@@ -267,175 +270,16 @@ fn every_name_of_a_path_is_marked() {
     };
     for key in 1..=4 {
         let record = Record { kind: HintKind::Lookup, header: header(key), path: b"/a" };
-        assert_ne!(queue.submit(A, &record, &mut fx), Submitted::Refused);
+        assert_ne!(queue.submit(A, &record, Duration::ZERO, &mut fx), Submitted::Refused);
     }
     let fifth = Record { kind: HintKind::Lookup, header: header(5), path: b"/a" };
-    assert_eq!(queue.submit(A, &fifth, &mut fx), Submitted::Refused);
+    assert_eq!(queue.submit(A, &fifth, Duration::ZERO, &mut fx), Submitted::Refused);
     let look = queue.pop().expect("a lookup");
     queue.looked(look, found(Class::Other), &mut fx);
     assert_eq!(fx.done.len(), 4);
 }
 
-/// What the four paths of the random test name.
-fn class(path: &str) -> Result<Found<()>, Trouble> {
-    match path {
-        "/a" => found(Class::File { size: 5 * PIECE_BYTES }),
-        "/b" => found(Class::File { size: 100 }),
-        "/c" => found(Class::Directory),
-        "/d" => found(Class::Other),
-        "/e" => Err(Trouble::Answer),
-        _ => Err(Trouble::Ours),
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Submit(ClientId, Hint),
-    Pop,
-    End(usize),
-    Drop(ClientId, u32),
-    /// The client goes, and another comes.
-    Replace(usize),
-}
-
-/// Clients in the random test.
-const CLIENTS: u64 = 3;
-
-fn op() -> impl Strategy<Value = Op> {
-    use HintKind::*;
-    let kind = prop::sample::select(vec![Lookup, Listing, Link, Data, Data, Data]);
-    let path = prop::sample::select(vec!["/a", "/a", "/b", "/c", "/d", "/e", "/f", "/l"]);
-    let flags = prop::sample::select(vec![0, 0, NO_FOLLOW, STEERS, DEMAND, LENGTH_UNKNOWN]);
-    let range = (0u64..25, 1u64..25)
-        .prop_map(|(at, len)| at * CHUNK_BYTES / 2..(at + len) * CHUNK_BYTES / 2);
-    let hint = (0..CLIENTS, kind, path, 0u32..6, 0u64..20, flags, range).prop_map(
-        |(client, kind, path, run, position, flags, range)| {
-            Op::Submit(client, Hint { kind, path: path.into(), run, position, flags, range })
-        },
-    );
-    prop_oneof![8 => hint, 6 => Just(Op::Pop), 8 => any::<usize>().prop_map(Op::End),
-        2 => (0..CLIENTS, 0u32..8).prop_map(|(client, run)| Op::Drop(client, run)),
-        1 => any::<usize>().prop_map(Op::Replace)]
-}
-
-/// What the random test knows of a client.
-#[derive(Default)]
-struct Model {
-    /// Unresolved keys, with the hints that want them.
-    open: HashMap<u64, Vec<Hint>>,
-    seen: Vec<Hint>,
-    accepted: u32,
-    ended: u32,
-}
-
-proptest! {
-    #![proptest_config(crate::testing::config(400))]
-
-    /// Every key of every hint is done or forgotten, for the client that hinted it, after the hint
-    /// was submitted; it is forgotten only if all that client's hints for it are of strayed runs,
-    /// or we ran short, or the client is gone, after which it is told nothing.
-    #[test]
-    fn every_key_is_done_or_forgotten(ops in prop::collection::vec(op(), 1..150)) {
-        let mut queue = Queue::new(1000);
-        let mut fx = Effects::default();
-        let mut ids: Vec<ClientId> = (0..CLIENTS).map(|_| queue.open_client()).collect();
-        let mut models: HashMap<ClientId, Model> =
-            ids.iter().map(|&id| (id, Model::default())).collect();
-        let mut jobs: Vec<(Job<()>, String)> = vec![];
-        let rest = (0..2000).map(|n| if n % 2 == 0 { Op::Pop } else { Op::End(n) });
-        for op in ops.into_iter().chain(rest) {
-            let mut dropped = None;
-            let mut gone = None;
-            let mut short = false;
-            match op {
-                Op::Submit(client, hint) => {
-                    let client = ids[client as usize];
-                    let model = models.get_mut(&client).expect("a model");
-                    for key in hint.keys() {
-                        model.open.entry(key.raw()).or_default().push(hint.clone());
-                    }
-                    let submitted = hint.submit_as(client, &mut queue, &mut fx);
-                    model.seen.push(hint);
-                    prop_assert_ne!(submitted, Submitted::Refused);
-                    model.accepted += u32::from(submitted != Submitted::Duplicate);
-                }
-                Op::Pop => jobs.extend(queue.pop().map(|job| {
-                    let name = std::str::from_utf8(&queue.entries[&job.entry].path);
-                    let name = name.expect("test paths are text").to_owned();
-                    (job, name)
-                })),
-                Op::End(_) if jobs.is_empty() => {}
-                Op::End(n) => {
-                    let (job, name) = jobs.swap_remove(n % jobs.len());
-                    match &job.step {
-                        Step::Look { follow, .. } => {
-                            let link = name == "/l" && !follow;
-                            let result = if link { found(Class::Link) } else { class(&name) };
-                            short = result.as_ref().is_err_and(|t| *t == Trouble::Ours);
-                            let next = queue.looked(job, result, &mut fx);
-                            jobs.extend(next.map(|job| (job, name)));
-                        }
-                        _ => queue.finish(job, Ok(1), &mut fx),
-                    }
-                }
-                Op::Drop(client, run) => {
-                    let client = ids[client as usize];
-                    let ended = queue.drop_stale(client, Some(run), &mut fx) as u32;
-                    models.get_mut(&client).expect("a model").ended += ended;
-                    dropped = Some((client, run));
-                }
-                Op::Replace(n) => {
-                    let slot = n % ids.len();
-                    let client = std::mem::replace(&mut ids[slot], queue.open_client());
-                    let ended = queue.close_client(client, &mut fx) as u32;
-                    models.get_mut(&client).expect("a model").ended += ended;
-                    models.insert(ids[slot], Model::default());
-                    gone = Some(client);
-                }
-            }
-            let live = |client: ClientId| ids.contains(&client) || gone == Some(client);
-            for (client, key) in fx.done.drain(..) {
-                prop_assert!(live(client), "told to one that is gone");
-                models.get_mut(&client).expect("a model").open.remove(&key.raw());
-            }
-            for (client, key, before) in fx.forget.drain(..) {
-                prop_assert!(live(client), "told to one that is gone");
-                let model = models.get_mut(&client).expect("a model");
-                let hints = model.open.remove(&key.raw()).unwrap_or_default();
-                let gone = gone == Some(client);
-                prop_assert!(short || gone || dropped == Some((client, before)));
-                let stale = |h: &Hint| h.run < before && h.flags & DEMAND == 0;
-                prop_assert!(short || gone || hints.iter().all(stale), "{hints:?} before {before}");
-            }
-            for (client, completion) in fx.completed.drain(..) {
-                prop_assert!(live(client), "told to one that is gone");
-                models.get_mut(&client).expect("a model").ended += completion.hints;
-            }
-            if let Some((client, run)) = dropped {
-                for entry in queue.entries.values().filter(|e| e.running == 0) {
-                    prop_assert!(entry.items().next().is_some());
-                    if entry.share(client).is_none() {
-                        continue;
-                    }
-                    let live = |h: &Hint| h.run >= run || h.flags & DEMAND != 0;
-                    // Not of the unresolved ones only: what was joined shares the newest run.
-                    let mut own = models[&client].seen.iter();
-                    prop_assert!(own.any(|h| h.path.as_bytes() == &*entry.path && live(h)));
-                }
-            }
-            if let Some(client) = gone {
-                let model = &models[&client];
-                prop_assert!(model.open.is_empty(), "left behind: {:?}", model.open);
-                prop_assert_eq!(model.accepted, model.ended);
-            }
-            fx.files.clear();
-        }
-        prop_assert!(jobs.is_empty() && queue.entries.is_empty() && queue.paths.is_empty());
-        prop_assert_eq!((queue.len(), queue.ready()), (0, 0));
-        for (client, model) in &models {
-            prop_assert!(model.open.is_empty(), "left: {:?}", model.open);
-            prop_assert_eq!(model.accepted, model.ended);
-            prop_assert!(queue.lanes.members(*client).is_empty());
-        }
-    }
-}
+#[path = "tests_clients.rs"]
+mod clients;
+#[path = "tests_random.rs"]
+mod random;

@@ -2,9 +2,11 @@
 #![allow(dead_code, missing_docs, reason = "no test uses all of it")]
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::ffi::CString;
+use std::fs::{self, File};
 use std::io::{IoSliceMut, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use runahead_abi::{HintKind, Identity, Record};
 use runahead_prefetch::{
     Client, Completion, HINT_MAX_BYTES, Options, PrefetchStats, Prefetcher, Sink,
 };
-use rustix::fs::Advice;
+use rustix::fs::{Advice, CWD, FileType, Mode};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 /// Random cases from `RUNAHEAD_SEED`, or from a new seed; it is printed, so that a failure can be
@@ -144,12 +146,16 @@ pub fn key(path: &Path) -> Identity {
 
 impl Hint<'_> {
     pub fn send(&self, client: &Client) {
+        self.send_as(key(self.path), client);
+    }
+
+    pub fn send_as(&self, key: Identity, client: &Client) {
         let path = self.path.as_os_str().as_bytes();
         let header = Header {
             kind: self.kind as u32,
             run: self.run,
             position: 0,
-            key: key(self.path).raw(),
+            key: key.raw(),
             offset: self.offset,
             length: self.length,
             flags: self.flags,
@@ -181,4 +187,20 @@ pub fn resident(path: &Path, offset: u64) -> Option<bool> {
         Err(Errno::AGAIN) => Some(false),
         Err(_) => None,
     }
+}
+
+pub const KINDS: [HintKind; 5] =
+    [HintKind::Lookup, HintKind::Listing, HintKind::Data, HintKind::Link, HintKind::Program];
+
+/// Paths of every kind, to be hinted at random.
+pub fn zoo(bench: &Bench) -> Vec<std::path::PathBuf> {
+    let names = ["big", "small", "none", "dir", "dir/none", "link", "fifo", "small/below"];
+    let paths = names.map(|name| bench.path(name));
+    bench.cold_file("big", 3 << 20);
+    bench.cold_file("small", 1000);
+    fs::create_dir(&paths[3]).unwrap();
+    symlink("small", &paths[5]).unwrap();
+    let fifo = CString::new(paths[6].as_os_str().as_bytes()).unwrap();
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    paths.into()
 }

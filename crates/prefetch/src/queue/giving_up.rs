@@ -1,0 +1,72 @@
+//! What one client wanted of one path, and does not want any more.
+
+use std::ops::Range;
+
+use super::job::Effects;
+use super::share::{SLOTS, Share, Slot, index, slot_key};
+use crate::lanes::Lanes;
+use crate::order::Item;
+use crate::ranges::chunks;
+
+impl Share {
+    /// See [`super::Queue::drop_stale`].
+    pub(crate) fn drop_stale<F>(
+        &mut self,
+        before: Option<u32>,
+        parked: bool,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) -> usize {
+        let mut dropped = 0;
+        let mut shelf = lanes.shelf(self.client, self.entry, parked);
+        for (item, _) in SLOTS {
+            let stale = |slot: &mut Slot| !slot.started && slot.tag.is_stale(before);
+            let Some(slot) = self.slots[index(item)].take_if(stale) else { continue };
+            shelf.remove(slot.rank, item);
+            dropped += slot.tag.hints as usize;
+            if item != Item::Lookup {
+                self.forget(before, fx, |key| slot_key(item, key));
+            }
+        }
+        let (ranges, groups) = self.data.drop_stale(before, &mut shelf);
+        self.forget_data(&ranges, before, fx);
+        dropped + groups.iter().map(|group| group.tag.hints as usize).sum::<usize>()
+    }
+
+    fn forget_data<F>(&mut self, ranges: &[Range<u64>], before: Option<u32>, fx: &mut Effects<F>) {
+        for chunk in ranges.iter().flat_map(chunks) {
+            if self.data.has_work_in(chunk) {
+                continue;
+            }
+            if self.partly_read.remove(&chunk.0) {
+                self.done(fx, |key| key.chunk(chunk));
+            } else {
+                self.forget(before, fx, |key| key.chunk(chunk));
+            }
+        }
+    }
+
+    /// The client is gone: gives up everything, also what a worker is on. How many hints that was.
+    pub(crate) fn abandon<F>(
+        &mut self,
+        parked: bool,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) -> usize {
+        let mut dropped = 0;
+        let mut shelf = lanes.shelf(self.client, self.entry, parked);
+        for (item, _) in SLOTS {
+            let Some(slot) = self.slots[index(item)].take() else { continue };
+            if !slot.started {
+                shelf.remove(slot.rank, item);
+            }
+            dropped += slot.tag.hints as usize;
+            if item != Item::Lookup {
+                self.forget(None, fx, |key| slot_key(item, key));
+            }
+        }
+        let (ranges, hints) = self.data.abandon(&mut shelf);
+        self.forget_data(&ranges, None, fx);
+        dropped + hints
+    }
+}

@@ -1,0 +1,47 @@
+//! Neighbours of small files, on real files.
+#![allow(missing_docs, reason = "a test")]
+
+use runahead_abi::HintKind;
+use runahead_abi::record::DEMAND;
+
+mod common;
+
+use common::{Bench, Hint, hint, resident};
+
+#[test]
+fn neighbours_of_what_a_target_waits_for_come_into_memory() {
+    let bench = Bench::new(8);
+    std::fs::create_dir(bench.path("cache")).unwrap();
+    let files: Vec<_> = (0..60).map(|n| bench.cold_file(&format!("cache/{n}.pyc"), 5000)).collect();
+    let other = bench.cold_file("cache/other.txt", 5000);
+    let demand = |n: usize| {
+        bench.hint(Hint { flags: DEMAND, ..hint(HintKind::Data, &files[n]) });
+        bench.wait()
+    };
+    assert_eq!((demand(0).guesses, demand(1).guesses), (0, 0));
+    let first = demand(2).guesses;
+    assert!(first > 0 && first < 57, "{first}");
+    // Each that is used brings more, until there are no more.
+    let stats = (3..60).fold(bench.prefetcher.stats(), |_, n| demand(n));
+    assert!(stats.guesses >= 55 && stats.guesses <= 57, "{stats:?}");
+    assert!(stats.guesses_used >= 55, "{stats:?}");
+    assert_eq!(stats.unhinted_bytes, stats.guesses * 5000);
+    match resident(&other, 0) {
+        Some(there) => assert!(!there, "another suffix"),
+        None => eprintln!("skipped: no telling what is in memory on this file system"),
+    }
+}
+
+#[test]
+fn a_guess_has_no_key_and_no_completion() {
+    let bench = Bench::new(8);
+    let files: Vec<_> = (0..10).map(|n| bench.cold_file(&format!("{n}.py"), 500)).collect();
+    for file in &files[..3] {
+        bench.hint(Hint { flags: DEMAND, ..hint(HintKind::Data, file) });
+    }
+    assert_eq!(bench.wait().guesses, 7);
+    assert_eq!(bench.watch.completed.lock().unwrap().len(), 3);
+    assert!(bench.watch.expected.lock().unwrap().is_empty());
+    assert!(!bench.watch.is_done(common::key(&files[9])));
+    assert_eq!(bench.prefetcher.stats().completed, 3);
+}
