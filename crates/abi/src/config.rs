@@ -15,6 +15,23 @@ pub const RUNNER_FILTER_MAX: usize = 32;
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
 pub const DESK_BYTES: usize = 40;
 
+/// Stands in a filter for the first address of the shared memory, which only the agent knows; it
+/// puts in the real one. Neither half occurs otherwise.
+pub const SHARED_START: u64 = 0x5ba5_e001_5ba5_e002;
+/// The same for the first address behind it.
+pub const SHARED_END: u64 = 0x5ba5_e003_5ba5_e004;
+
+/// Values of [`AgentConfig::plant`], which only tests set.
+pub mod plant {
+    /// Runners also try the effects that they pretend.
+    pub const EFFECTS: u64 = 1;
+    /// Runners make the calls that the program marks as they stand, and answer what comes of it.
+    pub const MARKED: u64 = 2;
+    /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
+    /// comes of it then is what a test must be able to see. No flipped bit gives this value.
+    pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;
+}
+
 /// First in the file, and in each program's mapping of it.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -53,7 +70,7 @@ pub struct AgentConfig {
     pub landlock_scoped: u64,
     /// Bytes of the ruleset structure that this kernel knows.
     pub landlock_size: u64,
-    /// For tests: not 0 makes runners really try what they would only pretend to do.
+    /// For tests: 0, or what runners really try; see [`plant`].
     pub plant: u64,
     /// For tests: the agent panics at this access of a target (0: never).
     pub panic_at: u64,

@@ -13,7 +13,7 @@ use landlock::{ABI, Access, AccessFs, AccessNet, BitFlags, Scope};
 use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::AgentConfig;
-use runahead_abi::config::FILTER_MAX;
+use runahead_abi::config::{FILTER_MAX, SHARED_END, SHARED_START};
 #[cfg(test)]
 use runahead_abi::config::RUNNER_FILTER_MAX;
 use seccompiler::{
@@ -53,7 +53,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_mremap,
     libc::SYS_mprotect,
     libc::SYS_brk,
-    libc::SYS_futex,
     libc::SYS_clock_gettime,
     libc::SYS_gettimeofday,
     libc::SYS_time,
@@ -105,8 +104,6 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
         (libc::SYS_sched_setscheduler, 1, Op::Eq, libc::SCHED_OTHER as u64),
         // To die with one's parent.
         (libc::SYS_prctl, 0, Op::Eq, libc::PR_SET_PDEATHSIG as u64),
-        // Filters only add up.
-        (libc::SYS_seccomp, 0, Op::Eq, SECCOMP_SET_MODE_FILTER),
         // Asking for a limit, not setting one.
         (libc::SYS_prlimit64, 2, Op::Eq, 0),
         // A plain process, known by a pidfd; runners lose this again, and what one can do with that.
@@ -127,6 +124,24 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
     rules
 }
 
+/// On an argument: its number, a comparison, a value.
+type Condition = (u8, Op, u64);
+
+/// Harmless if all of these hold: (call, conditions).
+fn combined() -> Vec<(libc::c_long, Vec<Condition>)> {
+    // Waiting and waking in the memory that is ours. Memory that is private is not enough: a page
+    // of a file that is mapped to be read is the same page for whoever shares it, and to wake him,
+    // or to take his turn by waiting, would be an effect.
+    let futex = |operation: libc::c_int| {
+        let ours = [(0, Op::Ge, SHARED_START), (0, Op::Lt, SHARED_END)];
+        let rule = ours.into_iter().chain([(1, Op::Eq, operation as u64)]).collect();
+        (libc::SYS_futex, rule)
+    };
+    // Filters only add up, but one that logs would write to the kernel's log: runners lose this.
+    let filter = vec![(0, Op::Eq, SECCOMP_SET_MODE_FILTER), (1, Op::Eq, 0)];
+    vec![futex(libc::FUTEX_WAIT), futex(libc::FUTEX_WAKE), (libc::SYS_seccomp, filter)]
+}
+
 fn program(
     rules: BTreeMap<i64, Vec<SeccompRule>>,
     otherwise: SeccompAction,
@@ -144,15 +159,25 @@ fn template_filter() -> Result<BpfProgram, SandboxError> {
         let condition = SeccompCondition::new(argument, Len::Qword, op, value)?;
         rules.entry(call).or_default().push(SeccompRule::new(vec![condition])?);
     }
+    for (call, conditions) in combined() {
+        let conditions = conditions
+            .into_iter()
+            .map(|(argument, op, value)| SeccompCondition::new(argument, Len::Qword, op, value));
+        let rule = SeccompRule::new(conditions.collect::<Result<_, _>>()?)?;
+        rules.entry(call).or_default().push(rule);
+    }
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
 /// What runners put on top.
 fn runner_filter() -> Result<BpfProgram, SandboxError> {
-    let rules = BTreeMap::from(
-        [libc::SYS_clone, libc::SYS_pidfd_send_signal, libc::SYS_sched_setscheduler]
-            .map(|call| (call, Vec::new())),
-    );
+    let refused = [
+        libc::SYS_clone,
+        libc::SYS_seccomp,
+        libc::SYS_pidfd_send_signal,
+        libc::SYS_sched_setscheduler,
+    ];
+    let rules = refused.into_iter().map(|call| (call, Vec::new())).collect();
     program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
 }
 

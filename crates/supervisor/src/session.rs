@@ -10,7 +10,7 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
-use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX};
+use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, plant};
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_inject::{Command, Image, LaunchError, Layout, NotInjected, launch};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
@@ -54,8 +54,25 @@ pub enum Keep {
 pub struct Faults {
     /// Runners really try the effects that they otherwise pretend.
     pub plant_effects: bool,
+    /// Runners make the calls that the program marks as they stand (see the agent's
+    /// `shadow/planted.rs`).
+    pub plant_marked: bool,
+    /// With `plant_marked`: in shadows without any sandbox, which keep all that the target has.
+    pub no_sandbox: bool,
     /// The agent panics at this access of the target; 0 is never.
     pub panic_at: u64,
+}
+
+impl Faults {
+    /// As the agent is told.
+    fn plant(&self) -> u64 {
+        match (self.plant_marked, self.no_sandbox) {
+            (true, true) => plant::UNGUARDED,
+            (true, false) => plant::MARKED,
+            (false, _) if self.plant_effects => plant::EFFECTS,
+            (false, _) => 0,
+        }
+    }
 }
 
 /// How a command ended, as wait(2) tells.
@@ -150,7 +167,7 @@ impl Prepared {
             desk_len: desk::address_len(&address) as u32,
             desk: address,
             ticks_per_us: 0,
-            plant: faults.plant_effects.into(),
+            plant: faults.plant(),
             panic_at: faults.panic_at,
             landlock_fs: 0,
             landlock_net: 0,

@@ -11,11 +11,11 @@ use runahead_supervisor::{Ended, Faults, Options};
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let faults = match args.next().as_deref().and_then(|what| what.to_str()) {
-        Some("effects") => Faults { plant_effects: true, panic_at: 0 },
+        Some("effects") => Faults { plant_effects: true, ..Faults::default() },
         Some("none") => Faults::default(),
         Some("panic") => {
             let at = args.next().and_then(|n| n.to_str()?.parse().ok());
-            Faults { plant_effects: false, panic_at: at.expect("the number of an access") }
+            Faults { panic_at: at.expect("the number of an access"), ..Faults::default() }
         }
         other => panic!("not a fault: {other:?}"),
     };

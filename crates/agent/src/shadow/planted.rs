@@ -1,10 +1,16 @@
 //! Violations planted by tests: a runner really tries what it would only pretend to do, and the
-//! kernel must refuse. Our own restraint is shown by the same programs without the plant.
+//! kernel must refuse. Our own restraint is shown by the same programs without the plant, and that
+//! the tests would see an effect by the same calls without a sandbox.
+//!
+//! Which of these a session has is told by its supervisor's options alone, which the command line
+//! and the environment do not reach; it is nothing unless a test has set it.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
+use runahead_abi::config::plant;
 
+use crate::owned::Owned;
 use crate::plane::Call;
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, nr};
@@ -40,8 +46,42 @@ const EFFECTS: &[u64] = &[
 const CONNECT: u64 = k::__NR_connect as u64;
 const SOCKET: u64 = k::__NR_socket as u64;
 
+/// First argument of a getppid(2), which takes none, by which the program marks calls; the second
+/// is how many of those that follow.
+const MARK: u64 = u64::from_le_bytes(*b"leakmark");
+
+/// Marked calls that are still to come.
+static MARKED: Owned<u64> = Owned::new(0);
+
+/// A test has asked for shadows without a sandbox.
+pub(super) fn without_sandbox(session: &Session) -> bool {
+    session.config.plant == plant::UNGUARDED
+}
+
+/// Does what the test has planted; the answer to `call`, if that is the kernel's.
+pub(super) fn attempt(session: &Session, call: &Call) -> Option<i64> {
+    match session.config.plant {
+        plant::EFFECTS => try_effect(session, call),
+        plant::MARKED | plant::UNGUARDED => return as_it_stands(call),
+        _ => {}
+    }
+    None
+}
+
+/// Makes a marked call, for which the sandbox, if there is one, has the only word.
+fn as_it_stands(call: &Call) -> Option<i64> {
+    // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
+    let left = unsafe { MARKED.get() };
+    if call.nr == nr::GETPPID && call.args[0] == MARK {
+        *left = call.args[1];
+        return None;
+    }
+    *left = left.checked_sub(1)?;
+    Some(call.perform())
+}
+
 /// Tries the effect of `call`, if it has one, and counts what the kernel says.
-pub(super) fn attempt(session: &Session, call: &Call) {
+fn try_effect(session: &Session, call: &Call) {
     let outcome = match call.nr {
         n if EFFECTS.contains(&n) => sys::check(call.perform()),
         // seccomp sees no flags of openat2: this one is Landlock's to refuse.

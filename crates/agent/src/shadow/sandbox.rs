@@ -4,7 +4,8 @@
 //! be used, and only installed here. Neither can be taken off again.
 
 use linux_raw_sys::general as k;
-use runahead_abi::AgentConfig;
+use runahead_abi::config::{FILTER_MAX, SHARED_END, SHARED_START};
+use runahead_abi::{AgentConfig, Shared};
 
 use crate::sys::{self, Errno, nr};
 
@@ -51,10 +52,33 @@ fn install(filter: &[u64], len: u32) -> sys::Result<()> {
     if len == 0 || len as usize > filter.len() {
         return Err(Errno(sys::EINVAL));
     }
+    let filter = filled_in(filter)?;
     let program = Program { len: len as u16, filter: filter.as_ptr() };
     let args = [SECCOMP_SET_MODE_FILTER, 0, &raw const program as u64, 0, 0, 0];
     // SAFETY: seccomp(2) reads `len` instructions, which are there.
     sys::check(unsafe { sys::raw(nr::SECCOMP, args) }).map(|_| ())
+}
+
+/// The filter with the addresses of our shared memory where it speaks of them.
+fn filled_in(filter: &[u64]) -> sys::Result<[u64; FILTER_MAX]> {
+    let shared = crate::session::get().ok_or(Errno(sys::EINVAL))?.shared();
+    let start = core::ptr::from_ref(shared) as u64;
+    let end = start + size_of::<Shared>() as u64;
+    let mut program = [0; FILTER_MAX];
+    for (slot, &instruction) in program.iter_mut().zip(filter) {
+        // struct sock_filter: the value is the last four of its eight bytes.
+        let value = (instruction >> 32) as u32;
+        let real =
+            [(SHARED_START, start), (SHARED_END, end)].into_iter().find_map(
+                |(name, at)| match value {
+                    v if v == (name >> 32) as u32 => Some((at >> 32) as u32),
+                    v if v == name as u32 => Some(at as u32),
+                    _ => None,
+                },
+            );
+        *slot = u64::from(real.unwrap_or(value)) << 32 | u64::from(instruction as u32);
+    }
+    Ok(program)
 }
 
 const _: () = assert!(size_of::<Program>() == 16 && k::SIGSYS == 31);

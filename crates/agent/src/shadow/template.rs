@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Order
 use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared};
 
-use super::{files, memory, runner, sandbox};
+use super::{files, memory, planted, runner, sandbox};
 use crate::plane;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
@@ -153,21 +153,27 @@ fn prepare(session: &'static Session, sync: u32) -> sys::Result<[Fd; 2]> {
     let control = &session.shared().control;
     plane::patch::enable(false);
     quiet_signals()?;
+    if planted::without_sandbox(session) {
+        control.handshake.store(sync, Release);
+        sys::futex_wake(&control.handshake);
+        return watched(session);
+    }
     // SAFETY: leaving the session concerns this process only, as everything below.
     sys::check(unsafe { sys::raw(nr::SETSID, [0; 6]) })?;
     files::give_up()?;
     control.handshake.store(sync, Release);
     sys::futex_wake(&control.handshake);
 
-    let others = [
-        sys::pidfd_open(session.config.supervisor_pid)?,
-        sys::pidfd_open(session.target_pid())?,
-    ];
+    let others = watched(session)?;
     memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64)?;
     // SAFETY: as above.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
     sandbox::restrict(&session.config)?;
     Ok(others)
+}
+
+fn watched(session: &Session) -> sys::Result<[Fd; 2]> {
+    Ok([sys::pidfd_open(session.config.supervisor_pid)?, sys::pidfd_open(session.target_pid())?])
 }
 
 /// Ties the life of this process to that of its parent. A fork does not inherit it.

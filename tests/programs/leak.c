@@ -1,0 +1,165 @@
+/*
+ * Reads a byte that its shadow does not have, and does harm if it is what the shadow takes it for.
+ *
+ * The page at PAGE is how the suite steers it from outside: a shadow says that it has come to the
+ * call and waits for `go`; the target, which sees the byte as it is, waits for `done` and then
+ * says what of its own has changed meanwhile. Usage: leak CASE COLD-FILE OFFSET, leak --list.
+ */
+#include "leak.h"
+#include <linux/fs.h>
+#include <mqueue.h>
+#include <sys/ioctl.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+#include <time.h>
+
+volatile char *mapped, *read_only, *anonymous, *segment, *memory_file, *posix_memory;
+volatile unsigned *futex_word;
+int target_pid;
+char buffer[BUFFER];
+
+const char *text(const char *name)
+{
+	char variable[64];
+	snprintf(variable, sizeof variable, "LEAK_%s", name);
+	const char *value = getenv(variable);
+	if (!value) {
+		fprintf(stderr, "the suite gives no %s\n", name);
+		_exit(98);
+	}
+	return value;
+}
+
+long number(const char *name)
+{
+	return strtol(text(name), 0, 0);
+}
+
+#include "leak_files.h"
+#include "leak_memory.h"
+#include "leak_descriptors.h"
+#include "leak_processes.h"
+#include "leak_system.h"
+
+#define PAGE 0x2b0000000
+static volatile struct {
+	unsigned long magic, stage, go, done;
+	long result;
+} *page;
+enum { START, AT_CALL, AFTER_CALL, TARGET = 10 };
+
+/* Any call, with arguments that could be right. */
+static long nr, variant;
+
+static long any(void)
+{
+	const long descriptors[] = { N(file), N(pipe_in), N(sock), N(tty), N(directory), N(event) };
+	const long fd = descriptors[nr % 6];
+	const long p = (long)buffer;
+	static struct iovec vector = { "leak", 4 };
+	switch (variant) {
+	case 0: return T(nr, fd, "leak", 4, 0, 0, 0);
+	case 1: return T(nr, "file", "made", 0777, p, 8, 0);
+	case 2: return T(nr, AT_FDCWD, "victim", AT_FDCWD, "made", 0, 0);
+	case 3: return T(nr, N(bystander), SIGURG, p, 8, p, 0);
+	case 4: return T(nr, fd, &vector, 1, 0, 0, 0);
+	case 5: return T(nr, 0, N(bystander), 1, p, 0, 0);
+	default: return T(nr, p, p, p, p, p, p);
+	}
+}
+
+/* What a process can see change of its own. */
+static struct state { long anonymous, pending, mask, uid, nice, files, offset; char directory[512], name[16]; }
+look(int own)
+{
+	struct state s = { .anonymous = *anonymous };
+	struct rlimit limit;
+	raw(SYS_rt_sigpending, (long)&s.pending, 8, 0, 0, 0, 0);
+	umask(s.mask = umask(0));
+	s.uid = getuid();
+	s.nice = getpriority(PRIO_PROCESS, 0);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	s.files = limit.rlim_cur;
+	s.offset = lseek(own, 0, SEEK_CUR);
+	must(syscall(SYS_getcwd, s.directory, sizeof s.directory));
+	prctl(PR_GET_NAME, s.name);
+	return s;
+}
+
+#define COMPARE(FIELD) do if (now.FIELD != before.FIELD) printf("%s: %ld\n", #FIELD, (long)now.FIELD); while (0)
+
+int main(int argc, char **argv)
+{
+	if (argc == 2) {
+		for (const struct leak *const *l = __start_leaks; l < __stop_leaks; l++)
+			printf("%s\t%ld\t%s\t%s\t%s\n", (*l)->name, (*l)->nr, (*l)->seen, (*l)->unsafe ?: "",
+			       (*l)->restraint ?: "");
+		return 0;
+	}
+	long (*harm)(void) = sscanf(argv[1], "number:%li:%li", &nr, &variant) == 2 ? any : 0;
+	for (const struct leak *const *l = __start_leaks; !harm && l < __stop_leaks; l++)
+		if (!strcmp((*l)->name, argv[1]))
+			harm = (*l)->harm;
+	if (!harm)
+		return 97;
+	page = mmap((void *)PAGE, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	const int both = PROT_READ | PROT_WRITE;
+	int fd = must(open("mapped", O_RDWR));
+	mapped = mmap(0, 4096, both, MAP_SHARED, fd, 0);
+	close(fd);
+	fd = must(open("read_only", O_RDWR));
+	read_only = mmap(0, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	fd = must(open("futex", O_RDWR));
+	futex_word = mmap(0, 4096, both, MAP_SHARED, fd, 0);
+	close(fd);
+	fd = must(open("/dev/shm/leak", O_RDWR));
+	posix_memory = mmap(0, 4096, both, MAP_SHARED, fd, 0);
+	close(fd);
+	anonymous = mmap(0, 4096, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	memory_file = mmap(0, 4096, both, MAP_SHARED, N(memfd), 0);
+	segment = shmat(N(shm), 0, 0);
+	target_pid = getpid();
+	sigset_t all;
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, 0);
+	int own = must(open("other", O_RDONLY));
+	must(lseek(own, 3, SEEK_SET));
+	int cold = must(open(argv[2], O_RDONLY));
+	must(posix_fadvise(cold, 0, 0, POSIX_FADV_RANDOM));
+	const off_t offset = strtol(argv[3], 0, 0);
+	struct state before = look(own);
+	page->magic = PAGE;
+	/* A shadow of some earlier stall would be too young to be made anew. */
+	usleep(3000);
+
+	volatile char answer = 'Y';
+	/* A shadow that was given no sandbox has been given no table of descriptors either. */
+	if (pread(cold, (char *)&answer, 1, offset) != 1 && errno != EBADF)
+		return 96;
+	if (answer == 'Y') {
+		page->stage = AT_CALL;
+		while (!page->go)
+			__builtin_ia32_pause();
+		page->result = harm();
+		page->stage = AFTER_CALL;
+		for (;;)
+			__builtin_ia32_pause();
+	}
+	page->stage = TARGET;
+	while (!page->done)
+		poll(0, 0, 1);
+	struct state now = look(own);
+	COMPARE(anonymous);
+	COMPARE(pending);
+	COMPARE(mask);
+	COMPARE(uid);
+	COMPARE(nice);
+	COMPARE(files);
+	COMPARE(offset);
+	if (strcmp(now.directory, before.directory) || strcmp(now.name, before.name))
+		printf("name: %s %s\n", now.directory, now.name);
+	return 17;
+}

@@ -1,0 +1,332 @@
+//! One case: the command under runahead, led past its stall, and the world before and after.
+
+use std::fmt;
+use std::fs;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::calls::call;
+use crate::look::look;
+use crate::process::{self, Seen};
+use crate::world::{World, eventually};
+
+/// Cold bytes are this far apart: further than anybody reads ahead.
+const APART: u64 = 256 << 10;
+/// The program's page, and what it says there; see `leak.c`.
+const PAGE: usize = 0x2_b000_0000;
+const AT_CALL: u64 = 1;
+const AFTER_CALL: u64 = 2;
+const TARGET: u64 = 10;
+/// The program's exit status.
+const RIGHT: i32 = 17;
+/// Runs of a case until a shadow comes to its call.
+const ATTEMPTS: u32 = 10;
+/// Runs after which a call that gives nothing is believed to end the shadow.
+const ENOUGH: u32 = 6;
+/// As long as anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What became of a case.
+pub struct Round {
+    /// Runs until a shadow came to the call; 0 if none did.
+    pub attempts: u32,
+    /// What the call gave, in the shadow; `None` if it ended there, or waits.
+    pub result: Option<i64>,
+    /// Names of what changed.
+    pub changed: Vec<String>,
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let result = self.result.map_or("-".to_owned(), |r| r.to_string());
+        let changed: Vec<String> =
+            self.changed.iter().map(|c| c.escape_default().to_string()).collect();
+        write!(f, "{}\t{result}\t{}", self.attempts, changed.join(";"))
+    }
+}
+
+/// What is needed to run cases.
+pub struct Rounds<'a> {
+    world: &'a World,
+    program: &'a str,
+    cold: &'a Path,
+    blocks: u64,
+    next: u64,
+    /// The world as it is.
+    now: Seen,
+}
+
+impl<'a> Rounds<'a> {
+    pub fn new(world: &'a World, program: &'a str, cold: &'a Path) -> Self {
+        let blocks = fs::metadata(cold).expect("the cold file").len() / APART;
+        let next = u64::from(std::process::id() ^ world.bystander.pid as u32) % blocks;
+        Rounds { world, program, cold, blocks, next, now: look(world, None) }
+    }
+
+    /// Runs a case.
+    pub fn round(&mut self, mode: &str, case: &str) -> Round {
+        let mut round = Round { attempts: 0, result: None, changed: Vec::new() };
+        for attempt in 1..=ATTEMPTS {
+            let reached = self.attempt(mode, case, &mut round);
+            // One that was ended before the call gave anything (another took its place) shows
+            // nothing of what the sandbox has to say.
+            let shown = reached && (mode == "asis" || round.result.is_some());
+            if reached {
+                round.attempts = attempt;
+            }
+            if shown || !round.changed.is_empty() || (reached && attempt >= ENOUGH) {
+                break;
+            }
+        }
+        round
+    }
+
+    /// True if a shadow came to the call.
+    fn attempt(&mut self, mode: &str, case: &str, round: &mut Round) -> bool {
+        let offset = self.next % self.blocks * APART;
+        self.next += 1;
+        self.make_cold();
+        let session = Session::start(self, mode, case, offset);
+        let shadow = session.shadow_at_call();
+        if let Some(shadow) = shadow {
+            self.at_call(&session, shadow, mode == "unguarded", round);
+        }
+        let said = session.finish();
+        // Whatever the harm has left alive would be in the way of what comes next.
+        eventually(Duration::from_secs(3), || {
+            self.collect();
+            self.strangers().is_empty()
+        });
+        let after = look(self.world, None);
+        round.changed.extend(differences(&self.now, &after));
+        round.changed.extend(said.into_iter().map(|line| format!("target/{line}")));
+        round.changed.sort();
+        round.changed.dedup();
+        for stranger in self.strangers() {
+            // SAFETY: kill(2) has no memory to get wrong; nobody here is needed any more.
+            unsafe { libc::kill(stranger, libc::SIGKILL) };
+        }
+        shadow.is_some()
+    }
+
+    /// Lets the shadow make its call, and looks.
+    fn at_call(&self, session: &Session, shadow: i32, wait: bool, round: &mut Round) {
+        let both = || {
+            let mut seen = look(self.world, Some(session.pid()));
+            process::look(shadow, "shadow", &mut seen);
+            seen
+        };
+        let before = both();
+        write_word(shadow, 2, 1);
+        let over =
+            || read_page(shadow).is_some_and(|p| p[1] == AFTER_CALL) || !process::is_alive(shadow);
+        // A call that does not return (a pause, a vfork) has done what it does soon.
+        eventually(Duration::from_millis(if wait { 60 } else { 300 }), over);
+        round.result = read_page(shadow).filter(|p| p[1] == AFTER_CALL).map(|page| page[4] as i64);
+        let mut after = both();
+        if wait {
+            // Some effects take their time (a program that is executed).
+            eventually(Duration::from_millis(400), || {
+                let known = differences(&before, &after).next().is_some();
+                if !known {
+                    after = both();
+                }
+                known
+            });
+        }
+        if !process::is_alive(shadow) {
+            // One that has ended has nothing any more, which is no effect.
+            after.retain(|key, _| !key.starts_with("shadow/"));
+            after.extend(
+                before
+                    .iter()
+                    .filter(|(k, _)| k.starts_with("shadow/"))
+                    .map(|(k, v)| (k.clone(), v.clone())),
+            );
+        }
+        round.changed.extend(differences(&before, &after));
+    }
+
+    /// All of it: pages are cached, and dropped, in lumps larger than what a run reads.
+    fn make_cold(&self) {
+        let file = fs::File::options().read(true).custom_flags(libc::O_NOATIME).open(self.cold);
+        let file = file.expect("the cold file");
+        const DONTNEED: usize = libc::POSIX_FADV_DONTNEED as usize;
+        let args = [file.as_raw_fd() as usize, 0, 0, DONTNEED];
+        call(libc::SYS_fadvise64, args).expect("fadvise");
+    }
+
+    /// As the first process of the namespace: what the session has left, and has ended, is gone.
+    fn collect(&self) {
+        for stranger in self.strangers() {
+            // SAFETY: collects a child, if it is one and has ended; no memory is passed.
+            unsafe { libc::waitpid(stranger, std::ptr::null_mut(), libc::WNOHANG) };
+        }
+    }
+
+    /// Processes that were not there at the start.
+    fn strangers(&self) -> Vec<i32> {
+        let known = [1, self.world.bystander.pid, self.world.group, self.world.waiter];
+        process::all().into_iter().filter(|pid| !known.contains(pid)).collect()
+    }
+}
+
+/// Names of what is not the same in both.
+fn differences<'a>(before: &'a Seen, after: &'a Seen) -> impl Iterator<Item = String> + 'a {
+    let changed = before.iter().filter(|(key, value)| after.get(*key) != Some(value));
+    let new = after.keys().filter(|key| !before.contains_key(*key));
+    changed.map(|(key, _)| key).chain(new).cloned()
+}
+
+/// The five words of a process's page, if it has one.
+fn read_page(pid: i32) -> Option<[u64; 5]> {
+    let mut words = [0u64; 5];
+    let (local, remote) = ([words.as_mut_ptr() as usize, 40], [PAGE, 40]);
+    let (local, remote) = (local.as_ptr() as usize, remote.as_ptr() as usize);
+    call(libc::SYS_process_vm_readv, [pid as usize, local, 1, remote, 1, 0]).ok()?;
+    (words[0] == PAGE as u64).then_some(words)
+}
+
+fn write_word(pid: i32, word: usize, value: u64) {
+    let at = std::ptr::from_ref(&value) as usize;
+    let (local, remote) = ([at, 8], [PAGE + 8 * word, 8]);
+    let (local, remote) = (local.as_ptr() as usize, remote.as_ptr() as usize);
+    let _ = call(libc::SYS_process_vm_writev, [pid as usize, local, 1, remote, 1, 0]);
+}
+
+/// A session that runs.
+struct Session {
+    process: Child,
+    program: PathBuf,
+}
+
+impl Session {
+    fn start(rounds: &Rounds, mode: &str, case: &str, offset: u64) -> Self {
+        let exe = std::env::current_exe().expect("our own path");
+        let mut command = Command::new(exe);
+        command.args(["run", mode, rounds.program, case]).arg(rounds.cold).arg(offset.to_string());
+        let told = rounds.world.told.iter();
+        command.env_clear().envs(told.map(|(name, value)| (format!("LEAK_{name}"), value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(rounds.world.group);
+        Session {
+            process: command.spawn().expect("a session starts"),
+            program: fs::canonicalize(rounds.program).expect("the program's path"),
+        }
+    }
+
+    fn pid(&self) -> i32 {
+        self.process.id() as i32
+    }
+
+    /// The target: the session's only child.
+    fn target(&self) -> Vec<i32> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten();
+        let of = |task: fs::DirEntry| {
+            let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()
+        };
+        tasks.flatten().flat_map(of).collect()
+    }
+
+    /// The target, if it has come to `stage`.
+    fn all_at(&self, stage: u64) -> Vec<i32> {
+        let at_stage = |pid: &i32| read_page(*pid).is_some_and(|p| p[1] == stage);
+        self.target().into_iter().filter(at_stage).collect()
+    }
+
+    /// Shadows are nobody's children: they are those others that execute the program.
+    fn shadows(&self) -> Vec<i32> {
+        let target = self.target();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let executes = |pid: &i32| {
+            fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.program)
+        };
+        pids.filter(|pid| !target.contains(pid)).filter(executes).collect()
+    }
+
+    fn at_call(&self) -> Option<i32> {
+        let at_call = |pid: &i32| read_page(*pid).is_some_and(|p| p[1] == AT_CALL);
+        self.shadows().into_iter().find(at_call)
+    }
+
+    /// Shadows run when nobody else wants to, which on a busy machine is later than their data
+    /// comes; here they are to be in time.
+    fn hurry(&self) {
+        for shadow in self.shadows() {
+            let priority = 0i32;
+            let at = std::ptr::from_ref(&priority) as usize;
+            const OTHER: usize = libc::SCHED_OTHER as usize;
+            let _ = call(libc::SYS_sched_setscheduler, [shadow as usize, OTHER, at]);
+            let _ = call(libc::SYS_setpriority, [0, shadow as usize, -10isize as usize]);
+        }
+    }
+
+    /// The shadow, once it has come to the call. `None` if the target is past its stall and none
+    /// comes.
+    fn shadow_at_call(&self) -> Option<i32> {
+        const LATE: Duration = Duration::from_millis(200);
+        let (mut shadow, mut past) = (None, false);
+        eventually(PATIENCE, || {
+            self.hurry();
+            shadow = self.at_call();
+            past = !self.all_at(TARGET).is_empty();
+            shadow.is_some() || past || !process::is_alive(self.pid())
+        });
+        if shadow.is_none() && past {
+            eventually(LATE, || {
+                self.hurry();
+                shadow = self.at_call();
+                shadow.is_some()
+            });
+        }
+        shadow
+    }
+
+    /// Lets the target end; what it noticed, and whatever else is not as it should be.
+    fn finish(mut self) -> Vec<String> {
+        let mut ended = None;
+        eventually(PATIENCE, || {
+            self.all_at(TARGET).into_iter().for_each(|pid| write_word(pid, 3, 1));
+            ended = self.process.try_wait().expect("a child of ours");
+            ended.is_some()
+        });
+        if ended.is_none() {
+            let _ = self.process.kill();
+        }
+        let mut said = String::new();
+        let (stdout, stderr) = (self.process.stdout.take(), self.process.stderr.take());
+        // Not to its end: something harmful may hold it open.
+        for pipe in [
+            stdout.map(|p| -> Box<dyn ReadNow> { Box::new(p) }),
+            stderr.map(|p| -> Box<dyn ReadNow> { Box::new(p) }),
+        ] {
+            said += &pipe.map_or_else(String::new, |mut p| p.read_now());
+        }
+        let mut lines: Vec<String> = said.lines().map(str::to_owned).collect();
+        match ended.and_then(|status| status.code()) {
+            Some(RIGHT) => {}
+            other => lines.push(format!("ended {other:?} {ended:?}")),
+        }
+        lines
+    }
+}
+
+trait ReadNow {
+    fn read_now(&mut self) -> String;
+}
+
+impl<T: Read + AsRawFd> ReadNow for T {
+    fn read_now(&mut self) -> String {
+        let len = crate::calls::unread(self).max(0) as usize;
+        let mut bytes = vec![0; len];
+        let got = self.read_exact(&mut bytes).map(|()| len).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..got]).into_owned()
+    }
+}

@@ -1,0 +1,457 @@
+//! The leak suite: whatever a shadow comes to, nobody outside can tell.
+//!
+//! `programs/leak.c` reads a byte that its shadow does not have and, if it is what the shadow takes
+//! it for, makes one harmful system call; its target never does. Each case is run in a world of its
+//! own (`src/bin/leak`), which is looked at before and after. Three ways:
+//!
+//! * as it is: our own restraint. Nothing may change;
+//! * marked: the runner makes the call as it stands, so that only the kernel's refusal is left.
+//!   Nothing may change, and the refusal must be the sandbox's (EPERM, EACCES) unless the call is
+//!   one of [`LET_THROUGH`];
+//! * unguarded: the same without a sandbox. What the case says must be seen to change, or the checks
+//!   check nothing.
+//!
+//! Besides the cases, every number up to 600 and beyond is called with arguments of several shapes.
+//! `RUNAHEAD_FULL=1` runs everything, otherwise a sample is drawn (`RUNAHEAD_SEED`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use runahead_testbed::{Disk, DiskOptions};
+use runahead_tests::{Link, Seed, available, installed, programs, root, scratch};
+
+/// Calls that the sandbox makes for a shadow with some arguments at least, because they only read
+/// or concern the caller alone. What any of them may change that can be seen is in [`OWN`].
+const LET_THROUGH: &[&str] = &[
+    "arch_prctl",
+    "brk",
+    "cachestat",
+    "capget",
+    "chdir",
+    "clock_getres",
+    "clock_gettime",
+    "close",
+    "close_range",
+    "exit",
+    "exit_group",
+    "futex",
+    "getcpu",
+    "getcwd",
+    "getdents64",
+    "getegid",
+    "geteuid",
+    "getgid",
+    "getgroups",
+    "getpid",
+    "getppid",
+    "getrandom",
+    "getresgid",
+    "getresuid",
+    "getrlimit",
+    "getrusage",
+    "gettimeofday",
+    "getuid",
+    "lseek",
+    "madvise",
+    "mmap",
+    "mprotect",
+    "mremap",
+    "munmap",
+    "openat2",
+    "prctl",
+    "pread64",
+    "preadv2",
+    "prlimit64",
+    "readlinkat",
+    "rt_sigreturn",
+    "sched_getaffinity",
+    "statx",
+    "sysinfo",
+    "time",
+    "times",
+    "uname",
+];
+/// What a call that is let through may change: descriptors of the shadow's own, and its place.
+const OWN: &[&str] = &["shadow/fd", "shadow/cwd"];
+/// uretprobe(2) and uprobe(2), which the kernel lets through every filter; they do nothing but
+/// for a process that a tracer with root's rights has put them into, and end any other.
+const PROBES: [i64; 2] = [335, 336];
+/// cachestat(2), for headers that do not know it.
+const CACHESTAT: i64 = 451;
+/// The highest number that is called in any case.
+const HIGHEST: i64 = 600;
+/// Added to a number, the call of the x32 interface.
+const X32: i64 = 0x4000_0000;
+/// Shapes of arguments that `leak.c` has.
+const SHAPES: u64 = 7;
+/// Worlds at a time.
+const WORKERS: usize = 4;
+const COLD_BYTES: usize = 16 << 20;
+/// Long enough for a shadow to be made and to come to the call.
+const LATENCY: Duration = Duration::from_millis(30);
+
+/// A line of `leak --list`.
+struct Case {
+    nr: i64,
+    seen: String,
+    unsafe_because: String,
+    restraint: String,
+}
+
+/// One run of a case, or of a number, and what became of it.
+#[derive(Debug, Clone)]
+struct Outcome {
+    mode: String,
+    case: String,
+    attempts: u32,
+    result: Option<i64>,
+    changed: Vec<String>,
+}
+
+struct Suite {
+    _disk: Disk,
+    quota: Option<Quota>,
+    cold: Vec<PathBuf>,
+    cases: BTreeMap<String, Case>,
+    seed: Seed,
+    full: bool,
+}
+
+/// A small file system with quotas, mounted while this lives.
+struct Quota(PathBuf);
+
+impl Quota {
+    fn up(dir: &Path) -> Option<Self> {
+        let (image, at) = (dir.join("quota.img"), dir.join("quota.mnt"));
+        std::fs::write(&image, vec![0; 4 << 20]).expect("the scratch directory is ours");
+        std::fs::create_dir(&at).expect("the scratch directory is ours");
+        let run = |program: &str, args: &[&str], path: &[&Path]| {
+            let status = Command::new(program).args(args).args(path).stderr(Stdio::null()).status();
+            status.is_ok_and(|s| s.success())
+        };
+        let made = run("mkfs.ext4", &["-q", "-F", "-O", "quota"], &[&image])
+            && run("mount", &["-o", "loop,usrquota"], &[&image, &at]);
+        if !made {
+            return None;
+        }
+        let quota = Quota(at);
+        let mounts = std::fs::read_to_string("/proc/mounts").expect("/proc is mounted");
+        let at = quota.0.to_str().expect("a plain path");
+        let line = mounts.lines().find(|l| l.split(' ').nth(1) == Some(at))?;
+        let device = line.split(' ').next()?;
+        std::fs::write(dir.join("quota"), device).expect("the scratch directory is ours");
+        Some(quota)
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+impl Suite {
+    fn up(name: &str) -> Option<Self> {
+        let needed = root()
+            .and_then(|()| Disk::probe().map_err(|missing| missing.to_string()))
+            .and_then(|()| installed("unshare"));
+        available(needed)?;
+        let dir = scratch().join(name);
+        let slow = dir.join("slow");
+        std::fs::create_dir_all(&slow).expect("the scratch directory is ours");
+        let options = DiskOptions::new(&slow).size(256 << 20).parallel(LATENCY, 64).delay(false);
+        let disk = Disk::up(&options).expect("a disk comes up");
+        let cold = (0..WORKERS).map(|n| slow.join(format!("cold{n}"))).collect::<Vec<_>>();
+        for path in &cold {
+            let mut file = std::fs::File::create(path).expect("an empty disk");
+            file.write_all(&vec![b'N'; COLD_BYTES]).expect("an empty disk");
+            file.sync_all().expect("an empty disk");
+        }
+        disk.set_delay(true).expect("the disk's server answers");
+        let list = Command::new(programs::program("leak", Link::Dynamic)).arg("--list").output();
+        let list = String::from_utf8(list.expect("it can be run").stdout).expect("text");
+        let cases = list.lines().map(case).collect();
+        let full = std::env::var_os("RUNAHEAD_FULL").is_some();
+        let quota = Quota::up(&dir);
+        Some(Suite { _disk: disk, quota, cold, cases, seed: Seed::new(), full })
+    }
+
+    /// All of `jobs`, or as many as a sample has, in any order.
+    fn sample(&mut self, mut jobs: Vec<String>, size: usize) -> Vec<String> {
+        for last in (1..jobs.len()).rev() {
+            jobs.swap(last, self.seed.below(last as u64 + 1) as usize);
+        }
+        if !self.full {
+            jobs.truncate(size);
+        }
+        jobs
+    }
+
+    /// Cases that can be run here, in `mode`.
+    fn cases_for(&self, mode: &str) -> Vec<String> {
+        let here = |name: &String| self.quota.is_some() || !name.starts_with("quotactl");
+        self.cases.keys().filter(|n| here(n)).map(|name| format!("{mode} {name}")).collect()
+    }
+
+    fn run(&self, jobs: &[String]) -> Vec<Outcome> {
+        let (next, done) =
+            (Mutex::new(jobs.iter().rev().cloned().collect()), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for (n, cold) in self.cold.iter().enumerate() {
+                let (next, done) = (&next, &done);
+                let world =
+                    cold.parent().and_then(Path::parent).expect("a path").join(format!("w{n}"));
+                std::fs::create_dir_all(&world).expect("the scratch directory is ours");
+                let link = programs::BOTH[n % 2];
+                scope.spawn(move || {
+                    work(&world, &programs::program("leak", link), cold, next, done)
+                });
+            }
+        });
+        let done = done.into_inner().expect("no panic");
+        assert_eq!(done.len(), jobs.len(), "not everything was run");
+        done
+    }
+
+    fn case(&self, outcome: &Outcome) -> Case {
+        let number = |text: &str| text.split(':').nth(1).and_then(|n| n.parse().ok());
+        match self.cases.get(&outcome.case) {
+            Some(it) => Case {
+                nr: it.nr,
+                seen: it.seen.clone(),
+                unsafe_because: it.unsafe_because.clone(),
+                restraint: it.restraint.clone(),
+            },
+            None => Case {
+                nr: number(&outcome.case).expect("a number"),
+                seen: String::new(),
+                unsafe_because: String::new(),
+                restraint: String::new(),
+            },
+        }
+    }
+}
+
+fn case(line: &str) -> (String, Case) {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let [name, nr, seen, unsafe_because, restraint] = fields[..] else { panic!("{line:?}") };
+    let case = Case {
+        nr: nr.parse().expect("a number"),
+        seen: seen.into(),
+        unsafe_because: unsafe_because.into(),
+        restraint: restraint.into(),
+    };
+    (name.into(), case)
+}
+
+/// Runs jobs until there are none: one world after the other, since one in which something has
+/// changed is of no further use.
+fn work(
+    world: &Path,
+    program: &Path,
+    cold: &Path,
+    next: &Mutex<Vec<String>>,
+    done: &Mutex<Vec<Outcome>>,
+) {
+    const BATCH: usize = 24;
+    let mut mine: Vec<String> = Vec::new();
+    loop {
+        if mine.is_empty() {
+            let mut next = next.lock().expect("no panic");
+            let rest = next.len().saturating_sub(BATCH);
+            mine = next.split_off(rest);
+            mine.reverse();
+        }
+        if mine.is_empty() {
+            return;
+        }
+        let outcomes = live(world, program, cold, &mine);
+        mine.drain(..outcomes.len());
+        done.lock().expect("no panic").extend(outcomes);
+    }
+}
+
+/// One world and as many of `jobs` as it lives for.
+fn live(world: &Path, program: &Path, cold: &Path, jobs: &[String]) -> Vec<Outcome> {
+    let mut child = Command::new("unshare")
+        .args(["--kill-child=KILL", "--pid", "--fork", "--mount", "--uts", "--ipc", "--net"])
+        .args(["--mount-proc", "--", env!("CARGO_BIN_EXE_leak"), "suite"])
+        .args([world, program, cold])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("unshare can be run");
+    let mut input = child.stdin.take().expect("a pipe");
+    // It may end without reading all of it.
+    let _ = input.write_all((jobs.join("\n") + "\n").as_bytes());
+    drop(input);
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let outcomes: Vec<Outcome> =
+        output.lines().map_while(|l| l.ok()).map(|l| outcome(&l)).collect();
+    let ended = child.wait_with_output().expect("a child");
+    assert!(
+        !outcomes.is_empty(),
+        "a world that cannot be made, or was destroyed, at {:?}: {:?}\n{}",
+        jobs[0],
+        ended.status,
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    outcomes
+}
+
+fn outcome(line: &str) -> Outcome {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let [mode, case, attempts, result, changed] = fields[..] else { panic!("{line:?}") };
+    Outcome {
+        mode: mode.into(),
+        case: case.into(),
+        attempts: attempts.parse().expect("a number"),
+        result: result.parse().ok(),
+        changed: changed.split(';').filter(|c| !c.is_empty()).map(str::to_owned).collect(),
+    }
+}
+
+/// The kernel's table, as its headers tell: names and numbers.
+fn table() -> BTreeMap<i64, String> {
+    let text = Command::new("gcc")
+        .args(["-E", "-dM", "-include", "asm/unistd.h", "-x", "c", "/dev/null"])
+        .output()
+        .expect("gcc is installed")
+        .stdout;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let entry = |line: &str| {
+        let (name, number) = line.strip_prefix("#define __NR_")?.split_once(' ')?;
+        Some((number.trim().parse().ok()?, name.to_owned()))
+    };
+    let mut table: BTreeMap<i64, String> = text.lines().filter_map(entry).collect();
+    table.entry(CACHESTAT).or_insert_with(|| "cachestat".into());
+    assert!(table.len() > 300 && table[&0] == "read", "the kernel's headers: {table:?}");
+    table
+}
+
+/// Every number, once in each of `modes` and shapes; the x32 twins of what is known with one.
+fn numbers(
+    modes: &[&str],
+    table: &BTreeMap<i64, String>,
+    seed: &mut Seed,
+    full: bool,
+) -> Vec<String> {
+    let last = table.keys().last().map_or(HIGHEST, |&n| HIGHEST.max(n + 64));
+    let others = [X32, X32 + 1, X32 + 59, X32 + 62, X32 + 87, X32 + 520, i64::from(i32::MAX), -1];
+    let mut jobs = Vec::new();
+    for nr in (0..=last).chain(others) {
+        if full {
+            jobs.extend(modes.iter().flat_map(|mode| {
+                (0..SHAPES).map(move |shape| format!("{mode} number:{nr}:{shape}"))
+            }));
+        } else {
+            let mode = modes[seed.below(modes.len() as u64) as usize];
+            jobs.push(format!("{mode} number:{nr}:{}", seed.below(SHAPES)));
+        }
+    }
+    jobs
+}
+
+/// What is wrong with a run in which nothing was to change.
+fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Option<String> {
+    let case = suite.case(outcome);
+    if outcome.attempts == 0 {
+        return Some("no shadow came to the call".into());
+    }
+    let marked = outcome.mode == "marked";
+    let ours = marked && (let_through.contains(&case.nr) || !case.restraint.is_empty());
+    let may = |key: &&String| {
+        (ours && OWN.iter().any(|own| key.starts_with(own)))
+            || (marked && !case.restraint.is_empty() && key.starts_with(&case.seen))
+    };
+    let leaked: Vec<_> = outcome.changed.iter().filter(|key| !may(key)).collect();
+    if !leaked.is_empty() {
+        return Some(format!("leaked: {leaked:?}"));
+    }
+    // A number below 0 is no call, or one whose only refusal is death.
+    if !marked || case.nr < 0 || let_through.contains(&case.nr) {
+        return None;
+    }
+    match outcome.result {
+        Some(errno) if errno == i64::from(-libc::EPERM) || errno == i64::from(-libc::EACCES) => {
+            None
+        }
+        other => Some(format!("the sandbox let it through: {other:?}")),
+    }
+}
+
+#[test]
+fn no_call_of_a_shadow_is_seen_from_outside() {
+    let Some(mut suite) = Suite::up("leak") else { return };
+    let table = table();
+    let number = |name: &&str| table.iter().find(|(_, n)| n == name).map(|(nr, _)| *nr);
+    let let_through: BTreeSet<i64> = LET_THROUGH.iter().filter_map(number).collect();
+    assert_eq!(let_through.len(), LET_THROUGH.len(), "a name that the kernel does not know");
+    let let_through = let_through.into_iter().chain(PROBES).collect();
+    let mut jobs = Vec::new();
+    for mode in ["asis", "marked"] {
+        let cases = suite.cases_for(mode);
+        jobs.extend(suite.sample(cases, 120));
+    }
+    let full = suite.full;
+    let numbers = numbers(&["asis", "marked"], &table, &mut suite.seed, full);
+    jobs.extend(suite.sample(numbers, 400));
+    let outcomes = suite.run(&jobs);
+    let name = |o: &Outcome| {
+        let nr = suite.case(o).nr;
+        format!("{} {} ({})", o.mode, o.case, table.get(&nr).map_or("no name", |n| n))
+    };
+    let failures: Vec<String> = outcomes
+        .iter()
+        .filter_map(|o| wrong(&suite, o, &let_through).map(|w| format!("{}: {w}: {o:?}", name(o))))
+        .collect();
+    for mode in ["asis", "marked"] {
+        let of = |o: &&Outcome| o.mode == mode;
+        let called: BTreeSet<i64> = outcomes.iter().filter(of).map(|o| suite.case(o).nr).collect();
+        let runs = outcomes.iter().filter(of).count();
+        let refused = outcomes.iter().filter(of).filter(|o| o.result == Some(-1)).count();
+        eprintln!("{mode}: {runs} runs of {} calls, {refused} answered EPERM", called.len());
+    }
+    assert!(failures.is_empty(), "{} leaks:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The plant for the test above: without the sandbox every check must see its harm.
+#[test]
+fn without_the_sandbox_every_harm_is_seen() {
+    let Some(mut suite) = Suite::up("leak-unguarded") else { return };
+    let all = suite.cases_for("unguarded");
+    let is_safe = |job: &String| {
+        let name = job.split(' ').nth(1).unwrap_or_default();
+        suite.cases[name].unsafe_because.is_empty()
+    };
+    let (safe, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(is_safe);
+    for job in &kept {
+        let name = job.split(' ').nth(1).unwrap_or_default();
+        eprintln!("not carried out: {name}: {}", suite.cases[name].unsafe_because);
+    }
+    let jobs = suite.sample(safe, 100);
+    let outcomes = suite.run(&jobs);
+    let (mut missing, mut blind) = (Vec::new(), Vec::new());
+    for outcome in &outcomes {
+        let seen = &suite.case(outcome).seen;
+        if outcome.changed.iter().any(|key| key.starts_with(seen)) {
+            continue;
+        }
+        match outcome.result {
+            Some(errno) if errno == i64::from(-libc::ENOSYS) => missing.push(&outcome.case),
+            _ => blind.push(format!("{outcome:?}, but not {seen}")),
+        }
+    }
+    eprintln!(
+        "unguarded: {} harms seen, {} that this kernel does not know: {missing:?}",
+        outcomes.len() - missing.len() - blind.len(),
+        missing.len()
+    );
+    assert!(blind.is_empty(), "{} checks see nothing:\n{}", blind.len(), blind.join("\n"));
+    assert!(missing.len() * 10 < outcomes.len().max(40), "too much is missing: {missing:?}");
+}
