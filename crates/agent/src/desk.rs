@@ -63,7 +63,10 @@ pub fn join(session: &'static Session) -> bool {
     sys::set_mask(mask);
     let Some(at) = shared else { return false };
     // SAFETY: a fresh mapping of a file of this size, never unmapped; all of it is atomics.
-    let version = unsafe { &*(at as *const Shared) }.control.version.load(core::sync::atomic::Ordering::Acquire);
+    let version = unsafe { &*(at as *const Shared) }
+        .control
+        .version
+        .load(core::sync::atomic::Ordering::Acquire);
     if version != ABI_VERSION {
         return false;
     }

@@ -342,13 +342,13 @@ pub fn receive(socket: Fd) -> Result<(u8, Option<Fd>)> {
     // struct cmsghdr: its length, level and type; then one descriptor.
     let mut control = [0u64; 3];
     // struct msghdr: no name; one part; control data; flags.
-    let mut message =
-        [0, 0, part.as_ptr() as u64, 1, control.as_mut_ptr() as u64, CONTROL, 0];
+    let mut message = [0, 0, part.as_ptr() as u64, 1, control.as_mut_ptr() as u64, CONTROL, 0];
     let got = call!(nr::RECVMSG, socket, message.as_mut_ptr(), 0)?;
     if got != 1 {
         return Err(Errno(EPIPE));
     }
-    let has_one = message[5] >= 20 && control[0] == 20 && control[1] == SOL_SOCKET | SCM_RIGHTS << 32;
+    let has_one =
+        message[5] >= 20 && control[0] == 20 && control[1] == SOL_SOCKET | SCM_RIGHTS << 32;
     Ok((byte, has_one.then_some(control[2] as u32 as Fd)))
 }
 

@@ -52,7 +52,8 @@ pub struct Desk {
 pub fn address() -> [u8; runahead_abi::config::DESK_BYTES] {
     let mut name = [0u8; runahead_abi::config::DESK_BYTES];
     let random = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
-    let text = format!("\0runahead-{}-{:016x}", std::process::id(), std::hash::Hasher::finish(&random));
+    let text =
+        format!("\0runahead-{}-{:016x}", std::process::id(), std::hash::Hasher::finish(&random));
     let len = text.len().min(name.len());
     name[..len].copy_from_slice(&text.as_bytes()[..len]);
     name
@@ -75,7 +76,12 @@ pub fn open(address: &[u8]) -> Result<OwnedFd, Errno> {
 
 impl Desk {
     /// Opens the desk: `listener` is [`open`]ed, `file` holds the agent.
-    pub fn new(listener: OwnedFd, members: Arc<Members>, file: OwnedFd, layout: Layout) -> Arc<Self> {
+    pub fn new(
+        listener: OwnedFd,
+        members: Arc<Members>,
+        file: OwnedFd,
+        layout: Layout,
+    ) -> Arc<Self> {
         let desk = Arc::new(Desk {
             listener,
             members,

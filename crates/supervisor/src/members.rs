@@ -95,8 +95,7 @@ impl Members {
         control.bytes_budget.store(self.budget.load(Relaxed), Relaxed);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
-        let dispatcher =
-            Dispatcher::new(shared.clone(), self.prefetcher.clone(), stop.clone());
+        let dispatcher = Dispatcher::new(shared.clone(), self.prefetcher.clone(), stop.clone());
         let number = self.next.fetch_add(1, Relaxed);
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         self.list().insert(number, Member { pidfd, shared, stop });

@@ -13,9 +13,9 @@ use landlock::{ABI, Access, AccessFs, AccessNet, BitFlags, Scope};
 use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::AgentConfig;
-use runahead_abi::config::{FILTER_MAX, SHARED_END, SHARED_START};
 #[cfg(test)]
 use runahead_abi::config::RUNNER_FILTER_MAX;
+use runahead_abi::config::{FILTER_MAX, SHARED_END, SHARED_START};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
     SeccompFilter, SeccompRule, TargetArch,

@@ -8,7 +8,6 @@ use runahead_abi::Control;
 use runahead_prefetch::PrefetchStats;
 use serde::Serialize;
 
-
 /// A number of events and the time they took.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub struct Timed {

@@ -4,6 +4,12 @@
 //! registers as they were at the call; a trapped one arrives through [`Context`]. Either way a
 //! [`Call`] results, which knows the [`Thread`] that makes it.
 
+mod decode;
+mod padding;
+#[cfg(test)]
+pub(crate) mod planted;
+mod sites;
+
 use core::arch::{asm, global_asm};
 
 use core::mem::offset_of;
@@ -12,6 +18,9 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64};
 use crate::owned::Owned;
 use crate::plane::thread::Thread;
 use crate::plane::{Call, Verdict};
+
+pub use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, Padding, RUN_OUT, RUN_UP, Window};
+pub use sites::*;
 
 /// System call numbers from here on are passed to the kernel unseen.
 pub const CALLS: usize = 512;
@@ -428,6 +437,11 @@ pub fn plain_site(index: usize) -> u64 {
     runahead_plain_sites as *const () as u64 + index as u64 * CLONE_SITE_BYTES
 }
 
+/// Address that stubs call.
+pub fn entry() -> u64 {
+    runahead_entry as *const () as u64
+}
+
 /// Address that signal handlers of ours return to.
 pub fn restorer() -> u64 {
     runahead_restorer as *const () as u64
@@ -477,7 +491,8 @@ pub unsafe fn abandon(thread: &Thread, result: Option<i64>) -> ! {
 /// As fork(2) in a process with threads. No signal is delivered to this thread meanwhile.
 pub unsafe fn orphan() -> i64 {
     use linux_raw_sys::general as k;
-    const HELPER: u32 = k::CLONE_VM | k::CLONE_VFORK | k::CLONE_FILES | k::CLONE_FS | k::CLONE_UNTRACED;
+    const HELPER: u32 =
+        k::CLONE_VM | k::CLONE_VFORK | k::CLONE_FILES | k::CLONE_FS | k::CLONE_UNTRACED;
     // With no signal for its end, only who asks for such children by name finds the helper.
     // SAFETY: passed on to the caller.
     unsafe { runahead_orphan(HELPER.into(), k::__WCLONE.into()) }
@@ -589,135 +604,5 @@ impl Context {
     /// Number of the call, and stack pointer.
     pub fn number_and_stack(&self) -> (u64, u64) {
         (self.rax, self.rsp)
-    }
-}
-
-/// How a call site can be rewritten; see `plane::patch` for which is safe when.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SiteShape {
-    /// `mov eax, nr` (or `mov rax, nr`) before the call: the five bytes of a jump replace the
-    /// front of it, `len` bytes ahead of the call, which itself stays.
-    NumberBefore {
-        /// Bytes from the start of the move to the call instruction.
-        len: u8,
-    },
-    /// `cmp rax, -4095` (or -4096) behind the call: the jump replaces the call and the front of
-    /// the comparison, which the stub makes instead.
-    CompareAfter,
-}
-
-/// Bytes looked at before and behind a call instruction.
-pub const SITE_BEFORE: usize = 8;
-/// See [`SITE_BEFORE`]; the instruction's own two included.
-pub const SITE_AFTER: usize = 8;
-
-/// What surrounds the call instruction at `bytes[SITE_BEFORE]`, given the number it was made with.
-pub fn site_shape(bytes: &[u8; SITE_BEFORE + SITE_AFTER], nr: u64) -> Option<SiteShape> {
-    let (before, at) = bytes.split_at(SITE_BEFORE);
-    if at[..2] != [0x0f, 0x05] {
-        return None;
-    }
-    let number = (nr as u32).to_le_bytes();
-    let rex = |b: u8| (0x40..=0x4f).contains(&b);
-    if before[3] == 0xb8 && before[4..] == number && !rex(before[2]) {
-        return Some(SiteShape::NumberBefore { len: 5 });
-    }
-    if before[1..4] == [0x48, 0xc7, 0xc0] && before[4..] == number {
-        return Some(SiteShape::NumberBefore { len: 7 });
-    }
-    let cmp_errno = at[2..4] == [0x48, 0x3d] && matches!(at[4], 0x00 | 0x01);
-    (cmp_errno && at[5..8] == [0xf0, 0xff, 0xff]).then_some(SiteShape::CompareAfter)
-}
-
-/// Bytes of one stub.
-pub const STUB_BYTES: usize = 64;
-
-/// The stub for a site: make room below the red zone, enter the agent, do what the jump displaced,
-/// and go on behind the site. `site` is the address of the call instruction.
-pub fn stub(
-    shape: SiteShape,
-    nr: u64,
-    site: u64,
-    around: &[u8; SITE_BEFORE + SITE_AFTER],
-) -> [u8; STUB_BYTES] {
-    let mut code = [0xcc; STUB_BYTES];
-    let mut at = 0;
-    let mut put = |bytes: &[u8]| {
-        code[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    };
-    put(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
-    if let SiteShape::NumberBefore { .. } = shape {
-        put(&[0xb8]); // mov eax, nr
-        put(&(nr as u32).to_le_bytes());
-    }
-    // call [rip + to the pointer in the stub's last 16 bytes]
-    put(&[0xff, 0x15]);
-    let call_end = if let SiteShape::NumberBefore { .. } = shape { 16 } else { 11 };
-    put(&((STUB_BYTES - 16 - call_end) as u32).to_le_bytes());
-    put(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
-    let mut jump_end = call_end + 8 + 6;
-    if shape == SiteShape::CompareAfter {
-        put(&around[SITE_BEFORE + 2..]); // the comparison, which is position-independent
-        jump_end += 6;
-    }
-    put(&[0xff, 0x25]); // jmp [rip + to the last 8 bytes]
-    put(&((STUB_BYTES - 8 - jump_end) as u32).to_le_bytes());
-    let back = match shape {
-        SiteShape::NumberBefore { .. } => site + 2,
-        SiteShape::CompareAfter => site + 8,
-    };
-    code[STUB_BYTES - 16..STUB_BYTES - 8]
-        .copy_from_slice(&(runahead_entry as *const () as u64).to_le_bytes());
-    code[STUB_BYTES - 8..].copy_from_slice(&back.to_le_bytes());
-    code
-}
-
-/// A jump of two bytes to its own first.
-pub const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
-
-/// `jmp` to `stub` for the place `from`; `None` when it is further than a jump can reach.
-pub fn jump(from: u64, stub: u64) -> Option<[u8; 5]> {
-    let distance = (stub as i64).wrapping_sub(from as i64 + 5);
-    let distance = i32::try_from(distance).ok()?.to_le_bytes();
-    Some([0xe9, distance[0], distance[1], distance[2], distance[3]])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn around(before: &[u8], after: &[u8]) -> [u8; 16] {
-        let mut bytes = [0x90; 16];
-        bytes[SITE_BEFORE - before.len()..SITE_BEFORE].copy_from_slice(before);
-        bytes[SITE_BEFORE..SITE_BEFORE + after.len()].copy_from_slice(after);
-        bytes
-    }
-
-    #[test]
-    fn shapes_that_libraries_have_are_recognised() {
-        let glibc_openat = around(&[0xb8, 1, 1, 0, 0], &[0x0f, 5, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff]);
-        assert_eq!(site_shape(&glibc_openat, 257), Some(SiteShape::NumberBefore { len: 5 }));
-        let glibc_read = around(&[0x31, 0xc0], &[0x0f, 5, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff]);
-        assert_eq!(site_shape(&glibc_read, 0), Some(SiteShape::CompareAfter));
-        let wide = around(&[0x48, 0xc7, 0xc0, 39, 0, 0, 0], &[0x0f, 5, 0xc3]);
-        assert_eq!(site_shape(&wide, 39), Some(SiteShape::NumberBefore { len: 7 }));
-    }
-
-    #[test]
-    fn lookalikes_are_left_alone() {
-        let into_r8 = around(&[0x41, 0xb8, 39, 0, 0, 0], &[0x0f, 5, 0xc3]);
-        assert_eq!(site_shape(&into_r8, 39), None);
-        let other_number = around(&[0xb8, 40, 0, 0, 0], &[0x0f, 5, 0xc3]);
-        assert_eq!(site_shape(&other_number, 39), None);
-        let no_call = around(&[0xb8, 39, 0, 0, 0], &[0x0f, 0x0b, 0xc3]);
-        assert_eq!(site_shape(&no_call, 39), None);
-    }
-
-    #[test]
-    fn a_jump_reaches_two_gigabytes_and_no_further() {
-        assert_eq!(jump(0x1000, 0x1005), Some([0xe9, 0, 0, 0, 0]));
-        assert_eq!(jump(0x1000, 0x0ffb), Some([0xe9, 0xf6, 0xff, 0xff, 0xff]));
-        assert_eq!(jump(0, 1 << 32), None);
     }
 }

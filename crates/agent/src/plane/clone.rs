@@ -118,11 +118,7 @@ fn from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
 }
 
 /// The same for any other call, with nothing to be done after it.
-pub(super) fn plainly_from_the_program(
-    thread: &'static Thread,
-    site: u64,
-    context: &mut Context,
-) {
+pub(super) fn plainly_from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
     let index = trampoline(site, &PLAIN, &arch::RUNAHEAD_PLAIN_RETURN);
     go_by(index.map(arch::plain_site), thread, site, context);
 }

@@ -136,6 +136,9 @@ pub(super) fn forward_sigsys(thread: Option<&Thread>, info: u64, context: u64) {
             raise_sigsys();
         }
         handler => {
+            if action.flags & u64::from(k::SA_RESETHAND) != 0 {
+                undisturbed(|mask| (KEPT.with(|kept| kept.sigsys.handler = SIG_DFL), mask));
+            }
             // SAFETY: the program installed this address as its handler for this signal, and gets
             // the arguments that the kernel gave us.
             let handler: extern "C" fn(i32, u64, u64) = unsafe { core::mem::transmute(handler) };
@@ -237,17 +240,36 @@ fn sigaction_undisturbed(call: &Call, signal: u32, new: u64, old: u64) -> i64 {
     ret
 }
 
-/// rt_sigprocmask as the program means it: the kernel sees the mask with SIGSYS in it as the
-/// program believes it to be, and afterwards it is taken out again.
+/// rt_sigprocmask as the program means it. SIGSYS is never blocked, not for a moment: what this
+/// unblocks may be delivered before it returns, and its handler makes calls.
 pub(super) fn sigprocmask(call: &Call) -> i64 {
+    let [how, new, old, size, ..] = call.args;
     let thread = call.thread;
-    let ret = undisturbed(|mask| {
-        sys::set_mask(as_believed(thread, mask));
-        let ret = call.perform();
-        let now = sys::set_mask(!0);
-        thread.blocked.set(has_sigsys(now));
-        (ret, without_sigsys(now))
-    });
+    let believed = thread.blocked.get();
+    let mut given = 0u64;
+    let mut args = call.args;
+    if size == MASK_BYTES && new != 0 {
+        given = match copy_in(new) {
+            Ok(mask) => mask,
+            Err(errno) => return refused(call, errno),
+        };
+        let with_sys = has_sigsys(given);
+        thread.blocked.set(match how as u32 {
+            k::SIG_BLOCK => believed || with_sys,
+            k::SIG_UNBLOCK => believed && !with_sys,
+            k::SIG_SETMASK => with_sys,
+            _ => believed,
+        });
+        given = without_sigsys(given);
+        args[1] = &raw const given as u64;
+    }
+    // SAFETY: the program's call, its mask replaced by a copy that lives until the call returns.
+    let ret = unsafe { sys::raw(call.nr, args) };
+    let _ = given;
+    if ret == 0 && old != 0 && believed {
+        // SAFETY: the kernel has just written eight bytes there.
+        unsafe { *(old as *mut u64) |= SYS_BIT };
+    }
     if !thread.blocked.get() && thread.pending.take() {
         raise_sigsys();
     }
@@ -289,9 +311,17 @@ pub(super) fn with_temporary_mask(call: &Call) -> i64 {
         return call.perform();
     }
     let mask = match copy_in::<u64>(mask_at) {
-        Ok(mask) => mask & !SYS_BIT,
+        Ok(mask) => mask,
         Err(errno) => return refused(call, errno),
     };
+    if !has_sigsys(mask) && call.thread.pending.take() {
+        // One that was kept is delivered now, as it would have been in the call.
+        let believed = call.thread.blocked.replace(false);
+        raise_sigsys();
+        call.thread.blocked.set(believed);
+        return sys::fail(sys::EINTR);
+    }
+    let mask = without_sigsys(mask);
     let pair = [&raw const mask as u64, size];
     args[slot] = if call.nr == nr::PSELECT6 { &raw const pair as u64 } else { pair[0] };
     // SAFETY: the program's call, its mask replaced by a copy that lives until the call returns.

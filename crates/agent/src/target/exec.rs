@@ -202,7 +202,8 @@ enum Seen {
 fn look(place: Fd, head: &mut [u8; HEAD_BYTES]) -> Seen {
     const SET_ID: u32 = 0o6000;
     let Ok(stat) = sys::statx_fd(place, k::STATX_MODE) else { return Seen::Program(Image::Other) };
-    if u32::from(stat.stx_mode) & SET_ID != 0 || sys::has_capabilities(FdPath::new(place).address()) {
+    if u32::from(stat.stx_mode) & SET_ID != 0 || sys::has_capabilities(FdPath::new(place).address())
+    {
         return Seen::Program(Image::Privileged);
     }
     let Ok(file) = readable(place) else { return Seen::Program(Image::Other) };

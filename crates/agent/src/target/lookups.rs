@@ -73,7 +73,14 @@ impl Target {
         self.opened(session, call, ret, call.fd(0), call.args[1])
     }
 
-    fn opened(&self, session: &'static Session, call: &Call, ret: i64, dir: Fd, path: u64) -> Outcome {
+    fn opened(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        ret: i64,
+        dir: Fd,
+        path: u64,
+    ) -> Outcome {
         if !path_was_read(ret) {
             return Outcome::Answer(ret);
         }
@@ -174,7 +181,8 @@ impl Target {
             return Outcome::Native;
         }
         let listing = self.names.identity(fd).listing();
-        let expected = self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0;
+        let expected =
+            self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0;
         let ret = if expected && !self.knows(session, listing) {
             match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
                 Some(ret) => ret,

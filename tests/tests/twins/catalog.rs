@@ -1,0 +1,154 @@
+//! Which programs there are, what cases they hold, and how they may be linked.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// How a program is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Build {
+    /// With glibc, against shared libraries.
+    Dynamic,
+    /// With glibc, into one file at a fixed address.
+    Static,
+    /// With glibc, into one file that is loaded anywhere.
+    StaticPie,
+    /// With musl, into one file.
+    Musl,
+    /// With no library at all.
+    Freestanding,
+}
+
+use Build::{Dynamic, Freestanding, Musl, Static, StaticPie};
+
+const GNU: &[Build] = &[Dynamic, Static, StaticPie];
+const ANY: &[Build] = &[Dynamic, Static, StaticPie, Musl];
+const BARE: &[Build] = &[Freestanding];
+
+const SOURCES: &[(&str, &[Build])] = &[
+    ("forks", ANY),
+    ("vforks", ANY),
+    ("clones", ANY),
+    ("clone3", ANY),
+    ("spawn", ANY),
+    ("waits", ANY),
+    ("statuses", ANY),
+    ("childsignals", ANY),
+    ("execs", ANY),
+    ("execthreads", ANY),
+    ("execveat", ANY),
+    ("image", GNU),
+    ("daemons", ANY),
+    ("threads", GNU),
+    ("threadends", GNU),
+    ("rawthreads", ANY),
+    ("handlers", ANY),
+    ("altstack", ANY),
+    ("masks", ANY),
+    ("sigsys", GNU),
+    ("timers", ANY),
+    ("stacks", GNU),
+    ("memory", ANY),
+    ("limits", ANY),
+    ("reads", GNU),
+    ("paths", ANY),
+    ("files", ANY),
+    ("pipes", ANY),
+    ("jobs", ANY),
+    ("tracer", GNU),
+    ("odd", GNU),
+    ("bare", BARE),
+];
+
+impl Build {
+    /// The compiler, and what it is told.
+    pub fn compiler(self) -> (&'static str, &'static [&'static str]) {
+        // musl brings no kernel headers; the system's own are looked at last.
+        const MUSL: &[&str] = &[
+            "-static",
+            "-idirafter",
+            "/usr/include",
+            "-idirafter",
+            "/usr/include/x86_64-linux-gnu",
+        ];
+        match self {
+            Dynamic => ("gcc", &[]),
+            Static => ("gcc", &["-static"]),
+            StaticPie => ("gcc", &["-static-pie"]),
+            Musl => ("musl-gcc", MUSL),
+            Freestanding => (
+                "gcc",
+                &[
+                    "-static",
+                    "-nostdlib",
+                    "-ffreestanding",
+                    "-fno-stack-protector",
+                    "-fcf-protection=none",
+                ],
+            ),
+        }
+    }
+}
+
+/// One case of one program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    source: usize,
+    name: String,
+}
+
+impl Case {
+    /// The program's name.
+    pub fn source(&self) -> &'static str {
+        SOURCES[self.source].0
+    }
+
+    /// The program's place in the list of all.
+    pub fn source_number(&self) -> usize {
+        self.source
+    }
+
+    /// The argument that selects it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The ways in which it can be built here.
+    pub fn builds(&self) -> impl Iterator<Item = Build> + use<> {
+        SOURCES[self.source].1.iter().copied()
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.source(), self.name)
+    }
+}
+
+/// Where the sources are.
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/twins")
+}
+
+/// The names of all programs.
+pub fn sources() -> impl Iterator<Item = &'static str> {
+    SOURCES.iter().map(|(name, _)| *name)
+}
+
+/// All cases of all programs: lines `CASE(name)` in their sources.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (source, name) in sources().enumerate() {
+        let path = directory().join(format!("{name}.c"));
+        let text = std::fs::read_to_string(&path)
+            .unwrap_or_else(|e| panic!("{} cannot be read: {e}", path.display()));
+        let names = text.lines().filter_map(|line| line.strip_prefix("CASE(")?.strip_suffix(')'));
+        cases.extend(names.map(|name| Case { source, name: name.to_owned() }));
+    }
+    cases
+}
+
+/// The case called `name`, as `program.case`.
+pub fn case(name: &str) -> Case {
+    let found = cases().into_iter().find(|case| case.to_string() == name);
+    found.unwrap_or_else(|| panic!("no case {name}"))
+}

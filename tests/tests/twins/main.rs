@@ -1,0 +1,185 @@
+//! Small programs about calls and signals, each run natively and under `runahead run --`, from cold
+//! storage, and compared: output, complaints, end, files, and processes left behind.
+//!
+//! Each case runs in two forms: as the command itself, and as the child of a shell that says how it
+//! ended. By default a sample is run, chosen by `RUNAHEAD_SEED`; with `RUNAHEAD_FULL=1` all of them,
+//! linked in every way. `RUNAHEAD_TWINS='forks. Static'` runs those whose name and way of linking
+//! contain these words.
+
+mod apart;
+mod catalog;
+mod disk;
+mod files;
+mod planted;
+mod twin;
+
+use std::ffi::OsString;
+use std::fmt::Write;
+
+use catalog::{Build, Case};
+use disk::slow;
+use runahead_tests::{Seed, available, installed};
+use twin::{Form, Launcher};
+
+/// Cases in a sample: about a minute's worth.
+const SAMPLE: usize = 60;
+/// Cases of a sample that are also run natively again and again.
+const REPEATED: usize = 12;
+
+fn full() -> bool {
+    std::env::var_os("RUNAHEAD_FULL").is_some_and(|v| v != "0")
+}
+
+/// What is to be run: every case with the ways in which it is linked.
+fn chosen() -> Vec<(Case, Build)> {
+    let cases = catalog::cases();
+    let musl = available(installed("musl-gcc")).is_some();
+    let here = move |case: &Case| case.builds().filter(move |b| musl || *b != Build::Musl);
+    let every = move |case: Case| here(&case).map(move |build| (case.clone(), build));
+    if let Some(words) = std::env::var("RUNAHEAD_TWINS").ok().filter(|words| !words.is_empty()) {
+        let named = |(case, build): &(Case, Build)| {
+            let name = format!("{case} {build:?}");
+            words.split_whitespace().all(|word| name.contains(word))
+        };
+        return cases.into_iter().flat_map(every).filter(named).collect();
+    }
+    if full() {
+        return cases.into_iter().flat_map(every).collect();
+    }
+    let mut seed = Seed::new();
+    // One way of linking for all cases of a file, so that little is compiled.
+    let ways = catalog::sources().map(|_| seed.below(60) as usize).collect::<Vec<_>>();
+    let mut left = cases;
+    let mut sample = Vec::new();
+    while !left.is_empty() && sample.len() < SAMPLE {
+        let case = left.swap_remove(seed.below(left.len() as u64) as usize);
+        let builds: Vec<_> = here(&case).collect();
+        let build = builds[ways[case.source_number()] % builds.len()];
+        sample.push((case, build));
+    }
+    sample
+}
+
+#[test]
+fn programs_and_their_twins() {
+    apart::run("programs_and_their_twins", compare_all);
+}
+
+fn compare_all() {
+    let Some(slow) = available(slow()) else { return };
+    let chosen = chosen();
+    assert!(!chosen.is_empty(), "RUNAHEAD_TWINS names no case");
+    slow.compile(&chosen);
+    let mut report = String::new();
+    let (mut failed, mut shadows, mut deep) = (0, 0, 0);
+    for (case, build) in &chosen {
+        for form in [Form::Direct, Form::ChildOfAShell] {
+            let plain = slow.observe(case, *build, form, &Launcher::Native);
+            let (ahead, syncs) = slow.observe_ahead(case, *build, form);
+            match form {
+                Form::Direct => shadows += usize::from(syncs > 0),
+                Form::ChildOfAShell => deep += usize::from(syncs > 0),
+            }
+            let differences = plain.differences(&ahead);
+            if differences.is_empty() {
+                continue;
+            }
+            failed += 1;
+            // A case that is not even the same natively is a bug of the case.
+            let again = slow.observe(case, *build, form, &Launcher::Native);
+            let flaky = if plain.differences(&again).is_empty() { "" } else { " (nor natively)" };
+            let heading = format!("{case} {build:?} {form:?}: not the same{flaky}\n");
+            eprint!("{heading}");
+            write!(report, "\n== {heading}{}", slow.command(case, *build, form)).expect("memory");
+            for difference in differences {
+                write!(report, "\n{difference}").expect("memory");
+            }
+        }
+    }
+    let count = chosen.len();
+    eprintln!("{count} twins in two forms; shadows in {shadows} and, under a shell, in {deep}");
+    assert!(failed == 0, "{failed} of {} pairs differ{report}", count * 2);
+    // Of a few cases that were asked for by name, none need have one.
+    let enough = count < SAMPLE || shadows * 10 >= count * 9;
+    assert!(enough, "hardly a shadow: {shadows} of {count} cases had one");
+}
+
+/// What differs from run to run shows nothing.
+#[test]
+fn natively_the_same_every_time() {
+    apart::run("natively_the_same_every_time", repeat);
+}
+
+fn repeat() {
+    let Some(slow) = available(slow()) else { return };
+    let mut chosen = chosen();
+    let times = if full() { 20 } else { 4 };
+    if full() {
+        // Each case in one of its ways of linking; the next case in the next way.
+        let place = |case: &Case, build| case.builds().position(|b| b == build);
+        let mut number = 0;
+        chosen.retain(|(case, build)| {
+            number += usize::from(place(case, *build) == Some(0));
+            place(case, *build) == Some(number % case.builds().count())
+        });
+    } else if std::env::var_os("RUNAHEAD_TWINS").is_none() {
+        chosen.truncate(REPEATED);
+    }
+    slow.compile(&chosen);
+    let mut report = String::new();
+    for (case, build) in &chosen {
+        let first = slow.observe(case, *build, Form::Direct, &Launcher::Native);
+        for time in 1..times {
+            let again = slow.observe(case, *build, Form::Direct, &Launcher::Native);
+            for difference in first.differences(&again) {
+                write!(report, "\n== {case} {build:?}, time {time}: {difference}").expect("memory");
+            }
+        }
+    }
+    assert!(report.is_empty(), "cases that vary by themselves:{report}");
+}
+
+/// The comparer finds what is planted: each difference that it is there to find.
+#[test]
+fn planted_differences_are_found() {
+    apart::run("planted_differences_are_found", plant_all);
+}
+
+fn plant_all() {
+    let Some(slow) = available(slow()) else { return };
+    for plant in planted::PLANTS {
+        let case = catalog::case(plant.case);
+        let build = Build::Dynamic;
+        slow.compile(&[(case.clone(), build)]);
+        let plain = slow.observe(&case, build, plant.form, &Launcher::Native);
+        let wrapper = ["sh", "-c", plant.wrapper, "sh"].map(OsString::from).to_vec();
+        let other = slow.observe(&case, build, plant.form, &Launcher::Wrapped(wrapper));
+        let found = plain.differences(&other);
+        assert!(
+            found.iter().any(|difference| difference.starts_with(plant.found)),
+            "{:?} was not found by its {}: {found:?}\n{other:?}",
+            plant.wrapper,
+            plant.found
+        );
+        let none = plain.differences(&slow.observe(&case, build, plant.form, &Launcher::Native));
+        assert!(none.is_empty(), "{case} varies by itself: {none:?}");
+    }
+}
+
+/// Two hundred were promised, and each name means one case.
+#[test]
+fn the_catalogue_is_whole() {
+    let mut names: Vec<_> = catalog::cases().iter().map(Case::to_string).collect();
+    let count = names.len();
+    assert!(count >= 200, "{count} cases");
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "two cases of one name");
+    let listed: Vec<_> = catalog::sources().collect();
+    for entry in std::fs::read_dir(catalog::directory()).expect("sources are there") {
+        let path = entry.expect("readable").path();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let is_source = path.extension().is_some_and(|e| e == "c");
+        assert!(!is_source || listed.contains(&name.as_str()), "{name}.c is in no list");
+    }
+}

@@ -1,0 +1,87 @@
+//! One run of one case, with all that is seen of it, and how two such runs differ.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use runahead_tests::Outcome;
+
+/// Where in the tree of processes the case is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// It is the command.
+    Direct,
+    /// A shell runs it and says how it ended.
+    ChildOfAShell,
+}
+
+/// What the command is put behind.
+#[derive(Debug, Clone)]
+pub enum Launcher {
+    /// Nothing.
+    Native,
+    /// These words.
+    Wrapped(Vec<OsString>),
+}
+
+/// What was seen of a run.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Its end and output.
+    pub outcome: Outcome,
+    /// What is in the directory that it may write to.
+    pub files: BTreeMap<PathBuf, String>,
+    /// Programs of its own that were still there when it was long over.
+    pub left: Vec<String>,
+}
+
+impl Seen {
+    /// All that distinguishes the two; each begins with the kind of difference.
+    pub fn differences(&self, other: &Seen) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.outcome.end != other.outcome.end {
+            found.push(format!("end: {:?}, {:?}", self.outcome.end, other.outcome.end));
+        }
+        let mut texts = |kind: &str, a: &[u8], b: &[u8]| {
+            if a != b {
+                found.push(format!("{kind}:\n{}", Lines(a, b)));
+            }
+        };
+        texts("output", &self.outcome.stdout, &other.outcome.stdout);
+        texts("complaints", &self.outcome.stderr, &other.outcome.stderr);
+        for path in
+            self.files.keys().chain(other.files.keys().filter(|p| !self.files.contains_key(*p)))
+        {
+            let (a, b) = (self.files.get(path), other.files.get(path));
+            if a != b {
+                found.push(format!("files: {}\n  - {a:?}\n  + {b:?}", path.display()));
+            }
+        }
+        if self.left != other.left {
+            found.push(format!("processes: {:?}, {:?}", self.left, other.left));
+        }
+        found
+    }
+}
+
+/// Lines that only one of two texts has at its place.
+struct Lines<'a>(&'a [u8], &'a [u8]);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 12;
+        let [a, b] =
+            [self.0, self.1].map(|text| text.split_inclusive(|&c| c == b'\n').collect::<Vec<_>>());
+        let places = (0..a.len().max(b.len())).filter(|&i| a.get(i) != b.get(i));
+        for place in places.take(SHOWN) {
+            for (sign, lines) in [('-', &a), ('+', &b)] {
+                if let Some(line) = lines.get(place) {
+                    let line: String = line.escape_ascii().to_string().chars().take(300).collect();
+                    writeln!(f, "  {sign} {place}: {line}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
