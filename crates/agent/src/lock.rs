@@ -41,8 +41,10 @@ impl<T> Lock<T> {
         loop {
             match self.try_with(&mut work) {
                 Some(result) => return result,
-                // SAFETY: sched_yield(2) takes no arguments.
-                None => drop(unsafe { sys::raw(nr::SCHED_YIELD, [0; 6]) }),
+                None => {
+                    // SAFETY: sched_yield(2) takes no arguments.
+                    let _ = unsafe { sys::raw(nr::SCHED_YIELD, [0; 6]) };
+                }
             }
         }
     }

@@ -122,11 +122,13 @@ fn is_word_of_failure(pid: Pid, signal: Signal) -> bool {
     if signal as u32 != desk::EXEC_FAILED {
         return false;
     }
+    let Ok(info) = ptrace::getsiginfo(pid) else { return false };
+    if info.si_code != libc::SI_QUEUE {
+        return false;
+    }
     // SAFETY: of a queued signal, the value is the member that is set.
-    ptrace::getsiginfo(pid).is_ok_and(|info| {
-        info.si_code == libc::SI_QUEUE
-            && unsafe { info.si_value() }.sival_ptr as u64 == desk::EXEC_FAILED_VALUE
-    })
+    let value = unsafe { info.si_value() };
+    value.sival_ptr as u64 == desk::EXEC_FAILED_VALUE
 }
 
 impl Stopped {

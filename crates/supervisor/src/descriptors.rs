@@ -30,7 +30,7 @@ pub fn give_up(speak: bool, ours: &[libc::c_int]) {
     let mut ours = ours.to_vec();
     ours.sort_unstable();
     let mut first = libc::STDERR_FILENO + 1;
-    for fd in ours.into_iter().filter(|&fd| fd >= libc::STDERR_FILENO + 1) {
+    for fd in ours.into_iter().filter(|&fd| fd > libc::STDERR_FILENO) {
         close_range(first, fd - 1);
         first = fd + 1;
     }

@@ -412,6 +412,10 @@ global_asm!(
 
 const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 
+#[allow(
+    improper_ctypes,
+    reason = "what is behind the pointers is the agent's own; assembly uses asserted offsets"
+)]
 unsafe extern "C" {
     fn runahead_entry();
     fn runahead_clone_sites();

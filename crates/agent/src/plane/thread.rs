@@ -99,9 +99,10 @@ fn find_by_number() -> Option<&'static Thread> {
     let tid = sys::gettid();
     let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();
     (0..THREAD_HASHES + THREAD_PROBES).find_map(|n| {
-        // SAFETY: as in `slots`. Of other threads' places only the number is read, which is written
-        // once, before they are in the table.
+        // SAFETY: as in `slots`.
         let slot = unsafe { &*table.add(n) };
+        // SAFETY: of other threads' places only the number is read, which is written once, before
+        // they are in the table.
         let thread = unsafe { slot.thread.load(Relaxed).as_ref() }?;
         let is_this = slot.key.load(Relaxed) != 0 && thread.tid.get() == tid;
         is_this.then(|| {
@@ -229,11 +230,6 @@ impl Thread {
         }
     }
 
-    /// Its number, for signals.
-    pub(super) fn number(&self) -> u32 {
-        self.tid.get()
-    }
-
     /// The program is on its alternate stack at `stack`.
     pub(super) fn is_on_alternate_stack(&self, stack: u64) -> bool {
         let [first, end] = self.altstack.get();
@@ -285,8 +281,9 @@ pub(super) fn for_others(mut each: impl FnMut(u32)) {
     let own = sys::gettid();
     let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();
     for n in 0..THREAD_HASHES + THREAD_PROBES {
-        // SAFETY: as in `find_by_number`.
+        // SAFETY: as in `slots`.
         let slot = unsafe { &*table.add(n) };
+        // SAFETY: as in `find_by_number`.
         let thread = unsafe { slot.thread.load(Acquire).as_ref() };
         if let Some(tid) = thread.map(|t| t.tid.get()).filter(|tid| *tid != 0 && *tid != own) {
             each(tid);

@@ -62,7 +62,9 @@ pub(crate) fn enter(session: &'static Session, sync: u32, run: u32) -> Side {
     loop {
         match sys::fork_with_pidfd() {
             Ok(None) => {
-                others.into_iter().for_each(|fd| drop(sys::close(fd)));
+                for fd in others {
+                    let _ = sys::close(fd);
+                }
                 if runner::begin(session, sync, run, pid).is_err() {
                     end(shared, run, RunEnd::Unsafe);
                 }

@@ -140,7 +140,9 @@ fn open(
     match warm {
         Err(Errno(sys::EAGAIN)) => {}
         Ok(file) if is_warm(file) => return Ok(file),
-        Ok(file) => drop(sys::close(file)),
+        Ok(file) => {
+            let _ = sys::close(file);
+        }
         Err(errno) => return Err(errno),
     }
     // SAFETY: the kernel has just read this path.
