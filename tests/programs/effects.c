@@ -72,6 +72,10 @@ int main(void)
 		munmap(more, 4096);
 		if (i == 5 && fork() == 0)
 			_exit(must(write(log, "child\n", 6)) != 6);
+		if (i == 5) { // Its line comes before ours.
+			siginfo_t info;
+			must(waitid(P_ALL, 0, &info, WEXITED | WNOWAIT));
+		}
 		stall_on(i * 5 + 1, 4);
 	}
 	char buf[4096];
