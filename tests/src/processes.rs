@@ -3,11 +3,6 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Processes whose parent is `pid`.
-pub fn children(pid: i32) -> Vec<i32> {
-    all().filter(|&child| parent(child) == Some(pid)).collect()
-}
-
 /// Every process there is.
 pub fn all() -> impl Iterator<Item = i32> {
     let dir = std::fs::read_dir("/proc").expect("/proc is mounted");

@@ -2,6 +2,7 @@
 //! right, and nothing of ours survives.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use runahead_tests::{Fixture, Link, Seed, available, fixture, processes, programs, scratch};
@@ -45,8 +46,9 @@ fn disturbed(fixture: &Fixture, program: &str, whom: Whom, delay: Duration, time
     for _ in 0..times {
         std::thread::sleep(delay);
         if whom != Whom::Supervisor {
-            for shadow in processes::children(supervisor).into_iter().filter(|&p| p != target) {
+            for shadow in survivors(program).into_iter().filter(|&p| p != target) {
                 processes::kill(shadow, libc::SIGKILL);
+                KILLED.fetch_add(1, Relaxed);
             }
         }
     }
@@ -63,6 +65,9 @@ fn survivors(program: &str) -> Vec<i32> {
     let path = programs::program(program, Link::Dynamic);
     processes::running(&path).into_iter().filter(|&p| processes::state(p) != Some('Z')).collect()
 }
+
+/// Shadows that were killed, in all tests.
+static KILLED: AtomicUsize = AtomicUsize::new(0);
 
 /// Ends what a failed test has left, so that the next one starts afresh.
 struct Clean(&'static str);
@@ -104,7 +109,10 @@ fn of_the_supervisor() {
 
 #[test]
 fn of_the_shadows() {
+    let before = KILLED.load(Relaxed);
     many_times("work", Whom::Shadows, 12);
+    let skipped = fixture().is_err();
+    assert!(skipped || KILLED.load(Relaxed) > before, "no shadow was there to be killed");
 }
 
 #[test]
