@@ -49,15 +49,31 @@ pub fn has_files(root: &Path, wanted: usize) -> bool {
 ///
 /// # Errors
 /// [`Error::System`], or [`Error::Interrupted`].
-pub fn copy_tree(from: &Path, to: &Path, limit: usize, bar: &ProgressBar) -> Result<Census, Error> {
-    let mut copy = Copy { census: Census::default(), limit, bar };
+pub fn copy_tree(
+    from: &Path,
+    to: &Path,
+    limit: usize,
+    links: Links,
+    bar: &ProgressBar,
+) -> Result<Census, Error> {
+    let mut copy = Copy { census: Census::default(), limit, links, bar };
     copy.directory(from, to)?;
     Ok(copy.census)
+}
+
+/// What becomes of symbolic links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// They are copied.
+    Keep,
+    /// What they point to is copied; those that point nowhere are left out.
+    Follow,
 }
 
 struct Copy<'a> {
     census: Census,
     limit: usize,
+    links: Links,
     bar: &'a ProgressBar,
 }
 
@@ -71,8 +87,14 @@ impl Copy<'_> {
                 break;
             }
             let (from, to) = (from.join(&name), to.join(&name));
-            let kind =
-                fs::symlink_metadata(&from).map_err(Error::system("look at", &from))?.file_type();
+            let metadata = match self.links {
+                Links::Keep => fs::symlink_metadata(&from),
+                Links::Follow => match fs::metadata(&from) {
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                    other => other,
+                },
+            };
+            let kind = metadata.map_err(Error::system("look at", &from))?.file_type();
             if kind.is_dir() {
                 self.directory(&from, &to)?;
             } else if kind.is_file() {
@@ -97,6 +119,31 @@ impl Copy<'_> {
         self.bar.inc(1);
         Ok(())
     }
+}
+
+/// What is below `root`.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn census(root: &Path, limit: usize) -> Result<Census, Error> {
+    let mut census = Census { dirs: 1, ..Census::default() };
+    for name in sorted_names(root)?.unwrap_or_default() {
+        if census.files >= limit {
+            break;
+        }
+        let path = root.join(name);
+        let metadata = fs::symlink_metadata(&path).map_err(Error::system("look at", &path))?;
+        if metadata.is_dir() {
+            let below = self::census(&path, limit - census.files)?;
+            census.files += below.files;
+            census.dirs += below.dirs;
+            census.bytes += below.bytes;
+        } else if metadata.is_file() {
+            census.files += 1;
+            census.bytes += metadata.len();
+        }
+    }
+    Ok(census)
 }
 
 /// `None` for a directory that this user may not read.
@@ -158,11 +205,30 @@ mod tests {
         file.set_times(FileTimes::new().set_modified(old)).unwrap();
 
         let to = dir.path().join("to");
-        let census = copy_tree(&from, &to, 3, &ProgressBar::hidden()).unwrap();
+        let census = copy_tree(&from, &to, 3, Links::Keep, &ProgressBar::hidden()).unwrap();
         assert_eq!(census, Census { files: 3, dirs: 3, bytes: 1 + 3 + 5 });
+        assert_eq!(self::census(&from, 3).unwrap(), census);
+        assert_eq!(self::census(&to, usize::MAX).unwrap(), census);
         assert_eq!(fs::metadata(to.join("a")).unwrap().modified().unwrap(), old);
         let names = regular_files(dir.path(), Path::new("to")).unwrap();
         assert_eq!(names, ["to/a", "to/b/c/y", "to/b/x"].map(PathBuf::from));
         assert!(has_files(&from, 4) && !has_files(&from, 5));
+    }
+
+    #[test]
+    fn links_are_kept_or_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let from = dir.path().join("from");
+        fs::create_dir(&from).unwrap();
+        fs::write(dir.path().join("outside"), "text").unwrap();
+        symlink("../outside", from.join("link")).unwrap();
+        symlink("nowhere", from.join("dangling")).unwrap();
+        let copy = |to: &str, links| {
+            let to = dir.path().join(to);
+            copy_tree(&from, &to, usize::MAX, links, &ProgressBar::hidden()).unwrap();
+            (to.join("link").is_symlink(), fs::symlink_metadata(to.join("dangling")).is_ok())
+        };
+        assert_eq!(copy("kept", Links::Keep), (true, true));
+        assert_eq!(copy("followed", Links::Follow), (false, false));
     }
 }

@@ -9,15 +9,18 @@ use std::time::Duration;
 use runahead_testbed::model::Service;
 use runahead_testbed::{Disk, Share};
 
+use crate::compare::difference;
 use crate::error::{Error, Failure};
-use crate::job::{Job, Kind, Outcome, Runner};
-use crate::measure::{difference, under_runahead};
+use crate::job::{Job, Kind, Outcome};
+use crate::measure::under_runahead;
 use crate::options::Demo;
 use crate::output::say;
+use crate::place::Place;
 use crate::programs::Programs;
-use crate::rows::{Place, Work};
 use crate::run::subject;
-use crate::site::{Content, Scratch, Site};
+use crate::runner::Runner;
+use crate::site::{Content, Repository, Scratch, Site};
+use crate::work::{Ground, Work};
 use crate::{progress, source, sys};
 
 /// Files on the share: plain takes about half a minute.
@@ -36,16 +39,17 @@ pub fn demo(options: &Demo) -> Result<bool, Error> {
     let scratch = Scratch::new(SPACE)?;
     let out = scratch.path().join("out");
     fs::create_dir(&out).map_err(Error::system("create", &out))?;
-    let content = Content { source: &source, files, repo: false };
-    let site = Site::up(&scratch, place.service(false), place, content)?;
-    let job = Work::GrepR.job(site.root(), out.join("archive.tar"))?;
+    let content =
+        Content { source: &source, files, repository: Repository::None, apps: &[], quick: false };
+    let site = Site::up(&scratch, place, content)?;
+    let job = Work::GrepR.job(&Ground { root: site.root(), out: &out, quick: false })?;
     explain(&site, place, &source.what);
     // Once without delay: access times are then up to date, and no later run writes.
     let runner = Runner { out, limit: LIMIT };
     runner.run(&job, Kind::Recording, &[])?;
     site.set_delay(true)?;
 
-    let programs = Programs::of(&job, Some(&runahead))?;
+    let programs = Programs::of(&job, Some(&runahead), site.root())?;
     let show = |kind, prefix: &[_]| show(&site, &programs, &runner, &job, kind, prefix);
     let plain = show(Kind::Plain, &[])?;
     let ahead = show(Kind::Runahead, &under_runahead(&runahead, None))?;
@@ -53,7 +57,7 @@ pub fn demo(options: &Demo) -> Result<bool, Error> {
     if !plain.ok {
         let message = fs::read(&plain.files.stderr).map(|text| sys::last_line(&text));
         return Err(Failure::Plain {
-            command: job.program.to_owned(),
+            command: job.name(),
             exit: plain.exit,
             message: message.unwrap_or_default(),
         }

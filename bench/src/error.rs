@@ -153,6 +153,26 @@ pub enum Failure {
         /// Debian's package of it.
         package: &'static str,
     },
+    /// What a row builds is not there.
+    #[error(
+        "there is no redis_*.orig.tar.gz in {}: run scripts/setup, or fetch it there with apt-get source --download-only redis",
+        .0.display()
+    )]
+    NotFetched(PathBuf),
+    /// A command that was to go on.
+    #[error("{kind} ended too early ({exit})")]
+    Ended {
+        /// What ran.
+        kind: &'static str,
+        /// How it ended.
+        exit: String,
+    },
+    /// A server that does not do what it is asked.
+    #[error("the server does not answer: {0}")]
+    Server(String),
+    /// A program that did not tell what it measured.
+    #[error("{0} gave no figure")]
+    NoFigure(&'static str),
     /// The recorded run and the real one went different ways.
     #[error("the recording of `{0}` shows no access to the storage under test")]
     NothingRecorded(String),

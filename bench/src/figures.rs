@@ -6,21 +6,25 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::Cost;
 use crate::job::Kind;
 use crate::report::RunReport;
 use crate::rows::Cache;
 
-/// What a row's runs come to. Times are in seconds.
+/// What a row's runs come to. Times are in seconds, figures in the unit of the row's cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Median.
     pub plain: Option<f64>,
     /// Median.
     pub runahead: Option<f64>,
-    /// Cold: plain over runahead. Warm: runahead over plain.
+    /// Cold: plain over runahead. Warm and costs: runahead over plain.
     pub ratio: Option<f64>,
     /// Smallest and largest of a pair.
     pub spread: Option<(f64, f64)>,
+    /// Of a cost: runahead less plain.
+    #[serde(default)]
+    pub added: Option<f64>,
     /// Median.
     pub oracle: Option<f64>,
     /// Plain over oracle.
@@ -46,10 +50,30 @@ pub enum Verdict {
     Open,
 }
 
+/// What a row is judged by.
+#[derive(Debug, Clone, Copy)]
+pub enum Judged {
+    /// The ratio of elapsed times, and the target.
+    Ratio(Cache, f64),
+    /// Figures, and limits on them.
+    Cost(Cost),
+}
+
+impl RunReport {
+    /// What counts of it.
+    fn value(&self) -> f64 {
+        self.figure.unwrap_or(self.seconds)
+    }
+}
+
 impl Summary {
     /// Of these runs.
-    pub fn of(runs: &[RunReport], cache: Cache, target: f64, failed: bool) -> Self {
-        let median_of = |kind| median(runs.iter().filter(|r| r.kind == kind).map(|r| r.seconds));
+    pub fn of(runs: &[RunReport], judged: Judged, failed: bool) -> Self {
+        let cache = match judged {
+            Judged::Ratio(cache, _) => cache,
+            Judged::Cost(_) => Cache::Warm,
+        };
+        let median_of = |kind| median(runs.iter().filter(|r| r.kind == kind).map(RunReport::value));
         let (plain, runahead, oracle) =
             (median_of(Kind::Plain), median_of(Kind::Runahead), median_of(Kind::Oracle));
         let ratios = pair_ratios(runs, cache);
@@ -57,18 +81,28 @@ impl Summary {
             Cache::Cold => median(ratios.iter().copied()),
             Cache::Warm => quotient(runahead, plain),
         };
-        let verdict = match (failed, ratio, cache) {
-            (true, ..) => Verdict::Failed,
-            (_, None, _) => Verdict::Open,
-            (_, Some(ratio), Cache::Cold) if ratio >= target => Verdict::Pass,
-            (_, Some(ratio), Cache::Warm) if ratio <= target => Verdict::Pass,
-            _ => Verdict::Miss,
+        let met = match (judged, ratio, plain.zip(runahead)) {
+            (Judged::Ratio(Cache::Cold, target), Some(ratio), _) => Some(ratio >= target),
+            (Judged::Ratio(Cache::Warm, target), Some(ratio), _) => Some(ratio <= target),
+            (Judged::Cost(cost), _, Some((plain, runahead))) => Some(cost.met(plain, runahead)),
+            _ => None,
+        };
+        let verdict = match (failed, met) {
+            (true, _) => Verdict::Failed,
+            (_, None) => Verdict::Open,
+            (_, Some(true)) => Verdict::Pass,
+            (_, Some(false)) => Verdict::Miss,
+        };
+        let added = match judged {
+            Judged::Cost(_) => plain.zip(runahead).map(|(plain, runahead)| runahead - plain),
+            Judged::Ratio(..) => None,
         };
         Self {
             plain,
             runahead,
             ratio,
             spread: spread(&ratios),
+            added,
             oracle,
             oracle_ratio: quotient(plain, oracle),
             closeness: quotient(oracle, runahead),
@@ -87,14 +121,15 @@ pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 fn pair_ratios(runs: &[RunReport], cache: Cache) -> Vec<f64> {
-    let of = |kind, pair| runs.iter().find(|r| r.kind == kind && r.pair == pair).map(|r| r.seconds);
+    let of =
+        |kind, pair| runs.iter().find(|r| r.kind == kind && r.pair == pair).map(RunReport::value);
     runs.iter()
         .filter(|run| run.kind == Kind::Plain)
         .filter_map(|run| {
             let runahead = of(Kind::Runahead, run.pair)?;
             Some(match cache {
-                Cache::Cold => run.seconds / runahead,
-                Cache::Warm => runahead / run.seconds,
+                Cache::Cold => run.value() / runahead,
+                Cache::Warm => runahead / run.value(),
             })
         })
         .collect()
@@ -113,6 +148,11 @@ fn quotient(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::Unit;
+
+    fn cold(runs: &[RunReport], target: f64, failed: bool) -> Summary {
+        Summary::of(runs, Judged::Ratio(Cache::Cold, target), failed)
+    }
 
     fn run(kind: Kind, pair: usize, seconds: f64) -> RunReport {
         let exit = "exit 0".to_owned();
@@ -120,6 +160,8 @@ mod tests {
             kind,
             pair,
             seconds,
+            figure: None,
+            more: Default::default(),
             exit,
             requests: 0,
             read_bytes: 0,
@@ -145,20 +187,34 @@ mod tests {
             })
             .collect();
         runs.push(run(Kind::Oracle, 1, 0.5));
-        let summary = Summary::of(&runs, Cache::Cold, 10.0, false);
+        let summary = cold(&runs, 10.0, false);
         assert_eq!((summary.ratio, summary.spread), (Some(10.0), Some((5.0, 30.0))));
         assert_eq!((summary.oracle_ratio, summary.closeness), (Some(40.0), Some(0.5)));
         assert_eq!(summary.verdict, Verdict::Pass);
-        assert_eq!(Summary::of(&runs, Cache::Cold, 10.1, false).verdict, Verdict::Miss);
-        assert_eq!(Summary::of(&runs, Cache::Cold, 1.0, true).verdict, Verdict::Failed);
+        assert_eq!(cold(&runs, 10.1, false).verdict, Verdict::Miss);
+        assert_eq!(cold(&runs, 1.0, true).verdict, Verdict::Failed);
         let plain_only = [run(Kind::Plain, 1, 1.0)];
-        assert_eq!(Summary::of(&plain_only, Cache::Cold, 1.0, false).verdict, Verdict::Open);
+        assert_eq!(cold(&plain_only, 1.0, false).verdict, Verdict::Open);
     }
 
     #[test]
     fn warm_is_slowdown() {
         let runs = [run(Kind::Plain, 1, 1.0), run(Kind::Runahead, 1, 1.2)];
-        assert_eq!(Summary::of(&runs, Cache::Warm, 1.15, false).verdict, Verdict::Miss);
-        assert_eq!(Summary::of(&runs, Cache::Warm, 1.2, false).verdict, Verdict::Pass);
+        let verdict =
+            |target| Summary::of(&runs, Judged::Ratio(Cache::Warm, target), false).verdict;
+        assert_eq!((verdict(1.15), verdict(1.2)), (Verdict::Miss, Verdict::Pass));
+    }
+
+    #[test]
+    fn costs_are_of_figures() {
+        let told = |kind, figure| RunReport { figure: Some(figure), ..run(kind, 1, 9.0) };
+        let runs = [told(Kind::Plain, 200.0), told(Kind::Runahead, 230.0)];
+        let judge = |added| {
+            Summary::of(&runs, Judged::Cost(Cost::added(Unit::NanosecondsPerCall, added)), false)
+        };
+        let summary = judge(40.0);
+        assert_eq!((summary.plain, summary.added), (Some(200.0), Some(30.0)));
+        assert_eq!((summary.ratio, summary.verdict), (Some(1.15), Verdict::Pass));
+        assert_eq!(judge(29.0).verdict, Verdict::Miss);
     }
 }

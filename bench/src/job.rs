@@ -1,40 +1,122 @@
-//! One command, run and timed.
+//! What is run, and what a run gave.
 //!
-//! Invariant: a run sees the same environment, directory and descriptors whatever is put in front
-//! of it, writes to files in memory only, and leaves no process of its group behind.
+//! Invariant: what an outcome holds is enough to tell two runs' results apart, without their files.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Error, Failure};
-use crate::interrupt;
-
-/// How long a group may take to end after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(2);
+use crate::error::Error;
 
 /// A command of the table.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Found in PATH.
-    pub program: &'static str,
+    /// A path, or a name that is found in PATH.
+    pub program: PathBuf,
     /// Debian's package of it.
     pub package: &'static str,
     /// Its arguments.
     pub args: Vec<OsString>,
     /// Where it runs.
     pub cwd: PathBuf,
+    /// Besides the few variables that all have.
+    pub env: Vec<(&'static str, OsString)>,
     /// A file that it writes besides its output, compared like it.
     pub artefact: Option<PathBuf>,
+    /// A directory that is made anew before each run, and removed after it.
+    pub fresh: Option<Fresh>,
+    /// How it comes to its end.
+    pub manner: Manner,
+    /// Where its figure comes from.
+    pub gauge: Gauge,
+    /// The lines of its output come in any order (`make -j2`), and are compared without it.
+    pub unordered: bool,
+}
+
+/// A directory for one run.
+#[derive(Debug, Clone)]
+pub struct Fresh {
+    /// What is in it at the start; none for nothing.
+    pub from: Option<PathBuf>,
+    /// Where it is.
+    pub dir: PathBuf,
+}
+
+/// How a command comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// By itself.
+    Itself,
+    /// It is redis: it serves `requests` of each kind, sent `pipeline` at a time, and is then told to
+    /// end.
+    Serving {
+        /// Of each kind.
+        requests: u64,
+        /// Sent before an answer is waited for.
+        pipeline: u32,
+    },
+    /// It says that it sleeps, is looked at, and is then told to end.
+    Sleeping,
+}
+
+/// Where a run's figure comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Gauge {
+    /// There is none: elapsed time counts.
+    None,
+    /// Elapsed time by so many, in microseconds.
+    MicrosecondsEach(u32),
+    /// The program writes it into a file.
+    Told(PathBuf),
+}
+
+impl Job {
+    /// A command without anything special.
+    pub fn new(program: impl Into<PathBuf>, package: &'static str, cwd: &Path) -> Self {
+        Self {
+            program: program.into(),
+            package,
+            args: Vec::new(),
+            cwd: cwd.to_owned(),
+            env: Vec::new(),
+            artefact: None,
+            fresh: None,
+            manner: Manner::Itself,
+            gauge: Gauge::None,
+            unordered: false,
+        }
+    }
+
+    /// The same with these arguments after those that it has.
+    #[must_use]
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Its name, for people.
+    pub fn name(&self) -> String {
+        self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// As it is to be run, with `prefix` in front of it.
+    pub fn command(&self, prefix: &[OsString]) -> Command {
+        let program = self.program.clone().into();
+        let mut words = prefix.iter().cloned().chain([program]).chain(self.args.clone());
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).current_dir(&self.cwd);
+        set_environment(&mut command);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
 }
 
 /// In which way a command was run.
@@ -87,6 +169,10 @@ pub struct Outcome {
     pub stderr: Digest,
     /// [`Job::artefact`].
     pub artefact: Option<Digest>,
+    /// In the unit of the row, if not the elapsed time.
+    pub figure: Option<f64>,
+    /// Other things measured, by name.
+    pub more: BTreeMap<String, f64>,
     /// Where the output is, until the next run of the same kind.
     pub files: Files,
 }
@@ -101,115 +187,26 @@ pub struct Files {
 }
 
 impl Files {
-    fn of(kind: Kind, dir: &Path) -> Self {
+    /// In this directory.
+    pub fn of(kind: Kind, dir: &Path) -> Self {
         let name = |suffix| dir.join(format!("{}.{suffix}", kind.name()));
         Self { stdout: name("stdout"), stderr: name("stderr") }
     }
 }
 
-/// Where and how runs are made.
-#[derive(Debug, Clone)]
-pub struct Runner {
-    /// A directory in memory for outputs.
-    pub out: PathBuf,
-    /// A run that takes longer is a failure.
-    pub limit: Duration,
-}
-
-impl Runner {
-    /// Runs `job`, with `prefix` in front of it, to its end.
-    ///
-    /// # Errors
-    /// [`Failure::TimedOut`], [`Error::Interrupted`] (both after killing it), or it could not be
-    /// started.
-    pub fn run(&self, job: &Job, kind: Kind, prefix: &[OsString]) -> Result<Outcome, Error> {
-        let files = Files::of(kind, &self.out);
-        let create = |path: &PathBuf| File::create(path).map_err(Error::system("create", path));
-        if let Some(path) = &job.artefact {
-            match fs::remove_file(path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::system("remove", path)(e));
-                }
-                _ => {}
-            }
-        }
-        let mut command = command_line(job, prefix);
-        command
-            .stdin(Stdio::null())
-            .stdout(create(&files.stdout)?)
-            .stderr(create(&files.stderr)?)
-            .process_group(0);
-        let start = Instant::now();
-        let mut child = command.spawn().map_err(Error::system("run", command.get_program()))?;
-        let ended = wait_until(&child, start + self.limit);
-        let elapsed = start.elapsed();
-        if !matches!(ended, Ok(true)) {
-            end_group(&mut child);
-        }
-        let status = child.wait().map_err(Error::system("wait for", command.get_program()))?;
-        if !ended? {
-            return Err(Failure::TimedOut { kind: kind.name(), limit: self.limit }.into());
-        }
-        Ok(Outcome {
-            elapsed,
-            exit: describe(status),
-            ok: matches!(status.code(), Some(0 | 1)),
-            stdout: digest(&files.stdout)?,
-            stderr: digest(&files.stderr)?,
-            artefact: job.artefact.as_deref().map(digest).transpose()?,
-            files,
-        })
-    }
-}
-
-fn command_line(job: &Job, prefix: &[OsString]) -> Command {
-    let mut words = prefix.iter().cloned().chain([job.program.into()]).chain(job.args.clone());
-    let mut command = Command::new(words.next().unwrap_or_default());
-    command.args(words).current_dir(&job.cwd);
-    set_environment(&mut command);
-    command
-}
-
-/// The same few variables on every machine: nobody's locale, aliases or git configuration.
+/// The same few variables on every machine: nobody's locale, aliases, git configuration or cache of compilations.
 pub fn set_environment(command: &mut Command) {
     command
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
         .env("LC_ALL", "C")
+        .env("CCACHE_DISABLE", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_NOSYSTEM", "1");
 }
 
-/// Waits for the end of `child` without reaping it; false if `deadline` came first.
-fn wait_until(child: &Child, deadline: Instant) -> Result<bool, Error> {
-    let failed = |e: rustix::io::Errno| Error::system("wait for", "a process")(e.into());
-    let fd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(failed)?;
-    // Signals end the wait by themselves, except between the check and the wait.
-    let slice = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-    loop {
-        interrupt::check()?;
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&slice)) {
-            Ok(0) if Instant::now() >= deadline => return Ok(false),
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(true),
-            Err(e) => return Err(failed(e)),
-        }
-    }
-}
-
-/// The process and whatever it started: asked first, then killed.
-fn end_group(child: &mut Child) {
-    let group = Pid::from_child(child);
-    // Errors mean that nobody is left.
-    let _ = kill_process_group(group, Signal::TERM);
-    let give_up = Instant::now() + PATIENCE;
-    while Instant::now() < give_up && matches!(child.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let _ = kill_process_group(group, Signal::KILL);
-}
-
-fn describe(status: ExitStatus) -> String {
+/// For people, and to compare.
+pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
@@ -217,10 +214,14 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-fn digest(path: &Path) -> Result<Digest, Error> {
+/// Of the whole file.
+///
+/// # Errors
+/// It cannot be read. A file that does not exist has a digest of its own: a command that failed may
+/// not have written its file, and that is a difference, not an error.
+pub fn digest(path: &Path) -> Result<Digest, Error> {
     let failed = |e: io::Error| Error::system("read", path)(e);
     let mut file = match File::open(path) {
-        // A command that failed may not have written its file; that is a difference, not an error.
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return Ok(Digest { bytes: 0, sha256: "absent".into() });
         }
@@ -236,43 +237,50 @@ fn digest(path: &Path) -> Result<Digest, Error> {
         hash.update(&buffer[..n]);
         bytes += n as u64;
     }
-    let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Digest { bytes, sha256 })
+    Ok(Digest { bytes, sha256: hexadecimal(&hash.finalize()) })
+}
+
+/// Of the file's lines in sorted order.
+///
+/// # Errors
+/// It cannot be read.
+pub fn digest_of_lines(path: &Path) -> Result<Digest, Error> {
+    let text = std::fs::read(path).map_err(Error::system("read", path))?;
+    let mut lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    lines.sort_unstable();
+    let mut hash = Sha256::new();
+    lines.iter().for_each(|line| hash.update(line));
+    Ok(Digest { bytes: text.len() as u64, sha256: hexadecimal(&hash.finalize()) })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Job {
-        let args = vec!["-c".into(), script.into()];
-        Job { program: "sh", package: "dash", args, cwd: "/".into(), artefact: None }
+    #[test]
+    fn lines_without_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (ab, ba, bb) = (write("1", "a\nb\n"), write("2", "b\na\n"), write("3", "b\nb\n"));
+        assert_eq!(digest_of_lines(&ab).unwrap(), digest_of_lines(&ba).unwrap());
+        assert_ne!(digest(&ab).unwrap(), digest(&ba).unwrap());
+        assert_ne!(digest_of_lines(&ab).unwrap(), digest_of_lines(&bb).unwrap());
     }
 
     #[test]
-    fn outcomes_tell_exit_signal_and_output() {
+    fn a_file_that_is_not_there_differs_from_an_empty_one() {
         let dir = tempfile::tempdir().unwrap();
-        let runner = Runner { out: dir.path().into(), limit: Duration::from_secs(60) };
-        let run = |script| runner.run(&shell(script), Kind::Plain, &[]).unwrap();
-        let one = run("echo out; echo err >&2; exit 3");
-        assert_eq!((one.exit.as_str(), one.ok), ("exit 3", false));
-        assert_eq!((one.stdout.bytes, one.stderr.bytes), (4, 4));
-        assert_ne!(one.stdout, run("echo OUT").stdout);
-        assert_eq!(run("kill -9 $$").exit, "signal 9");
-    }
-
-    #[test]
-    fn what_does_not_end_is_killed_with_its_children() {
-        let dir = tempfile::tempdir().unwrap();
-        let runner = Runner { out: dir.path().into(), limit: Duration::from_millis(300) };
-        let start = Instant::now();
-        let job = shell("trap '' TERM; sleep 100 & echo $!; wait; wait");
-        let result = runner.run(&job, Kind::Runahead, &[]);
-        assert!(matches!(result, Err(Error::Failure(Failure::TimedOut { .. }))));
-        assert!(start.elapsed() < Duration::from_secs(20));
-        let pid = fs::read_to_string(dir.path().join("runahead.stdout")).unwrap();
-        // A zombie until its new parent notices; either way it runs no more.
-        let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z"), "{state}");
+        let path = dir.path().join("f");
+        let absent = digest(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert_ne!(absent, digest(&path).unwrap());
     }
 }

@@ -1,36 +1,48 @@
 //! The `runahead-bench` command: how fast is it, against plain and against an oracle?
 //!
 //! A run of the benchmark goes through these modules: [`run`] brings up one [`site`] (slow storage
-//! with a [`source`] tree on it) after the other; [`measure`] takes each of its [`rows`] through
-//! recording, pairs and [`oracle`], every run being made by [`job`]; [`figures`] reduces runs to a
-//! verdict; [`report`] keeps them, and [`table`] and [`markdown`] show them.
+//! with a [`source`] tree or [`apps`] on it) after the other; [`measure`] takes each of its [`rows`]
+//! through recording, pairs and [`oracle`], every run of a [`job`] being made by [`runner`];
+//! [`figures`] reduces runs to a verdict; [`report`] keeps them, and [`table`] and [`markdown`] show them.
 //!
 //! Invariant: one sentence on stderr for a failure, and nothing left mounted after any end that a
 //! program can catch.
 
 #![forbid(unsafe_code)]
 
+mod apps;
+mod command;
+mod compare;
+mod compile;
 mod copy;
+mod cost;
 mod demo;
 mod error;
 mod figures;
 mod interrupt;
 mod job;
+mod libraries;
 mod machine;
 mod markdown;
 mod measure;
 mod options;
 mod oracle;
 mod output;
+mod place;
 mod programs;
 mod progress;
+mod project;
+mod redis;
 mod report;
+mod resident;
 mod rows;
 mod run;
+mod runner;
 mod site;
 mod source;
 mod sys;
 mod table;
+mod work;
 
 use std::process::ExitCode;
 

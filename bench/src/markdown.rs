@@ -2,13 +2,14 @@
 //!
 //! Invariant: rows that miss or fail are in the table like the others, and named again below it.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
-use crate::figures::Verdict;
+use crate::copy::Census;
+use crate::figures::{Verdict, median};
 use crate::job::Kind;
 use crate::machine::date;
-use crate::report::{Report, RowReport};
-use crate::rows::Cache;
+use crate::report::{Report, RowReport, Section};
 use crate::table;
 
 const METHOD: &str = include_str!("method.md");
@@ -38,10 +39,18 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         out,
         "Ratio: plain's time over runahead's, the median over pairs. Closeness: the oracle's time over runahead's.\n"
     )?;
-    section(out, report, Cache::Cold)?;
+    section(out, report, Section::Cold)?;
     writeln!(out, "\n## Warm: everything in memory\n")?;
     writeln!(out, "Slower: runahead's median time over plain's.\n")?;
-    section(out, report, Cache::Warm)?;
+    section(out, report, Section::Warm)?;
+    if report.rows.iter().any(|row| row.section() == Section::Cost) {
+        writeln!(out, "\n## How cheap: where there is nothing to gain\n")?;
+        writeln!(
+            out,
+            "Everything in memory. Medians; ratio: runahead over plain, spread: of pairs; added: runahead less plain.\n"
+        )?;
+        section(out, report, Section::Cost)?;
+    }
     shortfalls(out, report)?;
     rows(out, report)?;
     write!(out, "\n{METHOD}")
@@ -75,11 +84,11 @@ fn facts(out: &mut String, report: &Report) -> fmt::Result {
     )
 }
 
-fn section(out: &mut String, report: &Report, cache: Cache) -> fmt::Result {
-    let headings = table::headings(cache);
+fn section(out: &mut String, report: &Report, section: Section) -> fmt::Result {
+    let headings = table::headings(section);
     let rule = vec!["---"; headings.len()].join("|");
     writeln!(out, "| {} |\n|{rule}|", headings.join(" | "))?;
-    for row in report.rows.iter().filter(|row| row.cache == cache) {
+    for row in report.rows.iter().filter(|row| row.section() == section) {
         let mut cells = table::cells(row);
         if let (Verdict::Miss | Verdict::Failed, Some(last)) =
             (row.summary.verdict, cells.last_mut())
@@ -100,12 +109,17 @@ fn shortfalls(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "\n## What falls short\n")?;
     for row in rows {
         let reached = row.summary.ratio.map_or("nothing".to_owned(), |r| format!("{r:.2}"));
-        match (&row.failure, row.cache) {
-            (Some(failure), _) => writeln!(out, "- `{}`: {failure}", row.name)?,
-            (None, Cache::Cold) => {
+        match (&row.failure, &row.cost, row.section()) {
+            (Some(failure), ..) => writeln!(out, "- `{}`: {failure}", row.name)?,
+            (None, Some(cost), _) => {
+                let ratio = row.summary.ratio.map_or("nothing".to_owned(), |r| format!("{r:.3}"));
+                let added = row.summary.added.map_or(String::new(), |a| cost.difference(a));
+                writeln!(out, "- `{}`: {ratio}, {added}; {}", row.name, cost.asked())?;
+            }
+            (None, None, Section::Cold) => {
                 writeln!(out, "- `{}`: {reached} of at least {}", row.name, row.target)?;
             }
-            (None, Cache::Warm) => {
+            (None, None, _) => {
                 writeln!(out, "- `{}`: {reached}, at most {}", row.name, row.target)?;
             }
         }
@@ -119,8 +133,18 @@ fn rows(out: &mut String, report: &Report) -> fmt::Result {
         let requests = |kind| {
             row.runs.iter().filter(|r| r.kind == kind).map(|r| r.requests).max().unwrap_or(0)
         };
-        write!(out, "- `{}`: `{}` ({}), {}", row.name, row.command, row.program, row.about)?;
-        if row.cache == Cache::Cold {
+        write!(out, "- `{}`: `{}`", row.name, row.command)?;
+        if !row.program.is_empty() {
+            write!(out, " ({})", row.program)?;
+        }
+        write!(out, ", {}", row.about)?;
+        if let Some(Census { files, dirs, bytes }) = &row.content {
+            write!(out, " ({files} files in {dirs} directories, {} MiB)", bytes >> 20)?;
+        }
+        if let Some(starts) = row.starts.filter(|starts| *starts > 1) {
+            write!(out, "; it starts {starts} programs")?;
+        }
+        if row.section() == Section::Cold {
             write!(out, ", on `{}`; plain makes {} requests", row.storage, requests(Kind::Plain))?;
         }
         if let Some(oracle) = &row.oracle {
@@ -130,7 +154,23 @@ fn rows(out: &mut String, report: &Report) -> fmt::Result {
                 oracle.accesses, oracle.threads
             )?;
         }
+        more(out, row)?;
         writeln!(out, ". `make bench ROW={}`", row.name)?;
+    }
+    Ok(())
+}
+
+/// Medians of what else was measured, of both kinds.
+fn more(out: &mut String, row: &RowReport) -> fmt::Result {
+    let names: BTreeSet<_> = row.runs.iter().flat_map(|run| run.more.keys()).collect();
+    for name in names {
+        let of = |kind| {
+            let runs = row.runs.iter().filter(|run| run.kind == kind);
+            median(runs.filter_map(|run| run.more.get(name).copied()))
+        };
+        let one = |kind: Kind| of(kind).map(|value| format!("{} {value:.0}", kind.name()));
+        let both: Vec<_> = [Kind::Plain, Kind::Runahead].into_iter().filter_map(one).collect();
+        write!(out, "; {name}: {}", both.join(", "))?;
     }
     Ok(())
 }
@@ -138,15 +178,18 @@ fn rows(out: &mut String, report: &Report) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::copy::Census;
-    use crate::figures::Summary;
+    use crate::cost::{Cost, Unit};
+    use crate::figures::{Judged, Summary};
     use crate::report::{RunReport, Settings, Tree};
+    use crate::rows::Cache;
 
     fn report(failure: Option<&str>, ahead: f64) -> Report {
         let run = |kind, seconds| RunReport {
             kind,
             pair: 1,
             seconds,
+            figure: None,
+            more: Default::default(),
             exit: "exit 0".into(),
             requests: 9,
             read_bytes: 0,
@@ -160,10 +203,13 @@ mod tests {
             command: "tar cf ARCHIVE tree".into(),
             program: "tar 1".into(),
             storage: "disk".into(),
+            content: None,
+            starts: None,
+            cost: None,
             cache: Cache::Cold,
             target: 15.0,
             measured: 0,
-            summary: Summary::of(&runs, Cache::Cold, 15.0, failure.is_some()),
+            summary: Summary::of(&runs, Judged::Ratio(Cache::Cold, 15.0), failure.is_some()),
             runs,
             oracle: None,
             runahead_stats: None,
@@ -183,6 +229,25 @@ mod tests {
         assert!(missed.contains("| **MISS** |") && missed.contains("`tar`: 10.00 of at least 15"));
         let failed = document(&report(Some("outputs DIFFER"), 0.1));
         assert!(failed.contains("| **FAILED** |") && failed.contains("`tar`: outputs DIFFER"));
+    }
+
+    #[test]
+    fn costs_have_their_own_table() {
+        let mut report = report(None, 10.3);
+        let row = &mut report.rows[0];
+        let cost = Cost::ratio(Unit::Seconds, 1.02);
+        row.cost = Some(cost);
+        row.content = Some(Census { files: 7, dirs: 2, bytes: 3 << 20 });
+        row.runs[1].more.insert("Pss in KiB".into(), 12.0);
+        row.summary = Summary::of(&row.runs, Judged::Cost(cost), false);
+        let text = document(&report);
+        let line = "| tar | 10.00 s | 10.30 s | 1.030 | 1.030 to 1.030 | +300.0 ms | at most 1.02 | **MISS** |";
+        assert!(text.contains("How cheap") && text.contains(line), "{text}");
+        assert!(text.contains("- `tar`: 1.030, +300.0 ms; at most 1.02"), "{text}");
+        assert!(
+            text.contains("(7 files in 2 directories, 3 MiB); Pss in KiB: runahead 12."),
+            "{text}"
+        );
     }
 
     #[test]

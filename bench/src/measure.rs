@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::command::describe;
+use crate::compare::{difference, keep};
 use crate::error::{Error, Failure};
-use crate::figures::{Summary, Verdict};
-use crate::job::{Digest, Job, Kind, Outcome, Runner};
+use crate::figures::{Judged, Summary, Verdict};
+use crate::job::{Job, Kind, Outcome};
 use crate::oracle::accesses::Access;
 use crate::oracle::record;
 use crate::oracle::replay::Replay;
@@ -19,8 +21,10 @@ use crate::output::note;
 use crate::programs::Programs;
 use crate::report::{OracleReport, RowReport, RunReport, Settings};
 use crate::rows::{Cache, Row};
+use crate::runner::Runner;
 use crate::site::Site;
 use crate::sys;
+use crate::work::Ground;
 
 /// How often a disturbed run is made before it is taken as it is.
 const TRIES: usize = 3;
@@ -47,6 +51,8 @@ struct Measurement<'a> {
     job: Job,
     programs: Programs,
     accesses: Arc<Vec<Access>>,
+    /// Programs that the recorded run started.
+    starts: Option<usize>,
     /// What every run must give: the first plain run's.
     expected: Option<Outcome>,
     runs: Vec<RunReport>,
@@ -60,24 +66,51 @@ impl Bench {
     /// # Errors
     /// What prevents measuring anything more.
     pub fn measure(&self, row: &Row, site: &Site) -> Result<RowReport, Error> {
-        let job = row.work.job(site.root(), self.runner.out.join("archive.tar"))?;
-        let mut m = Measurement {
+        match self.begin(row, site) {
+            Ok(mut m) => {
+                let failure = match m.all() {
+                    Ok(()) => None,
+                    Err(Error::Failure(failure)) => Some(failure.to_string()),
+                    Err(other) => return Err(other),
+                };
+                m.report(failure)
+            }
+            // Nothing has been run.
+            Err(Error::Failure(failure)) => {
+                let job = Job::new("", "", site.root());
+                self.measurement(row, site, job, Programs::default())
+                    .report(Some(failure.to_string()))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn begin<'a>(&'a self, row: &'a Row, site: &'a Site) -> Result<Measurement<'a>, Error> {
+        let (root, out, quick) = (site.root(), &self.runner.out, self.settings.quick);
+        let job = row.work.job(&Ground { root, out, quick })?;
+        let programs = Programs::of(&job, self.runahead.as_deref(), root)?;
+        Ok(self.measurement(row, site, job, programs))
+    }
+
+    fn measurement<'a>(
+        &'a self,
+        row: &'a Row,
+        site: &'a Site,
+        job: Job,
+        programs: Programs,
+    ) -> Measurement<'a> {
+        Measurement {
             bench: self,
             row,
             site,
-            programs: Programs::of(&job, self.runahead.as_deref())?,
             job,
+            programs,
             accesses: Arc::default(),
+            starts: None,
             expected: None,
             runs: Vec::new(),
             stats: Vec::new(),
-        };
-        let failure = match m.all() {
-            Ok(()) => None,
-            Err(Error::Failure(failure)) => Some(failure.to_string()),
-            Err(other) => return Err(other),
-        };
-        m.report(failure)
+        }
     }
 
     fn oracle_threads(&self, row: &Row) -> usize {
@@ -94,7 +127,9 @@ impl Measurement<'_> {
             Cache::Cold => (settings.pairs, settings.oracle_runs),
             Cache::Warm => {
                 self.warm_up()?;
-                (settings.warm_pairs, 0)
+                let pairs =
+                    if self.row.work.is_long() { settings.pairs } else { settings.warm_pairs };
+                (pairs, 0)
             }
         };
         for pair in 1..=pairs {
@@ -106,7 +141,7 @@ impl Measurement<'_> {
             for kind in order {
                 if kind == Kind::Plain || self.bench.runahead.is_some() {
                     let outcome = self.run(kind, pair)?;
-                    line.push(format!("{} {:.3} s", kind.name(), outcome.elapsed.as_secs_f64()));
+                    line.push(format!("{} {}", kind.name(), self.show(&outcome)));
                 }
             }
             self.say(&format!("pair {pair}/{pairs}: {}", line.join(", ")));
@@ -122,16 +157,28 @@ impl Measurement<'_> {
         note!("{:<20} {text}", self.row.name);
     }
 
+    fn show(&self, outcome: &Outcome) -> String {
+        match (outcome.figure, &self.row.cost) {
+            (Some(figure), Some(cost)) => cost.unit.show(figure),
+            _ => format!("{:.3} s", outcome.elapsed.as_secs_f64()),
+        }
+    }
+
     /// Without delay. It is also the run that brings access times up to date (relatime), so that no
     /// later run writes.
     fn record(&mut self) -> Result<(), Error> {
         self.site.set_delay(false)?;
+        self.programs.ask_version()?;
+        if !self.row.place.has_storage() {
+            return Ok(());
+        }
         let (outcome, mut accesses) =
             record::record(&self.bench.runner, &self.job, self.site.root())?;
         self.require_success(&outcome)?;
         if accesses.list.is_empty() {
-            return Err(Failure::NothingRecorded(self.job.program.to_owned()).into());
+            return Err(Failure::NothingRecorded(self.job.name()).into());
         }
+        self.starts = Some(accesses.starts);
         if self.row.place.oracle().lookups_first {
             accesses.put_lookups_first();
         }
@@ -152,24 +199,29 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// One run from the row's state of memory, again if somebody else changed that meanwhile.
+    /// One run from the row's state of memory, again if somebody else changed that meanwhile. Pair
+    /// 0 is the one that brings everything into memory.
     fn run(&mut self, kind: Kind, pair: usize) -> Result<Outcome, Error> {
         let mut tries = 1;
         loop {
             self.prepare(tries)?;
             let dropped = sys::times_caches_dropped();
             let (outcome, stats) = self.run_once(kind)?;
-            let disturbed = sys::times_caches_dropped() != dropped;
+            let served = self.site.stats()?;
+            // Between two warm runs somebody may have done so, too.
+            let was_cold = self.row.cache == Cache::Warm && pair > 0 && served.read_bytes > 0;
+            let disturbed = sys::times_caches_dropped() != dropped || was_cold;
             if disturbed && tries < TRIES {
                 self.say(&format!("{}: another process dropped the caches; again", kind.name()));
                 tries += 1;
                 continue;
             }
-            let served = self.site.stats()?;
             self.runs.push(RunReport {
                 kind,
                 pair,
                 seconds: outcome.elapsed.as_secs_f64(),
+                figure: outcome.figure,
+                more: outcome.more.clone(),
                 exit: outcome.exit.clone(),
                 requests: served.requests,
                 read_bytes: served.read_bytes,
@@ -236,7 +288,7 @@ impl Measurement<'_> {
         }
         let message = fs::read(&outcome.files.stderr).map(|text| sys::last_line(&text));
         let failure = Failure::Plain {
-            command: self.job.program.to_owned(),
+            command: self.job.name(),
             exit: outcome.exit.clone(),
             message: message.unwrap_or_default(),
         };
@@ -259,8 +311,12 @@ impl Measurement<'_> {
     }
 
     fn report(self, failure: Option<String>) -> Result<RowReport, Error> {
-        let Self { bench, row, runs, .. } = self;
-        let mut summary = Summary::of(&runs, row.cache, row.target, failure.is_some());
+        let Self { bench, row, site, runs, .. } = self;
+        let judged = match row.cost {
+            Some(cost) => Judged::Cost(cost),
+            None => Judged::Ratio(row.cache, row.target),
+        };
+        let mut summary = Summary::of(&runs, judged, failure.is_some());
         let quick = bench.settings.quick;
         if quick && failure.is_none() {
             summary.verdict = Verdict::Open;
@@ -273,9 +329,12 @@ impl Measurement<'_> {
         Ok(RowReport {
             name: row.name.to_owned(),
             about: row.about.to_owned(),
-            command: describe(&self.job),
-            program: self.programs.version()?,
+            command: describe(&self.job, &[site.root(), &bench.runner.out]),
+            program: self.programs.version,
             storage: row.place.describe(quick),
+            content: site.content(row)?,
+            starts: self.starts,
+            cost: row.cost,
             cache: row.cache,
             target: row.target,
             measured: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
@@ -300,85 +359,9 @@ pub fn under_runahead(runahead: &Path, stats: Option<&Path>) -> Vec<OsString> {
     prefix
 }
 
-/// What differs, and both values of it.
-pub fn difference(plain: &Outcome, other: &Outcome) -> Option<(&'static str, String, String)> {
-    if plain.exit != other.exit {
-        return Some(("exit status", plain.exit.clone(), other.exit.clone()));
-    }
-    let text = |d: &Digest| format!("{} bytes, sha256 {:.16}", d.bytes, d.sha256);
-    let absent = Digest { bytes: 0, sha256: "absent".into() };
-    let archive = |o: &Outcome| o.artefact.clone().unwrap_or_else(|| absent.clone());
-    [
-        ("standard output", plain.stdout.clone(), other.stdout.clone()),
-        ("standard error", plain.stderr.clone(), other.stderr.clone()),
-        ("the archive", archive(plain), archive(other)),
-    ]
-    .into_iter()
-    .find(|(_, plain, other)| plain != other)
-    .map(|(what, plain, other)| (what, text(&plain), text(&other)))
-}
-
-fn keep(outcomes: [&Outcome; 2], dir: &Path) -> Result<(), Error> {
-    fs::create_dir_all(dir).map_err(Error::system("create", dir))?;
-    for file in outcomes.iter().flat_map(|o| [&o.files.stdout, &o.files.stderr]) {
-        let to = dir.join(file.file_name().unwrap_or_default());
-        fs::copy(file, &to).map_err(Error::system("keep a copy at", &to))?;
-    }
-    Ok(())
-}
-
 /// The pair whose run under runahead took the median time (the lower of two).
 fn median_pair(runs: &[RunReport]) -> Option<usize> {
     let mut runs: Vec<_> = runs.iter().filter(|run| run.kind == Kind::Runahead).collect();
     runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     runs.get(runs.len().saturating_sub(1) / 2).map(|run| run.pair)
-}
-
-/// The command as a person would write it, with most of many names left out.
-fn describe(job: &Job) -> String {
-    const SHOWN: usize = 6;
-    let archive = job.artefact.as_ref().map(|path| path.as_os_str());
-    let shown = job.args.iter().take(SHOWN).map(|arg| match archive {
-        Some(archive) if archive == arg => "ARCHIVE".into(),
-        _ => arg.to_string_lossy(),
-    });
-    let words: Vec<_> = shown.collect();
-    let rest = match job.args.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        n => format!(" ... ({n} more names)"),
-    };
-    format!("{} {}{rest}", job.program, words.join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn outcome(script: &str, dir: &Path) -> Outcome {
-        let artefact = Some(dir.join("archive"));
-        let args = vec!["-c".into(), script.into()];
-        let job = Job { program: "sh", package: "dash", args, cwd: dir.into(), artefact };
-        let runner = Runner { out: dir.into(), limit: Duration::from_secs(60) };
-        runner.run(&job, Kind::Plain, &[]).unwrap()
-    }
-
-    #[test]
-    fn every_planted_difference_is_found() {
-        let dir = tempfile::tempdir().unwrap();
-        let same = "echo a; echo b >&2; echo c > archive; exit 1";
-        let plain = outcome(same, dir.path());
-        assert_eq!(difference(&plain, &outcome(same, dir.path())), None);
-        for (script, what) in [
-            ("echo a; echo b >&2; echo c > archive; exit 0", "exit status"),
-            ("echo a; echo b >&2; echo c > archive; kill -9 $$", "exit status"),
-            ("echo A; echo b >&2; echo c > archive; exit 1", "standard output"),
-            ("echo a; echo B >&2; echo c > archive; exit 1", "standard error"),
-            ("echo a; echo b >&2; echo C > archive; exit 1", "the archive"),
-            ("echo a; echo b >&2; exit 1", "the archive"),
-        ] {
-            let found = difference(&plain, &outcome(script, dir.path()));
-            assert_eq!(found.map(|(what, ..)| what), Some(what), "{script}");
-        }
-    }
 }

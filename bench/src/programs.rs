@@ -19,26 +19,34 @@ const LARGEST: u64 = 64 << 20;
 const NOT_FILES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// What to warm.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Programs {
     /// Read whole.
     files: Vec<PathBuf>,
     /// Run with `--version`: also brings in the dynamic linker's and the kernel's own state.
     run: Vec<PathBuf>,
+    /// The command's own, also if it is on the storage under test.
+    own: Option<PathBuf>,
+    /// First line of its `--version`, once asked.
+    pub version: String,
 }
 
 impl Programs {
-    /// The command's own program and, if it is measured, runahead.
+    /// The command's own program and, if it is measured, runahead; but nothing of what is on the
+    /// storage under test, at `root`.
     ///
     /// # Errors
     /// [`Failure::NotInstalled`].
-    pub fn of(job: &Job, runahead: Option<&Path>) -> Result<Self, Error> {
-        let program = sys::find_program(job.program).ok_or_else(|| Failure::NotInstalled {
-            program: job.program.to_owned(),
-            package: job.package,
-        })?;
-        let run: Vec<PathBuf> = [program].into_iter().chain(runahead.map(Path::to_owned)).collect();
-        Ok(Self { files: run.clone(), run })
+    pub fn of(job: &Job, runahead: Option<&Path>, root: &Path) -> Result<Self, Error> {
+        let found = match job.program.is_absolute() {
+            true => Some(job.program.clone()).filter(|path| path.is_file()),
+            false => job.program.to_str().and_then(sys::find_program),
+        };
+        let program = found
+            .ok_or_else(|| Failure::NotInstalled { program: job.name(), package: job.package })?;
+        let all = [program.clone()].into_iter().chain(runahead.map(Path::to_owned));
+        let run: Vec<PathBuf> = all.filter(|path| !path.starts_with(root)).collect();
+        Ok(Self { files: run.clone(), run, own: Some(program), version: String::new() })
     }
 
     /// Adds what a recorded run used besides the storage under test.
@@ -62,12 +70,15 @@ impl Programs {
         self.run.iter().try_for_each(|program| version(program).map(drop))
     }
 
-    /// The command's own first line on `--version`.
+    /// Asks the command's own program for its version.
     ///
     /// # Errors
     /// It cannot be run.
-    pub fn version(&self) -> Result<String, Error> {
-        self.run.first().map_or(Ok(String::new()), |program| version(program))
+    pub fn ask_version(&mut self) -> Result<(), Error> {
+        if let Some(program) = &self.own {
+            self.version = version(program)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,10 +1,12 @@
 //! The results, as they are kept in JSON. Everything that people are shown is made from this.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::copy::Census;
+use crate::cost::Cost;
 use crate::error::Error;
 use crate::figures::Summary;
 use crate::job::Kind;
@@ -66,10 +68,19 @@ pub struct RowReport {
     pub program: String,
     /// The storage.
     pub storage: String,
+    /// What is on it, if not the tree.
+    #[serde(default)]
+    pub content: Option<Census>,
+    /// Programs that the recorded run started, itself included.
+    #[serde(default)]
+    pub starts: Option<usize>,
     /// State of memory before each run.
     pub cache: Cache,
     /// See [`Cache`].
     pub target: f64,
+    /// What is judged instead of the target.
+    #[serde(default)]
+    pub cost: Option<Cost>,
     /// Seconds since 1970.
     pub measured: u64,
     /// Every run, in order.
@@ -102,6 +113,12 @@ pub struct RunReport {
     pub pair: usize,
     /// Elapsed.
     pub seconds: f64,
+    /// What is judged, if not the elapsed time; in the unit of the row's cost.
+    #[serde(default)]
+    pub figure: Option<f64>,
+    /// Other things measured, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub more: BTreeMap<String, f64>,
     /// How it ended.
     pub exit: String,
     /// What the storage was asked meanwhile.
@@ -112,6 +129,33 @@ pub struct RunReport {
     pub max_in_service: u64,
     /// Another process dropped the machine's caches meanwhile, each time that it was tried.
     pub disturbed: bool,
+}
+
+/// A table of the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Section {
+    /// How fast, from storage.
+    Cold,
+    /// How slow, from memory.
+    Warm,
+    /// How cheap where there is nothing to gain.
+    Cost,
+}
+
+impl Section {
+    /// In the order of the document.
+    pub const ALL: [Self; 3] = [Self::Cold, Self::Warm, Self::Cost];
+}
+
+impl RowReport {
+    /// Where it stands.
+    pub fn section(&self) -> Section {
+        match (&self.cost, self.cache) {
+            (Some(_), _) => Section::Cost,
+            (None, Cache::Cold) => Section::Cold,
+            (None, Cache::Warm) => Section::Warm,
+        }
+    }
 }
 
 impl Report {

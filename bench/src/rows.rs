@@ -1,56 +1,13 @@
 //! The rows of the table: which command, on which storage, in which state, and how fast it has to
 //! be.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use runahead_testbed::model::Service;
 use serde::{Deserialize, Serialize};
 
-use crate::copy;
+use crate::apps::App;
+use crate::cost::{Cost, Unit};
 use crate::error::Error;
-use crate::job::Job;
-
-/// Occurs in an eighth of the kernel's files, so that output is neither nothing nor everything.
-const PATTERN: &str = "mutex_lock";
-
-/// How many files the rows that name files name: the first in the order of names.
-const NAMED: usize = 2000;
-
-/// The directories on the storage under test.
-pub const TREE: &str = "tree";
-/// The same tree again, as a git repository.
-pub const REPO: &str = "repo";
-
-/// A command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
-    /// `grep -c` over named files.
-    GrepFiles,
-    /// `grep -r`.
-    GrepR,
-    /// `tar cf`.
-    Tar,
-    /// `find -size`.
-    FindSize,
-    /// `du -s`.
-    Du,
-    /// `ls -lR`.
-    LsLR,
-    /// `git status`.
-    GitStatus,
-}
-
-/// A storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Constant latency, many at a time.
-    Disk,
-    /// Four rotating disks.
-    Spindles,
-    /// A network file system.
-    Share,
-}
+use crate::place::Place;
+use crate::work::{Shell, Work};
 
 /// What is in memory before a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,12 +32,17 @@ pub struct Row {
     pub place: Place,
     /// In which state.
     pub cache: Cache,
-    /// A ratio of elapsed times; see [`Cache`].
+    /// A ratio of elapsed times; see [`Cache`]. Not judged if there is a cost.
     pub target: f64,
+    /// What is judged instead.
+    pub cost: Option<Cost>,
 }
 
 /// Never slower than this with everything in memory.
 const WARM: f64 = 1.15;
+
+/// One request after the other, and many at once.
+const PIPELINE: u32 = 16;
 
 const fn row(
     (name, work): (&'static str, Work),
@@ -89,13 +51,33 @@ const fn row(
     target: f64,
     about: &'static str,
 ) -> Row {
-    Row { name, about, work, place, cache, target }
+    Row { name, about, work, place, cache, target, cost: None }
+}
+
+const fn cost(
+    (name, work): (&'static str, Work),
+    place: Place,
+    cost: Cost,
+    about: &'static str,
+) -> Row {
+    let target = match (cost.ratio, cost.added) {
+        (Some(ratio), _) => ratio,
+        (None, Some(added)) => added,
+        (None, None) => 0.0,
+    };
+    Row { name, about, work, place, cache: Cache::Warm, target, cost: Some(cost) }
 }
 
 /// Every row, in the order of the table.
 pub const ROWS: &[Row] = {
     use Cache::{Cold, Warm};
-    use Place::{Disk, Share, Spindles};
+    use Place::{Apps, Disk, Large, Memory, Share, Spindles};
+    use Unit::{KiB, MicrosecondsPerStart, NanosecondsPerCall, RequestsPerSecond, Seconds};
+    const WHOLE: Cost = Cost::ratio(Seconds, 1.03);
+    const START: Cost = Cost::added(MicrosecondsPerStart, 400.0);
+    const PREAD: Cost = Cost { unit: NanosecondsPerCall, ratio: Some(1.1), added: Some(40.0) };
+    const SERVED: Cost = Cost::ratio(RequestsPerSecond, 0.98);
+    const RESIDENT: Cost = Cost::added(KiB, 1024.0);
     &[
         row(
             ("grep-files", Work::GrepFiles),
@@ -148,6 +130,34 @@ pub const ROWS: &[Row] = {
             "the same over a network file system",
         ),
         row(
+            ("share-python", Work::Program(App::Python)),
+            Apps,
+            Cold,
+            4.0,
+            "interpreter and 300 or more modules, with their .pyc files, from the share",
+        ),
+        row(
+            ("share-node", Work::Program(App::Node)),
+            Apps,
+            Cold,
+            2.0,
+            "node and a script with 40 modules from the share",
+        ),
+        row(
+            ("share-java", Work::Program(App::Java)),
+            Apps,
+            Cold,
+            2.0,
+            "starts a Java virtual machine from the share",
+        ),
+        row(
+            ("share-configure", Work::Program(App::Configure)),
+            Apps,
+            Cold,
+            2.0,
+            "a script that starts 200 or more programs of 50 kinds, a compiler among them, from the share",
+        ),
+        row(
             ("spindles-grep-files", Work::GrepFiles),
             Spindles,
             Cold,
@@ -161,17 +171,71 @@ pub const ROWS: &[Row] = {
         row(("warm-du", Work::Du), Disk, Warm, WARM, "everything in memory"),
         row(("warm-ls-lR", Work::LsLR), Disk, Warm, WARM, "everything in memory"),
         row(("warm-git-status", Work::GitStatus), Disk, Warm, WARM, "everything in memory"),
+        cost(
+            ("build", Work::Build),
+            Memory,
+            Cost::ratio(Seconds, 1.02),
+            "builds redis from its source with two jobs",
+        ),
+        cost(("large-find", Work::FindSize), Large, WHOLE, "walks the whole of Linux's source"),
+        cost(
+            ("large-git-status", Work::GitStatusApart),
+            Large,
+            WHOLE,
+            "compares the whole of Linux's source with its index, with git's own threads",
+        ),
+        cost(("large-grep-r", Work::GrepR), Large, WHOLE, "reads the whole of Linux's source"),
+        cost(("large-tar", Work::Tar), Large, WHOLE, "archives the whole of Linux's source"),
+        cost(("pread", Work::Pread), Disk, PREAD, "a loop of cached reads of 4 KiB"),
+        cost(
+            ("true-dash", Work::Starts(Shell::Dash)),
+            Memory,
+            START,
+            "starts /bin/true 1,000 times from dash",
+        ),
+        cost(
+            ("true-bash", Work::Starts(Shell::Bash)),
+            Memory,
+            START,
+            "starts /bin/true 1,000 times from bash",
+        ),
+        cost(
+            ("redis", Work::Redis { pipeline: 1 }),
+            Memory,
+            SERVED,
+            "redis-benchmark's SET and GET, 50 connections",
+        ),
+        cost(
+            ("redis-pipeline", Work::Redis { pipeline: PIPELINE }),
+            Memory,
+            SERVED,
+            "the same, 16 requests at a time on each connection",
+        ),
+        cost(
+            ("resident", Work::Resident { child: false }),
+            Memory,
+            RESIDENT,
+            "memory of a program that has worked and sleeps (Rss)",
+        ),
+        cost(
+            ("resident-child", Work::Resident { child: true }),
+            Memory,
+            RESIDENT,
+            "the same, started by a shell",
+        ),
     ]
 };
 
-/// The rows of these names, in the table's order; `cold` and `warm` name groups, nothing names all.
+/// The rows of these names, in the table's order; `cold`, `warm` and `cost` name groups, nothing
+/// names all.
 ///
 /// # Errors
 /// [`Error::NoRow`].
 pub fn select(names: &[String]) -> Result<Vec<&'static Row>, Error> {
     let matches = |row: &Row, name: &str| match name {
         "cold" => row.cache == Cache::Cold,
-        "warm" => row.cache == Cache::Warm,
+        "warm" => row.cache == Cache::Warm && row.cost.is_none(),
+        "cost" => row.cost.is_some(),
         name => row.name == name,
     };
     if let Some(unknown) = names.iter().find(|name| !ROWS.iter().any(|row| matches(row, name))) {
@@ -179,92 +243,6 @@ pub fn select(names: &[String]) -> Result<Vec<&'static Row>, Error> {
     }
     let chosen = |row: &&Row| names.is_empty() || names.iter().any(|name| matches(row, name));
     Ok(ROWS.iter().filter(chosen).collect())
-}
-
-impl Work {
-    /// The command, to be run at the root of the storage; `archive` is where tar writes.
-    ///
-    /// # Errors
-    /// The tree cannot be listed.
-    pub fn job(self, root: &Path, archive: PathBuf) -> Result<Job, Error> {
-        let job = |program, package, args: &[&str]| Job {
-            program,
-            package,
-            args: args.iter().map(Into::into).collect(),
-            cwd: root.to_owned(),
-            artefact: None,
-        };
-        Ok(match self {
-            Self::GrepFiles => {
-                let mut job = job("grep", "grep", &["-c", PATTERN]);
-                let files = copy::regular_files(root, Path::new(TREE))?;
-                job.args.extend(files.into_iter().take(NAMED).map(Into::into));
-                job
-            }
-            Self::GrepR => job("grep", "grep", &["-r", PATTERN, TREE]),
-            Self::Tar => {
-                let mut job = job("tar", "tar", &["cf"]);
-                job.args.extend([archive.clone().into(), TREE.into()]);
-                Job { artefact: Some(archive), ..job }
-            }
-            Self::FindSize => job("find", "findutils", &[TREE, "-size", "+100k"]),
-            Self::Du => job("du", "coreutils", &["-s", TREE]),
-            Self::LsLR => job("ls", "coreutils", &["-lR", TREE]),
-            Self::GitStatus => {
-                let job = job("git", "git", &["-c", "core.preloadIndex=false", "status"]);
-                Job { cwd: root.join(REPO), ..job }
-            }
-        })
-    }
-}
-
-impl Place {
-    /// How it serves; `quick` for tests of the harness.
-    pub fn service(self, quick: bool) -> Service {
-        let ms = |n| Duration::from_millis(if quick { 1 } else { n });
-        match self {
-            Self::Disk => Service::Parallel { latency: ms(5), parallel: 128 },
-            Self::Share => Service::Parallel { latency: ms(10), parallel: 128 },
-            Self::Spindles => Service::Spindles { spindles: 4, stripe: 64 << 10, seek: ms(12) },
-        }
-    }
-
-    /// As on the command line of `runahead-testbed`.
-    pub fn describe(self, quick: bool) -> String {
-        match self.service(quick) {
-            Service::Parallel { latency, .. } if self == Self::Share => {
-                format!("share --latency {latency:?}, source in memory")
-            }
-            Service::Parallel { latency, parallel } => {
-                format!("disk --latency {latency:?} --parallel {parallel}, ext4")
-            }
-            Service::Spindles { spindles, stripe, seek } => {
-                let stripe = stripe >> 10;
-                format!("disk --spindles {spindles} --stripe {stripe}KiB --seek {seek:?}, ext4")
-            }
-        }
-    }
-
-    /// How the oracle does best here.
-    pub fn oracle(self) -> Oracle {
-        match self {
-            Self::Disk | Self::Share => Oracle { threads: 512, lookups_first: false },
-            Self::Spindles => Oracle { threads: 128, lookups_first: true },
-        }
-    }
-}
-
-/// How accesses are made for a command; what was best of 1 to 2048 threads and both orders.
-///
-/// The storage serves no more at a time than it always does, but several accesses wait for one
-/// request (16 inodes are in a block), so that it takes more threads than that to keep it busy. On
-/// spindles reading inodes between data costs two seeks a file.
-#[derive(Debug, Clone, Copy)]
-pub struct Oracle {
-    /// Accesses under way at a time.
-    pub threads: usize,
-    /// All names before all data, instead of the order of the recording.
-    pub lookups_first: bool,
 }
 
 #[cfg(test)]
@@ -279,8 +257,8 @@ mod tests {
         };
         assert_eq!(names(&["tar", "grep-r"]).unwrap(), ["grep-r", "tar"]);
         assert_eq!(names(&[]).unwrap().len(), ROWS.len());
-        let groups = names(&["warm"]).unwrap().len() + names(&["cold"]).unwrap().len();
-        assert_eq!(groups, ROWS.len());
+        let groups = ["warm", "cold", "cost"].map(|group| names(&[group]).unwrap().len());
+        assert_eq!(groups.iter().sum::<usize>(), ROWS.len());
         assert!(matches!(names(&["tarr"]), Err(Error::NoRow(name)) if name == "tarr"));
     }
 
@@ -288,5 +266,12 @@ mod tests {
     fn names_are_unique() {
         let unique: std::collections::HashSet<_> = ROWS.iter().map(|row| row.name).collect();
         assert_eq!(unique.len(), ROWS.len());
+    }
+
+    #[test]
+    fn every_cost_has_a_limit() {
+        let costs = ROWS.iter().filter_map(|row| row.cost);
+        assert!(costs.clone().count() > 0);
+        assert!(costs.into_iter().all(|cost| cost.ratio.or(cost.added).is_some()));
     }
 }

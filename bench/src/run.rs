@@ -8,19 +8,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::job::Runner;
 use crate::measure::Bench;
 use crate::options::{Run, Subject};
 use crate::output::{note, say};
+use crate::place::Place;
 use crate::report::{Report, Settings, Tree};
-use crate::rows::{self, Place, ROWS, Row, Work};
-use crate::site::{Content, Scratch, Site};
-use crate::source::{self, Source};
-use crate::{markdown, programs, sys, table};
+use crate::rows::{self, ROWS, Row};
+use crate::runner::Runner;
+use crate::site::{Content, Repository, Scratch, Site};
+use crate::source;
+use crate::work::Work;
+use crate::{copy, markdown, programs, sys, table};
 
-/// Disk, repository, share source and archive of the whole tree.
-const SPACE: u64 = 1 << 30;
-const QUICK_SPACE: u64 = 192 << 20;
 const QUICK_FILES: usize = 200;
 
 /// Where results go.
@@ -43,7 +42,7 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     let quick = options.quick;
     let files = if quick { QUICK_FILES } else { usize::MAX };
     let source = if quick { source::at_hand(files)? } else { source::linux()? };
-    let scratch = Scratch::new(if quick { QUICK_SPACE } else { SPACE })?;
+    let scratch = Scratch::new(chosen.iter().map(|row| row.place.space(quick)).max().unwrap_or(0))?;
     let out = scratch.path().join("out");
     fs::create_dir(&out).map_err(Error::system("create", &out))?;
 
@@ -56,29 +55,43 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         runahead,
     };
     let output = Output::of(options)?;
-    let mut report = None;
-    for place in [Place::Disk, Place::Spindles, Place::Share] {
+    let census = copy::census(&source.root, files)?;
+    let tree = Tree { what: source.what.clone(), census };
+    let mut report = start(&bench, tree, &output, chosen.len())?;
+    let mut taken_down = Ok(());
+    for place in Place::ALL {
         let rows: Vec<_> = chosen.iter().copied().filter(|row| row.place == place).collect();
         if rows.is_empty() {
             continue;
         }
-        let repo = rows.iter().any(|row| row.work == Work::GitStatus);
-        let content = Content { source: &source, files, repo };
-        let site = Site::up(&scratch, place.service(quick), place, content)?;
-        let report = match &mut report {
-            Some(report) => report,
-            none => none.insert(start(&bench, &source, &site, &output, chosen.len())?),
-        };
+        let apps: Vec<_> = rows.iter().filter_map(|row| row.work.app()).collect();
+        let repository = repository(&rows);
+        let content = Content { source: &source, files, repository, apps: &apps, quick };
+        let site = Site::up(&scratch, place, content)?;
         for row in rows {
-            measure_row(&bench, row, &site, report, &output)?;
+            measure_row(&bench, row, &site, &mut report, &output)?;
         }
-        site.down()?;
+        // What is still up is reported; the other storages do not depend on it.
+        let down = site.down();
+        if let Err(e) = &down {
+            note!("{e}");
+        }
+        taken_down = taken_down.and(down);
     }
-    let Some(mut report) = report else { return Ok(true) };
     report.rows.retain(|row| chosen.iter().any(|chosen| chosen.name == row.name));
     say!("{}", table::text(&report));
     output.say();
-    Ok(report.rows.iter().all(|row| row.failure.is_none()))
+    taken_down.map(|()| report.rows.iter().all(|row| row.failure.is_none()))
+}
+
+/// What the rows of one place need.
+fn repository(rows: &[&Row]) -> Repository {
+    let needs = |work| rows.iter().any(|row| row.work == work);
+    match (needs(Work::GitStatus), needs(Work::GitStatusApart)) {
+        (true, _) => Repository::Copy,
+        (_, true) => Repository::Apart,
+        _ => Repository::None,
+    }
 }
 
 fn measure_row(
@@ -110,14 +123,7 @@ fn settings(options: &Run) -> Settings {
 }
 
 /// The report to fill; with only some rows chosen, one that has the others' older results.
-fn start(
-    bench: &Bench,
-    source: &Source,
-    site: &Site,
-    output: &Output,
-    chosen: usize,
-) -> Result<Report, Error> {
-    let tree = Tree { what: source.what.clone(), census: site.census().clone() };
+fn start(bench: &Bench, tree: Tree, output: &Output, chosen: usize) -> Result<Report, Error> {
     let version = bench.runahead.as_deref().map(programs::version).transpose()?;
     let mut report = Report::new(bench.settings.clone(), tree, version);
     if let Some(path) = output.json.first()

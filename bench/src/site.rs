@@ -4,6 +4,7 @@
 //! lies in one directory in memory, so that no run waits for the machine's own disk, and that
 //! directory is gone at the end.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,13 +13,19 @@ use runahead_testbed::model::Service;
 use runahead_testbed::{Disk, DiskOptions, Share, ShareOptions, Stats, Storage};
 use tempfile::TempDir;
 
-use crate::copy::{self, Census};
+use crate::apps::App;
+use crate::copy::{self, Census, Links};
 use crate::error::Error;
 use crate::job;
+use crate::place::Place;
 use crate::progress::{self, Unit};
-use crate::rows::{Place, REPO, TREE};
-use crate::source::Source;
+use crate::rows::Row;
+use crate::source::{self, Source};
 use crate::sys;
+use crate::work::{DATA, DATA_BYTES, GIT_DIR, REPO, TREE};
+
+/// Of the disk with the whole source, twice in its git repository. What is not used takes no space.
+const LARGE: u64 = 8 << 30;
 
 /// The system's memory file system.
 const MEMORY: &str = "/dev/shm";
@@ -52,23 +59,42 @@ impl Scratch {
 /// What to put on a storage.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
-    /// The tree.
+    /// The tree; of a large disk, without `quick`, all of what the tree is a part of.
     pub source: &'a Source,
     /// At most so many files of it.
     pub files: usize,
-    /// Whether it is there a second time as a git repository.
-    pub repo: bool,
+    /// Whether it is a git repository, too.
+    pub repository: Repository,
+    /// What is installed where there are programs instead of a tree.
+    pub apps: &'a [App],
+    /// Little latency.
+    pub quick: bool,
+}
+
+/// A git repository on a storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repository {
+    /// There is none.
+    None,
+    /// The tree a second time, as [`REPO`].
+    Copy,
+    /// The tree itself, with [`GIT_DIR`] beside it.
+    Apart,
 }
 
 /// A storage that is up and filled.
 pub struct Site {
     slow: Slow,
     census: Census,
+    /// What the share shows, to be removed with it.
+    source: Option<PathBuf>,
 }
 
 enum Slow {
     Disk(Disk),
     Share(Share),
+    /// Nothing that could be slow.
+    Memory(PathBuf),
 }
 
 impl Site {
@@ -76,43 +102,61 @@ impl Site {
     ///
     /// # Errors
     /// The testbed's, or copying failed; then nothing is left up.
-    pub fn up(
-        scratch: &Scratch,
-        service: Service,
-        place: Place,
-        content: Content<'_>,
-    ) -> Result<Self, Error> {
-        let dir = scratch.path().join("mnt");
+    pub fn up(scratch: &Scratch, place: Place, content: Content<'_>) -> Result<Self, Error> {
+        // Each place has its own: one that could not be taken down is not in another's way.
+        let dir = scratch.path().join(place.name());
         fs::create_dir_all(&dir).map_err(Error::system("create", &dir))?;
-        let (slow, census) = match (place, service) {
-            (Place::Share, Service::Parallel { latency, parallel }) => {
-                let source = scratch.path().join("source");
-                fs::create_dir_all(&source).map_err(Error::system("create", &source))?;
-                let census = fill(&source, content)?;
-                let options = ShareOptions::new(&source, &dir).parallel(latency, parallel);
-                (Slow::Share(Share::up(&options.delay(false))?), census)
-            }
-            _ => {
-                let options = DiskOptions {
-                    service,
-                    backing_dir: scratch.path().to_owned(),
-                    ..DiskOptions::new(&dir).delay(false)
-                };
-                let disk = Disk::up(&options)?;
-                let census = fill(&dir, content)?;
-                checkpoint(&dir)?;
-                (Slow::Disk(disk), census)
-            }
+        let service = place.service(content.quick);
+        if place == Place::Memory {
+            return Ok(Self { slow: Slow::Memory(dir), census: Census::default(), source: None });
+        }
+        if let (Place::Share | Place::Apps, Service::Parallel { latency, parallel }) =
+            (place, service)
+        {
+            let source = scratch.path().join("source");
+            fs::create_dir_all(&source).map_err(Error::system("create", &source))?;
+            let census = fill(&source, place, content)?;
+            let options = ShareOptions::new(&source, &dir).parallel(latency, parallel);
+            let slow = Slow::Share(Share::up(&options.delay(false))?);
+            return Ok(Self { slow, census, source: Some(source) });
+        }
+        let options = DiskOptions {
+            service,
+            backing_dir: scratch.path().to_owned(),
+            ..DiskOptions::new(&dir).delay(false)
         };
-        Ok(Self { slow, census })
+        let options = if place == Place::Large { options.size(LARGE) } else { options };
+        let disk = Disk::up(&options)?;
+        let census = fill(&dir, place, content)?;
+        checkpoint(&dir)?;
+        Ok(Self { slow: Slow::Disk(disk), census, source: None })
     }
 
     /// Where it is mounted.
     pub fn root(&self) -> &Path {
-        self.storage().dir()
+        match &self.slow {
+            Slow::Memory(dir) => dir,
+            Slow::Disk(disk) => disk.storage().dir(),
+            Slow::Share(share) => share.storage().dir(),
+        }
     }
 
-    /// What the tree holds.
+    /// What a row works on, if that is not the tree that all have.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    pub fn content(&self, row: &Row) -> Result<Option<Census>, Error> {
+        match (row.place, row.work.app(), &self.source) {
+            // Beside the share, and so without waiting.
+            (Place::Apps, Some(app), Some(source)) => {
+                copy::census(&source.join(app.dir()), usize::MAX).map(Some)
+            }
+            (Place::Large, ..) => Ok(Some(self.census.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// What is on all of it.
     pub fn census(&self) -> &Census {
         &self.census
     }
@@ -122,7 +166,7 @@ impl Site {
     /// # Errors
     /// The testbed's.
     pub fn set_delay(&self, on: bool) -> Result<(), Error> {
-        Ok(self.storage().set_delay(on)?)
+        self.storage().map_or(Ok(()), |storage| Ok(storage.set_delay(on)?))
     }
 
     /// Leaves nothing of it in memory.
@@ -130,7 +174,7 @@ impl Site {
     /// # Errors
     /// The testbed's.
     pub fn make_cold(&self) -> Result<(), Error> {
-        Ok(self.storage().make_cold()?)
+        self.storage().map_or(Ok(()), |storage| Ok(storage.make_cold()?))
     }
 
     /// Counts from now on.
@@ -138,7 +182,7 @@ impl Site {
     /// # Errors
     /// The testbed's.
     pub fn reset_stats(&self) -> Result<(), Error> {
-        Ok(self.storage().reset_stats()?)
+        self.storage().map_or(Ok(()), |storage| Ok(storage.reset_stats()?))
     }
 
     /// What it was asked since.
@@ -146,46 +190,75 @@ impl Site {
     /// # Errors
     /// The testbed's.
     pub fn stats(&self) -> Result<Stats, Error> {
-        Ok(self.storage().stats()?)
+        self.storage().map_or_else(|| Ok(Stats::default()), |storage| Ok(storage.stats()?))
     }
 
     /// Takes it down. Dropping does so too, but has nobody to tell what went wrong.
     ///
     /// # Errors
-    /// The testbed's.
+    /// The testbed's, or what it showed cannot be removed.
     pub fn down(self) -> Result<(), Error> {
         match self.slow {
             Slow::Disk(disk) => disk.down()?,
             Slow::Share(share) => share.down()?,
+            Slow::Memory(dir) => remove(&dir)?,
         }
-        Ok(())
+        self.source.as_deref().map_or(Ok(()), remove)
     }
 
-    fn storage(&self) -> &Storage {
+    fn storage(&self) -> Option<&Storage> {
         match &self.slow {
-            Slow::Disk(disk) => disk.storage(),
-            Slow::Share(share) => share.storage(),
+            Slow::Disk(disk) => Some(disk.storage()),
+            Slow::Share(share) => Some(share.storage()),
+            Slow::Memory(_) => None,
         }
     }
 }
 
-fn fill(root: &Path, content: Content<'_>) -> Result<Census, Error> {
-    let copies = if content.repo { 2 } else { 1 };
+fn remove(dir: &Path) -> Result<(), Error> {
+    fs::remove_dir_all(dir).map_err(Error::system("remove", dir))
+}
+
+fn fill(root: &Path, place: Place, content: Content<'_>) -> Result<Census, Error> {
+    match place {
+        Place::Apps => {
+            let clock = progress::clock("installing programs on the share");
+            content.apps.iter().try_for_each(|app| app.install(root))?;
+            clock.finish_and_clear();
+            return copy::census(root, usize::MAX);
+        }
+        Place::Large if !content.quick => source::unpack_whole(&root.join(TREE))?,
+        _ => copy_source(root, content)?,
+    }
+    if place == Place::Disk {
+        let data = root.join(DATA);
+        fs::write(&data, vec![7; DATA_BYTES]).map_err(Error::system("write", &data))?;
+    }
+    if content.repository == Repository::Apart {
+        make_repository(&root.join(TREE), Some(&root.join(GIT_DIR)))?;
+    }
+    copy::census(&root.join(TREE), usize::MAX)
+}
+
+fn copy_source(root: &Path, content: Content<'_>) -> Result<(), Error> {
+    let twice = content.repository == Repository::Copy;
     let source = &content.source.root;
-    let total = copy::regular_files(source, Path::new(""))?.len().min(content.files);
-    let bar = progress::bar("copying the tree", (total * copies) as u64, Unit::Files);
-    let census = copy::copy_tree(source, &root.join(TREE), content.files, &bar)?;
-    if content.repo {
+    let total = copy::census(source, content.files)?.files;
+    let total = if twice { 2 * total } else { total };
+    let bar = progress::bar("copying the tree", total as u64, Unit::Files);
+    copy::copy_tree(source, &root.join(TREE), content.files, Links::Keep, &bar)?;
+    if twice {
         let repo = root.join(REPO);
-        copy::copy_tree(source, &repo, content.files, &bar)?;
-        make_repository(&repo)?;
+        copy::copy_tree(source, &repo, content.files, Links::Keep, &bar)?;
+        make_repository(&repo, None)?;
     }
     bar.finish_and_clear();
-    Ok(census)
+    Ok(())
 }
 
-/// Commits everything, and leaves an index that needs no refreshing.
-fn make_repository(dir: &Path) -> Result<(), Error> {
+/// Commits everything, and leaves an index that needs no refreshing. The git directory is in `dir`
+/// or, so that other commands do not see it there, `apart`.
+fn make_repository(dir: &Path, apart: Option<&Path>) -> Result<(), Error> {
     sys::require_program("git", "git")?;
     let identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"];
     let steps: [&[&str]; 6] = [
@@ -198,12 +271,20 @@ fn make_repository(dir: &Path) -> Result<(), Error> {
         &["commit", "--quiet", "--message=tree"],
         &["status", "--short"],
     ];
+    let clock = progress::clock("making a git repository of the tree");
     for step in steps {
         let mut command = Command::new("git");
+        if let Some(apart) = apart {
+            let mut option = OsString::from("--git-dir=");
+            option.push(apart);
+            // Fast, because objects are never read in a measurement.
+            command.arg(option).args(["--work-tree=.", "-c", "core.looseCompression=1"]);
+        }
         command.args(identity).args(step).current_dir(dir);
         job::set_environment(&mut command);
         run_helper("git", command, dir)?;
     }
+    clock.finish_and_clear();
     Ok(())
 }
 

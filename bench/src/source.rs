@@ -4,6 +4,8 @@
 //! few large directories, the second many small ones, nested; together they are the smallest choice
 //! that has both shapes and more than 4,000 files, which keeps a whole benchmark under 40 minutes.
 //!
+//! Rows that ask what we cost use all of it, unpacked straight onto their storage.
+//!
 //! Invariant: a directory in the cache is complete; it is unpacked beside and renamed.
 
 use std::fs::{self, File};
@@ -120,7 +122,8 @@ impl Cached {
     }
 }
 
-fn cache_dir() -> PathBuf {
+/// Where this program keeps what it takes long to make; `scripts/setup` knows it, too.
+pub fn cache_dir() -> PathBuf {
     let given = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     given("XDG_CACHE_HOME")
         .or_else(|| given("HOME").map(|home| home.join(".cache")))
@@ -129,43 +132,59 @@ fn cache_dir() -> PathBuf {
 }
 
 fn unpack(tarball: &Path, cached: &Cached) -> Result<(), Error> {
-    for (program, package) in [("tar", "tar"), ("xz", "xz-utils")] {
-        sys::require_program(program, package)?;
-    }
-    let parent = cached.root.parent().unwrap_or(Path::new("/"));
+    in_place(&cached.root, |into| feed_tar(tarball, &cached.name, &PARTS, into))
+}
+
+/// Unpacks all of the kernel's source into the new directory `into`.
+///
+/// # Errors
+/// [`Error::NoSource`] if the package is not installed, [`Error::NoProgram`] without xz, or
+/// unpacking failed.
+pub fn unpack_whole(into: &Path) -> Result<(), Error> {
+    let tarball = tarball().ok_or(Error::NoSource)?;
+    fs::create_dir(into).map_err(Error::system("create", into))?;
+    feed_tar(&tarball, &Cached::of(&tarball)?.name, &[], into)
+}
+
+/// Lets `fill` fill a directory, which then becomes `root` all at once.
+///
+/// # Errors
+/// `fill`'s, or the cache cannot be written.
+pub fn in_place(root: &Path, fill: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
+    let parent = root.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(Error::system("create", parent))?;
     let beside = tempfile::Builder::new()
         .prefix(".unpacking-")
         .tempdir_in(parent)
         .map_err(Error::system("create a directory in", parent))?;
-    feed_tar(tarball, cached, beside.path())?;
-    match fs::rename(beside.path(), &cached.root) {
+    fill(beside.path())?;
+    match fs::rename(beside.path(), root) {
         Ok(()) => {
             // The directory has a new name and is to stay.
             let _ = beside.keep();
             Ok(())
         }
         // Another process was faster.
-        Err(_) if cached.root.is_dir() => Ok(()),
-        Err(e) => Err(Error::system("rename to", &cached.root)(e)),
+        Err(_) if root.is_dir() => Ok(()),
+        Err(e) => Err(Error::system("rename to", root)(e)),
     }
 }
 
 /// Feeds the tarball to tar by hand, because that is what the progress bar can measure.
-fn feed_tar(tarball: &Path, cached: &Cached, into: &Path) -> Result<(), Error> {
+fn feed_tar(tarball: &Path, name: &str, parts: &[&str], into: &Path) -> Result<(), Error> {
+    for (program, package) in [("tar", "tar"), ("xz", "xz-utils")] {
+        sys::require_program(program, package)?;
+    }
     let read = |e: io::Error| Error::system("read", tarball)(e);
     let start = |e: io::Error| Error::system("run", "tar")(e);
     let mut file = File::open(tarball).map_err(read)?;
-    let bar = progress::bar(
-        "unpacking Linux source (once)",
-        file.metadata().map_err(read)?.len(),
-        Unit::Bytes,
-    );
+    let bar =
+        progress::bar("unpacking Linux source", file.metadata().map_err(read)?.len(), Unit::Bytes);
     let mut tar = Command::new("tar")
         .args(["--extract", "--file=-", "--use-compress-program=xz -T0", "--no-same-owner"])
         .args(["--strip-components=1", "--directory"])
         .arg(into)
-        .args(PARTS.map(|part| format!("{}/{part}", cached.name)))
+        .args(parts.iter().map(|part| format!("{name}/{part}")))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -49,3 +49,13 @@ pub fn require_space(dir: &Path, need: u64) -> Result<(), Error> {
     }
     Err(Error::NoSpace { path: dir.to_owned(), free_mib: free >> 20, need_mib: need >> 20 })
 }
+
+/// Two processors that this process may use, or none if there are not two.
+pub fn two_processors() -> (Option<usize>, Option<usize>) {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return (None, None) };
+    let mut found = (0..rustix::thread::CpuSet::MAX_CPU).filter(|n| allowed.is_set(*n));
+    match (found.next(), found.next()) {
+        (first, second @ Some(_)) => (first, second),
+        _ => (None, None),
+    }
+}

@@ -1,8 +1,8 @@
 //! The table, for a terminal and for the document.
 
-use crate::figures::Verdict;
-use crate::report::{Report, RowReport};
-use crate::rows::Cache;
+use crate::cost::{Cost, Unit};
+use crate::figures::{Summary, Verdict};
+use crate::report::{Report, RowReport, Section};
 
 const COLD: [&str; 10] = [
     "row",
@@ -17,26 +17,40 @@ const COLD: [&str; 10] = [
     "result",
 ];
 const WARM: [&str; 7] = ["row", "plain", "runahead", "slower", "spread", "at most", "result"];
+const COST: [&str; 8] = ["row", "plain", "runahead", "ratio", "spread", "added", "asked", "result"];
 
-/// The headings of the table of one state.
-pub fn headings(cache: Cache) -> Vec<String> {
-    let headings: &[&str] = match cache {
-        Cache::Cold => &COLD,
-        Cache::Warm => &WARM,
+/// The headings of a table.
+pub fn headings(section: Section) -> Vec<String> {
+    let headings: &[&str] = match section {
+        Section::Cold => &COLD,
+        Section::Warm => &WARM,
+        Section::Cost => &COST,
     };
     headings.iter().map(|heading| (*heading).to_owned()).collect()
 }
 
-/// One row, in the columns of its state.
+/// One row, in the columns of its table.
 pub fn cells(row: &RowReport) -> Vec<String> {
+    match &row.cost {
+        Some(cost) => cost_cells(row, cost),
+        None => time_cells(row),
+    }
+}
+
+fn time_cells(row: &RowReport) -> Vec<String> {
     let s = &row.summary;
-    let cold = row.cache == Cache::Cold;
+    let cold = row.section() == Section::Cold;
     // Ratios near 1 need their second digit.
     let digits = if cold { 1 } else { 2 };
     let ratio = |value: Option<f64>| show(value, |v| format!("{v:.digits$}"));
-    let spread = s.spread.map_or_else(none, |(a, b)| format!("{a:.digits$} to {b:.digits$}"));
-    let mut cells =
-        vec![row.name.clone(), seconds(s.plain), seconds(s.runahead), ratio(s.ratio), spread];
+    let seconds = |value| show(value, |v| Unit::Seconds.show(v));
+    let mut cells = vec![
+        row.name.clone(),
+        seconds(s.plain),
+        seconds(s.runahead),
+        ratio(s.ratio),
+        spread(s, digits),
+    ];
     cells.push(format!("{}", row.target));
     if cold {
         cells.extend([seconds(s.oracle), ratio(s.oracle_ratio)]);
@@ -46,6 +60,27 @@ pub fn cells(row: &RowReport) -> Vec<String> {
     cells
 }
 
+fn cost_cells(row: &RowReport, cost: &Cost) -> Vec<String> {
+    let s = &row.summary;
+    let value = |value| show(value, |v| cost.unit.show(v));
+    // Limits are as near to 1 as 1.02.
+    let ratio = show(s.ratio, |v| format!("{v:.3}"));
+    vec![
+        row.name.clone(),
+        value(s.plain),
+        value(s.runahead),
+        ratio,
+        spread(s, 3),
+        show(s.added, |v| cost.difference(v)),
+        cost.asked(),
+        verdict(s.verdict).to_owned(),
+    ]
+}
+
+fn spread(s: &Summary, digits: usize) -> String {
+    s.spread.map_or_else(none, |(a, b)| format!("{a:.digits$} to {b:.digits$}"))
+}
+
 fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Pass => "pass",
@@ -53,10 +88,6 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Failed => "FAILED",
         Verdict::Open => "-",
     }
-}
-
-fn seconds(value: Option<f64>) -> String {
-    show(value, |s| if s < 1.0 { format!("{:.1} ms", s * 1e3) } else { format!("{s:.2} s") })
 }
 
 fn show(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
@@ -70,13 +101,13 @@ fn none() -> String {
 /// Everything, in aligned columns.
 pub fn text(report: &Report) -> String {
     let mut out = String::new();
-    for cache in [Cache::Cold, Cache::Warm] {
-        let rows: Vec<_> = report.rows.iter().filter(|row| row.cache == cache).collect();
+    for section in Section::ALL {
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.section() == section).collect();
         if rows.is_empty() {
             continue;
         }
         let lines: Vec<_> =
-            [headings(cache)].into_iter().chain(rows.iter().map(|row| cells(row))).collect();
+            [headings(section)].into_iter().chain(rows.iter().map(|row| cells(row))).collect();
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
         let widths: Vec<_> = (0..lines[0].len()).map(|column| width(column).unwrap_or(0)).collect();
         for line in &lines {

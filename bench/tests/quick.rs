@@ -20,7 +20,8 @@ fn quick(row: &str, document: &Path) -> Output {
     command.output().expect("the benchmark starts")
 }
 
-fn check(row: &str) {
+/// The row's report.
+fn check(row: &str) -> serde_json::Value {
     let dir = tempfile::tempdir().expect("a directory");
     let document = dir.path().join("B.md");
     let output = quick(row, &document);
@@ -39,12 +40,13 @@ fn check(row: &str) {
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     assert!(!mounts.contains(dir.path().to_str().expect("UTF-8")), "{mounts}");
+    row.clone()
 }
 
 #[test]
 fn a_row_on_a_disk() {
     match Disk::probe() {
-        Ok(()) => check("grep-files"),
+        Ok(()) => drop(check("grep-files")),
         Err(missing) => println!("skipped: {missing}"),
     }
 }
@@ -52,7 +54,7 @@ fn a_row_on_a_disk() {
 #[test]
 fn a_warm_row() {
     match Disk::probe() {
-        Ok(()) => check("warm-du"),
+        Ok(()) => drop(check("warm-du")),
         Err(missing) => println!("skipped: {missing}"),
     }
 }
@@ -60,8 +62,57 @@ fn a_warm_row() {
 #[test]
 fn a_row_on_a_share() {
     match Share::probe() {
-        Ok(()) => check("share-grep-r"),
+        Ok(()) => drop(check("share-grep-r")),
         Err(missing) => println!("skipped: {missing}"),
+    }
+}
+
+#[test]
+fn programs_on_a_share() {
+    if let Err(missing) = Share::probe() {
+        println!("skipped: {missing}");
+        return;
+    }
+    for (row, starts) in [("share-python", 1), ("share-configure", 200)] {
+        let report = check(row);
+        assert!(report["starts"].as_u64() >= Some(starts), "{report}");
+    }
+}
+
+fn source_is_fetched() -> bool {
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(Into::into).or(home).unwrap_or_default();
+    let entries = std::fs::read_dir(cache.join("runahead")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).any(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("redis_") && name.ends_with(".orig.tar.gz")
+    })
+}
+
+/// These need no storage, and so no root.
+#[test]
+fn costs() {
+    let mut rows = vec!["true-dash", "resident", "resident-child"];
+    for (program, row) in [("redis-benchmark", "redis"), ("make", "build")] {
+        let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+            .any(|dir| dir.join(program).is_file());
+        match found {
+            true => rows.push(row),
+            false => println!("skipped: {row}: {program} is not installed"),
+        }
+    }
+    for row in rows {
+        if row == "build" && !source_is_fetched() {
+            println!("skipped: build: scripts/setup has not fetched the source of redis");
+            continue;
+        }
+        let report = check(row);
+        let runs = report["runs"].as_array().expect("runs");
+        let has_figure = |run: &serde_json::Value| run["figure"].as_f64() > Some(0.0);
+        // A build's elapsed time is its figure.
+        let figures = row != "build";
+        assert!(!runs.is_empty() && runs.iter().all(|run| has_figure(run) == figures), "{report}");
+        assert!(report["cost"].is_object(), "{report}");
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Accesses {
     pub list: Vec<Access>,
     /// Everything else that was looked up or read: programs, libraries, configuration.
     pub elsewhere: Vec<PathBuf>,
+    /// How many programs were started.
+    pub starts: usize,
 }
 
 impl Accesses {
@@ -102,7 +104,8 @@ impl<'a> Collector<'a> {
             }
             "open" => self.lookup(call).and_then(|()| self.opened(call)),
             "stat" | "lstat" | "access" | "readlink" | "getxattr" | "lgetxattr" | "listxattr"
-            | "llistxattr" | "chdir" | "execve" => self.lookup(call),
+            | "llistxattr" | "chdir" => self.lookup(call),
+            "execve" => self.lookup(call).and_then(|()| self.started(call)),
             "getdents" | "getdents64" => self.listed(call),
             "read" | "readv" | "copy_file_range" | "splice" => self.read(call, 0, None),
             "pread64" | "preadv" => self.read(call, 0, call.args.last().and_then(|a| number(a))),
@@ -133,6 +136,18 @@ impl<'a> Collector<'a> {
             self.cwd.clone_from(&path);
         }
         self.add(path, What::Look);
+        Some(())
+    }
+
+    /// The kernel maps a program without a call: what is in its file may all be used.
+    fn started(&mut self, call: &Call) -> Option<()> {
+        number(&call.result)?;
+        self.result.starts += 1;
+        let path = self.cwd.join(string(call.args.first()?)?);
+        if path.starts_with(self.root) {
+            let len = std::fs::metadata(&path).ok()?.len();
+            self.range(&path, 0, len);
+        }
         Some(())
     }
 
@@ -303,6 +318,24 @@ mod tests {
         let all = collect(&[missing.clone(), missing, library, relative]);
         assert_eq!(all.list, [entry("/t/none", What::Look), entry("/t/y", What::Look)]);
         assert_eq!(all.elsewhere, [PathBuf::from("/lib/x.so")]);
+    }
+
+    #[test]
+    fn programs_that_start_are_counted_and_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        std::fs::write(&program, [0; 5000]).unwrap();
+        let exec = |path: &Path, result| {
+            format!("1 execve(\"{}\", 0x7f00 /* 9 vars */) = {result}", hex(path.to_str().unwrap()))
+        };
+        let lines =
+            [exec(Path::new("/bin/x"), "0"), exec(&program, "-1 ENOENT (No)"), exec(&program, "0")];
+        let mut collector = Collector::new(dir.path(), dir.path());
+        let mut parser = Parser::default();
+        lines.iter().filter_map(|line| parser.line(line)).for_each(|call| collector.call(&call));
+        let all = collector.finish();
+        assert_eq!(all.starts, 2);
+        assert_eq!(all.list, [Access { path: program, what: What::Read { offset: 0, len: 5000 } }]);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::path::Path;
 use super::accesses::{Accesses, Collector};
 use super::trace::Parser;
 use crate::error::Error;
-use crate::job::{Job, Kind, Outcome, Runner};
+use crate::job::{Job, Kind, Outcome};
+use crate::runner::Runner;
 use crate::sys;
 
 /// `?`: not every architecture has all of them.

@@ -1,0 +1,117 @@
+//! What a row measures that is not a time of a whole command, and how much more of it there may be
+//! under runahead.
+//!
+//! Invariant: limits are on medians of one run of the benchmark, plain against runahead; never on a
+//! figure alone.
+
+use serde::{Deserialize, Serialize};
+
+/// In what a row is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// Elapsed time of the command.
+    Seconds,
+    /// Of one call, told by the program.
+    NanosecondsPerCall,
+    /// Of one program that a script starts.
+    MicrosecondsPerStart,
+    /// Answered by a server: the only unit of which more is better.
+    RequestsPerSecond,
+    /// Resident.
+    KiB,
+}
+
+impl Unit {
+    /// A value with its unit, for people.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Self::Seconds if value.abs() < 1.0 => format!("{:.1} ms", value * 1e3),
+            Self::Seconds => format!("{value:.2} s"),
+            Self::NanosecondsPerCall => format!("{value:.1} ns"),
+            Self::MicrosecondsPerStart => format!("{value:.0} µs"),
+            Self::RequestsPerSecond => format!("{value:.0}/s"),
+            Self::KiB => format!("{value:.0} KiB"),
+        }
+    }
+
+    fn more_is_better(self) -> bool {
+        self == Self::RequestsPerSecond
+    }
+}
+
+/// What is asked of a row of costs. A limit that is not asked is none.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Of the figures of its runs.
+    pub unit: Unit,
+    /// Runahead's figure over plain's: at most, or at least where more is better.
+    pub ratio: Option<f64>,
+    /// Runahead's figure less plain's, at most.
+    pub added: Option<f64>,
+}
+
+impl Cost {
+    /// A ratio only.
+    pub const fn ratio(unit: Unit, ratio: f64) -> Self {
+        Self { unit, ratio: Some(ratio), added: None }
+    }
+
+    /// A difference only.
+    pub const fn added(unit: Unit, added: f64) -> Self {
+        Self { unit, ratio: None, added: Some(added) }
+    }
+
+    /// Whether medians of `plain` and `runahead` are within all limits.
+    pub fn met(&self, plain: f64, runahead: f64) -> bool {
+        let ratio = runahead / plain;
+        let ratio_met = self.ratio.is_none_or(|limit| match self.unit.more_is_better() {
+            true => ratio >= limit,
+            false => ratio <= limit,
+        });
+        ratio_met && self.added.is_none_or(|limit| runahead - plain <= limit)
+    }
+
+    /// The limits, for people: `at most 1.1, +40.0 ns`.
+    pub fn asked(&self) -> String {
+        let bound = if self.unit.more_is_better() { "at least" } else { "at most" };
+        let ratio = self.ratio.map(|limit| format!("{limit}"));
+        let added = self.added.map(|limit| self.difference(limit));
+        let limits: Vec<_> = [ratio, added].into_iter().flatten().collect();
+        format!("{bound} {}", limits.join(", "))
+    }
+
+    /// A difference with its sign and unit.
+    pub fn difference(&self, value: f64) -> String {
+        let sign = if value < 0.0 { "" } else { "+" };
+        format!("{sign}{}", self.unit.show(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_has_to_be_met() {
+        let pread = Cost { unit: Unit::NanosecondsPerCall, ratio: Some(1.1), added: Some(40.0) };
+        assert!(pread.met(1000.0, 1040.0) && !pread.met(1000.0, 1041.0));
+        assert!(pread.met(100.0, 110.0) && !pread.met(100.0, 111.0));
+        let memory = Cost::added(Unit::KiB, 1024.0);
+        assert!(memory.met(10.0, 1034.0) && !memory.met(10.0, 1035.0));
+    }
+
+    #[test]
+    fn a_rate_may_not_fall() {
+        let rate = Cost::ratio(Unit::RequestsPerSecond, 0.98);
+        assert!(rate.met(100.0, 98.0) && !rate.met(100.0, 97.0) && rate.met(100.0, 200.0));
+    }
+
+    #[test]
+    fn limits_are_said() {
+        let both = Cost { unit: Unit::NanosecondsPerCall, ratio: Some(1.1), added: Some(40.0) };
+        assert_eq!(both.asked(), "at most 1.1, +40.0 ns");
+        assert_eq!(Cost::ratio(Unit::RequestsPerSecond, 0.98).asked(), "at least 0.98");
+        assert_eq!(both.difference(-2.0), "-2.0 ns");
+    }
+}

@@ -1,0 +1,178 @@
+//! One worker's slow disk with a suite on it, cold before every half.
+//!
+//! Invariant: cold means mounted anew. Nothing of the file system is then in memory (neither data
+//! nor names nor its block device's), and nothing of the rest of the machine is forgotten, so that
+//! workers do not disturb each other. The time that this takes is spent with the delay off.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use runahead_testbed::{Disk, DiskOptions};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::error::Error;
+use crate::prepare::Ready;
+use crate::system::{self, NOBODY};
+use crate::tree::Pristine;
+
+const BYTES: u64 = 4 << 30;
+const PARALLEL: u32 = 64;
+/// For namespaces to be gone after their last process.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// See the module's text.
+pub struct SlowDisk {
+    disk: Disk,
+    dir: PathBuf,
+    node: PathBuf,
+    /// Keeps the loop device, which goes with its last user, while nothing is mounted.
+    device: File,
+    pristine: Option<Pristine>,
+    grows: Option<&'static str>,
+}
+
+impl SlowDisk {
+    /// Brings one up at `dir`, which is created, with a copy of the suite.
+    ///
+    /// # Errors
+    /// The testbed's, or copying failed; then nothing is left up.
+    pub fn up(dir: &Path, ready: &Ready, latency: Duration) -> Result<Self, Error> {
+        fs::create_dir_all(dir).map_err(Error::system("create", dir))?;
+        let options = DiskOptions {
+            backing_dir: backing_dir(),
+            ..DiskOptions::new(dir).size(BYTES).parallel(latency, PARALLEL).delay(false)
+        };
+        let disk = Disk::up(&options)?;
+        let node: PathBuf =
+            system::helper(&["findmnt", "--noheadings", "--output=SOURCE", &system::text(dir)])?
+                .into();
+        let device = File::open(&node).map_err(Error::system("open", &node))?;
+        let (from, to) = (system::text(&ready.tree), dir.join("tree"));
+        system::helper(&["cp", "-a", &from, &system::text(&to)])?;
+        let pristine = match ready.suite.writes {
+            true => {
+                system::helper(&["chown", "-R", "-h", "65534:65534", &system::text(&to)])?;
+                Some(Pristine::of(&ready.tree)?)
+            }
+            false => None,
+        };
+        let grows = ready.suite.grows;
+        Ok(Self { disk, dir: dir.to_owned(), node, device, pristine, grows })
+    }
+
+    /// Where it is mounted; `tree` and `work` are in it.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The suite's tree as in the cache, an empty directory to work in, nothing in memory, the delay
+    /// on.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], or a step failed.
+    pub fn fresh(&self) -> Result<(), Error> {
+        self.disk.set_delay(false)?;
+        let work = self.dir.join("work");
+        if work.exists() {
+            // Directories that their owner made unreadable do not stop root.
+            fs::remove_dir_all(&work).map_err(Error::system("remove", &work))?;
+        }
+        if let Some(pristine) = &self.pristine {
+            pristine.restore(&self.dir.join("tree"))?;
+        }
+        for dir in [work.clone(), work.join("tmp")] {
+            fs::create_dir(&dir).map_err(Error::system("create", &dir))?;
+            chown(&dir, Some(NOBODY), Some(NOBODY)).map_err(Error::system("give away", &dir))?;
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))
+                .map_err(Error::system("set the mode of", &dir))?;
+        }
+        if let Some(name) = self.grows {
+            let (from, to) = (self.dir.join("tree").join(name), work.join(name));
+            system::helper(&["cp", "-al", &system::text(&from), &system::text(&to)])?;
+            let owner = "65534:65534";
+            let all =
+                ["find", &system::text(&to), "-type", "d", "-exec", "chown", owner, "{}", "+"];
+            system::helper(&all)?;
+        }
+        self.mount_anew()?;
+        self.disk.set_delay(true)?;
+        Ok(self.disk.reset_stats()?)
+    }
+
+    /// Requests since it was made fresh; from here on it answers at once.
+    ///
+    /// # Errors
+    /// The testbed's.
+    pub fn requests(&self) -> Result<u64, Error> {
+        let requests = self.disk.stats()?.requests;
+        self.disk.set_delay(false)?;
+        Ok(requests)
+    }
+
+    /// Takes it down.
+    ///
+    /// # Errors
+    /// The testbed's.
+    pub fn down(self) -> Result<(), Error> {
+        drop(self.device);
+        Ok(self.disk.down()?)
+    }
+
+    fn mount_anew(&self) -> Result<(), Error> {
+        self.unmount()?;
+        let released = self.released();
+        if released.is_ok() {
+            // The device's own pages, which hold the file system's tables.
+            rustix::fs::fadvise(&self.device, 0, None, rustix::fs::Advice::DontNeed)
+                .map_err(|e| Error::system("forget the pages of", &self.node)(e.into()))?;
+        }
+        rustix::mount::mount(&self.node, &self.dir, "ext4", MountFlags::empty(), None)
+            .map_err(|e| Error::system("mount", &self.node)(e.into()))?;
+        released
+    }
+
+    /// Unmounts it here. Whoever looks at all mounts (a new namespace does) keeps each busy for a
+    /// moment.
+    fn unmount(&self) -> Result<(), Error> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match rustix::mount::unmount(&self.dir, UnmountFlags::empty()) {
+                Ok(()) => return Ok(()),
+                Err(rustix::io::Errno::BUSY) if Instant::now() < give_up => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(rustix::io::Errno::BUSY) => return Err(Error::Busy(self.dir.clone())),
+                Err(e) => return Err(Error::system("unmount", &self.dir)(e.into())),
+            }
+        }
+    }
+
+    /// Waits until no namespace has it mounted any more: until then it would not be mounted anew but
+    /// once more.
+    fn released(&self) -> Result<(), Error> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let alone = File::options()
+                .read(true)
+                .custom_flags(rustix::fs::OFlags::EXCL.bits() as i32)
+                .open(&self.node);
+            match alone {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() != std::io::ErrorKind::ResourceBusy => {
+                    return Err(Error::system("open", &self.node)(e));
+                }
+                Err(_) if Instant::now() > give_up => return Err(Error::Busy(self.dir.clone())),
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+}
+
+/// Memory, where there is much, so that the machine's own disk is not what is waited for.
+fn backing_dir() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let free = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    if free > BYTES { memory.to_owned() } else { "/var/tmp".into() }
+}

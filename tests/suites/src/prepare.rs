@@ -1,0 +1,134 @@
+//! Suites in the cache: downloaded and built once, then only read.
+//!
+//! Invariant: a directory in the cache that bears a suite's name is complete; it is made beside and
+//! renamed. Its name holds a hash of the script that made it, so that a changed script makes anew.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+use crate::inside::AT_MNT;
+use crate::interrupt;
+use crate::output::note;
+use crate::suites::Suite;
+use crate::system;
+
+const COMMON: &str = include_str!("../prepare/common.sh");
+
+/// A suite that is prepared.
+#[derive(Debug, Clone)]
+pub struct Ready {
+    /// What it is.
+    pub suite: &'static Suite,
+    /// What goes onto the slow disk.
+    pub tree: PathBuf,
+    /// The project's name and release.
+    pub version: String,
+    /// In the suite's own order.
+    pub units: Vec<String>,
+}
+
+/// `$XDG_CACHE_HOME/runahead/suites`.
+pub fn cache() -> PathBuf {
+    let given = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    given("XDG_CACHE_HOME")
+        .or_else(|| given("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(std::env::temp_dir)
+        .join("runahead/suites")
+}
+
+/// A suite from the cache, prepared now if it is not there.
+///
+/// # Errors
+/// [`Error::Prepare`] and what goes wrong on the way.
+pub fn ready(suite: &'static Suite) -> Result<Ready, Error> {
+    let dir = place(suite);
+    if !dir.is_dir() {
+        prepare(suite, &dir)?;
+    }
+    read(suite, &dir)
+}
+
+/// The units of a suite if it is in the cache.
+///
+/// # Errors
+/// It is there and cannot be read.
+pub fn ready_units(suite: &'static Suite) -> Result<Vec<String>, Error> {
+    let dir = place(suite);
+    if dir.is_dir() { Ok(read(suite, &dir)?.units) } else { Ok(Vec::new()) }
+}
+
+fn place(suite: &Suite) -> PathBuf {
+    let digest = Sha256::new().chain_update(COMMON).chain_update(suite.script).finalize();
+    let hash: String = digest.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    cache().join(format!("{}-{hash}", suite.name))
+}
+
+fn read(suite: &'static Suite, dir: &Path) -> Result<Ready, Error> {
+    let text = |name: &str| {
+        let path = dir.join(name);
+        fs::read_to_string(&path).map_err(Error::system("read", path))
+    };
+    let units = text("units")?;
+    let units = units.lines().map(str::trim).filter(|unit| !unit.is_empty());
+    Ok(Ready {
+        suite,
+        tree: dir.join("tree"),
+        version: text("version")?.trim().to_owned(),
+        units: units.map(str::to_owned).collect(),
+    })
+}
+
+fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
+    let cache = cache();
+    fs::create_dir_all(&cache).map_err(Error::system("create", &cache))?;
+    let beside = tempfile::Builder::new()
+        .prefix(&format!(".preparing-{}-", suite.name))
+        .tempdir_in(&cache)
+        .map_err(Error::system("create a directory in", &cache))?;
+    note!("preparing {} (once), in {}", suite.name, cache.display());
+    let mut command = Command::new("unshare");
+    command
+        // Whatever it starts ends with it.
+        .args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--", "sh", "-c"])
+        .arg(format!("{AT_MNT}cd /mnt && exec sh -c \"$1\""))
+        .arg(beside.path())
+        .arg(format!("{COMMON}\n{}", suite.script))
+        .env("SUITE", suite.name)
+        .env("SUITES_CACHE", &cache)
+        .stdin(Stdio::null())
+        // Ctrl-C is ours to answer.
+        .process_group(0);
+    let mut child = command.spawn().map_err(Error::system("run", "unshare"))?;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(Error::system("wait for", "unshare"))? {
+            break status;
+        }
+        if let Err(interrupted) = interrupt::check() {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(interrupted);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    if !status.success() {
+        return Err(Error::Prepare { suite: suite.name, end: system::end(status) });
+    }
+    for leftover in ["download", "gocache", "build.log"] {
+        let path = beside.path().join(leftover);
+        let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+    }
+    let path = beside.keep();
+    let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    fs::set_permissions(&path, open).map_err(Error::system("open", &path))?;
+    match fs::rename(&path, dir) {
+        Ok(()) => Ok(()),
+        // Another process was faster.
+        Err(_) if dir.is_dir() => fs::remove_dir_all(&path).map_err(Error::system("remove", &path)),
+        Err(e) => Err(Error::system("rename to", dir)(e)),
+    }
+}

@@ -1,0 +1,192 @@
+//! `runahead-suites run`: one suite after the other, its units spread over workers.
+//!
+//! Invariant: results are written after every unit, so that an interruption costs one unit.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tempfile::TempDir;
+
+use crate::disk::SlowDisk;
+use crate::error::Error;
+use crate::options::Run;
+use crate::output::{note, say};
+use crate::prepare::{self, Ready};
+use crate::report::{Outcome, Report};
+use crate::subject::Runahead;
+use crate::unit::{Rules, Second};
+use crate::{interrupt, markdown, namespace, select, system};
+
+/// Runs what `options` ask for. False if runahead made a difference.
+///
+/// # Errors
+/// What prevented running.
+pub fn run(options: &Run) -> Result<bool, Error> {
+    system::require()?;
+    namespace::enter()?;
+    let scratch = scratch()?;
+    let (second, what) = match (options.native_only, options.native_twice) {
+        (true, _) => (Second::Nothing, "natively only".to_owned()),
+        (_, true) => (Second::Native, "natively twice".to_owned()),
+        _ => {
+            let runahead = Runahead::copy(&options.subject, scratch.path())?;
+            (Second::Ahead(runahead.path), runahead.what)
+        }
+    };
+    let rules = Rules {
+        second,
+        limit: options.limit.map(Duration::from_secs),
+        reruns: options.reruns,
+        keep: options.keep.clone().unwrap_or_else(|| prepare::cache().join("differs")),
+    };
+    let selection = select::selection(options)?;
+    let mut report = Report::new(what, options.latency);
+    let json = options.write_md.as_ref().map(|md| md.with_extension("json"));
+    let json = [json, options.json.clone()];
+    let files: Vec<&Path> = json.iter().flatten().map(PathBuf::as_path).collect();
+    if let Some(older) = files.first().filter(|file| file.exists()) {
+        report.inherit(Report::read(older)?);
+    }
+    let started = Instant::now();
+    let mut now = Report::new(report.runahead.clone(), options.latency);
+    for ready in &selection {
+        one_suite(ready, options, &rules, scratch.path(), |outcome| {
+            now.put(ready, outcome.clone());
+            report.put(ready, outcome);
+            files.iter().try_for_each(|file| report.write(file))
+        })?;
+    }
+    if let Some(path) = &options.write_md {
+        fs::write(path, markdown::document(&report)).map_err(Error::system("write", path))?;
+    }
+    say!("\n{}", markdown::summary(&now));
+    say!("{} s in all; {}", started.elapsed().as_secs(), now.runahead);
+    Ok(now.suites.iter().flat_map(|suite| &suite.units).all(|u| u.verdict.differences.is_empty()))
+}
+
+/// A directory on ordinary storage that every user may enter. Not in /tmp, which units have their
+/// own of.
+///
+/// # Errors
+/// It cannot be made.
+pub fn scratch() -> Result<TempDir, Error> {
+    let parent = Path::new("/var/tmp");
+    tempfile::Builder::new()
+        .prefix("runahead-suites-")
+        .permissions(fs::Permissions::from_mode(0o755))
+        .tempdir_in(parent)
+        .map_err(Error::system("create a directory in", parent))
+}
+
+fn one_suite(
+    ready: &Ready,
+    options: &Run,
+    rules: &Rules,
+    scratch: &Path,
+    mut put: impl FnMut(Outcome) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let name = ready.suite.name;
+    note!("{name}: {}, {} units", ready.version, ready.units.len());
+    let bar = progress(name, ready.units.len());
+    let queue = Mutex::new(ready.units.iter().map(String::as_str).collect::<VecDeque<_>>());
+    let jobs = usize::from(options.jobs).min(ready.units.len());
+    std::thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        for job in 0..jobs {
+            let (sender, queue) = (sender.clone(), &queue);
+            let dir = scratch.join(format!("{name}-{job}"));
+            scope.spawn(move || {
+                let worked = work(ready, options, rules, &dir, queue, &sender);
+                if let Err(e) = worked {
+                    // The others stop at their next unit.
+                    queue.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    let _ = sender.send(Err(e));
+                }
+            });
+        }
+        drop(sender);
+        let mut first = Ok(());
+        for message in receiver {
+            let entered = message.and_then(|outcome| {
+                show(&bar, options, rules, name, &outcome);
+                put(outcome)
+            });
+            first = first.and(entered);
+        }
+        bar.finish_and_clear();
+        first
+    })
+}
+
+fn work(
+    ready: &Ready,
+    options: &Run,
+    rules: &Rules,
+    dir: &Path,
+    queue: &Mutex<VecDeque<&str>>,
+    sender: &Sender<Result<Outcome, Error>>,
+) -> Result<(), Error> {
+    let disk = SlowDisk::up(&dir.join("disk"), ready, options.latency)?;
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    while let Some(unit) = next() {
+        interrupt::check()?;
+        let outcome = rules.run(ready, unit, &disk, &dir.join("out"))?;
+        if sender.send(Ok(outcome)).is_err() {
+            break;
+        }
+    }
+    disk.down()
+}
+
+fn progress(name: &'static str, units: usize) -> ProgressBar {
+    let template = "{msg} [{bar:30}] {pos}/{len} units ({eta})";
+    let style = ProgressStyle::with_template(template);
+    let bar = ProgressBar::new(units as u64).with_message(name);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// One line for each unit; for one that differs, everything that is needed to look into it.
+fn show(bar: &ProgressBar, options: &Run, rules: &Rules, suite: &str, outcome: &Outcome) {
+    bar.inc(1);
+    let Outcome { unit, verdict, .. } = outcome;
+    let mut text = format!("{suite} {unit}: ");
+    text += &match (&outcome.left_out, outcome.ahead_seconds) {
+        (Some(why), _) => format!("left out: {why}"),
+        (None, None) => format!("{}", outcome.end),
+        (None, Some(_)) if !verdict.differences.is_empty() => "DIFFERS".to_owned(),
+        (None, Some(_)) if !verdict.flaky.is_empty() => "flaky natively".to_owned(),
+        (None, Some(_)) => "same".to_owned(),
+    };
+    text += &format!(" ({} cases", outcome.cases);
+    if outcome.failed > 0 {
+        text += &format!(", {} fail natively", outcome.failed);
+    }
+    text += &format!("; {:.1} s", outcome.native_seconds);
+    if let Some(seconds) = outcome.ahead_seconds {
+        text += &format!(", ahead {seconds:.1} s");
+    }
+    if let Some(why) = outcome.ahead.as_ref().and_then(|ahead| ahead.native.as_ref()) {
+        text += &format!("; runahead ran it natively: {why}");
+    }
+    text += ")";
+    for line in markdown::differences(outcome) {
+        text += &format!("\n    {line}");
+    }
+    if !verdict.differences.is_empty() {
+        let kept = rules.kept(suite, unit);
+        text += &format!("\n    outputs:   {}", kept.display());
+        let latency = format!("{}us", options.latency.as_micros());
+        let line =
+            ["runahead-suites", "run", "--suite", suite, "--unit", unit, "--latency", &latency];
+        let again = crate::inside::quoted(&line.map(str::to_owned));
+        text += &format!("\n    run again: {again}");
+        text += &format!("\n    look:      runahead-suites shell --suite {suite} --unit {unit}");
+    }
+    bar.suspend(|| say!("{text}"));
+}

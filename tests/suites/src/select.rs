@@ -1,0 +1,114 @@
+//! Which units are run.
+
+use crate::error::Error;
+use crate::options;
+use crate::prepare::{self, Ready};
+use crate::suites::{self, SUITES, Suite};
+
+/// The suites of these names, all if there are none.
+///
+/// # Errors
+/// [`Error::NoSuite`].
+pub fn suites(names: &[String]) -> Result<Vec<&'static Suite>, Error> {
+    if names.is_empty() {
+        return Ok(SUITES.to_vec());
+    }
+    let find = |name: &String| suites::find(name).ok_or_else(|| Error::NoSuite(name.clone()));
+    names.iter().map(find).collect()
+}
+
+/// What `options` ask for: suites, prepared if need be, with the units to run.
+///
+/// # Errors
+/// A name that there is not, or preparing failed.
+pub fn selection(options: &options::Run) -> Result<Vec<Ready>, Error> {
+    let mut chosen = suites(&options.suites)?;
+    if options.sample.is_some() && options.suites.is_empty() {
+        chosen.retain(|suite| suite.quick);
+    }
+    let mut ready: Vec<Ready> = chosen.into_iter().map(prepare::ready).collect::<Result<_, _>>()?;
+    if let Some([seed, n]) = options.sample.as_deref() {
+        sample(&mut ready, *seed, usize::try_from(*n).unwrap_or(usize::MAX));
+    }
+    if !options.units.is_empty() {
+        named(&mut ready, &options.units)?;
+    }
+    ready.retain(|suite| !suite.units.is_empty());
+    Ok(ready)
+}
+
+fn named(ready: &mut [Ready], units: &[String]) -> Result<(), Error> {
+    for unit in units {
+        if !ready.iter().any(|suite| suite.units.contains(unit)) {
+            let suite = ready.first().map_or("", |ready| ready.suite.name);
+            return Err(Error::NoUnit { suite, unit: unit.clone() });
+        }
+    }
+    for suite in ready {
+        suite.units.retain(|unit| units.contains(unit));
+    }
+    Ok(())
+}
+
+/// Keeps `n` units, taken from the suites in turn, each suite's in random order.
+fn sample(ready: &mut [Ready], seed: u64, n: usize) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut left: Vec<Vec<String>> = Vec::new();
+    for suite in ready.iter_mut() {
+        let mut units = std::mem::take(&mut suite.units);
+        units.retain(|unit| !suite.suite.slow.contains(&unit.as_str()));
+        random.shuffle(&mut units);
+        left.push(units);
+    }
+    let mut taken = 0;
+    while taken < n && left.iter().any(|units| !units.is_empty()) {
+        for (suite, units) in ready.iter_mut().zip(&mut left) {
+            if taken < n
+                && let Some(unit) = units.pop()
+            {
+                suite.units.push(unit);
+                taken += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(units: &[&str]) -> Ready {
+        Ready {
+            suite: suites::find("planted").unwrap(),
+            tree: "/nonexistent".into(),
+            version: "planted 1".into(),
+            units: units.iter().map(|unit| (*unit).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_sample_is_repeatable_and_fair() {
+        let both = || [ready(&["a", "b", "c", "d", "e", "slow"]), ready(&["x"])];
+        let units = |seed, n| {
+            let mut suites = both();
+            sample(&mut suites, seed, n);
+            suites.map(|suite| suite.units)
+        };
+        assert_eq!(units(7, 4), units(7, 4));
+        assert!((0..20).any(|seed| units(seed, 4) != units(7, 4)));
+        let [first, second] = units(1, 4);
+        assert_eq!((first.len(), second.len()), (3, 1));
+        let [mut all, _] = units(3, 100);
+        all.sort();
+        assert_eq!(all, ["a", "b", "c", "d", "e"], "all but those that are slow");
+    }
+
+    #[test]
+    fn names_that_there_are_not_are_errors() {
+        assert!(suites(&["nonesuch".into()]).is_err());
+        let mut one = [ready(&["a", "b"])];
+        assert!(named(&mut one, &["z".into()]).is_err());
+        named(&mut one, &["b".into()]).unwrap();
+        assert_eq!(one[0].units, ["b"]);
+    }
+}

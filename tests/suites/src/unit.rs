@@ -1,0 +1,119 @@
+//! One unit, both ways, and again if the ways differ.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::compare::compare;
+use crate::disk::SlowDisk;
+use crate::error::Error;
+use crate::half::{self, End, Half};
+use crate::prepare::Ready;
+use crate::report::Outcome;
+use crate::results::Status;
+
+/// How units are run.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// What comes after the native half.
+    pub second: Second,
+    /// Instead of the suite's limit.
+    pub limit: Option<Duration>,
+    /// How often a differing unit is run again, each way.
+    pub reruns: usize,
+    /// Outputs of differing units.
+    pub keep: PathBuf,
+}
+
+/// What comes after the native half.
+#[derive(Debug, Clone)]
+pub enum Second {
+    /// Under this runahead.
+    Ahead(PathBuf),
+    /// Another native one: the harness against itself.
+    Native,
+    /// None.
+    Nothing,
+}
+
+impl Rules {
+    /// Runs a unit as often as it takes to tell. `out` is a worker's own directory.
+    ///
+    /// # Errors
+    /// A half could not be run.
+    pub fn run(
+        &self,
+        ready: &Ready,
+        unit: &str,
+        disk: &SlowDisk,
+        out: &Path,
+    ) -> Result<Outcome, Error> {
+        let own_limit = self.limit.unwrap_or(Duration::from_secs(ready.suite.limit));
+        let command = (ready.suite.command)(unit, &ready.version, &ready.tree);
+        let half = |name: &str, n: usize, runahead: Option<&Path>, limit| {
+            half::run(disk, &command, runahead, limit, &out.join(format!("{name}-{n}")))
+        };
+        let mut native = vec![half("native", 1, None, own_limit)?];
+        if native[0].end == End::TimedOut {
+            clear(out)?;
+            let text = format!("does not end natively within {} s", own_limit.as_secs());
+            return Ok(outcome(unit, &native, &[], Some(text)));
+        }
+        let runahead = match &self.second {
+            Second::Nothing => {
+                clear(out)?;
+                return Ok(outcome(unit, &native, &[], None));
+            }
+            Second::Native => None,
+            Second::Ahead(path) => Some(path.as_path()),
+        };
+        let patience = own_limit.min(Duration::from_secs(60));
+        let limit = Duration::from_secs_f64(native[0].seconds * 3.0) + patience;
+        let mut ahead = vec![half("ahead", 1, runahead, limit)?];
+        if compare(&native, &ahead) != Default::default() {
+            for n in 2..self.reruns + 2 {
+                native.push(half("native", n, None, own_limit)?);
+                ahead.push(half("ahead", n, runahead, limit)?);
+            }
+            self.keep(ready.suite.name, unit, out)?;
+        }
+        clear(out)?;
+        Ok(outcome(unit, &native, &ahead, None))
+    }
+
+    /// Where the outputs of a differing unit are kept.
+    pub fn kept(&self, suite: &str, unit: &str) -> PathBuf {
+        self.keep.join(suite).join(unit.replace('/', "-"))
+    }
+
+    fn keep(&self, suite: &str, unit: &str, out: &Path) -> Result<(), Error> {
+        let to = self.kept(suite, unit);
+        let _ = fs::remove_dir_all(&to);
+        fs::create_dir_all(&to).map_err(Error::system("create", &to))?;
+        let (from, to) = (format!("{}/.", out.display()), to.display().to_string());
+        crate::system::helper(&["cp", "-r", &from, &to]).map(drop)
+    }
+}
+
+fn clear(out: &Path) -> Result<(), Error> {
+    fs::remove_dir_all(out).map_err(Error::system("remove", out))
+}
+
+fn outcome(unit: &str, native: &[Half], ahead: &[Half], left_out: Option<String>) -> Outcome {
+    let first = &native[0];
+    let count =
+        |wanted: &[Status]| first.cases.values().filter(|status| wanted.contains(status)).count();
+    Outcome {
+        unit: unit.to_owned(),
+        end: first.end,
+        cases: first.cases.len(),
+        failed: count(&[Status::Fail, Status::Error]),
+        skipped: count(&[Status::Skip]),
+        native_seconds: first.seconds,
+        native_requests: first.requests,
+        ahead_seconds: ahead.first().map(|half| half.seconds),
+        ahead: ahead.first().map(|half| half.ahead.clone()),
+        verdict: compare(native, ahead),
+        left_out,
+    }
+}
