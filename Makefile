@@ -2,6 +2,7 @@
 #
 #   make demo             sets up and shows the main job
 #   make test             sets up and runs all tests
+#   make test-full        the same at length, and other projects' test suites
 #   make bench [ROW=name] measures, and writes BENCHMARKS.md
 #   make install          puts runahead into PREFIX/bin
 
@@ -10,7 +11,6 @@ PAIRS ?= 5
 CARGO ?= cargo
 BIN := target/release
 
-#   make test-full        the same at length, and other projects' test suites
 .PHONY: all build demo test test-full bench lint install setup clean
 
 all: build
