@@ -10,8 +10,6 @@ use crate::ring::Ring;
 
 /// Rings for runners. Run `n` writes ring `1 + n % RUNNER_RINGS`; ring 0 is the target's.
 pub const RUNNER_RINGS: usize = 4;
-/// Rings for the children that runners have, after those.
-pub const CHILD_RINGS: usize = 4;
 /// Statuses kept; run `n` writes status `n % RUN_SLOTS`.
 pub const RUN_SLOTS: usize = 64;
 
@@ -148,7 +146,7 @@ pub struct Shared {
     /// One status a recent run.
     pub runs: [RunStatus; RUN_SLOTS],
     /// Hints on their way to the supervisor.
-    pub rings: [Ring; 1 + RUNNER_RINGS + CHILD_RINGS],
+    pub rings: [Ring; 1 + RUNNER_RINGS],
     /// What was foreseen.
     pub log: HintLog,
     /// What directories told of names.

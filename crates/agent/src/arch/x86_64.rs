@@ -13,7 +13,7 @@ mod sites;
 use core::arch::{asm, global_asm};
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 
 use crate::owned::Owned;
 use crate::plane::thread::Thread;
@@ -54,12 +54,9 @@ pub(crate) const THREAD_HASH: u64 = 0x1e37_79b1;
 /// A place for a thread that is not known yet; null while there is none.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_SPARE: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
-/// 1 for each call that a policy wants to see, 2 while it is only counted.
+/// 1 for each call that a policy wants to see.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
-/// How many more calls are only counted.
-#[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_COUNTDOWN: AtomicI32 = AtomicI32::new(0);
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_FSGSBASE: AtomicU8 = AtomicU8::new(0);
@@ -148,8 +145,7 @@ global_asm!(
     "lea rcx, [rip + RUNAHEAD_INTEREST]",
     "cmp byte ptr [rcx + rax], 1",
     "jb 9f",
-    "ja 7f",
-    "1: find_thread 4f, 8f",
+    "find_thread 4f, 8f",
     "4: mov r11, [r11 + 8]",
     // Busy: a signal handler interrupted the agent, or jumped out of it and left the mark behind.
     // The two look alike, so either way calls go straight to the kernel from here on. So do those
@@ -202,10 +198,6 @@ global_asm!(
     "mov rsp, [rsp]",
     "mov byte ptr [r11 + {depth}], 0",
     "ret",
-    // Interception rests: calls are only counted.
-    "7: dec dword ptr [rip + RUNAHEAD_COUNTDOWN]",
-    "jns 9b",
-    "jmp 1b",
     // A thread that is not known takes the spare place, if there is one. (An exchange is atomic.)
     "8: xor ecx, ecx",
     "cmp [rip + RUNAHEAD_SPARE], rcx",

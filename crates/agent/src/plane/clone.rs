@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering::*
 use linux_raw_sys::general as k;
 
 use super::thread::{self, Thread};
-use super::{Call, PROCESS, before_child, hooks, is_retired, masks, patch, retire};
+use super::{Call, PROCESS, hooks, is_retired, masks, patch, retire};
 use crate::arch::{self, CLONE_SITES, Context, PLAIN_SITES};
 use crate::lock::Lock;
 use crate::sys::{self, nr};
@@ -60,8 +60,6 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         BLOCKED_IN_PARENT.store(thread.blocked.get(), Relaxed);
         patch::another_thread();
         thread::prepare_spare();
-    } else {
-        before_child();
     }
     let own_stack = call.nr == nr::CLONE && call.args[1] != 0 || call.nr == nr::CLONE3;
     if !shares_memory && !own_stack {

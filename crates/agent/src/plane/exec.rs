@@ -4,7 +4,7 @@
 use linux_raw_sys::general as k;
 
 use super::thread::Thread;
-use super::{Call, Token, before_child, hooks, masks};
+use super::{Call, Token, hooks, masks};
 use crate::arch;
 use crate::sys;
 
@@ -17,7 +17,6 @@ struct Work<'a> {
 /// Makes the call; returns only if it fails.
 pub(super) fn exec(call: &Call) -> i64 {
     let thread = call.thread;
-    before_child();
     let mut work = Work { call, ret: 0 };
     let at = &raw mut work as u64;
     let busy = thread.depth.get() != 0 && thread.lent.get().is_none();

@@ -80,8 +80,6 @@ pub type Policy = fn(&Call) -> Verdict;
 /// What is to be told to those above.
 #[derive(Clone, Copy)]
 pub struct Hooks {
-    /// The program is about to have a child, or to become another one.
-    pub before_child: fn(),
     /// This is a new process, a fork of the one that the agent knew.
     pub in_child: fn(),
     /// The program is about to exec, with signals blocked; whatever is done for it, undone by
@@ -110,12 +108,6 @@ pub fn set_hooks(hooks: &'static Hooks) {
 fn hooks() -> Option<&'static Hooks> {
     // SAFETY: only ever set from a static reference.
     unsafe { HOOKS.load(Acquire).as_ref() }
-}
-
-fn before_child() {
-    if let Some(hooks) = hooks() {
-        (hooks.before_child)();
-    }
 }
 
 /// The program has, or has had, more than one thread.

@@ -116,12 +116,8 @@ pub fn start() {
     plane::set_policy(policy, Interest::Only(INTEREST));
 }
 
-static HOOKS: Hooks = Hooks {
-    before_child: || {},
-    in_child: start_in_child,
-    before_exec: exec::before,
-    exec_failed: exec::failed,
-};
+static HOOKS: Hooks =
+    Hooks { in_child: start_in_child, before_exec: exec::before, exec_failed: exec::failed };
 
 /// A forked child begins a life of its own: it keeps the names of descriptors, and has no shadow.
 fn start_in_child() {
