@@ -10,7 +10,7 @@ use core::mem::size_of;
 pub const FILTER_MAX: usize = 512;
 
 /// The same, for what runners put on top.
-pub const RUNNER_FILTER_MAX: usize = 32;
+pub const RUNNER_FILTER_MAX: usize = 64;
 
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
 pub const DESK_BYTES: usize = 40;

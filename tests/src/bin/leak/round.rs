@@ -116,8 +116,15 @@ impl<'a> Rounds<'a> {
 
     /// Lets the shadow make its call, and looks.
     fn at_call(&self, session: &Session, shadow: i32, wait: bool, round: &mut Round) {
+        let template = process::parent(shadow);
         let both = || {
             let mut seen = look(self.world, Some(session.pid()));
+            // It may make another runner at any time.
+            let other = |key: &str| {
+                let pid = key.strip_prefix("processes/").and_then(|pid| pid.parse().ok());
+                pid.is_some_and(|pid| pid != shadow && process::parent(pid) == template)
+            };
+            seen.retain(|key, _| !other(key));
             process::look(shadow, "shadow", &mut seen);
             seen
         };
@@ -176,9 +183,12 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Names of what is not the same in both.
+/// Names of what is not the same in both. A process that is not there any more is a shadow that has
+/// ended, as it may at any time: of those that are to stay, more is looked at than that.
 fn differences<'a>(before: &'a Seen, after: &'a Seen) -> impl Iterator<Item = String> + 'a {
-    let changed = before.iter().filter(|(key, value)| after.get(*key) != Some(value));
+    let ended = |key: &str| key.starts_with("processes/") && !after.contains_key(key);
+    let changed =
+        before.iter().filter(move |(key, value)| after.get(*key) != Some(value) && !ended(key));
     let new = after.keys().filter(|key| !before.contains_key(*key));
     changed.map(|(key, _)| key).chain(new).cloned()
 }
@@ -242,13 +252,14 @@ impl Session {
 
     /// Shadows are nobody's children: they are those others that execute the program.
     fn shadows(&self) -> Vec<i32> {
-        let target = self.target();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let executes = |pid: &i32| {
             fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.program)
         };
-        pids.filter(|pid| !target.contains(pid)).filter(executes).collect()
+        // A list of the session's children may miss one while another one ends.
+        let own = |pid: &i32| process::parent(*pid).is_none_or(|parent| parent == self.pid());
+        pids.filter(|pid| *pid != self.pid() && !own(pid)).filter(executes).collect()
     }
 
     fn at_call(&self) -> Option<i32> {
