@@ -86,6 +86,8 @@ pub enum NotInjected {
 pub struct Launched {
     /// Its process; a child of the caller.
     pub pid: Pid,
+    /// Its file, as found in `PATH`.
+    pub path: PathBuf,
     /// Why the agent is not in it, if it is not.
     pub native: Option<NotInjected>,
     /// Its end, if it ended (and was collected) before it could be let go.
@@ -184,7 +186,7 @@ pub fn launch(
             }
             Err(LaunchError::Required(why))
         }
-        native => Ok(Launched { pid, native, ended }),
+        native => Ok(Launched { pid, path, native, ended }),
     }
 }
 

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`session`] | starts the command with the agent in it, and waits for it |
+//! | `first` | the command's own program, which nobody hints |
 //! | [`descriptors`] | are given up once it runs |
 //! | [`desk`] | where programs ask: to join, and to be followed over exec |
 //! | [`members`] | the processes that have joined, from their first stall to their end |
@@ -13,6 +14,7 @@
 pub mod descriptors;
 pub mod desk;
 pub mod dispatcher;
+mod first;
 pub mod members;
 pub mod memory;
 pub mod sandbox;

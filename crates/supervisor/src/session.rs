@@ -1,6 +1,7 @@
 //! One command under runahead, from start to end.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -13,12 +14,12 @@ use nix::unistd::Pid;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, plant};
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_inject::{Command, Image, LaunchError, Layout, NotInjected, launch};
-use runahead_prefetch::{PrefetchStats, Prefetcher};
+use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
 
 use crate::desk::{self, Desk};
 use crate::members::{self, Members};
 use crate::stats::{Stats, Totals};
-use crate::{descriptors, memory, sandbox, signals};
+use crate::{descriptors, first, memory, sandbox, signals};
 
 /// Part of the memory that is available which may hold what was prefetched and not used yet.
 const MEMORY_SHARE: u64 = 8;
@@ -127,7 +128,9 @@ pub fn run(
         let ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
         descriptors::give_up(options.keep == Keep::Stderr, &ours);
     }
-    let engine = engine.map(Engine::start);
+    let first = (native.is_none() && first::is_cold(&launched.path, started.elapsed()))
+        .then_some(launched.path.as_path());
+    let engine = engine.map(|engine| engine.start(first));
     let ended = match launched.ended {
         Some(status) => from_wait(status),
         None => wait_for(launched.pid),
@@ -200,6 +203,8 @@ struct Started {
     prefetcher: Arc<Prefetcher>,
     members: Arc<Members>,
     desk: Arc<Desk>,
+    /// While it is there, what the first program needs is brought in.
+    _first: Option<Client>,
 }
 
 impl Engine {
@@ -216,7 +221,8 @@ impl Engine {
         vec![self.prepared.listener.as_raw_fd(), self.file.as_raw_fd(), members]
     }
 
-    fn start(self) -> Started {
+    /// `first` is the command's file, if it is to be brought in.
+    fn start(self, first: Option<&Path>) -> Started {
         let Engine { prepared, file, prefetcher, members } = self;
         let watcher = members.clone();
         // Without this thread shadows outlive their targets by a tenth of a second.
@@ -226,7 +232,8 @@ impl Engine {
             watcher.watch();
         });
         let desk = Desk::new(prepared.listener, members.clone(), file, prepared.layout);
-        Started { prefetcher, members, desk }
+        let _first = first.and_then(|path| first::bring_in(&prefetcher, path));
+        Started { prefetcher, members, desk, _first }
     }
 }
 

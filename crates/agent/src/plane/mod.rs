@@ -126,6 +126,11 @@ pub fn set_policy(policy: Policy, interest: Interest) {
     }
 }
 
+/// Makes the policy see these `calls`, too.
+pub fn take_interest(calls: &[u64]) {
+    calls.iter().for_each(|&call| RUNAHEAD_INTEREST[call as usize].store(1, Relaxed));
+}
+
 /// Which calls a policy sees.
 pub enum Interest {
     /// All.

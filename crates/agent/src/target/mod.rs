@@ -15,6 +15,7 @@ pub mod names;
 pub mod pace;
 mod reads;
 pub mod sync;
+mod unforked;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 
@@ -43,6 +44,7 @@ pub struct Target {
     tried_to_join: AtomicBool,
     /// Held by the thread that writes the target's ring.
     sending: Lock<()>,
+    unforked: unforked::Unforked,
 }
 
 static TARGET: Target = Target {
@@ -52,6 +54,7 @@ static TARGET: Target = Target {
     shadowed: AtomicPtr::new(core::ptr::null_mut()),
     tried_to_join: AtomicBool::new(false),
     sending: Lock::new(()),
+    unforked: unforked::Unforked::new(),
 };
 
 /// Calls that a target's policy looks at.
@@ -84,6 +87,7 @@ const INTEREST: &[u64] = &[
     nr::CHDIR,
     nr::FCHDIR,
     nr::MMAP,
+    nr::MADVISE,
     nr::SENDFILE,
     nr::COPY_FILE_RANGE,
     nr::SPLICE,
@@ -127,6 +131,7 @@ fn start_in_child() {
     TARGET.syncs.break_open();
     TARGET.syncs.try_with(|syncs| *syncs = sync::Syncs::new());
     TARGET.sending.break_open();
+    TARGET.unforked.start_in_child();
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
     TARGET.tried_to_join.store(false, Relaxed);
 }
@@ -168,6 +173,12 @@ impl Target {
             nr::READLINKAT => self.look_up(session, call, at_path(0), false),
             nr::GETDENTS | nr::GETDENTS64 => self.list(session, call),
             nr::MMAP => self.map(session, call),
+            nr::MADVISE => self.advise(call),
+            nr::MUNMAP => {
+                self.forget_memory(a[0], a[1]);
+                Outcome::Native
+            }
+            nr::MREMAP => self.remap(call),
             nr::SENDFILE => self.transfer(session, call, call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),

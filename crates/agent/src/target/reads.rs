@@ -195,7 +195,7 @@ impl Target {
         if flags as u32 & k::MAP_ANONYMOUS != 0
             || !matches!(self.kind(fd), Kind::Nowait | Kind::Remote)
         {
-            return Outcome::Native;
+            return self.map_anything(call);
         }
         let len = len.min(DEMAND_BYTES);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
@@ -208,7 +208,7 @@ impl Target {
             }
         }
         self.count_read(session, call, self.names.identity(fd), offset, len);
-        Outcome::Native
+        self.map_anything(call)
     }
 }
 

@@ -121,10 +121,12 @@ impl Target {
             }
             self.shadowed.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
             let start = ticks();
+            self.unforked.lend();
             let side = fork(session, thread);
             if side == Some(Side::Shadow) {
                 return side;
             }
+            self.unforked.take_back();
             syncs.off = side.is_none();
             syncs.alive = true;
             syncs.last_end = ticks();
