@@ -146,6 +146,11 @@ impl HintLog {
         true
     }
 
+    /// A hint for `key` has been used.
+    pub fn was_used(&self, key: Identity) -> bool {
+        self.find(key).is_some_and(|entry| entry.meta.load(Relaxed) & USED != 0)
+    }
+
     /// The target has read `key` itself, so a shadow may take it to be in memory.
     pub fn done_by_target(&self, key: Identity) {
         let entry = self.claim(key);

@@ -198,7 +198,8 @@ impl Pool {
     /// A new client, whose results go to `sink`.
     pub(crate) fn open_client(&self, sink: Arc<dyn Sink>) -> Arc<Core> {
         let mut state = self.lock();
-        let core = Arc::new(Core::new(state.queue.open_client(), sink));
+        let core = Arc::new(Core::new(state.queue.open_client(), sink.clone()));
+        state.queue.watch_use(core.id, sink);
         state.clients.insert(core.id, core.clone());
         core
     }

@@ -46,6 +46,12 @@ pub trait Sink: Send + Sync {
     /// nothing need be done.
     fn expect(&self, key: Identity, run: u32) -> bool;
 
+    /// The target has made the access that `key` stands for, and did not have to wait.
+    fn was_used(&self, key: Identity) -> bool {
+        let _ = key;
+        false
+    }
+
     /// Hints came to their end; `done` was called for their keys before.
     fn completed(&self, completion: &Completion);
 }
@@ -79,6 +85,10 @@ where
 
     fn expect(&self, key: Identity, run: u32) -> bool {
         self.log.hint(key, run) == Hinted::New
+    }
+
+    fn was_used(&self, key: Identity) -> bool {
+        self.log.was_used(key)
     }
 
     fn completed(&self, completion: &Completion) {

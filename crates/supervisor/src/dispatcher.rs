@@ -66,6 +66,10 @@ impl Sink for Progress {
         new
     }
 
+    fn was_used(&self, key: Identity) -> bool {
+        self.shared.log.was_used(key)
+    }
+
     fn completed(&self, completion: &Completion) {
         self.shared.control.queued.store(completion.queued as u32, Relaxed);
         if completion.steers > 0 {

@@ -182,6 +182,10 @@ fn with_signals_waiting<T>(work: impl FnOnce() -> T) -> T {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
     use super::*;
 
     fn after(steps: &[(bool, u64, u64)]) -> Vec<(u64, u64)> {

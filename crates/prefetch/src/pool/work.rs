@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, PoisonError};
 
-use runahead_abi::{HintKind, Record};
+use runahead_abi::{ChunkIndex, HintKind, Identity, Record};
 
 use super::programs::unhinted;
 use super::tell::{Core, Telling};
 use super::{IDLE_LIFE, Pool, State};
 use crate::expand::{Name, Wish};
-use crate::guess::{self, ENTRIES_MAX, Errand};
+use crate::guess::{self, ENTRIES_MAX, Errand, Of};
 use crate::io::{Clock, Device, Node, Reader, trouble};
 use crate::order::ClientId;
 use crate::program::{Report, Task};
@@ -174,7 +174,9 @@ impl Pool {
                 });
                 Ok(0)
             }
-            Step::Guess { errand, .. } => return Outcome::Guessed(self.guess(errand, reader)),
+            Step::Guess { sent, errand } => {
+                return Outcome::Guessed(self.guess(sent.whose(), errand, reader));
+            }
             Step::Program { task, .. } => {
                 return Outcome::Program(Box::new(self.work_on(task, reader)));
             }
@@ -183,7 +185,12 @@ impl Pool {
     }
 
     /// Does something for a guess.
-    fn guess(&self, errand: &Errand<Node>, reader: &mut Reader) -> guess::Outcome<Node> {
+    fn guess(
+        &self,
+        (client, of): (ClientId, Of),
+        errand: &Errand<Node>,
+        reader: &mut Reader,
+    ) -> guess::Outcome<Node> {
         let devices = &self.devices;
         match errand {
             Errand::List { path } => {
@@ -196,14 +203,34 @@ impl Pool {
                 });
                 found.map_or(guess::Outcome::Over, |_| guess::Outcome::Names(names))
             }
-            Errand::Look { path } => match reader.look(path, true) {
-                Ok((node, Class::File { size })) => guess::Outcome::File(Arc::new(node), size),
-                _ => guess::Outcome::Over,
-            },
-            Errand::Read { file, size } => {
+            Errand::Look { path } => {
+                let found = reader.look(path, true);
+                if of == Of::Names && found.is_ok() {
+                    self.foresee(client, [Identity::ROOT.join(path)]);
+                }
+                match found {
+                    Ok((node, Class::File { size })) => guess::Outcome::File(Arc::new(node), size),
+                    _ => guess::Outcome::Over,
+                }
+            }
+            Errand::Read { path, file, size } => {
                 // What cannot be read is as good as read: nothing follows from either.
-                let _ = reader.read(file, &(0..*size), devices);
+                if reader.read(file, &(0..*size), devices).is_ok() {
+                    let (file, last) = (Identity::ROOT.join(path), ChunkIndex::of(size - 1).0);
+                    self.foresee(client, (0..=last).map(|chunk| file.chunk(ChunkIndex(chunk))));
+                }
                 guess::Outcome::Over
+            }
+        }
+    }
+
+    /// What was guessed is in memory: from now on its use shows in the client's log.
+    fn foresee(&self, client: ClientId, keys: impl IntoIterator<Item = Identity>) {
+        const TARGET: u32 = 0;
+        let Some(core) = self.core(client) else { return };
+        for key in keys {
+            if core.expect(key, TARGET) {
+                core.done(key);
             }
         }
     }

@@ -12,6 +12,11 @@ impl<F> Queue<F> {
         client
     }
 
+    /// `sink` knows what `client` has used.
+    pub(crate) fn watch_use(&mut self, client: ClientId, sink: std::sync::Arc<dyn crate::Sink>) {
+        self.guesses.open(client, sink);
+    }
+
     /// A client is gone: gives up all that it hinted, under way or not. How many hints that was.
     pub(crate) fn close_client(&mut self, client: ClientId, fx: &mut Effects<F>) -> usize {
         let mut dropped = 0;
