@@ -74,6 +74,7 @@ const LET_THROUGH: &[&str] = &[
     "time",
     "times",
     "uname",
+    "wait4",
 ];
 /// What a call that is let through may change: descriptors of the shadow's own, and its place.
 const OWN: &[&str] = &["shadow/fd", "shadow/cwd"];

@@ -11,6 +11,9 @@ pub const FILTER_MAX: usize = 512;
 
 /// The same, for what runners put on top.
 pub const RUNNER_FILTER_MAX: usize = 64;
+/// Fifth argument, without meaning to the kernel, of the only clone(2) that a runner may make: calls of
+/// the program's that got past the agent do not have it.
+pub const FORK_MARK: u64 = u64::from_le_bytes(*b"run fork");
 
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
 pub const DESK_BYTES: usize = 40;

@@ -15,7 +15,7 @@ use nix::libc;
 use runahead_abi::AgentConfig;
 #[cfg(test)]
 use runahead_abi::config::RUNNER_FILTER_MAX;
-use runahead_abi::config::{FILTER_MAX, SHARED_END, SHARED_START};
+use runahead_abi::config::{FILTER_MAX, FORK_MARK, SHARED_END, SHARED_START};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
     SeccompFilter, SeccompRule, TargetArch,
@@ -74,7 +74,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getrusage,
     libc::SYS_getrlimit,
     libc::SYS_sched_getaffinity,
-    // To learn that a runner has ended; runners, who have nobody to wait for, lose both.
+    // For one's own children only; to learn that they have ended.
     libc::SYS_wait4,
     libc::SYS_poll,
     libc::SYS_exit,
@@ -139,7 +139,14 @@ fn combined() -> Vec<(libc::c_long, Vec<Condition>)> {
     };
     // Filters only add up, but one that logs would write to the kernel's log: runners lose this.
     let filter = vec![(0, Op::Eq, SECCOMP_SET_MODE_FILTER), (1, Op::Eq, 0)];
-    vec![futex(libc::FUTEX_WAIT), futex(libc::FUTEX_WAKE), (libc::SYS_seccomp, filter)]
+    // A plain process, made by the agent itself.
+    let fork = vec![(0, Op::Eq, 0), (4, Op::Eq, FORK_MARK)];
+    vec![
+        futex(libc::FUTEX_WAIT),
+        futex(libc::FUTEX_WAKE),
+        (libc::SYS_seccomp, filter),
+        (libc::SYS_clone, fork),
+    ]
 }
 
 fn program(
@@ -172,14 +179,16 @@ fn template_filter() -> Result<BpfProgram, SandboxError> {
 /// What runners put on top.
 fn runner_filter() -> Result<BpfProgram, SandboxError> {
     let refused = [
-        libc::SYS_clone,
         libc::SYS_seccomp,
         libc::SYS_pidfd_send_signal,
         libc::SYS_sched_setscheduler,
-        libc::SYS_wait4,
         libc::SYS_poll,
     ];
-    let rules = refused.into_iter().map(|call| (call, Vec::new())).collect();
+    let mut rules: BTreeMap<_, _> = refused.into_iter().map(|call| (call, Vec::new())).collect();
+    let other = |argument, value| {
+        SeccompRule::new(vec![SeccompCondition::new(argument, Len::Qword, Op::Ne, value)?])
+    };
+    rules.insert(libc::SYS_clone, vec![other(0, 0)?, other(4, FORK_MARK)?]);
     program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
 }
 

@@ -80,6 +80,8 @@ pub type Policy = fn(&Call) -> Verdict;
 /// What is to be told to those above.
 #[derive(Clone, Copy)]
 pub struct Hooks {
+    /// A child is about to be made.
+    pub before_child: fn(),
     /// This is a new process, a fork of the one that the agent knew.
     pub in_child: fn(),
     /// The program is about to exec, with signals blocked; whatever is done for it, undone by

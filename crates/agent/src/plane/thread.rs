@@ -248,6 +248,11 @@ impl Thread {
         self.altstack.set(if none { NO_ALTSTACK } else { [first, first.saturating_add(bytes)] });
     }
 
+    /// A vfork child is using this.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent.get().is_some()
+    }
+
     /// A vfork child starts to use this.
     pub(super) fn lend(&self) {
         self.lent.set(Some(Lent {

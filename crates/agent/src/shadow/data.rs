@@ -60,7 +60,8 @@ impl Runner {
                 got as i64
             }
             Behind::Directory(_) | Behind::ColdDirectory => sys::fail(sys::EISDIR),
-            // What a pipe or a terminal will say is not to be known.
+            Behind::Pipe => return self.read_pipe(),
+            // What a terminal or a socket will say is not to be known.
             Behind::Sink | Behind::Nothing => return Err(Stop(RunEnd::Call)),
         };
         if at.is_none()
@@ -183,7 +184,7 @@ impl Runner {
     pub(super) fn seek(&mut self, fd: Fd, offset: i64, whence: u32) -> Answer {
         let Some(d) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
         let base = match (d.behind, whence) {
-            (Behind::Sink, _) => return Ok(sys::fail(sys::ESPIPE)),
+            (Behind::Sink | Behind::Pipe, _) => return Ok(sys::fail(sys::ESPIPE)),
             (_, k::SEEK_SET) => 0,
             (_, k::SEEK_CUR) => d.offset as i64,
             (_, k::SEEK_END) => d.size as i64,

@@ -28,8 +28,10 @@ pub enum Behind {
     ColdFile,
     /// A directory that is not open yet.
     ColdDirectory,
-    /// Takes output and gives none: pipes, terminals, files opened for writing.
+    /// Takes output and gives none: terminals, sockets, files opened for writing.
     Sink,
+    /// A pipe, of which one end or the other is meant.
+    Pipe,
 }
 
 /// One descriptor.
@@ -154,13 +156,19 @@ pub(super) fn give_up() -> sys::Result<()> {
                 files.replace(fd, Descriptor { own: false, ..descriptor });
             }
             None => {
+                let behind = if is_pipe(fd) { Behind::Pipe } else { Behind::Sink };
                 if sys::close(fd).is_ok() {
-                    files.replace(fd, Descriptor::new(Behind::Sink, target.names.identity(fd)));
+                    files.replace(fd, Descriptor::new(behind, target.names.identity(fd)));
                 }
             }
         }
     }
     Ok(())
+}
+
+fn is_pipe(fd: Fd) -> bool {
+    sys::statx_fd(fd, k::STATX_TYPE)
+        .is_ok_and(|stat| u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFIFO)
 }
 
 /// Replaces `fd` by a mere place (`O_PATH`): what it is, where it stood, its size. Nothing of the

@@ -69,6 +69,13 @@ pub(super) struct Name {
     path: &'static [u8],
 }
 
+impl Name {
+    /// As arguments go: neither an option nor a mere word.
+    pub(super) fn looks_like_a_file(&self) -> bool {
+        self.path.first() != Some(&b'-') && self.path.iter().any(|b| matches!(b, b'/' | b'.'))
+    }
+}
+
 /// What a name led to.
 #[expect(clippy::large_enum_variant, reason = "lives for one call; there is no heap to put it on")]
 pub(super) enum Found {

@@ -9,6 +9,7 @@
 //! unless the log says that the data has been read.
 
 pub mod attributes;
+mod children;
 pub mod data;
 pub mod files;
 pub mod lookup;

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::{Identity, RunEnd, RunStatus};
 
+use super::children::Children;
 use super::files::{self, Behind, Descriptor, Files};
 use super::lookup::Texts;
 use super::{planted, quiet, sandbox, template};
@@ -30,6 +31,7 @@ pub struct Runner {
     /// The working directory: a real descriptor or `AT_FDCWD`, and its name.
     pub(super) cwd: (Fd, Identity),
     accesses: u64,
+    pub(super) children: Children,
 }
 
 static RUNNER: Owned<Option<Runner>> = Owned::new(None);
@@ -69,6 +71,7 @@ pub(super) fn begin(
         texts: Texts::new()?,
         cwd: (AT_FDCWD, crate::target::inherited().names.cwd()),
         accesses: 0,
+        children: Children::new(crate::target::family::waited_for()),
     });
     plane::set_policy(policy, Interest::Every);
     plane::start_in_shadow().map(|_| ())
@@ -89,6 +92,10 @@ pub fn policy(call: &Call) -> Verdict {
 
 impl Runner {
     fn end(&self, why: RunEnd, call: &Call) -> ! {
+        if self.children.is_child() {
+            // Its parent goes on.
+            sys::exit(0);
+        }
         self.status().call.store(call.nr as u32, Relaxed);
         template::end(self.session.shared(), self.run, why)
     }
@@ -97,10 +104,14 @@ impl Runner {
         self.session.shared().run(self.run)
     }
 
-    /// One access that the target counts, too. Waits while the shadow is far enough ahead.
+    /// One access that the target counts, too, unless it is a child's. Waits while the shadow is far enough ahead.
     pub(super) fn access(&mut self) -> Result<(), Stop> {
-        self.accesses += 1;
-        self.status().accesses.store(self.accesses, Relaxed);
+        if !self.children.is_child() {
+            self.accesses += 1;
+            self.status().accesses.store(self.accesses, Relaxed);
+        } else if !self.children.may_access() {
+            return Err(Stop(RunEnd::Call));
+        }
         let control = &self.session.shared().control;
         let steering = self.status().steering.load(Relaxed);
         loop {
@@ -172,6 +183,11 @@ impl Runner {
             nr::READAHEAD => self.advise(call.fd(0), a[1], a[2], k::POSIX_FADV_WILLNEED),
             nr::SENDFILE => self.transfer(call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE | nr::SPLICE => self.transfer(call.fd(0), a[1], a[4]),
+            nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => self.fork(call),
+            nr::EXECVE | nr::EXECVEAT => self.exec(call),
+            nr::WAIT4 => self.wait4(a[0] as i32, a[1], a[3]),
+            nr::WAITID => self.waitid(call),
+            nr::PIPE | nr::PIPE2 => self.pipe(a[0]),
             nr::EXIT | nr::EXIT_GROUP => Err(Stop(RunEnd::Exit)),
             _ => quiet::answer(call, self.session.target_pid()),
         }

@@ -53,7 +53,8 @@ pub(super) fn before(call: &Call) -> Token {
         nr::EXECVE => (AT_FDCWD, call.args[0], 0),
         _ => (call.fd(0), call.args[1], call.args[4] as u32),
     };
-    let file = match open(&TARGET, session, (dir, path), flags) {
+    let lent = call.thread.is_lent();
+    let file = match open(&TARGET, session, (dir, path), flags, lent) {
         Ok(file) => file,
         // It will fail, or is not ours to look at.
         Err(_) => return NONE,
@@ -130,6 +131,7 @@ fn open(
     session: &'static Session,
     (dir, path): (Fd, u64),
     flags: u32,
+    lent: bool,
 ) -> sys::Result<Fd> {
     if flags & k::AT_EMPTY_PATH != 0 && sys::copy_in::<u8>(path)? == 0 {
         return sys::openat2(AT_FDCWD, FdPath::new(dir).address(), k::O_PATH | k::O_CLOEXEC, 0, 0);
@@ -139,7 +141,10 @@ fn open(
     let warm = sys::openat2(dir, path, how, 0, k::RESOLVE_CACHED);
     match warm {
         Err(Errno(sys::EAGAIN)) => {}
-        Ok(file) if is_warm(file) => return Ok(file),
+        Ok(file) if is_warm(file) => {
+            target.family.executes(false, lent);
+            return Ok(file);
+        }
         Ok(file) => {
             let _ = sys::close(file);
         }
@@ -148,6 +153,7 @@ fn open(
     // SAFETY: the kernel has just read this path.
     let text = unsafe { paths::c_string(path) };
     if !paths::is_made_up(text) {
+        target.family.executes(true, lent);
         target.pace.stalled();
         target.join(session);
         // Not the name itself, which is known as soon as it has been looked up.

@@ -10,6 +10,7 @@
 
 pub mod access;
 mod exec;
+pub(crate) mod family;
 mod lookups;
 pub mod names;
 pub mod pace;
@@ -45,6 +46,7 @@ pub struct Target {
     /// Held by the thread that writes the target's ring.
     sending: Lock<()>,
     unforked: unforked::Unforked,
+    family: family::Family,
 }
 
 static TARGET: Target = Target {
@@ -55,6 +57,7 @@ static TARGET: Target = Target {
     tried_to_join: AtomicBool::new(false),
     sending: Lock::new(()),
     unforked: unforked::Unforked::new(),
+    family: family::Family::new(),
 };
 
 /// Calls that a target's policy looks at.
@@ -96,6 +99,8 @@ const INTEREST: &[u64] = &[
     nr::RMDIR,
     nr::UMOUNT2,
     nr::EXIT_GROUP,
+    nr::WAIT4,
+    nr::WAITID,
     nr::SECCOMP,
     nr::PRCTL,
     nr::CHROOT,
@@ -120,8 +125,12 @@ pub fn start() {
     plane::set_policy(policy, Interest::Only(INTEREST));
 }
 
-static HOOKS: Hooks =
-    Hooks { in_child: start_in_child, before_exec: exec::before, exec_failed: exec::failed };
+static HOOKS: Hooks = Hooks {
+    before_child: || TARGET.family.expect_child(),
+    in_child: start_in_child,
+    before_exec: exec::before,
+    exec_failed: exec::failed,
+};
 
 /// A forked child begins a life of its own: it keeps the names of descriptors, and has no shadow.
 fn start_in_child() {
@@ -132,6 +141,7 @@ fn start_in_child() {
     TARGET.syncs.try_with(|syncs| *syncs = sync::Syncs::new());
     TARGET.sending.break_open();
     TARGET.unforked.start_in_child();
+    TARGET.family.start_in_child();
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
     TARGET.tried_to_join.store(false, Relaxed);
 }
@@ -195,6 +205,7 @@ impl Target {
                 self.let_go(session);
                 Outcome::Native
             }
+            nr::WAIT4 | nr::WAITID => self.wait_for_children(session, call),
             nr::SECCOMP => self.seccomp(session, call),
             nr::PRCTL => self.prctl(session, call),
             nr::CHROOT | nr::PIVOT_ROOT | nr::UNSHARE | nr::SETNS | nr::CAPSET => give_up(session),

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use runahead_abi::{Control, RunEnd};
 
 use super::Target;
+use super::family::Family;
 use crate::arch::{self, ticks};
 use crate::plane;
 use crate::plane::thread::Thread;
@@ -62,7 +63,7 @@ impl Syncs {
     }
 
     /// Whether a sync is worth while now.
-    fn is_due(&mut self, session: &'static Session) -> bool {
+    fn is_due(&mut self, session: &'static Session, family: &Family) -> bool {
         let control = &session.shared().control;
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
             return false;
@@ -71,7 +72,7 @@ impl Syncs {
             self.skip -= 1;
             return false;
         }
-        let used = control.hints_used.load(Relaxed);
+        let used = control.hints_used.load(Relaxed) + family.warm();
         self.useless = if used > self.used_before { 0 } else { self.useless + 1 };
         self.used_before = used;
         if self.useless > PATIENCE {
@@ -116,11 +117,12 @@ impl Target {
         // good.
         let mask = sys::set_mask(!0);
         let side = self.syncs.try_with(|syncs| {
-            if !syncs.is_due(session) {
+            if !syncs.is_due(session, &self.family) {
                 return Some(Side::Target);
             }
             self.shadowed.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
             let start = ticks();
+            self.family.note_children();
             self.unforked.lend();
             let side = fork(session, thread);
             if side == Some(Side::Shadow) {
