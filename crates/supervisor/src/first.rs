@@ -38,9 +38,8 @@ fn is_mostly_absent(file: &File) -> bool {
     // struct cachestat: the pages that are cached come first.
     let mut seen = [0u64; 5];
     // SAFETY: reads two words and writes five, all ours.
-    let asked = unsafe {
-        libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), seen.as_mut_ptr(), 0)
-    };
+    let asked =
+        unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), seen.as_mut_ptr(), 0) };
     asked == 0 && seen[0] * RESIDENT < size.div_ceil(4096)
 }
 

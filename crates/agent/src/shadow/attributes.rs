@@ -99,7 +99,9 @@ impl Runner {
             }
             Behind::ColdFile => Ok(stand_in(identity, k::S_IFREG, self.told(identity))),
             Behind::ColdDirectory => Ok(stand_in(identity, k::S_IFDIR, self.told(identity))),
-            Behind::Sink | Behind::Pipe | Behind::Nothing => Ok(stand_in(identity, k::S_IFIFO, None)),
+            Behind::Sink | Behind::Pipe | Behind::Nothing => {
+                Ok(stand_in(identity, k::S_IFIFO, None))
+            }
         }
     }
 

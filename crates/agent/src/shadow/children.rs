@@ -11,6 +11,7 @@
 //! once, too.
 
 use linux_raw_sys::general as k;
+use runahead_abi::record::LENGTH_UNKNOWN;
 use runahead_abi::{ChunkIndex, HintKind, Identity, PATH_MAX, RunEnd};
 
 use super::files::{Behind, Descriptor};
@@ -43,6 +44,8 @@ pub(super) struct Children {
     depth: u32,
     /// Accesses that this process may still make, if it is not that runner.
     left: u64,
+    /// It has tried to execute something that is not in memory.
+    tried: bool,
 }
 
 impl Children {
@@ -51,7 +54,7 @@ impl Children {
         let len = inherited.len().min(CHILDREN);
         list[..len].copy_from_slice(&inherited[..len]);
         // No process has such a number.
-        Children { list, len, next: PIDS_END, made: 0, depth: 0, left: 0 }
+        Children { list, len, next: PIDS_END, made: 0, depth: 0, left: 0, tried: false }
     }
 
     fn add(&mut self, pid: u32) {
@@ -228,9 +231,13 @@ impl Runner {
                     return Ok(sys::fail(sys::EACCES));
                 }
             }
-            // Whoever looks for it along a path goes on looking, and so finds it.
+            // Whoever looks for it along a path goes on looking, and so finds it; the first place is
+            // the likeliest.
             Found::Cold if self.children.is_child() => {
-                self.hint_program(&name);
+                if !core::mem::replace(&mut self.children.tried, true) {
+                    self.hint_program(&name);
+                    self.hint_arguments(arguments)?;
+                }
                 return Ok(sys::fail(sys::ENOENT));
             }
             Found::Cold => {}
@@ -243,16 +250,21 @@ impl Runner {
 
     fn hint_program(&mut self, name: &Name) {
         let object = name.identity.chunk(ChunkIndex(u64::MAX));
-        self.hint_by_name(name, HintKind::Program, object, 0);
+        self.hint_by_name(name, object, (HintKind::Program, 0, 0));
     }
 
-    fn hint_by_name(&mut self, name: &Name, kind: HintKind, key: Identity, length: u64) {
+    fn hint_by_name(
+        &mut self,
+        name: &Name,
+        key: Identity,
+        (kind, length, flags): (HintKind, u64, u32),
+    ) {
         let mut text = [0u8; PATH_MAX + 1];
         if self.foresee(key)
             && let Some(len) = self.absolute(name, &mut text)
         {
             let object = if kind == HintKind::Data { name.identity } else { key };
-            self.send(&Hint { kind, object, offset: 0, length, flags: 0, path: &text[..len] });
+            self.send(&Hint { kind, object, offset: 0, length, flags, path: &text[..len] });
         }
     }
 
@@ -268,13 +280,18 @@ impl Runner {
             if !name.looks_like_a_file() {
                 continue;
             }
-            if let Found::Place(fd, stat) = self.look(&name, HintKind::Lookup, true) {
-                let _ = sys::close(fd);
-                let length = stat.stx_size.min(ARGUMENT_BYTES);
-                if u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFREG && length > 0 {
-                    let key = name.identity.chunk(ChunkIndex(0));
-                    self.hint_by_name(&name, HintKind::Data, key, length);
+            let (length, flags) = match self.look(&name, HintKind::Lookup, true) {
+                Found::Place(fd, stat) => {
+                    let _ = sys::close(fd);
+                    let regular = u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFREG;
+                    (if regular { stat.stx_size.min(ARGUMENT_BYTES) } else { 0 }, 0)
                 }
+                Found::Cold => (ARGUMENT_BYTES, LENGTH_UNKNOWN),
+                Found::No(_) => continue,
+            };
+            if length > 0 {
+                let key = name.identity.chunk(ChunkIndex(0));
+                self.hint_by_name(&name, key, (HintKind::Data, length, flags));
             }
         }
         Ok(())

@@ -99,7 +99,9 @@ pub(super) fn answer(call: &Call, target_pid: u32) -> Answer {
         n if OWN.contains(&n) => Ok(call.perform()),
         nr::WRITE | nr::PWRITE64 | nr::SENDTO => Ok(a[2] as i64),
         nr::WRITEV | nr::PWRITEV | nr::PWRITEV2 => Ok(vector_bytes(a[1], a[2])),
-        nr::GETPID | nr::GETTID | nr::SET_TID_ADDRESS | nr::GETPGRP | nr::SETSID => Ok(target_pid.into()),
+        nr::GETPID | nr::GETTID | nr::SET_TID_ADDRESS | nr::GETPGRP | nr::SETSID => {
+            Ok(target_pid.into())
+        }
         nr::GETPPID => Ok(session::get().map_or(1, |s| s.config.supervisor_pid.into())),
         // Not a terminal, and no other device either.
         nr::IOCTL => Ok(sys::fail(sys::ENOTTY)),

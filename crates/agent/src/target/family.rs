@@ -87,9 +87,10 @@ impl Family {
         }
     }
 
-    /// Programs that children found in memory: what running ahead of them is good for.
-    pub(super) fn warm(&self) -> u64 {
-        Self::page(&self.own).map_or(0, |page| page.warm.load(Relaxed).into())
+    /// Programs that children have found in memory since this was last asked: what running ahead of
+    /// them is good for.
+    pub(super) fn take_warm(&self) -> u64 {
+        Self::page(&self.own).map_or(0, |page| page.warm.swap(0, Relaxed).into())
     }
 
     /// Children have stalled since this was last asked.

@@ -72,7 +72,11 @@ impl Syncs {
             self.skip -= 1;
             return false;
         }
-        let used = control.hints_used.load(Relaxed) + family.warm();
+        // Children's uses show in no log of this process.
+        let open =
+            control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
+        control.hints_used.fetch_add(family.take_warm().min(open), Relaxed);
+        let used = control.hints_used.load(Relaxed);
         self.useless = if used > self.used_before { 0 } else { self.useless + 1 };
         self.used_before = used;
         if self.useless > PATIENCE {

@@ -55,6 +55,16 @@ pub fn is_alive(pid: i32) -> bool {
     stat(pid).first().is_some_and(|s| s != "Z" && s != "X")
 }
 
+/// It has both filters of a runner, and can get no privileges.
+pub fn is_sandboxed(pid: i32) -> bool {
+    let status = read(pid, "status");
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    };
+    field("NoNewPrivs") == 1 && field("Seccomp_filters") >= 2
+}
+
 /// Every process of this namespace.
 pub fn all() -> Vec<i32> {
     let dir = fs::read_dir("/proc").expect("/proc is mounted");

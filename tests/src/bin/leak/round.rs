@@ -119,10 +119,14 @@ impl<'a> Rounds<'a> {
         let template = process::parent(shadow);
         let both = || {
             let mut seen = look(self.world, Some(session.pid()));
-            // It may make another runner at any time.
+            // It may make another runner at any time, and a runner children, which are as it is.
+            let own = |pid| {
+                let parent = process::parent(pid);
+                parent == template || parent == Some(shadow) && process::is_sandboxed(pid)
+            };
             let other = |key: &str| {
                 let pid = key.strip_prefix("processes/").and_then(|pid| pid.parse().ok());
-                pid.is_some_and(|pid| pid != shadow && process::parent(pid) == template)
+                pid.is_some_and(|pid| pid != shadow && own(pid))
             };
             seen.retain(|key, _| !other(key));
             process::look(shadow, "shadow", &mut seen);
