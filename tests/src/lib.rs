@@ -10,6 +10,7 @@
 mod binary;
 mod case;
 mod exit;
+pub mod facilities;
 mod fixture;
 pub mod processes;
 pub mod programs;

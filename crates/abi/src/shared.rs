@@ -95,7 +95,7 @@ pub struct Control {
     pub accesses: AtomicU64,
     /// The target: `accesses` at the newest sync.
     pub accesses_at_sync: AtomicU64,
-    /// The supervisor: how many accesses a runner may be ahead.
+    /// The supervisor: how many accesses a runner may be ahead; 0: no more shadows.
     pub horizon: AtomicU64,
     /// The supervisor: bytes prefetched and not used yet.
     pub bytes_ahead: AtomicU64,

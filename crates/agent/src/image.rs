@@ -57,6 +57,9 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
         return Err(sys::Errno(sys::EPROTO));
     }
     let base = core::ptr::from_ref(config) as u64;
+    // What the program passes is read by process_vm_readv(2), which containers forbid: without it
+    // its signal masks would be misunderstood.
+    sys::copy_in::<u8>(base)?;
     let text = (base + u64::from(config.text_at), u64::from(config.text_len));
     protect(base, text, config.total_len.into())?;
     let session = Session::new(*config, (base, config.total_len.into()));

@@ -48,15 +48,37 @@ fn run_command(run: &options::Run) -> i32 {
             }
             end_as(ended)
         }
+        Err(SessionError::Launch(LaunchError::Process(errno))) if !run.require => {
+            exec_instead(run, &command, format!("no process can be started beside it ({errno})"))
+        }
+        Err(SessionError::Alone(why)) if !run.require => exec_instead(run, &command, why),
         Err(error) => {
             eprintln!("runahead: {error}");
             match error {
-                SessionError::Launch(LaunchError::NotFound(_)) => NOT_FOUND,
-                SessionError::Launch(LaunchError::NotExecutable { .. }) => NOT_EXECUTABLE,
-                _ => OURS,
+                SessionError::Launch(error) => status(&error),
+                SessionError::Alone(_) => OURS,
             }
         }
     }
+}
+
+fn status(error: &LaunchError) -> i32 {
+    match error {
+        LaunchError::NotFound(_) => NOT_FOUND,
+        LaunchError::NotExecutable { .. } => NOT_EXECUTABLE,
+        _ => OURS,
+    }
+}
+
+/// No process can be had for the command beside this one: it gets this one.
+fn exec_instead(run: &options::Run, command: &Command, why: String) -> i32 {
+    eprintln!("runahead: running natively: {why}");
+    if let Some(destination) = &run.stats {
+        report(destination, &runahead_supervisor::Stats::of_native(why));
+    }
+    let error = runahead_inject::exec_instead(command);
+    eprintln!("runahead: {error}");
+    status(&error)
 }
 
 fn report(destination: &Destination, stats: &runahead_supervisor::Stats) {

@@ -65,7 +65,7 @@ fn try_insert(
     };
     let placed = match (entry, layout) {
         (Entry::Compat, _) => Err(Failure::Native(NotInjected::Architecture)),
-        (Entry::Long, Ok(layout)) => place(program, site, file, layout).map_err(Failure::from),
+        (Entry::Long, Ok(layout)) => place(program, site, file, layout),
         (Entry::Long, Err(why)) => Err(Failure::Native(why)),
     };
     if !matches!(placed, Ok(0) | Err(Failure::Ended(_))) {
@@ -82,15 +82,23 @@ fn try_insert(
     }
 }
 
-/// The result of the agent's start: 0, or a negative errno.
-fn place(program: &mut Stopped, site: u64, file: i32, layout: Layout) -> Result<i64, TraceError> {
+/// The result of the agent's start: 0, or a negative errno, in which case its memory is given back.
+fn place(program: &mut Stopped, site: u64, file: i32, layout: Layout) -> Result<i64, Failure> {
     program.write_code(site, &bootstrap(file, layout))?;
     let mut regs = program.registers()?;
     // Below what the kernel has put on the stack for the program.
     regs.rsp = (regs.rsp - 1024) & !15;
     regs.rip = site;
     regs.orig_rax = u64::MAX;
-    Ok(program.run(regs)?.rax as i64)
+    // exec(2) has cleared it: until there is a mapping it stays so.
+    regs.rbx = 0;
+    let after = program.run(regs)?;
+    let result = after.rax as i64;
+    if result != 0 && after.rbx != 0 {
+        let mapped = [after.rbx, layout.total_len, 0, 0, 0, 0];
+        let _ = program.syscall(site, Entry::Long, libc::SYS_munmap, mapped);
+    }
+    Ok(result)
 }
 
 const BOOTSTRAP_BYTES: usize = 112;

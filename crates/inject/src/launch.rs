@@ -8,7 +8,7 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub enum LaunchError {
 }
 
 /// Why a program runs without the agent.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum NotInjected {
     /// This machine lacks something.
     #[error("{0}")]
@@ -94,8 +94,8 @@ pub struct Launched {
     pub ended: Option<WaitStatus>,
 }
 
-/// Starts `command` with the agent in it, whose `file` the program has under the same number.
-/// `prepare` fills that while the kernel makes the program. If any of this fails the command runs
+/// Starts `command` with the agent in it, whose `file` the program has under the same number; there
+/// may be a reason to have none. `prepare` fills it while the kernel makes the program. If any of this fails the command runs
 /// without the agent, or, with `require`, not at all.
 ///
 /// The calling process must have one thread: the child runs this code between fork and exec. It
@@ -103,15 +103,18 @@ pub struct Launched {
 /// program gets the one that was inherited.
 pub fn launch(
     command: &Command,
-    file: BorrowedFd<'_>,
+    file: Result<&OwnedFd, &NotInjected>,
     require: bool,
-    prepare: impl FnOnce() -> Result<Layout, NotInjected>,
+    prepare: impl FnOnce(&OwnedFd) -> Result<Layout, NotInjected>,
 ) -> Result<Launched, LaunchError> {
     let shown = command.program.to_string_lossy().into_owned();
     let path = find(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
-    let privileged = is_privileged(&path);
-    if privileged && require {
-        return Err(LaunchError::Required(NotInjected::Privileged));
+    let wanted = match is_privileged(&path) {
+        true => Err(NotInjected::Privileged),
+        false => file.map_err(Clone::clone),
+    };
+    if let (Err(why), true) = (&wanted, require) {
+        return Err(LaunchError::Required(why.clone()));
     }
     let argv = std::iter::once(&command.program)
         .chain(&command.args)
@@ -127,26 +130,33 @@ pub fn launch(
         unsafe { sigaction(Signal::SIGCHLD, &default) }.map_err(LaunchError::Process)?;
 
     // SAFETY: the caller has one thread, so the child's copy of the process is whole.
-    let pid = match unsafe { fork() }.map_err(LaunchError::Process)? {
-        ForkResult::Child => {
+    let pid = match unsafe { fork() } {
+        Ok(ForkResult::Child) => {
             drop(tell_traced);
+            let file = wanted.as_ref().ok().map(|file| file.as_fd());
             exec(&argv, file, traced, tell_errno, &inherited)
         }
-        ForkResult::Parent { child } => child,
+        Ok(ForkResult::Parent { child }) => child,
+        Err(errno) => {
+            // SAFETY: puts back what was there.
+            let _ = unsafe { sigaction(Signal::SIGCHLD, &inherited) };
+            return Err(LaunchError::Process(errno));
+        }
     };
     drop(tell_errno);
     let mut ended = None;
-    let native = if privileged {
-        drop(tell_traced);
-        Some(NotInjected::Privileged)
-    } else {
-        match Running::seize(pid) {
+    let native = match wanted {
+        Err(why) => {
+            drop(tell_traced);
+            Some(why)
+        }
+        Ok(file) => match Running::seize(pid) {
             Ok(running) => {
                 // If a signal has ended it meanwhile, waiting tells, not SIGPIPE: our copy of the
                 // other end is still open.
                 let _ = tell_traced.write_all(&[1]);
                 drop((tell_traced, traced));
-                let prepared = prepare();
+                let prepared = prepare(file);
                 let inserted = running.wait_for_exec().map_err(Failure::from).and_then(|stopped| {
                     let Some(stopped) = stopped else { return Ok(()) };
                     insert(stopped, file.as_raw_fd(), prepared, require)
@@ -167,7 +177,7 @@ pub fn launch(
                 drop(tell_traced);
                 Some(NotInjected::NotPermitted(errno))
             }
-        }
+        },
     };
     if let Some(errno) = read_report(&mut report) {
         if ended.is_none() {
@@ -195,6 +205,20 @@ fn pipe() -> Result<(PipeReader, PipeWriter), LaunchError> {
         .map_err(|e| LaunchError::Process(Errno::from_raw(e.raw_os_error().unwrap_or(0))))
 }
 
+/// Executes `command` in the place of this process. Returns only if that fails. For when not even one
+/// further process can be had.
+pub fn exec_instead(command: &Command) -> LaunchError {
+    let program = command.program.to_string_lossy().into_owned();
+    let argv = std::iter::once(&command.program).chain(&command.args);
+    let argv: Result<Vec<_>, _> = argv.map(|arg| CString::new(arg.as_bytes())).collect();
+    match argv.map(|argv| execvp(&argv[0], &argv)) {
+        Err(nul) => LaunchError::Nul(nul),
+        Ok(Err(Errno::ENOENT | Errno::ENOTDIR)) => LaunchError::NotFound(program),
+        Ok(Err(errno)) => LaunchError::NotExecutable { program, errno },
+        Ok(Ok(never)) => match never {},
+    }
+}
+
 /// Why exec failed; `None` if it did not.
 fn read_report(report: &mut impl Read) -> Option<Errno> {
     let mut errno = [0u8; 4];
@@ -205,7 +229,7 @@ fn read_report(report: &mut impl Read) -> Option<Errno> {
 /// The child's side.
 fn exec(
     argv: &[CString],
-    file: BorrowedFd<'_>,
+    file: Option<BorrowedFd<'_>>,
     mut traced: PipeReader,
     mut tell_errno: PipeWriter,
     on_child: &SigAction,
@@ -214,7 +238,9 @@ fn exec(
         // SAFETY: puts back what was there, which is no handler.
         let _ = unsafe { sigaction(Signal::SIGCHLD, on_child) };
     }
-    if traced.read_exact(&mut [0]).is_ok() {
+    if traced.read_exact(&mut [0]).is_ok()
+        && let Some(file) = file
+    {
         // The program finds the file under its number, and closes it.
         let _ = fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()));
     }

@@ -15,4 +15,4 @@ pub mod tracee;
 
 pub use follow::{Followed, Follower};
 pub use image::{Image, Layout};
-pub use launch::{Command, LaunchError, Launched, NotInjected, launch};
+pub use launch::{Command, LaunchError, Launched, NotInjected, exec_instead, launch};

@@ -14,19 +14,6 @@ use nix::libc;
 /// busy); so does standard error unless we are to `speak` later. Whoever reads the command's
 /// standard error then has to wait for the end of this process as well.
 pub fn give_up(speak: bool, ours: &[libc::c_int]) {
-    let last = if speak { libc::STDOUT_FILENO } else { libc::STDERR_FILENO };
-    if let Ok((reader, writer)) = io::pipe() {
-        // Its number may be one of the three, if that was closed.
-        drop(writer);
-        let nothing = match reader.as_raw_fd() {
-            0..=2 => reader.into_raw_fd(),
-            _ => reader.as_raw_fd(),
-        };
-        for fd in libc::STDIN_FILENO..=last {
-            // SAFETY: nobody owns the three, which stay open.
-            unsafe { libc::dup2(nothing, fd) };
-        }
-    }
     let mut ours = ours.to_vec();
     ours.sort_unstable();
     let mut first = libc::STDERR_FILENO + 1;
@@ -35,6 +22,19 @@ pub fn give_up(speak: bool, ours: &[libc::c_int]) {
         first = fd + 1;
     }
     close_range(first, libc::c_int::MAX);
+    let last = if speak { libc::STDOUT_FILENO } else { libc::STDERR_FILENO };
+    // When all else is closed there is room for a pipe.
+    if let Ok((reader, writer)) = io::pipe() {
+        // Its number may be one of the three, if that was closed.
+        drop(writer);
+        for fd in libc::STDIN_FILENO..=last {
+            // SAFETY: nobody owns the three, which stay open.
+            unsafe { libc::dup2(reader.as_raw_fd(), fd) };
+        }
+        if reader.as_raw_fd() <= libc::STDERR_FILENO {
+            let _ = reader.into_raw_fd();
+        }
+    }
 }
 
 /// From `first` to `last`, both included.

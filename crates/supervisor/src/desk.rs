@@ -16,16 +16,17 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
-    getsockopt, listen, recv, sendmsg, setsockopt, socket,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
+    accept4, bind, getsockopt, listen, recv, sendmsg, setsockopt, shutdown, socket,
 };
 use nix::sys::time::TimeVal;
 use nix::unistd::{Pid, geteuid};
 use runahead_abi::desk::{EXEC, JOIN, LET_GO, NO, YES};
 use runahead_inject::{Followed, Follower, Layout};
 
+use crate::losses::Losses;
 use crate::members::{self, Members};
-use crate::signals;
+use crate::{limits, signals};
 
 /// Clerks at most.
 const CLERKS_MAX: usize = 64;
@@ -41,6 +42,7 @@ pub struct Desk {
     members: Arc<Members>,
     file: OwnedFd,
     layout: Layout,
+    losses: Arc<Losses>,
     clerks: AtomicUsize,
     busy: AtomicUsize,
     /// Execs that were followed.
@@ -81,12 +83,14 @@ impl Desk {
         members: Arc<Members>,
         file: OwnedFd,
         layout: Layout,
+        losses: Arc<Losses>,
     ) -> Arc<Self> {
         let desk = Arc::new(Desk {
             listener,
             members,
             file,
             layout,
+            losses,
             clerks: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             followed: AtomicUsize::new(0),
@@ -105,7 +109,11 @@ impl Desk {
         let desk = self.clone();
         let clerk = std::thread::Builder::new().name("clerk".into()).stack_size(STACK_BYTES);
         if clerk.spawn(move || desk.work()).is_err() {
-            self.clerks.fetch_sub(1, SeqCst);
+            self.losses.count("no thread could be started to serve programs");
+            if self.clerks.fetch_sub(1, SeqCst) == 1 {
+                // Nobody would come: who asks is to be refused rather than to wait.
+                let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
+            }
         }
     }
 
@@ -132,6 +140,7 @@ impl Desk {
     fn serve(&self, client: &OwnedFd) -> Result<(), Errno> {
         let peer = getsockopt(client, PeerCredentials)?;
         if peer.uid() != geteuid().as_raw() {
+            self.losses.count("a process of another user asked, and was refused");
             return Err(Errno::EPERM);
         }
         let pid = Pid::from_raw(peer.pid());
@@ -142,7 +151,10 @@ impl Desk {
         match what[0] {
             JOIN => match self.members.join(pid) {
                 Ok(file) => answer(client, Some(file.as_fd())),
-                Err(_) => answer(client, None),
+                Err(errno) => {
+                    self.losses.count(format!("a process could not join ({errno})"));
+                    answer(client, None)
+                }
             },
             EXEC => self.follow(client, pid),
             LET_GO => {
@@ -154,9 +166,16 @@ impl Desk {
     }
 
     fn follow(&self, client: &OwnedFd, pid: Pid) -> Result<(), Errno> {
+        if let Some(why) = limits::too_narrow(Some(pid)) {
+            self.losses.count(format!("a program ran natively: {why}"));
+            return answer(client, None);
+        }
         let follower = match Follower::new(pid) {
             Ok(follower) => follower,
-            Err(_) => return answer(client, None),
+            Err(errno) => {
+                self.losses.count(format!("a program ran natively: no tracing here ({errno})"));
+                return answer(client, None);
+            }
         };
         if let Err(errno) = answer(client, Some(self.file.as_fd())) {
             follower.release();
@@ -168,8 +187,12 @@ impl Desk {
             let got = nix::sys::uio::readv(client, &mut part).ok()?;
             (got == 4).then(|| i32::from_le_bytes(number))
         };
-        if let Followed::Inserted = follower.follow(self.layout, number) {
-            self.followed.fetch_add(1, Relaxed);
+        match follower.follow(self.layout, number) {
+            Followed::Inserted => _ = self.followed.fetch_add(1, Relaxed),
+            Followed::Native(why) => {
+                self.losses.count(format!("a program ran natively: {why}"));
+            }
+            Followed::Not => {}
         }
         Ok(())
     }

@@ -12,12 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use nix::libc;
+use nix::unistd::Pid;
 use runahead_abi::log::Hinted;
 use runahead_abi::record::{MAX_RECORD, STEERS};
-use runahead_abi::{Control, Identity, RunEnd, Shared};
+use runahead_abi::{Control, Identity, Record, RunEnd, Shared};
 use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
 
+use crate::budget;
+use crate::losses::Losses;
 use crate::memory::Mapping;
+use crate::rights::Watch;
 
 /// How long after a first arrival the rest is waited for.
 const SETTLE: Duration = Duration::from_micros(1500);
@@ -30,6 +34,8 @@ const NEAR: u64 = 128;
 const IDLE: Duration = Duration::from_secs(2);
 /// Between two looks at rings that keep filling: waking for every record costs more than reading it.
 const NAP: Duration = Duration::from_micros(150);
+/// Bytes of records that are taken out at a time: a writer may be faster than we are.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// Where the prefetcher tells of its progress with one process's hints.
 pub struct Progress {
@@ -112,6 +118,11 @@ pub struct Dispatcher {
     client: Client,
     progress: Arc<Progress>,
     stop: Arc<AtomicBool>,
+    process: Pid,
+    rights: Watch,
+    losses: Arc<Losses>,
+    /// It is not to have anything read any more.
+    revoked: bool,
     /// The newest sync that was seen.
     sync: u32,
     /// Steering hints handed to the prefetcher, and those of them that had arrived when the
@@ -129,7 +140,14 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// For a process that shares `shared`.
-    pub fn new(shared: Arc<Mapping>, prefetcher: Arc<Prefetcher>, stop: Arc<AtomicBool>) -> Self {
+    pub fn new(
+        shared: Arc<Mapping>,
+        prefetcher: Arc<Prefetcher>,
+        stop: Arc<AtomicBool>,
+        process: Pid,
+        rights: Watch,
+        losses: Arc<Losses>,
+    ) -> Self {
         let progress = Arc::new(Progress::new(shared.clone()));
         Dispatcher {
             shared,
@@ -137,6 +155,10 @@ impl Dispatcher {
             prefetcher,
             progress,
             stop,
+            process,
+            rights,
+            losses,
+            revoked: false,
             sync: 0,
             submitted: 0,
             arrived_before: 0,
@@ -188,10 +210,28 @@ impl Dispatcher {
     /// Hands every waiting record to the prefetcher; false if there was none.
     fn drain(&mut self) -> bool {
         let mut buf = [0u8; MAX_RECORD];
-        let mut any = false;
+        let mut batch: Vec<u8> = Vec::new();
+        let mut ends = Vec::new();
         for ring in &self.shared.rings {
-            while let Some(record) = ring.pop(&mut buf) {
-                any = true;
+            while batch.len() < BATCH_BYTES
+                && let Some(record) = ring.pop(&mut buf)
+            {
+                batch.extend_from_slice(record.header.as_bytes());
+                batch.extend_from_slice(record.path);
+                ends.push(batch.len());
+            }
+        }
+        let any = !ends.is_empty();
+        // They have been taken out: whoever wrote them had at most the rights that it had then.
+        if !any || !self.may_ask() {
+            return any;
+        }
+        let mut rest = &batch[..];
+        let mut start = 0;
+        for end in ends {
+            let (bytes, others) = rest.split_at(end - start);
+            (rest, start) = (others, end);
+            if let Ok(record) = Record::parse(bytes) {
                 self.submitted += u64::from(record.header.flags & STEERS != 0);
                 self.client.submit(&record);
             }
@@ -200,6 +240,26 @@ impl Dispatcher {
             self.active = Some(Instant::now());
         }
         any
+    }
+
+    /// The process may still read all that we may, and has not given up. If not, that is final.
+    fn may_ask(&mut self) -> bool {
+        if self.revoked {
+            return false;
+        }
+        let stopped = self.shared.control.stopped.load(Relaxed) != 0;
+        let (same, ended) = match self.rights.compare() {
+            Ok(same) => (same, false),
+            Err(error) => (false, error.kind() == std::io::ErrorKind::NotFound),
+        };
+        if !same && !ended && !stopped {
+            self.losses.count("a process has other rights than runahead: its hints were ignored");
+        }
+        self.revoked = stopped || !same;
+        if self.revoked {
+            self.client.drop_queued_before(u32::MAX);
+        }
+        !self.revoked
     }
 
     /// A new sync: what the shadows before it hinted and nobody has started to read is dropped.
@@ -211,6 +271,13 @@ impl Dispatcher {
             return;
         }
         self.sync = sync;
+        if !budget::allows_shadows(self.process.as_raw() as u32) {
+            if control.horizon.swap(0, Relaxed) != 0 {
+                self.losses.count("a process ran without shadows: its control group lacks memory");
+            }
+            supersede(control);
+            return;
+        }
         let run = control.run_request.load(Relaxed);
         // A shadow whose hints were being used was cut off, not astray: they stay.
         let used = control.hints_used.load(Relaxed);
@@ -262,7 +329,8 @@ impl Dispatcher {
         if now < ready {
             return Some(ready - now);
         }
-        let moved = control.accesses.load(Relaxed) - control.accesses_at_sync.load(Relaxed);
+        let (now_at, then_at) = (&control.accesses, &control.accesses_at_sync);
+        let moved = now_at.load(Relaxed).wrapping_sub(then_at.load(Relaxed));
         if end == RunEnd::Unsafe || control.stopped.load(Relaxed) != 0 {
             return None;
         }

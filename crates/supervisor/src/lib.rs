@@ -9,14 +9,22 @@
 //! | [`members`] | the processes that have joined, from their first stall to their end |
 //! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
 //! | [`sandbox`] | prepares what the kernel will deny a shadow |
+//! | [`rights`] | whether a process may have us read for it |
+//! | [`limits`] | under which programs are better left alone |
+//! | [`budget`] | how much memory prefetched data may take |
+//! | [`losses`] | what had to be done without |
 //! | [`stats`] | says what happened |
 
+mod budget;
 pub mod descriptors;
 pub mod desk;
 pub mod dispatcher;
 mod first;
+pub mod limits;
+pub mod losses;
 pub mod members;
 pub mod memory;
+pub mod rights;
 pub mod sandbox;
 pub mod session;
 pub mod signals;

@@ -15,9 +15,11 @@ use runahead_abi::ABI_VERSION;
 use runahead_prefetch::Prefetcher;
 
 use crate::dispatcher::{self, Dispatcher, ring};
+use crate::losses::Losses;
 use crate::memory::Mapping;
-use crate::signals;
+use crate::rights::Watch;
 use crate::stats::Totals;
+use crate::{budget, signals};
 
 /// Accesses that a shadow may be ahead of the target.
 const HORIZON: u64 = 1 << 16;
@@ -39,6 +41,7 @@ struct Member {
 /// See the module's text.
 pub struct Members {
     prefetcher: Arc<Prefetcher>,
+    losses: Arc<Losses>,
     list: Mutex<HashMap<u64, Member>>,
     next: AtomicU64,
     ended: Epoll,
@@ -56,9 +59,10 @@ fn is_gone(shared: &Mapping) -> bool {
 
 impl Members {
     /// None yet.
-    pub fn new(prefetcher: Arc<Prefetcher>) -> Result<Self, Errno> {
+    pub fn new(prefetcher: Arc<Prefetcher>, losses: Arc<Losses>) -> Result<Self, Errno> {
         Ok(Members {
             prefetcher,
+            losses,
             list: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
             ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -88,6 +92,13 @@ impl Members {
             return Err(Errno::EAGAIN);
         }
         let pidfd = pidfd_open(pid)?;
+        let rights = Watch::new(pid).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))?;
+        if !rights.compare().unwrap_or(false) {
+            return Err(Errno::EPERM);
+        }
+        if !budget::allows_shadows(pid.as_raw() as u32) {
+            return Err(Errno::ENOMEM);
+        }
         let (shared, file) = Mapping::new()?;
         let shared = Arc::new(shared);
         let control = &shared.control;
@@ -95,7 +106,14 @@ impl Members {
         control.bytes_budget.store(self.budget.load(Relaxed), Relaxed);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
-        let dispatcher = Dispatcher::new(shared.clone(), self.prefetcher.clone(), stop.clone());
+        let dispatcher = Dispatcher::new(
+            shared.clone(),
+            self.prefetcher.clone(),
+            stop.clone(),
+            pid,
+            rights,
+            self.losses.clone(),
+        );
         let number = self.next.fetch_add(1, Relaxed);
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         self.list().insert(number, Member { pidfd, shared, stop });
@@ -134,6 +152,7 @@ impl Members {
         dispatcher::supersede(&member.shared.control);
         ring(&member.shared);
         self.totals().add(&member.shared.control);
+        self.losses.count_of(&member.shared);
         // Not for ever: those that ended long ago have nothing left that could go.
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|shared| !is_gone(shared));

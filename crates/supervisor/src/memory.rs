@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
@@ -26,8 +26,10 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Makes one, and the file by which another process can map it.
     pub fn new() -> Result<(Mapping, OwnedFd), Errno> {
-        let file = memfd_create(c"runahead", MFdFlags::MFD_CLOEXEC)?;
+        let file = memory_file()?;
         ftruncate(&file, size_of::<Shared>() as i64)?;
+        // Whoever has the file could end us by making it shorter.
+        seal(&file, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)?;
         let len = NonZeroUsize::new(size_of::<Shared>()).ok_or(Errno::EINVAL)?;
         let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a fresh mapping of a file of that size; nothing else is at the chosen address.
@@ -41,8 +43,7 @@ impl Deref for Mapping {
 
     fn deref(&self) -> &Shared {
         // SAFETY: mapped above, page-aligned; Shared is atomics throughout, for which any bytes are
-        // valid and which other processes may change at any time. (The other process cannot shrink
-        // the file under us and mean it: that would end us, and it is the user's own.)
+        // valid and which other processes may change at any time, while the file keeps its length.
         unsafe { self.at.as_ref() }
     }
 }
@@ -59,7 +60,7 @@ impl Drop for Mapping {
 pub fn agent_file() -> Result<OwnedFd, Errno> {
     // The last one for which the kernel need not enlarge the table, which can be seen in proc(5).
     const LAST: i32 = 63;
-    let file = memfd_create(c"runahead", MFdFlags::MFD_CLOEXEC)?;
+    let file = memory_file()?;
     Ok(match fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(LAST)) {
         // SAFETY: a new descriptor of ours.
         Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
@@ -68,7 +69,18 @@ pub fn agent_file() -> Result<OwnedFd, Errno> {
     })
 }
 
-/// Writes all of `contents` to `file`.
+/// Writes all of `contents` to `file`, for good: every program of the session gets it, and none is to
+/// change what the others execute.
 pub fn fill(file: &OwnedFd, contents: &[u8]) -> std::io::Result<()> {
-    std::fs::File::from(file.try_clone()?).write_all(contents)
+    std::fs::File::from(file.try_clone()?).write_all(contents)?;
+    let all = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    Ok(seal(file, all)?)
+}
+
+fn memory_file() -> Result<OwnedFd, Errno> {
+    memfd_create(c"runahead", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+}
+
+fn seal(file: &OwnedFd, seals: SealFlag) -> Result<(), Errno> {
+    fcntl(file, FcntlArg::F_ADD_SEALS(seals | SealFlag::F_SEAL_SEAL)).map(drop)
 }

@@ -17,12 +17,10 @@ use runahead_inject::{Command, Image, LaunchError, Layout, NotInjected, launch};
 use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
 
 use crate::desk::{self, Desk};
+use crate::losses::Losses;
 use crate::members::{self, Members};
 use crate::stats::{Stats, Totals};
-use crate::{descriptors, first, memory, sandbox, signals};
-
-/// Part of the memory that is available which may hold what was prefetched and not used yet.
-const MEMORY_SHARE: u64 = 8;
+use crate::{budget, descriptors, first, limits, memory, sandbox, signals};
 
 /// How often orphans are collected, in milliseconds.
 const ORPHANS_MS: u16 = 500;
@@ -91,9 +89,9 @@ pub enum SessionError {
     /// The command did not start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// There is nothing to share with an agent.
-    #[error("memory to share with programs cannot be had: {0}")]
-    Memory(nix::errno::Errno),
+    /// It had better be executed in the place of this process, for lack of others.
+    #[error("not run beside this process: {0}")]
+    Alone(String),
 }
 
 /// Runs `command` to its end.
@@ -106,11 +104,16 @@ pub fn run(
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
     let clock = Clock::start();
-    let file = memory::agent_file().map_err(SessionError::Memory)?;
+    if let Some(why) = limits::too_few_processes(None) {
+        return Err(SessionError::Alone(why));
+    }
+    let losses = Arc::new(Losses::default());
+    let file = agent_file();
     let started = Instant::now();
     let mut prepared = None;
-    let launched = launch(command, file.as_fd(), options.require, || {
-        let ready = Prepared::new(&file, &clock, &options.faults)?;
+    let launched = launch(command, file.as_ref(), options.require, |file| {
+        signals::ignore_file_limit();
+        let ready = Prepared::new(file, &clock, &options.faults)?;
         let layout = ready.layout;
         prepared = Some(ready);
         Ok(layout)
@@ -120,8 +123,14 @@ pub fn run(
     if let Some(why) = &native {
         warn(why);
     }
-    let engine = match (&native, prepared) {
-        (None, Some(prepared)) => Some(Engine::new(prepared, file)?),
+    let engine = match (&native, prepared, file) {
+        (None, Some(prepared), Ok(file)) => match Engine::new(prepared, file, &losses) {
+            Ok(engine) => Some(engine),
+            Err(errno) => {
+                losses.count(format!("no process could join ({errno})"));
+                None
+            }
+        },
         _ => None,
     };
     if options.keep != Keep::All {
@@ -139,8 +148,20 @@ pub fn run(
     let elapsed = started.elapsed();
     let (totals, prefetch, followed) = engine.map(|e| e.stop()).unwrap_or_default();
     let per_us = clock.ticks_per_us();
-    let stats = Stats::new(&totals, &prefetch, elapsed, per_us, 1 + followed, native);
+    let lost = losses.all();
+    let stats = Stats::new(&totals, &prefetch, elapsed, per_us, 1 + followed, native, lost);
     Ok((ended, stats))
+}
+
+/// The file for the agent, or why there is to be none.
+fn agent_file() -> Result<OwnedFd, NotInjected> {
+    if let Some(why) = limits::too_narrow(None) {
+        return Err(NotInjected::Unavailable(why));
+    }
+    memory::agent_file().map_err(|errno| {
+        let what = format!("memory to share with programs cannot be had ({errno})");
+        NotInjected::Unavailable(what)
+    })
 }
 
 /// What is made while the command starts.
@@ -185,7 +206,9 @@ impl Prepared {
         let image = Image::embedded().map_err(|e| unavailable(&e))?;
         config.ticks_per_us = clock.ticks_per_us();
         let (layout, contents) = image.file(config);
-        memory::fill(file, &contents).map_err(|e| unavailable(&e))?;
+        memory::fill(file, &contents).map_err(|e| {
+            unavailable(&format!("memory to share with programs cannot be filled ({e})"))
+        })?;
         Ok(Prepared { layout, listener })
     }
 }
@@ -196,6 +219,7 @@ struct Engine {
     file: OwnedFd,
     prefetcher: Arc<Prefetcher>,
     members: Arc<Members>,
+    losses: Arc<Losses>,
 }
 
 /// An engine that runs.
@@ -208,11 +232,12 @@ struct Started {
 }
 
 impl Engine {
-    fn new(prepared: Prepared, file: OwnedFd) -> Result<Self, SessionError> {
+    fn new(prepared: Prepared, file: OwnedFd, losses: &Arc<Losses>) -> Result<Self, Errno> {
         raise_descriptor_limit();
         let prefetcher = Arc::new(Prefetcher::new(Default::default()));
-        let members = Members::new(prefetcher.clone()).map_err(SessionError::Memory)?;
-        Ok(Engine { prepared, file, prefetcher, members: Arc::new(members) })
+        let members = Members::new(prefetcher.clone(), losses.clone())?;
+        let (members, losses) = (Arc::new(members), losses.clone());
+        Ok(Engine { prepared, file, prefetcher, members, losses })
     }
 
     /// Those that it needs.
@@ -223,15 +248,18 @@ impl Engine {
 
     /// `first` is the command's file, if it is to be brought in.
     fn start(self, first: Option<&Path>) -> Started {
-        let Engine { prepared, file, prefetcher, members } = self;
+        let Engine { prepared, file, prefetcher, members, losses } = self;
         let watcher = members.clone();
         // Without this thread shadows outlive their targets by a tenth of a second.
-        let _ = std::thread::Builder::new().name("watcher".into()).spawn(move || {
+        let started = std::thread::Builder::new().name("watcher".into()).spawn(move || {
             signals::block_all();
-            watcher.set_budget(available_memory() / MEMORY_SHARE);
+            watcher.set_budget(budget::bytes());
             watcher.watch();
         });
-        let desk = Desk::new(prepared.listener, members.clone(), file, prepared.layout);
+        if started.is_err() {
+            losses.count("no thread could be started to watch over processes");
+        }
+        let desk = Desk::new(prepared.listener, members.clone(), file, prepared.layout, losses);
         let _first = first.and_then(|path| first::bring_in(&prefetcher, path));
         Started { prefetcher, members, desk, _first }
     }
@@ -337,12 +365,4 @@ fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
-}
-
-/// `MemAvailable` of proc_meminfo(5), in bytes; a gigabyte if it cannot be read.
-fn available_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse().ok());
-    kib.map_or(1 << 30, |k: u64| k << 10)
 }

@@ -57,6 +57,14 @@ pub fn pass_to(command: Pid) {
     }
 }
 
+/// Where files may not grow, a write of ours (shared memory, a report) is to fail and not to end us. The
+/// command must have been forked before.
+pub fn ignore_file_limit() {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // SAFETY: installs no handler.
+    let _ = unsafe { sigaction(Signal::SIGXFSZ, &ignore) };
+}
+
 /// The command has been collected: its number may be somebody else's from now on.
 pub fn stop_passing() {
     COMMAND.store(0, Relaxed);

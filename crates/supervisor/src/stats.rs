@@ -1,5 +1,6 @@
 //! What a session did, for people and for scripts.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Stats {
     pub elapsed_seconds: f64,
     /// Why the command ran without the agent, if it did.
     pub native: Option<String>,
+    /// What had to be done without, and how often.
+    pub lost: BTreeMap<String, u64>,
     /// Programs that the agent was in, the command included.
     pub programs: u64,
     /// Processes that stalled.
@@ -79,24 +82,32 @@ impl Totals {
     /// Adds a process that has ended.
     pub fn add(&mut self, c: &Control) {
         let add = |sum: &mut (u64, u64), count: &AtomicU64, time: &AtomicU64| {
-            sum.0 += count.load(Relaxed);
-            sum.1 += time.load(Relaxed);
+            sum.0 = sum.0.saturating_add(count.load(Relaxed));
+            sum.1 = sum.1.saturating_add(time.load(Relaxed));
         };
+        // The numbers are what the process says, which may be anything.
+        let plus = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
         self.processes += 1;
         add(&mut self.foreseen, &c.stalls_foreseen, &c.stall_ticks_foreseen);
         add(&mut self.unforeseen, &c.stalls_unforeseen, &c.stall_ticks_unforeseen);
         add(&mut self.syncs, &c.syncs, &c.sync_ticks);
         add(&mut self.planted, &c.planted_refused, &c.planted_done);
-        self.runs += u64::from(c.run_request.load(Relaxed));
-        self.hints_issued += c.hints_issued.load(Relaxed);
-        self.hints_used += c.hints_used.load(Relaxed);
-        self.shadow_cpu_us += c.shadow_cpu_us.load(Relaxed);
-        self.traps += c.traps.load(Relaxed);
-        self.sites_patched += c.sites_patched.load(Relaxed);
+        plus(&mut self.runs, c.run_request.load(Relaxed).into());
+        plus(&mut self.hints_issued, c.hints_issued.load(Relaxed));
+        plus(&mut self.hints_used, c.hints_used.load(Relaxed));
+        plus(&mut self.shadow_cpu_us, c.shadow_cpu_us.load(Relaxed));
+        plus(&mut self.traps, c.traps.load(Relaxed));
+        plus(&mut self.sites_patched, c.sites_patched.load(Relaxed));
     }
 }
 
 impl Stats {
+    /// Of a command that runs natively from its start, and in our place.
+    pub fn of_native(why: String) -> Self {
+        let nothing = (Totals::default(), PrefetchStats::default());
+        Stats::new(&nothing.0, &nothing.1, Duration::ZERO, 1, 0, Some(why), BTreeMap::new())
+    }
+
     pub(crate) fn new(
         totals: &Totals,
         prefetch: &PrefetchStats,
@@ -104,6 +115,7 @@ impl Stats {
         ticks_per_us: u64,
         programs: u64,
         native: Option<String>,
+        lost: BTreeMap<String, u64>,
     ) -> Self {
         let seconds = |ticks: u64| ticks as f64 / ticks_per_us.max(1) as f64 / 1e6;
         let timed = |(count, ticks): (u64, u64)| Timed { count, seconds: seconds(ticks) };
@@ -114,6 +126,7 @@ impl Stats {
             programs,
             processes_stalled: totals.processes,
             native,
+            lost,
             stalls_foreseen: timed(totals.foreseen),
             stalls_unforeseen: timed(totals.unforeseen),
             syncs: timed(totals.syncs),
@@ -149,7 +162,7 @@ impl fmt::Display for Stats {
         writeln!(
             f,
             "  stalls    {:>8}   {:>9.1} ms   ({} foreseen, {:.1} ms; {} not, {:.1} ms)",
-            foreseen.count + other.count,
+            foreseen.count.saturating_add(other.count),
             ms(foreseen) + ms(other),
             foreseen.count,
             ms(foreseen),
@@ -175,7 +188,10 @@ impl fmt::Display for Stats {
             self.bytes_prefetched as f64 / f64::from(1 << 20),
             self.peak_in_flight,
         )?;
-        if foreseen.count + other.count == 0 {
+        for (what, times) in &self.lost {
+            writeln!(f, "  lost      {times:>8}   times: {what}")?;
+        }
+        if foreseen.count == 0 && other.count == 0 {
             writeln!(f, "  nothing stalled: all that it read was in memory")?;
         }
         Ok(())

@@ -155,6 +155,7 @@ fn prepare(session: &'static Session, sync: u32) -> sys::Result<[Fd; 2]> {
     let control = &session.shared().control;
     plane::patch::enable(false);
     quiet_signals()?;
+    be_first_to_go();
     if planted::without_sandbox(session) {
         control.handshake.store(sync, Release);
         sys::futex_wake(&control.handshake);
@@ -209,6 +210,19 @@ fn quiet_signals() -> sys::Result<()> {
     // SAFETY: reads sixteen bytes of ours.
     sys::check(unsafe { sys::raw(nr::PRLIMIT64, args) })?;
     Ok(())
+}
+
+/// Where memory is short, this process and its runners are to be killed, and not the program. Not being
+/// able to costs just that.
+fn be_first_to_go() {
+    const WORST: &[u8] = b"1000";
+    let path = c"/proc/self/oom_score_adj".as_ptr() as u64;
+    if let Ok(fd) = sys::openat2(k::AT_FDCWD, path, k::O_WRONLY | k::O_CLOEXEC, 0, 0) {
+        let args = [fd as u64, WORST.as_ptr() as u64, WORST.len() as u64, 0, 0, 0];
+        // SAFETY: writes bytes of ours to a file that concerns this process only.
+        let _ = sys::check(unsafe { sys::raw(nr::WRITE, args) });
+        let _ = sys::close(fd);
+    }
 }
 
 /// Has this process run when nothing else wants to. Not being able to costs fairness, not safety.

@@ -117,6 +117,7 @@ const INTEREST: &[u64] = &[
     nr::SETFSGID,
     nr::SETGROUPS,
     nr::CAPSET,
+    nr::LANDLOCK_RESTRICT_SELF,
 ];
 
 /// Makes this process a target.
@@ -208,7 +209,12 @@ impl Target {
             nr::WAIT4 | nr::WAITID => self.wait_for_children(session, call),
             nr::SECCOMP => self.seccomp(session, call),
             nr::PRCTL => self.prctl(session, call),
-            nr::CHROOT | nr::PIVOT_ROOT | nr::UNSHARE | nr::SETNS | nr::CAPSET => give_up(session),
+            nr::CHROOT
+            | nr::PIVOT_ROOT
+            | nr::UNSHARE
+            | nr::SETNS
+            | nr::CAPSET
+            | nr::LANDLOCK_RESTRICT_SELF => give_up(session),
             n if CREDENTIAL_CALLS.contains(&n) => give_up(session),
             _ => self.rename(session, call),
         }

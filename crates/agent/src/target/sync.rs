@@ -65,6 +65,10 @@ impl Syncs {
     /// Whether a sync is worth while now.
     fn is_due(&mut self, session: &'static Session, family: &Family) -> bool {
         let control = &session.shared().control;
+        // The supervisor takes the horizon away where there is no memory for shadows.
+        if control.horizon.load(Relaxed) == 0 {
+            return false;
+        }
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
             return false;
         }

@@ -1,4 +1,4 @@
-//! A bug in the agent costs speed, nothing else.
+//! Panics: a bug in the agent costs speed, nothing else.
 
 use std::path::Path;
 

@@ -1,0 +1,56 @@
+//! Limits of resources under which a program had better be left alone.
+//!
+//! What the agent and its shadows take counts against the program's own limits. That is nothing where
+//! a limit is generous. Where it is there to be met, the program would meet it sooner than without us.
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::unistd::Pid;
+
+/// Address space: the agent takes 5 MiB, and as much again when it joins.
+const ADDRESS_SPACE: u64 = 1 << 30;
+/// Processes of one user: a session takes up to some hundred threads and processes.
+const PROCESSES: u64 = 1 << 10;
+
+/// Why `process` (`None`: this one) is to run without the agent, if it is.
+pub fn too_narrow(process: Option<Pid>) -> Option<String> {
+    let pid = process.map_or(0, Pid::as_raw);
+    let below = |resource, enough| limit(pid, resource).ok().filter(|&soft| soft < enough);
+    let mebibytes = |what: &str, bytes: u64| {
+        format!(
+            "its {what} is limited to {} MiB, of which the agent would take a part",
+            bytes >> 20
+        )
+    };
+    if let Some(bytes) = below(libc::RLIMIT_AS, ADDRESS_SPACE) {
+        return Some(mebibytes("address space", bytes));
+    }
+    // 0 is not enforced: no program could start.
+    if let Some(bytes) = below(libc::RLIMIT_DATA, ADDRESS_SPACE).filter(|&bytes| bytes > 0) {
+        return Some(mebibytes("data segment", bytes));
+    }
+    too_few_processes(process)
+}
+
+/// The same, if it is for the number of processes: then even ours may be one too many.
+pub fn too_few_processes(process: Option<Pid>) -> Option<String> {
+    let pid = process.map_or(0, Pid::as_raw);
+    let number = limit(pid, libc::RLIMIT_NPROC).ok().filter(|&soft| soft < PROCESSES)?;
+    is_bound_by_processes().then(|| {
+        format!("its user is limited to {number} processes, of which shadows would take a part")
+    })
+}
+
+/// The kernel exempts the first user. (And those with certain capabilities, who are left out here:
+/// they would run natively without need.)
+fn is_bound_by_processes() -> bool {
+    !nix::unistd::getuid().is_root()
+}
+
+/// The soft limit.
+fn limit(pid: i32, resource: libc::__rlimit_resource_t) -> Result<u64, Errno> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: no new limit, and a structure for the old one that lives.
+    Errno::result(unsafe { libc::prlimit(pid, resource, std::ptr::null(), &mut limit) })?;
+    Ok(limit.rlim_cur)
+}

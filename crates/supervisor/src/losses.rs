@@ -1,0 +1,42 @@
+//! What a session had to do without, for its account.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use runahead_abi::{RunEnd, Shared};
+
+/// Different losses that are told apart; there are no more than reasons times errors of the kernel.
+const MAX: usize = 64;
+
+/// Reasons, and how often each came up.
+#[derive(Debug, Default)]
+pub struct Losses(Mutex<BTreeMap<String, u64>>);
+
+impl Losses {
+    /// Counts a loss.
+    pub fn count(&self, what: impl Into<String>) {
+        let mut losses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let what = what.into();
+        if losses.len() < MAX || losses.contains_key(&what) {
+            *losses.entry(what).or_default() += 1;
+        }
+    }
+
+    /// Counts what a process that has ended had to do without, as its shared memory tells.
+    pub fn count_of(&self, shared: &Shared) {
+        let end = |e: u32| RunEnd::from_raw(e);
+        if shared.runs.iter().any(|run| end(run.end.load(Relaxed)) == RunEnd::Unsafe) {
+            self.count("a process ran without shadows: they could not be confined");
+        }
+        let control = &shared.control;
+        if control.syncs.load(Relaxed) > 0 && control.template_pid.load(Relaxed) == 0 {
+            self.count("a process ran without shadows: no process could be made for them");
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> BTreeMap<String, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

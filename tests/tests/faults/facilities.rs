@@ -1,0 +1,50 @@
+//! Each facility of the kernel that runahead uses, forbidden in turn as a container would.
+
+use runahead_tests::facilities::FACILITIES;
+use runahead_tests::{End, Link, Run, available, fixture};
+
+use crate::confined::{Failures, Fault, compare, full, grep, lost, program, script};
+
+/// The filter does what it is there for: a fault that is none shows nothing.
+#[test]
+fn each_is_forbidden_by_its_filter_and_no_other() {
+    for facility in FACILITIES {
+        for errno in ["EPERM", "ENOSYS"] {
+            let check = format!("--check={}", facility.name);
+            let confine = env!("CARGO_BIN_EXE_confine");
+            let deny = format!("--deny={}:{errno}", facility.name);
+            let denied = Run::new([confine, &deny, &check]).run();
+            assert_eq!(denied.end, End::Exit(0), "{} is allowed: {denied:?}", facility.name);
+        }
+    }
+}
+
+#[test]
+fn without_each() {
+    let Some(fixture) = available(fixture()) else { return };
+    let mut failures = Failures::default();
+    let errnos: &[&str] = if full() { &["EPERM", "ENOSYS"] } else { &["EPERM"] };
+    for facility in FACILITIES {
+        for errno in errnos {
+            let fault = Fault::new(&format!("--deny={}:{errno}", facility.name));
+            let mut commands = vec![script()];
+            if full() {
+                commands.push(grep());
+                commands.push(program("processes", Link::Dynamic, &["ways"]));
+            }
+            for argv in commands {
+                let case = format!("{} {errno}", facility.name);
+                let compared = compare(&fixture, &fault, &argv).and_then(|stats| {
+                    let said = lost(&stats);
+                    eprintln!("{case}: {said}");
+                    match facility.needed && said.is_empty() {
+                        true => Err(format!("nobody says what is lost: {stats:#}")),
+                        false => Ok(()),
+                    }
+                });
+                failures.note(&case, compared);
+            }
+        }
+    }
+    failures.none();
+}

@@ -1,0 +1,15 @@
+//! Whatever goes wrong on our side, or is taken away, the program's result is right, and what was
+//! lost is said in `--stats`.
+//!
+//! Each command is run twice with the same thing taken away (by `confine`), natively and under
+//! runahead, and output, complaints, end and files are compared. `RUNAHEAD_FULL=1` runs all cases,
+//! otherwise there is a sample.
+
+mod confined;
+mod disk;
+mod facilities;
+mod killed;
+mod limits;
+mod memory;
+mod panics;
+mod planted;

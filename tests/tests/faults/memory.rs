@@ -1,0 +1,59 @@
+//! A control group with little memory: nothing is killed because of us.
+
+use std::path::{Path, PathBuf};
+
+use runahead_tests::{Link, available, fixture, root};
+
+use crate::confined::{Failures, Fault, compare, full, grep, lost, program, script};
+
+/// A group, removed when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// With at most `bytes`.
+    fn new(bytes: u64) -> Result<Self, String> {
+        let second = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+        let (root, file) = match second {
+            true => ("/sys/fs/cgroup", "memory.max"),
+            false => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        };
+        let dir = Path::new(root).join(format!("runahead-tests-{}", std::process::id()));
+        std::fs::create_dir(&dir)
+            .map_err(|e| format!("no control group ({}: {e})", dir.display()))?;
+        let group = Group(dir);
+        let file = group.0.join(file);
+        std::fs::write(&file, bytes.to_string())
+            .map_err(|e| format!("no memory controller ({}: {e})", file.display()))?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What was in it may take a moment to be gone.
+        runahead_tests::processes::eventually(|| std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// `copies` dirties 24 MiB and then reads: a shadow that is a copy of it is to be given up, and not it.
+#[test]
+fn little_memory_in_the_control_group() {
+    let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
+    let mut failures = Failures::default();
+    let limits: &[u64] = if full() { &[12, 16, 24, 32, 36, 40, 48, 64] } else { &[16, 32, 40] };
+    for mebibytes in limits {
+        let Some(group) = available(Group::new(mebibytes << 20)) else { return };
+        let fault = Fault::new(&format!("--cgroup={}", group.0.display()));
+        let fills = ["24", "14"].map(|n| program("dirty", Link::Dynamic, &[n]));
+        for argv in [grep(), script()].into_iter().chain(fills) {
+            let case = format!("{mebibytes} MiB, {argv:?}");
+            if argv[0].contains("dirty") && mebibytes < &(argv[1].parse::<u64>().unwrap_or(0) + 6) {
+                continue;
+            }
+            if let Some(stats) = failures.note(&case, compare(&fixture, &fault, &argv)) {
+                eprintln!("{mebibytes} MiB {}: {}", argv[0], lost(&stats));
+            }
+        }
+    }
+    failures.none();
+}
