@@ -33,7 +33,7 @@ test: setup build
 # Everything: all cases of our own, and the test suites of other projects. Takes hours.
 test-full: setup build
 	scripts/setup full
-	RUNAHEAD_BIN=$(abspath $(BIN))/runahead RUNAHEAD_FULL=1 $(CARGO) test --workspace --locked --features runahead-tests/twins,runahead-suites/full
+	RUNAHEAD_BIN=$(abspath $(BIN))/runahead RUNAHEAD_FULL=1 $(CARGO) test --workspace --locked --features runahead-suites/full
 	$(BIN)/runahead-suites run --all --runahead $(abspath $(BIN))/runahead --write-md target/suites.md
 
 bench: setup build

@@ -48,18 +48,24 @@ fn one_program_after_the_other() {
 
 #[test]
 fn what_programs_print_decides() {
-    same("for n in 0 1 2 3 4; do x=$(tool$n in$n); case $x in *$n*) echo yes >>$W/said;; *) \
-          echo no >>$W/said; rm -f in*;; esac; done; cat $W/said");
+    same(
+        "for n in 0 1 2 3 4; do x=$(tool$n in$n); case $x in *$n*) echo yes >>$W/said;; *) \
+          echo no >>$W/said; rm -f in*;; esac; done; cat $W/said",
+    );
     same("n=0; while test $n -lt 6; do n=$(expr $n + 1); tool$n in$n | wc -l; done");
     same("tool0 in0 | tool1 | tool2 - in2 | sort -r | tool3 | md5sum");
 }
 
 #[test]
 fn children_with_effects() {
-    same("for n in 0 1 2 3 4; do (echo $n >>$W/log; tool$n in$n >$W/copy$n; mkdir $W/dir$n; exit $n); \
-          echo $? >>$W/log; done; cat $W/log; ls $W");
-    same("f() { trap 'echo trapped >>$W/traps' EXIT; tool$1 in$1; }; for n in 1 2 3; do (f $n); done; \
-          cat $W/traps");
+    same(
+        "for n in 0 1 2 3 4; do (echo $n >>$W/log; tool$n in$n >$W/copy$n; mkdir $W/dir$n; exit $n); \
+          echo $? >>$W/log; done; cat $W/log; ls $W",
+    );
+    same(
+        "f() { trap 'echo trapped >>$W/traps' EXIT; tool$1 in$1; }; for n in 1 2 3; do (f $n); done; \
+          cat $W/traps",
+    );
 }
 
 #[test]
@@ -75,7 +81,9 @@ fn programs_that_start_programs() {
     same("echo in1 in2 in3 | xargs -n 1 tool4");
     same("env A=1 tool5 in5; nice -n 1 tool6 in6; timeout 20 tool7 in7; nohup tool8 in8");
     if available(installed("make")).is_some() {
-        same("printf 'all: a b c\\na b c:\\n\\ttool1 in1 >$$W/$@; cat $$W/$@\\n' >$W/Makefile; \
-              make -s -j2 -f $W/Makefile | sort");
+        same(
+            "printf 'all: a b c\\na b c:\\n\\ttool1 in1 >$$W/$@; cat $$W/$@\\n' >$W/Makefile; \
+              make -s -j2 -f $W/Makefile | sort",
+        );
     }
 }

@@ -94,6 +94,7 @@ pub mod nr {
         CACHESTAT = __NR_cachestat, SHMAT = __NR_shmat, SCHED_SETSCHEDULER = __NR_sched_setscheduler,
         SETITIMER = __NR_setitimer, ALARM = __NR_alarm, MEMBARRIER = __NR_membarrier,
         RT_TGSIGQUEUEINFO = __NR_rt_tgsigqueueinfo, WAIT4 = __NR_wait4, WAITID = __NR_waitid,
+        PTRACE = __NR_ptrace, RT_SIGQUEUEINFO = __NR_rt_sigqueueinfo,
         PIDFD_OPEN = __NR_pidfd_open, PIDFD_SEND_SIGNAL = __NR_pidfd_send_signal,
         PROCESS_VM_READV = __NR_process_vm_readv, SOCKET = __NR_socket, CONNECT = __NR_connect, RECVMSG = __NR_recvmsg,
         PIPE = __NR_pipe, PIPE2 = __NR_pipe2, TGKILL = __NR_tgkill, SETPGID = __NR_setpgid,

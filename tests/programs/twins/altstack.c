@@ -102,3 +102,24 @@ CASE(disarmed_while_on_it)
 	}
 	printf("on %d, off %d\n", on_it, off_it);
 }
+
+/* What waits is interrupted, with another stack or without. */
+CASE(waits_with_another_stack)
+{
+	int p[2];
+	char c, *name = in_work("fifo");
+	must(mkfifo(name, 0600));
+	must(pipe(p));
+	alternate = mmap(0, ALTERNATE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_t alt = { .ss_sp = alternate, .ss_size = ALTERNATE };
+	must(sigaltstack(&alt, 0));
+	for (int i = 0; i < 12; i++) {
+		on(SIGALRM, count, i % 2 ? SA_ONSTACK : 0);
+		every(3000);
+		show(open(name, i % 3 ? O_RDONLY : O_WRONLY));
+		show(read(p[0], &c, 1));
+		show(pause());
+		every(0);
+		stall(20 + i, 1);
+	}
+}

@@ -258,3 +258,72 @@ CASE(death_by_it_as_a_child)
 		ended("child", child);
 	}
 }
+
+static void full(int s, siginfo_t *i, void *context)
+{
+	sigset_t now;
+	struct sigaction a;
+	sigprocmask(SIG_BLOCK, 0, &now);
+	sigaction(s, 0, &a);
+	printf("%d: sys %d, before %d, again %d\n", s, sigismember(&now, SIGSYS),
+	       sigismember(&((ucontext_t *)context)->uc_sigmask, SIGSYS), a.sa_sigaction == full);
+	stall(20 + s, 1);
+}
+
+/* A mask with everything in it: what the action reads as, and what its handler finds. */
+CASE(with_a_full_mask)
+{
+	struct sigaction a = { .sa_sigaction = full, .sa_flags = SA_SIGINFO }, old;
+	sigset_t sys = set_of(SIGSYS, 0), now;
+	sigfillset(&a.sa_mask);
+	must(sigaction(SIGUSR1, &a, 0));
+	a.sa_flags |= SA_RESETHAND;
+	must(sigaction(SIGUSR2, &a, 0));
+	for (int i = 0; i < 4; i++) {
+		sigprocmask(i % 2 ? SIG_BLOCK : SIG_UNBLOCK, &sys, 0);
+		raise(SIGUSR1);
+		sigprocmask(SIG_BLOCK, 0, &now);
+		printf("after: sys %d\n", sigismember(&now, SIGSYS));
+	}
+	raise(SIGUSR2);
+	must(sigaction(SIGUSR2, 0, &old));
+	printf("default %d, sys %d\n", old.sa_handler == SIG_DFL, sigismember(&old.sa_mask, SIGSYS));
+	must(sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = SIG_IGN }, &old));
+	printf("same %d, sys %d, flags %x\n", old.sa_sigaction == full, sigismember(&old.sa_mask, SIGSYS), old.sa_flags & ~0x4000000);
+	must(sigaction(SIGUSR1, &a, &old));
+	printf("ignored %d, sys %d\n", old.sa_handler == SIG_IGN, sigismember(&old.sa_mask, SIGSYS));
+	show(syscall(SYS_rt_sigaction, SIGUSR1, 16, 0, 8));
+	show(syscall(SYS_rt_sigaction, SIGUSR1, 0, 16, 8));
+	show(syscall(SYS_rt_sigaction, SIGKILL, &a, 0, 8));
+	show(syscall(SYS_rt_sigaction, 65, 0, &old, 8));
+	show(syscall(SYS_rt_sigaction, SIGUSR1, &a, 0, 4));
+	show(syscall(SYS_rt_sigprocmask, 7, &sys, 0, 8));
+	show(syscall(SYS_rt_sigprocmask, SIG_BLOCK, 16, 0, 8));
+	show(syscall(SYS_rt_sigprocmask, SIG_BLOCK, 0, 16, 8));
+	show(syscall(SYS_rt_sigprocmask, SIG_BLOCK, 0, 0, 4));
+}
+
+static void end_of_it(int s, siginfo_t *i, void *context)
+{
+	printf("end: %d by %d\n", s, i->si_code);
+}
+
+/* SIGSYS that comes while a handler's mask has it comes when the handler has ended. */
+static void sends_sys(int s)
+{
+	raise(SIGSYS);
+	printf("sent\n");
+	stall(30, 2);
+}
+
+CASE(blocked_by_the_mask_of_a_handler)
+{
+	struct sigaction a = { .sa_handler = sends_sys };
+	on_info(SIGSYS, end_of_it, 0);
+	sigfillset(&a.sa_mask);
+	must(sigaction(SIGUSR1, &a, 0));
+	for (int i = 0; i < 3; i++) {
+		raise(SIGUSR1);
+		stall(10 + i, 1);
+	}
+}

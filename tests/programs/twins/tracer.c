@@ -78,6 +78,26 @@ CASE(exec_of_a_child)
 	}
 }
 
+/* As debuggers start programs, some of them by vfork: who shall trace waits until the exec. */
+CASE(asked_for_before_an_exec)
+{
+	for (int i = 0; i < 6; i++) {
+		int status;
+		pid_t child = must(i % 2 ? vfork() : fork());
+		if (child == 0) {
+			P(PTRACE_TRACEME, 0, 0, 0);
+			execl("/bin/sh", "sh", "-c", "read -r line < many/30; exit 6", (char *)0);
+			_exit(127);
+		}
+		must(waitpid(child, &status, 0));
+		print_status("first", status);
+		must(P(PTRACE_CONT, child, 0, 0));
+		must(waitpid(child, &status, 0));
+		print_status("then", status);
+		stall(20 + i, 1);
+	}
+}
+
 static void forks_and_execs(void)
 {
 	pid_t child = must(fork());

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::twin::Form;
+
 /// How a program is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Build {
@@ -23,6 +25,43 @@ use Build::{Dynamic, Freestanding, Musl, Static, StaticPie};
 const GNU: &[Build] = &[Dynamic, Static, StaticPie];
 const ANY: &[Build] = &[Dynamic, Static, StaticPie, Musl];
 const BARE: &[Build] = &[Freestanding];
+
+/// A case that differs, and will: for a reason that lies in how runahead works.
+#[derive(Debug)]
+pub struct Known {
+    /// As `program.case`.
+    pub case: &'static str,
+    /// What differs when it is the command, as [`crate::twin::Seen::places`] says it.
+    pub direct: &'static [&'static str],
+    /// The same under a shell.
+    pub under_a_shell: &'static [&'static str],
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// All that is known to differ. Each must go on to differ in just this way: what is mended, or
+/// differs more, is found. The table in `docs/compatibility.md` has the same names.
+pub const KNOWN: &[Known] = &[
+    Known {
+        case: "waits.what_children_used",
+        direct: &["output 0 2"],
+        under_a_shell: &["output 0 2"],
+        reason: "a shadow is forked by way of a helper that lives for some 50 us and is a child of \
+                 the process until it is collected; the kernel adds what it used (some page \
+                 faults, and as its peak of memory ours) to what children used",
+    },
+    Known {
+        case: "bare.without_a_stack",
+        direct: &["end: Exit(0), Signal(11)", "output 0 1 2 3"],
+        under_a_shell: &["output 0 1 2 3 4", "complaints 0"],
+        reason: "the first calls from a place are delivered as signals, which need room for a frame \
+                 on the stack; a program without any could not be sent a signal otherwise, either",
+    },
+];
+
+/// Cases that differ now and then, by bugs that are known and not mended. They are not part of samples,
+/// and are run when they are asked for, and with all others.
+pub const UNSETTLED: &[&str] = &["sigsys.waited_for_by_a_thread"];
 
 const SOURCES: &[(&str, &[Build])] = &[
     ("forks", ANY),
@@ -122,6 +161,22 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.source(), self.name)
     }
+}
+
+impl Known {
+    /// What differs in this form.
+    pub fn places(&self, form: Form) -> &'static [&'static str] {
+        match form {
+            Form::Direct => self.direct,
+            Form::ChildOfAShell => self.under_a_shell,
+        }
+    }
+}
+
+/// What is known of this case.
+pub fn known(case: &Case) -> Option<&'static Known> {
+    let name = case.to_string();
+    KNOWN.iter().find(|known| known.case == name)
 }
 
 /// Where the sources are.

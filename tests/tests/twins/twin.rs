@@ -65,16 +65,50 @@ impl Seen {
     }
 }
 
+impl Seen {
+    /// In short, where the two differ: each kind of difference, with the numbers of lines.
+    pub fn places(&self, other: &Seen) -> Vec<String> {
+        let mut found = Vec::new();
+        let [a, b] = [&self.outcome, &other.outcome];
+        if a.end != b.end {
+            found.push(format!("end: {:?}, {:?}", a.end, b.end));
+        }
+        for (kind, a, b) in [("output", &a.stdout, &b.stdout), ("complaints", &a.stderr, &b.stderr)]
+        {
+            let places: Vec<_> = Lines(a, b).places().iter().map(usize::to_string).collect();
+            if !places.is_empty() {
+                found.push(format!("{kind} {}", places.join(" ")));
+            }
+        }
+        if self.files != other.files {
+            found.push("files".to_owned());
+        }
+        if self.left != other.left {
+            found.push("processes".to_owned());
+        }
+        found
+    }
+}
+
 /// Lines that only one of two texts has at its place.
 struct Lines<'a>(&'a [u8], &'a [u8]);
+
+impl Lines<'_> {
+    fn split(&self) -> [Vec<&[u8]>; 2] {
+        [self.0, self.1].map(|text| text.split_inclusive(|&c| c == b'\n').collect())
+    }
+
+    fn places(&self) -> Vec<usize> {
+        let [a, b] = self.split();
+        (0..a.len().max(b.len())).filter(|&i| a.get(i) != b.get(i)).collect()
+    }
+}
 
 impl fmt::Display for Lines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 12;
-        let [a, b] =
-            [self.0, self.1].map(|text| text.split_inclusive(|&c| c == b'\n').collect::<Vec<_>>());
-        let places = (0..a.len().max(b.len())).filter(|&i| a.get(i) != b.get(i));
-        for place in places.take(SHOWN) {
+        let [a, b] = self.split();
+        for place in self.places().into_iter().take(SHOWN) {
             for (sign, lines) in [('-', &a), ('+', &b)] {
                 if let Some(line) = lines.get(place) {
                     let line: String = line.escape_ascii().to_string().chars().take(300).collect();

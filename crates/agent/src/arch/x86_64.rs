@@ -70,7 +70,7 @@ pub(crate) static RUNAHEAD_CLONE_RETURN: [AtomicU64; CLONE_SITES] =
 pub(crate) static RUNAHEAD_PLAIN_RETURN: [AtomicU64; PLAIN_SITES] =
     [const { AtomicU64::new(0) }; PLAIN_SITES];
 /// Distinct call sites that can have a plain trampoline.
-pub const PLAIN_SITES: usize = 4;
+pub const PLAIN_SITES: usize = 128;
 
 /// Distinct call sites of clone, fork and vfork that can be followed.
 pub const CLONE_SITES: usize = 16;
@@ -243,10 +243,11 @@ global_asm!(
     ".endm",
     ".globl runahead_plain_sites",
     "runahead_plain_sites:",
-    "plain_site 0",
-    "plain_site 1",
-    "plain_site 2",
-    "plain_site 3",
+    ".set runahead_plain_index, 0",
+    ".rept {plain_sites}",
+    "plain_site %runahead_plain_index",
+    ".set runahead_plain_index, runahead_plain_index + 1",
+    ".endr",
     // After a clone, in parent and child, on the program's stack below its red zone; rax is what
     // the kernel returned. Everything but rcx and r11 stays as it is. A vfork child uses the stack
     // of its parent, which has nothing there that it will want again.
@@ -301,6 +302,20 @@ global_asm!(
     "mov eax, 15",
     "syscall",
     "ud2",
+    // In place of a handler of the program's: notes what it is to believe, and goes on to it, with
+    // registers and stack as the kernel has set them.
+    ".globl runahead_masked_handler",
+    "runahead_masked_handler:",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "call {enter_handler}",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "mov r11, rax",
+    "xor eax, eax",
+    "jmp r11",
     // fn(argument: u64, work: extern fn(u64), stack: u64): works on that stack.
     ".globl runahead_on_stack",
     "runahead_on_stack:",
@@ -400,6 +415,8 @@ global_asm!(
     exit = const linux_raw_sys::general::__NR_exit,
     cloned = sym crate::plane::clone::runahead_after_clone,
     dispatch = sym crate::plane::runahead_dispatch,
+    enter_handler = sym crate::plane::masks::runahead_enter_handler,
+    plain_sites = const PLAIN_SITES,
 );
 
 const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
@@ -414,6 +431,7 @@ unsafe extern "C" {
     fn runahead_plain_sites();
     fn runahead_sigreturn(frame: u64) -> !;
     fn runahead_restorer();
+    fn runahead_masked_handler();
     fn runahead_on_stack(argument: u64, work: extern "C" fn(u64), stack: u64);
     fn runahead_guarded(call: *mut Call) -> Verdict;
     fn runahead_abandon(thread: *const Thread, ret: i64, native: u64) -> !;
@@ -441,6 +459,11 @@ pub fn entry() -> u64 {
 /// Address that signal handlers of ours return to.
 pub fn restorer() -> u64 {
     runahead_restorer as *const () as u64
+}
+
+/// Address that signals go to in place of a handler whose mask has SIGSYS in it.
+pub fn masked_handler() -> u64 {
+    runahead_masked_handler as *const () as u64
 }
 
 /// Returns from the signal whose frame lies at `frame`, as `rt_sigreturn` at that stack pointer.
@@ -570,6 +593,24 @@ pub struct Context {
 const _: () = assert!(core::mem::offset_of!(Context, mask) == 296);
 
 impl Context {
+    /// A flag that the kernel does not know (and ignores).
+    const NOTED: u64 = 1 << 62;
+
+    /// Notes in a handler's frame whether the program believed those signals blocked before.
+    pub fn note_believed(&mut self, blocked: bool, signals: u64) {
+        self.flags |= Self::NOTED;
+        if blocked {
+            self.mask |= signals;
+        }
+    }
+
+    /// Whether there is such a note, which is taken away.
+    pub fn forget_note(&mut self) -> bool {
+        let noted = self.flags & Self::NOTED != 0;
+        self.flags &= !Self::NOTED;
+        noted
+    }
+
     /// The call that was dispatched; `rip` is behind its instruction.
     pub fn call(&self, thread: &'static Thread) -> Call {
         let [r8, r9, r10, ..] = self.r8_to_r15;

@@ -28,13 +28,17 @@ static FORKING: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
 /// What the parent of a new thread believes of SIGSYS.
 static BLOCKED_IN_PARENT: AtomicBool = AtomicBool::new(false);
 
+/// Whether a new thread begins with SIGSYS blocked, as the program believes.
+pub(super) fn new_threads_block() -> bool {
+    BLOCKED_IN_PARENT.load(Relaxed)
+}
+
 /// Sends the program through the trampoline of its call site.
 pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     let thread = call.thread;
     if thread.lent.get().is_some() {
         // A vfork child with a child of its own: both go on natively.
-        thread::disarm_dispatch();
-        return context.resume_at(site);
+        return go_on_natively(thread, site, context);
     }
     let flags = match call.nr {
         nr::FORK => 0,
@@ -59,6 +63,7 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     if shares_memory && !waits && !tells_apart {
         // Nothing would tell the new thread from this one.
         retire();
+        context.mask = sys::set_mask(!0);
         return context.resume_at(site);
     }
     if shares_memory && !waits {
@@ -74,6 +79,13 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         thread::prepare_spare();
     }
     from_the_program(call.thread, site, context);
+}
+
+/// A vfork child goes on natively, from `site`, and its parent does not.
+pub(super) fn go_on_natively(thread: &Thread, site: u64, context: &mut Context) {
+    thread::disarm_dispatch();
+    context.mask = masks::in_native_borrower(thread, context.mask);
+    context.resume_at(site);
 }
 
 /// A child that has a copy of this very frame, and returns from the signal as we do.
@@ -100,6 +112,7 @@ fn start_in_child(thread: &'static Thread) -> bool {
         (hooks.in_child)();
     }
     note_that_memory_is_ours();
+    masks::take_again(thread);
     thread.move_in() && thread.arm().is_ok()
 }
 
@@ -120,10 +133,13 @@ fn from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
     go_by(index.map(arch::clone_site), thread, site, context);
 }
 
-/// The same for any other call, with nothing to be done after it.
-pub(super) fn plainly_from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
+/// The same for any other call, with nothing to be done after it. False if there are too many sites.
+pub(super) fn plainly_from_the_program(site: u64, context: &mut Context) -> bool {
     let index = trampoline(site, &PLAIN, &arch::RUNAHEAD_PLAIN_RETURN);
-    go_by(index.map(arch::plain_site), thread, site, context);
+    if let Some(index) = index {
+        context.resume_at(arch::plain_site(index));
+    }
+    index.is_some()
 }
 
 fn go_by(trampoline: Option<u64>, thread: &'static Thread, site: u64, context: &mut Context) {
@@ -133,6 +149,7 @@ fn go_by(trampoline: Option<u64>, thread: &'static Thread, site: u64, context: &
             // Too many sites to follow: the program makes the call itself, and every later one.
             retire();
             thread.disarm();
+            context.mask = sys::set_mask(!0);
             context.resume_at(site);
         }
     }
@@ -179,6 +196,7 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
     if result == 0 {
         // A vfork child: its parent waits. The depth stays, so that no policy is asked.
         thread.lend();
+        masks::take_again(thread);
         let _ = thread::arm_dispatch();
         return;
     }

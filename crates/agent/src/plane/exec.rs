@@ -43,7 +43,7 @@ fn perform(call: &Call, thread: &Thread) -> i64 {
     let mask = sys::set_mask(!0);
     let token: Option<Token> = hooks().map(|hooks| (hooks.before_exec)(call));
     // An ignored SIGSYS stays ignored over exec, a handler does not.
-    let ours = masks::ignores_sigsys()
+    let ours = masks::ignores_sigsys(thread)
         .and_then(|action| masks::set_action(k::SIGSYS as i32, Some(&action)).ok());
     sys::set_mask(masks::as_believed(thread, mask));
     let ret = call.perform();

@@ -2,16 +2,26 @@
 //!
 //! If SIGSYS is blocked when a call is dispatched, the kernel kills the process. So its bit is
 //! taken out of every mask that the program hands to the kernel and put back into every mask that
-//! it reads; its handler for SIGSYS is kept here and called for signals that are not ours.
+//! it reads; its handler for SIGSYS is kept here and called for signals that are not ours. A SIGSYS
+//! that comes while the program believes it blocked would have to wait, be seen to wait, and perhaps
+//! be taken by a call: the process then goes on without us, and the kernel does all that.
+//!
+//! Where a handler's mask has SIGSYS in it, the kernel is given [`arch::masked_handler`] instead of
+//! the handler. That notes in the frame what was believed before, and goes on to the handler.
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+mod calls;
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
-use super::Call;
-use super::thread::Thread;
+use super::thread::{self, Thread};
+use super::{Call, clone, is_retired, retire_all_threads, sigsys};
+use crate::arch::{self, Context};
 use crate::lock::Lock;
 use crate::sys::{self, copy_in, nr};
+
+pub(super) use calls::{MASK_CALLS, sigaction, sigprocmask, with_temporary_mask};
 
 /// `struct kernel_sigaction` (asm/signal.h).
 #[derive(Clone, Copy)]
@@ -27,6 +37,11 @@ const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SYS_BIT: u64 = 1 << (k::SIGSYS - 1);
 const MASK_BYTES: u64 = 8;
+/// Signals that there are (`_NSIG`).
+const SIGNALS: usize = 64;
+/// `si_code` of a call that a filter has trapped, and of tkill(2) (asm-generic/siginfo.h).
+const SYS_SECCOMP: i32 = 1;
+const SI_TKILL: i32 = -6;
 
 /// What the process, and not a thread, has.
 struct Kept {
@@ -44,9 +59,45 @@ static KEPT: Lock<Kept> = Lock::new(Kept {
 /// The program has installed a handler that can run between any two instructions.
 static HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// The program's action for SIGSYS. Signals must be blocked.
-fn kept_action() -> Action {
-    KEPT.with(|kept| kept.sigsys)
+/// Handlers in whose place [`arch::masked_handler`] is, by signal number.
+static MASKED: [AtomicU64; SIGNALS + 1] = [const { AtomicU64::new(0) }; SIGNALS + 1];
+
+/// The program's action for SIGSYS. Signals must be blocked. A vfork child has one of its own, but
+/// not memory to keep it in.
+fn kept_action(thread: Option<&Thread>) -> Action {
+    let of_child = thread.and_then(|thread| thread.lent.get()).map(|lent| lent.sigsys);
+    of_child.unwrap_or_else(|| KEPT.with(|kept| kept.sigsys))
+}
+
+fn keep_action(thread: &Thread, action: Action) {
+    match thread.lent.get() {
+        Some(lent) => thread.lent.set(Some(lent.with_sigsys(action))),
+        None => KEPT.with(|kept| kept.sigsys = action),
+    }
+}
+
+/// The program's action, for a vfork child to begin with.
+pub(super) fn action_to_lend() -> Action {
+    undisturbed(|mask| (kept_action(None), mask))
+}
+
+/// In a new process, before dispatch is on: if it was made with cleared handlers
+/// (CLONE_CLEAR_SIGHAND), ours is put back.
+pub(super) fn take_again(thread: &Thread) {
+    let ours = sigsys::action();
+    undisturbed(|mask| {
+        let now = set_action(k::SIGSYS as i32, None);
+        if now.is_ok_and(|now| now.handler != ours.handler) {
+            let ignored = kept_action(Some(thread)).handler == SIG_IGN;
+            let handler = if ignored { SIG_IGN } else { SIG_DFL };
+            keep_action(thread, Action { handler, flags: 0, restorer: 0, mask: 0 });
+            if thread.lent.get().is_none() {
+                KEPT.with(|kept| kept.in_mask_of = 0);
+            }
+            let _ = set_action(k::SIGSYS as i32, Some(&ours));
+        }
+        ((), mask)
+    });
 }
 
 /// In a forked child: what was held is free.
@@ -83,11 +134,49 @@ pub(super) fn keep_sigsys(thread: &Thread, action: Action) {
 /// Gives SIGSYS back to the program, when interception ends.
 pub(super) fn restore_sigsys(thread: &Thread) {
     undisturbed(|mask| {
-        let action = kept_action();
-        let _ = set_action(k::SIGSYS as i32, Some(&action));
+        restore_actions(thread);
         ((), mask)
     });
-    restore_mask(thread);
+}
+
+/// Gives the kernel the actions that the program believes it has. Signals must be blocked.
+fn restore_actions(thread: &Thread) {
+    let in_mask_of = KEPT.with(|kept| kept.in_mask_of);
+    for signal in (1..=SIGNALS as u32).filter(|signal| in_mask_of & bit_of(*signal) != 0) {
+        if let Ok(now) = set_action(signal as i32, None) {
+            let _ = set_action(signal as i32, Some(&as_given(signal, now)));
+        }
+    }
+    let action = kept_action(Some(thread));
+    let _ = set_action(k::SIGSYS as i32, Some(&action));
+}
+
+/// An action of the kernel's whose mask had SIGSYS in it, as the program gave it.
+fn as_given(signal: u32, action: Action) -> Action {
+    let handler = match MASKED.get(signal as usize) {
+        Some(own) if action.handler == arch::masked_handler() => own.load(Relaxed),
+        _ => action.handler,
+    };
+    Action { handler, mask: action.mask | SYS_BIT, ..action }
+}
+
+fn bit_of(signal: u32) -> u64 {
+    1u64.checked_shl(signal.wrapping_sub(1)).unwrap_or(0)
+}
+
+/// Called when a signal arrives whose handler's mask has SIGSYS in it. The handler.
+pub(crate) extern "C" fn runahead_enter_handler(
+    signal: i32,
+    _info: u64,
+    context: *mut Context,
+) -> u64 {
+    if !is_retired()
+        && let Some(thread) = thread::current()
+    {
+        // SAFETY: the kernel passes the frame of this signal.
+        unsafe { (*context).note_believed(thread.blocked.replace(true), SYS_BIT) };
+    }
+    MASKED.get(signal as usize).map_or(SIG_DFL, |own| own.load(Relaxed))
 }
 
 /// Gives this thread the mask that it believes it has.
@@ -116,18 +205,34 @@ pub(super) fn without_sigsys(mask: u64) -> u64 {
 }
 
 /// The program's action for SIGSYS, if that is to ignore it. Signals must be blocked.
-pub(super) fn ignores_sigsys() -> Option<Action> {
-    Some(kept_action()).filter(|action| action.handler == SIG_IGN)
+pub(super) fn ignores_sigsys(thread: &Thread) -> Option<Action> {
+    Some(kept_action(Some(thread))).filter(|action| action.handler == SIG_IGN)
 }
 
-/// A SIGSYS that is no dispatched call goes where the program wants it.
-pub(super) fn forward_sigsys(thread: Option<&Thread>, info: u64, context: u64) {
-    let action = undisturbed(|mask| (kept_action(), mask));
-    if let Some(thread) = thread.filter(|t| t.blocked.get())
-        && action.handler != SIG_IGN
-    {
-        thread.pending.set(true);
-        return;
+/// A SIGSYS that is no dispatched call, with this `si_code`, goes where the program wants it.
+pub(super) fn forward_sigsys(thread: Option<&Thread>, code: i32, info: u64, context: &mut Context) {
+    let mut action = undisturbed(|mask| (kept_action(thread), mask));
+    let blocked = thread.filter(|thread| thread.blocked.get());
+    if code == SYS_SECCOMP {
+        // Of the instruction itself: who blocks or ignores it is killed by it.
+        if blocked.is_some() || action.handler == SIG_IGN {
+            action.handler = SIG_DFL;
+        }
+    } else if thread.is_none() && !is_retired() && clone::new_threads_block() {
+        // A new thread that is not known yet: it comes again when that is so (`clone::adopt`).
+        context.mask |= SYS_BIT;
+        return undisturbed(|mask| {
+            send_again(SI_TKILL, info);
+            ((), mask | SYS_BIT)
+        });
+    } else if blocked.is_some() {
+        // Now it would wait, and calls would see it wait, or take it.
+        retire_all_threads();
+        context.mask |= SYS_BIT;
+        return undisturbed(|mask| {
+            send_again(code, info);
+            ((), mask | SYS_BIT)
+        });
     }
     match action.handler {
         SIG_IGN => {}
@@ -137,39 +242,42 @@ pub(super) fn forward_sigsys(thread: Option<&Thread>, info: u64, context: u64) {
         }
         handler => {
             if action.flags & u64::from(k::SA_RESETHAND) != 0 {
-                undisturbed(|mask| (KEPT.with(|kept| kept.sigsys.handler = SIG_DFL), mask));
+                let reset = Action { handler: SIG_DFL, ..action };
+                undisturbed(|mask| match thread {
+                    Some(thread) => (keep_action(thread, reset), mask),
+                    None => (KEPT.with(|kept| kept.sigsys = reset), mask),
+                });
             }
             // SAFETY: the program installed this address as its handler for this signal, and gets
             // the arguments that the kernel gave us.
             let handler: extern "C" fn(i32, u64, u64) = unsafe { core::mem::transmute(handler) };
-            handler(k::SIGSYS as i32, info, context);
+            handler(k::SIGSYS as i32, info, core::ptr::from_mut(context) as u64);
         }
     }
 }
 
-/// A mask that the program restores from a frame, as the kernel may have it.
-pub(super) fn as_restored(thread: &Thread, mask: u64) -> u64 {
-    if has_sigsys(mask) {
-        thread.blocked.set(true);
+/// The program returns from a signal through this frame: its mask becomes what the kernel may have.
+pub(super) fn restore_from(thread: &Thread, frame: &mut Context) {
+    let noted = frame.forget_note();
+    if noted || has_sigsys(frame.mask) {
+        thread.blocked.set(has_sigsys(frame.mask));
     }
-    without_sigsys(mask)
-}
-
-/// rt_sigpending as the program means it.
-pub(super) fn sigpending(call: &Call) -> i64 {
-    let ret = call.perform();
-    if ret == 0 && call.thread.pending.get() && call.args[1] == MASK_BYTES {
-        // SAFETY: the kernel has just written eight bytes there.
-        unsafe { *(call.args[0] as *mut u64) |= SYS_BIT };
-    }
-    ret
+    frame.mask = without_sigsys(frame.mask);
 }
 
 /// In a forked child that runs natively: SIGSYS is as the program left it. The mask to run with.
 pub(super) fn in_child(thread: &Thread, mask: u64) -> u64 {
     KEPT.break_open();
-    let action = kept_action();
-    let _ = set_action(k::SIGSYS as i32, Some(&action));
+    restore_actions(thread);
+    as_believed(thread, mask)
+}
+
+/// In a vfork child that goes on natively, while its parent does not. The mask to run with.
+pub(super) fn in_native_borrower(thread: &Thread, mask: u64) -> u64 {
+    undisturbed(|now| {
+        restore_actions(thread);
+        ((), now)
+    });
     as_believed(thread, mask)
 }
 
@@ -177,6 +285,18 @@ pub(super) fn in_child(thread: &Thread, mask: u64) -> u64 {
 fn raise_sigsys() {
     // SAFETY: kill(2) of this process with a signal that it was sent before.
     unsafe { sys::raw(nr::KILL, [sys::getpid().into(), k::SIGSYS.into(), 0, 0, 0, 0]) };
+}
+
+/// Sends this process the signal once more that `info` is of; it must be blocked.
+fn send_again(code: i32, info: u64) {
+    let (process, signal) = (u64::from(sys::getpid()), u64::from(k::SIGSYS));
+    let (call, args) = if code == SI_TKILL {
+        (nr::RT_TGSIGQUEUEINFO, [process, sys::gettid().into(), signal, info, 0, 0])
+    } else {
+        (nr::RT_SIGQUEUEINFO, [process, signal, info, 0, 0, 0])
+    };
+    // SAFETY: reads the siginfo_t that the kernel has just given us.
+    unsafe { sys::raw(call, args) };
 }
 
 /// Does `work` while no handler can run: between two calls of ours SIGSYS may then be blocked.
@@ -187,95 +307,6 @@ fn undisturbed<T>(work: impl FnOnce(u64) -> (T, u64)) -> T {
     result
 }
 
-/// rt_sigaction as the program means it. The kernel reads and writes the program's structures;
-/// what it made of them is put right before any handler can run.
-pub(super) fn sigaction(call: &Call) -> i64 {
-    let [signal, new, old, ..] = call.args;
-    undisturbed(|mask| (sigaction_undisturbed(call, signal as u32, new, old), mask))
-}
-
-fn sigaction_undisturbed(call: &Call, signal: u32, new: u64, old: u64) -> i64 {
-    // A vfork child has actions of its own, but not memory to keep them in; it will exec soon.
-    let own_memory = call.thread.lent.get().is_none();
-    let ours = if signal == k::SIGSYS {
-        // The program is to find what it left there.
-        let kept_action = kept_action();
-        set_action(signal as i32, Some(&kept_action)).ok()
-    } else {
-        None
-    };
-    let ret = call.perform();
-    let bit = 1u64.checked_shl(signal.wrapping_sub(1)).unwrap_or(0);
-    if let Some(ours) = ours {
-        if let Ok(now) = set_action(signal as i32, Some(&ours))
-            && own_memory
-        {
-            KEPT.with(|kept| kept.sigsys = now);
-        }
-        return ret;
-    }
-    if ret != 0 {
-        return ret;
-    }
-    if old != 0 && KEPT.with(|kept| kept.in_mask_of & bit != 0) {
-        // SAFETY: the kernel has just written a whole Action there.
-        unsafe { (*(old as *mut Action)).mask |= SYS_BIT };
-    }
-    if new != 0
-        && let Ok(now) = set_action(signal as i32, None)
-    {
-        let with_sys = has_sigsys(now.mask);
-        if with_sys {
-            let mask = without_sigsys(now.mask);
-            let _ = set_action(signal as i32, Some(&Action { mask, ..now }));
-        }
-        if own_memory {
-            let in_mask = if with_sys { bit } else { 0 };
-            KEPT.with(|kept| kept.in_mask_of = (kept.in_mask_of & !bit) | in_mask);
-            if now.handler > SIG_IGN && !SYNCHRONOUS.contains(&signal) {
-                HANDLERS.store(true, Relaxed);
-            }
-        }
-    }
-    ret
-}
-
-/// rt_sigprocmask as the program means it. SIGSYS is never blocked, not for a moment: what this
-/// unblocks may be delivered before it returns, and its handler makes calls.
-pub(super) fn sigprocmask(call: &Call) -> i64 {
-    let [how, new, old, size, ..] = call.args;
-    let thread = call.thread;
-    let believed = thread.blocked.get();
-    let mut given = 0u64;
-    let mut args = call.args;
-    if size == MASK_BYTES && new != 0 {
-        given = match copy_in(new) {
-            Ok(mask) => mask,
-            Err(errno) => return refused(call, errno),
-        };
-        let with_sys = has_sigsys(given);
-        thread.blocked.set(match how as u32 {
-            k::SIG_BLOCK => believed || with_sys,
-            k::SIG_UNBLOCK => believed && !with_sys,
-            k::SIG_SETMASK => with_sys,
-            _ => believed,
-        });
-        given = without_sigsys(given);
-        args[1] = &raw const given as u64;
-    }
-    // SAFETY: the program's call, its mask replaced by a copy that lives until the call returns.
-    let ret = unsafe { sys::raw(call.nr, args) };
-    let _ = given;
-    if ret == 0 && old != 0 && believed {
-        // SAFETY: the kernel has just written eight bytes there.
-        unsafe { *(old as *mut u64) |= SYS_BIT };
-    }
-    if !thread.blocked.get() && thread.pending.take() {
-        raise_sigsys();
-    }
-    ret
-}
-
 /// The mask in force, as the kernel has it.
 pub(super) fn current_mask() -> u64 {
     let mut mask = 0u64;
@@ -283,53 +314,4 @@ pub(super) fn current_mask() -> u64 {
     // SAFETY: only reads the mask, into eight bytes of ours.
     unsafe { sys::raw(nr::RT_SIGPROCMASK, args) };
     mask
-}
-
-/// Calls that set a mask for their own duration. A handler that interrupts them still has it.
-pub(super) const MASK_CALLS: [u64; 5] =
-    [nr::RT_SIGSUSPEND, nr::PPOLL, nr::PSELECT6, nr::EPOLL_PWAIT, nr::EPOLL_PWAIT2];
-
-/// Makes one of [`MASK_CALLS`] with SIGSYS taken out of its mask.
-pub(super) fn with_temporary_mask(call: &Call) -> i64 {
-    let mut args = call.args;
-    let mut size = 0;
-    let (slot, mask_at) = match call.nr {
-        nr::RT_SIGSUSPEND => (0, args[0]),
-        nr::PPOLL => (3, args[3]),
-        nr::PSELECT6 if args[5] == 0 => (5, 0),
-        // The sixth argument points to {mask, bytes of it} (select(2)).
-        nr::PSELECT6 => match copy_in::<[u64; 2]>(args[5]) {
-            Ok(given) => {
-                size = given[1];
-                (5, given[0])
-            }
-            Err(errno) => return refused(call, errno),
-        },
-        _ => (4, args[4]),
-    };
-    if mask_at == 0 {
-        return call.perform();
-    }
-    let mask = match copy_in::<u64>(mask_at) {
-        Ok(mask) => mask,
-        Err(errno) => return refused(call, errno),
-    };
-    if !has_sigsys(mask) && call.thread.pending.take() {
-        // One that was kept is delivered now, as it would have been in the call.
-        let believed = call.thread.blocked.replace(false);
-        raise_sigsys();
-        call.thread.blocked.set(believed);
-        return sys::fail(sys::EINTR);
-    }
-    let mask = without_sigsys(mask);
-    let pair = [&raw const mask as u64, size];
-    args[slot] = if call.nr == nr::PSELECT6 { &raw const pair as u64 } else { pair[0] };
-    // SAFETY: the program's call, its mask replaced by a copy that lives until the call returns.
-    unsafe { sys::raw(call.nr, args) }
-}
-
-/// The mask could not be copied. A bad address is the program's; if we may not copy at all (a
-/// filter around us) the call is made as it stands.
-fn refused(call: &Call, errno: sys::Errno) -> i64 {
-    if errno.0 == sys::EFAULT { sys::fail(errno.0) } else { call.perform() }
 }

@@ -98,6 +98,8 @@ static POLICY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static SEES_ALL: AtomicBool = AtomicBool::new(false);
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
 static RETIRED: AtomicBool = AtomicBool::new(false);
+/// Threads are being sent the signal that takes their dispatch off.
+static CALLING_OFF: AtomicBool = AtomicBool::new(false);
 static TEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Process that the agent runs in, as it knows.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
@@ -244,23 +246,32 @@ pub fn retire() {
 pub fn retire_all_threads() {
     const PATIENCE_US: u64 = 20_000;
     const STEP_US: u64 = 200;
+    // Once is enough, but for a thread at which another SIGSYS had just arrived.
+    const AGAIN: u64 = 25;
+    // Our handler stays until nothing is under way to it.
+    CALLING_OFF.store(true, SeqCst);
     retire();
-    for _ in 0..PATIENCE_US / STEP_US {
+    for step in 0..PATIENCE_US / STEP_US {
         if thread::armed() == 0 {
-            return;
+            break;
         }
-        thread::for_others(sigsys::call_off);
+        if step % AGAIN == 0 {
+            thread::for_others(sigsys::call_off);
+        }
         sys::sleep_us(STEP_US);
+    }
+    CALLING_OFF.store(false, SeqCst);
+    if let (0, Some(thread)) = (thread::armed(), thread::current()) {
+        masks::restore_sigsys(thread);
     }
 }
 
 /// The thread goes on natively, in a process that has retired. The last one gives SIGSYS back.
 fn leave_for_good(thread: &Thread) {
-    let last = thread.disarm();
-    if last {
+    // First the mask: whoever waits for the last to leave may send what only that keeps from us.
+    masks::restore_mask(thread);
+    if thread.disarm() && !CALLING_OFF.load(SeqCst) {
         masks::restore_sigsys(thread);
-    } else {
-        masks::restore_mask(thread);
     }
 }
 
@@ -279,7 +290,6 @@ fn is_the_planes(call: u64) -> bool {
                 | nr::CLONE3
                 | nr::RT_SIGACTION
                 | nr::RT_SIGPROCMASK
-                | nr::RT_SIGPENDING
                 | nr::SIGALTSTACK
                 | nr::EXECVE
                 | nr::EXECVEAT

@@ -37,7 +37,7 @@ use super::masks;
 use crate::arch::{self, ABSENT, Code, LONG_JUMP, RUN_UP, SiteShape, Window};
 use crate::lock::Lock;
 use crate::session;
-use crate::sys::{self, nr};
+use crate::sys::nr;
 use code::{PAGE, Stubs};
 use seen::Seen;
 
@@ -94,18 +94,16 @@ pub(super) fn in_new_process() {
     });
 }
 
-/// A call was trapped at `site`; patches it when it is hot. Then the call is to be made again from
-/// the address returned: what is behind the old one may be the middle of the jump.
-pub(super) fn note(site: u64, number: u64) -> Option<u64> {
+/// A call was trapped at `site`: whether that is so often the case that the site is to be patched.
+pub(super) fn is_hot(site: u64) -> bool {
     session::counters().traps.fetch_add(1, Relaxed);
-    let hot = STATE.try_with(|state| state.enabled && state.seen.note(site));
-    if hot != Some(true) {
-        return None;
-    }
-    // A handler of the program's that came to the site now would wait there for us.
-    let mask = sys::set_mask(!0);
+    STATE.try_with(|state| state.enabled && state.seen.note(site)) == Some(true)
+}
+
+/// Patches a site. Then the call is to be made again from the address returned: what is behind the
+/// old one may be the middle of the jump. Signals must be blocked.
+pub(super) fn patch_site(site: u64, number: u64) -> Option<u64> {
     let again = STATE.try_with(|state| patch(state, site, number)).flatten();
-    sys::set_mask(mask);
     if again.is_some() {
         session::counters().sites_patched.fetch_add(1, Relaxed);
     }
@@ -114,7 +112,8 @@ pub(super) fn note(site: u64, number: u64) -> Option<u64> {
 
 /// Calls that must stay traps: they need the frame of the signal, or end the program's image.
 fn never(number: u64) -> bool {
-    super::is_the_planes(number) || matches!(number, nr::EXECVE | nr::EXIT | nr::EXIT_GROUP)
+    super::is_the_planes(number)
+        || matches!(number, nr::EXECVE | nr::EXIT | nr::EXIT_GROUP | nr::PTRACE)
 }
 
 /// Patches the site; where execution enters the patch.

@@ -14,6 +14,9 @@ use crate::sys::{self, nr};
 /// `si_code` of a dispatched call (asm-generic/siginfo.h).
 const SYS_USER_DISPATCH: i32 = 2;
 
+/// Request of ptrace(2) by which a process asks to be traced.
+const PTRACE_TRACEME: u64 = 0;
+
 /// `si_arch` of a 64-bit call (linux/audit.h).
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
@@ -33,17 +36,21 @@ struct Info {
 const SI_QUEUE: i32 = -1;
 const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
 
-/// Puts our handler in place of the program's, which `masks` keeps.
-pub(super) fn install(thread: &Thread) -> sys::Result<()> {
+/// Our action for the signal.
+pub(super) fn action() -> masks::Action {
     let handler: extern "C" fn(i32, *const Info, *mut Context) = on_signal;
     let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK | k::SA_RESTART;
-    let action = masks::Action {
+    masks::Action {
         handler: handler as usize as u64,
         flags: flags.into(),
         restorer: arch::restorer(),
         mask: 0,
-    };
-    let old = masks::set_action(k::SIGSYS as i32, Some(&action))?;
+    }
+}
+
+/// Puts our handler in place of the program's, which `masks` keeps.
+pub(super) fn install(thread: &Thread) -> sys::Result<()> {
+    let old = masks::set_action(k::SIGSYS as i32, Some(&action()))?;
     masks::keep_sigsys(thread, old);
     Ok(())
 }
@@ -68,11 +75,14 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
             && super::is_retired()
             && u64::from(info.call as u32) | u64::from(info.arch) << 32 == CALLED_OFF;
         return match thread {
-            Some(thread) if called_off => super::leave_for_good(thread),
+            Some(thread) if called_off => {
+                super::leave_for_good(thread);
+                keep_mask(context);
+            }
             _ if called_off => {}
             _ => {
                 let at = core::ptr::from_ref(info) as u64;
-                masks::forward_sigsys(thread, at, core::ptr::from_mut(context) as u64);
+                masks::forward_sigsys(thread, info.code, at, context);
             }
         };
     }
@@ -84,12 +94,12 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
     };
     if super::is_retired() {
         super::leave_for_good(thread);
-        return context.resume_at(site);
+        return natively(site, context);
     }
     if info.arch != AUDIT_ARCH_X86_64 {
         // The 32-bit entry (int 0x80), which only the program itself can use.
         super::retire();
-        return context.resume_at(site);
+        return natively(site, context);
     }
     let mut call = context.call(thread);
     if is_the_planes(call.nr) {
@@ -100,16 +110,73 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         thread.leave();
         return context.resume_at(site);
     }
-    if thread.depth.get() != 0 || thread.is_on_alternate_stack(call.stack) {
-        return perform(&call, context);
+    if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
+        // Whoever traces it would see our signals, and is to wait for it meanwhile.
+        return clone::go_on_natively(thread, site, context);
     }
-    if let Some(again) = patch::note(site, call.nr) {
+    if thread.depth.get() != 0 || thread.is_on_alternate_stack(call.stack) {
+        return perform(&call, site, context);
+    }
+    if patch::is_hot(site)
+        && let Some(again) = patch(thread, site, call.nr)
+    {
         return context.resume_at(again);
     }
-    if !is_interesting(call.nr) {
-        return perform(&call, context);
+    if !is_interesting(call.nr) || is_exposed(thread) && opens_what_waits(&call) {
+        return perform(&call, site, context);
     }
     dispatch(&mut call, site, context);
+}
+
+/// The program makes the call itself, and every later one.
+fn natively(site: u64, context: &mut Context) {
+    keep_mask(context);
+    context.resume_at(site);
+}
+
+/// What is handed to the agent's stack and back.
+struct Patch {
+    site: u64,
+    number: u64,
+    again: Option<u64>,
+}
+
+/// Patches the site, on the agent's stack: the program's may have no room beside our frame.
+fn patch(thread: &Thread, site: u64, number: u64) -> Option<u64> {
+    extern "C" fn on_agent_stack(work: u64) {
+        // SAFETY: `patch` passes its own, which lives until we return, and holds the depth.
+        let work = unsafe { &mut *(work as *mut Patch) };
+        work.again = patch::patch_site(work.site, work.number);
+    }
+    let mut work = Patch { site, number, again: None };
+    // A handler of the program's that came to the site now would wait there for us.
+    let mask = sys::set_mask(!0);
+    thread.depth.set(1);
+    let at = &raw mut work as u64;
+    // SAFETY: the depth is ours, so the agent's stack is free.
+    unsafe { arch::on_stack(thread.stack_top.get(), at, on_agent_stack) };
+    thread.depth.set(0);
+    sys::set_mask(mask);
+    work.again
+}
+
+/// The program has an alternate stack: our frame is on it.
+fn is_exposed(thread: &Thread) -> bool {
+    thread.altstack.get() != NO_ALTSTACK
+}
+
+/// The call opens a pipe or a device: that may take for ever, and is to be interruptible.
+fn opens_what_waits(call: &Call) -> bool {
+    let (dir, path, flags) = match call.nr {
+        nr::OPEN => (sys::AT_FDCWD, call.args[0], call.args[1]),
+        nr::OPENAT => (call.fd(0), call.args[1], call.args[2]),
+        _ => return false,
+    };
+    let how = k::O_PATH | k::O_CLOEXEC | flags as u32 & k::O_NOFOLLOW;
+    let Ok(place) = sys::openat2(dir, path, how, 0, k::RESOLVE_CACHED) else { return false };
+    let kind = sys::statx_fd(place, k::STATX_TYPE).map(|stat| u32::from(stat.stx_mode) & k::S_IFMT);
+    let _ = sys::close(place);
+    matches!(kind, Ok(k::S_IFIFO | k::S_IFCHR | k::S_IFBLK))
 }
 
 fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
@@ -117,8 +184,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
     thread.depth.set(1);
     // Our own frame lies on the program's alternate stack, if it has one, and the kernel takes that
     // to be free while we are on the agent's. No signal may be delivered there meanwhile.
-    let exposed = thread.altstack.get() != NO_ALTSTACK;
-    let mask = exposed.then(|| sys::set_mask(!0));
+    let mask = is_exposed(thread).then(|| sys::set_mask(!0));
     let mut work = Dispatch { call, verdict: Verdict::NATIVE };
     let at = &raw mut work as u64;
     // SAFETY: the depth is ours, so the agent's stack is free.
@@ -139,8 +205,8 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
         }
         // Interception was given up: the program makes the call itself, and any later one, so that
         // what it is about to set up (a filter, say) is not in the way of our own return.
-        _ if super::is_retired() => context.resume_at(site),
-        _ => perform(call, context),
+        _ if super::is_retired() => natively(site, context),
+        _ => perform(call, site, context),
     }
 }
 
@@ -164,8 +230,16 @@ fn covers(call: &Call, address: u64) -> bool {
     (at..at.saturating_add(len)).contains(&address)
 }
 
-/// Makes the call as it stands.
-fn perform(call: &Call, context: &mut Context) {
+/// Makes the call as it stands. Where the program has an alternate stack, our frame is on it, and so
+/// would be the handler of any signal that comes during the call: then the program makes it itself.
+fn perform(call: &Call, site: u64, context: &mut Context) {
+    let thread = call.thread;
+    if is_exposed(thread)
+        && !thread.is_on_alternate_stack(call.stack)
+        && clone::plainly_from_the_program(site, context)
+    {
+        return keep_mask(context);
+    }
     // The result is not noted: a dispatch that we interrupt has one of its own under way.
     // SAFETY: the program asked for exactly this call.
     context.set_result(unsafe { sys::raw(call.nr, call.args) });
@@ -173,9 +247,10 @@ fn perform(call: &Call, context: &mut Context) {
 }
 
 /// A handler that ran meanwhile may have changed the mask for good (in the frame that it returned
-/// through); returning from our signal must not set the old one again.
+/// through); returning from our signal must not set the old one again. Nothing runs in between: the
+/// return is what unblocks signals, so this is the last thing done.
 fn keep_mask(context: &mut Context) {
-    context.mask = masks::current_mask();
+    context.mask = sys::set_mask(!0);
 }
 
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
@@ -186,23 +261,26 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             // finds the frame; where there is none, both it and we fault.
             unsafe {
                 let frame = &mut *(call.stack as *mut Context);
-                frame.mask = masks::as_restored(thread, frame.mask);
+                masks::restore_from(thread, frame);
+                note_restored_stack(thread, frame);
                 arch::sigreturn(call.stack)
             }
         }
         nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3 => clone::follow(call, site, context),
         nr::EXECVE | nr::EXECVEAT => context.set_result(exec::exec(call)),
-        nr::RT_SIGPENDING => context.set_result(masks::sigpending(call)),
         nr::RT_SIGACTION => context.set_result(masks::sigaction(call)),
         nr::RT_SIGPROCMASK => {
-            let ret = masks::sigprocmask(call);
-            context.mask = masks::current_mask();
+            let ret = masks::sigprocmask(call, context);
             context.set_result(ret);
         }
         // Its answer depends on the stack that it is asked from.
         nr::SIGALTSTACK => {
             note_alternate_stack(call);
-            clone::plainly_from_the_program(thread, site, context);
+            if !clone::plainly_from_the_program(site, context) {
+                // Too many sites: it makes the call itself, and every later one.
+                super::retire();
+                natively(site, context);
+            }
         }
         nr::ARCH_PRCTL => {
             context.set_result(call.perform());
@@ -213,7 +291,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             thread.leave();
             context.resume_at(site);
         }
-        nr::EXIT => perform(call, context),
+        nr::EXIT => perform(call, site, context),
         _ => {
             context.set_result(masks::with_temporary_mask(call));
             keep_mask(context);
@@ -221,17 +299,27 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
     }
 }
 
+/// Returning from a signal also sets the alternate stack that there was at its start, unless the
+/// program goes on upon the present one.
+fn note_restored_stack(thread: &Thread, frame: &Context) {
+    // Smaller ones than this the kernel refuses; so it does a frame's that says there was none.
+    const SMALLEST: u64 = 2048;
+    let [_, flags, bytes] = frame.stack;
+    let valid = flags & thread::ALTSTACK_DISABLED != 0 || bytes >= SMALLEST;
+    if valid && !thread.is_on_alternate_stack(frame.number_and_stack().1) {
+        thread.set_altstack(frame.stack);
+    }
+}
+
 /// Remembers where the program's alternate stack is about to be (sigaltstack(2)).
 fn note_alternate_stack(call: &Call) {
-    const DISABLED: u64 = 2;
     let thread = call.thread;
     if call.args[0] == 0 || thread.is_on_alternate_stack(call.stack) {
         return;
     }
     // Whoever sets a stack that cannot be read gets an error from the kernel.
     match sys::copy_in::<[u64; 3]>(call.args[0]) {
-        Ok([_, flags, _]) if flags & DISABLED != 0 => thread.altstack.set(NO_ALTSTACK),
-        Ok([first, _, bytes]) => thread.altstack.set([first, first.saturating_add(bytes)]),
+        Ok(stack) => thread.set_altstack(stack),
         // Not to be known (a filter around us): nothing can be told apart any more.
         Err(errno) if errno.0 != sys::EFAULT => super::retire(),
         Err(_) => {}

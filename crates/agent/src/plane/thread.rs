@@ -10,6 +10,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
+use super::masks;
 use crate::arch::{
     self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, SMALL_STACK_BYTES, STACK_BYTES, THREAD_HASH,
     THREAD_HASHES, THREAD_PROBES,
@@ -18,6 +19,9 @@ use crate::sys::{self, nr};
 
 /// No alternate stack: a range that holds no address.
 pub(crate) const NO_ALTSTACK: [u64; 2] = [1, 0];
+
+/// `SS_DISABLE` of sigaltstack(2).
+pub(super) const ALTSTACK_DISABLED: u64 = 2;
 
 /// One thread. The entry code in `arch` uses the first fields.
 #[repr(C, align(16))]
@@ -40,8 +44,6 @@ pub struct Thread {
     pub(super) result: Cell<Option<i64>>,
     /// The program believes that SIGSYS is blocked.
     pub(super) blocked: Cell<bool>,
-    /// One arrived while it was.
-    pub(super) pending: Cell<bool>,
     /// A vfork child is using this; what is to be put back when it has gone.
     pub(super) lent: Cell<Option<Lent>>,
     /// Stack on which the program is to go on after the call under way; 0: its own.
@@ -56,8 +58,15 @@ pub struct Thread {
 pub(super) struct Lent {
     altstack: [u64; 2],
     blocked: bool,
-    pending: bool,
     key: u64,
+    /// The child's own action for SIGSYS.
+    pub(super) sigsys: masks::Action,
+}
+
+impl Lent {
+    pub(super) fn with_sigsys(self, sigsys: masks::Action) -> Self {
+        Lent { sigsys, ..self }
+    }
 }
 
 /// Two words of the table: key and thread.
@@ -127,7 +136,6 @@ impl Thread {
             armed: Cell::new(false),
             result: Cell::new(None),
             blocked: Cell::new(false),
-            pending: Cell::new(false),
             lent: Cell::new(None),
             go_on_at: Cell::new(0),
             word: Cell::new(None),
@@ -238,13 +246,20 @@ impl Thread {
 
     /// Remembers where the alternate stack is, as the kernel has it.
     pub(super) fn note_altstack(&self) {
-        const DISABLED: u64 = 2;
         let mut stack = [0u64; 3];
         let args = [0, stack.as_mut_ptr() as u64, 0, 0, 0, 0];
         // SAFETY: sigaltstack(2) writes a stack_t of three words.
         let known = unsafe { sys::raw(nr::SIGALTSTACK, args) } == 0;
-        let [first, flags, bytes] = stack;
-        let none = !known || flags & DISABLED != 0;
+        if known {
+            self.set_altstack(stack);
+        } else {
+            self.altstack.set(NO_ALTSTACK);
+        }
+    }
+
+    /// The alternate stack is this one (`stack_t`: first address, flags, bytes).
+    pub(super) fn set_altstack(&self, [first, flags, bytes]: [u64; 3]) {
+        let none = flags & ALTSTACK_DISABLED != 0;
         self.altstack.set(if none { NO_ALTSTACK } else { [first, first.saturating_add(bytes)] });
     }
 
@@ -258,8 +273,8 @@ impl Thread {
         self.lent.set(Some(Lent {
             altstack: self.altstack.get(),
             blocked: self.blocked.get(),
-            pending: self.pending.get(),
             key: self.key.get(),
+            sigsys: masks::action_to_lend(),
         }));
     }
 
@@ -268,7 +283,6 @@ impl Thread {
         let Some(lent) = self.lent.take() else { return };
         self.altstack.set(lent.altstack);
         self.blocked.set(lent.blocked);
-        self.pending.set(lent.pending);
         if lent.key != self.key.get() {
             self.rename();
         }

@@ -103,6 +103,7 @@ const INTEREST: &[u64] = &[
     nr::WAITID,
     nr::SECCOMP,
     nr::PRCTL,
+    nr::PTRACE,
     nr::CHROOT,
     nr::PIVOT_ROOT,
     nr::UNSHARE,
@@ -209,6 +210,9 @@ impl Target {
             nr::WAIT4 | nr::WAITID => self.wait_for_children(session, call),
             nr::SECCOMP => self.seccomp(session, call),
             nr::PRCTL => self.prctl(session, call),
+            // It asks to be traced: whoever does that is not to see our signals.
+            nr::PTRACE if a[0] == 0 => give_up(session),
+            nr::PTRACE => Outcome::Native,
             nr::CHROOT
             | nr::PIVOT_ROOT
             | nr::UNSHARE
@@ -261,6 +265,8 @@ impl Target {
         match call.args[0] as u32 {
             // A filter of the program's own, or its own dispatch: our calls would be judged by it.
             PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC => give_up(session),
+            // Shadows, which are orphans, would become its children, and its children's.
+            PR_SET_CHILD_SUBREAPER if call.args[1] != 0 => give_up(session),
             _ => Outcome::Native,
         }
     }

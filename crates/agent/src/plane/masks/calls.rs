@@ -1,0 +1,166 @@
+//! The calls about actions and masks, as the program means them.
+
+use super::*;
+
+/// rt_sigaction as the program means it. What the kernel made of it is put right before any handler
+/// can run here.
+pub(in crate::plane) fn sigaction(call: &Call) -> i64 {
+    undisturbed(|mask| (sigaction_undisturbed(call), mask))
+}
+
+fn sigaction_undisturbed(call: &Call) -> i64 {
+    let [signal, new, old, size, ..] = call.args;
+    let (thread, signal) = (call.thread, signal as u32);
+    if signal == k::SIGSYS {
+        // The program is to find what it left there.
+        let Ok(ours) = set_action(signal as i32, Some(&kept_action(Some(thread)))) else {
+            return call.perform();
+        };
+        let ret = call.perform();
+        if let Ok(now) = set_action(signal as i32, Some(&ours)) {
+            keep_action(thread, now);
+        }
+        return ret;
+    }
+    let mut args = call.args;
+    let mut given = None;
+    if size == MASK_BYTES && new != 0 {
+        given = match copy_in::<Action>(new) {
+            Ok(action) => Some(action),
+            Err(errno) => return refused(call, errno),
+        };
+    }
+    // A vfork child has actions of its own, but not memory to keep them in; it will exec soon.
+    let own_memory = thread.lent.get().is_none();
+    let with_sys = given.is_some_and(|action| has_sigsys(action.mask));
+    let slot = MASKED.get(signal as usize);
+    let before = slot.map(|slot| slot.load(Relaxed));
+    let mut changed = given;
+    if let (Some(action), true) = (&mut changed, with_sys) {
+        action.mask = without_sigsys(action.mask);
+        if let (Some(slot), true) = (slot, own_memory && action.handler > SIG_IGN) {
+            slot.store(action.handler, Relaxed);
+            action.handler = arch::masked_handler();
+        }
+    }
+    if let Some(action) = &changed {
+        args[1] = core::ptr::from_ref(action) as u64;
+    }
+    // SAFETY: the program's call, its action replaced by a copy that lives until the call returns.
+    let ret = unsafe { sys::raw(call.nr, args) };
+    if ret != 0 {
+        if let (Some(slot), Some(before)) = (slot, before) {
+            slot.store(before, Relaxed);
+        }
+        return ret;
+    }
+    let bit = bit_of(signal);
+    if old != 0 {
+        // SAFETY: the kernel has just written a whole Action there.
+        let seen = unsafe { &mut *(old as *mut Action) };
+        if seen.handler == arch::masked_handler() {
+            seen.handler = before.unwrap_or(seen.handler);
+            seen.mask |= SYS_BIT;
+        } else if KEPT.with(|kept| kept.in_mask_of & bit != 0) {
+            seen.mask |= SYS_BIT;
+        }
+    }
+    if let (Some(given), true) = (given, own_memory) {
+        let in_mask = if with_sys { bit } else { 0 };
+        KEPT.with(|kept| kept.in_mask_of = (kept.in_mask_of & !bit) | in_mask);
+        if given.handler > SIG_IGN && !SYNCHRONOUS.contains(&signal) {
+            HANDLERS.store(true, Relaxed);
+        }
+    }
+    ret
+}
+
+/// rt_sigprocmask as the program means it. The mask is set by the return from our signal: what this
+/// unblocks is then delivered where the program is, and not inside of us.
+pub(in crate::plane) fn sigprocmask(call: &Call, context: &mut Context) -> i64 {
+    let [how, new, old, size, ..] = call.args;
+    let thread = call.thread;
+    let believed = thread.blocked.get();
+    if size != MASK_BYTES {
+        return call.perform();
+    }
+    let mut given = None;
+    if new != 0 {
+        given = match copy_in::<u64>(new) {
+            Ok(mask) => Some(mask),
+            Err(errno) if errno.0 == sys::EFAULT => return sys::fail(errno.0),
+            Err(_) => {
+                let ret = call.perform();
+                context.mask = current_mask();
+                return ret;
+            }
+        };
+        if how as u32 > k::SIG_SETMASK {
+            return sys::fail(sys::EINVAL);
+        }
+    }
+    let mut ret = 0;
+    if old != 0 {
+        let args = [k::SIG_BLOCK.into(), 0, old, MASK_BYTES, 0, 0];
+        // SAFETY: the kernel writes the mask where the program wants it, or fails.
+        ret = unsafe { sys::raw(call.nr, args) };
+        if ret == 0 && believed {
+            // SAFETY: the kernel has just written eight bytes there.
+            unsafe { *(old as *mut u64) |= SYS_BIT };
+        }
+    }
+    if let Some(given) = given {
+        // Nothing is delivered from here on until we return.
+        let mask = as_believed(thread, sys::set_mask(!0));
+        let mask = match how as u32 {
+            k::SIG_BLOCK => mask | given,
+            k::SIG_UNBLOCK => mask & !given,
+            _ => given,
+        };
+        thread.blocked.set(has_sigsys(mask));
+        context.mask = without_sigsys(mask);
+    }
+    ret
+}
+
+/// Calls that set a mask for their own duration. A handler that interrupts them still has it.
+pub(in crate::plane) const MASK_CALLS: [u64; 5] =
+    [nr::RT_SIGSUSPEND, nr::PPOLL, nr::PSELECT6, nr::EPOLL_PWAIT, nr::EPOLL_PWAIT2];
+
+/// Makes one of [`MASK_CALLS`] with SIGSYS taken out of its mask.
+pub(in crate::plane) fn with_temporary_mask(call: &Call) -> i64 {
+    let mut args = call.args;
+    let mut size = 0;
+    let (slot, mask_at) = match call.nr {
+        nr::RT_SIGSUSPEND => (0, args[0]),
+        nr::PPOLL => (3, args[3]),
+        nr::PSELECT6 if args[5] == 0 => (5, 0),
+        // The sixth argument points to {mask, bytes of it} (select(2)).
+        nr::PSELECT6 => match copy_in::<[u64; 2]>(args[5]) {
+            Ok(given) => {
+                size = given[1];
+                (5, given[0])
+            }
+            Err(errno) => return refused(call, errno),
+        },
+        _ => (4, args[4]),
+    };
+    if mask_at == 0 {
+        return call.perform();
+    }
+    let mask = match copy_in::<u64>(mask_at) {
+        Ok(mask) => mask,
+        Err(errno) => return refused(call, errno),
+    };
+    let mask = without_sigsys(mask);
+    let pair = [&raw const mask as u64, size];
+    args[slot] = if call.nr == nr::PSELECT6 { &raw const pair as u64 } else { pair[0] };
+    // SAFETY: the program's call, its mask replaced by a copy that lives until the call returns.
+    unsafe { sys::raw(call.nr, args) }
+}
+
+/// The mask could not be copied. A bad address is the program's; if we may not copy at all (a
+/// filter around us) the call is made as it stands.
+fn refused(call: &Call, errno: sys::Errno) -> i64 {
+    if errno.0 == sys::EFAULT { sys::fail(errno.0) } else { call.perform() }
+}
