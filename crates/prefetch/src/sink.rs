@@ -32,7 +32,8 @@ pub struct Completion {
 }
 
 /// Told of every change in the state of a hint, from the thread that calls the prefetcher and from
-/// its workers, with no lock held. Calls should return soon: each occupies a worker.
+/// its workers. Calls should return soon: each occupies a worker. They must not come back to the
+/// prefetcher: `expect`, `done` and `was_used` may be called with its lock held.
 pub trait Sink: Send + Sync {
     /// What `key` names is in memory, or is known not to exist.
     fn done(&self, key: Identity);

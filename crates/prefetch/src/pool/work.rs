@@ -224,10 +224,12 @@ impl Pool {
         }
     }
 
-    /// What was guessed is in memory: from now on its use shows in the client's log.
+    /// What was guessed is in memory: from now on its use shows in the client's log. Under the lock,
+    /// so that a client that goes is told before or not at all.
     fn foresee(&self, client: ClientId, keys: impl IntoIterator<Item = Identity>) {
         const TARGET: u32 = 0;
-        let Some(core) = self.core(client) else { return };
+        let state = self.lock();
+        let Some(core) = state.clients.get(&client) else { return };
         for key in keys {
             if core.expect(key, TARGET) {
                 core.done(key);
