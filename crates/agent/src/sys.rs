@@ -375,6 +375,11 @@ pub fn fork_with_pidfd() -> Result<Option<(u32, Fd)>> {
     }
 }
 
+/// Whether `fd` is an end of a pipe.
+pub fn is_pipe(fd: Fd) -> bool {
+    statx_fd(fd, k::STATX_TYPE).is_ok_and(|s| u32::from(s.stx_mode) & k::S_IFMT == k::S_IFIFO)
+}
+
 /// clone(2) as fork(2), without a signal at the end, as runners may: `None` in the child.
 pub fn fork_in_sandbox() -> Result<Option<u32>> {
     match call!(nr::CLONE, 0, 0, 0, 0, FORK_MARK)? {

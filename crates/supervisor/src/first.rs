@@ -15,6 +15,8 @@ use runahead_abi::record::Header;
 use runahead_abi::{ChunkIndex, HintKind, Identity, Record};
 use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
 
+use crate::sandbox::CACHESTAT;
+
 /// A start that takes longer has waited for storage. It takes 1 to 2 ms.
 const SLOW: Duration = Duration::from_millis(8);
 /// Of a program that is in memory, at least one page in so many is there.
@@ -28,8 +30,6 @@ pub(crate) fn is_cold(path: &Path, elapsed: Duration) -> bool {
 }
 
 fn is_mostly_absent(file: &File) -> bool {
-    /// cachestat(2), which libc does not name on every target.
-    const CACHESTAT: libc::c_long = 451;
     let size = file.metadata().map_or(0, |meta| meta.len());
     if size <= SMALL {
         return false;

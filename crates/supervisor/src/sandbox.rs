@@ -87,7 +87,7 @@ const ALLOWED: &[libc::c_long] = &[
 ];
 
 /// cachestat(2), which libc does not name on every target.
-const CACHESTAT: libc::c_long = 451;
+pub(crate) const CACHESTAT: libc::c_long = 451;
 const ARCH_GET_FS: u64 = 0x1003;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;

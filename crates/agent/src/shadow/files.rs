@@ -156,7 +156,7 @@ pub(super) fn give_up() -> sys::Result<()> {
                 files.replace(fd, Descriptor { own: false, ..descriptor });
             }
             None => {
-                let behind = if is_pipe(fd) { Behind::Pipe } else { Behind::Sink };
+                let behind = if sys::is_pipe(fd) { Behind::Pipe } else { Behind::Sink };
                 if sys::close(fd).is_ok() {
                     files.replace(fd, Descriptor::new(behind, target.names.identity(fd)));
                 }
@@ -164,11 +164,6 @@ pub(super) fn give_up() -> sys::Result<()> {
         }
     }
     Ok(())
-}
-
-fn is_pipe(fd: Fd) -> bool {
-    sys::statx_fd(fd, k::STATX_TYPE)
-        .is_ok_and(|stat| u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFIFO)
 }
 
 /// Replaces `fd` by a mere place (`O_PATH`): what it is, where it stood, its size. Nothing of the

@@ -149,8 +149,7 @@ impl Target {
     pub(super) fn read_from_children(&self, session: &'static Session, call: &Call) -> Outcome {
         let waits = !self.family.own.load(Relaxed).is_null()
             && matches!(call.nr, nr::READ)
-            && sys::statx_fd(call.fd(0), k::STATX_TYPE)
-                .is_ok_and(|stat| u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFIFO);
+            && sys::is_pipe(call.fd(0));
         if waits { self.wait_for_children(session, call) } else { Outcome::Native }
     }
 }
