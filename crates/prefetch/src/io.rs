@@ -23,17 +23,18 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use nix::sys::resource::{UsageWho, getrusage};
 use runahead_abi::identity::CHUNK_BYTES;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, StatxFlags, fadvise, openat, readlinkat,
-    readlinkat_raw, statx,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxFlags, fadvise, openat,
+    readlinkat, readlinkat_raw, statx,
 };
 use rustix::io::{Errno, Result, pread};
 
 use crate::expand::{Batch, Name};
-use crate::limit::{Kind, Sample};
+use crate::limit::{DeviceNumber, Kind, Sample};
 use crate::queue::{Class, Trouble};
 
 mod devices;
@@ -56,15 +57,37 @@ impl Clock {
         Clock { origin, samples: Vec::new() }
     }
 
-    fn time<T>(&mut self, kind: Kind, work: impl FnOnce() -> T) -> T {
+    /// Times `work` on `device`.
+    fn time<T>(&mut self, kind: Kind, device: DeviceNumber, work: impl FnOnce() -> T) -> T {
+        self.time_on(kind, work, |_| Some(device))
+    }
+
+    /// The same where only the result tells the device; if it does not, nothing is learned.
+    fn time_on<T>(
+        &mut self,
+        kind: Kind,
+        work: impl FnOnce() -> T,
+        device: impl FnOnce(&T) -> Option<DeviceNumber>,
+    ) -> T {
+        let slept = sleeps();
         let began = self.origin.elapsed();
         let result = work();
         let latency = self.origin.elapsed().saturating_sub(began);
-        if latency >= crate::limit::INFORMATIVE {
-            self.samples.push(Sample { kind, began, latency });
+        // What took long without sleeping waited for a processor, and would pass for fast storage.
+        if latency >= crate::limit::INFORMATIVE
+            && sleeps() != slept
+            && let Some(device) = device(&result)
+        {
+            self.samples.push(Sample { kind, device, began, latency });
         }
         result
     }
+}
+
+/// How often this thread has given up its processor to wait.
+fn sleeps() -> Option<i64> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+    Some(usage.voluntary_context_switches())
 }
 
 /// What one worker reads with.
@@ -77,7 +100,7 @@ pub(crate) struct Reader {
 /// What a path named.
 pub(crate) struct Node {
     path_fd: OwnedFd,
-    device: (u32, u32),
+    device: DeviceNumber,
     directory: bool,
     /// Opened by the first who needs it.
     open: OnceLock<Result<Open>>,
@@ -136,7 +159,7 @@ impl Reader {
     /// Walks to `path` and reads the attributes of what it names, so that both are in memory.
     pub(crate) fn look(&mut self, path: &[u8], follow: bool) -> Result<(Node, Class)> {
         let how = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        self.clock.time(Kind::Lookup, || {
+        let work = || {
             let path_fd = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC | how, Mode::empty())?;
             let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
             let stat = statx(&path_fd, c"", flags, StatxFlags::BASIC_STATS)?;
@@ -153,7 +176,10 @@ impl Reader {
                 open: OnceLock::new(),
             };
             Ok((node, class))
-        })
+        };
+        let device =
+            |found: &Result<(Node, Class)>| found.as_ref().ok().map(|(node, _)| node.device);
+        self.clock.time_on(Kind::Lookup, work, device)
     }
 
     /// Reads a range of the regular file `node`; the bytes that are there.
@@ -163,7 +189,7 @@ impl Reader {
         range: &Range<u64>,
         devices: &Devices,
     ) -> Result<u64> {
-        let open = self.clock.time(Kind::Lookup, || node.open(devices))?;
+        let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         let length = range.end - range.start;
         if open.advise_only {
             advise(open, range);
@@ -173,7 +199,7 @@ impl Reader {
         let scratch = &mut self.scratch;
         let remote = devices.device(node) == Ok(Device::Remote);
         let kind = if length > CHUNK_BYTES { Kind::LongRead } else { Kind::Read };
-        self.clock.time(kind, || {
+        self.clock.time(kind, node.device, || {
             if kind == Kind::LongRead {
                 // All requests are sent before the first is waited for.
                 advise(open, range);
@@ -211,11 +237,11 @@ impl Reader {
         range: &Range<u64>,
         devices: &Devices,
     ) -> Result<Vec<u8>> {
-        let open = self.clock.time(Kind::Lookup, || node.open(devices))?;
+        let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         let length = (range.end - range.start) as usize;
         let kind = if length > SCRATCH_BYTES { Kind::LongRead } else { Kind::Read };
         let mut bytes = Vec::with_capacity(length);
-        self.clock.time(kind, || {
+        self.clock.time(kind, node.device, || {
             while bytes.len() < length {
                 let at = range.start + bytes.len() as u64;
                 match pread(&open.fd, spare_capacity(&mut bytes), at) {
@@ -245,13 +271,13 @@ impl Reader {
         devices: &Devices,
         mut names: Option<(&mut Vec<Name>, usize)>,
     ) -> Result<u64> {
-        let open = self.clock.time(Kind::Lookup, || node.open(devices))?;
+        let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         self.scratch.reserve_exact(SCRATCH_BYTES);
         self.scratch.clear();
         let mut entries = RawDir::new(open.fd.as_fd(), self.scratch.spare_capacity_mut());
         loop {
             let entry = if entries.is_buffer_empty() {
-                self.clock.time(Kind::Listing, || entries.next())
+                self.clock.time(Kind::Listing, node.device, || entries.next())
             } else {
                 entries.next()
             };
@@ -281,11 +307,11 @@ impl Reader {
         for name in batch.names() {
             if let Ok(directory) = &directory {
                 let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-                self.clock
-                    .time(Kind::Lookup, || {
-                        statx(directory, &**name, flags, StatxFlags::BASIC_STATS).map(drop)
-                    })
-                    .unwrap_or_default();
+                let work = || statx(directory, &**name, flags, StatxFlags::BASIC_STATS);
+                let device = |stat: &Result<Statx>| {
+                    stat.as_ref().ok().map(|stat| (stat.stx_dev_major, stat.stx_dev_minor))
+                };
+                let _ = self.clock.time_on(Kind::Lookup, work, device);
             }
             each(name);
         }
@@ -295,7 +321,7 @@ impl Reader {
     /// anything but a link is an error.
     pub(crate) fn read_link(&mut self, path: &[u8]) -> Result<u64> {
         let mut text = [MaybeUninit::<u8>::uninit(); 256];
-        self.clock.time(Kind::Listing, || readlinkat_raw(CWD, path, &mut text).map(|_| 0))
+        readlinkat_raw(CWD, path, &mut text).map(|_| 0)
     }
 }
 

@@ -19,7 +19,8 @@
 //!
 //! *Samples.* Only operations of at least [`INFORMATIVE`] count: faster ones were served from
 //! memory. Operations of different kinds (a lookup that walks cold directories; a long transfer)
-//! have different bases, so each [`Kind`] is compared with itself only. Both the base and the
+//! have different bases, and so have devices, so each [`Kind`] on each [`DeviceNumber`] is compared
+//! with itself only. Both the base and the
 //! latency compared with it are the lower quartile of a round, which neither stragglers nor half
 //! cached operations move much. A sample that began before its round, or while more than the limit
 //! was in flight, tells of an earlier limit and is left out.
@@ -31,7 +32,7 @@
 //! *The base* is the smallest quartile seen, with two ways to rise again, for devices change speed:
 //! - if two cuts in a row did not bring latency down, it is not our queue that makes it: the present
 //!   latency becomes the base (and growth begins anew);
-//! - if latency has not come near the base for [`BASE_LIFE`], a *drain* round with
+//! - if latency has not come near the base for [`BASE_LIFE`], or less at the floor, a *drain* round with
 //!   [`DRAIN_LIMIT`] in flight measures it afresh, as BBR does; without it, a queue of our own
 //!   making would slowly be taken for the device's nature.
 //!
@@ -62,6 +63,9 @@ const SHRINK_ABOVE: f64 = 3.0;
 const CONFIRM_BELOW: f64 = 1.2;
 /// How long a base stands unconfirmed.
 const BASE_LIFE: Duration = Duration::from_secs(5);
+/// The same while the limit is at its floor: a base that a few half cached operations have set can
+/// hold it there. Each time that such a base proves right this is doubled.
+const BASE_LIFE_AT_FLOOR: Duration = Duration::from_millis(250);
 
 /// Kinds of operations whose latencies can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,16 +76,23 @@ pub(crate) enum Kind {
     Read,
     /// More than that.
     LongRead,
-    /// Directory entries, and the text of links.
+    /// Directory entries.
     Listing,
 }
 
 const KINDS: usize = 4;
 
+/// Major and minor number of what a file is on.
+pub(crate) type DeviceNumber = (u32, u32);
+
+/// Devices whose bases are remembered.
+const DEVICES_MAX: usize = 16;
+
 /// One operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub kind: Kind,
+    pub device: DeviceNumber,
     /// When it began, since any fixed instant.
     pub began: Duration,
     pub latency: Duration,
@@ -110,13 +121,18 @@ pub(crate) struct Limit {
     limit: usize,
     /// Doubling, because latency has not answered yet.
     slow_start: bool,
-    tracks: [Track; KINDS],
+    /// The device that was new last comes last.
+    tracks: Vec<(DeviceNumber, [Track; KINDS])>,
     round_began: Duration,
     round_samples: usize,
+    /// Some track has a quorum.
+    tells: bool,
     /// Most in flight when a sample of this round began.
     round_peak: usize,
     /// When latency was last near its base.
     confirmed: Duration,
+    /// See [`BASE_LIFE_AT_FLOOR`].
+    life_at_floor: Duration,
     /// The limit to return to after a drain round.
     draining: Option<usize>,
     /// Latency, as a multiple of the base, at the last cut, if that was the last decision.
@@ -134,11 +150,13 @@ impl Limit {
             max,
             limit: START.min(max),
             slow_start: true,
-            tracks: Default::default(),
+            tracks: Vec::new(),
             round_began: Duration::ZERO,
             round_samples: 0,
+            tells: false,
             round_peak: 0,
             confirmed: Duration::ZERO,
+            life_at_floor: BASE_LIFE_AT_FLOOR,
             draining: None,
             cut_at: None,
             futile: 0,
@@ -162,22 +180,48 @@ impl Limit {
         {
             return;
         }
-        self.tracks[sample.kind as usize].samples.push(sample.latency);
+        let samples = &mut self.track(sample.device, sample.kind).samples;
+        samples.push(sample.latency);
+        let tells = samples.len() >= QUORUM;
+        self.tells |= tells;
         self.round_samples += 1;
         self.round_peak = self.round_peak.max(in_flight);
-        if self.round_samples >= (self.limit / 2).clamp(ROUND.0, ROUND.1) {
+        if self.tells && self.round_samples >= (self.limit / 2).clamp(ROUND.0, ROUND.1) {
             let now = sample.began + sample.latency;
             self.end_round(now);
             self.round_began = now;
             self.round_samples = 0;
             self.round_peak = 0;
-            self.tracks.iter_mut().for_each(|track| track.samples.clear());
+            self.tells = false;
+            self.each_track().for_each(|track| track.samples.clear());
         }
+    }
+
+    fn each_track(&mut self) -> impl Iterator<Item = &mut Track> {
+        self.tracks.iter_mut().flat_map(|(_, tracks)| tracks)
+    }
+
+    fn track(&mut self, device: DeviceNumber, kind: Kind) -> &mut Track {
+        let at =
+            self.tracks.iter().position(|(number, _)| *number == device).unwrap_or_else(|| {
+                if self.tracks.len() >= DEVICES_MAX {
+                    self.tracks.remove(0);
+                }
+                self.tracks.push((device, Default::default()));
+                self.tracks.len() - 1
+            });
+        &mut self.tracks[at].1[kind as usize]
     }
 
     fn end_round(&mut self, now: Duration) {
         if let Some(limit) = self.draining.take() {
             self.limit = limit;
+            if self.ratio() > GROW_BELOW {
+                self.life_at_floor = BASE_LIFE_AT_FLOOR;
+                self.slow_start = true;
+            } else {
+                self.life_at_floor = (2 * self.life_at_floor).min(BASE_LIFE);
+            }
             self.adopt(now);
             return;
         }
@@ -185,7 +229,8 @@ impl Limit {
         if ratio <= CONFIRM_BELOW {
             self.confirmed = now;
         }
-        if now.saturating_sub(self.confirmed) > BASE_LIFE {
+        let life = if self.limit <= self.floor { self.life_at_floor } else { BASE_LIFE };
+        if now.saturating_sub(self.confirmed) > life {
             self.draining = Some(self.limit);
             self.limit = DRAIN_LIMIT.min(self.floor);
             self.cut_at = None;
@@ -212,7 +257,7 @@ impl Limit {
     /// Lowers bases that were beaten.
     fn ratio(&mut self) -> f64 {
         let (mut sum, mut weight) = (0.0, 0.0);
-        for track in &mut self.tracks {
+        for track in self.each_track() {
             let Some(quartile) = track.quartile() else { continue };
             let base = track.base.map_or(quartile, |base| base.min(quartile));
             track.base = Some(base);
@@ -244,7 +289,7 @@ impl Limit {
 
     /// Takes this round's latencies for the device's own.
     fn adopt(&mut self, now: Duration) {
-        for track in &mut self.tracks {
+        for track in self.each_track() {
             if let Some(quartile) = track.quartile() {
                 track.base = Some(quartile);
             }

@@ -78,7 +78,7 @@ impl Simulation {
             let Some(Reverse((end, began, in_flight))) = self.flying.pop() else { break };
             self.now = end;
             self.served += 1;
-            let sample = Sample { kind: Kind::Read, began, latency: end - began };
+            let sample = Sample { kind: Kind::Read, device: (8, 0), began, latency: end - began };
             self.limit.sample(sample, in_flight);
             watch(self.now, self.limit.current());
         }
@@ -223,7 +223,12 @@ fn cached_operations_say_nothing() {
     let mut limit = Limit::new(256);
     for n in 0..10_000 {
         let began = Duration::from_micros(n * 10);
-        let sample = Sample { kind: Kind::Lookup, began, latency: Duration::from_micros(299) };
+        let sample = Sample {
+            kind: Kind::Lookup,
+            device: (8, 0),
+            began,
+            latency: Duration::from_micros(299),
+        };
         limit.sample(sample, 16);
     }
     assert_eq!(limit.current(), START);
@@ -237,7 +242,8 @@ fn kinds_with_different_latencies_do_not_disturb_each_other() {
     for _ in 0..12 {
         for n in 0..256u64 {
             let (kind, ms) = if n % 2 == 0 { (Kind::Lookup, 15) } else { (Kind::Read, 5) };
-            let sample = Sample { kind, began: now, latency: Duration::from_millis(ms) };
+            let sample =
+                Sample { kind, device: (8, 0), began: now, latency: Duration::from_millis(ms) };
             limit.sample(sample, limit.current());
         }
         now += Duration::from_millis(16);
@@ -260,9 +266,64 @@ mod properties {
                 let kind = [Kind::Lookup, Kind::Read, Kind::LongRead, Kind::Listing][kind as usize];
                 let began = Duration::from_nanos(began);
                 let latency = Duration::from_nanos(latency);
-                limit.sample(Sample { kind, began, latency }, in_flight);
+                limit.sample(Sample { kind, device: (8, 0), began, latency }, in_flight);
                 prop_assert!((1..=max.max(1)).contains(&limit.current()));
             }
         }
     }
+}
+
+/// A disk of the machine's own and a share are read at once: one is not measured by the other.
+#[test]
+fn a_fast_device_does_not_make_a_slow_one_look_queued() {
+    let mut limit = Limit::new(256);
+    let mut now = Duration::ZERO;
+    for n in 0..4000u64 {
+        let (device, us) = if n % 2 == 0 { ((8, 0), 500) } else { ((0, 40), 10_000) };
+        let sample =
+            Sample { kind: Kind::Lookup, device, began: now, latency: Duration::from_micros(us) };
+        now += Duration::from_micros(100);
+        limit.sample(sample, limit.current());
+    }
+    assert_eq!(limit.current(), 256);
+    assert!(!limit.is_narrow());
+}
+
+/// A wide and slow device, of which a few operations were half cached when they were timed.
+#[test]
+fn a_base_that_was_half_cached_does_not_last() {
+    let mut limit = Limit::new(256);
+    let mut now = Duration::ZERO;
+    let mut feed = |limit: &mut Limit, us: u64, waves: u64| {
+        let latency = Duration::from_micros(us);
+        for _ in 0..waves {
+            for _ in 0..limit.current().max(ROUND.0) {
+                let sample = Sample { kind: Kind::Lookup, device: (8, 0), began: now, latency };
+                limit.sample(sample, limit.current());
+            }
+            now += latency;
+        }
+    };
+    feed(&mut limit, 10_000, 10);
+    feed(&mut limit, 1_500, 1);
+    // Walks of fewer and fewer cold directories: as if cuts were helping.
+    for us in [200_000, 130_000, 90_000, 60_000, 40_000, 27_000, 18_000] {
+        feed(&mut limit, us, 1);
+    }
+    assert!(limit.current() <= 8, "taken for a queue at first: {}", limit.current());
+    feed(&mut limit, 10_000, 100);
+    assert_eq!(limit.current(), 256);
+}
+
+#[test]
+fn many_devices_are_not_remembered_for_ever() {
+    let mut limit = Limit::new(64);
+    for n in 0..1000 {
+        let (kind, latency) = (Kind::Read, Duration::from_millis(1));
+        limit.sample(
+            Sample { kind, device: (n, 0), began: Duration::from_secs(n.into()), latency },
+            1,
+        );
+    }
+    assert!(limit.tracks.len() <= DEVICES_MAX);
 }
