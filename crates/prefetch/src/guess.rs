@@ -8,9 +8,9 @@
 //!
 //! How far to go is learned from what comes of it. Each directory and suffix has an *allowance* in
 //! bytes, small at first. A guess that is used, that is, hinted or demanded later, raises it by
-//! twice what it cost, so that guesses that are right double and double again; a file that is
-//! wanted before it was guessed raises it by about one file. Guesses that are wrong raise nothing,
-//! and that is the end. (A guess that served a target which could see that the data was in memory
+//! [`RETURN`](place::RETURN) times what it cost, so that guesses that are right multiply; a file that is
+//! wanted before it was guessed raises it by about one file, or as many as that. Guesses that are
+//! wrong raise nothing, and that is the end. (A guess that served a target which could see that the data was in memory
 //! is not hinted any more. The client's log tells, when the next file is missed; without one, the
 //! files that are missed carry the allowance on.) In addition all
 //! first allowances of a client are paid from its *credit*, which grows with what it reads: a walk
@@ -22,6 +22,10 @@
 //! Names are guessed in the same way, where a target has waited to look several of one directory up,
 //! or one of a directory that it has listed (as python does, which lists a package, and asks for each
 //! module's source before it reads what was compiled from it).
+//!
+//! A third kind are the directories that a program enters, each to look for the same few names
+//! ([`routine`]): from the third on, all of these are looked for when the first is, and in the
+//! directory's siblings, as far as their allowance goes.
 //!
 //! Invariants: what is spent in a directory is within its allowance, and so a client has guessed at
 //! most [`CREDIT`] bytes, and a small multiple of what it wanted, in vain; a directory of more than
@@ -41,8 +45,11 @@ use crate::queue::Effects;
 use crate::sink::Sink;
 
 mod place;
+mod rooms;
+mod routine;
 
 use place::{Guess, Watch, cost, hash, suffix};
+use routine::Routines;
 
 /// Different files of a directory that were wanted before there is a guess.
 const EVIDENCE: usize = 3;
@@ -56,6 +63,8 @@ pub(crate) const ENTRIES_MAX: usize = 2048;
 const ALLOWANCE: u64 = 256 << 10;
 /// The same for names.
 const ALLOWANCE_OF_NAMES: u64 = 64 << 10;
+/// What a directory costs in which a few names are looked for.
+const ROOM_COST: u64 = 4 << 10;
 /// What a name costs.
 const NAME_COST: u64 = 512;
 /// Directories of one client that it has listed and that are remembered.
@@ -70,6 +79,11 @@ const CREDIT_MAX: u64 = 64 << 20;
 const PLACES_MAX: usize = 256;
 /// Files of one directory that are remembered to have been wanted.
 const WANTED_MAX: usize = 2 * ENTRIES_MAX;
+/// What is known to be there is read before more is looked for.
+const READS: u64 = 0;
+const LOOKS: u64 = 1;
+/// Before directories that nothing is known of.
+const AHEAD: u64 = 2;
 /// Guesses of one directory that wait or are under way.
 const AHEAD_MAX: usize = 64;
 
@@ -79,6 +93,8 @@ pub(crate) enum Errand<F> {
     List { path: Arc<[u8]> },
     /// Look a file up.
     Look { path: Arc<[u8]> },
+    /// Read the entries of a directory, and do nothing with them.
+    Browse { path: Arc<[u8]> },
     /// Read it.
     Read { path: Arc<[u8]>, file: Arc<F>, size: u64 },
 }
@@ -90,6 +106,8 @@ pub(crate) enum Of {
     Data,
     /// That they are there, and their attributes.
     Names,
+    /// What a program looks for in each of several directories, here and that they lie in.
+    Rooms,
 }
 
 impl Of {
@@ -97,13 +115,14 @@ impl Of {
     fn unit(self) -> u64 {
         match self {
             Of::Data => COST_MIN,
+            Of::Rooms => ROOM_COST,
             Of::Names => NAME_COST,
         }
     }
 
     fn allowance(self) -> u64 {
         match self {
-            Of::Data => ALLOWANCE,
+            Of::Data | Of::Rooms => ALLOWANCE,
             Of::Names => ALLOWANCE_OF_NAMES,
         }
     }
@@ -113,7 +132,7 @@ impl Of {
         let name = Identity::ROOT.join(path);
         match self {
             Of::Data => name.chunk(ChunkIndex::of(0)),
-            Of::Names => name,
+            Of::Names | Of::Rooms => name,
         }
     }
 }
@@ -141,7 +160,7 @@ impl PlaceName {
     fn habit(&self) -> Habit {
         let own = match self.of {
             Of::Data => self.directory.rsplit(|&b| b == b'/').next().unwrap_or_default(),
-            Of::Names => b"",
+            Of::Names | Of::Rooms => b"",
         };
         (self.of, own.into(), self.suffix.clone())
     }
@@ -161,8 +180,8 @@ struct Waiting<F> {
 pub(crate) struct Sent {
     client: ClientId,
     place: PlaceName,
-    /// The file that it looks up, if it does.
-    file: Option<Box<[u8]>>,
+    /// What it looks up, if it does.
+    path: Option<Arc<[u8]>>,
 }
 
 impl Sent {
@@ -181,13 +200,22 @@ pub(crate) struct Guesses<F> {
     sinks: HashMap<ClientId, Arc<dyn Sink>>,
     /// Guesses that were used.
     pub used: u64,
+    /// The storage serves few requests side by side.
+    pub narrow: bool,
 }
 
 impl<F> Default for Guesses<F> {
     fn default() -> Self {
         // Numbers of their own, from the other end: ids are only compared with each other.
         let (watches, waiting) = (HashMap::new(), HashMap::new());
-        Guesses { watches, waiting, next: EntryId::MAX, sinks: HashMap::new(), used: 0 }
+        Guesses {
+            watches,
+            waiting,
+            next: EntryId::MAX,
+            sinks: HashMap::new(),
+            used: 0,
+            narrow: false,
+        }
     }
 }
 
@@ -200,6 +228,9 @@ impl<F> Guesses<F> {
     /// `client` wants what `record` says: evidence, and maybe the use of a guess.
     pub(crate) fn saw(&mut self, client: ClientId, record: &Record<'_>, lanes: &mut Lanes) {
         let demand = record.header.flags & DEMAND != 0;
+        if demand {
+            self.settle_rooms(client, lanes);
+        }
         self.saw_one(client, record, (Of::Data, HintKind::Data), demand, lanes);
         if record.kind == HintKind::Listing
             && let Some(watch) = self.watches.get_mut(&client)
@@ -210,6 +241,7 @@ impl<F> Guesses<F> {
         if record.kind == HintKind::Lookup {
             self.saw_one(client, record, (Of::Names, HintKind::Lookup), demand, lanes);
         }
+        self.saw_in_rooms(client, record, demand, lanes);
     }
 
     fn saw_one(
@@ -225,8 +257,7 @@ impl<F> Guesses<F> {
         if !demand && !self.watches.contains_key(&client) {
             return;
         }
-        let Some(slash) = record.path.iter().rposition(|&b| b == b'/') else { return };
-        let (directory, name) = (&record.path[..slash.max(1)], &record.path[slash + 1..]);
+        let Some((directory, name)) = split(record.path) else { return };
         let place = PlaceName { directory: directory.into(), suffix: suffix(name).into(), of };
         let watch = self.watches.entry(client).or_insert_with(|| Watch {
             places: HashMap::new(),
@@ -234,17 +265,18 @@ impl<F> Guesses<F> {
             credit: CREDIT,
             habits: HashMap::new(),
             listed: HashSet::new(),
+            routines: Routines::default(),
         });
         if demand && !watch.places.contains_key(&place) {
             watch.remember(place.clone());
         }
         let Some(known) = watch.places.get_mut(&place) else { return };
-        let (mut earned, used) = known.saw(name, counts, demand);
+        let (mut earned, used) = known.saw(name, counts, demand, self.narrow);
         let mut used = u64::from(used);
         if let Some(sink) = self.sinks.get(&client) {
-            let (more, unseen) = known.settle(|key| sink.was_used(key));
+            let (more, unseen) = known.settle(self.narrow, |key| sink.was_used(key));
             earned += more;
-            used += unseen;
+            used += unseen.len() as u64;
         }
         self.used += used;
         if used > 0 {
@@ -261,40 +293,53 @@ impl<F> Guesses<F> {
         if !place.listed {
             let habit = watch.habits.get(&name.habit()).is_some_and(|used| *used >= HABIT);
             let listed = name.of == Of::Names && watch.listed.contains(&hash(&name.directory));
-            let shown = place.wanted.len() >= EVIDENCE && place.demands >= DEMANDS
+            // That a routine is one was seen in several directories.
+            let (evidence, demands) = match name.of {
+                Of::Rooms => (2, 1),
+                Of::Data | Of::Names => (EVIDENCE, DEMANDS),
+            };
+            let shown = place.wanted.len() >= evidence && place.demands >= demands
                 || (habit || listed) && place.demands > 0;
-            let first = name.of.allowance();
-            if !shown || watch.credit < first {
+            if !shown || watch.credit < name.of.unit() {
                 return;
             }
-            watch.credit -= first;
-            place.allowance += first;
-            place.listed = true;
+            place.begin(name.of.allowance());
             place.ahead += 1;
             let path = name.directory.clone();
-            self.put(client, name, Rank::guess(0), Errand::List { path }, lanes);
+            self.put(client, name, Rank::guess(LOOKS), Errand::List { path }, lanes);
             return;
         }
-        let (mut errands, unit) = (Vec::new(), name.of.unit());
+        let (mut errands, mut rooms, unit) = (Vec::new(), Vec::new(), name.of.unit());
         while place.ahead < AHEAD_MAX
             && place.allowance > place.short_at
-            && place.spent + unit <= place.allowance
             && let Some(file) = place.candidates.pop_front()
         {
             let hash = hash(&file);
             if place.wanted.contains(&hash) {
                 continue;
             }
-            place.spent += unit;
+            if !place.spend(unit, &mut watch.credit) {
+                place.candidates.push_front(file);
+                break;
+            }
+            if name.of == Of::Rooms {
+                if !place.guessed.contains_key(&hash) {
+                    rooms.push(file);
+                }
+                continue;
+            }
             place.ahead += 1;
-            let slash: &[u8] = if name.directory.ends_with(b"/") { b"" } else { b"/" };
-            let path: Arc<[u8]> = [&name.directory, slash, &file].concat().into();
-            place.guessed.insert(hash, Guess { cost: unit, key: name.of.key(&path) });
+            let path = below(&name.directory, &file);
+            place.guessed.insert(
+                hash,
+                Guess { cost: unit, key: name.of.key(&path), room: None, opened: false },
+            );
             errands.push(Errand::Look { path });
         }
         for errand in errands {
-            self.put(client, name, Rank::guess(0), errand, lanes);
+            self.put(client, name, Rank::guess(LOOKS), errand, lanes);
         }
+        self.look_around_ahead(client, name, &rooms, lanes);
     }
 
     fn put(
@@ -323,14 +368,11 @@ impl<F> Guesses<F> {
     /// A worker takes `id`.
     pub(crate) fn pop(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<(Sent, Errand<F>)> {
         let Waiting { client, place, errand, .. } = self.take(id, lanes)?;
-        let file = match &errand {
-            Errand::Look { path } => {
-                let slash = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
-                Some(path[slash..].into())
-            }
+        let path = match &errand {
+            Errand::Look { path } => Some(path.clone()),
             _ => None,
         };
-        Some((Sent { client, place, file }, errand))
+        Some((Sent { client, place, path }, errand))
     }
 
     /// A worker comes back.
@@ -341,40 +383,55 @@ impl<F> Guesses<F> {
         lanes: &mut Lanes,
         fx: &mut Effects<F>,
     ) {
-        let Sent { client, place: name, file: file_name } = sent;
-        let watch = self.watches.get_mut(&client);
-        let Some(place) = watch.and_then(|watch| watch.places.get_mut(&name)) else {
+        let Sent { client, place: name, path } = sent;
+        let path = path.unwrap_or_default();
+        let Some((routines, credit, place)) = self.watches.get_mut(&client).and_then(|watch| {
+            let Watch { places, routines, credit, .. } = watch;
+            places.get_mut(&name).map(|place| (routines, credit, place))
+        }) else {
             if let Outcome::File(file, _) = outcome {
                 fx.files.push(file);
             }
             return;
         };
-        place.ahead -= 1;
+        // (Fewer than are under way, if the place had been forgotten meanwhile.)
+        place.ahead = place.ahead.saturating_sub(1);
         match outcome {
             Outcome::Names(mut names) if names.len() <= ENTRIES_MAX => {
-                let fits = |n: &Name| !n.directory || name.of == Of::Names;
-                names.retain(|n| fits(n) && suffix(&n.name) == &*name.suffix);
+                names.retain(|n| match name.of {
+                    Of::Data => !n.directory && suffix(&n.name) == &*name.suffix,
+                    Of::Names => suffix(&n.name) == &*name.suffix,
+                    Of::Rooms => n.directory && !routines.lead_into(&n.name),
+                });
                 names.sort_unstable_by_key(|n| n.inode);
                 place.candidates = names.into_iter().map(|n| n.name).collect();
             }
             Outcome::File(file, size)
                 if name.of == Of::Data && size > 0 && size <= EXTEND_MAX_BYTES =>
             {
-                let file_name = file_name.unwrap_or_default();
+                let file_name: Box<[u8]> = split(&path).map_or(&b""[..], |(_, name)| name).into();
                 let more = cost(size) - COST_MIN;
-                if place.spent + more > place.allowance {
+                if !place.spend(more, credit) {
                     fx.files.push(file);
                     place.put_off(file_name);
                 } else {
-                    place.spent += more;
-                    if let Some(guessed) = place.guessed.get_mut(&hash(&file_name)) {
-                        guessed.cost = cost(size);
-                    }
+                    place.add_cost(&file_name, more);
                     place.ahead += 1;
-                    let path = [&name.directory, &b"/"[..], &file_name].concat().into();
                     let errand = Errand::Read { path, file, size };
-                    self.put(client, &name, Rank::guess(1), errand, lanes);
+                    self.put(client, &name, Rank::guess(READS), errand, lanes);
                 }
+            }
+            Outcome::File(file, size)
+                if name.of == Of::Rooms
+                    && (1..=EXTEND_MAX_BYTES).contains(&size)
+                    && routines.reads(&path)
+                    && place.spend(size, credit) =>
+            {
+                let inside = path.get(name.directory.len() + 1..).unwrap_or_default();
+                place.add_cost(inside.split(|&b| b == b'/').next().unwrap_or_default(), size);
+                place.ahead += 1;
+                let errand = Errand::Read { path, file, size };
+                self.put(client, &name, Rank::guess(READS), errand, lanes);
             }
             Outcome::File(file, _) => fx.files.push(file),
             Outcome::Names(_) | Outcome::Over => {}
@@ -394,6 +451,18 @@ impl<F> Guesses<F> {
         self.watches.remove(&client);
         self.sinks.remove(&client);
     }
+}
+
+/// The directory that `path` is in, and its name there.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = path.iter().rposition(|&b| b == b'/')?;
+    Some((&path[..slash.max(1)], &path[slash + 1..]))
+}
+
+/// `name` in `directory`.
+fn below(directory: &[u8], name: &[u8]) -> Arc<[u8]> {
+    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
+    [directory, slash, name].concat().into()
 }
 
 #[cfg(test)]

@@ -106,11 +106,12 @@ impl State {
         self.busy - self.settled.min(self.busy)
     }
 
-    /// How many may be in flight when what comes next is begun. Guesses leave half of it free for
-    /// the hints that may come while they are under way.
+    /// How many may be in flight when what comes next is begun. Guesses leave a quarter of it free
+    /// for the hints that may come while they are under way: no more, or the limit would never be
+    /// nearly reached, and so never grow.
     fn room(&self) -> usize {
         let limit = self.limit.current();
-        if self.queue.is_guess() { (limit / 2).max(1) } else { limit }
+        if self.queue.is_guess() { (limit - limit / 4).max(1) } else { limit }
     }
 
     fn recruit(&mut self) -> Recruit {

@@ -174,10 +174,12 @@ impl<F> Queue<F> {
         lookup.unwrap_or((id, item))
     }
 
-    /// Whether names are looked up before any of their data is read. Where requests seek, names
-    /// lie together and data lies together, and going back and forth costs a seek each way.
-    pub(crate) fn set_lookups_first(&mut self, lookups_first: bool) {
-        self.lookups_first = lookups_first;
+    /// Whether few requests are served side by side, as where they seek. Then names are looked up
+    /// before any of their data is read: names lie together and data lies together, and going back
+    /// and forth costs a seek each way.
+    pub(crate) fn set_narrow(&mut self, narrow: bool) {
+        self.lookups_first = narrow;
+        self.guesses.narrow = narrow;
     }
 
     /// Whether lookups in one directory share what they read: not on a remote file system.

@@ -2,10 +2,29 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use runahead_abi::Identity;
 
+use super::routine::Routines;
 use super::{COST_MIN, Habit, PLACES_MAX, PlaceName, WANTED_MAX};
+
+/// What a guess that was used adds to its place's allowance, as a multiple of what it cost. So
+/// guesses go on while one of so many is right.
+pub(super) const RETURN: u64 = 4;
+/// The same where few requests are served side by side, so that guesses are in the way of others.
+pub(super) const RETURN_OF_NARROW: u64 = 2;
+/// After so many guesses, a file that was missed says that there should be more of them only if
+/// one of [`DOUBT`] was right.
+const TRIED: u64 = 64;
+/// See [`TRIED`].
+const DOUBT: u64 = 16;
+/// One of so many guesses is enough to build on, as most cannot have been used yet.
+const RIGHT: u64 = 8;
+
+fn multiple(narrow: bool) -> u64 {
+    if narrow { RETURN_OF_NARROW } else { RETURN }
+}
 
 pub(super) fn hash(name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -30,6 +49,10 @@ pub(super) struct Guess {
     pub cost: u64,
     /// What the client's log calls its use.
     pub key: Identity,
+    /// The directory, if it is one.
+    pub room: Option<Arc<[u8]>>,
+    /// What is in it has been guessed, too.
+    pub opened: bool,
 }
 
 /// What is known of it.
@@ -37,6 +60,8 @@ pub(super) struct Guess {
 pub(super) struct Place {
     /// What one costs at least.
     unit: u64,
+    /// Something was wanted of it since that was last looked at.
+    seen: bool,
     /// Hashes of names that were wanted.
     pub wanted: HashSet<u64>,
     pub demands: u32,
@@ -48,8 +73,12 @@ pub(super) struct Place {
     /// Errands that wait or are under way.
     pub ahead: usize,
     pub allowance: u64,
+    /// So much of it is not earned.
+    first: u64,
     /// Never more than that.
     pub spent: u64,
+    /// What was spent on guesses that were used.
+    used: u64,
     /// A file was too large for what was left of an allowance of so much: wait until there is more.
     pub short_at: u64,
 }
@@ -63,22 +92,48 @@ pub(super) struct Watch {
     pub habits: HashMap<Habit, u64>,
     /// Hashes of directories that it has listed.
     pub listed: HashSet<u64>,
+    pub routines: Routines,
 }
 
 impl Watch {
-    pub(super) fn remember(&mut self, name: PlaceName) {
-        if self.order.len() >= PLACES_MAX
+    pub(super) fn remember(&mut self, name: PlaceName) -> &mut Place {
+        while self.order.len() >= PLACES_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.places.remove(&oldest);
+            match self.places.get_mut(&oldest) {
+                // Another chance for one that something was wanted of.
+                Some(place) if place.seen => {
+                    place.seen = false;
+                    self.order.push_back(oldest);
+                }
+                _ => drop(self.places.remove(&oldest)),
+            }
         }
         let place = Place { unit: name.of.unit(), ..Place::default() };
         self.order.push_back(name.clone());
-        self.places.insert(name, place);
+        self.places.entry(name).insert_entry(place).into_mut()
     }
 }
 
 impl Place {
+    /// Spends `cost`, if that is allowed. What is spent first is paid from the client's `credit`.
+    pub(super) fn spend(&mut self, cost: u64, credit: &mut u64) -> bool {
+        let of_credit = cost.min(self.first.saturating_sub(self.spent));
+        let may = self.spent + cost <= self.allowance && of_credit <= *credit;
+        if may {
+            self.spent += cost;
+            *credit -= of_credit;
+        }
+        may
+    }
+
+    /// Guessing begins, with its first allowance.
+    pub(super) fn begin(&mut self, first: u64) {
+        self.first = first;
+        self.allowance += first;
+        self.listed = true;
+    }
+
     /// `file` is too large now.
     pub(super) fn put_off(&mut self, file: Box<[u8]>) {
         self.spent -= self.unit;
@@ -87,34 +142,80 @@ impl Place {
         self.candidates.push_front(file);
     }
 
+    /// `name` was guessed, and is not known to have been used.
+    pub(super) fn guessed(&self, name: &[u8]) -> bool {
+        self.guessed.contains_key(&hash(name))
+    }
+
+    /// `name` was wanted, or guessed.
+    pub(super) fn knows(&self, name: &[u8]) -> bool {
+        self.wanted.contains(&hash(name)) || self.guessed(name)
+    }
+
     /// `name` is wanted: what that adds to the client's credit, and whether it had been guessed.
-    pub(super) fn saw(&mut self, name: &[u8], counts: bool, demand: bool) -> (u64, bool) {
+    pub(super) fn saw(
+        &mut self,
+        name: &[u8],
+        counts: bool,
+        demand: bool,
+        narrow: bool,
+    ) -> (u64, bool) {
+        self.seen |= counts;
         let hash = hash(name);
         let guessed = self.guessed.remove(&hash);
         if let Some(guess) = &guessed {
-            self.allowance += 2 * guess.cost;
+            self.used += guess.cost;
+            self.allowance += multiple(narrow) * guess.cost;
         }
         if !counts || self.wanted.len() >= WANTED_MAX || !self.wanted.insert(hash) {
             return (0, guessed.is_some());
         }
         self.demands += u32::from(demand);
         if self.listed && guessed.is_none() {
-            self.allowance += self.unit;
+            let hopeful = self.spent < TRIED * self.unit || self.used * DOUBT >= self.spent;
+            self.allowance += self.unit * if hopeful && !narrow { RETURN } else { 1 };
         }
         (self.unit, guessed.is_some())
     }
 
+    /// So many guesses have been right that it is time for those that build on the others.
+    pub(super) fn is_right(&self) -> bool {
+        self.used > 0 && RIGHT * self.used >= self.spent
+    }
+
+    /// Rooms to open up, now that guesses have been right.
+    pub(super) fn open_more(&mut self) -> Vec<Arc<[u8]>> {
+        if !self.is_right() {
+            return Vec::new();
+        }
+        let unopened = self.guessed.values_mut().filter(|guess| !guess.opened);
+        unopened
+            .filter_map(|guess| {
+                guess.opened = true;
+                guess.room.clone()
+            })
+            .collect()
+    }
+
+    /// What was guessed of `name` cost `more` than was thought.
+    pub(super) fn add_cost(&mut self, name: &[u8], more: u64) {
+        if let Some(guess) = self.guessed.get_mut(&hash(name)) {
+            guess.cost += more;
+        }
+    }
+
     /// Takes account of guesses that were used, as the log says: what that adds to the client's
-    /// credit, and how many they are.
-    pub(super) fn settle(&mut self, was_used: impl Fn(Identity) -> bool) -> (u64, u64) {
-        let (mut cost, mut used) = (0, 0);
-        self.guessed.retain(|_, guess| {
-            let is = was_used(guess.key);
-            cost += if is { guess.cost } else { 0 };
-            used += u64::from(is);
-            !is
-        });
-        self.allowance += 2 * cost;
+    /// credit, and which they are.
+    pub(super) fn settle(
+        &mut self,
+        narrow: bool,
+        was_used: impl Fn(Identity) -> bool,
+    ) -> (u64, Vec<Guess>) {
+        let used: Vec<_> = self.guessed.extract_if(|_, guess| was_used(guess.key)).collect();
+        let used: Vec<_> = used.into_iter().map(|(_, guess)| guess).collect();
+        let cost = used.iter().map(|guess| guess.cost).sum();
+        self.used += cost;
+        self.allowance += multiple(narrow) * cost;
         (cost, used)
     }
 }

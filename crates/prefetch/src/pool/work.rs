@@ -128,7 +128,7 @@ impl Pool {
             state.limit.sample(sample, in_flight);
         }
         let narrow = state.limit.is_narrow();
-        state.queue.set_lookups_first(narrow);
+        state.queue.set_narrow(narrow);
         let stats = &mut state.stats;
         match step {
             Step::Look { .. } => stats.lookups += 1,
@@ -139,7 +139,9 @@ impl Pool {
             Step::Program { task: Task::Find { .. }, .. } => stats.programs += 1,
             Step::Program { task: Task::Needs { .. }, .. } => {}
             Step::Program { task: Task::Load { .. }, .. } => stats.reads += 1,
-            Step::Guess { errand: Errand::List { .. }, .. } => stats.listings += 1,
+            Step::Guess { errand: Errand::List { .. } | Errand::Browse { .. }, .. } => {
+                stats.listings += 1
+            }
             Step::Guess { errand: Errand::Look { .. }, .. } => stats.lookups += 1,
             Step::Guess { errand: Errand::Read { size, .. }, .. } => {
                 stats.guesses += 1;
@@ -203,9 +205,20 @@ impl Pool {
                 });
                 found.map_or(guess::Outcome::Over, |_| guess::Outcome::Names(names))
             }
+            Errand::Browse { path } => {
+                let found = reader.look(path, true).and_then(|(node, class)| match class {
+                    Class::Directory => reader.list(&node, devices, None),
+                    _ => Ok(0),
+                });
+                if found.is_ok() {
+                    self.foresee(client, [Identity::ROOT.join(path).listing()]);
+                }
+                guess::Outcome::Over
+            }
             Errand::Look { path } => {
                 let found = reader.look(path, true);
-                if of == Of::Names && found.is_ok() {
+                // Where a routine finds nothing, that is what is to be known.
+                if of == Of::Names && found.is_ok() || of == Of::Rooms {
                     self.foresee(client, [Identity::ROOT.join(path)]);
                 }
                 match found {

@@ -149,7 +149,7 @@ proptest! {
                             let outcome = match errand {
                                 Errand::Look { .. } => Outcome::File(Arc::new(()), 100),
                                 Errand::List { .. } => Outcome::Names(listing()),
-                                Errand::Read { .. } => Outcome::Over,
+                                Errand::Browse { .. } | Errand::Read { .. } => Outcome::Over,
                             };
                             queue.guessed(job, outcome, &mut fx);
                         }
