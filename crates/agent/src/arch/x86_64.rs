@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 
 use crate::owned::Owned;
 use crate::plane::thread::Thread;
-use crate::plane::{Call, Verdict};
+use crate::plane::{Call, Verdict, unseen};
 
 pub use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, Padding, RUN_OUT, RUN_UP, Window};
 pub use sites::*;
@@ -54,9 +54,13 @@ pub(crate) const THREAD_HASH: u64 = 0x1e37_79b1;
 /// A place for a thread that is not known yet; null while there is none.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_SPARE: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
-/// 1 for each call that a policy wants to see.
+/// For each call whether a policy wants to see it: 0, [`SEEN`] or [`SAMPLED`].
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
+/// A policy sees each of these calls.
+pub const SEEN: u8 = 1;
+/// It sees those of them that it does not let go by ([`unseen`]).
+pub const SAMPLED: u8 = 2;
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_FSGSBASE: AtomicU8 = AtomicU8::new(0);
@@ -143,8 +147,26 @@ global_asm!(
     "cmp rax, {calls}",
     "jae 9f",
     "lea rcx, [rip + RUNAHEAD_INTEREST]",
-    "cmp byte ptr [rcx + rax], 1",
+    "cmp byte ptr [rcx + rax], {seen}",
     "jb 9f",
+    "je 5f",
+    // Samples are enough: see `plane::unseen`. Nothing but rcx and r11 is changed.
+    "mov rcx, rsp",
+    "shr rcx, 17",
+    "mov r11, rcx",
+    "shr r11, 6",
+    "xor ecx, r11d",
+    "and ecx, {places} - 1",
+    "shl ecx, 6",
+    "lea r11, [rip + {unseen}]",
+    "add r11, rcx",
+    "mov rcx, [r11]",
+    "sub rcx, 1",
+    "jb 5f",
+    "mov [r11], rcx",
+    "syscall",
+    "ret",
+    "5:",
     "find_thread 4f, 8f",
     "4: mov r11, [r11 + 8]",
     // Busy: a signal handler interrupted the agent, or jumped out of it and left the mark behind.
@@ -405,6 +427,9 @@ global_asm!(
     calls = const CALLS,
     hash = const THREAD_HASH,
     threads_at = sym RUNAHEAD_THREADS_AT,
+    seen = const SEEN,
+    places = const unseen::PLACES,
+    unseen = sym unseen::RUNAHEAD_UNSEEN,
     depth = const offset_of!(Thread, depth),
     altstack = const offset_of!(Thread, altstack),
     stack_top = const offset_of!(Thread, stack_top),
@@ -419,6 +444,7 @@ global_asm!(
     plain_sites = const PLAIN_SITES,
 );
 
+const _: () = assert!(size_of::<unseen::Unseen>() == 64 && SEEN < SAMPLED && SEEN == 1);
 const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 
 #[allow(

@@ -15,10 +15,11 @@ pub mod masks;
 pub mod patch;
 pub mod sigsys;
 pub mod thread;
+pub mod unseen;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use crate::arch::{self, CALLS, RUNAHEAD_INTEREST};
+use crate::arch::{self, CALLS, RUNAHEAD_INTEREST, SAMPLED, SEEN};
 use crate::sys::{self, nr};
 use thread::Thread;
 
@@ -123,16 +124,30 @@ pub fn has_threads() -> bool {
 pub fn set_policy(policy: Policy, interest: Interest) {
     POLICY.store(policy as *mut (), Release);
     SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
-    let every = matches!(interest, Interest::Every);
-    RUNAHEAD_INTEREST.iter().for_each(|call| call.store(every.into(), Relaxed));
-    if let Interest::Only(calls) = interest {
-        calls.iter().for_each(|&call| RUNAHEAD_INTEREST[call as usize].store(1, Relaxed));
+    let others = if matches!(interest, Interest::Every) { SEEN } else { 0 };
+    RUNAHEAD_INTEREST.iter().for_each(|call| call.store(others, Relaxed));
+    if let Interest::Only { all_of, samples_of } = interest {
+        for (calls, how) in [(all_of, SEEN), (samples_of, SAMPLED)] {
+            calls.iter().for_each(|&call| RUNAHEAD_INTEREST[call as usize].store(how, Relaxed));
+        }
     }
 }
 
 /// Makes the policy see these `calls`, too.
 pub fn take_interest(calls: &[u64]) {
-    calls.iter().for_each(|&call| RUNAHEAD_INTEREST[call as usize].store(1, Relaxed));
+    calls.iter().for_each(|&call| RUNAHEAD_INTEREST[call as usize].store(SEEN, Relaxed));
+}
+
+/// Has the policy see each of the calls `nr`, of which samples were enough, or again only samples.
+/// Where interception was given up, nothing changes.
+pub fn see_all_of(nr: u64, all: bool) {
+    let (from, to) = if all { (SAMPLED, SEEN) } else { (SEEN, SAMPLED) };
+    let _ = RUNAHEAD_INTEREST[nr as usize].compare_exchange(from, to, Relaxed, Relaxed);
+}
+
+/// Of this call samples are enough.
+pub fn is_sampled(nr: u64) -> bool {
+    RUNAHEAD_INTEREST.get(nr as usize).is_some_and(|call| call.load(Relaxed) == SAMPLED)
 }
 
 /// Which calls a policy sees.
@@ -140,7 +155,12 @@ pub enum Interest {
     /// All.
     Every,
     /// These.
-    Only(&'static [u64]),
+    Only {
+        /// Each of these.
+        all_of: &'static [u64],
+        /// Of these, those that it does not let go by ([`unseen`]).
+        samples_of: &'static [u64],
+    },
 }
 
 fn is_interesting(nr: u64) -> bool {

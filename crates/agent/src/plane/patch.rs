@@ -74,7 +74,10 @@ pub fn enable(allowed: bool) {
 
 /// The program is about to have a second thread.
 pub(super) fn another_thread() {
-    THREADS.store(true, Relaxed);
+    if !THREADS.swap(true, Relaxed) {
+        // With one thread the kernel registers us at once, with more it waits for some milliseconds.
+        STATE.try_with(|state| state.enabled && synchronises(state));
+    }
 }
 
 pub(super) fn has_threads() -> bool {

@@ -4,6 +4,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use linux_raw_sys::general as k;
 use runahead_abi::record::DEMAND;
 use runahead_abi::{ChunkIndex, HintKind, HintState, Identity, PATH_MAX};
 
@@ -14,8 +15,8 @@ use crate::arch::ticks;
 use crate::desk;
 use crate::hints::{self, Hint};
 use crate::paths;
-use crate::plane::Call;
 use crate::plane::thread::Thread;
+use crate::plane::{self, Call, unseen};
 use crate::session::Session;
 use crate::sys::{self, Fd};
 
@@ -40,16 +41,32 @@ pub(super) struct Stall<'a> {
 }
 
 impl Target {
-    /// One more access that a shadow makes, too; `key` is what the log calls it.
-    pub(super) fn count(&self, session: &'static Session, call: &Call, key: Identity) {
+    /// One more access that a shadow makes, too, and as many as it stands for; `key` is what the log
+    /// calls it.
+    pub(super) fn count(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        key: impl FnOnce() -> Identity,
+    ) {
         let control = &session.shared().control;
         if self.is_shadowed(call.thread) {
-            let accesses = control.accesses.load(Relaxed) + 1;
+            let sampled = plane::is_sampled(call.nr);
+            let unseen = if sampled { unseen::of_stack(call.stack).account() } else { 0 };
+            let accesses = control.accesses.load(Relaxed) + 1 + unseen;
             control.accesses.store(accesses, Relaxed);
             assert!(accesses != session.config.panic_at, "planted");
         }
-        if control.hints_issued.load(Relaxed) != 0 && session.shared().log.touch(key) {
-            control.hints_used.fetch_add(1, Relaxed);
+        if control.hints_issued.load(Relaxed) != 0 {
+            self.touch(session, key());
+        }
+    }
+
+    /// If this was hinted, it is used now.
+    fn touch(&self, session: &'static Session, key: Identity) {
+        if session.shared().log.touch(key) {
+            session.shared().control.hints_used.fetch_add(1, Relaxed);
+            self.pace.used();
         }
     }
 
@@ -69,20 +86,28 @@ impl Target {
         len: u64,
     ) {
         let last = offset + len.max(1) - 1;
-        self.count(session, call, file.chunk(ChunkIndex::of(offset)));
+        self.count(session, call, || file.chunk(ChunkIndex::of(offset)));
         let control = &session.shared().control;
         if control.hints_issued.load(Relaxed) == 0 {
             return;
         }
         for chunk in ChunkIndex::of(offset).0 + 1..=ChunkIndex::of(last).0 {
-            if session.shared().log.touch(file.chunk(ChunkIndex(chunk))) {
-                control.hints_used.fetch_add(1, Relaxed);
-            }
+            self.touch(session, file.chunk(ChunkIndex(chunk)));
         }
     }
 
+    /// Where the next read of `fd` starts. What is remembered is not believed once calls have gone by
+    /// unseen; while nobody will want to know, it does not matter.
+    pub(super) fn offset(&self, session: &'static Session, fd: Fd) -> u64 {
+        let known = || self.names.offset(fd);
+        if self.pace.has_rested() && !self.nobody_asks(session) {
+            return sys::lseek(fd, 0, k::SEEK_CUR).unwrap_or_else(|_| known());
+        }
+        known()
+    }
+
     /// Nothing has stalled and nothing was hinted: names need not be kept exactly.
-    pub(super) fn at_rest(&self, session: &'static Session) -> bool {
+    pub(super) fn nobody_asks(&self, session: &'static Session) -> bool {
         !self.probing(session) && session.shared().control.hints_issued.load(Relaxed) == 0
     }
 

@@ -87,9 +87,9 @@ impl Target {
         // SAFETY: the kernel has just resolved this path.
         let text = unsafe { paths::c_string(path) };
         let identity = self.identity(session, dir, text);
-        self.count(session, call, identity);
+        self.count(session, call, || identity);
         if ret >= 0 {
-            if session.is_joined() && !self.at_rest(session) {
+            if session.is_joined() && !self.nobody_asks(session) {
                 session.shared().parents.opened(self.names.at(dir), text);
             }
             self.names.opened(ret as Fd, identity);
@@ -163,13 +163,13 @@ impl Target {
         } else {
             self.timed(session, call, 0, |t| t.knows_path(session, dir, path))
         };
-        if self.at_rest(session) {
-            self.count(session, call, Identity::UNSET);
+        if self.nobody_asks(session) {
+            self.count(session, call, || Identity::UNSET);
         } else if path_was_read(ret) && !matches!(call.nr, nr::READLINK | nr::READLINKAT) {
             // (The text of a link may have been written over its name.)
             // SAFETY: as above, by the call itself.
             let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
-            self.count(session, call, identity);
+            self.count(session, call, || identity);
         }
         Outcome::Answer(ret)
     }
@@ -191,8 +191,8 @@ impl Target {
         } else {
             self.timed(session, call, 0, |t| t.knows(session, listing))
         };
-        self.count(session, call, listing);
-        if ret == 0 && session.is_joined() && !self.at_rest(session) {
+        self.count(session, call, || listing);
+        if ret == 0 && session.is_joined() && !self.nobody_asks(session) {
             session.shared().log.done_by_target(listing);
         }
         if ret > 0 && call.nr == nr::GETDENTS64 && session.is_joined() && self.probing(session) {

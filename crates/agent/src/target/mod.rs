@@ -25,7 +25,7 @@ use runahead_abi::Identity;
 
 use crate::lock::Lock;
 use crate::plane::thread::Thread;
-use crate::plane::{self, Call, Hooks, Interest, Verdict};
+use crate::plane::{self, Call, Hooks, Interest, Verdict, unseen};
 use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
@@ -60,33 +60,18 @@ static TARGET: Target = Target {
     family: family::Family::new(),
 };
 
-/// Calls that a target's policy looks at.
+/// Calls that a target's policy looks at, always: they change what descriptors mean, may bring files
+/// into memory, or are to be met with care.
 const INTEREST: &[u64] = &[
-    nr::READ,
-    nr::PREAD64,
-    nr::READV,
-    nr::PREADV,
     nr::OPEN,
     nr::OPENAT,
     nr::OPENAT2,
-    nr::STAT,
-    nr::LSTAT,
-    nr::NEWFSTATAT,
-    nr::STATX,
-    nr::ACCESS,
-    nr::FACCESSAT,
-    nr::FACCESSAT2,
-    nr::READLINK,
-    nr::READLINKAT,
-    nr::GETDENTS,
-    nr::GETDENTS64,
     nr::CLOSE,
     nr::CLOSE_RANGE,
     nr::DUP,
     nr::DUP2,
     nr::DUP3,
     nr::FCNTL,
-    nr::LSEEK,
     nr::CHDIR,
     nr::FCHDIR,
     nr::MMAP,
@@ -121,14 +106,40 @@ const INTEREST: &[u64] = &[
     nr::LANDLOCK_RESTRICT_SELF,
 ];
 
+/// Calls of which it sees samples while nothing stalls. All that they change of what we remember are
+/// offsets, which are asked for after a rest ([`Target::offset`]), and counts: a sample stands for
+/// those that were not seen ([`Target::count`]).
+const SAMPLES: &[u64] = &[
+    nr::READ,
+    nr::PREAD64,
+    nr::READV,
+    nr::PREADV,
+    nr::LSEEK,
+    nr::STAT,
+    nr::LSTAT,
+    nr::NEWFSTATAT,
+    nr::STATX,
+    nr::ACCESS,
+    nr::FACCESSAT,
+    nr::FACCESSAT2,
+    nr::READLINK,
+    nr::READLINKAT,
+    nr::GETDENTS,
+    nr::GETDENTS64,
+];
+
 /// Makes this process a target.
 pub fn start() {
     plane::set_hooks(&HOOKS);
-    plane::set_policy(policy, Interest::Only(INTEREST));
+    plane::set_policy(policy, Interest::Only { all_of: INTEREST, samples_of: SAMPLES });
 }
 
 static HOOKS: Hooks = Hooks {
-    before_child: || TARGET.family.expect_child(),
+    before_child: || {
+        TARGET.family.expect_child();
+        // A parent hears of its children when it reads from a pipe (`family`).
+        plane::see_all_of(nr::READ, true);
+    },
     in_child: start_in_child,
     before_exec: exec::before,
     exec_failed: exec::failed,
@@ -139,6 +150,8 @@ fn start_in_child() {
     let Some(session) = session::get() else { return };
     session.start_in_child();
     TARGET.pace.start();
+    plane::see_all_of(nr::READ, false);
+    unseen::none();
     TARGET.syncs.break_open();
     TARGET.syncs.try_with(|syncs| *syncs = sync::Syncs::new());
     TARGET.sending.break_open();
@@ -155,12 +168,14 @@ pub(crate) fn inherited() -> &'static Target {
 
 fn policy(call: &Call) -> Verdict {
     let Some(session) = session::get() else { return Verdict::NATIVE };
-    match TARGET.decide(session, call) {
+    let verdict = match TARGET.decide(session, call) {
         Outcome::Native => Verdict::NATIVE,
         Outcome::Answer(ret) => Verdict::answer(ret),
         // We are the shadow now, at the call where the target stalls.
-        Outcome::InShadow => shadow::policy(call),
-    }
+        Outcome::InShadow => return shadow::policy(call),
+    };
+    TARGET.rest(call);
+    verdict
 }
 
 impl Target {
@@ -221,6 +236,28 @@ impl Target {
             | nr::LANDLOCK_RESTRICT_SELF => give_up(session),
             n if CREDENTIAL_CALLS.contains(&n) => give_up(session),
             _ => self.rename(session, call),
+        }
+    }
+
+    /// A call has been seen to its end, or to where it is made as it stands: what of those to come is
+    /// to be seen.
+    fn rest(&self, call: &Call) {
+        let here = unseen::of_stack(call.stack);
+        let sampled = plane::is_sampled(call.nr);
+        match here.left() {
+            0 if sampled => {
+                let calls = self.pace.unseen(|| here.chance());
+                let word = &call.thread.word;
+                if calls > 0 && word.get().is_none() {
+                    // To tell the first stall from a thread that was pushed off its processor.
+                    word.set(Some(sys::voluntary_switches()));
+                }
+                here.allow(calls);
+            }
+            0 => {}
+            _ if !self.pace.rests() => unseen::none(),
+            _ if sampled => here.one_less(),
+            _ => {}
         }
     }
 

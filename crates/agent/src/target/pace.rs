@@ -4,8 +4,13 @@
 //! everything in memory must not pay it. Calls are probed from the start and for [`PROBES`] calls
 //! after each stall; in between they are made as they stand, with a look at the clock. The threads of
 //! a process share one pace, and lose a count to each other now and then.
+//!
+//! A process in which nothing has stalled, nor met anything that was foreseen, for [`QUIET`] calls
+//! *rests*: of the calls that need not be seen (the policy says which), a thread makes
+//! [`Pace::unseen`] without us, then one that is timed as before. A stall in that one, or in any
+//! call that is always seen, ends the rest.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// Calls probed after a stall. A stall that comes when probing has ceased is only timed, and costs
 /// one missed sync.
@@ -14,6 +19,11 @@ const PROBES: u32 = 512;
 const PROBES_AT_START: u32 = 160;
 /// A call that took longer than this waited for storage or for a processor.
 const STALL_US: u64 = 50;
+/// Calls without a stall after which a process rests: long after probing has ceased.
+const QUIET: u32 = 2048;
+/// Fewest calls that go by unseen before one is looked at; the most are three times as many, less
+/// one. So a sixteenth of our price is left, and so many stalls may be missed when a rest ends.
+const UNSEEN: u64 = 8;
 /// Reading from memory runs at no less than this many bytes in a microsecond.
 const COPY_BYTES_PER_US: u64 = 1024;
 
@@ -22,17 +32,27 @@ pub struct Pace {
     probes: AtomicU32,
     /// Calls that a stall of the recent past makes suspicious.
     suspects: AtomicU32,
+    /// Calls since the last stall, up to [`QUIET`].
+    quiet: AtomicU32,
+    /// It has rested, or one of its parents had.
+    rested: AtomicBool,
 }
 
 impl Pace {
     pub(super) const fn new() -> Self {
-        Pace { probes: AtomicU32::new(PROBES_AT_START), suspects: AtomicU32::new(0) }
+        Pace {
+            probes: AtomicU32::new(PROBES_AT_START),
+            suspects: AtomicU32::new(0),
+            quiet: AtomicU32::new(0),
+            rested: AtomicBool::new(false),
+        }
     }
 
-    /// A new process.
+    /// A new process. What it has from its parent was not all seen if that had rested.
     pub(super) fn start(&self) {
         self.probes.store(PROBES_AT_START, Relaxed);
         self.suspects.store(0, Relaxed);
+        self.quiet.store(0, Relaxed);
     }
 
     /// Calls are to be tried without waiting.
@@ -54,12 +74,44 @@ impl Pace {
     /// A call found its data in memory.
     pub fn hit(&self) {
         for count in [&self.probes, &self.suspects] {
-            count.store(count.load(Relaxed).saturating_sub(1), Relaxed);
+            // Mostly nothing changes, and threads need not share the line to write.
+            if let Some(fewer) = count.load(Relaxed).checked_sub(1) {
+                count.store(fewer, Relaxed);
+            }
         }
+    }
+
+    /// A call of which samples are enough has been made: how many of its thread's next may go by
+    /// unseen. Which one is seen is to be in no step with what the program does, so `chance` decides.
+    pub fn unseen(&self, chance: impl FnOnce() -> u64) -> u64 {
+        if !self.rests() {
+            self.quiet.store(self.quiet.load(Relaxed) + 1, Relaxed);
+            return 0;
+        }
+        if !self.rested.load(Relaxed) {
+            self.rested.store(true, Relaxed);
+        }
+        UNSEEN + chance() % (2 * UNSEEN)
+    }
+
+    /// Nothing has stalled for long.
+    pub fn rests(&self) -> bool {
+        self.quiet.load(Relaxed) >= QUIET
+    }
+
+    /// Calls of this process have gone by unseen, at some time.
+    pub fn has_rested(&self) -> bool {
+        self.rested.load(Relaxed)
+    }
+
+    /// Something that was foreseen has come: to be seen is worth while.
+    pub fn used(&self) {
+        self.quiet.store(0, Relaxed);
     }
 
     /// Something stalls.
     pub fn stalled(&self) {
+        self.quiet.store(0, Relaxed);
         self.probes.store(PROBES, Relaxed);
         self.suspects.store(PROBES, Relaxed);
     }
@@ -87,6 +139,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
 
     #[test]
@@ -101,5 +154,73 @@ mod tests {
         assert!(!pace.took(60 * 2000, 0, 2000, || false), "another program had the processor");
         assert!(pace.took(60 * 2000, 0, 2000, || true));
         assert!(pace.probing() && pace.stalling());
+    }
+
+    fn quiet_call(pace: &Pace) -> u64 {
+        assert!(!pace.took(10, 0, 2000, || unreachable!()));
+        pace.unseen(|| 5)
+    }
+
+    fn resting() -> Pace {
+        let pace = Pace::new();
+        assert!((0..QUIET).all(|_| quiet_call(&pace) == 0));
+        assert!(pace.rests() && !pace.has_rested());
+        assert_eq!(quiet_call(&pace), UNSEEN + 5);
+        pace
+    }
+
+    #[test]
+    fn a_quiet_process_rests_until_something_stalls() {
+        let pace = resting();
+        assert!(!pace.took(60 * 2000, 0, 2000, || false) && pace.rests(), "pushed off");
+        assert!(pace.took(60 * 2000, 0, 2000, || true));
+        assert!(!pace.rests() && pace.probing());
+        assert!((0..QUIET).all(|_| quiet_call(&pace) == 0));
+        assert!(!pace.probing() && quiet_call(&pace) > 0);
+    }
+
+    #[test]
+    fn it_does_not_rest_while_something_foreseen_comes() {
+        let pace = resting();
+        pace.used();
+        assert_eq!(quiet_call(&pace), 0);
+    }
+
+    #[test]
+    fn a_child_starts_awake_and_knows_what_its_parent_did() {
+        let pace = resting();
+        pace.start();
+        assert!(!pace.rests() && pace.probing() && pace.has_rested());
+    }
+
+    /// Whatever comes: nothing goes by unseen within [`QUIET`] calls after a stall or a use, and
+    /// later always something does, of bounded length.
+    #[test]
+    fn nothing_goes_by_unseen_soon_after_a_stall() {
+        let given = std::env::var("RUNAHEAD_SEED").ok().and_then(|text| text.parse().ok());
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let mut random = given.unwrap_or_else(|| now.map_or(1, |now| now.as_nanos() as u64));
+        std::eprintln!("repeat with RUNAHEAD_SEED={random}");
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random >> 33
+        };
+        let (pace, mut since) = (Pace::new(), 0);
+        for _ in 0..200_000 {
+            match next() % 5000 {
+                0 => pace.stalled(),
+                1 => pace.used(),
+                2 => assert!(pace.took(60 * 2000, 0, 2000, || true)),
+                3 => pace.start(),
+                _ => {
+                    let unseen = pace.unseen(&mut next);
+                    let expected = if since < QUIET { 0..1 } else { UNSEEN..3 * UNSEEN };
+                    assert!(expected.contains(&unseen), "{unseen} after {since}");
+                    since += 1;
+                    continue;
+                }
+            }
+            since = 0;
+        }
     }
 }

@@ -32,7 +32,7 @@ impl Target {
         if !matches!(kind, Kind::Nowait | Kind::Remote) {
             return self.read_from_children(session, call);
         }
-        let offset = at.unwrap_or_else(|| self.names.offset(fd));
+        let offset = at.unwrap_or_else(|| self.offset(session, fd));
         let ret = if !self.probing(session) {
             self.timed(session, call, len, |t| t.knows_data(session, fd, offset))
         } else if kind == Kind::Nowait {
@@ -127,7 +127,7 @@ impl Target {
         at: Option<u64>,
         len: u64,
     ) -> Option<i64> {
-        let offset = at.unwrap_or_else(|| self.names.offset(fd));
+        let offset = at.unwrap_or_else(|| self.offset(session, fd));
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
         let done = session.shared().log.state(key) == HintState::Done;
         if done || is_resident(fd, offset, len) != Some(false) {
@@ -147,7 +147,7 @@ impl Target {
         if self.kind(fd) != Kind::Nowait || at.is_some_and(|at| at > i64::MAX as u64) {
             return Outcome::Native;
         }
-        let offset = at.unwrap_or_else(|| self.names.offset(fd));
+        let offset = at.unwrap_or_else(|| self.offset(session, fd));
         let ret = if self.probing(session) && !first_byte_is_resident(fd, offset) {
             match self.read_stall(session, call, fd, at, CHUNK_BYTES) {
                 Some(ret) => ret,

@@ -1,0 +1,73 @@
+//! A process in which nothing stalls for long is left alone, and no longer than that: what is cold
+//! afterwards is foreseen as if it had come at once.
+//!
+//! That these fail when a rest is not ended was seen with `Pace::stalled` and `Pace::used` leaving
+//! `quiet` as it is and `stalled` leaving everything as it is while the process rests: each of them
+//! but the child's had fewer than twenty hints used.
+
+use std::os::unix::fs::FileExt;
+
+use runahead_tests::{Pair, available, fixture};
+
+/// Pieces and files that the program reads when it gets cold.
+const COLD: u64 = 96;
+/// Calls that can be made before one is looked at are 23; and as many again for a shadow that is late.
+const MISSED: u64 = 46;
+
+/// Runs the program; `None` if that is not possible here.
+fn cold_after_a_rest(how: &str) -> Option<Pair> {
+    let fixture = available(fixture())?;
+    fixture.change(|dir| {
+        let file = std::fs::File::create(dir.join("cold")).expect("the disk is ours");
+        let piece: Vec<u8> = (0..4096u32).map(|at| (at % 251) as u8).collect();
+        for n in 0..=COLD {
+            file.write_all_at(&piece, n << 17).expect("there is room");
+        }
+        for n in 0..COLD {
+            let own = dir.join(format!("cold.d/{n}"));
+            std::fs::create_dir_all(&own).expect("the disk is ours");
+            std::fs::write(own.join("file"), &piece[..4000]).expect("there is room");
+        }
+    });
+    Some(fixture.program_with("rests", &[how], |case| case.with_shadow()))
+}
+
+/// Most of what is cold is to be foreseen.
+fn foresees(how: &str) {
+    let Some(pair) = cold_after_a_rest(how) else { return };
+    assert!(pair.outcome.text().starts_with(how), "{:?}", pair.outcome);
+    let used = pair.stats["hints_used"].as_u64().unwrap_or(0);
+    assert!(used >= COLD - MISSED, "{how}: only {used} hints were used: {:#}", pair.stats);
+}
+
+#[test]
+fn cold_reads_after_a_rest() {
+    foresees("reads");
+}
+
+#[test]
+fn cold_reads_by_offset_after_a_rest() {
+    foresees("offsets");
+}
+
+#[test]
+fn cold_names_after_a_rest() {
+    foresees("looks");
+}
+
+/// (An open is always seen.)
+#[test]
+fn cold_files_after_a_rest() {
+    foresees("opens");
+}
+
+#[test]
+fn cold_reads_after_threads_have_rested() {
+    foresees("threads");
+}
+
+/// (A child starts awake.)
+#[test]
+fn cold_reads_of_a_child_whose_parent_rests() {
+    foresees("child");
+}
