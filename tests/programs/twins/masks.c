@@ -103,6 +103,57 @@ CASE(waits_with_a_mask)
 	}
 }
 
+/* All by one site, which serves calls of any number and is made often enough to be patched first. */
+CASE(by_one_site)
+{
+	struct kernel_action {
+		void *handler;
+		unsigned long flags;
+		void *restorer;
+		unsigned long mask;
+	} action = { 0 };
+	unsigned long all = ~0ul, none = 0, old = 0, usr1 = 1ul << (SIGUSR1 - 1);
+	if (more[0]) {
+		printf("executed: %s\n", more[0]);
+		return;
+	}
+	for (int i = 0; i < 40; i++)
+		must(syscall(SYS_getppid));
+	for (int round = 0; round < 3; round++) {
+		must(syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, 8));
+		printf("before: %lx\n", old);
+		stall(10 + 8 * round, 2);
+		on(SIGUSR1, count, 0);
+		must(syscall(SYS_rt_sigaction, SIGUSR1, 0, &action, 8));
+		printf("handler %d mask %lx\n", action.handler == (void *)count, action.mask);
+		action.mask = ~0ul;
+		must(syscall(SYS_rt_sigaction, SIGUSR1, &action, 0, 8));
+		must(syscall(SYS_rt_sigaction, SIGUSR1, 0, &action, 8));
+		printf("mask %d\n", (int)(action.mask >> (SIGSYS - 1) & 1));
+		kill(getpid(), SIGUSR1);
+		printf("%d then ", caught);
+		all &= ~usr1;
+		printf("%ld ", syscall(SYS_rt_sigsuspend, &all, 8L));
+		all |= usr1;
+		printf("%d\n", caught);
+		must(syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, &old, 8));
+		printf("in it: %d %d\n", (int)(old >> (SIGSYS - 1) & 1), (int)(old >> (SIGUSR1 - 1) & 1));
+		stall(12 + 8 * round, 2);
+		long child = must(syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L));
+		if (!child) {
+			stall(14 + 8 * round, 2);
+			char *args[] = { "again", "by_one_site", "well", 0 };
+			if (round)
+				syscall(SYS_execve, self(), args, environ);
+			_exit(7);
+		}
+		int status = 0;
+		printf("%d ", waitpid(child, &status, 0) == child);
+		printf("ended %x\n", status);
+		fflush(stdout);
+	}
+}
+
 /* What is pending comes at the wait, and only then. */
 CASE(pending_at_the_wait)
 {

@@ -54,13 +54,15 @@ pub(crate) const THREAD_HASH: u64 = 0x1e37_79b1;
 /// A place for a thread that is not known yet; null while there is none.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_SPARE: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
-/// For each call whether a policy wants to see it: 0, [`SEEN`] or [`SAMPLED`].
+/// For each call whether a policy wants to see it: 0, [`SEEN`], [`SAMPLED`] or [`TRAPPED`].
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
 /// A policy sees each of these calls.
 pub const SEEN: u8 = 1;
 /// It sees those of them that it does not let go by ([`unseen`]).
 pub const SAMPLED: u8 = 2;
+/// The plane wants to see each of these with the frame of a signal: from patched sites they trap, too.
+pub const TRAPPED: u8 = 3;
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_FSGSBASE: AtomicU8 = AtomicU8::new(0);
@@ -141,7 +143,8 @@ global_asm!(
     ".endm",
     // Called by stubs. rax is the call's number, the arguments are in the kernel's registers, the
     // return address is on the program's stack below its red zone; rcx, r11 and the flags are ours
-    // (the kernel clobbers the first two, compilers count the third as clobbered).
+    // (the kernel clobbers the first two, compilers count the third as clobbered). rcx is left as 0
+    // if the call has not been made, and else is not.
     ".globl runahead_entry",
     "runahead_entry:",
     "cmp rax, {calls}",
@@ -150,6 +153,8 @@ global_asm!(
     "cmp byte ptr [rcx + rax], {seen}",
     "jb 9f",
     "je 5f",
+    "cmp byte ptr [rcx + rax], {trapped}",
+    "je 7f",
     // Samples are enough: see `plane::unseen`. Nothing but rcx and r11 is changed.
     "mov rcx, rsp",
     "shr rcx, 17",
@@ -219,6 +224,10 @@ global_asm!(
     "3: mov r11, [rsp + 8]",
     "mov rsp, [rsp]",
     "mov byte ptr [r11 + {depth}], 0",
+    "inc ecx",
+    "ret",
+    // The stub makes the call itself, from where the program's calls trap.
+    "7: xor ecx, ecx",
     "ret",
     // A thread that is not known takes the spare place, if there is one. (An exchange is atomic.)
     "8: xor ecx, ecx",
@@ -428,6 +437,7 @@ global_asm!(
     hash = const THREAD_HASH,
     threads_at = sym RUNAHEAD_THREADS_AT,
     seen = const SEEN,
+    trapped = const TRAPPED,
     places = const unseen::PLACES,
     unseen = sym unseen::RUNAHEAD_UNSEEN,
     depth = const offset_of!(Thread, depth),
@@ -444,7 +454,7 @@ global_asm!(
     plain_sites = const PLAIN_SITES,
 );
 
-const _: () = assert!(size_of::<unseen::Unseen>() == 64 && SEEN < SAMPLED && SEEN == 1);
+const _: () = assert!(size_of::<unseen::Unseen>() == 64 && SEEN < SAMPLED && SAMPLED < TRAPPED);
 const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 
 #[allow(

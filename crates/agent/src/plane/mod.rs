@@ -19,7 +19,7 @@ pub mod unseen;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use crate::arch::{self, CALLS, RUNAHEAD_INTEREST, SAMPLED, SEEN};
+use crate::arch::{self, CALLS, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
 use crate::sys::{self, nr};
 use thread::Thread;
 
@@ -125,17 +125,22 @@ pub fn set_policy(policy: Policy, interest: Interest) {
     POLICY.store(policy as *mut (), Release);
     SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
     let others = if matches!(interest, Interest::Every) { SEEN } else { 0 };
-    RUNAHEAD_INTEREST.iter().for_each(|call| call.store(others, Relaxed));
+    (0..CALLS as u64).for_each(|nr| set_interest(nr, others));
     if let Interest::Only { all_of, samples_of } = interest {
-        for (calls, how) in [(all_of, SEEN), (samples_of, SAMPLED)] {
-            calls.iter().for_each(|&call| RUNAHEAD_INTEREST[call as usize].store(how, Relaxed));
-        }
+        all_of.iter().for_each(|&nr| set_interest(nr, SEEN));
+        samples_of.iter().for_each(|&nr| set_interest(nr, SAMPLED));
     }
+}
+
+/// A site that is patched may be one for calls of any number, the plane's own among them.
+fn set_interest(nr: u64, how: u8) {
+    let traps = is_the_planes(nr) || how != 0 && patch::never(nr);
+    RUNAHEAD_INTEREST[nr as usize].store(if traps { TRAPPED } else { how }, Relaxed);
 }
 
 /// Makes the policy see these `calls`, too.
 pub fn take_interest(calls: &[u64]) {
-    calls.iter().for_each(|&call| RUNAHEAD_INTEREST[call as usize].store(SEEN, Relaxed));
+    calls.iter().for_each(|&nr| set_interest(nr, SEEN));
 }
 
 /// Has the policy see each of the calls `nr`, of which samples were enough, or again only samples.

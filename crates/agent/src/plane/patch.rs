@@ -114,7 +114,7 @@ pub(super) fn patch_site(site: u64, number: u64) -> Option<u64> {
 }
 
 /// Calls that must stay traps: they need the frame of the signal, or end the program's image.
-fn never(number: u64) -> bool {
+pub(super) fn never(number: u64) -> bool {
     super::is_the_planes(number)
         || matches!(number, nr::EXECVE | nr::EXIT | nr::EXIT_GROUP | nr::PTRACE)
 }

@@ -75,7 +75,8 @@ pub const STUB_BYTES: usize = 64;
 
 /// The stub for the site at the offset `site` in the window at `window`: make room below the red zone,
 /// call `entry`, do what the jump displaced, and go on behind the site. The number is `nr` only
-/// where the jump replaces what sets it; to the call itself others may come with any in rax.
+/// where the jump replaces what sets it; to the call itself others may come with any in rax. Where
+/// `entry` leaves 0 in rcx, as no call does, it wants the call to trap: the stub makes it itself.
 pub fn stub(
     shape: SiteShape,
     nr: u64,
@@ -98,15 +99,21 @@ pub fn stub(
     }
     put(&[0xff, 0x15]); // call [rip + to the first pointer]
     put(&((POINTERS - end - 6) as u32).to_le_bytes());
-    end = put(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
+    put(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
     let mut back = site + 2;
+    let mut displaced: &[u8] = &[];
     if shape == SiteShape::CompareAfter {
         // It does not depend on where it stands.
         back = site + COMPARED;
-        end = put(&code.bytes[site + 2..back]);
+        displaced = &code.bytes[site + 2..back];
     }
+    const JUMP: usize = 6;
+    put(&[0xe3, (displaced.len() + JUMP) as u8]); // jrcxz, to the call
+    end = put(displaced);
     put(&[0xff, 0x25]); // jmp [rip + to the second]
-    put(&((POINTERS + 8 - end - 6) as u32).to_le_bytes());
+    put(&((POINTERS + 8 - end - JUMP) as u32).to_le_bytes());
+    let to_displaced = -((2 + 2 + JUMP + displaced.len()) as i8);
+    put(&[0x0f, 0x05, 0xeb, to_displaced as u8]); // syscall; jmp
     stub[POINTERS..POINTERS + 8].copy_from_slice(&entry.to_le_bytes());
     stub[POINTERS + 8..].copy_from_slice(&(window + back as u64).to_le_bytes());
     stub
