@@ -18,6 +18,9 @@ pub const FORK_MARK: u64 = u64::from_le_bytes(*b"run fork");
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
 pub const DESK_BYTES: usize = 40;
 
+/// File systems in [`AgentConfig::memory_devices`].
+pub const MEMORY_DEVICES_MAX: usize = 16;
+
 /// Stands in a filter for the first address of the shared memory, which only the agent knows; it
 /// puts in the real one. Neither half occurs otherwise.
 pub const SHARED_START: u64 = 0x5ba5_e001_5ba5_e002;
@@ -73,6 +76,9 @@ pub struct AgentConfig {
     pub landlock_scoped: u64,
     /// Bytes of the ruleset structure that this kernel knows.
     pub landlock_size: u64,
+    /// Device numbers of file systems that lie in memory, and remember no name that is not there:
+    /// major number shifted left by 32, and minor; 0: no more.
+    pub memory_devices: [u64; MEMORY_DEVICES_MAX],
     /// For tests: 0, or what runners really try; see [`plant`].
     pub plant: u64,
     /// For tests: the agent panics at this access of a target (0: never).
@@ -87,4 +93,6 @@ pub struct AgentConfig {
     pub runner_filter: [u64; RUNNER_FILTER_MAX],
 }
 
-const _: () = assert!(size_of::<AgentConfig>() == 144 + 8 * (FILTER_MAX + RUNNER_FILTER_MAX));
+const _: () = assert!(
+    size_of::<AgentConfig>() == 144 + 8 * (MEMORY_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
+);

@@ -24,6 +24,7 @@ pub mod limits;
 pub mod losses;
 pub mod members;
 pub mod memory;
+mod mounts;
 pub mod rights;
 pub mod sandbox;
 pub mod session;

@@ -20,7 +20,7 @@ use crate::desk::{self, Desk};
 use crate::losses::Losses;
 use crate::members::{self, Members};
 use crate::stats::{Stats, Totals};
-use crate::{budget, descriptors, first, limits, memory, sandbox, signals};
+use crate::{budget, descriptors, first, limits, memory, mounts, sandbox, signals};
 
 /// How often orphans are collected, in milliseconds.
 const ORPHANS_MS: u16 = 500;
@@ -191,6 +191,7 @@ impl Prepared {
             desk_len: desk::address_len(&address) as u32,
             desk: address,
             ticks_per_us: 0,
+            memory_devices: mounts::in_memory(),
             plant: faults.plant(),
             panic_at: faults.panic_at,
             landlock_fs: 0,

@@ -10,6 +10,7 @@ use runahead_abi::record::DEMAND;
 use runahead_abi::{ChunkIndex, HintKind, desk};
 
 use super::access::Stall;
+use super::lookups::lies_in_memory;
 use super::{TARGET, Target};
 use crate::desk as supervisor;
 use crate::hints::Hint;
@@ -152,7 +153,7 @@ fn open(
     }
     // SAFETY: the kernel has just read this path.
     let text = unsafe { paths::c_string(path) };
-    if !paths::is_made_up(text) {
+    if !lies_in_memory(session, dir, text) {
         target.family.executes(true, lent);
         target.pace.stalled();
         target.join(session);

@@ -4,11 +4,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::record::{DEMAND, NO_FOLLOW};
-use runahead_abi::{HintKind, Identity};
+use runahead_abi::{HintKind, Identity, PATH_MAX};
 
 use super::Target;
 use super::access::{Outcome, Stall};
-use super::names::Kind;
+use super::names::{self, Kind};
 use crate::hints::Hint;
 use crate::paths;
 use crate::plane::{self, Call};
@@ -37,8 +37,10 @@ impl Target {
                 self.pace.hit();
                 self.opened(session, call, call.performed(fd.into()), dir, path)
             }
-            // SAFETY: the kernel has just read this path.
-            Err(Errno(sys::EAGAIN)) if paths::is_made_up(unsafe { paths::c_string(path) }) => {
+            Err(Errno(sys::EAGAIN))
+                // SAFETY: the kernel has just read this path.
+                if lies_in_memory(session, dir, unsafe { paths::c_string(path) }) =>
+            {
                 let ret = call.perform();
                 self.opened(session, call, ret, dir, path)
             }
@@ -142,8 +144,8 @@ impl Target {
                 }
                 Err(Errno(e)) => {
                     // SAFETY: after EAGAIN, the kernel has just read this path.
-                    would_wait =
-                        e == sys::EAGAIN && !paths::is_made_up(unsafe { paths::c_string(path) });
+                    would_wait = e == sys::EAGAIN
+                        && !lies_in_memory(session, dir, unsafe { paths::c_string(path) });
                 }
             }
         }
@@ -203,6 +205,40 @@ impl Target {
         }
         Outcome::Answer(ret)
     }
+}
+
+/// The kernel does not know `path`, and would not have to wait for the answer.
+pub(super) fn lies_in_memory(session: &Session, dir: Fd, path: &[u8]) -> bool {
+    if paths::is_made_up(path) {
+        return true;
+    }
+    let known = &session.config.memory_devices;
+    if known[0] == 0 {
+        return false;
+    }
+    // The file system is that of the nearest directory that is known.
+    const ABOVE: usize = 8;
+    let mut text = [0u8; PATH_MAX + 1];
+    let Some(mut end) = paths::append(&mut text, 0, path) else { return false };
+    for _ in 0..ABOVE {
+        let name = text[..end].iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1);
+        end = text[..name].iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+        if end == 0 {
+            text[0] = b'.';
+        }
+        text[end.max(1)] = 0;
+        let how = k::O_PATH | k::O_CLOEXEC;
+        match sys::openat2(dir, text.as_ptr() as u64, how, 0, k::RESOLVE_CACHED) {
+            Ok(place) => {
+                let device = names::device(place);
+                let _ = sys::close(place);
+                return device.is_some_and(|device| known.contains(&device));
+            }
+            Err(Errno(sys::EAGAIN)) if end > 1 => {}
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// After a call with this result the kernel has certainly read the path that it was given, so that

@@ -195,10 +195,19 @@ pub(super) fn is_regular(fd: Fd) -> bool {
     classify(fd).0 == Kind::Nowait
 }
 
+/// Its device number, if that is in memory.
+pub(super) fn device(fd: Fd) -> Option<u64> {
+    sys::statx_fd(fd, k::STATX_TYPE).ok().as_ref().map(number)
+}
+
+fn number(stat: &k::statx) -> u64 {
+    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
+}
+
 /// What `fd` is as far as it can be told without asking its file system, and its device number.
 fn classify(fd: Fd) -> (Kind, u64) {
     let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE) else { return (Kind::Other, 0) };
-    let device = u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor);
+    let device = number(&stat);
     let kind = match u32::from(stat.stx_mode) & k::S_IFMT {
         k::S_IFDIR => Kind::Directory,
         k::S_IFREG => match sys::fcntl(fd, k::F_GETFL, 0) {
