@@ -15,6 +15,7 @@ mod lookups;
 pub mod names;
 pub mod pace;
 mod reads;
+mod rest;
 pub mod sync;
 mod unforked;
 
@@ -32,6 +33,7 @@ use crate::sys::{self, AT_FDCWD, nr};
 use access::Outcome;
 use names::{Kind, Names};
 use pace::Pace;
+use rest::SAMPLES;
 
 /// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
 pub struct Target {
@@ -104,28 +106,6 @@ const INTEREST: &[u64] = &[
     nr::SETGROUPS,
     nr::CAPSET,
     nr::LANDLOCK_RESTRICT_SELF,
-];
-
-/// Calls of which it sees samples while nothing stalls. All that they change of what we remember are
-/// offsets, which are asked for after a rest ([`Target::offset`]), and counts: a sample stands for
-/// those that were not seen ([`Target::count`]).
-const SAMPLES: &[u64] = &[
-    nr::READ,
-    nr::PREAD64,
-    nr::READV,
-    nr::PREADV,
-    nr::LSEEK,
-    nr::STAT,
-    nr::LSTAT,
-    nr::NEWFSTATAT,
-    nr::STATX,
-    nr::ACCESS,
-    nr::FACCESSAT,
-    nr::FACCESSAT2,
-    nr::READLINK,
-    nr::READLINKAT,
-    nr::GETDENTS,
-    nr::GETDENTS64,
 ];
 
 /// Makes this process a target.
@@ -236,28 +216,6 @@ impl Target {
             | nr::LANDLOCK_RESTRICT_SELF => give_up(session),
             n if CREDENTIAL_CALLS.contains(&n) => give_up(session),
             _ => self.rename(session, call),
-        }
-    }
-
-    /// A call has been seen to its end, or to where it is made as it stands: what of those to come is
-    /// to be seen.
-    fn rest(&self, call: &Call) {
-        let here = unseen::of_stack(call.stack);
-        let sampled = plane::is_sampled(call.nr);
-        match here.left() {
-            0 if sampled => {
-                let calls = self.pace.unseen(|| here.chance());
-                let word = &call.thread.word;
-                if calls > 0 && word.get().is_none() {
-                    // To tell the first stall from a thread that was pushed off its processor.
-                    word.set(Some(sys::voluntary_switches()));
-                }
-                here.allow(calls);
-            }
-            0 => {}
-            _ if !self.pace.rests() => unseen::none(),
-            _ if sampled => here.one_less(),
-            _ => {}
         }
     }
 

@@ -1,0 +1,51 @@
+//! What a process that rests ([`super::pace`]) leaves unseen.
+
+use super::Target;
+use crate::plane::{self, Call, unseen};
+use crate::sys::{self, nr};
+
+/// Calls of which it sees samples while nothing stalls. All that they change of what we remember are
+/// offsets, which are asked for after a rest ([`Target::offset`]), and counts: a sample stands for
+/// those that were not seen ([`Target::count`]).
+pub(super) const SAMPLES: &[u64] = &[
+    nr::READ,
+    nr::PREAD64,
+    nr::READV,
+    nr::PREADV,
+    nr::LSEEK,
+    nr::STAT,
+    nr::LSTAT,
+    nr::NEWFSTATAT,
+    nr::STATX,
+    nr::ACCESS,
+    nr::FACCESSAT,
+    nr::FACCESSAT2,
+    nr::READLINK,
+    nr::READLINKAT,
+    nr::GETDENTS,
+    nr::GETDENTS64,
+];
+
+impl Target {
+    /// A call has been seen to its end, or to where it is made as it stands: what of those to come is
+    /// to be seen.
+    pub(super) fn rest(&self, call: &Call) {
+        let here = unseen::of_stack(call.stack);
+        let sampled = plane::is_sampled(call.nr);
+        match here.left() {
+            0 if sampled => {
+                let calls = self.pace.unseen(|| here.chance());
+                let word = &call.thread.word;
+                if calls > 0 && word.get().is_none() {
+                    // To tell the first stall from a thread that was pushed off its processor.
+                    word.set(Some(sys::voluntary_switches()));
+                }
+                here.allow(calls);
+            }
+            0 => {}
+            _ if !self.pace.rests() => unseen::none(),
+            _ if sampled => here.one_less(),
+            _ => {}
+        }
+    }
+}
