@@ -51,9 +51,12 @@ pub(crate) const THREAD_HASHES: usize = 256;
 pub(crate) const THREAD_PROBES: usize = 4;
 /// The multiplier of the hash; bits 32 to 39 of the product count.
 pub(crate) const THREAD_HASH: u64 = 0x1e37_79b1;
-/// A place for a thread that is not known yet; null while there is none.
+/// Places for threads that are not known yet; null where there is none.
 #[unsafe(no_mangle)]
-pub(crate) static RUNAHEAD_SPARE: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+pub(crate) static RUNAHEAD_SPARE: [AtomicPtr<Thread>; SPARES] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; SPARES];
+/// How many threads can be on their way to a place at once.
+pub(crate) const SPARES: usize = 16;
 /// For each call whether a policy wants to see it: 0, [`SEEN`], [`SAMPLED`] or [`TRAPPED`].
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
@@ -104,6 +107,22 @@ global_asm!(
     "cmp rcx, [r11 + 16]",
     "lea r11, [r11 + 16]",
     "jne \\unknown",
+    ".endm",
+    // A spare place in r11, or on to `none`; changes rcx and the flags. (An exchange is atomic.)
+    ".macro take_spare none",
+    "lea r11, [rip + RUNAHEAD_SPARE]",
+    "21: xor ecx, ecx",
+    "cmp [r11], rcx",
+    "je 22f",
+    "xchg rcx, [r11]",
+    "test rcx, rcx",
+    "jnz 23f",
+    "22: lea r11, [r11 + 8]",
+    "lea rcx, [rip + RUNAHEAD_SPARE + 8 * {spares}]",
+    "cmp r11, rcx",
+    "jb 21b",
+    "jmp \\none",
+    "23: mov r11, rcx",
     ".endm",
     ".macro keep_vectors",
     "movaps [rsp], xmm0",
@@ -229,14 +248,8 @@ global_asm!(
     // The stub makes the call itself, from where the program's calls trap.
     "7: xor ecx, ecx",
     "ret",
-    // A thread that is not known takes the spare place, if there is one. (An exchange is atomic.)
-    "8: xor ecx, ecx",
-    "cmp [rip + RUNAHEAD_SPARE], rcx",
-    "je 9b",
-    "xchg rcx, [rip + RUNAHEAD_SPARE]",
-    "test rcx, rcx",
-    "jz 9b",
-    "mov r11, rcx",
+    // A thread that is not known takes a spare place, if there is one.
+    "8: take_spare 9b",
     "jmp 6b",
     // Clone trampolines: the program's own registers and stack, the call, and back.
     ".macro clone_site i",
@@ -289,11 +302,7 @@ global_asm!(
     "find_thread 2f, 3f",
     "2: mov r11, [r11 + 8]",
     "jmp 4f",
-    "3: xor ecx, ecx",
-    "xchg rcx, [rip + RUNAHEAD_SPARE]",
-    "mov r11, rcx",
-    "test rcx, rcx",
-    "jz 6f",
+    "3: take_spare 6f",
     "4: push rbp",
     "mov rbp, rsp",
     "mov byte ptr [r11 + {depth}], 1",
@@ -430,10 +439,12 @@ global_asm!(
     ".purgem clone_site",
     ".purgem plain_site",
     ".purgem find_thread",
+    ".purgem take_spare",
     ".purgem keep_vectors",
     ".purgem restore_vectors",
     ".popsection",
     calls = const CALLS,
+    spares = const SPARES,
     hash = const THREAD_HASH,
     threads_at = sym RUNAHEAD_THREADS_AT,
     seen = const SEEN,

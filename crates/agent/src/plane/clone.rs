@@ -5,7 +5,7 @@
 //!
 //! Dispatch is off in the child by the kernel's rule, and comes on again there:
 //! - a forked child finds its thread in its copy of memory, and nothing else of the session;
-//! - a thread moves into the spare place;
+//! - a thread moves into a spare place;
 //! - a vfork child borrows its parent's thread while the parent waits. Only the plane's own calls
 //!   are looked at there: the child shares memory, but not descriptors, with its parent.
 
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering::*
 use linux_raw_sys::general as k;
 
 use super::thread::{self, Thread};
-use super::{Call, PROCESS, hooks, is_retired, masks, patch, retire};
+use super::{Call, PROCESS, hooks, is_retired, masks, patch, retire, retire_all_threads};
 use crate::arch::{self, CLONE_SITES, Context, PLAIN_SITES};
 use crate::lock::Lock;
 use crate::sys::{self, nr};
@@ -69,7 +69,12 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     if shares_memory && !waits {
         BLOCKED_IN_PARENT.store(thread.blocked.get(), Relaxed);
         patch::another_thread();
-        thread::prepare_spare();
+        if !thread::expect_thread() {
+            retire_all_threads();
+            context.mask = sys::set_mask(!0);
+            return context.resume_at(site);
+        }
+        thread.expects.set(true);
     }
     let own_stack = call.nr == nr::CLONE && call.args[1] != 0 || call.nr == nr::CLONE3;
     if !shares_memory && !own_stack {
@@ -191,7 +196,11 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
     let thread: &'static Thread = unsafe { &*thread };
     if thread.is_spare() {
         adopt(thread, 0);
+        thread::expected_came();
         return thread.depth.set(0);
+    }
+    if thread.expects.take() && result < 0 {
+        thread::expected_came();
     }
     if result == 0 {
         // A vfork child: its parent waits. The depth stays, so that no policy is asked.
@@ -236,5 +245,10 @@ fn move_in(thread: &'static Thread, stack: u64, mask: u64) -> bool {
         return false;
     }
     thread.blocked.set(masks::has_sigsys(mask) || BLOCKED_IN_PARENT.load(Relaxed));
-    thread.move_in() && thread.arm().is_ok()
+    let moved = thread.move_in() && thread.arm().is_ok();
+    if !moved {
+        // As in `expect_thread`: all or none.
+        retire_all_threads();
+    }
+    moved
 }

@@ -260,7 +260,7 @@ pub fn retire() {
     RETIRED.store(true, Relaxed);
     RUNAHEAD_INTEREST.iter().for_each(|call| call.store(0, Relaxed));
     // Nobody moves in any more. (One that is on its way holds it already, and looks at RETIRED.)
-    let _ = thread::take_spare();
+    thread::take_spares();
     if let Some(thread) = thread::current() {
         leave_for_good(thread);
     }

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use super::masks;
 use crate::arch::{
-    self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, SMALL_STACK_BYTES, STACK_BYTES, THREAD_HASH,
+    self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, SMALL_STACK_BYTES, SPARES, STACK_BYTES, THREAD_HASH,
     THREAD_HASHES, THREAD_PROBES,
 };
 use crate::sys::{self, nr};
@@ -46,6 +46,8 @@ pub struct Thread {
     pub(super) blocked: Cell<bool>,
     /// A vfork child is using this; what is to be put back when it has gone.
     pub(super) lent: Cell<Option<Lent>>,
+    /// It is about to make a thread, for which there is a place ([`expect_thread`]).
+    pub(super) expects: Cell<bool>,
     /// Stack on which the program is to go on after the call under way; 0: its own.
     pub(crate) go_on_at: Cell<u64>,
     /// A word of the policy's.
@@ -137,6 +139,7 @@ impl Thread {
             result: Cell::new(None),
             blocked: Cell::new(false),
             lent: Cell::new(None),
+            expects: Cell::new(false),
             go_on_at: Cell::new(0),
             word: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
@@ -226,11 +229,12 @@ impl Thread {
         self.give_back();
     }
 
-    /// A spare place that was not wanted, or that nobody lives in any more, becomes the spare one.
+    /// A spare place that was not wanted, or that nobody lives in any more, becomes a spare one.
     pub(super) fn give_back(&self) {
         let own = core::ptr::from_ref(self).cast_mut();
         let none = core::ptr::null_mut();
-        if RUNAHEAD_SPARE.compare_exchange(none, own, Release, Relaxed).is_err() {
+        let free = |s: &AtomicPtr<Thread>| s.compare_exchange(none, own, Release, Relaxed).is_ok();
+        if !RUNAHEAD_SPARE.iter().any(free) {
             let [at, len] = self.mapped.get();
             // SAFETY: nobody knows of it, and nobody is on its stack: it was taken from the table
             // by its own thread, which is on the program's stack.
@@ -292,6 +296,7 @@ impl Thread {
 /// In a forked child: no thread is armed, and `thread` is the one that there is.
 pub(super) fn forget_others(thread: &Thread) {
     ARMED.store(0, Relaxed);
+    EXPECTED.store(0, Relaxed);
     thread.armed.set(false);
 }
 
@@ -315,19 +320,55 @@ pub(super) fn armed() -> u32 {
     ARMED.load(Relaxed)
 }
 
-/// Sees that a place is ready for a thread to come.
+fn spares() -> usize {
+    RUNAHEAD_SPARE.iter().filter(|spare| !spare.load(Relaxed).is_null()).count()
+}
+
+/// Sees that there is a place for a thread of which nobody knows.
 pub(super) fn prepare_spare() {
-    if RUNAHEAD_SPARE.load(Relaxed).is_null()
+    if spares() <= EXPECTED.load(Relaxed) as usize
         && let Ok(thread) = Thread::map(SMALL_STACK_BYTES)
     {
         thread.give_back();
     }
 }
 
-/// Takes the spare place away, so that nobody moves in.
-pub(super) fn take_spare() -> Option<&'static Thread> {
-    // SAFETY: whoever takes it out has it alone.
-    unsafe { RUNAHEAD_SPARE.swap(core::ptr::null_mut(), Acquire).as_ref() }
+/// Threads that are being made and have not taken their places yet.
+static EXPECTED: AtomicU32 = AtomicU32::new(0);
+
+/// A thread is about to be made: sees that there are as many places as threads that are on their way.
+/// One without a place would run natively, and so could give the process a signal handler with SIGSYS
+/// in its mask, in which the kernel kills the others. False if there is no place to be had.
+pub(super) fn expect_thread() -> bool {
+    const PATIENCE_US: u64 = 20_000;
+    const STEP_US: u64 = 100;
+    let mut all = EXPECTED.fetch_add(1, SeqCst) as usize + 1;
+    for _ in 0..PATIENCE_US / STEP_US {
+        if all <= SPARES {
+            break;
+        }
+        sys::sleep_us(STEP_US);
+        all = EXPECTED.load(SeqCst) as usize;
+    }
+    while spares() < all {
+        let place = if all <= SPARES { Thread::map(SMALL_STACK_BYTES).ok() } else { None };
+        let Some(place) = place else {
+            expected_came();
+            return false;
+        };
+        place.give_back();
+    }
+    true
+}
+
+/// One that was expected has its place, or does not come.
+pub(super) fn expected_came() {
+    let _ = EXPECTED.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+}
+
+/// Takes all spare places away, so that nobody moves in.
+pub(super) fn take_spares() {
+    RUNAHEAD_SPARE.iter().for_each(|spare| spare.store(core::ptr::null_mut(), Relaxed));
 }
 
 /// Switches dispatch on for the calling thread.
