@@ -253,19 +253,20 @@ impl Limit {
         }
     }
 
-    /// The round's latency as a multiple of the base: the mean over kinds, weighted by samples.
+    /// The round's latency as a multiple of the base, all operations taken together: those that take
+    /// long say more than those that do not, which are soon doubled by chance.
     /// Lowers bases that were beaten.
     fn ratio(&mut self) -> f64 {
-        let (mut sum, mut weight) = (0.0, 0.0);
+        let (mut all, mut bases) = (0.0, 0.0);
         for track in self.each_track() {
             let Some(quartile) = track.quartile() else { continue };
             let base = track.base.map_or(quartile, |base| base.min(quartile));
             track.base = Some(base);
             let samples = track.samples.len() as f64;
-            sum += samples * quartile.as_secs_f64() / base.as_secs_f64();
-            weight += samples;
+            all += samples * quartile.as_secs_f64();
+            bases += samples * base.as_secs_f64();
         }
-        if weight > 0.0 { sum / weight } else { 1.0 }
+        if bases > 0.0 { all / bases } else { 1.0 }
     }
 
     fn shrink(&mut self, ratio: f64, now: Duration) {
