@@ -24,9 +24,10 @@ pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
 }
 
 /// True for absolute paths into file systems that the kernel makes up as it is asked: looking
-/// something up there never finds it in memory, and never waits for storage.
+/// something up there never finds it in memory, and never waits for storage. (Not `/dev`, below which
+/// others are mounted.)
 pub fn is_made_up(path: &[u8]) -> bool {
-    [&b"/proc/"[..], b"/sys/", b"/dev/"].iter().any(|prefix| path.starts_with(prefix))
+    [&b"/proc/"[..], b"/sys/"].iter().any(|prefix| path.starts_with(prefix))
 }
 
 /// `/proc/self/fd/N`, NUL-terminated.

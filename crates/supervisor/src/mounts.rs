@@ -6,7 +6,8 @@
 use runahead_abi::config::MEMORY_DEVICES_MAX;
 
 /// Types, as mountinfo has them. (What the kernel makes up, as in `/proc`, agents know by its path.)
-const IN_MEMORY: [&str; 4] = ["tmpfs", "devtmpfs", "ramfs", "rootfs"];
+const IN_MEMORY: [&str; 7] =
+    ["tmpfs", "devtmpfs", "ramfs", "rootfs", "devpts", "mqueue", "hugetlbfs"];
 
 /// Device numbers as [`runahead_abi::config::AgentConfig::memory_devices`] has them; of those that are
 /// mounted now.
