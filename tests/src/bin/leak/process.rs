@@ -50,12 +50,16 @@ pub fn parent(pid: i32) -> Option<i32> {
     stat(pid).get(1)?.parse().ok()
 }
 
-/// It is there, no zombie, and not about to become one: then it loses one thing after the other.
+/// It is there and not a zombie.
 pub fn is_alive(pid: i32) -> bool {
+    stat(pid).first().is_some_and(|s| s != "Z" && s != "X")
+}
+
+/// It is about to become a zombie, and loses one thing after the other.
+pub fn is_ending(pid: i32) -> bool {
     const PF_EXITING: u64 = 4;
-    let stat = stat(pid);
-    let flags: u64 = stat.get(9 - 3).and_then(|flags| flags.parse().ok()).unwrap_or(0);
-    stat.first().is_some_and(|s| s != "Z" && s != "X") && flags & PF_EXITING == 0
+    let flags = stat(pid).get(9 - 3).and_then(|flags| flags.parse().ok()).unwrap_or(0u64);
+    flags & PF_EXITING != 0
 }
 
 /// It has both filters of a runner, and can get no privileges.

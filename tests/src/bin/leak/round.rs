@@ -150,7 +150,7 @@ impl<'a> Rounds<'a> {
                 known
             });
         }
-        if !process::is_alive(shadow) {
+        if !process::is_alive(shadow) || process::is_ending(shadow) {
             // One that has ended has nothing any more, which is no effect.
             after.retain(|key, _| !key.starts_with("shadow/"));
             after.extend(
