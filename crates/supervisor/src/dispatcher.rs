@@ -31,9 +31,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_
 const NEAR: u64 = 128;
 
 /// A shadow that has nothing to do for this long is let go: it holds memory.
-const IDLE: Duration = Duration::from_millis(200);
-/// The same while something is on its way that it could go on with.
-const IDLE_WHILE_WAITING: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(2);
 /// Between two looks at rings that keep filling: waking for every record costs more than reading it.
 const NAP: Duration = Duration::from_micros(150);
 /// Bytes of records that are taken out at a time: a writer may be faster than we are.
@@ -200,10 +198,8 @@ impl Dispatcher {
     fn let_go_if_idle(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         let active = self.active?;
         let idle = active.elapsed();
-        let waiting = self.progress.steers.load(Relaxed) < self.submitted;
-        let patience = if waiting { IDLE_WHILE_WAITING } else { IDLE };
-        if idle < patience {
-            let rest = patience - idle;
+        if idle < IDLE {
+            let rest = IDLE - idle;
             return Some(timeout.map_or(rest, |t| t.min(rest)));
         }
         supersede(&self.shared.control);
