@@ -289,9 +289,10 @@ impl<F> Guesses<F> {
     /// Guesses as much as is allowed now.
     fn go_on(&mut self, client: ClientId, name: &PlaceName, lanes: &mut Lanes) {
         let Some(watch) = self.watches.get_mut(&client) else { return };
+        let begun = watch.places.get(name).is_none_or(|place| place.listed);
+        let habit = !begun && watch.has_habit(name);
         let Some(place) = watch.places.get_mut(name) else { return };
         if !place.listed {
-            let habit = watch.habits.get(&name.habit()).is_some_and(|used| *used >= HABIT);
             let listed = name.of == Of::Names && watch.listed.contains(&hash(&name.directory));
             // That a routine is one was seen in several directories.
             let (evidence, demands) = match name.of {
@@ -398,10 +399,11 @@ impl<F> Guesses<F> {
         place.ahead = place.ahead.saturating_sub(1);
         match outcome {
             Outcome::Names(mut names) if names.len() <= ENTRIES_MAX => {
+                let leads = if name.of == Of::Rooms { routines.leads() } else { HashSet::new() };
                 names.retain(|n| match name.of {
                     Of::Data => !n.directory && suffix(&n.name) == &*name.suffix,
                     Of::Names => suffix(&n.name) == &*name.suffix,
-                    Of::Rooms => n.directory && !routines.lead_into(&n.name),
+                    Of::Rooms => n.directory && !leads.contains(&n.name),
                 });
                 names.sort_unstable_by_key(|n| n.inode);
                 place.candidates = names.into_iter().map(|n| n.name).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use runahead_abi::Identity;
 
 use super::routine::Routines;
-use super::{COST_MIN, Habit, PLACES_MAX, PlaceName, WANTED_MAX};
+use super::{COST_MIN, HABIT, Habit, PLACES_MAX, PlaceName, WANTED_MAX};
 
 /// What a guess that was used adds to its place's allowance, as a multiple of what it cost. So
 /// guesses go on while one of so many is right.
@@ -96,6 +96,11 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// Guesses have been right in places like `name` often enough that one file is evidence.
+    pub(super) fn has_habit(&self, name: &PlaceName) -> bool {
+        self.habits.get(&name.habit()).is_some_and(|used| *used >= HABIT)
+    }
+
     pub(super) fn remember(&mut self, name: PlaceName) -> &mut Place {
         while self.order.len() >= PLACES_MAX
             && let Some(oldest) = self.order.pop_front()

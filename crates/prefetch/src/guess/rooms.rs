@@ -9,8 +9,7 @@ use runahead_abi::{HintKind, Record};
 use super::place::{Guess, Place, Watch, hash, suffix};
 use super::routine::ENTRIES;
 use super::{
-    AHEAD, COST_MIN, CREDIT_MAX, Errand, Guesses, HABIT, LOOKS, Of, PlaceName, ROOM_COST, below,
-    split,
+    AHEAD, COST_MIN, CREDIT_MAX, Errand, Guesses, LOOKS, Of, PlaceName, ROOM_COST, below, split,
 };
 use crate::lanes::Lanes;
 use crate::order::{ClientId, Rank};
@@ -137,8 +136,7 @@ impl<F> Guesses<F> {
         self.open_up(client, room, lanes);
         let Some(watch) = self.watches.get_mut(&client) else { return };
         let place = rooms_of(room);
-        let habit = watch.habits.get(&place.habit()).is_some_and(|used| *used >= HABIT);
-        if habit && !watch.places.contains_key(&place) {
+        if watch.has_habit(&place) && !watch.places.contains_key(&place) {
             watch.remember(place.clone()).demands += 1;
             self.go_on(client, &place, lanes);
         }
@@ -185,8 +183,7 @@ impl<F> Guesses<F> {
             let Some((directory, file)) = split(&path) else { continue };
             let of = if watch.routines.reads(&path) { Of::Data } else { Of::Names };
             let place = PlaceName { directory: directory.into(), suffix: suffix(file).into(), of };
-            let habit = watch.habits.get(&place.habit()).is_some_and(|used| *used >= HABIT);
-            if habit && !watch.places.contains_key(&place) {
+            if watch.has_habit(&place) && !watch.places.contains_key(&place) {
                 watch.remember(place.clone()).demands += 1;
                 places.push(place);
             }

@@ -79,12 +79,13 @@ impl Routines {
         })
     }
 
-    /// A directory of this name holds some of what is looked for, and is not a room itself.
-    pub(super) fn lead_into(&self, directory: &[u8]) -> bool {
-        let leads = |name: &[u8]| {
-            name.strip_prefix(directory).is_some_and(|rest| rest.first() == Some(&b'/'))
+    /// Names of directories that hold some of what is looked for, and are no rooms themselves.
+    pub(super) fn leads(&self) -> HashSet<Box<[u8]>> {
+        let lead = |name: Box<[u8]>| {
+            let slash = name.iter().position(|&b| b == b'/')?;
+            Some(name[..slash].into())
         };
-        self.all().iter().any(|name| leads(name))
+        self.all().into_iter().filter_map(lead).collect()
     }
 
     /// What is looked for in a directory, the first first.
