@@ -434,14 +434,38 @@ pub fn copy_in<T: Copy>(from: u64) -> Result<T> {
     }
 }
 
+/// Most places that [`gather`] reads from at once.
+pub const GATHER_MAX: usize = 32;
+
+/// The same from several places, `N` bytes each; how many could be read before one could not.
+pub fn gather<const N: usize>(from: &[u64], to: &mut [[u8; N]]) -> usize {
+    let count = from.len().min(to.len()).min(GATHER_MAX);
+    let mut remote = [[0u64; 2]; GATHER_MAX];
+    for (part, at) in remote.iter_mut().zip(from) {
+        *part = [*at, N as u64];
+    }
+    let local = [to.as_mut_ptr() as u64, (count * N) as u64];
+    let (local, remote) = (&raw const local, remote.as_ptr());
+    let copied = call!(nr::PROCESS_VM_READV, getpid(), local, 1, remote, count, 0);
+    copied.map_or(0, |bytes| bytes as usize / N)
+}
+
 /// pread(2) into a buffer of the agent's.
 pub fn pread(fd: Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
     call!(nr::PREAD64, fd, buf.as_mut_ptr(), buf.len(), offset).map(|n| n as usize)
 }
 
-/// getxattr(2): the file at `path` has capabilities (capabilities(7)).
-pub fn has_capabilities(path: u64) -> bool {
-    call!(nr::GETXATTR, path, c"security.capability".as_ptr(), 0, 0).is_ok()
+/// Names what capabilities(7) keeps in a file.
+const CAPABILITIES: &core::ffi::CStr = c"security.capability";
+
+/// fgetxattr(2): the file has capabilities.
+pub fn has_capabilities(file: Fd) -> bool {
+    call!(nr::FGETXATTR, file, CAPABILITIES.as_ptr(), 0, 0).is_ok()
+}
+
+/// getxattr(2): the file at `path` has them.
+pub fn path_has_capabilities(path: u64) -> bool {
+    call!(nr::GETXATTR, path, CAPABILITIES.as_ptr(), 0, 0).is_ok()
 }
 
 /// gettid(2).

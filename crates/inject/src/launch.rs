@@ -124,7 +124,8 @@ pub fn launch(
     // when it closes at a successful one.
     let (traced, mut tell_traced) = pipe()?;
     let (mut report, tell_errno) = pipe()?;
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // Those that stop are for who traces them, who waits: nobody is to be woken for them besides.
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::SA_NOCLDSTOP, SigSet::empty());
     // SAFETY: no handler is installed.
     let inherited =
         unsafe { sigaction(Signal::SIGCHLD, &default) }.map_err(LaunchError::Process)?;

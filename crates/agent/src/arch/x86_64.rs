@@ -57,7 +57,7 @@ pub(crate) static RUNAHEAD_SPARE: [AtomicPtr<Thread>; SPARES] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; SPARES];
 /// How many threads can be on their way to a place at once.
 pub(crate) const SPARES: usize = 16;
-/// For each call whether a policy wants to see it: 0, [`SEEN`], [`SAMPLED`] or [`TRAPPED`].
+/// For each call whether it is to be seen: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`] or [`CHECKED`].
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
 /// A policy sees each of these calls.
@@ -66,6 +66,8 @@ pub const SEEN: u8 = 1;
 pub const SAMPLED: u8 = 2;
 /// The plane wants to see each of these with the frame of a signal: from patched sites they trap, too.
 pub const TRAPPED: u8 = 3;
+/// The same, but for those in which it finds nothing to do when it looks at them from a patched site.
+pub const CHECKED: u8 = 4;
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_FSGSBASE: AtomicU8 = AtomicU8::new(0);
@@ -174,6 +176,7 @@ global_asm!(
     "je 5f",
     "cmp byte ptr [rcx + rax], {trapped}",
     "je 7f",
+    "ja 12f",
     // Samples are enough: see `plane::unseen`. Nothing but rcx and r11 is changed.
     "mov rcx, rsp",
     "shr rcx, 17",
@@ -222,7 +225,8 @@ global_asm!(
     "keep_vectors",
     "cld",
     "call runahead_guarded",
-    // A verdict: rax is the result, or rdx is not 0 and the call is to be made as it stands.
+    // A verdict: rdx is 0 and rax the result, or 1 and the call is to be made as it stands, or 2 and
+    // it is to trap.
     "mov rcx, rdx",
     "restore_vectors",
     "add rsp, 264",
@@ -238,6 +242,8 @@ global_asm!(
     "mov r11, [rsp + 8]",
     "mov rsp, [rsp]",
     "mov byte ptr [r11 + {depth}], 0",
+    "dec ecx",
+    "jnz 7f",
     "9: syscall",
     "ret",
     "3: mov r11, [rsp + 8]",
@@ -250,6 +256,16 @@ global_asm!(
     "ret",
     // A thread that is not known takes a spare place, if there is one.
     "8: take_spare 9b",
+    "jmp 6b",
+    // Where a checked call cannot be looked at, it traps.
+    "12: find_thread 13f, 7b",
+    "13: mov r11, [r11 + 8]",
+    "cmp byte ptr [r11 + {depth}], 0",
+    "jne 7b",
+    "cmp rsp, [r11 + {altstack}]",
+    "jb 6b",
+    "cmp rsp, [r11 + {altstack} + 8]",
+    "jbe 7b",
     "jmp 6b",
     // Clone trampolines: the program's own registers and stack, the call, and back.
     ".macro clone_site i",
@@ -466,6 +482,7 @@ global_asm!(
 );
 
 const _: () = assert!(size_of::<unseen::Unseen>() == 64 && SEEN < SAMPLED && SAMPLED < TRAPPED);
+const _: () = assert!(TRAPPED < CHECKED);
 const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 
 #[allow(

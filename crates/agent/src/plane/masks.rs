@@ -21,7 +21,7 @@ use crate::arch::{self, Context};
 use crate::lock::Lock;
 use crate::sys::{self, copy_in, nr};
 
-pub(super) use calls::{MASK_CALLS, sigaction, sigprocmask, with_temporary_mask};
+pub(super) use calls::{MASK_CALLS, can_go_by, sigaction, sigprocmask, with_temporary_mask};
 
 /// `struct kernel_sigaction` (asm/signal.h).
 #[derive(Clone, Copy)]
@@ -47,17 +47,18 @@ const SI_TKILL: i32 = -6;
 struct Kept {
     /// The program's action for SIGSYS.
     sigsys: Action,
-    /// Signals whose `sa_mask` the program gave with SIGSYS in it.
-    in_mask_of: u64,
 }
 
-static KEPT: Lock<Kept> = Lock::new(Kept {
-    sigsys: Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 },
-    in_mask_of: 0,
-});
+static KEPT: Lock<Kept> =
+    Lock::new(Kept { sigsys: Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 } });
+
+/// Signals whose `sa_mask` the program gave with SIGSYS in it.
+static IN_MASK_OF: AtomicU64 = AtomicU64::new(0);
 
 /// The program has installed a handler that can run between any two instructions.
 static HANDLERS: AtomicBool = AtomicBool::new(false);
+/// It has installed a handler.
+static ANY_HANDLERS: AtomicBool = AtomicBool::new(false);
 
 /// Handlers in whose place [`arch::masked_handler`] is, by signal number.
 static MASKED: [AtomicU64; SIGNALS + 1] = [const { AtomicU64::new(0) }; SIGNALS + 1];
@@ -92,7 +93,7 @@ pub(super) fn take_again(thread: &Thread) {
             let handler = if ignored { SIG_IGN } else { SIG_DFL };
             keep_action(thread, Action { handler, flags: 0, restorer: 0, mask: 0 });
             if thread.lent.get().is_none() {
-                KEPT.with(|kept| kept.in_mask_of = 0);
+                IN_MASK_OF.store(0, Relaxed);
             }
             let _ = set_action(k::SIGSYS as i32, Some(&ours));
         }
@@ -111,6 +112,11 @@ const SYNCHRONOUS: [u32; 5] = [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE, k::S
 /// True once a signal handler may interrupt the program anywhere.
 pub(super) fn has_async_handlers() -> bool {
     HANDLERS.load(Relaxed)
+}
+
+/// False while no handler of the program's can have run, nor have changed the mask of a thread.
+pub(super) fn has_handlers() -> bool {
+    ANY_HANDLERS.load(Relaxed)
 }
 
 pub(super) fn set_action(signal: i32, action: Option<&Action>) -> sys::Result<Action> {
@@ -141,7 +147,7 @@ pub(super) fn restore_sigsys(thread: &Thread) {
 
 /// Gives the kernel the actions that the program believes it has. Signals must be blocked.
 fn restore_actions(thread: &Thread) {
-    let in_mask_of = KEPT.with(|kept| kept.in_mask_of);
+    let in_mask_of = IN_MASK_OF.load(Relaxed);
     for signal in (1..=SIGNALS as u32).filter(|signal| in_mask_of & bit_of(*signal) != 0) {
         if let Ok(now) = set_action(signal as i32, None) {
             let _ = set_action(signal as i32, Some(&as_given(signal, now)));

@@ -19,7 +19,7 @@ pub mod unseen;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use crate::arch::{self, CALLS, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
+use crate::arch::{self, CALLS, CHECKED, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
 use crate::sys::{self, nr};
 use thread::Thread;
 
@@ -53,6 +53,9 @@ impl Verdict {
 
     /// The call is to be made as it stands, from the program's own stack: it may wait for long.
     pub const NATIVE: Verdict = Verdict { ret: 0, native: 1 };
+
+    /// The call is to trap. Only for those that the plane checks.
+    const TRAP: Verdict = Verdict { ret: 0, native: 2 };
 }
 
 impl Call {
@@ -134,8 +137,13 @@ pub fn set_policy(policy: Policy, interest: Interest) {
 
 /// A site that is patched may be one for calls of any number, the plane's own among them.
 fn set_interest(nr: u64, how: u8) {
-    let traps = is_the_planes(nr) || how != 0 && patch::never(nr);
-    RUNAHEAD_INTEREST[nr as usize].store(if traps { TRAPPED } else { how }, Relaxed);
+    let how = match how {
+        _ if is_checked(nr) => CHECKED,
+        _ if is_the_planes(nr) => TRAPPED,
+        1.. if patch::never(nr) => TRAPPED,
+        how => how,
+    };
+    RUNAHEAD_INTEREST[nr as usize].store(how, Relaxed);
 }
 
 /// Makes the policy see these `calls`, too.
@@ -180,6 +188,9 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     call.thread.result.set(None);
     if call.thread.is_spare() && !clone::adopt(call.thread, call.stack) {
         return Verdict::NATIVE;
+    }
+    if is_checked(call.nr) {
+        return if masks::can_go_by(call) { Verdict::NATIVE } else { Verdict::TRAP };
     }
     let policy = POLICY.load(Relaxed);
     if policy.is_null() {
@@ -255,10 +266,12 @@ fn is_retired() -> bool {
 }
 
 /// Gives interception up for good: the program runs natively from here on. Other threads find out
-/// at their next call.
+/// at their next call, for which patched sites trap: one that went on without hearing of it could
+/// come to block our signal.
 pub fn retire() {
     RETIRED.store(true, Relaxed);
-    RUNAHEAD_INTEREST.iter().for_each(|call| call.store(0, Relaxed));
+    let how = if has_threads() { TRAPPED } else { 0 };
+    RUNAHEAD_INTEREST.iter().for_each(|call| call.store(how, Relaxed));
     // Nobody moves in any more. (One that is on its way holds it already, and looks at RETIRED.)
     thread::take_spares();
     if let Some(thread) = thread::current() {
@@ -298,6 +311,11 @@ fn leave_for_good(thread: &Thread) {
     if thread.disarm() && !CALLING_OFF.load(SeqCst) {
         masks::restore_sigsys(thread);
     }
+}
+
+/// Of those that the plane handles itself, the ones that often leave it nothing to do.
+fn is_checked(call: u64) -> bool {
+    matches!(call, nr::RT_SIGACTION | nr::RT_SIGPROCMASK) && !SEES_ALL.load(Relaxed)
 }
 
 /// Calls that the plane handles itself, on behalf of every policy but one that sees all of them.

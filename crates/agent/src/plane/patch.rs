@@ -115,7 +115,7 @@ pub(super) fn patch_site(site: u64, number: u64) -> Option<u64> {
 
 /// Calls that must stay traps: they need the frame of the signal, or end the program's image.
 pub(super) fn never(number: u64) -> bool {
-    super::is_the_planes(number)
+    super::is_the_planes(number) && !super::is_checked(number)
         || matches!(number, nr::EXECVE | nr::EXIT | nr::EXIT_GROUP | nr::PTRACE)
 }
 
@@ -123,7 +123,11 @@ pub(super) fn never(number: u64) -> bool {
 fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
     let page = site & !(PAGE - 1);
     // The page of an instruction that has just been executed is there; the next may not be.
-    if never(number) || site - page + 2 > PAGE || code::is_writable(page) {
+    if never(number)
+        || state.stubs.contain(site)
+        || site - page + 2 > PAGE
+        || code::is_writable(page)
+    {
         return None;
     }
     let threads = has_threads();

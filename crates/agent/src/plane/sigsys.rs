@@ -7,7 +7,7 @@
 use linux_raw_sys::general as k;
 
 use super::thread::{self, NO_ALTSTACK, Thread};
-use super::{Call, Verdict, clone, exec, is_interesting, is_the_planes, masks, patch};
+use super::{Call, Verdict, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch};
 use crate::arch::{self, Context};
 use crate::sys::{self, nr};
 
@@ -101,8 +101,16 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         super::retire();
         return natively(site, context);
     }
-    let mut call = context.call(thread);
+    let call = context.call(thread);
+    let is_undisturbed = || thread.depth.get() == 0 && !thread.is_on_alternate_stack(call.stack);
     if is_the_planes(call.nr) {
+        if is_checked(call.nr)
+            && is_undisturbed()
+            && patch::is_hot(site)
+            && let Some(again) = patch(thread, site, call.nr)
+        {
+            return context.resume_at(again);
+        }
         return of_the_plane(&call, site, context);
     }
     if call.nr == nr::MUNMAP && covers(&call, call.stack) {
@@ -114,7 +122,7 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         // Whoever traces it would see our signals, and is to wait for it meanwhile.
         return clone::go_on_natively(thread, site, context);
     }
-    if thread.depth.get() != 0 || thread.is_on_alternate_stack(call.stack) {
+    if !is_undisturbed() {
         return perform(&call, site, context);
     }
     if patch::is_hot(site)
@@ -125,7 +133,7 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
     if !is_interesting(call.nr) || is_exposed(thread) && opens_what_waits(&call) {
         return perform(&call, site, context);
     }
-    dispatch(&mut call, site, context);
+    dispatch(call, site, context);
 }
 
 /// The program makes the call itself, and every later one.
@@ -179,13 +187,13 @@ fn opens_what_waits(call: &Call) -> bool {
     matches!(kind, Ok(k::S_IFIFO | k::S_IFCHR | k::S_IFBLK))
 }
 
-fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
+fn dispatch(mut call: Call, site: u64, context: &mut Context) {
     let thread = call.thread;
     thread.depth.set(1);
     // Our own frame lies on the program's alternate stack, if it has one, and the kernel takes that
     // to be free while we are on the agent's. No signal may be delivered there meanwhile.
     let mask = is_exposed(thread).then(|| sys::set_mask(!0));
-    let mut work = Dispatch { call, verdict: Verdict::NATIVE };
+    let mut work = Dispatch { call: &mut call, verdict: Verdict::NATIVE };
     let at = &raw mut work as u64;
     // SAFETY: the depth is ours, so the agent's stack is free.
     unsafe { arch::on_stack(thread.stack_top.get(), at, on_agent_stack) };
@@ -197,7 +205,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
     match verdict {
         Verdict { ret, native: 0 } => {
             context.set_result(ret);
-            keep_mask(context);
+            keep_changed_mask(context);
             match thread.go_on_at.take() {
                 0 => {}
                 stack => context.resume_on(stack),
@@ -206,7 +214,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
         // Interception was given up: the program makes the call itself, and any later one, so that
         // what it is about to set up (a filter, say) is not in the way of our own return.
         _ if super::is_retired() => natively(site, context),
-        _ => perform(call, site, context),
+        _ => perform(&call, site, context),
     }
 }
 
@@ -238,12 +246,12 @@ fn perform(call: &Call, site: u64, context: &mut Context) {
         && !thread.is_on_alternate_stack(call.stack)
         && clone::plainly_from_the_program(site, context)
     {
-        return keep_mask(context);
+        return keep_changed_mask(context);
     }
     // The result is not noted: a dispatch that we interrupt has one of its own under way.
     // SAFETY: the program asked for exactly this call.
     context.set_result(unsafe { sys::raw(call.nr, call.args) });
-    keep_mask(context);
+    keep_changed_mask(context);
 }
 
 /// A handler that ran meanwhile may have changed the mask for good (in the frame that it returned
@@ -251,6 +259,13 @@ fn perform(call: &Call, site: u64, context: &mut Context) {
 /// return is what unblocks signals, so this is the last thing done.
 fn keep_mask(context: &mut Context) {
     context.mask = sys::set_mask(!0);
+}
+
+/// The same where nothing else can have changed it.
+fn keep_changed_mask(context: &mut Context) {
+    if masks::has_handlers() || super::is_retired() {
+        keep_mask(context);
+    }
 }
 
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {

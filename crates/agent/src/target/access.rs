@@ -156,8 +156,9 @@ impl Target {
         (ret, stalled)
     }
 
+    /// It was hinted. (Before it has joined, nothing was; the log is not to take memory for that.)
     pub(super) fn knows(&self, session: &'static Session, key: Identity) -> bool {
-        session.shared().log.state(key) != HintState::Absent
+        session.is_joined() && session.shared().log.state(key) != HintState::Absent
     }
 
     /// Called only after a stall in a call that the kernel has resolved `path` for.

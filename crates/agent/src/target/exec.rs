@@ -28,7 +28,7 @@ const HEAD_BYTES: usize = 256;
 /// Set in the environment to 0, the program and its children run natively.
 const OPT_OUT: &[u8] = b"RUNAHEAD=0";
 /// Environment strings looked at.
-const ENVIRONMENT_MAX: u64 = 4096;
+const ENVIRONMENT_MAX: usize = 4096;
 
 /// What exec would run.
 enum Image {
@@ -55,20 +55,15 @@ pub(super) fn before(call: &Call) -> Token {
         _ => (call.fd(0), call.args[1], call.args[4] as u32),
     };
     let lent = call.thread.is_lent();
-    let file = match open(&TARGET, session, (dir, path), flags, lent) {
-        Ok(file) => file,
+    match open(&TARGET, session, (dir, path), flags, lent).map(examine) {
         // It will fail, or is not ours to look at.
-        Err(_) => return NONE,
-    };
-    let image = examine(file);
-    let _ = sys::close(file);
-    match image {
-        Image::Ours => follow(session),
-        Image::Privileged => {
+        Err(_) => NONE,
+        Ok(Image::Ours) => follow(session),
+        Ok(Image::Privileged) => {
             let_go_everywhere(session);
             NONE
         }
-        Image::Other => NONE,
+        Ok(Image::Other) => NONE,
     }
 }
 
@@ -113,42 +108,110 @@ fn opts_out(call: &Call) -> bool {
     if environment == 0 {
         return false;
     }
-    for n in 0..ENVIRONMENT_MAX {
-        let Ok(entry) = sys::copy_in::<u64>(environment + 8 * n) else { return false };
-        if entry == 0 {
-            return false;
-        }
-        let start = sys::copy_in::<[u8; OPT_OUT.len() + 1]>(entry);
-        if start.is_ok_and(|s| s[..OPT_OUT.len()] == *OPT_OUT && s[OPT_OUT.len()] == 0) {
+    let mut strings = [0u64; sys::GATHER_MAX];
+    for part in 0..ENVIRONMENT_MAX / strings.len() {
+        let at = environment + size_of_val(&strings) as u64 * part as u64;
+        strings = sys::copy_in(at).unwrap_or_else(|_| {
+            // Not all of it is there: the end may be near.
+            core::array::from_fn(|n| sys::copy_in(at + 8 * n as u64).unwrap_or(0))
+        });
+        let count = strings.iter().position(|string| *string == 0).unwrap_or(strings.len());
+        if any_opts_out(&strings[..count]) {
             return true;
+        }
+        if count < strings.len() {
+            break;
         }
     }
     false
 }
 
-/// A place (`O_PATH`) of the program's file. If it is cold, it and what it needs are asked for.
+fn any_opts_out(mut strings: &[u64]) -> bool {
+    const BYTES: usize = OPT_OUT.len() + 1;
+    let is_it = |start: &[u8; BYTES]| start.split_last() == Some((&0, OPT_OUT));
+    let mut starts = [[0u8; BYTES]; sys::GATHER_MAX];
+    while !strings.is_empty() {
+        let got = sys::gather(strings, &mut starts);
+        if starts[..got].iter().any(is_it) {
+            return true;
+        }
+        // One that is shorter, at the end of memory.
+        strings = &strings[strings.len().min(got + 1)..];
+    }
+    false
+}
+
+/// A file that exec may run.
+struct File {
+    /// It, however it may be opened (`O_PATH`).
+    place: Fd,
+    mode: u32,
+    /// Open for reading, where that can do no harm and is allowed.
+    open: Option<Fd>,
+}
+
+impl File {
+    fn at(place: Fd) -> Self {
+        let stat = sys::statx_fd(place, k::STATX_TYPE | k::STATX_MODE);
+        let mode = stat.map_or(0, |stat| stat.stx_mode.into());
+        let flags = k::O_RDONLY | k::O_CLOEXEC | k::O_NOCTTY;
+        let open = if mode & k::S_IFMT == k::S_IFREG {
+            sys::openat2(AT_FDCWD, FdPath::new(place).address(), flags, 0, 0).ok()
+        } else {
+            None
+        };
+        File { place, mode, open }
+    }
+
+    /// The start of the file is in memory, or cannot be asked for.
+    fn is_warm(&self) -> bool {
+        let Some(file) = self.open else { return true };
+        let mut byte = 0u8;
+        let read = sys::read_nowait(file, &raw mut byte as u64, 1, Some(0));
+        let remote = read == Err(Errno(sys::EOPNOTSUPP));
+        let cold =
+            read == Err(Errno(sys::EAGAIN)) || remote && sys::cached_pages(file, 0, 1) == Ok(0);
+        !cold
+    }
+
+    /// It gives privileges to who runs it.
+    fn is_privileged(&self) -> bool {
+        const SET_ID: u32 = 0o6000;
+        self.mode & SET_ID != 0
+            || match self.open {
+                Some(file) => sys::has_capabilities(file),
+                None => sys::path_has_capabilities(FdPath::new(self.place).address()),
+            }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.open.into_iter().chain([self.place]).for_each(|fd| _ = sys::close(fd));
+    }
+}
+
+/// The program's file. If it is cold, it and what it needs are asked for.
 fn open(
     target: &Target,
     session: &'static Session,
     (dir, path): (Fd, u64),
     flags: u32,
     lent: bool,
-) -> sys::Result<Fd> {
+) -> sys::Result<File> {
     if flags & k::AT_EMPTY_PATH != 0 && sys::copy_in::<u8>(path)? == 0 {
-        return sys::openat2(AT_FDCWD, FdPath::new(dir).address(), k::O_PATH | k::O_CLOEXEC, 0, 0);
+        let path = FdPath::new(dir);
+        return sys::openat2(AT_FDCWD, path.address(), k::O_PATH | k::O_CLOEXEC, 0, 0)
+            .map(File::at);
     }
     let nofollow = if flags & k::AT_SYMLINK_NOFOLLOW != 0 { k::O_NOFOLLOW } else { 0 };
     let how = k::O_PATH | k::O_CLOEXEC | nofollow;
-    let warm = sys::openat2(dir, path, how, 0, k::RESOLVE_CACHED);
-    match warm {
-        Err(Errno(sys::EAGAIN)) => {}
-        Ok(file) if is_warm(file) => {
+    match sys::openat2(dir, path, how, 0, k::RESOLVE_CACHED).map(File::at) {
+        Ok(file) if file.is_warm() => {
             target.family.executes(false, lent);
             return Ok(file);
         }
-        Ok(file) => {
-            let _ = sys::close(file);
-        }
+        Ok(_) | Err(Errno(sys::EAGAIN)) => {}
         Err(errno) => return Err(errno),
     }
     // SAFETY: the kernel has just read this path.
@@ -163,40 +226,15 @@ fn open(
         let hint = Hint { kind, object, offset: 0, length: 0, flags: DEMAND, path: b"" };
         target.demand(session, &Stall { key: object, hint, dir, path: text });
     }
-    sys::openat2(dir, path, how, 0, 0)
+    sys::openat2(dir, path, how, 0, 0).map(File::at)
 }
 
-/// The start of the file is in memory, or cannot be asked for.
-fn is_warm(place: Fd) -> bool {
-    let Ok(file) = readable(place) else { return true };
-    let mut byte = 0u8;
-    let read = sys::read_nowait(file, &raw mut byte as u64, 1, Some(0));
-    let remote = read == Err(Errno(sys::EOPNOTSUPP));
-    let cold = read == Err(Errno(sys::EAGAIN)) || remote && sys::cached_pages(file, 0, 1) == Ok(0);
-    let _ = sys::close(file);
-    !cold
-}
-
-fn readable(place: Fd) -> sys::Result<Fd> {
-    let stat = sys::statx_fd(place, k::STATX_TYPE)?;
-    if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG {
-        return Err(Errno(sys::EACCES));
-    }
-    let flags = k::O_RDONLY | k::O_CLOEXEC | k::O_NOCTTY;
-    sys::openat2(AT_FDCWD, FdPath::new(place).address(), flags, 0, 0)
-}
-
-fn examine(place: Fd) -> Image {
-    let mut next = Some(place);
-    for depth in 0..INTERPRETERS {
-        let Some(place) = next else { return Image::Other };
+fn examine(mut file: File) -> Image {
+    for _ in 0..INTERPRETERS {
         let mut head = [0u8; HEAD_BYTES];
-        let seen = look(place, &mut head);
-        if depth > 0 {
-            let _ = sys::close(place);
-        }
-        match seen {
-            Seen::Script(interpreter) => next = interpreter,
+        match look(&file, &mut head) {
+            Seen::Script(Some(interpreter)) => file = File::at(interpreter),
+            Seen::Script(None) => return Image::Other,
             Seen::Program(image) => return image,
         }
     }
@@ -208,17 +246,12 @@ enum Seen {
     Program(Image),
 }
 
-fn look(place: Fd, head: &mut [u8; HEAD_BYTES]) -> Seen {
-    const SET_ID: u32 = 0o6000;
-    let Ok(stat) = sys::statx_fd(place, k::STATX_MODE) else { return Seen::Program(Image::Other) };
-    if u32::from(stat.stx_mode) & SET_ID != 0 || sys::has_capabilities(FdPath::new(place).address())
-    {
+fn look(file: &File, head: &mut [u8; HEAD_BYTES]) -> Seen {
+    if file.is_privileged() {
         return Seen::Program(Image::Privileged);
     }
-    let Ok(file) = readable(place) else { return Seen::Program(Image::Other) };
-    let got = sys::pread(file, head, 0);
-    let _ = sys::close(file);
-    let Some(head) = got.ok().and_then(|got| head.get(..got)) else {
+    let got = file.open.and_then(|file| sys::pread(file, head, 0).ok());
+    let Some(head) = got.and_then(|got| head.get(..got)) else {
         return Seen::Program(Image::Other);
     };
     if head.starts_with(b"#!") {

@@ -96,7 +96,7 @@ impl Target {
         }
         let fd = call.fd(0);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset + got));
-        let known = session.shared().log.state(key) != HintState::Absent;
+        let known = self.knows(session, key);
         // No more is the end, or an error that the kernel, too, reports only at the next call.
         let more = self.timed(session, &rest, len - got, |_| known).max(0);
         Some(call.performed(got as i64 + more))
@@ -129,7 +129,7 @@ impl Target {
     ) -> Option<i64> {
         let offset = at.unwrap_or_else(|| self.offset(session, fd));
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        let done = session.shared().log.state(key) == HintState::Done;
+        let done = session.is_joined() && session.shared().log.state(key) == HintState::Done;
         if done || is_resident(fd, offset, len) != Some(false) {
             return Some(self.timed(session, call, len, |_| done));
         }
@@ -199,7 +199,7 @@ impl Target {
         }
         let len = len.min(DEMAND_BYTES);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        let known = session.shared().log.state(key) != HintState::Absent;
+        let known = self.knows(session, key);
         let absent = self.probing(session) && !known && is_mostly_absent(fd, offset, len);
         if absent {
             let stall = self.of_fd(fd, key, HintKind::Data, offset, len);

@@ -8,6 +8,48 @@ pub(in crate::plane) fn sigaction(call: &Call) -> i64 {
     undisturbed(|mask| (sigaction_undisturbed(call), mask))
 }
 
+fn note_handler(handler: u64) {
+    if handler > SIG_IGN {
+        ANY_HANDLERS.store(true, Relaxed);
+    }
+}
+
+fn note_async_handler(signal: u32, action: &Action) {
+    if action.handler > SIG_IGN && !SYNCHRONOUS.contains(&signal) {
+        HANDLERS.store(true, Relaxed);
+    }
+}
+
+/// Whether rt_sigaction or rt_sigprocmask means the same to the kernel as to the program: SIGSYS is in
+/// neither what is given nor what was. Called before it is made, on the agent's stack.
+pub(in crate::plane) fn can_go_by(call: &Call) -> bool {
+    let [first, new, _, size, ..] = call.args;
+    if size != MASK_BYTES {
+        // The kernel refuses it.
+        return true;
+    }
+    if call.nr == nr::RT_SIGPROCMASK {
+        return !call.thread.blocked.get()
+            && (new == 0
+                || first as u32 == k::SIG_UNBLOCK
+                || copy_in::<u64>(new).is_ok_and(|mask| !has_sigsys(mask)));
+    }
+    let signal = first as u32;
+    if signal == k::SIGSYS || IN_MASK_OF.load(Relaxed) & bit_of(signal) != 0 {
+        return false;
+    }
+    if new == 0 {
+        return true;
+    }
+    let Ok(action) = copy_in::<Action>(new) else { return false };
+    if has_sigsys(action.mask) {
+        return false;
+    }
+    note_handler(action.handler);
+    note_async_handler(signal, &action);
+    true
+}
+
 fn sigaction_undisturbed(call: &Call) -> i64 {
     let [signal, new, old, size, ..] = call.args;
     let (thread, signal) = (call.thread, signal as u32);
@@ -18,6 +60,7 @@ fn sigaction_undisturbed(call: &Call) -> i64 {
         };
         let ret = call.perform();
         if let Ok(now) = set_action(signal as i32, Some(&ours)) {
+            note_handler(now.handler);
             keep_action(thread, now);
         }
         return ret;
@@ -30,6 +73,8 @@ fn sigaction_undisturbed(call: &Call) -> i64 {
             Err(errno) => return refused(call, errno),
         };
     }
+    // Before it can run. (That of a vfork child counts, too: it would find us in the same memory.)
+    given.iter().for_each(|action| note_handler(action.handler));
     // A vfork child has actions of its own, but not memory to keep them in; it will exec soon.
     let own_memory = thread.lent.get().is_none();
     let with_sys = given.is_some_and(|action| has_sigsys(action.mask));
@@ -61,16 +106,16 @@ fn sigaction_undisturbed(call: &Call) -> i64 {
         if seen.handler == arch::masked_handler() {
             seen.handler = before.unwrap_or(seen.handler);
             seen.mask |= SYS_BIT;
-        } else if KEPT.with(|kept| kept.in_mask_of & bit != 0) {
+        } else if IN_MASK_OF.load(Relaxed) & bit != 0 {
             seen.mask |= SYS_BIT;
         }
     }
     if let (Some(given), true) = (given, own_memory) {
-        let in_mask = if with_sys { bit } else { 0 };
-        KEPT.with(|kept| kept.in_mask_of = (kept.in_mask_of & !bit) | in_mask);
-        if given.handler > SIG_IGN && !SYNCHRONOUS.contains(&signal) {
-            HANDLERS.store(true, Relaxed);
-        }
+        match with_sys {
+            true => IN_MASK_OF.fetch_or(bit, Relaxed),
+            false => IN_MASK_OF.fetch_and(!bit, Relaxed),
+        };
+        note_async_handler(signal, &given);
     }
     ret
 }
