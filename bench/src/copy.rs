@@ -9,10 +9,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
+use runahead_harness::interrupt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::interrupt;
 
 /// What a tree holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

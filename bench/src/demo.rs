@@ -6,6 +6,7 @@
 use std::fs;
 use std::time::Duration;
 
+use runahead_harness::say;
 use runahead_testbed::model::Service;
 use runahead_testbed::{Disk, Share};
 
@@ -14,7 +15,6 @@ use crate::error::{Error, Failure};
 use crate::job::{Job, Kind, Outcome};
 use crate::measure::under_runahead;
 use crate::options::Demo;
-use crate::output::say;
 use crate::place::Place;
 use crate::programs::Programs;
 use crate::run::subject;

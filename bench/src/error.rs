@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use runahead_harness::{Interrupted, System};
+
 /// Why nothing more can be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -19,15 +21,8 @@ pub enum Error {
     #[error(transparent)]
     Failure(#[from] Failure),
     /// A system call failed.
-    #[error("cannot {what} {}: {source}", .path.display())]
-    System {
-        /// What was being done, as an infinitive.
-        what: &'static str,
-        /// To what.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] System),
     /// A program of the harness itself is missing.
     #[error("{program} is not installed: apt-get install {package}")]
     NoProgram {
@@ -94,16 +89,15 @@ pub enum Error {
         .0.display()
     )]
     OtherMachine(PathBuf),
-    /// Ctrl-C or SIGTERM.
-    #[error("interrupted; everything has been taken down")]
-    Interrupted,
+    /// Ctrl-C, SIGTERM or SIGHUP.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 impl Error {
-    /// For `map_err`: `what` is an infinitive, as in "cannot read FILE".
+    /// See [`runahead_harness::system`].
     pub fn system(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.as_ref().to_owned();
-        move |source| Self::System { what, path, source }
+        runahead_harness::system(what, path)
     }
 }
 

@@ -19,7 +19,6 @@ mod cost;
 mod demo;
 mod error;
 mod figures;
-mod interrupt;
 mod job;
 mod libraries;
 mod machine;
@@ -27,7 +26,6 @@ mod markdown;
 mod measure;
 mod options;
 mod oracle;
-mod output;
 mod place;
 mod programs;
 mod progress;
@@ -47,10 +45,10 @@ mod work;
 use std::process::ExitCode;
 
 use clap::Parser;
+use runahead_harness::{interrupt, note, say};
 
 use error::Error;
 use options::{Cli, Task};
-use output::{note, say};
 
 fn main() -> ExitCode {
     match perform(Cli::parse().task) {
@@ -59,7 +57,7 @@ fn main() -> ExitCode {
         Err(e) => {
             note!("runahead-bench: {e}");
             ExitCode::from(match e {
-                Error::Interrupted => 130,
+                Error::Interrupted(_) => 130,
                 Error::NoRow(_) => 2,
                 _ => 1,
             })

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use runahead_harness::note;
+
 use crate::command::describe;
 use crate::compare::{difference, keep};
 use crate::error::{Error, Failure};
@@ -17,7 +19,6 @@ use crate::job::{Job, Kind, Outcome};
 use crate::oracle::accesses::Access;
 use crate::oracle::record;
 use crate::oracle::replay::Replay;
-use crate::output::note;
 use crate::programs::Programs;
 use crate::report::{OracleReport, RowReport, RunReport, Settings};
 use crate::rows::{Cache, Row};

@@ -7,8 +7,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::output::note;
+use runahead_harness::note;
 
 /// A bar over `total` bytes or files.
 pub fn bar(message: &'static str, total: u64, unit: Unit) -> ProgressBar {

@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use runahead_harness::{note, say};
+
 use crate::error::Error;
 use crate::measure::Bench;
 use crate::options::{Run, Subject};
-use crate::output::{note, say};
 use crate::place::Place;
 use crate::report::{Report, Settings, Tree};
 use crate::rows::{self, ROWS, Row};

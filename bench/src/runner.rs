@@ -13,12 +13,12 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use runahead_harness::interrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::copy::{self, Links};
 use crate::error::{Error, Failure};
-use crate::interrupt;
 use crate::job::{self, Files, Fresh, Gauge, Job, Kind, Manner, Outcome};
 use crate::{redis, resident};
 

@@ -13,9 +13,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use runahead_harness::interrupt;
+
 use crate::copy;
 use crate::error::Error;
-use crate::interrupt;
 use crate::progress::{self, Unit};
 use crate::sys;
 

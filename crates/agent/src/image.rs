@@ -99,6 +99,8 @@ fn panic(_: &PanicInfo<'_>) -> ! {
 ///
 /// # Safety
 /// As in C.
+// SAFETY: the image is linked without a C library, so that this is the only memcpy; it copies
+// the `len` bytes and touches nothing else, as rustc expects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     // SAFETY: the caller's ranges, which do not overlap.
@@ -112,6 +114,8 @@ pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mu
 ///
 /// # Safety
 /// As in C.
+// SAFETY: the only memmove of the image; it copies in the direction in which no byte is overwritten
+// before it is read, as rustc expects of it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     if (to as usize).wrapping_sub(from as usize) >= len {
@@ -134,6 +138,7 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *m
 ///
 /// # Safety
 /// As in C.
+// SAFETY: the only memset of the image; it sets the bytes and nothing else, as rustc expects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
     // SAFETY: the caller's range.
@@ -145,6 +150,8 @@ pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
 ///
 /// # Safety
 /// As in C.
+// SAFETY: the only memcmp of the image; bytes are compared without sign, and the first
+// difference decides, as rustc expects. (Plain reads might be compiled into a call of itself.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
     for i in 0..len {
@@ -161,6 +168,7 @@ pub unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
 ///
 /// # Safety
 /// As in C.
+// SAFETY: the only bcmp of the image; rustc asks only whether it is zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
     // SAFETY: the caller's ranges.
@@ -168,5 +176,6 @@ pub unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
 }
 
 /// Named by the unwind tables of the precompiled core library; nothing here unwinds.
+// SAFETY: nothing else in the image defines it, and nobody calls it: panics do not unwind.
 #[unsafe(no_mangle)]
 pub extern "C" fn rust_eh_personality() {}

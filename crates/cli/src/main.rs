@@ -25,6 +25,8 @@ const OURS: i32 = 125;
 ///
 /// # Safety
 /// Called by the C library, once, with its usual arguments (which std collects by itself).
+// SAFETY: with `no_main` nothing else defines it, and it is of the type by which the C library's start
+// calls it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
     match Cli::parse_or_exit().task {

@@ -35,42 +35,34 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use runahead_abi::record::DEMAND;
-use runahead_abi::{ChunkIndex, HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
 
-use crate::EXTEND_MAX_BYTES;
-use crate::expand::Name;
 use crate::lanes::Lanes;
-use crate::order::{ClientId, EntryId, Item, Rank};
-use crate::queue::Effects;
+use crate::order::{ClientId, EntryId, Rank};
 use crate::sink::Sink;
 
+mod errand;
+mod kind;
+mod paths;
 mod place;
 mod rooms;
 mod routine;
 
-use place::{Guess, Watch, cost, hash, suffix};
+pub(crate) use errand::{Errand, Outcome, Sent};
+pub(crate) use kind::Of;
+
+use errand::Waiting;
+use kind::PlaceName;
+use paths::{below, hash, split, suffix};
+use place::{Guess, Watch};
 use routine::Routines;
 
-/// Different files of a directory that were wanted before there is a guess.
-const EVIDENCE: usize = 3;
-/// Of those, so many by the target itself: otherwise a shadow is ahead, which knows better.
-const DEMANDS: u32 = 2;
 /// Guesses that were used, from where on one file is enough.
 const HABIT: u64 = 8;
 /// Entries of a directory that is guessed from.
 pub(crate) const ENTRIES_MAX: usize = 2048;
-/// The first allowance of a directory.
-const ALLOWANCE: u64 = 256 << 10;
-/// The same for names.
-const ALLOWANCE_OF_NAMES: u64 = 64 << 10;
-/// What a directory costs in which a few names are looked for.
-const ROOM_COST: u64 = 4 << 10;
-/// What a name costs.
-const NAME_COST: u64 = 512;
 /// Directories of one client that it has listed and that are remembered.
 const LISTED_MAX: usize = 1024;
-/// What a file is taken to cost at least: a request costs something whatever it brings.
-const COST_MIN: u64 = 16 << 10;
 /// What a client's first allowances may amount to.
 const CREDIT: u64 = 4 << 20;
 /// And at most, however much it reads.
@@ -86,110 +78,6 @@ const LOOKS: u64 = 1;
 const AHEAD: u64 = 2;
 /// Guesses of one directory that wait or are under way.
 const AHEAD_MAX: usize = 64;
-
-/// One thing to do for a guess, without the lock.
-pub(crate) enum Errand<F> {
-    /// Read the entries of a directory, if there are not too many.
-    List { path: Arc<[u8]> },
-    /// Look a file up.
-    Look { path: Arc<[u8]> },
-    /// Read the entries of a directory, and do nothing with them.
-    Browse { path: Arc<[u8]> },
-    /// Read it.
-    Read { path: Arc<[u8]>, file: Arc<F>, size: u64 },
-}
-
-/// What is guessed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Of {
-    /// The files' contents.
-    Data,
-    /// That they are there, and their attributes.
-    Names,
-    /// What a program looks for in each of several directories, here and that they lie in.
-    Rooms,
-}
-
-impl Of {
-    /// What one costs at least.
-    fn unit(self) -> u64 {
-        match self {
-            Of::Data => COST_MIN,
-            Of::Rooms => ROOM_COST,
-            Of::Names => NAME_COST,
-        }
-    }
-
-    fn allowance(self) -> u64 {
-        match self {
-            Of::Data | Of::Rooms => ALLOWANCE,
-            Of::Names => ALLOWANCE_OF_NAMES,
-        }
-    }
-
-    /// What the log calls the use of one.
-    fn key(self, path: &[u8]) -> Identity {
-        let name = Identity::ROOT.join(path);
-        match self {
-            Of::Data => name.chunk(ChunkIndex::of(0)),
-            Of::Names | Of::Rooms => name,
-        }
-    }
-}
-
-/// What came of it.
-pub(crate) enum Outcome<F> {
-    Names(Vec<Name>),
-    /// A regular file, and its size.
-    File(Arc<F>, u64),
-    /// Nothing to go on with: it was read, is of no use, or there was an error.
-    Over,
-}
-
-/// A directory and a suffix.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct PlaceName {
-    directory: Arc<[u8]>,
-    suffix: Box<[u8]>,
-    of: Of,
-}
-
-impl PlaceName {
-    /// What it has in common with other places: the directory's own name, for contents, and the
-    /// suffix.
-    fn habit(&self) -> Habit {
-        let own = match self.of {
-            Of::Data => self.directory.rsplit(|&b| b == b'/').next().unwrap_or_default(),
-            Of::Names | Of::Rooms => b"",
-        };
-        (self.of, own.into(), self.suffix.clone())
-    }
-}
-
-/// See [`PlaceName::habit`].
-type Habit = (Of, Box<[u8]>, Box<[u8]>);
-
-struct Waiting<F> {
-    client: ClientId,
-    place: PlaceName,
-    rank: Rank,
-    errand: Errand<F>,
-}
-
-/// An errand that a worker is on.
-pub(crate) struct Sent {
-    client: ClientId,
-    place: PlaceName,
-    /// What it looks up, if it does.
-    path: Option<Arc<[u8]>>,
-}
-
-impl Sent {
-    /// Whose guess it is, and of what.
-    pub(crate) fn whose(&self) -> (ClientId, Of) {
-        (self.client, self.place.of)
-    }
-}
 
 /// See the module's text.
 pub(crate) struct Guesses<F> {
@@ -289,27 +177,35 @@ impl<F> Guesses<F> {
     /// Guesses as much as is allowed now.
     fn go_on(&mut self, client: ClientId, name: &PlaceName, lanes: &mut Lanes) {
         let Some(watch) = self.watches.get_mut(&client) else { return };
-        let begun = watch.places.get(name).is_none_or(|place| place.listed);
-        let habit = !begun && watch.has_habit(name);
+        match watch.places.get(name) {
+            Some(place) if place.listed => self.guess_more(client, name, lanes),
+            Some(_) => self.begin(client, name, lanes),
+            None => {}
+        }
+    }
+
+    /// Has the directory listed, if what was seen is evidence enough.
+    fn begin(&mut self, client: ClientId, name: &PlaceName, lanes: &mut Lanes) {
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let habit = watch.has_habit(name);
+        let listed = name.of == Of::Names && watch.listed.contains(&hash(&name.directory));
         let Some(place) = watch.places.get_mut(name) else { return };
-        if !place.listed {
-            let listed = name.of == Of::Names && watch.listed.contains(&hash(&name.directory));
-            // That a routine is one was seen in several directories.
-            let (evidence, demands) = match name.of {
-                Of::Rooms => (2, 1),
-                Of::Data | Of::Names => (EVIDENCE, DEMANDS),
-            };
-            let shown = place.wanted.len() >= evidence && place.demands >= demands
-                || (habit || listed) && place.demands > 0;
-            if !shown || watch.credit < name.of.unit() {
-                return;
-            }
-            place.begin(name.of.allowance());
-            place.ahead += 1;
-            let path = name.directory.clone();
-            self.put(client, name, Rank::guess(LOOKS), Errand::List { path }, lanes);
+        let (evidence, demands) = name.of.evidence();
+        let shown = place.wanted.len() >= evidence && place.demands >= demands
+            || (habit || listed) && place.demands > 0;
+        if !shown || watch.credit < name.of.unit() {
             return;
         }
+        place.begin(name.of.allowance());
+        place.ahead += 1;
+        let path = name.directory.clone();
+        self.put(client, name, Rank::guess(LOOKS), Errand::List { path }, lanes);
+    }
+
+    /// Looks up what the directory holds, as far as the allowance goes.
+    fn guess_more(&mut self, client: ClientId, name: &PlaceName, lanes: &mut Lanes) {
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let Some(place) = watch.places.get_mut(name) else { return };
         let (mut errands, mut rooms, unit) = (Vec::new(), Vec::new(), name.of.unit());
         while place.ahead < AHEAD_MAX
             && place.allowance > place.short_at
@@ -343,128 +239,11 @@ impl<F> Guesses<F> {
         self.look_around_ahead(client, name, &rooms, lanes);
     }
 
-    fn put(
-        &mut self,
-        client: ClientId,
-        place: &PlaceName,
-        rank: Rank,
-        errand: Errand<F>,
-        lanes: &mut Lanes,
-    ) {
-        let id = self.next;
-        self.next -= 1;
-        self.waiting.insert(id, Waiting { client, place: place.clone(), rank, errand });
-        lanes.join(client, id);
-        lanes.shelf(client, id, false).insert(rank, Item::Guess);
-    }
-
-    /// Takes `id` out.
-    fn take(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<Waiting<F>> {
-        let waiting = self.waiting.remove(&id)?;
-        lanes.shelf(waiting.client, id, false).remove(waiting.rank, Item::Guess);
-        lanes.leave(waiting.client, id);
-        Some(waiting)
-    }
-
-    /// A worker takes `id`.
-    pub(crate) fn pop(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<(Sent, Errand<F>)> {
-        let Waiting { client, place, errand, .. } = self.take(id, lanes)?;
-        let path = match &errand {
-            Errand::Look { path } => Some(path.clone()),
-            _ => None,
-        };
-        Some((Sent { client, place, path }, errand))
-    }
-
-    /// A worker comes back.
-    pub(crate) fn finish(
-        &mut self,
-        sent: Sent,
-        outcome: Outcome<F>,
-        lanes: &mut Lanes,
-        fx: &mut Effects<F>,
-    ) {
-        let Sent { client, place: name, path } = sent;
-        let path = path.unwrap_or_default();
-        let Some((routines, credit, place)) = self.watches.get_mut(&client).and_then(|watch| {
-            let Watch { places, routines, credit, .. } = watch;
-            places.get_mut(&name).map(|place| (routines, credit, place))
-        }) else {
-            if let Outcome::File(file, _) = outcome {
-                fx.files.push(file);
-            }
-            return;
-        };
-        // (Fewer than are under way, if the place had been forgotten meanwhile.)
-        place.ahead = place.ahead.saturating_sub(1);
-        match outcome {
-            Outcome::Names(mut names) if names.len() <= ENTRIES_MAX => {
-                let leads = if name.of == Of::Rooms { routines.leads() } else { HashSet::new() };
-                names.retain(|n| match name.of {
-                    Of::Data => !n.directory && suffix(&n.name) == &*name.suffix,
-                    Of::Names => suffix(&n.name) == &*name.suffix,
-                    Of::Rooms => n.directory && !leads.contains(&n.name),
-                });
-                names.sort_unstable_by_key(|n| n.inode);
-                place.candidates = names.into_iter().map(|n| n.name).collect();
-            }
-            Outcome::File(file, size)
-                if name.of == Of::Data && size > 0 && size <= EXTEND_MAX_BYTES =>
-            {
-                let file_name: Box<[u8]> = split(&path).map_or(&b""[..], |(_, name)| name).into();
-                let more = cost(size) - COST_MIN;
-                if !place.spend(more, credit) {
-                    fx.files.push(file);
-                    place.put_off(file_name);
-                } else {
-                    place.add_cost(&file_name, more);
-                    place.ahead += 1;
-                    let errand = Errand::Read { path, file, size };
-                    self.put(client, &name, Rank::guess(READS), errand, lanes);
-                }
-            }
-            Outcome::File(file, size)
-                if name.of == Of::Rooms
-                    && (1..=EXTEND_MAX_BYTES).contains(&size)
-                    && routines.reads(&path)
-                    && place.spend(size, credit) =>
-            {
-                let inside = path.get(name.directory.len() + 1..).unwrap_or_default();
-                place.add_cost(inside.split(|&b| b == b'/').next().unwrap_or_default(), size);
-                place.ahead += 1;
-                let errand = Errand::Read { path, file, size };
-                self.put(client, &name, Rank::guess(READS), errand, lanes);
-            }
-            Outcome::File(file, _) => fx.files.push(file),
-            Outcome::Names(_) | Outcome::Over => {}
-        }
-        self.go_on(client, &name, lanes);
-    }
-
-    /// `client` no longer wants `id`, if that is a guess.
-    pub(crate) fn drop(&mut self, id: EntryId, lanes: &mut Lanes, fx: &mut Effects<F>) {
-        if let Some(Waiting { errand: Errand::Read { file, .. }, .. }) = self.take(id, lanes) {
-            fx.files.push(file);
-        }
-    }
-
     /// `client` is gone.
     pub(crate) fn close(&mut self, client: ClientId) {
         self.watches.remove(&client);
         self.sinks.remove(&client);
     }
-}
-
-/// The directory that `path` is in, and its name there.
-fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let slash = path.iter().rposition(|&b| b == b'/')?;
-    Some((&path[..slash.max(1)], &path[slash + 1..]))
-}
-
-/// `name` in `directory`.
-fn below(directory: &[u8], name: &[u8]) -> Arc<[u8]> {
-    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
-    [directory, slash, name].concat().into()
 }
 
 #[cfg(test)]

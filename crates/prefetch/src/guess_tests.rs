@@ -5,7 +5,12 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use runahead_abi::record::Header;
 
+use super::kind::{ALLOWANCE, COST_MIN, cost};
 use super::*;
+use crate::EXTEND_MAX_BYTES;
+use crate::expand::Name;
+use crate::order::Item;
+use crate::queue::Effects;
 
 pub(super) const A: ClientId = 1;
 const B: ClientId = 2;

@@ -36,6 +36,7 @@ use crate::program::Inspector;
 use crate::queue::{Job, Queue, Submitted};
 use crate::sink::Sink;
 
+mod guesses;
 mod programs;
 mod tell;
 mod work;

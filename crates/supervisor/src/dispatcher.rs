@@ -7,21 +7,21 @@
 //! arrived or some of it arrived [`SETTLE`] ago; runs that find nothing new become rarer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use nix::libc;
 use nix::unistd::Pid;
-use runahead_abi::log::Hinted;
 use runahead_abi::record::{MAX_RECORD, STEERS};
-use runahead_abi::{Control, Identity, Record, RunEnd, Shared};
-use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
+use runahead_abi::{Record, RunEnd};
+use runahead_prefetch::{Client, Prefetcher};
 
 use crate::budget;
 use crate::losses::Losses;
 use crate::memory::Mapping;
+use crate::progress::Progress;
 use crate::rights::Watch;
+use crate::wake::{request_run, sleep_until_rung, supersede};
 
 /// How long after a first arrival the rest is waited for.
 const SETTLE: Duration = Duration::from_micros(1500);
@@ -36,80 +36,6 @@ const IDLE: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_micros(150);
 /// Bytes of records that are taken out at a time: a writer may be faster than we are.
 const BATCH_BYTES: usize = 1 << 20;
-
-/// Where the prefetcher tells of its progress with one process's hints.
-pub struct Progress {
-    shared: Arc<Mapping>,
-    /// Steering hints that have come to their end since the process joined.
-    steers: AtomicU64,
-}
-
-impl Progress {
-    /// For a process that has just joined.
-    pub fn new(shared: Arc<Mapping>) -> Self {
-        Progress { shared, steers: AtomicU64::new(0) }
-    }
-}
-
-impl Sink for Progress {
-    fn done(&self, key: Identity) {
-        self.shared.log.done(key);
-    }
-
-    fn forget(&self, key: Identity, before: u32) {
-        // Pending means hinted and not read: what the target read itself meanwhile stays known.
-        if self.shared.log.pending_since(key).is_some_and(|run| run < before) {
-            self.shared.log.forget(key);
-            self.shared.control.hints_issued.fetch_sub(1, Relaxed);
-        }
-    }
-
-    fn expect(&self, key: Identity, run: u32) -> bool {
-        let new = self.shared.log.hint(key, run) == Hinted::New;
-        if new {
-            self.shared.control.hints_issued.fetch_add(1, Relaxed);
-        }
-        new
-    }
-
-    fn was_used(&self, key: Identity) -> bool {
-        self.shared.log.was_used(key)
-    }
-
-    fn completed(&self, completion: &Completion) {
-        self.shared.control.queued.store(completion.queued as u32, Relaxed);
-        if completion.steers > 0 {
-            self.steers.fetch_add(completion.steers.into(), Relaxed);
-            ring(&self.shared);
-        }
-    }
-}
-
-/// Wakes the dispatcher, as the agents do.
-pub fn ring(shared: &Shared) {
-    let control = &shared.control;
-    control.doorbell.fetch_add(1, SeqCst);
-    if control.sleeping.load(SeqCst) != 0 {
-        control.sleeping.store(0, Relaxed);
-        futex(&control.doorbell, libc::FUTEX_WAKE, i32::MAX as u32, None);
-    }
-}
-
-fn futex(word: &std::sync::atomic::AtomicU32, op: i32, value: u32, timeout: Option<Duration>) {
-    let spec = timeout
-        .map(|t| libc::timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
-    let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: a word of shared memory that stays mapped, and a timeout that lives through the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, spec) };
-}
-
-/// Makes every shadow that the process has end itself.
-pub fn supersede(control: &Control) {
-    let sync = control.sync.fetch_add(1, SeqCst).wrapping_add(1);
-    control.run_sync.store(sync, Relaxed);
-    control.run_request.fetch_add(1, Release);
-    futex(&control.run_request, libc::FUTEX_WAKE, i32::MAX as u32, None);
-}
 
 /// The state of the one thread that runs [`Dispatcher::run`], for one process.
 pub struct Dispatcher {
@@ -186,10 +112,7 @@ impl Dispatcher {
                 continue;
             }
             let timeout = self.let_go_if_idle(timeout);
-            control.sleeping.store(1, SeqCst);
-            // A producer that came before this store changed the bell, and the kernel sees that.
-            futex(&control.doorbell, libc::FUTEX_WAIT, bell, timeout);
-            control.sleeping.store(0, Relaxed);
+            sleep_until_rung(control, bell, timeout);
         }
         supersede(control);
     }
@@ -292,7 +215,7 @@ impl Dispatcher {
     }
 
     fn started_run(&mut self) {
-        self.arrived_before = self.progress.steers.load(Relaxed);
+        self.arrived_before = self.progress.steers();
         self.first_arrival = None;
         self.hints_before = self.shared.control.hints_issued.load(Relaxed);
     }
@@ -311,7 +234,7 @@ impl Dispatcher {
     fn run_again(&mut self) -> Option<Duration> {
         let shared = self.shared.clone();
         let control = &shared.control;
-        let arrived = self.progress.steers.load(Relaxed);
+        let arrived = self.progress.steers();
         if arrived == self.arrived_before || self.sync == 0 {
             return None;
         }
@@ -347,8 +270,7 @@ impl Dispatcher {
         self.not_before = now + self.backoff;
         self.started_run();
         self.active = Some(now);
-        control.run_request.fetch_add(1, SeqCst);
-        futex(&control.run_request, libc::FUTEX_WAKE, i32::MAX as u32, None);
+        request_run(control);
         Some(SETTLE)
     }
 }

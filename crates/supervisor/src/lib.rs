@@ -3,11 +3,15 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`session`] | starts the command with the agent in it, and waits for it |
+//! | `engine` | what it has beside the command: the agent's file, the desk, the threads |
+//! | `wait` | how the command ends |
 //! | `first` | the command's own program, which nobody hints |
 //! | [`descriptors`] | are given up once it runs |
 //! | [`desk`] | where programs ask: to join, and to be followed over exec |
 //! | [`members`] | the processes that have joined, from their first stall to their end |
 //! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
+//! | `progress` | what came of a process's hints |
+//! | [`wake`] | how dispatcher, agents and shadows wake each other |
 //! | [`sandbox`] | prepares what the kernel will deny a shadow |
 //! | [`rights`] | whether a process may have us read for it |
 //! | [`limits`] | under which programs are better left alone |
@@ -16,20 +20,26 @@
 //! | [`stats`] | says what happened |
 
 mod budget;
+mod clock;
 pub mod descriptors;
 pub mod desk;
 pub mod dispatcher;
+mod engine;
 mod first;
 pub mod limits;
 pub mod losses;
 pub mod members;
 pub mod memory;
 mod mounts;
+mod progress;
 pub mod rights;
 pub mod sandbox;
 pub mod session;
 pub mod signals;
 pub mod stats;
+mod wait;
+pub mod wake;
 
-pub use session::{Ended, Faults, Keep, Options, SessionError, run};
+pub use session::{Faults, Keep, Options, SessionError, run};
 pub use stats::Stats;
+pub use wait::Ended;

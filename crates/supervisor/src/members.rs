@@ -14,11 +14,12 @@ use nix::unistd::Pid;
 use runahead_abi::ABI_VERSION;
 use runahead_prefetch::Prefetcher;
 
-use crate::dispatcher::{self, Dispatcher, ring};
+use crate::dispatcher::Dispatcher;
 use crate::losses::Losses;
 use crate::memory::Mapping;
 use crate::rights::Watch;
 use crate::stats::Totals;
+use crate::wake::{ring, supersede};
 use crate::{budget, signals};
 
 /// Accesses that a shadow may be ahead of the target.
@@ -149,7 +150,7 @@ impl Members {
         let Some(member) = list.remove(&number) else { return };
         let _ = self.ended.delete(&member.pidfd);
         member.stop.store(true, SeqCst);
-        dispatcher::supersede(&member.shared.control);
+        supersede(&member.shared.control);
         ring(&member.shared);
         self.totals().add(&member.shared.control);
         self.losses.count_of(&member.shared);
@@ -166,7 +167,7 @@ impl Members {
     /// Has every shadow let go of what it holds, and waits a moment for it.
     pub fn let_go(&self, patience: Duration) {
         let mut waiting: Vec<_> = self.list().values().map(|m| m.shared.clone()).collect();
-        waiting.iter().filter(|s| !is_gone(s)).for_each(|s| dispatcher::supersede(&s.control));
+        waiting.iter().filter(|s| !is_gone(s)).for_each(|s| supersede(&s.control));
         let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).clone();
         waiting.extend(leaving);
         let until = Instant::now() + patience;

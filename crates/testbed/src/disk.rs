@@ -12,7 +12,7 @@ use crate::loopdev::{self, LoopDevice};
 use crate::model::{Jitter, Service};
 use crate::server::{Config, Export};
 use crate::storage::Start;
-use crate::{Error, InvalidOption, Kind, Missing, Stats, Step, Storage, mounts, probe};
+use crate::{Error, InvalidOption, Kind, Missing, Owned, Step, Storage, mounts, probe};
 
 /// The name of the one file in the FUSE file system below a disk.
 pub(crate) const IMAGE: &str = "disk";
@@ -120,9 +120,8 @@ pub(crate) fn check_jitter(jitter: Jitter) -> Result<(), InvalidOption> {
     if (0.0..=1.0).contains(&jitter.fraction) { Ok(()) } else { Err(InvalidOption::Jitter) }
 }
 
-/// A disk that is up. Dropping it takes it down, also under programs that still use it.
-#[derive(Debug)]
-pub struct Disk(Option<Storage>);
+/// A disk that is up; see [`Owned`].
+pub type Disk = Owned<DiskOptions>;
 
 impl Disk {
     /// Whether a disk can be brought up here.
@@ -162,65 +161,7 @@ impl Disk {
             }
             storage.reset_stats()
         })?;
-        Ok(Self(Some(storage)))
-    }
-
-    /// Leaves the disk up when this process ends; find it again with [`Storage::find`].
-    pub fn keep(mut self) -> Storage {
-        self.take()
-    }
-
-    /// What the disk was asked; see [`Storage::stats`].
-    ///
-    /// # Errors
-    /// [`Error::ServerGone`] if the server was killed.
-    pub fn stats(&self) -> Result<Stats, Error> {
-        self.storage().stats()
-    }
-
-    /// Sets all counters to zero.
-    ///
-    /// # Errors
-    /// [`Error::ServerGone`] if the server was killed.
-    pub fn reset_stats(&self) -> Result<(), Error> {
-        self.storage().reset_stats()
-    }
-
-    /// Switches the delay; see [`Storage::set_delay`].
-    ///
-    /// # Errors
-    /// [`Error::ServerGone`] if the server was killed; [`Error::System`] if writing dirty data
-    /// failed.
-    pub fn set_delay(&self, on: bool) -> Result<(), Error> {
-        self.storage().set_delay(on)
-    }
-
-    /// Takes the disk down; see [`Storage::down`].
-    ///
-    /// # Errors
-    /// [`Error::Busy`] if files are in use; then the disk stays up, and can be found again with
-    /// [`Storage::find`].
-    pub fn down(mut self) -> Result<(), Error> {
-        self.take().down()
-    }
-
-    /// Everything else that can be asked of storage.
-    #[must_use]
-    pub fn storage(&self) -> &Storage {
-        self.0.as_ref().expect("taken only by methods that consume the disk")
-    }
-
-    fn take(&mut self) -> Storage {
-        self.0.take().expect("taken only by methods that consume the disk")
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if let Some(storage) = &mut self.0 {
-            // Nobody to tell; `Storage::find` and `down` report what is wrong.
-            let _ = storage.take_down(true);
-        }
+        Ok(Self::new(storage))
     }
 }
 

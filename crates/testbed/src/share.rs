@@ -10,7 +10,7 @@ use crate::model::{Jitter, Service};
 use crate::server::{Config, Export};
 use crate::state::canonical;
 use crate::storage::Start;
-use crate::{Error, Kind, Missing, Stats, Step, Storage, probe};
+use crate::{Error, Kind, Missing, Owned, Step, Storage, probe};
 
 /// The kernel's `max_background` is a 16-bit number.
 const FUSE_DEPTH: u32 = u16::MAX as u32;
@@ -82,9 +82,8 @@ impl ShareOptions {
     }
 }
 
-/// A share that is up. Dropping it takes it down, also under programs that still use it.
-#[derive(Debug)]
-pub struct Share(Option<Storage>);
+/// A share that is up; see [`Owned`].
+pub type Share = Owned<ShareOptions>;
 
 impl Share {
     /// Whether a share can be brought up here.
@@ -120,72 +119,7 @@ impl Share {
             socket,
         })?;
         storage.or_clean_up(|storage| storage.reset_stats())?;
-        Ok(Self(Some(storage)))
-    }
-
-    /// Leaves the share up when this process ends; find it again with [`Storage::find`].
-    pub fn keep(mut self) -> Storage {
-        self.take()
-    }
-
-    /// What the share was asked; see [`Storage::stats`].
-    ///
-    /// # Errors
-    /// [`Error::ServerGone`] if the server was killed.
-    pub fn stats(&self) -> Result<Stats, Error> {
-        self.storage().stats()
-    }
-
-    /// Sets all counters to zero.
-    ///
-    /// # Errors
-    /// [`Error::ServerGone`] if the server was killed.
-    pub fn reset_stats(&self) -> Result<(), Error> {
-        self.storage().reset_stats()
-    }
-
-    /// Switches the delay.
-    ///
-    /// # Errors
-    /// [`Error::ServerGone`] if the server was killed.
-    pub fn set_delay(&self, on: bool) -> Result<(), Error> {
-        self.storage().set_delay(on)
-    }
-
-    /// Makes the kernel forget what it caches of the share; see [`Storage::make_cold`].
-    ///
-    /// # Errors
-    /// [`Error::ServerGone`] if the server was killed.
-    pub fn make_cold(&self) -> Result<(), Error> {
-        self.storage().make_cold()
-    }
-
-    /// Takes the share down; see [`Storage::down`].
-    ///
-    /// # Errors
-    /// [`Error::Busy`] if files are in use; then the share stays up, and can be found again with
-    /// [`Storage::find`].
-    pub fn down(mut self) -> Result<(), Error> {
-        self.take().down()
-    }
-
-    /// Everything else that can be asked of storage.
-    #[must_use]
-    pub fn storage(&self) -> &Storage {
-        self.0.as_ref().expect("taken only by methods that consume the share")
-    }
-
-    fn take(&mut self) -> Storage {
-        self.0.take().expect("taken only by methods that consume the share")
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        if let Some(storage) = &mut self.0 {
-            // Nobody to tell; `Storage::find` and `down` report what is wrong.
-            let _ = storage.take_down(true);
-        }
+        Ok(Self::new(storage))
     }
 }
 

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use runahead_harness::interrupt;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::SlowDisk;
 use crate::error::Error;
 use crate::results::Cases;
 use crate::suites::{self, WORK};
-use crate::{inside, interrupt, system};
+use crate::{inside, system};
 
 /// How a unit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -128,7 +129,8 @@ fn wait(mut child: Child, give_up: Instant) -> Result<End, Error> {
         if interrupted.is_err() || Instant::now() > give_up {
             let _ = child.kill();
             child.wait().map_err(failed)?;
-            return interrupted.map(|()| End::TimedOut);
+            interrupted?;
+            return Ok(End::TimedOut);
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));

@@ -14,11 +14,9 @@ mod disk;
 mod error;
 mod half;
 mod inside;
-mod interrupt;
 mod markdown;
 mod namespace;
 mod options;
-mod output;
 mod prepare;
 mod report;
 mod results;
@@ -34,10 +32,10 @@ mod unit;
 use std::process::ExitCode;
 
 use clap::Parser;
+use runahead_harness::{interrupt, note, say};
 
 use error::Error;
 use options::{Cli, Task};
-use output::{note, say};
 
 fn main() -> ExitCode {
     match perform(Cli::parse().task) {
@@ -46,7 +44,7 @@ fn main() -> ExitCode {
         Err(e) => {
             note!("runahead-suites: {e}");
             ExitCode::from(match e {
-                Error::Interrupted => 130,
+                Error::Interrupted(_) => 130,
                 Error::NoSuite(_) | Error::NoUnit { .. } | Error::NoRunahead(_) => 2,
                 Error::Prepare { .. } => 4,
                 _ => 3,

@@ -8,12 +8,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use runahead_harness::{interrupt, note};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::inside::AT_MNT;
-use crate::interrupt;
-use crate::output::note;
 use crate::suites::Suite;
 use crate::system;
 
@@ -111,7 +110,7 @@ fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
         if let Err(interrupted) = interrupt::check() {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(interrupted);
+            return Err(interrupted.into());
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     };

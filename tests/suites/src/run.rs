@@ -11,17 +11,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use runahead_harness::{interrupt, note, say};
 use tempfile::TempDir;
 
 use crate::disk::SlowDisk;
 use crate::error::Error;
 use crate::options::Run;
-use crate::output::{note, say};
 use crate::prepare::{self, Ready};
 use crate::report::{Outcome, Report};
 use crate::subject::Runahead;
 use crate::unit::{Rules, Second};
-use crate::{interrupt, markdown, namespace, select, system};
+use crate::{markdown, namespace, select, system};
 
 /// Runs what `options` ask for. False if runahead made a difference.
 ///

@@ -2,11 +2,12 @@
 
 use std::process::{Command, Stdio};
 
+use runahead_harness::note;
+
 use crate::disk::SlowDisk;
 use crate::error::Error;
 use crate::half::front;
 use crate::options;
-use crate::output::note;
 use crate::subject::Runahead;
 use crate::{inside, namespace, prepare, run, select, suites, system};
 

@@ -38,6 +38,8 @@ pub(crate) struct Page<const N: usize>([u8; N]);
 /// Threads by their thread pointer: how a patched site finds its own. It lies on pages that the
 /// kernel clears in a forked child (`MADV_WIPEONFORK`), so that there nobody is known, and a child
 /// runs natively unless it comes in by itself.
+// SAFETY: nothing else defines a name that begins with RUNAHEAD_: the image is linked with `core`
+// alone, and the libraries of a test program have none.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_THREADS: Owned<Page<THREADS_BYTES>> =
     Owned::new(Page([0; THREADS_BYTES]));
@@ -52,12 +54,14 @@ pub(crate) const THREAD_PROBES: usize = 4;
 /// The multiplier of the hash; bits 32 to 39 of the product count.
 pub(crate) const THREAD_HASH: u64 = 0x1e37_79b1;
 /// Places for threads that are not known yet; null where there is none.
+// SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_SPARE: [AtomicPtr<Thread>; SPARES] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; SPARES];
 /// How many threads can be on their way to a place at once.
 pub(crate) const SPARES: usize = 16;
 /// For each call whether it is to be seen: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`] or [`CHECKED`].
+// SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
 /// A policy sees each of these calls.
@@ -69,14 +73,17 @@ pub const TRAPPED: u8 = 3;
 /// The same, but for those in which it finds nothing to do when it looks at them from a patched site.
 pub const CHECKED: u8 = 4;
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
+// SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_FSGSBASE: AtomicU8 = AtomicU8::new(0);
 /// Where each clone trampoline goes on: the instruction after the program's own call.
+// SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_CLONE_RETURN: [AtomicU64; CLONE_SITES] =
     [const { AtomicU64::new(0) }; CLONE_SITES];
 
 /// The same for plain trampolines.
+// SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_PLAIN_RETURN: [AtomicU64; PLAIN_SITES] =
     [const { AtomicU64::new(0) }; PLAIN_SITES];
@@ -489,6 +496,8 @@ const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
     improper_ctypes,
     reason = "what is behind the pointers is the agent's own; assembly uses asserted offsets"
 )]
+// SAFETY: all of them are defined above. Those that Rust calls (sigreturn, on_stack, guarded, abandon,
+// orphan) take and return what C's convention says; of the others only the addresses are taken.
 unsafe extern "C" {
     fn runahead_entry();
     fn runahead_clone_sites();

@@ -35,6 +35,7 @@ impl Unseen {
     }
 }
 
+// SAFETY: nothing else defines a name that begins with RUNAHEAD_.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_UNSEEN: [Unseen; PLACES] = [const { Unseen::new() }; PLACES];
 

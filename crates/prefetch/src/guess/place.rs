@@ -1,13 +1,14 @@
 //! What is known of a directory and a suffix, and of a client's directories.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use runahead_abi::Identity;
 
+use super::kind::{Habit, PlaceName};
+use super::paths::hash;
 use super::routine::Routines;
-use super::{COST_MIN, HABIT, Habit, PLACES_MAX, PlaceName, WANTED_MAX};
+use super::{HABIT, PLACES_MAX, WANTED_MAX};
 
 /// What a guess that was used adds to its place's allowance, as a multiple of what it cost. So
 /// guesses go on while one of so many is right.
@@ -24,24 +25,6 @@ const RIGHT: u64 = 8;
 
 fn multiple(narrow: bool) -> u64 {
     if narrow { RETURN_OF_NARROW } else { RETURN }
-}
-
-pub(super) fn hash(name: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// What follows the last dot; nothing if that is the first character.
-pub(super) fn suffix(name: &[u8]) -> &[u8] {
-    match name.iter().rposition(|&b| b == b'.') {
-        Some(dot) if dot > 0 => &name[dot..],
-        _ => b"",
-    }
-}
-
-pub(super) fn cost(size: u64) -> u64 {
-    size.max(COST_MIN)
 }
 
 /// Something that was brought in unasked.

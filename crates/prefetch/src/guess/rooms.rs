@@ -6,11 +6,11 @@
 
 use runahead_abi::{HintKind, Record};
 
-use super::place::{Guess, Place, Watch, hash, suffix};
+use super::kind::{COST_MIN, Of, PlaceName, ROOM_COST};
+use super::paths::{below, hash, split, suffix};
+use super::place::{Guess, Place, Watch};
 use super::routine::ENTRIES;
-use super::{
-    AHEAD, COST_MIN, CREDIT_MAX, Errand, Guesses, LOOKS, Of, PlaceName, ROOM_COST, below, split,
-};
+use super::{AHEAD, CREDIT_MAX, Errand, Guesses, LOOKS};
 use crate::lanes::Lanes;
 use crate::order::{ClientId, Rank};
 

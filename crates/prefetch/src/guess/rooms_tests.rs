@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use runahead_abi::record::DEMAND;
 
+use super::super::CREDIT;
+use super::super::kind::{ALLOWANCE, COST_MIN};
 use super::super::tests::{A, Bench};
-use super::super::{ALLOWANCE, COST_MIN, CREDIT};
 use super::*;
 
 const LOOKED_FOR: [&str; 3] = ["init.so", "init.py", "c/init.pyc"];

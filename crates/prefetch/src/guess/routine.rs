@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::place::hash;
+use super::paths::hash;
 
 /// Directories in which a name was looked for, that make it a routine.
 const DIRECTORIES: usize = 3;

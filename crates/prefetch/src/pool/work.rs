@@ -2,17 +2,17 @@
 
 use std::sync::{Arc, PoisonError};
 
-use runahead_abi::{ChunkIndex, HintKind, Identity, Record};
+use runahead_abi::{HintKind, Record};
 
 use super::programs::unhinted;
 use super::tell::{Core, Telling};
 use super::{IDLE_LIFE, Pool, State};
 use crate::expand::{Name, Wish};
-use crate::guess::{self, ENTRIES_MAX, Errand, Of};
+use crate::guess::{self, Errand};
 use crate::io::{Clock, Device, Node, Reader, trouble};
 use crate::order::ClientId;
 use crate::program::{Report, Task};
-use crate::queue::{Class, Found, Job, Step, Trouble};
+use crate::queue::{Found, Job, Step, Trouble};
 
 /// What a worker that asks for a job was counted as until then.
 #[derive(Clone, Copy)]
@@ -184,70 +184,6 @@ impl Pool {
             }
         };
         Outcome::Done(result.map_err(trouble))
-    }
-
-    /// Does something for a guess.
-    fn guess(
-        &self,
-        (client, of): (ClientId, Of),
-        errand: &Errand<Node>,
-        reader: &mut Reader,
-    ) -> guess::Outcome<Node> {
-        let devices = &self.devices;
-        match errand {
-            Errand::List { path } => {
-                let mut names = Vec::new();
-                let found = reader.look(path, true).and_then(|(node, class)| match class {
-                    Class::Directory => {
-                        reader.list(&node, devices, Some((&mut names, ENTRIES_MAX + 1)))
-                    }
-                    _ => Ok(0),
-                });
-                found.map_or(guess::Outcome::Over, |_| guess::Outcome::Names(names))
-            }
-            Errand::Browse { path } => {
-                let found = reader.look(path, true).and_then(|(node, class)| match class {
-                    Class::Directory => reader.list(&node, devices, None),
-                    _ => Ok(0),
-                });
-                if found.is_ok() {
-                    self.foresee(client, [Identity::ROOT.join(path).listing()]);
-                }
-                guess::Outcome::Over
-            }
-            Errand::Look { path } => {
-                let found = reader.look(path, true);
-                // Where a routine finds nothing, that is what is to be known.
-                if of == Of::Names && found.is_ok() || of == Of::Rooms {
-                    self.foresee(client, [Identity::ROOT.join(path)]);
-                }
-                match found {
-                    Ok((node, Class::File { size })) => guess::Outcome::File(Arc::new(node), size),
-                    _ => guess::Outcome::Over,
-                }
-            }
-            Errand::Read { path, file, size } => {
-                // What cannot be read is as good as read: nothing follows from either.
-                if reader.read(file, &(0..*size), devices).is_ok() {
-                    let (file, last) = (Identity::ROOT.join(path), ChunkIndex::of(size - 1).0);
-                    self.foresee(client, (0..=last).map(|chunk| file.chunk(ChunkIndex(chunk))));
-                }
-                guess::Outcome::Over
-            }
-        }
-    }
-
-    /// What was guessed is in memory: from now on its use shows in the client's log. Under the lock,
-    /// so that a client that goes is told before or not at all.
-    fn foresee(&self, client: ClientId, keys: impl IntoIterator<Item = Identity>) {
-        const TARGET: u32 = 0;
-        let state = self.lock();
-        let Some(core) = state.clients.get(&client) else { return };
-        for key in keys {
-            if core.expect(key, TARGET) {
-                core.done(key);
-            }
-        }
     }
 
     /// The client, if it is not gone.

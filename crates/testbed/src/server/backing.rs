@@ -69,9 +69,8 @@ impl Backing {
     pub(super) fn read(&self, offset: u64, len: u64) -> &[u8] {
         let Range { start, end } = self.clamp(offset, len);
         // SAFETY: `start <= end <= size`, the length of the mapping, which lives as long as `self`.
-        // A write to the same blocks at the same time may change the bytes, as on a real disk; the
-        // slice is only ever handed to the kernel, so no Rust code depends on their staying as they
-        // are.
+        // A write at the same time may change the bytes, as on a real disk; the slice is only ever
+        // handed to the kernel, so no Rust code depends on their staying as they are.
         unsafe {
             std::slice::from_raw_parts(
                 self.map.as_ptr().add(start as usize),

@@ -128,11 +128,14 @@ pub(super) unsafe fn run(registers: &mut Registers, code: u64) {
     unsafe { runahead_guest_run(registers, code) }
 }
 
+// SAFETY: both are defined below. Only `run` is called from here, which takes its arguments and keeps
+// what it has to keep as in C; of the entry the address is taken.
 unsafe extern "C" {
     fn runahead_guest_entry();
     fn runahead_guest_run(registers: *mut Registers, code: u64);
 }
 
+// SAFETY: nothing else defines a name that begins with RUNAHEAD_.
 #[unsafe(no_mangle)]
 static RUNAHEAD_GUEST_HOST: Owned<[u64; 3]> = Owned::new([0; 3]);
 

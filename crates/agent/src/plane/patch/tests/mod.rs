@@ -76,6 +76,8 @@ impl Told {
     }
 }
 
+// SAFETY: as the C library declares them. It readies its allocator for the child of a fork; another
+// lock that some thread held can only make the child hang, which `alarm` ends.
 unsafe extern "C" {
     safe fn fork() -> i32;
     safe fn alarm(seconds: u32) -> u32;

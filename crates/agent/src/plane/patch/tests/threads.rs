@@ -44,6 +44,7 @@ global_asm!(
     count = sym BY_STUB,
 );
 
+// SAFETY: defined above; only its address is taken.
 unsafe extern "C" {
     fn runahead_thread_entry();
 }

@@ -1,0 +1,153 @@
+//! What workers do for guesses, from waiting for one to what came of it.
+
+use std::sync::Arc;
+
+use super::kind::{COST_MIN, Of, PlaceName, cost};
+use super::paths::first_below;
+use super::place::Watch;
+use super::{ENTRIES_MAX, Guesses, READS};
+use crate::EXTEND_MAX_BYTES;
+use crate::expand::Name;
+use crate::lanes::Lanes;
+use crate::order::{ClientId, EntryId, Item, Rank};
+use crate::queue::Effects;
+
+/// One thing to do for a guess, without the lock.
+pub(crate) enum Errand<F> {
+    /// Read the entries of a directory, if there are not too many.
+    List { path: Arc<[u8]> },
+    /// Look a file up.
+    Look { path: Arc<[u8]> },
+    /// Read the entries of a directory, and do nothing with them.
+    Browse { path: Arc<[u8]> },
+    /// Read it.
+    Read { path: Arc<[u8]>, file: Arc<F>, size: u64 },
+}
+
+/// What came of it.
+pub(crate) enum Outcome<F> {
+    Names(Vec<Name>),
+    /// A regular file, and its size.
+    File(Arc<F>, u64),
+    /// Nothing to go on with: it was read, is of no use, or there was an error.
+    Over,
+}
+
+/// An errand that no worker has taken yet.
+pub(super) struct Waiting<F> {
+    client: ClientId,
+    place: PlaceName,
+    rank: Rank,
+    errand: Errand<F>,
+}
+
+/// An errand that a worker is on.
+pub(crate) struct Sent {
+    client: ClientId,
+    place: PlaceName,
+    /// What it looks up, if it does.
+    path: Option<Arc<[u8]>>,
+}
+
+impl Sent {
+    /// Whose guess it is, and of what.
+    pub(crate) fn whose(&self) -> (ClientId, Of) {
+        (self.client, self.place.of)
+    }
+}
+
+impl<F> Guesses<F> {
+    pub(super) fn put(
+        &mut self,
+        client: ClientId,
+        place: &PlaceName,
+        rank: Rank,
+        errand: Errand<F>,
+        lanes: &mut Lanes,
+    ) {
+        let id = self.next;
+        self.next -= 1;
+        self.waiting.insert(id, Waiting { client, place: place.clone(), rank, errand });
+        lanes.join(client, id);
+        lanes.shelf(client, id, false).insert(rank, Item::Guess);
+    }
+
+    /// Takes `id` out.
+    fn take(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<Waiting<F>> {
+        let waiting = self.waiting.remove(&id)?;
+        lanes.shelf(waiting.client, id, false).remove(waiting.rank, Item::Guess);
+        lanes.leave(waiting.client, id);
+        Some(waiting)
+    }
+
+    /// A worker takes `id`.
+    pub(crate) fn pop(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<(Sent, Errand<F>)> {
+        let Waiting { client, place, errand, .. } = self.take(id, lanes)?;
+        let path = match &errand {
+            Errand::Look { path } => Some(path.clone()),
+            _ => None,
+        };
+        Some((Sent { client, place, path }, errand))
+    }
+
+    /// A worker comes back.
+    pub(crate) fn finish(
+        &mut self,
+        sent: Sent,
+        outcome: Outcome<F>,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) {
+        let Sent { client, place: name, path } = sent;
+        let Some((routines, credit, place)) = self.watches.get_mut(&client).and_then(|watch| {
+            let Watch { places, routines, credit, .. } = watch;
+            places.get_mut(&name).map(|place| (routines, credit, place))
+        }) else {
+            if let Outcome::File(file, _) = outcome {
+                fx.files.push(file);
+            }
+            return;
+        };
+        // (Fewer than are under way, if the place had been forgotten meanwhile.)
+        place.ahead = place.ahead.saturating_sub(1);
+        match outcome {
+            Outcome::Names(entries) if entries.len() <= ENTRIES_MAX => {
+                place.candidates = name.choose(entries, routines);
+            }
+            Outcome::File(file, size) => {
+                let path = path.unwrap_or_default();
+                let own = first_below(&name.directory, &path);
+                // What reading it costs beyond what has been paid; nothing if it is not to be read.
+                let fits = (1..=EXTEND_MAX_BYTES).contains(&size);
+                let more = match name.of {
+                    Of::Data if fits => Some(cost(size) - COST_MIN),
+                    Of::Rooms if fits && routines.reads(&path) => Some(size),
+                    _ => None,
+                };
+                match more {
+                    Some(more) if place.spend(more, credit) => {
+                        place.add_cost(own, more);
+                        place.ahead += 1;
+                        let errand = Errand::Read { path, file, size };
+                        self.put(client, &name, Rank::guess(READS), errand, lanes);
+                    }
+                    _ => {
+                        if more.is_some() && name.of == Of::Data {
+                            place.put_off(own.into());
+                        }
+                        fx.files.push(file);
+                    }
+                }
+            }
+            Outcome::Names(_) | Outcome::Over => {}
+        }
+        self.go_on(client, &name, lanes);
+    }
+
+    /// `client` no longer wants `id`, if that is a guess.
+    pub(crate) fn drop(&mut self, id: EntryId, lanes: &mut Lanes, fx: &mut Effects<F>) {
+        if let Some(Waiting { errand: Errand::Read { file, .. }, .. }) = self.take(id, lanes) {
+            fx.files.push(file);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a session has beside its command: the agent's file, the desk, the threads.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use nix::errno::Errno;
+use nix::libc;
+use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX};
+use runahead_abi::{ABI_VERSION, AgentConfig};
+use runahead_inject::{Image, Layout, NotInjected};
+use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
+
+use crate::clock::Clock;
+use crate::desk::{self, Desk};
+use crate::losses::Losses;
+use crate::members::Members;
+use crate::session::Faults;
+use crate::stats::Totals;
+use crate::{budget, first, memory, mounts, sandbox, signals};
+
+/// What is made while the command starts.
+pub(crate) struct Prepared {
+    pub(crate) layout: Layout,
+    listener: OwnedFd,
+}
+
+impl Prepared {
+    /// Fills the agent's file, and opens the desk where it will ask.
+    pub(crate) fn new(file: &OwnedFd, clock: &Clock, faults: &Faults) -> Result<Self, NotInjected> {
+        let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
+        let address = desk::address();
+        let listener = desk::open(&address).map_err(|e| {
+            unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
+        })?;
+        let mut config = AgentConfig {
+            version: ABI_VERSION,
+            has_fsgsbase: has_fsgsbase().into(),
+            relocations_at: 0,
+            relocations: 0,
+            image_at: 0,
+            text_at: 0,
+            text_len: 0,
+            total_len: 0,
+            supervisor_pid: std::process::id(),
+            desk_len: desk::address_len(&address) as u32,
+            desk: address,
+            ticks_per_us: 0,
+            memory_devices: mounts::in_memory(),
+            plant: faults.plant(),
+            panic_at: faults.panic_at,
+            landlock_fs: 0,
+            landlock_net: 0,
+            landlock_scoped: 0,
+            landlock_size: 0,
+            filter_len: 0,
+            runner_filter_len: 0,
+            filter: [0; FILTER_MAX],
+            runner_filter: [0; RUNNER_FILTER_MAX],
+        };
+        sandbox::prepare(&mut config).map_err(|e| unavailable(&e))?;
+        let image = Image::embedded().map_err(|e| unavailable(&e))?;
+        config.ticks_per_us = clock.ticks_per_us();
+        let (layout, contents) = image.file(config);
+        memory::fill(file, &contents).map_err(|e| {
+            unavailable(&format!("memory to share with programs cannot be filled ({e})"))
+        })?;
+        Ok(Prepared { layout, listener })
+    }
+}
+
+/// The threads of a session.
+pub(crate) struct Engine {
+    prepared: Prepared,
+    file: OwnedFd,
+    prefetcher: Arc<Prefetcher>,
+    members: Arc<Members>,
+    losses: Arc<Losses>,
+}
+
+/// An engine that runs.
+pub(crate) struct Started {
+    prefetcher: Arc<Prefetcher>,
+    members: Arc<Members>,
+    desk: Arc<Desk>,
+    /// While it is there, what the first program needs is brought in.
+    _first: Option<Client>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        prepared: Prepared,
+        file: OwnedFd,
+        losses: &Arc<Losses>,
+    ) -> Result<Self, Errno> {
+        raise_descriptor_limit();
+        let prefetcher = Arc::new(Prefetcher::new(Default::default()));
+        let members = Members::new(prefetcher.clone(), losses.clone())?;
+        let (members, losses) = (Arc::new(members), losses.clone());
+        Ok(Engine { prepared, file, prefetcher, members, losses })
+    }
+
+    /// Those that it needs.
+    pub(crate) fn descriptors(&self) -> Vec<i32> {
+        let members = self.members.descriptor();
+        vec![self.prepared.listener.as_raw_fd(), self.file.as_raw_fd(), members]
+    }
+
+    /// `first` is the command's file, if it is to be brought in.
+    pub(crate) fn start(self, first: Option<&Path>) -> Started {
+        let Engine { prepared, file, prefetcher, members, losses } = self;
+        let watcher = members.clone();
+        // Without this thread shadows outlive their targets by a tenth of a second.
+        let started = std::thread::Builder::new().name("watcher".into()).spawn(move || {
+            signals::block_all();
+            watcher.set_budget(budget::bytes());
+            watcher.watch();
+        });
+        if started.is_err() {
+            losses.count("no thread could be started to watch over processes");
+        }
+        let desk = Desk::new(prepared.listener, members.clone(), file, prepared.layout, losses);
+        let _first = first.and_then(|path| first::bring_in(&prefetcher, path));
+        Started { prefetcher, members, desk, _first }
+    }
+}
+
+impl Started {
+    /// The threads are not waited for: they hold nothing that outlives this process, which is about
+    /// to end, and some may be in reads that nobody needs any more.
+    pub(crate) fn stop(self) -> (Totals, PrefetchStats, u64) {
+        let followed = self.desk.followed.load(Relaxed) as u64;
+        (self.members.end(), self.prefetcher.stats(), followed)
+    }
+}
+
+/// Whether user code may read its thread pointer with `rdfsbase` (AT_HWCAP2, asm/hwcap2.h).
+#[cfg(target_arch = "x86_64")]
+fn has_fsgsbase() -> bool {
+    const HWCAP2_FSGSBASE: u64 = 1 << 1;
+    // SAFETY: reads the auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
+}
+
+/// Prefetches hold descriptors; the command has been started with the limit that it was given.
+fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}

@@ -1,0 +1,105 @@
+//! A target whose part the test plays.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
+use runahead_abi::record::{DEMAND, Header, STEERS};
+use runahead_abi::{HintKind, Shared};
+use runahead_prefetch::Prefetcher;
+use runahead_supervisor::losses::Losses;
+use runahead_supervisor::members::Members;
+use runahead_supervisor::wake;
+
+/// A process that stands for the target: its memory is written by this test.
+pub struct Target {
+    child: Child,
+    pub members: Arc<Members>,
+    prefetcher: Arc<Prefetcher>,
+    pub losses: Arc<Losses>,
+}
+
+impl Target {
+    /// Waits for a line, and then executes `then`.
+    pub fn new(then: &[&str]) -> Self {
+        let losses = Arc::new(Losses::default());
+        let prefetcher = Arc::new(Prefetcher::new(Default::default()));
+        let members = Arc::new(Members::new(prefetcher.clone(), losses.clone()).expect("epoll"));
+        let child = Command::new("sh")
+            .args(["-c", "read -r line; exec \"$@\"", "sh"])
+            .args(then)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        Target { child, members, prefetcher, losses }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    pub fn join(&self) -> Result<Seen, Errno> {
+        Ok(Seen::new(self.members.join(self.pid())?))
+    }
+
+    pub fn go_on(&mut self) {
+        use std::io::Write;
+        let mut input = self.child.stdin.take().expect("not gone on yet");
+        input.write_all(b"\n").expect("it waits");
+    }
+
+    pub fn submitted(&self) -> u64 {
+        self.prefetcher.stats().submitted
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.members.end();
+    }
+}
+
+/// The shared memory as the target has it.
+pub struct Seen {
+    pub file: File,
+    at: *mut Shared,
+}
+
+impl Seen {
+    fn new(file: OwnedFd) -> Self {
+        // SAFETY: a new mapping of a file of that size.
+        let at = unsafe {
+            let rights = nix::libc::PROT_READ | nix::libc::PROT_WRITE;
+            let len = size_of::<Shared>();
+            nix::libc::mmap(std::ptr::null_mut(), len, rights, 1, file.as_raw_fd(), 0)
+        };
+        assert_ne!(at, nix::libc::MAP_FAILED);
+        Seen { file: file.into(), at: at.cast() }
+    }
+
+    pub fn shared(&self) -> &Shared {
+        // SAFETY: mapped until the test ends, and atomics throughout.
+        unsafe { &*self.at }
+    }
+
+    pub fn hint(&self, path: &str, run: u32) -> bool {
+        let header = Header {
+            kind: HintKind::Data as u32,
+            run,
+            position: 1,
+            key: 77,
+            offset: 0,
+            length: 4096,
+            flags: STEERS | DEMAND,
+            path_len: path.len() as u32,
+        };
+        let pushed = self.shared().ring(run).push(&[header.as_bytes(), path.as_bytes()]);
+        wake::ring(self.shared());
+        pushed
+    }
+}
