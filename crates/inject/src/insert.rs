@@ -84,14 +84,21 @@ fn try_insert(
 
 /// The result of the agent's start: 0, or a negative errno, in which case its memory is given back.
 fn place(program: &mut Stopped, site: u64, file: i32, layout: Layout) -> Result<i64, Failure> {
-    program.write_code(site, &bootstrap(file, layout))?;
+    program.write_code(site, &BOOTSTRAP)?;
     let mut regs = program.registers()?;
     // Below what the kernel has put on the stack for the program.
     regs.rsp = (regs.rsp - 1024) & !15;
     regs.rip = site;
     regs.orig_rax = u64::MAX;
-    // exec(2) has cleared it: until there is a mapping it stays so.
-    regs.rbx = 0;
+    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let data = libc::PROT_READ | libc::PROT_WRITE;
+    // The first call's arguments;
+    (regs.rdi, regs.rsi, regs.rdx) = (0, layout.total_len, data as u64);
+    (regs.r10, regs.r8, regs.r9) = (private as u64, u64::MAX, 0);
+    // and what the code takes from registers later. Until there is a mapping rbx stays 0.
+    (regs.rbx, regs.rbp, regs.r15) = (0, file as u64, layout.entry);
+    (regs.r12, regs.r13) = (layout.file_len, (data | libc::PROT_EXEC) as u64);
+    regs.r14 = (libc::MAP_PRIVATE | libc::MAP_FIXED) as u64;
     let after = program.run(regs)?;
     let result = after.rax as i64;
     if result != 0 && after.rbx != 0 {
@@ -101,77 +108,41 @@ fn place(program: &mut Stopped, site: u64, file: i32, layout: Layout) -> Result<
     Ok(result)
 }
 
-const BOOTSTRAP_BYTES: usize = 112;
+const BOOTSTRAP_BYTES: usize = 56;
 
-/// See the module's text. A failure ends at a breakpoint, too, with the kernel's errno in `rax`.
-fn bootstrap(file: i32, layout: Layout) -> [u8; BOOTSTRAP_BYTES] {
-    let word = |value: i64| (value as u32).to_le_bytes();
-    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let fixed = libc::MAP_PRIVATE | libc::MAP_FIXED;
-    let data = libc::PROT_READ | libc::PROT_WRITE;
-    let mut code = [0xcc; BOOTSTRAP_BYTES];
-    let mut at = 0;
-    let mut put = |bytes: &[u8]| {
-        code[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    };
-    // rbx = mmap(0, total, data, private, -1, 0)
-    put(&[0x31, 0xff, 0xbe]); // xor edi, edi; mov esi, …
-    put(&word(layout.total_len as i64));
-    put(&[0xba]); // mov edx, …
-    put(&word(data.into()));
-    put(&[0x41, 0xba]); // mov r10d, …
-    put(&word(private.into()));
-    put(&[0x49, 0x83, 0xc8, 0xff, 0x45, 0x31, 0xc9, 0xb8]); // or r8, -1; xor r9d, r9d; mov eax, …
-    put(&word(libc::SYS_mmap));
-    put(&[0x0f, 0x05, 0x48, 0x85, 0xc0, 0x78, 0]); // syscall; test rax, rax; js out
-    let failure = at - 1;
-    let mut put = |bytes: &[u8]| {
-        code[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    };
-    put(&[0x48, 0x89, 0xc3, 0x48, 0x89, 0xc7, 0xbe]); // mov rbx, rax; mov rdi, rax; mov esi, …
-    put(&word(layout.file_len as i64));
-    put(&[0xba]);
-    put(&word((data | libc::PROT_EXEC).into()));
-    put(&[0x41, 0xba]);
-    put(&word(fixed.into()));
-    put(&[0x41, 0xb8]); // mov r8d, …
-    put(&word(file.into()));
-    put(&[0xb8]);
-    put(&word(libc::SYS_mmap));
-    put(&[0x0f, 0x05, 0x48, 0x85, 0xc0, 0x78, 0]);
-    let other_failure = at - 1;
-    let mut put = |bytes: &[u8]| {
-        code[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    };
-    put(&[0xbf]); // mov edi, …
-    put(&word(file.into()));
-    put(&[0xb8]);
-    put(&word(libc::SYS_close));
-    put(&[0x0f, 0x05, 0x48, 0x89, 0xdf, 0x48, 0x8d, 0x83]); // syscall; mov rdi, rbx; lea rax, [rbx + …]
-    put(&word(layout.entry as i64));
-    put(&[0xff, 0xe0]); // jmp rax
-    // Behind it lie breakpoints.
-    let out = at;
-    for jump in [failure, other_failure] {
-        code[jump] = (out - jump - 1) as u8;
-    }
-    code
-}
+/// See the module's text. Every eight bytes cost two calls of ptrace(2), so what can be is in
+/// registers. The number of a call cannot: execve(2), in which the program stands, clears rax as it
+/// returns. A failure ends at a breakpoint, too, with the kernel's errno in rax.
+#[rustfmt::skip]
+const BOOTSTRAP: [u8; BOOTSTRAP_BYTES] = [
+    0x6a, libc::SYS_mmap as u8, 0x58,   // push …; pop rax
+    0x0f, 0x05,                         // rbx = mmap(0, total, data, private, -1, 0)
+    0x48, 0x85, 0xc0, 0x78, 0x2c,       // test rax, rax; js out
+    0x48, 0x89, 0xc3, 0x48, 0x89, 0xc7, // mov rbx, rax; mov rdi, rax
+    0x44, 0x89, 0xe6, 0x44, 0x89, 0xea, // mov esi, r12d; mov edx, r13d
+    0x45, 0x89, 0xf2, 0x41, 0x89, 0xe8, // mov r10d, r14d; mov r8d, ebp
+    0x6a, libc::SYS_mmap as u8, 0x58,
+    0x0f, 0x05,                         // mmap(rbx, length, data | exec, private | fixed, file, 0)
+    0x48, 0x85, 0xc0, 0x78, 0x10,       // test rax, rax; js out
+    0x89, 0xef,                         // mov edi, ebp
+    0x6a, libc::SYS_close as u8, 0x58,
+    0x0f, 0x05,                         // close(file)
+    0x48, 0x89, 0xdf,                   // mov rdi, rbx
+    0x49, 0x01, 0xdf, 0x41, 0xff, 0xe7, // add r15, rbx; jmp r15
+    0xcc, 0xcc,                         // out:
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_bootstrap_fits_and_ends_at_a_breakpoint() {
-        let layout = Layout { file_len: 1 << 17, total_len: 1 << 24, entry: 0x15130 };
-        let code = bootstrap(63, layout);
-        assert_eq!(code[BOOTSTRAP_BYTES - 1], 0xcc);
-        assert_eq!(BOOTSTRAP_BYTES % 8, 0);
-        let calls = code.windows(2).filter(|pair| *pair == [0x0f, 0x05]).count();
-        assert_eq!(calls, 3);
+    fn the_bootstrap_makes_three_calls_and_ends_at_a_breakpoint() {
+        let calls = BOOTSTRAP.windows(2).filter(|pair| *pair == [0x0f, 0x05]).count();
+        assert_eq!((calls, BOOTSTRAP_BYTES % 8), (3, 0));
+        let out = BOOTSTRAP.iter().position(|byte| *byte == 0xcc);
+        let jumps = (0..BOOTSTRAP_BYTES).filter(|&n| BOOTSTRAP[n] == 0x78);
+        let targets = jumps.map(|n| Some(n + 2 + usize::from(BOOTSTRAP[n + 1])));
+        assert_eq!(targets.collect::<Vec<_>>(), [out, out]);
     }
 }
