@@ -7,6 +7,8 @@
 
 mod options;
 
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
 use std::process::exit;
 
 use options::{Cli, Destination, Task};
@@ -24,12 +26,18 @@ const OURS: i32 = 125;
 /// and opens missing descriptors, and the command would inherit both.
 ///
 /// # Safety
-/// Called by the C library, once, with its usual arguments (which std collects by itself).
+/// Called by the C library, once, with its usual arguments.
 // SAFETY: with `no_main` nothing else defines it, and it is of the type by which the C library's start
 // calls it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn main(_argc: i32, _argv: *const *const u8) -> i32 {
-    match Cli::parse_or_exit().task {
+pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
+    // Not all C libraries let std have them without its own start.
+    let line = (0..argc as usize).map(|n| {
+        // SAFETY: that many strings are there, and stay.
+        let argument = unsafe { CStr::from_ptr(*argv.add(n)) };
+        OsStr::from_bytes(argument.to_bytes()).to_owned()
+    });
+    match Cli::parse_or_exit(line).task {
         Task::Run(run) => exit(run_command(&run)),
     }
 }

@@ -26,8 +26,8 @@ pub struct Cli {
 
 impl Cli {
     /// The arguments of this process; wrong ones end it with the usage and status 2.
-    pub fn parse_or_exit() -> Self {
-        Cli::try_parse().unwrap_or_else(|mut error| {
+    pub fn parse_or_exit(line: impl Iterator<Item = OsString>) -> Self {
+        Cli::try_parse_from(line).unwrap_or_else(|mut error| {
             // clap leaves the usage out where it is only a value that is wrong.
             if error.use_stderr() && error.get(ContextKind::Usage).is_none() {
                 let mut command = Cli::command();

@@ -48,7 +48,12 @@ fn is_bound_by_processes() -> bool {
 }
 
 /// The soft limit.
-fn limit(pid: i32, resource: libc::__rlimit_resource_t) -> Result<u64, Errno> {
+#[cfg(target_env = "gnu")]
+type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+type Resource = libc::c_int;
+
+fn limit(pid: i32, resource: Resource) -> Result<u64, Errno> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: no new limit, and a structure for the old one that lives.
     Errno::result(unsafe { libc::prlimit(pid, resource, std::ptr::null(), &mut limit) })?;

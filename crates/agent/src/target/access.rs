@@ -10,6 +10,7 @@ use runahead_abi::{ChunkIndex, HintKind, HintState, Identity, PATH_MAX};
 
 use super::Target;
 use super::lookups::path_was_read;
+use super::names::Kind;
 use super::sync::Side;
 use crate::arch::ticks;
 use crate::desk;
@@ -18,7 +19,7 @@ use crate::paths;
 use crate::plane::thread::Thread;
 use crate::plane::{self, Call, unseen};
 use crate::session::Session;
-use crate::sys::{self, Fd};
+use crate::sys::{self, Fd, nr};
 
 /// What became of a call.
 pub(super) enum Outcome {
@@ -66,6 +67,7 @@ impl Target {
     fn touch(&self, session: &'static Session, key: Identity) {
         if session.shared().log.touch(key) {
             session.shared().control.hints_used.fetch_add(1, Relaxed);
+            self.wake();
             self.pace.used();
         }
     }
@@ -111,6 +113,25 @@ impl Target {
         !self.probing(session) && session.shared().control.hints_issued.load(Relaxed) == 0
     }
 
+    /// The rest is about to end.
+    pub(super) fn wake(&self) {
+        if self.pace.rests() {
+            self.names.forget_kinds();
+        }
+    }
+
+    /// What this call has read is not a pipe, say, that has been given the number of a file that was
+    /// closed unseen.
+    fn is_still_storage(&self, call: &Call) -> bool {
+        if !self.pace.has_rested()
+            || !matches!(call.nr, nr::READ | nr::PREAD64 | nr::READV | nr::PREADV)
+        {
+            return true;
+        }
+        self.names.forget_kind(call.fd(0));
+        matches!(self.kind(call.fd(0)), Kind::Nowait | Kind::Remote)
+    }
+
     pub(super) fn probing(&self, session: &'static Session) -> bool {
         self.pace.probing() || session.shared().control.want_sync.load(Relaxed) != 0
     }
@@ -140,10 +161,14 @@ impl Target {
         let sleeps = &call.thread.word;
         let slept = || {
             let before = sleeps.replace(Some(sys::voluntary_switches()));
-            before.is_some() && sleeps.get() != before
+            before.is_some() && sleeps.get() != before && self.is_still_storage(call)
         };
+        let rested = self.pace.rests();
         let stalled = self.pace.took(took, bytes, session.config.ticks_per_us, slept);
         if stalled {
+            if rested {
+                self.names.forget_kinds();
+            }
             let control = &session.shared().control;
             // What is known is asked by the name in the call, which was surely read only then.
             let (count, time) = match path_was_read(ret) && known(self) {

@@ -218,6 +218,7 @@ fn open(
     let text = unsafe { paths::c_string(path) };
     if !lies_in_memory(session, dir, text) {
         target.family.executes(true, lent);
+        target.wake();
         target.pace.stalled();
         target.join(session);
         // Not the name itself, which is known as soon as it has been looked up.

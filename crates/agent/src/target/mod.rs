@@ -68,12 +68,7 @@ const INTEREST: &[u64] = &[
     nr::OPEN,
     nr::OPENAT,
     nr::OPENAT2,
-    nr::CLOSE,
     nr::CLOSE_RANGE,
-    nr::DUP,
-    nr::DUP2,
-    nr::DUP3,
-    nr::FCNTL,
     nr::CHDIR,
     nr::FCHDIR,
     nr::MMAP,
@@ -129,6 +124,7 @@ static HOOKS: Hooks = Hooks {
 fn start_in_child() {
     let Some(session) = session::get() else { return };
     session.start_in_child();
+    TARGET.wake();
     TARGET.pace.start();
     plane::see_all_of(nr::READ, false);
     unseen::none();

@@ -45,9 +45,12 @@ struct Name {
     /// Zero: given to the program at its start.
     identity: AtomicU64,
     offset: AtomicU64,
-    /// A [`Kind`].
+    /// A [`Kind`], and above it the age in which that was asked.
     kind: AtomicU8,
 }
+
+/// Bits of a [`Kind`].
+const KIND_BITS: u32 = 4;
 
 impl Name {
     const fn new() -> Self {
@@ -58,10 +61,10 @@ impl Name {
         }
     }
 
-    fn set(&self, identity: u64, offset: u64, kind: Kind) {
+    fn set(&self, identity: u64, offset: u64, kind: u8) {
         self.identity.store(identity, Relaxed);
         self.offset.store(offset, Relaxed);
-        self.kind.store(kind as u8, Relaxed);
+        self.kind.store(kind, Relaxed);
     }
 }
 
@@ -74,7 +77,11 @@ pub struct Names {
     next_device: AtomicUsize,
     /// The working directory.
     cwd: AtomicU64,
+    /// What was asked in an earlier age is to be asked again.
+    age: AtomicU8,
 }
+
+const UNKNOWN: u8 = Kind::Unknown as u8;
 
 impl Names {
     pub(super) const fn new() -> Self {
@@ -83,6 +90,7 @@ impl Names {
             devices: [const { (AtomicU64::new(0), AtomicU8::new(0)) }; DEVICES],
             next_device: AtomicUsize::new(0),
             cwd: AtomicU64::new(Identity::START_CWD.raw()),
+            age: AtomicU8::new(0),
         }
     }
 
@@ -115,21 +123,21 @@ impl Names {
     /// `fd` was opened.
     pub fn opened(&self, fd: Fd, identity: Identity) {
         if let Some(name) = self.get(fd) {
-            name.set(identity.raw(), 0, Kind::Unknown);
+            name.set(identity.raw(), 0, UNKNOWN);
         }
     }
 
     /// `fd` is closed.
     pub fn forget(&self, fd: Fd) {
         if let Some(name) = self.get(fd) {
-            name.set(0, 0, Kind::Unknown);
+            name.set(0, 0, UNKNOWN);
         }
     }
 
     pub(super) fn forget_range(&self, first: u64, last: u64) {
         let last = (last as u32 as usize).min(TRACKED - 1);
         if let Some(range) = self.table.get(first as u32 as usize..=last) {
-            range.iter().for_each(|name| name.set(0, 0, Kind::Unknown));
+            range.iter().for_each(|name| name.set(0, 0, UNKNOWN));
         }
     }
 
@@ -138,9 +146,9 @@ impl Names {
         let identity = self.identity(from).raw();
         let (offset, kind) = self
             .get(from)
-            .map_or((0, 0), |source| (source.offset.load(Relaxed), source.kind.load(Relaxed)));
+            .map_or((0, UNKNOWN), |source| (source.offset.load(Relaxed), source.kind.load(Relaxed)));
         if let Some(name) = self.get(to) {
-            name.set(identity, offset, Kind::from_raw(kind));
+            name.set(identity, offset, kind);
         }
     }
 
@@ -158,7 +166,7 @@ impl Names {
     /// What `fd` is; asks the kernel once for each open.
     pub fn kind(&self, fd: Fd) -> Kind {
         let Some(name) = self.get(fd) else { return Kind::Other };
-        match Kind::from_raw(name.kind.load(Relaxed)) {
+        match self.in_this_age(name.kind.load(Relaxed)) {
             Kind::Unknown => {}
             known => return known,
         }
@@ -166,8 +174,32 @@ impl Names {
             (Kind::Nowait, device) => self.on_device(device).unwrap_or(Kind::Nowait),
             (kind, _) => kind,
         };
-        name.kind.store(kind as u8, Relaxed);
+        name.kind.store(self.dated(kind), Relaxed);
         kind
+    }
+
+    /// Has [`Names::kind`] ask anew of every descriptor: some may have been closed unseen.
+    pub(super) fn forget_kinds(&self) {
+        let next = (self.age.load(Relaxed) + 1) & (u8::MAX >> KIND_BITS);
+        self.age.store(next, Relaxed);
+    }
+
+    /// The same of one.
+    pub(super) fn forget_kind(&self, fd: Fd) {
+        if let Some(name) = self.get(fd) {
+            name.kind.store(UNKNOWN, Relaxed);
+        }
+    }
+
+    fn dated(&self, kind: Kind) -> u8 {
+        kind as u8 | self.age.load(Relaxed) << KIND_BITS
+    }
+
+    fn in_this_age(&self, dated: u8) -> Kind {
+        match dated >> KIND_BITS == self.age.load(Relaxed) {
+            true => Kind::from_raw(dated & ((1 << KIND_BITS) - 1)),
+            false => Kind::Unknown,
+        }
     }
 
     fn on_device(&self, device: u64) -> Option<Kind> {
@@ -185,7 +217,7 @@ impl Names {
         place.0.store(device, Relaxed);
         place.1.store(kind as u8, Relaxed);
         if let Some(name) = self.get(fd) {
-            name.kind.store(kind as u8, Relaxed);
+            name.kind.store(self.dated(kind), Relaxed);
         }
     }
 }

@@ -24,6 +24,10 @@ const QUIET: u32 = 2048;
 /// Fewest calls that go by unseen before one is looked at; the most are three times as many, less
 /// one. So a sixteenth of our price is left, and so many stalls may be missed when a rest ends.
 const UNSEEN: u64 = 8;
+/// Samples without a stall, after which a rest is deep: of some 32,000 calls.
+const SAMPLES_QUIET: u32 = 2048;
+/// So many times as many calls go by unseen in a deep rest. (Whatever opens files is seen all the same.)
+const DEEP: u64 = 4;
 /// Reading from memory runs at no less than this many bytes in a microsecond.
 const COPY_BYTES_PER_US: u64 = 1024;
 
@@ -32,7 +36,7 @@ pub struct Pace {
     probes: AtomicU32,
     /// Calls that a stall of the recent past makes suspicious.
     suspects: AtomicU32,
-    /// Calls since the last stall, up to [`QUIET`].
+    /// Calls since the last stall, up to [`QUIET`], and then samples, up to [`SAMPLES_QUIET`].
     quiet: AtomicU32,
     /// It has rested, or one of its parents had.
     rested: AtomicBool,
@@ -84,14 +88,19 @@ impl Pace {
     /// A call of which samples are enough has been made: how many of its thread's next may go by
     /// unseen. Which one is seen is to be in no step with what the program does, so `chance` decides.
     pub fn unseen(&self, chance: impl FnOnce() -> u64) -> u64 {
-        if !self.rests() {
-            self.quiet.store(self.quiet.load(Relaxed) + 1, Relaxed);
+        let quiet = self.quiet.load(Relaxed);
+        let is_deep = quiet >= QUIET + SAMPLES_QUIET;
+        if !is_deep {
+            self.quiet.store(quiet + 1, Relaxed);
+        }
+        if quiet < QUIET {
             return 0;
         }
         if !self.rested.load(Relaxed) {
             self.rested.store(true, Relaxed);
         }
-        UNSEEN + chance() % (2 * UNSEEN)
+        let least = if is_deep { DEEP * UNSEEN } else { UNSEEN };
+        least + chance() % (2 * least)
     }
 
     /// Nothing has stalled for long.
@@ -214,7 +223,8 @@ mod tests {
                 3 => pace.start(),
                 _ => {
                     let unseen = pace.unseen(&mut next);
-                    let expected = if since < QUIET { 0..1 } else { UNSEEN..3 * UNSEEN };
+                    let least = if since < QUIET + SAMPLES_QUIET { UNSEEN } else { DEEP * UNSEEN };
+                    let expected = if since < QUIET { 0..1 } else { least..3 * least };
                     assert!(expected.contains(&unseen), "{unseen} after {since}");
                     since += 1;
                     continue;

@@ -4,9 +4,12 @@ use super::Target;
 use crate::plane::{self, Call, unseen};
 use crate::sys::{self, nr};
 
-/// Calls of which it sees samples while nothing stalls. All that they change of what we remember are
-/// offsets, which are asked for after a rest ([`Target::offset`]), and counts: a sample stands for
-/// those that were not seen ([`Target::count`]).
+/// Calls of which it sees samples while nothing stalls. What they change of what we remember are
+/// - offsets, which are asked for after a rest ([`Target::offset`]);
+/// - kinds, which are asked for anew ([`Target::wake`]);
+/// - names of duplicates, which are wrong until something else is opened in their places: a hint or two
+///   may be lost;
+/// - counts: a sample stands for those that were not seen ([`Target::count`]).
 pub(super) const SAMPLES: &[u64] = &[
     nr::READ,
     nr::PREAD64,
@@ -24,6 +27,11 @@ pub(super) const SAMPLES: &[u64] = &[
     nr::READLINKAT,
     nr::GETDENTS,
     nr::GETDENTS64,
+    nr::CLOSE,
+    nr::DUP,
+    nr::DUP2,
+    nr::DUP3,
+    nr::FCNTL,
 ];
 
 impl Target {
