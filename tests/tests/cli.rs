@@ -48,6 +48,29 @@ fn commands_that_are_not_there() {
     }
 }
 
+/// As execvp(3) has it, and so shells, time and strace.
+#[test]
+fn a_script_that_names_no_interpreter_is_the_shells() {
+    let script = scratch().join("unnamed");
+    std::fs::write(&script, "echo \"$0\" \"$@\"; exit 7").expect("the scratch directory is ours");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let script = script.display().to_string();
+    let outcome = ours(&["run", "--", &script, "a b", "c"]);
+    assert_eq!(outcome.end, End::Exit(7), "{outcome:?}");
+    assert_eq!(outcome.text(), format!("{script} a b c\n"), "{outcome:?}");
+}
+
+/// Beyond those that have names.
+#[test]
+fn every_signal_that_ends_the_command_ends_us() {
+    for signal in (1..=64).filter(|n| !matches!(n, 17..=23 | 28 | 32 | 33)) {
+        let script = format!("ulimit -c 0; kill -{signal} $$; exit 9");
+        let plain = Run::new(["/bin/sh", "-c", &script]).run();
+        let outcome = ours(&["run", "--", "/bin/sh", "-c", &script]);
+        assert_eq!(outcome.end, plain.end, "{signal}: {outcome:?}");
+    }
+}
+
 #[test]
 fn commands_that_cannot_be_executed() {
     let plain = scratch().join("plain");

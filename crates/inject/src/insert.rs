@@ -6,10 +6,10 @@
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::wait::WaitStatus;
 
 use crate::image::Layout;
 use crate::launch::NotInjected;
+use crate::status::Ended;
 use crate::tracee::{Entry, Stopped, TraceError};
 
 /// Why a program goes on without the agent, or does not go on.
@@ -17,7 +17,7 @@ pub enum Failure {
     /// Natively.
     Native(NotInjected),
     /// It has ended.
-    Ended(WaitStatus),
+    Ended(Ended),
 }
 
 impl From<TraceError> for Failure {

@@ -6,10 +6,11 @@
 //! survive exec. From exec until it is let go, some 100 µs, it stands in code of ours
 //! and dies with us. At no moment does it stay stopped.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::convert::Infallible;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -17,11 +18,11 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, execvp, fork};
+use nix::unistd::{ForkResult, Pid, execv, execvp, fork};
 
 use crate::image::Layout;
 use crate::insert::{Failure, insert};
+use crate::status::{Ended, wait};
 use crate::tracee::Running;
 
 /// A program and its arguments, the first of which is its name.
@@ -91,7 +92,7 @@ pub struct Launched {
     /// Why the agent is not in it, if it is not.
     pub native: Option<NotInjected>,
     /// Its end, if it ended (and was collected) before it could be let go.
-    pub ended: Option<WaitStatus>,
+    pub ended: Option<Ended>,
 }
 
 /// Starts `command` with the agent in it, whose `file` the program has under the same number; there
@@ -182,7 +183,7 @@ pub fn launch(
     };
     if let Some(errno) = read_report(&mut report) {
         if ended.is_none() {
-            let _ = waitpid(pid, None);
+            let _ = wait(pid, 0);
         }
         return Err(match errno {
             Errno::ENOENT | Errno::ENOTDIR if !path.exists() => LaunchError::NotFound(shown),
@@ -193,7 +194,7 @@ pub fn launch(
         Some(why) if require => {
             // It was killed before its first instruction.
             if ended.is_none() {
-                let _ = waitpid(pid, None);
+                let _ = wait(pid, 0);
             }
             Err(LaunchError::Required(why))
         }
@@ -212,12 +213,26 @@ pub fn exec_instead(command: &Command) -> LaunchError {
     let program = command.program.to_string_lossy().into_owned();
     let argv = std::iter::once(&command.program).chain(&command.args);
     let argv: Result<Vec<_>, _> = argv.map(|arg| CString::new(arg.as_bytes())).collect();
-    match argv.map(|argv| execvp(&argv[0], &argv)) {
+    match argv.map(|argv| execute(&argv)) {
         Err(nul) => LaunchError::Nul(nul),
         Ok(Err(Errno::ENOENT | Errno::ENOTDIR)) => LaunchError::NotFound(program),
         Ok(Err(errno)) => LaunchError::NotExecutable { program, errno },
-        Ok(Ok(never)) => match never {},
     }
+}
+
+/// execvp(3). A text without a first line that names its interpreter is the shell's to run, which some
+/// C libraries leave to their callers. Returns only if it fails.
+fn execute(argv: &[CString]) -> Result<Infallible, Errno> {
+    const SHELL: &CStr = c"/bin/sh";
+    let failed = execvp(&argv[0], argv);
+    if failed != Err(Errno::ENOEXEC) {
+        return failed;
+    }
+    let Some(path) = find(OsStr::from_bytes(argv[0].to_bytes())) else { return failed };
+    let Ok(path) = CString::new(path.into_os_string().into_vec()) else { return failed };
+    let line: Vec<&CStr> =
+        [SHELL, &path].into_iter().chain(argv[1..].iter().map(CString::as_c_str)).collect();
+    execv(SHELL, &line)
 }
 
 /// Why exec failed; `None` if it did not.
@@ -245,7 +260,7 @@ fn exec(
         // The program finds the file under its number, and closes it.
         let _ = fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()));
     }
-    let Err(errno) = execvp(&argv[0], argv);
+    let Err(errno) = execute(argv);
     let _ = tell_errno.write_all(&(errno as i32).to_le_bytes());
     // SAFETY: ends the child without running the parent's exit handlers.
     unsafe { libc::_exit(127) }

@@ -11,8 +11,10 @@ pub mod follow;
 pub mod image;
 pub mod insert;
 pub mod launch;
+pub mod status;
 pub mod tracee;
 
 pub use follow::{Followed, Follower};
 pub use image::{Image, Layout};
 pub use launch::{Command, LaunchError, Launched, NotInjected, exec_instead, launch};
+pub use status::{Ended, Status, wait};

@@ -10,18 +10,18 @@ use std::io::IoSliceMut;
 use nix::errno::Errno;
 use nix::libc::{self, user_regs_struct};
 use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::{Signal, kill};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use runahead_abi::desk;
+
+use crate::status::{self, Ended, Status};
 
 /// Why a tracee could not be worked on.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// It ended; its status has been collected and is in here.
     #[error("the process ended while it was being prepared")]
-    Gone(WaitStatus),
+    Gone(Ended),
     /// The kernel refused.
     #[error("{what} failed: {errno}")]
     Refused {
@@ -47,7 +47,7 @@ pub struct Running {
 pub struct Stopped {
     pid: Pid,
     /// Signals that arrived meanwhile, to be sent again in the end.
-    pending: Vec<Signal>,
+    pending: Vec<i32>,
     let_go: bool,
 }
 
@@ -86,19 +86,17 @@ impl Running {
         let stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
         loop {
             match wait(self.pid) {
-                Ok(WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXEC)) => {
+                Ok(Status::Event(libc::PTRACE_EVENT_EXEC)) => {
                     ptrace::setoptions(self.pid, Options::PTRACE_O_EXITKILL)
                         .map_err(refused("setting options"))?;
                     return Ok(Some(stopped));
                 }
-                Ok(WaitStatus::PtraceEvent(..)) => {
-                    ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
-                }
-                Ok(WaitStatus::Stopped(_, signal)) => {
+                Ok(Status::Event(_)) => cont(self.pid, 0)?,
+                Ok(Status::Stopped(signal)) => {
                     if is_word_of_failure(self.pid, signal) {
                         return Ok(None);
                     }
-                    ptrace::cont(self.pid, signal).map_err(refused("continuing"))?;
+                    cont(self.pid, signal)?;
                 }
                 other => stopped.is_alive(other)?,
             }
@@ -117,11 +115,19 @@ impl Running {
 }
 
 /// waitpid(2) for one tracee of this thread.
-fn wait(pid: Pid) -> nix::Result<WaitStatus> {
-    waitpid(pid, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))
+fn wait(pid: Pid) -> nix::Result<Status> {
+    status::wait(pid, libc::__WALL | libc::__WNOTHREAD)
 }
 
-fn is_word_of_failure(pid: Pid, signal: Signal) -> bool {
+/// Lets a stopped tracee go on, with this signal, or 0 for none.
+fn cont(pid: Pid, signal: i32) -> Result<(), TraceError> {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: this request takes numbers; no memory is involved.
+    let done = unsafe { libc::ptrace(libc::PTRACE_CONT, pid.as_raw(), none, i64::from(signal)) };
+    Errno::result(done).map(drop).map_err(refused("continuing"))
+}
+
+fn is_word_of_failure(pid: Pid, signal: i32) -> bool {
     if signal as u32 != desk::EXEC_FAILED {
         return false;
     }
@@ -188,7 +194,7 @@ impl Stopped {
     /// Runs from `regs` to the next breakpoint; the registers there.
     pub fn run(&mut self, regs: user_regs_struct) -> Result<user_regs_struct, TraceError> {
         self.set_registers(regs)?;
-        ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
+        cont(self.pid, 0)?;
         self.wait_for_breakpoint()?;
         self.registers()
     }
@@ -223,7 +229,7 @@ impl Stopped {
 
     /// Ends it before it executes anything.
     pub fn kill(self) {
-        let _ = kill(self.pid, Signal::SIGKILL);
+        send(self.pid, libc::SIGKILL);
     }
 
     /// Lets it go on, with the signals that came meanwhile.
@@ -234,21 +240,19 @@ impl Stopped {
         // A process that is gone needs neither.
         let _ = ptrace::detach(self.pid, None);
         for signal in self.pending.drain(..) {
-            let _ = kill(self.pid, signal);
+            send(self.pid, signal);
         }
     }
 
     fn wait_for_breakpoint(&mut self) -> Result<(), TraceError> {
         loop {
             match wait(self.pid) {
-                Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => return Ok(()),
+                Ok(Status::Stopped(libc::SIGTRAP)) => return Ok(()),
                 // Told of SIGCONT, for instance.
-                Ok(WaitStatus::PtraceEvent(..)) => {
-                    ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
-                }
-                Ok(WaitStatus::Stopped(_, signal)) => {
+                Ok(Status::Event(_)) => cont(self.pid, 0)?,
+                Ok(Status::Stopped(signal)) => {
                     self.pending.push(signal);
-                    ptrace::cont(self.pid, None).map_err(refused("continuing"))?;
+                    cont(self.pid, 0)?;
                 }
                 other => {
                     let alive = self.is_alive(other);
@@ -260,15 +264,18 @@ impl Stopped {
     }
 
     /// What is left of a wait status when those that are expected have been dealt with.
-    fn is_alive(&self, status: nix::Result<WaitStatus>) -> Result<(), TraceError> {
+    fn is_alive(&self, status: nix::Result<Status>) -> Result<(), TraceError> {
         match status {
-            Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => {
-                Err(TraceError::Gone(status))
-            }
+            Ok(Status::Ended(ended)) => Err(TraceError::Gone(ended)),
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(refused("waiting")(errno)),
         }
     }
+}
+
+fn send(pid: Pid, signal: i32) {
+    // SAFETY: kill(2) takes numbers. One that is gone needs no signal.
+    unsafe { libc::kill(pid.as_raw(), signal) };
 }
 
 impl Drop for Stopped {

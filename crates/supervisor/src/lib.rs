@@ -40,6 +40,6 @@ pub mod stats;
 mod wait;
 pub mod wake;
 
+pub use runahead_inject::Ended;
 pub use session::{Faults, Keep, Options, SessionError, run};
 pub use stats::Stats;
-pub use wait::Ended;

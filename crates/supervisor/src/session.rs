@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use runahead_abi::config::plant;
-use runahead_inject::{Command, LaunchError, NotInjected, launch};
+use runahead_inject::{Command, Ended, LaunchError, NotInjected, launch};
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Prepared};
 use crate::losses::Losses;
 use crate::stats::Stats;
-use crate::wait::{self, Ended};
+use crate::wait;
 use crate::{descriptors, first, limits, memory, signals};
 
 /// How a session is to run.
@@ -121,7 +121,7 @@ pub fn run(
         .then_some(launched.path.as_path());
     let engine = engine.map(|engine| engine.start(first));
     let ended = match launched.ended {
-        Some(status) => wait::ended(status),
+        Some(ended) => ended,
         None => wait::wait_for(launched.pid),
     };
     signals::stop_passing();

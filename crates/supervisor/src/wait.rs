@@ -3,23 +3,15 @@
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+use runahead_inject::{Ended, Status, wait};
 
 use crate::members;
 
 /// How often orphans are collected, in milliseconds.
 const ORPHANS_MS: u16 = 500;
-
-/// How a command ended, as wait(2) tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It exited with this status.
-    Exited(i32),
-    /// This signal ended it.
-    Signaled(i32),
-}
 
 /// Waits for the command, and for it alone: a wait for any child would take away what clerks, who
 /// trace the command when it execs, are waiting for.
@@ -38,10 +30,8 @@ pub(crate) fn wait_for(command: Pid) -> Ended {
         }
     }
     loop {
-        match waitpid(command, None) {
-            Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => {
-                return ended(status);
-            }
+        match wait(command, 0) {
+            Ok(Status::Ended(ended)) => return ended,
             // Somebody else collected it: nothing is known but that it is over.
             Err(Errno::ECHILD) => return Ended::Exited(0),
             _ => {}
@@ -51,21 +41,16 @@ pub(crate) fn wait_for(command: Pid) -> Ended {
 
 /// As the first process of a container we have to collect those whose parents have ended.
 fn collect_orphans(command: Pid) {
-    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) =
-        waitid(Id::All, look | WaitPidFlag::__WALL)
-    {
-        if pid == command || waitpid(pid, Some(WaitPidFlag::__WALL)).is_err() {
+    let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    loop {
+        // SAFETY: zero is valid for a siginfo_t, and says that there was nobody.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: writes `info`.
+        let found = unsafe { libc::waitid(libc::P_ALL, 0, &mut info, look) };
+        // SAFETY: what waitid(2) writes has a process number.
+        let pid = Pid::from_raw(unsafe { info.si_pid() });
+        if found != 0 || pid.as_raw() == 0 || pid == command || wait(pid, libc::__WALL).is_err() {
             return;
         }
-    }
-}
-
-/// What `status` says of the command.
-pub(crate) fn ended(status: WaitStatus) -> Ended {
-    match status {
-        WaitStatus::Signaled(_, signal, _) => Ended::Signaled(signal as i32),
-        WaitStatus::Exited(_, code) => Ended::Exited(code),
-        _ => Ended::Exited(0),
     }
 }

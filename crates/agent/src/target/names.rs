@@ -144,9 +144,9 @@ impl Names {
     /// `to` is a duplicate of `from`.
     pub(super) fn copy(&self, from: Fd, to: Fd) {
         let identity = self.identity(from).raw();
-        let (offset, kind) = self
-            .get(from)
-            .map_or((0, UNKNOWN), |source| (source.offset.load(Relaxed), source.kind.load(Relaxed)));
+        let (offset, kind) = self.get(from).map_or((0, UNKNOWN), |source| {
+            (source.offset.load(Relaxed), source.kind.load(Relaxed))
+        });
         if let Some(name) = self.get(to) {
             name.set(identity, offset, kind);
         }
