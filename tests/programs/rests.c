@@ -1,11 +1,12 @@
-/* rests HOW: a long time with everything in memory, then things that are not. The file `cold` is large
+/* rests HOW WARM COLD: WARM calls with everything in memory, then COLD things that are not. The file `cold` is large
  * and mostly not in memory; what is read of it is one piece in every 128 KiB. */
 #include "common.h"
 
-enum { WARM = 50000, STEP = 128 << 10, COLD = 96 };
+enum { STEP = 128 << 10 };
 
 static char buf[4096];
 static unsigned seen;
+static int warm_calls, cold_things;
 
 static void note(ssize_t n)
 {
@@ -16,7 +17,7 @@ static void note(ssize_t n)
 /* Nothing of this stalls, once its file is in memory. */
 static void warm(int fd, int by_offset)
 {
-	for (int i = 0; i < WARM; i++) {
+	for (int i = 0; i < warm_calls; i++) {
 		off_t at = i % 256 * 1024;
 		if (by_offset) {
 			note(pread(fd, buf, 1024, at));
@@ -32,7 +33,7 @@ static void warm(int fd, int by_offset)
 static void *warm_too(void *fd)
 {
 	char own[512];
-	for (int i = 0; i < WARM; i++)
+	for (int i = 0; i < warm_calls; i++)
 		must(pread((int)(intptr_t)fd, own, sizeof own, i % 256 * 512));
 	return NULL;
 }
@@ -40,6 +41,8 @@ static void *warm_too(void *fd)
 int main(int argc, char **argv)
 {
 	const char *how = argv[1];
+	warm_calls = atoi(argv[2]);
+	cold_things = atoi(argv[3]);
 	int data = must(open("data", O_RDONLY)), cold = must(open("cold", O_RDONLY));
 	must(posix_fadvise(cold, 0, 0, POSIX_FADV_RANDOM));
 	for (off_t at = 0; at < 256 << 10; at += sizeof buf)
@@ -62,7 +65,7 @@ int main(int argc, char **argv)
 		if (child)
 			return WEXITSTATUS(status);
 	}
-	for (int i = 0; i < COLD; i++) {
+	for (int i = 0; i < cold_things; i++) {
 		off_t at = (off_t)(i + 1) * STEP;
 		if (!strcmp(how, "opens")) {
 			char name[32];

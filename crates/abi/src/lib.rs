@@ -28,7 +28,7 @@ pub use ring::Ring;
 pub use shared::{Control, RunEnd, RunStatus, Shared};
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Longest path in a hint, in bytes (`PATH_MAX`, limits.h).
 pub const PATH_MAX: usize = 4096;

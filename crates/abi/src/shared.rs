@@ -1,7 +1,7 @@
 //! The memory file itself, and who writes which part of it.
 
 use core::mem::{offset_of, size_of};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::entries::Entries;
 use crate::identity::Parents;
@@ -72,8 +72,12 @@ pub struct Control {
     pub sync: AtomicU32,
     /// A template: the sync whose descriptors it has given up. The target waits for it (bounded).
     pub handshake: AtomicU32,
-    /// A template: the sync whose descriptors and places it has given up before it ends.
+    /// The target: templates that it has made.
+    pub made: AtomicU32,
+    /// Templates: how many of them have given up all that they held, and end.
     pub gone: AtomicU32,
+    /// The target: how many it has waited for in vain. They were killed, or come late.
+    pub given_up: AtomicU32,
     /// The supervisor: number of the newest run asked for. Templates wait on it (futex).
     pub run_request: AtomicU32,
     /// The sync whose template shall make run `run_request`; the supervisor or the target.
@@ -136,6 +140,15 @@ pub struct Control {
     pub planted_refused: AtomicU64,
     /// Runners, in tests: planted effects that it did not. Never anything but 0.
     pub planted_done: AtomicU64,
+}
+
+impl Control {
+    /// Templates that may still hold files, of those that are worth waiting for. Less than 0: one came
+    /// that had been given up.
+    pub fn shadows_left(&self) -> i32 {
+        let gone = self.gone.load(Acquire).wrapping_add(self.given_up.load(Relaxed));
+        self.made.load(Relaxed).wrapping_sub(gone) as i32
+    }
 }
 
 /// All that is shared.

@@ -42,10 +42,14 @@ pub fn insert(
     require: bool,
 ) -> Result<(), Failure> {
     let inserted = try_insert(&mut program, file, layout);
-    if require && inserted.is_err() {
+    let is_refused = require && inserted.is_err();
+    if is_refused {
         program.kill();
     }
-    inserted
+    match program.release() {
+        Some(ended) if !is_refused => Err(Failure::Ended(ended)),
+        _ => inserted,
+    }
 }
 
 fn try_insert(

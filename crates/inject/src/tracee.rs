@@ -87,9 +87,11 @@ impl Running {
         loop {
             match wait(self.pid) {
                 Ok(Status::Event(libc::PTRACE_EVENT_EXEC)) => {
-                    ptrace::setoptions(self.pid, Options::PTRACE_O_EXITKILL)
-                        .map_err(refused("setting options"))?;
-                    return Ok(Some(stopped));
+                    return match ptrace::setoptions(self.pid, Options::PTRACE_O_EXITKILL) {
+                        // Killed: what is tried next says so.
+                        Ok(()) | Err(Errno::ESRCH) => Ok(Some(stopped)),
+                        Err(errno) => Err(refused("setting options")(errno)),
+                    };
                 }
                 Ok(Status::Event(_)) => cont(self.pid, 0)?,
                 Ok(Status::Stopped(signal)) => {
@@ -105,12 +107,12 @@ impl Running {
 
     /// Lets it go, wherever it is.
     pub fn release(self) {
-        let stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
+        let mut stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
         if ptrace::interrupt(self.pid).is_ok() {
             // Whatever stop comes first.
-            let _ = wait(self.pid);
+            stopped.let_go = matches!(wait(self.pid), Ok(Status::Ended(_)));
         }
-        drop(stopped);
+        stopped.release();
     }
 }
 
@@ -119,12 +121,15 @@ fn wait(pid: Pid) -> nix::Result<Status> {
     status::wait(pid, libc::__WALL | libc::__WNOTHREAD)
 }
 
-/// Lets a stopped tracee go on, with this signal, or 0 for none.
+/// Lets a stopped tracee go on, with this signal, or 0 for none. Waiting tells if it has been killed.
 fn cont(pid: Pid, signal: i32) -> Result<(), TraceError> {
     let none = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: this request takes numbers; no memory is involved.
     let done = unsafe { libc::ptrace(libc::PTRACE_CONT, pid.as_raw(), none, i64::from(signal)) };
-    Errno::result(done).map(drop).map_err(refused("continuing"))
+    match Errno::result(done) {
+        Ok(_) | Err(Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(refused("continuing")(errno)),
+    }
 }
 
 fn is_word_of_failure(pid: Pid, signal: i32) -> bool {
@@ -228,19 +233,34 @@ impl Stopped {
     }
 
     /// Ends it before it executes anything.
-    pub fn kill(self) {
+    pub fn kill(&self) {
         send(self.pid, libc::SIGKILL);
     }
 
-    /// Lets it go on, with the signals that came meanwhile.
-    fn release(&mut self) {
+    /// Lets it go on, with the signals that came meanwhile. If it has been killed: how it ended.
+    pub fn release(&mut self) -> Option<Ended> {
         if std::mem::replace(&mut self.let_go, true) {
-            return;
+            return None;
         }
-        // A process that is gone needs neither.
-        let _ = ptrace::detach(self.pid, None);
+        if ptrace::detach(self.pid, None) == Err(Errno::ESRCH) {
+            return self.collect();
+        }
         for signal in self.pending.drain(..) {
             send(self.pid, signal);
+        }
+        None
+    }
+
+    /// One that was killed while it stood still cannot be let go, and its parent does not hear of its
+    /// end before the tracer has.
+    fn collect(&self) -> Option<Ended> {
+        loop {
+            match wait(self.pid) {
+                Ok(Status::Ended(ended)) => return Some(ended),
+                Ok(_) => _ = ptrace::detach(self.pid, None),
+                Err(Errno::EINTR) => {}
+                Err(_) => return None,
+            }
         }
     }
 

@@ -30,8 +30,11 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_
 /// A run is repeated from its old start while the target has made at most this many accesses since.
 const NEAR: u64 = 128;
 
-/// A shadow that has nothing to do for this long is let go: it holds memory.
+/// A shadow from which nothing comes for this long is let go: it holds memory.
 const IDLE: Duration = Duration::from_secs(2);
+/// And so is one that has run, and has nothing to wait for: whoever removes a file that it has open
+/// hears late that it is gone (inotify(7)).
+const SPENT: Duration = Duration::from_millis(200);
 /// Between two looks at rings that keep filling: waking for every record costs more than reading it.
 const NAP: Duration = Duration::from_micros(150);
 /// Bytes of records that are taken out at a time: a writer may be faster than we are.
@@ -62,6 +65,8 @@ pub struct Dispatcher {
     not_before: Instant,
     /// When something last came of the shadow; `None` when there is none.
     active: Option<Instant>,
+    /// See [`crate::Faults::keep_shadows`].
+    keeps: bool,
 }
 
 impl Dispatcher {
@@ -73,6 +78,7 @@ impl Dispatcher {
         process: Pid,
         rights: Watch,
         losses: Arc<Losses>,
+        keeps: bool,
     ) -> Self {
         let progress = Arc::new(Progress::new(shared.clone()));
         Dispatcher {
@@ -94,6 +100,7 @@ impl Dispatcher {
             backoff: BACKOFF.0,
             not_before: Instant::now(),
             active: None,
+            keeps,
         }
     }
 
@@ -121,13 +128,22 @@ impl Dispatcher {
     fn let_go_if_idle(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         let active = self.active?;
         let idle = active.elapsed();
-        if idle < IDLE {
-            let rest = IDLE - idle;
+        if let Some(rest) = self.patience().checked_sub(idle) {
             return Some(timeout.map_or(rest, |t| t.min(rest)));
         }
         supersede(&self.shared.control);
         self.active = None;
         timeout
+    }
+
+    fn patience(&self) -> Duration {
+        let run = self.shared.control.run_request.load(Relaxed);
+        let status = self.shared.run(run);
+        let end = RunEnd::from_raw(status.end.load(Relaxed));
+        let has_run =
+            status.run.load(Relaxed) == run && !matches!(end, RunEnd::Running | RunEnd::Paused);
+        let is_spent = has_run && self.progress.steers() >= self.submitted;
+        if is_spent && !self.keeps { SPENT } else { IDLE }
     }
 
     /// Hands every waiting record to the prefetcher; false if there was none.

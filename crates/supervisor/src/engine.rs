@@ -93,10 +93,12 @@ impl Engine {
         prepared: Prepared,
         file: OwnedFd,
         losses: &Arc<Losses>,
+        keep_shadows: bool,
     ) -> Result<Self, Errno> {
         raise_descriptor_limit();
         let prefetcher = Arc::new(Prefetcher::new(Default::default()));
         let members = Members::new(prefetcher.clone(), losses.clone())?;
+        members.keep_shadows(keep_shadows);
         let (members, losses) = (Arc::new(members), losses.clone());
         Ok(Engine { prepared, file, prefetcher, members, losses })
     }

@@ -47,15 +47,14 @@ pub struct Members {
     next: AtomicU64,
     ended: Epoll,
     budget: AtomicU64,
+    keep_shadows: AtomicBool,
     totals: Mutex<Totals>,
     /// What members shared whose shadows may not have ended yet.
     leaving: Mutex<Vec<Arc<Mapping>>>,
 }
 
-/// The newest shadow that gave up what it had inherited has given up everything.
 fn is_gone(shared: &Mapping) -> bool {
-    let control = &shared.control;
-    control.gone.load(Relaxed) == control.handshake.load(Relaxed)
+    shared.control.shadows_left() <= 0
 }
 
 impl Members {
@@ -68,6 +67,7 @@ impl Members {
             next: AtomicU64::new(0),
             ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             budget: AtomicU64::new(u64::MAX),
+            keep_shadows: AtomicBool::new(false),
             totals: Mutex::new(Totals::default()),
             leaving: Mutex::new(Vec::new()),
         })
@@ -81,6 +81,11 @@ impl Members {
     /// Bytes that may be prefetched for a process and not used yet.
     pub fn set_budget(&self, bytes: u64) {
         self.budget.store(bytes, Relaxed);
+    }
+
+    /// See [`crate::Faults::keep_shadows`].
+    pub fn keep_shadows(&self, keep: bool) {
+        self.keep_shadows.store(keep, Relaxed);
     }
 
     fn list(&self) -> MutexGuard<'_, HashMap<u64, Member>> {
@@ -114,6 +119,7 @@ impl Members {
             pid,
             rights,
             self.losses.clone(),
+            self.keep_shadows.load(Relaxed),
         );
         let number = self.next.fetch_add(1, Relaxed);
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;

@@ -49,6 +49,8 @@ pub struct Faults {
     pub no_sandbox: bool,
     /// The agent panics at this access of the target; 0 is never.
     pub panic_at: u64,
+    /// Shadows that have done all that they can are kept for two seconds, to be looked at.
+    pub keep_shadows: bool,
 }
 
 impl Faults {
@@ -104,13 +106,11 @@ pub fn run(
         warn(why);
     }
     let engine = match (&native, prepared, file) {
-        (None, Some(prepared), Ok(file)) => match Engine::new(prepared, file, &losses) {
-            Ok(engine) => Some(engine),
-            Err(errno) => {
-                losses.count(format!("no process could join ({errno})"));
-                None
-            }
-        },
+        (None, Some(prepared), Ok(file)) => {
+            Engine::new(prepared, file, &losses, options.faults.keep_shadows)
+                .inspect_err(|errno| losses.count(format!("no process could join ({errno})")))
+                .ok()
+        }
         _ => None,
     };
     if options.keep != Keep::All {

@@ -3,57 +3,73 @@
 
 use linux_raw_sys::general as k;
 
-use super::thread::Thread;
 use super::{Call, Token, hooks, masks};
 use crate::arch;
 use crate::sys;
 
+/// Makes the call; returns only if it fails.
+///
+/// It is made from the stack that we were called on: that of our signal's frame, which may lie on the
+/// program's alternate stack. On the agent's own the kernel would take that to be free, and put the
+/// next signal on top of the frame. So while we are there signals are blocked.
+pub(super) fn exec(call: &Call) -> i64 {
+    let thread = call.thread;
+    let mask = sys::set_mask(!0);
+    let mut work = Work { call, prepared: None };
+    on_agent_stack(&mut work, prepare);
+    sys::set_mask(masks::as_believed(thread, mask));
+    // SAFETY: the program asked for exactly this call.
+    let ret = unsafe { sys::raw(call.nr, call.args) };
+    let now = sys::set_mask(!0);
+    on_agent_stack(&mut work, undo);
+    sys::set_mask(masks::without_sigsys(now));
+    ret
+}
+
 /// What is handed to the agent's stack and back.
 struct Work<'a> {
     call: &'a Call,
-    ret: i64,
+    prepared: Option<Prepared>,
 }
 
-/// Makes the call; returns only if it fails.
-pub(super) fn exec(call: &Call) -> i64 {
-    let thread = call.thread;
-    let mut work = Work { call, ret: 0 };
-    let at = &raw mut work as u64;
-    let busy = thread.depth.get() != 0 && thread.lent.get().is_none();
-    if busy {
-        // A handler that interrupted the agent: its stack is in use.
-        on_agent_stack(at);
-    } else {
-        // The program's stack may be small here, as that of a child of posix_spawn(3).
-        let depth = thread.depth.replace(1);
-        // SAFETY: the depth was free, or held for a vfork child, which uses no stack of ours.
-        unsafe { arch::on_stack(thread.stack_top.get(), at, on_agent_stack) };
-        thread.depth.set(depth);
-    }
-    work.ret
+/// What is to be undone if the call fails.
+struct Prepared {
+    token: Option<Token>,
+    ours: Option<masks::Action>,
 }
 
-extern "C" fn on_agent_stack(work: u64) {
+extern "C" fn prepare(work: u64) {
     // SAFETY: `exec` passes its own, which lives until we return.
     let work = unsafe { &mut *(work as *mut Work<'_>) };
-    work.ret = perform(work.call, work.call.thread);
+    let token = hooks().map(|hooks| (hooks.before_exec)(work.call));
+    // An ignored SIGSYS stays ignored over exec, a handler does not.
+    let ours = masks::ignores_sigsys(work.call.thread)
+        .and_then(|action| masks::set_action(k::SIGSYS as i32, Some(&action)).ok());
+    work.prepared = Some(Prepared { token, ours });
 }
 
-fn perform(call: &Call, thread: &Thread) -> i64 {
-    let mask = sys::set_mask(!0);
-    let token: Option<Token> = hooks().map(|hooks| (hooks.before_exec)(call));
-    // An ignored SIGSYS stays ignored over exec, a handler does not.
-    let ours = masks::ignores_sigsys(thread)
-        .and_then(|action| masks::set_action(k::SIGSYS as i32, Some(&action)).ok());
-    sys::set_mask(masks::as_believed(thread, mask));
-    let ret = call.perform();
-    let now = sys::set_mask(!0);
+extern "C" fn undo(work: u64) {
+    // SAFETY: as in `prepare`.
+    let work = unsafe { &mut *(work as *mut Work<'_>) };
+    let Some(Prepared { token, ours }) = work.prepared.take() else { return };
     if let Some(ours) = ours {
         let _ = masks::set_action(k::SIGSYS as i32, Some(&ours));
     }
     if let (Some(hooks), Some(token)) = (hooks(), token) {
         (hooks.exec_failed)(token);
     }
-    sys::set_mask(masks::without_sigsys(now));
-    ret
+}
+
+/// The program's stack may be small here, as that of a child of posix_spawn(3). Signals are blocked.
+fn on_agent_stack(work: &mut Work<'_>, step: extern "C" fn(u64)) {
+    let thread = work.call.thread;
+    let at = core::ptr::from_mut(work) as u64;
+    if thread.depth.get() != 0 && thread.lent.get().is_none() {
+        // A handler that interrupted the agent: its stack is in use.
+        return step(at);
+    }
+    let depth = thread.depth.replace(1);
+    // SAFETY: the depth was free, or held for a vfork child, which uses no stack of ours.
+    unsafe { arch::on_stack(thread.stack_top.get(), at, step) };
+    thread.depth.set(depth);
 }

@@ -54,6 +54,7 @@ pub(crate) fn enter(session: &'static Session, sync: u32, run: u32) -> Side {
     let shared = session.shared();
     let Ok(others) = prepare(session, sync) else {
         shared.run(run).run.store(run, Relaxed);
+        say_gone(shared);
         end(shared, run, RunEnd::Unsafe);
     };
     let template = Template { shared, sync, others };
@@ -132,13 +133,17 @@ impl Template {
     }
 
     fn end(&self) -> ! {
-        let control = &self.shared.control;
-        sys::hold_nothing();
-        control.shadow_cpu_us.fetch_add(sys::cpu_us(), Relaxed);
-        control.gone.store(self.sync, Release);
-        sys::futex_wake(&control.gone);
+        self.shared.control.shadow_cpu_us.fetch_add(sys::cpu_us(), Relaxed);
+        say_gone(self.shared);
         sys::exit(0)
     }
+}
+
+/// A template that is about to end gives up what it holds, and says so.
+fn say_gone(shared: &Shared) {
+    sys::hold_nothing();
+    shared.control.gone.fetch_add(1, Release);
+    sys::futex_wake(&shared.control.gone);
 }
 
 /// Says why a run ended, and ends this process.

@@ -108,10 +108,16 @@ impl Target {
         let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
         loop {
             let seen = control.gone.load(Relaxed);
-            if seen == control.handshake.load(Relaxed) || ticks() > give_up_at {
-                return;
+            let left = control.shadows_left();
+            if left > 0 && ticks() < give_up_at {
+                let _ = sys::futex_wait(&control.gone, seen, Some(200));
+                continue;
             }
-            let _ = sys::futex_wait(&control.gone, seen, Some(200));
+            // Those that do not come now are not waited for again; less than none: one came late.
+            if left != 0 {
+                control.given_up.fetch_add(left as u32, Relaxed);
+            }
+            return;
         }
     }
 
@@ -186,14 +192,20 @@ fn fork(session: &'static Session, thread: &'static Thread) -> Option<Side> {
     let sync = supersede(control);
     let run = control.run_request.load(Relaxed);
     plane::clone::note_forking(thread);
+    control.made.fetch_add(1, Relaxed);
     // SAFETY: from the agent's text, with all signals blocked; the child runs on its copy of this
     // stack.
-    let pid = sys::check(unsafe { arch::orphan() });
-    if pid == Ok(0) {
-        return Some(template::enter(session, sync, run));
+    match sys::check(unsafe { arch::orphan() }) {
+        Ok(0) => Some(template::enter(session, sync, run)),
+        Ok(pid) => {
+            handshake(session, sync, pid);
+            Some(Side::Target)
+        }
+        Err(_) => {
+            control.made.fetch_sub(1, Relaxed);
+            None
+        }
     }
-    handshake(session, sync, pid.ok()?);
-    Some(Side::Target)
 }
 
 /// Waits until the new shadow has given up what it inherited.

@@ -40,6 +40,7 @@ fn run(mode: &str, program: &str, args: &[&str]) -> ExitCode {
         "unguarded" => Faults { plant_marked: true, no_sandbox: true, ..Faults::default() },
         other => panic!("not a mode: {other}"),
     };
+    let faults = Faults { keep_shadows: true, ..faults };
     let command = Command { program: program.into(), args: args.iter().map(Into::into).collect() };
     let options = Options { require: true, faults, ..Options::default() };
     match runahead_supervisor::run(&command, &options, |why| eprintln!("natively: {why}")) {
