@@ -42,13 +42,37 @@ END
     flock "$apt/lists" apt-get -qq update
 }
 
+# Versions of a package that the archive's lists name, the newest first; of binary packages if $2 is
+# Packages, of source packages if it is Sources.
+versions() {
+    apt-cache madison "$1" | awk -F ' *[|] *' -v kind="$2" '$3 ~ kind "$" { print $2 }' | sort -Vru
+}
+
+# Downloads packages ($3 and on), all of one version, with the words $2 of apt-get; $1 as above. Lists
+# may name a version that is not in the pool: while a mirror is brought up to date, or between the
+# time that it is asked for the one and for the other. An older one does as well, and there mostly
+# is one: security updates have a list of their own.
+fetch() {
+    kind=$1 how=$2
+    shift 2
+    say "downloading $*"
+    for version in $(versions "$1" "$kind"); do
+        rm -rf /mnt/download
+        mkdir -p /mnt/download
+        # $how is several words, and so are the packages with their version.
+        # shellcheck disable=SC2046,SC2086
+        (cd /mnt/download && apt-get -qq $how $(printf "%s=$version " "$@")) && return
+        say "version $version of $1 is not to be had"
+    done
+    fail "no version of $1 that Debian's lists name can be downloaded: see above, or try again later"
+}
+
 # Unpacks these binary packages into a directory, without installing them.
 packages() {
     into=$1
     shift
     debian
-    say "downloading $*"
-    (cd /mnt/download && apt-get -qq download "$@")
+    fetch Packages download "$@"
     for deb in /mnt/download/*.deb; do dpkg-deb -x "$deb" "$into"; done
 }
 
@@ -56,8 +80,7 @@ packages() {
 # out: they are younger than the generated files, which would have to be generated anew.
 source() {
     debian
-    say "downloading the source of $1"
-    (cd /mnt/download && apt-get -qq source --download-only --only-source "$1")
+    fetch Sources "source --download-only --only-source" "$1"
     mkdir -p "$2"
     tar -xf /mnt/download/"$1"_*.orig.tar.?z --strip-components=1 -C "$2"
     basename /mnt/download/"$1"_*.orig.tar.?z | sed 's/\.orig.*//; s/_/ /' >/mnt/version
