@@ -1,6 +1,6 @@
 //! Children, threads and later programs are those of the program alone, and natively run.
 
-use runahead_tests::{End, Link, available, fixture, root};
+use runahead_tests::{End, Link, Run, available, fixture, root};
 
 /// Runs program `name` with `args` both ways, dynamic and static; its output is to contain `marks`.
 fn same(name: &str, args: &[&str], marks: &[&str]) {
@@ -152,4 +152,26 @@ fn ignored_signals_and_masks_are_inherited() {
     });
     assert!(plain.contains("limit 7: 63 c8"), "{plain}");
     assert_eq!(ahead, plain);
+}
+
+/// Whoever traces a process for a moment must not keep its end from its parent.
+#[test]
+fn a_child_killed_on_its_way_into_a_program_is_heard_of() {
+    let python = "import subprocess, sys, time\n\
+        stopped = 0\n\
+        for n in range(200):\n\
+        \x20   child = subprocess.Popen(['/bin/sleep', '0.05'])\n\
+        \x20   with open(f'/proc/{child.pid}/stat', 'rb', buffering=0) as stat:\n\
+        \x20       end = time.perf_counter() + 0.01\n\
+        \x20       while time.perf_counter() < end:\n\
+        \x20           stat.seek(0)\n\
+        \x20           if b') t ' in stat.read(): stopped += 1; break\n\
+        \x20   child.kill()\n\
+        \x20   child.wait(timeout=10)\n\
+        print(stopped)\n";
+    let program = runahead_tests::runahead().display().to_string();
+    let outcome = Run::new([&program, "run", "--", "/usr/bin/python3", "-c", python]).run();
+    assert_eq!(outcome.end, End::Exit(0), "{outcome:?}");
+    // That it was stopped at all when it was killed.
+    assert_ne!(outcome.text().trim(), "0", "none was met at its stop");
 }

@@ -49,7 +49,11 @@ fn foresees_after(how: &str, rest: &Rest) {
     let Some(pair) = cold_after_a_rest(how, rest) else { return };
     assert!(pair.outcome.text().starts_with(how), "{:?}", pair.outcome);
     let used = pair.stats["hints_used"].as_u64().unwrap_or(0);
-    assert!(used >= rest.cold - rest.missed, "{how}: only {used} hints were used: {:#}", pair.stats);
+    assert!(
+        used >= rest.cold - rest.missed,
+        "{how}: only {used} hints were used: {:#}",
+        pair.stats
+    );
 }
 
 #[test]

@@ -186,3 +186,27 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::SeqCst;
+
+    /// In whatever order they end.
+    #[test]
+    fn shadows_left_are_those_that_have_not_said_otherwise() {
+        // SAFETY: atomics throughout, for which all-zero bytes are a valid value.
+        let control: Control = unsafe { core::mem::zeroed() };
+        assert_eq!(control.shadows_left(), 0);
+        control.made.store(3, SeqCst);
+        control.gone.store(1, SeqCst);
+        assert_eq!(control.shadows_left(), 2);
+        control.given_up.fetch_add(2, SeqCst);
+        assert_eq!(control.shadows_left(), 0);
+        control.gone.fetch_add(1, SeqCst);
+        assert_eq!(control.shadows_left(), -1, "one was only late");
+        control.given_up.fetch_add(u32::MAX, SeqCst);
+        control.made.fetch_add(1, SeqCst);
+        assert_eq!(control.shadows_left(), 1);
+    }
+}

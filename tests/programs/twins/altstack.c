@@ -123,3 +123,25 @@ CASE(waits_with_another_stack)
 		stall(20 + i, 1);
 	}
 }
+
+/* An exec that fails, again and again, while signals come on another stack: the way to it must not
+ * lie where their frames do. */
+CASE(execs_with_another_stack)
+{
+	char *const args[] = { "none", 0 };
+	int wrong = 0;
+	alternate = mmap(0, ALTERNATE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_t alt = { .ss_sp = alternate, .ss_size = ALTERNATE };
+	must(sigaltstack(&alt, 0));
+	on(SIGALRM, count, SA_ONSTACK | SA_RESTART);
+	stall(10, 2);
+	every(50);
+	for (int i = 0; i < 20000; i++) {
+		errno = 0;
+		if (execve("/nonexistent/program", args, environ) != -1 || errno != ENOENT)
+			wrong++;
+	}
+	every(0);
+	printf("%d wrong, %s\n", wrong, caught ? "with signals" : "without");
+	stall(20, 2);
+}
