@@ -101,7 +101,7 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         super::retire();
         return natively(site, context);
     }
-    let call = context.call(thread);
+    let mut call = context.call(thread);
     let is_undisturbed = || thread.depth.get() == 0 && !thread.is_on_alternate_stack(call.stack);
     if is_the_planes(call.nr) {
         if is_checked(call.nr)
@@ -133,7 +133,7 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
     if !is_interesting(call.nr) || is_exposed(thread) && opens_what_waits(&call) {
         return perform(&call, site, context);
     }
-    dispatch(call, site, context);
+    dispatch(&mut call, site, context);
 }
 
 /// The program makes the call itself, and every later one.
@@ -187,13 +187,13 @@ fn opens_what_waits(call: &Call) -> bool {
     matches!(kind, Ok(k::S_IFIFO | k::S_IFCHR | k::S_IFBLK))
 }
 
-fn dispatch(mut call: Call, site: u64, context: &mut Context) {
+fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
     let thread = call.thread;
     thread.depth.set(1);
     // Our own frame lies on the program's alternate stack, if it has one, and the kernel takes that
     // to be free while we are on the agent's. No signal may be delivered there meanwhile.
     let mask = is_exposed(thread).then(|| sys::set_mask(!0));
-    let mut work = Dispatch { call: &mut call, verdict: Verdict::NATIVE };
+    let mut work = Dispatch { call, verdict: Verdict::NATIVE };
     let at = &raw mut work as u64;
     // SAFETY: the depth is ours, so the agent's stack is free.
     unsafe { arch::on_stack(thread.stack_top.get(), at, on_agent_stack) };
@@ -214,7 +214,7 @@ fn dispatch(mut call: Call, site: u64, context: &mut Context) {
         // Interception was given up: the program makes the call itself, and any later one, so that
         // what it is about to set up (a filter, say) is not in the way of our own return.
         _ if super::is_retired() => natively(site, context),
-        _ => perform(&call, site, context),
+        _ => perform(call, site, context),
     }
 }
 
@@ -268,6 +268,8 @@ fn keep_changed_mask(context: &mut Context) {
     }
 }
 
+/// (Apart, so that what it needs of a small stack is not taken for other calls.)
+#[inline(never)]
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
     let thread = call.thread;
     match call.nr {
