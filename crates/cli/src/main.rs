@@ -7,11 +7,6 @@
 
 mod options;
 
-/// See `Cargo.toml`.
-#[cfg(target_env = "musl")]
-#[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
-
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::process::exit;
@@ -19,6 +14,11 @@ use std::process::exit;
 use options::{Cli, Destination, Task};
 use runahead_inject::{Command, LaunchError};
 use runahead_supervisor::{Ended, Keep, Options, SessionError};
+
+/// See `Cargo.toml`.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 /// Exit status when the command was not found, as in shells.
 const NOT_FOUND: i32 = 127;

@@ -25,7 +25,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// The arguments of this process; wrong ones end it with the usage and status 2.
+    /// From the command `line` of this process, its name first; a wrong one ends it with the usage and status 2.
     pub fn parse_or_exit(line: impl Iterator<Item = OsString>) -> Self {
         Cli::try_parse_from(line).unwrap_or_else(|mut error| {
             // clap leaves the usage out where it is only a value that is wrong.
