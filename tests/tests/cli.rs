@@ -1,8 +1,8 @@
 //! The command line: bad input, exit statuses, statistics, programs that cannot be helped.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use runahead_harness::write_program;
 use runahead_tests::{End, Outcome, Run, available, root, runahead, scratch};
 
 fn ours(args: &[&str]) -> Outcome {
@@ -52,8 +52,7 @@ fn commands_that_are_not_there() {
 #[test]
 fn a_script_that_names_no_interpreter_is_the_shells() {
     let script = scratch().join("unnamed");
-    std::fs::write(&script, "echo \"$0\" \"$@\"; exit 7").expect("the scratch directory is ours");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    write_program(&script, "echo \"$0\" \"$@\"; exit 7", 0o755).expect("it is ours");
     let script = script.display().to_string();
     let outcome = ours(&["run", "--", &script, "a b", "c"]);
     assert_eq!(outcome.end, End::Exit(7), "{outcome:?}");
@@ -105,8 +104,7 @@ fn scripts_run_with_and_without_an_interpreter_line() {
         [("with", "#!/bin/sh\necho $0 $1; exit 4\n"), ("without", "echo x; exit 4\n")]
     {
         let path = scratch().join(format!("script-{name}"));
-        std::fs::write(&path, text).expect("the scratch directory is ours");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("ours");
+        write_program(&path, text, 0o755).expect("the scratch directory is ours");
         let run = Run::new([path.as_os_str(), "an argument".as_ref()]);
         let plain = match name {
             // Executed by a shell, as execvp(3) does.
@@ -179,10 +177,10 @@ fn native_only(program: &Path, args: &[&str], reason: &str) {
 #[test]
 fn privileged_programs_run_natively() {
     let Some(()) = available(root()) else { return };
+    let echo = std::fs::read("/bin/echo").expect("echo is there");
     for mode in [0o4755, 0o2755] {
         let program = scratch().join(format!("echo-{mode:o}"));
-        std::fs::copy("/bin/echo", &program).expect("echo is there");
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(mode)).expect("ours");
+        write_program(&program, &echo, mode).expect("the scratch directory is ours");
         native_only(&program, &["privileged"], "set-user-ID");
     }
 }
@@ -212,8 +210,7 @@ fn tiny_32_bit_program() -> Vec<u8> {
 #[test]
 fn programs_of_32_bits_run_natively_and_without_our_descriptors() {
     let program = scratch().join("tiny32");
-    std::fs::write(&program, tiny_32_bit_program()).expect("the scratch directory is ours");
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("ours");
+    write_program(&program, tiny_32_bit_program(), 0o755).expect("the scratch directory is ours");
     let plain = Run::new([&program]).run();
     let runs = if plain.end == End::Exit(3) {
         Ok(())

@@ -1,9 +1,9 @@
 //! Shells: their shadows go past forks, execs and waits, and nobody can tell.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use runahead_harness::write_program;
 use runahead_tests::{End, available, fixture, installed};
 
 /// Programs of the script, each a file of its own, so that each start waits for the disk.
@@ -13,15 +13,14 @@ const TOOLS: usize = 12;
 fn populate(root: &Path) {
     let dir = root.join("tools");
     fs::create_dir_all(&dir).expect("the fixture's tree is ours");
+    let cat = fs::read("/bin/cat").expect("cat is there");
     for n in 0..TOOLS {
         let tool = dir.join(format!("tool{n}"));
-        fs::copy("/bin/cat", &tool).expect("a program can be copied");
-        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).expect("and executed");
+        write_program(&tool, &cat, 0o755).expect("the fixture's tree is ours");
         fs::write(dir.join(format!("in{n}")), format!("line {n}\n").repeat(n + 1)).expect("a file");
     }
     let script = dir.join("script");
-    fs::write(&script, "#!/bin/sh\necho script \"$@\"; exit 3\n").expect("a file");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a script");
+    write_program(&script, "#!/bin/sh\necho script \"$@\"; exit 3\n", 0o755).expect("a script");
 }
 
 /// Runs `script` with each shell both ways, from the directory of the tools.

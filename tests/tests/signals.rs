@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
 
+use runahead_harness::write_program;
 use runahead_tests::{End, Run, available, fixture, processes, programs, scratch};
 
 /// Runs program `name` with `args` both ways, dynamic and static; its output is to contain `marks`.
@@ -190,7 +191,8 @@ fn a_signal_to_runahead_alone_reaches_the_program() {
 fn nothing_of_ours_outlives_the_program() {
     let Some(fixture) = available(fixture()) else { return };
     let cat = scratch().join("a cat of its own");
-    std::fs::copy("/bin/cat", &cat).expect("cat is there");
+    let bytes = std::fs::read("/bin/cat").expect("cat is there");
+    write_program(&cat, bytes, 0o755).expect("the scratch directory is ours");
     let cat_name = cat.to_str().expect("a plain path");
     for end in ["", "kill -KILL $$", "kill -INT $$"] {
         fixture.reset();

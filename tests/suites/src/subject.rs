@@ -1,9 +1,9 @@
 //! The runahead under test: copied, so that a build meanwhile does not change it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use runahead_harness::write_program;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
@@ -29,9 +29,7 @@ impl Runahead {
         let given = subject.runahead.clone().or_else(beside).unwrap_or_default();
         let bytes = fs::read(&given).map_err(|_| Error::NoRunahead(given.clone()))?;
         let path = dir.join("runahead");
-        fs::write(&path, &bytes).map_err(Error::system("write", &path))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
-            .map_err(Error::system("make executable", &path))?;
+        write_program(&path, &bytes, 0o755).map_err(Error::system("write", &path))?;
         let version = system::helper(&[&system::text(&path), "--version"])?;
         let hash: String =
             Sha256::digest(&bytes).iter().take(4).map(|b| format!("{b:02x}")).collect();

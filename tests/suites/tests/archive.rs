@@ -2,10 +2,10 @@
 //! that its pool does not hold: the scripts' functions with an archive that is planted.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use runahead_harness::write_program;
 use runahead_tests::{available, installed, root};
 
 const COMMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/prepare/common.sh");
@@ -41,9 +41,7 @@ fn download(dir: &Path, held: &str) -> Output {
     let bin = dir.join("bin");
     fs::create_dir(&bin).expect("the directory is ours");
     for (name, text) in [("apt-cache", LISTS), ("apt-get", POOL)] {
-        fs::write(bin.join(name), text).expect("the directory is ours");
-        let executable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(bin.join(name), executable).expect("the file is ours");
+        write_program(&bin.join(name), text, 0o755).expect("the directory is ours");
     }
     let usual = std::env::var("PATH").unwrap_or_default();
     Command::new("unshare")

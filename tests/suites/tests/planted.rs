@@ -2,10 +2,10 @@
 //! environment, against units that look for it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use runahead_harness::write_program;
 use runahead_tests::available;
 use serde_json::Value;
 
@@ -52,8 +52,7 @@ impl Found {
 fn run(options: &[&str]) -> Found {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let (fake, json) = (dir.path().join("false"), dir.path().join("report.json"));
-    fs::write(&fake, FALSE).expect("the directory is ours");
-    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    write_program(&fake, FALSE, 0o755).expect("the directory is ours");
     let output = Command::new(env!("CARGO_BIN_EXE_runahead-suites"))
         .args(["run", "--suite", "planted", "--json"])
         .arg(&json)

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use runahead_harness::write_program;
 use runahead_tests::{Fixture, Link, Outcome, Run, Seed, available, fixture, processes, scratch};
 use runahead_tests::{programs, tree};
 
@@ -34,7 +35,8 @@ struct Command {
 fn commands() -> Vec<Command> {
     let copy = |from: &str| {
         let to = scratch().join(format!("killed-{}", from.rsplit('/').next().unwrap_or("it")));
-        std::fs::copy(from, &to).expect("the program is there");
+        let bytes = std::fs::read(from).expect("the program is there");
+        write_program(&to, bytes, 0o755).expect("the scratch directory is ours");
         to
     };
     let sh = copy("/bin/sh");
