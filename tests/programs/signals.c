@@ -124,6 +124,7 @@ static __attribute__((noinline)) void blocked_read(int depth, int fd)
 static void jumps(void)
 {
 	must(pipe(pipes));
+	stall_on(0, 5);
 	handle(SIGALRM, jump, 0);
 	for (volatile int i = 0; i < 200; i++) {
 		if (sigsetjmp(back, 1) == 0) {

@@ -4,7 +4,9 @@
 //! memory for what the image has not initialised. The same file serves all programs of a session,
 //! each of which has a private copy of what it changes.
 
-use core::mem::size_of;
+use core::mem::{offset_of, size_of};
+
+use crate::slow::{SLOW_DEVICES_MAX, SlowDevices};
 
 /// Instructions in the largest seccomp program passed (a classic BPF program of 8 bytes each).
 pub const FILTER_MAX: usize = 512;
@@ -79,6 +81,8 @@ pub struct AgentConfig {
     /// Device numbers of file systems that lie in memory, and remember no name that is not there:
     /// major number shifted left by 32, and minor; 0: no more.
     pub memory_devices: [u64; MEMORY_DEVICES_MAX],
+    /// A [`SlowDevices`], the only part that changes later: see [`AgentConfig::slow_devices`].
+    pub slow_devices: [[u64; 2]; SLOW_DEVICES_MAX],
     /// For tests: 0, or what runners really try; see [`plant`].
     pub plant: u64,
     /// For tests: the agent panics at this access of a target (0: never).
@@ -93,6 +97,27 @@ pub struct AgentConfig {
     pub runner_filter: [u64; RUNNER_FILTER_MAX],
 }
 
+impl AgentConfig {
+    /// Bytes at the front of the file that hold all that changes.
+    pub const CHANGES_IN: usize = 4096;
+
+    /// The table of slow devices in the mapping of which `this` is the front.
+    ///
+    /// # Safety
+    /// The first [`AgentConfig::CHANGES_IN`] bytes of the file are mapped at `this`, and stay so.
+    pub unsafe fn slow_devices(this: *const u8) -> &'static SlowDevices {
+        // SAFETY: within that, aligned as the file's front is; atomics of the same layout.
+        unsafe { &*this.add(offset_of!(AgentConfig, slow_devices)).cast() }
+    }
+}
+
 const _: () = assert!(
-    size_of::<AgentConfig>() == 144 + 8 * (MEMORY_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
+    size_of::<AgentConfig>()
+        == 144
+            + size_of::<SlowDevices>()
+            + 8 * (MEMORY_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
+);
+const _: () = assert!(
+    offset_of!(AgentConfig, slow_devices) + size_of::<SlowDevices>() <= AgentConfig::CHANGES_IN
+        && offset_of!(AgentConfig, slow_devices).is_multiple_of(align_of::<SlowDevices>())
 );

@@ -18,6 +18,7 @@ pub mod log;
 pub mod record;
 pub mod ring;
 pub mod shared;
+pub mod slow;
 
 pub use config::AgentConfig;
 pub use entries::{Entries, Entry};
@@ -26,9 +27,10 @@ pub use log::{HintLog, HintState};
 pub use record::{HintKind, Record, RecordError};
 pub use ring::Ring;
 pub use shared::{Control, RunEnd, RunStatus, Shared};
+pub use slow::SlowDevices;
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// Longest path in a hint, in bytes (`PATH_MAX`, limits.h).
 pub const PATH_MAX: usize = 4096;

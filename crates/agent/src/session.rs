@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
-use runahead_abi::{AgentConfig, Control, Shared};
+use runahead_abi::{AgentConfig, Control, Shared, SlowDevices};
 
 use crate::owned::Owned;
 use crate::sys;
@@ -67,6 +67,12 @@ impl Session {
             let _ = unsafe { sys::unmap(old as u64, size_of::<Shared>() as u64) };
         }
         self.target_pid.store(sys::getpid(), Relaxed);
+    }
+
+    /// Devices on which somebody has waited of late.
+    pub fn slow_devices(&self) -> &'static SlowDevices {
+        // SAFETY: the front of the file is mapped there, and stays as long as this process.
+        unsafe { AgentConfig::slow_devices(self.image.0 as *const u8) }
     }
 
     /// Process of the target.

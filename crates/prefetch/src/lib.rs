@@ -137,9 +137,12 @@ pub struct Prefetcher {
 
 impl Prefetcher {
     /// A prefetcher without threads and clients: threads are started as hints need them.
-    pub fn new(options: Options) -> Self {
+    ///
+    /// `waited` is told of each operation that waited for storage: its device (major number shifted
+    /// left by 32, and minor), and how long it took. It must not come back to the prefetcher.
+    pub fn new(options: Options, waited: impl Fn(u64, Duration) + Send + Sync + 'static) -> Self {
         let Options { max_in_flight, max_queued } = options;
-        Prefetcher { pool: Arc::new(pool::Pool::new(max_in_flight, max_queued)) }
+        Prefetcher { pool: Arc::new(pool::Pool::new(max_in_flight, max_queued, Box::new(waited))) }
     }
 
     /// Somebody whose hints go by names and runs of their own; `sink` is told what becomes of them.

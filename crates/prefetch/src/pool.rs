@@ -86,8 +86,12 @@ pub(crate) struct Pool {
     gone: Condvar,
     devices: Devices,
     inspector: Inspector,
+    /// See [`crate::Prefetcher::new`].
+    waited: Box<Waited>,
     origin: Instant,
 }
+
+type Waited = dyn Fn(u64, Duration) + Send + Sync;
 
 /// Who is to be brought in.
 enum Recruit {
@@ -168,7 +172,7 @@ fn variable(name: &str) -> Vec<u8> {
 }
 
 impl Pool {
-    pub(crate) fn new(max_in_flight: usize, max_queued: usize) -> Self {
+    pub(crate) fn new(max_in_flight: usize, max_queued: usize, waited: Box<Waited>) -> Self {
         Pool {
             state: Mutex::new(State {
                 queue: Queue::new(max_queued),
@@ -188,6 +192,7 @@ impl Pool {
             gone: Condvar::new(),
             devices: Devices::default(),
             inspector: Inspector::new(&variable("LD_LIBRARY_PATH"), &variable("PATH")),
+            waited,
             origin: Instant::now(),
         }
     }

@@ -26,7 +26,7 @@ impl Clock {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn ticks() -> u64 {
+pub(crate) fn ticks() -> u64 {
     // SAFETY: reads a counter.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

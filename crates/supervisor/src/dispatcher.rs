@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 use runahead_abi::record::{MAX_RECORD, STEERS};
 use runahead_abi::{Record, RunEnd};
-use runahead_prefetch::{Client, Prefetcher};
+use runahead_prefetch::Client;
 
 use crate::budget;
-use crate::losses::Losses;
+use crate::members::Common;
 use crate::memory::Mapping;
 use crate::progress::Progress;
 use crate::rights::Watch;
@@ -43,13 +43,12 @@ const BATCH_BYTES: usize = 1 << 20;
 /// The state of the one thread that runs [`Dispatcher::run`], for one process.
 pub struct Dispatcher {
     shared: Arc<Mapping>,
-    prefetcher: Arc<Prefetcher>,
+    common: Arc<Common>,
     client: Client,
     progress: Arc<Progress>,
     stop: Arc<AtomicBool>,
     process: Pid,
     rights: Watch,
-    losses: Arc<Losses>,
     /// It is not to have anything read any more.
     revoked: bool,
     /// The newest sync that was seen.
@@ -65,31 +64,26 @@ pub struct Dispatcher {
     not_before: Instant,
     /// When something last came of the shadow; `None` when there is none.
     active: Option<Instant>,
-    /// See [`crate::Faults::keep_shadows`].
-    keeps: bool,
 }
 
 impl Dispatcher {
     /// For a process that shares `shared`.
     pub fn new(
         shared: Arc<Mapping>,
-        prefetcher: Arc<Prefetcher>,
+        common: Arc<Common>,
         stop: Arc<AtomicBool>,
         process: Pid,
         rights: Watch,
-        losses: Arc<Losses>,
-        keeps: bool,
     ) -> Self {
         let progress = Arc::new(Progress::new(shared.clone()));
         Dispatcher {
             shared,
-            client: prefetcher.client(progress.clone()),
-            prefetcher,
+            client: common.prefetcher.client(progress.clone()),
+            common,
             progress,
             stop,
             process,
             rights,
-            losses,
             revoked: false,
             sync: 0,
             submitted: 0,
@@ -100,7 +94,6 @@ impl Dispatcher {
             backoff: BACKOFF.0,
             not_before: Instant::now(),
             active: None,
-            keeps,
         }
     }
 
@@ -110,11 +103,12 @@ impl Dispatcher {
         let control = &shared.control;
         while !self.stop.load(Acquire) {
             let bell = control.doorbell.load(SeqCst);
+            self.common.waits.hear_of(control);
             self.follow_target();
             let busy = self.drain();
             self.publish();
             let timeout = self.run_again();
-            if busy || self.prefetcher.kick() {
+            if busy || self.common.prefetcher.kick() {
                 std::thread::sleep(NAP);
                 continue;
             }
@@ -143,7 +137,7 @@ impl Dispatcher {
         let has_run =
             status.run.load(Relaxed) == run && !matches!(end, RunEnd::Running | RunEnd::Paused);
         let is_spent = has_run && self.progress.steers() >= self.submitted;
-        if is_spent && !self.keeps { SPENT } else { IDLE }
+        if is_spent && !self.common.keep_shadows { SPENT } else { IDLE }
     }
 
     /// Hands every waiting record to the prefetcher; false if there was none.
@@ -192,7 +186,9 @@ impl Dispatcher {
             Err(error) => (false, error.kind() == std::io::ErrorKind::NotFound),
         };
         if !same && !ended && !stopped {
-            self.losses.count("a process has other rights than runahead: its hints were ignored");
+            self.common
+                .losses
+                .count("a process has other rights than runahead: its hints were ignored");
         }
         self.revoked = stopped || !same;
         if self.revoked {
@@ -212,7 +208,9 @@ impl Dispatcher {
         self.sync = sync;
         if !budget::allows_shadows(self.process.as_raw() as u32) {
             if control.horizon.swap(0, Relaxed) != 0 {
-                self.losses.count("a process ran without shadows: its control group lacks memory");
+                self.common
+                    .losses
+                    .count("a process ran without shadows: its control group lacks memory");
             }
             supersede(control);
             return;
@@ -242,7 +240,7 @@ impl Dispatcher {
         let (issued, used) = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
         // Hints are taken to be of one size: this guards memory, to which that is near enough.
         let unused = issued.saturating_sub(used) as u128;
-        let bytes = u128::from(self.prefetcher.stats().bytes);
+        let bytes = u128::from(self.common.prefetcher.stats().bytes);
         control.bytes_ahead.store((bytes * unused / u128::from(issued.max(1))) as u64, Relaxed);
     }
 

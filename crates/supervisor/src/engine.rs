@@ -15,15 +15,17 @@ use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
 use crate::clock::Clock;
 use crate::desk::{self, Desk};
 use crate::losses::Losses;
-use crate::members::Members;
+use crate::members::{Common, Members};
 use crate::session::Faults;
 use crate::stats::Totals;
+use crate::waits::Waits;
 use crate::{budget, first, memory, mounts, sandbox, signals};
 
 /// What is made while the command starts.
 pub(crate) struct Prepared {
     pub(crate) layout: Layout,
     listener: OwnedFd,
+    waits: Waits,
 }
 
 impl Prepared {
@@ -48,6 +50,7 @@ impl Prepared {
             desk: address,
             ticks_per_us: 0,
             memory_devices: mounts::in_memory(),
+            slow_devices: Default::default(),
             plant: faults.plant(),
             panic_at: faults.panic_at,
             landlock_fs: 0,
@@ -63,25 +66,25 @@ impl Prepared {
         let image = Image::embedded().map_err(|e| unavailable(&e))?;
         config.ticks_per_us = clock.ticks_per_us();
         let (layout, contents) = image.file(config);
-        memory::fill(file, &contents).map_err(|e| {
+        let front = memory::fill(file, &contents).map_err(|e| {
             unavailable(&format!("memory to share with programs cannot be filled ({e})"))
         })?;
-        Ok(Prepared { layout, listener })
+        Ok(Prepared { layout, listener, waits: Waits::new(front, config.ticks_per_us) })
     }
 }
 
 /// The threads of a session.
 pub(crate) struct Engine {
-    prepared: Prepared,
+    layout: Layout,
+    listener: OwnedFd,
     file: OwnedFd,
-    prefetcher: Arc<Prefetcher>,
+    common: Arc<Common>,
     members: Arc<Members>,
-    losses: Arc<Losses>,
 }
 
 /// An engine that runs.
 pub(crate) struct Started {
-    prefetcher: Arc<Prefetcher>,
+    common: Arc<Common>,
     members: Arc<Members>,
     desk: Arc<Desk>,
     /// While it is there, what the first program needs is brought in.
@@ -96,22 +99,26 @@ impl Engine {
         keep_shadows: bool,
     ) -> Result<Self, Errno> {
         raise_descriptor_limit();
-        let prefetcher = Arc::new(Prefetcher::new(Default::default()));
-        let members = Members::new(prefetcher.clone(), losses.clone())?;
-        members.keep_shadows(keep_shadows);
-        let (members, losses) = (Arc::new(members), losses.clone());
-        Ok(Engine { prepared, file, prefetcher, members, losses })
+        let Prepared { layout, listener, waits } = prepared;
+        let waits = Arc::new(waits);
+        let heard = waits.clone();
+        let waited = move |device, time| heard.waited(device, time);
+        let prefetcher = Prefetcher::new(Default::default(), waited);
+        let losses = losses.clone();
+        let common = Arc::new(Common { prefetcher, losses, waits, keep_shadows });
+        let members = Arc::new(Members::new(common.clone())?);
+        Ok(Engine { layout, listener, file, common, members })
     }
 
     /// Those that it needs.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         let members = self.members.descriptor();
-        vec![self.prepared.listener.as_raw_fd(), self.file.as_raw_fd(), members]
+        vec![self.listener.as_raw_fd(), self.file.as_raw_fd(), members]
     }
 
     /// `first` is the command's file, if it is to be brought in.
     pub(crate) fn start(self, first: Option<&Path>) -> Started {
-        let Engine { prepared, file, prefetcher, members, losses } = self;
+        let Engine { layout, listener, file, common, members } = self;
         let watcher = members.clone();
         // Without this thread shadows outlive their targets by a tenth of a second.
         let started = std::thread::Builder::new().name("watcher".into()).spawn(move || {
@@ -120,11 +127,11 @@ impl Engine {
             watcher.watch();
         });
         if started.is_err() {
-            losses.count("no thread could be started to watch over processes");
+            common.losses.count("no thread could be started to watch over processes");
         }
-        let desk = Desk::new(prepared.listener, members.clone(), file, prepared.layout, losses);
-        let _first = first.and_then(|path| first::bring_in(&prefetcher, path));
-        Started { prefetcher, members, desk, _first }
+        let desk = Desk::new(listener, members.clone(), file, layout, common.losses.clone());
+        let _first = first.and_then(|path| first::bring_in(&common.prefetcher, path));
+        Started { common, members, desk, _first }
     }
 }
 
@@ -133,7 +140,7 @@ impl Started {
     /// to end, and some may be in reads that nobody needs any more.
     pub(crate) fn stop(self) -> (Totals, PrefetchStats, u64) {
         let followed = self.desk.followed.load(Relaxed) as u64;
-        (self.members.end(), self.prefetcher.stats(), followed)
+        (self.members.end(), self.common.prefetcher.stats(), followed)
     }
 }
 

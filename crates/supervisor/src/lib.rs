@@ -11,6 +11,7 @@
 //! | [`members`] | the processes that have joined, from their first stall to their end |
 //! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
 //! | `progress` | what came of a process's hints |
+//! | [`waits`] | on which devices somebody has waited of late |
 //! | [`wake`] | how dispatcher, agents and shadows wake each other |
 //! | [`sandbox`] | prepares what the kernel will deny a shadow |
 //! | [`rights`] | whether a process may have us read for it |
@@ -38,6 +39,7 @@ pub mod session;
 pub mod signals;
 pub mod stats;
 mod wait;
+pub mod waits;
 pub mod wake;
 
 pub use runahead_inject::Ended;

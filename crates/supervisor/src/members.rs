@@ -19,6 +19,7 @@ use crate::losses::Losses;
 use crate::memory::Mapping;
 use crate::rights::Watch;
 use crate::stats::Totals;
+use crate::waits::Waits;
 use crate::wake::{ring, supersede};
 use crate::{budget, signals};
 
@@ -39,15 +40,25 @@ struct Member {
     stop: Arc<AtomicBool>,
 }
 
+/// What the members of a session have in common.
+pub struct Common {
+    /// Reads for all of them.
+    pub prefetcher: Prefetcher,
+    /// What they had to do without.
+    pub losses: Arc<Losses>,
+    /// What they have waited for.
+    pub waits: Arc<Waits>,
+    /// See [`crate::Faults::keep_shadows`].
+    pub keep_shadows: bool,
+}
+
 /// See the module's text.
 pub struct Members {
-    prefetcher: Arc<Prefetcher>,
-    losses: Arc<Losses>,
+    common: Arc<Common>,
     list: Mutex<HashMap<u64, Member>>,
     next: AtomicU64,
     ended: Epoll,
     budget: AtomicU64,
-    keep_shadows: AtomicBool,
     totals: Mutex<Totals>,
     /// What members shared whose shadows may not have ended yet.
     leaving: Mutex<Vec<Arc<Mapping>>>,
@@ -59,15 +70,13 @@ fn is_gone(shared: &Mapping) -> bool {
 
 impl Members {
     /// None yet.
-    pub fn new(prefetcher: Arc<Prefetcher>, losses: Arc<Losses>) -> Result<Self, Errno> {
+    pub fn new(common: Arc<Common>) -> Result<Self, Errno> {
         Ok(Members {
-            prefetcher,
-            losses,
+            common,
             list: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
             ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             budget: AtomicU64::new(u64::MAX),
-            keep_shadows: AtomicBool::new(false),
             totals: Mutex::new(Totals::default()),
             leaving: Mutex::new(Vec::new()),
         })
@@ -81,11 +90,6 @@ impl Members {
     /// Bytes that may be prefetched for a process and not used yet.
     pub fn set_budget(&self, bytes: u64) {
         self.budget.store(bytes, Relaxed);
-    }
-
-    /// See [`crate::Faults::keep_shadows`].
-    pub fn keep_shadows(&self, keep: bool) {
-        self.keep_shadows.store(keep, Relaxed);
     }
 
     fn list(&self) -> MutexGuard<'_, HashMap<u64, Member>> {
@@ -112,15 +116,8 @@ impl Members {
         control.bytes_budget.store(self.budget.load(Relaxed), Relaxed);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
-        let dispatcher = Dispatcher::new(
-            shared.clone(),
-            self.prefetcher.clone(),
-            stop.clone(),
-            pid,
-            rights,
-            self.losses.clone(),
-            self.keep_shadows.load(Relaxed),
-        );
+        let dispatcher =
+            Dispatcher::new(shared.clone(), self.common.clone(), stop.clone(), pid, rights);
         let number = self.next.fetch_add(1, Relaxed);
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         self.list().insert(number, Member { pidfd, shared, stop });
@@ -158,8 +155,9 @@ impl Members {
         member.stop.store(true, SeqCst);
         supersede(&member.shared.control);
         ring(&member.shared);
+        self.common.waits.hear_of(&member.shared.control);
         self.totals().add(&member.shared.control);
-        self.losses.count_of(&member.shared);
+        self.common.losses.count_of(&member.shared);
         // Not for ever: those that ended long ago have nothing left that could go.
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|shared| !is_gone(shared));

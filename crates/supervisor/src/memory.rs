@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
-use runahead_abi::Shared;
+use runahead_abi::{AgentConfig, Shared, SlowDevices};
 
 /// A [`Shared`], all zero at first, as long as this is kept.
 pub struct Mapping {
@@ -69,12 +69,46 @@ pub fn agent_file() -> Result<OwnedFd, Errno> {
     })
 }
 
+/// The part of the agent's file that changes later.
+pub struct Front {
+    at: NonNull<u8>,
+}
+
+// SAFETY: only atomics are reached through it, and the mapping belongs to this value alone.
+unsafe impl Send for Front {}
+// SAFETY: as above.
+unsafe impl Sync for Front {}
+
+const FRONT: NonZeroUsize = NonZeroUsize::new(AgentConfig::CHANGES_IN).unwrap();
+
+impl Front {
+    /// See there.
+    pub fn slow_devices(&self) -> &SlowDevices {
+        // SAFETY: mapped below, of that length, for as long as this value is there, from which the
+        // reference borrows.
+        unsafe { AgentConfig::slow_devices(self.at.as_ptr()) }
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `fill`; references borrow from `self`.
+        let _ = unsafe { munmap(self.at.cast(), FRONT.get()) };
+    }
+}
+
 /// Writes all of `contents` to `file`, for good: every program of the session gets it, and none is to
-/// change what the others execute.
-pub fn fill(file: &OwnedFd, contents: &[u8]) -> std::io::Result<()> {
+/// change what the others execute. Only we can, what is in the front.
+pub fn fill(file: &OwnedFd, contents: &[u8]) -> std::io::Result<Front> {
     std::fs::File::from(file.try_clone()?).write_all(contents)?;
-    let all = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
-    Ok(seal(file, all)?)
+    let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a fresh mapping of a file that is longer; nothing else is at the chosen address.
+    let at = unsafe { mmap(None, FRONT, rights, MapFlags::MAP_SHARED, file.as_fd(), 0)? };
+    let front = Front { at: at.cast() };
+    // Of all mappings that may write, this is the last.
+    let all = SealFlag::F_SEAL_FUTURE_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    seal(file, all)?;
+    Ok(front)
 }
 
 fn memory_file() -> Result<OwnedFd, Errno> {

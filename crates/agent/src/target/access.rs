@@ -147,14 +147,14 @@ impl Target {
         self.made_and_timed(session, call, bytes, known).0
     }
 
-    /// The same, and whether it was a stall.
-    fn made_and_timed(
+    /// The same, and how long it took if it was a stall.
+    pub(super) fn made_and_timed(
         &self,
         session: &'static Session,
         call: &Call,
         bytes: u64,
         known: impl FnOnce(&Self) -> bool,
-    ) -> (i64, bool) {
+    ) -> (i64, Option<u64>) {
         let start = ticks();
         let ret = call.perform();
         let took = ticks() - start;
@@ -178,7 +178,7 @@ impl Target {
             count.fetch_add(1, Relaxed);
             time.fetch_add(took, Relaxed);
         }
-        (ret, stalled)
+        (ret, stalled.then_some(took))
     }
 
     /// It was hinted. (Before it has joined, nothing was; the log is not to take memory for that.)
@@ -220,7 +220,7 @@ impl Target {
         sys::set_mask(mask);
         call.thread.word.set(Some(sys::voluntary_switches()));
         let (ret, stalled) = self.made_and_timed(session, call, bytes, |_| foreseen);
-        if !stalled {
+        if stalled.is_none() {
             self.pace.cleared();
         }
         Some(ret)

@@ -10,7 +10,7 @@ use runahead_abi::record::DEMAND;
 use runahead_abi::{ChunkIndex, HintKind, desk};
 
 use super::access::Stall;
-use super::lookups::lies_in_memory;
+use super::lookups::Place;
 use super::{TARGET, Target};
 use crate::desk as supervisor;
 use crate::hints::Hint;
@@ -206,17 +206,21 @@ fn open(
     }
     let nofollow = if flags & k::AT_SYMLINK_NOFOLLOW != 0 { k::O_NOFOLLOW } else { 0 };
     let how = k::O_PATH | k::O_CLOEXEC | nofollow;
-    match sys::openat2(dir, path, how, 0, k::RESOLVE_CACHED).map(File::at) {
-        Ok(file) if file.is_warm() => {
-            target.family.executes(false, lent);
-            return Ok(file);
-        }
-        Ok(_) | Err(Errno(sys::EAGAIN)) => {}
+    let open = |resolve| sys::openat2(dir, path, how, 0, resolve).map(File::at);
+    let known = match open(k::RESOLVE_CACHED) {
+        Ok(file) => Some(file),
+        Err(Errno(sys::EAGAIN)) => None,
         Err(errno) => return Err(errno),
-    }
+    };
     // SAFETY: the kernel has just read this path.
     let text = unsafe { paths::c_string(path) };
-    if !lies_in_memory(session, dir, text) {
+    let file = match known {
+        None if !matches!(target.place_of(session, dir, text), Place::Slow) => Some(open(0)?),
+        known => known,
+    };
+    if file.as_ref().is_some_and(File::is_warm) {
+        target.family.executes(false, lent);
+    } else {
         target.family.executes(true, lent);
         target.wake();
         target.pace.stalled();
@@ -227,7 +231,7 @@ fn open(
         let hint = Hint { kind, object, offset: 0, length: 0, flags: DEMAND, path: b"" };
         target.demand(session, &Stall { key: object, hint, dir, path: text });
     }
-    sys::openat2(dir, path, how, 0, 0).map(File::at)
+    file.map_or_else(|| open(0), Ok)
 }
 
 fn examine(mut file: File) -> Image {

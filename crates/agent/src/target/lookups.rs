@@ -9,7 +9,8 @@ use runahead_abi::{HintKind, Identity, PATH_MAX};
 use super::Target;
 use super::access::{Outcome, Stall};
 use super::names::{self, Kind};
-use crate::hints::Hint;
+use crate::arch::ticks;
+use crate::hints::{self, Hint};
 use crate::paths;
 use crate::plane::{self, Call};
 use crate::session::Session;
@@ -37,20 +38,13 @@ impl Target {
                 self.pace.hit();
                 self.opened(session, call, call.performed(fd.into()), dir, path)
             }
-            Err(Errno(sys::EAGAIN))
-                // SAFETY: the kernel has just read this path.
-                if lies_in_memory(session, dir, unsafe { paths::c_string(path) }) =>
-            {
-                let ret = call.perform();
-                self.opened(session, call, ret, dir, path)
-            }
             Err(Errno(sys::EAGAIN)) => {
-                // SAFETY: the kernel has just resolved this path.
+                // SAFETY: the kernel has just read this path.
                 let text = unsafe { paths::c_string(path) };
                 let nofollow = if flags & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
                 let kind =
                     if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
-                match self.stall(session, call, self.named(session, dir, text, kind, nofollow), 0) {
+                match self.unknown(session, call, self.named(session, dir, text, kind, nofollow)) {
                     Some(ret) => self.opened(session, call, ret, dir, path),
                     None => Outcome::InShadow,
                 }
@@ -99,6 +93,48 @@ impl Target {
         Outcome::Answer(ret)
     }
 
+    /// Makes a call whose name the kernel does not know. `None` in a shadow that was made of it.
+    fn unknown(&self, session: &'static Session, call: &Call, stall: Stall<'_>) -> Option<i64> {
+        match self.place_of(session, stall.dir, stall.path) {
+            Place::Memory => Some(call.perform()),
+            Place::Quick(device) => Some(self.hoped(session, call, device, stall.key)),
+            Place::Slow => self.stall(session, call, stall, 0),
+        }
+    }
+
+    /// Makes a call that is hoped to need no more than memory. If it waits, everybody is told, and what
+    /// comes next is a stall.
+    fn hoped(&self, session: &'static Session, call: &Call, device: u64, key: Identity) -> i64 {
+        call.thread.word.set(Some(sys::voluntary_switches()));
+        let (ret, waited) = self.made_and_timed(session, call, 0, |t| t.knows(session, key));
+        if let Some(ticks) = waited {
+            self.join(session);
+            if session.is_joined() {
+                let control = &session.shared().control;
+                control.waited_device.store(device, Relaxed);
+                control.waited_ticks.store(ticks, Relaxed);
+                hints::ring_bell(session.shared());
+            }
+        }
+        ret
+    }
+
+    /// Where the answer for a name lies that the kernel does not know.
+    pub(super) fn place_of(&self, session: &Session, dir: Fd, path: &[u8]) -> Place {
+        if paths::is_made_up(path) {
+            return Place::Memory;
+        }
+        match device_of(dir, path) {
+            Some(device) if session.config.memory_devices.contains(&device) => Place::Memory,
+            Some(device)
+                if !self.pace.stalling() && !session.slow_devices().is_slow(device, ticks()) =>
+            {
+                Place::Quick(device)
+            }
+            _ => Place::Slow,
+        }
+    }
+
     fn named<'a>(
         &self,
         session: &Session,
@@ -133,7 +169,7 @@ impl Target {
         (dir, path): (Fd, u64),
         follow: bool,
     ) -> Outcome {
-        let mut would_wait = false;
+        let mut unknown = false;
         // The place takes a descriptor for a moment, which another thread could notice.
         if self.probing(session) && !plane::has_threads() {
             let nofollow = if follow { 0 } else { k::O_NOFOLLOW };
@@ -143,21 +179,18 @@ impl Target {
                     let _ = sys::close(fd);
                 }
                 Err(Errno(e)) => {
-                    // SAFETY: after EAGAIN, the kernel has just read this path.
-                    would_wait = e == sys::EAGAIN
-                        && !lies_in_memory(session, dir, unsafe { paths::c_string(path) });
+                    unknown = e == sys::EAGAIN;
                 }
             }
         }
-        let ret = if would_wait {
-            // SAFETY: the kernel has just resolved this path.
+        let ret = if unknown {
+            // SAFETY: the kernel has just read this path.
             let text = unsafe { paths::c_string(path) };
             let flags = if follow { 0 } else { NO_FOLLOW };
-            match self.stall(
+            match self.unknown(
                 session,
                 call,
                 self.named(session, dir, text, HintKind::Lookup, flags),
-                0,
             ) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
@@ -207,19 +240,21 @@ impl Target {
     }
 }
 
-/// The kernel does not know `path`, and would not have to wait for the answer.
-pub(super) fn lies_in_memory(session: &Session, dir: Fd, path: &[u8]) -> bool {
-    if paths::is_made_up(path) {
-        return true;
-    }
-    let known = &session.config.memory_devices;
-    if known[0] == 0 {
-        return false;
-    }
-    // The file system is that of the nearest directory that is known.
+/// Where the answer for a name lies that the kernel does not know.
+pub(super) enum Place {
+    /// In memory, for sure.
+    Memory,
+    /// On this device, where nobody has waited of late: in memory, most likely.
+    Quick(u64),
+    /// It would wait, as far as anybody can tell.
+    Slow,
+}
+
+/// The device of `path`, which the kernel does not know: that of the nearest directory that it knows.
+fn device_of(dir: Fd, path: &[u8]) -> Option<u64> {
     const ABOVE: usize = 8;
     let mut text = [0u8; PATH_MAX + 1];
-    let Some(mut end) = paths::append(&mut text, 0, path) else { return false };
+    let mut end = paths::append(&mut text, 0, path)?;
     for _ in 0..ABOVE {
         let name = text[..end].iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1);
         end = text[..name].iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
@@ -232,13 +267,13 @@ pub(super) fn lies_in_memory(session: &Session, dir: Fd, path: &[u8]) -> bool {
             Ok(place) => {
                 let device = names::device(place);
                 let _ = sys::close(place);
-                return device.is_some_and(|device| known.contains(&device));
+                return device;
             }
             Err(Errno(sys::EAGAIN)) if end > 1 => {}
-            Err(_) => return false,
+            Err(_) => return None,
         }
     }
-    false
+    None
 }
 
 /// After a call with this result the kernel has certainly read the path that it was given, so that

@@ -125,6 +125,8 @@ impl Pool {
     /// Counts a step, and learns from how long it took.
     fn account(&self, state: &mut State, step: &Step<Node>, in_flight: usize, reader: &mut Reader) {
         for sample in reader.clock.samples.drain(..) {
+            let (major, minor) = sample.device;
+            (self.waited)(u64::from(major) << 32 | u64::from(minor), sample.latency);
             state.limit.sample(sample, in_flight);
         }
         let narrow = state.limit.is_narrow();

@@ -90,7 +90,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let watch = Arc::new(Watch::default());
         let options = Options { max_in_flight, ..Options::default() };
-        let prefetcher = Prefetcher::new(options);
+        let prefetcher = Prefetcher::new(options, |_, _| ());
         let client = prefetcher.client(watch.clone());
         Bench { dir, watch, client, prefetcher }
     }

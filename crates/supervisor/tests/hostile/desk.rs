@@ -23,7 +23,7 @@ fn nonsense_at_the_desk_is_survived() {
     let listener = desk::open(&address).expect("nobody else is there");
     let file = File::open("/dev/null").expect("there").into();
     let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
-    let losses = target.losses.clone();
+    let losses = target.common.losses.clone();
     let _desk = Desk::new(listener, target.members.clone(), file, layout, losses);
     let connect = || {
         let kind = SockType::SeqPacket;

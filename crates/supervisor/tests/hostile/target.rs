@@ -8,33 +8,38 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use runahead_abi::record::{DEMAND, Header, STEERS};
-use runahead_abi::{HintKind, Shared};
+use runahead_abi::{AgentConfig, HintKind, Shared};
 use runahead_prefetch::Prefetcher;
 use runahead_supervisor::losses::Losses;
-use runahead_supervisor::members::Members;
+use runahead_supervisor::members::{Common, Members};
+use runahead_supervisor::memory;
+use runahead_supervisor::waits::Waits;
 use runahead_supervisor::wake;
 
 /// A process that stands for the target: its memory is written by this test.
 pub struct Target {
     child: Child,
     pub members: Arc<Members>,
-    prefetcher: Arc<Prefetcher>,
-    pub losses: Arc<Losses>,
+    pub common: Arc<Common>,
 }
 
 impl Target {
     /// Waits for a line, and then executes `then`.
     pub fn new(then: &[&str]) -> Self {
+        let prefetcher = Prefetcher::new(Default::default(), |_, _| ());
+        let file = memory::agent_file().expect("memory for a file");
+        let front = memory::fill(&file, &[0; AgentConfig::CHANGES_IN]).expect("room in it");
+        let waits = Arc::new(Waits::new(front, 1000));
         let losses = Arc::new(Losses::default());
-        let prefetcher = Arc::new(Prefetcher::new(Default::default()));
-        let members = Arc::new(Members::new(prefetcher.clone(), losses.clone()).expect("epoll"));
+        let common = Arc::new(Common { prefetcher, losses, waits, keep_shadows: false });
+        let members = Arc::new(Members::new(common.clone()).expect("epoll"));
         let child = Command::new("sh")
             .args(["-c", "read -r line; exec \"$@\"", "sh"])
             .args(then)
             .stdin(Stdio::piped())
             .spawn()
             .expect("a shell");
-        Target { child, members, prefetcher, losses }
+        Target { child, members, common }
     }
 
     pub fn pid(&self) -> Pid {
@@ -52,7 +57,7 @@ impl Target {
     }
 
     pub fn submitted(&self) -> u64 {
-        self.prefetcher.stats().submitted
+        self.common.prefetcher.stats().submitted
     }
 }
 

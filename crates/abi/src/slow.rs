@@ -1,0 +1,95 @@
+//! Devices on which somebody has waited of late.
+//!
+//! A name that the kernel does not know may still be answered from memory: the directory it belongs
+//! to lies there, and only the name was never asked for. Nothing tells that beforehand. So whoever
+//! meets such a name looks here: where nobody has waited lately, to wait once is cheaper than to
+//! make a shadow for nothing each time.
+//!
+//! One table for a session, at the front of the agent's file. The supervisor writes it; agents see
+//! it through their private mapping, which shows what the file holds as long as nobody has written
+//! to that page (mmap(2) leaves it open; Linux maps the page cache's own page until then). One that
+//! sees an old state makes a shadow too many or waits once more.
+//!
+//! Invariant: a wait makes its device slow for [`FACTOR`] times as long as it took. So of the time
+//! spent with storage, at most one part in [`FACTOR`] is lost to waits that nothing was made of.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Devices that can be in the table.
+pub const SLOW_DEVICES_MAX: usize = 16;
+/// See the module's text.
+pub const FACTOR: u64 = 64;
+
+#[repr(C)]
+struct Device {
+    /// Major number shifted left by 32, and minor; 0: none.
+    number: AtomicU64,
+    /// Time-stamp up to which it is slow.
+    until: AtomicU64,
+}
+
+/// See the module's text.
+#[repr(C)]
+pub struct SlowDevices([Device; SLOW_DEVICES_MAX]);
+
+impl SlowDevices {
+    /// Whether somebody has waited on device `number` not long before `now`, in time-stamp ticks.
+    pub fn is_slow(&self, number: u64, now: u64) -> bool {
+        self.0.iter().any(|d| d.number.load(Relaxed) == number && d.until.load(Relaxed) > now)
+    }
+
+    /// Somebody has waited `ticks` for it, until `now`. Threads that note two devices at once may
+    /// lose one.
+    pub fn waited(&self, number: u64, now: u64, ticks: u64) {
+        self.slow_until(number, now.saturating_add(ticks.saturating_mul(FACTOR)));
+    }
+
+    /// It is slow for good.
+    pub fn always(&self, number: u64) {
+        self.slow_until(number, u64::MAX);
+    }
+
+    fn slow_until(&self, number: u64, until: u64) {
+        let known = self.0.iter().find(|d| d.number.load(Relaxed) == number);
+        let device = known.or_else(|| self.0.iter().min_by_key(|d| d.until.load(Relaxed)));
+        let Some(device) = device else { return };
+        if device.number.swap(number, Relaxed) == number {
+            device.until.fetch_max(until, Relaxed);
+        } else {
+            device.until.store(until, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> SlowDevices {
+        SlowDevices(
+            [const { Device { number: AtomicU64::new(0), until: AtomicU64::new(0) } };
+                SLOW_DEVICES_MAX],
+        )
+    }
+
+    #[test]
+    fn a_device_is_slow_for_as_long_as_the_wait_was_worth() {
+        let table = table();
+        table.waited(7, 1000, 10);
+        assert!(table.is_slow(7, 1000 + 10 * FACTOR - 1));
+        assert!(!table.is_slow(7, 1000 + 10 * FACTOR) && !table.is_slow(8, 1000));
+        table.waited(7, 1001, 1);
+        assert!(table.is_slow(7, 1000 + 10 * FACTOR - 1), "the longer wait counts");
+        table.always(9);
+        assert!(table.is_slow(9, u64::MAX - 1));
+    }
+
+    #[test]
+    fn the_one_that_is_over_first_gives_way() {
+        let table = table();
+        table.always(100);
+        (1..=2 * SLOW_DEVICES_MAX as u64).for_each(|n| table.waited(n, n, 1));
+        assert!(table.is_slow(100, 1 << 60));
+        assert!(!table.is_slow(1, 1) && table.is_slow(2 * SLOW_DEVICES_MAX as u64, 1));
+    }
+}
