@@ -23,6 +23,9 @@ pub const DESK_BYTES: usize = 40;
 /// File systems in [`AgentConfig::memory_devices`].
 pub const MEMORY_DEVICES_MAX: usize = 16;
 
+/// File systems in [`AgentConfig::remote_devices`].
+pub const REMOTE_DEVICES_MAX: usize = 16;
+
 /// Stands in a filter for the first address of the shared memory, which only the agent knows; it
 /// puts in the real one. Neither half occurs otherwise.
 pub const SHARED_START: u64 = 0x5ba5_e001_5ba5_e002;
@@ -81,6 +84,8 @@ pub struct AgentConfig {
     /// Device numbers of file systems that lie in memory, and remember no name that is not there:
     /// major number shifted left by 32, and minor; 0: no more.
     pub memory_devices: [u64; MEMORY_DEVICES_MAX],
+    /// The same of file systems that ask somebody else for each name that the kernel does not know.
+    pub remote_devices: [u64; REMOTE_DEVICES_MAX],
     /// A [`SlowDevices`], the only part that changes later: see [`AgentConfig::slow_devices`].
     pub slow_devices: [[u64; 2]; SLOW_DEVICES_MAX],
     /// For tests: 0, or what runners really try; see [`plant`].
@@ -115,7 +120,7 @@ const _: () = assert!(
     size_of::<AgentConfig>()
         == 144
             + size_of::<SlowDevices>()
-            + 8 * (MEMORY_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
+            + 8 * (MEMORY_DEVICES_MAX + REMOTE_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
 );
 const _: () = assert!(
     offset_of!(AgentConfig, slow_devices) + size_of::<SlowDevices>() <= AgentConfig::CHANGES_IN

@@ -38,18 +38,15 @@ impl SlowDevices {
         self.0.iter().any(|d| d.number.load(Relaxed) == number && d.until.load(Relaxed) > now)
     }
 
+    /// Whether that is so of any device.
+    pub fn any_is_slow(&self, now: u64) -> bool {
+        self.0.iter().any(|d| d.until.load(Relaxed) > now)
+    }
+
     /// Somebody has waited `ticks` for it, until `now`. Threads that note two devices at once may
     /// lose one.
     pub fn waited(&self, number: u64, now: u64, ticks: u64) {
-        self.slow_until(number, now.saturating_add(ticks.saturating_mul(FACTOR)));
-    }
-
-    /// It is slow for good.
-    pub fn always(&self, number: u64) {
-        self.slow_until(number, u64::MAX);
-    }
-
-    fn slow_until(&self, number: u64, until: u64) {
+        let until = now.saturating_add(ticks.saturating_mul(FACTOR));
         let known = self.0.iter().find(|d| d.number.load(Relaxed) == number);
         let device = known.or_else(|| self.0.iter().min_by_key(|d| d.until.load(Relaxed)));
         let Some(device) = device else { return };
@@ -80,14 +77,13 @@ mod tests {
         assert!(!table.is_slow(7, 1000 + 10 * FACTOR) && !table.is_slow(8, 1000));
         table.waited(7, 1001, 1);
         assert!(table.is_slow(7, 1000 + 10 * FACTOR - 1), "the longer wait counts");
-        table.always(9);
-        assert!(table.is_slow(9, u64::MAX - 1));
+        assert!(table.any_is_slow(1001) && !table.any_is_slow(1000 + 10 * FACTOR));
     }
 
     #[test]
     fn the_one_that_is_over_first_gives_way() {
         let table = table();
-        table.always(100);
+        table.waited(100, 1 << 60, 1);
         (1..=2 * SLOW_DEVICES_MAX as u64).for_each(|n| table.waited(n, n, 1));
         assert!(table.is_slow(100, 1 << 60));
         assert!(!table.is_slow(1, 1) && table.is_slow(2 * SLOW_DEVICES_MAX as u64, 1));

@@ -67,8 +67,9 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     unsafe { session::set(session) };
     let fast = config.has_fsgsbase != 0;
     plane::patch::enable(fast);
+    plane::start(text, fast)?;
     target::start();
-    plane::start(text, fast)
+    Ok(())
 }
 
 /// Makes our text read-only, and everything else not executable.

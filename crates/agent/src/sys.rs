@@ -296,14 +296,23 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
-/// getrusage(2): how often this thread has given up its processor to wait.
-pub fn voluntary_switches() -> u64 {
+/// How often a thread has left its processor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Switches {
+    /// It gave it up to wait.
+    pub voluntary: u32,
+    /// It was pushed off.
+    pub forced: u32,
+}
+
+/// getrusage(2): those of this thread.
+pub fn switches() -> Switches {
     const RUSAGE_THREAD: u64 = 1;
     /// Behind two times of two words each and twelve other counters.
     const NVCSW: usize = 2 * 2 + 12;
     let mut usage = [0u64; 18];
     let _ = call!(nr::GETRUSAGE, RUSAGE_THREAD, &raw mut usage);
-    usage[NVCSW]
+    Switches { voluntary: usage[NVCSW] as u32, forced: usage[NVCSW + 1] as u32 }
 }
 
 /// Lets go of every descriptor and of the working directory.

@@ -50,6 +50,7 @@ impl Prepared {
             desk: address,
             ticks_per_us: 0,
             memory_devices: mounts::in_memory(),
+            remote_devices: mounts::remote(),
             slow_devices: Default::default(),
             plant: faults.plant(),
             panic_at: faults.panic_at,
@@ -69,7 +70,11 @@ impl Prepared {
         let front = memory::fill(file, &contents).map_err(|e| {
             unavailable(&format!("memory to share with programs cannot be filled ({e})"))
         })?;
-        Ok(Prepared { layout, listener, waits: Waits::new(front, config.ticks_per_us) })
+        let waits = Waits::new(front, config.ticks_per_us);
+        if faults.keep_shadows {
+            waits.expect();
+        }
+        Ok(Prepared { layout, listener, waits })
     }
 }
 

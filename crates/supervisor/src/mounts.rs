@@ -4,7 +4,7 @@
 //! its cache, and yet nobody waits for them. The latter ask for each name that it does not know. An
 //! agent is told the device numbers of both.
 
-use runahead_abi::config::MEMORY_DEVICES_MAX;
+use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
 
 /// Types, as mountinfo has them. (What the kernel makes up, as in `/proc`, agents know by its path.)
 const IN_MEMORY: [&str; 7] =
@@ -17,15 +17,19 @@ const REMOTE: [&str; 11] =
 /// Device numbers as [`runahead_abi::config::AgentConfig::memory_devices`] has them; of those that are
 /// mounted now.
 pub fn in_memory() -> [u64; MEMORY_DEVICES_MAX] {
-    let mut found = [0; MEMORY_DEVICES_MAX];
-    let devices = devices(&table(), |kind| IN_MEMORY.contains(&kind));
-    found.iter_mut().zip(devices).for_each(|(place, device)| *place = device);
-    found
+    first(devices(&table(), |kind| IN_MEMORY.contains(&kind)))
 }
 
-/// Those of what is mounted from elsewhere now.
-pub fn remote() -> Vec<u64> {
-    devices(&table(), is_remote)
+/// The same of [`runahead_abi::config::AgentConfig::remote_devices`].
+pub fn remote() -> [u64; REMOTE_DEVICES_MAX] {
+    first(devices(&table(), is_remote))
+}
+
+/// As many as there is room for.
+fn first<const N: usize>(devices: Vec<u64>) -> [u64; N] {
+    let mut found = [0; N];
+    found.iter_mut().zip(devices).for_each(|(place, device)| *place = device);
+    found
 }
 
 fn is_remote(kind: &str) -> bool {

@@ -49,7 +49,8 @@ pub struct Faults {
     pub no_sandbox: bool,
     /// The agent panics at this access of the target; 0 is never.
     pub panic_at: u64,
-    /// Shadows that have done all that they can are kept for two seconds, to be looked at.
+    /// Shadows are made from the first stall on, and kept for two seconds when they have done all that
+    /// they can, to be looked at.
     pub keep_shadows: bool,
 }
 

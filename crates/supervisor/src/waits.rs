@@ -7,7 +7,6 @@ use runahead_abi::{Control, SlowDevices};
 
 use crate::clock::ticks;
 use crate::memory::Front;
-use crate::mounts;
 
 /// What one wait is taken to be at most: programs tell of theirs, and may tell anything.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -19,12 +18,14 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// For the agent's file, of which that is the front. What is mounted from elsewhere is slow from
-    /// the start.
+    /// For the agent's file, of which that is the front.
     pub fn new(front: Front, ticks_per_us: u64) -> Self {
-        let waits = Waits { front, ticks_per_us };
-        mounts::remote().into_iter().for_each(|device| waits.devices().always(device));
-        waits
+        Waits { front, ticks_per_us }
+    }
+
+    /// Has programs expect to wait from their start.
+    pub fn expect(&self) {
+        self.devices().waited(u64::MAX, u64::MAX, 0);
     }
 
     fn devices(&self) -> &SlowDevices {

@@ -15,7 +15,7 @@ use crate::arch::{
     self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, SMALL_STACK_BYTES, SPARES, STACK_BYTES, THREAD_HASH,
     THREAD_HASHES, THREAD_PROBES,
 };
-use crate::sys::{self, nr};
+use crate::sys::{self, Switches, nr};
 
 /// No alternate stack: a range that holds no address.
 pub(crate) const NO_ALTSTACK: [u64; 2] = [1, 0];
@@ -50,8 +50,8 @@ pub struct Thread {
     pub(super) expects: Cell<bool>,
     /// Stack on which the program is to go on after the call under way; 0: its own.
     pub(crate) go_on_at: Cell<u64>,
-    /// A word of the policy's.
-    pub word: Cell<Option<u64>>,
+    /// How often it had left its processor when the policy last asked.
+    pub switches: Cell<Option<Switches>>,
     mapped: Cell<[u64; 2]>,
 }
 
@@ -141,7 +141,7 @@ impl Thread {
             lent: Cell::new(None),
             expects: Cell::new(false),
             go_on_at: Cell::new(0),
-            word: Cell::new(None),
+            switches: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
         };
         // SAFETY: the end of a fresh mapping, aligned, with room for one; it is unmapped only when

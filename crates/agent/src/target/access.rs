@@ -10,7 +10,7 @@ use runahead_abi::{ChunkIndex, HintKind, HintState, Identity, PATH_MAX};
 
 use super::Target;
 use super::lookups::path_was_read;
-use super::names::Kind;
+use super::names::{self, Kind};
 use super::sync::Side;
 use crate::arch::ticks;
 use crate::desk;
@@ -29,6 +29,20 @@ pub(super) enum Outcome {
     Answer(i64),
     /// This is the shadow, and the call is still to be answered.
     InShadow,
+}
+
+/// The device that a call reads from, if it names that by a descriptor.
+fn storage_of(call: &Call) -> Option<u64> {
+    const READS: [u64; 6] =
+        [nr::READ, nr::PREAD64, nr::READV, nr::PREADV, nr::GETDENTS, nr::GETDENTS64];
+    READS.contains(&call.nr).then(|| names::device(call.fd(0)))?
+}
+
+/// Whether a call is likely to wait: enough to have it told exactly, for the price of another call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Likely {
+    No,
+    Yes,
 }
 
 /// A wait for something that the log may know.
@@ -144,7 +158,7 @@ impl Target {
         bytes: u64,
         known: impl FnOnce(&Self) -> bool,
     ) -> i64 {
-        self.made_and_timed(session, call, bytes, known).0
+        self.made_and_timed(session, call, bytes, Likely::No, known).0
     }
 
     /// The same, and how long it took if it was a stall.
@@ -153,15 +167,25 @@ impl Target {
         session: &'static Session,
         call: &Call,
         bytes: u64,
+        wait: Likely,
         known: impl FnOnce(&Self) -> bool,
     ) -> (i64, Option<u64>) {
+        let switches = &call.thread.switches;
+        if wait == Likely::Yes {
+            switches.set(Some(sys::switches()));
+        }
         let start = ticks();
         let ret = call.perform();
         let took = ticks() - start;
-        let sleeps = &call.thread.word;
         let slept = || {
-            let before = sleeps.replace(Some(sys::voluntary_switches()));
-            before.is_some() && sleeps.get() != before && self.is_still_storage(call)
+            let now = sys::switches();
+            let slept = switches.replace(Some(now)).is_some_and(|before| {
+                // Since then it may have slept elsewhere: if it was also pushed off, it may have
+                // been so here, and that alone have taken long.
+                before.voluntary != now.voluntary
+                    && (wait == Likely::Yes || before.forced == now.forced)
+            });
+            slept && self.is_still_storage(call)
         };
         let rested = self.pace.rests();
         let stalled = self.pace.took(took, bytes, session.config.ticks_per_us, slept);
@@ -177,8 +201,25 @@ impl Target {
             };
             count.fetch_add(1, Relaxed);
             time.fetch_add(took, Relaxed);
+            if wait == Likely::No
+                && let Some(device) = storage_of(call)
+            {
+                self.has_waited(session, device, took);
+            }
         }
         (ret, stalled.then_some(took))
+    }
+
+    /// A call has waited that was hoped to need no more than memory: everybody is told, and what comes
+    /// next is a stall.
+    pub(super) fn has_waited(&self, session: &'static Session, device: u64, ticks: u64) {
+        self.join(session);
+        if session.is_joined() {
+            let control = &session.shared().control;
+            control.waited_device.store(device, Relaxed);
+            control.waited_ticks.store(ticks, Relaxed);
+            hints::ring_bell(session.shared());
+        }
     }
 
     /// It was hinted. (Before it has joined, nothing was; the log is not to take memory for that.)
@@ -218,8 +259,8 @@ impl Target {
             return None;
         }
         sys::set_mask(mask);
-        call.thread.word.set(Some(sys::voluntary_switches()));
-        let (ret, stalled) = self.made_and_timed(session, call, bytes, |_| foreseen);
+        let known = |_: &Self| foreseen;
+        let (ret, stalled) = self.made_and_timed(session, call, bytes, Likely::Yes, known);
         if stalled.is_none() {
             self.pace.cleared();
         }

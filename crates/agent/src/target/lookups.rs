@@ -7,10 +7,10 @@ use runahead_abi::record::{DEMAND, NO_FOLLOW};
 use runahead_abi::{HintKind, Identity, PATH_MAX};
 
 use super::Target;
-use super::access::{Outcome, Stall};
+use super::access::{Likely, Outcome, Stall};
 use super::names::{self, Kind};
 use crate::arch::ticks;
-use crate::hints::{self, Hint};
+use crate::hints::Hint;
 use crate::paths;
 use crate::plane::{self, Call};
 use crate::session::Session;
@@ -27,9 +27,12 @@ impl Target {
         flags: u32,
     ) -> Outcome {
         // What may create or truncate cannot be tried (RESOLVE_CACHED refuses it).
-        let plain = flags & (k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE) == 0;
-        if !plain || !self.probing(session) {
+        if flags & (k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE) != 0 {
             let ret = self.timed(session, call, 0, |t| t.knows_path(session, dir, path));
+            return self.opened(session, call, ret, dir, path);
+        }
+        if !self.probing(session) {
+            let ret = self.hoped(session, call, dir, path, Likely::No);
             return self.opened(session, call, ret, dir, path);
         }
         // No mode: nothing is created, and openat2 refuses one then, which openat ignores.
@@ -44,7 +47,15 @@ impl Target {
                 let nofollow = if flags & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
                 let kind =
                     if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
-                match self.unknown(session, call, self.named(session, dir, text, kind, nofollow)) {
+                let ret = match self.place_of(session, dir, text) {
+                    Place::Memory => Some(call.perform()),
+                    Place::Quick => Some(self.hoped(session, call, dir, path, Likely::Yes)),
+                    Place::Slow => {
+                        let stall = self.named(session, dir, text, kind, nofollow);
+                        self.stall(session, call, stall, 0)
+                    }
+                };
+                match ret {
                     Some(ret) => self.opened(session, call, ret, dir, path),
                     None => Outcome::InShadow,
                 }
@@ -93,28 +104,23 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    /// Makes a call whose name the kernel does not know. `None` in a shadow that was made of it.
-    fn unknown(&self, session: &'static Session, call: &Call, stall: Stall<'_>) -> Option<i64> {
-        match self.place_of(session, stall.dir, stall.path) {
-            Place::Memory => Some(call.perform()),
-            Place::Quick(device) => Some(self.hoped(session, call, device, stall.key)),
-            Place::Slow => self.stall(session, call, stall, 0),
-        }
-    }
-
-    /// Makes a call that is hoped to need no more than memory. If it waits, everybody is told, and what
-    /// comes next is a stall.
-    fn hoped(&self, session: &'static Session, call: &Call, device: u64, key: Identity) -> i64 {
-        call.thread.word.set(Some(sys::voluntary_switches()));
-        let (ret, waited) = self.made_and_timed(session, call, 0, |t| t.knows(session, key));
-        if let Some(ticks) = waited {
-            self.join(session);
-            if session.is_joined() {
-                let control = &session.shared().control;
-                control.waited_device.store(device, Relaxed);
-                control.waited_ticks.store(ticks, Relaxed);
-                hints::ring_bell(session.shared());
-            }
+    /// Makes a call with a name that is hoped to need no more than memory.
+    fn hoped(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        dir: Fd,
+        path: u64,
+        wait: Likely,
+    ) -> i64 {
+        let known = |t: &Self| t.knows_path(session, dir, path);
+        let (ret, waited) = self.made_and_timed(session, call, 0, wait, known);
+        if let Some(ticks) = waited
+            && path_was_read(ret)
+            // SAFETY: the kernel has just resolved this path.
+            && let Some(device) = device_of(dir, unsafe { paths::c_string(path) })
+        {
+            self.has_waited(session, device, ticks);
         }
         ret
     }
@@ -127,9 +133,11 @@ impl Target {
         match device_of(dir, path) {
             Some(device) if session.config.memory_devices.contains(&device) => Place::Memory,
             Some(device)
-                if !self.pace.stalling() && !session.slow_devices().is_slow(device, ticks()) =>
+                if !self.pace.stalling()
+                    && !session.config.remote_devices.contains(&device)
+                    && !session.slow_devices().is_slow(device, ticks()) =>
             {
-                Place::Quick(device)
+                Place::Quick
             }
             _ => Place::Slow,
         }
@@ -169,7 +177,7 @@ impl Target {
         (dir, path): (Fd, u64),
         follow: bool,
     ) -> Outcome {
-        let mut unknown = false;
+        let mut place = None;
         // The place takes a descriptor for a moment, which another thread could notice.
         if self.probing(session) && !plane::has_threads() {
             let nofollow = if follow { 0 } else { k::O_NOFOLLOW };
@@ -179,24 +187,28 @@ impl Target {
                     let _ = sys::close(fd);
                 }
                 Err(Errno(e)) => {
-                    unknown = e == sys::EAGAIN;
+                    if e == sys::EAGAIN {
+                        // SAFETY: the kernel has just read this path.
+                        let text = unsafe { paths::c_string(path) };
+                        place = Some(self.place_of(session, dir, text));
+                    }
                 }
             }
         }
-        let ret = if unknown {
-            // SAFETY: the kernel has just read this path.
-            let text = unsafe { paths::c_string(path) };
-            let flags = if follow { 0 } else { NO_FOLLOW };
-            match self.unknown(
-                session,
-                call,
-                self.named(session, dir, text, HintKind::Lookup, flags),
-            ) {
-                Some(ret) => ret,
-                None => return Outcome::InShadow,
+        let ret = match place {
+            None => self.hoped(session, call, dir, path, Likely::No),
+            Some(Place::Memory) => call.perform(),
+            Some(Place::Quick) => self.hoped(session, call, dir, path, Likely::Yes),
+            Some(Place::Slow) => {
+                // SAFETY: the kernel has just read this path.
+                let text = unsafe { paths::c_string(path) };
+                let flags = if follow { 0 } else { NO_FOLLOW };
+                let stall = self.named(session, dir, text, HintKind::Lookup, flags);
+                match self.stall(session, call, stall, 0) {
+                    Some(ret) => ret,
+                    None => return Outcome::InShadow,
+                }
             }
-        } else {
-            self.timed(session, call, 0, |t| t.knows_path(session, dir, path))
         };
         if self.nobody_asks(session) {
             self.count(session, call, || Identity::UNSET);
@@ -244,8 +256,8 @@ impl Target {
 pub(super) enum Place {
     /// In memory, for sure.
     Memory,
-    /// On this device, where nobody has waited of late: in memory, most likely.
-    Quick(u64),
+    /// Where nobody has waited of late: in memory, most likely.
+    Quick,
     /// It would wait, as far as anybody can tell.
     Slow,
 }

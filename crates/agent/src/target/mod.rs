@@ -24,6 +24,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::Identity;
 
+use crate::arch::ticks;
 use crate::lock::Lock;
 use crate::plane::thread::Thread;
 use crate::plane::{self, Call, Hooks, Interest, Verdict, unseen};
@@ -103,8 +104,10 @@ const INTEREST: &[u64] = &[
     nr::LANDLOCK_RESTRICT_SELF,
 ];
 
-/// Makes this process a target.
+/// Makes this process a target, in which the plane has started.
 pub fn start() {
+    let Some(session) = session::get() else { return };
+    TARGET.begin(session);
     plane::set_hooks(&HOOKS);
     plane::set_policy(policy, Interest::Only { all_of: INTEREST, samples_of: SAMPLES });
 }
@@ -125,7 +128,7 @@ fn start_in_child() {
     let Some(session) = session::get() else { return };
     session.start_in_child();
     TARGET.wake();
-    TARGET.pace.start();
+    TARGET.begin(session);
     plane::see_all_of(nr::READ, false);
     unseen::none();
     TARGET.syncs.break_open();
@@ -155,6 +158,14 @@ fn policy(call: &Call) -> Verdict {
 }
 
 impl Target {
+    /// A process begins.
+    fn begin(&self, session: &Session) {
+        self.pace.start(session.slow_devices().any_is_slow(ticks()));
+        if let Some(thread) = plane::thread::current() {
+            thread.switches.set(Some(sys::switches()));
+        }
+    }
+
     fn decide(&self, session: &'static Session, call: &Call) -> Outcome {
         let a = &call.args;
         let at_path = |i: usize| (call.fd(i), a[i + 1]);

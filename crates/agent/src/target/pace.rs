@@ -1,8 +1,9 @@
 //! Whether calls are worth trying without waiting, and what counts as a stall.
 //!
 //! A probe costs up to a microsecond on calls that take half of one, so a program that finds
-//! everything in memory must not pay it. Calls are probed from the start and for [`PROBES`] calls
-//! after each stall; in between they are made as they stand, with a look at the clock. The threads of
+//! everything in memory must not pay it. Calls are probed for [`PROBES`] calls after each stall, and
+//! from the start if others have stalled of late; in between they are made as they stand, with a look
+//! at the clock. The threads of
 //! a process share one pace, and lose a count to each other now and then.
 //!
 //! A process in which nothing has stalled, nor met anything that was foreseen, for [`QUIET`] calls
@@ -45,16 +46,17 @@ pub struct Pace {
 impl Pace {
     pub(super) const fn new() -> Self {
         Pace {
-            probes: AtomicU32::new(PROBES_AT_START),
+            probes: AtomicU32::new(0),
             suspects: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
             rested: AtomicBool::new(false),
         }
     }
 
-    /// A new process. What it has from its parent was not all seen if that had rested.
-    pub(super) fn start(&self) {
-        self.probes.store(PROBES_AT_START, Relaxed);
+    /// A new process; others have stalled of late, or not. What it has from its parent was not all seen
+    /// if that had rested.
+    pub(super) fn start(&self, others_stall: bool) {
+        self.probes.store(if others_stall { PROBES_AT_START } else { 0 }, Relaxed);
         self.suspects.store(0, Relaxed);
         self.quiet.store(0, Relaxed);
     }
@@ -154,6 +156,8 @@ mod tests {
     #[test]
     fn probing_ends_without_stalls_and_resumes_with_one() {
         let pace = Pace::new();
+        assert!(!pace.probing());
+        pace.start(true);
         for _ in 0..PROBES_AT_START {
             assert!(pace.probing());
             assert!(!pace.took(10, 0, 2000, || unreachable!()));
@@ -198,7 +202,7 @@ mod tests {
     #[test]
     fn a_child_starts_awake_and_knows_what_its_parent_did() {
         let pace = resting();
-        pace.start();
+        pace.start(true);
         assert!(!pace.rests() && pace.probing() && pace.has_rested());
     }
 
@@ -220,7 +224,7 @@ mod tests {
                 0 => pace.stalled(),
                 1 => pace.used(),
                 2 => assert!(pace.took(60 * 2000, 0, 2000, || true)),
-                3 => pace.start(),
+                3 => pace.start(true),
                 _ => {
                     let unseen = pace.unseen(&mut next);
                     let least = if since < QUIET + SAMPLES_QUIET { UNSEEN } else { DEEP * UNSEEN };

@@ -172,8 +172,11 @@ impl Target {
         offset_at: u64,
         len: u64,
     ) -> Outcome {
-        if self.kind(source) != Kind::Nowait || offset_at != 0 || !self.probing(session) {
+        if self.kind(source) != Kind::Nowait || offset_at != 0 {
             return Outcome::Native;
+        }
+        if !self.probing(session) {
+            return Outcome::Answer(self.timed(session, call, len, |_| false));
         }
         let Ok(offset) = sys::lseek(source, 0, k::SEEK_CUR) else { return Outcome::Native };
         let ret = if first_byte_is_resident(source, offset) {
@@ -193,6 +196,8 @@ impl Target {
         let [_, len, _, flags, _, offset] = call.args;
         let fd = call.fd(4);
         if flags as u32 & k::MAP_ANONYMOUS != 0
+            // Nobody will ask what was mapped.
+            || !session.is_joined() && !self.probing(session)
             || !matches!(self.kind(fd), Kind::Nowait | Kind::Remote)
         {
             return self.map_anything(call);

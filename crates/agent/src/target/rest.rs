@@ -43,10 +43,10 @@ impl Target {
         match here.left() {
             0 if sampled => {
                 let calls = self.pace.unseen(|| here.chance());
-                let word = &call.thread.word;
-                if calls > 0 && word.get().is_none() {
+                let switches = &call.thread.switches;
+                if calls > 0 && switches.get().is_none() {
                     // To tell the first stall from a thread that was pushed off its processor.
-                    word.set(Some(sys::voluntary_switches()));
+                    switches.set(Some(sys::switches()));
                 }
                 here.allow(calls);
             }
