@@ -113,9 +113,11 @@ impl Target {
         path: u64,
         wait: Likely,
     ) -> i64 {
-        let known = |t: &Self| t.knows_path(session, dir, path);
+        let is_whole = leaves_its_name(call);
+        let known = |t: &Self| is_whole && t.knows_path(session, dir, path);
         let (ret, waited) = self.made_and_timed(session, call, 0, wait, known);
         if let Some(ticks) = waited
+            && is_whole
             && path_was_read(ret)
             // SAFETY: the kernel has just resolved this path.
             && let Some(device) = device_of(dir, unsafe { paths::c_string(path) })
@@ -212,8 +214,7 @@ impl Target {
         };
         if self.nobody_asks(session) {
             self.count(session, call, || Identity::UNSET);
-        } else if path_was_read(ret) && !matches!(call.nr, nr::READLINK | nr::READLINKAT) {
-            // (The text of a link may have been written over its name.)
+        } else if path_was_read(ret) && leaves_its_name(call) {
             // SAFETY: as above, by the call itself.
             let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
             self.count(session, call, || identity);
@@ -286,6 +287,12 @@ fn device_of(dir: Fd, path: &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+/// What was the call's path still ends somewhere when it has been made. The text of a link, which may
+/// have been written over its name, need not. (Attributes have zeros.)
+fn leaves_its_name(call: &Call) -> bool {
+    !matches!(call.nr, nr::READLINK | nr::READLINKAT)
 }
 
 /// After a call with this result the kernel has certainly read the path that it was given, so that
