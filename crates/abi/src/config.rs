@@ -87,7 +87,7 @@ pub struct AgentConfig {
     /// The same of file systems that ask somebody else for each name that the kernel does not know.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
     /// A [`SlowDevices`], the only part that changes later: see [`AgentConfig::slow_devices`].
-    pub slow_devices: [[u64; 2]; SLOW_DEVICES_MAX],
+    pub slow_devices: [u64; 1 + 2 * SLOW_DEVICES_MAX],
     /// For tests: 0, or what runners really try; see [`plant`].
     pub plant: u64,
     /// For tests: the agent panics at this access of a target (0: never).

@@ -30,25 +30,32 @@ struct Device {
 
 /// See the module's text.
 #[repr(C)]
-pub struct SlowDevices([Device; SLOW_DEVICES_MAX]);
+pub struct SlowDevices {
+    /// The latest `until` of all that were.
+    latest: AtomicU64,
+    devices: [Device; SLOW_DEVICES_MAX],
+}
 
 impl SlowDevices {
     /// Whether somebody has waited on device `number` not long before `now`, in time-stamp ticks.
     pub fn is_slow(&self, number: u64, now: u64) -> bool {
-        self.0.iter().any(|d| d.number.load(Relaxed) == number && d.until.load(Relaxed) > now)
+        let is_it = |d: &Device| d.number.load(Relaxed) == number && d.until.load(Relaxed) > now;
+        self.devices.iter().any(is_it)
     }
 
-    /// Whether that is so of any device.
-    pub fn any_is_slow(&self, now: u64) -> bool {
-        self.0.iter().any(|d| d.until.load(Relaxed) > now)
+    /// Time-stamp up to which any device is slow; 0: nobody has waited.
+    pub fn latest(&self) -> u64 {
+        self.latest.load(Relaxed)
     }
 
     /// Somebody has waited `ticks` for it, until `now`. Threads that note two devices at once may
     /// lose one.
     pub fn waited(&self, number: u64, now: u64, ticks: u64) {
         let until = now.saturating_add(ticks.saturating_mul(FACTOR));
-        let known = self.0.iter().find(|d| d.number.load(Relaxed) == number);
-        let device = known.or_else(|| self.0.iter().min_by_key(|d| d.until.load(Relaxed)));
+        self.latest.fetch_max(until, Relaxed);
+        let devices = &self.devices;
+        let known = devices.iter().find(|d| d.number.load(Relaxed) == number);
+        let device = known.or_else(|| devices.iter().min_by_key(|d| d.until.load(Relaxed)));
         let Some(device) = device else { return };
         if device.number.swap(number, Relaxed) == number {
             device.until.fetch_max(until, Relaxed);
@@ -63,10 +70,11 @@ mod tests {
     use super::*;
 
     fn table() -> SlowDevices {
-        SlowDevices(
-            [const { Device { number: AtomicU64::new(0), until: AtomicU64::new(0) } };
+        SlowDevices {
+            latest: AtomicU64::new(0),
+            devices: [const { Device { number: AtomicU64::new(0), until: AtomicU64::new(0) } };
                 SLOW_DEVICES_MAX],
-        )
+        }
     }
 
     #[test]
@@ -77,7 +85,7 @@ mod tests {
         assert!(!table.is_slow(7, 1000 + 10 * FACTOR) && !table.is_slow(8, 1000));
         table.waited(7, 1001, 1);
         assert!(table.is_slow(7, 1000 + 10 * FACTOR - 1), "the longer wait counts");
-        assert!(table.any_is_slow(1001) && !table.any_is_slow(1000 + 10 * FACTOR));
+        assert_eq!(table.latest(), 1000 + 10 * FACTOR);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -51,7 +52,7 @@ impl Prepared {
             ticks_per_us: 0,
             memory_devices: mounts::in_memory(),
             remote_devices: mounts::remote(),
-            slow_devices: Default::default(),
+            slow_devices: [0; _],
             plant: faults.plant(),
             panic_at: faults.panic_at,
             landlock_fs: 0,
@@ -121,8 +122,8 @@ impl Engine {
         vec![self.listener.as_raw_fd(), self.file.as_raw_fd(), members]
     }
 
-    /// `first` is the command's file, if it is to be brought in.
-    pub(crate) fn start(self, first: Option<&Path>) -> Started {
+    /// `first` is the command's file, if it is to be brought in, and how long its exec took.
+    pub(crate) fn start(self, first: Option<(&Path, Duration)>) -> Started {
         let Engine { layout, listener, file, common, members } = self;
         let watcher = members.clone();
         // Without this thread shadows outlive their targets by a tenth of a second.
@@ -135,7 +136,10 @@ impl Engine {
             common.losses.count("no thread could be started to watch over processes");
         }
         let desk = Desk::new(listener, members.clone(), file, layout, common.losses.clone());
-        let _first = first.and_then(|path| first::bring_in(&common.prefetcher, path));
+        let _first = first.and_then(|(path, elapsed)| {
+            common.waits.waited(mounts::device(path)?, elapsed);
+            first::bring_in(&common.prefetcher, path)
+        });
         Started { common, members, desk, _first }
     }
 }

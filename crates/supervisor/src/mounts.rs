@@ -4,6 +4,10 @@
 //! its cache, and yet nobody waits for them. The latter ask for each name that it does not know. An
 //! agent is told the device numbers of both.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::sys::stat::{major, minor};
 use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
 
 /// Types, as mountinfo has them. (What the kernel makes up, as in `/proc`, agents know by its path.)
@@ -23,6 +27,12 @@ pub fn in_memory() -> [u64; MEMORY_DEVICES_MAX] {
 /// The same of [`runahead_abi::config::AgentConfig::remote_devices`].
 pub fn remote() -> [u64; REMOTE_DEVICES_MAX] {
     first(devices(&table(), is_remote))
+}
+
+/// The device of the file at `path`, in the same form.
+pub fn device(path: &Path) -> Option<u64> {
+    let number = std::fs::metadata(path).ok()?.dev();
+    Some(major(number) << 32 | minor(number))
 }
 
 /// As many as there is room for.

@@ -118,8 +118,9 @@ pub fn run(
         let ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
         descriptors::give_up(options.keep == Keep::Stderr, &ours);
     }
-    let first = (native.is_none() && first::is_cold(&launched.path, started.elapsed()))
-        .then_some(launched.path.as_path());
+    let elapsed = started.elapsed();
+    let first = (native.is_none() && first::is_cold(&launched.path, elapsed))
+        .then_some((launched.path.as_path(), elapsed));
     let engine = engine.map(|engine| engine.start(first));
     let ended = match launched.ended {
         Some(ended) => ended,

@@ -147,6 +147,7 @@ impl Target {
     }
 
     pub(super) fn probing(&self, session: &'static Session) -> bool {
+        self.pace.hear(session.slow_devices().latest(), ticks);
         self.pace.probing() || session.shared().control.want_sync.load(Relaxed) != 0
     }
 

@@ -160,7 +160,8 @@ fn policy(call: &Call) -> Verdict {
 impl Target {
     /// A process begins.
     fn begin(&self, session: &Session) {
-        self.pace.start(session.slow_devices().any_is_slow(ticks()));
+        self.pace.start();
+        self.pace.hear(session.slow_devices().latest(), ticks);
         if let Some(thread) = plane::thread::current() {
             thread.switches.set(Some(sys::switches()));
         }

@@ -2,8 +2,8 @@
 //!
 //! A probe costs up to a microsecond on calls that take half of one, so a program that finds
 //! everything in memory must not pay it. Calls are probed for [`PROBES`] calls after each stall, and
-//! from the start if others have stalled of late; in between they are made as they stand, with a look
-//! at the clock. The threads of
+//! for [`PROBES_FOR_OTHERS`] when another process is heard to have stalled; in between they are made as
+//! they stand, with a look at the clock. The threads of
 //! a process share one pace, and lose a count to each other now and then.
 //!
 //! A process in which nothing has stalled, nor met anything that was foreseen, for [`QUIET`] calls
@@ -11,13 +11,13 @@
 //! [`Pace::unseen`] without us, then one that is timed as before. A stall in that one, or in any
 //! call that is always seen, ends the rest.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Calls probed after a stall. A stall that comes when probing has ceased is only timed, and costs
 /// one missed sync.
 const PROBES: u32 = 512;
-/// Calls probed at the start: loading a program and its libraries takes some fifty.
-const PROBES_AT_START: u32 = 160;
+/// Calls probed when others have stalled of late: loading a program and its libraries takes some fifty.
+const PROBES_FOR_OTHERS: u32 = 160;
 /// A call that took longer than this waited for storage or for a processor.
 const STALL_US: u64 = 50;
 /// Calls without a stall after which a process rests: long after probing has ceased.
@@ -35,6 +35,8 @@ const COPY_BYTES_PER_US: u64 = 1024;
 /// See the module's text.
 pub struct Pace {
     probes: AtomicU32,
+    /// Up to when others stall, as far as was heard.
+    heard: AtomicU64,
     /// Calls that a stall of the recent past makes suspicious.
     suspects: AtomicU32,
     /// Calls since the last stall, up to [`QUIET`], and then samples, up to [`SAMPLES_QUIET`].
@@ -47,18 +49,30 @@ impl Pace {
     pub(super) const fn new() -> Self {
         Pace {
             probes: AtomicU32::new(0),
+            heard: AtomicU64::new(0),
             suspects: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
             rested: AtomicBool::new(false),
         }
     }
 
-    /// A new process; others have stalled of late, or not. What it has from its parent was not all seen
-    /// if that had rested.
-    pub(super) fn start(&self, others_stall: bool) {
-        self.probes.store(if others_stall { PROBES_AT_START } else { 0 }, Relaxed);
+    /// A new process. What it has from its parent was not all seen if that had rested.
+    pub(super) fn start(&self) {
+        self.probes.store(0, Relaxed);
+        self.heard.store(0, Relaxed);
         self.suspects.store(0, Relaxed);
         self.quiet.store(0, Relaxed);
+    }
+
+    /// Some device is slow up to `until` (`abi::slow`).
+    pub fn hear(&self, until: u64, now: impl FnOnce() -> u64) {
+        // Mostly it is nothing new.
+        if self.heard.load(Relaxed) != until {
+            self.heard.store(until, Relaxed);
+            if until > now() {
+                self.probes.fetch_max(PROBES_FOR_OTHERS, Relaxed);
+            }
+        }
     }
 
     /// Calls are to be tried without waiting.
@@ -157,8 +171,10 @@ mod tests {
     fn probing_ends_without_stalls_and_resumes_with_one() {
         let pace = Pace::new();
         assert!(!pace.probing());
-        pace.start(true);
-        for _ in 0..PROBES_AT_START {
+        pace.hear(1000, || 1001);
+        assert!(!pace.probing(), "that is over");
+        pace.hear(2000, || 1001);
+        for _ in 0..PROBES_FOR_OTHERS {
             assert!(pace.probing());
             assert!(!pace.took(10, 0, 2000, || unreachable!()));
         }
@@ -202,8 +218,10 @@ mod tests {
     #[test]
     fn a_child_starts_awake_and_knows_what_its_parent_did() {
         let pace = resting();
-        pace.start(true);
-        assert!(!pace.rests() && pace.probing() && pace.has_rested());
+        pace.start();
+        assert!(!pace.rests() && !pace.probing() && pace.has_rested());
+        pace.hear(2000, || 1000);
+        assert!(pace.probing());
     }
 
     /// Whatever comes: nothing goes by unseen within [`QUIET`] calls after a stall or a use, and
@@ -224,7 +242,7 @@ mod tests {
                 0 => pace.stalled(),
                 1 => pace.used(),
                 2 => assert!(pace.took(60 * 2000, 0, 2000, || true)),
-                3 => pace.start(true),
+                3 => pace.start(),
                 _ => {
                     let unseen = pace.unseen(&mut next);
                     let least = if since < QUIET + SAMPLES_QUIET { UNSEEN } else { DEEP * UNSEEN };
