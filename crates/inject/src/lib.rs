@@ -15,6 +15,6 @@ pub mod status;
 pub mod tracee;
 
 pub use follow::{Followed, Follower};
-pub use image::{Image, Layout};
+pub use image::{AgentFile, Layout, PAGE};
 pub use launch::{Command, LaunchError, Launched, NotInjected, exec_instead, launch};
 pub use status::{Ended, Status, wait};

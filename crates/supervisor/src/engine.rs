@@ -10,13 +10,14 @@ use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX};
 use runahead_abi::{ABI_VERSION, AgentConfig};
-use runahead_inject::{Image, Layout, NotInjected};
+use runahead_inject::{AgentFile, Layout, NotInjected};
 use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
 
 use crate::clock::Clock;
 use crate::desk::{self, Desk};
 use crate::losses::Losses;
 use crate::members::{Common, Members};
+use crate::mounts::Mounts;
 use crate::session::Faults;
 use crate::stats::Totals;
 use crate::waits::Waits;
@@ -37,6 +38,7 @@ impl Prepared {
         let listener = desk::open(&address).map_err(|e| {
             unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
         })?;
+        let mounts = Mounts::now();
         let mut config = AgentConfig {
             version: ABI_VERSION,
             has_fsgsbase: has_fsgsbase().into(),
@@ -50,8 +52,8 @@ impl Prepared {
             desk_len: desk::address_len(&address) as u32,
             desk: address,
             ticks_per_us: 0,
-            memory_devices: mounts::in_memory(),
-            remote_devices: mounts::remote(),
+            memory_devices: mounts.in_memory(),
+            remote_devices: mounts.remote(),
             slow_devices: [0; _],
             plant: faults.plant(),
             panic_at: faults.panic_at,
@@ -65,10 +67,10 @@ impl Prepared {
             runner_filter: [0; RUNNER_FILTER_MAX],
         };
         sandbox::prepare(&mut config).map_err(|e| unavailable(&e))?;
-        let image = Image::embedded().map_err(|e| unavailable(&e))?;
         config.ticks_per_us = clock.ticks_per_us();
-        let (layout, contents) = image.file(config);
-        let front = memory::fill(file, &contents).map_err(|e| {
+        let contents = AgentFile::new(config);
+        let layout = contents.layout;
+        let front = memory::fill(file, &contents.front, contents.image).map_err(|e| {
             unavailable(&format!("memory to share with programs cannot be filled ({e})"))
         })?;
         let waits = Waits::new(front, config.ticks_per_us);

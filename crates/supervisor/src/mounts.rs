@@ -4,6 +4,8 @@
 //! its cache, and yet nobody waits for them. The latter ask for each name that it does not know. An
 //! agent is told the device numbers of both.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -14,19 +16,46 @@ use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
 const IN_MEMORY: [&str; 7] =
     ["tmpfs", "devtmpfs", "ramfs", "rootfs", "devpts", "mqueue", "hugetlbfs"];
 
+/// Bytes of the table, mostly; a longer one is read all the same.
+const TABLE_BYTES: usize = 16 << 10;
+
 /// The same of file systems that ask somebody else; of `fuse.` what follows.
 const REMOTE: [&str; 11] =
     ["fuse", "nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "afs", "lustre", "gpfs", "virtiofs"];
 
-/// Device numbers as [`runahead_abi::config::AgentConfig::memory_devices`] has them; of those that are
-/// mounted now.
-pub fn in_memory() -> [u64; MEMORY_DEVICES_MAX] {
-    first(devices(&table(), |kind| IN_MEMORY.contains(&kind)))
-}
+/// What is mounted, as mountinfo says it (proc_pid_mountinfo(5)).
+pub struct Mounts(String);
 
-/// The same of [`runahead_abi::config::AgentConfig::remote_devices`].
-pub fn remote() -> [u64; REMOTE_DEVICES_MAX] {
-    first(devices(&table(), is_remote))
+impl Mounts {
+    /// What is mounted now.
+    pub fn now() -> Self {
+        // So that it is read at once: each read has the kernel write it from the start.
+        let mut table = String::with_capacity(TABLE_BYTES);
+        let file = File::open("/proc/self/mountinfo");
+        let _ = file.and_then(|mut file| file.read_to_string(&mut table));
+        Mounts(table)
+    }
+
+    /// Device numbers as [`runahead_abi::config::AgentConfig::memory_devices`] has them.
+    pub fn in_memory(&self) -> [u64; MEMORY_DEVICES_MAX] {
+        first(self.devices(|kind| IN_MEMORY.contains(&kind)))
+    }
+
+    /// The same of [`runahead_abi::config::AgentConfig::remote_devices`].
+    pub fn remote(&self) -> [u64; REMOTE_DEVICES_MAX] {
+        first(self.devices(is_remote))
+    }
+
+    /// Those of what is mounted with such a type, once each.
+    fn devices(&self, is_such: impl Fn(&str) -> bool) -> Vec<u64> {
+        let mut found = Vec::new();
+        for (device, kind) in self.0.lines().filter_map(device_and_kind) {
+            if is_such(kind) && !found.contains(&device) {
+                found.push(device);
+            }
+        }
+        found
+    }
 }
 
 /// The device of the file at `path`, in the same form.
@@ -46,22 +75,7 @@ fn is_remote(kind: &str) -> bool {
     REMOTE.contains(&kind.split('.').next().unwrap_or(kind))
 }
 
-fn table() -> String {
-    std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
-}
-
-/// The devices of a table of mounts whose type is such, once each.
-fn devices(table: &str, is_such: impl Fn(&str) -> bool) -> Vec<u64> {
-    let mut found = Vec::new();
-    for (device, kind) in table.lines().filter_map(device_and_kind) {
-        if is_such(kind) && !found.contains(&device) {
-            found.push(device);
-        }
-    }
-    found
-}
-
-/// What a line of mountinfo says (proc_pid_mountinfo(5)).
+/// What a line of the table says.
 fn device_and_kind(line: &str) -> Option<(u64, &str)> {
     let (mount, source) = line.split_once(" - ")?;
     let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
@@ -75,7 +89,8 @@ mod tests {
 
     #[test]
     fn those_in_memory_and_those_elsewhere_are_found_once_each() {
-        let table = "\
+        let table = Mounts(String::from(
+            "\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 23 22 0:22 / /dev/shm rw,nosuid shared:3 - tmpfs tmpfs rw
 24 22 0:5 / /proc rw - proc proc rw
@@ -85,8 +100,9 @@ mod tests {
 29 22 0:42 / /sys/fs/fuse/connections rw - fusectl fusectl rw
 27 22 0:6 / /dev rw - devtmpfs udev rw
 nonsense
-";
-        assert_eq!(devices(table, |kind| IN_MEMORY.contains(&kind)), [22, 6]);
-        assert_eq!(devices(table, is_remote), [40, 41]);
+",
+        ));
+        assert_eq!(table.in_memory()[..3], [22, 6, 0]);
+        assert_eq!(table.remote()[..3], [40, 41, 0]);
     }
 }

@@ -28,7 +28,7 @@ impl Target {
     pub fn new(then: &[&str]) -> Self {
         let prefetcher = Prefetcher::new(Default::default(), |_, _| ());
         let file = memory::agent_file().expect("memory for a file");
-        let front = memory::fill(&file, &[0; AgentConfig::CHANGES_IN]).expect("room in it");
+        let front = memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
         let waits = Arc::new(Waits::new(front, 1000));
         let losses = Arc::new(Losses::default());
         let common = Arc::new(Common { prefetcher, losses, waits, keep_shadows: false });

@@ -1,6 +1,8 @@
 //! Builds the agent's image: a free-standing, position-independent program without a C library,
 //! which cannot be a normal dependency because it needs its own code-generation flags.
 
+mod flat;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,5 +40,22 @@ fn main() {
         .expect("cargo can be run to build the agent's image");
     assert!(status.success(), "building the agent's image failed: {status}");
     let built: &Path = &target_dir.join("x86_64-unknown-linux-gnu/release/runahead-agent-image");
-    std::fs::copy(built, out.join("agent.elf")).expect("the image can be copied to OUT_DIR");
+    let elf = std::fs::read(built).expect("the image was built");
+    std::fs::write(out.join("agent.elf"), &elf).expect("OUT_DIR is ours");
+    let image = flat::Image::parse(&elf).expect("what was built is an ELF file");
+    write(&out, &image).expect("OUT_DIR is ours");
+}
+
+/// What `src/image.rs` includes.
+fn write(out: &Path, image: &flat::Image) -> std::io::Result<()> {
+    let pair =
+        |&(at, addend): &(u64, i64)| [(at as u32).to_le_bytes(), (addend as u32).to_le_bytes()];
+    let relocations: Vec<u8> = image.relocations.iter().flat_map(pair).flatten().collect();
+    std::fs::write(out.join("agent.image"), &image.bytes)?;
+    std::fs::write(out.join("agent.relocations"), relocations)?;
+    let flat::Image { len, entry, text, .. } = image;
+    let constants = format!(
+        "const LEN: u64 = {len};\nconst ENTRY: u64 = {entry};\nconst TEXT: (u64, u64) = {text:?};\n"
+    );
+    std::fs::write(out.join("agent.rs"), constants)
 }
