@@ -21,7 +21,7 @@ use crate::mounts::Mounts;
 use crate::session::Faults;
 use crate::stats::Totals;
 use crate::waits::Waits;
-use crate::{budget, first, memory, mounts, sandbox, signals};
+use crate::{first, memory, mounts, sandbox, signals};
 
 /// What is made while the command starts.
 pub(crate) struct Prepared {
@@ -131,7 +131,6 @@ impl Engine {
         // Without this thread shadows outlive their targets by a tenth of a second.
         let started = std::thread::Builder::new().name("watcher".into()).spawn(move || {
             signals::block_all();
-            watcher.set_budget(budget::bytes());
             watcher.watch();
         });
         if started.is_err() {

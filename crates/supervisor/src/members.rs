@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -58,7 +58,8 @@ pub struct Members {
     list: Mutex<HashMap<u64, Member>>,
     next: AtomicU64,
     ended: Epoll,
-    budget: AtomicU64,
+    /// Bytes that may be prefetched for a process and not used yet; asked for when one joins.
+    budget: OnceLock<u64>,
     totals: Mutex<Totals>,
     /// What members shared whose shadows may not have ended yet.
     leaving: Mutex<Vec<Arc<Mapping>>>,
@@ -76,7 +77,7 @@ impl Members {
             list: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
             ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-            budget: AtomicU64::new(u64::MAX),
+            budget: OnceLock::new(),
             totals: Mutex::new(Totals::default()),
             leaving: Mutex::new(Vec::new()),
         })
@@ -85,11 +86,6 @@ impl Members {
     /// The one descriptor that it has from the start.
     pub fn descriptor(&self) -> i32 {
         self.ended.0.as_raw_fd()
-    }
-
-    /// Bytes that may be prefetched for a process and not used yet.
-    pub fn set_budget(&self, bytes: u64) {
-        self.budget.store(bytes, Relaxed);
     }
 
     fn list(&self) -> MutexGuard<'_, HashMap<u64, Member>> {
@@ -113,7 +109,7 @@ impl Members {
         let shared = Arc::new(shared);
         let control = &shared.control;
         control.horizon.store(HORIZON, Relaxed);
-        control.bytes_budget.store(self.budget.load(Relaxed), Relaxed);
+        control.bytes_budget.store(*self.budget.get_or_init(budget::bytes), Relaxed);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
         let dispatcher =
