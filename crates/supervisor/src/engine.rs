@@ -138,7 +138,9 @@ impl Engine {
         }
         let desk = Desk::new(listener, members.clone(), file, layout, common.losses.clone());
         let _first = first.and_then(|(path, elapsed)| {
-            common.waits.waited(mounts::device(path)?, elapsed);
+            if let Some(device) = mounts::device(path) {
+                common.waits.waited(device, elapsed);
+            }
             first::bring_in(&common.prefetcher, path)
         });
         Started { common, members, desk, _first }

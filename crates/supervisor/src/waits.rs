@@ -49,3 +49,63 @@ impl Waits {
         self.devices().waited(device, ticks(), time.min(longest));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use nix::errno::Errno;
+    use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+    use runahead_abi::AgentConfig;
+
+    use super::*;
+    use crate::memory;
+
+    /// As an agent has it: a private mapping, made before.
+    #[test]
+    fn programs_see_what_is_slow_and_cannot_change_it() {
+        let file = memory::agent_file().expect("memory for a file");
+        let front = memory::fill(&file, &[0; 2 * AgentConfig::CHANGES_IN], &[1, 2, 3]);
+        let waits = Waits::new(front.expect("room in it"), 1000);
+        let length = NonZeroUsize::new(AgentConfig::CHANGES_IN).expect("not 0");
+        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let map = |flags| {
+            // SAFETY: a mapping where the kernel likes, which this test alone knows.
+            unsafe { mmap(None, length, rights, flags, file.as_fd(), 0) }
+        };
+        let mapped = map(MapFlags::MAP_PRIVATE).expect("programs map it");
+        // SAFETY: that mapping, which stays until the end of the test.
+        let seen = unsafe { AgentConfig::slow_devices(mapped.as_ptr().cast()) };
+        assert_eq!(seen.latest(), 0);
+        waits.waited(7, Duration::from_millis(5));
+        assert!(seen.is_slow(7, ticks()) && !seen.is_slow(8, ticks()));
+        assert!(!seen.is_slow(7, ticks() + 5_000_000 * 64));
+
+        assert_eq!(map(MapFlags::MAP_SHARED).err(), Some(Errno::EPERM));
+        let file = std::fs::File::from(file);
+        assert_eq!(
+            file.write_at(b"x", 0).map_err(|e| e.raw_os_error()),
+            Err(Some(Errno::EPERM as i32))
+        );
+        assert!(file.set_len(0).is_err());
+        // SAFETY: nothing refers to it any more.
+        unsafe { munmap(mapped, length.get()) }.expect("it is mapped");
+    }
+
+    #[test]
+    fn what_a_program_tells_is_bounded() {
+        let file = memory::agent_file().expect("memory for a file");
+        let front = memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
+        let waits = Waits::new(front, 1);
+        let (shared, _file) = memory::Mapping::new().expect("memory to share");
+        shared.control.waited_device.store(9, Relaxed);
+        shared.control.waited_ticks.store(u64::MAX, Relaxed);
+        waits.hear_of(&shared.control);
+        let devices = waits.devices();
+        assert!(devices.is_slow(9, ticks()));
+        assert!(!devices.is_slow(9, ticks() + 64 * LONGEST.as_micros() as u64));
+        assert_eq!(shared.control.waited_ticks.load(Relaxed), 0, "it is heard once");
+    }
+}
