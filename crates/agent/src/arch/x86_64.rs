@@ -133,6 +133,23 @@ global_asm!(
     "jmp \\none",
     "23: mov r11, rcx",
     ".endm",
+    // Whether the thread whose place is found in r11 may work on its stack: on to `free`, or falls
+    // through to it; else on to `busy`.
+    //
+    // Busy: a signal handler interrupted the agent, or jumped out of it and left the mark behind.
+    // The two look alike, so either way calls go straight to the kernel from here on. So do those
+    // of a vfork child, which has its parent's thread. And on its alternate stack the program is
+    // handling a signal: from ours the kernel would take that stack to be free, and put the next
+    // signal on top of it.
+    ".macro check_free busy, free",
+    "mov r11, [r11 + 8]",
+    "cmp byte ptr [r11 + {depth}], 0",
+    "jne \\busy",
+    "cmp rsp, [r11 + {altstack}]",
+    "jb \\free",
+    "cmp rsp, [r11 + {altstack} + 8]",
+    "jbe \\busy",
+    ".endm",
     ".macro keep_vectors",
     "movaps [rsp], xmm0",
     "movaps [rsp + 16], xmm1",
@@ -202,18 +219,7 @@ global_asm!(
     "ret",
     "5:",
     "find_thread 4f, 8f",
-    "4: mov r11, [r11 + 8]",
-    // Busy: a signal handler interrupted the agent, or jumped out of it and left the mark behind.
-    // The two look alike, so either way calls go straight to the kernel from here on. So do those
-    // of a vfork child, which has its parent's thread.
-    "cmp byte ptr [r11 + {depth}], 0",
-    "jne 9f",
-    // On its alternate stack the program is handling a signal: from ours the kernel would take that
-    // stack to be free, and put the next signal on top of it.
-    "cmp rsp, [r11 + {altstack}]",
-    "jb 6f",
-    "cmp rsp, [r11 + {altstack} + 8]",
-    "jbe 9f",
+    "4: check_free 9f, 6f",
     "6: mov rcx, rsp",
     "mov byte ptr [r11 + {depth}], 1",
     "mov rsp, [r11 + {stack_top}]",
@@ -266,13 +272,7 @@ global_asm!(
     "jmp 6b",
     // Where a checked call cannot be looked at, it traps.
     "12: find_thread 13f, 7b",
-    "13: mov r11, [r11 + 8]",
-    "cmp byte ptr [r11 + {depth}], 0",
-    "jne 7b",
-    "cmp rsp, [r11 + {altstack}]",
-    "jb 6b",
-    "cmp rsp, [r11 + {altstack} + 8]",
-    "jbe 7b",
+    "13: check_free 7b, 6b",
     "jmp 6b",
     // Clone trampolines: the program's own registers and stack, the call, and back.
     ".macro clone_site i",
@@ -463,6 +463,7 @@ global_asm!(
     ".purgem plain_site",
     ".purgem find_thread",
     ".purgem take_spare",
+    ".purgem check_free",
     ".purgem keep_vectors",
     ".purgem restore_vectors",
     ".popsection",

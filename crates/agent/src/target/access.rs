@@ -214,7 +214,10 @@ impl Target {
     /// A call has waited that was hoped to need no more than memory: everybody is told, and what comes
     /// next is a stall.
     pub(super) fn has_waited(&self, session: &'static Session, device: u64, ticks: u64) {
-        self.join(session);
+        // To join takes a descriptor for a moment, which another thread could notice.
+        if !plane::has_threads() {
+            self.join(session);
+        }
         if session.is_joined() {
             let control = &session.shared().control;
             control.waited_device.store(device, Relaxed);

@@ -119,6 +119,7 @@ impl Target {
         if let Some(ticks) = waited
             && is_whole
             && path_was_read(ret)
+            && !plane::has_threads()
             // SAFETY: the kernel has just resolved this path.
             && let Some(device) = device_of(dir, unsafe { paths::c_string(path) })
         {
@@ -132,12 +133,18 @@ impl Target {
         if paths::is_made_up(path) {
             return Place::Memory;
         }
+        let slow = session.slow_devices();
+        if plane::has_threads() {
+            // The device cannot be asked for, as another thread could notice.
+            let quick = !self.pace.stalling() && slow.latest() <= ticks();
+            return if quick { Place::Quick } else { Place::Slow };
+        }
         match device_of(dir, path) {
             Some(device) if session.config.memory_devices.contains(&device) => Place::Memory,
             Some(device)
                 if !self.pace.stalling()
                     && !session.config.remote_devices.contains(&device)
-                    && !session.slow_devices().is_slow(device, ticks()) =>
+                    && !slow.is_slow(device, ticks()) =>
             {
                 Place::Quick
             }
@@ -264,6 +271,7 @@ pub(super) enum Place {
 }
 
 /// The device of `path`, which the kernel does not know: that of the nearest directory that it knows.
+/// Takes a descriptor for a moment.
 fn device_of(dir: Fd, path: &[u8]) -> Option<u64> {
     const ABOVE: usize = 8;
     let mut text = [0u8; PATH_MAX + 1];
