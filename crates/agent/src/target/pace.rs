@@ -29,6 +29,9 @@ const UNSEEN: u64 = 8;
 const SAMPLES_QUIET: u32 = 2048;
 /// So many times as many calls go by unseen in a deep rest. (Whatever opens files is seen all the same.)
 const DEEP: u64 = 4;
+/// Samples seen one after the other when one took long, and may have been a stall: of the next ones it
+/// can be told.
+const DOUBTED: u32 = 4;
 /// Reading from memory runs at no less than this many bytes in a microsecond.
 const COPY_BYTES_PER_US: u64 = 1024;
 
@@ -41,6 +44,8 @@ pub struct Pace {
     suspects: AtomicU32,
     /// Calls since the last stall, up to [`QUIET`], and then samples, up to [`SAMPLES_QUIET`].
     quiet: AtomicU32,
+    /// Samples to be looked at one after the other.
+    doubts: AtomicU32,
     /// It has rested, or one of its parents had.
     rested: AtomicBool,
 }
@@ -52,6 +57,7 @@ impl Pace {
             heard: AtomicU64::new(0),
             suspects: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
+            doubts: AtomicU32::new(0),
             rested: AtomicBool::new(false),
         }
     }
@@ -104,6 +110,10 @@ impl Pace {
     /// A call of which samples are enough has been made: how many of its thread's next may go by
     /// unseen. Which one is seen is to be in no step with what the program does, so `chance` decides.
     pub fn unseen(&self, chance: impl FnOnce() -> u64) -> u64 {
+        if let Some(fewer) = self.doubts.load(Relaxed).checked_sub(1) {
+            self.doubts.store(fewer, Relaxed);
+            return 0;
+        }
         let quiet = self.quiet.load(Relaxed);
         let is_deep = quiet >= QUIET + SAMPLES_QUIET;
         if !is_deep {
@@ -142,8 +152,8 @@ impl Pace {
     }
 
     /// A call took `ticks` for `bytes`: true if that was a stall. `slept` tells, and is asked only
-    /// if it took long, whether the thread has given up its processor since it was last asked: one
-    /// that was merely pushed off it has not stalled.
+    /// if it took long, whether the thread has certainly given up its processor: one that was merely
+    /// pushed off it has not stalled.
     pub fn took(
         &self,
         ticks: u64,
@@ -152,13 +162,16 @@ impl Pace {
         slept: impl FnOnce() -> bool,
     ) -> bool {
         let allowed = STALL_US + bytes / COPY_BYTES_PER_US;
-        let stalled = ticks > allowed * ticks_per_us && slept();
-        if stalled {
+        let is_long = ticks > allowed * ticks_per_us;
+        if is_long && slept() {
             self.stalled();
-        } else {
-            self.hit();
+            return true;
         }
-        stalled
+        if is_long {
+            self.doubts.store(DOUBTED, Relaxed);
+        }
+        self.hit();
+        false
     }
 }
 
@@ -202,6 +215,8 @@ mod tests {
     fn a_quiet_process_rests_until_something_stalls() {
         let pace = resting();
         assert!(!pace.took(60 * 2000, 0, 2000, || false) && pace.rests(), "pushed off");
+        assert!((0..DOUBTED).all(|_| quiet_call(&pace) == 0), "or perhaps not");
+        assert!(quiet_call(&pace) > 0);
         assert!(pace.took(60 * 2000, 0, 2000, || true));
         assert!(!pace.rests() && pace.probing());
         assert!((0..QUIET).all(|_| quiet_call(&pace) == 0));
