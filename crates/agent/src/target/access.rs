@@ -172,7 +172,7 @@ impl Target {
         known: impl FnOnce(&Self) -> bool,
     ) -> (i64, Option<u64>) {
         let switches = &call.thread.switches;
-        if wait == Likely::Yes {
+        if wait == Likely::Yes || switches.get().is_none() {
             switches.set(Some(sys::switches()));
         }
         let start = ticks();

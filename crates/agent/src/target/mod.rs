@@ -162,8 +162,9 @@ impl Target {
     fn begin(&self, session: &Session) {
         self.pace.start();
         self.pace.hear(session.slow_devices().latest(), ticks);
+        // A child's thread counts anew; and to be stopped, as at an exec, counts.
         if let Some(thread) = plane::thread::current() {
-            thread.switches.set(Some(sys::switches()));
+            thread.switches.set(None);
         }
     }
 
