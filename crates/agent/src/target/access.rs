@@ -172,7 +172,8 @@ impl Target {
         known: impl FnOnce(&Self) -> bool,
     ) -> (i64, Option<u64>) {
         let switches = &call.thread.switches;
-        if wait == Likely::Yes || switches.get().is_none() {
+        let exact = wait == Likely::Yes || self.pace.doubts() || switches.get().is_none();
+        if exact {
             switches.set(Some(sys::switches()));
         }
         let start = ticks();
@@ -183,8 +184,7 @@ impl Target {
             let slept = switches.replace(Some(now)).is_some_and(|before| {
                 // Since then it may have slept elsewhere: if it was also pushed off, it may have
                 // been so here, and that alone have taken long.
-                before.voluntary != now.voluntary
-                    && (wait == Likely::Yes || before.forced == now.forced)
+                before.voluntary != now.voluntary && (exact || before.forced == now.forced)
             });
             slept && self.is_still_storage(call)
         };

@@ -29,9 +29,8 @@ const UNSEEN: u64 = 8;
 const SAMPLES_QUIET: u32 = 2048;
 /// So many times as many calls go by unseen in a deep rest. (Whatever opens files is seen all the same.)
 const DEEP: u64 = 4;
-/// Samples seen one after the other when one took long, and may have been a stall: of the next ones it
-/// can be told.
-const DOUBTED: u32 = 4;
+/// Calls that are seen one after the other, and told exactly, when one took long and may have been a stall.
+const DOUBTED: u32 = 16;
 /// Reading from memory runs at no less than this many bytes in a microsecond.
 const COPY_BYTES_PER_US: u64 = 1024;
 
@@ -44,7 +43,7 @@ pub struct Pace {
     suspects: AtomicU32,
     /// Calls since the last stall, up to [`QUIET`], and then samples, up to [`SAMPLES_QUIET`].
     quiet: AtomicU32,
-    /// Samples to be looked at one after the other.
+    /// Calls of which it is to be told exactly whether they wait.
     doubts: AtomicU32,
     /// It has rested, or one of its parents had.
     rested: AtomicBool,
@@ -99,7 +98,7 @@ impl Pace {
 
     /// A call found its data in memory.
     pub fn hit(&self) {
-        for count in [&self.probes, &self.suspects] {
+        for count in [&self.probes, &self.suspects, &self.doubts] {
             // Mostly nothing changes, and threads need not share the line to write.
             if let Some(fewer) = count.load(Relaxed).checked_sub(1) {
                 count.store(fewer, Relaxed);
@@ -107,11 +106,15 @@ impl Pace {
         }
     }
 
+    /// A call took long of late, and may have been a stall.
+    pub fn doubts(&self) -> bool {
+        self.doubts.load(Relaxed) > 0
+    }
+
     /// A call of which samples are enough has been made: how many of its thread's next may go by
     /// unseen. Which one is seen is to be in no step with what the program does, so `chance` decides.
     pub fn unseen(&self, chance: impl FnOnce() -> u64) -> u64 {
-        if let Some(fewer) = self.doubts.load(Relaxed).checked_sub(1) {
-            self.doubts.store(fewer, Relaxed);
+        if self.doubts() {
             return 0;
         }
         let quiet = self.quiet.load(Relaxed);
@@ -167,10 +170,10 @@ impl Pace {
             self.stalled();
             return true;
         }
+        self.hit();
         if is_long {
             self.doubts.store(DOUBTED, Relaxed);
         }
-        self.hit();
         false
     }
 }
@@ -215,7 +218,7 @@ mod tests {
     fn a_quiet_process_rests_until_something_stalls() {
         let pace = resting();
         assert!(!pace.took(60 * 2000, 0, 2000, || false) && pace.rests(), "pushed off");
-        assert!((0..DOUBTED).all(|_| quiet_call(&pace) == 0), "or perhaps not");
+        assert!((1..DOUBTED).all(|_| quiet_call(&pace) == 0), "or perhaps not");
         assert!(quiet_call(&pace) > 0);
         assert!(pace.took(60 * 2000, 0, 2000, || true));
         assert!(!pace.rests() && pace.probing());
