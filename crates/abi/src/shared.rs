@@ -114,8 +114,8 @@ pub struct Control {
     pub stall_ticks_foreseen: AtomicU64,
     /// The target: time in unforeseen stalls, in time-stamp ticks.
     pub stall_ticks_unforeseen: AtomicU64,
-    /// The target: a device on which it has waited for a name, in what it took for memory: major number
-    /// shifted left by 32, and minor.
+    /// The target: a device on which it has waited in a call that was hoped to need no more than memory:
+    /// major number shifted left by 32, and minor.
     pub waited_device: AtomicU64,
     /// The target: how long, in time-stamp ticks; the supervisor takes it out.
     pub waited_ticks: AtomicU64,

@@ -3,7 +3,7 @@
 //! A name that the kernel does not know may still be answered from memory: the directory it belongs
 //! to lies there, and only the name was never asked for. Nothing tells that beforehand. So whoever
 //! meets such a name looks here: where nobody has waited lately, to wait once is cheaper than to
-//! make a shadow for nothing each time.
+//! make a shadow for nothing each time. And while no device is slow at all, nobody probes.
 //!
 //! One table for a session, at the front of the agent's file. The supervisor writes it; agents see
 //! it through their private mapping, which shows what the file holds as long as nobody has written

@@ -42,20 +42,11 @@ impl Target {
                 self.opened(session, call, call.performed(fd.into()), dir, path)
             }
             Err(Errno(sys::EAGAIN)) => {
-                // SAFETY: the kernel has just read this path.
-                let text = unsafe { paths::c_string(path) };
                 let nofollow = if flags & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
                 let kind =
                     if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
-                let ret = match self.place_of(session, dir, text) {
-                    Place::Memory => Some(call.perform()),
-                    Place::Quick => Some(self.hoped(session, call, dir, path, Likely::Yes)),
-                    Place::Slow => {
-                        let stall = self.named(session, dir, text, kind, nofollow);
-                        self.stall(session, call, stall, 0)
-                    }
-                };
-                match ret {
+                // SAFETY: the kernel has just read this path.
+                match unsafe { self.unknown(session, call, (dir, path), kind, nofollow) } {
                     Some(ret) => self.opened(session, call, ret, dir, path),
                     None => Outcome::InShadow,
                 }
@@ -102,6 +93,29 @@ impl Target {
             self.names.opened(ret as Fd, identity);
         }
         Outcome::Answer(ret)
+    }
+
+    /// Makes a call whose name the kernel does not know. `None` in a shadow that was made of it.
+    ///
+    /// # Safety
+    /// The kernel has read the path.
+    unsafe fn unknown(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        (dir, path): (Fd, u64),
+        kind: HintKind,
+        flags: u32,
+    ) -> Option<i64> {
+        // SAFETY: passed on to the caller.
+        let text = unsafe { paths::c_string(path) };
+        match self.place_of(session, dir, text) {
+            Place::Memory => Some(call.perform()),
+            Place::Quick => Some(self.hoped(session, call, dir, path, Likely::Yes)),
+            Place::Slow => {
+                self.stall(session, call, self.named(session, dir, text, kind, flags), 0)
+            }
+        }
     }
 
     /// Makes a call with a name that is hoped to need no more than memory.
@@ -186,7 +200,7 @@ impl Target {
         (dir, path): (Fd, u64),
         follow: bool,
     ) -> Outcome {
-        let mut place = None;
+        let mut unknown = false;
         // The place takes a descriptor for a moment, which another thread could notice.
         if self.probing(session) && !plane::has_threads() {
             let nofollow = if follow { 0 } else { k::O_NOFOLLOW };
@@ -195,29 +209,19 @@ impl Target {
                 Ok(fd) => {
                     let _ = sys::close(fd);
                 }
-                Err(Errno(e)) => {
-                    if e == sys::EAGAIN {
-                        // SAFETY: the kernel has just read this path.
-                        let text = unsafe { paths::c_string(path) };
-                        place = Some(self.place_of(session, dir, text));
-                    }
-                }
+                Err(Errno(e)) => unknown = e == sys::EAGAIN,
             }
         }
-        let ret = match place {
-            None => self.hoped(session, call, dir, path, Likely::No),
-            Some(Place::Memory) => call.perform(),
-            Some(Place::Quick) => self.hoped(session, call, dir, path, Likely::Yes),
-            Some(Place::Slow) => {
-                // SAFETY: the kernel has just read this path.
-                let text = unsafe { paths::c_string(path) };
-                let flags = if follow { 0 } else { NO_FOLLOW };
-                let stall = self.named(session, dir, text, HintKind::Lookup, flags);
-                match self.stall(session, call, stall, 0) {
-                    Some(ret) => ret,
-                    None => return Outcome::InShadow,
-                }
+        let ret = if unknown {
+            let flags = if follow { 0 } else { NO_FOLLOW };
+            let kind = HintKind::Lookup;
+            // SAFETY: the kernel has just read this path.
+            match unsafe { self.unknown(session, call, (dir, path), kind, flags) } {
+                Some(ret) => ret,
+                None => return Outcome::InShadow,
             }
+        } else {
+            self.hoped(session, call, dir, path, Likely::No)
         };
         if self.nobody_asks(session) {
             self.count(session, call, || Identity::UNSET);

@@ -2,7 +2,7 @@
 
 use super::Target;
 use crate::plane::{self, Call, unseen};
-use crate::sys::{self, nr};
+use crate::sys::nr;
 
 /// Calls of which it sees samples while nothing stalls. What they change of what we remember are
 /// - offsets, which are asked for after a rest ([`Target::offset`]);
@@ -43,11 +43,6 @@ impl Target {
         match here.left() {
             0 if sampled => {
                 let calls = self.pace.unseen(|| here.chance());
-                let switches = &call.thread.switches;
-                if calls > 0 && switches.get().is_none() {
-                    // To tell the first stall from a thread that was pushed off its processor.
-                    switches.set(Some(sys::switches()));
-                }
                 here.allow(calls);
             }
             0 => {}
