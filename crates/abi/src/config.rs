@@ -81,8 +81,8 @@ pub struct AgentConfig {
     pub landlock_scoped: u64,
     /// Bytes of the ruleset structure that this kernel knows.
     pub landlock_size: u64,
-    /// Device numbers of file systems that lie in memory, and remember no name that is not there:
-    /// major number shifted left by 32, and minor; 0: no more.
+    /// The file systems that lie in memory, and remember no name that is not there:
+    /// [`device_number`](crate::device_number)s; 0: no more.
     pub memory_devices: [u64; MEMORY_DEVICES_MAX],
     /// The same of file systems that ask somebody else for each name that the kernel does not know.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
@@ -109,8 +109,9 @@ impl AgentConfig {
     /// The table of slow devices in the mapping of which `this` is the front.
     ///
     /// # Safety
-    /// The first [`AgentConfig::CHANGES_IN`] bytes of the file are mapped at `this`, and stay so.
-    pub unsafe fn slow_devices(this: *const u8) -> &'static SlowDevices {
+    /// The first [`AgentConfig::CHANGES_IN`] bytes of the file are mapped at `this`, and stay so
+    /// throughout `'a`.
+    pub unsafe fn slow_devices<'a>(this: *const u8) -> &'a SlowDevices {
         // SAFETY: within that, aligned as the file's front is; atomics of the same layout.
         unsafe { &*this.add(offset_of!(AgentConfig, slow_devices)).cast() }
     }

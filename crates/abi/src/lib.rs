@@ -32,5 +32,10 @@ pub use slow::SlowDevices;
 /// Bumped when any layout in this crate changes; checked when the agent starts.
 pub const ABI_VERSION: u32 = 4;
 
+/// A device as one number: that of a file system, as everything here has it.
+pub const fn device_number(major: u32, minor: u32) -> u64 {
+    (major as u64) << 32 | minor as u64
+}
+
 /// Longest path in a hint, in bytes (`PATH_MAX`, limits.h).
 pub const PATH_MAX: usize = 4096;

@@ -22,7 +22,7 @@ pub const FACTOR: u64 = 64;
 
 #[repr(C)]
 struct Device {
-    /// Major number shifted left by 32, and minor; 0: none.
+    /// [`device_number`](crate::device_number); 0: none.
     number: AtomicU64,
     /// Time-stamp up to which it is slow.
     until: AtomicU64,

@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 
 /// Segments laid out as in memory, and the places that hold addresses.
 pub struct Image {
-    /// What the file has; the rest, up to `len`, is zero.
+    /// What the file has, in whole pages; the rest, up to `len`, is zero.
     pub bytes: Vec<u8>,
     /// Bytes in memory.
     pub len: u64,
@@ -43,6 +43,7 @@ impl Image {
                 assert!(text.replace((first, last - first)).is_none(), "two executable segments");
             }
         }
+        bytes.resize(bytes.len().next_multiple_of(PAGE as usize), 0);
         let text = text.expect("there is an executable segment");
         let relocations = relocations(data, header)?;
         let in_text = |at: &u64| (text.0..text.0 + text.1).contains(at);

@@ -5,7 +5,7 @@ use runahead_abi::AgentConfig;
 /// Bytes in a page of the processors that the agent is written for.
 pub const PAGE: u64 = 4096;
 
-/// What the image's file has; the rest, up to `LEN`, is zero.
+/// What the image's file has, in whole pages; the rest, up to `LEN`, is zero.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.image"));
 /// Pairs as [`AgentConfig`] has them.
 static RELOCATIONS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.relocations"));
@@ -30,7 +30,7 @@ pub struct AgentFile {
     pub layout: Layout,
     /// What it begins with: configuration and relocations.
     pub front: Vec<u8>,
-    /// What follows. (Behind it, up to the file's length, is nothing.)
+    /// What follows, up to the file's end.
     pub image: &'static [u8],
 }
 
@@ -39,7 +39,6 @@ impl AgentFile {
     pub fn new(mut config: AgentConfig) -> Self {
         let relocations_at = size_of::<AgentConfig>();
         let image_at = (relocations_at + RELOCATIONS.len()).next_multiple_of(PAGE as usize);
-        let file_len = (image_at + IMAGE.len()).next_multiple_of(PAGE as usize) as u64;
         let total_len = image_at as u64 + LEN;
         config.relocations_at = relocations_at as u32;
         config.relocations = (RELOCATIONS.len() / 8) as u32;
@@ -55,6 +54,7 @@ impl AgentFile {
         });
         front.extend_from_slice(RELOCATIONS);
         front.resize(image_at, 0);
+        let file_len = (image_at + IMAGE.len()) as u64;
         let layout = Layout { file_len, total_len, entry: image_at as u64 + ENTRY };
         AgentFile { layout, front, image: IMAGE }
     }
@@ -74,7 +74,7 @@ mod tests {
         let config: AgentConfig = unsafe { std::mem::zeroed() };
         let AgentFile { layout, front, image } = AgentFile::new(config);
         let file = [&front, image].concat();
-        assert_eq!((file.len() as u64).next_multiple_of(PAGE), layout.file_len);
+        assert_eq!(file.len() as u64, layout.file_len);
         assert!(layout.file_len <= layout.total_len && layout.entry < layout.file_len);
         let text_at = read_u32(&file, std::mem::offset_of!(AgentConfig, text_at)).into();
         let text_len: u64 = read_u32(&file, std::mem::offset_of!(AgentConfig, text_len)).into();

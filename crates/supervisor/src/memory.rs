@@ -12,7 +12,6 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
 use runahead_abi::{AgentConfig, Shared, SlowDevices};
-use runahead_inject::PAGE;
 
 /// A [`Shared`], all zero at first, as long as this is kept.
 pub struct Mapping {
@@ -104,8 +103,6 @@ pub fn fill(file: &OwnedFd, front: &[u8], image: &[u8]) -> std::io::Result<Front
     let mut contents = std::fs::File::from(file.try_clone()?);
     contents.write_all(front)?;
     contents.write_all(image)?;
-    // Whole pages are mapped.
-    contents.set_len(((front.len() + image.len()) as u64).next_multiple_of(PAGE))?;
     let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a fresh mapping of a file that is longer; nothing else is at the chosen address.
     let at = unsafe { mmap(None, FRONT, rights, MapFlags::MAP_SHARED, file.as_fd(), 0)? };

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use nix::sys::stat::{major, minor};
 use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
+use runahead_abi::device_number;
 
 /// Types, as mountinfo has them. (What the kernel makes up, as in `/proc`, agents know by its path.)
 const IN_MEMORY: [&str; 7] =
@@ -61,7 +62,7 @@ impl Mounts {
 /// The device of the file at `path`, in the same form.
 pub fn device(path: &Path) -> Option<u64> {
     let number = std::fs::metadata(path).ok()?.dev();
-    Some(major(number) << 32 | minor(number))
+    Some(device_number(major(number) as u32, minor(number) as u32))
 }
 
 /// As many as there is room for.
@@ -79,7 +80,7 @@ fn is_remote(kind: &str) -> bool {
 fn device_and_kind(line: &str) -> Option<(u64, &str)> {
     let (mount, source) = line.split_once(" - ")?;
     let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
-    let number = major.parse::<u64>().ok()? << 32 | minor.parse::<u64>().ok()?;
+    let number = device_number(major.parse().ok()?, minor.parse().ok()?);
     Some((number, source.split(' ').next()?))
 }
 

@@ -8,19 +8,22 @@ use runahead_abi::{Control, SlowDevices};
 use crate::clock::ticks;
 use crate::memory::Front;
 
-/// What one wait is taken to be at most: programs tell of theirs, and may tell anything.
+/// What a wait is taken to be at most: programs tell of theirs, and may tell anything.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// See the module's text.
 pub struct Waits {
     front: Front,
     ticks_per_us: u64,
+    /// Of [`LONGEST`].
+    longest_ticks: u64,
 }
 
 impl Waits {
     /// For the agent's file, of which that is the front.
     pub fn new(front: Front, ticks_per_us: u64) -> Self {
-        Waits { front, ticks_per_us }
+        let longest_ticks = LONGEST.as_micros() as u64 * ticks_per_us;
+        Waits { front, ticks_per_us, longest_ticks }
     }
 
     /// Has programs expect to wait from their start.
@@ -34,8 +37,7 @@ impl Waits {
 
     /// The prefetcher has waited.
     pub fn waited(&self, device: u64, time: Duration) {
-        let time = time.min(LONGEST).as_micros() as u64;
-        self.devices().waited(device, ticks(), time * self.ticks_per_us);
+        self.note(device, (time.as_micros() as u64).saturating_mul(self.ticks_per_us));
     }
 
     /// A process has, if it says so.
@@ -44,9 +46,11 @@ impl Waits {
             return;
         }
         let time = control.waited_ticks.swap(0, Relaxed);
-        let longest = LONGEST.as_micros() as u64 * self.ticks_per_us;
-        let device = control.waited_device.load(Relaxed);
-        self.devices().waited(device, ticks(), time.min(longest));
+        self.note(control.waited_device.load(Relaxed), time);
+    }
+
+    fn note(&self, device: u64, time: u64) {
+        self.devices().waited(device, ticks(), time.min(self.longest_ticks));
     }
 }
 

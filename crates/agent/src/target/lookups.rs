@@ -133,7 +133,6 @@ impl Target {
         if let Some(ticks) = waited
             && is_whole
             && path_was_read(ret)
-            && !plane::has_threads()
             // SAFETY: the kernel has just resolved this path.
             && let Some(device) = device_of(dir, unsafe { paths::c_string(path) })
         {
@@ -147,23 +146,14 @@ impl Target {
         if paths::is_made_up(path) {
             return Place::Memory;
         }
+        let (memory, remote) = (&session.config.memory_devices, &session.config.remote_devices);
         let slow = session.slow_devices();
-        if plane::has_threads() {
-            // The device cannot be asked for, as another thread could notice.
-            let quick = !self.pace.stalling() && slow.latest() <= ticks();
-            return if quick { Place::Quick } else { Place::Slow };
-        }
-        match device_of(dir, path) {
-            Some(device) if session.config.memory_devices.contains(&device) => Place::Memory,
-            Some(device)
-                if !self.pace.stalling()
-                    && !session.config.remote_devices.contains(&device)
-                    && !slow.is_slow(device, ticks()) =>
-            {
-                Place::Quick
-            }
-            _ => Place::Slow,
-        }
+        let quick = match device_of(dir, path) {
+            Some(device) if memory.contains(&device) => return Place::Memory,
+            Some(device) => !remote.contains(&device) && !slow.is_slow(device, ticks()),
+            None => plane::has_threads() && slow.latest() <= ticks(),
+        };
+        if quick && !self.pace.stalling() { Place::Quick } else { Place::Slow }
     }
 
     fn named<'a>(
@@ -275,9 +265,12 @@ pub(super) enum Place {
 }
 
 /// The device of `path`, which the kernel does not know: that of the nearest directory that it knows.
-/// Takes a descriptor for a moment.
+/// Takes a descriptor for a moment, which another thread could notice: none for those.
 fn device_of(dir: Fd, path: &[u8]) -> Option<u64> {
     const ABOVE: usize = 8;
+    if plane::has_threads() {
+        return None;
+    }
     let mut text = [0u8; PATH_MAX + 1];
     let mut end = paths::append(&mut text, 0, path)?;
     for _ in 0..ABOVE {

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::Identity;
+use runahead_abi::{Identity, device_number};
 
 use crate::sys::{self, AT_FDCWD, Fd};
 
@@ -233,7 +233,7 @@ pub(super) fn device(fd: Fd) -> Option<u64> {
 }
 
 fn number(stat: &k::statx) -> u64 {
-    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
+    device_number(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
 /// What `fd` is as far as it can be told without asking its file system, and its device number.

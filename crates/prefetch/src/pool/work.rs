@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use runahead_abi::{HintKind, Record};
+use runahead_abi::{HintKind, Record, device_number};
 
 use super::programs::unhinted;
 use super::tell::{Core, Telling};
@@ -126,7 +126,7 @@ impl Pool {
     fn account(&self, state: &mut State, step: &Step<Node>, in_flight: usize, reader: &mut Reader) {
         for sample in reader.clock.samples.drain(..) {
             let (major, minor) = sample.device;
-            (self.waited)(u64::from(major) << 32 | u64::from(minor), sample.latency);
+            (self.waited)(device_number(major, minor), sample.latency);
             state.limit.sample(sample, in_flight);
         }
         let narrow = state.limit.is_narrow();
