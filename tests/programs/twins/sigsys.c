@@ -3,6 +3,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
 #include <ucontext.h>
@@ -20,7 +21,7 @@ static void on_sys(int s, siginfo_t *i, void *context)
 }
 
 /* `action` for call `nr`, everything else is allowed. */
-static int filter(unsigned action, int nr)
+static int filter_with(unsigned flags, unsigned action, int nr)
 {
 	struct sock_filter f[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -30,7 +31,12 @@ static int filter(unsigned action, int nr)
 	};
 	struct sock_fprog program = { 4, f };
 	must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+}
+
+static int filter(unsigned action, int nr)
+{
+	return filter_with(0, action, nr);
 }
 
 CASE(trapped_calls)
@@ -228,6 +234,50 @@ CASE(waited_for_by_a_thread)
 		stall(20 + i, 2);
 		pthread_sigqueue(t, SIGSYS, (union sigval){ .sival_int = i });
 		pthread_join(t, 0);
+	}
+}
+
+static atomic_int calling, seen;
+
+/* Calls in an endless row, each of which is to have its own result. */
+static void *calls(void *arg)
+{
+	sigset_t sys = set_of(SIGSYS, 0);
+	calling++;
+	for (int last = 0; !last;) {
+		last = seen;
+		if (raw(SYS_rt_sigprocmask, SIG_BLOCK, (long)&sys, 0, 8, 0, 0) != 0)
+			return "another result";
+		for (volatile int i = 0; i < 200; i++)
+			;
+	}
+	return 0;
+}
+
+/* One of many threads sets a filter for all: what the others are doing at that moment goes on. */
+CASE(filter_amid_calls)
+{
+	enum { THREADS = 3 };
+	for (int i = 0; i < 20; i++) {
+		pid_t child = must(fork());
+		if (child == 0) {
+			pthread_t t[THREADS];
+			int wrong = 0;
+			for (int n = 0; n < THREADS; n++)
+				pthread_create(&t[n], 0, calls, 0);
+			while (calling < THREADS)
+				sched_yield();
+			usleep(200 * i);
+			must(filter_with(SECCOMP_FILTER_FLAG_TSYNC, SECCOMP_RET_ERRNO | 5, SYS_getpgrp));
+			seen = 1;
+			for (int n = 0; n < THREADS; n++) {
+				void *result;
+				pthread_join(t[n], &result);
+				wrong += result != 0;
+			}
+			_exit(wrong);
+		}
+		ended("child", child);
 	}
 }
 

@@ -59,8 +59,8 @@ pub const KNOWN: &[Known] = &[
     },
 ];
 
-/// Cases that differ now and then, by bugs that are known and not mended. They are not part of samples,
-/// and are run when they are asked for, and with all others.
+/// Cases that differ now and then, for reasons that `docs/compatibility.md` has. They are not part of
+/// samples, and are run when they are asked for, and with all others.
 pub const UNSETTLED: &[&str] = &["sigsys.waited_for_by_a_thread"];
 
 const SOURCES: &[(&str, &[Build])] = &[

@@ -692,9 +692,16 @@ impl Context {
         Call { nr: self.rax, args, stack: self.rsp, thread }
     }
 
-    /// Sets the call's result.
+    /// Sets the call's result. (And rcx, which calls change, to what none leaves there.)
     pub fn set_result(&mut self, value: i64) {
         self.rax = value as u64;
+        self.rcx = 0;
+    }
+
+    /// The program may have come to a call that was neither made nor given a result: it is where the
+    /// instruction itself leaves it.
+    pub fn may_be_unanswered(&self) -> bool {
+        self.rcx == self.rip
     }
 
     /// Address behind the call's instruction.

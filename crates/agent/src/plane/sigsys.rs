@@ -69,11 +69,25 @@ pub(super) fn call_off(tid: u32) {
 extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) {
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
+    handle(info, context);
+    // A signal that arrived meanwhile may have had this thread leave: what was made of its mask
+    // before is not what it is to go on with.
+    if super::is_retired()
+        && let Some(thread) = thread::current()
+    {
+        context.mask = masks::to_go_on_with(thread, context.mask);
+    }
+}
+
+fn handle(info: &Info, context: &mut Context) {
     let thread = thread::current();
     if info.code != SYS_USER_DISPATCH {
         let called_off = info.code == SI_QUEUE
             && super::is_retired()
             && u64::from(info.call as u32) | u64::from(info.arch) << 32 == CALLED_OFF;
+        if let Some(thread) = thread {
+            make_a_lost_call_again(thread, context);
+        }
         return match thread {
             Some(thread) if called_off => {
                 super::leave_for_good(thread);
@@ -134,6 +148,21 @@ extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) 
         return perform(&call, site, context);
     }
     dispatch(&mut call, site, context);
+}
+
+/// Has a call made that was to be dispatched when this other SIGSYS was already under way: of two the
+/// kernel delivers the first. (Where that is the call's, it is the other that gets lost.)
+fn make_a_lost_call_again(thread: &Thread, context: &mut Context) {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let (text, len) = super::text();
+    let after = context.after();
+    if thread.armed.get()
+        && context.may_be_unanswered()
+        && !(text..text + len).contains(&after)
+        && sys::copy_in(after - 2) == Ok(SYSCALL)
+    {
+        context.resume_at(after - 2);
+    }
 }
 
 /// The program makes the call itself, and every later one.
