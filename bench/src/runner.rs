@@ -262,9 +262,12 @@ mod tests {
         assert!(matches!(result, Err(Error::Failure(Failure::TimedOut { .. }))));
         assert!(start.elapsed() < Duration::from_secs(20));
         let pid = fs::read_to_string(dir.path().join("runahead.stdout")).unwrap();
-        // A zombie until its new parent notices; either way it runs no more.
-        let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-        assert!(state.is_empty() || state.contains(") Z"), "{state}");
+        // Killed, it may take a moment to end, and is a zombie until its new parent notices.
+        let state = || fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        while !state().is_empty() && !state().contains(") Z") {
+            assert!(start.elapsed() < Duration::from_secs(20), "{}", state());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]

@@ -128,23 +128,37 @@ impl SlowDisk {
             rustix::fs::fadvise(&self.device, 0, None, rustix::fs::Advice::DontNeed)
                 .map_err(|e| Error::system("forget the pages of", &self.node)(e.into()))?;
         }
-        rustix::mount::mount(&self.node, &self.dir, "ext4", MountFlags::empty(), None)
-            .map_err(|e| Error::system("mount", &self.node)(e.into()))?;
+        // Whoever wanted this device for a disk of his own holds it until he has heard that it is taken.
+        self.patiently("mount", &self.node, || {
+            rustix::mount::mount(&self.node, &self.dir, "ext4", MountFlags::empty(), None)
+        })?;
         released
     }
 
     /// Unmounts it here. Whoever looks at all mounts (a new namespace does) keeps each busy for a
     /// moment.
     fn unmount(&self) -> Result<(), Error> {
+        self.patiently("unmount", &self.dir, || {
+            rustix::mount::unmount(&self.dir, UnmountFlags::empty())
+        })
+    }
+
+    /// Does `step`, to `path`, again as long as something is busy.
+    fn patiently(
+        &self,
+        what: &'static str,
+        path: &Path,
+        step: impl Fn() -> rustix::io::Result<()>,
+    ) -> Result<(), Error> {
         let give_up = Instant::now() + PATIENCE;
         loop {
-            match rustix::mount::unmount(&self.dir, UnmountFlags::empty()) {
+            match step() {
                 Ok(()) => return Ok(()),
                 Err(rustix::io::Errno::BUSY) if Instant::now() < give_up => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Err(rustix::io::Errno::BUSY) => return Err(Error::Busy(self.dir.clone())),
-                Err(e) => return Err(Error::system("unmount", &self.dir)(e.into())),
+                Err(e) => return Err(Error::system(what, path)(e.into())),
             }
         }
     }
