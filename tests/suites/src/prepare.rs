@@ -1,7 +1,8 @@
 //! Suites in the cache: downloaded and built once, then only read.
 //!
 //! Invariant: a directory in the cache that bears a suite's name is complete; it is made beside and
-//! renamed. Its name holds a hash of the script that made it, so that a changed script makes anew.
+//! renamed. Its name holds a hash of the script that made it, so that a changed script makes anew,
+//! and what the older one made is removed.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -125,9 +126,42 @@ fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     fs::set_permissions(&path, open).map_err(Error::system("open", &path))?;
     match fs::rename(&path, dir) {
-        Ok(()) => Ok(()),
+        Ok(()) => remove_older(suite, dir),
         // Another process was faster.
         Err(_) if dir.is_dir() => fs::remove_dir_all(&path).map_err(Error::system("remove", &path)),
         Err(e) => Err(Error::system("rename to", dir)(e)),
+    }
+}
+
+/// Removes what other versions of its script have made: some take most of a gigabyte.
+fn remove_older(suite: &Suite, newest: &Path) -> Result<(), Error> {
+    let cache = cache();
+    let failed = |e| Error::system("list", &cache)(e);
+    for entry in fs::read_dir(&cache).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path != newest && is_made_of(suite.name, &path) {
+            fs::remove_dir_all(&path).map_err(Error::system("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// The path is one that [`place`] gives a suite of this name.
+fn is_made_of(name: &str, path: &Path) -> bool {
+    let hash = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix(name));
+    let hash = hash.and_then(|rest| rest.strip_prefix('-'));
+    hash.is_some_and(|hash| hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_is_told_from_others_whose_names_begin_alike() {
+        let is = |path| is_made_of("go", Path::new(path));
+        assert!(is("/cache/go-6f3c24f6"));
+        assert!(!is("/cache/go-tools-6f3c24f6") && !is("/cache/go") && !is("/cache/go-6f3c24f"));
+        assert!(!is("/cache/.preparing-go-6f3c24f6") && !is("/cache/gone-6f3c24f6"));
     }
 }
