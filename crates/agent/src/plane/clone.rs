@@ -33,7 +33,8 @@ pub(super) fn new_threads_block() -> bool {
     BLOCKED_IN_PARENT.load(Relaxed)
 }
 
-/// Sends the program through the trampoline of its call site.
+/// Sends the program through the trampoline of its call site. (Where it retires instead, the mask to
+/// go on with is the caller's to see to.)
 pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     let thread = call.thread;
     if thread.lent.get().is_some() {
@@ -63,7 +64,6 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     if shares_memory && !waits && !tells_apart {
         // Nothing would tell the new thread from this one.
         retire();
-        context.mask = sys::set_mask(!0);
         return context.resume_at(site);
     }
     if shares_memory && !waits {
@@ -71,7 +71,6 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         patch::another_thread();
         if !thread::expect_thread() {
             retire_all_threads();
-            context.mask = sys::set_mask(!0);
             return context.resume_at(site);
         }
         thread.expects.set(true);
@@ -154,7 +153,6 @@ fn go_by(trampoline: Option<u64>, thread: &'static Thread, site: u64, context: &
             // Too many sites to follow: the program makes the call itself, and every later one.
             retire();
             thread.disarm();
-            context.mask = sys::set_mask(!0);
             context.resume_at(site);
         }
     }

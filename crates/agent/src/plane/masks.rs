@@ -200,12 +200,6 @@ pub(super) fn as_believed(thread: &Thread, mask: u64) -> u64 {
     if thread.blocked.get() { mask | SYS_BIT } else { mask & !SYS_BIT }
 }
 
-/// `mask`, in which a thread is about to go on, as the kernel is to have it: without SIGSYS while it
-/// can get that from us.
-pub(super) fn to_go_on_with(thread: &Thread, mask: u64) -> u64 {
-    if thread.blocked.get() && !thread.armed.get() { mask | SYS_BIT } else { mask }
-}
-
 /// SIGSYS is in `mask`.
 pub(super) fn has_sigsys(mask: u64) -> bool {
     mask & SYS_BIT != 0
@@ -274,7 +268,16 @@ pub(super) fn restore_from(thread: &Thread, frame: &mut Context) {
     if noted || has_sigsys(frame.mask) {
         thread.blocked.set(has_sigsys(frame.mask));
     }
-    frame.mask = to_go_on_with(thread, without_sigsys(frame.mask));
+    frame.mask = match has_left(thread) {
+        true => as_believed(thread, frame.mask),
+        false => without_sigsys(frame.mask),
+    };
+}
+
+/// A signal has made the thread leave while we were at work on a call of it: what the program
+/// believes of SIGSYS is then to be so.
+pub(super) fn has_left(thread: &Thread) -> bool {
+    is_retired() && !thread.armed.get()
 }
 
 /// In a forked child that runs natively: SIGSYS is as the program left it. The mask to run with.

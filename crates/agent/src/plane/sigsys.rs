@@ -69,37 +69,37 @@ pub(super) fn call_off(tid: u32) {
 extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) {
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
-    handle(info, context);
-    // A signal that arrived meanwhile may have had this thread leave: what was made of its mask
-    // before is not what it is to go on with.
-    if super::is_retired()
-        && let Some(thread) = thread::current()
-    {
-        context.mask = masks::to_go_on_with(thread, context.mask);
+    match info.code {
+        SYS_USER_DISPATCH => answer(info, context),
+        _ => other(info, context),
     }
 }
 
-fn handle(info: &Info, context: &mut Context) {
+/// A SIGSYS that is no call.
+fn other(info: &Info, context: &mut Context) {
     let thread = thread::current();
-    if info.code != SYS_USER_DISPATCH {
-        let called_off = info.code == SI_QUEUE
-            && super::is_retired()
-            && u64::from(info.call as u32) | u64::from(info.arch) << 32 == CALLED_OFF;
-        if let Some(thread) = thread {
-            make_a_lost_call_again(thread, context);
-        }
-        return match thread {
-            Some(thread) if called_off => {
-                super::leave_for_good(thread);
-                keep_mask(context);
-            }
-            _ if called_off => {}
-            _ => {
-                let at = core::ptr::from_ref(info) as u64;
-                masks::forward_sigsys(thread, info.code, at, context);
-            }
-        };
+    let called_off = info.code == SI_QUEUE
+        && super::is_retired()
+        && u64::from(info.call as u32) | u64::from(info.arch) << 32 == CALLED_OFF;
+    if let Some(thread) = thread {
+        make_a_lost_call_again(thread, context);
     }
+    match thread {
+        Some(thread) if called_off => {
+            super::leave_for_good(thread);
+            keep_mask(context);
+        }
+        _ if called_off => {}
+        _ => {
+            let at = core::ptr::from_ref(info) as u64;
+            masks::forward_sigsys(thread, info.code, at, context);
+        }
+    }
+}
+
+/// A call that was dispatched.
+fn answer(info: &Info, context: &mut Context) {
+    let thread = thread::current();
     let site = context.after() - 2;
     let Some(thread) = thread else {
         // Dispatch is on for a thread that has lost its place: never again.
@@ -123,7 +123,8 @@ fn handle(info: &Info, context: &mut Context) {
             && patch::is_hot(site)
             && let Some(again) = patch(thread, site, call.nr)
         {
-            return context.resume_at(again);
+            context.resume_at(again);
+            return keep_mask_if_left(thread, context);
         }
         return of_the_plane(&call, site, context);
     }
@@ -142,7 +143,8 @@ fn handle(info: &Info, context: &mut Context) {
     if patch::is_hot(site)
         && let Some(again) = patch(thread, site, call.nr)
     {
-        return context.resume_at(again);
+        context.resume_at(again);
+        return keep_mask_if_left(thread, context);
     }
     if !is_interesting(call.nr) || is_exposed(thread) && opens_what_waits(&call) {
         return perform(&call, site, context);
@@ -297,6 +299,14 @@ fn keep_changed_mask(context: &mut Context) {
     }
 }
 
+/// The same where the mask of the frame is right unless a SIGSYS, or being called off, had the thread
+/// leave while we were at work: until then the kernel did not have that signal in its mask.
+fn keep_mask_if_left(thread: &Thread, context: &mut Context) {
+    if masks::has_left(thread) {
+        keep_mask(context);
+    }
+}
+
 /// (Apart, so that what it needs of a small stack is not taken for other calls.)
 #[inline(never)]
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
@@ -312,12 +322,25 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
                 arch::sigreturn(call.stack)
             }
         }
-        nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3 => clone::follow(call, site, context),
-        nr::EXECVE | nr::EXECVEAT => context.set_result(exec::exec(call)),
-        nr::RT_SIGACTION => context.set_result(masks::sigaction(call)),
+        nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3 => {
+            clone::follow(call, site, context);
+            keep_mask_if_left(thread, context);
+        }
+        nr::EXECVE | nr::EXECVEAT => {
+            context.set_result(exec::exec(call));
+            keep_mask_if_left(thread, context);
+        }
+        nr::RT_SIGACTION => {
+            context.set_result(masks::sigaction(call));
+            keep_mask_if_left(thread, context);
+        }
         nr::RT_SIGPROCMASK => {
-            let ret = masks::sigprocmask(call, context);
+            let (ret, mask) = masks::sigprocmask(call);
             context.set_result(ret);
+            match mask {
+                Some(mask) => context.mask = mask,
+                None => keep_mask_if_left(thread, context),
+            }
         }
         // Its answer depends on the stack that it is asked from.
         nr::SIGALTSTACK => {
@@ -325,12 +348,14 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             if !clone::plainly_from_the_program(site, context) {
                 // Too many sites: it makes the call itself, and every later one.
                 super::retire();
-                natively(site, context);
+                context.resume_at(site);
             }
+            keep_mask_if_left(thread, context);
         }
         nr::ARCH_PRCTL => {
             context.set_result(call.perform());
             thread.rename();
+            keep_mask_if_left(thread, context);
         }
         nr::EXIT if thread.lent.get().is_none() => {
             // This frame is on the program's stack, so that its place can go to somebody else.

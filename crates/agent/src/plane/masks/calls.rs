@@ -120,28 +120,28 @@ fn sigaction_undisturbed(call: &Call) -> i64 {
     ret
 }
 
-/// rt_sigprocmask as the program means it. The mask is set by the return from our signal: what this
-/// unblocks is then delivered where the program is, and not inside of us.
-pub(in crate::plane) fn sigprocmask(call: &Call, context: &mut Context) -> i64 {
+/// rt_sigprocmask as the program means it: the result, and the mask with which the program is to go on
+/// if there is another now. The return from our signal sets it: what it unblocks is then delivered
+/// where the program is, and not inside of us.
+pub(in crate::plane) fn sigprocmask(call: &Call) -> (i64, Option<u64>) {
     let [how, new, old, size, ..] = call.args;
     let thread = call.thread;
     let believed = thread.blocked.get();
     if size != MASK_BYTES {
-        return call.perform();
+        return (call.perform(), None);
     }
     let mut given = None;
     if new != 0 {
         given = match copy_in::<u64>(new) {
             Ok(mask) => Some(mask),
-            Err(errno) if errno.0 == sys::EFAULT => return sys::fail(errno.0),
+            Err(errno) if errno.0 == sys::EFAULT => return (sys::fail(errno.0), None),
             Err(_) => {
                 let ret = call.perform();
-                context.mask = current_mask();
-                return ret;
+                return (ret, Some(current_mask()));
             }
         };
         if how as u32 > k::SIG_SETMASK {
-            return sys::fail(sys::EINVAL);
+            return (sys::fail(sys::EINVAL), None);
         }
     }
     let mut ret = 0;
@@ -154,18 +154,16 @@ pub(in crate::plane) fn sigprocmask(call: &Call, context: &mut Context) -> i64 {
             unsafe { *(old as *mut u64) |= SYS_BIT };
         }
     }
-    if let Some(given) = given {
-        // Nothing is delivered from here on until we return.
-        let mask = as_believed(thread, sys::set_mask(!0));
-        let mask = match how as u32 {
-            k::SIG_BLOCK => mask | given,
-            k::SIG_UNBLOCK => mask & !given,
-            _ => given,
-        };
-        thread.blocked.set(has_sigsys(mask));
-        context.mask = without_sigsys(mask);
-    }
-    ret
+    let Some(given) = given else { return (ret, None) };
+    // Nothing is delivered from here on until we return.
+    let mask = as_believed(thread, sys::set_mask(!0));
+    let mask = match how as u32 {
+        k::SIG_BLOCK => mask | given,
+        k::SIG_UNBLOCK => mask & !given,
+        _ => given,
+    };
+    thread.blocked.set(has_sigsys(mask));
+    (ret, Some(if has_left(thread) { mask } else { without_sigsys(mask) }))
 }
 
 /// Calls that set a mask for their own duration. A handler that interrupts them still has it.
