@@ -692,16 +692,21 @@ impl Context {
         Call { nr: self.rax, args, stack: self.rsp, thread }
     }
 
-    /// Sets the call's result. (And rcx, which calls change, to what none leaves there.)
+    /// In r11, where calls leave the flags: one that no processor has.
+    const ANSWERED: u64 = 1 << 63;
+    /// Its place in [`Context::r8_to_r15`].
+    const R11: usize = 3;
+
+    /// Sets the call's result.
     pub fn set_result(&mut self, value: i64) {
         self.rax = value as u64;
-        self.rcx = 0;
+        self.r8_to_r15[Self::R11] |= Self::ANSWERED;
     }
 
     /// The program may have come to a call that was neither made nor given a result: it is where the
     /// instruction itself leaves it.
     pub fn may_be_unanswered(&self) -> bool {
-        self.rcx == self.rip
+        self.rcx == self.rip && self.r8_to_r15[Self::R11] & Self::ANSWERED == 0
     }
 
     /// Address behind the call's instruction.
