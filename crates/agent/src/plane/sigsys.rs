@@ -157,13 +157,13 @@ fn answer(info: &Info, context: &mut Context) {
 fn make_a_lost_call_again(thread: &Thread, context: &mut Context) {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let (text, len) = super::text();
-    let after = context.after();
+    let site = context.after().wrapping_sub(2);
     if thread.armed.get()
         && context.may_be_unanswered()
-        && !(text..text + len).contains(&after)
-        && sys::copy_in(after - 2) == Ok(SYSCALL)
+        && !(text..text + len).contains(&site)
+        && sys::copy_in(site) == Ok(SYSCALL)
     {
-        context.resume_at(after - 2);
+        context.resume_at(site);
     }
 }
 
