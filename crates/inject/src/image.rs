@@ -74,7 +74,7 @@ mod tests {
         let config: AgentConfig = unsafe { std::mem::zeroed() };
         let AgentFile { layout, front, image } = AgentFile::new(config);
         let file = [&front, image].concat();
-        assert_eq!(file.len() as u64, layout.file_len);
+        assert_eq!((file.len() as u64, layout.file_len % PAGE), (layout.file_len, 0));
         assert!(layout.file_len <= layout.total_len && layout.entry < layout.file_len);
         let text_at = read_u32(&file, std::mem::offset_of!(AgentConfig, text_at)).into();
         let text_len: u64 = read_u32(&file, std::mem::offset_of!(AgentConfig, text_len)).into();

@@ -18,9 +18,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 use crate::owned::Owned;
 use crate::plane::thread::Thread;
 use crate::plane::{Call, Verdict, unseen};
+use crate::sys;
 
 pub use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, Padding, RUN_OUT, RUN_UP, Window};
 pub use sites::*;
+
+/// The instruction that makes a system call.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// System call numbers from here on are passed to the kernel unseen.
 pub const CALLS: usize = 512;
@@ -703,10 +707,14 @@ impl Context {
         self.r8_to_r15[Self::R11] |= Self::ANSWERED;
     }
 
-    /// The program may have come to a call that was neither made nor given a result: it is where the
-    /// instruction itself leaves it.
-    pub fn may_be_unanswered(&self) -> bool {
-        self.rcx == self.rip && self.r8_to_r15[Self::R11] & Self::ANSWERED == 0
+    /// Where the program makes the call that it has just come to, if that was neither made nor given a
+    /// result: all is as the instruction itself leaves it.
+    pub fn unanswered_call(&self) -> Option<u64> {
+        let site = self.rip.wrapping_sub(SYSCALL.len() as u64);
+        (self.rcx == self.rip
+            && self.r8_to_r15[Self::R11] & Self::ANSWERED == 0
+            && sys::copy_in(site) == Ok(SYSCALL))
+        .then_some(site)
     }
 
     /// Address behind the call's instruction.

@@ -155,13 +155,10 @@ fn answer(info: &Info, context: &mut Context) {
 /// Has a call made that was to be dispatched when this other SIGSYS was already under way: of two the
 /// kernel delivers the first. (Where that is the call's, it is the other that gets lost.)
 fn make_a_lost_call_again(thread: &Thread, context: &mut Context) {
-    const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let (text, len) = super::text();
-    let site = context.after().wrapping_sub(2);
     if thread.armed.get()
-        && context.may_be_unanswered()
+        && let Some(site) = context.unanswered_call()
         && !(text..text + len).contains(&site)
-        && sys::copy_in(site) == Ok(SYSCALL)
     {
         context.resume_at(site);
     }

@@ -1,5 +1,6 @@
 //! Call sites: the shapes that can be patched, and the code that is written there.
 
+use super::SYSCALL;
 use super::padding::{Code, LONG_JUMP};
 
 /// How a call site can be rewritten; see `plane::patch` for which is safe when.
@@ -32,7 +33,7 @@ impl SiteShape {
     /// What can be done with the call at the offset `site`, given the number it was made with, in
     /// order of preference.
     pub fn of(code: &Code<'_>, site: usize, nr: u64) -> impl Iterator<Item = SiteShape> {
-        let is_call = code.bytes[site..].starts_with(&[0x0f, 0x05]) && !code.wants_flags(site);
+        let is_call = code.bytes[site..].starts_with(&SYSCALL) && !code.wants_flags(site);
         let shapes: [Shape; 3] = [number_before, by_padding, compare_after];
         shapes.into_iter().filter_map(move |shape| is_call.then(|| shape(code, site, nr))?)
     }
