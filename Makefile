@@ -4,7 +4,7 @@
 #   make test             sets up and runs all tests
 #   make test-full        the same at length, and other projects' test suites
 #   make bench [ROW=name] measures, and writes BENCHMARKS.md
-#   make install          puts runahead into PREFIX/bin
+#   make install          puts runahead into PREFIX/bin, and the C library for disclosures beside it
 
 PREFIX ?= /usr/local
 PAIRS ?= 5
@@ -16,7 +16,7 @@ STATIC := $(shell uname -m)-unknown-linux-musl
 RUNAHEAD = $(if $(wildcard $(shell rustc --print target-libdir --target $(STATIC) 2>/dev/null)),$\
 	target/$(STATIC)/release/runahead,$(BIN)/runahead)
 
-.PHONY: all build demo test test-full bench lint install setup clean
+.PHONY: all build bindings demo test test-full bench lint install install-bindings setup clean
 
 all: build
 
@@ -24,6 +24,15 @@ build:
 	$(CARGO) build --release --locked
 	$(if $(findstring $(STATIC),$(RUNAHEAD)),$\
 	$(CARGO) build --release --locked --package runahead-cli --target $(STATIC))
+
+# The C library of docs/disclosure.md: without a runtime, so it is built by itself.
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+SONAME := librunahead_disclose.so.0
+DISCLOSE = $(CARGO) rustc --release --locked --package runahead-disclose --features c
+
+bindings:
+	$(DISCLOSE) --crate-type staticlib
+	$(DISCLOSE) --crate-type cdylib -- -C link-arg=-Wl,-soname,$(SONAME)
 
 # What the demo, the tests and the benches need beyond Rust. Without root it is left as it is, and
 # whatever is missing is said by what misses it.
@@ -54,10 +63,21 @@ bench: setup build
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package runahead-disclose --features c --locked -- -D warnings
 	scripts/deny
 
-install: build
+install: build install-bindings
 	install -D -m 755 $(RUNAHEAD) $(DESTDIR)$(PREFIX)/bin/runahead
+
+install-bindings: LIB = $(DESTDIR)$(PREFIX)/lib
+install-bindings: bindings
+	install -D -m 644 bindings/c/runahead_disclose.h $(DESTDIR)$(PREFIX)/include/runahead_disclose.h
+	install -D -m 644 $(BIN)/librunahead_disclose.a $(LIB)/librunahead_disclose.a
+	install -D -m 755 $(BIN)/librunahead_disclose.so $(LIB)/$(SONAME)
+	ln -sf $(SONAME) $(LIB)/librunahead_disclose.so
+	install -d $(LIB)/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' bindings/c/runahead_disclose.pc.in \
+	    >$(LIB)/pkgconfig/runahead_disclose.pc
 
 clean:
 	$(CARGO) clean

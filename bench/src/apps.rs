@@ -289,7 +289,7 @@ fn unix(dir: &Path) -> Result<(), Error> {
 }
 
 /// The first line that a program says, if it is there and succeeds.
-fn told(program: &Path, args: &[&str]) -> Option<String> {
+pub fn told(program: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
     job::set_environment(&mut command);

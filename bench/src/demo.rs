@@ -39,8 +39,14 @@ pub fn demo(options: &Demo) -> Result<bool, Error> {
     let scratch = Scratch::new(SPACE)?;
     let out = scratch.path().join("out");
     fs::create_dir(&out).map_err(Error::system("create", &out))?;
-    let content =
-        Content { source: &source, files, repository: Repository::None, apps: &[], quick: false };
+    let content = Content {
+        source: &source,
+        files,
+        repository: Repository::None,
+        apps: &[],
+        data: None,
+        quick: false,
+    };
     let site = Site::up(&scratch, place, content)?;
     let job = Work::GrepR.job(&Ground { root: site.root(), out: &out, quick: false })?;
     explain(&site, place, &source.what);
@@ -52,7 +58,7 @@ pub fn demo(options: &Demo) -> Result<bool, Error> {
     let programs = Programs::of(&job, Some(&runahead), site.root())?;
     let show = |kind, prefix: &[_]| show(&site, &programs, &runner, &job, kind, prefix);
     let plain = show(Kind::Plain, &[])?;
-    let ahead = show(Kind::Runahead, &under_runahead(&runahead, None))?;
+    let ahead = show(Kind::Runahead, &under_runahead(&runahead, None, &[]))?;
     site.down()?;
     if !plain.ok {
         let message = fs::read(&plain.files.stderr).map(|text| sys::last_line(&text));

@@ -43,6 +43,14 @@ pub enum Error {
         /// Its own last words.
         message: String,
     },
+    /// What rows work on could not be made.
+    #[error("{} could not be made: {message}", .path.display())]
+    NotMade {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why, in the words of the program that was to make it.
+        message: String,
+    },
     /// There is no tree to work on.
     #[error(
         "no source tree: /usr/src/linux-source-*.tar.xz is missing; apt-get install linux-source xz-utils"
@@ -61,7 +69,7 @@ pub enum Error {
     NoRunahead(PathBuf),
     /// Not enough memory file system.
     #[error(
-        "{} has {free_mib} MiB free and {need_mib} MiB are needed; make it larger (mount -o remount,size=...)",
+        "{} has {free_mib} MiB free and {need_mib} MiB are needed; make room there (in memory: mount -o remount,size=...)",
         .path.display()
     )]
     NoSpace {
@@ -161,6 +169,12 @@ pub enum Failure {
         /// How it ended.
         exit: String,
     },
+    /// A row needs little memory for a command, and nobody can set that.
+    #[error("no control group can limit its memory: {0}")]
+    NoControl(String),
+    /// Shadows with a planted fault, or a runahead that cannot have one.
+    #[error("runahead did not stop shadows that hint only rubbish: {0}")]
+    NotStopped(String),
     /// A server that does not do what it is asked.
     #[error("the server does not answer: {0}")]
     Server(String),

@@ -18,10 +18,13 @@ pub struct Summary {
     pub plain: Option<f64>,
     /// Median.
     pub runahead: Option<f64>,
-    /// Cold: plain over runahead. Warm and costs: runahead over plain.
+    /// Cold: plain over runahead. Warm, and all costs: runahead over plain.
     pub ratio: Option<f64>,
     /// Smallest and largest of a pair.
     pub spread: Option<(f64, f64)>,
+    /// Of an ablation: plain over runahead with everything on, in the same pairs; and its spread.
+    #[serde(default)]
+    pub whole: Option<Ratio>,
     /// Of a cost: runahead less plain.
     #[serde(default)]
     pub added: Option<f64>,
@@ -35,6 +38,22 @@ pub struct Summary {
     pub verdict: Verdict,
 }
 
+/// A median, with the smallest and largest of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Of all pairs.
+    pub median: f64,
+    /// See [`Summary::spread`].
+    pub spread: (f64, f64),
+}
+
+impl Ratio {
+    fn of(ratios: &[f64]) -> Option<Self> {
+        let median = median(ratios.iter().copied())?;
+        Some(Self { median, spread: spread(ratios)? })
+    }
+}
+
 /// Of a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,7 +64,7 @@ pub enum Verdict {
     Miss,
     /// Has no result.
     Failed,
-    /// Nothing to judge: runahead was not measured, or with `--quick`.
+    /// Nothing to judge: runahead was not measured, or with `--quick`, or without something.
     #[default]
     Open,
 }
@@ -56,7 +75,9 @@ pub enum Judged {
     /// The ratio of elapsed times, and the target.
     Ratio(Cache, f64),
     /// Figures, and limits on them.
-    Cost(Cost),
+    Cost(Cache, Cost),
+    /// Nothing is asked of it: runahead without something, from storage.
+    Nothing,
 }
 
 impl RunReport {
@@ -70,21 +91,27 @@ impl Summary {
     /// Of these runs.
     pub fn of(runs: &[RunReport], judged: Judged, failed: bool) -> Self {
         let cache = match judged {
-            Judged::Ratio(cache, _) => cache,
-            Judged::Cost(_) => Cache::Warm,
+            Judged::Ratio(cache, _) | Judged::Cost(cache, _) => cache,
+            Judged::Nothing => Cache::Cold,
         };
         let median_of = |kind| median(runs.iter().filter(|r| r.kind == kind).map(RunReport::value));
         let (plain, runahead, oracle) =
             (median_of(Kind::Plain), median_of(Kind::Runahead), median_of(Kind::Oracle));
-        let ratios = pair_ratios(runs, cache);
+        // How many times faster; else how many times slower.
+        let faster = matches!(judged, Judged::Ratio(Cache::Cold, _) | Judged::Nothing);
+        let ratios = pair_ratios(runs, Kind::Runahead, faster);
         let ratio = match cache {
             Cache::Cold => median(ratios.iter().copied()),
             Cache::Warm => quotient(runahead, plain),
         };
-        let met = match (judged, ratio, plain.zip(runahead)) {
+        let added = match judged {
+            Judged::Cost(..) => plain.zip(runahead).map(|(plain, runahead)| runahead - plain),
+            Judged::Ratio(..) | Judged::Nothing => None,
+        };
+        let met = match (judged, ratio, added) {
             (Judged::Ratio(Cache::Cold, target), Some(ratio), _) => Some(ratio >= target),
             (Judged::Ratio(Cache::Warm, target), Some(ratio), _) => Some(ratio <= target),
-            (Judged::Cost(cost), _, Some((plain, runahead))) => Some(cost.met(plain, runahead)),
+            (Judged::Cost(_, cost), Some(ratio), Some(added)) => Some(cost.met(ratio, added)),
             _ => None,
         };
         let verdict = match (failed, met) {
@@ -93,15 +120,12 @@ impl Summary {
             (_, Some(true)) => Verdict::Pass,
             (_, Some(false)) => Verdict::Miss,
         };
-        let added = match judged {
-            Judged::Cost(_) => plain.zip(runahead).map(|(plain, runahead)| runahead - plain),
-            Judged::Ratio(..) => None,
-        };
         Self {
             plain,
             runahead,
             ratio,
             spread: spread(&ratios),
+            whole: Ratio::of(&pair_ratios(runs, Kind::Whole, true)),
             added,
             oracle,
             oracle_ratio: quotient(plain, oracle),
@@ -120,17 +144,14 @@ pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-fn pair_ratios(runs: &[RunReport], cache: Cache) -> Vec<f64> {
+fn pair_ratios(runs: &[RunReport], ahead: Kind, faster: bool) -> Vec<f64> {
     let of =
         |kind, pair| runs.iter().find(|r| r.kind == kind && r.pair == pair).map(RunReport::value);
     runs.iter()
         .filter(|run| run.kind == Kind::Plain)
         .filter_map(|run| {
-            let runahead = of(Kind::Runahead, run.pair)?;
-            Some(match cache {
-                Cache::Cold => run.value() / runahead,
-                Cache::Warm => runahead / run.value(),
-            })
+            let runahead = of(ahead, run.pair)?;
+            Some(if faster { run.value() / runahead } else { runahead / run.value() })
         })
         .collect()
 }
@@ -198,6 +219,24 @@ mod tests {
     }
 
     #[test]
+    fn an_ablation_is_beside_the_whole_and_not_judged() {
+        let runs = [(1, 10.0, 5.0, 1.0), (2, 10.0, 10.0, 2.0)].map(|(n, plain, without, whole)| {
+            [
+                run(Kind::Plain, n, plain),
+                run(Kind::Whole, n, whole),
+                run(Kind::Runahead, n, without),
+            ]
+        });
+        let summary = Summary::of(&runs.concat(), Judged::Nothing, false);
+        assert_eq!((summary.ratio, summary.spread), (Some(1.5), Some((1.0, 2.0))));
+        assert_eq!(summary.whole, Some(Ratio { median: 7.5, spread: (5.0, 10.0) }));
+        assert_eq!((summary.verdict, summary.added), (Verdict::Open, None));
+        let failed = Summary::of(&runs.concat(), Judged::Nothing, true);
+        assert_eq!(failed.verdict, Verdict::Failed);
+        assert_eq!(cold(&runs.concat()[..1], 1.0, false).whole, None);
+    }
+
+    #[test]
     fn warm_is_slowdown() {
         let runs = [run(Kind::Plain, 1, 1.0), run(Kind::Runahead, 1, 1.2)];
         let verdict =
@@ -210,11 +249,31 @@ mod tests {
         let told = |kind, figure| RunReport { figure: Some(figure), ..run(kind, 1, 9.0) };
         let runs = [told(Kind::Plain, 200.0), told(Kind::Runahead, 230.0)];
         let judge = |added| {
-            Summary::of(&runs, Judged::Cost(Cost::added(Unit::NanosecondsPerCall, added)), false)
+            let cost = Cost::added(Unit::NanosecondsPerCall, added);
+            Summary::of(&runs, Judged::Cost(Cache::Warm, cost), false)
         };
         let summary = judge(40.0);
         assert_eq!((summary.plain, summary.added), (Some(200.0), Some(30.0)));
         assert_eq!((summary.ratio, summary.verdict), (Some(1.15), Verdict::Pass));
         assert_eq!(judge(29.0).verdict, Verdict::Miss);
+    }
+
+    #[test]
+    fn cold_costs_are_of_pairs() {
+        let pairs = [(1, 10.0, 10.1), (2, 20.0, 22.0), (3, 30.0, 30.3)];
+        let runs: Vec<_> = pairs
+            .iter()
+            .flat_map(|(n, plain, ahead)| {
+                [run(Kind::Plain, *n, *plain), run(Kind::Runahead, *n, *ahead)]
+            })
+            .collect();
+        let judge = |limit| {
+            let cost = Cost::ratio(Unit::Seconds, limit);
+            Summary::of(&runs, Judged::Cost(Cache::Cold, cost), false)
+        };
+        // Of the medians it would be 1.1.
+        let summary = judge(1.02);
+        assert!((summary.ratio.unwrap() - 1.01).abs() < 1e-9, "{summary:?}");
+        assert_eq!((summary.verdict, judge(1.005).verdict), (Verdict::Pass, Verdict::Miss));
     }
 }

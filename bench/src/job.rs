@@ -27,6 +27,18 @@ pub struct Job {
     pub args: Vec<OsString>,
     /// Where it runs.
     pub cwd: PathBuf,
+    /// Words in front of everything, runahead included, that become it.
+    pub around: Vec<OsString>,
+    /// Whose it is, if those words make it another user's.
+    pub owner: Option<u32>,
+    /// It may have so many bytes of memory, runahead included.
+    pub memory: Option<u64>,
+    /// Options of `runahead run`: a fault that it is to have, or what it is to leave undone.
+    pub options: Vec<OsString>,
+    /// Standard input; none for nothing.
+    pub input: Option<PathBuf>,
+    /// In its output if it did its work, for a program whose exit status does not tell.
+    pub says: Option<&'static str>,
     /// Besides the few variables that all have.
     pub env: Vec<(&'static str, OsString)>,
     /// A file that it writes besides its output, compared like it.
@@ -86,6 +98,12 @@ impl Job {
             package,
             args: Vec::new(),
             cwd: cwd.to_owned(),
+            around: Vec::new(),
+            owner: None,
+            memory: None,
+            options: Vec::new(),
+            input: None,
+            says: None,
             env: Vec::new(),
             artefact: None,
             fresh: None,
@@ -107,10 +125,11 @@ impl Job {
         self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// As it is to be run, with `prefix` in front of it.
+    /// As it is to be run, with `prefix` in front of it, and what it is put into around both.
     pub fn command(&self, prefix: &[OsString]) -> Command {
         let program = self.program.clone().into();
-        let mut words = prefix.iter().cloned().chain([program]).chain(self.args.clone());
+        let front = self.around.iter().chain(prefix).cloned();
+        let mut words = front.chain([program]).chain(self.args.clone());
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).current_dir(&self.cwd);
         set_environment(&mut command);
@@ -125,8 +144,10 @@ impl Job {
 pub enum Kind {
     /// By itself.
     Plain,
-    /// Under `runahead run`.
+    /// Under `runahead run`, with what the row has it do otherwise.
     Runahead,
+    /// Under `runahead run` as it is, beside a row with something switched off.
+    Whole,
     /// By itself, while all its accesses are made for it.
     Oracle,
     /// Under strace.
@@ -139,6 +160,7 @@ impl Kind {
         match self {
             Self::Plain => "plain",
             Self::Runahead => "runahead",
+            Self::Whole => "whole",
             Self::Oracle => "oracle",
             Self::Recording => "recording",
         }

@@ -11,11 +11,13 @@
 #![forbid(unsafe_code)]
 
 mod apps;
+mod around;
 mod command;
 mod compare;
 mod compile;
 mod copy;
 mod cost;
+mod data;
 mod demo;
 mod error;
 mod figures;
@@ -27,6 +29,7 @@ mod measure;
 mod options;
 mod oracle;
 mod place;
+mod planted;
 mod programs;
 mod progress;
 mod project;
@@ -71,8 +74,8 @@ fn perform(task: Task) -> Result<bool, Error> {
         Task::Run(options) => run::run(&options),
         Task::Demo(options) => demo::demo(&options),
         Task::List => {
-            for row in rows::ROWS {
-                say!("{:<20} {}, on {}", row.name, row.about, row.place.describe(false));
+            for row in rows::all() {
+                say!("{:<28} {}, on {}", row.name, row.about, row.place.describe(false));
             }
             Ok(true)
         }

@@ -10,6 +10,7 @@ use crate::figures::{Verdict, median};
 use crate::job::Kind;
 use crate::machine::date;
 use crate::report::{Report, RowReport, Section};
+use crate::rows::Cache;
 use crate::table;
 
 const METHOD: &str = include_str!("method.md");
@@ -40,6 +41,23 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         "Ratio: plain's time over runahead's, the median over pairs. Closeness: the oracle's time over runahead's.\n"
     )?;
     section(out, report, Section::Cold)?;
+    if report.rows.iter().any(|row| row.section() == Section::Ablation) {
+        writeln!(out, "\n## Ablation: one mechanism switched off\n")?;
+        writeln!(
+            out,
+            "Ratios: plain's time over runahead's, the median over pairs; with everything on, and without what the \
+             row's name says, in the same pairs. Nothing is asked.\n"
+        )?;
+        section(out, report, Section::Ablation)?;
+    }
+    if report.rows.iter().any(|row| row.section() == Section::Futile) {
+        writeln!(out, "\n## Cold, where there is nothing to gain\n")?;
+        writeln!(
+            out,
+            "Medians; ratio: runahead's figure over plain's, the median over pairs; added: runahead less plain.\n"
+        )?;
+        section(out, report, Section::Futile)?;
+    }
     writeln!(out, "\n## Warm: everything in memory\n")?;
     writeln!(out, "Slower: runahead's median time over plain's.\n")?;
     section(out, report, Section::Warm)?;
@@ -129,7 +147,9 @@ fn shortfalls(out: &mut String, report: &Report) -> fmt::Result {
 
 fn rows(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "\n## The rows\n")?;
-    for row in &report.rows {
+    // An ablation's is that of the row that it is of.
+    let rows = report.rows.iter().filter(|row| row.section() != Section::Ablation);
+    for row in rows {
         let requests = |kind| {
             row.runs.iter().filter(|r| r.kind == kind).map(|r| r.requests).max().unwrap_or(0)
         };
@@ -144,7 +164,7 @@ fn rows(out: &mut String, report: &Report) -> fmt::Result {
         if let Some(starts) = row.starts.filter(|starts| *starts > 1) {
             write!(out, "; it starts {starts} programs")?;
         }
-        if row.section() == Section::Cold {
+        if row.cache == Cache::Cold {
             write!(out, ", on `{}`; plain makes {} requests", row.storage, requests(Kind::Plain))?;
         }
         if let Some(oracle) = &row.oracle {
@@ -181,7 +201,6 @@ mod tests {
     use crate::cost::{Cost, Unit};
     use crate::figures::{Judged, Summary};
     use crate::report::{RunReport, Settings, Tree};
-    use crate::rows::Cache;
 
     fn report(failure: Option<&str>, ahead: f64) -> Report {
         let run = |kind, seconds| RunReport {
@@ -206,6 +225,7 @@ mod tests {
             content: None,
             starts: None,
             cost: None,
+            without: None,
             cache: Cache::Cold,
             target: 15.0,
             measured: 0,
@@ -239,13 +259,52 @@ mod tests {
         row.cost = Some(cost);
         row.content = Some(Census { files: 7, dirs: 2, bytes: 3 << 20 });
         row.runs[1].more.insert("Pss in KiB".into(), 12.0);
-        row.summary = Summary::of(&row.runs, Judged::Cost(cost), false);
+        row.cache = Cache::Warm;
+        row.summary = Summary::of(&row.runs, Judged::Cost(Cache::Warm, cost), false);
         let text = document(&report);
         let line = "| tar | 10.00 s | 10.30 s | 1.030 | 1.030 to 1.030 | +300.0 ms | at most 1.02 | **MISS** |";
-        assert!(text.contains("How cheap") && text.contains(line), "{text}");
+        assert!(text.contains("## How cheap") && text.contains(line), "{text}");
         assert!(text.contains("- `tar`: 1.030, +300.0 ms; at most 1.02"), "{text}");
         assert!(
             text.contains("(7 files in 2 directories, 3 MiB); Pss in KiB: runahead 12."),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_without_something_is_apart() {
+        let mut report = report(None, 5.0);
+        assert!(!document(&report).contains("## Ablation"));
+        let row = &mut report.rows[0];
+        row.without = Some("stale".into());
+        row.runs.push(RunReport { kind: Kind::Whole, seconds: 0.5, ..row.runs[0].clone() });
+        row.summary = Summary::of(&row.runs, Judged::Nothing, false);
+        let line = "| tar | 20.0 | 20.0 to 20.0 | 2.0 | 2.0 to 2.0 |";
+        let text = document(&report);
+        assert!(text.contains("## Ablation") && text.contains(line), "{text}");
+        assert!(!text.contains("falls short"), "{text}");
+        let row = &mut report.rows[0];
+        row.failure = Some("outputs DIFFER".into());
+        row.summary = Summary::of(&row.runs, Judged::Nothing, true);
+        let text = document(&report);
+        assert!(
+            text.contains("| **FAILED** |") && text.contains("`tar`: outputs DIFFER"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_gains_nothing_from_storage_is_apart() {
+        let mut report = report(None, 10.2);
+        let row = &mut report.rows[0];
+        let cost = Cost::ratio(Unit::Seconds, 1.03);
+        row.cost = Some(cost);
+        row.summary = Summary::of(&row.runs, Judged::Cost(Cache::Cold, cost), false);
+        let text = document(&report);
+        let line = "| tar | 10.00 s | 10.20 s | 1.020 | 1.020 to 1.020 | +200.0 ms | at most 1.03 | pass |";
+        assert!(text.contains("nothing to gain") && text.contains(line), "{text}");
+        assert!(
+            !text.contains("## How cheap") && text.contains("plain makes 9 requests"),
             "{text}"
         );
     }

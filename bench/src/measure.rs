@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use runahead_harness::note;
 
+use crate::around;
 use crate::command::describe;
 use crate::compare::{difference, keep};
 use crate::error::{Error, Failure};
@@ -19,6 +20,7 @@ use crate::job::{Job, Kind, Outcome};
 use crate::oracle::accesses::Access;
 use crate::oracle::record;
 use crate::oracle::replay::Replay;
+use crate::planted;
 use crate::programs::Programs;
 use crate::report::{OracleReport, RowReport, RunReport, Settings};
 use crate::rows::{Cache, Row};
@@ -51,6 +53,8 @@ struct Measurement<'a> {
     site: &'a Site,
     job: Job,
     programs: Programs,
+    /// The program under test, where the job's user can run it.
+    runahead: Option<PathBuf>,
     accesses: Arc<Vec<Access>>,
     /// Programs that the recorded run started.
     starts: Option<usize>,
@@ -79,7 +83,7 @@ impl Bench {
             // Nothing has been run.
             Err(Error::Failure(failure)) => {
                 let job = Job::new("", "", site.root());
-                self.measurement(row, site, job, Programs::default())
+                self.measurement(row, site, job, Programs::default(), None)
                     .report(Some(failure.to_string()))
             }
             Err(other) => Err(other),
@@ -88,9 +92,11 @@ impl Bench {
 
     fn begin<'a>(&'a self, row: &'a Row, site: &'a Site) -> Result<Measurement<'a>, Error> {
         let (root, out, quick) = (site.root(), &self.runner.out, self.settings.quick);
-        let job = row.work.job(&Ground { root, out, quick })?;
-        let programs = Programs::of(&job, self.runahead.as_deref(), root)?;
-        Ok(self.measurement(row, site, job, programs))
+        let mut job = row.work.job(&Ground { root, out, quick })?;
+        job.options.extend(row.without.iter().flat_map(|what| ["--without".into(), what.into()]));
+        let runahead = around::usable(self.runahead.as_deref(), &job, out)?;
+        let programs = Programs::of(&job, runahead.as_deref(), root)?;
+        Ok(self.measurement(row, site, job, programs, runahead))
     }
 
     fn measurement<'a>(
@@ -99,6 +105,7 @@ impl Bench {
         site: &'a Site,
         job: Job,
         programs: Programs,
+        runahead: Option<PathBuf>,
     ) -> Measurement<'a> {
         Measurement {
             bench: self,
@@ -106,6 +113,7 @@ impl Bench {
             site,
             job,
             programs,
+            runahead,
             accesses: Arc::default(),
             starts: None,
             expected: None,
@@ -125,6 +133,9 @@ impl Measurement<'_> {
         self.site.set_delay(true)?;
         let settings = &self.bench.settings;
         let (pairs, oracles) = match self.row.cache {
+            Cache::Cold if self.row.cost.is_some() || self.row.without.is_some() => {
+                (settings.pairs, 0)
+            }
             Cache::Cold => (settings.pairs, settings.oracle_runs),
             Cache::Warm => {
                 self.warm_up()?;
@@ -134,13 +145,14 @@ impl Measurement<'_> {
             }
         };
         for pair in 1..=pairs {
-            let mut order = [Kind::Plain, Kind::Runahead];
+            let mut order = vec![Kind::Plain, Kind::Runahead];
+            order.extend(self.row.without.map(|_| Kind::Whole));
             if pair % 2 == 0 {
                 order.reverse();
             }
             let mut line = Vec::new();
             for kind in order {
-                if kind == Kind::Plain || self.bench.runahead.is_some() {
+                if kind == Kind::Plain || self.runahead.is_some() {
                     let outcome = self.run(kind, pair)?;
                     line.push(format!("{} {}", kind.name(), self.show(&outcome)));
                 }
@@ -155,7 +167,7 @@ impl Measurement<'_> {
     }
 
     fn say(&self, text: &str) {
-        note!("{:<20} {text}", self.row.name);
+        note!("{:<28} {text}", self.row.name);
     }
 
     fn show(&self, outcome: &Outcome) -> String {
@@ -170,11 +182,19 @@ impl Measurement<'_> {
     fn record(&mut self) -> Result<(), Error> {
         self.site.set_delay(false)?;
         self.programs.ask_version()?;
-        // What a program says of its own calls needs no oracle, and millions of calls take long to
-        // record.
-        let says_itself = self.row.cache == Cache::Warm && self.row.cost.is_some();
-        if !self.row.place.has_storage() || says_itself {
+        // Where there is nothing to gain there is no oracle; from storage, the run without delay is made
+        // all the same.
+        if !self.row.place.has_storage() {
             return Ok(());
+        }
+        if self.row.cost.is_some() {
+            return match self.row.cache {
+                Cache::Warm => Ok(()),
+                Cache::Cold => {
+                    let outcome = self.bench.runner.run(&self.job, Kind::Recording, &[])?;
+                    self.require_success(&outcome)
+                }
+            };
         }
         let (outcome, mut accesses) =
             record::record(&self.bench.runner, &self.job, self.site.root())?;
@@ -194,7 +214,7 @@ impl Measurement<'_> {
     /// Everything in memory, and both kinds of run once, untimed.
     fn warm_up(&mut self) -> Result<(), Error> {
         for kind in [Kind::Plain, Kind::Runahead] {
-            if kind == Kind::Plain || self.bench.runahead.is_some() {
+            if kind == Kind::Plain || self.runahead.is_some() {
                 self.run(kind, 0)?;
             }
         }
@@ -255,25 +275,35 @@ impl Measurement<'_> {
 
     /// The outcome, and runahead's own statistics.
     fn run_once(&self, kind: Kind) -> Result<(Outcome, Option<serde_json::Value>), Error> {
-        match (kind, &self.bench.runahead) {
-            (Kind::Runahead, Some(runahead)) => self.run_ahead(runahead),
+        match (kind, &self.runahead) {
+            (Kind::Runahead | Kind::Whole, Some(runahead)) => self.run_ahead(kind, runahead),
             (Kind::Oracle, _) => Ok((self.run_with_oracle()?, None)),
             _ => Ok((self.bench.runner.run(&self.job, kind, &[])?, None)),
         }
     }
 
-    fn run_ahead(&self, runahead: &Path) -> Result<(Outcome, Option<serde_json::Value>), Error> {
-        let file = self.bench.runner.out.join("stats.json");
-        let _ = fs::remove_file(&file);
-        let prefix = under_runahead(runahead, Some(&file));
-        let outcome = self.bench.runner.run(&self.job, Kind::Runahead, &prefix)?;
+    fn run_ahead(
+        &self,
+        kind: Kind,
+        runahead: &Path,
+    ) -> Result<(Outcome, Option<serde_json::Value>), Error> {
+        let options = if kind == Kind::Whole { &[] } else { &self.job.options[..] };
+        let file = around::file(&self.bench.runner.out, &self.job, "stats.json")?;
+        let prefix = under_runahead(runahead, Some(&file), options);
+        let mut outcome = self.bench.runner.run(&self.job, kind, &prefix)?;
         // A runahead that died left none; then exit status or output differ, which is reported.
         let stats: Option<serde_json::Value> =
             fs::read(&file).ok().and_then(|json| serde_json::from_slice(&json).ok());
+        // A quick run may be over before anything is stopped.
+        if planted::is_planted(options) && !self.bench.settings.quick {
+            let milliseconds = 1e3 * planted::stopped(stats.as_ref())?;
+            outcome.more.insert("slowest stop in ms".into(), milliseconds);
+        }
         let native = stats.as_ref().and_then(|stats| stats.get("native")?.as_str());
         match native {
             Some(why) => Err(Failure::Native(why.to_owned()).into()),
-            None => Ok((outcome, stats)),
+            // Those of the row itself are kept.
+            None => Ok((outcome, stats.filter(|_| kind == Kind::Runahead))),
         }
     }
 
@@ -317,7 +347,8 @@ impl Measurement<'_> {
     fn report(self, failure: Option<String>) -> Result<RowReport, Error> {
         let Self { bench, row, site, runs, .. } = self;
         let judged = match row.cost {
-            Some(cost) => Judged::Cost(cost),
+            Some(cost) => Judged::Cost(row.cache, cost),
+            None if row.without.is_some() => Judged::Nothing,
             None => Judged::Ratio(row.cache, row.target),
         };
         let mut summary = Summary::of(&runs, judged, failure.is_some());
@@ -339,6 +370,7 @@ impl Measurement<'_> {
             content: site.content(row)?,
             starts: self.starts,
             cost: row.cost,
+            without: row.without.map(str::to_owned),
             cache: row.cache,
             target: row.target,
             measured: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
@@ -352,13 +384,18 @@ impl Measurement<'_> {
 }
 
 /// What to put in front of a command.
-pub fn under_runahead(runahead: &Path, stats: Option<&Path>) -> Vec<OsString> {
+pub fn under_runahead(
+    runahead: &Path,
+    stats: Option<&Path>,
+    options: &[OsString],
+) -> Vec<OsString> {
     let mut prefix: Vec<OsString> = vec![runahead.into(), "run".into()];
     if let Some(file) = stats {
         let mut option = OsString::from("--stats=json:");
         option.push(file);
         prefix.push(option);
     }
+    prefix.extend_from_slice(options);
     prefix.push("--".into());
     prefix
 }

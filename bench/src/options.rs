@@ -37,7 +37,7 @@ pub enum Task {
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Rows to measure, or the groups `cold` and `warm`; all if not given
+    /// Rows to measure, or the groups `cold`, `ablation`, `futile`, `warm` and `cost`; all if not given
     #[arg(long = "row", value_name = "NAME", value_delimiter = ',')]
     pub rows: Vec<String>,
 

@@ -15,6 +15,8 @@ pub enum Place {
     Memory,
     /// Four rotating disks; the tree.
     Spindles,
+    /// One.
+    Spindle,
     /// A network file system; the tree.
     Share,
     /// The same with installations of programs.
@@ -23,8 +25,15 @@ pub enum Place {
 
 impl Place {
     /// In the order in which they are brought up, one after the other.
-    pub const ALL: [Self; 6] =
-        [Self::Disk, Self::Large, Self::Memory, Self::Spindles, Self::Share, Self::Apps];
+    pub const ALL: [Self; 7] = [
+        Self::Disk,
+        Self::Large,
+        Self::Memory,
+        Self::Spindles,
+        Self::Spindle,
+        Self::Share,
+        Self::Apps,
+    ];
 
     /// Of its directory.
     pub fn name(self) -> &'static str {
@@ -33,6 +42,7 @@ impl Place {
             Self::Large => "large",
             Self::Memory => "memory",
             Self::Spindles => "spindles",
+            Self::Spindle => "spindle",
             Self::Share => "share",
             Self::Apps => "apps",
         }
@@ -45,6 +55,7 @@ impl Place {
             Self::Disk | Self::Large => Service::Parallel { latency: ms(5), parallel: 128 },
             Self::Share | Self::Apps => Service::Parallel { latency: ms(10), parallel: 128 },
             Self::Spindles => Service::Spindles { spindles: 4, stripe: 64 << 10, seek: ms(12) },
+            Self::Spindle => Service::Spindles { spindles: 1, stripe: 64 << 10, seek: ms(12) },
             // Nothing waits here.
             Self::Memory => Service::Parallel { latency: Duration::ZERO, parallel: 1 },
         }
@@ -70,7 +81,7 @@ impl Place {
     /// How the oracle does best here.
     pub fn oracle(self) -> Oracle {
         match self {
-            Self::Spindles => Oracle { threads: 128, lookups_first: true },
+            Self::Spindles | Self::Spindle => Oracle { threads: 128, lookups_first: true },
             _ => Oracle { threads: 512, lookups_first: false },
         }
     }

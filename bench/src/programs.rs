@@ -44,7 +44,11 @@ impl Programs {
         };
         let program = found
             .ok_or_else(|| Failure::NotInstalled { program: job.name(), package: job.package })?;
-        let all = [program.clone()].into_iter().chain(runahead.map(Path::to_owned));
+        // What it is put into is words, of which some are programs of the system.
+        let names = job.around.iter().filter_map(|word| word.to_str().filter(|w| !w.contains('/')));
+        let around = names.filter_map(sys::find_program);
+        let own = [program.clone()].into_iter().chain(around);
+        let all = own.chain(runahead.map(Path::to_owned));
         let run: Vec<PathBuf> = all.filter(|path| !path.starts_with(root)).collect();
         Ok(Self { files: run.clone(), run, own: Some(program), version: String::new() })
     }

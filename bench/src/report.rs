@@ -81,6 +81,9 @@ pub struct RowReport {
     /// What is judged instead of the target.
     #[serde(default)]
     pub cost: Option<Cost>,
+    /// What is switched off; nothing is judged then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without: Option<String>,
     /// Seconds since 1970.
     pub measured: u64,
     /// Every run, in order.
@@ -136,22 +139,28 @@ pub struct RunReport {
 pub enum Section {
     /// How fast, from storage.
     Cold,
+    /// The same with something switched off.
+    Ablation,
     /// How slow, from memory.
     Warm,
+    /// How slow, from storage, where there is nothing to gain.
+    Futile,
     /// How cheap where there is nothing to gain.
     Cost,
 }
 
 impl Section {
     /// In the order of the document.
-    pub const ALL: [Self; 3] = [Self::Cold, Self::Warm, Self::Cost];
+    pub const ALL: [Self; 5] = [Self::Cold, Self::Ablation, Self::Futile, Self::Warm, Self::Cost];
 }
 
 impl RowReport {
     /// Where it stands.
     pub fn section(&self) -> Section {
         match (&self.cost, self.cache) {
-            (Some(_), _) => Section::Cost,
+            (Some(_), Cache::Cold) => Section::Futile,
+            (Some(_), Cache::Warm) => Section::Cost,
+            (None, Cache::Cold) if self.without.is_some() => Section::Ablation,
             (None, Cache::Cold) => Section::Cold,
             (None, Cache::Warm) => Section::Warm,
         }

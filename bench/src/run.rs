@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use runahead_harness::{note, say};
 
+use crate::data::{Data, Store};
 use crate::error::Error;
 use crate::measure::Bench;
 use crate::options::{Run, Subject};
 use crate::place::Place;
 use crate::report::{Report, Settings, Tree};
-use crate::rows::{self, ROWS, Row};
+use crate::rows::{self, Row};
 use crate::runner::Runner;
 use crate::site::{Content, Repository, Scratch, Site};
 use crate::source;
@@ -43,7 +44,11 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     let quick = options.quick;
     let files = if quick { QUICK_FILES } else { usize::MAX };
     let source = if quick { source::at_hand(files)? } else { source::linux()? };
-    let scratch = Scratch::new(chosen.iter().map(|row| row.place.space(quick)).max().unwrap_or(0))?;
+    let space = |row: &&Row| match row.work.data() {
+        Some(data) => data.space(quick),
+        None => row.place.space(quick),
+    };
+    let scratch = Scratch::new(chosen.iter().map(space).max().unwrap_or(0))?;
     let out = scratch.path().join("out");
     fs::create_dir(&out).map_err(Error::system("create", &out))?;
 
@@ -60,15 +65,24 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     let tree = Tree { what: source.what.clone(), census };
     let mut report = start(&bench, tree, &output, chosen.len())?;
     let mut taken_down = Ok(());
-    for place in Place::ALL {
-        let rows: Vec<_> = chosen.iter().copied().filter(|row| row.place == place).collect();
-        if rows.is_empty() {
-            continue;
-        }
+    let store = Store::new(quick)?;
+    let sites = sites(&chosen);
+    for (n, &(place, data)) in sites.iter().enumerate() {
+        let here = |row: &&Row| row.place == place && row.work.data() == data;
+        let rows: Vec<_> = chosen.iter().copied().filter(here).collect();
+        let made = data.map(|data| store.get(data, &source)).transpose()?;
         let apps: Vec<_> = rows.iter().filter_map(|row| row.work.app()).collect();
         let repository = repository(&rows);
-        let content = Content { source: &source, files, repository, apps: &apps, quick };
+        let data_at = data.zip(made.as_deref());
+        let content =
+            Content { source: &source, files, repository, apps: &apps, data: data_at, quick };
         let site = Site::up(&scratch, place, content)?;
+        // They are large, and may be in memory.
+        if let Some(data) =
+            data.filter(|data| sites[n + 1..].iter().all(|(_, d)| *d != Some(*data)))
+        {
+            store.forget(data)?;
+        }
         for row in rows {
             measure_row(&bench, row, &site, &mut report, &output)?;
         }
@@ -83,6 +97,24 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     say!("{}", table::text(&report));
     output.say();
     taken_down.map(|()| report.rows.iter().all(|row| row.failure.is_none()))
+}
+
+/// The storages of these rows, in the order in which they are brought up: those with the tree before those
+/// with data, of which each has one.
+fn sites(rows: &[&Row]) -> Vec<(Place, Option<Data>)> {
+    let mut sites = Vec::new();
+    for place in Place::ALL {
+        let mut here: Vec<_> =
+            rows.iter().filter(|row| row.place == place).map(|row| row.work.data()).collect();
+        // Stable, so that data keep the order of the rows.
+        here.sort_by_key(Option::is_some);
+        for data in here {
+            if !sites.contains(&(place, data)) {
+                sites.push((place, data));
+            }
+        }
+    }
+    sites
 }
 
 /// What the rows of one place need.
@@ -106,7 +138,7 @@ fn measure_row(
     if let Some(failure) = &result.failure {
         note!("{}: FAILED: {failure}", row.name);
     }
-    let order: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+    let order: Vec<_> = rows::all().map(|row| row.name).collect();
     report.put(result, &order);
     output.write(report)
 }
@@ -128,7 +160,7 @@ fn start(bench: &Bench, tree: Tree, output: &Output, chosen: usize) -> Result<Re
     let version = bench.runahead.as_deref().map(programs::version).transpose()?;
     let mut report = Report::new(bench.settings.clone(), tree, version);
     if let Some(path) = output.json.first()
-        && chosen < ROWS.len()
+        && chosen < rows::all().count()
         && let Some(older) = Report::read(path)?
     {
         report.inherit(older, path)?;
@@ -179,5 +211,24 @@ impl Output {
         for path in self.document.iter().chain(&self.json) {
             say!("written: {}", path.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storage_holds_the_tree_or_one_kind_of_data() {
+        let names = ["slices", "link", "grep-r", "spindles-link", "share-grep-r"];
+        let rows = rows::select(&names.map(str::to_owned)).unwrap();
+        let expected = [
+            (Place::Disk, None),
+            (Place::Disk, Some(Data::Objects)),
+            (Place::Disk, Some(Data::Array)),
+            (Place::Spindles, Some(Data::Objects)),
+            (Place::Share, None),
+        ];
+        assert_eq!(sites(&rows), expected);
     }
 }

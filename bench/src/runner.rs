@@ -17,6 +17,7 @@ use runahead_harness::interrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use crate::around::Group;
 use crate::copy::{self, Links};
 use crate::error::{Error, Failure};
 use crate::job::{self, Files, Fresh, Gauge, Job, Kind, Manner, Outcome};
@@ -60,6 +61,12 @@ impl Runner {
         if let Some(fresh) = &job.fresh {
             make_fresh(fresh)?;
         }
+        let group = job.memory.map(Group::with_memory).transpose()?;
+        let inside = group.as_ref().map(|group| {
+            let around = group.words().into_iter().chain(job.around.clone()).collect();
+            Job { around, ..job.clone() }
+        });
+        let job = inside.as_ref().unwrap_or(job);
         let outcome = match job.manner {
             Manner::Itself => self.start(job, kind, prefix)?.finish(job),
             Manner::Serving { requests, pipeline } => {
@@ -82,7 +89,7 @@ impl Runner {
         let create = |path: &PathBuf| File::create(path).map_err(Error::system("create", path));
         let mut command = job.command(prefix);
         command
-            .stdin(Stdio::null())
+            .stdin(input(job)?)
             .stdout(create(&files.stdout)?)
             .stderr(create(&files.stderr)?)
             .process_group(0);
@@ -144,7 +151,7 @@ impl Running {
         Ok(Outcome {
             elapsed,
             exit: job::describe(status),
-            ok: matches!(status.code(), Some(0 | 1)),
+            ok: matches!(status.code(), Some(0 | 1)) && said(job, &self.files)?,
             stdout: digest(&self.files.stdout)?,
             stderr: digest(&self.files.stderr)?,
             artefact: job.artefact.as_deref().map(job::digest).transpose()?,
@@ -167,6 +174,20 @@ impl Drop for Running {
             let _ = child.wait();
         }
     }
+}
+
+fn input(job: &Job) -> Result<Stdio, Error> {
+    match &job.input {
+        Some(path) => Ok(File::open(path).map_err(Error::system("open", path))?.into()),
+        None => Ok(Stdio::null()),
+    }
+}
+
+/// Whether its output has what shows that it did its work.
+fn said(job: &Job, files: &Files) -> Result<bool, Error> {
+    let Some(wanted) = job.says else { return Ok(true) };
+    let text = fs::read(&files.stdout).map_err(Error::system("read", &files.stdout))?;
+    Ok(String::from_utf8_lossy(&text).contains(wanted))
 }
 
 fn figure(gauge: &Gauge, elapsed: Duration) -> Option<f64> {
@@ -250,6 +271,20 @@ mod tests {
         assert_eq!((one.stdout.bytes, one.stderr.bytes), (4, 4));
         assert_ne!(one.stdout, run("echo OUT").stdout);
         assert_eq!(run("kill -9 $$").exit, "signal 9");
+    }
+
+    #[test]
+    fn output_can_be_what_tells_and_input_what_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let runner = Runner { out: dir.path().into(), limit: Duration::from_secs(60) };
+        let input = dir.path().join("input");
+        fs::write(&input, "count = 7\n").unwrap();
+        let job = Job { input: Some(input), says: Some("count = "), ..shell("cat") };
+        assert!(runner.run(&job, Kind::Plain, &[]).unwrap().ok);
+        let silent = Job { says: Some("count = "), ..shell("echo error") };
+        assert!(!runner.run(&silent, Kind::Plain, &[]).unwrap().ok);
+        let words = Job { around: vec!["env".into(), "A=b".into()], ..shell("test $A = b") };
+        assert!(runner.run(&words, Kind::Plain, &[]).unwrap().ok);
     }
 
     #[test]

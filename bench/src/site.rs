@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use runahead_testbed::model::Service;
 use runahead_testbed::{Disk, DiskOptions, Share, ShareOptions, Stats, Storage};
@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::apps::App;
 use crate::copy::{self, Census, Links};
+use crate::data::{self, Data};
 use crate::error::Error;
 use crate::job;
 use crate::place::Place;
@@ -47,6 +48,8 @@ impl Scratch {
             .prefix("runahead-bench-")
             .tempdir_in(memory)
             .map_err(Error::system("create a directory in", memory))?;
+        // Some rows' commands are another user's.
+        sys::let_through(dir.path())?;
         Ok(Self { dir })
     }
 
@@ -67,6 +70,8 @@ pub struct Content<'a> {
     pub repository: Repository,
     /// What is installed where there are programs instead of a tree.
     pub apps: &'a [App],
+    /// What rows work on that have data of their own, instead of all this; and where they are.
+    pub data: Option<(Data, &'a Path)>,
     /// Little latency.
     pub quick: bool,
 }
@@ -86,6 +91,8 @@ pub enum Repository {
 pub struct Site {
     slow: Slow,
     census: Census,
+    /// Whether that is of data instead of the tree.
+    has_data: bool,
     /// What the share shows, to be removed with it.
     source: Option<PathBuf>,
 }
@@ -108,7 +115,8 @@ impl Site {
         fs::create_dir_all(&dir).map_err(Error::system("create", &dir))?;
         let service = place.service(content.quick);
         if place == Place::Memory {
-            return Ok(Self { slow: Slow::Memory(dir), census: Census::default(), source: None });
+            let (slow, census) = (Slow::Memory(dir), Census::default());
+            return Ok(Self { slow, census, has_data: false, source: None });
         }
         if let (Place::Share | Place::Apps, Service::Parallel { latency, parallel }) =
             (place, service)
@@ -118,7 +126,7 @@ impl Site {
             let census = fill(&source, place, content)?;
             let options = ShareOptions::new(&source, &dir).parallel(latency, parallel);
             let slow = Slow::Share(Share::up(&options.delay(false))?);
-            return Ok(Self { slow, census, source: Some(source) });
+            return Ok(Self { slow, census, has_data: false, source: Some(source) });
         }
         let options = DiskOptions {
             service,
@@ -129,7 +137,8 @@ impl Site {
         let disk = Disk::up(&options)?;
         let census = fill(&dir, place, content)?;
         checkpoint(&dir)?;
-        Ok(Self { slow: Slow::Disk(disk), census, source: None })
+        let has_data = content.data.is_some();
+        Ok(Self { slow: Slow::Disk(disk), census, has_data, source: None })
     }
 
     /// Where it is mounted.
@@ -152,6 +161,7 @@ impl Site {
                 copy::census(&source.join(app.dir()), usize::MAX).map(Some)
             }
             (Place::Large, ..) => Ok(Some(self.census.clone())),
+            _ if self.has_data => Ok(Some(self.census.clone())),
             _ => Ok(None),
         }
     }
@@ -220,6 +230,12 @@ fn remove(dir: &Path) -> Result<(), Error> {
 }
 
 fn fill(root: &Path, place: Place, content: Content<'_>) -> Result<Census, Error> {
+    if let Some((data, made)) = content.data {
+        let (to, clock) = (root.join(data.dir()), progress::clock("copying what the rows work on"));
+        data::copy(made, &to)?;
+        clock.finish_and_clear();
+        return copy::census(&to, usize::MAX);
+    }
     match place {
         Place::Apps => {
             let clock = progress::clock("installing programs on the share");
@@ -282,7 +298,7 @@ fn make_repository(dir: &Path, apart: Option<&Path>) -> Result<(), Error> {
         }
         command.args(identity).args(step).current_dir(dir);
         job::set_environment(&mut command);
-        run_helper("git", command, dir)?;
+        sys::run_helper("git", command, dir)?;
     }
     clock.finish_and_clear();
     Ok(())
@@ -296,20 +312,7 @@ fn checkpoint(dir: &Path) -> Result<(), Error> {
     for how in ["--freeze", "--unfreeze"] {
         let mut command = Command::new(&fsfreeze);
         command.arg(how).arg(dir);
-        run_helper("fsfreeze", command, dir)?;
+        sys::run_helper("fsfreeze", command, dir)?;
     }
     Ok(())
-}
-
-fn run_helper(program: &'static str, mut command: Command, path: &Path) -> Result<(), Error> {
-    let output = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .output()
-        .map_err(Error::system("run", PathBuf::from(program)))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let message = sys::last_line(&output.stderr);
-    Err(Error::Helper { program, status: output.status, path: path.to_owned(), message })
 }

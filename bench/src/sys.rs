@@ -1,6 +1,10 @@
 //! Small questions to the system: programs, free memory file system, last words.
 
+use std::fs::{self, Permissions};
+use std::io::{Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::error::Error;
 
@@ -28,6 +32,56 @@ pub fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let line = text.lines().rev().find(|line| !line.trim().is_empty());
     line.unwrap_or("no message").trim().to_owned()
+}
+
+/// Runs a program of the harness itself, without input.
+///
+/// # Errors
+/// [`Error::Helper`], or it cannot be run.
+pub fn run_helper(program: &'static str, command: Command, path: &Path) -> Result<(), Error> {
+    run_helper_on(program, command, path, Stdio::null()).map(drop)
+}
+
+/// The same with this input; gives what it said on standard error.
+///
+/// # Errors
+/// [`Error::Helper`], or it cannot be run.
+pub fn run_helper_on(
+    program: &'static str,
+    mut command: Command,
+    path: &Path,
+    input: Stdio,
+) -> Result<Vec<u8>, Error> {
+    let output = command
+        .stdin(input)
+        .stdout(Stdio::null())
+        .output()
+        .map_err(Error::system("run", PathBuf::from(program)))?;
+    if output.status.success() {
+        return Ok(output.stderr);
+    }
+    let message = last_line(&output.stderr);
+    Err(Error::Helper { program, status: output.status, path: path.to_owned(), message })
+}
+
+/// A file without a name, to be read from its start.
+///
+/// # Errors
+/// There is no room for temporary files.
+pub fn script(text: &str) -> Result<fs::File, Error> {
+    let failed = || Error::system("write a file in", std::env::temp_dir());
+    let mut file = tempfile::tempfile().map_err(failed())?;
+    file.write_all(text.as_bytes()).and_then(|()| file.rewind()).map_err(failed())?;
+    Ok(file)
+}
+
+/// Lets other users through a directory of ours to what they may use.
+///
+/// # Errors
+/// It is not ours.
+pub fn let_through(dir: &Path) -> Result<(), Error> {
+    fs::set_permissions(dir, Permissions::from_mode(0o711))
+        .map_err(Error::system("change the mode of", dir))
 }
 
 /// How often anybody has dropped the kernel's caches since it started.

@@ -1,7 +1,7 @@
 //! The table, for a terminal and for the document.
 
 use crate::cost::{Cost, Unit};
-use crate::figures::{Summary, Verdict};
+use crate::figures::Verdict;
 use crate::report::{Report, RowReport, Section};
 
 const COLD: [&str; 10] = [
@@ -16,6 +16,7 @@ const COLD: [&str; 10] = [
     "closeness",
     "result",
 ];
+const ABLATION: [&str; 5] = ["row", "everything on", "spread", "without", "spread"];
 const WARM: [&str; 7] = ["row", "plain", "runahead", "slower", "spread", "at most", "result"];
 const COST: [&str; 8] = ["row", "plain", "runahead", "ratio", "spread", "added", "asked", "result"];
 
@@ -23,8 +24,9 @@ const COST: [&str; 8] = ["row", "plain", "runahead", "ratio", "spread", "added",
 pub fn headings(section: Section) -> Vec<String> {
     let headings: &[&str] = match section {
         Section::Cold => &COLD,
+        Section::Ablation => &ABLATION,
         Section::Warm => &WARM,
-        Section::Cost => &COST,
+        Section::Futile | Section::Cost => &COST,
     };
     headings.iter().map(|heading| (*heading).to_owned()).collect()
 }
@@ -33,6 +35,7 @@ pub fn headings(section: Section) -> Vec<String> {
 pub fn cells(row: &RowReport) -> Vec<String> {
     match &row.cost {
         Some(cost) => cost_cells(row, cost),
+        None if row.section() == Section::Ablation => ablation_cells(row),
         None => time_cells(row),
     }
 }
@@ -49,7 +52,7 @@ fn time_cells(row: &RowReport) -> Vec<String> {
         seconds(s.plain),
         seconds(s.runahead),
         ratio(s.ratio),
-        spread(s, digits),
+        spread(s.spread, digits),
     ];
     cells.push(format!("{}", row.target));
     if cold {
@@ -70,15 +73,32 @@ fn cost_cells(row: &RowReport, cost: &Cost) -> Vec<String> {
         value(s.plain),
         value(s.runahead),
         ratio,
-        spread(s, 3),
+        spread(s.spread, 3),
         show(s.added, |v| cost.difference(v)),
         cost.asked(),
         verdict(s.verdict).to_owned(),
     ]
 }
 
-fn spread(s: &Summary, digits: usize) -> String {
-    s.spread.map_or_else(none, |(a, b)| format!("{a:.digits$} to {b:.digits$}"))
+/// Ratios only: the times stand in the row that it is about.
+fn ablation_cells(row: &RowReport) -> Vec<String> {
+    let s = &row.summary;
+    let ratio = |value| show(value, |v| format!("{v:.1}"));
+    let last = match s.verdict {
+        Verdict::Failed => verdict(s.verdict).to_owned(),
+        _ => spread(s.spread, 1),
+    };
+    vec![
+        row.name.clone(),
+        ratio(s.whole.map(|whole| whole.median)),
+        spread(s.whole.map(|whole| whole.spread), 1),
+        ratio(s.ratio),
+        last,
+    ]
+}
+
+fn spread(spread: Option<(f64, f64)>, digits: usize) -> String {
+    spread.map_or_else(none, |(a, b)| format!("{a:.digits$} to {b:.digits$}"))
 }
 
 fn verdict(verdict: Verdict) -> &'static str {

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use crate::apps::{self, App};
 use crate::copy;
+use crate::data::{Data, Task};
 use crate::error::Error;
 use crate::job::{Fresh, Gauge, Job, Manner};
 use crate::{compile, project, sys};
 
 /// Occurs in an eighth of the kernel's files, so that output is neither nothing nor everything.
-const PATTERN: &str = "mutex_lock";
+pub const PATTERN: &str = "mutex_lock";
 
 /// How many files the rows that name files name: the first in the order of names.
 const NAMED: usize = 2000;
@@ -68,6 +69,8 @@ pub enum Work {
         /// Started by a shell, instead of being the first process.
         child: bool,
     },
+    /// Of what is on a storage instead of the tree.
+    Data(Task),
 }
 
 /// A shell.
@@ -155,7 +158,16 @@ impl Work {
                 };
                 Job { manner: Manner::Sleeping, gauge: Gauge::Told(awake), ..job }
             }
+            Self::Data(task) => task.job(ground)?,
         })
+    }
+
+    /// What is on its storage instead of the tree.
+    pub fn data(self) -> Option<Data> {
+        match self {
+            Self::Data(task) => Some(task.data()),
+            _ => None,
+        }
     }
 
     /// What has to be installed on its storage.

@@ -11,13 +11,17 @@ const BENCH: &str = env!("CARGO_BIN_EXE_runahead-bench");
 
 /// Runs one row with `--quick`; under runahead too, if that has been built beside this.
 fn quick(row: &str, document: &Path) -> Output {
+    command(row, document).output().expect("the benchmark starts")
+}
+
+fn command(row: &str, document: &Path) -> Command {
     let mut command = Command::new(BENCH);
     command.args(["run", "--quick", "--row", row, "--write-md"]).arg(document);
     if !Path::new(BENCH).with_file_name("runahead").is_file() {
         println!("runahead is not built beside {BENCH}: plain and oracle only");
         command.arg("--without-runahead");
     }
-    command.output().expect("the benchmark starts")
+    command
 }
 
 /// The row's report.
@@ -33,7 +37,7 @@ fn check(row: &str) -> serde_json::Value {
     let report: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
     let row = &report["rows"][0];
     assert!(row["failure"].is_null() && row["summary"]["plain"].as_f64() > Some(0.0), "{row}");
-    if row["cache"] == "cold" {
+    if row["cache"] == "cold" && row["cost"].is_null() && row["without"].is_null() {
         // Whether perfect knowledge pays is for the figures to say; here, that there was some.
         assert!(row["summary"]["oracle_ratio"].as_f64() > Some(0.0), "{row}");
         assert!(row["oracle"]["accesses"].as_u64() > Some(0), "{row}");
@@ -77,6 +81,115 @@ fn programs_on_a_share() {
         let report = check(row);
         assert!(report["starts"].as_u64() >= Some(starts), "{report}");
     }
+}
+
+/// Rows with data of their own, one of each kind of command: a program of many files, a database
+/// that is made by its own shell, a backend of another user, an array, models.
+#[test]
+fn data_of_their_own() {
+    if let Err(missing) = Disk::probe() {
+        println!("skipped: {missing}");
+        return;
+    }
+    let rows = [
+        ("link", "/usr/include/openssl/crypto.h", "libssl-dev"),
+        ("sqlite-range", "/usr/bin/sqlite3", "sqlite3"),
+        ("sqlite-join", "/usr/bin/sqlite3", "sqlite3"),
+        ("postgres-20", "/usr/lib/postgresql", "postgresql"),
+        ("postgres-80", "/usr/lib/postgresql", "postgresql"),
+        ("slices", "/usr/lib/python3/dist-packages/h5py/__init__.py", "nco and python3-h5py"),
+        (
+            "recognizer",
+            "/usr/share/pocketsphinx/test/data/goforward.raw",
+            "pocketsphinx and its models and test data",
+        ),
+    ];
+    for (row, file, package) in rows {
+        if !Path::new(file).exists() {
+            println!("skipped: {row}: {package} not installed");
+            continue;
+        }
+        let report = check(row);
+        assert!(report["content"]["bytes"].as_u64() > Some(0), "{report}");
+        let plain = report["runs"].as_array().expect("runs").iter().find(|r| r["kind"] == "plain");
+        // What it works on is on the storage, and was cold.
+        assert!(plain.expect("a plain run")["requests"].as_u64() > Some(10), "{report}");
+    }
+}
+
+/// Something is switched off, and nothing judged; beside it, in the same pair, all that there is.
+#[test]
+fn an_ablation() {
+    if let Err(missing) = Disk::probe() {
+        println!("skipped: {missing}");
+        return;
+    }
+    let runahead = Path::new(BENCH).with_file_name("runahead");
+    let knows = Command::new(&runahead).args(["run", "--without", "again", "--", "true"]).output();
+    let knows = knows.is_ok_and(|output| output.status.success());
+    if runahead.is_file() && !knows {
+        println!("skipped: the runahead beside this does not know --without again");
+        return;
+    }
+    let report = check("grep-files-without-again");
+    assert_eq!(
+        (&report["without"], &report["summary"]["verdict"]),
+        (&"again".into(), &"open".into())
+    );
+    let runs = report["runs"].as_array().expect("runs");
+    let kinds: Vec<_> = runs.iter().map(|run| run["kind"].as_str().expect("a kind")).collect();
+    match knows {
+        true => assert_eq!(kinds, ["plain", "runahead", "whole"]),
+        false => assert_eq!(kinds, ["plain"]),
+    }
+    let ratios = [&report["summary"]["ratio"], &report["summary"]["whole"]["median"]];
+    assert!(ratios.iter().all(|ratio| ratio.is_f64() == knows), "{report}");
+}
+
+/// From storage, with a limit instead of a target: no oracle, and a ratio that grows with the cost.
+#[test]
+fn nothing_to_gain() {
+    if let Err(missing) = Disk::probe() {
+        println!("skipped: {missing}");
+        return;
+    }
+    let runahead = Path::new(BENCH).with_file_name("runahead");
+    let plants = Command::new(runahead).args(["run", "--plant", "rubbish", "--", "true"]).output();
+    let mut rows = vec!["chase", "cgroup-reread", "beside", "compete-2"];
+    match plants.is_ok_and(|output| output.status.success()) {
+        true => rows.push("rubbish"),
+        false => println!("skipped: rubbish: no runahead beside this that knows --plant rubbish"),
+    }
+    for row in rows {
+        let report = check(row);
+        assert!(report["cost"].is_object() && report["cache"] == "cold", "{report}");
+        assert!(report["oracle"].is_null() && report["summary"]["oracle"].is_null(), "{report}");
+        let runs = report["runs"].as_array().expect("runs");
+        let has_figure = |run: &serde_json::Value| run["figure"].as_f64() > Some(0.0);
+        let told = ["cgroup-reread", "beside"].contains(&row);
+        assert!(!runs.is_empty() && runs.iter().all(|run| has_figure(run) == told), "{report}");
+        assert!(runs.iter().all(|run| run["requests"].as_u64() > Some(0)), "{report}");
+    }
+}
+
+/// One storage after the other, with what they share made once.
+#[test]
+fn data_on_two_storages() {
+    if let Err(missing) = Disk::probe() {
+        println!("skipped: {missing}");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let made = dir.path().join("made");
+    std::fs::create_dir(&made).expect("a directory");
+    let mut command = command("link,spindles-link", &dir.path().join("B.md"));
+    let output = command.env("TMPDIR", &made).output().expect("the benchmark starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{stderr}", output.status);
+    assert_eq!(stderr.matches("making what").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("copying what").count(), 2, "{stderr}");
+    let left: Vec<_> = std::fs::read_dir(&made).expect("a list").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 fn source_is_fetched() -> bool {

@@ -118,7 +118,8 @@ int main(int argc, char **argv)
 	fd = must(open("/dev/shm/leak", O_RDWR));
 	posix_memory = mmap(0, 4096, both, MAP_SHARED, fd, 0);
 	close(fd);
-	anonymous = mmap(0, 4096, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	/* So large that a shadow gets it as it is used. */
+	anonymous = mmap(0, 1 << 20, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	memory_file = mmap(0, 4096, both, MAP_SHARED, N(memfd), 0);
 	segment = shmat(N(shm), 0, 0);
 	target_pid = getpid();

@@ -21,7 +21,8 @@ pub struct Pair {
 }
 
 impl<'a> Case<'a> {
-    pub(crate) fn new(fixture: &'a Fixture, run: Run) -> Self {
+    /// Of a command that is not one of the fixture's own.
+    pub fn new(fixture: &'a Fixture, run: Run) -> Self {
         Case { fixture, run, shadow: false }
     }
 

@@ -8,23 +8,28 @@
 //! Timing decides nothing here: results, orders of events and counts do.
 
 mod binary;
+pub mod bindings;
 mod case;
 mod exit;
 pub mod facilities;
 mod fixture;
+mod group;
 pub mod processes;
 pub mod programs;
 mod run;
 mod seed;
+mod stats;
 pub mod tree;
 
 pub use binary::runahead;
 pub use case::{Case, Pair};
 pub use exit::scratch;
 pub use fixture::{Fixture, fixture};
+pub use group::Group;
 pub use programs::Link;
 pub use run::{End, Outcome, Run, drain};
 pub use seed::Seed;
+pub use stats::{number, with_stats};
 
 /// What was probed for, or `None` after saying why the test is skipped. With `RUNAHEAD_SKIP_NONE`
 /// set that is a failure.

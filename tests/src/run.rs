@@ -90,6 +90,12 @@ impl Run {
         Run { argv, ..self.clone() }
     }
 
+    /// The same command behind another one.
+    pub fn behind<'a>(&self, other: impl IntoIterator<Item = &'a OsStr>) -> Self {
+        let other = other.into_iter().map(OsStr::to_owned);
+        Run { argv: other.chain(self.argv.iter().cloned()).collect(), ..self.clone() }
+    }
+
     /// Sets the working directory.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = dir.into();

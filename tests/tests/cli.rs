@@ -12,7 +12,7 @@ fn ours(args: &[&str]) -> Outcome {
 
 #[test]
 fn no_command_and_unknown_options_are_usage_errors() {
-    let wrong: [&[&str]; 7] = [
+    let wrong: [&[&str]; 9] = [
         &[],
         &["run"],
         &["run", "--"],
@@ -20,6 +20,8 @@ fn no_command_and_unknown_options_are_usage_errors() {
         &["no-such-task"],
         &["run", "--stats=xml", "--", "true"],
         &["run", "--stats=json:", "--", "true"],
+        &["run", "--without", "filter", "--", "true"],
+        &["run", "--without", "--", "true"],
     ];
     for args in wrong {
         let outcome = ours(args);

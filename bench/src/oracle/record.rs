@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::accesses::{Accesses, Collector};
 use super::trace::Parser;
+use crate::around;
 use crate::error::Error;
 use crate::job::{Job, Kind, Outcome};
 use crate::runner::Runner;
@@ -24,7 +25,7 @@ const CALLS: &str = "trace=?open,openat,?openat2,?stat,?lstat,?newfstatat,?statx
 /// [`Error::NoProgram`] without strace, or the run failed.
 pub fn record(runner: &Runner, job: &Job, root: &Path) -> Result<(Outcome, Accesses), Error> {
     let strace = sys::require_program("strace", "strace")?;
-    let file = runner.out.join("recording.strace");
+    let file = around::file(&runner.out, job, "recording.strace")?;
     let mut prefix: Vec<OsString> = vec![strace.into()];
     // Strings as hexadecimal (-xx), buffers left out (-s 0), descriptors with their paths (-y).
     prefix.extend(

@@ -38,9 +38,30 @@ pub mod plant {
     pub const EFFECTS: u64 = 1;
     /// Runners make the calls that the program marks as they stand, and answer what comes of it.
     pub const MARKED: u64 = 2;
+    /// Runners hint nothing that the program will read.
+    pub const RUBBISH: u64 = 3;
     /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
     /// comes of it then is what a test must be able to see. No flipped bit gives this value.
     pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;
+}
+
+/// Bits of [`AgentConfig::without`]: mechanisms that are switched off, to measure what each is worth.
+pub mod without {
+    /// Nothing stands in for data that is missing: buffers are left as they are, and returns are not watched.
+    pub const STALE: u64 = 1 << 0;
+    /// Targets do not ask for another run of the shadow that there is.
+    pub const AGAIN: u64 = 1 << 1;
+}
+
+/// Values of [`AgentConfig::tell`].
+pub mod tell {
+    /// Targets say nothing of what they find in memory.
+    pub const NOTHING: u64 = 0;
+    /// Those that have stalled, or made more than a few accesses, tell each access once
+    /// (`record::RECORDED`), as far as they see it and there is room.
+    pub const SOME: u64 = 1;
+    /// They tell all, leave no call unseen, and wait a bounded while for room.
+    pub const ALL: u64 = 2;
 }
 
 /// First in the file, and in each program's mapping of it.
@@ -100,6 +121,10 @@ pub struct AgentConfig {
     pub filter: [u64; FILTER_MAX],
     /// What a runner puts on top: no further processes.
     pub runner_filter: [u64; RUNNER_FILTER_MAX],
+    /// How much of their accesses targets tell; see [`tell`].
+    pub tell: u64,
+    /// What is switched off; see [`without`].
+    pub without: u64,
 }
 
 impl AgentConfig {
@@ -119,7 +144,7 @@ impl AgentConfig {
 
 const _: () = assert!(
     size_of::<AgentConfig>()
-        == 144
+        == 160
             + size_of::<SlowDevices>()
             + 8 * (MEMORY_DEVICES_MAX + REMOTE_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
 );

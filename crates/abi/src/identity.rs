@@ -26,12 +26,22 @@ impl ChunkIndex {
 #[repr(transparent)]
 pub struct Identity(u64);
 
+/// See [`Identity::place`].
+const PLACE_SHIFT: u32 = 7;
+pub(crate) const PLACES: u64 = 1 << 20;
+
 const ROOT: u64 = 0x9e37_79b9_7f4a_7c15;
 const CWD: u64 = 0xd1b5_4a32_d192_ed03;
 const INHERITED: u64 = 0x8cb9_2ba7_2f3d_8dd7;
 const CHUNK: u64 = 0xa24b_aed4_963e_e407;
 const LISTING: u64 = 0x9fb2_1c65_1e98_df25;
 const LINK: u64 = 0xc2b2_ae3d_27d4_eb4f;
+const TOLD: u64 = 0x8a5c_d789_635d_2dff;
+const TOLD_BLOCK: u64 = 0x1216_55b4_5f08_9ee1;
+
+/// Bytes of file data that are told together (`record::RECORDED`): small, so that what a program reads
+/// here and there in a large file is remembered and not all that lies around it.
+pub const TOLD_BYTES: u64 = 16 * 1024;
 
 /// Finaliser of splitmix64: every input bit reaches every output bit.
 const fn mix(mut x: u64) -> u64 {
@@ -99,9 +109,17 @@ impl Identity {
         Identity::from_raw(mix(h))
     }
 
-    /// The log key of one chunk of this file's data.
+    /// The log key of one chunk of this file's data. Those of one file are [neighbours](Identity::place) of each
+    /// other, so that a large file takes few pages of the log.
     pub const fn chunk(self, chunk: ChunkIndex) -> Self {
-        self.derive(CHUNK.wrapping_add(chunk.0))
+        let key = self.derive(CHUNK.wrapping_add(chunk.0)).0;
+        let place = self.place().wrapping_add(chunk.0) & (PLACES - 1);
+        Identity::from_raw(key & !((PLACES - 1) << PLACE_SHIFT) | place << PLACE_SHIFT)
+    }
+
+    /// Where it goes in a table of up to [`PLACES`] places.
+    pub(crate) const fn place(self) -> u64 {
+        self.0 >> PLACE_SHIFT & (PLACES - 1)
     }
 
     /// The log key of this directory's entries.
@@ -112,6 +130,16 @@ impl Identity {
     /// The log key of this symbolic link's target.
     pub const fn link(self) -> Self {
         self.derive(LINK)
+    }
+
+    /// The log key that says that an access of this sort has been told.
+    pub const fn told(self, sort: u32) -> Self {
+        self.derive(TOLD.wrapping_add(sort as u64))
+    }
+
+    /// The same of one piece of [`TOLD_BYTES`] of this file's data.
+    pub const fn told_block(self, block: u64) -> Self {
+        self.derive(TOLD_BLOCK.wrapping_add(block))
     }
 }
 
@@ -167,6 +195,7 @@ mod tests {
     extern crate std;
     use super::*;
     use std::boxed::Box;
+    use std::vec::Vec;
 
     #[test]
     fn dot_dot_leads_back_where_the_way_is_known() {
@@ -194,6 +223,16 @@ mod tests {
     }
 
     #[test]
+    fn chunks_of_one_file_lie_together() {
+        let file = Identity::START_CWD.join(b"file");
+        let keys: Vec<_> = (0..5000).map(|n| file.chunk(ChunkIndex(n))).collect();
+        let steps = keys.windows(2).map(|pair| (pair[1].place() - pair[0].place()) & (PLACES - 1));
+        assert!(steps.into_iter().all(|step| step == 1));
+        let distinct: std::collections::HashSet<_> = keys.iter().map(|key| key.raw()).collect();
+        assert_eq!(distinct.len(), keys.len());
+    }
+
+    #[test]
     fn different_objects_have_different_names() {
         let base = Identity::START_CWD;
         let file = base.join(b"a");
@@ -209,6 +248,10 @@ mod tests {
             file.link().raw(),
             file.chunk(ChunkIndex(0)).raw(),
             file.chunk(ChunkIndex(1)).raw(),
+            file.told(1).raw(),
+            file.told(2).raw(),
+            file.told_block(0).raw(),
+            file.told_block(1).raw(),
             Identity::inherited(0).raw(),
             Identity::inherited(1).raw(),
         ];

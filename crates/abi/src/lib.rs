@@ -18,7 +18,9 @@ pub mod log;
 pub mod record;
 pub mod ring;
 pub mod shared;
+pub mod sites;
 pub mod slow;
+pub mod touched;
 
 pub use config::AgentConfig;
 pub use entries::{Entries, Entry};
@@ -27,10 +29,11 @@ pub use log::{HintLog, HintState};
 pub use record::{HintKind, Record, RecordError};
 pub use ring::Ring;
 pub use shared::{Control, RunEnd, RunStatus, Shared};
+pub use sites::Sites;
 pub use slow::SlowDevices;
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// A device as one number: that of a file system, as everything here has it.
 pub const fn device_number(major: u32, minor: u32) -> u64 {

@@ -11,12 +11,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::identity::Identity;
+use crate::identity::{Identity, PLACES};
 
 /// Entries that one key may live in.
 pub const WAYS: usize = 4;
 /// Number of sets; a power of two. 2^15 × 4 entries of 16 bytes: 2 MiB, touched as it fills.
 pub const SETS: usize = 1 << 15;
+const _: () = assert!(SETS as u64 <= PLACES);
 
 /// How far the prefetch of one access has got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +64,7 @@ pub enum Hinted {
 
 impl HintLog {
     fn set(&self, key: Identity) -> &[Entry; WAYS] {
-        &self.sets[(key.raw() as usize >> 7) & (SETS - 1)]
+        &self.sets[key.place() as usize & (SETS - 1)]
     }
 
     fn find(&self, key: Identity) -> Option<&Entry> {
@@ -119,6 +120,28 @@ impl HintLog {
         was
     }
 
+    /// The target waits for `key`, which nobody foresaw: it is no hint when a run names it now.
+    pub fn demand(&self, key: Identity, run: u32) {
+        let entry = self.claim(key);
+        entry.meta.store(HINTED | BY_TARGET | u64::from(run) << RUN_SHIFT, Relaxed);
+    }
+
+    /// The program itself foresees `key`, in `run`: true if that counts as one hint. What the target has
+    /// had already, and is disclosed again, is wanted once more.
+    pub fn disclose(&self, key: Identity, run: u32) -> bool {
+        let entry = self.claim(key);
+        let meta = entry.meta.load(Relaxed);
+        let is_new = match meta & STATE {
+            0 => true,
+            HINTED => false,
+            _ if meta & (USED | BY_TARGET) != 0 => true,
+            _ => return false,
+        };
+        let kept = if is_new { 0 } else { meta & (USED | BY_TARGET) };
+        entry.meta.store(kept | HINTED | (u64::from(run) << RUN_SHIFT), Relaxed);
+        is_new
+    }
+
     /// The prefetch of `key` ended; it is in memory, or is known not to exist.
     pub fn done(&self, key: Identity) {
         let entry = self.claim(key);
@@ -128,22 +151,26 @@ impl HintLog {
         entry.meta.store(meta & !STATE | DONE | origin, Relaxed);
     }
 
-    /// The queued prefetch of `key` was given up: as if it had never been hinted.
-    pub fn forget(&self, key: Identity) {
-        if let Some(entry) = self.find(key) {
-            entry.meta.store(0, Relaxed);
-        }
+    /// The queued prefetch of `key` was given up: as if it had never been hinted. Whether it was a hint.
+    pub fn forget(&self, key: Identity) -> bool {
+        self.find(key).is_some_and(|entry| entry.meta.swap(0, Relaxed) & BY_TARGET == 0)
     }
 
-    /// The target makes the access. True the first time that a *hint* for it is used.
-    pub fn touch(&self, key: Identity) -> bool {
-        let Some(entry) = self.find(key) else { return false };
+    /// The target makes the access. The run that hinted it last, the first time that a *hint* for it is used.
+    pub fn touch(&self, key: Identity) -> Option<u32> {
+        let entry = self.find(key)?;
         let meta = entry.meta.load(Relaxed);
         if meta & STATE == 0 || meta & (USED | BY_TARGET) != 0 {
-            return false;
+            return None;
         }
         entry.meta.store(meta | USED, Relaxed);
-        true
+        Some((meta >> RUN_SHIFT) as u32)
+    }
+
+    /// `key` was hinted, and the target has not come to it.
+    pub fn is_ahead(&self, key: Identity) -> bool {
+        let meta = self.find(key).map_or(0, |entry| entry.meta.load(Relaxed));
+        meta & STATE != 0 && meta & (USED | BY_TARGET) == 0
     }
 
     /// A hint for `key` has been used.
@@ -166,6 +193,8 @@ mod tests {
     use super::*;
     use std::boxed::Box;
 
+    use crate::record::DISCLOSED;
+
     fn log() -> Box<HintLog> {
         // SAFETY: HintLog is atomics throughout, for which all-zero bytes are a valid value.
         unsafe { Box::new_zeroed().assume_init() }
@@ -180,7 +209,7 @@ mod tests {
         let log = log();
         let k = key(1);
         assert_eq!(log.state(k), HintState::Absent);
-        assert!(!log.touch(k));
+        assert_eq!(log.touch(k), None);
         assert_eq!(log.hint(k, 7), Hinted::New);
         assert_eq!(log.hint(k, 7), Hinted::Known);
         assert_eq!(log.hint(k, 8), Hinted::Again);
@@ -188,8 +217,10 @@ mod tests {
         log.done(k);
         assert_eq!(log.state(k), HintState::Done);
         assert_eq!(log.hint(k, 9), Hinted::Known);
-        assert!(log.touch(k));
-        assert!(!log.touch(k));
+        assert!(log.is_ahead(k));
+        assert_eq!(log.touch(k), Some(8));
+        assert_eq!(log.touch(k), None);
+        assert!(!log.is_ahead(k));
     }
 
     #[test]
@@ -197,13 +228,39 @@ mod tests {
         let log = log();
         log.done_by_target(key(1));
         assert_eq!(log.state(key(1)), HintState::Done);
-        assert!(!log.touch(key(1)));
+        assert_eq!(log.touch(key(1)), None);
+    }
+
+    #[test]
+    fn what_the_target_waits_for_is_no_hint() {
+        let log = log();
+        log.demand(key(1), 3);
+        assert_eq!(log.hint(key(1), 4), Hinted::Again, "the run is to be told when it comes");
+        log.done(key(1));
+        assert_eq!(log.touch(key(1)), None);
+        assert_eq!(log.hint(key(1), 5), Hinted::Known);
+    }
+
+    #[test]
+    fn what_is_disclosed_counts_once_until_it_was_used() {
+        let log = log();
+        let k = key(1);
+        assert!(log.disclose(k, DISCLOSED) && !log.disclose(k, DISCLOSED));
+        assert_eq!(log.pending_since(k), Some(DISCLOSED));
+        assert_eq!(log.hint(k, 7), Hinted::Again);
+        assert!(!log.disclose(k, DISCLOSED), "a shadow's hint was one already");
+        assert_eq!(log.pending_since(k), Some(DISCLOSED));
+        log.done(k);
+        assert!(!log.disclose(k, DISCLOSED), "it is there, and nobody has used it");
+        assert!(log.touch(k).is_some() && log.disclose(k, DISCLOSED) && log.touch(k).is_some());
+        log.done_by_target(key(2));
+        assert!(log.disclose(key(2), DISCLOSED) && log.touch(key(2)).is_some());
     }
 
     #[test]
     fn a_full_set_gives_up_used_entries_before_unused_ones() {
         let log = log();
-        let set_of = |k: Identity| (k.raw() as usize >> 7) & (SETS - 1);
+        let set_of = |k: Identity| k.place() as usize & (SETS - 1);
         let first = key(0);
         let mates: std::vec::Vec<_> =
             (1..).map(key).filter(|k| set_of(*k) == set_of(first)).take(WAYS).collect();
@@ -212,7 +269,7 @@ mod tests {
             log.hint(*m, 1);
         }
         log.done(mates[1]);
-        assert!(log.touch(mates[1]));
+        assert!(log.touch(mates[1]).is_some());
         log.hint(mates[WAYS - 1], 2);
         assert_eq!(log.state(mates[1]), HintState::Absent, "the used one went");
         assert_eq!(log.state(first), HintState::Hinted);

@@ -20,14 +20,23 @@ pub enum HintKind {
     /// log key to be marked done when the program's own file has been read, as it stands; it should
     /// be another than that of the file's name, which a lookup marks done sooner.
     Program = 5,
+    /// No hint: what was disclosed ([`DISCLOSURE`]) is not wanted any more. Of a run from [`DISCLOSED`] on:
+    /// in that run and in all before it; of a shadow's: in that. Goes through the same ring as what that
+    /// run disclosed.
+    Cancel = 6,
 }
 
 impl HintKind {
     fn from_raw(raw: u32) -> Option<Self> {
-        use HintKind::{Data, Link, Listing, Lookup, Program};
-        [Lookup, Listing, Data, Link, Program].into_iter().find(|k| *k as u32 == raw)
+        use HintKind::{Cancel, Data, Link, Listing, Lookup, Program};
+        [Lookup, Listing, Data, Link, Program, Cancel].into_iter().find(|k| *k as u32 == raw)
     }
 }
+
+/// What the process itself discloses is hinted by runs from this one on (in [`Header::run`] and in the
+/// hint log): they are newer than any shadow's, so they never stray. The next begins when it takes back
+/// what it has disclosed.
+pub const DISCLOSED: u32 = 0xf000_0000;
 
 /// The last component of the path, if a symbolic link, is itself what is wanted.
 pub const NO_FOLLOW: u32 = 1 << 0;
@@ -45,6 +54,12 @@ pub const EXPAND_LISTINGS: u32 = 1 << 5;
 pub const EXPAND_LEVELS_MASK: u32 = 7 * EXPAND_LEVELS_ONE;
 /// One level in [`EXPAND_LEVELS_MASK`].
 pub const EXPAND_LEVELS_ONE: u32 = 1 << 8;
+/// The program itself says that it will want this: it was disclosed, by the target or in a shadow.
+pub const DISCLOSURE: u32 = 1 << 11;
+
+/// The target has made this access, for the first time: it is told so that it can be remembered, and
+/// nothing is to be done about it ([`crate::config::tell`]).
+pub const RECORDED: u32 = 1 << 16;
 
 /// The fixed part of a record; the absolute path follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +67,7 @@ pub const EXPAND_LEVELS_ONE: u32 = 1 << 8;
 pub struct Header {
     /// A [`HintKind`].
     pub kind: u32,
-    /// The run that hinted; 0 is the target.
+    /// The run that hinted; 0 is the target, [`DISCLOSED`] and on what it disclosed.
     pub run: u32,
     /// Accesses that the target will have made before this one, counted from its start.
     pub position: u64,
@@ -175,10 +190,10 @@ mod tests {
             let raw = bytes(Header { kind: raw, ..GOOD }, b"/x");
             Record::parse(&raw).ok().map(|record| record.kind)
         };
-        use HintKind::{Data, Link, Listing, Lookup, Program};
-        let known = [Lookup, Listing, Data, Link, Program].map(Some);
-        assert_eq!([1, 2, 3, 4, 5].map(kind), known);
-        assert_eq!([0, 6, u32::MAX].map(kind), [None; 3]);
+        use HintKind::{Cancel, Data, Link, Listing, Lookup, Program};
+        let known = [Lookup, Listing, Data, Link, Program, Cancel].map(Some);
+        assert_eq!([1, 2, 3, 4, 5, 6].map(kind), known);
+        assert_eq!([0, 7, u32::MAX].map(kind), [None; 3]);
     }
 
     #[test]

@@ -31,11 +31,10 @@ impl Ring {
     /// when there is no room: the record is dropped, which only loses a hint.
     pub fn push(&self, parts: &[&[u8]]) -> bool {
         let len: usize = parts.iter().map(|p| p.len()).sum();
-        let tail = self.tail.load(Relaxed);
-        let used = tail.wrapping_sub(self.head.load(Acquire)) as usize;
-        if len > MAX_RECORD || used > RING_BYTES || RING_BYTES - used < len + 4 {
+        if !self.has_room(len) {
             return false;
         }
+        let tail = self.tail.load(Relaxed);
         let mut at = tail;
         let mut put = |part: &[u8]| {
             for &byte in part {
@@ -47,6 +46,12 @@ impl Ring {
         parts.iter().for_each(|p| put(p));
         self.tail.store(at, Release);
         true
+    }
+
+    /// Whether a record of `len` bytes fits in now. Room only grows until the writer writes.
+    pub fn has_room(&self, len: usize) -> bool {
+        let used = self.tail.load(Relaxed).wrapping_sub(self.head.load(Acquire)) as usize;
+        len <= MAX_RECORD && used <= RING_BYTES && RING_BYTES - used >= len + 4
     }
 
     /// Takes the oldest record out into `buf`. `None` when there is none, or when what is there

@@ -6,7 +6,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Rela
 use crate::entries::Entries;
 use crate::identity::Parents;
 use crate::log::HintLog;
+use crate::record::DISCLOSED;
 use crate::ring::Ring;
+use crate::sites::{Sites, Stale};
+use crate::touched::Touched;
 
 /// Rings for runners. Run `n` writes ring `1 + n % RUNNER_RINGS`; ring 0 is the target's.
 pub const RUNNER_RINGS: usize = 4;
@@ -33,13 +36,15 @@ pub enum RunEnd {
     Unsafe = 6,
     /// It was killed: by a fault on a guessed value, most likely.
     Fault = 7,
+    /// It went on for long and met nothing that the target has not had.
+    Dry = 8,
 }
 
 impl RunEnd {
     /// From the stored value.
     pub fn from_raw(raw: u32) -> Self {
         use RunEnd::*;
-        [Paused, Exit, Call, Superseded, Overtaken, Unsafe, Fault]
+        [Paused, Exit, Call, Superseded, Overtaken, Unsafe, Fault, Dry]
             .into_iter()
             .find(|e| *e as u32 == raw)
             .unwrap_or(Running)
@@ -61,6 +66,34 @@ pub struct RunStatus {
     pub accesses: AtomicU64,
     /// Answers that were guessed and decide where the shadow goes.
     pub steering: AtomicU64,
+    /// What it made of missing data at which sites: the site's number plus one, and a [`Stale`] in the lowest
+    /// eight bits; 0 where there is none.
+    pub choices: [AtomicU32; CHOICES],
+}
+
+/// Sites whose choices one run tells.
+pub const CHOICES: usize = 8;
+
+impl RunStatus {
+    /// What was chosen at site `number`.
+    pub fn choice(&self, number: usize) -> Option<Stale> {
+        self.choices().find(|choice| choice.0 == number).map(|choice| choice.1)
+    }
+
+    /// All that was chosen, as (number of the site, what).
+    pub fn choices(&self) -> impl Iterator<Item = (usize, Stale)> {
+        self.choices.iter().filter_map(|choice| {
+            let raw = choice.load(Relaxed);
+            Some(((raw >> 8).checked_sub(1)? as usize, Stale::from_raw(raw & 0xff)?))
+        })
+    }
+
+    /// Notes a choice, if there is room.
+    pub fn note_choice(&self, number: usize, stale: Stale) {
+        if let Some(free) = self.choices.iter().find(|choice| choice.load(Relaxed) == 0) {
+            free.store((number as u32 + 1) << 8 | stale as u32, Relaxed);
+        }
+    }
 }
 
 /// Counters and words of one process and its shadows. Each field says who writes it.
@@ -145,6 +178,10 @@ pub struct Control {
     pub planted_refused: AtomicU64,
     /// Runners, in tests: planted effects that it did not. Never anything but 0.
     pub planted_done: AtomicU64,
+    /// The target: stalls on data that the log has as read: it had been in memory.
+    pub refaults: AtomicU64,
+    /// The target: accesses that it should have told (`config::tell::ALL`), and could not.
+    pub untold: AtomicU64,
 }
 
 impl Control {
@@ -171,6 +208,10 @@ pub struct Shared {
     pub entries: Entries,
     /// How directories were reached.
     pub parents: Parents,
+    /// What reads have brought.
+    pub sites: Sites,
+    /// Which parts of the program's shared memory runs have used.
+    pub touched: Touched,
 }
 
 const _: () = assert!(offset_of!(Shared, control) == 0);
@@ -183,10 +224,18 @@ impl Shared {
         &self.runs[run as usize % RUN_SLOTS]
     }
 
+    /// A hint of run `run` was used: what the run had chosen was right.
+    pub fn was_used(&self, run: u32) {
+        let status = self.run(run);
+        if status.run.load(Relaxed) == run {
+            status.choices().for_each(|(site, stale)| self.sites.get(site).was_used(stale));
+        }
+    }
+
     /// The ring that a run writes.
     pub fn ring(&self, run: u32) -> &Ring {
         match run {
-            0 => &self.rings[0],
+            0 | DISCLOSED.. => &self.rings[0],
             n => &self.rings[1 + n as usize % RUNNER_RINGS],
         }
     }

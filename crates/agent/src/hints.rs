@@ -24,7 +24,7 @@ pub struct Hint<'a> {
     pub path: &'a [u8],
 }
 
-/// Puts `hint` of `run` (0: the target's own) on its way. False when the ring is full.
+/// Puts `hint` of `run` (0, or one of what it disclosed: the target's own) on its way. False when the ring is full.
 pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
     let header = Header {
         kind: hint.kind as u32,

@@ -134,6 +134,11 @@ pub fn close(fd: Fd) -> Result<u64> {
     call!(nr::CLOSE, fd)
 }
 
+/// Has the kernel read no more of `fd` than is asked for (posix_fadvise(2)). It is advice.
+pub fn read_at_random(fd: Fd) {
+    let _ = call!(nr::FADVISE64, fd, 0, 0, k::POSIX_FADV_RANDOM);
+}
+
 /// openat2(2); `path` is the address of a NUL-terminated string, which the kernel checks.
 pub fn openat2(dir: Fd, path: u64, flags: u32, mode: u32, resolve: u32) -> Result<Fd> {
     let how = k::open_how { flags: flags.into(), mode: mode.into(), resolve: resolve.into() };
@@ -255,6 +260,14 @@ pub unsafe fn move_pages(at: u64, len: u64, to: u64) -> Result<u64> {
 /// No reference of ours relies on the protection that is taken away.
 pub unsafe fn protect(at: u64, len: u64, prot: u32) -> Result<u64> {
     call!(nr::MPROTECT, at, len, prot)
+}
+
+/// mseal(2): the protection of these pages, and that they are there, is for good. (Of no pages: whether the
+/// kernel knows it.)
+pub fn seal(at: u64, len: u64) -> Result<u64> {
+    // Later than the generated numbers; the same on all architectures.
+    const MSEAL: u64 = 462;
+    call!(MSEAL, at, len, 0)
 }
 
 /// madvise(2).
@@ -441,6 +454,29 @@ pub fn copy_in<T: Copy>(from: u64) -> Result<T> {
         copied if copied == len => Ok(unsafe { value.assume_init() }),
         _ => Err(Errno(EFAULT)),
     }
+}
+
+/// The same of a string that ends with a NUL: its length without that, which is less than `to` has
+/// room for. No page behind the one that holds the NUL is touched.
+pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
+    const PAGE: u64 = 4096;
+    let mut len = 0;
+    while len < to.len() {
+        let at = from.checked_add(len as u64).ok_or(Errno(EFAULT))?;
+        let part = (PAGE - at % PAGE).min((to.len() - len) as u64);
+        let (local, remote) = ([to[len..].as_mut_ptr() as u64, part], [at, part]);
+        let copied =
+            call!(nr::PROCESS_VM_READV, getpid(), &raw const local, 1, &raw const remote, 1, 0)?;
+        if copied != part {
+            return Err(Errno(EFAULT));
+        }
+        let end = len + part as usize;
+        if let Some(nul) = to[len..end].iter().position(|&byte| byte == 0) {
+            return Ok(len + nul);
+        }
+        len = end;
+    }
+    Err(Errno(ENAMETOOLONG))
 }
 
 /// Most places that [`gather`] reads from at once.

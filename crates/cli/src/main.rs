@@ -13,7 +13,8 @@ use std::process::exit;
 
 use options::{Cli, Destination, Task};
 use runahead_inject::{Command, LaunchError};
-use runahead_supervisor::{Ended, Keep, Options, SessionError};
+use runahead_supervisor::history::{Asked, Plan};
+use runahead_supervisor::{Ended, Faults, Keep, Options, SessionError, Without};
 
 /// See `Cargo.toml`.
 #[cfg(target_env = "musl")]
@@ -50,14 +51,23 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
 fn run_command(run: &options::Run) -> i32 {
     let Some((program, args)) = run.command.split_first() else { return 2 };
     let command = Command { program: program.clone(), args: args.to_vec() };
-    // Whoever asks for statistics also gets to know, on stderr, if they cannot be written.
-    let keep = if run.stats.is_some() { Keep::Stderr } else { Keep::Nothing };
-    let options = Options { require: run.require, keep, ..Options::default() };
+    let asked = Asked { record: run.record.clone(), replay: run.replay.clone(), learn: run.learn };
+    let plan = Plan::new(&asked, &command, |line| eprintln!("runahead: {line}"));
+    // Whoever asks for statistics, or a record, also gets to know, on stderr, if they cannot be written.
+    let speaks = run.stats.is_some() || plan.as_ref().is_some_and(|plan| plan.records());
+    let keep = if speaks { Keep::Stderr } else { Keep::Nothing };
+    let plants = |what: &str| run.plant.iter().any(|plant| plant == what);
+    let mut without = Without::default();
+    run.without.iter().for_each(|name| _ = without.switch_off(name));
+    let faults = Faults { plant_rubbish: plants("rubbish"), without, ..Faults::default() };
+    let options = Options { require: run.require, keep, faults, history: plan };
     let outcome = runahead_supervisor::run(&command, &options, |why| {
         eprintln!("runahead: running natively: {why}");
     });
     match outcome {
         Ok((ended, stats)) => {
+            let complaints = stats.history.iter().flat_map(|history| &history.complaints);
+            complaints.for_each(|line| eprintln!("runahead: {line}"));
             if let Some(destination) = &run.stats {
                 report(destination, &stats);
             }
@@ -88,6 +98,9 @@ fn status(error: &LaunchError) -> i32 {
 /// No process can be had for the command beside this one: it gets this one.
 fn exec_instead(run: &options::Run, command: &Command, why: String) -> i32 {
     eprintln!("runahead: running natively: {why}");
+    if let Some(path) = &run.record {
+        eprintln!("runahead: not recorded in {}: the command runs natively", path.display());
+    }
     if let Some(destination) = &run.stats {
         report(destination, &runahead_supervisor::Stats::of_native(why));
     }

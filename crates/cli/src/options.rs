@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use runahead_supervisor::Without;
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -58,9 +59,30 @@ pub struct Run {
           default_missing_value = "text")]
     pub stats: Option<Destination>,
 
+    /// Record in FILE what COMMAND reads, to be replayed later
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Fetch from the start what COMMAND read when FILE was recorded, as long as it does the same
+    #[arg(long, value_name = "FILE")]
+    pub replay: Option<PathBuf>,
+
+    /// Remember what COMMAND reads, and fetch what it read the last time; kept below
+    /// $XDG_STATE_HOME/runahead or ~/.local/state/runahead, 64 MiB at most
+    #[arg(long, conflicts_with_all = ["record", "replay"])]
+    pub learn: bool,
+
     /// Fail (exit status 125) rather than run COMMAND natively when it cannot be helped
     #[arg(long)]
     pub require: bool,
+
+    /// For tests and measurements: something that is to go wrong
+    #[arg(long, hide = true, value_name = "FAULT", value_parser = ["rubbish"])]
+    pub plant: Vec<String>,
+
+    /// For tests and measurements: a mechanism that is to be switched off
+    #[arg(long, hide = true, value_name = "MECHANISM", value_parser = Without::NAMES)]
+    pub without: Vec<String>,
 
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]

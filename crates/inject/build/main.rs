@@ -11,7 +11,14 @@ fn main() {
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let crates = manifest.parent().expect("the crate lies in crates/").to_owned();
-    for watched in ["agent/src", "agent/Cargo.toml", "abi/src", "abi/Cargo.toml"] {
+    for watched in [
+        "agent/src",
+        "agent/Cargo.toml",
+        "abi/src",
+        "abi/Cargo.toml",
+        "disclose/src",
+        "disclose/Cargo.toml",
+    ] {
         println!("cargo::rerun-if-changed={}", crates.join(watched).display());
     }
     let target_dir = out.join("agent-target");

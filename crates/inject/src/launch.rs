@@ -267,7 +267,7 @@ fn exec(
 }
 
 /// The file that execvp(3) will find, as far as it matters here.
-fn find(program: &OsStr) -> Option<PathBuf> {
+pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
     }

@@ -16,5 +16,5 @@ pub mod tracee;
 
 pub use follow::{Followed, Follower};
 pub use image::{AgentFile, Layout, PAGE};
-pub use launch::{Command, LaunchError, Launched, NotInjected, exec_instead, launch};
+pub use launch::{Command, LaunchError, Launched, NotInjected, exec_instead, find, launch};
 pub use status::{Ended, Status, wait};

@@ -145,6 +145,16 @@ impl Batch {
         &self.wish.path
     }
 
+    /// The path of one of them, for all.
+    fn names_path(&self) -> Vec<u8> {
+        self.wish.path_of(self.names.first().map_or(b"", |name| name))
+    }
+
+    /// The run that it was wanted by.
+    pub(crate) fn run(&self) -> u32 {
+        self.wish.tag.run
+    }
+
     /// They themselves.
     pub(crate) fn names(&self) -> &[Box<[u8]>] {
         &self.names
@@ -186,7 +196,7 @@ impl Batches {
         if !lanes.is_open(client) || !has_room(own, lanes.names() + names, PENDING_MAX) {
             return false;
         }
-        lanes.join(client, id);
+        lanes.join_at(client, id, &batch.names_path());
         lanes.add_names(client, id, names);
         self.all.insert(id, (batch, false));
         true

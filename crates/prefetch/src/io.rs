@@ -35,7 +35,7 @@ use rustix::io::{Errno, Result, pread};
 
 use crate::expand::{Batch, Name};
 use crate::limit::{DeviceNumber, Kind, Sample};
-use crate::queue::{Class, Trouble};
+use crate::queue::{Class, Place, Trouble};
 
 mod devices;
 
@@ -101,6 +101,7 @@ pub(crate) struct Reader {
 pub(crate) struct Node {
     path_fd: OwnedFd,
     device: DeviceNumber,
+    inode: u64,
     directory: bool,
     /// Opened by the first who needs it.
     open: OnceLock<Result<Open>>,
@@ -121,6 +122,12 @@ pub(crate) fn trouble(error: Errno) -> Trouble {
 }
 
 impl Node {
+    /// Where it lies. File systems give inodes and blocks from the same places in the same order, as
+    /// long as they have room.
+    pub(crate) fn place(&self) -> Place {
+        Place { home: Some(self.device), at: self.inode }
+    }
+
     /// Opens the object for reading; `flags` says what kind it must still be.
     fn open(&self, devices: &Devices) -> Result<&Open> {
         let opened = self.open.get_or_init(|| {
@@ -172,6 +179,7 @@ impl Reader {
             let node = Node {
                 path_fd,
                 device: (stat.stx_dev_major, stat.stx_dev_minor),
+                inode: stat.stx_ino,
                 directory: class == Class::Directory,
                 open: OnceLock::new(),
             };
@@ -300,8 +308,13 @@ impl Reader {
         }
     }
 
-    /// Looks up the names of a batch, from their directory; errors are answers, too.
-    pub(crate) fn look_at_all(&mut self, batch: &Batch, mut each: impl FnMut(&[u8])) {
+    /// Looks up the names of a batch, from their directory; errors are answers, too. After `each` it
+    /// is asked whether to go on; false if the rest was left.
+    pub(crate) fn look_at_all(
+        &mut self,
+        batch: &Batch,
+        mut each: impl FnMut(&[u8]) -> bool,
+    ) -> bool {
         let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let directory = openat(CWD, &**batch.directory(), how, Mode::empty());
         for name in batch.names() {
@@ -313,8 +326,11 @@ impl Reader {
                 };
                 let _ = self.clock.time_on(Kind::Lookup, work, device);
             }
-            each(name);
+            if !each(name) {
+                return false;
+            }
         }
+        true
     }
 
     /// Reads the text of the symbolic link `path`. Nothing else can happen: readlink(2) of

@@ -1,54 +1,63 @@
 //! Whose turn it is.
 //!
-//! Every client has a *lane*: the ordered set of all that waits for it. What some target waits for
-//! goes before everything else; then what shadows foresee; then guesses. Within each of these tiers
-//! clients share: each lane has an account of what was served to it, and the lane that was served
-//! least is next (start-time fair queueing). A lane that was empty starts level with the others, so
-//! that idling earns nothing.
+//! Every client has a *lane*, with a *track* for each device: the ordered set of all that waits for
+//! it there. Devices do not wait for each other: what is next is asked of each by itself
+//! ([`Lanes::heads`]), and the caller says which of them has room. On one device, what some target
+//! waits for goes before everything else; then what shadows foresee within the horizon; then what
+//! they foresee beyond it; then guesses. Within each of these tiers clients share: each track has an
+//! account of what was served to it, and the one that was served least is next (start-time fair
+//! queueing). A track that was empty starts level with the others, so that idling earns nothing.
+//!
+//! The device of a path is not known before it was looked up: until then it is that of the nearest
+//! directory whose device is ([`whereabouts`]).
 //!
 //! Items of a path that a worker is looking up are *parked*: that worker serves them as soon as it
 //! knows what the path names, so nobody else may take them.
 //!
 //! Invariant: an item is in its client's set, or counted as parked, exactly as long as its owner
 //! holds the part it stands for; [`Shelf`] is the only way to change either. `turns` holds every
-//! lane whose set is not empty, under the tier of its first item.
+//! track whose set is not empty and may be served at all, under the tier of its first item.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
+use crate::horizon::Speed;
+use crate::limit::Home;
 use crate::order::{ClientId, EntryId, Item, Rank, Tier};
 
-/// What waits for one client.
-#[derive(Default)]
-pub(crate) struct Lane {
-    set: BTreeSet<(Rank, EntryId, Item)>,
-    parked: usize,
-    /// Of the set, those that nobody hinted.
-    extra: usize,
-    /// Names in its batches.
-    names: usize,
-    /// All that has a share of it, whether anything waits there or not.
-    members: HashSet<EntryId>,
-    /// What was served to it.
-    served: u64,
-    /// Where it stands in `turns`.
-    place: Option<(Tier, u64)>,
+mod lane;
+mod shelf;
+mod whereabouts;
+
+use lane::Lane;
+pub(crate) use lane::Reach;
+pub(crate) use shelf::Shelf;
+use whereabouts::Whereabouts;
+
+/// What is first on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub home: Home,
+    pub tier: Tier,
+    /// Items that wait there, of all tiers and clients.
+    pub waiting: usize,
 }
 
-impl Lane {
-    /// Parts of hints that wait.
-    fn parts(&self) -> usize {
-        self.set.len() - self.extra + self.parked
-    }
+/// All tracks of one device.
+#[derive(Default)]
+struct Device {
+    turns: BTreeSet<(Tier, u64, ClientId)>,
+    /// The account of the track that was served last.
+    now: u64,
+    waiting: usize,
+    speed: Speed,
 }
 
 /// See the module's text.
 #[derive(Default)]
 pub(crate) struct Lanes {
     lanes: HashMap<ClientId, Lane>,
-    turns: BTreeSet<(Tier, u64, ClientId)>,
-    /// The account of the lane that was served last.
-    now: u64,
-    ready: usize,
+    devices: BTreeMap<Home, Device>,
+    pub whereabouts: Whereabouts,
     parts: usize,
     names: usize,
 }
@@ -62,7 +71,7 @@ impl Lanes {
     /// The client is gone; nothing waits for it any more.
     pub(crate) fn close(&mut self, client: ClientId) {
         let lane = self.lanes.remove(&client);
-        debug_assert!(lane.is_none_or(|lane| lane.place.is_none() && lane.parts() == 0));
+        debug_assert!(lane.is_none_or(|lane| lane.is_empty()));
     }
 
     pub(crate) fn is_open(&self, client: ClientId) -> bool {
@@ -74,27 +83,65 @@ impl Lanes {
         self.lanes.keys().copied().collect()
     }
 
-    /// Whose turn it is, and what is first there.
-    pub(crate) fn first(&self) -> Option<(ClientId, EntryId, Item)> {
-        let &(_, _, client) = self.turns.first()?;
-        let (_, id, item) = *self.lanes.get(&client)?.set.first()?;
+    /// What is first on each device, where anything may be served.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = Head> + '_ {
+        self.devices.iter().filter_map(|(&home, device)| {
+            let &(tier, ..) = device.turns.first()?;
+            Some(Head { home, tier, waiting: device.waiting })
+        })
+    }
+
+    /// The device on which the most urgent item waits.
+    #[cfg(test)]
+    pub(crate) fn first_home(&self) -> Option<Home> {
+        let first = |(home, device): (&Home, &Device)| Some((*device.turns.first()?, *home));
+        Some(self.devices.iter().filter_map(first).min()?.1)
+    }
+
+    /// The tier of what is first on `home`.
+    pub(crate) fn tier_at(&self, home: Home) -> Option<Tier> {
+        Some(self.devices.get(&home)?.turns.first()?.0)
+    }
+
+    /// Whose turn it is on `home`, and what is first there.
+    pub(crate) fn first_at(&self, home: Home) -> Option<(ClientId, EntryId, Item)> {
+        let &(_, _, client) = self.devices.get(&home)?.turns.first()?;
+        let (_, id, item) = *self.lanes.get(&client)?.tracks.get(&home)?.set.first()?;
         Some((client, id, item))
     }
 
-    /// Everything that could be taken now for one client, in order.
-    pub(crate) fn of(&self, client: ClientId) -> impl Iterator<Item = (EntryId, Item)> + '_ {
+    /// The same, wherever that is.
+    #[cfg(test)]
+    pub(crate) fn first(&self) -> Option<(ClientId, EntryId, Item)> {
+        self.first_at(self.first_home()?)
+    }
+
+    /// What could be taken now for one client on `home`, in order; only what is within its horizon
+    /// if the first is.
+    pub(crate) fn of(
+        &self,
+        client: ClientId,
+        home: Home,
+    ) -> impl Iterator<Item = (EntryId, Item)> + '_ {
         let lane = self.lanes.get(&client);
-        lane.into_iter().flat_map(|lane| lane.set.iter().map(|&(_, id, item)| (id, item)))
+        let reach = lane.map_or(Reach::default(), |lane| self.reach(lane, home));
+        let set = lane.and_then(|lane| lane.tracks.get(&home)).into_iter().flat_map(|t| &t.set);
+        let mut set = set.peekable();
+        let tier = set.peek().map(|(rank, ..)| rank.tier(reach.position));
+        let near =
+            move |rank: &Rank| tier != Some(Tier::Hint) || rank.tier(reach.position) <= Tier::Hint;
+        set.take_while(move |(rank, ..)| near(rank)).map(|&(_, id, item)| (id, item))
     }
 
-    /// The tier of what comes first.
+    /// The tier of what comes first, anywhere.
+    #[cfg(test)]
     pub(crate) fn tier(&self) -> Option<Tier> {
-        self.turns.first().map(|&(tier, ..)| tier)
+        self.heads().map(|head| head.tier).min()
     }
 
-    /// Items that a worker could take now.
+    /// Items that a worker could take, were there room.
     pub(crate) fn ready(&self) -> usize {
-        self.ready
+        self.devices.values().map(|device| device.waiting).sum()
     }
 
     /// Parts of hints that wait, parked ones too; names in batches not counted.
@@ -135,11 +182,16 @@ impl Lanes {
         }
     }
 
-    /// `id` has something for `client`.
-    pub(crate) fn join(&mut self, client: ClientId, id: EntryId) {
+    /// `id` has something for `client`, on `home`.
+    pub(crate) fn join(&mut self, client: ClientId, id: EntryId, home: Home) {
         if let Some(lane) = self.lanes.get_mut(&client) {
-            lane.members.insert(id);
+            lane.members.insert(id, home);
         }
+    }
+
+    /// The same where the device is that of the nearest directory of `path` that is known.
+    pub(crate) fn join_at(&mut self, client: ClientId, id: EntryId, path: &[u8]) {
+        self.join(client, id, self.whereabouts.find(path));
     }
 
     /// It no longer has.
@@ -151,105 +203,98 @@ impl Lanes {
 
     /// All that has something for `client`.
     pub(crate) fn members(&self, client: ClientId) -> Vec<EntryId> {
-        let mut all: Vec<_> =
-            self.lanes.get(&client).into_iter().flat_map(|l| l.members.iter().copied()).collect();
+        let lane = self.lanes.get(&client).into_iter();
+        let mut all: Vec<_> = lane.flat_map(|lane| lane.members.keys().copied()).collect();
         // In the order of their coming, so that a run can be repeated.
         all.sort_unstable();
         all
     }
 
-    /// Something was served to `client`.
-    pub(crate) fn charge(&mut self, client: ClientId, cost: u64) {
+    /// Something was served to `client` on `home`.
+    pub(crate) fn charge(&mut self, client: ClientId, home: Home, cost: u64) {
         let Some(lane) = self.lanes.get_mut(&client) else { return };
-        self.now = self.now.max(lane.served);
-        lane.served += cost;
-        self.place(client);
+        let track = lane.tracks.entry(home).or_default();
+        let device = self.devices.entry(home).or_default();
+        device.now = device.now.max(track.served);
+        track.served += cost;
+        self.place(client, home);
+    }
+
+    /// What is to be served next for `client` on `home`, as it was planned.
+    pub(crate) fn plan(
+        &mut self,
+        client: ClientId,
+        home: Home,
+    ) -> Option<&mut VecDeque<(EntryId, Item)>> {
+        Some(&mut self.lanes.get_mut(&client)?.tracks.get_mut(&home)?.plan)
+    }
+
+    /// How far ahead of its target what `client` foresees may be served from now on.
+    pub(crate) fn set_reach(&mut self, client: ClientId, reach: Option<Reach>) {
+        let Some(lane) = self.lanes.get_mut(&client) else { return };
+        if lane.reach.map(|reach| reach.compute) != reach.map(|reach| reach.compute) {
+            // The horizon may be nearer than when they were made.
+            lane.tracks.values_mut().for_each(|track| track.plan.clear());
+        }
+        lane.reach = reach;
+        let homes: Vec<Home> = lane.tracks.keys().copied().collect();
+        homes.into_iter().for_each(|home| self.place(client, home));
+    }
+
+    /// How fast `home` has been measured to be.
+    pub(crate) fn set_speed(&mut self, home: Home, speed: Speed) {
+        let device = self.devices.entry(home).or_default();
+        if device.speed != speed {
+            device.speed = speed;
+            for client in self.clients() {
+                let track = self.lanes.get_mut(&client).and_then(|l| l.tracks.get_mut(&home));
+                track.into_iter().for_each(|track| track.plan.clear());
+                self.place(client, home);
+            }
+        }
+    }
+
+    /// The last position of `client` that is within its horizon on `home`.
+    fn reach(&self, lane: &Lane, home: Home) -> Reach {
+        let Some(Reach { position, compute, held }) = lane.reach else { return Reach::default() };
+        let speed = self.devices.get(&home).map(|device| device.speed).unwrap_or_default();
+        let ahead = speed.horizon(compute).accesses();
+        Reach { position: position.saturating_add(ahead), compute, held }
     }
 
     /// The view of one owner's items.
     pub(crate) fn shelf(&mut self, client: ClientId, entry: EntryId, parked: bool) -> Shelf<'_> {
-        Shelf { lanes: self, client, entry, parked }
+        let home = self.lanes.get(&client).and_then(|lane| lane.members.get(&entry)).copied();
+        Shelf { lanes: self, client, entry, home: home.flatten(), parked }
     }
 
-    /// Puts a lane where it belongs after its first item or its account may have changed.
-    fn place(&mut self, client: ClientId) {
-        let Some(lane) = self.lanes.get_mut(&client) else { return };
-        let tier = lane.set.first().map(|(rank, ..)| rank.tier());
-        if lane.place.is_none() && tier.is_some() {
-            lane.served = lane.served.max(self.now);
+    /// Puts a track where it belongs after its first item, its account or its reach may have changed.
+    fn place(&mut self, client: ClientId, home: Home) {
+        let Some(lane) = self.lanes.get(&client) else { return };
+        let reach = self.reach(lane, home);
+        let Some(track) = self.lanes.get_mut(&client).and_then(|l| l.tracks.get_mut(&home)) else {
+            return;
+        };
+        let device = self.devices.entry(home).or_default();
+        let tier = track.set.first().map(|(rank, ..)| rank.tier(reach.position));
+        let tier = tier.filter(|tier| *tier == Tier::Demand || !reach.held);
+        if track.place.is_none() && tier.is_some() {
+            track.served = track.served.max(device.now);
         }
-        let place = tier.map(|tier| (tier, lane.served));
-        if place == lane.place {
+        if tier != track.place.map(|(tier, _)| tier) {
+            // A sweep beyond the horizon is over when something comes within it.
+            track.plan.clear();
+        }
+        let place = tier.map(|tier| (tier, track.served));
+        if place == track.place {
             return;
         }
-        if let Some((tier, served)) = lane.place {
-            self.turns.remove(&(tier, served, client));
+        if let Some((tier, served)) = track.place {
+            device.turns.remove(&(tier, served, client));
         }
         if let Some((tier, served)) = place {
-            self.turns.insert((tier, served, client));
+            device.turns.insert((tier, served, client));
         }
-        lane.place = place;
-    }
-}
-
-/// Puts the items of one owner into a client's lane and takes them out.
-pub(crate) struct Shelf<'a> {
-    lanes: &'a mut Lanes,
-    client: ClientId,
-    entry: EntryId,
-    parked: bool,
-}
-
-impl Shelf<'_> {
-    fn count(&mut self, item: Item, parked: bool, by: isize) {
-        let Some(lane) = self.lanes.lanes.get_mut(&self.client) else { return };
-        if parked {
-            lane.parked = lane.parked.saturating_add_signed(by);
-        } else {
-            self.lanes.ready = self.lanes.ready.saturating_add_signed(by);
-        }
-        if item.is_hinted() {
-            self.lanes.parts = self.lanes.parts.saturating_add_signed(by);
-        } else {
-            lane.extra = lane.extra.saturating_add_signed(by);
-        }
-    }
-
-    pub(crate) fn insert(&mut self, rank: Rank, item: Item) {
-        self.count(item, self.parked, 1);
-        if !self.parked
-            && let Some(lane) = self.lanes.lanes.get_mut(&self.client)
-        {
-            let new = lane.set.insert((rank, self.entry, item));
-            assert!(new, "{item:?} was listed twice");
-            self.lanes.place(self.client);
-        }
-    }
-
-    pub(crate) fn remove(&mut self, rank: Rank, item: Item) {
-        self.count(item, self.parked, -1);
-        if !self.parked
-            && let Some(lane) = self.lanes.lanes.get_mut(&self.client)
-        {
-            let was = lane.set.remove(&(rank, self.entry, item));
-            assert!(was, "{item:?} was not listed");
-            self.lanes.place(self.client);
-        }
-    }
-
-    /// Moves an item that its owner holds to where it belongs after its entry was parked.
-    pub(crate) fn park(&mut self, rank: Rank, item: Item) {
-        self.parked = false;
-        self.remove(rank, item);
-        self.parked = true;
-        self.insert(rank, item);
-    }
-
-    /// The reverse of [`Shelf::park`].
-    pub(crate) fn unpark(&mut self, rank: Rank, item: Item) {
-        self.parked = true;
-        self.remove(rank, item);
-        self.parked = false;
-        self.insert(rank, item);
+        track.place = place;
     }
 }

@@ -14,13 +14,16 @@
 //! | `queue/share` | what of it is one client's |
 //! | `ranges` | which bytes of a file, merged by range |
 //! | `order` | what comes first for one client |
-//! | `lanes` | whose turn it is |
+//! | `queue/pick` | what is started next on a device, in sweeps where heads move |
+//! | `lanes` | whose turn it is, for each device |
 //! | `expand` | what follows from a directory |
 //! | `program` | what follows from a program: its interpreter and libraries, the order of their parts |
 //! | `program/inspect`, `elf`, `script` | what a file says that executing it needs |
 //! | `program/search`, `ldcache` | where the dynamic linker would look for that |
 //! | `guess` | what nobody asked for: neighbours of small files that are read one by one |
-//! | `limit` | how much at a time |
+//! | `limit`, `limits` | how much at a time, on each device |
+//! | `horizon` | how far ahead of the target |
+//! | `scheduler` | all of this together: what is begun when |
 //! | `io` | how to read without effects |
 //! | `pool` | which thread |
 //! | `sink` | who is told |
@@ -36,22 +39,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use runahead_abi::Record;
+use runahead_abi::{HintKind, Record};
 
 mod expand;
 mod guess;
+mod horizon;
 mod io;
 mod lanes;
 mod limit;
+mod limits;
 mod order;
 mod pool;
 mod program;
 mod queue;
 mod ranges;
+mod scheduler;
 mod sink;
 #[cfg(test)]
 mod testing;
 
+pub use horizon::{Horizon, MARGIN, Pace};
 pub use sink::{Completion, LogSink, Sink};
 
 /// A file up to this size, in bytes, is read to its end when the length of a read was unknown:
@@ -120,7 +127,7 @@ pub struct PrefetchStats {
     pub peak_in_flight: usize,
     /// Jobs in flight now.
     pub in_flight: usize,
-    /// Jobs that may be in flight now, as measured.
+    /// Jobs that may be in flight now on the device that takes most, as measured.
     pub limit: usize,
     /// Worker threads that exist now.
     pub threads: usize,
@@ -194,15 +201,44 @@ pub struct Client {
 }
 
 impl Client {
-    /// Queues a hint, or merges it with what is there for its path. Never waits for storage.
+    /// Queues a hint, or merges it with what is there for its path. Never waits for storage. A record
+    /// that is no hint but a [`HintKind::Cancel`] is [`Client::cancel`].
     pub fn submit(&self, record: &Record<'_>) {
+        if record.kind == HintKind::Cancel {
+            self.cancel(record.header.run);
+            return;
+        }
         self.pool.submit(&self.core, record);
+    }
+
+    /// Forgets a hint that is not wanted any more, as if it had been refused.
+    pub fn decline(&self, record: &Record<'_>) {
+        self.pool.decline(&self.core, record);
+    }
+
+    /// The process, or its shadow in `run`, takes back what it has disclosed by itself (see
+    /// [`HintKind::Cancel`]): gives up what of it nobody has started on. Returns how many hints that were.
+    pub fn cancel(&self, run: u32) -> usize {
+        self.pool.cancel(&self.core, run)
     }
 
     /// A shadow strayed: gives up what was hinted by this client's runs before `run` and nobody has
     /// started on, except what the target itself waits for. Returns how many hints that were.
     pub fn drop_queued_before(&self, run: u32) -> usize {
         self.pool.drop_queued_before(&self.core, run)
+    }
+
+    /// How fast the target computes, and how many bytes may be read ahead of it. Hints beyond the
+    /// [`Horizon`] that follows from it wait, unless the storage would idle; those that the budget has
+    /// no room for wait in any case. Before this is called, all hints are acted on as they come.
+    pub fn set_pace(&self, pace: Pace) {
+        self.pool.set_pace(&self.core, pace);
+    }
+
+    /// The target has made `position` accesses, counted as the positions of hints are. Cheap: to be
+    /// called as often as that is looked at. Of no effect before [`Client::set_pace`].
+    pub fn reached(&self, position: u64) {
+        self.pool.reached(&self.core, position);
     }
 
     /// Parts of this client's hints that wait for a worker.

@@ -14,13 +14,20 @@
 //! the disks; we keep the same promise measured from above. While latency is within
 //! [`GROW_BELOW`] = 2 times its *base*, the limit grows; above [`SHRINK_ABOVE`] it is cut. This is
 //! the control law of TCP Vegas with requests in the place of packets, and the slow start is TCP's:
-//! multiplying each round (by four while latency is at its base, then by two) until it answers. (Their *horizon*, how far ahead a shadow may
-//! run, is another matter and not decided here.)
+//! multiplying each round (by four while latency is at its base, then by two) until it answers. (Their
+//! *horizon* is another matter, and decided in [`crate::horizon`].)
+//!
+//! *The answer* may come within the round. At the start and after each multiplication, requests begin
+//! at every depth from few to many: if those that began deeper took longer, they queued, and how much
+//! longer says how many are served at a time (Little's law for each of them: its depth over its
+//! latency, times the base). The limit becomes twice that at once, before whatever else is in flight is
+//! multiplied. Without it, 16 requests that begin together on one spindle would be taken, by their
+//! quartile, for a device that is four times as slow.
 //!
 //! *Samples.* Only operations of at least [`INFORMATIVE`] count: faster ones were served from
 //! memory. Operations of different kinds (a lookup that walks cold directories; a long transfer)
-//! have different bases, and so have devices, so each [`Kind`] on each [`DeviceNumber`] is compared
-//! with itself only. Both the base and the
+//! have different bases, so each [`Kind`] is compared with itself only, and each device has a limit
+//! of its own ([`crate::limits`]). Both the base and the
 //! latency compared with it are the lower quartile of a round, which neither stragglers nor half
 //! cached operations move much. A sample that began before its round, or while more than the limit
 //! was in flight, tells of an earlier limit and is left out.
@@ -36,6 +43,12 @@
 //!   [`DRAIN_LIMIT`] in flight measures it afresh, as BBR does; without it, a queue of our own
 //!   making would slowly be taken for the device's nature.
 //!
+//! *Uneven queues.* Where data lie on several spindles, most of what is in flight may be in line at one of
+//! them, and those that end are of the others, early and many: the quartile sees no queue. The mean
+//! latency of all does, those included that have not ended, and it need not wait for them: by Little's
+//! law it is what is in flight over what ends per time. Half of it, as a multiple of the base, counts as
+//! the round's latency if that is more.
+//!
 //! On few processors, threads that wait for a processor lengthen the measured latency: the brake
 //! works for that resource as well.
 //!
@@ -43,22 +56,43 @@
 
 use std::time::Duration;
 
+use crate::horizon::Speed;
+
+mod round;
+
+use round::{Flow, QUEUED_QUORUM, QUORUM, Track};
+
 /// The limit before anything is known.
-const START: usize = 32;
-/// The limit never falls below this, except in a drain round: less is of no use.
-const FLOOR: usize = 4;
-/// In flight while the base is measured afresh.
-const DRAIN_LIMIT: usize = 2;
+pub(crate) const START: usize = 16;
+/// The limit never falls below this, except in a drain round: one in service and one that waits, so
+/// that the device does not idle from one to the next.
+const FLOOR: usize = 2;
+/// In flight while the base is measured afresh, from limits of at most [`FEW`] and from others.
+const DRAIN_LIMIT: (usize, usize) = (1, 2);
+/// A limit that few servers explain.
+const FEW: usize = 8;
+/// One that one or two do. There each request more is half a service time more for whoever else wants
+/// something, so less is needed to stop growth, and to cut.
+const SOLE: usize = 4;
+/// The multiples of the base for those: growth below, cut above.
+const SOLE_LAW: (f64, f64) = (1.75, 2.25);
+/// Limits below this are for devices that have to move heads.
+const NARROW: usize = 32;
+/// How many times as long as the base operations take on average that do not queue: they differ.
+const SPREAD: f64 = 2.0;
+/// Long reads are slow if they take so many times as long as others.
+const SLOW_LONG_READ: u32 = 2;
 /// Shorter operations did not wait for storage.
 pub(crate) const INFORMATIVE: Duration = Duration::from_micros(300);
 /// Fewest and most samples in a round. Of the fewest, some kind has at least [`QUORUM`].
 const ROUND: (usize, usize) = ((QUORUM - 1) * KINDS + 1, 32);
-/// Samples of one kind without which a round says nothing of it.
-const QUORUM: usize = 4;
 /// Multiple of the base up to which the limit grows.
 const GROW_BELOW: f64 = 2.0;
 /// Multiple of the base from which the limit is cut.
 const SHRINK_ABOVE: f64 = 3.0;
+/// Multiple of the base from which a drain round on a device of few servers shows that somebody else,
+/// the target first of all, has a request there most of the time: that is no reason to send more.
+const OTHERS: f64 = 1.5;
 /// Multiple of the base that confirms it.
 const CONFIRM_BELOW: f64 = 1.2;
 /// How long a base stands unconfirmed.
@@ -85,8 +119,8 @@ const KINDS: usize = 4;
 /// Major and minor number of what a file is on.
 pub(crate) type DeviceNumber = (u32, u32);
 
-/// Devices whose bases are remembered.
-const DEVICES_MAX: usize = 16;
+/// What something is on, if that is known.
+pub(crate) type Home = Option<DeviceNumber>;
 
 /// One operation.
 #[derive(Clone, Copy, Debug)]
@@ -98,22 +132,6 @@ pub(crate) struct Sample {
     pub latency: Duration,
 }
 
-#[derive(Default)]
-struct Track {
-    /// Latency without a queue, once known.
-    base: Option<Duration>,
-    /// Of this round.
-    samples: Vec<Duration>,
-}
-
-impl Track {
-    /// Lower quartile of the round, if that has enough samples.
-    fn quartile(&mut self) -> Option<Duration> {
-        let at = self.samples.len() / 4;
-        (self.samples.len() >= QUORUM).then(|| *self.samples.select_nth_unstable(at).1)
-    }
-}
-
 /// See the module's text.
 pub(crate) struct Limit {
     floor: usize,
@@ -121,14 +139,17 @@ pub(crate) struct Limit {
     limit: usize,
     /// Doubling, because latency has not answered yet.
     slow_start: bool,
-    /// The device that was new last comes last.
-    tracks: Vec<(DeviceNumber, [Track; KINDS])>,
+    /// It has answered before: what is tried again is tried more slowly.
+    answered: bool,
+    tracks: [Track; KINDS],
     round_began: Duration,
     round_samples: usize,
     /// Some track has a quorum.
     tells: bool,
     /// Most in flight when a sample of this round began.
     round_peak: usize,
+    /// All that ended in this round, whenever it began.
+    flow: Flow,
     /// When latency was last near its base.
     confirmed: Duration,
     /// See [`BASE_LIFE_AT_FLOOR`].
@@ -142,7 +163,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// A limit between 4 and `max`, or just `max` when that is less.
+    /// A limit between 2 and `max`, or just `max` when that is less.
     pub(crate) fn new(max: usize) -> Self {
         let max = max.max(1);
         Limit {
@@ -150,11 +171,13 @@ impl Limit {
             max,
             limit: START.min(max),
             slow_start: true,
-            tracks: Vec::new(),
+            answered: false,
+            tracks: Default::default(),
             round_began: Duration::ZERO,
             round_samples: 0,
             tells: false,
             round_peak: 0,
+            flow: Flow::default(),
             confirmed: Duration::ZERO,
             life_at_floor: BASE_LIFE_AT_FLOOR,
             draining: None,
@@ -166,7 +189,7 @@ impl Limit {
     /// Latency has answered early: few requests are served side by side, which so far only disks
     /// do that have to move their heads.
     pub(crate) fn is_narrow(&self) -> bool {
-        !self.slow_start && self.limit < START
+        !self.slow_start && self.limit < NARROW
     }
 
     /// Most operations to have in flight now.
@@ -176,13 +199,18 @@ impl Limit {
 
     /// An operation ended that began with `in_flight` operations under way, itself included.
     pub(crate) fn sample(&mut self, sample: Sample, in_flight: usize) {
-        if sample.latency < INFORMATIVE || sample.began < self.round_began || in_flight > self.limit
-        {
+        if sample.latency < INFORMATIVE {
             return;
         }
-        let samples = &mut self.track(sample.device, sample.kind).samples;
-        samples.push(sample.latency);
-        let tells = samples.len() >= QUORUM;
+        self.flow.add(sample.began + sample.latency, sample.latency, in_flight);
+        if sample.began < self.round_began || in_flight > self.limit {
+            return;
+        }
+        let samples = &mut self.tracks[sample.kind as usize].samples;
+        samples.push((in_flight, sample.latency));
+        // What is not known yet is not to be taken for queueing, nor that for what it is.
+        let quorum = if self.answered { QUORUM } else { QUEUED_QUORUM };
+        let tells = samples.len() >= quorum;
         self.tells |= tells;
         self.round_samples += 1;
         self.round_peak = self.round_peak.max(in_flight);
@@ -192,60 +220,91 @@ impl Limit {
             self.round_began = now;
             self.round_samples = 0;
             self.round_peak = 0;
+            self.flow.begin();
             self.tells = false;
-            self.each_track().for_each(|track| track.samples.clear());
+            self.tracks.iter_mut().for_each(|track| track.samples.clear());
         }
     }
 
-    fn each_track(&mut self) -> impl Iterator<Item = &mut Track> {
-        self.tracks.iter_mut().flat_map(|(_, tracks)| tracks)
+    /// What one request takes that waits for no other, as far as it is known, and how many to have.
+    pub(crate) fn speed(&self) -> Speed {
+        let sweep = if self.is_narrow() { crate::queue::WINDOW } else { 0 };
+        let of = |kind: Kind| self.tracks[kind as usize].base;
+        let kinds = [Kind::Read, Kind::LongRead, Kind::Lookup, Kind::Listing];
+        match kinds.into_iter().find_map(of) {
+            Some(service) => Speed { service, parallel: self.limit, sweep },
+            None => Speed::default(),
+        }
     }
 
-    fn track(&mut self, device: DeviceNumber, kind: Kind) -> &mut Track {
-        let at =
-            self.tracks.iter().position(|(number, _)| *number == device).unwrap_or_else(|| {
-                if self.tracks.len() >= DEVICES_MAX {
-                    self.tracks.remove(0);
-                }
-                self.tracks.push((device, Default::default()));
-                self.tracks.len() - 1
-            });
-        &mut self.tracks[at].1[kind as usize]
+    /// A read of several chunks takes much longer than another operation, so that whoever has to wait
+    /// for one is better off with shorter ones.
+    pub(crate) fn is_long_read_slow(&self) -> bool {
+        let of = |kind: Kind| self.tracks[kind as usize].base;
+        let short = of(Kind::Read).or(of(Kind::Lookup));
+        matches!((of(Kind::LongRead), short), (Some(long), Some(short)) if long > SLOW_LONG_READ * short)
+    }
+
+    /// If requests of some kind queued in this round: how many are served at a time, which kind, and
+    /// its base.
+    fn queued(&mut self) -> Option<(f64, usize, Duration)> {
+        let most = (0..KINDS).max_by_key(|&kind| self.tracks[kind].samples.len())?;
+        let (at_a_time, base) = self.tracks[most].queued()?;
+        Some((at_a_time, most, base))
     }
 
     fn end_round(&mut self, now: Duration) {
         if let Some(limit) = self.draining.take() {
             self.limit = limit;
-            if self.ratio() > GROW_BELOW {
+            let (ratio, few) = (self.ratio(), limit <= FEW);
+            if ratio > if few { SHRINK_ABOVE } else { GROW_BELOW } {
                 self.life_at_floor = BASE_LIFE_AT_FLOOR;
                 self.slow_start = true;
             } else {
                 self.life_at_floor = (2 * self.life_at_floor).min(BASE_LIFE);
             }
-            self.adopt(now);
+            if few && (OTHERS..=SHRINK_ABOVE).contains(&ratio) {
+                self.confirmed = now;
+            } else {
+                self.adopt(now);
+            }
+            return;
+        }
+        if self.slow_start
+            && let Some((at_a_time, track, base)) = self.queued()
+        {
+            self.tracks[track].base = Some(base);
+            self.limit = ((GROW_BELOW * at_a_time).round() as usize).clamp(self.floor, self.limit);
+            (self.slow_start, self.answered) = (false, true);
+            self.confirmed = now;
             return;
         }
         let ratio = self.ratio();
+        let sole = self.limit <= SOLE && !self.slow_start;
+        let (grow_below, shrink_above) = if sole { SOLE_LAW } else { (GROW_BELOW, SHRINK_ABOVE) };
         if ratio <= CONFIRM_BELOW {
             self.confirmed = now;
         }
         let life = if self.limit <= self.floor { self.life_at_floor } else { BASE_LIFE };
         if now.saturating_sub(self.confirmed) > life {
             self.draining = Some(self.limit);
-            self.limit = DRAIN_LIMIT.min(self.floor);
+            let drained = if self.limit <= FEW { DRAIN_LIMIT.0 } else { DRAIN_LIMIT.1 };
+            self.limit = drained.min(self.floor);
             self.cut_at = None;
-        } else if ratio > SHRINK_ABOVE {
+        } else if ratio > shrink_above {
             self.shrink(ratio, now);
         } else {
             self.cut_at = None;
             self.futile = 0;
-            if ratio > GROW_BELOW {
-                self.slow_start = false;
+            if ratio > grow_below {
+                (self.slow_start, self.answered) = (false, true);
             } else if self.round_peak * 4 >= self.limit * 3 {
                 let step = match self.slow_start {
                     // Nothing queues yet: there is room for more than as much again.
-                    true if ratio <= CONFIRM_BELOW => 3 * self.limit,
+                    true if ratio <= CONFIRM_BELOW && !self.answered => 3 * self.limit,
                     true => self.limit,
+                    // It was cut for something that is over.
+                    false if ratio <= CONFIRM_BELOW => (self.limit / 2).max(1),
                     false => (self.limit / 8).max(1),
                 };
                 self.limit = (self.limit + step).min(self.max);
@@ -258,19 +317,41 @@ impl Limit {
     /// Lowers bases that were beaten.
     fn ratio(&mut self) -> f64 {
         let (mut all, mut bases) = (0.0, 0.0);
-        for track in self.each_track() {
+        for track in &mut self.tracks {
             let Some(quartile) = track.quartile() else { continue };
-            let base = track.base.map_or(quartile, |base| base.min(quartile));
+            let median = track.median();
+            let Some(base) = track.base.map(|base| base.min(median)) else { continue };
+            let quartile = quartile.max(base);
             track.base = Some(base);
             let samples = track.samples.len() as f64;
             all += samples * quartile.as_secs_f64();
             bases += samples * base.as_secs_f64();
         }
-        if bases > 0.0 { all / bases } else { 1.0 }
+        // What comes up for the first time waits like the rest; if all does, those that began first
+        // waited least.
+        let known = (bases > 0.0).then(|| all / bases);
+        for track in self.tracks.iter_mut().filter(|track| track.base.is_none()) {
+            let Some(quartile) = track.quartile() else { continue };
+            let base = match known {
+                Some(ratio) => quartile.div_f64(ratio.max(1.0)),
+                None => track.shallow_quartile().unwrap_or(quartile).min(quartile),
+            };
+            track.base = Some(base);
+            let samples = track.samples.len() as f64;
+            all += samples * quartile.as_secs_f64();
+            bases += samples * base.as_secs_f64();
+        }
+        if bases <= 0.0 {
+            return 1.0;
+        }
+        let samples =
+            |track: &Track| if track.samples.len() < QUORUM { 0 } else { track.samples.len() };
+        let base = bases / self.tracks.iter().map(samples).sum::<usize>() as f64;
+        (all / bases).max(self.flow.latency() / base / SPREAD)
     }
 
     fn shrink(&mut self, ratio: f64, now: Duration) {
-        self.slow_start = false;
+        (self.slow_start, self.answered) = (false, true);
         // A cut of a third or more that leaves four fifths of the latency did not help.
         self.futile = match self.cut_at {
             Some(before) if ratio > 0.8 * before => self.futile + 1,
@@ -290,7 +371,7 @@ impl Limit {
 
     /// Takes this round's latencies for the device's own.
     fn adopt(&mut self, now: Duration) {
-        for track in self.each_track() {
+        for track in &mut self.tracks {
             if let Some(quartile) = track.quartile() {
                 track.base = Some(quartile);
             }

@@ -3,7 +3,9 @@
 //! What the target itself waits for comes first, then names that expansions foresee, then what the
 //! target will reach first, and last what nobody asked for.
 
-use runahead_abi::record::{DEMAND, Header, STEERS};
+use runahead_abi::record::{DEMAND, DISCLOSED, DISCLOSURE, Header, LENGTH_UNKNOWN, STEERS};
+
+use crate::HINT_MAX_BYTES;
 
 /// Names a client; never reused.
 pub(crate) type ClientId = u64;
@@ -25,8 +27,10 @@ enum Class {
 pub(crate) enum Tier {
     /// Some target waits for it now.
     Demand,
-    /// A shadow foresees it.
+    /// A shadow foresees it, within the horizon.
     Hint,
+    /// A shadow foresees it, beyond the horizon.
+    Far,
     /// Nobody asked for it.
     Guess,
 }
@@ -60,9 +64,11 @@ impl Rank {
         Rank { class: Class::Guess, position }
     }
 
-    pub(crate) fn tier(self) -> Tier {
+    /// With a horizon that ends at `reach`.
+    pub(crate) fn tier(self, reach: u64) -> Tier {
         match self.class {
             Class::Demand => Tier::Demand,
+            Class::Hint if self.position > reach => Tier::Far,
             Class::Names | Class::Hint => Tier::Hint,
             Class::Guess => Tier::Guess,
         }
@@ -114,6 +120,30 @@ impl Tag {
 
     pub(crate) fn is_demand(&self) -> bool {
         self.flags & DEMAND != 0
+    }
+
+    /// The program itself asked for it, among others.
+    pub(crate) fn is_disclosed(&self) -> bool {
+        self.flags & DISCLOSURE != 0
+    }
+
+    /// What was disclosed in `run` is taken back, and so is this: in a shadow's run what only that has
+    /// disclosed, in the target's all. (That includes what shadows hinted of the same piece of a file,
+    /// and what the target waits for there, which it reads by itself in any case.)
+    pub(crate) fn is_taken_back(&self, run: u32) -> bool {
+        self.is_disclosed() && (self.run == run || run >= DISCLOSED && self.run < run)
+    }
+
+    /// Where a want that starts at `start` ends in a file of `size` bytes, if its length was unknown:
+    /// at the end of the file if that is at most `extend_max` long, or the program itself says so.
+    pub(crate) fn end_in(&self, start: u64, size: u64, extend_max: u64) -> Option<u64> {
+        if self.flags & LENGTH_UNKNOWN == 0 {
+            return None;
+        }
+        match self.is_disclosed() {
+            true => Some(size.min(start.saturating_add(HINT_MAX_BYTES))),
+            false => (size <= extend_max).then_some(size),
+        }
     }
 
     pub(crate) fn rank(&self) -> Rank {

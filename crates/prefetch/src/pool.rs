@@ -1,4 +1,4 @@
-//! The threads that do what the queue says.
+//! The threads that do what the scheduler says.
 //!
 //! A worker blocks in one read, like any program, and there are as many as the limit allows reads:
 //! no asynchronous interface covers path walks and directory reads on all file systems, and a
@@ -13,9 +13,7 @@
 //! that find their answers in memory are limited by processors, and a crowd would be slower. Time
 //! alone makes a worker look stuck, so somebody has to look again ([`Pool::kick`]).
 //!
-//! Invariant: while something can be taken, the limit is used up, or a worker is on its
-//! way or will be at the next look; `busy`
-//! never exceeds what the limit was when the last worker became busy. No system call that can wait
+//! Invariant: while something can be begun, a worker is on its way or will be at the next look. No system call that can wait
 //! for storage, and no call of the sink, is made with the lock held.
 
 use std::collections::HashMap;
@@ -29,11 +27,12 @@ use std::time::{Duration, Instant};
 use runahead_abi::Record;
 
 use crate::PrefetchStats;
+use crate::horizon::Pace;
 use crate::io::{Devices, Node};
-use crate::limit::Limit;
 use crate::order::ClientId;
 use crate::program::Inspector;
-use crate::queue::{Job, Queue, Submitted};
+use crate::queue::{Effects, Job, Submitted};
+use crate::scheduler::{Scheduler, Ticket};
 use crate::sink::Sink;
 
 mod guesses;
@@ -56,10 +55,9 @@ const STUCK: Duration = Duration::from_micros(100);
 const ACTIVE_MAX: usize = 8;
 
 struct State {
-    queue: Queue<Node>,
+    sched: Scheduler<Node>,
     /// Those that are not gone.
     clients: HashMap<ClientId, Arc<Core>>,
-    limit: Limit,
     stats: PrefetchStats,
     /// Threads that exist or are being started.
     threads: usize,
@@ -111,20 +109,11 @@ impl State {
         self.busy - self.settled.min(self.busy)
     }
 
-    /// How many may be in flight when what comes next is begun. Guesses leave a quarter of it free
-    /// for the hints that may come while they are under way: no more, or the limit would never be
-    /// nearly reached, and so never grow.
-    fn room(&self) -> usize {
-        let limit = self.limit.current();
-        if self.queue.is_guess() { (limit - limit / 4).max(1) } else { limit }
-    }
-
     fn recruit(&mut self) -> Recruit {
         let coming = self.starting + self.woken;
         if self.closing
-            || coming >= self.queue.ready()
-            || self.busy + coming >= self.room()
-            || coming + self.active() >= ACTIVE_MAX && !self.queue.is_urgent()
+            || coming >= self.sched.startable()
+            || coming + self.active() >= ACTIVE_MAX && !self.sched.is_urgent()
         {
             Recruit::Nobody
         } else if self.idle > self.woken {
@@ -137,19 +126,17 @@ impl State {
         }
     }
 
-    /// A job, if there is one and the limit has room for it, and how many are in flight with it.
-    fn begin(&mut self) -> Option<(Job<Node>, usize)> {
-        if self.busy >= self.room() {
-            return None;
-        }
-        let job = self.queue.pop()?;
+    /// A job, if there is one and its device has room for it.
+    fn begin(&mut self) -> Option<(Job<Node>, Ticket)> {
+        let work = self.sched.begin()?;
         self.busy += 1;
         self.stats.peak_in_flight = self.stats.peak_in_flight.max(self.busy);
-        Some((job, self.busy))
+        Some(work)
     }
 
     /// A worker's job is over.
-    fn end(&mut self) {
+    fn end(&mut self, ticket: Ticket) {
+        self.sched.end(ticket);
         self.busy -= 1;
         self.settled = self.settled.saturating_sub(1);
     }
@@ -158,7 +145,7 @@ impl State {
     fn count(&mut self, telling: &mut Telling) {
         telling.address(&self.clients);
         for (client, completion) in &mut telling.fx.completed {
-            completion.queued = self.queue.len_of(*client);
+            completion.queued = self.sched.queue.len_of(*client);
             self.stats.completed += u64::from(completion.hints);
             self.stats.bytes += completion.bytes;
             self.stats.failed += u64::from(completion.failed);
@@ -175,9 +162,8 @@ impl Pool {
     pub(crate) fn new(max_in_flight: usize, max_queued: usize, waited: Box<Waited>) -> Self {
         Pool {
             state: Mutex::new(State {
-                queue: Queue::new(max_queued),
+                sched: Scheduler::new(max_in_flight, max_queued),
                 clients: HashMap::new(),
-                limit: Limit::new(max_in_flight),
                 stats: PrefetchStats::default(),
                 threads: 0,
                 starting: 0,
@@ -205,8 +191,8 @@ impl Pool {
     /// A new client, whose results go to `sink`.
     pub(crate) fn open_client(&self, sink: Arc<dyn Sink>) -> Arc<Core> {
         let mut state = self.lock();
-        let core = Arc::new(Core::new(state.queue.open_client(), sink.clone()));
-        state.queue.watch_use(core.id, sink);
+        let core = Arc::new(Core::new(state.sched.queue.open_client(), sink.clone()));
+        state.sched.queue.watch_use(core.id, sink);
         state.clients.insert(core.id, core.clone());
         core
     }
@@ -215,7 +201,7 @@ impl Pool {
     pub(crate) fn close_client(&self, core: &Arc<Core>) {
         let mut telling = Telling::to(core);
         let mut state = self.lock();
-        let dropped = state.queue.close_client(core.id, &mut telling.fx);
+        let dropped = state.sched.close_client(core.id, &mut telling.fx);
         state.stats.dropped += dropped as u64;
         core.closed.store(true, Release);
         let own = state.clients.remove(&core.id);
@@ -229,8 +215,8 @@ impl Pool {
         let now = self.origin.elapsed();
         let mut state = self.lock();
         let submitted = match state.closing {
-            false => state.queue.submit(core.id, record, now, &mut telling.fx),
-            true => state.queue.refuse(core.id, record, &mut telling.fx),
+            false => state.sched.queue.submit(core.id, record, now, &mut telling.fx),
+            true => state.sched.queue.refuse(core.id, record, &mut telling.fx),
         };
         state.stats.submitted += 1;
         match submitted {
@@ -246,10 +232,34 @@ impl Pool {
         telling.tell();
     }
 
+    pub(crate) fn decline(&self, core: &Arc<Core>, record: &Record<'_>) {
+        let mut telling = Telling::to(core);
+        let mut state = self.lock();
+        state.sched.queue.refuse(core.id, record, &mut telling.fx);
+        state.stats.submitted += 1;
+        state.stats.dropped += 1;
+        drop(state);
+        telling.tell();
+    }
+
     pub(crate) fn drop_queued_before(&self, core: &Core, run: u32) -> usize {
+        self.give_up(|sched, fx| {
+            core.stale_before.fetch_max(run, Release);
+            sched.drop_stale(core.id, Some(run), fx)
+        })
+    }
+
+    pub(crate) fn cancel(&self, core: &Core, run: u32) -> usize {
+        self.give_up(|sched, fx| sched.queue.cancel(core.id, run, fx))
+    }
+
+    fn give_up(
+        &self,
+        drop_some: impl FnOnce(&mut Scheduler<Node>, &mut Effects<Node>) -> usize,
+    ) -> usize {
         let mut telling = Telling::default();
         let mut state = self.lock();
-        let dropped = state.queue.drop_stale(core.id, Some(run), &mut telling.fx);
+        let dropped = drop_some(&mut state.sched, &mut telling.fx);
         state.stats.dropped += dropped as u64;
         state.count(&mut telling);
         drop(state);
@@ -257,19 +267,35 @@ impl Pool {
         dropped
     }
 
+    pub(crate) fn set_pace(self: &Arc<Self>, core: &Core, pace: Pace) {
+        let mut state = self.lock();
+        state.sched.set_pace(core.id, pace);
+        let recruit = state.recruit();
+        drop(state);
+        self.bring_in(recruit);
+    }
+
+    pub(crate) fn reached(self: &Arc<Self>, core: &Core, position: u64) {
+        let mut state = self.lock();
+        state.sched.reached(core.id, position);
+        let recruit = state.recruit();
+        drop(state);
+        self.bring_in(recruit);
+    }
+
     pub(crate) fn queued(&self) -> usize {
-        self.lock().queue.len()
+        self.lock().sched.queue.len()
     }
 
     pub(crate) fn queued_of(&self, core: &Core) -> usize {
-        self.lock().queue.len_of(core.id)
+        self.lock().sched.queue.len_of(core.id)
     }
 
     pub(crate) fn kick(self: &Arc<Self>) -> bool {
         loop {
             let mut state = self.lock();
             let recruit = state.recruit();
-            let waits = state.queue.ready() > 0;
+            let waits = state.sched.queue.ready() > 0;
             drop(state);
             if let Recruit::Nobody = recruit {
                 return waits;
@@ -281,12 +307,12 @@ impl Pool {
     pub(crate) fn stats(&self) -> PrefetchStats {
         let state = self.lock();
         PrefetchStats {
-            queued: state.queue.len().max(state.queue.ready()),
+            queued: state.sched.queue.len().max(state.sched.queue.ready()),
             in_flight: state.busy,
-            limit: state.limit.current(),
+            limit: state.sched.limit(),
             threads: state.threads,
             clients: state.clients.len(),
-            guesses_used: state.queue.guesses_used(),
+            guesses_used: state.sched.queue.guesses_used(),
             ..state.stats
         }
     }
@@ -297,8 +323,8 @@ impl Pool {
         let mut telling = Telling::default();
         let mut state = self.lock();
         state.closing = true;
-        for client in state.queue.clients() {
-            let dropped = state.queue.drop_stale(client, None, &mut telling.fx);
+        for client in state.sched.queue.clients() {
+            let dropped = state.sched.drop_stale(client, None, &mut telling.fx);
             state.stats.dropped += dropped as u64;
         }
         state.count(&mut telling);

@@ -148,7 +148,7 @@ impl<F> Programs<F> {
                 Submitted::Duplicate
             }
             None => {
-                lanes.join(client, id);
+                lanes.join_at(client, id, path);
                 expansion.wanted.push(Wanted { client, keys: vec![key], tag, rank: None });
                 Submitted::Merged
             }
@@ -188,7 +188,7 @@ impl<F> Programs<F> {
         expansion.tasks.insert((Turn::Find, self.next), waiting);
         self.next += 1;
         self.open.insert(id, expansion);
-        lanes.join(client, id);
+        lanes.join_at(client, id, &path);
         self.place(id, lanes);
     }
 

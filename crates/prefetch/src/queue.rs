@@ -17,16 +17,15 @@
 //! Nothing here calls out: what has to be told to the [`crate::Sink`] is collected in [`Effects`],
 //! for the caller to act on once it has let go of the lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-
-use runahead_abi::identity::CHUNK_BYTES;
 
 mod clients;
 mod entry;
 mod giving_up;
 mod job;
+mod pick;
 mod share;
 mod siblings;
 mod submit;
@@ -34,12 +33,15 @@ mod submit;
 mod tests;
 
 use self::entry::{Entry, Stage};
-pub(crate) use self::job::{Class, Effects, Found, Job, Step, Trouble};
+pub(crate) use self::job::{Class, Effects, Found, Job, Place, Step, Trouble};
+pub(crate) use self::pick::WINDOW;
 use self::siblings::Siblings;
 use crate::expand::{Batch, Batches, Wish};
 use crate::guess::{Errand, Guesses, Outcome};
-use crate::lanes::Lanes;
-use crate::order::{ClientId, EntryId, Item, Tier};
+use crate::horizon::Speed;
+use crate::lanes::{Head, Lanes, Reach};
+use crate::limit::Home;
+use crate::order::{ClientId, EntryId, Tag};
 use crate::program::{Programs, Report};
 
 /// What became of a submitted hint.
@@ -57,8 +59,14 @@ pub(crate) enum Submitted {
     Refused,
 }
 
-/// Files kept open at most while lookups go first.
-const OPEN_MAX: usize = 512;
+/// A part of a hint that a worker was just given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub client: ClientId,
+    pub tag: Tag,
+    /// Of file data.
+    pub bytes: u64,
+}
 
 /// See the module's text. `F` is the handle of an open file.
 pub(crate) struct Queue<F> {
@@ -69,7 +77,17 @@ pub(crate) struct Queue<F> {
     guesses: Guesses<F>,
     lanes: Lanes,
     siblings: Siblings,
-    lookups_first: bool,
+    /// Devices that serve few requests side by side; see [`pick`].
+    narrow: HashSet<Home>,
+    /// Devices that are asked for every name.
+    remote: HashSet<Home>,
+    /// Bytes that are read at a time, where they were found out.
+    pieces: HashMap<Home, u64>,
+    /// Where the last data that was read on a device ends.
+    swept: HashMap<Home, (u64, u64)>,
+    /// How often lookups have gone before what was first.
+    passed: HashMap<(ClientId, Home), usize>,
+    taken: Option<Taken>,
     next_id: u64,
     max_items: usize,
 }
@@ -85,7 +103,12 @@ impl<F> Queue<F> {
             guesses: Guesses::default(),
             lanes: Lanes::default(),
             siblings: Siblings::default(),
-            lookups_first: false,
+            narrow: HashSet::new(),
+            remote: HashSet::new(),
+            pieces: HashMap::new(),
+            swept: HashMap::new(),
+            passed: HashMap::new(),
+            taken: None,
             next_id: 0,
             max_items,
         }
@@ -111,14 +134,19 @@ impl<F> Queue<F> {
         self.lanes.ready()
     }
 
-    /// True when a target waits for what comes first.
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.lanes.tier() == Some(Tier::Demand)
+    /// What is first on each device.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = Head> + '_ {
+        self.lanes.heads()
     }
 
-    /// True when nobody asked for what comes first, and so for all of it.
-    pub(crate) fn is_guess(&self) -> bool {
-        self.lanes.tier() == Some(Tier::Guess)
+    /// How far ahead of its target what `client` foresees may be read.
+    pub(crate) fn set_reach(&mut self, client: ClientId, reach: Option<Reach>) {
+        self.lanes.set_reach(client, reach);
+    }
+
+    /// How fast a device has been measured to be.
+    pub(crate) fn set_speed(&mut self, home: Home, speed: Speed) {
+        self.lanes.set_speed(home, speed);
     }
 
     /// Adds a batch of names; false if there is no room.
@@ -127,97 +155,11 @@ impl<F> Queue<F> {
         self.batches.add(id, batch, &mut self.lanes)
     }
 
-    /// The next step to take, if there is one. The worker that gets it calls [`Queue::looked`] or
-    /// [`Queue::finish`] when it is over.
-    pub(crate) fn pop(&mut self) -> Option<Job<F>> {
-        loop {
-            let (client, id, item) = self.lanes.first()?;
-            if item == Item::Names {
-                let batch = self.batches.start(id, &mut self.lanes)?;
-                self.lanes.charge(client, 1);
-                return Some(Job { entry: id, step: Step::Names { batch } });
-            }
-            if item == Item::Program {
-                let (task, own) = self.programs.pop(id, &mut self.lanes)?;
-                self.charge(client, task.bytes());
-                return Some(Job { entry: id, step: Step::Program { task, own } });
-            }
-            if item == Item::Guess {
-                let (sent, errand) = self.guesses.pop(id, &mut self.lanes)?;
-                self.charge(client, 0);
-                return Some(Job { entry: id, step: Step::Guess { sent, errand } });
-            }
-            let urgent = self.is_urgent();
-            let (id, item) = if urgent { (id, item) } else { self.next(client, id, item) };
-            let entry = self.entries.get_mut(&id)?;
-            if matches!(entry.stage, Stage::Waiting) && !urgent {
-                entry.takes_turn = self.siblings.begin(id, &entry.path);
-                if !entry.takes_turn {
-                    entry.held = true;
-                    entry.park(true, &mut self.lanes);
-                    continue;
-                }
-            }
-            return self.take(client, id, item);
-        }
-    }
-
-    /// What to take next for `client`, for whom `id` would be first, if nothing is urgent.
-    fn next(&self, client: ClientId, id: EntryId, item: Item) -> (EntryId, Item) {
-        let waits = |&(id, _): &(EntryId, Item)| {
-            self.entries.get(&id).is_some_and(|e| matches!(e.stage, Stage::Waiting))
-        };
-        let lookup = match self.lookups_first {
-            true => self.lanes.of(client).take(OPEN_MAX).find(waits),
-            false => None,
-        };
-        lookup.unwrap_or((id, item))
-    }
-
-    /// Whether few requests are served side by side, as where they seek. Then names are looked up
-    /// before any of their data is read: names lie together and data lies together, and going back
-    /// and forth costs a seek each way.
-    pub(crate) fn set_narrow(&mut self, narrow: bool) {
-        self.lookups_first = narrow;
-        self.guesses.narrow = narrow;
-    }
-
-    /// Whether lookups in one directory share what they read: not on a remote file system.
-    pub(crate) fn set_take_turns(&mut self, take_turns: bool) {
-        self.siblings.take_turns = take_turns;
-    }
-
     /// Ends the hold on an entry, if there is one.
     fn let_go(&mut self, id: EntryId) {
         let Some(entry) = self.entries.get_mut(&id).filter(|e| e.held) else { return };
         entry.held = false;
         entry.park(false, &mut self.lanes);
-    }
-
-    /// Starts on `item` of `client`, which is the first of what waits, or was just unparked.
-    fn take(&mut self, client: ClientId, id: EntryId, item: Item) -> Option<Job<F>> {
-        let entry = self.entries.get_mut(&id)?;
-        let step = match &entry.stage {
-            Stage::Open(found) => {
-                let file = found.file.clone();
-                entry.start(client, item, file, &mut self.lanes)
-            }
-            Stage::Waiting | Stage::Looking => {
-                entry.park(true, &mut self.lanes);
-                entry.start_lookup(&mut self.lanes)
-            }
-        };
-        let bytes = match &step {
-            Step::Read { range, .. } => range.end - range.start,
-            _ => 0,
-        };
-        self.charge(client, bytes);
-        Some(Job { entry: id, step })
-    }
-
-    /// `client` was served: one request, and one more for each chunk.
-    fn charge(&mut self, client: ClientId, bytes: u64) {
-        self.lanes.charge(client, 1 + bytes.div_ceil(CHUNK_BYTES));
     }
 
     /// A [`Step::Program`] came back. The step that the same worker shall take next, if there is.
@@ -249,14 +191,16 @@ impl<F> Queue<F> {
         self.guesses.used
     }
 
-    /// A [`Step::Look`] came back. The step that the same worker shall take next, if there is one.
+    /// A [`Step::Look`] came back. The step that the same worker shall take next, if there is one;
+    /// none unless it may `go_on`.
     pub(crate) fn looked(
         &mut self,
         job: Job<F>,
-        result: Result<Found<F>, Trouble>,
+        (result, go_on): (Result<Found<F>, Trouble>, bool),
         fx: &mut Effects<F>,
     ) -> Option<Job<F>> {
         let id = job.entry;
+        self.place(id, &result);
         let entry = self.entries.get_mut(&id)?;
         if std::mem::take(&mut entry.takes_turn) {
             let path = entry.path.clone();
@@ -280,15 +224,26 @@ impl<F> Queue<F> {
             Err(trouble) => entry.fail(trouble, &mut self.lanes, fx),
         }
         entry.park(false, &mut self.lanes);
-        let first = entry.items().min();
+        let (first, home) = (entry.items().min(), entry.home);
         match first {
-            Some(_) if self.lookups_first => None,
+            Some(_) if !go_on || self.narrow.contains(&home) => None,
             Some((_, client, item)) => self.take(client, id, item),
             None => {
                 self.retire_if_idle(id, fx);
                 None
             }
         }
+    }
+
+    /// A lookup brought `result`, and with it the device.
+    fn place(&mut self, id: EntryId, result: &Result<Found<F>, Trouble>) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let Ok(Found { class, place: Place { home: Some(device), .. }, .. }) = result else {
+            return;
+        };
+        let directory = *class == Class::Directory;
+        self.lanes.whereabouts.learn(&entry.path, *device, directory);
+        entry.move_to(Some(*device), &mut self.lanes);
     }
 
     /// How the clients wish to go on from the directory that was read in `job`.
@@ -305,7 +260,7 @@ impl<F> Queue<F> {
     ) {
         if let Step::Names { batch } = &job.step {
             if self.batches.remove(job.entry, &mut self.lanes).is_some() {
-                batch.complete(fx);
+                if result.is_ok() { batch.complete(fx) } else { batch.forget(fx) }
             }
             return;
         }

@@ -15,13 +15,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use runahead_abi::identity::{CHUNK_BYTES, ChunkIndex};
-use runahead_abi::record::LENGTH_UNKNOWN;
 
 use crate::lanes::Shelf;
 use crate::order::{Item, Rank, Tag};
 
-/// Bytes that one worker reads at a time; larger ranges are read by several. Pieces end at
-/// multiples of it, so that they share no chunk of the hint log.
+/// Bytes that one worker reads at a time at most; larger ranges are read by several. Pieces end at
+/// multiples of it, or of a chunk where a transfer takes long: they share no chunk of the hint log.
 pub(crate) const PIECE_BYTES: u64 = 4 * CHUNK_BYTES;
 
 #[derive(Clone, Copy)]
@@ -190,11 +189,22 @@ impl Ranges {
         gaps
     }
 
-    /// Cuts the first piece off the want that starts at `start`; it is being read from now on.
-    pub(crate) fn cut(&mut self, start: u64, shelf: &mut Shelf<'_>) -> Option<Range<u64>> {
+    /// Who wants the range that starts at `start`, if it is wanted.
+    pub(crate) fn tag(&self, start: u64) -> Option<Tag> {
+        self.wants.get(&start).map(|want| self.groups[&want.group].tag)
+    }
+
+    /// Cuts the first piece off the want that starts at `start`, up to the next multiple of `most`
+    /// bytes; it is being read from now on.
+    pub(crate) fn cut(
+        &mut self,
+        start: u64,
+        most: u64,
+        shelf: &mut Shelf<'_>,
+    ) -> Option<Range<u64>> {
         let want = self.wants.remove(&start)?;
         shelf.remove(want.rank, Item::Data(start));
-        let end = want.end.min((start / PIECE_BYTES + 1) * PIECE_BYTES);
+        let end = want.end.min((start / most + 1) * most);
         self.pieces.insert(start, Piece { end, group: want.group });
         if end < want.end {
             shelf.insert(want.rank, Item::Data(end));
@@ -279,8 +289,16 @@ impl Ranges {
         before: Option<u32>,
         shelf: &mut Shelf<'_>,
     ) -> (Vec<Range<u64>>, Vec<Group>) {
-        let stale = |want: &Want| self.groups[&want.group].tag.is_stale(before);
-        let starts = self.wants.iter().filter(|(_, want)| stale(want));
+        self.drop_where(|tag| tag.is_stale(before), shelf)
+    }
+
+    /// The same of those whose tags are `unwanted`.
+    pub(crate) fn drop_where(
+        &mut self,
+        unwanted: impl Fn(&Tag) -> bool,
+        shelf: &mut Shelf<'_>,
+    ) -> (Vec<Range<u64>>, Vec<Group>) {
+        let starts = self.wants.iter().filter(|(_, want)| unwanted(&self.groups[&want.group].tag));
         let starts: Vec<u64> = starts.map(|(&start, _)| start).collect();
         let (ranges, groups): (_, Vec<_>) =
             starts.into_iter().map(|start| self.remove_want(start, shelf)).unzip();
@@ -296,17 +314,14 @@ impl Ranges {
         extend_max: u64,
         shelf: &mut Shelf<'_>,
     ) -> (Vec<Range<u64>>, Vec<Group>) {
-        if size <= extend_max {
-            let unknown = |want: &Want| self.groups[&want.group].tag.flags & LENGTH_UNKNOWN != 0;
-            let starts = self.wants.iter().filter(|(_, want)| unknown(want));
-            let starts: Vec<u64> = starts.map(|(&start, _)| start).collect();
-            for start in starts.into_iter().filter(|&start| start < size) {
-                // Joined to an earlier one meanwhile, it is part of what that grew to.
-                let Some(want) = self.wants.get(&start).filter(|want| want.end < size) else {
-                    continue;
-                };
-                let tag = Tag { hints: 0, steers: 0, ..self.groups[&want.group].tag };
-                self.add(start..size, &tag, shelf);
+        let starts: Vec<u64> = self.wants.range(..size).map(|(&start, _)| start).collect();
+        for start in starts {
+            // Joined to an earlier one meanwhile, it is part of what that grew to.
+            let Some(want) = self.wants.get(&start) else { continue };
+            let tag = &self.groups[&want.group].tag;
+            if let Some(end) = tag.end_in(start, size, extend_max).filter(|&end| want.end < end) {
+                let tag = Tag { hints: 0, steers: 0, ..*tag };
+                self.add(start..end, &tag, shelf);
             }
         }
         let (mut cut, mut groups) = (Vec::new(), Vec::new());

@@ -2,7 +2,15 @@
 //! or to the control group that we are in; and a process whose group has little room gets no shadows,
 //! each of which can come to be as large as itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use runahead_abi::identity::CHUNK_BYTES;
+
+use crate::ghost::number;
 
 /// Part of it that may hold what was prefetched and not used yet.
 const SHARE: u64 = 8;
@@ -10,10 +18,89 @@ const SHARE: u64 = 8;
 const SLACK: u64 = 16 << 20;
 /// A limit that is none, in whole pages (control groups of the first version).
 const UNLIMITED: u64 = 1 << 62;
+/// What a worker of the prefetcher takes, in bytes: a buffer of one chunk, and its stack.
+const WORKER: u64 = CHUNK_BYTES + (64 << 10);
+/// There are this many however little room there is.
+const FEWEST: usize = 16;
+/// How long what was found out is believed.
+const FRESH: Duration = Duration::from_millis(250);
 
-/// In bytes.
-pub fn bytes() -> u64 {
+/// What all processes of a session may have prefetched and not used.
+///
+/// Half of it is shared out evenly, so that nobody is kept waiting by what another has not used; the
+/// other half is for whoever comes first. A process on its own has all of it.
+///
+/// Invariant: as long as it does not shrink and nobody joins, the sum of what processes have within
+/// their allowances does not exceed it.
+#[derive(Debug, Default)]
+pub struct Budget {
+    known: Mutex<Option<(Instant, u64)>>,
+    members: AtomicU64,
+    ahead: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Budget {
+    /// In bytes, as of late.
+    pub fn bytes(&self) -> u64 {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Some((since, bytes)) if since.elapsed() < FRESH => bytes,
+            _ => {
+                let now = bytes();
+                *known = Some((Instant::now(), now));
+                now
+            }
+        }
+    }
+
+    /// One process more.
+    pub(crate) fn join(&self) {
+        self.members.fetch_add(1, Relaxed);
+    }
+
+    /// One process less, which had `own`.
+    pub(crate) fn leave(&self, own: u64) {
+        self.members.fetch_sub(1, Relaxed);
+        self.ahead.fetch_sub(own, Relaxed);
+    }
+
+    /// A process that had `before` now has `now`.
+    pub(crate) fn change(&self, before: u64, now: u64) {
+        let sum = self.ahead.fetch_add(now.wrapping_sub(before), Relaxed);
+        self.peak.fetch_max(sum.wrapping_add(now).wrapping_sub(before), Relaxed);
+    }
+
+    /// How much a process that has `own` may have.
+    pub(crate) fn allowance(&self, own: u64) -> u64 {
+        self.allowance_of(self.bytes(), own)
+    }
+
+    fn allowance_of(&self, bytes: u64, own: u64) -> u64 {
+        let members = self.members.load(Relaxed).max(1);
+        if members == 1 {
+            return bytes;
+        }
+        let others = self.ahead.load(Relaxed).saturating_sub(own);
+        (bytes / 2 / members).max((bytes / 2).saturating_sub(others))
+    }
+
+    /// The most that processes have had together, in bytes.
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Relaxed)
+    }
+}
+
+/// What may be prefetched and not used yet, of all processes together, as things are now; in bytes.
+pub(crate) fn bytes() -> u64 {
     machine().min(room_of("self").unwrap_or(u64::MAX)) / SHARE
+}
+
+/// Reads that may be under way at a time, at most `most`: each has a thread with a buffer of its own, and
+/// all of them may take a quarter of what there is.
+pub(crate) fn workers(most: usize) -> usize {
+    let room = room_of("self").unwrap_or(u64::MAX);
+    ((room / 4 / WORKER) as usize).clamp(FEWEST, most)
 }
 
 /// Whether a template and a runner of `process` fit into the memory of its control group.
@@ -27,8 +114,17 @@ pub fn allows_shadows(process: u32) -> bool {
 
 /// Bytes that a process's control groups may still take; `None`: there is no limit.
 fn room_of(process: &str) -> Option<u64> {
-    let groups = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
-    groups.lines().filter_map(|line| room(Path::new("/sys/fs/cgroup"), line)).min()
+    groups_of(process).iter().filter_map(|dir| left(dir)).min()
+}
+
+/// The directories of the groups that limit our memory, the innermost first.
+pub(crate) fn own_groups() -> Vec<PathBuf> {
+    groups_of("self")
+}
+
+fn groups_of(process: &str) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+    text.lines().flat_map(|line| groups(Path::new("/sys/fs/cgroup"), line)).collect()
 }
 
 /// `MemAvailable` of proc_meminfo(5), in bytes; a gigabyte if it cannot be read.
@@ -39,38 +135,43 @@ fn machine() -> u64 {
     kib.map_or(1 << 30, |k: u64| k << 10)
 }
 
-/// What the group of a line of /proc/self/cgroup (cgroups(7)) and the groups around it may still take.
-/// Caches that could be given back count as free.
-fn room(mount: &Path, line: &str) -> Option<u64> {
+/// The group of a line of /proc/self/cgroup (cgroups(7)), and those around it.
+fn groups(mount: &Path, line: &str) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
-    let (controllers, path) = (parts.next()?, parts.next()?);
-    let (root, limit, used, cache) = match controllers {
-        "" if mount.join("cgroup.controllers").exists() => {
-            (mount.to_owned(), "memory.max", "memory.current", "file")
-        }
-        "" => (mount.join("unified"), "memory.max", "memory.current", "file"),
-        list if list.split(',').any(|c| c == "memory") => {
-            let (limit, used) = ("memory.limit_in_bytes", "memory.usage_in_bytes");
-            (mount.join("memory"), limit, used, "total_cache")
-        }
-        _ => return None,
+    let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
+    let root = match controllers {
+        "" if mount.join("cgroup.controllers").exists() => mount.to_owned(),
+        "" => mount.join("unified"),
+        list if list.split(',').any(|c| c == "memory") => mount.join("memory"),
+        _ => return Vec::new(),
     };
     let group = root.join(path.trim_start_matches('/'));
     // In a container the path may be one of outside, and the group be mounted as the root.
     let group = if group.exists() { group } else { root.clone() };
     let groups = group.ancestors().take_while(|dir| dir.starts_with(&root));
-    groups.filter_map(|dir| left(dir, limit, used, cache)).min()
+    groups.map(Path::to_owned).collect()
 }
 
-fn left(group: &Path, limit: &str, used: &str, cache: &str) -> Option<u64> {
-    let number = |name: &str| -> Option<u64> {
-        std::fs::read_to_string(group.join(name)).ok()?.trim().parse().ok()
+/// What `group` may still take; `None` if it has no limit. Files in memory that the kernel would give
+/// up count as free, those in active use by half: as the kernel itself estimates it (`MemAvailable`).
+fn left(group: &Path) -> Option<u64> {
+    let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
+    let limit = |name: &str| -> Option<u64> {
+        read(name)?.trim().parse().ok().filter(|&limit| limit < UNLIMITED)
     };
-    let limit = number(limit).filter(|&limit| limit < UNLIMITED)?;
-    let text = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix(cache)?.strip_prefix(' '));
-    let cache: u64 = line.and_then(|n| n.trim().parse().ok()).unwrap_or(0);
-    Some(limit.saturating_sub(number(used)?.saturating_sub(cache)))
+    let (limit, used, prefix) = match limit("memory.limit_in_bytes") {
+        Some(limit) => (limit, read("memory.usage_in_bytes")?, "total_"),
+        None => {
+            // Above the second the kernel holds a group up until it has given something back.
+            let limits = [limit("memory.max"), limit("memory.high")];
+            (limits.into_iter().flatten().min()?, read("memory.current")?, "")
+        }
+    };
+    let text = read("memory.stat").unwrap_or_default();
+    let bytes = |name: &str| number(&text, &format!("{prefix}{name}")).unwrap_or(0);
+    let cache = bytes("inactive_file") + bytes("active_file") / 2;
+    let used: u64 = used.trim().parse().ok()?;
+    Some(limit.saturating_sub(used.saturating_sub(cache)))
 }
 
 #[cfg(test)]
@@ -83,25 +184,54 @@ mod tests {
         files.iter().for_each(|(name, text)| std::fs::write(dir.join(name), text).expect("ours"));
     }
 
+    fn room(mount: &Path, line: &str) -> Option<u64> {
+        groups(mount, line).iter().filter_map(|dir| left(dir)).min()
+    }
+
     #[test]
     fn the_narrowest_group_counts() {
-        let dir = std::env::temp_dir().join(format!("runahead-budget-{}", std::process::id()));
-        group(&dir, "memory", &[("memory.limit_in_bytes", "9223372036854771712\n")]);
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        group(dir, "memory", &[("memory.limit_in_bytes", "9223372036854771712\n")]);
         let files = [
             ("memory.limit_in_bytes", "1000\n"),
             ("memory.usage_in_bytes", "700\n"),
-            ("memory.stat", "cache 1\ntotal_cache 100\n"),
+            ("memory.stat", "inactive_file 1\ntotal_inactive_file 80\ntotal_active_file 40\n"),
         ];
-        group(&dir, "memory/a", &files);
-        group(&dir, "memory/a/b", &[]);
-        assert_eq!(room(&dir, "4:memory:/a/b"), Some(400));
-        assert_eq!(room(&dir, "4:cpu,memory:/a"), Some(400));
-        assert_eq!(room(&dir, "4:cpu:/a"), None);
-        group(&dir, "", &[("cgroup.controllers", "memory")]);
-        group(&dir, "c", &[("memory.max", "max\n"), ("memory.current", "5\n")]);
-        assert_eq!(room(&dir, "0::/c"), None);
-        group(&dir, "c", &[("memory.max", "50\n")]);
-        assert_eq!(room(&dir, "0::/c/"), Some(45));
-        std::fs::remove_dir_all(dir).expect("ours");
+        group(dir, "memory/a", &files);
+        group(dir, "memory/a/b", &[]);
+        assert_eq!(room(dir, "4:memory:/a/b"), Some(400));
+        assert_eq!(room(dir, "4:cpu,memory:/a"), Some(400));
+        assert_eq!(room(dir, "4:cpu:/a"), None);
+        assert_eq!(room(dir, "nonsense"), None);
+        group(dir, "", &[("cgroup.controllers", "memory")]);
+        group(dir, "c", &[("memory.max", "max\n"), ("memory.current", "5\n")]);
+        assert_eq!(room(dir, "0::/c"), None);
+        group(dir, "c", &[("memory.max", "50\n")]);
+        assert_eq!(room(dir, "0::/c/"), Some(45));
+        group(dir, "c", &[("memory.high", "30\n"), ("memory.stat", "active_file 4\n")]);
+        assert_eq!(room(dir, "0::/c"), Some(27));
+        group(dir, "c/d", &[("memory.max", "1000\n"), ("memory.current", "4\n")]);
+        assert_eq!(room(dir, "0::/c/d"), Some(27), "those around it count");
+    }
+
+    #[test]
+    fn nobody_takes_all_and_all_together_not_more() {
+        let budget = Budget::default();
+        budget.join();
+        assert_eq!(budget.allowance_of(800, 0), 800);
+        (0..3).for_each(|_| budget.join());
+        let mut own = [0u64; 4];
+        for turn in 0..100 {
+            let who = turn % 4;
+            let more = budget.allowance_of(800, own[who]).saturating_sub(own[who]).min(70);
+            budget.change(own[who], own[who] + more);
+            own[who] += more;
+            assert!(own.iter().sum::<u64>() <= 800, "{own:?}");
+        }
+        assert!(own.iter().all(|&bytes| bytes >= 100), "{own:?}");
+        assert_eq!(budget.peak(), own.iter().sum::<u64>());
+        budget.leave(own[0]);
+        assert_eq!(budget.ahead.load(Relaxed), own[1..].iter().sum::<u64>());
     }
 }

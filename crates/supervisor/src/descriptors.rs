@@ -9,6 +9,25 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 
 use nix::libc;
 
+/// What is open now, before anything of ours is.
+pub fn open_now() -> Vec<libc::c_int> {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let names = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    // That of the list itself is among them.
+    let open: Vec<libc::c_int> = names.collect();
+    // SAFETY: asks about numbers.
+    open.into_iter().filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1).collect()
+}
+
+/// The same as [`give_up`] where threads of ours open and close files meanwhile: closes what was
+/// [open before](open_now).
+pub fn give_up_those(speak: bool, inherited: &[libc::c_int]) {
+    for &fd in inherited.iter().filter(|&&fd| fd > libc::STDERR_FILENO) {
+        close_range(fd, fd);
+    }
+    give_up_standard(speak);
+}
+
 /// Closes everything that is open but `ours`: the caller has no use for it any more. Standard input and
 /// output become a pipe with neither data nor reader (needing no file, it keeps no file system
 /// busy); so does standard error unless we are to `speak` later. Whoever reads the command's
@@ -22,6 +41,10 @@ pub fn give_up(speak: bool, ours: &[libc::c_int]) {
         first = fd + 1;
     }
     close_range(first, libc::c_int::MAX);
+    give_up_standard(speak);
+}
+
+fn give_up_standard(speak: bool) {
     let last = if speak { libc::STDOUT_FILENO } else { libc::STDERR_FILENO };
     // When all else is closed there is room for a pipe.
     if let Ok((reader, writer)) = io::pipe() {

@@ -188,7 +188,10 @@ impl Desk {
             (got == 4).then(|| i32::from_le_bytes(number))
         };
         match follower.follow(self.layout, number) {
-            Followed::Inserted => _ = self.followed.fetch_add(1, Relaxed),
+            Followed::Inserted => {
+                self.followed.fetch_add(1, Relaxed);
+                self.members.started_program();
+            }
             Followed::Native(why) => {
                 self.losses.count(format!("a program ran natively: {why}"));
             }

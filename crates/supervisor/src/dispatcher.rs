@@ -1,10 +1,5 @@
-//! Takes hints to the prefetcher, and runs shadows again when what they lacked has arrived.
-//!
-//! A shadow that met a directory, a name or attributes that were not in memory went on with a
-//! guess, and could not see what depends on the answer. Once such *steering* hints have been read,
-//! running again from the same point gets further: the depth of dependencies, not their number,
-//! bounds the stalls. A run is repeated when it has ended and either all that it lacked has
-//! arrived or some of it arrived [`SETTLE`] ago; runs that find nothing new become rarer.
+//! Takes hints to the prefetcher, and runs shadows again when what they lacked has arrived (see
+//! `again`). Within what bounds, the `keeper` says.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,33 +7,40 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
-use runahead_abi::record::{MAX_RECORD, STEERS};
-use runahead_abi::{Record, RunEnd};
-use runahead_prefetch::Client;
+use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, RECORDED, STEERS};
+use runahead_abi::{HintKind, Record, RunEnd};
+use runahead_prefetch::{Client, Pace};
 
 use crate::budget;
+use crate::keeper::{self, Keeper};
 use crate::members::Common;
 use crate::memory::Mapping;
 use crate::progress::Progress;
 use crate::rights::Watch;
-use crate::wake::{request_run, sleep_until_rung, supersede};
+use crate::wake::{sleep_until_rung, supersede};
+use crate::worth::Change;
 
-/// How long after a first arrival the rest is waited for.
-const SETTLE: Duration = Duration::from_micros(1500);
-/// Pause between runs that found nothing new, first and longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
-/// A run is repeated from its old start while the target has made at most this many accesses since.
-const NEAR: u64 = 128;
+mod again;
+
+/// Pause between runs that found nothing new, at first (see `again`).
+const BACKOFF: Duration = Duration::from_millis(1);
 
 /// A shadow from which nothing comes for this long is let go: it holds memory.
 const IDLE: Duration = Duration::from_secs(2);
 /// And so is one that has run, and has nothing to wait for: whoever removes a file that it has open
 /// hears late that it is gone (inotify(7)).
 const SPENT: Duration = Duration::from_millis(200);
+/// How long a process whose control group has no room for shadows goes without them at least.
+const ROOM_AGAIN: Duration = Duration::from_millis(500);
 /// Between two looks at rings that keep filling: waking for every record costs more than reading it.
 const NAP: Duration = Duration::from_micros(150);
+/// The target's pace is said this often.
+const PACE: Duration = Duration::from_millis(10);
 /// Bytes of records that are taken out at a time: a writer may be faster than we are.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// The same when the process is gone.
+const LAST_BATCHES: usize = 16;
 
 /// The state of the one thread that runs [`Dispatcher::run`], for one process.
 pub struct Dispatcher {
@@ -46,11 +48,14 @@ pub struct Dispatcher {
     common: Arc<Common>,
     client: Client,
     progress: Arc<Progress>,
+    keeper: Keeper,
     stop: Arc<AtomicBool>,
     process: Pid,
     rights: Watch,
     /// It is not to have anything read any more.
     revoked: bool,
+    /// Its control group has no room for shadows; when to look again.
+    lacks_memory: Option<Instant>,
     /// The newest sync that was seen.
     sync: u32,
     /// Steering hints handed to the prefetcher, and those of them that had arrived when the
@@ -62,6 +67,9 @@ pub struct Dispatcher {
     used_before: u64,
     backoff: Duration,
     not_before: Instant,
+    /// When the process joined, and when its pace was said last.
+    joined: Instant,
+    paced: Instant,
     /// When something last came of the shadow; `None` when there is none.
     active: Option<Instant>,
 }
@@ -77,6 +85,7 @@ impl Dispatcher {
     ) -> Self {
         let progress = Arc::new(Progress::new(shared.clone()));
         Dispatcher {
+            keeper: Keeper::new(shared.clone(), common.clone(), progress.clone()),
             shared,
             client: common.prefetcher.client(progress.clone()),
             common,
@@ -85,14 +94,17 @@ impl Dispatcher {
             process,
             rights,
             revoked: false,
+            lacks_memory: None,
             sync: 0,
             submitted: 0,
             arrived_before: 0,
             first_arrival: None,
             hints_before: 0,
             used_before: 0,
-            backoff: BACKOFF.0,
+            backoff: BACKOFF,
             not_before: Instant::now(),
+            joined: Instant::now(),
+            paced: Instant::now(),
             active: None,
         }
     }
@@ -108,6 +120,7 @@ impl Dispatcher {
             let busy = self.drain();
             self.publish();
             let timeout = self.run_again();
+            let timeout = self.keep(timeout);
             if busy || self.common.prefetcher.kick() {
                 std::thread::sleep(NAP);
                 continue;
@@ -116,17 +129,20 @@ impl Dispatcher {
             sleep_until_rung(control, bell, timeout);
         }
         supersede(control);
+        // What it told last. (One that writes without end does not keep us.)
+        if self.common.history.is_some() {
+            let _ = (0..LAST_BATCHES).take_while(|_| self.drain()).count();
+        }
     }
 
     /// Lets go of a shadow that does nothing; how long to sleep at most, `timeout` if that is less.
     fn let_go_if_idle(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        let active = self.active?;
+        let Some(active) = self.active else { return timeout };
         let idle = active.elapsed();
         if let Some(rest) = self.patience().checked_sub(idle) {
             return Some(timeout.map_or(rest, |t| t.min(rest)));
         }
-        supersede(&self.shared.control);
-        self.active = None;
+        self.supersede();
         timeout
     }
 
@@ -145,28 +161,51 @@ impl Dispatcher {
         let mut buf = [0u8; MAX_RECORD];
         let mut batch: Vec<u8> = Vec::new();
         let mut ends = Vec::new();
-        for ring in &self.shared.rings {
-            while batch.len() < BATCH_BYTES
+        let mut cancels = Vec::new();
+        let mut told = 0;
+        let rings = if self.keeper.is_full() { 1 } else { self.shared.rings.len() };
+        for ring in &self.shared.rings[..rings] {
+            while batch.len() + told < BATCH_BYTES
                 && let Some(record) = ring.pop(&mut buf)
             {
+                if self.common.history.as_ref().is_some_and(|history| history.hear(&record)) {
+                    told += size_of_val(&record.header) + record.path.len();
+                    continue;
+                }
+                // Not to be acted upon, whether somebody hears it or not.
+                if record.header.flags & RECORDED != 0 {
+                    continue;
+                }
                 batch.extend_from_slice(record.header.as_bytes());
                 batch.extend_from_slice(record.path);
+                if record.kind == HintKind::Cancel {
+                    cancels.push((ends.len(), record.header.run));
+                }
                 ends.push(batch.len());
             }
         }
         let any = !ends.is_empty();
         // They have been taken out: whoever wrote them had at most the rights that it had then.
         if !any || !self.may_ask() {
-            return any;
+            return any || told > 0;
         }
         let mut rest = &batch[..];
         let mut start = 0;
-        for end in ends {
+        for (n, end) in ends.into_iter().enumerate() {
             let (bytes, others) = rest.split_at(end - start);
             (rest, start) = (others, end);
-            if let Ok(record) = Record::parse(bytes) {
-                self.submitted += u64::from(record.header.flags & STEERS != 0);
-                self.client.submit(&record);
+            let Ok(record) = Record::parse(bytes) else { continue };
+            if is_taken_back(n, &record.header, &cancels) {
+                self.client.decline(&record);
+            } else {
+                if record.kind == HintKind::Cancel {
+                    self.keeper.cancel(record.header.run);
+                }
+                let submit = |record: &Record<'_>| {
+                    self.submitted += u64::from(record.header.flags & STEERS != 0);
+                    self.client.submit(record);
+                };
+                self.keeper.take(&record, submit);
             }
         }
         if any && self.active.is_some() {
@@ -212,79 +251,130 @@ impl Dispatcher {
                     .losses
                     .count("a process ran without shadows: its control group lacks memory");
             }
-            supersede(control);
+            self.lacks_memory = Some(Instant::now() + ROOM_AGAIN);
+            self.supersede();
+            return;
+        }
+        if self.keeper.is_stopped() {
+            // It was made before the target could see that there are to be none.
+            self.supersede();
             return;
         }
         let run = control.run_request.load(Relaxed);
         // A shadow whose hints were being used was cut off, not astray: they stay.
         let used = control.hints_used.load(Relaxed);
         if used == self.used_before {
+            self.keeper.drop_before(run);
             self.client.drop_queued_before(run);
         }
+        self.keeper.start_over();
         self.used_before = used;
         self.active = Some(Instant::now());
         self.started_run();
-        self.backoff = BACKOFF.0;
+        self.backoff = BACKOFF;
         self.not_before = Instant::now();
     }
 
-    fn started_run(&mut self) {
-        self.arrived_before = self.progress.steers();
-        self.first_arrival = None;
-        self.hints_before = self.shared.control.hints_issued.load(Relaxed);
-    }
-
-    fn publish(&self) {
+    fn publish(&mut self) {
         let control = &self.shared.control;
         control.queued.store(self.client.queued() as u32, Relaxed);
-        let (issued, used) = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
-        // Hints are taken to be of one size: this guards memory, to which that is near enough.
-        let unused = issued.saturating_sub(used) as u128;
-        let bytes = u128::from(self.common.prefetcher.stats().bytes);
-        control.bytes_ahead.store((bytes * unused / u128::from(issued.max(1))) as u64, Relaxed);
+        self.keeper.publish();
+        self.client.reached(control.accesses.load(Relaxed));
+        if self.paced.elapsed() >= PACE && !self.common.without.horizon {
+            self.paced = Instant::now();
+            self.client.set_pace(self.pace());
+        }
     }
 
-    /// Starts another run if that is worth while now; otherwise, how long to sleep at most.
-    fn run_again(&mut self) -> Option<Duration> {
-        let shared = self.shared.clone();
-        let control = &shared.control;
-        let arrived = self.progress.steers();
-        if arrived == self.arrived_before || self.sync == 0 {
-            return None;
+    /// How fast the target goes from one access to the next when nothing makes it wait.
+    fn pace(&self) -> Pace {
+        let control = &self.shared.control;
+        let waited = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
+        // Whatever the process says.
+        let ticks = waited.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
+        let waited = Duration::from_micros(ticks / self.common.waits.ticks_per_us().max(1));
+        let computed = self.joined.elapsed().saturating_sub(waited);
+        let accesses = control.accesses.load(Relaxed).clamp(1, u32::MAX.into()) as u32;
+        Pace { compute: computed / accesses, budget: control.bytes_budget.load(Relaxed) }
+    }
+
+    /// Keeps shadows within their bounds; how long to sleep at most, `timeout` if that is less.
+    fn keep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        match self.keeper.look() {
+            Some(Change::Stop(_)) => self.stop_shadows(),
+            Some(Change::TryAgain) if self.lacks_memory.is_none() => self.allow_shadows(),
+            _ => {}
         }
-        let now = Instant::now();
-        let first = *self.first_arrival.get_or_insert(now);
-        let run = control.run_request.load(Relaxed);
-        let status = shared.run(run);
-        let started = status.run.load(Relaxed) == run;
-        let end = RunEnd::from_raw(status.end.load(Relaxed));
-        if !started || matches!(end, RunEnd::Running | RunEnd::Paused) {
-            return Some(SETTLE);
+        if self.lacks_memory.is_some_and(|then| Instant::now() >= then) {
+            let process = self.process.as_raw() as u32;
+            let room = budget::allows_shadows(process);
+            self.lacks_memory = (!room).then(|| Instant::now() + ROOM_AGAIN);
+            if room && !self.keeper.is_stopped() {
+                self.allow_shadows();
+            }
         }
-        let all = arrived >= self.submitted;
-        let ready = if all { first } else { first + SETTLE }.max(self.not_before);
-        if now < ready {
-            return Some(ready - now);
-        }
-        let (now_at, then_at) = (&control.accesses, &control.accesses_at_sync);
-        let moved = now_at.load(Relaxed).wrapping_sub(then_at.load(Relaxed));
-        if end == RunEnd::Unsafe || control.stopped.load(Relaxed) != 0 {
-            return None;
-        }
-        if moved > NEAR.max(status.accesses.load(Relaxed) / 4) {
-            // The target is far from where the shadow would start; it will make a new one.
-            control.want_sync.store(1, Relaxed);
-            return None;
-        }
-        if control.hints_issued.load(Relaxed) == self.hints_before {
-            self.backoff = (self.backoff * 2).min(BACKOFF.1);
-        } else {
-            self.backoff = BACKOFF.0;
-        }
-        self.not_before = now + self.backoff;
-        self.started_run();
-        self.active = Some(now);
-        request_run(control);
-        Some(SETTLE)
+        self.keeper.release(|record| self.client.submit(record));
+        let patience = self.keeper.patience();
+        timeout.into_iter().chain(patience).min()
+    }
+
+    fn allow_shadows(&self) {
+        self.shared.control.horizon.store(self.common.horizon(), Relaxed);
+        self.shared.control.want_sync.store(1, Relaxed);
+    }
+
+    /// Ends the shadows, and all that they have asked for and nobody has begun to read.
+    fn stop_shadows(&mut self) {
+        let control = &self.shared.control;
+        control.horizon.store(0, Relaxed);
+        self.keeper.drop_before(DISCLOSED);
+        self.client.drop_queued_before(DISCLOSED);
+        self.supersede();
+    }
+
+    /// Has every shadow end itself. That is no new sync.
+    fn supersede(&mut self) {
+        self.sync = supersede(&self.shared.control);
+        self.active = None;
+    }
+}
+
+/// Whether record `n` was disclosed, and is taken back by one of `cancels` (number and run): nobody is to
+/// start on it in between.
+fn is_taken_back(n: usize, header: &Header, cancels: &[(usize, u32)]) -> bool {
+    let taken_back = |&(at, run): &(usize, u32)| {
+        keeper::is_taken_back(header, run) && (run >= DISCLOSED || n < at)
+    };
+    cancels.iter().any(taken_back)
+}
+
+#[cfg(test)]
+mod tests {
+    use runahead_abi::record::DISCLOSURE;
+
+    use super::*;
+
+    #[test]
+    fn what_is_taken_back_later_in_a_batch_is_not_begun() {
+        let header = |run, flags| Header {
+            kind: HintKind::Data as u32,
+            run,
+            position: 0,
+            key: 1,
+            offset: 0,
+            length: 1,
+            flags,
+            path_len: 2,
+        };
+        let cancels = [(3, DISCLOSED + 1), (8, 5)];
+        let check = |n, run, flags| is_taken_back(n, &header(run, flags), &cancels);
+        assert!(check(2, DISCLOSED, DISCLOSURE) && check(2, DISCLOSED + 1, DISCLOSURE));
+        assert!(!check(4, DISCLOSED + 2, DISCLOSURE), "disclosed since");
+        assert!(check(7, 5, DISCLOSURE) && check(7, 6, DISCLOSURE), "a shadow's");
+        assert!(!check(2, 5, 0) && !check(2, 0, 0), "not disclosed");
+        let own = [(8, 5)];
+        let check = |n, run| is_taken_back(n, &header(run, DISCLOSURE), &own);
+        assert!(check(7, 5) && !check(9, 5) && !check(7, 6) && !check(7, DISCLOSED));
+        assert!(!is_taken_back(0, &header(DISCLOSED, DISCLOSURE), &[]));
     }
 }

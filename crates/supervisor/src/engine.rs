@@ -15,24 +15,33 @@ use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
 
 use crate::clock::Clock;
 use crate::desk::{self, Desk};
+use crate::history::History;
+use crate::keeper::Ledger;
 use crate::losses::Losses;
 use crate::members::{Common, Members};
 use crate::mounts::Mounts;
 use crate::session::Faults;
 use crate::stats::Totals;
 use crate::waits::Waits;
-use crate::{first, memory, mounts, sandbox, signals};
+use crate::{budget, first, memory, mounts, sandbox, signals};
 
 /// What is made while the command starts.
 pub(crate) struct Prepared {
     pub(crate) layout: Layout,
     listener: OwnedFd,
-    waits: Waits,
+    waits: Arc<Waits>,
+    /// Without threads yet.
+    pub(crate) prefetcher: Arc<Prefetcher>,
 }
 
 impl Prepared {
-    /// Fills the agent's file, and opens the desk where it will ask.
-    pub(crate) fn new(file: &OwnedFd, clock: &Clock, faults: &Faults) -> Result<Self, NotInjected> {
+    /// Fills the agent's file, and opens the desk where it will ask. Agents `tell` as much.
+    pub(crate) fn new(
+        file: &OwnedFd,
+        clock: &Clock,
+        faults: &Faults,
+        tell: u64,
+    ) -> Result<Self, NotInjected> {
         let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
         let address = desk::address();
         let listener = desk::open(&address).map_err(|e| {
@@ -65,6 +74,8 @@ impl Prepared {
             runner_filter_len: 0,
             filter: [0; FILTER_MAX],
             runner_filter: [0; RUNNER_FILTER_MAX],
+            tell,
+            without: faults.without.bits(),
         };
         sandbox::prepare(&mut config).map_err(|e| unavailable(&e))?;
         config.ticks_per_us = clock.ticks_per_us();
@@ -77,7 +88,15 @@ impl Prepared {
         if faults.keep_shadows {
             waits.expect();
         }
-        Ok(Prepared { layout, listener, waits })
+        raise_descriptor_limit();
+        let waits = Arc::new(waits);
+        let heard = waits.clone();
+        let waited = move |device, time| heard.waited(device, time);
+        let all = runahead_prefetch::Options::default();
+        let max_in_flight = budget::workers(all.max_in_flight);
+        let bounds = runahead_prefetch::Options { max_in_flight, ..all };
+        let prefetcher = Arc::new(Prefetcher::new(bounds, waited));
+        Ok(Prepared { layout, listener, waits, prefetcher })
     }
 }
 
@@ -104,16 +123,15 @@ impl Engine {
         prepared: Prepared,
         file: OwnedFd,
         losses: &Arc<Losses>,
-        keep_shadows: bool,
+        faults: &Faults,
+        history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
-        raise_descriptor_limit();
-        let Prepared { layout, listener, waits } = prepared;
-        let waits = Arc::new(waits);
-        let heard = waits.clone();
-        let waited = move |device, time| heard.waited(device, time);
-        let prefetcher = Prefetcher::new(Default::default(), waited);
+        let Prepared { layout, listener, waits, prefetcher } = prepared;
         let losses = losses.clone();
-        let common = Arc::new(Common { prefetcher, losses, waits, keep_shadows });
+        let ledger = Ledger::default();
+        let &Faults { keep_shadows, without, .. } = faults;
+        let common =
+            Arc::new(Common { prefetcher, losses, waits, keep_shadows, without, ledger, history });
         let members = Arc::new(Members::new(common.clone())?);
         Ok(Engine { layout, listener, file, common, members })
     }

@@ -16,17 +16,27 @@
 //! | [`sandbox`] | prepares what the kernel will deny a shadow |
 //! | [`rights`] | whether a process may have us read for it |
 //! | [`limits`] | under which programs are better left alone |
+//! | [`keeper`] | keeps what shadows take within bounds |
+//! | `ahead` | what was hinted and not used yet |
+//! | `worth` | whether shadows are worth what they cost |
+//! | [`without`] | what can be switched off, to measure what it is worth |
+//! | [`ghost`] | stalls that were added |
 //! | [`budget`] | how much memory prefetched data may take |
+//! | [`history`] | the memory of earlier runs |
 //! | [`losses`] | what had to be done without |
 //! | [`stats`] | says what happened |
 
-mod budget;
+mod ahead;
+pub mod budget;
 mod clock;
 pub mod descriptors;
 pub mod desk;
 pub mod dispatcher;
 mod engine;
 mod first;
+pub mod ghost;
+pub mod history;
+pub mod keeper;
 pub mod limits;
 pub mod losses;
 pub mod members;
@@ -41,7 +51,10 @@ pub mod stats;
 mod wait;
 pub mod waits;
 pub mod wake;
+pub mod without;
+mod worth;
 
 pub use runahead_inject::Ended;
 pub use session::{Faults, Keep, Options, SessionError, run};
 pub use stats::Stats;
+pub use without::Without;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,16 +15,21 @@ use runahead_abi::ABI_VERSION;
 use runahead_prefetch::Prefetcher;
 
 use crate::dispatcher::Dispatcher;
+use crate::history::History;
+use crate::keeper::Ledger;
 use crate::losses::Losses;
 use crate::memory::Mapping;
 use crate::rights::Watch;
 use crate::stats::Totals;
 use crate::waits::Waits;
 use crate::wake::{ring, supersede};
+use crate::without::Without;
 use crate::{budget, signals};
 
 /// Accesses that a shadow may be ahead of the target.
 const HORIZON: u64 = 1 << 16;
+/// As good as no bound; a shadow adds to it what the target has done.
+const UNLIMITED: u64 = u64::MAX / 2;
 /// Members at a time; further processes run without shadows.
 const MEMBERS_MAX: usize = 256;
 /// How long the shadows of a session may take to let go of what they hold: while somebody waits for
@@ -43,13 +48,26 @@ struct Member {
 /// What the members of a session have in common.
 pub struct Common {
     /// Reads for all of them.
-    pub prefetcher: Prefetcher,
+    pub prefetcher: Arc<Prefetcher>,
     /// What they had to do without.
     pub losses: Arc<Losses>,
     /// What they have waited for.
     pub waits: Arc<Waits>,
     /// See [`crate::Faults::keep_shadows`].
     pub keep_shadows: bool,
+    /// What is switched off.
+    pub without: Without,
+    /// What prefetching takes and gives.
+    pub ledger: Ledger,
+    /// The memory of earlier runs, if somebody asked for it.
+    pub history: Option<Arc<History>>,
+}
+
+impl Common {
+    /// How many accesses a shadow may be ahead of its target.
+    pub(crate) fn horizon(&self) -> u64 {
+        if self.without.horizon { UNLIMITED } else { HORIZON }
+    }
 }
 
 /// See the module's text.
@@ -58,8 +76,6 @@ pub struct Members {
     list: Mutex<HashMap<u64, Member>>,
     next: AtomicU64,
     ended: Epoll,
-    /// Bytes that may be prefetched for a process and not used yet; asked for when one joins.
-    budget: OnceLock<u64>,
     totals: Mutex<Totals>,
     /// What members shared whose shadows may not have ended yet.
     leaving: Mutex<Vec<Arc<Mapping>>>,
@@ -77,7 +93,6 @@ impl Members {
             list: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
             ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-            budget: OnceLock::new(),
             totals: Mutex::new(Totals::default()),
             leaving: Mutex::new(Vec::new()),
         })
@@ -108,14 +123,15 @@ impl Members {
         let (shared, file) = Mapping::new()?;
         let shared = Arc::new(shared);
         let control = &shared.control;
-        control.horizon.store(HORIZON, Relaxed);
-        control.bytes_budget.store(*self.budget.get_or_init(budget::bytes), Relaxed);
+        control.horizon.store(self.common.horizon(), Relaxed);
+        control.bytes_budget.store(self.common.ledger.budget.bytes(), Relaxed);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
         let dispatcher =
             Dispatcher::new(shared.clone(), self.common.clone(), stop.clone(), pid, rights);
         let number = self.next.fetch_add(1, Relaxed);
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
+        let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
         self.list().insert(number, Member { pidfd, shared, stop });
         let started = std::thread::Builder::new()
             .name("dispatcher".into())
@@ -123,12 +139,18 @@ impl Members {
             .spawn(move || {
                 signals::block_all();
                 dispatcher.run();
+                drop(present);
             });
         if started.is_err() {
             self.remove(number);
             return Err(Errno::EAGAIN);
         }
         Ok(file)
+    }
+
+    /// A program has been started, in a process that may never join.
+    pub fn started_program(&self) {
+        self.common.history.iter().for_each(|history| history.started_program());
     }
 
     /// Watches for the end of members, for good.
@@ -167,7 +189,7 @@ impl Members {
     /// Has every shadow let go of what it holds, and waits a moment for it.
     pub fn let_go(&self, patience: Duration) {
         let mut waiting: Vec<_> = self.list().values().map(|m| m.shared.clone()).collect();
-        waiting.iter().filter(|s| !is_gone(s)).for_each(|s| supersede(&s.control));
+        waiting.iter().filter(|s| !is_gone(s)).for_each(|s| _ = supersede(&s.control));
         let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).clone();
         waiting.extend(leaving);
         let until = Instant::now() + patience;
@@ -181,7 +203,9 @@ impl Members {
         self.let_go(END);
         let numbers: Vec<_> = self.list().keys().copied().collect();
         numbers.into_iter().for_each(|number| self.remove(number));
-        self.totals().clone()
+        let mut totals = self.totals().clone();
+        totals.settle(&self.common.ledger);
+        totals
     }
 }
 

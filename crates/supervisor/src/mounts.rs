@@ -47,6 +47,12 @@ impl Mounts {
         first(self.devices(is_remote))
     }
 
+    /// Where something is mounted, in the order in which it was, and whether what lies there is not stored
+    /// but made up or kept in memory.
+    pub fn points(&self) -> Vec<(Vec<u8>, bool)> {
+        self.0.lines().filter_map(point_and_kind).collect()
+    }
+
     /// Those of what is mounted with such a type, once each.
     fn devices(&self, is_such: impl Fn(&str) -> bool) -> Vec<u64> {
         let mut found = Vec::new();
@@ -76,6 +82,39 @@ fn is_remote(kind: &str) -> bool {
     REMOTE.contains(&kind.split('.').next().unwrap_or(kind))
 }
 
+/// Types of what the kernel makes up.
+const MADE_UP: [&str; 14] = [
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "securityfs",
+    "debugfs",
+    "tracefs",
+    "bpf",
+    "configfs",
+    "fusectl",
+    "pstore",
+    "efivarfs",
+    "binfmt_misc",
+    "autofs",
+];
+
+/// See [`Mounts::points`]. White space is written as octal numbers (proc_pid_mountinfo(5)).
+fn point_and_kind(line: &str) -> Option<(Vec<u8>, bool)> {
+    let (mount, source) = line.split_once(" - ")?;
+    let mut rest = mount.split(' ').nth(4)?.as_bytes();
+    let kind = source.split(' ').next()?;
+    let mut point = Vec::with_capacity(rest.len());
+    while let [first, after @ ..] = rest {
+        let octal = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok();
+        let code = after.get(..3).filter(|_| *first == b'\\').and_then(octal);
+        point.push(code.unwrap_or(*first));
+        rest = &after[if code.is_some() { 3 } else { 0 }..];
+    }
+    Some((point, IN_MEMORY.contains(&kind) || MADE_UP.contains(&kind)))
+}
+
 /// What a line of the table says.
 fn device_and_kind(line: &str) -> Option<(u64, &str)> {
     let (mount, source) = line.split_once(" - ")?;
@@ -95,7 +134,7 @@ mod tests {
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 23 22 0:22 / /dev/shm rw,nosuid shared:3 - tmpfs tmpfs rw
 24 22 0:5 / /proc rw - proc proc rw
-25 22 0:22 /a /bound rw master:2 - tmpfs tmpfs rw
+25 22 0:22 /a /bound\\040a rw master:2 - tmpfs tmpfs rw
 26 22 0:40 / /mnt rw - fuse.share share rw
 28 22 0:41 / /home rw - nfs4 server:/home rw
 29 22 0:42 / /sys/fs/fuse/connections rw - fusectl fusectl rw
@@ -105,5 +144,12 @@ nonsense
         ));
         assert_eq!(table.in_memory()[..3], [22, 6, 0]);
         assert_eq!(table.remote()[..3], [40, 41, 0]);
+        let points = table.points();
+        let unstored = |point: &[u8]| points.iter().find(|(p, _)| p == point).map(|(_, u)| *u);
+        assert_eq!(
+            (points.len(), unstored(b"/"), unstored(b"/proc")),
+            (8, Some(false), Some(true))
+        );
+        assert_eq!((unstored(b"/mnt"), unstored(b"/bound a")), (Some(false), Some(true)));
     }
 }

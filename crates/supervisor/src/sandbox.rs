@@ -97,6 +97,8 @@ const MAP_TYPE: u64 = 0xf;
 fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
     let mut rules = vec![
         (libc::SYS_mmap, 3, Op::MaskedEq(MAP_TYPE), libc::MAP_PRIVATE as u64),
+        // No readahead by the shadow's own reads, on the descriptors that it has opened.
+        (libc::SYS_fadvise64, 3, Op::Eq, libc::POSIX_FADV_RANDOM as u64),
         (libc::SYS_arch_prctl, 0, Op::Eq, ARCH_GET_FS),
         (libc::SYS_prctl, 0, Op::Eq, PR_SET_SYSCALL_USER_DISPATCH),
         // To run when nothing else wants to, and to end a runner that does; runners lose both.

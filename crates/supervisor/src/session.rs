@@ -4,14 +4,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use runahead_abi::config::plant;
+use runahead_abi::config::{plant, tell};
 use runahead_inject::{Command, Ended, LaunchError, NotInjected, launch};
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Prepared};
+use crate::history::{History, HistoryStats, Plan};
 use crate::losses::Losses;
 use crate::stats::Stats;
 use crate::wait;
+use crate::without::Without;
 use crate::{descriptors, first, limits, memory, signals};
 
 /// How a session is to run.
@@ -23,6 +25,8 @@ pub struct Options {
     pub keep: Keep,
     /// Faults to plant, for tests.
     pub faults: Faults,
+    /// What is to be recorded and replayed.
+    pub history: Option<Arc<Plan>>,
 }
 
 /// Descriptors that are kept while the command runs; see [`descriptors`].
@@ -52,6 +56,10 @@ pub struct Faults {
     /// Shadows are made from the first stall on, and kept for two seconds when they have done all that
     /// they can, to be looked at.
     pub keep_shadows: bool,
+    /// Runners hint nothing but rubbish: a file of that name in the working directory.
+    pub plant_rubbish: bool,
+    /// What is left undone.
+    pub without: Without,
 }
 
 impl Faults {
@@ -61,6 +69,7 @@ impl Faults {
             (true, true) => plant::UNGUARDED,
             (true, false) => plant::MARKED,
             (false, _) if self.plant_effects => plant::EFFECTS,
+            (false, _) if self.plant_rubbish => plant::RUBBISH,
             (false, _) => 0,
         }
     }
@@ -90,14 +99,21 @@ pub fn run(
     if let Some(why) = limits::too_few_processes(None) {
         return Err(SessionError::Alone(why));
     }
+    // Threads of the replay will have files open when these are given up.
+    let replays = options.history.as_ref().is_some_and(|plan| plan.replays());
+    let inherited = replays.then(descriptors::open_now);
+    let history = options.history.clone().map(History::new);
+    let tell = history.as_ref().map_or(tell::NOTHING, |history| history.tell());
     let losses = Arc::new(Losses::default());
     let file = agent_file();
     let started = Instant::now();
     let mut prepared = None;
     let launched = launch(command, file.as_ref(), options.require, |file| {
         signals::ignore_file_limit();
-        let ready = Prepared::new(file, &clock, &options.faults)?;
+        let ready = Prepared::new(file, &clock, &options.faults, tell)?;
         let layout = ready.layout;
+        // The command has been forked, and is executed meanwhile.
+        history.iter().for_each(|history| history.start(&ready.prefetcher));
         prepared = Some(ready);
         Ok(layout)
     })?;
@@ -108,15 +124,22 @@ pub fn run(
     }
     let engine = match (&native, prepared, file) {
         (None, Some(prepared), Ok(file)) => {
-            Engine::new(prepared, file, &losses, options.faults.keep_shadows)
+            Engine::new(prepared, file, &losses, &options.faults, history.clone())
                 .inspect_err(|errno| losses.count(format!("no process could join ({errno})")))
                 .ok()
         }
         _ => None,
     };
-    if options.keep != Keep::All {
-        let ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
-        descriptors::give_up(options.keep == Keep::Stderr, &ours);
+    if engine.is_none() {
+        history.iter().for_each(|history| history.nobody_tells());
+    }
+    match &inherited {
+        _ if options.keep == Keep::All => {}
+        Some(inherited) => descriptors::give_up_those(options.keep == Keep::Stderr, inherited),
+        None => {
+            let ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
+            descriptors::give_up(options.keep == Keep::Stderr, &ours);
+        }
     }
     let elapsed = started.elapsed();
     let first = (native.is_none() && first::is_cold(&launched.path, elapsed))
@@ -128,11 +151,19 @@ pub fn run(
     };
     signals::stop_passing();
     let elapsed = started.elapsed();
+    let tells = engine.is_some();
     let (totals, prefetch, followed) = engine.map(|e| e.stop()).unwrap_or_default();
+    let history = match (&history, &options.history) {
+        (Some(history), _) if tells => Some(history.finish(&ended)),
+        (_, Some(plan)) => {
+            Some(HistoryStats { complaints: plan.natively(), ..HistoryStats::default() })
+        }
+        _ => None,
+    };
     let per_us = clock.ticks_per_us();
     let lost = losses.all();
     let stats = Stats::new(&totals, &prefetch, elapsed, per_us, 1 + followed, native, lost);
-    Ok((ended, stats))
+    Ok((ended, Stats { history, ..stats }))
 }
 
 /// The file for the agent, or why there is to be none.

@@ -9,6 +9,9 @@ use runahead_abi::Control;
 use runahead_prefetch::PrefetchStats;
 use serde::Serialize;
 
+use crate::history::HistoryStats;
+use crate::keeper::Ledger;
+
 /// A number of events and the time they took.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 pub struct Timed {
@@ -16,6 +19,25 @@ pub struct Timed {
     pub count: u64,
     /// In all, in seconds.
     pub seconds: f64,
+}
+
+/// What prefetching took and gave beside time.
+#[derive(Debug, Default, Clone, Serialize)]
+pub struct Memory {
+    /// Bytes that may be prefetched and not used yet, at the end.
+    pub budget_bytes: u64,
+    /// Most bytes that were hinted, and not used yet, at a time.
+    pub peak_bytes_ahead: u64,
+    /// Hints that the target passed without using them. (It may have done so later.)
+    pub hints_overdue: u64,
+    /// Times the target missed data that had been in memory: by its log, whoever pushed it out.
+    pub refaults: u64,
+    /// Stalls that there would have been none of without shadows, as estimated.
+    pub stalls_added: u64,
+    /// Times that shadows were tried again after a stop.
+    pub trials: u64,
+    /// The longest time from a first hint to a stop, of shadows that were of no use at all.
+    pub slowest_stop_seconds: f64,
 }
 
 /// See the module's text. Times are in seconds.
@@ -29,6 +51,10 @@ pub struct Stats {
     pub native: Option<String>,
     /// What had to be done without, and how often.
     pub lost: BTreeMap<String, u64>,
+    /// Why shadows of a process were stopped for a while, and how often.
+    pub stopped: BTreeMap<String, u64>,
+    /// What prefetching took.
+    pub memory: Memory,
     /// Programs that the agent was in, the command included.
     pub programs: u64,
     /// Processes that stalled.
@@ -57,6 +83,8 @@ pub struct Stats {
     pub traps: u64,
     /// Call sites of processes that stalled which were patched so that they need none.
     pub sites_patched: u64,
+    /// What was recorded and replayed, if anything was asked for.
+    pub history: Option<HistoryStats>,
     /// Planted effects, in tests: (refused by the kernel, not refused).
     #[serde(skip)]
     pub planted: (u64, u64),
@@ -76,6 +104,8 @@ pub struct Totals {
     traps: u64,
     sites_patched: u64,
     planted: (u64, u64),
+    stopped: BTreeMap<String, u64>,
+    memory: Memory,
 }
 
 impl Totals {
@@ -98,6 +128,21 @@ impl Totals {
         plus(&mut self.shadow_cpu_us, c.shadow_cpu_us.load(Relaxed));
         plus(&mut self.traps, c.traps.load(Relaxed));
         plus(&mut self.sites_patched, c.sites_patched.load(Relaxed));
+        plus(&mut self.memory.refaults, c.refaults.load(Relaxed));
+    }
+
+    /// Adds what concerns all processes together.
+    pub(crate) fn settle(&mut self, ledger: &Ledger) {
+        self.stopped = ledger.stops.all();
+        self.memory = Memory {
+            budget_bytes: ledger.budget.bytes(),
+            peak_bytes_ahead: ledger.budget.peak(),
+            hints_overdue: ledger.overdue.load(Relaxed),
+            refaults: self.memory.refaults,
+            stalls_added: ledger.ghost.added(),
+            trials: ledger.trials.load(Relaxed),
+            slowest_stop_seconds: ledger.longest_us.load(Relaxed) as f64 / 1e6,
+        };
     }
 }
 
@@ -127,6 +172,8 @@ impl Stats {
             processes_stalled: totals.processes,
             native,
             lost,
+            stopped: totals.stopped.clone(),
+            memory: totals.memory.clone(),
             stalls_foreseen: timed(totals.foreseen),
             stalls_unforeseen: timed(totals.unforeseen),
             syncs: timed(totals.syncs),
@@ -139,6 +186,7 @@ impl Stats {
             shadow_cpu_seconds: totals.shadow_cpu_us as f64 / 1e6,
             traps: totals.traps,
             sites_patched: totals.sites_patched,
+            history: None,
             planted: totals.planted,
         }
     }
@@ -188,6 +236,12 @@ impl fmt::Display for Stats {
             self.bytes_prefetched as f64 / f64::from(1 << 20),
             self.peak_in_flight,
         )?;
+        for (why, times) in &self.stopped {
+            writeln!(f, "  stopped   {times:>8}   times a process's shadow: {why}")?;
+        }
+        if let Some(history) = &self.history {
+            write!(f, "{history}")?;
+        }
         for (what, times) in &self.lost {
             writeln!(f, "  lost      {times:>8}   times: {what}")?;
         }

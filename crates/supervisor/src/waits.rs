@@ -31,6 +31,11 @@ impl Waits {
         self.devices().waited(u64::MAX, u64::MAX, 0);
     }
 
+    /// Time-stamp ticks in a microsecond.
+    pub fn ticks_per_us(&self) -> u64 {
+        self.ticks_per_us
+    }
+
     fn devices(&self) -> &SlowDevices {
         self.front.slow_devices()
     }

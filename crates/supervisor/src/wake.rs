@@ -35,11 +35,12 @@ pub(crate) fn request_run(control: &Control) {
     wake(&control.run_request);
 }
 
-/// Makes every shadow that the process has end itself.
-pub(crate) fn supersede(control: &Control) {
+/// Makes every shadow that the process has end itself; the number of the sync that takes over.
+pub(crate) fn supersede(control: &Control) -> u32 {
     let sync = control.sync.fetch_add(1, SeqCst).wrapping_add(1);
     control.run_sync.store(sync, Relaxed);
     request_run(control);
+    sync
 }
 
 /// Wakes all who sleep on `word`.

@@ -56,15 +56,15 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-/// Processes of the command but the first: templates are those that lead a session.
+/// Processes of the command but the first: templates are those that lead a process group.
 fn shadows(command: &Command, target: Option<i32>) -> Vec<(i32, bool)> {
     let all = processes::running(&command.program).into_iter();
     // SAFETY: asks for a number.
-    let leads = |pid| unsafe { libc::getsid(pid) == pid };
+    let leads = |pid| unsafe { libc::getpgid(pid) == pid };
     all.filter(|&pid| Some(pid) != target)
-        // A child of the command's own is nobody's to kill: shadows are in sessions of their own.
+        // A child of the command's own is nobody's to kill: shadows are in process groups of their own.
         // SAFETY: asks for a number.
-        .filter(|&pid| unsafe { libc::getsid(pid) != libc::getsid(0) })
+        .filter(|&pid| unsafe { libc::getpgid(pid) != libc::getpgid(0) })
         .map(|pid| (pid, leads(pid)))
         .collect()
 }

@@ -4,10 +4,59 @@
 //! registers as they were at the call; a trapped one arrives through [`Context`]. Either way a
 //! [`Call`] results, which knows the [`Thread`] that makes it.
 
+/// Instructions that put the vector registers onto the stack, where 256 aligned bytes are free for them.
+macro_rules! keep_vectors {
+    () => {
+        concat!(
+            "movaps [rsp], xmm0\n",
+            "movaps [rsp + 16], xmm1\n",
+            "movaps [rsp + 32], xmm2\n",
+            "movaps [rsp + 48], xmm3\n",
+            "movaps [rsp + 64], xmm4\n",
+            "movaps [rsp + 80], xmm5\n",
+            "movaps [rsp + 96], xmm6\n",
+            "movaps [rsp + 112], xmm7\n",
+            "movaps [rsp + 128], xmm8\n",
+            "movaps [rsp + 144], xmm9\n",
+            "movaps [rsp + 160], xmm10\n",
+            "movaps [rsp + 176], xmm11\n",
+            "movaps [rsp + 192], xmm12\n",
+            "movaps [rsp + 208], xmm13\n",
+            "movaps [rsp + 224], xmm14\n",
+            "movaps [rsp + 240], xmm15\n",
+        )
+    };
+}
+
+/// The reverse.
+macro_rules! restore_vectors {
+    () => {
+        concat!(
+            "movaps xmm0, [rsp]\n",
+            "movaps xmm1, [rsp + 16]\n",
+            "movaps xmm2, [rsp + 32]\n",
+            "movaps xmm3, [rsp + 48]\n",
+            "movaps xmm4, [rsp + 64]\n",
+            "movaps xmm5, [rsp + 80]\n",
+            "movaps xmm6, [rsp + 96]\n",
+            "movaps xmm7, [rsp + 112]\n",
+            "movaps xmm8, [rsp + 128]\n",
+            "movaps xmm9, [rsp + 144]\n",
+            "movaps xmm10, [rsp + 160]\n",
+            "movaps xmm11, [rsp + 176]\n",
+            "movaps xmm12, [rsp + 192]\n",
+            "movaps xmm13, [rsp + 208]\n",
+            "movaps xmm14, [rsp + 224]\n",
+            "movaps xmm15, [rsp + 240]\n",
+        )
+    };
+}
+
 mod decode;
 mod padding;
 #[cfg(test)]
 pub(crate) mod planted;
+mod returns;
 mod sites;
 
 use core::arch::{asm, global_asm};
@@ -21,6 +70,7 @@ use crate::plane::{Call, Verdict, unseen};
 use crate::sys;
 
 pub use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, Padding, RUN_OUT, RUN_UP, Window};
+pub use returns::{CALL_BYTES, ends_in_call, return_watch};
 pub use sites::*;
 
 /// The instruction that makes a system call.
@@ -154,42 +204,6 @@ global_asm!(
     "cmp rsp, [r11 + {altstack} + 8]",
     "jbe \\busy",
     ".endm",
-    ".macro keep_vectors",
-    "movaps [rsp], xmm0",
-    "movaps [rsp + 16], xmm1",
-    "movaps [rsp + 32], xmm2",
-    "movaps [rsp + 48], xmm3",
-    "movaps [rsp + 64], xmm4",
-    "movaps [rsp + 80], xmm5",
-    "movaps [rsp + 96], xmm6",
-    "movaps [rsp + 112], xmm7",
-    "movaps [rsp + 128], xmm8",
-    "movaps [rsp + 144], xmm9",
-    "movaps [rsp + 160], xmm10",
-    "movaps [rsp + 176], xmm11",
-    "movaps [rsp + 192], xmm12",
-    "movaps [rsp + 208], xmm13",
-    "movaps [rsp + 224], xmm14",
-    "movaps [rsp + 240], xmm15",
-    ".endm",
-    ".macro restore_vectors",
-    "movaps xmm0, [rsp]",
-    "movaps xmm1, [rsp + 16]",
-    "movaps xmm2, [rsp + 32]",
-    "movaps xmm3, [rsp + 48]",
-    "movaps xmm4, [rsp + 64]",
-    "movaps xmm5, [rsp + 80]",
-    "movaps xmm6, [rsp + 96]",
-    "movaps xmm7, [rsp + 112]",
-    "movaps xmm8, [rsp + 128]",
-    "movaps xmm9, [rsp + 144]",
-    "movaps xmm10, [rsp + 160]",
-    "movaps xmm11, [rsp + 176]",
-    "movaps xmm12, [rsp + 192]",
-    "movaps xmm13, [rsp + 208]",
-    "movaps xmm14, [rsp + 224]",
-    "movaps xmm15, [rsp + 240]",
-    ".endm",
     // Called by stubs. rax is the call's number, the arguments are in the kernel's registers, the
     // return address is on the program's stack below its red zone; rcx, r11 and the flags are ours
     // (the kernel clobbers the first two, compilers count the third as clobbered). rcx is left as 0
@@ -239,13 +253,13 @@ global_asm!(
     "push rax",
     "mov rdi, rsp",
     "sub rsp, 264",
-    "keep_vectors",
+    keep_vectors!(),
     "cld",
     "call runahead_guarded",
     // A verdict: rdx is 0 and rax the result, or 1 and the call is to be made as it stands, or 2 and
     // it is to trap.
     "mov rcx, rdx",
-    "restore_vectors",
+    restore_vectors!(),
     "add rsp, 264",
     "pop r11",
     "pop rdi",
@@ -342,12 +356,12 @@ global_asm!(
     "push r8",
     "push r9",
     "sub rsp, 264",
-    "keep_vectors",
+    keep_vectors!(),
     "cld",
     "mov rdi, r11",
     "mov rsi, rax",
     "call {cloned}",
-    "restore_vectors",
+    restore_vectors!(),
     "add rsp, 264",
     "pop r9",
     "pop r8",
@@ -468,8 +482,6 @@ global_asm!(
     ".purgem find_thread",
     ".purgem take_spare",
     ".purgem check_free",
-    ".purgem keep_vectors",
-    ".purgem restore_vectors",
     ".popsection",
     calls = const CALLS,
     spares = const SPARES,

@@ -3,12 +3,16 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
+use runahead_abi::config::without;
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{LENGTH_UNKNOWN, STEERS};
+use runahead_abi::sites::Stale;
 use runahead_abi::{ChunkIndex, Entry, HintKind, HintState, Identity, RunEnd, Shared};
 
+use super::faults;
 use super::files::{self, Behind, Descriptor};
 use super::quiet::vector_bytes;
+use super::returns::{self, Callers, Way};
 use super::runner::{Answer, Runner, Stop};
 use crate::hints::Hint;
 use crate::plane::Call;
@@ -16,6 +20,8 @@ use crate::sys::{self, Errno, Fd};
 
 /// Bytes of one read, mapping or advice that are hinted at most.
 const HINT_BYTES: u64 = 64 << 20;
+/// A read of at most so many bytes is taken to be of something that tells the program where to go on.
+const SMALL_BYTES: u64 = 32 << 10;
 
 /// Notes what the entries in `filled` (as getdents64(2) wrote them) tell of the names in `directory`.
 pub(crate) fn tell(shared: &Shared, directory: Identity, filled: &[u8]) {
@@ -36,9 +42,11 @@ pub(crate) fn tell(shared: &Shared, directory: Identity, filled: &[u8]) {
     });
 }
 
-/// `len` bytes from `offset`, and what follows in the last chunk.
-pub(crate) fn to_chunk_end(offset: u64, len: u64) -> u64 {
-    offset.saturating_add(len).next_multiple_of(CHUNK_BYTES) - offset
+/// The whole chunks around `len` bytes from `offset`, as (offset, length). The log knows no less: whoever reads
+/// a chunk in small pieces, in whatever order, is to find all of it.
+pub(crate) fn whole_chunks(offset: u64, len: u64) -> (u64, u64) {
+    let start = offset - offset % CHUNK_BYTES;
+    (start, offset.saturating_add(len).next_multiple_of(CHUNK_BYTES) - start)
 }
 
 impl Runner {
@@ -53,9 +61,12 @@ impl Runner {
             }
             Behind::ColdFile => {
                 self.access()?;
-                let got = len.min(d.size.saturating_sub(offset));
+                // Its size is a guess: who asks for something beyond it has been told better.
+                let beyond = at.is_some() && offset > d.size;
+                let got = if beyond { len } else { len.min(d.size.saturating_sub(offset)) };
                 if got > 0 {
-                    self.miss_data(fd, &d, offset, len);
+                    self.miss_data(fd, &d, offset, len, len <= SMALL_BYTES);
+                    self.stand_in(buf, 0, got);
                 }
                 got as i64
             }
@@ -78,7 +89,8 @@ impl Runner {
         if d.own {
             return Ok(place);
         }
-        let own = files::open_again(place, false).map_err(|_| Stop(RunEnd::Call))?;
+        let own = files::open_data(place, &self.session.shared().control)
+            .map_err(|_| Stop(RunEnd::Call))?;
         if let Some(d) = self.files.get(fd) {
             d.behind = Behind::File(own);
             d.own = true;
@@ -86,8 +98,8 @@ impl Runner {
         Ok(own)
     }
 
-    /// Reads what is in memory; the rest of the buffer stays as it is, and the program is told
-    /// that all of it was read (Fraser & Chang 4.1.2).
+    /// Reads what is in memory; something stands in for the rest, and the program is told that all of it
+    /// was read (Fraser & Chang 4.1.2).
     fn read_open(
         &mut self,
         fd: Fd,
@@ -97,22 +109,104 @@ impl Runner {
         offset: u64,
     ) -> i64 {
         let want = len.min(d.size.saturating_sub(offset));
-        let got = match sys::read_nowait(real, buf, len, Some(offset)) {
+        let mut read = sys::read_nowait(real, buf, len, Some(offset));
+        if read == Err(Errno(sys::EFAULT)) {
+            faults::touch(buf, len);
+            read = sys::read_nowait(real, buf, len, Some(offset));
+        }
+        let got = match read {
             Ok(got) => got,
             Err(Errno(sys::EAGAIN)) => 0,
             Err(Errno(sys::EOPNOTSUPP)) if self.is_believed_resident(d, real, offset, want) => {
+                let args = [real as u64, buf, len, offset, 0, 0];
                 // SAFETY: the program's buffer, checked by the kernel.
-                return unsafe {
-                    sys::raw(sys::nr::PREAD64, [real as u64, buf, len, offset, 0, 0])
-                };
+                let got = unsafe { sys::raw(sys::nr::PREAD64, args) };
+                self.found(d, offset, buf, got.max(0) as u64);
+                return got;
             }
             Err(Errno(sys::EOPNOTSUPP)) => 0,
             Err(Errno(e)) => return sys::fail(e),
         };
         if got < want {
-            self.miss_data(fd, d, offset + got, want - got);
+            self.miss_data(fd, d, offset + got, want - got, len <= SMALL_BYTES);
+            self.stand_in(buf, got, want);
+        } else {
+            self.found(d, offset, buf, got);
         }
         got.max(want) as i64
+    }
+
+    /// The read at hand found its data in memory.
+    fn found(&mut self, d: &Descriptor, offset: u64, buf: u64, got: u64) {
+        self.meets(d.identity.chunk(ChunkIndex::of(offset)));
+        self.learn(buf, got);
+    }
+
+    /// The read at hand has brought `len` bytes: what it brought, and what the program's functions return,
+    /// is what they will be taken for where data is missing.
+    fn learn(&self, buf: u64, len: u64) {
+        if len == 0 || len > SMALL_BYTES || self.leaves_stale() {
+            return;
+        }
+        returns::settle();
+        let callers = Callers::above(self.stack);
+        let sites = &self.session.shared().sites;
+        if self.stood_in {
+            if let Some(number) = sites.find(callers.list()) {
+                callers.watch(number, Way::Follow);
+            }
+            return;
+        }
+        let number = sites.claim(callers.list());
+        // SAFETY: the kernel has just filled them.
+        sites
+            .get(number)
+            .keep(unsafe { core::slice::from_raw_parts(buf as *const u8, len as usize) });
+        callers.watch(number, Way::Learn);
+    }
+
+    /// The read at hand would have brought `len` bytes, of which `got` are there.
+    fn stand_in(&mut self, buf: u64, got: u64, len: u64) {
+        if self.leaves_stale() {
+            return;
+        }
+        returns::settle();
+        returns::stop_learning();
+        self.stood_in = true;
+        if len > SMALL_BYTES {
+            return;
+        }
+        let callers = Callers::above(self.stack);
+        let sites = &self.session.shared().sites;
+        let Some(number) = sites.find(callers.list()) else { return };
+        let site = sites.get(number);
+        // One run goes one way at one site.
+        let stale = self.status().choice(number).unwrap_or_else(|| {
+            let stale = site.choose();
+            self.status().note_choice(number, stale);
+            stale
+        });
+        let rest = (buf + got) as *mut u8;
+        // SAFETY: the program's buffer, in a process that may fault.
+        let rest = unsafe { core::slice::from_raw_parts_mut(rest, (len - got) as usize) };
+        let way = match stale {
+            Stale::Results => Way::ExpectAll,
+            Stale::Returns => Way::Expect,
+            Stale::Usual | Stale::Left | Stale::Cleared => Way::Follow,
+        };
+        match stale {
+            Stale::Results | Stale::Returns | Stale::Usual => {
+                site.recall(returns::kind_before(number), got as usize, rest);
+            }
+            Stale::Left => {}
+            Stale::Cleared => rest.fill(0),
+        }
+        callers.watch(number, way);
+    }
+
+    /// Nothing is to stand in for what is missing.
+    fn leaves_stale(&self) -> bool {
+        self.session.config.without & without::STALE != 0
     }
 
     fn is_believed_resident(&self, d: &Descriptor, real: Fd, offset: u64, len: u64) -> bool {
@@ -128,11 +222,10 @@ impl Runner {
         }
     }
 
-    /// Hints `len` bytes of `fd` from `offset` and what follows in the last chunk, if any of the
-    /// chunks is not known yet. The log knows whole chunks only: a program that reads one in small
-    /// pieces is to find all of it.
-    fn miss_data(&mut self, fd: Fd, d: &Descriptor, offset: u64, len: u64) {
-        let len = to_chunk_end(offset, len.clamp(1, HINT_BYTES));
+    /// Hints the chunks of `len` bytes of `fd` from `offset`, if any of them is not known yet.
+    /// `steers`: the program is taken to go on as the data says.
+    fn miss_data(&mut self, fd: Fd, d: &Descriptor, offset: u64, len: u64, steers: bool) {
+        let (offset, len) = whole_chunks(offset, len.clamp(1, HINT_BYTES));
         let mut new = false;
         for chunk in ChunkIndex::of(offset).0..=ChunkIndex::of(offset + len - 1).0 {
             new |= self.foresee(d.identity.chunk(ChunkIndex(chunk)));
@@ -140,7 +233,10 @@ impl Runner {
         if !new {
             return;
         }
-        let flags = if d.behind == Behind::ColdFile { LENGTH_UNKNOWN } else { 0 };
+        let mut flags = if d.behind == Behind::ColdFile { LENGTH_UNKNOWN } else { 0 };
+        if steers {
+            flags |= STEERS;
+        }
         let object = d.identity;
         if let Some(path) = self.directory_text(fd) {
             self.send(&Hint { kind: HintKind::Data, object, offset, length: len, flags, path });
@@ -220,6 +316,7 @@ impl Runner {
         if !d.listed {
             self.uses_directory(&d);
         }
+        self.meets(listing);
         let read = self.session.shared().log.state(listing) == HintState::Done;
         let Some(real) = real.filter(|_| read) else {
             if self.foresee(listing) {
@@ -298,7 +395,7 @@ impl Runner {
             Behind::File(place) => self.readable(fd, &d, place)?,
             Behind::ColdFile => {
                 self.access()?;
-                self.miss_data(fd, &d, offset, len.min(d.size));
+                self.miss_data(fd, &d, offset, len.min(d.size), false);
                 return Ok(anonymous(private));
             }
             _ => return Ok(sys::fail(sys::ENODEV)),
@@ -308,7 +405,7 @@ impl Runner {
         if want > 0 && !self.is_believed_resident(&d, real, offset, want) {
             // The page faults to come wait for these reads; what a mapped file holds decides too
             // much (an index, a library) to go on without it.
-            self.miss_data(fd, &d, offset, want);
+            self.miss_data(fd, &d, offset, want, false);
         }
         let args = [at, len, prot, private.into(), real as u64, offset];
         // SAFETY: the program's own request, of a read-only descriptor, made private.
@@ -322,7 +419,7 @@ impl Runner {
         {
             let rest = d.size.saturating_sub(offset);
             let len = if len == 0 { rest } else { len.min(rest) };
-            self.miss_data(fd, &d, offset, len);
+            self.miss_data(fd, &d, offset, len, false);
         }
         Ok(0)
     }
@@ -339,7 +436,7 @@ impl Runner {
         let offset = if own_offset { d.offset } else { unsafe { *(offset_at as *const u64) } };
         let len = len.min(d.size.saturating_sub(offset)).min(0x7fff_f000);
         for start in (offset..offset + len).step_by(CHUNK_BYTES as usize) {
-            self.miss_data(fd, &d, start, CHUNK_BYTES.min(offset + len - start));
+            self.miss_data(fd, &d, start, CHUNK_BYTES.min(offset + len - start), false);
         }
         if own_offset {
             if let Some(d) = self.files.get(fd) {

@@ -6,8 +6,10 @@
 //! offset, locks and, kept open for writing, ETXTBSY); everything else is closed before the target
 //! goes on.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use linux_raw_sys::general as k;
-use runahead_abi::Identity;
+use runahead_abi::{Control, Identity};
 
 use crate::owned::Owned;
 use crate::paths::FdPath;
@@ -199,6 +201,17 @@ pub(super) fn open_again(fd: Fd, directory: bool) -> sys::Result<Fd> {
         Err(Errno(sys::EPERM)) => sys::openat2(AT_FDCWD, path.address(), flags, 0, 0),
         other => other,
     }
+}
+
+/// The same of a regular file. What a shadow's own reads have the kernel read ahead nobody accounts
+/// for: where memory is scarce they are to do no such thing.
+pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
+    const AMPLE: u64 = 256 << 20;
+    let opened = open_again(fd, false)?;
+    if control.bytes_budget.load(Relaxed) < AMPLE {
+        sys::read_at_random(opened);
+    }
+    Ok(opened)
 }
 
 /// Calls `each` with (inode, name, type) of every entry in a buffer that getdents64(2) filled.

@@ -132,6 +132,7 @@ impl Runner {
             // RESOLVE_CACHED altogether).
             found = sys::openat2(dir, address, flags, 0, 0);
         }
+        self.meets(name.identity);
         match found {
             Ok(fd) => match sys::statx_fd(fd, k::STATX_BASIC_STATS) {
                 Ok(stat) => Found::Place(fd, stat),
@@ -196,8 +197,9 @@ impl Runner {
     }
 
     /// Enters `key` into the log: true if a record must be sent.
-    pub(super) fn foresee(&self, key: Identity) -> bool {
+    pub(super) fn foresee(&mut self, key: Identity) -> bool {
         let shared = self.session.shared();
+        self.note_progress();
         match shared.log.hint(key, self.run) {
             Hinted::New => {
                 shared.control.hints_issued.fetch_add(1, Relaxed);
@@ -248,7 +250,12 @@ impl Runner {
     }
 
     pub(super) fn open(&mut self, dir: Fd, path: u64, flags: u32) -> Answer {
-        if flags & (k::O_CREAT | k::O_TRUNC) != 0 || flags & k::O_ACCMODE == k::O_WRONLY {
+        // What may be read from it as well may be there already: databases are opened so.
+        let creates = flags & k::O_CREAT != 0;
+        if flags & (k::O_TRUNC | k::O_EXCL) != 0
+            || flags & k::O_ACCMODE == k::O_WRONLY
+            || creates && flags & k::O_ACCMODE != k::O_RDWR
+        {
             self.access()?;
             return Ok(self.sink());
         }
@@ -279,6 +286,7 @@ impl Runner {
                 let size = super::attributes::LIKELY_BYTES;
                 Descriptor { path, size, ..Descriptor::new(behind, name.identity) }
             }
+            Found::No(e) if creates && e == sys::fail(sys::ENOENT) => return Ok(self.sink()),
             Found::No(e) => return Ok(e),
         };
         self.session.shared().parents.opened(name.base, name.path);
@@ -293,7 +301,8 @@ impl Runner {
         }
         match kind {
             k::S_IFREG => {
-                let real = files::open_again(place, false).map_err(|e| sys::fail(e.0))?;
+                let real = files::open_data(place, &self.session.shared().control)
+                    .map_err(|e| sys::fail(e.0))?;
                 let _ = sys::close(place);
                 Ok((Behind::File(real), stat.stx_size))
             }

@@ -1,11 +1,16 @@
 //! Shared memory is given up: what a shadow stores must reach nobody.
 //!
-//! Every shared mapping but our own becomes private memory with the same contents, up to a limit;
-//! beyond it the memory cannot be touched any more, and a shadow that tries ends. Read-only ones
-//! go, too, since their protection could be changed back.
+//! Every shared mapping but our own becomes private memory with the same contents: small ones at once,
+//! large ones as they are used ([`faults`]). Where the kernel cannot keep us from a mapping that was moved,
+//! all are copied, up to a limit; beyond it the memory cannot be touched any more, and a shadow that tries
+//! ends. Read-only ones go, too, since their protection could be changed back.
+//!
+//! On the way the program's code and stack are noted, for [`super::returns`].
 
 use linux_raw_sys::general as k;
 
+use super::faults;
+use crate::owned::Owned;
 use crate::sys::{self, AT_FDCWD, Errno};
 
 /// Bytes of shared memory copied for one shadow.
@@ -13,10 +18,66 @@ const COPY_BYTES: u64 = 64 << 20;
 /// Mappings found at most; a process with more has no shadow.
 const MAPPINGS: usize = 256;
 
-/// Replaces every shared mapping except the one at `ours`.
-pub(super) fn give_up_shared(ours: u64) -> sys::Result<()> {
+/// Executable mappings that are noted at most; the rest is as if it were data.
+const CODE: usize = 128;
+
+/// Where the program's code lies, and the stack of the thread that is shadowed.
+pub(super) struct Places {
+    code: [(u64, u64); CODE],
+    count: usize,
+    /// First address, and the one behind the last.
+    pub stack: (u64, u64),
+}
+
+static PLACES: Owned<Places> = Owned::new(Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) });
+
+impl Places {
+    fn note(&mut self, mapping: &Mapping, stack: u64) {
+        if mapping.executable && mapping.readable && self.count < CODE {
+            self.code[self.count] = (mapping.start, mapping.end);
+            self.count += 1;
+        }
+        if (mapping.start..mapping.end).contains(&stack) {
+            self.stack = (mapping.start, mapping.end);
+        }
+    }
+
+    /// Start of the code that `at` lies in. (The kernel lists mappings by address.)
+    pub(super) fn code_around(&self, at: u64) -> Option<u64> {
+        let code = &self.code[..self.count];
+        let next = code.partition_point(|&(start, _)| start <= at);
+        let (start, end) = *code.get(next.checked_sub(1)?)?;
+        (at < end).then_some(start)
+    }
+}
+
+/// What [`give_up_shared`] has noted.
+///
+/// # Safety
+/// In a shadow, after it; with no other reference to it in use.
+pub(super) unsafe fn places() -> &'static Places {
+    // SAFETY: passed on to the caller.
+    unsafe { PLACES.get() }
+}
+
+/// Replaces every shared mapping except the one at `ours`, in a process whose program has its stack
+/// pointer at `stack`.
+pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
     let mut found = [(0u64, 0u64, false); MAPPINGS];
-    let count = shared_mappings(&mut found)?;
+    // SAFETY: the one thread of a new process.
+    let places = unsafe { PLACES.get() };
+    places.count = 0;
+    let mut count = 0;
+    each_mapping(|mapping| {
+        places.note(&mapping, stack);
+        if mapping.shared {
+            let place = found.get_mut(count).ok_or(Errno(sys::ENOMEM))?;
+            *place = (mapping.start, mapping.end, mapping.readable);
+            count += 1;
+        }
+        Ok(())
+    })?;
+    let can_move = faults::can_move();
     let mut copied = 0;
     for &(start, end, readable) in &found[..count] {
         if start == ours {
@@ -26,6 +87,10 @@ pub(super) fn give_up_shared(ours: u64) -> sys::Result<()> {
         // SAFETY: the program's memory in this process's copy; it is replaced by the same contents
         // or taken away, and the agent keeps nothing in shared memory but `ours`.
         unsafe {
+            if readable && can_move && len >= faults::LARGE_BYTES {
+                faults::move_away(start, len)?;
+                continue;
+            }
             if !readable || copied + len > COPY_BYTES {
                 sys::replace_with_private(start, len, k::PROT_NONE)?;
                 continue;
@@ -40,11 +105,10 @@ pub(super) fn give_up_shared(ours: u64) -> sys::Result<()> {
     Ok(())
 }
 
-/// Fills `found` with (start, end, readable) of the shared mappings; their number.
-fn shared_mappings(found: &mut [(u64, u64, bool); MAPPINGS]) -> sys::Result<usize> {
+/// Calls `each` with this process's mappings, in the order of addresses.
+fn each_mapping(mut each: impl FnMut(Mapping) -> sys::Result<()>) -> sys::Result<()> {
     let maps = sys::openat2(AT_FDCWD, c"/proc/self/maps".as_ptr() as u64, k::O_CLOEXEC, 0, 0)?;
-    let mut scanner = MapsScanner::new();
-    let mut count = 0;
+    let mut scanner = MapsScanner::default();
     let mut buf = [0u8; 4096];
     loop {
         // SAFETY: reads into a buffer of ours.
@@ -59,45 +123,52 @@ fn shared_mappings(found: &mut [(u64, u64, bool); MAPPINGS]) -> sys::Result<usiz
         }
         for &byte in &buf[..got] {
             if let Some(mapping) = scanner.byte(byte) {
-                *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? = mapping;
-                count += 1;
+                each(mapping)?;
             }
         }
     }
-    sys::close(maps)?;
-    Ok(count)
+    sys::close(maps).map(|_| ())
+}
+
+/// A line of `/proc/self/maps`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    readable: bool,
+    executable: bool,
+    shared: bool,
 }
 
 /// Reads `/proc/self/maps` (proc_pid_maps(5)) a byte at a time: `start-end rwxs …\n`.
+#[derive(Default)]
 struct MapsScanner {
-    numbers: [u64; 2],
+    mapping: Mapping,
     field: usize,
     column: usize,
-    readable: bool,
 }
 
 impl MapsScanner {
-    fn new() -> Self {
-        MapsScanner { numbers: [0; 2], field: 0, column: 0, readable: false }
-    }
-
-    /// A shared mapping, when this byte shows that the line is one.
-    fn byte(&mut self, byte: u8) -> Option<(u64, u64, bool)> {
+    /// A mapping, when this byte is the last that matters of its line.
+    fn byte(&mut self, byte: u8) -> Option<Mapping> {
+        let mapping = &mut self.mapping;
         match (self.field, byte) {
-            (_, b'\n') => *self = MapsScanner::new(),
+            (_, b'\n') => *self = MapsScanner::default(),
             (0, b'-') | (1, b' ') => self.field += 1,
             (0 | 1, digit) => {
-                let value = (digit as char).to_digit(16).unwrap_or(0);
-                self.numbers[self.field] = self.numbers[self.field] << 4 | u64::from(value);
+                let value = u64::from((digit as char).to_digit(16).unwrap_or(0));
+                let number = if self.field == 0 { &mut mapping.start } else { &mut mapping.end };
+                *number = *number << 4 | value;
             }
             (2, flag) => {
                 self.column += 1;
                 match self.column {
-                    1 => self.readable = flag == b'r',
+                    1 => mapping.readable = flag == b'r',
+                    3 => mapping.executable = flag == b'x',
                     4 => {
                         self.field = 3;
-                        let [start, end] = self.numbers;
-                        return (flag == b's').then_some((start, end, self.readable));
+                        mapping.shared = flag == b's';
+                        return Some(*mapping);
                     }
                     _ => {}
                 }
@@ -114,19 +185,44 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
+    const MAPS: &str = "00400000-00401000 r--p 00000000 08:01 123 /bin/s-p\n\
+        00401000-00405000 r-xp 00001000 08:01 123 /bin/s-p\n\
+        7f00aa000000-7f00aa002000 rw-s 00000000 00:01 5 /memfd:x (deleted)\n\
+        7f00bb000000-7f00bb001000 --xs 00000000 00:01 6 /a file with rw-s in it\n\
+        7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]\n";
+
+    fn found() -> Vec<Mapping> {
+        let mut scanner = MapsScanner::default();
+        MAPS.bytes().filter_map(|b| scanner.byte(b)).collect()
+    }
+
     #[test]
-    fn shared_mappings_are_found_in_maps() {
-        let maps = "00400000-00401000 r--p 00000000 08:01 123 /bin/s-p\n\
-            7f00aa000000-7f00aa002000 rw-s 00000000 00:01 5 /memfd:x (deleted)\n\
-            7f00bb000000-7f00bb001000 --xs 00000000 00:01 6 /a file with rw-s in it\n";
-        let mut scanner = MapsScanner::new();
-        let found: Vec<_> = maps.bytes().filter_map(|b| scanner.byte(b)).collect();
+    fn mappings_are_found_in_maps() {
+        let shared: Vec<_> = found().into_iter().filter(|m| m.shared).collect();
+        let of = |start, end, readable, executable| Mapping {
+            start,
+            end,
+            readable,
+            executable,
+            shared: true,
+        };
         assert_eq!(
-            found,
+            shared,
             [
-                (0x7f00_aa00_0000, 0x7f00_aa00_2000, true),
-                (0x7f00_bb00_0000, 0x7f00_bb00_1000, false)
+                of(0x7f00_aa00_0000, 0x7f00_aa00_2000, true, false),
+                of(0x7f00_bb00_0000, 0x7f00_bb00_1000, false, true)
             ]
         );
+        assert_eq!(found().len(), 5);
+    }
+
+    #[test]
+    fn code_and_stack_are_noted() {
+        let mut places = Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) };
+        found().iter().for_each(|m| places.note(m, 0x7ffc_0002_0ff8));
+        assert_eq!(places.stack, (0x7ffc_0000_0000, 0x7ffc_0002_1000));
+        let around = [0x40_0fff, 0x40_1000, 0x40_4fff, 0x40_5000].map(|at| places.code_around(at));
+        assert_eq!(around, [None, Some(0x40_1000), Some(0x40_1000), None]);
+        assert_eq!(places.code_around(0x7f00_bb00_0800), None, "it cannot be read");
     }
 }

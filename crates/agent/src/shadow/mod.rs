@@ -11,11 +11,14 @@
 pub mod attributes;
 mod children;
 pub mod data;
+mod disclose;
+mod faults;
 pub mod files;
 pub mod lookup;
 pub mod memory;
 mod planted;
 pub mod quiet;
+pub mod returns;
 pub mod runner;
 pub mod sandbox;
 pub mod template;

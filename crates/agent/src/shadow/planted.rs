@@ -1,16 +1,22 @@
 //! Violations planted by tests: a runner really tries what it would only pretend to do, and the
 //! kernel must refuse. Our own restraint is shown by the same programs without the plant, and that
-//! the tests would see an effect by the same calls without a sandbox.
+//! the tests would see an effect by the same calls without a sandbox. And one that is for the
+//! supervisor to find: a runner that hints nothing but rubbish.
 //!
-//! Which of these a session has is told by its supervisor's options alone, which the command line
-//! and the environment do not reach; it is nothing unless a test has set it.
+//! Which of these a session has is told by its supervisor's options alone. The command line reaches the
+//! last of them only, the environment none; it is nothing unless a test or a measurement has set it.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::plant;
+use runahead_abi::identity::CHUNK_BYTES;
+use runahead_abi::{ChunkIndex, HintKind, PATH_MAX, RunEnd};
 
+use super::runner::{Runner, Stop};
+use crate::hints::Hint;
 use crate::owned::Owned;
+use crate::paths;
 use crate::plane::Call;
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, nr};
@@ -49,6 +55,10 @@ const SOCKET: u64 = k::__NR_socket as u64;
 /// First argument of a getppid(2), which takes none, by which the program marks calls; the second
 /// is how many of those that follow.
 const MARK: u64 = u64::from_le_bytes(*b"leakmark");
+
+/// The file that rubbish is hinted of, in the working directory, and how many of its chunks are.
+const RUBBISH: &[u8] = b"rubbish";
+const RUBBISH_CHUNKS: u64 = 1 << 13;
 
 /// Marked calls that are still to come.
 static MARKED: Owned<u64> = Owned::new(0);
@@ -110,4 +120,29 @@ fn open(dir: sys::Fd, path: u64, flags: u32) -> sys::Result<u64> {
     }
     let mode = if flags & k::O_CREAT != 0 { 0o600 } else { 0 };
     sys::openat2(dir, path, flags | k::O_CLOEXEC, mode, 0).map(|fd| fd as u64)
+}
+
+impl Runner {
+    /// Hints one chunk after the other of a file that the program does not read, as fast as any shadow
+    /// may, and goes no further.
+    pub(super) fn plant_rubbish(&mut self) -> Result<(), Stop> {
+        if self.session.config.plant != plant::RUBBISH {
+            return Ok(());
+        }
+        let object = self.cwd.1.join(RUBBISH);
+        let mut text = [0u8; PATH_MAX + 1];
+        let directory = self.directory_text(AT_FDCWD).ok_or(Stop(RunEnd::Call))?;
+        let len = paths::append(&mut text, 0, directory)
+            .and_then(|len| paths::append(&mut text, len, RUBBISH))
+            .ok_or(Stop(RunEnd::Call))?;
+        for chunk in 0..RUBBISH_CHUNKS {
+            self.access()?;
+            if self.foresee(object.chunk(ChunkIndex(chunk))) {
+                let (kind, path) = (HintKind::Data, &text[..len]);
+                let (offset, length) = (chunk * CHUNK_BYTES, CHUNK_BYTES);
+                self.send(&Hint { kind, object, offset, length, flags: 0, path });
+            }
+        }
+        Err(Stop(RunEnd::Call))
+    }
 }

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::{Identity, RunEnd, RunStatus};
+use runahead_disclose::protocol::MAGIC;
 
 use super::children::Children;
 use super::files::{self, Behind, Descriptor, Files};
@@ -18,6 +19,10 @@ use crate::sys::{self, AT_FDCWD, Fd, nr};
 const QUEUE_LIMIT: u32 = 1 << 14;
 /// Pause between two looks at how far the target is, in microseconds.
 const PAUSE_US: u64 = 300;
+/// A horizon from here on is none.
+const UNBOUNDED: u64 = 1 << 60;
+/// Accesses that a runner makes at most without meeting anything new: led astray by a value, it may go in circles.
+const DRY: u64 = 1024;
 /// Accesses by which the target may pass a runner that has guessed nothing.
 const BEHIND: u64 = 64;
 
@@ -31,6 +36,12 @@ pub struct Runner {
     /// The working directory: a real descriptor or `AT_FDCWD`, and its name.
     pub(super) cwd: (Fd, Identity),
     accesses: u64,
+    /// How many of them there had been when something new was met last.
+    pub(super) fruitful: u64,
+    /// The program's stack pointer at the call at hand.
+    pub(super) stack: u64,
+    /// Something was missing in this run: what follows from it is not to be learned from.
+    pub(super) stood_in: bool,
     pub(super) children: Children,
 }
 
@@ -52,8 +63,10 @@ pub(super) fn begin(
 ) -> sys::Result<()> {
     let status = session.shared().run(run);
     status.end.store(RunEnd::Running as u32, Relaxed);
+    status.call.store(0, Relaxed);
     status.accesses.store(0, Relaxed);
     status.steering.store(0, Relaxed);
+    status.choices.iter().for_each(|choice| choice.store(0, Relaxed));
     status.pid.store(sys::getpid(), Relaxed);
     status.run.store(run, Relaxed);
     template::die_with(template)?;
@@ -71,6 +84,9 @@ pub(super) fn begin(
         texts: Texts::new()?,
         cwd: (AT_FDCWD, crate::target::inherited().names.cwd()),
         accesses: 0,
+        fruitful: 0,
+        stack: 0,
+        stood_in: false,
         children: Children::new(crate::target::family::waited_for()),
     });
     plane::set_policy(policy, Interest::Every);
@@ -84,9 +100,21 @@ pub fn policy(call: &Call) -> Verdict {
     if runner.session.shared().control.sync.load(Relaxed) != runner.sync {
         runner.end(RunEnd::Superseded, call);
     }
+    runner.stack = call.stack;
     match runner.answer(call) {
         Ok(ret) => Verdict::answer(ret),
         Err(Stop(why)) => runner.end(why, call),
+    }
+}
+
+/// This runner cannot go on, wherever it is.
+pub(super) fn end_at_fault(session: &'static Session, why: RunEnd) -> ! {
+    // SAFETY: whatever was interrupted does not go on.
+    match unsafe { RUNNER.get() } {
+        Some(runner) if !runner.children.is_child() => {
+            template::end(session.shared(), runner.run, why)
+        }
+        _ => sys::exit(0),
     }
 }
 
@@ -113,6 +141,11 @@ impl Runner {
             return Err(Stop(RunEnd::Call));
         }
         let control = &self.session.shared().control;
+        // Who lifts the horizon lifts this with it.
+        let bounded = control.horizon.load(Relaxed) < UNBOUNDED;
+        if bounded && self.accesses > self.fruitful + DRY {
+            return Err(Stop(RunEnd::Dry));
+        }
         let steering = self.status().steering.load(Relaxed);
         loop {
             let since = control.accesses.load(Relaxed) - control.accesses_at_sync.load(Relaxed);
@@ -136,6 +169,18 @@ impl Runner {
         }
     }
 
+    /// The access at hand leads to something new.
+    pub(super) fn note_progress(&mut self) {
+        self.fruitful = self.accesses;
+    }
+
+    /// It found what `key` names in memory.
+    pub(super) fn meets(&mut self, key: Identity) {
+        if self.session.shared().log.is_ahead(key) {
+            self.note_progress();
+        }
+    }
+
     /// Where in the target's life the access at hand will come.
     pub(super) fn position(&self) -> u64 {
         self.session.shared().control.accesses_at_sync.load(Relaxed) + self.accesses
@@ -145,6 +190,7 @@ impl Runner {
         if let Some(ret) = planted::attempt(self.session, call) {
             return Ok(ret);
         }
+        self.plant_rubbish()?;
         let a = &call.args;
         let here = AT_FDCWD;
         match call.nr {
@@ -179,6 +225,7 @@ impl Runner {
             nr::CHDIR => self.change_directory(a[0]),
             nr::FCHDIR => self.change_directory_fd(call.fd(0)),
             nr::MMAP => self.map(call),
+            nr::FADVISE64 if call.fd(0) == MAGIC => self.disclose(call),
             nr::FADVISE64 => self.advise(call.fd(0), a[1], a[2], a[3] as u32),
             nr::READAHEAD => self.advise(call.fd(0), a[1], a[2], k::POSIX_FADV_WILLNEED),
             nr::SENDFILE => self.transfer(call.fd(1), a[2], a[3]),

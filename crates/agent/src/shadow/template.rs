@@ -1,6 +1,6 @@
 //! From a fork of the target to a process that makes runners.
 //!
-//! In this order: it takes the program's signal handlers away, leaves the target's session, gives up
+//! In this order: it takes the program's signal handlers away, leaves the target's process group, gives up
 //! every descriptor but read-only copies of files and directories, tells the target so (a pipe's
 //! reader must not wait for us), gives up shared memory, and sandboxes itself. Then it forks a
 //! runner for each run that is asked for, one at a time, and never executes the program's code
@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Order
 use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared};
 
-use super::{files, memory, planted, runner, sandbox};
+use super::{faults, files, memory, planted, runner, sandbox};
 use crate::plane;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
@@ -48,11 +48,12 @@ struct Child {
     pidfd: Fd,
 }
 
-/// In the new process: becomes a template. Returns only in runners.
-pub(crate) fn enter(session: &'static Session, sync: u32, run: u32) -> Side {
+/// In the new process, whose program has its stack pointer at `stack`: becomes a template. Returns only
+/// in runners.
+pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) -> Side {
     SHADOW.store(true, Relaxed);
     let shared = session.shared();
-    let Ok(others) = prepare(session, sync) else {
+    let Ok(others) = prepare(session, sync, stack) else {
         shared.run(run).run.store(run, Relaxed);
         say_gone(shared);
         end(shared, run, RunEnd::Unsafe);
@@ -156,7 +157,7 @@ pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
 }
 
 /// What is to be watched: see [`Template`].
-fn prepare(session: &'static Session, sync: u32) -> sys::Result<[Fd; 2]> {
+fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<[Fd; 2]> {
     let control = &session.shared().control;
     plane::patch::enable(false);
     quiet_signals()?;
@@ -166,15 +167,15 @@ fn prepare(session: &'static Session, sync: u32) -> sys::Result<[Fd; 2]> {
         sys::futex_wake(&control.handshake);
         return watched(session);
     }
-    // SAFETY: leaving the session concerns this process only, as everything below.
-    sys::check(unsafe { sys::raw(nr::SETSID, [0; 6]) })?;
+    leave_group()?;
     files::give_up()?;
     control.handshake.store(sync, Release);
     sys::futex_wake(&control.handshake);
 
     let others = watched(session)?;
-    memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64)?;
-    // SAFETY: as above.
+    memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64, stack)?;
+    faults::bring_known(session.shared());
+    // SAFETY: concerns this process only.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
     sandbox::restrict(&session.config)?;
     Ok(others)
@@ -195,18 +196,14 @@ pub(super) fn die_with(parent: u32) -> sys::Result<()> {
     }
 }
 
-/// The program's handlers are not for what happens here: faults end the process without a core,
+/// The program's handlers are not for what happens here: faults come to us, and
 /// everything else waits.
 fn quiet_signals() -> sys::Result<()> {
-    const FAULTS: [u32; 6] = [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE, k::SIGTRAP, k::SIGABRT];
-    let default = [0u64; 4];
     let mut blocked = !(1u64 << (k::SIGSYS - 1));
-    for signal in FAULTS {
+    for signal in faults::SIGNALS {
         blocked &= !(1 << (signal - 1));
-        let args = [signal.into(), default.as_ptr() as u64, 0, 8, 0, 0];
-        // SAFETY: sets a default action from a live struct.
-        sys::check(unsafe { sys::raw(nr::RT_SIGACTION, args) })?;
     }
+    faults::take_over()?;
     let args = [k::SIG_SETMASK.into(), &raw const blocked as u64, 0, 8, 0, 0];
     // SAFETY: reads eight bytes of ours.
     sys::check(unsafe { sys::raw(nr::RT_SIGPROCMASK, args) })?;
@@ -217,13 +214,27 @@ fn quiet_signals() -> sys::Result<()> {
     Ok(())
 }
 
-/// Where memory is short, this process and its runners are to be killed, and not the program. Not being
-/// able to costs just that.
+/// Signals for the target's process group are not for us.
+///
+/// It stays in the target's session: a new one would be an autogroup of its own (sched(7)), which shares processors
+/// evenly with all others, however idle what runs in it is. (Its weight could be set; but then a template would
+/// be slow to let go of what it holds when the machine is busy.)
+fn leave_group() -> sys::Result<()> {
+    // SAFETY: concerns this process only.
+    sys::check(unsafe { sys::raw(nr::SETPGID, [0; 6]) }).map(|_| ())
+}
+
+/// Where memory is short, this process and its runners are to be killed, and not the program.
 fn be_first_to_go() {
     const WORST: &[u8] = b"1000";
-    let path = c"/proc/self/oom_score_adj".as_ptr() as u64;
+    write_to(c"/proc/self/oom_score_adj", WORST);
+}
+
+/// Sets something of this process; not being able to costs just that.
+fn write_to(path: &core::ffi::CStr, value: &[u8]) {
+    let path = path.as_ptr() as u64;
     if let Ok(fd) = sys::openat2(k::AT_FDCWD, path, k::O_WRONLY | k::O_CLOEXEC, 0, 0) {
-        let args = [fd as u64, WORST.as_ptr() as u64, WORST.len() as u64, 0, 0, 0];
+        let args = [fd as u64, value.as_ptr() as u64, value.len() as u64, 0, 0, 0];
         // SAFETY: writes bytes of ours to a file that concerns this process only.
         let _ = sys::check(unsafe { sys::raw(nr::WRITE, args) });
         let _ = sys::close(fd);

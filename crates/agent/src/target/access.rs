@@ -78,8 +78,9 @@ impl Target {
     }
 
     /// If this was hinted, it is used now.
-    fn touch(&self, session: &'static Session, key: Identity) {
-        if session.shared().log.touch(key) {
+    pub(super) fn touch(&self, session: &'static Session, key: Identity) {
+        if let Some(run) = session.shared().log.touch(key) {
+            session.shared().was_used(run);
             session.shared().control.hints_used.fetch_add(1, Relaxed);
             self.wake();
             self.pace.used();
@@ -92,16 +93,18 @@ impl Target {
         shadowed.is_null() || core::ptr::eq(shadowed, thread)
     }
 
-    /// Counts the chunks of a read of `len` bytes.
+    /// Counts the chunks of a read of `len` bytes from `source`.
     pub(super) fn count_read(
         &self,
         session: &'static Session,
         call: &Call,
-        file: Identity,
+        source: Fd,
         offset: u64,
         len: u64,
     ) {
+        let file = self.names.identity(source);
         let last = offset + len.max(1) - 1;
+        self.tell_data(session, source, offset, len);
         self.count(session, call, || file.chunk(ChunkIndex::of(offset)));
         let control = &session.shared().control;
         if control.hints_issued.load(Relaxed) == 0 {
@@ -254,12 +257,17 @@ impl Target {
         let mask = sys::set_mask(!0);
         self.join(session);
         let shared = session.shared();
-        let foreseen = shared.log.state(stall.key) != HintState::Absent;
+        let state = shared.log.state(stall.key);
+        let foreseen = state != HintState::Absent;
+        if state == HintState::Done && stall.hint.kind == HintKind::Data {
+            shared.control.refaults.fetch_add(1, Relaxed);
+        }
         if !foreseen {
+            shared.log.demand(stall.key, shared.control.run_request.load(Relaxed));
             self.demand(session, &stall);
         }
         let wanted = shared.control.want_sync.load(Relaxed) != 0;
-        if (!foreseen || wanted) && self.sync(session, call.thread) == Side::Shadow {
+        if (!foreseen || wanted) && self.sync(session, call) == Side::Shadow {
             return None;
         }
         sys::set_mask(mask);

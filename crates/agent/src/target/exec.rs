@@ -214,6 +214,7 @@ fn open(
     };
     // SAFETY: the kernel has just read this path.
     let text = unsafe { paths::c_string(path) };
+    target.tell_exec(session, dir, text, lent);
     let file = match known {
         None if !matches!(target.place_of(session, dir, text), Place::Slow) => Some(open(0)?),
         known => known,

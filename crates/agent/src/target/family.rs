@@ -138,7 +138,7 @@ impl Target {
         }
         let mask = sys::set_mask(!0);
         self.join(session);
-        if self.sync(session, call.thread) == Side::Shadow {
+        if self.sync(session, call) == Side::Shadow {
             return Outcome::InShadow;
         }
         sys::set_mask(mask);

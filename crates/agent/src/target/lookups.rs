@@ -84,6 +84,7 @@ impl Target {
         }
         // SAFETY: the kernel has just resolved this path.
         let text = unsafe { paths::c_string(path) };
+        self.tell_open(session, call, dir, text);
         let identity = self.identity(session, dir, text);
         self.count(session, call, || identity);
         if ret >= 0 {
@@ -182,6 +183,13 @@ impl Target {
         self.look_up(session, call, at, flags & k::AT_SYMLINK_NOFOLLOW == 0)
     }
 
+    /// What the link at an address that nobody has checked is called.
+    fn link(&self, session: &'static Session, dir: Fd, path: u64) -> Option<Identity> {
+        let mut text = [0u8; PATH_MAX];
+        let len = sys::copy_string(path, &mut text).ok()?;
+        Some(self.identity(session, dir, &text[..len]))
+    }
+
     /// A call that needs only the name's inode: stat, access, readlink.
     pub(super) fn look_up(
         &self,
@@ -202,6 +210,11 @@ impl Target {
                 Err(Errno(e)) => unknown = e == sys::EAGAIN,
             }
         }
+        // What it answers may be put where the name is.
+        let link = match leaves_its_name(call) || self.nobody_asks(session) {
+            true => None,
+            false => self.link(session, dir, path),
+        };
         let ret = if unknown {
             let flags = if follow { 0 } else { NO_FOLLOW };
             let kind = HintKind::Lookup;
@@ -213,12 +226,20 @@ impl Target {
         } else {
             self.hoped(session, call, dir, path, Likely::No)
         };
+        if path_was_read(ret) {
+            self.tell_look(session, call, (dir, path), follow);
+        }
         if self.nobody_asks(session) {
             self.count(session, call, || Identity::UNSET);
         } else if path_was_read(ret) && leaves_its_name(call) {
             // SAFETY: as above, by the call itself.
             let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
             self.count(session, call, || identity);
+        } else {
+            self.count(session, call, || link.unwrap_or(Identity::UNSET));
+            if let Some(link) = link {
+                self.touch(session, link.link());
+            }
         }
         Outcome::Answer(ret)
     }
@@ -240,6 +261,7 @@ impl Target {
         } else {
             self.timed(session, call, 0, |t| t.knows(session, listing))
         };
+        self.tell_listing(session, fd);
         self.count(session, call, || listing);
         if ret == 0 && session.is_joined() && !self.nobody_asks(session) {
             session.shared().log.done_by_target(listing);

@@ -9,20 +9,23 @@
 //! program made, or to the same call with a flag that makes it fail rather than wait.
 
 pub mod access;
+mod disclose;
 mod exec;
 pub(crate) mod family;
 mod lookups;
 pub mod names;
 pub mod pace;
 mod reads;
+mod record;
 mod rest;
 pub mod sync;
 mod unforked;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::Identity;
+use runahead_abi::config::tell;
+use runahead_abi::{Identity, PATH_MAX};
 
 use crate::arch::ticks;
 use crate::lock::Lock;
@@ -48,6 +51,11 @@ pub struct Target {
     tried_to_join: AtomicBool,
     /// Held by the thread that writes the target's ring.
     sending: Lock<()>,
+    disclosed: disclose::Disclosed,
+    /// Accesses that this process did not join for.
+    untold: AtomicU32,
+    /// An access could not be told.
+    falls_behind: AtomicBool,
     unforked: unforked::Unforked,
     family: family::Family,
 }
@@ -59,6 +67,9 @@ static TARGET: Target = Target {
     shadowed: AtomicPtr::new(core::ptr::null_mut()),
     tried_to_join: AtomicBool::new(false),
     sending: Lock::new(()),
+    disclosed: disclose::Disclosed::new(),
+    untold: AtomicU32::new(0),
+    falls_behind: AtomicBool::new(false),
     unforked: unforked::Unforked::new(),
     family: family::Family::new(),
 };
@@ -74,6 +85,7 @@ const INTEREST: &[u64] = &[
     nr::FCHDIR,
     nr::MMAP,
     nr::MADVISE,
+    nr::FADVISE64,
     nr::SENDFILE,
     nr::COPY_FILE_RANGE,
     nr::SPLICE,
@@ -108,8 +120,20 @@ const INTEREST: &[u64] = &[
 pub fn start() {
     let Some(session) = session::get() else { return };
     TARGET.begin(session);
+    TARGET.names.enter(start_directory());
     plane::set_hooks(&HOOKS);
     plane::set_policy(policy, Interest::Only { all_of: INTEREST, samples_of: SAMPLES });
+}
+
+/// The working directory by its absolute name, so that names that begin there and names that begin at the root
+/// agree.
+fn start_directory() -> Identity {
+    let mut text = [0u8; PATH_MAX];
+    match sys::getcwd(&mut text) {
+        // One that cannot be reached from the root is told without a slash.
+        Ok(len @ 2..) if text[0] == b'/' => Identity::ROOT.join(&text[..len - 1]),
+        _ => Identity::START_CWD,
+    }
 }
 
 static HOOKS: Hooks = Hooks {
@@ -134,10 +158,13 @@ fn start_in_child() {
     TARGET.syncs.break_open();
     TARGET.syncs.try_with(|syncs| *syncs = sync::Syncs::new());
     TARGET.sending.break_open();
+    TARGET.disclosed.start_in_child();
     TARGET.unforked.start_in_child();
     TARGET.family.start_in_child();
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
     TARGET.tried_to_join.store(false, Relaxed);
+    TARGET.untold.store(0, Relaxed);
+    TARGET.falls_behind.store(false, Relaxed);
 }
 
 /// The target's memory of itself, for the shadow that was forked from it.
@@ -153,7 +180,9 @@ fn policy(call: &Call) -> Verdict {
         // We are the shadow now, at the call where the target stalls.
         Outcome::InShadow => return shadow::policy(call),
     };
-    TARGET.rest(call);
+    if session.config.tell != tell::ALL {
+        TARGET.rest(call);
+    }
     verdict
 }
 
@@ -190,6 +219,7 @@ impl Target {
             nr::GETDENTS | nr::GETDENTS64 => self.list(session, call),
             nr::MMAP => self.map(session, call),
             nr::MADVISE => self.advise(call),
+            nr::FADVISE64 => self.disclose(session, call),
             nr::MUNMAP => {
                 self.forget_memory(a[0], a[1]);
                 Outcome::Native

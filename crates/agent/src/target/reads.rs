@@ -67,7 +67,7 @@ impl Target {
                 None => return Outcome::InShadow,
             }
         };
-        self.count_read(session, call, self.names.identity(fd), offset, ret.max(0) as u64);
+        self.count_read(session, call, fd, offset, ret.max(0) as u64);
         if at.is_none() && ret > 0 {
             self.names.seek(fd, offset + ret as u64);
         }
@@ -113,8 +113,8 @@ impl Target {
         // The offset that we remember may be wrong when the description is shared.
         let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok()).unwrap_or(0);
         let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        let wanted = shadow::data::to_chunk_end(offset, len.min(DEMAND_BYTES));
-        self.stall(session, call, self.of_fd(fd, key, HintKind::Data, offset, wanted), len)
+        let (start, wanted) = shadow::data::whole_chunks(offset, len.min(DEMAND_BYTES));
+        self.stall(session, call, self.of_fd(fd, key, HintKind::Data, start, wanted), len)
     }
 
     /// On a file system that cannot say EAGAIN, residency is asked for (cachestat), or believed of
@@ -145,6 +145,7 @@ impl Target {
     ) -> Outcome {
         let fd = call.fd(0);
         if self.kind(fd) != Kind::Nowait || at.is_some_and(|at| at > i64::MAX as u64) {
+            self.tell_vector(session, call, at);
             return Outcome::Native;
         }
         let offset = at.unwrap_or_else(|| self.offset(session, fd));
@@ -156,7 +157,7 @@ impl Target {
         } else {
             self.timed(session, call, CHUNK_BYTES, |_| false)
         };
-        self.count_read(session, call, self.names.identity(fd), offset, ret.max(0) as u64);
+        self.count_read(session, call, fd, offset, ret.max(0) as u64);
         if at.is_none() && ret > 0 {
             self.names.seek(fd, offset + ret as u64);
         }
@@ -173,9 +174,10 @@ impl Target {
         len: u64,
     ) -> Outcome {
         if self.kind(source) != Kind::Nowait || offset_at != 0 {
+            self.tell_transfer(session, source, offset_at, len);
             return Outcome::Native;
         }
-        if !self.probing(session) {
+        if !self.probing(session) && !self.tells(session) {
             return Outcome::Answer(self.timed(session, call, len, |_| false));
         }
         let Ok(offset) = sys::lseek(source, 0, k::SEEK_CUR) else { return Outcome::Native };
@@ -187,7 +189,7 @@ impl Target {
                 None => return Outcome::InShadow,
             }
         };
-        self.count_read(session, call, self.names.identity(source), offset, ret.max(0) as u64);
+        self.count_read(session, call, source, offset, ret.max(0) as u64);
         Outcome::Answer(ret)
     }
 
@@ -197,7 +199,7 @@ impl Target {
         let fd = call.fd(4);
         if flags as u32 & k::MAP_ANONYMOUS != 0
             // Nobody will ask what was mapped.
-            || !session.is_joined() && !self.probing(session)
+            || !session.is_joined() && !self.probing(session) && !self.tells(session)
             || !matches!(self.kind(fd), Kind::Nowait | Kind::Remote)
         {
             return self.map_anything(call);
@@ -212,7 +214,7 @@ impl Target {
                 return Outcome::InShadow;
             }
         }
-        self.count_read(session, call, self.names.identity(fd), offset, len);
+        self.count_read(session, call, fd, offset, len);
         self.map_anything(call)
     }
 }

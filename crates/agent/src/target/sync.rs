@@ -5,13 +5,14 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
+use runahead_abi::config::without;
 use runahead_abi::{Control, RunEnd};
 
 use super::Target;
 use super::family::Family;
 use crate::arch::{self, ticks};
-use crate::plane;
 use crate::plane::thread::Thread;
+use crate::plane::{self, Call};
 use crate::session::Session;
 use crate::shadow::template;
 use crate::sys;
@@ -24,8 +25,12 @@ const SPACING: u64 = 4;
 /// A thread's shadow is left to work for at least this long before one of another thread takes its
 /// place, in microseconds.
 const TURN_US: u64 = 20_000;
+/// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
+const NEAR: u64 = 16;
 /// After this many syncs in a row without a used hint, ever fewer stalls are worth one.
-const PATIENCE: u32 = 8;
+const PATIENCE: u32 = 16;
+/// Most stalls in a row, as a power of two, that are not worth one: some 0.2 % of the time is then spent on trying.
+const SKIP_MAX: u32 = 5;
 
 /// Which process returns from a sync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +52,8 @@ pub struct Syncs {
     off: bool,
     /// A shadow was made and not told to end since.
     alive: bool,
+    /// It has been asked for another run since.
+    again: bool,
 }
 
 impl Syncs {
@@ -59,6 +66,7 @@ impl Syncs {
             skip: 0,
             off: false,
             alive: false,
+            again: false,
         }
     }
 
@@ -84,7 +92,7 @@ impl Syncs {
         self.useless = if used > self.used_before { 0 } else { self.useless + 1 };
         self.used_before = used;
         if self.useless > PATIENCE {
-            self.skip = 1 << (self.useless - PATIENCE).min(8);
+            self.skip = 1 << (self.useless - PATIENCE).min(SKIP_MAX);
         }
         true
     }
@@ -121,8 +129,9 @@ impl Target {
         }
     }
 
-    /// Makes a shadow of this thread, if it is worth while now.
-    pub(super) fn sync(&self, session: &'static Session, thread: &'static Thread) -> Side {
+    /// Makes a shadow of the thread that makes `call`, if it is worth while now.
+    pub(super) fn sync(&self, session: &'static Session, call: &Call) -> Side {
+        let thread = call.thread;
         if !session.is_joined() || self.is_busy_with_another(session, thread) {
             return Side::Target;
         }
@@ -131,6 +140,9 @@ impl Target {
         // good.
         let mask = sys::set_mask(!0);
         let side = self.syncs.try_with(|syncs| {
+            if syncs.alive && runs_again(session, syncs) {
+                return Some(Side::Target);
+            }
             if !syncs.is_due(session, &self.family) {
                 return Some(Side::Target);
             }
@@ -138,13 +150,14 @@ impl Target {
             let start = ticks();
             self.family.note_children();
             self.unforked.lend();
-            let side = fork(session, thread);
+            let side = fork(session, call);
             if side == Some(Side::Shadow) {
                 return side;
             }
             self.unforked.take_back();
             syncs.off = side.is_none();
             syncs.alive = true;
+            syncs.again = false;
             syncs.last_end = ticks();
             syncs.last_cost = syncs.last_end - start;
             let control = &session.shared().control;
@@ -175,28 +188,55 @@ impl Target {
     }
 }
 
+/// Has the shadow that exists run again, from where it was made, if that is near and was not tried yet:
+/// what the target waited for there has come, and tells it where to go on. Costs the target a tenth of a sync.
+fn runs_again(session: &Session, syncs: &mut Syncs) -> bool {
+    if session.config.without & without::AGAIN != 0 {
+        return false;
+    }
+    let control = &session.shared().control;
+    let moved = control.accesses.load(Relaxed) - control.accesses_at_sync.load(Relaxed);
+    if core::mem::replace(&mut syncs.again, true) || moved > NEAR {
+        return false;
+    }
+    let run = session.shared().run(control.run_request.load(Relaxed));
+    let end = RunEnd::from_raw(run.end.load(Relaxed));
+    if end == RunEnd::Unsafe {
+        return false;
+    }
+    if !matches!(end, RunEnd::Running | RunEnd::Paused) {
+        request_run(control, control.sync.load(Relaxed));
+    }
+    true
+}
+
 /// Makes every shadow that exists end itself; the number of the sync that takes over.
 pub(super) fn supersede(control: &Control) -> u32 {
     let sync = control.sync.load(Relaxed).wrapping_add(1);
     control.sync.store(sync, Relaxed);
-    control.run_sync.store(sync, Relaxed);
-    control.run_request.fetch_add(1, Release);
-    sys::futex_wake(&control.run_request);
+    request_run(control, sync);
     sync
 }
 
-fn fork(session: &'static Session, thread: &'static Thread) -> Option<Side> {
+/// Asks the template of that sync for another run.
+fn request_run(control: &Control, sync: u32) {
+    control.run_sync.store(sync, Relaxed);
+    control.run_request.fetch_add(1, Release);
+    sys::futex_wake(&control.run_request);
+}
+
+fn fork(session: &'static Session, call: &Call) -> Option<Side> {
     let control = &session.shared().control;
     control.accesses_at_sync.store(control.accesses.load(Relaxed), Relaxed);
     control.want_sync.store(0, Relaxed);
     let sync = supersede(control);
     let run = control.run_request.load(Relaxed);
-    plane::clone::note_forking(thread);
+    plane::clone::note_forking(call.thread);
     control.made.fetch_add(1, Relaxed);
     // SAFETY: from the agent's text, with all signals blocked; the child runs on its copy of this
     // stack.
     match sys::check(unsafe { arch::orphan() }) {
-        Ok(0) => Some(template::enter(session, sync, run)),
+        Ok(0) => Some(template::enter(session, sync, run, call.stack)),
         Ok(pid) => {
             handshake(session, sync, pid);
             Some(Side::Target)

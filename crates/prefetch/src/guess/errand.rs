@@ -24,6 +24,18 @@ pub(crate) enum Errand<F> {
     Read { path: Arc<[u8]>, file: Arc<F>, size: u64 },
 }
 
+impl<F> Errand<F> {
+    /// What it is about.
+    fn path(&self) -> &[u8] {
+        match self {
+            Errand::List { path }
+            | Errand::Look { path }
+            | Errand::Browse { path }
+            | Errand::Read { path, .. } => path,
+        }
+    }
+}
+
 /// What came of it.
 pub(crate) enum Outcome<F> {
     Names(Vec<Name>),
@@ -67,8 +79,8 @@ impl<F> Guesses<F> {
     ) {
         let id = self.next;
         self.next -= 1;
+        lanes.join_at(client, id, errand.path());
         self.waiting.insert(id, Waiting { client, place: place.clone(), rank, errand });
-        lanes.join(client, id);
         lanes.shelf(client, id, false).insert(rank, Item::Guess);
     }
 

@@ -35,7 +35,7 @@ impl<F> Guesses<F> {
             HintKind::Listing => {
                 return self.saw_in_room(client, path, (ENTRIES, false), demand, lanes);
             }
-            HintKind::Link | HintKind::Program => return,
+            HintKind::Link | HintKind::Program | HintKind::Cancel => return,
         };
         // It is looked for from the directory that it is in, or from the one above that.
         let mut room = path;

@@ -152,12 +152,12 @@ fn a_few_spindles_are_not_buried() {
     let striped = Disk { striped: true, ..disk };
     // Queues of unequal length: while one spindle is swamped another idles, so the quartile allows
     // more in flight, and throughput needs it.
-    settles("4 spindles 12 ms, striped", &striped, 8.0..=32.0, 0.7);
+    settles("4 spindles 12 ms, striped", &striped, 8.0..=24.0, 0.7);
 }
 
 #[test]
 fn a_single_head_gets_little() {
-    settles("1 head 8 ms", &Disk { noise: 0.2, ..Disk::new(1, 8_000) }, 2.0..=8.0, 0.95);
+    settles("1 head 8 ms", &Disk { noise: 0.2, ..Disk::new(1, 8_000) }, 1.5..=4.0, 0.95);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn an_eight_way_device_of_one_ms() {
 fn noise_of_half_the_latency_changes_little() {
     let noisy = |servers, us| Disk { noise: 0.5, ..Disk::new(servers, us) };
     settles("128-way 5 ms ± 50 %", &noisy(128, 5_000), 100.0..=256.0, 0.9);
-    settles("4 spindles 12 ms ± 50 %", &noisy(4, 12_000), 6.0..=24.0, 0.9);
+    settles("4 spindles 12 ms ± 50 %", &noisy(4, 12_000), 4.5..=24.0, 0.9);
 }
 
 #[test]
@@ -273,22 +273,6 @@ mod properties {
     }
 }
 
-/// A disk of the machine's own and a share are read at once: one is not measured by the other.
-#[test]
-fn a_fast_device_does_not_make_a_slow_one_look_queued() {
-    let mut limit = Limit::new(256);
-    let mut now = Duration::ZERO;
-    for n in 0..4000u64 {
-        let (device, us) = if n % 2 == 0 { ((8, 0), 500) } else { ((0, 40), 10_000) };
-        let sample =
-            Sample { kind: Kind::Lookup, device, began: now, latency: Duration::from_micros(us) };
-        now += Duration::from_micros(100);
-        limit.sample(sample, limit.current());
-    }
-    assert_eq!(limit.current(), 256);
-    assert!(!limit.is_narrow());
-}
-
 /// A wide and slow device, of which a few operations were half cached when they were timed.
 #[test]
 fn a_base_that_was_half_cached_does_not_last() {
@@ -313,17 +297,4 @@ fn a_base_that_was_half_cached_does_not_last() {
     assert!(limit.current() <= 8, "taken for a queue at first: {}", limit.current());
     feed(&mut limit, 10_000, 100);
     assert_eq!(limit.current(), 256);
-}
-
-#[test]
-fn many_devices_are_not_remembered_for_ever() {
-    let mut limit = Limit::new(64);
-    for n in 0..1000 {
-        let (kind, latency) = (Kind::Read, Duration::from_millis(1));
-        limit.sample(
-            Sample { kind, device: (n, 0), began: Duration::from_secs(n.into()), latency },
-            1,
-        );
-    }
-    assert!(limit.tracks.len() <= DEVICES_MAX);
 }

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use runahead_abi::Identity;
 
@@ -18,11 +18,13 @@ pub(crate) struct Core {
     sink: Arc<dyn Sink>,
     /// Nothing more is to be looked at for it.
     pub closed: AtomicBool,
+    /// Runs before this have strayed.
+    pub stale_before: AtomicU32,
 }
 
 impl Core {
     pub(crate) fn new(id: ClientId, sink: Arc<dyn Sink>) -> Self {
-        Core { id, sink, closed: AtomicBool::new(false) }
+        Core { id, sink, closed: AtomicBool::new(false), stale_before: AtomicU32::new(0) }
     }
 
     /// One of many names was looked up. Those of a client that is gone have been forgotten.
@@ -30,6 +32,11 @@ impl Core {
         if !self.closed.load(Acquire) {
             self.sink.done(key);
         }
+    }
+
+    /// What `run` wanted is not to be begun any more.
+    pub(crate) fn is_stale(&self, run: u32) -> bool {
+        self.closed.load(Acquire) || run < self.stale_before.load(Acquire)
     }
 
     /// Announces a key; true if that is news.

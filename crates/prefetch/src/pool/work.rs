@@ -13,12 +13,12 @@ use crate::io::{Clock, Device, Node, Reader, trouble};
 use crate::order::ClientId;
 use crate::program::{Report, Task};
 use crate::queue::{Found, Job, Step, Trouble};
+use crate::scheduler::Ticket;
 
 /// What a worker that asks for a job was counted as until then.
-#[derive(Clone, Copy)]
 enum Was {
     Starting,
-    Busy,
+    Busy(Ticket),
 }
 
 enum Outcome {
@@ -34,9 +34,9 @@ impl Pool {
         let mut reader = Reader::new(Clock::new(self.origin));
         let mut telling = Telling::default();
         let mut was = Was::Starting;
-        while let Some((job, in_flight)) = self.next_job(was) {
-            self.serve(job, in_flight, &mut reader, &mut telling);
-            was = Was::Busy;
+        while let Some((job, mut ticket)) = self.next_job(was) {
+            self.serve(job, &mut ticket, &mut reader, &mut telling);
+            was = Was::Busy(ticket);
         }
         let mut state = self.lock();
         state.threads -= 1;
@@ -47,11 +47,11 @@ impl Pool {
 
     /// Waits for something to do. `None` when the worker shall go. A worker is busy until it asks,
     /// calls of sinks included, so that it takes the next job itself.
-    fn next_job(self: &Arc<Self>, was: Was) -> Option<(Job<Node>, usize)> {
+    fn next_job(self: &Arc<Self>, was: Was) -> Option<(Job<Node>, Ticket)> {
         let mut state = self.lock();
         match was {
             Was::Starting => state.starting -= 1,
-            Was::Busy => state.end(),
+            Was::Busy(ticket) => state.end(ticket),
         }
         loop {
             if state.closing {
@@ -81,7 +81,7 @@ impl Pool {
     fn serve(
         self: &Arc<Self>,
         job: Job<Node>,
-        mut in_flight: usize,
+        ticket: &mut Ticket,
         reader: &mut Reader,
         telling: &mut Telling,
     ) {
@@ -89,31 +89,30 @@ impl Pool {
         while let Some(job) = next {
             let outcome = self.take_step(&job, reader);
             let remote = match &outcome {
-                Outcome::Looked(Ok(found)) => Some(self.is_remote(&found.file)),
+                Outcome::Looked(Ok(found)) => Some((found.place.home, self.is_remote(&found.file))),
                 _ => None,
             };
             let mut state = self.lock();
-            if let Some(remote) = remote {
-                state.queue.set_take_turns(!remote);
+            if let Some((home, remote)) = remote {
+                state.sched.queue.set_remote(home, remote);
             }
-            self.account(&mut state, &job.step, in_flight, reader);
+            self.account(&mut state, &job.step, ticket, reader);
             next = match outcome {
                 Outcome::Program(result) => {
                     let now = self.origin.elapsed();
                     state.stats.unhinted_bytes += unhinted(&job.step, &result);
-                    state.queue.reported(job, *result, now, &mut telling.fx)
+                    state.sched.queue.reported(job, *result, now, &mut telling.fx)
                 }
                 Outcome::Guessed(outcome) => {
-                    state.queue.guessed(job, outcome, &mut telling.fx);
+                    state.sched.queue.guessed(job, outcome, &mut telling.fx);
                     None
                 }
-                Outcome::Looked(result) => state.queue.looked(job, result, &mut telling.fx),
+                Outcome::Looked(result) => state.sched.looked(job, result, ticket, &mut telling.fx),
                 Outcome::Done(result) => {
-                    state.queue.finish(job, result, &mut telling.fx);
+                    state.sched.queue.finish(job, result, &mut telling.fx);
                     None
                 }
             };
-            in_flight = state.busy;
             state.count(telling);
             let recruit = state.recruit();
             drop(state);
@@ -123,14 +122,12 @@ impl Pool {
     }
 
     /// Counts a step, and learns from how long it took.
-    fn account(&self, state: &mut State, step: &Step<Node>, in_flight: usize, reader: &mut Reader) {
+    fn account(&self, state: &mut State, step: &Step<Node>, ticket: &Ticket, reader: &mut Reader) {
         for sample in reader.clock.samples.drain(..) {
             let (major, minor) = sample.device;
             (self.waited)(device_number(major, minor), sample.latency);
-            state.limit.sample(sample, in_flight);
+            state.sched.sample(sample, ticket);
         }
-        let narrow = state.limit.is_narrow();
-        state.queue.set_narrow(narrow);
         let stats = &mut state.stats;
         match step {
             Step::Look { .. } => stats.lookups += 1,
@@ -157,7 +154,10 @@ impl Pool {
         let result = match &job.step {
             Step::Look { path, follow } => {
                 let found = reader.look(path, *follow).map_err(trouble);
-                let found = found.map(|(node, class)| Found { file: Arc::new(node), class });
+                let found = found.map(|(node, class)| {
+                    let place = node.place();
+                    Found { file: Arc::new(node), class, place }
+                });
                 return Outcome::Looked(found);
             }
             Step::List { file, names } => {
@@ -173,10 +173,12 @@ impl Pool {
             Step::Read { file, range } => reader.read(file, range, &self.devices),
             Step::Names { batch } => {
                 let core = self.core(batch.client());
-                reader.look_at_all(batch, |name| {
+                let all = reader.look_at_all(batch, |name| {
                     batch.keys(name).for_each(|key| _ = core.as_ref().map(|core| core.done(key)));
+                    core.as_ref().is_some_and(|core| !core.is_stale(batch.run()))
                 });
-                Ok(0)
+                // The rest of it was given up.
+                if all { Ok(0) } else { Err(rustix::io::Errno::INTR) }
             }
             Step::Guess { sent, errand } => {
                 return Outcome::Guessed(self.guess(sent.whose(), errand, reader));
@@ -195,7 +197,7 @@ impl Pool {
 
     /// Goes on with what a directory named, for each client that wishes so.
     fn expand(self: &Arc<Self>, job: &Job<Node>, names: Vec<Name>, remote: bool) {
-        let wishes = self.lock().queue.wishes(job);
+        let wishes = self.lock().sched.queue.wishes(job);
         for wish in wishes {
             if let Some(core) = self.core(wish.client) {
                 self.expand_for(&core, &wish, &names, remote);
@@ -211,7 +213,7 @@ impl Pool {
         let mut refused = Telling::to(core);
         let mut state = self.lock();
         for batch in batches {
-            if state.closing || !state.queue.add_names(batch.clone()) {
+            if state.closing || !state.sched.queue.add_names(batch.clone()) {
                 batch.forget(&mut refused.fx);
             }
         }

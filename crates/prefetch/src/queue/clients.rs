@@ -32,6 +32,7 @@ impl<F> Queue<F> {
             }
         }
         self.guesses.close(client);
+        self.passed.retain(|(of, _), _| *of != client);
         self.lanes.close(client);
         dropped
     }
@@ -39,6 +40,19 @@ impl<F> Queue<F> {
     /// All clients that are not gone.
     pub(crate) fn clients(&self) -> Vec<ClientId> {
         self.lanes.clients()
+    }
+
+    /// Gives up all that was disclosed to `client` and is taken back in `run`, and no worker has started
+    /// on. Returns how many hints that ends. (Nothing is disclosed but data.)
+    pub(crate) fn cancel(&mut self, client: ClientId, run: u32, fx: &mut Effects<F>) -> usize {
+        let mut dropped = 0;
+        for id in self.lanes.members(client) {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                dropped += entry.cancel(client, run, &mut self.lanes, fx);
+                self.retire_if_idle(id, fx);
+            }
+        }
+        dropped
     }
 
     /// Gives up all parts of hints of runs of `client` before `before` that no worker has started

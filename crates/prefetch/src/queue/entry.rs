@@ -12,6 +12,7 @@ use super::job::{Class, Effects, Found, Step, Trouble};
 use super::share::Share;
 use crate::expand::Wish;
 use crate::lanes::Lanes;
+use crate::limit::Home;
 use crate::order::{ClientId, EntryId, Item, Rank, Tag};
 use crate::ranges::Added;
 
@@ -30,6 +31,8 @@ pub(crate) struct Entry<F> {
     id: EntryId,
     pub path: Arc<[u8]>,
     pub stage: Stage<F>,
+    /// On which device it is, or seems to be.
+    pub home: Home,
     /// It waits for others of its directory to be looked up first; its items are parked.
     pub held: bool,
     /// It is being looked up as one of those.
@@ -48,11 +51,12 @@ pub(crate) struct Entry<F> {
 }
 
 impl<F> Entry<F> {
-    pub(crate) fn new(id: EntryId, path: Arc<[u8]>) -> Self {
+    pub(crate) fn new(id: EntryId, path: Arc<[u8]>, home: Home) -> Self {
         Entry {
             id,
             path,
             stage: Stage::Waiting,
+            home,
             held: false,
             takes_turn: false,
             seen: false,
@@ -85,9 +89,9 @@ impl<F> Entry<F> {
     ) {
         if self.share(client).is_none() {
             self.shares.push(Share::new(client, self.id));
-            lanes.join(client, self.id);
+            lanes.join(client, self.id, self.home);
         }
-        if follows && let Stage::Open(Found { class: Class::Link, file }) = &self.stage {
+        if follows && let Stage::Open(Found { class: Class::Link, file, .. }) = &self.stage {
             // It was looked at as a link, and has to be looked up again.
             fx.files.push(file.clone());
             self.stage = Stage::Waiting;
@@ -135,6 +139,22 @@ impl<F> Entry<F> {
             share.items().map(move |(rank, item)| (rank, client, item)).collect::<Vec<_>>()
         };
         self.shares.iter().flat_map(of)
+    }
+
+    /// It is on another device than was thought.
+    pub(crate) fn move_to(&mut self, home: Home, lanes: &mut Lanes) {
+        if home == self.home {
+            return;
+        }
+        let ready = !self.is_parked();
+        if ready {
+            self.park(true, lanes);
+        }
+        self.home = home;
+        self.shares.iter().for_each(|share| lanes.join(share.client, self.id, home));
+        if ready {
+            self.park(false, lanes);
+        }
     }
 
     /// Keeps others from taking its items, or no longer.
@@ -189,18 +209,19 @@ impl<F> Entry<F> {
         Step::Look { path: self.path.clone(), follow: self.follows() }
     }
 
-    /// Starts on an item of `client`; the entry is open and `file` its handle.
+    /// Starts on an item of `client`; the entry is open and `file` its handle, of which `most` bytes
+    /// are read at a time.
     pub(crate) fn start(
         &mut self,
         client: ClientId,
         item: Item,
-        file: Arc<F>,
+        (file, most): (Arc<F>, Option<u64>),
         lanes: &mut Lanes,
     ) -> Step<F> {
         self.running += 1;
         if let Item::Data(start) = item {
             let share = self.share_mut(client);
-            let range = share.and_then(|s| s.cut(start, lanes)).unwrap_or(start..start);
+            let range = share.and_then(|s| s.cut((start, most), lanes)).unwrap_or(start..start);
             self.shares.iter_mut().for_each(|share| share.claim(&range, lanes));
             self.reading.push(range.clone());
             return Step::Read { file, range };
@@ -265,10 +286,35 @@ impl<F> Entry<F> {
         lanes: &mut Lanes,
         fx: &mut Effects<F>,
     ) -> usize {
+        self.give_up(client, before, fx, |share, parked, fx| {
+            share.drop_stale(before, parked, lanes, fx)
+        })
+    }
+
+    /// Drops what was disclosed and is taken back in `run`: how many hints.
+    pub(crate) fn cancel(
+        &mut self,
+        client: ClientId,
+        run: u32,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) -> usize {
+        self.give_up(client, Some(run.saturating_add(1)), fx, |share, parked, fx| {
+            share.cancel(run, parked, lanes, fx)
+        })
+    }
+
+    fn give_up(
+        &mut self,
+        client: ClientId,
+        before: Option<u32>,
+        fx: &mut Effects<F>,
+        drop: impl FnOnce(&mut Share, bool, &mut Effects<F>) -> usize,
+    ) -> usize {
         let (parked, seen) = (self.is_parked(), self.seen);
         let waiting = matches!(self.stage, Stage::Waiting);
         let Some(share) = self.share_mut(client) else { return 0 };
-        let dropped = share.drop_stale(before, parked, lanes, fx);
+        let dropped = drop(share, parked, fx);
         if waiting && share.items().next().is_none() {
             // Nobody will look it up for this client. A link that was looked up as such, before
             // somebody wanted to follow it, is known nevertheless.

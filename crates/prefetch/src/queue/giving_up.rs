@@ -6,7 +6,7 @@ use super::job::Effects;
 use super::share::{SLOTS, Share, Slot, index, slot_key};
 use crate::lanes::Lanes;
 use crate::order::Item;
-use crate::ranges::chunks;
+use crate::ranges::{Group, chunks};
 
 impl Share {
     /// See [`super::Queue::drop_stale`].
@@ -28,9 +28,31 @@ impl Share {
                 self.forget(before, fx, |key| slot_key(item, key));
             }
         }
-        let (ranges, groups) = self.data.drop_stale(before, &mut shelf);
+        let given_up = self.data.drop_stale(before, &mut shelf);
+        dropped + self.forget_wants(given_up, before, fx)
+    }
+
+    /// See [`super::Queue::cancel`].
+    pub(crate) fn cancel<F>(
+        &mut self,
+        run: u32,
+        parked: bool,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) -> usize {
+        let mut shelf = lanes.shelf(self.client, self.entry, parked);
+        let given_up = self.data.drop_where(|tag| tag.is_taken_back(run), &mut shelf);
+        self.forget_wants(given_up, Some(run.saturating_add(1)), fx)
+    }
+
+    fn forget_wants<F>(
+        &mut self,
+        (ranges, groups): (Vec<Range<u64>>, Vec<Group>),
+        before: Option<u32>,
+        fx: &mut Effects<F>,
+    ) -> usize {
         self.forget_data(&ranges, before, fx);
-        dropped + groups.iter().map(|group| group.tag.hints as usize).sum::<usize>()
+        groups.iter().map(|group| group.tag.hints as usize).sum()
     }
 
     fn forget_data<F>(&mut self, ranges: &[Range<u64>], before: Option<u32>, fx: &mut Effects<F>) {

@@ -7,6 +7,7 @@ use runahead_abi::{HintKind, Identity};
 
 use crate::expand::Batch;
 use crate::guess::{Errand, Sent};
+use crate::limit::Home;
 use crate::order::{ClientId, EntryId, Tag};
 use crate::program::Task;
 use crate::ranges::Group;
@@ -25,10 +26,20 @@ pub(crate) enum Class {
     Other,
 }
 
+/// Where something lies.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Place {
+    /// On which device.
+    pub home: Home,
+    /// Where there: only the order counts.
+    pub at: u64,
+}
+
 /// What a lookup brought back.
 pub(crate) struct Found<F> {
     pub file: Arc<F>,
     pub class: Class,
+    pub place: Place,
 }
 
 /// Why a step brought nothing.

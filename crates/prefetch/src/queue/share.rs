@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use runahead_abi::record::LENGTH_UNKNOWN;
 use runahead_abi::{HintKind, Identity};
 
 use super::job::{Class, Effects, Trouble};
@@ -12,7 +11,7 @@ use crate::EXTEND_MAX_BYTES;
 use crate::expand::Wish;
 use crate::lanes::{Lanes, Shelf};
 use crate::order::{ClientId, EntryId, Item, Rank, Tag};
-use crate::ranges::{Added, Ranges, chunks};
+use crate::ranges::{Added, PIECE_BYTES, Ranges, chunks};
 
 /// Identities that one path may go by: a program can reach it from the root and from its working
 /// directory, seldom in a third way. Bounded, because every key done is done once for each.
@@ -232,8 +231,8 @@ impl Share {
             fx.complete(self.client, HintKind::Data, &tag, 0, true);
             return None;
         };
-        let extend = tag.flags & LENGTH_UNKNOWN != 0 && size <= EXTEND_MAX_BYTES;
-        let end = if extend { size } else { range.end.min(size) };
+        let extended = tag.end_in(range.start, size, EXTEND_MAX_BYTES);
+        let end = extended.unwrap_or(range.end.min(size));
         let added = (range.start < end).then(|| self.data.add(range.start..end, &tag, shelf));
         if range.end > end {
             self.settle_data(None, &(end.max(range.start)..range.end), fx);
@@ -254,10 +253,37 @@ impl Share {
         }
     }
 
-    /// Cuts off the first piece of the want that starts at `start`.
-    pub(crate) fn cut(&mut self, start: u64, lanes: &mut Lanes) -> Option<Range<u64>> {
+    /// Whether `item` waits.
+    pub(crate) fn waits(&self, item: Item) -> bool {
+        match item {
+            Item::Data(start) => self.data.tag(start).is_some(),
+            Item::Lookup | Item::Listing | Item::Link => {
+                self.slots[index(item)].as_ref().is_some_and(|slot| !slot.started)
+            }
+            Item::Program | Item::Names | Item::Guess => false,
+        }
+    }
+
+    /// Who wants `item`, and how urgently.
+    pub(crate) fn tag(&self, item: Item) -> Option<Tag> {
+        match item {
+            Item::Data(start) => self.data.tag(start),
+            Item::Lookup | Item::Listing | Item::Link => {
+                self.slots[index(item)].as_ref().map(|slot| slot.tag)
+            }
+            Item::Program | Item::Names | Item::Guess => None,
+        }
+    }
+
+    /// Cuts off the first piece of the want that starts at `start`, of so many bytes at most if that
+    /// is given.
+    pub(crate) fn cut(
+        &mut self,
+        (start, most): (u64, Option<u64>),
+        lanes: &mut Lanes,
+    ) -> Option<Range<u64>> {
         let mut shelf = lanes.shelf(self.client, self.entry, false);
-        self.data.cut(start, &mut shelf)
+        self.data.cut(start, most.unwrap_or(PIECE_BYTES), &mut shelf)
     }
 
     /// A worker reads `range`: it does so for this client, too.

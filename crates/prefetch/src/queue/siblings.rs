@@ -104,8 +104,8 @@ mod tests {
             assert!(s.begin(id, &paths[id as usize]));
             free.extend(s.ended(&paths[id as usize], |_| true));
         }
-        assert_eq!(s.ended(b"/other/x", |_| true), []);
-        assert_eq!(s.ended(&paths[1], |_| true), []);
+        assert_eq!(s.ended(b"/other/x", |_| true), Vec::<EntryId>::new());
+        assert_eq!(s.ended(&paths[1], |_| true), Vec::<EntryId>::new());
         assert!(s.directories.is_empty(), "nothing is kept of what is over");
     }
 

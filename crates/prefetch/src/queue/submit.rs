@@ -6,7 +6,7 @@ use std::time::Duration;
 use runahead_abi::record::{LENGTH_UNKNOWN, NO_FOLLOW};
 use runahead_abi::{HintKind, Identity, Record};
 
-use super::entry::Entry;
+use super::entry::{Entry, Stage};
 use super::job::Effects;
 use super::{Queue, Submitted};
 use crate::HINT_MAX_BYTES;
@@ -57,6 +57,13 @@ impl<F> Queue<F> {
             self.let_go(id);
         }
         let Some(entry) = self.entries.get_mut(&id) else { unreachable!("{id} is a live entry") };
+        if tag.is_demand() && matches!(entry.stage, Stage::Waiting) {
+            // It must not wait for room on a device that its directory is not on.
+            let better = self.lanes.whereabouts.find(&entry.path);
+            if better.is_some() {
+                entry.move_to(better, &mut self.lanes);
+            }
+        }
         let header = &record.header;
         let follows = record.kind != HintKind::Link && header.flags & NO_FOLLOW == 0;
         let lanes = &mut self.lanes;
@@ -89,7 +96,8 @@ impl<F> Queue<F> {
         let id = self.new_id();
         let path: Arc<[u8]> = path.into();
         self.paths.insert(path.clone(), id);
-        self.entries.insert(id, Entry::new(id, path));
+        let home = self.lanes.whereabouts.find(&path);
+        self.entries.insert(id, Entry::new(id, path, home));
         id
     }
 
@@ -110,7 +118,7 @@ impl<F> Queue<F> {
             forget(key);
         }
         match record.kind {
-            HintKind::Lookup | HintKind::Program => {}
+            HintKind::Lookup | HintKind::Program | HintKind::Cancel => {}
             HintKind::Listing if share.is_some_and(|s| s.has(Item::Listing)) => {}
             HintKind::Link if share.is_some_and(|s| s.has(Item::Link)) => {}
             HintKind::Listing => forget(key.listing()),

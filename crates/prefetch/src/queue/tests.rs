@@ -35,7 +35,7 @@ impl Hint {
     fn keys(&self) -> Vec<Identity> {
         let key = self.key();
         match self.kind {
-            HintKind::Lookup | HintKind::Program => vec![key],
+            HintKind::Lookup | HintKind::Program | HintKind::Cancel => vec![key],
             HintKind::Listing => vec![key, key.listing()],
             HintKind::Link => vec![key, key.link()],
             HintKind::Data => {
@@ -89,7 +89,7 @@ fn told(client: ClientId, keys: &[Identity], done: &[(ClientId, Identity)]) -> b
 }
 
 fn found(class: Class) -> Result<Found<()>, Trouble> {
-    Ok(Found { file: Arc::new(()), class })
+    Ok(Found { file: Arc::new(()), class, place: Place::default() })
 }
 
 fn path(job: &Job<()>) -> &str {
@@ -144,7 +144,7 @@ fn one_lookup_serves_all_that_is_wanted_of_a_path() {
     let more = Hint { range: 4096..8192, ..hint(HintKind::Data, "/a") };
     assert_eq!(more.submit(&mut queue, &mut fx), Submitted::Merged);
     assert_eq!(queue.len(), 1);
-    let read = queue.looked(look, found(Class::File { size: 10_000 }), &mut fx);
+    let read = queue.looked(look, (found(Class::File { size: 10_000 }), true), &mut fx);
     let read = read.expect("the same worker reads");
     assert!(matches!(&read.step, Step::Read { range, .. } if *range == (0..8192)));
     assert_eq!(fx.done, [(A, more.key())]);
@@ -161,7 +161,7 @@ fn a_large_file_is_read_by_several_workers() {
     let large = Hint { range: 0..10 * PIECE_BYTES, ..hint(HintKind::Data, "/a") };
     large.submit(&mut queue, &mut fx);
     let look = queue.pop().expect("a lookup");
-    let first = queue.looked(look, found(Class::File { size: 3 * PIECE_BYTES }), &mut fx);
+    let first = queue.looked(look, (found(Class::File { size: 3 * PIECE_BYTES }), true), &mut fx);
     let mut jobs: Vec<_> = first.into_iter().chain(std::iter::from_fn(|| queue.pop())).collect();
     assert_eq!(jobs.len(), 3);
     for job in jobs.drain(..).rev() {
@@ -182,7 +182,7 @@ fn a_missing_file_answers_everything_and_a_shortage_nothing() {
         let hints = all.map(|kind| hint(kind, "/a"));
         hints.iter().for_each(|hint| _ = hint.submit(&mut queue, &mut fx));
         let look = queue.pop().expect("a lookup");
-        assert!(queue.looked(look, Err(trouble), &mut fx).is_none());
+        assert!(queue.looked(look, (Err(trouble), true), &mut fx).is_none());
         let forgotten: Vec<_> = fx.forget.iter().map(|&(client, key, _)| (client, key)).collect();
         let (answered, other) = if done { (&fx.done, &forgotten) } else { (&forgotten, &fx.done) };
         assert!(hints.iter().all(|hint| told(A, &hint.keys(), answered)));
@@ -200,9 +200,9 @@ fn a_link_is_looked_up_again_when_somebody_follows_it() {
     let look = queue.pop().expect("a lookup");
     assert!(matches!(look.step, Step::Look { follow: false, .. }));
     hint(HintKind::Data, "/l").submit(&mut queue, &mut fx);
-    let again = queue.looked(look, found(Class::Link), &mut fx).expect("a second look");
+    let again = queue.looked(look, (found(Class::Link), true), &mut fx).expect("a second look");
     assert!(matches!(again.step, Step::Look { follow: true, .. }));
-    let read = queue.looked(again, found(Class::File { size: 100 }), &mut fx);
+    let read = queue.looked(again, (found(Class::File { size: 100 }), true), &mut fx);
     assert!(matches!(read.map(|job| job.step), Some(Step::Read { .. })));
 }
 
@@ -212,7 +212,7 @@ fn special_files_are_answered_without_a_further_step() {
     hint(HintKind::Data, "/fifo").submit(&mut queue, &mut fx);
     hint(HintKind::Listing, "/fifo").submit(&mut queue, &mut fx);
     let look = queue.pop().expect("a lookup");
-    assert!(queue.looked(look, found(Class::Other), &mut fx).is_none());
+    assert!(queue.looked(look, (found(Class::Other), true), &mut fx).is_none());
     assert_eq!(fx.completed.iter().filter(|(_, c)| c.failed).count(), 2);
 }
 
@@ -235,7 +235,7 @@ fn hints_of_strayed_runs_are_dropped_unless_started_or_demanded() {
     let expect = old.keys().into_iter().chain([started]);
     assert_eq!(forgotten, expect.map(Identity::raw).collect());
     // Its data was given up, its lookup was under way.
-    assert!(queue.looked(look, found(Class::File { size: 1 }), &mut fx).is_none());
+    assert!(queue.looked(look, (found(Class::File { size: 1 }), true), &mut fx).is_none());
     assert_eq!(fx.done, [(A, hint(HintKind::Data, "/started").key())]);
     assert_eq!(std::iter::from_fn(|| queue.pop()).count(), 3);
 }
@@ -275,11 +275,15 @@ fn every_name_of_a_path_is_marked() {
     let fifth = Record { kind: HintKind::Lookup, header: header(5), path: b"/a" };
     assert_eq!(queue.submit(A, &fifth, Duration::ZERO, &mut fx), Submitted::Refused);
     let look = queue.pop().expect("a lookup");
-    queue.looked(look, found(Class::Other), &mut fx);
+    queue.looked(look, (found(Class::Other), true), &mut fx);
     assert_eq!(fx.done.len(), 4);
 }
 
+#[path = "tests_cancel.rs"]
+mod cancel;
 #[path = "tests_clients.rs"]
 mod clients;
 #[path = "tests_random.rs"]
 mod random;
+#[path = "tests_sweep.rs"]
+mod sweep;

@@ -11,7 +11,8 @@ fn what_two_clients_want_is_read_once_and_told_to_both() {
     assert_eq!(small.submit_as(B, &mut queue, &mut fx), Submitted::Merged);
     let look = queue.pop().expect("a lookup");
     assert!(queue.pop().is_none(), "it is looked up once");
-    let read = queue.looked(look, found(Class::File { size: 10_000 }), &mut fx).expect("a read");
+    let read =
+        queue.looked(look, (found(Class::File { size: 10_000 }), true), &mut fx).expect("a read");
     assert!(told(A, &[small.key()], &fx.done) && told(B, &[small.key()], &fx.done));
     assert!(queue.pop().is_none(), "and read once");
     // While that is under way, one of them wants more, of which some is being read.
@@ -36,7 +37,7 @@ fn a_directory_is_read_once_and_expanded_for_each_that_wishes_so() {
     list.submit_as(A, &mut queue, &mut fx);
     expand.submit_as(B, &mut queue, &mut fx);
     let look = queue.pop().expect("a lookup");
-    let read = queue.looked(look, found(Class::Directory), &mut fx).expect("a listing");
+    let read = queue.looked(look, (found(Class::Directory), true), &mut fx).expect("a listing");
     assert!(matches!(read.step, Step::List { names: true, .. }));
     assert_eq!(queue.wishes(&read).iter().map(|wish| wish.client).collect::<Vec<_>>(), [B]);
     queue.finish(read, Ok(0), &mut fx);
@@ -66,7 +67,8 @@ fn one_that_goes_while_its_data_is_read_hears_that_it_is_forgotten_and_no_more()
     data.submit_as(A, &mut queue, &mut fx);
     data.submit_as(B, &mut queue, &mut fx);
     let look = queue.pop().expect("a lookup");
-    let read = queue.looked(look, found(Class::File { size: 10_000 }), &mut fx).expect("a read");
+    let read =
+        queue.looked(look, (found(Class::File { size: 10_000 }), true), &mut fx).expect("a read");
     fx.done.clear();
     assert_eq!(queue.close_client(A, &mut fx), 1);
     assert_eq!(fx.forget, [(A, data.keys()[0], u32::MAX)], "its name is known already");
@@ -79,7 +81,7 @@ fn one_that_goes_while_its_data_is_read_hears_that_it_is_forgotten_and_no_more()
 #[test]
 fn clients_take_turns_and_what_a_target_waits_for_goes_first() {
     let (mut queue, mut fx) = new();
-    queue.set_take_turns(false);
+    queue.set_remote(None, true);
     for n in 0..100 {
         Hint { position: n, ..hint(HintKind::Lookup, &format!("/a/{n}")) }
             .submit_as(A, &mut queue, &mut fx);

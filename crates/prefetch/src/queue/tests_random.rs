@@ -1,5 +1,7 @@
 //! All at random, against what must become of each key.
 
+use runahead_abi::identity::CHUNK_BYTES;
+
 use super::*;
 
 /// What the four paths of the random test name.
@@ -135,7 +137,7 @@ proptest! {
                             let link = name == "/l" && !follow;
                             let result = if link { found(Class::Link) } else { class(&name) };
                             short = result.as_ref().is_err_and(|t| *t == Trouble::Ours);
-                            let next = queue.looked(job, result, &mut fx);
+                            let next = queue.looked(job, (result, true), &mut fx);
                             jobs.extend(next.map(|job| (job, name)));
                         }
                         Step::Program { task, .. } => {

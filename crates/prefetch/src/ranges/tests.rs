@@ -1,7 +1,7 @@
 //! Ranges against a model that knows each byte, one unit being a quarter of a chunk.
 
 use proptest::prelude::*;
-use runahead_abi::record::{DEMAND, STEERS};
+use runahead_abi::record::{DEMAND, LENGTH_UNKNOWN, STEERS};
 
 use super::*;
 use crate::lanes::Lanes;
@@ -56,7 +56,7 @@ fn ranges_that_touch_or_overlap_become_one() {
     assert_eq!(add(12..25), Added::Joined);
     assert_eq!(add(3..7), Added::Known);
     assert!(wants(&ranges).len() == 1 && ranges.wants[&0].end == 30);
-    let cut = ranges.cut(0, &mut order.shelf(0, 0, false));
+    let cut = ranges.cut(0, PIECE_BYTES, &mut order.shelf(0, 0, false));
     assert_eq!(cut, Some(0..30));
     let (_, groups) = ranges.finish(&(0..30), 30, false);
     let group = groups.first().expect("that was all");
@@ -68,7 +68,7 @@ fn ranges_that_touch_or_overlap_become_one() {
 fn what_is_being_read_is_not_asked_for_again() {
     let (mut ranges, mut order) = (Ranges::default(), lanes());
     add(&mut ranges, &mut order, 0..100, &tag(1, 0));
-    ranges.cut(0, &mut order.shelf(0, 0, false));
+    ranges.cut(0, PIECE_BYTES, &mut order.shelf(0, 0, false));
     assert_eq!(add(&mut ranges, &mut order, 20..80, &tag(2, DEMAND)), Added::Known);
     assert_eq!(add(&mut ranges, &mut order, 50..150, &tag(2, 0)), Added::New);
     assert!(wants(&ranges).len() == 1 && ranges.wants[&100].end == 150);
@@ -82,7 +82,7 @@ fn a_large_range_is_cut_at_multiples_of_a_piece() {
     let (mut ranges, mut order) = (Ranges::default(), lanes());
     add(&mut ranges, &mut order, 1000..3 * PIECE_BYTES + 1, &tag(1, 0));
     let (mut at, mut cuts) = (1000, vec![]);
-    while let Some(piece) = ranges.cut(at, &mut order.shelf(0, 0, false)) {
+    while let Some(piece) = ranges.cut(at, PIECE_BYTES, &mut order.shelf(0, 0, false)) {
         at = piece.end;
         cuts.push(piece.end);
         check(&ranges, &order);
@@ -124,7 +124,7 @@ fn what_is_read_for_somebody_else_is_not_read_again() {
     assert_eq!(pieces, [50..100, 200..250]);
     assert!(groups.is_empty(), "both wait for the rest");
     for start in [0, 250] {
-        let range = ranges.cut(start, &mut order.shelf(0, 0, false)).expect("a want");
+        let range = ranges.cut(start, PIECE_BYTES, &mut order.shelf(0, 0, false)).expect("a want");
         let (_, groups) = ranges.finish(&range, 50, false);
         assert_eq!(groups.first().map(|g| g.bytes), Some(if start == 0 { 100 } else { 70 }));
     }
@@ -177,7 +177,7 @@ proptest! {
                 Op::Cut(n) => {
                     let starts: Vec<u64> = ranges.wants.keys().copied().collect();
                     if let Some(start) = starts.get(n % starts.len().max(1)) {
-                        let piece = ranges.cut(*start, &mut shelf).expect("a want");
+                        let piece = ranges.cut(*start, PIECE_BYTES, &mut shelf).expect("a want");
                         prop_assert!(piece.end - piece.start <= PIECE_BYTES);
                     }
                 }

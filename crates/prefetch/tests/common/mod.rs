@@ -169,7 +169,7 @@ impl Hint<'_> {
         let end = self.offset + self.length.min(HINT_MAX_BYTES);
         let chunks = self.offset / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES);
         match self.kind {
-            HintKind::Lookup | HintKind::Program => vec![key],
+            HintKind::Lookup | HintKind::Program | HintKind::Cancel => vec![key],
             HintKind::Listing => vec![key, key.listing()],
             HintKind::Link => vec![key, key.link()],
             HintKind::Data => chunks.map(|c| key.chunk(ChunkIndex(c))).chain([key]).collect(),

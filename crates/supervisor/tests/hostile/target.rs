@@ -26,12 +26,20 @@ pub struct Target {
 impl Target {
     /// Waits for a line, and then executes `then`.
     pub fn new(then: &[&str]) -> Self {
-        let prefetcher = Prefetcher::new(Default::default(), |_, _| ());
+        let prefetcher = Arc::new(Prefetcher::new(Default::default(), |_, _| ()));
         let file = memory::agent_file().expect("memory for a file");
         let front = memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
         let waits = Arc::new(Waits::new(front, 1000));
         let losses = Arc::new(Losses::default());
-        let common = Arc::new(Common { prefetcher, losses, waits, keep_shadows: false });
+        let common = Arc::new(Common {
+            prefetcher,
+            losses,
+            waits,
+            keep_shadows: false,
+            without: Default::default(),
+            ledger: Default::default(),
+            history: None,
+        });
         let members = Arc::new(Members::new(common.clone()).expect("epoll"));
         let child = Command::new("sh")
             .args(["-c", "read -r line; exec \"$@\"", "sh"])

@@ -1,0 +1,313 @@
+//! What some rows work on instead of the tree: databases, an array, object files, a recognizer's models.
+//!
+//! Each is made once in an invocation, beside the storage, and copied onto each storage that needs it;
+//! a storage holds one of them, and nothing else. All are made of installed packages or of seeded
+//! sequences, and so are the same in every run.
+//!
+//! Invariant: data are complete or their row has no job.
+
+mod chain;
+mod join;
+mod link;
+mod orders;
+mod parts;
+mod slices;
+mod speech;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::error::{Error, Failure};
+use crate::job::Job;
+use crate::source::Source;
+use crate::work::Ground;
+use crate::{progress, sys};
+
+/// Data of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    /// The object files of a library.
+    Objects,
+    /// An SQLite database of 1 GB.
+    Orders,
+    /// A PostgreSQL cluster with relations to join.
+    Relations,
+    /// An array of 1 GB.
+    Array,
+    /// A recognizer's models, and a recording.
+    Speech,
+    /// A file in which each block names the next, one to be read again and again, and one that no command reads.
+    Chain,
+    /// A part of the tree, dealt out to programs that compete.
+    Parts,
+}
+
+/// A program or file that a row needs, and Debian's package of it.
+type Need = (&'static str, &'static str);
+
+impl Data {
+    /// Its directory on the storage.
+    pub fn dir(self) -> &'static str {
+        match self {
+            Self::Objects => "objects",
+            Self::Orders => "orders",
+            Self::Relations => "relations",
+            Self::Array => "array",
+            Self::Speech => "speech",
+            Self::Chain => "chain",
+            Self::Parts => "parts",
+        }
+    }
+
+    /// What has to be free in the memory file system to have it on a storage.
+    pub fn space(self, quick: bool) -> u64 {
+        match (self, quick) {
+            (_, true) => 256 << 20,
+            (Self::Orders | Self::Array, _) => 1536 << 20,
+            (Self::Relations | Self::Chain, _) => 1 << 30,
+            _ => 512 << 20,
+        }
+    }
+
+    fn needs(self) -> &'static [Need] {
+        match self {
+            Self::Objects => &link::NEEDS,
+            Self::Orders => &orders::NEEDS,
+            Self::Relations => &join::NEEDS,
+            Self::Array => &slices::NEEDS,
+            Self::Speech => &speech::NEEDS,
+            Self::Chain => &chain::NEEDS,
+            Self::Parts => &parts::NEEDS,
+        }
+    }
+
+    /// Makes it in the empty directory `dir`.
+    fn make(self, dir: &Path, source: &Source, quick: bool) -> Result<(), Error> {
+        match self {
+            Self::Objects => link::make(dir, quick),
+            Self::Orders => orders::make(dir, quick),
+            Self::Relations => join::make(dir, quick),
+            Self::Array => slices::make(dir, quick),
+            Self::Speech => speech::make(dir),
+            Self::Chain => chain::make(dir, quick),
+            Self::Parts => parts::make(dir, source, quick),
+        }
+    }
+}
+
+/// A command that works on data of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// `ld` of a library's object files.
+    Link,
+    /// SQLite: a range of a secondary index.
+    Range,
+    /// SQLite: a join through a secondary index.
+    SqlJoin,
+    /// PostgreSQL: an index nested-loop join.
+    Postgres {
+        /// Of the outer relation's tuples, so many in 100 find a match.
+        percent: u32,
+    },
+    /// Slices of an array.
+    Slices,
+    /// A speech recognizer.
+    Recognize,
+    /// Reads that depend on each other.
+    Chase,
+    /// The same with shadows that hint only rubbish.
+    Rubbish,
+    /// As much data as there may be memory, again and again.
+    Reread,
+    /// Programs that want the same disk at once.
+    Compete {
+        /// So many.
+        programs: u32,
+    },
+    /// A program that computes beside one that waits.
+    Beside,
+}
+
+impl Task {
+    /// What it works on.
+    pub fn data(self) -> Data {
+        match self {
+            Self::Link => Data::Objects,
+            Self::Range | Self::SqlJoin => Data::Orders,
+            Self::Postgres { .. } => Data::Relations,
+            Self::Slices => Data::Array,
+            Self::Recognize => Data::Speech,
+            Self::Chase | Self::Rubbish | Self::Reread | Self::Beside => Data::Chain,
+            Self::Compete { .. } => Data::Parts,
+        }
+    }
+
+    /// The command.
+    ///
+    /// # Errors
+    /// [`Failure::NotInstalled`], a program of ours cannot be compiled, or what it works on cannot be
+    /// listed.
+    pub fn job(self, ground: &Ground<'_>) -> Result<Job, Error> {
+        require(self.data().needs())?;
+        let dir = &ground.root.join(self.data().dir());
+        match self {
+            Self::Link => link::job(dir, ground),
+            Self::Range => Ok(orders::range(dir)),
+            Self::SqlJoin => Ok(orders::join(dir)),
+            Self::Postgres { percent } => join::job(percent, dir, ground),
+            Self::Slices => Ok(slices::job(dir, ground)),
+            Self::Recognize => Ok(speech::job(dir)),
+            Self::Chase => chain::chase(dir, ground),
+            Self::Rubbish => chain::rubbish(dir, ground),
+            Self::Reread => chain::reread(dir, ground),
+            Self::Beside => chain::beside(dir, ground),
+            Self::Compete { programs } => Ok(parts::job(programs, dir, ground)),
+        }
+    }
+}
+
+fn require(needs: &[Need]) -> Result<(), Error> {
+    let missing = |(name, _): &&Need| find(name).is_none();
+    match needs.iter().find(missing) {
+        Some((name, package)) => {
+            Err(Failure::NotInstalled { program: (*name).to_owned(), package }.into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// A file, if the name is a path; else a program.
+fn find(name: &str) -> Option<PathBuf> {
+    match name.starts_with('/') {
+        true => Some(PathBuf::from(name)).filter(|path| path.is_file()),
+        false => sys::find_program(name),
+    }
+}
+
+/// Data that have been made in this invocation, on the machine's own disk.
+pub struct Store {
+    dir: TempDir,
+    quick: bool,
+}
+
+impl Store {
+    /// Makes it, empty.
+    ///
+    /// # Errors
+    /// There is no room for temporary files.
+    pub fn new(quick: bool) -> Result<Self, Error> {
+        let parent = std::env::temp_dir();
+        let dir = tempfile::Builder::new()
+            .prefix("runahead-bench-data-")
+            .tempdir_in(&parent)
+            .map_err(Error::system("create a directory in", &parent))?;
+        // A database server refuses to be root.
+        sys::let_through(dir.path())?;
+        Ok(Self { dir, quick })
+    }
+
+    /// Where `data` are, made now if they have not been. Those that this machine lacks the means for are an
+    /// empty directory; [`Task::job`] says so.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], or what makes them failed.
+    pub fn get(&self, data: Data, source: &Source) -> Result<PathBuf, Error> {
+        let path = self.dir.path().join(data.dir());
+        if path.is_dir() {
+            return Ok(path);
+        }
+        fs::create_dir(&path).map_err(Error::system("create", &path))?;
+        if data.needs().iter().any(|(name, _)| find(name).is_none()) {
+            return Ok(path);
+        }
+        // Twice: some are made of something else.
+        sys::require_space(self.dir.path(), 2 * data.space(self.quick))?;
+        let clock = progress::clock("making what the rows work on");
+        let made = data.make(&path, source, self.quick);
+        clock.finish_and_clear();
+        made.map(|()| path)
+    }
+
+    /// Removes them.
+    ///
+    /// # Errors
+    /// They cannot be removed.
+    pub fn forget(&self, data: Data) -> Result<(), Error> {
+        let path = self.dir.path().join(data.dir());
+        match path.is_dir() {
+            true => fs::remove_dir_all(&path).map_err(Error::system("remove", &path)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Copies a directory with its owners, modes and times.
+///
+/// # Errors
+/// `cp` failed.
+pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    let mut cp = Command::new("cp");
+    cp.args(["--archive", "--sparse=never"]).arg(from).arg(to);
+    sys::run_helper("cp", cp, to)
+}
+
+/// A seeded sequence (splitmix64) for what is made here.
+struct Sequence(u64);
+
+impl Sequence {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Below `bound`.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_installed_is_said() {
+        let needs = [("sh", "dash"), ("/usr/lib/no-such-file", "no-such-package")];
+        assert!(require(&needs[..1]).is_ok());
+        let result = require(&needs);
+        assert!(
+            matches!(result, Err(Error::Failure(Failure::NotInstalled { package, .. })) if package == "no-such-package")
+        );
+    }
+
+    #[test]
+    fn data_are_made_once_and_forgotten() {
+        let store = Store::new(true).unwrap();
+        let source = Source { root: "/usr/include".into(), what: "headers".into() };
+        let path = store.get(Data::Chain, &source).unwrap();
+        let mark = path.join("mark");
+        fs::write(&mark, "").unwrap();
+        assert_eq!(store.get(Data::Chain, &source).unwrap(), path);
+        assert!(mark.exists(), "made again");
+        store.forget(Data::Chain).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_copy_keeps_modes() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::set_permissions(&from, PermissionsExt::from_mode(0o700)).unwrap();
+        fs::write(from.join("f"), "text").unwrap();
+        copy(&from, &to).unwrap();
+        assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::read(to.join("f")).unwrap(), b"text");
+    }
+}

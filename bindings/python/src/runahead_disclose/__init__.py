@@ -1,0 +1,124 @@
+"""Tells runahead which parts of which files this program will read.
+
+A program that is run by ``runahead run`` and knows its future says so, and what it has disclosed is
+read in parallel while it works or waits:
+
+    import runahead_disclose
+
+    with open("table", "rb") as table:
+        for place in places:
+            runahead_disclose.disclose_fd(table, place, 4096)
+        for place in places:
+            table.seek(place)
+            ...
+
+A disclosure changes nothing but what is in memory, and when. Each function returns whether it was
+taken; a program need not look. Numbers of any size, and any path, are safe: what makes no sense is not
+taken. Only what is of the wrong type raises ``TypeError``.
+
+Without runahead each function makes one system call that fails, and nothing else; on systems other than
+Linux on x86-64 it makes none.
+"""
+
+import ctypes
+import os
+import platform
+import sys
+from typing import Callable, Optional, Protocol, Union
+
+__all__ = ["cancel_all", "disclose_fd", "disclose_path"]
+
+
+class HasFileno(Protocol):
+    """An open file."""
+
+    def fileno(self) -> int: ...
+
+
+# As `protocol` of the Rust crate runahead-disclose has them.
+_FADVISE64 = 221
+_MAGIC = 0x9D15C105 - (1 << 32)
+_VERSION = 1 << 32
+_DISCLOSE_FD = _VERSION | 1
+_DISCLOSE_PATH = _VERSION | 2
+_CANCEL_ALL = _VERSION | 3
+_MOST = (1 << 64) - 1
+
+_Syscall = Callable[..., int]
+
+
+def _find() -> Optional[_Syscall]:
+    is_known = sys.platform == "linux" and platform.machine() == "x86_64"
+    if not is_known or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    try:
+        syscall = ctypes.CDLL(None).syscall
+    except (OSError, AttributeError):
+        return None
+    number = ctypes.c_uint64
+    syscall.restype = ctypes.c_long
+    syscall.argtypes = [ctypes.c_long, ctypes.c_long, number, number, number, number, number]
+    return syscall
+
+
+def _find_for_paths() -> Optional[_Syscall]:
+    syscall = _find()
+    if syscall is not None:
+        number = ctypes.c_uint64
+        syscall.argtypes = [  # type: ignore[attr-defined]
+            ctypes.c_long, ctypes.c_long, number, ctypes.c_char_p, number, number, number
+        ]
+    return syscall
+
+
+# Each has argument types of its own.
+_syscall = _find()
+_syscall_with_path = _find_for_paths()
+
+
+def _fits(offset: int, length: int) -> bool:
+    # What is no integer is a mistake of the program's, unlike one that is out of range.
+    return 0 <= offset.__index__() <= _MOST and 0 <= length.__index__() <= _MOST
+
+
+def disclose_fd(fd: Union[int, HasFileno], offset: int, length: int) -> bool:
+    """``length`` bytes from byte ``offset`` of an open file will be read; 0: all from there to its end.
+
+    ``fd`` is a descriptor or whatever has a ``fileno()``; a closed file is not taken. What lies beyond
+    the end of the file, or more than 1 GiB from ``offset``, does not count.
+
+    True if that was taken or is in memory already; False if nobody listens, if it is no regular file, or
+    if so much is disclosed and not read yet that no more fits. Then it can be said again later.
+    """
+    if not _fits(offset, length):
+        return False
+    if not isinstance(fd, int):
+        try:
+            fd = fd.fileno()
+        except (OSError, ValueError):
+            return False
+    if _syscall is None or not 0 <= fd < 1 << 31:
+        return False
+    return _syscall(_FADVISE64, _MAGIC, _DISCLOSE_FD, fd, offset, length, 0) == 0
+
+
+def disclose_path(
+    path: Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"], offset: int = 0, length: int = 0
+) -> bool:
+    """The same of the file at ``path``, which need not be open, nor in any way looked at.
+
+    A relative path is seen from the working directory. Name the file as it will be opened: the data
+    comes under any name, but an access counts as foreseen only under the same.
+    """
+    name = os.fsencode(path)
+    if not _fits(offset, length) or b"\0" in name or _syscall_with_path is None:
+        return False
+    return _syscall_with_path(_FADVISE64, _MAGIC, _DISCLOSE_PATH, name, offset, length, 0) == 0
+
+
+def cancel_all() -> bool:
+    """Takes back all that this process has disclosed and nobody has begun to read.
+
+    True if somebody listens.
+    """
+    return _syscall is not None and _syscall(_FADVISE64, _MAGIC, _CANCEL_ALL, 0, 0, 0, 0) == 0

@@ -1,0 +1,245 @@
+//! Faults of a runner: pages of shared memory that it uses are copied when it first touches them; any
+//! other fault ends the run, without a word in the kernel's log.
+//!
+//! What the program shares with others may be large (a database's buffers), and a run uses little of
+//! it. So the template moves it elsewhere, makes it read-only, and has the kernel keep it so
+//! (mseal(2), Linux 6.10); where it was, there is private memory, with what earlier runs have used, as it was
+//! at the sync, and else without contents.
+//!
+//! Invariant: a shared mapping that a runner can read is sealed: nothing that it or we do can make
+//! it writable again.
+
+use linux_raw_sys::general as k;
+use runahead_abi::{RunEnd, Shared};
+
+use crate::arch;
+use crate::owned::Owned;
+use crate::session;
+use crate::sys::{self, Errno, nr};
+
+/// Smaller ones are copied at once.
+pub(super) const LARGE_BYTES: u64 = 256 << 10;
+/// Bytes that one fault brings. Divides [`LARGE_BYTES`], so that no two overlap.
+const BLOCK_BYTES: u64 = 8 << 10;
+/// Shared mappings that are copied so; a process with more large ones does without the rest.
+const REGIONS: usize = 32;
+
+/// Shared memory that lies at `from` now.
+#[derive(Clone, Copy)]
+struct Region {
+    at: u64,
+    end: u64,
+    from: u64,
+}
+
+struct Regions {
+    list: [Region; REGIONS],
+    count: usize,
+}
+
+static MOVED: Owned<Regions> =
+    Owned::new(Regions { list: [Region { at: 0, end: 0, from: 0 }; REGIONS], count: 0 });
+
+/// Whether memory can be moved away: the kernel knows mseal(2).
+pub(super) fn can_move() -> bool {
+    sys::seal(0, 0).is_ok()
+}
+
+/// Moves the readable shared mapping at `at` away, to be copied as it is used. In a template, once for
+/// each.
+///
+/// # Safety
+/// The program's memory in this process's copy, of which we hold no reference.
+pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
+    // SAFETY: the one thread of a new process.
+    let moved = unsafe { MOVED.get() };
+    let place = moved.list.get_mut(moved.count).ok_or(Errno(sys::ENOMEM))?;
+    let from = sys::map_private(len as usize)?;
+    // SAFETY: a mapping of ours is replaced, then what the caller promised.
+    unsafe {
+        sys::move_pages(at, len, from)?;
+        sys::replace_with_private(at, len, k::PROT_NONE)?;
+        sys::protect(from, len, k::PROT_READ)?;
+    }
+    sys::seal(from, len)?;
+    *place = Region { at, end: at + len, from };
+    moved.count += 1;
+    Ok(())
+}
+
+/// Copies what earlier runs have used. In a template, after all has been moved.
+pub(super) fn bring_known(shared: &Shared) {
+    for at in shared.touched.each() {
+        bring(at);
+    }
+}
+
+/// Signals of what a process does wrong itself.
+pub(super) const SIGNALS: [u32; 6] =
+    [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE, k::SIGTRAP, k::SIGABRT];
+
+/// Has the faults of this process, and of those that it forks, come here.
+pub(super) fn take_over() -> sys::Result<()> {
+    let handler: extern "C" fn(i32, *const [u64; 3], u64) = on_fault;
+    let flags = u64::from(k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER);
+    // As the kernel has it: handler, flags, restorer, mask.
+    let action = [handler as usize as u64, flags, arch::restorer(), 0];
+    for signal in SIGNALS {
+        let args = [signal.into(), action.as_ptr() as u64, 0, 8, 0, 0];
+        // SAFETY: sets an action from a live array; the handler is the agent's.
+        sys::check(unsafe { sys::raw(nr::RT_SIGACTION, args) })?;
+    }
+    Ok(())
+}
+
+/// `info` begins with signal, error, code and, at the third word, the address.
+extern "C" fn on_fault(signal: i32, info: *const [u64; 3], _context: u64) {
+    // SAFETY: the kernel's record of the signal.
+    let at = unsafe { (*info)[2] };
+    match signal as u32 == k::SIGSEGV {
+        true => match (bring(at), session::get()) {
+            (Some(block), Some(session)) => session.shared().touched.note(block, BLOCK_BYTES),
+            _ => end(),
+        },
+        false => end(),
+    }
+}
+
+fn end() -> ! {
+    match session::get() {
+        Some(session) => super::runner::end_at_fault(session, RunEnd::Fault),
+        None => sys::exit(1),
+    }
+}
+
+/// Copies the block around `at`, if that is of memory that was moved away: where it begins.
+fn bring(at: u64) -> Option<u64> {
+    // SAFETY: the one thread of a runner; nobody else holds it.
+    let moved = unsafe { MOVED.get() };
+    let regions = &moved.list[..moved.count];
+    let region = regions.iter().find(|r| (r.at..r.end).contains(&at))?;
+    let offset = (at - region.at) / BLOCK_BYTES * BLOCK_BYTES;
+    let len = BLOCK_BYTES.min(region.end - region.at - offset);
+    let to = region.at + offset;
+    // SAFETY: memory of the program's that has no contents yet. If the program has put something
+    // else there, it is a shadow's loss.
+    unsafe {
+        sys::protect(to, len, k::PROT_READ | k::PROT_WRITE).ok()?;
+        let from = (region.from + offset) as *const u8;
+        core::ptr::copy_nonoverlapping(from, to as *mut u8, len as usize);
+    }
+    Some(to)
+}
+
+/// Touches `len` bytes at `at`, so that the kernel finds them: it does not wait for a handler of ours.
+pub(super) fn touch(at: u64, len: u64) {
+    const PAGE: u64 = 4096;
+    let pages = (at..at.saturating_add(len)).step_by(PAGE as usize);
+    for byte in pages.chain(len.checked_sub(1).map(|last| at + last)) {
+        // SAFETY: memory of the program's that it named itself; where there is none, the run ends.
+        unsafe {
+            let byte = byte as *mut u8;
+            byte.write_volatile(byte.read_volatile());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    const LEN: u64 = 1 << 20;
+
+    /// Runs `work` in a process of its own, as all this is for good; what it returned, or `None`.
+    fn apart(work: impl FnOnce() -> u64) -> Option<u64> {
+        match sys::fork_with_pidfd().ok()? {
+            None => sys::exit(work() as i32),
+            Some((pid, _)) => {
+                let mut status = 0u32;
+                let args = [pid.into(), &raw mut status as u64, k::__WALL.into(), 0, 0, 0];
+                // SAFETY: wait4(2) writes four bytes of ours.
+                let ended = unsafe { sys::raw(nr::WAIT4, args) };
+                (ended == i64::from(pid) && status & 0x7f == 0).then_some(u64::from(status >> 8))
+            }
+        }
+    }
+
+    fn shared() -> *mut u8 {
+        let at = sys::map_family(LEN as usize).expect("memory") as *mut u8;
+        // SAFETY: new memory of that length.
+        unsafe { core::slice::from_raw_parts_mut(at, LEN as usize) }.fill(7);
+        at
+    }
+
+    /// What it takes to make a mapping writable again, or to put another in its place.
+    fn attacks(from: u64) -> u64 {
+        let write = k::PROT_READ | k::PROT_WRITE;
+        // SAFETY: each is refused, or has hit memory of this test alone.
+        let tries = unsafe {
+            [
+                sys::protect(from, LEN, write),
+                sys::protect(from + 4096, 4096, write),
+                sys::replace_with_private(from, LEN, write),
+                sys::move_pages(from, LEN, from + (1 << 40)),
+                call_munmap(from),
+            ]
+        };
+        tries.iter().filter(|result| result.is_ok()).count() as u64
+    }
+
+    unsafe fn call_munmap(from: u64) -> sys::Result<u64> {
+        // SAFETY: passed on to the caller.
+        sys::check(unsafe { sys::raw(nr::MUNMAP, [from, LEN, 0, 0, 0, 0]) })
+    }
+
+    #[test]
+    fn what_was_moved_cannot_be_written_and_comes_as_it_is_used() {
+        if !can_move() {
+            std::println!("skipped: this kernel has no mseal(2)");
+            return;
+        }
+        let memory = shared();
+        let failed = apart(|| {
+            // SAFETY: the one thread of a new process, and its own copy of the mapping.
+            let moved = unsafe {
+                if move_away(memory as u64, LEN).is_err() {
+                    return 100;
+                }
+                MOVED.get().list[0]
+            };
+            let successes = attacks(moved.from);
+            if successes > 0 {
+                return successes;
+            }
+            let second = memory as u64 + 3 * BLOCK_BYTES;
+            if bring(second + 77) != Some(second) || bring(memory as u64 - 1).is_some() {
+                return 101;
+            }
+            // SAFETY: the block was just brought.
+            unsafe {
+                if *((second + 77) as *const u8) != 7 {
+                    return 102;
+                }
+                *((second + 77) as *mut u8) = 9;
+            }
+            0
+        });
+        assert_eq!(failed, Some(0), "up to 5: so many ways to write were left");
+        // SAFETY: as filled above; nobody else has it.
+        let kept = unsafe { core::slice::from_raw_parts(memory, LEN as usize) };
+        assert!(kept.iter().all(|&byte| byte == 7), "a store in the other process was seen here");
+    }
+
+    /// The same without the seal: the attacks work, so they would be noticed.
+    #[test]
+    fn without_a_seal_it_can_be_written() {
+        let memory = shared();
+        let successes = apart(|| {
+            // SAFETY: memory of this test, in its own process.
+            let _ = unsafe { sys::protect(memory as u64, LEN, k::PROT_READ) };
+            attacks(memory as u64)
+        });
+        assert!(successes >= Some(3), "{successes:?}");
+    }
+}

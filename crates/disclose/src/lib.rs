@@ -1,0 +1,98 @@
+//! Tells runahead which parts of which files this program will read, so that they are in memory
+//! when it gets there.
+//!
+//! A program that is run by `runahead run` has its reads foreseen by a copy of itself. One that knows
+//! its future better than that can say so, as with TIP (F. Chang, *Using Speculative Execution to
+//! Automatically Hide I/O Latency*, 2001, section 2.2.3.1: there `TIPIO_SEG`, `TIPIO_FD_SEG` and
+//! `TIPIO_CANCEL_ALL`): the next row's page of an index, the blocks of a sorted list of places.
+//!
+//! ```
+//! use std::os::fd::AsRawFd;
+//! # fn main() -> std::io::Result<()> {
+//! # let (path, places) = ("/etc/passwd", [0u64, 4096]);
+//! let file = std::fs::File::open(path)?;
+//! for &place in &places {
+//!     runahead_disclose::disclose_fd(file.as_raw_fd(), place, 4096);
+//! }
+//! // ... and read them, in this order.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A disclosure changes nothing but what is in memory, and when. Any argument is safe: what makes no
+//! sense is not taken. Each function returns whether it was; a program need not look. It never waits
+//! for storage; under runahead it waits up to 5 ms, once in a row, for hints before it to be taken out.
+//!
+//! Without runahead each function makes one system call that fails, some 100 ns, and nothing else:
+//! see [`protocol`]. On systems other than Linux on x86-64 it makes none.
+//!
+//! What is disclosed stays wanted until it has been read, or [`cancel_all`], or the process ends or
+//! executes another program. A child made by fork starts without.
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(feature = "c")]
+mod c;
+mod call;
+pub mod protocol;
+
+use core::ffi::CStr;
+
+use protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
+
+/// `length` bytes from byte `offset` of the file that is open as descriptor `fd` will be read; with a
+/// `length` of 0, all bytes from there to its end. What lies beyond the end does not count, nor what is
+/// more than 1 GiB from `offset`: say that in several calls.
+///
+/// True if that was taken, or is in memory already. False if it was not: nobody listens; it is no
+/// regular file that is open without `O_DIRECT`, with a name, and a descriptor below 1024; nothing of it
+/// lies before the end; or so much is disclosed and not read yet that no more fits. Then it can be
+/// said again later.
+pub fn disclose_fd(fd: i32, offset: u64, length: u64) -> bool {
+    call::make([DISCLOSE_FD, fd as u32 as u64, offset, length])
+}
+
+/// The same of the file at `path`, which need not be open, nor in any way looked at: that it is looked
+/// up, and opened, is disclosed as well.
+///
+/// `path` is seen from the working directory if it is relative. The program's later use is recognized as
+/// foreseen (and counted as such by `--stats`) if it goes by the same name; a name of another form brings
+/// the same data. Symbolic links are followed. What turns out to be no regular file is left alone.
+///
+/// False if nobody listens, if `path` is empty or of 4096 bytes or more, if it lies below `/proc` or
+/// `/sys`, or if too much is disclosed and not read yet.
+pub fn disclose_path(path: &CStr, offset: u64, length: u64) -> bool {
+    call::make([DISCLOSE_PATH, path.as_ptr() as u64, offset, length])
+}
+
+/// Takes back all that this process has disclosed. What is being read by then is read to its end;
+/// nothing else of it reaches the device.
+///
+/// True if somebody listens. (So it also tells a program whether disclosing is worth while.)
+pub fn cancel_all() -> bool {
+    call::make([CANCEL_ALL, 0, 0, 0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As far as that can be seen without runahead: nothing happens.
+    #[test]
+    fn nothing_is_taken_where_nobody_listens() {
+        for fd in [0, 1, -1, i32::MIN, i32::MAX, protocol::MAGIC] {
+            for (offset, length) in [(0, 0), (0, u64::MAX), (u64::MAX, u64::MAX), (1 << 63, 1)] {
+                assert!(!disclose_fd(fd, offset, length));
+            }
+        }
+        assert!(!disclose_path(c"/", 0, 0) && !disclose_path(c"", u64::MAX, 1));
+        assert!(!cancel_all());
+    }
+
+    /// A descriptor that the kernel could ever give, or takes for something else, would not do.
+    #[test]
+    fn the_descriptor_means_nothing_to_the_kernel() {
+        // AT_FDCWD, and the range that Linux keeps for descriptors of its own (fcntl.h).
+        const { assert!(protocol::MAGIC < -40_000) };
+    }
+}

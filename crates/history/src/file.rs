@@ -1,0 +1,161 @@
+//! Recorded runs on disk.
+//!
+//! A file is written beside its place and then renamed: whoever reads it sees a whole one, an older one or
+//! none, also when two write at once. It is not synced: after a crash it may be damaged, which its
+//! checksum tells.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use nix::libc;
+
+use crate::Run;
+use crate::format::{self, FILE_MAX, FormatError};
+
+/// Why a recorded run could not be had, or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused.
+    #[error("cannot {what} {}: {error}", path.display())]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Its reason.
+        error: io::Error,
+    },
+    /// Something else is there.
+    #[error("{} is not a regular file; give the name of one", .0.display())]
+    NotAFile(PathBuf),
+    /// Longer than any that is written.
+    #[error("{} is longer than {FILE_MAX} bytes; it is not a recorded run", .0.display())]
+    TooLong(PathBuf),
+    /// It holds something else.
+    #[error("{}: {error}; record it anew", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: FormatError,
+    },
+    /// No place for what is kept automatically.
+    #[error("no directory for what is remembered: {0}")]
+    NoPlace(&'static str),
+    /// Others could change it.
+    #[error("{} belongs to another user, or others may write to it; make it yours alone", .0.display())]
+    NotPrivate(PathBuf),
+}
+
+impl Error {
+    pub(crate) fn system(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |error| Error::System { what, path, error }
+    }
+}
+
+/// Reads the run that is recorded in `path`.
+pub fn load(path: &Path) -> Result<Run, Error> {
+    // Whatever it is, to open it is not to wait for anybody.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(Error::system("read", path))?;
+    let meta = file.metadata().map_err(Error::system("read", path))?;
+    if !meta.is_file() {
+        return Err(Error::NotAFile(path.to_owned()));
+    }
+    let mut bytes = Vec::new();
+    let longest = FILE_MAX as u64 + 1;
+    file.take(longest).read_to_end(&mut bytes).map_err(Error::system("read", path))?;
+    if bytes.len() > FILE_MAX {
+        return Err(Error::TooLong(path.to_owned()));
+    }
+    format::decode(&bytes).map_err(|error| Error::Format { path: path.to_owned(), error })
+}
+
+/// Where a run that is to be recorded in `path` will be written: absolute, and no link. Nothing but a
+/// regular file is to be replaced.
+pub fn destination(path: &Path) -> Result<PathBuf, Error> {
+    let whole = match path.canonicalize() {
+        Ok(there) if there.is_file() => return Ok(there),
+        Ok(_) => return Err(Error::NotAFile(path.to_owned())),
+        Err(_) => std::path::absolute(path).map_err(Error::system("write", path))?,
+    };
+    match (whole.file_name(), whole.parent()) {
+        (Some(name), Some(parent)) => {
+            let parent = parent.canonicalize().map_err(Error::system("write", path))?;
+            Ok(parent.join(name))
+        }
+        _ => Err(Error::NotAFile(path.to_owned())),
+    }
+}
+
+/// Writes `bytes` to `path`, readable by its owner alone.
+pub fn save(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}-{}{TEMPORARY}", std::process::id(), COUNT.fetch_add(1, Relaxed)));
+    let beside = path.with_file_name(name);
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&beside);
+    let written = made
+        .and_then(|mut file: File| file.write_all(bytes))
+        .and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        Error::System { what: "write", path: path.to_owned(), error }
+    })
+}
+
+/// What the names of files end in that are being written.
+pub(crate) const TEMPORARY: &str = ".new";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_private_and_replaced_as_a_whole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("run");
+        save(&path, &format::encode(&Run::default())).expect("written");
+        assert_eq!(load(&path).expect("read"), Run::default());
+        let mode = path.metadata().expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        save(&path, b"other").expect("written");
+        let text = load(&path).expect_err("no run").to_string();
+        assert!(text.contains("not a recorded run") && text.lines().count() == 1, "{text}");
+        let left = dir.path().read_dir().expect("ours").count();
+        assert_eq!(left, 1, "nothing is left beside it");
+        let text = save(&dir.path().join("no/where"), b"x").expect_err("no directory").to_string();
+        assert!(text.contains("no/where") && text.contains("No such file"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_file_is_neither_waited_for_nor_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let fifo = dir.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.expect("mkfifo is there").success());
+        for path in [&fifo, Path::new("/dev/null"), Path::new("/dev/zero"), dir.path()] {
+            assert!(matches!(load(path), Err(Error::NotAFile(_))), "{}", path.display());
+            assert!(matches!(destination(path), Err(Error::NotAFile(_))), "{}", path.display());
+        }
+        assert!(load(&dir.path().join("none")).is_err());
+        let link = dir.path().join("link");
+        std::fs::write(dir.path().join("file"), "").expect("ours");
+        std::os::unix::fs::symlink("file", &link).expect("ours");
+        let real = dir.path().canonicalize().expect("there");
+        assert_eq!(destination(&link).expect("a file"), real.join("file"));
+        assert_eq!(destination(&dir.path().join("new")).expect("none yet"), real.join("new"));
+    }
+}

@@ -1,0 +1,312 @@
+//! Where in a recorded run a later one is, and whether it is the same at all.
+//!
+//! It is told what the later run does, in the order in which that happens there. The place is the
+//! median of the last accesses that were found in the record: processes that run side by side come in another
+//! order each time, and one access that comes much sooner than it did moves nothing. When more than
+//! half of what was done lately is not in the record, the run is another one, for good.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::{Run, What};
+
+/// Accesses that are judged.
+pub const JUDGED: u32 = 64;
+/// Fewest of them from which something follows.
+pub const JUDGED_LEAST: u32 = 32;
+/// Accesses whose median is the place.
+const RECENT: usize = 16;
+/// Ranges that begin before another one and may yet reach into it.
+const OVERLAPPING: usize = 8;
+
+/// What the record knows of an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It is this one.
+    At(usize),
+    /// It is to something that is in the record.
+    Near,
+    /// It is not in the record.
+    Nowhere,
+}
+
+/// See the module's text.
+pub struct Follower {
+    run: Arc<Run>,
+    numbers: HashMap<Vec<u8>, u32>,
+    uses: Vec<Uses>,
+    passed: Vec<bool>,
+    sent: Vec<bool>,
+    recent: [u32; RECENT],
+    matched: u64,
+    place: usize,
+    /// One bit an access, the newest lowest: it was not in the record.
+    strange: u64,
+    told: u64,
+    used: u64,
+    given_up: Option<u64>,
+    programs: usize,
+}
+
+/// How the recorded run used one path.
+#[derive(Default)]
+struct Uses {
+    /// Accesses to other than data.
+    plain: Vec<u32>,
+    /// Ranges by their first byte, the one behind the last, and the access.
+    data: Vec<(u64, u64, u32)>,
+    /// It is another file now.
+    changed: bool,
+}
+
+impl Follower {
+    /// At the start of `run`.
+    pub fn new(run: Arc<Run>) -> Self {
+        let paths = run.places.iter().zip(0..);
+        let numbers = paths.map(|(place, number)| (place.path.clone(), number)).collect();
+        let mut uses: Vec<Uses> = run.places.iter().map(|_| Uses::default()).collect();
+        for (access, number) in run.accesses.iter().zip(0u32..) {
+            let uses = &mut uses[access.place as usize];
+            match access.what {
+                What::Data { offset, length } => uses.data.push((offset, offset + length, number)),
+                _ => uses.plain.push(number),
+            }
+        }
+        uses.iter_mut().for_each(|uses| uses.data.sort_unstable());
+        let all = run.accesses.len();
+        Follower {
+            run,
+            numbers,
+            uses,
+            passed: vec![false; all],
+            sent: vec![false; all],
+            recent: [0; RECENT],
+            matched: 0,
+            place: 0,
+            strange: 0,
+            told: 0,
+            used: 0,
+            given_up: None,
+            programs: 0,
+        }
+    }
+
+    /// The later run has done this.
+    pub fn saw(&mut self, path: &[u8], what: What) -> Seen {
+        let seen = self.find(path, what);
+        self.told += 1;
+        self.strange = (self.strange << 1) | u64::from(seen == Seen::Nowhere);
+        if let Seen::At(number) = seen {
+            self.pass(number);
+        }
+        let judged = self.told.min(JUDGED.into()) as u32;
+        let is_other = judged >= JUDGED_LEAST && self.strange.count_ones() * 2 > judged;
+        if is_other && self.given_up.is_none() {
+            self.given_up = Some(self.told);
+        }
+        seen
+    }
+
+    /// The later run has started a program. Short ones say nothing of what they do, so the place is at least
+    /// where the recorded run was when it had started as many.
+    pub fn started_program(&mut self) {
+        if let Some(&before) = self.run.programs.get(self.programs) {
+            self.place = self.place.max(before as usize);
+        }
+        self.programs += 1;
+    }
+
+    fn find(&self, path: &[u8], what: What) -> Seen {
+        let Some(&place) = self.numbers.get(path) else { return Seen::Nowhere };
+        let uses = &self.uses[place as usize];
+        let found = match what {
+            What::Data { offset, length } => {
+                let behind = uses.data.partition_point(|&(start, ..)| start < offset + length);
+                let before = uses.data[..behind].iter().rev().take(OVERLAPPING);
+                let mut all = before.filter(|&&(_, end, _)| end > offset);
+                match all.next() {
+                    Some(&(.., number)) => Some(number),
+                    None if uses.changed => None,
+                    None => return Seen::Nowhere,
+                }
+            }
+            _ => {
+                let is_it = |&&number: &&u32| self.run.accesses[number as usize].what == what;
+                uses.plain.iter().find(is_it).copied()
+            }
+        };
+        found.map_or(Seen::Near, |number| Seen::At(number as usize))
+    }
+
+    fn pass(&mut self, number: usize) {
+        if std::mem::replace(&mut self.passed[number], true) {
+            return;
+        }
+        self.used += u64::from(self.sent[number]);
+        self.recent[(self.matched % RECENT as u64) as usize] = number as u32;
+        self.matched += 1;
+        let known = self.matched.min(RECENT as u64) as usize;
+        let mut sorted = self.recent;
+        sorted[..known].sort_unstable();
+        self.place = self.place.max(sorted[known / 2] as usize);
+    }
+
+    /// The file of a place is another one now: its data may be read otherwise.
+    pub fn has_changed(&mut self, place: u32) {
+        self.uses[place as usize].changed = true;
+    }
+
+    /// An access has been asked for.
+    pub fn has_sent(&mut self, number: usize) {
+        self.sent[number] = true;
+    }
+
+    /// It has, and the later run did not come there yet.
+    pub fn is_pending(&self, number: usize) -> bool {
+        self.sent[number] && !self.passed[number]
+    }
+
+    /// The later run was there.
+    pub fn is_passed(&self, number: usize) -> bool {
+        self.passed[number]
+    }
+
+    /// Index of the access that the later run is near.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    /// Accesses of it that were in the record.
+    pub fn matched(&self) -> u64 {
+        self.matched
+    }
+
+    /// Accesses that were asked for before the later run made them.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// The later run is another one, as was found after so many of its accesses.
+    pub fn given_up(&self) -> Option<u64> {
+        self.given_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Place};
+
+    fn data(offset: u64, length: u64) -> What {
+        What::Data { offset, length }
+    }
+
+    /// Each of `files` is looked up, and read in blocks.
+    fn run(files: u32, blocks: u64) -> Arc<Run> {
+        let mut run = Run::default();
+        for place in 0..files {
+            let path = format!("/{place}").into();
+            run.places.push(Place { path, key: place.into(), attributes: None });
+            run.accesses.push(Access { place, what: What::Look });
+            let all = (0..blocks).map(|n| data(n << 14, 1 << 14));
+            run.accesses.extend(all.map(|what| Access { place, what }));
+        }
+        Arc::new(run)
+    }
+
+    fn follow(follower: &mut Follower, run: &Run, accesses: impl IntoIterator<Item = usize>) {
+        for number in accesses {
+            let access = &run.accesses[number];
+            let seen = follower.saw(&run.place(access).path, access.what);
+            assert_eq!(seen, Seen::At(number));
+        }
+    }
+
+    #[test]
+    fn the_same_run_is_followed_closely_to_its_end() {
+        let run = run(50, 7);
+        let mut follower = Follower::new(run.clone());
+        for number in 0..run.accesses.len() {
+            follower.has_sent(number);
+            assert!(follower.is_pending(number));
+            follow(&mut follower, &run, [number]);
+            assert!((number.saturating_sub(RECENT)..=number).contains(&follower.place()));
+        }
+        assert_eq!((follower.given_up(), follower.used()), (None, run.accesses.len() as u64));
+    }
+
+    #[test]
+    fn one_early_access_moves_nothing_and_a_jump_is_believed_after_some() {
+        let run = run(100, 0);
+        let mut follower = Follower::new(run.clone());
+        follow(&mut follower, &run, (0..20).chain([99]));
+        assert!(follower.place() < 20);
+        follow(&mut follower, &run, 60..60 + RECENT);
+        assert!(follower.place() >= 60);
+        let before = follower.place();
+        follow(&mut follower, &run, 20..40);
+        assert_eq!(follower.place(), before, "it does not go back");
+    }
+
+    #[test]
+    fn programs_that_say_nothing_move_it_on() {
+        let mut run = Run::clone(&run(100, 0));
+        run.programs = vec![0, 30, 30, 90];
+        let mut follower = Follower::new(Arc::new(run));
+        for place in [0, 30, 30, 90, 90] {
+            follower.started_program();
+            assert_eq!(follower.place(), place);
+        }
+    }
+
+    /// As those of processes that run side by side.
+    #[test]
+    fn another_order_is_no_other_run() {
+        let run = run(100, 3);
+        let mut follower = Follower::new(run.clone());
+        let order = (0..400).map(|n| (n / 8) * 8 + (n * 5) % 8);
+        follow(&mut follower, &run, order);
+        assert_eq!((follower.given_up(), follower.matched()), (None, 400));
+        assert!(follower.place() > 370);
+    }
+
+    #[test]
+    fn another_run_is_given_up_soon_and_for_good() {
+        let run = run(100, 3);
+        let mut follower = Follower::new(run.clone());
+        follow(&mut follower, &run, 0..100);
+        for n in 0..200u64 {
+            assert_eq!(follower.saw(format!("/other/{n}").as_bytes(), What::Look), Seen::Nowhere);
+            assert_eq!(follower.given_up().is_some(), n >= u64::from(JUDGED) / 2, "{n}");
+        }
+        follow(&mut follower, &run, 100..300);
+        assert_eq!(follower.given_up(), Some(100 + u64::from(JUDGED) / 2 + 1));
+    }
+
+    #[test]
+    fn little_is_no_evidence() {
+        let mut follower = Follower::new(run(3, 1));
+        for n in 1..JUDGED_LEAST {
+            follower.saw(format!("/other/{n}").as_bytes(), What::Look);
+        }
+        assert_eq!(follower.given_up(), None);
+        follower.saw(b"/other", What::Look);
+        assert_eq!(follower.given_up(), Some(JUDGED_LEAST.into()));
+    }
+
+    #[test]
+    fn data_is_found_by_where_it_lies() {
+        let mut run = Run::clone(&run(1, 2));
+        let far = data(1 << 30, 1 << 20);
+        run.accesses.push(Access { place: 0, what: far });
+        let mut follower = Follower::new(Arc::new(run));
+        let mut saw = |what| follower.saw(b"/0", what);
+        assert_eq!(saw(data(100, 1)), Seen::At(1));
+        assert_eq!(saw(data(0, 1 << 20)), Seen::At(2), "the last that it reaches");
+        assert_eq!(saw(data((1 << 30) + 5, 9)), Seen::At(3));
+        assert_eq!(saw(data(1 << 25, 9)), Seen::Nowhere);
+        assert_eq!(saw(What::List), Seen::Near);
+        follower.has_changed(0);
+        assert_eq!(follower.saw(b"/0", data(1 << 25, 9)), Seen::Near, "it is another file");
+    }
+}

@@ -1,0 +1,190 @@
+//! What is written is read, and nothing else does harm.
+
+use super::*;
+
+struct Random(u64);
+
+impl Random {
+    fn seeded() -> Self {
+        let given = std::env::var("RUNAHEAD_SEED").ok().and_then(|text| text.parse().ok());
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seed = given.unwrap_or_else(|| now.map_or(1, |now| now.as_nanos() as u64));
+        eprintln!("repeat with RUNAHEAD_SEED={seed}");
+        Random(seed)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 20) % bound
+    }
+
+    fn run(&mut self) -> Run {
+        let places = 1 + self.below(40);
+        let mut run = Run { command: [self.below(256) as u8; 16], ..Run::default() };
+        for n in 0..places {
+            let path = format!("/{}/{}", "d/".repeat(self.below(5) as usize), n * self.below(9));
+            let attributes = (self.below(3) > 0).then(|| Attributes {
+                size: self.below(1 << 40),
+                mtime: self.below(1 << 40) as i64 - (1 << 39),
+                inode: self.below(u64::MAX),
+            });
+            let key = self.below(u64::MAX);
+            run.places.push(Place { path: path.into_bytes(), key, attributes });
+        }
+        for _ in 0..self.below(200) {
+            let place = self.below(places) as u32;
+            let what = match self.below(8) {
+                n if n < 5 => WHATS[n as usize],
+                _ => What::Data {
+                    offset: self.below(i64::MAX as u64 - RANGE_MAX),
+                    length: 1 + self.below(RANGE_MAX),
+                },
+            };
+            run.accesses.push(Access { place, what });
+            if self.below(9) == 0 {
+                run.programs.push(run.accesses.len() as u32);
+            }
+        }
+        run
+    }
+}
+
+/// All that whoever uses a run relies on.
+fn assert_harmless(run: &Run) {
+    assert!(run.places.len() <= PATHS_MAX && run.accesses.len() <= ACCESSES_MAX);
+    assert!(run.places.iter().map(|p| p.path.len()).sum::<usize>() <= PATH_BYTES_MAX);
+    assert!(run.programs.len() <= PROGRAMS_MAX && run.programs.is_sorted());
+    assert!(run.programs.iter().all(|&n| n as usize <= run.accesses.len()));
+    for place in &run.places {
+        assert!(place.path.starts_with(b"/") && place.path.len() <= PATH_MAX);
+        assert!(!place.path.contains(&0));
+    }
+    for access in &run.accesses {
+        assert!((access.place as usize) < run.places.len());
+        if let What::Data { offset, length } = access.what {
+            assert!((1..=RANGE_MAX).contains(&length) && offset <= i64::MAX as u64 - length);
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let mut random = Random::seeded();
+    assert_eq!(decode(&encode(&Run::default())), Ok(Run::default()));
+    for _ in 0..500 {
+        let run = random.run();
+        assert_harmless(&run);
+        assert_eq!(decode(&encode(&run)).as_ref(), Ok(&run));
+    }
+}
+
+#[test]
+fn whatever_was_cut_off_is_missed() {
+    let bytes = encode(&Random(1).run());
+    for len in 0..bytes.len() {
+        let error = decode(&bytes[..len]).expect_err("not whole");
+        let expected = if len == 0 { FormatError::NotOne } else { FormatError::Damaged };
+        assert_eq!(error, expected, "{len} of {}", bytes.len());
+    }
+}
+
+#[test]
+fn other_files_and_other_versions_are_told_apart() {
+    assert_eq!(decode(b"#!/bin/sh\n"), Err(FormatError::NotOne));
+    let mut bytes = encode(&Run::default());
+    bytes[VERSION_AT] += 1;
+    assert_eq!(decode(&bytes), Err(FormatError::Version(VERSION + 1)));
+    let text = FormatError::Version(9).to_string();
+    assert!(text.contains('9') && text.contains(&VERSION.to_string()), "{text}");
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let mut bytes = encode(&Random(2).run());
+    for bit in 0..bytes.len() * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode(&bytes).is_err(), "bit {bit}");
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// With a right checksum, as somebody who means harm would write it.
+#[test]
+fn any_text_gives_an_error_or_something_harmless() {
+    let mut random = Random::seeded();
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..3000 {
+        let bytes = encode(&random.run());
+        let length = u32::from_le_bytes(bytes[LENGTH_AT..TEXT_AT].try_into().expect("4")) as usize;
+        let mut text = lz4_flex::block::decompress(&bytes[TEXT_AT..], length).expect("ours");
+        for _ in 0..random.below(6) {
+            let at = random.below(text.len() as u64) as usize;
+            match random.below(4) {
+                0 => text[at] = random.below(256) as u8,
+                1 => text[at] ^= 1 << random.below(8),
+                2 => text.truncate(at + 1),
+                _ => text.insert(at, 0xff),
+            }
+        }
+        match decode(&with_text(&text)) {
+            Ok(run) => {
+                good += 1;
+                assert_harmless(&run);
+            }
+            Err(error) => {
+                bad += 1;
+                assert_eq!(error, FormatError::Nonsense);
+            }
+        }
+        // And no bytes at all like ours.
+        let noise: Vec<u8> = (0..random.below(300)).map(|_| random.below(256) as u8).collect();
+        decode(&with_text(&noise)).inspect(assert_harmless).ok();
+        let _ = decode(&noise);
+    }
+    assert!(good > 100 && bad > 100, "{good} and {bad}: one side was not tried");
+}
+
+/// A few bytes that unpack to much.
+#[test]
+fn bombs_are_refused_before_they_unfold() {
+    let mut many = postcard::to_allocvec(&Head {
+        command: [0; 16],
+        places: PATHS_MAX as u32,
+        accesses: 0,
+        programs: 0,
+    })
+    .expect("plain");
+    let long =
+        WirePlace { shared: 0, rest: [b'/'; PATH_MAX].to_vec(), key: [0; 8], attributes: None };
+    many.extend(postcard::to_allocvec(&long).expect("plain"));
+    let again = WirePlace { shared: PATH_MAX as u16, rest: vec![], key: [0; 8], attributes: None };
+    let again = postcard::to_allocvec(&again).expect("plain");
+    (1..PATHS_MAX).for_each(|_| many.extend_from_slice(&again));
+    assert_eq!(decode(&with_text(&many)), Err(FormatError::Nonsense), "a gigabyte of paths");
+
+    let more = Head { command: [0; 16], places: u32::MAX, accesses: u32::MAX, programs: 0 };
+    let more = postcard::to_allocvec(&more).expect("plain");
+    assert_eq!(decode(&with_text(&more)), Err(FormatError::Nonsense));
+
+    let mut long = with_text(&[]);
+    long[LENGTH_AT..TEXT_AT].copy_from_slice(&u32::MAX.to_le_bytes());
+    let sum = checksum(&long[LENGTH_AT..]);
+    long[SUM_AT..LENGTH_AT].copy_from_slice(&sum.to_le_bytes());
+    assert_eq!(decode(&long), Err(FormatError::Nonsense));
+}
+
+#[test]
+fn what_is_too_long_loses_its_end() {
+    let mut run = Run::default();
+    for n in 0..20_000u64 {
+        let path = format!("/{}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into_bytes();
+        run.places.push(Place { path, key: n.wrapping_mul(77_777_777_777), attributes: None });
+        run.accesses.push(Access { place: n as u32, what: What::Look });
+    }
+    let bytes = encode_within(&run, 100_000);
+    let cut = decode(&bytes).expect("whole");
+    assert!(bytes.len() <= 100_000 && cut.accesses.len() > 1000, "{}", cut.accesses.len());
+    assert_eq!(cut.accesses[..], run.accesses[..cut.accesses.len()]);
+    assert_eq!(cut.places[..], run.places[..cut.places.len()]);
+    assert_eq!(decode(&encode_within(&run, 0)).expect("whole").accesses, []);
+}

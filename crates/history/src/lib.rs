@@ -1,0 +1,176 @@
+//! The memory of earlier runs: what a run of a command read, in order, as a file and as a thing to
+//! check a later run against.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`recorder`] | collects the accesses of a run, each once |
+//! | [`follower`] | tells where in a recorded run a later one is, and when it is another |
+//! | [`format`] | the bytes of the file |
+//! | [`file`] | reads and writes it |
+//! | [`store`] | the files that are kept automatically, one for each command |
+//!
+//! Invariant: a recorded run names paths and ranges of files to be read, and nothing else; whatever
+//! bytes a file holds, what comes out is an error or a bounded list of these, all paths absolute.
+#![forbid(unsafe_code)]
+
+pub mod file;
+pub mod follower;
+pub mod format;
+pub mod recorder;
+pub mod store;
+
+pub use file::Error;
+pub use follower::{Follower, Seen};
+pub use recorder::{Found, Recorder};
+pub use store::Store;
+
+use runahead_abi::HintKind;
+use runahead_abi::record::NO_FOLLOW;
+
+/// Most accesses that a run can have; the rest of a longer one is not recorded.
+pub const ACCESSES_MAX: usize = 1 << 20;
+/// Most paths.
+pub const PATHS_MAX: usize = 1 << 18;
+/// Most programs that are started in a run.
+pub const PROGRAMS_MAX: usize = 1 << 18;
+/// Most bytes in all paths together.
+pub const PATH_BYTES_MAX: usize = 32 << 20;
+/// Longest range of one access, in bytes.
+pub const RANGE_MAX: u64 = 8 << 20;
+
+/// Identifies a command line: see [`store::key`].
+pub type CommandKey = [u8; 16];
+
+/// What was done with a path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum What {
+    /// It was looked up.
+    Look,
+    /// The same without following it where it is a symbolic link.
+    LookNoFollow,
+    /// It is a directory, and its entries were read.
+    List,
+    /// It is a symbolic link, whose text was read.
+    Link,
+    /// It was executed.
+    Execute,
+    /// Bytes of it were read or mapped.
+    Data {
+        /// The first.
+        offset: u64,
+        /// How many; at least one, at most [`RANGE_MAX`].
+        length: u64,
+    },
+}
+
+impl What {
+    /// As a hint has it, with the flags that matter. `None`: it is no access, or no file can have such a
+    /// range.
+    pub fn of_hint(kind: HintKind, flags: u32, offset: u64, length: u64) -> Option<Self> {
+        Some(match kind {
+            HintKind::Lookup if flags & NO_FOLLOW != 0 => What::LookNoFollow,
+            HintKind::Lookup => What::Look,
+            HintKind::Listing => What::List,
+            HintKind::Link => What::Link,
+            HintKind::Program => What::Execute,
+            HintKind::Cancel => return None,
+            HintKind::Data => {
+                let end = offset.checked_add(length)?;
+                let sound = (1..=RANGE_MAX).contains(&length) && end <= i64::MAX as u64;
+                return sound.then_some(What::Data { offset, length });
+            }
+        })
+    }
+
+    /// The reverse.
+    pub fn hint(self) -> (HintKind, u32) {
+        match self {
+            What::Look => (HintKind::Lookup, 0),
+            What::LookNoFollow => (HintKind::Lookup, NO_FOLLOW),
+            What::List => (HintKind::Listing, 0),
+            What::Link => (HintKind::Link, NO_FOLLOW),
+            What::Execute => (HintKind::Program, 0),
+            What::Data { .. } => (HintKind::Data, 0),
+        }
+    }
+
+    /// Bytes of file data.
+    pub fn bytes(self) -> u64 {
+        match self {
+            What::Data { length, .. } => length,
+            _ => 0,
+        }
+    }
+}
+
+/// By which a file is known to be the one that was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attributes {
+    /// In bytes.
+    pub size: u64,
+    /// Time of its last change, in nanoseconds since 1970.
+    pub mtime: i64,
+    /// Its number in its file system.
+    pub inode: u64,
+}
+
+/// A path that a run used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Absolute, without NUL.
+    pub path: Vec<u8>,
+    /// The identity under which the program reached it first (`runahead_abi::Identity`).
+    pub key: u64,
+    /// `None`: there was nothing of that name, or it was not looked at.
+    pub attributes: Option<Attributes>,
+}
+
+/// One thing that a run did, for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Index of the [`Place`].
+    pub place: u32,
+    /// What was done.
+    pub what: What,
+}
+
+/// A recorded run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Run {
+    /// Whose it is.
+    pub command: CommandKey,
+    /// Each path once.
+    pub places: Vec<Place>,
+    /// In the order in which they were made.
+    pub accesses: Vec<Access>,
+    /// How many accesses had been made before each program that was started, in order; never less than
+    /// before the one before it, nor more than there are.
+    pub programs: Vec<u32>,
+}
+
+impl Run {
+    /// The place of an access.
+    pub fn place(&self, access: &Access) -> &Place {
+        &self.places[access.place as usize]
+    }
+
+    /// Whether a later run of the same command read so much the same that nothing is gained by writing it
+    /// in the place of this one: all but one access in [`SAME_PARTS`].
+    pub fn is_much_like(&self, later: &Run) -> bool {
+        let all = |run: &Run| -> std::collections::HashSet<(Vec<u8>, What)> {
+            run.accesses.iter().map(|a| (run.place(a).path.clone(), a.what)).collect()
+        };
+        let (ours, theirs) = (all(self), all(later));
+        let common = ours.intersection(&theirs).count();
+        let attributes = |run: &Run| -> std::collections::HashMap<Vec<u8>, Option<Attributes>> {
+            run.places.iter().map(|p| (p.path.clone(), p.attributes)).collect()
+        };
+        let (before, after) = (attributes(self), attributes(later));
+        let changed = after.iter().filter(|(path, a)| before.get(*path).is_some_and(|b| b != *a));
+        let different = ours.len().max(theirs.len()) - common + changed.count();
+        different * SAME_PARTS <= ours.len().max(theirs.len())
+    }
+}
+
+/// See [`Run::is_much_like`].
+pub const SAME_PARTS: usize = 64;

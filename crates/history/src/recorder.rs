@@ -1,0 +1,275 @@
+//! Collects the accesses of a run, each once, in the order in which they were made first.
+//!
+//! Whoever tells of them may repeat himself. Bytes of a file that were seen before are left out, and what
+//! follows at once on what was read of the same file extends that. Bounded: what exceeds the bounds
+//! of a [`Run`] is counted and left out.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::{
+    ACCESSES_MAX, Access, Attributes, CommandKey, PATH_BYTES_MAX, PATHS_MAX, PROGRAMS_MAX, Place,
+    Run, What,
+};
+
+/// Adjacent reads become one of this many bytes at most, so that a run's place in it is known well.
+const MERGED_MAX: u64 = 1 << 20;
+
+/// What is found of a path when the run has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// It is this file, and was before the run.
+    Same(Attributes),
+    /// The run, or somebody meanwhile, has written it: what it holds is not what was waited for.
+    Written,
+    /// There is none.
+    Absent,
+    /// It lies where nobody waits for storage.
+    Unstored,
+    /// It was not looked at.
+    Unknown,
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub struct Recorder {
+    places: Vec<Place>,
+    numbers: HashMap<Vec<u8>, u32>,
+    path_bytes: usize,
+    accesses: Vec<Access>,
+    done: HashSet<(u32, What)>,
+    data: HashMap<u32, Data>,
+    left_out: u64,
+    programs: Vec<u32>,
+}
+
+/// What was read of one file.
+#[derive(Default)]
+struct Data {
+    /// Disjoint ranges: first byte and the one behind the last.
+    read: BTreeMap<u64, u64>,
+    /// The access that was added last.
+    last: Option<usize>,
+}
+
+impl Data {
+    /// Adds a range; false if all of it was there.
+    fn add(&mut self, start: u64, end: u64) -> bool {
+        let before = self.read.range(..=start).next_back().map(|(&s, &e)| (s, e));
+        if before.is_some_and(|(_, e)| e >= end) {
+            return false;
+        }
+        let (mut start, mut end) = (start, end);
+        if let Some((s, e)) = before.filter(|&(_, e)| e >= start) {
+            (start, end) = (s, end.max(e));
+        }
+        let joined: Vec<u64> = self.read.range(start..=end).map(|(&s, _)| s).collect();
+        for s in joined {
+            end = end.max(self.read.remove(&s).unwrap_or(end));
+        }
+        self.read.insert(start, end);
+        true
+    }
+}
+
+impl Recorder {
+    /// Accesses so far.
+    pub fn len(&self) -> usize {
+        self.accesses.len()
+    }
+
+    /// None so far.
+    pub fn is_empty(&self) -> bool {
+        self.accesses.is_empty()
+    }
+
+    /// Accesses that had no room.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// An access to `path`, which the program calls `key`.
+    pub fn saw(&mut self, path: &[u8], key: u64, what: What) {
+        let Some(place) = self.number(path, key) else {
+            self.left_out += 1;
+            return;
+        };
+        match what {
+            What::Data { offset, length } => {
+                let data = self.data.entry(place).or_default();
+                if !data.add(offset, offset + length) {
+                    return;
+                }
+                let last = data.last.and_then(|last| self.accesses.get_mut(last));
+                if let Some(Access { what: What::Data { offset: start, length: so_far }, .. }) =
+                    last
+                    && *start + *so_far == offset
+                    && *so_far + length <= MERGED_MAX
+                {
+                    *so_far += length;
+                    return;
+                }
+            }
+            _ if !self.done.insert((place, what)) => return,
+            _ => {}
+        }
+        if self.accesses.len() >= ACCESSES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        if let What::Data { .. } = what
+            && let Some(data) = self.data.get_mut(&place)
+        {
+            data.last = Some(self.accesses.len());
+        }
+        self.accesses.push(Access { place, what });
+    }
+
+    /// A program has been started.
+    pub fn started_program(&mut self) {
+        if self.programs.len() < PROGRAMS_MAX {
+            self.programs.push(self.accesses.len() as u32);
+        }
+    }
+
+    fn number(&mut self, path: &[u8], key: u64) -> Option<u32> {
+        if let Some(&number) = self.numbers.get(path) {
+            return Some(number);
+        }
+        let bytes = self.path_bytes + path.len();
+        if self.places.len() >= PATHS_MAX || bytes > PATH_BYTES_MAX {
+            return None;
+        }
+        self.path_bytes = bytes;
+        let number = self.places.len() as u32;
+        self.numbers.insert(path.to_owned(), number);
+        self.places.push(Place { path: path.to_owned(), key, attributes: None });
+        Some(number)
+    }
+
+    /// The run, now that it has ended; `look` says what is found of each path.
+    pub fn finish(self, command: CommandKey, mut look: impl FnMut(&[u8]) -> Found) -> Run {
+        let mut run = Run { command, ..Run::default() };
+        let mut kept: Vec<Option<u32>> = Vec::with_capacity(self.places.len());
+        let mut found = Vec::with_capacity(self.places.len());
+        for mut place in self.places {
+            let is = look(&place.path);
+            found.push(is);
+            if is == Found::Unstored {
+                kept.push(None);
+                continue;
+            }
+            if let Found::Same(attributes) = is {
+                place.attributes = Some(attributes);
+            }
+            kept.push(Some(run.places.len() as u32));
+            run.places.push(place);
+        }
+        // Of each access, how many before it were kept.
+        let mut before = Vec::with_capacity(self.accesses.len() + 1);
+        for Access { place, what } in self.accesses {
+            before.push(run.accesses.len() as u32);
+            let (Some(new), is) = (kept[place as usize], found[place as usize]) else { continue };
+            let what = match (what, is) {
+                (What::Data { .. }, Found::Written | Found::Absent) => continue,
+                // Told in whole blocks, and mapped beyond the end.
+                (What::Data { offset, length }, Found::Same(Attributes { size, .. })) => {
+                    let length = length.min(size.saturating_sub(offset));
+                    if length == 0 {
+                        continue;
+                    }
+                    What::Data { offset, length }
+                }
+                (what, _) => what,
+            };
+            run.accesses.push(Access { place: new, what });
+        }
+        before.push(run.accesses.len() as u32);
+        run.programs = self.programs.iter().map(|&at| before[at as usize]).collect();
+        run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(offset: u64, length: u64) -> What {
+        What::Data { offset, length }
+    }
+
+    fn all_same(_: &[u8]) -> Found {
+        Found::Same(Attributes { size: 1 << 30, mtime: 1, inode: 2 })
+    }
+
+    #[test]
+    fn each_access_is_kept_once_and_in_order() {
+        let mut recorder = Recorder::default();
+        for _ in 0..2 {
+            recorder.saw(b"/a", 1, What::Look);
+            recorder.saw(b"/b", 2, What::List);
+            recorder.saw(b"/a", 1, What::LookNoFollow);
+        }
+        let run = recorder.finish([7; 16], all_same);
+        let shown: Vec<_> = run.accesses.iter().map(|a| (&run.place(a).path[..], a.what)).collect();
+        let expected: [(&[u8], _); 3] =
+            [(b"/a", What::Look), (b"/b", What::List), (b"/a", What::LookNoFollow)];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn adjacent_reads_become_one_up_to_a_bound_and_known_bytes_are_left_out() {
+        let mut recorder = Recorder::default();
+        for block in 0..100u64 {
+            recorder.saw(b"/a", 1, data(block << 14, 1 << 14));
+            recorder.saw(b"/other", 2, data(block << 20, 1));
+        }
+        recorder.saw(b"/a", 1, data(5 << 14, 10 << 14));
+        let run = recorder.finish([0; 16], all_same);
+        let of_a: Vec<_> = run.accesses.iter().filter(|a| a.place == 0).map(|a| a.what).collect();
+        assert_eq!(of_a, [data(0, 64 << 14), data(64 << 14, 36 << 14)]);
+        assert_eq!(run.accesses.len(), 102);
+    }
+
+    #[test]
+    fn what_was_written_is_gone_or_lies_in_memory_is_not_to_be_read() {
+        let mut recorder = Recorder::default();
+        for path in [&b"/written"[..], b"/gone", b"/memory", b"/short", b"/kept"] {
+            recorder.saw(path, 1, What::Look);
+            recorder.saw(path, 1, data(1 << 14, 1 << 14));
+            recorder.started_program();
+        }
+        let run = recorder.finish([0; 16], |path| match path {
+            b"/written" => Found::Written,
+            b"/gone" => Found::Absent,
+            b"/memory" => Found::Unstored,
+            b"/short" => Found::Same(Attributes { size: 100, mtime: 1, inode: 1 }),
+            _ => Found::Same(Attributes { size: (1 << 14) + 5, mtime: 1, inode: 1 }),
+        });
+        let shown: Vec<_> = run.accesses.iter().map(|a| (&run.place(a).path[..], a.what)).collect();
+        let expected: [(&[u8], _); 5] = [
+            (b"/written", What::Look),
+            (b"/gone", What::Look),
+            (b"/short", What::Look),
+            (b"/kept", What::Look),
+            (b"/kept", data(1 << 14, 5)),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(run.programs, [1, 2, 2, 3, 5], "counted in what was kept");
+    }
+
+    #[test]
+    fn a_run_without_end_is_cut() {
+        let mut recorder = Recorder::default();
+        for n in 0..ACCESSES_MAX as u64 + 10 {
+            recorder.saw(b"/a", 1, data((3 * n) << 14, 1));
+        }
+        assert_eq!((recorder.len(), recorder.left_out()), (ACCESSES_MAX, 10));
+        let mut recorder = Recorder::default();
+        let long = "/x".repeat(2000);
+        for n in 0..20_000 {
+            recorder.saw(format!("{long}{n}").as_bytes(), 1, What::Look);
+        }
+        assert!(recorder.len() * long.len() <= PATH_BYTES_MAX);
+        assert_eq!(recorder.len() as u64 + recorder.left_out(), 20_000);
+    }
+}

@@ -1,0 +1,114 @@
+//! What was measured in one round.
+
+use std::time::Duration;
+
+/// And how many times the base at least: threads that wait for a processor are late, too.
+const DEEP: f64 = 2.5;
+/// With less in flight nothing is so uneven that it would have to be looked for.
+const FLOW_MIN: f64 = 8.0;
+/// How many times as long those take that began deeper in a round, if they queued.
+const QUEUED: f64 = 1.6;
+/// Samples of one kind that show it.
+pub(super) const QUEUED_QUORUM: usize = 8;
+/// Samples of one kind without which a round says nothing of it.
+pub(super) const QUORUM: usize = 4;
+
+/// What ends, and how much is in flight meanwhile.
+#[derive(Default)]
+pub(super) struct Flow {
+    last: Duration,
+    ends: f64,
+    in_flight: f64,
+    /// Time in which something was certainly in flight.
+    busy: Duration,
+    /// The mean latency in the rounds before.
+    before: [f64; 3],
+}
+
+impl Flow {
+    pub(super) fn add(&mut self, end: Duration, latency: Duration, in_flight: usize) {
+        self.busy += end.saturating_sub(self.last).min(latency);
+        self.last = self.last.max(end);
+        self.ends += 1.0;
+        self.in_flight += in_flight as f64;
+    }
+
+    /// The mean of all in flight, in seconds; 0 if there is little. Of this round and some before, the
+    /// least: when processors are busy, now and then nothing ends for a while.
+    pub(super) fn latency(&self) -> f64 {
+        self.before.into_iter().fold(self.of_round(), f64::min)
+    }
+
+    fn of_round(&self) -> f64 {
+        let in_flight = self.in_flight / self.ends.max(1.0);
+        if in_flight < FLOW_MIN {
+            return 0.0;
+        }
+        in_flight * self.busy.as_secs_f64() / self.ends
+    }
+
+    /// Another round.
+    pub(super) fn begin(&mut self) {
+        let [.., second, last] = self.before;
+        let before = [second, last, self.of_round()];
+        *self = Flow { last: self.last, before, ..Flow::default() };
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Track {
+    /// Latency without a queue, once known.
+    pub(super) base: Option<Duration>,
+    /// Of this round: in flight when it began, and latency.
+    pub(super) samples: Vec<(usize, Duration)>,
+}
+
+impl Track {
+    /// Lower quartile of the round, if that has enough samples.
+    pub(super) fn quartile(&mut self) -> Option<Duration> {
+        let at = self.samples.len() / 4;
+        let latency = |&(_, latency): &(usize, Duration)| latency;
+        (self.samples.len() >= QUORUM)
+            .then(|| self.samples.select_nth_unstable_by_key(at, latency).1.1)
+    }
+
+    /// The middle of the round. A base is lowered by this, and not by the quartile: where heads move,
+    /// some reads continue the one before, and are no measure for the others.
+    pub(super) fn median(&mut self) -> Duration {
+        let at = self.samples.len() / 2;
+        self.samples.select_nth_unstable_by_key(at, |&(_, latency)| latency).1.1
+    }
+
+    /// The same of those that began while less was in flight than when the others did.
+    pub(super) fn shallow_quartile(&mut self) -> Option<Duration> {
+        self.samples.sort_unstable();
+        let middle = self.samples.len().div_ceil(2);
+        let half = &mut self.samples[..middle];
+        let at = half.len() / 4;
+        (half.len() >= QUORUM).then(|| half.select_nth_unstable_by_key(at, |&(_, l)| l).1.1)
+    }
+
+    /// If those that began deeper in this round queued: how many were served at a time, and how long
+    /// one took that did not wait.
+    pub(super) fn queued(&mut self) -> Option<(f64, Duration)> {
+        if self.samples.len() < QUEUED_QUORUM {
+            return None;
+        }
+        self.samples.sort_unstable();
+        let (shallow, deep) = self.samples.split_at(self.samples.len() / 2);
+        let median = |half: &[(usize, Duration)], of: fn(&(usize, Duration)) -> f64| {
+            let mut all: Vec<f64> = half.iter().map(of).collect();
+            *all.select_nth_unstable_by(half.len() / 2, f64::total_cmp).1
+        };
+        let depth: fn(&(usize, Duration)) -> f64 = |&(depth, _)| depth as f64;
+        let latency: fn(&(usize, Duration)) -> f64 = |(_, latency)| latency.as_secs_f64();
+        let times = |of| median(deep, of) / median(shallow, of);
+        if times(depth) < QUEUED || times(latency) < QUEUED {
+            return None;
+        }
+        let least = shallow.iter().map(|(_, latency)| *latency).min()?;
+        let base = self.base.map_or(least, |base| base.min(least));
+        let times_base = median(deep, latency) / base.as_secs_f64();
+        (times_base >= DEEP).then(|| (median(deep, depth) / times_base, base))
+    }
+}

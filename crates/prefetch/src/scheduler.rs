@@ -1,0 +1,193 @@
+//! What is begun when: the queue, the limits and the horizon, as data. No thread, no file, no clock.
+//!
+//! [`crate::pool`] has the threads; the simulation in the tests has virtual ones, and runs the very
+//! same code. Whoever is free calls [`Scheduler::begin`], which hands out a job and a [`Ticket`],
+//! does what the job says, tells ([`Scheduler::looked`], or the queue), and gives the ticket back.
+//!
+//! A job is begun when its device has room for what it is (see [`crate::limits`]), and its client's
+//! budget for what it reads (see [`crate::horizon`]); of several devices, first on the one where
+//! something more urgent waits, and then on the one that has less to do.
+//!
+//! Invariants: no device has more in flight than its limit allowed when the last began; what is read
+//! ahead for a client that has a [`Pace`], counted from where its target is, never exceeds its
+//! budget; nothing is begun for a run that was given up.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::horizon::Pace;
+use crate::lanes::{Head, Reach};
+use crate::limit::{Home, Sample};
+use crate::limits::Limits;
+use crate::order::{ClientId, Tier};
+use crate::queue::{Effects, Found, Job, Queue, Taken, Trouble};
+use crate::ranges::PIECE_BYTES;
+
+#[cfg(test)]
+mod sim;
+
+/// What was read, or is under way, for accesses that a target has not made yet.
+struct Ahead {
+    pace: Pace,
+    /// Accesses that the target has made.
+    position: u64,
+    /// By where it will be used, and the newest run that said so.
+    parts: BTreeMap<(u64, u32), u64>,
+    bytes: u64,
+}
+
+impl Ahead {
+    fn reach(&self) -> Reach {
+        let held = self.bytes + PIECE_BYTES > self.pace.budget.max(PIECE_BYTES);
+        Reach { position: self.position, compute: self.pace.compute, held }
+    }
+}
+
+/// A place in what is in flight.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    home: Home,
+    /// Jobs in flight on that device when this one began, itself included.
+    in_flight: usize,
+}
+
+/// See the module's text.
+pub(crate) struct Scheduler<F> {
+    pub queue: Queue<F>,
+    limits: Limits,
+    ahead: HashMap<ClientId, Ahead>,
+}
+
+impl<F> Scheduler<F> {
+    /// At most so many jobs in flight, and parts of hints in the queue.
+    pub(crate) fn new(max_in_flight: usize, max_queued: usize) -> Self {
+        let (queue, limits) = (Queue::new(max_queued), Limits::new(max_in_flight));
+        Scheduler { queue, limits, ahead: HashMap::new() }
+    }
+
+    /// How many jobs could be begun now.
+    pub(crate) fn startable(&self) -> usize {
+        let room = |h: Head| self.limits.room(h.home, h.tier).min(h.waiting);
+        self.queue.heads().map(room).sum::<usize>().min(self.limits.free())
+    }
+
+    /// True when a target waits for something that could be begun now.
+    pub(crate) fn is_urgent(&self) -> bool {
+        let mut heads = self.queue.heads();
+        heads.any(|h| h.tier == Tier::Demand && self.limits.room(h.home, h.tier) > 0)
+    }
+
+    /// Jobs that may be in flight on the device that takes most.
+    pub(crate) fn limit(&self) -> usize {
+        self.limits.current()
+    }
+
+    /// The next job, if there is one that may be begun.
+    pub(crate) fn begin(&mut self) -> Option<(Job<F>, Ticket)> {
+        loop {
+            let room = |home, tier| self.limits.room(home, tier) > 0;
+            let heads = self.queue.heads().filter(|h| room(h.home, h.tier));
+            let head = heads.min_by_key(|h| (h.tier, self.limits.in_flight_on(h.home)))?;
+            // Without a job something else has become first there, or nothing.
+            if let Some(job) = self.queue.pop_at(head.home, head.tier) {
+                self.take_note();
+                let in_flight = self.limits.begin(head.home);
+                return Some((job, Ticket { home: head.home, in_flight }));
+            }
+            debug_assert!(!self.queue.heads().any(|h| h == head), "{head:?} is not to be had");
+        }
+    }
+
+    /// The job is over, and what followed from it.
+    pub(crate) fn end(&mut self, ticket: Ticket) {
+        self.limits.end(ticket.home);
+    }
+
+    /// A lookup came back: the job that the same worker shall do next, with the same ticket.
+    pub(crate) fn looked(
+        &mut self,
+        job: Job<F>,
+        result: Result<Found<F>, Trouble>,
+        ticket: &mut Ticket,
+        fx: &mut Effects<F>,
+    ) -> Option<Job<F>> {
+        // It may be elsewhere than was thought: then it waits until there is room there.
+        let home = result.as_ref().map_or(ticket.home, |found| found.place.home);
+        let client_may = self.ahead.values().all(|ahead| !ahead.reach().held);
+        let stay = home == ticket.home || self.limits.room(home, Tier::Hint) > 0;
+        let next = self.queue.looked(job, (result, stay && client_may), fx)?;
+        self.take_note();
+        if home != ticket.home {
+            self.limits.end(ticket.home);
+            *ticket = Ticket { home, in_flight: self.limits.begin(home) };
+        }
+        Some(next)
+    }
+
+    /// Learns from how long an operation took.
+    pub(crate) fn sample(&mut self, sample: Sample, ticket: &Ticket) {
+        let home = Some(sample.device);
+        self.limits.sample(sample, ticket.in_flight);
+        self.queue.set_narrow(home, self.limits.is_narrow(home));
+        self.queue.set_speed(home, self.limits.speed(home));
+        self.queue.set_piece(home, self.limits.piece(home));
+    }
+
+    /// What was just taken out of the queue counts against its client's budget.
+    fn take_note(&mut self) {
+        let Some(Taken { client, tag, bytes }) = self.queue.taken() else { return };
+        let Some(ahead) = self.ahead.get_mut(&client) else { return };
+        if bytes > 0 && !tag.is_demand() && tag.position > ahead.position {
+            *ahead.parts.entry((tag.position, tag.run)).or_default() += bytes;
+            ahead.bytes += bytes;
+            let reach = ahead.reach();
+            self.queue.set_reach(client, Some(reach));
+        }
+    }
+
+    /// How fast the target of `client` is, and what may be read ahead for it.
+    pub(crate) fn set_pace(&mut self, client: ClientId, pace: Pace) {
+        let (position, parts) = (0, BTreeMap::new());
+        let ahead = self.ahead.entry(client).or_insert(Ahead { pace, position, parts, bytes: 0 });
+        ahead.pace = pace;
+        let reach = ahead.reach();
+        self.queue.set_reach(client, Some(reach));
+    }
+
+    /// The target of `client` has made so many accesses.
+    pub(crate) fn reached(&mut self, client: ClientId, position: u64) {
+        let Some(ahead) = self.ahead.get_mut(&client) else { return };
+        if position <= ahead.position {
+            return;
+        }
+        ahead.position = position;
+        while let Some(part) = ahead.parts.first_entry()
+            && part.key().0 <= position
+        {
+            ahead.bytes -= part.remove();
+        }
+        let reach = ahead.reach();
+        self.queue.set_reach(client, Some(reach));
+    }
+
+    /// See [`Queue::drop_stale`]. What was read for those runs is nobody's: the kernel may have it.
+    pub(crate) fn drop_stale(
+        &mut self,
+        client: ClientId,
+        before: Option<u32>,
+        fx: &mut Effects<F>,
+    ) -> usize {
+        if let Some(ahead) = self.ahead.get_mut(&client) {
+            ahead.parts.retain(|&(_, run), _| before.is_some_and(|before| run >= before));
+            ahead.bytes = ahead.parts.values().sum();
+            let reach = ahead.reach();
+            self.queue.set_reach(client, Some(reach));
+        }
+        self.queue.drop_stale(client, before, fx)
+    }
+
+    /// See [`Queue::close_client`].
+    pub(crate) fn close_client(&mut self, client: ClientId, fx: &mut Effects<F>) -> usize {
+        self.ahead.remove(&client);
+        self.queue.close_client(client, fx)
+    }
+}

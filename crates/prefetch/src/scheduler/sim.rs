@@ -1,0 +1,366 @@
+//! The scheduler as a deterministic simulation: seeded devices, programs and failures, in virtual
+//! time. What decides is the production code; the devices are the testbed's models; threads are
+//! events.
+//!
+//! Each program makes accesses to files of its own, computes in between, and waits for what is not in
+//! memory. Its shadow hints ahead of it, sometimes goes astray (hints of files that are never used,
+//! then the run is given up), and lookups and reads sometimes fail. What must hold is in
+//! [`checks`]; that each check can fail is shown by planted violations.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use std::time::Duration;
+
+use runahead_abi::record::{DEMAND, Header};
+use runahead_abi::{HintKind, Identity, Record};
+use runahead_testbed::model::{Access, Jitter, Model, Service};
+
+use super::{Scheduler, Ticket};
+use crate::guess::Outcome;
+use crate::horizon::Pace;
+use crate::limit::{Kind, Sample};
+use crate::order::ClientId;
+use crate::queue::{Class, Effects, Found, Job, Place, Step, Trouble};
+
+mod checks;
+mod runs;
+
+use checks::Checks;
+
+const FILE_BYTES: u64 = 64 << 10;
+
+/// What a scheduler might do wrong. Planted where the simulation calls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plant {
+    /// It does not care how far ahead of the target a hint is.
+    IgnoresHorizon,
+    /// Nor how much memory is taken.
+    IgnoresBudget,
+    /// Nor how much is in flight.
+    IgnoresLimit,
+    /// It takes what a target waits for as another hint.
+    HintsFirst,
+    /// It goes on with hints of runs that were given up.
+    KeepsCancelled,
+    /// It says nothing of some hints that it has dealt with.
+    Silent,
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// A file: the access that a program makes, or would make if its shadow were right.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+struct File {
+    device: usize,
+    program: usize,
+    position: u64,
+    /// The run that made it up; 0 if it is real.
+    astray: u32,
+}
+
+impl File {
+    fn path(&self) -> String {
+        let File { device, program, position, astray } = self;
+        format!("/d{device}/p{program}/{position}-{astray}")
+    }
+
+    fn of(path: &[u8]) -> Self {
+        let text = str::from_utf8(path).expect("text");
+        let number = |text: &str| text.parse::<u64>().expect("a number");
+        let parts: Vec<u64> =
+            text.split(['/', '-', 'd', 'p']).filter(|t| !t.is_empty()).map(number).collect();
+        let [device, program, position, astray] = parts[..] else { panic!("{text}") };
+        File { device: device as usize, program: program as usize, position, astray: astray as u32 }
+    }
+}
+
+struct Device {
+    model: Model,
+    /// Requests that it serves at a time.
+    servers: usize,
+    /// Files lie in the order of their use, or anyhow.
+    in_order: bool,
+}
+
+struct Program {
+    client: ClientId,
+    devices: Vec<usize>,
+    length: u64,
+    compute: u64,
+    budget: u64,
+    /// Accesses made.
+    position: u64,
+    run: u32,
+    /// How far this run has hinted.
+    hinted: u64,
+    /// How far ahead the shadow may be.
+    lead: u64,
+    /// Of so many runs one goes astray.
+    strays: u64,
+    memory: HashSet<File>,
+    waiting: bool,
+}
+
+impl Program {
+    fn file(&self, program: usize, position: u64, astray: u32) -> File {
+        let device = self.devices[(position as usize) % self.devices.len()];
+        File { device, program, position, astray }
+    }
+}
+
+enum Event {
+    /// The program goes on to its next access.
+    Target(usize),
+    /// The read that it waits for is over.
+    Read(usize, File),
+    /// A worker's job is over.
+    Job { job: Job<File>, ticket: Ticket, file: File, began: u64 },
+}
+
+struct World {
+    now: u64,
+    random: Random,
+    scheduler: Scheduler<File>,
+    devices: Vec<Device>,
+    programs: Vec<Program>,
+    events: BinaryHeap<Reverse<(u64, usize)>>,
+    pending: Vec<Option<Event>>,
+    checks: Checks,
+    plant: Option<Plant>,
+    /// One in so many steps fails; 0 for none.
+    fails: u64,
+}
+
+impl World {
+    fn after(&mut self, time: u64, event: Event) {
+        self.events.push(Reverse((self.now.max(time), self.pending.len())));
+        self.pending.push(Some(event));
+    }
+
+    /// When the device has answered a request for `file`.
+    fn serve(&mut self, file: File, len: u64) -> u64 {
+        let at = self.place(file);
+        self.devices[file.device]
+            .model
+            .submit(self.now, Access::Data { offset: at * FILE_BYTES, len })
+    }
+
+    fn place(&self, file: File) -> u64 {
+        let number = file.position * 8 + file.program as u64 + u64::from(file.astray) * (1 << 20);
+        match self.devices[file.device].in_order {
+            true => number,
+            false => Random(number).below(1 << 24),
+        }
+    }
+
+    fn submit(&mut self, file: File, demand: bool) {
+        let program = &self.programs[file.program];
+        let path = file.path();
+        let flags = if demand && self.plant != Some(Plant::HintsFirst) { DEMAND } else { 0 };
+        let key = Identity::ROOT.join(path.as_bytes());
+        let header = Header {
+            kind: HintKind::Data as u32,
+            run: if demand { 0 } else { program.run },
+            position: file.position,
+            key: key.raw(),
+            offset: 0,
+            length: FILE_BYTES,
+            flags,
+            path_len: path.len() as u32,
+        };
+        let record = Record { kind: HintKind::Data, header, path: path.as_bytes() };
+        self.checks.hinted(program.client, file, header.run, demand, key);
+        let mut fx = Effects::default();
+        let now = Duration::from_nanos(self.now);
+        self.scheduler.queue.submit(program.client, &record, now, &mut fx);
+        self.settle(fx);
+    }
+
+    fn settle(&mut self, fx: Effects<File>) {
+        for (client, key) in
+            fx.done.into_iter().chain(fx.forget.into_iter().map(|(c, k, _)| (c, k)))
+        {
+            if self.plant == Some(Plant::Silent) && key.raw() % 7 == 0 {
+                continue;
+            }
+            self.checks.settled(client, key);
+        }
+    }
+
+    /// Free workers take what they are given.
+    fn work(&mut self) {
+        while let Some((job, ticket)) = self.scheduler.begin() {
+            let file = match &job.step {
+                Step::Look { path, .. } => File::of(path),
+                Step::Read { file, .. } => **file,
+                _ => {
+                    // A guess, of a directory that is empty.
+                    let mut fx = Effects::default();
+                    self.scheduler.queue.guessed(job, Outcome::Over, &mut fx);
+                    self.settle(fx);
+                    self.scheduler.end(ticket);
+                    continue;
+                }
+            };
+            self.checks.begins(
+                file,
+                matches!(job.step, Step::Read { .. }),
+                &self.scheduler,
+                &self.programs,
+            );
+            self.start(job, ticket, file);
+        }
+    }
+
+    fn start(&mut self, job: Job<File>, ticket: Ticket, file: File) {
+        self.checks.started(file);
+        let len = if matches!(job.step, Step::Look { .. }) { 4096 } else { FILE_BYTES };
+        let done = self.serve(file, len);
+        if self.plant == Some(Plant::IgnoresLimit) {
+            // Its place is given back at once, and taken again when it ends.
+            self.scheduler.limits.end(ticket.home);
+        }
+        let began = self.now;
+        self.after(done, Event::Job { job, ticket, file, began });
+    }
+
+    fn job_ends(&mut self, job: Job<File>, mut ticket: Ticket, file: File, began: u64) {
+        self.checks.ended(file);
+        if self.plant == Some(Plant::IgnoresLimit) {
+            self.scheduler.limits.begin(ticket.home);
+        }
+        let device = (8, file.device as u32);
+        let look = matches!(job.step, Step::Look { .. });
+        let kind = if look { Kind::Lookup } else { Kind::Read };
+        let [began, latency] = [began, self.now - began].map(Duration::from_nanos);
+        self.scheduler.sample(Sample { kind, device, began, latency }, &ticket);
+        let fails = self.fails > 0 && self.random.one_in(self.fails);
+        let trouble = if self.random.one_in(2) { Trouble::Ours } else { Trouble::Answer };
+        let mut fx = Effects::default();
+        let mut next = None;
+        if look {
+            let place = Place { home: Some(device), at: self.place(file) };
+            let class = Class::File { size: FILE_BYTES };
+            let found = Found { file: std::sync::Arc::new(file), class, place };
+            let result = if fails { Err(trouble) } else { Ok(found) };
+            if result.is_ok() {
+                self.checks.saw(file);
+            }
+            next = self.scheduler.looked(job, result, &mut ticket, &mut fx);
+        } else {
+            if !fails {
+                self.programs[file.program].memory.insert(file);
+            }
+            let result = if fails { Err(trouble) } else { Ok(FILE_BYTES) };
+            self.scheduler.queue.finish(job, result, &mut fx);
+        }
+        self.settle(fx);
+        match next {
+            Some(job) => {
+                self.checks.reads(file, &self.programs);
+                self.start(job, ticket, file);
+            }
+            None => self.scheduler.end(ticket),
+        }
+    }
+
+    /// The shadow hints as far as it may.
+    fn shadow(&mut self, n: usize) {
+        let program = &self.programs[n];
+        let end = (program.position + program.lead).min(program.length);
+        let (from, run) = (program.hinted.max(program.position), program.run);
+        let astray = program.strays > 0 && u64::from(run) % program.strays == program.strays - 1;
+        for position in from + 1..=end {
+            let program = &self.programs[n];
+            let file = program.file(n, position, if astray { run } else { 0 });
+            // What it has hinted before is in the log.
+            if !program.memory.contains(&file) && !self.checks.is_open(file) {
+                self.submit(file, false);
+            }
+        }
+        self.programs[n].hinted = end.max(from);
+    }
+
+    fn target(&mut self, n: usize) {
+        let program = &mut self.programs[n];
+        program.waiting = false;
+        if program.position == program.length {
+            return;
+        }
+        program.position += 1;
+        let (client, position) = (program.client, program.position);
+        let file = program.file(n, position, 0);
+        let pretended = if self.plant == Some(Plant::IgnoresHorizon) { 1 << 40 } else { position };
+        self.scheduler.reached(client, pretended);
+        self.checks.reached(n, position);
+        let program = &self.programs[n];
+        if program.memory.contains(&file) {
+            let next = self.now + program.compute;
+            self.after(next, Event::Target(n));
+            return;
+        }
+        // A stall. Was it foreseen? If not, the shadow is made anew.
+        let foreseen = self.checks.is_open(file);
+        if !foreseen {
+            let before = {
+                let program = &mut self.programs[n];
+                (program.run, program.hinted) = (program.run + 1, position);
+                program.run
+            };
+            self.checks.gave_up(n, before);
+            if self.plant != Some(Plant::KeepsCancelled) {
+                let mut fx = Effects::default();
+                self.scheduler.drop_stale(client, Some(before), &mut fx);
+                self.settle(fx);
+            }
+        }
+        let (servers, now) = (self.devices[file.device].servers, self.now);
+        let done = self.serve(file, 4096);
+        self.checks.demanded(file.device, servers, done - now);
+        self.programs[n].waiting = true;
+        self.after(done, Event::Read(n, file));
+        if !foreseen {
+            self.submit(file, true);
+        }
+        self.shadow(n);
+    }
+
+    fn step(&mut self) -> bool {
+        let Some(Reverse((time, event))) = self.events.pop() else { return false };
+        self.now = time;
+        match self.pending[event].take().expect("an event happens once") {
+            Event::Target(n) => self.target(n),
+            Event::Read(n, file) => {
+                self.programs[n].memory.insert(file);
+                let next = self.now + self.programs[n].compute;
+                self.after(next, Event::Target(n));
+            }
+            Event::Job { job, ticket, file, began } => self.job_ends(job, ticket, file, began),
+        }
+        (0..self.programs.len()).for_each(|n| {
+            if !self.programs[n].waiting {
+                self.shadow(n);
+            }
+        });
+        self.work();
+        true
+    }
+}

@@ -1,0 +1,210 @@
+//! What must hold, counted apart from the scheduler.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use runahead_abi::{ChunkIndex, Identity};
+
+use super::{FILE_BYTES, File, Program};
+use crate::limit::START;
+use crate::order::ClientId;
+use crate::scheduler::Scheduler;
+
+/// What the simulation knows of one file that was hinted and is not settled.
+struct Open {
+    /// The newest run that hinted it.
+    run: u32,
+    demand: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Checks {
+    open: HashMap<File, Open>,
+    keys: HashMap<(ClientId, u64), File>,
+    /// Demands that nobody has begun to serve.
+    urgent: HashSet<File>,
+    /// What was given up, by program: runs before this.
+    stale: HashMap<usize, u32>,
+    position: HashMap<usize, u64>,
+    /// Read, or being read, and not reached: with the run that wanted it.
+    ahead: HashMap<usize, HashMap<File, u32>>,
+    /// Devices and programs of which some file has been found.
+    seen: HashSet<(usize, usize)>,
+    in_flight: HashMap<usize, usize>,
+    /// Jobs by file.
+    under_way: HashMap<File, usize>,
+    /// Jobs that have ended, by device.
+    ended: HashMap<usize, u64>,
+    /// Prefetches in flight for each server when a demand came to a device with a settled limit: sum
+    /// and count.
+    met: HashMap<usize, (f64, u64)>,
+    pub begun_far: u64,
+    pub begun_near: u64,
+    pub demands: u64,
+    pub longest_wait: u64,
+    pub violations: BTreeSet<&'static str>,
+}
+
+/// Jobs after which a limit is taken to have settled.
+const SETTLED: u64 = 150;
+/// What a demand may meet in flight for each server of a device with a settled limit, on average of
+/// one world. Not a promise but what tells a limit that works from none: of some 1,000 worlds one in
+/// a hundred was above 4 and two above 12 (12.7), and without a limit one in three is above 16.
+const MET_MOST: f64 = 16.0;
+
+impl Checks {
+    fn must(&mut self, holds: bool, what: &'static str) {
+        if !holds {
+            self.violations.insert(what);
+        }
+    }
+
+    pub fn is_open(&self, file: File) -> bool {
+        self.open.contains_key(&file)
+    }
+
+    pub fn hinted(&mut self, client: ClientId, file: File, run: u32, demand: bool, key: Identity) {
+        self.keys.insert((client, key.chunk(ChunkIndex(0)).raw()), file);
+        let fresh = !self.open.contains_key(&file);
+        let open = self.open.entry(file).or_insert(Open { run, demand });
+        open.run = open.run.max(run);
+        open.demand |= demand;
+        // Where nothing of a directory has been seen yet, it may be taken for one of another device.
+        let seen = self.seen.contains(&(file.device, file.program));
+        if demand && fresh && seen && !self.under_way.contains_key(&file) {
+            self.urgent.insert(file);
+        }
+    }
+
+    /// A file is over with when its data is.
+    pub fn settled(&mut self, client: ClientId, key: Identity) {
+        if let Some(file) = self.keys.get(&(client, key.raw())) {
+            self.open.remove(file);
+            self.urgent.remove(file);
+        }
+    }
+
+    pub fn gave_up(&mut self, program: usize, before: u32) {
+        self.stale.insert(program, before);
+        self.ahead.entry(program).or_default().retain(|_, run| *run >= before);
+    }
+
+    pub fn reached(&mut self, program: usize, position: u64) {
+        self.position.insert(program, position);
+        self.ahead.entry(program).or_default().retain(|file, _| file.position > position);
+    }
+
+    /// A worker has been told to start on a file, or (`read`) to read it.
+    pub fn begins(&mut self, file: File, read: bool, scheduler: &Scheduler<File>, all: &[Program]) {
+        let program = &all[file.program];
+        let Some(&Open { run, demand }) = self.open.get(&file) else {
+            self.must(false, "something was begun that nobody wants");
+            return;
+        };
+        let stale = self.stale.get(&file.program).is_some_and(|before| run < *before);
+        self.must(demand || !stale, "a hint was begun that had been given up");
+        self.urgent.remove(&file);
+        let known = self.ended.get(&file.device).is_some_and(|ended| *ended > 0);
+        let waits = self.urgent.iter().any(|urgent| urgent.device == file.device);
+        self.must(demand || !waits || !known, "a hint was begun before a demand");
+        let home = Some((8, file.device as u32));
+        let there = scheduler.limits.in_flight_on(home);
+        self.must(there <= scheduler.limits.current_on(home), "more is in flight than the limit");
+        let compute = Duration::from_nanos(program.compute);
+        let reach = program.position + scheduler.limits.speed(home).horizon(compute).accesses();
+        if demand || file.position <= reach {
+            self.begun_near += 1;
+        } else {
+            self.begun_far += 1;
+            // Itself included. (Before the first answer from a directory the device may be another.)
+            let there = scheduler.limits.in_flight_on(home);
+            let known = self.seen.contains(&(file.device, file.program));
+            let before = there.saturating_sub(1);
+            let half = (scheduler.limits.current_on(home) / 2).max(1);
+            self.must(
+                !known || before < half,
+                "a hint beyond the horizon was begun on a busy device",
+            );
+        }
+        if read {
+            self.reads(file, all);
+        }
+    }
+
+    /// A file is going to be read.
+    pub fn reads(&mut self, file: File, all: &[Program]) {
+        let Some(&Open { run, demand }) = self.open.get(&file) else { return };
+        let position = self.position.get(&file.program).copied().unwrap_or(0);
+        if demand || file.position <= position {
+            return;
+        }
+        let ahead = self.ahead.entry(file.program).or_default();
+        ahead.insert(file, run);
+        let bytes = ahead.len() as u64 * FILE_BYTES;
+        self.must(bytes <= all[file.program].budget, "more was read ahead than the budget");
+    }
+
+    pub fn started(&mut self, file: File) {
+        let device = file.device;
+        *self.under_way.entry(file).or_default() += 1;
+        let there = self.in_flight.entry(device).or_default();
+        *there += 1;
+        let (there, ended) = (*there, self.ended.get(&device).copied().unwrap_or(0));
+        // A path whose device is not known is counted for none: twice.
+        self.must(
+            ended > 0 || there <= 2 * START,
+            "too much was in flight before the first answer",
+        );
+    }
+
+    /// A lookup has shown where the file, and so its directory, is.
+    pub fn saw(&mut self, file: File) {
+        self.seen.insert((file.device, file.program));
+    }
+
+    pub fn ended(&mut self, file: File) {
+        let device = file.device;
+        if let Some(jobs) = self.under_way.get_mut(&file) {
+            *jobs -= 1;
+            if *jobs == 0 {
+                self.under_way.remove(&file);
+            }
+        }
+        *self.in_flight.entry(device).or_default() -= 1;
+        *self.ended.entry(device).or_default() += 1;
+    }
+
+    /// A target waits for something that it reads itself.
+    pub fn demanded(&mut self, device: usize, servers: usize, wait: u64) {
+        self.demands += 1;
+        self.longest_wait = self.longest_wait.max(wait);
+        if self.ended.get(&device).is_some_and(|ended| *ended >= SETTLED) {
+            let there = self.in_flight.get(&device).copied().unwrap_or(0);
+            let met = self.met.entry(device).or_default();
+            *met = (met.0 + there as f64 / servers as f64, met.1 + 1);
+        }
+    }
+
+    /// What all demands to devices that seek, or others, met: sum and count.
+    pub fn met_in_all(&self) -> (f64, u64) {
+        let sum = |(sum, count), (more, further)| (sum + more, count + further);
+        self.met.values().copied().fold((0.0, 0), sum)
+    }
+
+    /// What demands met on average, at worst of all devices where enough of them came.
+    pub fn met(&self) -> f64 {
+        let enough = self.met.values().filter(|(_, count)| *count >= 30);
+        enough.map(|(sum, count)| sum / *count as f64).fold(0.0, f64::max)
+    }
+
+    /// All programs have ended, and their clients have gone.
+    pub fn over(&mut self, scheduler: &Scheduler<File>) {
+        let met = self.met();
+        self.must(met <= MET_MOST, "demands met too many prefetches");
+        self.must(self.open.is_empty(), "a hint was neither done nor forgotten");
+        let empty = scheduler.queue.len() == 0 && scheduler.queue.ready() == 0;
+        self.must(empty && scheduler.startable() == 0, "something is left in the queue");
+        self.must(scheduler.limits.in_flight() == 0, "something is left in flight");
+        self.must(self.in_flight.values().all(|there| *there == 0), "a job has not ended");
+    }
+}

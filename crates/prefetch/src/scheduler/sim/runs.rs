@@ -1,0 +1,152 @@
+//! Worlds made from seeds, and what must come of them.
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+fn device(kind: u64, random: &mut Random) -> Device {
+    let parallel =
+        |us: u64, parallel| Service::Parallel { latency: Duration::from_micros(us), parallel };
+    let seek = Duration::from_millis(12);
+    let spindles = |spindles| Service::Spindles { spindles, stripe: 64 << 10, seek };
+    let (service, servers) = match kind {
+        0 => (spindles(1), 1),
+        1 => (spindles(4), 4),
+        2 => (parallel(5_000, 128), 128),
+        3 => (parallel(10_000, 16), 16),
+        _ => (parallel(800, 8), 8),
+    };
+    let jitter = Jitter { fraction: random.below(30) as f64 / 100.0, seed: random.next() };
+    Device { model: Model::new(service, jitter), servers, in_order: random.one_in(2) }
+}
+
+fn program(
+    client: ClientId,
+    devices: usize,
+    (compute, budget): (u64, u64),
+    random: &mut Random,
+) -> Program {
+    let own: Vec<usize> = match random.one_in(2) {
+        true => (0..devices).collect(),
+        false => vec![random.below(devices as u64) as usize],
+    };
+    Program {
+        client,
+        devices: own,
+        length: 300 + random.below(900),
+        compute,
+        budget,
+        position: 0,
+        run: 1,
+        hinted: 0,
+        lead: [50, 400, 4000][random.below(3) as usize],
+        strays: [0, 2, 3, 5][random.below(4) as usize],
+        memory: HashSet::new(),
+        waiting: false,
+    }
+}
+
+fn world(seed: u64, plant: Option<Plant>) -> World {
+    let mut random = Random(seed);
+    let count = 1 + random.below(3);
+    let devices: Vec<_> = (0..count).map(|_| device(random.below(5), &mut random)).collect();
+    let mut scheduler = Scheduler::new(256, 1 << 14);
+    let count = 1 + random.below(3);
+    let mut programs = Vec::new();
+    for _ in 0..count {
+        let client = scheduler.queue.open_client();
+        let compute = [20_000, 300_000, 3 * MS, 15 * MS][random.below(4) as usize];
+        let budget = [1 << 20, 4 << 20, 256 << 20][random.below(3) as usize];
+        let told = if plant == Some(Plant::IgnoresBudget) { u64::MAX / 2 } else { budget };
+        scheduler.set_pace(client, Pace { compute: Duration::from_nanos(compute), budget: told });
+        programs.push(program(client, devices.len(), (compute, budget), &mut random));
+    }
+    World {
+        now: 0,
+        scheduler,
+        devices,
+        programs,
+        events: BinaryHeap::new(),
+        pending: Vec::new(),
+        checks: Checks::default(),
+        plant,
+        fails: [0, 20, 5][random.below(3) as usize],
+        random,
+    }
+}
+
+fn run(seed: u64, plant: Option<Plant>) -> World {
+    let mut world = world(seed, plant);
+    (0..world.programs.len()).for_each(|n| world.after(0, Event::Target(n)));
+    let mut steps = 0;
+    while world.step() {
+        steps += 1;
+        assert!(steps < 2_000_000, "RUNAHEAD_SEED={seed}: it does not end");
+    }
+    for n in 0..world.programs.len() {
+        let program = &world.programs[n];
+        assert_eq!(program.position, program.length, "RUNAHEAD_SEED={seed}: a program hangs");
+        let mut fx = Effects::default();
+        world.scheduler.close_client(program.client, &mut fx);
+        world.settle(fx);
+    }
+    let World { checks, scheduler, .. } = &mut world;
+    checks.over(scheduler);
+    world
+}
+
+/// So many worlds, from `RUNAHEAD_SEED` on, or a new seed.
+const WORLDS: u64 = 100;
+/// Prefetches for each server that demands may meet, on average of all worlds.
+const MET_MEAN: f64 = 4.0;
+
+#[test]
+fn no_world_breaks_a_promise() {
+    let seed = crate::testing::seed();
+    let (mut far, mut near, mut demands, mut met, mut all) = (0, 0, 0, 0f64, (0.0, 0));
+    for n in 0..WORLDS {
+        let seed = seed.wrapping_add(n);
+        let checks = run(seed, None).checks;
+        let (broken, average) = (&checks.violations, checks.met());
+        assert!(broken.is_empty(), "RUNAHEAD_SEED={seed}: {broken:?}, demands met {average:.1}");
+        far += checks.begun_far;
+        near += checks.begun_near;
+        demands += checks.demands;
+        let (sum, count) = checks.met_in_all();
+        all = (all.0 + sum, all.1 + count);
+        met = met.max(average);
+    }
+    let mean = all.0 / all.1 as f64;
+    println!("{near} jobs within the horizon, {far} beyond");
+    println!("{demands} demands met {mean:.1} prefetches for each server, at worst {met:.1}");
+    assert!(mean < MET_MEAN, "demands met {mean:.1} prefetches for each server");
+    assert!(far > 0 && near > 0 && demands > 0, "not all of it has happened: {near} {far}");
+}
+
+#[test]
+fn the_same_seed_makes_the_same_world() {
+    let end = |seed| {
+        let world = run(seed, None);
+        (world.now, world.checks.demands, world.checks.begun_near, world.checks.longest_wait)
+    };
+    (1..4).for_each(|seed| assert_eq!(end(seed), end(seed)));
+}
+
+/// Every check fails where it should.
+#[test]
+fn planted_violations_are_found() {
+    let plants = [
+        (Plant::IgnoresHorizon, "a hint beyond the horizon was begun on a busy device"),
+        (Plant::IgnoresBudget, "more was read ahead than the budget"),
+        (Plant::IgnoresLimit, "demands met too many prefetches"),
+        (Plant::HintsFirst, "a hint was begun before a demand"),
+        (Plant::KeepsCancelled, "a hint was begun that had been given up"),
+        (Plant::Silent, "a hint was neither done nor forgotten"),
+    ];
+    let seed = crate::testing::seed();
+    for (plant, what) in plants {
+        let mut worlds = (0..WORLDS).map(|n| run(seed.wrapping_add(n), Some(plant)));
+        let found = worlds.any(|world| world.checks.violations.contains(what));
+        assert!(found, "{plant:?} was not found out");
+    }
+}

@@ -1,0 +1,302 @@
+//! The memory of earlier runs: recording this one, and fetching what an earlier one has read.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`plan`] | what the user asked for, and what is there |
+//! | [`replay`] | hands a recorded run to the prefetcher, bounded in how far it is ahead |
+//! | `places` | what lies where, and whether it is what it was |
+//! | [`account`] | what came of it |
+//!
+//! With either, agents tell each thing that their process reads, once (`abi::config::tell`), by the ring
+//! that hints take. The dispatchers bring it here, to be recorded and to say where in the recorded
+//! run this one is.
+//!
+//! Invariant: what is told here makes nothing be read. It goes into a file that names what the user
+//! reads, and when that is replayed it is done with the rights that *that* session has. So nobody's
+//! rights are compared here, and what a process told before it ended is kept.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use runahead_abi::config::tell;
+use runahead_abi::record::RECORDED;
+use runahead_abi::{ChunkIndex, HintLog, Identity, Record};
+use runahead_history::{Access, Follower, RANGE_MAX, Recorder, Run, What};
+use runahead_inject::Ended;
+use runahead_prefetch::Prefetcher;
+
+use crate::memory::Mapping;
+
+pub mod account;
+mod places;
+pub mod plan;
+pub mod replay;
+#[cfg(test)]
+mod tests;
+
+pub use account::HistoryStats;
+pub use plan::{Asked, Plan};
+
+use account::{Recorded, Replayed};
+use places::Places;
+use replay::{Event, Listener};
+
+/// How long the last of what processes told may take to come in when the session ends.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Bytes of one access that are looked at: nobody reads more at once.
+const TOLD_MAX: u64 = 4 << 30;
+
+/// See the module's text.
+pub struct History {
+    plan: Arc<Plan>,
+    places: Places,
+    recorder: Option<Mutex<Recorder>>,
+    followed: Option<Followed>,
+    present: Mutex<Presence>,
+    left: Condvar,
+}
+
+/// A run that is replayed.
+struct Followed {
+    run: Arc<Run>,
+    follower: Mutex<Follower>,
+    /// Accesses that the replay has come to.
+    reached: AtomicUsize,
+    /// Those of them, from the first on, that have long arrived.
+    settled: AtomicUsize,
+    listener: Listener,
+}
+
+/// The processes that have joined and may still tell something.
+#[derive(Default)]
+struct Presence {
+    members: Vec<Arc<Mapping>>,
+    /// Of those that are gone: what they could not tell.
+    untold: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl History {
+    /// For a command that is about to start.
+    pub fn new(plan: Arc<Plan>) -> Arc<Self> {
+        let recorder = plan.records().then(|| {
+            let mut recorder = Recorder::default();
+            if let Some((path, key)) = &plan.program {
+                recorder.saw(path, key.raw(), What::Execute);
+            }
+            Mutex::new(recorder)
+        });
+        let followed = plan.replayed.as_ref().map(|run| Followed {
+            run: run.clone(),
+            follower: Mutex::new(Follower::new(run.clone())),
+            reached: AtomicUsize::new(0),
+            settled: AtomicUsize::new(0),
+            listener: Listener::new(),
+        });
+        let (present, left) = (Mutex::default(), Condvar::new());
+        Arc::new(History { places: Places::now(), plan, recorder, followed, present, left })
+    }
+
+    /// What agents are to do, as `abi::config` has it.
+    pub fn tell(&self) -> u64 {
+        if self.recorder.is_some() { tell::ALL } else { tell::SOME }
+    }
+
+    /// Starts to replay, if there is something to replay. The command must have been forked.
+    pub fn start(self: &Arc<Self>, prefetcher: &Arc<Prefetcher>) {
+        if self.followed.is_some() {
+            replay::start(self.clone(), prefetcher.clone());
+        }
+    }
+
+    /// No process will tell anything: what is replayed could not be checked.
+    pub fn nobody_tells(&self) {
+        if let Some(followed) = &self.followed {
+            followed.listener.tell(Event::GiveUp);
+        }
+    }
+
+    /// A process has joined. It tells until the result is dropped.
+    pub fn enter(self: &Arc<Self>, shared: Arc<Mapping>) -> Present {
+        let mut present = lock(&self.present);
+        if let Some(followed) = &self.followed {
+            let follower = lock(&followed.follower);
+            let first = follower.place().max(followed.settled.load(Relaxed));
+            let pending = first..followed.reached.load(Relaxed);
+            for number in pending.filter(|&number| follower.is_pending(number)) {
+                followed.expect(number, &shared.log);
+            }
+        }
+        present.members.push(shared.clone());
+        Present { history: self.clone(), shared }
+    }
+
+    /// What a process said, if it was meant for this place.
+    pub fn hear(&self, record: &Record<'_>) -> bool {
+        let header = &record.header;
+        if header.flags & RECORDED == 0 {
+            return false;
+        }
+        if self.places.is_unstored(record.path) {
+            return true;
+        }
+        let (mut offset, mut left) = (header.offset, header.length.min(TOLD_MAX));
+        loop {
+            let length = left.min(RANGE_MAX);
+            if let Some(what) = What::of_hint(record.kind, header.flags, offset, length) {
+                self.saw(record.path, header.key, what);
+            }
+            left -= length;
+            offset += length;
+            if left == 0 {
+                return true;
+            }
+        }
+    }
+
+    fn saw(&self, path: &[u8], key: u64, what: What) {
+        if let Some(recorder) = &self.recorder {
+            lock(recorder).saw(path, key, what);
+        }
+        let Some(followed) = &self.followed else { return };
+        let mut follower = lock(&followed.follower);
+        if follower.given_up().is_some() {
+            return;
+        }
+        let before = (follower.place(), follower.matched());
+        follower.saw(path, what);
+        if follower.given_up().is_some() {
+            followed.listener.tell(Event::GiveUp);
+        } else if replay::moves_on(before, &follower) {
+            followed.listener.tell(Event::Moved);
+        }
+    }
+
+    /// A program has been started.
+    pub fn started_program(&self) {
+        if let Some(recorder) = &self.recorder {
+            lock(recorder).started_program();
+        }
+        if let Some(followed) = &self.followed {
+            let mut follower = lock(&followed.follower);
+            let before = (follower.place(), follower.matched());
+            follower.started_program();
+            if replay::moves_on(before, &follower) {
+                followed.listener.tell(Event::Moved);
+            }
+        }
+    }
+
+    /// Has the programs know that an access is on its way.
+    fn expect_everywhere(&self, followed: &Followed, number: usize) {
+        let present = lock(&self.present);
+        present.members.iter().for_each(|shared| followed.expect(number, &shared.log));
+    }
+
+    /// Has them forget it: it was given up.
+    fn forget_everywhere(&self, followed: &Followed, number: usize) {
+        let present = lock(&self.present);
+        for shared in &present.members {
+            followed.keys(number, |key| {
+                shared.log.forget(key);
+            });
+        }
+    }
+
+    /// The command has ended, and nobody can tell anything any more: writes what is to be kept.
+    pub fn finish(&self, ended: &Ended) -> HistoryStats {
+        let untold = self.last_words();
+        let mut stats = HistoryStats::default();
+        if let Some(followed) = &self.followed {
+            let follower = lock(&followed.follower);
+            stats.replayed = Some(Replayed {
+                accesses: followed.run.accesses.len() as u64,
+                asked: followed.listener.asked.load(Relaxed),
+                used: follower.used(),
+                matched: follower.matched(),
+                files_changed: followed.listener.changed.load(Relaxed),
+                given_up_at: follower.given_up(),
+            });
+            followed.listener.tell(Event::GiveUp);
+        }
+        let Some(recorder) = &self.recorder else { return stats };
+        let recorder = std::mem::take(&mut *lock(recorder));
+        let lost = untold + recorder.left_out();
+        let run = recorder.finish(self.plan.command, self.places.found_after());
+        stats.recorded = Some(Recorded { accesses: run.accesses.len() as u64, lost });
+        let was_killed = matches!(ended, Ended::Signaled(_));
+        stats.complaints = self.plan.keep(&run, lost, was_killed);
+        stats
+    }
+
+    /// Waits for what processes told last; how much they could not tell.
+    fn last_words(&self) -> u64 {
+        let until = Instant::now() + LAST_WORDS;
+        let mut present = lock(&self.present);
+        while !present.members.is_empty() {
+            let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
+            let waited = self.left.wait_timeout(present, rest);
+            present = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let late = present.members.iter().map(|shared| untold(shared));
+        late.fold(present.untold, u64::saturating_add)
+    }
+}
+
+fn untold(shared: &Mapping) -> u64 {
+    shared.control.untold.load(Relaxed)
+}
+
+impl Followed {
+    /// What the log calls an access.
+    fn keys(&self, number: usize, mut each: impl FnMut(Identity)) {
+        let access: &Access = &self.run.accesses[number];
+        let object = Identity::from_raw(self.run.place(access).key);
+        match access.what {
+            What::Look | What::LookNoFollow => each(object),
+            What::List => each(object.listing()),
+            What::Link => each(object.link()),
+            // As the agent has it (`target/exec.rs`).
+            What::Execute => each(object.chunk(ChunkIndex(u64::MAX))),
+            What::Data { offset, length } => {
+                let last = ChunkIndex::of(offset + length - 1);
+                let chunks = ChunkIndex::of(offset).0..=last.0;
+                chunks.for_each(|chunk| each(object.chunk(ChunkIndex(chunk))));
+            }
+        }
+    }
+
+    /// Enters it into the log of a process, as something that need not be foreseen any more: a stall there
+    /// is no reason to make a shadow.
+    fn expect(&self, number: usize, log: &HintLog) {
+        self.keys(number, |key| log.done_by_target(key));
+    }
+}
+
+/// See [`History::enter`].
+pub struct Present {
+    history: Arc<History>,
+    shared: Arc<Mapping>,
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        let mut present = lock(&self.history.present);
+        present.members.retain(|shared| !Arc::ptr_eq(shared, &self.shared));
+        present.untold = present.untold.saturating_add(untold(&self.shared));
+        self.history.left.notify_all();
+    }
+}
+
+/// The clock that file systems stamp changes with, in nanoseconds since 1970.
+fn file_clock() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes `now`.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}

@@ -1,0 +1,64 @@
+//! What came of the memory of earlier runs.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What was recorded and replayed. `None`: it was not asked for, or could not be.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct HistoryStats {
+    /// Of this run.
+    pub recorded: Option<Recorded>,
+    /// Of an earlier one.
+    pub replayed: Option<Replayed>,
+    /// Lines for the user.
+    #[serde(skip)]
+    pub complaints: Vec<String>,
+}
+
+/// What was recorded.
+#[derive(Debug, Clone, Serialize)]
+pub struct Recorded {
+    /// Accesses in the record.
+    pub accesses: u64,
+    /// Those that are missing in it.
+    pub lost: u64,
+}
+
+/// What was replayed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Replayed {
+    /// Accesses in the record.
+    pub accesses: u64,
+    /// Those that were asked for.
+    pub asked: u64,
+    /// Those of them that the command made afterwards, as far as it was seen.
+    pub used: u64,
+    /// Accesses of the command that were in the record.
+    pub matched: u64,
+    /// Files that are no longer what they were; their data was not read.
+    pub files_changed: u64,
+    /// The command does other things than the recorded one: after how many of its accesses that was found.
+    pub given_up_at: Option<u64>,
+}
+
+impl fmt::Display for HistoryStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Replayed { accesses, asked, used, files_changed, given_up_at, .. }) =
+            &self.replayed
+        {
+            write!(f, "  replayed  {asked:>8}   of {accesses}, {used} used")?;
+            if *files_changed > 0 {
+                write!(f, "; {files_changed} files have changed")?;
+            }
+            if let Some(at) = given_up_at {
+                write!(f, "; given up after {at} accesses")?;
+            }
+            writeln!(f)?;
+        }
+        if let Some(Recorded { accesses, lost }) = &self.recorded {
+            writeln!(f, "  recorded  {accesses:>8}   {lost} lost")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! What is told is recorded; what is replayed is known to the processes until it is given up.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use runahead_abi::record::Header;
+use runahead_abi::{HintKind, HintState};
+use runahead_history::Place;
+
+use super::*;
+
+fn record(kind: HintKind, flags: u32, path: &[u8], (offset, length): (u64, u64)) -> Record<'_> {
+    let header = Header {
+        kind: kind as u32,
+        run: 0,
+        position: 0,
+        key: Identity::ROOT.join(path).raw(),
+        offset,
+        length,
+        flags,
+        path_len: path.len() as u32,
+    };
+    Record { kind, header, path }
+}
+
+#[test]
+fn what_is_told_is_recorded_and_nothing_else() {
+    let history = History::new(Arc::new(Plan::for_tests(None)));
+    assert_eq!(history.tell(), tell::ALL);
+    let hear =
+        |flags, path: &[u8], range| history.hear(&record(HintKind::Data, flags, path, range));
+    assert!(!hear(0, b"/etc/hint", (0, 1)), "a hint is for the prefetcher");
+    assert!(hear(RECORDED, b"/etc/long", (4096, 20 << 20)));
+    assert!(hear(RECORDED, b"/proc/self/maps", (0, 100)));
+    // Nothing that a process can write keeps us long.
+    assert!(hear(RECORDED, b"/etc/nonsense", (1 << 62, i64::MAX as u64 - (1 << 62))));
+    assert!(hear(RECORDED, b"/etc/empty", (5, 0)));
+    let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
+    assert_eq!(recorder.left_out(), 0);
+    let run = recorder.finish([0; 16], |_| runahead_history::Found::Unknown);
+    let long: Vec<_> = run
+        .accesses
+        .iter()
+        .filter(|access| run.place(access).path == b"/etc/long")
+        .map(|access| access.what)
+        .collect();
+    let part = |n: u64, length| What::Data { offset: 4096 + n * RANGE_MAX, length };
+    assert_eq!(long, [part(0, RANGE_MAX), part(1, RANGE_MAX), part(2, 4 << 20)]);
+    assert!(run.places.iter().all(|p| !p.path.starts_with(b"/proc") && p.path != b"/etc/empty"));
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Files with a look and a read each, the last of which is not what it was.
+fn run_over(dir: &Path, files: u32) -> Run {
+    let mut run = Run::default();
+    for place in 0..files {
+        let path = dir.join(place.to_string());
+        std::fs::write(&path, "text").expect("ours");
+        let mut attributes = places::attributes(&path.metadata().expect("there"));
+        attributes.size += u64::from(place == files - 1);
+        let path = path.as_os_str().as_bytes().to_vec();
+        let key = Identity::ROOT.join(&path).raw();
+        run.places.push(Place { path, key, attributes: Some(attributes) });
+        for what in [What::Look, What::Data { offset: 0, length: 4 }] {
+            run.accesses.push(Access { place, what });
+        }
+    }
+    run
+}
+
+#[test]
+fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
+    const FILES: u32 = 30;
+    let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let run = run_over(dir.path(), FILES);
+    let keys: Vec<_> = run.places.iter().map(|place| Identity::from_raw(place.key)).collect();
+    let history = History::new(Arc::new(Plan::for_tests(Some(run.clone()))));
+    assert_eq!(history.tell(), tell::SOME);
+    let (early, _file) = Mapping::new().expect("memory to share");
+    let early = Arc::new(early);
+    let present = history.enter(early.clone());
+    let prefetcher = Arc::new(Prefetcher::new(Default::default(), |_, _| ()));
+    history.start(&prefetcher);
+    let followed = history.followed.as_ref().expect("it replays");
+    let asked = || followed.listener.asked.load(Relaxed);
+    // All but the data of the one that has changed.
+    wait_until("all is asked for", || asked() == u64::from(2 * FILES - 1));
+    wait_until("it is noticed", || followed.listener.changed.load(Relaxed) == 1);
+    let chunk = |key: &Identity| key.chunk(ChunkIndex(0));
+    let (last, others) = keys.split_last().expect("not empty");
+    let known = |key| early.log.state(key) == HintState::Done;
+    assert!(keys.iter().all(|key| known(*key)) && others.iter().all(|key| known(chunk(key))));
+    assert!(!known(chunk(last)));
+
+    // What the command does is in the record, and then no longer.
+    for place in &run.places[..8] {
+        assert!(history.hear(&record(HintKind::Lookup, RECORDED, &place.path, (0, 0))));
+    }
+    for n in 0..40 {
+        let strange = format!("/var/strange/{n}");
+        history.hear(&record(HintKind::Lookup, RECORDED, strange.as_bytes(), (0, 0)));
+    }
+    wait_until("it is forgotten", || !known(keys[20]) && !known(chunk(&others[28])));
+    assert!(known(keys[0]), "the command was there");
+    drop(present);
+    let stats = history.finish(&Ended::Exited(0));
+    let replayed = stats.replayed.expect("it replays");
+    assert_eq!((replayed.used, replayed.files_changed), (8, 1));
+    assert!(replayed.given_up_at.is_some() && stats.recorded.is_none());
+}
+
+#[test]
+fn the_end_waits_for_the_last_words_and_counts_what_was_not_said() {
+    let history = History::new(Arc::new(Plan::for_tests(None)));
+    let (shared, _file) = Mapping::new().expect("memory to share");
+    let shared = Arc::new(shared);
+    shared.control.untold.store(7, Relaxed);
+    let present = history.enter(shared);
+    let speaker = std::thread::spawn({
+        let history = history.clone();
+        move || {
+            std::thread::sleep(Duration::from_millis(50));
+            history.hear(&record(HintKind::Lookup, RECORDED, b"/etc/passwd", (0, 0)));
+            drop(present);
+        }
+    });
+    let stats = history.finish(&Ended::Exited(0));
+    speaker.join().expect("it does not panic");
+    let recorded = stats.recorded.expect("it records");
+    assert_eq!((recorded.accesses, recorded.lost), (1, 7));
+}

@@ -1,0 +1,339 @@
+//! Keeps the shadows of one process within their bounds: no more is prefetched ahead of the target than
+//! the budget allows, and shadows that are not worth what they cost are stopped for a while.
+//!
+//! Data that does not fit into the budget is held back here, in order, until the target has used something;
+//! a hint for a long range goes on in parts. Meanwhile the shadows, which see that they are too far ahead,
+//! pause; when very much is held back, no more is taken out of their rings. Names and directories go on
+//! at any time: they take little, and the course of a shadow depends on them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use runahead_abi::identity::CHUNK_BYTES;
+use runahead_abi::record::{DISCLOSED, DISCLOSURE, Header};
+use runahead_abi::{Control, HintKind, Identity, Record};
+use runahead_prefetch::{HINT_MAX_BYTES, Sink};
+
+use crate::ahead::{self, Ahead};
+use crate::budget::Budget;
+use crate::ghost::{self, Ghost};
+use crate::losses::Losses;
+use crate::members::Common;
+use crate::memory::Mapping;
+use crate::progress::Progress;
+use crate::worth::{Change, INTERVAL, Sample, Why, Worth};
+
+/// What a stall is taken to cost until one was measured, and at least and most.
+const STALL: Duration = Duration::from_millis(5);
+const STALLS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_secs(1));
+/// While hints are held back, room is looked for this often.
+const ROOM: Duration = Duration::from_millis(2);
+/// Hints that are held back at most.
+const HELD_BACK: usize = 1 << 12;
+/// Hints are looked through at most this often.
+const SWEEP: Duration = Duration::from_millis(1);
+
+/// What the processes of a session have in common here.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// How much may be prefetched.
+    pub budget: Budget,
+    /// Stalls that were added.
+    pub ghost: Ghost,
+    /// Why shadows were stopped, and how often.
+    pub stops: Losses,
+    /// Hints that the target has passed without using them.
+    pub overdue: AtomicU64,
+    /// Times that shadows were tried again.
+    pub trials: AtomicU64,
+    /// The longest time from a first hint to a stop, of shadows that had never been of use; in
+    /// microseconds.
+    pub longest_us: AtomicU64,
+}
+
+/// See the module's text.
+pub(crate) struct Keeper {
+    shared: Arc<Mapping>,
+    common: Arc<Common>,
+    progress: Arc<Progress>,
+    origin: Instant,
+    ahead: Ahead,
+    worth: Worth,
+    ghost: ghost::Share,
+    held_back: VecDeque<(HintKind, Header, Vec<u8>)>,
+    held_bytes: u64,
+    /// What the budget knows of.
+    own: u64,
+    /// When hints were looked through last, and when the account was made up.
+    swept: Duration,
+    looked: Duration,
+    overdue: u64,
+    before: Counts,
+    /// When the first hint came of those that were judged last, if none of them has been used.
+    first: Option<Duration>,
+    quiet: bool,
+}
+
+/// What `header` stands for was disclosed, and is taken back by a cancel of `run`.
+pub(crate) fn is_taken_back(header: &Header, run: u32) -> bool {
+    // What the target discloses later is of a later run.
+    let of = if run >= DISCLOSED { header.run <= run } else { header.run == run };
+    of && header.flags & DISCLOSURE != 0
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    issued: u64,
+    used: u64,
+    unforeseen: u64,
+}
+
+impl Counts {
+    fn of(control: &Control) -> Self {
+        Counts {
+            issued: control.hints_issued.load(Relaxed),
+            used: control.hints_used.load(Relaxed),
+            unforeseen: control.stalls_unforeseen.load(Relaxed),
+        }
+    }
+}
+
+impl Keeper {
+    /// For a process that has just joined.
+    pub(crate) fn new(shared: Arc<Mapping>, common: Arc<Common>, progress: Arc<Progress>) -> Self {
+        common.ledger.budget.join();
+        Keeper {
+            shared,
+            common,
+            progress,
+            origin: Instant::now(),
+            ahead: Ahead::default(),
+            worth: Worth::default(),
+            ghost: ghost::Share::default(),
+            held_back: VecDeque::new(),
+            held_bytes: 0,
+            own: 0,
+            swept: Duration::ZERO,
+            looked: Duration::ZERO,
+            overdue: 0,
+            before: Counts::default(),
+            first: None,
+            quiet: true,
+        }
+    }
+
+    /// Shadows are stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.worth.until().is_some() && !self.common.without.memory
+    }
+
+    /// Nothing is to be taken out of the shadows' rings.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held_back.len() >= HELD_BACK
+    }
+
+    /// A hint has come. `submit` gets what may go on now.
+    pub(crate) fn take(&mut self, record: &Record<'_>, submit: impl FnMut(&Record<'_>)) {
+        let own = record.header.run == 0;
+        // What the program itself discloses is no shadow's.
+        if !own && record.header.run < DISCLOSED && self.is_stopped() {
+            let header =
+                Header { length: record.header.length.min(HINT_MAX_BYTES), ..record.header };
+            return self.forget(&Record { header, ..*record });
+        }
+        if own || record.kind != HintKind::Data {
+            return self.go_on(record, submit);
+        }
+        // A target may write anything into a ring; what the prefetcher would not look at is cut off.
+        let header = Header { length: record.header.length.min(HINT_MAX_BYTES), ..record.header };
+        self.held_bytes = self.held_bytes.saturating_add(header.length);
+        self.held_back.push_back((record.kind, header, record.path.to_vec()));
+        // Behind others it waits for them: room is looked for in its time.
+        if self.held_back.len() == 1 {
+            self.release(submit);
+        }
+    }
+
+    fn go_on(&mut self, record: &Record<'_>, mut submit: impl FnMut(&Record<'_>)) {
+        self.ahead.add(record);
+        submit(record);
+    }
+
+    /// Lets go on what there is room for.
+    pub(crate) fn release(&mut self, mut submit: impl FnMut(&Record<'_>)) {
+        if self.held_back.is_empty() {
+            return;
+        }
+        let allowance = self.common.ledger.budget.allowance(self.own);
+        while let Some((kind, header, path)) = self.held_back.pop_front() {
+            let taken = self.ahead.bytes();
+            // Whole chunks, of which the log knows.
+            let end = header.offset + header.length;
+            let most =
+                allowance.saturating_sub(taken).max(if taken == 0 { CHUNK_BYTES } else { 0 });
+            let cut = match header.length <= most {
+                true => end,
+                false => (header.offset + most) / CHUNK_BYTES * CHUNK_BYTES,
+            };
+            if cut <= header.offset && header.length > 0 {
+                self.held_back.push_front((kind, header, path));
+                break;
+            }
+            let first = Header { length: cut - header.offset, ..header };
+            self.held_bytes = self.held_bytes.saturating_sub(first.length);
+            if cut < end {
+                let rest = Header { offset: cut, length: end - cut, ..header };
+                self.held_back.push_front((kind, rest, path.clone()));
+            }
+            self.go_on(&Record { kind, header: first, path: &path }, &mut submit);
+        }
+        self.publish();
+    }
+
+    /// Gives up what runs before `run` have hinted and is held back.
+    pub(crate) fn drop_before(&mut self, run: u32) {
+        self.drop_where(|header| header.run < run);
+    }
+
+    /// Gives up what was disclosed in `run`, or by the program before it, and is held back.
+    pub(crate) fn cancel(&mut self, run: u32) {
+        self.drop_where(|header| is_taken_back(header, run));
+    }
+
+    fn drop_where(&mut self, is_dropped: impl Fn(&Header) -> bool) {
+        for (kind, header, path) in std::mem::take(&mut self.held_back) {
+            if !is_dropped(&header) {
+                self.held_back.push_back((kind, header, path));
+                continue;
+            }
+            self.held_bytes = self.held_bytes.saturating_sub(header.length);
+            self.forget(&Record { kind, header, path: &path });
+        }
+    }
+
+    /// As if it had never been hinted.
+    fn forget(&self, record: &Record<'_>) {
+        ahead::keys(record).for_each(|(key, _): (Identity, u32)| {
+            self.progress.forget(key, record.header.run.saturating_add(1));
+        });
+    }
+
+    /// A new shadow: how far the one before it was ahead says nothing.
+    pub(crate) fn start_over(&mut self) {
+        self.ahead.start_over();
+    }
+
+    /// Says how much is ahead, to the shadows and to the other processes.
+    pub(crate) fn publish(&mut self) {
+        let control = &self.shared.control;
+        let bytes = self.ahead.bytes();
+        self.common.ledger.budget.change(self.own, bytes);
+        self.own = bytes;
+        control.bytes_ahead.store(bytes.saturating_add(self.held_bytes), Relaxed);
+    }
+
+    /// Looks after what is ahead, and makes up the account when it is time to: what is to be done.
+    pub(crate) fn look(&mut self) -> Option<Change> {
+        let now = self.origin.elapsed();
+        let control = &self.shared.control;
+        if now.saturating_sub(self.swept) >= SWEEP {
+            self.swept = now;
+            let accesses = control.accesses.load(Relaxed);
+            let read = self.progress.bytes();
+            self.overdue += self.ahead.sweep(&self.shared.log, accesses, read, now);
+            self.publish();
+        }
+        if now.saturating_sub(self.looked) < INTERVAL {
+            return None;
+        }
+        self.looked = now;
+        let sample = self.sample();
+        self.quiet = [sample.issued, sample.used, sample.missed] == [0; 3];
+        if sample.used > 0 {
+            self.first = None;
+        } else if sample.issued > 0 {
+            self.first.get_or_insert(now.saturating_sub(INTERVAL));
+        }
+        if self.common.without.memory {
+            return None;
+        }
+        let change = self.worth.observe(now, &sample);
+        let ledger = &self.common.ledger;
+        match change {
+            Some(Change::Stop(why)) => self.note_stop(now, why),
+            Some(Change::TryAgain) => _ = ledger.trials.fetch_add(1, Relaxed),
+            None => {}
+        }
+        change
+    }
+
+    fn note_stop(&mut self, now: Duration, why: Why) {
+        let ledger = &self.common.ledger;
+        ledger.stops.count(why.text());
+        if let Some(first) = self.first.take() {
+            let took = now.saturating_sub(first).as_micros() as u64;
+            ledger.longest_us.fetch_max(took, Relaxed);
+        }
+    }
+
+    fn sample(&mut self) -> Sample {
+        let control = &self.shared.control;
+        let ledger = &self.common.ledger;
+        let counts = Counts::of(control);
+        let before = std::mem::replace(&mut self.before, counts);
+        let unforeseen = match self.ahead.leads(control.accesses.load(Relaxed)) {
+            true => counts.unforeseen.saturating_sub(before.unforeseen),
+            false => 0,
+        };
+        ledger.overdue.fetch_add(self.overdue, Relaxed);
+        let allowance = ledger.budget.allowance(self.own);
+        control.bytes_budget.store(allowance, Relaxed);
+        let own = self.own;
+        let run = self.shared.run(control.run_request.load(Relaxed));
+        let shadows = [control.template_pid.load(Relaxed), run.pid.load(Relaxed)];
+        let stopped = self.is_stopped();
+        // What has ended may have left its number to somebody else.
+        let held = || own + if stopped { 0 } else { ghost::private_memory(&shadows) };
+        let refaults = control.refaults.load(Relaxed);
+        Sample {
+            issued: counts.issued.saturating_sub(before.issued),
+            used: counts.used.saturating_sub(before.used),
+            missed: unforeseen.saturating_add(std::mem::take(&mut self.overdue)),
+            added: self.ghost.account(&ledger.ghost, refaults, ghost::refaults, held),
+            held: own.saturating_add(self.held_bytes) as f64 / allowance.max(1) as f64,
+            stall: self.stall(),
+            depth: self.common.prefetcher.stats().limit,
+        }
+    }
+
+    /// What a stall of this process takes.
+    fn stall(&self) -> Duration {
+        let control = &self.shared.control;
+        let (stalls, ticks) = (&control.stalls_unforeseen, &control.stall_ticks_unforeseen);
+        let per_us = self.common.waits.ticks_per_us().max(1);
+        let mean = ticks.load(Relaxed).checked_div(stalls.load(Relaxed));
+        let mean = mean.map_or(STALL, |ticks| Duration::from_micros(ticks / per_us));
+        mean.clamp(STALLS.0, STALLS.1)
+    }
+
+    /// How long may be slept at most.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let now = self.origin.elapsed();
+        match self.worth.until() {
+            Some(until) => Some(until.saturating_sub(now).max(SWEEP)),
+            None if !self.held_back.is_empty() => Some(ROOM),
+            None if self.quiet && self.ahead.is_empty() => None,
+            None if self.quiet => Some(10 * INTERVAL),
+            None => Some(INTERVAL),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.common.ledger.budget.leave(self.own);
+        self.ghost.hold(&self.common.ledger.ghost, 0);
+    }
+}

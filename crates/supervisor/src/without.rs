@@ -1,0 +1,68 @@
+//! Mechanisms that can be switched off, one by one, to measure what each is worth.
+
+use runahead_abi::config::without;
+
+/// What is switched off; nothing by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Without {
+    /// Nothing stands in for data that is missing: a shadow finds its buffers as they were.
+    pub stale: bool,
+    /// No shadow runs a second time from the same point.
+    pub again: bool,
+    /// Shadows that are not worth what they cost are not stopped.
+    pub memory: bool,
+    /// Shadows may be ahead by any number of accesses.
+    pub horizon: bool,
+}
+
+impl Without {
+    /// By which [`Without::switch_off`] knows them.
+    pub const NAMES: [&'static str; 4] = ["stale", "again", "memory", "horizon"];
+
+    /// Switches off one more; false if there is none of this name.
+    pub fn switch_off(&mut self, name: &str) -> bool {
+        let which = match name {
+            "stale" => &mut self.stale,
+            "again" => &mut self.again,
+            "memory" => &mut self.memory,
+            "horizon" => &mut self.horizon,
+            _ => return false,
+        };
+        *which = true;
+        true
+    }
+
+    /// As the agent is told.
+    pub(crate) fn bits(self) -> u64 {
+        let stale = if self.stale { without::STALE } else { 0 };
+        let again = if self.again { without::AGAIN } else { 0 };
+        stale | again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_switches_off_one_and_no_other_name_any() {
+        let seen = Without::NAMES.map(|name| {
+            let mut without = Without::default();
+            assert!(without.switch_off(name), "{name}");
+            without
+        });
+        for (n, one) in seen.iter().enumerate() {
+            assert_ne!(*one, Without::default());
+            assert!(seen[..n].iter().all(|other| other != one), "{one:?} twice");
+        }
+        let mut without = Without::default();
+        assert!(!without.switch_off("filter") && without == Without::default());
+    }
+
+    #[test]
+    fn the_agent_is_told_of_its_own_part() {
+        let bits = |stale, again| Without { stale, again, memory: true, horizon: true }.bits();
+        assert_eq!([bits(false, false), bits(true, false)], [0, without::STALE]);
+        assert_eq!([bits(false, true), bits(true, true)], [without::AGAIN, 3]);
+    }
+}

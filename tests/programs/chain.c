@@ -1,0 +1,26 @@
+/* Follows a chain through a file: each block says in its first four bytes which one is next, so that
+ * nothing but the data itself tells where it goes. chain FILE BLOCK_BYTES HOPS */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+	if (argc < 4)
+		return 2;
+	long bytes = atol(argv[2]), hops = atol(argv[3]);
+	int file = open(argv[1], O_RDONLY);
+	uint32_t at = 0;
+	uint64_t sum = 0;
+	static unsigned char page[4096];
+	for (long hop = 0; hop < hops; hop++) {
+		if (pread(file, page, sizeof page, (off_t)at * bytes) != sizeof page)
+			return 3;
+		at = *(uint32_t *)page;
+		sum = sum * 31 + at + page[hop % sizeof page];
+	}
+	printf("sum %llu\n", (unsigned long long)sum);
+	return 0;
+}

@@ -1,0 +1,149 @@
+// Discloses what it is going to read, and reads it: results are the same whoever listens.
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runahead_disclose.h"
+
+enum { CHUNK = 128 * 1024 };
+
+static unsigned sum;
+
+static void use(const unsigned char *bytes, ssize_t got)
+{
+    for (ssize_t i = 0; i < got; i++)
+        sum = sum * 31 + bytes[i];
+}
+
+// The chunks of a file, in an order in which no readahead finds them.
+static long place(long n, long count)
+{
+    return n * 7919 % count;
+}
+
+// Where the next read is, the last one tells: no shadow can know.
+static void read_chain(int fd, long count)
+{
+    unsigned char page[4096];
+    long at = 0;
+    for (long n = 0; n < count; n++) {
+        use(page, pread(fd, page, sizeof page, at * CHUNK + 8192));
+        memcpy(&at, page, sizeof at);
+    }
+}
+
+static void read_all(int fd, long count)
+{
+    unsigned char page[4096];
+    for (long n = 0; n < count; n++)
+        use(page, pread(fd, page, sizeof page, place(n, count) * CHUNK + 8192));
+}
+
+struct share {
+    int fd;
+    long first, count;
+};
+
+static void *disclose_share(void *given)
+{
+    struct share *share = given;
+    for (long n = share->first; n < share->count; n += 4)
+        runahead_disclose_fd(share->fd, place(n, share->count) * CHUNK + 8192, 4096);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4) {
+        fprintf(stderr, "usage: discloses HOW FILE CHUNKS\n");
+        return 2;
+    }
+    const char *how = argv[1], *path = argv[2];
+    long count = atol(argv[3]);
+    int fd = strcmp(how, "paths") ? open(path, O_RDONLY) : -1;
+    if (!strcmp(how, "fd")) {
+        for (long n = 0; n < count; n++)
+            runahead_disclose_fd(fd, place(n, count) * CHUNK + 8192, 4096);
+        read_all(fd, count);
+    } else if (!strcmp(how, "chain") || !strcmp(how, "silent chain")) {
+        for (long n = 0; n < count && *how == 'c'; n++)
+            runahead_disclose_fd(fd, place(n, count) * CHUNK + 8192, 4096);
+        read_chain(fd, count);
+    } else if (!strcmp(how, "threads")) {
+        pthread_t threads[4];
+        struct share shares[4];
+        for (int t = 0; t < 4; t++) {
+            shares[t] = (struct share){fd, t, count};
+            pthread_create(&threads[t], NULL, disclose_share, &shares[t]);
+        }
+        for (int t = 0; t < 4; t++)
+            pthread_join(threads[t], NULL);
+        read_all(fd, count);
+    } else if (!strcmp(how, "paths")) {
+        // FILE is a directory with files named by numbers.
+        char name[4096];
+        unsigned char page[4096];
+        for (long n = 0; n < count; n++) {
+            snprintf(name, sizeof name, "%s/%ld", path, place(n, count));
+            runahead_disclose_path(name, 0, 0);
+        }
+        for (long n = 0; n < count; n++) {
+            snprintf(name, sizeof name, "%s/%ld", path, place(n, count));
+            int file = open(name, O_RDONLY);
+            ssize_t got;
+            while ((got = read(file, page, sizeof page)) > 0)
+                use(page, got);
+            close(file);
+        }
+    } else if (!strcmp(how, "many")) {
+        // FILE does not matter.
+        int file = open("data", O_RDONLY);
+        for (long n = 0; n < count; n++) {
+            switch (n % 4) {
+            case 0: runahead_disclose_fd(file, 0, 4096); break;
+            case 1: runahead_disclose_fd(file, n * 4096 % (1 << 20), 4096); break;
+            case 2: runahead_disclose_path(n % 8 < 4 ? "data" : "none", n, 1); break;
+            default: runahead_disclose_fd(-1, n, n);
+            }
+        }
+        unsigned char page[4096];
+        use(page, read(file, page, sizeof page));
+    } else if (!strcmp(how, "cancels") || !strcmp(how, "keeps")) {
+        // What it discloses it does not read, and nor should anybody once it has taken it back. The
+        // supervisor is stopped meanwhile, so that nobody is quick enough to begin with it.
+        // No shadow gets past a socket.
+        int pair[2];
+        char byte = 0;
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || write(pair[0], "x", 1) != 1)
+            return 3;
+        read(pair[1], &byte, 1);
+        bool listens = byte == 'x' && runahead_cancel_all();
+        runahead_disclose_fd(fd, place(0, count) * CHUNK, CHUNK);
+        if (listens && !kill(getppid(), SIGSTOP))
+            // Each of its threads has to come by.
+            usleep(100000);
+        for (long n = 1; n < count; n++)
+            runahead_disclose_fd(fd, place(n, count) * CHUNK, CHUNK);
+        if (!strcmp(how, "cancels"))
+            runahead_cancel_all();
+        // What it disclosed before that is no reason not to hear what comes after.
+        runahead_disclose_fd(fd, place(count - 1, count) * CHUNK, CHUNK);
+        if (listens)
+            kill(getppid(), SIGCONT);
+        sleep(1);
+        unsigned char page[4096];
+        use(page, pread(fd, page, sizeof page, place(count - 1, count) * CHUNK));
+    } else {
+        return 2;
+    }
+    printf("%s %ld: sum %08x\n", how, count, sum);
+    return 0;
+}

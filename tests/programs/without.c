@@ -1,0 +1,64 @@
+/* Programs that need one mechanism each.
+ *
+ * without checked FILE STEP TIMES: reads a page at every STEP bytes of FILE into a buffer that it has
+ * cleared, and ends when one does not begin as it must.
+ *
+ * without far COLD STEP TIMES WARM READS: reads TIMES pages of COLD, sleeps, and is at its end if it has slept. A copy
+ * of it that has not goes on: READS single bytes of WARM, and then TIMES more pages of COLD. */
+#include "common.h"
+
+static char page[4096];
+
+static int checked(char **argv)
+{
+	off_t step = atol(argv[1]);
+	int fd = must(open(argv[0], O_RDONLY)), times = atoi(argv[2]);
+	unsigned seen = 0;
+
+	must(posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM));
+	for (int n = 0; n < times; n++) {
+		memset(page, 0, sizeof page);
+		must(pread(fd, page, sizeof page, n * step));
+		if (page[1] != 1 || page[2] != 2)
+			return 3;
+		seen = seen * 31 + sum(page, sizeof page);
+	}
+	printf("%u\n", seen);
+	return 0;
+}
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static int far(char **argv)
+{
+	off_t step = atol(argv[1]);
+	int cold = must(open(argv[0], O_RDONLY)), times = atoi(argv[2]);
+	int warm = must(open(argv[3], O_RDONLY)), reads = atoi(argv[4]);
+
+	must(posix_fadvise(cold, 0, 0, POSIX_FADV_RANDOM));
+	must(pread(warm, page, 1, 0));
+	for (int n = 0; n < times; n++)
+		must(pread(cold, page, sizeof page, n * step));
+	double start = now();
+	struct timespec sleep = { .tv_sec = 1, .tv_nsec = 500000000 };
+	must(nanosleep(&sleep, NULL));
+	if (now() - start > 1) {
+		printf("slept\n");
+		return 0;
+	}
+	for (int n = 0; n < reads; n++)
+		must(pread(warm, page, 1, 0));
+	for (int n = times; n < 2 * times; n++)
+		must(pread(cold, page, sizeof page, n * step));
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return argc < 5 ? 2 : !strcmp(argv[1], "far") ? far(argv + 2) : checked(argv + 2);
+}

@@ -1,0 +1,67 @@
+//! A control group with a memory limit, of either version (cgroups(7)).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::Run;
+
+/// A group below this process's own; removed when dropped, once its processes have ended.
+pub struct Group {
+    dir: PathBuf,
+}
+
+/// Where this process is, and the file that limits a group's memory.
+fn own() -> Result<(PathBuf, &'static str), String> {
+    let text = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("no groups: {e}"))?;
+    let path = |line: &str| line.splitn(3, ':').nth(2).unwrap_or("").trim_matches('/').to_owned();
+    let controls = |line: &&str| {
+        line.split(':').nth(1).is_some_and(|list| list.split(',').any(|name| name == "memory"))
+    };
+    let first = text.lines().find(controls);
+    if let Some(line) = first {
+        return Ok((Path::new("/sys/fs/cgroup/memory").join(path(line)), "memory.limit_in_bytes"));
+    }
+    let second = text.lines().find(|line| line.starts_with("0::"));
+    let line = second.ok_or("this process is in no group")?;
+    Ok((Path::new("/sys/fs/cgroup").join(path(line)), "memory.max"))
+}
+
+impl Group {
+    /// One that may take `bytes`; the error is the reason to skip.
+    pub fn new(name: &str, bytes: u64) -> Result<Self, String> {
+        let (own, limit) = own()?;
+        let dir = own.join(format!("runahead-{name}-{}", std::process::id()));
+        let refused = |e: io::Error| format!("a group with limited memory cannot be made: {e}");
+        fs::create_dir(&dir).map_err(refused)?;
+        let group = Group { dir };
+        fs::write(group.dir.join(limit), bytes.to_string()).map_err(refused)?;
+        Ok(group)
+    }
+
+    /// The same command, in the group.
+    pub fn run(&self, run: &Run) -> Run {
+        let procs = self.dir.join("cgroup.procs");
+        let enter = "echo $$ > \"$0\" && exec \"$@\"";
+        run.behind(["sh".as_ref(), "-c".as_ref(), enter.as_ref(), procs.as_os_str()])
+    }
+
+    /// How many of its processes were killed for lack of memory.
+    pub fn killed(&self) -> u64 {
+        let files = ["memory.events", "memory.oom_control"];
+        let text = files.iter().find_map(|name| fs::read_to_string(self.dir.join(name)).ok());
+        let text = text.expect("the kernel says what it killed");
+        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        line.and_then(|count| count.trim().parse().ok()).expect("a number")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let give_up = Instant::now() + Duration::from_secs(5);
+        while fs::remove_dir(&self.dir).is_err() && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Prefetching stays within its bounds, and shadows that are of no use are stopped.
+//!
+//! That the first of these tests fails when nothing is stopped is seen with `--without memory`, by the
+//! same test.
+
+use std::os::unix::fs::FileExt;
+
+use runahead_tests::{
+    End, Fixture, Group, Link, Outcome, Run, available, fixture, number, root, with_stats,
+};
+use serde_json::Value;
+
+const CHUNK: u64 = 128 << 10;
+/// Reads of the program that is measured: two milliseconds each when cold, so more than a second.
+const READS: u64 = 800;
+/// Limit of a control group, of which an eighth may be prefetched.
+const LIMIT: u64 = 64 << 20;
+const BUDGET: u64 = LIMIT / 8;
+/// As much as the group may hold, and more.
+const LARGE: u64 = 96 << 20;
+
+/// Files: `cold`, of which a piece in every chunk is there; `rubbish` and `large`, which are full.
+fn fill(fixture: &Fixture) {
+    fixture.change(|dir| {
+        if dir.join("large").exists() {
+            return;
+        }
+        let create = |name| std::fs::File::create(dir.join(name)).expect("the disk is ours");
+        let piece: Vec<u8> = (0..CHUNK).map(|at| (at % 251) as u8).collect();
+        let cold = create("cold");
+        for n in 0..READS {
+            cold.write_all_at(&piece[..4096], n * CHUNK).expect("there is room");
+        }
+        for (name, bytes) in [("rubbish", 128 << 20), ("large", LARGE)] {
+            let file = create(name);
+            for at in (0..bytes).step_by(piece.len()) {
+                file.write_all_at(&piece, at).expect("there is room");
+            }
+        }
+    });
+}
+
+/// Runs it from cold caches under runahead with `options`: what it did, and the statistics.
+fn measured(fixture: &Fixture, run: &Run, group: Option<&Group>, options: &[&str]) -> Value {
+    let plain = once(fixture, run, group);
+    assert_eq!(plain.end, End::Exit(0), "{plain:?}");
+    let (ahead, stats) = with_stats(run, options, |run| once(fixture, run, group));
+    assert!(ahead == plain, "with and without {run}: {ahead:?} {plain:?}");
+    stats
+}
+
+fn once(fixture: &Fixture, run: &Run, group: Option<&Group>) -> Outcome {
+    fixture.reset();
+    group.map_or_else(|| run.clone(), |group| group.run(run)).run()
+}
+
+fn rereads(fixture: &Fixture, file: &str, piece: &str, times: &str) -> Run {
+    let step = CHUNK.to_string();
+    fixture.run_program("rereads", Link::Dynamic, &[file, &step, piece, times])
+}
+
+const WHY: &str = "stopped/its hints were not used";
+
+#[test]
+fn a_shadow_that_hints_only_rubbish_is_stopped_within_a_second() {
+    let Some(fixture) = available(fixture()) else { return };
+    fill(&fixture);
+    let run = rereads(&fixture, "cold", "4096", "1");
+
+    // What a shadow hinted before it came to its first read may be used; then the time to the stop is not told.
+    let rubbish = || measured(&fixture, &run, None, &["--plant", "rubbish"]);
+    let used = |stats: &Value| number(stats, "hints_used");
+    let stats = (0..5).map(|_| rubbish()).find(|stats| used(stats) == 0);
+    let stats = stats.expect("five times something of it was used: that was no rubbish");
+    assert!(number(&stats, "hints_issued") > 100, "no rubbish was hinted: {stats:#}");
+    assert!(number(&stats, WHY) > 0, "{stats:#}");
+    assert!(number(&stats, "memory/hints_overdue") > 0, "{stats:#}");
+    let took = stats["memory"]["slowest_stop_seconds"].as_f64();
+    assert!(took > Some(0.0) && took <= Some(1.0), "{stats:#}");
+
+    // The plant does it, and what stops it is no other mechanism.
+    let stats = measured(&fixture, &run, None, &["--plant", "rubbish", "--without", "memory"]);
+    assert_eq!(stats["stopped"], serde_json::json!({}), "{stats:#}");
+    assert!(number(&stats, "hints_used") < 10, "{stats:#}");
+}
+
+#[test]
+fn a_shadow_whose_hints_are_used_is_not_stopped() {
+    let Some(fixture) = available(fixture()) else { return };
+    fill(&fixture);
+    let run = rereads(&fixture, "cold", "4096", "1");
+    let stats = measured(&fixture, &run, None, &[]);
+    // (Much of it the kernel reads ahead of the shadow's own reads.)
+    let (used, hints) = (number(&stats, "hints_used"), number(&stats, "hints_issued"));
+    assert!(used > 20 && used > hints / 2, "{stats:#}");
+    assert_eq!(stats["stopped"], serde_json::json!({}), "{stats:#}");
+}
+
+#[test]
+fn what_is_prefetched_stays_within_an_eighth_of_a_control_groups_limit() {
+    let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
+    fill(&fixture);
+    let Some(group) = available(Group::new("budget", LIMIT)) else { return };
+    for (file, piece, plant) in [
+        ("large", "131072", &[][..]),
+        ("large", "131072", &["--plant", "rubbish"]),
+        ("large", "131072", &["--plant", "rubbish", "--without", "memory"]),
+        ("cold", "4096", &[]),
+    ] {
+        let run = rereads(&fixture, file, piece, "1");
+        let stats = measured(&fixture, &run, Some(&group), plant);
+        let peak = number(&stats, "memory/peak_bytes_ahead");
+        assert!(peak > 0 && peak <= BUDGET, "{file} {plant:?}: {stats:#}");
+        // More was hinted in all than there was room for.
+        let hints = number(&stats, "hints_issued");
+        assert!(hints * CHUNK > BUDGET, "{file} {plant:?}: {stats:#}");
+        assert_eq!(group.killed(), 0, "{file} {plant:?}: {stats:#}");
+        if plant.is_empty() {
+            assert!(number(&stats, "hints_used") > hints / 2, "{file}: {stats:#}");
+        }
+    }
+    // Without a limit it is more, so the group's is what is kept.
+    let run = rereads(&fixture, "large", "131072", "1");
+    let stats = measured(&fixture, &run, None, &["--plant", "rubbish", "--without", "memory"]);
+    assert!(number(&stats, "memory/peak_bytes_ahead") > BUDGET, "{stats:#}");
+}

@@ -1,0 +1,25 @@
+//! Shadows get past data that is missing: a program that checks what it reads is foreseen.
+
+use runahead_tests::{Link, available, fixture};
+
+/// Keys in the table (`lookups.c`).
+const KEYS: u64 = 192;
+
+/// Each row is checked by its kind and by its key, and whatever is wrong ends the program: only a shadow
+/// that knows what to make of a row that is not there comes to the next.
+#[test]
+fn lookups_in_a_table_are_foreseen() {
+    let Some(fixture) = available(fixture()) else { return };
+    fixture.change(|_| {
+        let made = fixture.run_program("lookups", Link::Dynamic, &["make", "table"]).run();
+        assert_eq!(made.text(), "");
+    });
+    // On a busy machine a shadow may be late.
+    let used = |_| {
+        let case = fixture.program_with("lookups", &["read", "table"], |case| case.with_shadow());
+        assert!(case.outcome.text().starts_with("sum "), "{:?}", case.outcome);
+        case.stats["hints_used"].as_u64().unwrap_or(0)
+    };
+    let best = (0..3).map(used).max().unwrap_or(0);
+    assert!(best >= KEYS / 2, "of {KEYS} rows {best} were foreseen");
+}

@@ -1,0 +1,119 @@
+//! Each mechanism that can be switched off is: what it does is seen with it, and not without it.
+//! (`memory` is in `memory.rs`, with what it keeps from happening.)
+
+use std::os::unix::fs::FileExt;
+
+use runahead_tests::{End, Fixture, Link, Outcome, Run, available, fixture, number, with_stats};
+use serde_json::Value;
+
+const CHUNK: u64 = 128 << 10;
+const PAGES: u64 = 240;
+/// Half of them are beyond the horizon.
+const NEAR: u64 = PAGES / 2;
+/// More accesses than a shadow may be ahead.
+const FAR: u64 = 80_000;
+
+/// Makes `pages`, a page in every chunk of which is there; and `links`, whose pages each say which is next.
+fn fill(fixture: &Fixture) {
+    fixture.change(|dir| {
+        let file = std::fs::File::create(dir.join("pages")).expect("the disk is ours");
+        let page: Vec<u8> = (0..4096u32).map(|at| (at % 251) as u8).collect();
+        for n in 0..PAGES {
+            file.write_all_at(&page, n * CHUNK).expect("there is room");
+        }
+        let file = std::fs::File::create(dir.join("links")).expect("the disk is ours");
+        for n in 0..PAGES as u32 {
+            let mut page = page.clone();
+            // (77 and their number have no divisor in common.)
+            page[..4].copy_from_slice(&((n + 77) % PAGES as u32).to_ne_bytes());
+            file.write_all_at(&page, u64::from(n) * CHUNK).expect("there is room");
+        }
+    });
+}
+
+/// Runs it from cold caches with `options`: the statistics.
+fn measured(fixture: &Fixture, run: &Run, plain: &Outcome, options: &[&str]) -> Value {
+    let (ahead, stats) = with_stats(run, options, |run| once(fixture, run));
+    assert!(ahead == *plain, "with and without {run}: {ahead:?} {plain:?}");
+    stats
+}
+
+/// So often it is tried: a shadow gets only the processor time that nobody else wants.
+const TRIES: usize = 6;
+
+/// Whether `seen` is ever true of its statistics.
+fn ever(
+    (fixture, run, plain): (&Fixture, &Run, &Outcome),
+    options: &[&str],
+    seen: impl Fn(&Value) -> bool,
+) -> bool {
+    (0..TRIES).any(|_| seen(&measured(fixture, run, plain, options)))
+}
+
+fn once(fixture: &Fixture, run: &Run) -> Outcome {
+    fixture.reset();
+    run.run()
+}
+
+fn plain(fixture: &Fixture, run: &Run) -> Outcome {
+    let plain = once(fixture, run);
+    assert_eq!(plain.end, End::Exit(0), "{plain:?}");
+    plain
+}
+
+/// A program that checks what it reads leads no further than to the first page that is not there.
+#[test]
+fn without_stale_a_buffer_is_left_as_it_is() {
+    let Some(fixture) = available(fixture()) else { return };
+    fill(&fixture);
+    let args = ["checked", "pages", &CHUNK.to_string(), &PAGES.to_string()];
+    let run = fixture.run_program("without", Link::Dynamic, &args);
+    let plain = plain(&fixture, &run);
+    let far = |stats: &Value| number(stats, "hints_used") > PAGES / 2;
+    assert!(ever((&fixture, &run, &plain), &[], far), "nothing stood in");
+    let off = measured(&fixture, &run, &plain, &["--without", "stale"]);
+    assert!(number(&off, "syncs/count") > 0, "no shadow ran: {off:#}");
+    assert!(number(&off, "hints_used") < PAGES / 4, "something stood in: {off:#}");
+}
+
+/// Runs that were asked for, but for those in which a shadow is only told to end: there is one in each sync, one or
+/// two in the end of a process, and at most one each 0.2 s, when a shadow that has nothing to do is let go.
+fn repeated(stats: &Value) -> u64 {
+    let seconds = stats["elapsed_seconds"].as_f64().expect("a time");
+    let ended = 3 * number(stats, "processes_stalled") + (seconds / 0.2) as u64;
+    number(stats, "runs").saturating_sub(number(stats, "syncs/count") + ended)
+}
+
+#[test]
+fn without_again_a_shadow_runs_once() {
+    let Some(fixture) = available(fixture()) else { return };
+    fill(&fixture);
+    // Whenever a page has come there is something new to see.
+    let args = ["links", &CHUNK.to_string(), &PAGES.to_string()];
+    let run = fixture.run_program("chain", Link::Dynamic, &args);
+    let plain = plain(&fixture, &run);
+    let again = |stats: &Value| repeated(stats) > PAGES / 16;
+    assert!(ever((&fixture, &run, &plain), &[], again), "next to nothing ran again");
+    let off = measured(&fixture, &run, &plain, &["--without", "again"]);
+    assert!(number(&off, "syncs/count") > 0, "no shadow ran: {off:#}");
+    assert_eq!(repeated(&off), 0, "{off:#}");
+}
+
+/// The shadow of a program that sleeps has all the time there is.
+#[test]
+fn without_horizon_a_shadow_goes_on() {
+    let Some(fixture) = available(fixture()) else { return };
+    fill(&fixture);
+    let [chunk, near, far] = [CHUNK, NEAR, FAR].map(|n| n.to_string());
+    let args = ["far", "pages", &chunk, &near, "data", &far];
+    let run = fixture.run_program("without", Link::Dynamic, &args);
+    let plain = plain(&fixture, &run);
+    let with = measured(&fixture, &run, &plain, &[]);
+    let hints = number(&with, "hints_issued");
+    assert!(hints > 0, "no shadow ran: {with:#}");
+    // (Some are of what the program is loaded from.)
+    assert!(hints < NEAR + NEAR / 2, "it went beyond its horizon: {with:#}");
+    let beyond = |stats: &Value| number(stats, "hints_issued") > NEAR + NEAR / 2;
+    let options = ["--without", "horizon"];
+    assert!(ever((&fixture, &run, &plain), &options, beyond), "it stopped somewhere");
+}
