@@ -56,22 +56,22 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-/// Processes of the command but the first: templates are those that lead a process group.
-fn shadows(command: &Command, target: Option<i32>) -> Vec<(i32, bool)> {
-    let all = processes::running(&command.program).into_iter();
-    // SAFETY: asks for a number.
-    let leads = |pid| unsafe { libc::getpgid(pid) == pid };
-    all.filter(|&pid| Some(pid) != target)
-        // A child of the command's own is nobody's to kill: shadows are in process groups of their own.
+/// Shadows of the command, each with whether it is a template: those lead a process group, which their
+/// runners share. Children of the command's own stay in `group`, and are nobody's to kill.
+fn shadows(command: &Command, group: i32) -> Vec<(i32, bool)> {
+    processes::running(&command.program)
+        .into_iter()
         // SAFETY: asks for a number.
-        .filter(|&pid| unsafe { libc::getpgid(pid) != libc::getpgid(0) })
-        .map(|pid| (pid, leads(pid)))
+        .map(|pid| (pid, unsafe { libc::getpgid(pid) }))
+        .filter(|&(_, led_by)| led_by != group && led_by != -1)
+        .map(|(pid, led_by)| (pid, led_by == pid))
         .collect()
 }
 
-fn kill(command: &Command, supervisor: i32, target: Option<i32>, whom: Whom) -> usize {
+/// Kills `whom`. The supervisor leads the process group that the command is in.
+fn kill(command: &Command, supervisor: i32, whom: Whom) -> usize {
     let mut killed = 0;
-    for (pid, template) in shadows(command, target) {
+    for (pid, template) in shadows(command, supervisor) {
         let chosen = match whom {
             Whom::Supervisor => false,
             Whom::Template => template,
@@ -99,9 +99,8 @@ fn disturbed(fixture: &Fixture, command: &Command, whom: Whom, delay: Duration) 
     let mark = fixture.work().join("started");
     assert!(processes::eventually(|| mark.exists()), "{run}: it does not start");
     let supervisor = child.id() as i32;
-    let target = processes::all().find(|&pid| processes::parent(pid) == Some(supervisor));
     std::thread::sleep(delay);
-    let killed = kill(command, supervisor, target, whom);
+    let killed = kill(command, supervisor, whom);
     let status = child.wait().expect("a child can be waited for");
     let gone = || {
         processes::running(&command.program)
