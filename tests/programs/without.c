@@ -3,6 +3,10 @@
  * without checked FILE STEP TIMES: reads a page at every STEP bytes of FILE into a buffer that it has
  * cleared, and ends when one does not begin as it must.
  *
+ * without misled INDEX STEP TIMES DATA: fills a large buffer with what is different each time, reads into it at every STEP
+ * bytes of INDEX, and then one of the pages at every STEP bytes of DATA; which one, what is in the buffer says: if
+ * that is not from INDEX, one of those that are never read otherwise.
+ *
  * without far COLD STEP TIMES WARM READS: reads TIMES pages of COLD, sleeps, and is at its end if it has slept. A copy
  * of it that has not goes on: READS single bytes of WARM, and then TIMES more pages of COLD. */
 #include "common.h"
@@ -22,6 +26,29 @@ static int checked(char **argv)
 		if (page[1] != 1 || page[2] != 2)
 			return 3;
 		seen = seen * 31 + sum(page, sizeof page);
+	}
+	printf("%u\n", seen);
+	return 0;
+}
+
+static int misled(char **argv)
+{
+	enum { LARGE = 40960 };
+	static char large[LARGE];
+	off_t step = atol(argv[1]);
+	int index = must(open(argv[0], O_RDONLY)), times = atoi(argv[2]);
+	int data = must(open(argv[3], O_RDONLY));
+	off_t half = must(lseek(data, 0, SEEK_END)) / step / 2;
+	unsigned seen = 0;
+
+	must(posix_fadvise(index, 0, 0, POSIX_FADV_RANDOM));
+	must(posix_fadvise(data, 0, 0, POSIX_FADV_RANDOM));
+	for (int n = 0; n < times; n++) {
+		memset(large, n, sizeof large);
+		must(pread(index, large, sizeof large, n * step));
+		seen = (n + 1) * 2654435761u ^ sum(large, sizeof large) * 2246822519u;
+		int astray = large[1] != 1 || large[2] != 2;
+		must(pread(data, page, sizeof page, (seen % half * 2 + astray) * step));
 	}
 	printf("%u\n", seen);
 	return 0;
@@ -60,5 +87,9 @@ static int far(char **argv)
 
 int main(int argc, char **argv)
 {
-	return argc < 5 ? 2 : !strcmp(argv[1], "far") ? far(argv + 2) : checked(argv + 2);
+	if (argc < 5)
+		return 2;
+	if (!strcmp(argv[1], "checked"))
+		return checked(argv + 2);
+	return argc < 6 ? 2 : !strcmp(argv[1], "far") ? far(argv + 2) : misled(argv + 2);
 }

@@ -7,22 +7,26 @@ use crate::work::Work;
 
 /// The row `$row`, without each of the mechanisms that `runahead run --without` knows.
 macro_rules! without {
-    ($($row:literal: $work:expr),* $(,)?) => {
+    ($($row:literal: $work:expr),* ; spindles $($few:literal: $on_few:expr),* $(,)?) => {
         &[$(
-            ablation(concat!($row, "-without-stale"), $work, "stale"),
-            ablation(concat!($row, "-without-again"), $work, "again"),
-            ablation(concat!($row, "-without-horizon"), $work, "horizon"),
-            ablation(concat!($row, "-without-memory"), $work, "memory"),
+            ablation(concat!($row, "-without-filter"), $work, Place::Disk, "filter"),
+            ablation(concat!($row, "-without-stale"), $work, Place::Disk, "stale"),
+            ablation(concat!($row, "-without-again"), $work, Place::Disk, "again"),
+            ablation(concat!($row, "-without-horizon"), $work, Place::Disk, "horizon"),
+            ablation(concat!($row, "-without-memory"), $work, Place::Disk, "memory"),
+        )* $(
+            // Where a wrong hint is in the way of others.
+            ablation(concat!($few, "-without-filter"), $on_few, Place::Spindles, "filter"),
         )*]
     };
 }
 
-const fn ablation(name: &'static str, work: Work, without: &'static str) -> Row {
+const fn ablation(name: &'static str, work: Work, place: Place, without: &'static str) -> Row {
     Row {
         name,
         about: "the row of that name, with one mechanism switched off",
         work,
-        place: Place::Disk,
+        place,
         cache: Cache::Cold,
         target: 0.0,
         cost: None,
@@ -36,5 +40,8 @@ pub const ABLATION: &[Row] = without! {
     "postgres-80": Work::Data(Task::Postgres { percent: 80 }),
     "link": Work::Data(Task::Link),
     "slices": Work::Data(Task::Slices),
-    "grep-files": Work::GrepFiles,
+    "grep-files": Work::GrepFiles;
+    spindles
+    "spindles-postgres-20": Work::Data(Task::Postgres { percent: 20 }),
+    "spindles-postgres-80": Work::Data(Task::Postgres { percent: 80 }),
 };

@@ -22,7 +22,7 @@ impl ChunkIndex {
 }
 
 /// What an access is called. Never zero but in [`Identity::UNSET`], so that zero can mean "none".
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(transparent)]
 pub struct Identity(u64);
 
@@ -48,6 +48,11 @@ const fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
+}
+
+/// Folds one more word into a hash.
+pub const fn mixed(hash: u64, word: u64) -> u64 {
+    mix(hash ^ mix(word))
 }
 
 impl Identity {

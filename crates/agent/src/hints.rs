@@ -18,6 +18,8 @@ pub struct Hint<'a> {
     pub offset: u64,
     /// Bytes, for data.
     pub length: u64,
+    /// See [`Header::route`].
+    pub route: u64,
     /// Flags of `runahead_abi::record`.
     pub flags: u32,
     /// Absolute name of the object.
@@ -33,6 +35,7 @@ pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
         key: hint.object.raw(),
         offset: hint.offset,
         length: hint.length,
+        route: hint.route,
         flags: hint.flags,
         path_len: hint.path.len() as u32,
     };

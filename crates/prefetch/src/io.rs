@@ -41,8 +41,15 @@ mod devices;
 
 pub(crate) use devices::{Device, Devices};
 
-/// Bytes of a worker's scratch memory: data is read to be in the page cache and then ignored.
+/// Bytes of a worker's scratch memory for data of file systems that ask a server: it is read to be in the page
+/// cache and then ignored.
 const SCRATCH_BYTES: usize = CHUNK_BYTES as usize;
+
+/// The same for entries of directories: what C libraries ask for at a time.
+const LISTING_BYTES: usize = 32 << 10;
+
+/// The least that any page has.
+const PAGE_BYTES: u64 = 4096;
 
 /// Times what may block; the limit is derived from it.
 pub(crate) struct Clock {
@@ -203,35 +210,26 @@ impl Reader {
             advise(open, range);
             return Ok(length);
         }
-        self.scratch.reserve_exact(SCRATCH_BYTES);
-        let scratch = &mut self.scratch;
         let remote = devices.device(node) == Ok(Device::Remote);
         let kind = if length > CHUNK_BYTES { Kind::LongRead } else { Kind::Read };
+        let scratch = &mut self.scratch;
         self.clock.time(kind, node.device, || {
+            if !remote {
+                if length > PAGE_BYTES {
+                    advise(open, range);
+                }
+                return await_ends(open, range);
+            }
             if kind == Kind::LongRead {
                 // All requests are sent before the first is waited for.
                 advise(open, range);
             }
-            let mut at = range.start;
-            while at < range.end {
-                scratch.clear();
-                let asked = (range.end - at).min(SCRATCH_BYTES as u64) as usize;
-                let (buffer, _) = scratch.spare_capacity_mut().split_at_mut(asked);
-                match pread(&open.fd, &mut *buffer, at) {
-                    // Shorter than it was: what is gone need not be read.
-                    Ok(([], _)) => break,
-                    Ok((bytes, _)) => at += bytes.len() as u64,
-                    Err(Errno::INTR) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            if remote {
-                // Reading makes the attributes stale (FUSE: the access time); they are asked for
-                // again here, rather than by the target when it calls fstat.
-                let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
-                let _ = statx(&open.fd, c"", flags, StatxFlags::BASIC_STATS);
-            }
-            Ok(at - range.start)
+            let there = read_all(open, range, scratch)?;
+            // Reading makes the attributes stale (FUSE: the access time); they are asked for
+            // again here, rather than by the target when it calls fstat.
+            let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+            let _ = statx(&open.fd, c"", flags, StatxFlags::BASIC_STATS);
+            Ok(there)
         })
     }
 
@@ -280,8 +278,8 @@ impl Reader {
         mut names: Option<(&mut Vec<Name>, usize)>,
     ) -> Result<u64> {
         let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
-        self.scratch.reserve_exact(SCRATCH_BYTES);
         self.scratch.clear();
+        self.scratch.reserve_exact(LISTING_BYTES);
         let mut entries = RawDir::new(open.fd.as_fd(), self.scratch.spare_capacity_mut());
         loop {
             let entry = if entries.is_buffer_empty() {
@@ -350,4 +348,52 @@ fn advise(open: &Open, range: &Range<u64>) {
         // Only advice; a file system that does not take it has no other way either.
         let _ = fadvise(&open.fd, start, length, Advice::WillNeed);
     }
+}
+
+/// Waits until `range` is in memory, whose reading has been started; the bytes that are there.
+///
+/// Touches as little as it can, the ends of each chunk: the kernel takes a page that has been read twice, here and by
+/// the target, for one in use, and would keep it at the cost of others' (docs/prefetching-memory.md). Nor is anything
+/// copied, for which each worker would need a buffer. Where the start was refused or cut short, what is between is
+/// left to the target.
+fn await_ends(open: &Open, range: &Range<u64>) -> Result<u64> {
+    let mut byte = [0u8; 1];
+    let mut there = |at| loop {
+        match pread(&open.fd, &mut byte, at) {
+            Err(Errno::INTR) => {}
+            result => break result.map(|read| read != 0),
+        }
+    };
+    for start in range.clone().step_by(CHUNK_BYTES as usize) {
+        let last = (start + CHUNK_BYTES).min(range.end) - 1;
+        let one_page = start / PAGE_BYTES == last / PAGE_BYTES;
+        if !((one_page || there(start)?) && there(last)?) {
+            let size = statx(&open.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::SIZE)?.stx_size;
+            let end = size.clamp(range.start, range.end);
+            if end > start {
+                there(end - 1)?;
+            }
+            return Ok(end - range.start);
+        }
+    }
+    Ok(range.end - range.start)
+}
+
+/// Reads `range` into `scratch`; the bytes that are there.
+fn read_all(open: &Open, range: &Range<u64>, scratch: &mut Vec<u8>) -> Result<u64> {
+    scratch.clear();
+    scratch.reserve_exact(SCRATCH_BYTES);
+    let mut at = range.start;
+    while at < range.end {
+        let asked = (range.end - at).min(SCRATCH_BYTES as u64) as usize;
+        let (buffer, _) = scratch.spare_capacity_mut().split_at_mut(asked);
+        match pread(&open.fd, &mut *buffer, at) {
+            // Shorter than it was: what is gone need not be read.
+            Ok(([], _)) => break,
+            Ok((bytes, _)) => at += bytes.len() as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(at - range.start)
 }

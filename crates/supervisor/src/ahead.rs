@@ -21,7 +21,7 @@ use runahead_abi::record::{DEMAND, DISCLOSED, Header, LENGTH_UNKNOWN};
 use runahead_abi::{ChunkIndex, HintKind, HintLog, HintState, Identity, Record};
 
 /// Accesses by which the target may do things in another order than its shadow.
-const SLACK: u64 = 16;
+pub(crate) const SLACK: u64 = 16;
 /// How long what was due and not used counts as memory taken.
 const KEPT: Duration = Duration::from_secs(2);
 /// Hints that are remembered; the log holds no more.
@@ -68,6 +68,8 @@ struct Hint {
     known: bool,
     present: bool,
     position: u64,
+    /// See [`Header::route`].
+    route: u64,
     /// When it was seen to be overdue.
     overdue: Option<Duration>,
 }
@@ -150,7 +152,8 @@ impl Ahead {
             {
                 self.leave(&oldest);
             }
-            let hint = Hint { key, bytes, known, present: false, position, overdue: None };
+            let route = record.header.route;
+            let hint = Hint { key, bytes, known, present: false, position, route, overdue: None };
             *self.sum(&hint) += u64::from(bytes);
             self.hints.push_back(hint);
         }
@@ -170,13 +173,15 @@ impl Ahead {
     }
 
     /// Looks at some of them, in turn: how many are newly overdue. The target has made `accesses`, and
-    /// `read` is what has come of all hints of unknown length so far, in bytes.
+    /// `read` is what has come of all hints of unknown length so far, in bytes. `judged` hears by which
+    /// routes hints came that prove right or wrong.
     pub(crate) fn sweep(
         &mut self,
         fates: &impl Fates,
         accesses: u64,
         read: u64,
         now: Duration,
+        mut judged: impl FnMut(u64, bool),
     ) -> u64 {
         let mut overdue = 0;
         let most = LOOK.0.max(self.hints.len() / LOOK.1);
@@ -196,8 +201,12 @@ impl Ahead {
             {
                 hint.overdue = Some(now);
                 overdue += 1;
+                judged(hint.route, false);
             }
             let old = hint.overdue.is_some_and(|since| now.saturating_sub(since) >= KEPT);
+            if fate == Fate::Used {
+                judged(hint.route, true);
+            }
             if old || matches!(fate, Fate::Used | Fate::Gone) {
                 self.leave(&hint);
             } else {
@@ -277,6 +286,7 @@ mod tests {
             offset,
             length,
             flags: 0,
+            route: 0,
             path_len: 2,
         };
         Record { kind: HintKind::Data, header, path: b"/x" }
@@ -301,11 +311,11 @@ mod tests {
         records.iter().for_each(|record| ahead.add(record));
         assert_eq!(ahead.bytes(), 16 * CHUNK);
         records.iter().for_each(|record| told.tell(record, Fate::Present));
-        assert_eq!(ahead.sweep(&told, 0, 0, Duration::ZERO), 0);
+        assert_eq!(ahead.sweep(&told, 0, 0, Duration::ZERO, |_, _| ()), 0);
         assert_eq!(ahead.bytes(), 16 * CHUNK);
         told.tell(&records[3], Fate::Used);
         told.tell(&records[4], Fate::Gone);
-        ahead.sweep(&told, 0, 16 * CHUNK, Duration::ZERO);
+        ahead.sweep(&told, 0, 16 * CHUNK, Duration::ZERO, |_, _| ());
         assert_eq!(ahead.bytes(), 14 * CHUNK);
     }
 
@@ -316,7 +326,7 @@ mod tests {
         records.iter_mut().for_each(|record| record.header.flags = flags);
         records.iter().for_each(|record| ahead.add(record));
         records.iter().for_each(|record| told.tell(record, Fate::Present));
-        (0..3).for_each(|_| _ = ahead.sweep(&told, 0, read, Duration::ZERO));
+        (0..3).for_each(|_| _ = ahead.sweep(&told, 0, read, Duration::ZERO, |_, _| ()));
         ahead.bytes()
     }
 
@@ -334,11 +344,11 @@ mod tests {
     fn what_the_target_has_passed_is_told_once_and_kept_a_while() {
         let (mut ahead, told) = (Ahead::default(), Told::default());
         (0..20).for_each(|n| ahead.add(&data(n, n.into(), 0, CHUNK)));
-        assert_eq!(ahead.sweep(&told, SLACK, 0, Duration::ZERO), 0);
-        assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO), 5);
-        assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO), 0);
+        assert_eq!(ahead.sweep(&told, SLACK, 0, Duration::ZERO, |_, _| ()), 0);
+        assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO, |_, _| ()), 5);
+        assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO, |_, _| ()), 0);
         assert!(ahead.leads(18) && !ahead.leads(19));
-        ahead.sweep(&told, SLACK + 5, 0, KEPT);
+        ahead.sweep(&told, SLACK + 5, 0, KEPT, |_, _| ());
         assert_eq!(ahead.bytes(), 15 * CHUNK);
     }
 
@@ -346,7 +356,7 @@ mod tests {
     fn all_are_looked_at_in_turn_however_many() {
         let (mut ahead, told) = (Ahead::default(), Told::default());
         (0..10_000).for_each(|n| ahead.add(&data(n, n.into(), 0, 1)));
-        let sweep = |_| ahead.sweep(&told, 1 << 20, 0, Duration::ZERO);
+        let sweep = |_| ahead.sweep(&told, 1 << 20, 0, Duration::ZERO, |_, _| ());
         assert_eq!((0..=LOOK.1).map(sweep).sum::<u64>(), 10_000);
         // And there are never more than that.
         (0..MOST as u32 + 5).for_each(|n| ahead.add(&data(n, 0, 0, 1)));

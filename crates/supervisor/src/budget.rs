@@ -18,7 +18,7 @@ const SHARE: u64 = 8;
 const SLACK: u64 = 16 << 20;
 /// A limit that is none, in whole pages (control groups of the first version).
 const UNLIMITED: u64 = 1 << 62;
-/// What a worker of the prefetcher takes, in bytes: a buffer of one chunk, and its stack.
+/// What a worker of the prefetcher takes, in bytes: its stack, and on shares a buffer of one chunk.
 const WORKER: u64 = CHUNK_BYTES + (64 << 10);
 /// There are this many however little room there is.
 const FEWEST: usize = 16;

@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{DISCLOSED, DISCLOSURE, Header};
+use runahead_abi::record::{DEMAND, DISCLOSED, DISCLOSURE, Header};
 use runahead_abi::{Control, HintKind, Identity, Record};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
 use crate::ahead::{self, Ahead};
 use crate::budget::Budget;
+use crate::filter::Filter;
 use crate::ghost::{self, Ghost};
 use crate::losses::Losses;
 use crate::members::Common;
@@ -46,6 +47,8 @@ pub struct Ledger {
     pub stops: Losses,
     /// Hints that the target has passed without using them.
     pub overdue: AtomicU64,
+    /// Hints that were not acted on, because most that came by the same route had been wrong.
+    pub withheld: AtomicU64,
     /// Times that shadows were tried again.
     pub trials: AtomicU64,
     /// The longest time from a first hint to a stop, of shadows that had never been of use; in
@@ -60,6 +63,7 @@ pub(crate) struct Keeper {
     progress: Arc<Progress>,
     origin: Instant,
     ahead: Ahead,
+    filter: Filter,
     worth: Worth,
     ghost: ghost::Share,
     held_back: VecDeque<(HintKind, Header, Vec<u8>)>,
@@ -110,6 +114,7 @@ impl Keeper {
             progress,
             origin: Instant::now(),
             ahead: Ahead::default(),
+            filter: Filter::default(),
             worth: Worth::default(),
             ghost: ghost::Share::default(),
             held_back: VecDeque::new(),
@@ -137,23 +142,43 @@ impl Keeper {
     /// A hint has come. `submit` gets what may go on now.
     pub(crate) fn take(&mut self, record: &Record<'_>, submit: impl FnMut(&Record<'_>)) {
         let own = record.header.run == 0;
+        // A target may write anything into a ring; what the prefetcher would not look at is cut off.
+        let header = Header { length: record.header.length.min(HINT_MAX_BYTES), ..record.header };
         // What the program itself discloses is no shadow's.
-        if !own && record.header.run < DISCLOSED && self.is_stopped() {
-            let header =
-                Header { length: record.header.length.min(HINT_MAX_BYTES), ..record.header };
+        if !own && header.run < DISCLOSED && self.is_stopped() {
             return self.forget(&Record { header, ..*record });
         }
         if own || record.kind != HintKind::Data {
+            if own && header.flags & DEMAND != 0 {
+                let keys = ahead::keys(&Record { header, ..*record });
+                keys.for_each(|(key, _)| self.filter.note_demand(key));
+            }
             return self.go_on(record, submit);
         }
-        // A target may write anything into a ring; what the prefetcher would not look at is cut off.
-        let header = Header { length: record.header.length.min(HINT_MAX_BYTES), ..record.header };
+        if self.withholds(&Record { header, ..*record }) {
+            return self.forget(&Record { header, ..*record });
+        }
         self.held_bytes = self.held_bytes.saturating_add(header.length);
         self.held_back.push_back((record.kind, header, record.path.to_vec()));
         // Behind others it waits for them: room is looked for in its time.
         if self.held_back.len() == 1 {
             self.release(submit);
         }
+    }
+
+    /// Whether the shadow's hint is not to be acted on, by the history of its route.
+    fn withholds(&mut self, record: &Record<'_>) -> bool {
+        let Header { route, position, .. } = record.header;
+        let doubted = route != 0
+            && !self.common.without.filter
+            && self.filter.withholds(route, self.common.prefetcher.stats().limit);
+        if doubted {
+            let due = position.saturating_add(ahead::SLACK);
+            let mut new = |(key, _)| self.filter.note_withheld(route, key, due);
+            let new = ahead::keys(record).filter(|key| new(*key)).count() as u64;
+            self.common.ledger.withheld.fetch_add(new, Relaxed);
+        }
+        doubted
     }
 
     fn go_on(&mut self, record: &Record<'_>, mut submit: impl FnMut(&Record<'_>)) {
@@ -242,7 +267,9 @@ impl Keeper {
             self.swept = now;
             let accesses = control.accesses.load(Relaxed);
             let read = self.progress.bytes();
-            self.overdue += self.ahead.sweep(&self.shared.log, accesses, read, now);
+            let judged = |route, right| self.filter.judge(route, right);
+            self.overdue += self.ahead.sweep(&self.shared.log, accesses, read, now, judged);
+            self.filter.note_accesses(accesses);
             self.publish();
         }
         if now.saturating_sub(self.looked) < INTERVAL {

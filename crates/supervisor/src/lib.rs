@@ -33,6 +33,7 @@ pub mod descriptors;
 pub mod desk;
 pub mod dispatcher;
 mod engine;
+mod filter;
 mod first;
 pub mod ghost;
 pub mod history;

@@ -30,6 +30,8 @@ pub struct Memory {
     pub peak_bytes_ahead: u64,
     /// Hints that the target passed without using them. (It may have done so later.)
     pub hints_overdue: u64,
+    /// Those that were not acted on, because most that came by the same path through the code had been wrong.
+    pub hints_withheld: u64,
     /// Times the target missed data that had been in memory: by its log, whoever pushed it out.
     pub refaults: u64,
     /// Stalls that there would have been none of without shadows, as estimated.
@@ -138,6 +140,7 @@ impl Totals {
             budget_bytes: ledger.budget.bytes(),
             peak_bytes_ahead: ledger.budget.peak(),
             hints_overdue: ledger.overdue.load(Relaxed),
+            hints_withheld: ledger.withheld.load(Relaxed),
             refaults: self.memory.refaults,
             stalls_added: ledger.ghost.added(),
             trials: ledger.trials.load(Relaxed),

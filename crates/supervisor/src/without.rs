@@ -13,15 +13,18 @@ pub struct Without {
     pub memory: bool,
     /// Shadows may be ahead by any number of accesses.
     pub horizon: bool,
+    /// Hints are acted on whatever became of others that came by the same path through the code.
+    pub filter: bool,
 }
 
 impl Without {
     /// By which [`Without::switch_off`] knows them.
-    pub const NAMES: [&'static str; 4] = ["stale", "again", "memory", "horizon"];
+    pub const NAMES: [&'static str; 5] = ["filter", "stale", "again", "memory", "horizon"];
 
     /// Switches off one more; false if there is none of this name.
     pub fn switch_off(&mut self, name: &str) -> bool {
         let which = match name {
+            "filter" => &mut self.filter,
             "stale" => &mut self.stale,
             "again" => &mut self.again,
             "memory" => &mut self.memory,
@@ -56,12 +59,14 @@ mod tests {
             assert!(seen[..n].iter().all(|other| other != one), "{one:?} twice");
         }
         let mut without = Without::default();
-        assert!(!without.switch_off("filter") && without == Without::default());
+        assert!(!without.switch_off("all") && without == Without::default());
     }
 
     #[test]
     fn the_agent_is_told_of_its_own_part() {
-        let bits = |stale, again| Without { stale, again, memory: true, horizon: true }.bits();
+        let bits = |stale, again| {
+            Without { stale, again, memory: true, horizon: true, filter: true }.bits()
+        };
         assert_eq!([bits(false, false), bits(true, false)], [0, without::STALE]);
         assert_eq!([bits(false, true), bits(true, true)], [without::AGAIN, 3]);
     }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::without;
-use runahead_abi::identity::CHUNK_BYTES;
+use runahead_abi::identity::{self, CHUNK_BYTES};
 use runahead_abi::record::{LENGTH_UNKNOWN, STEERS};
 use runahead_abi::sites::Stale;
 use runahead_abi::{ChunkIndex, Entry, HintKind, HintState, Identity, RunEnd, Shared};
@@ -20,6 +20,8 @@ use crate::sys::{self, Errno, Fd};
 
 /// Bytes of one read, mapping or advice that are hinted at most.
 const HINT_BYTES: u64 = 64 << 20;
+/// Where the hash of a route begins: no route is 0.
+const ROUTE: u64 = 1;
 /// A read of at most so many bytes is taken to be of something that tells the program where to go on.
 const SMALL_BYTES: u64 = 32 << 10;
 
@@ -237,10 +239,20 @@ impl Runner {
         if steers {
             flags |= STEERS;
         }
-        let object = d.identity;
+        let (object, route) = (d.identity, self.route());
         if let Some(path) = self.directory_text(fd) {
-            self.send(&Hint { kind: HintKind::Data, object, offset, length: len, flags, path });
+            let kind = HintKind::Data;
+            self.send(&Hint { kind, object, offset, length: len, route, flags, path });
         }
+    }
+
+    /// The path through the code to the call at hand: its three innermost callers, its stack pointer (Chang 5.2.3),
+    /// and whether something had to stand in for data on the way.
+    fn route(&self) -> u64 {
+        let callers = Callers::above(self.stack);
+        let inner = callers.list().iter().take(3).map(|caller| caller.to);
+        let on_the_way = [self.stack, self.stood_in.into()];
+        inner.chain(on_the_way).fold(ROUTE, identity::mixed)
     }
 
     pub(super) fn read_vector(
@@ -327,6 +339,7 @@ impl Runner {
                         object,
                         offset: 0,
                         length: 0,
+                        route: 0,
                         flags,
                         path,
                     });

@@ -28,7 +28,7 @@ impl Runner {
             DISCLOSE_PATH => is_sound && self.disclose_path(subject, offset, length),
             CANCEL_ALL => {
                 let (kind, object, path) = (HintKind::Cancel, Identity::ROOT, b"/");
-                self.send(&Hint { kind, object, offset: 0, length: 0, flags: 0, path });
+                self.send(&Hint { kind, object, offset: 0, length: 0, route: 0, flags: 0, path });
                 true
             }
             _ => false,
@@ -91,7 +91,7 @@ impl Runner {
         if wanted {
             let flags = DISCLOSURE | if length.is_none() { LENGTH_UNKNOWN } else { 0 };
             let (kind, length) = (HintKind::Data, end - start);
-            self.send(&Hint { kind, object, offset: start, length, flags, path });
+            self.send(&Hint { kind, object, offset: start, length, route: 0, flags, path });
         }
     }
 }

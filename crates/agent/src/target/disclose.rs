@@ -190,7 +190,7 @@ impl Target {
         self.disclosed.position.store(position, Relaxed);
         let flags = DISCLOSURE | if wanted.end.is_none() { LENGTH_UNKNOWN } else { 0 };
         let (object, offset, path) = (wanted.object, wanted.start, wanted.path);
-        let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
+        let hint = Hint { kind: HintKind::Data, object, offset, length, route: 0, flags, path };
         hints::send(shared, run, position, &hint);
     }
 
@@ -209,7 +209,7 @@ impl Target {
                 shared,
                 run,
                 0,
-                &Hint { kind, object, offset: 0, length: 0, flags: 0, path },
+                &Hint { kind, object, offset: 0, length: 0, route: 0, flags: 0, path },
             );
             self.disclosed.begin(run.checked_add(1).unwrap_or(DISCLOSED));
         })

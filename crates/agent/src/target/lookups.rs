@@ -166,7 +166,8 @@ impl Target {
         flags: u32,
     ) -> Stall<'a> {
         let object = self.identity(session, dir, path);
-        let hint = Hint { kind, object, offset: 0, length: 0, flags: flags | DEMAND, path: b"" };
+        let hint =
+            Hint { kind, object, offset: 0, length: 0, route: 0, flags: flags | DEMAND, path: b"" };
         Stall { key: object, hint, dir, path }
     }
 

@@ -121,8 +121,9 @@ impl<'a> Rounds<'a> {
             let mut seen = look(self.world, Some(session.pid()));
             // It may make another runner at any time, and a runner children, which are as it is.
             let own = |pid| {
-                let parent = process::parent(pid);
-                parent == template || parent == Some(shadow) && process::is_sandboxed(pid)
+                // One without a parent has ended since it was listed.
+                let Some(parent) = process::parent(pid) else { return true };
+                Some(parent) == template || parent == shadow && process::is_sandboxed(pid)
             };
             let other = |key: &str| {
                 let pid = key.strip_prefix("processes/").and_then(|pid| pid.parse().ok());
