@@ -5,7 +5,7 @@
  *
  * without misled INDEX STEP TIMES DATA: fills a large buffer with what is different each time, reads into it at every STEP
  * bytes of INDEX, and then one of the pages at every STEP bytes of DATA; which one, what is in the buffer says: if
- * that is not from INDEX, one of those that are never read otherwise.
+ * that is not from INDEX, one of those that are never read otherwise. Now and then it goes where no shadow follows.
  *
  * without far COLD STEP TIMES WARM READS: reads TIMES pages of COLD, sleeps, and is at its end if it has slept. A copy
  * of it that has not goes on: READS single bytes of WARM, and then TIMES more pages of COLD. */
@@ -40,7 +40,9 @@ static int misled(char **argv)
 	int data = must(open(argv[3], O_RDONLY));
 	off_t half = must(lseek(data, 0, SEEK_END)) / step / 2;
 	unsigned seen = 0;
+	int ends[2];
 
+	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
 	must(posix_fadvise(index, 0, 0, POSIX_FADV_RANDOM));
 	must(posix_fadvise(data, 0, 0, POSIX_FADV_RANDOM));
 	for (int n = 0; n < times; n++) {
@@ -49,6 +51,10 @@ static int misled(char **argv)
 		seen = (n + 1) * 2654435761u ^ sum(large, sizeof large) * 2246822519u;
 		int astray = large[1] != 1 || large[2] != 2;
 		must(pread(data, page, sizeof page, (seen % half * 2 + astray) * step));
+		if (n % 16 == 15) {
+			must(write(ends[0], page, 1));
+			must(read(ends[1], page, 1));
+		}
 	}
 	printf("%u\n", seen);
 	return 0;

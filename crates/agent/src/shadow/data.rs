@@ -22,6 +22,8 @@ use crate::sys::{self, Errno, Fd};
 const HINT_BYTES: u64 = 64 << 20;
 /// Where the hash of a route begins: no route is 0.
 const ROUTE: u64 = 1;
+/// The newest reads that are part of it: a bit each.
+const LACKED: u8 = 0b111;
 /// A read of at most so many bytes is taken to be of something that tells the program where to go on.
 const SMALL_BYTES: u64 = 32 << 10;
 
@@ -141,6 +143,7 @@ impl Runner {
     /// The read at hand found its data in memory.
     fn found(&mut self, d: &Descriptor, offset: u64, buf: u64, got: u64) {
         self.meets(d.identity.chunk(ChunkIndex::of(offset)));
+        self.lacked <<= 1;
         self.learn(buf, got);
     }
 
@@ -169,6 +172,7 @@ impl Runner {
 
     /// The read at hand would have brought `len` bytes, of which `got` are there.
     fn stand_in(&mut self, buf: u64, got: u64, len: u64) {
+        self.lacked = self.lacked << 1 | 1;
         if self.leaves_stale() {
             return;
         }
@@ -247,11 +251,11 @@ impl Runner {
     }
 
     /// The path through the code to the call at hand: its three innermost callers, its stack pointer (Chang 5.2.3),
-    /// and whether something had to stand in for data on the way.
+    /// and which of the newest reads had to do without their data, as branch predictors have it.
     fn route(&self) -> u64 {
         let callers = Callers::above(self.stack);
         let inner = callers.list().iter().take(3).map(|caller| caller.to);
-        let on_the_way = [self.stack, self.stood_in.into()];
+        let on_the_way = [self.stack, self.stood_in.into(), (self.lacked & LACKED).into()];
         inner.chain(on_the_way).fold(ROUTE, identity::mixed)
     }
 
