@@ -33,7 +33,9 @@ static PLACES: Owned<Places> = Owned::new(Places { code: [(0, 0); CODE], count: 
 
 impl Places {
     fn note(&mut self, mapping: &Mapping, stack: u64) {
-        if mapping.executable && mapping.readable && self.count < CODE {
+        // (Of what is above the stack, the vDSO, nothing reads.)
+        let below = self.stack.0 == 0;
+        if mapping.executable && mapping.readable && below && self.count < CODE {
             self.code[self.count] = (mapping.start, mapping.end);
             self.count += 1;
         }
@@ -45,6 +47,10 @@ impl Places {
     /// Start of the code that `at` lies in. (The kernel lists mappings by address.)
     pub(super) fn code_around(&self, at: u64) -> Option<u64> {
         let code = &self.code[..self.count];
+        // Most words of a stack are numbers and addresses of data.
+        if code.last().is_none_or(|&(_, end)| at >= end) || at < code[0].0 {
+            return None;
+        }
         let next = code.partition_point(|&(start, _)| start <= at);
         let (start, end) = *code.get(next.checked_sub(1)?)?;
         (at < end).then_some(start)
