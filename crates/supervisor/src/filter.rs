@@ -22,7 +22,7 @@ use runahead_abi::Identity;
 
 /// Hints by which a route is judged at least, and of which there are at most.
 const EVIDENCE: u32 = 8;
-const WINDOW: u32 = 64;
+const WINDOW: u32 = 128;
 /// One in so many goes on although its route has been wrong.
 const PROBE: u32 = 16;
 /// Requests at a time beyond which one more is not thought to be cheaper.
@@ -48,8 +48,9 @@ impl History {
         }
     }
 
+    /// As if one more had been right: that next to none is takes more to be seen than that half are not.
     fn is_wrong(&self, depth: u32) -> bool {
-        self.right + self.wrong >= EVIDENCE && self.wrong > self.right * depth.clamp(1, DEPTH)
+        self.right + self.wrong >= EVIDENCE && self.wrong > (self.right + 1) * depth.clamp(1, DEPTH)
     }
 }
 
@@ -157,7 +158,7 @@ mod tests {
         (0..60).for_each(|n| filter.judge(ROUTE, n % 5 == 0));
         assert!(withheld(&mut filter, ROUTE, 1, 16) > 0);
         assert_eq!(withheld(&mut filter, ROUTE, 4, 16), 0, "one in five is right");
-        (0..200).for_each(|_| filter.judge(ROUTE, false));
+        (0..1000).for_each(|_| filter.judge(ROUTE, false));
         assert!(withheld(&mut filter, ROUTE, 1000, 16) > 0, "nothing is right");
     }
 

@@ -27,12 +27,10 @@ const SPACING: u64 = 4;
 const TURN_US: u64 = 20_000;
 /// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
 const NEAR: u64 = 16;
-/// After this many syncs without a used hint, they become ever rarer: [`SPACING`] doubles with each.
+/// After this many syncs in a row without a used hint, ever fewer stalls are worth one.
 const PATIENCE: u32 = 16;
-/// So many times at most: some 0.2 % of the time is then spent on trying.
-const DOUBLINGS: u32 = 7;
-/// Syncs without a used hint that one with any makes up for.
-const REWARD: u32 = 8;
+/// Most stalls in a row, as a power of two, that are not worth one: some 0.2 % of the time is then spent on trying.
+const SKIP_MAX: u32 = 5;
 
 /// Which process returns from a sync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,10 +45,9 @@ pub enum Side {
 pub struct Syncs {
     last_end: u64,
     last_cost: u64,
-    /// Their mean cost; when the machine is busy it is a multiple of what it is otherwise.
-    cost: u64,
     useless: u32,
     used_before: u64,
+    skip: u32,
     /// The supervisor is gone, or shadows cannot be made.
     off: bool,
     /// A shadow was made and not told to end since.
@@ -64,9 +61,9 @@ impl Syncs {
         Syncs {
             last_end: 0,
             last_cost: 0,
-            cost: 0,
             useless: 0,
             used_before: 0,
+            skip: 0,
             off: false,
             alive: false,
             again: false,
@@ -80,12 +77,11 @@ impl Syncs {
         if control.horizon.load(Relaxed) == 0 {
             return false;
         }
-        let passed = ticks().wrapping_sub(self.last_end);
-        let doublings = self.useless.saturating_sub(PATIENCE);
-        if self.off
-            || passed < SPACING * self.last_cost
-            || passed < (SPACING << doublings) * self.cost
-        {
+        if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
             return false;
         }
         // Children's uses show in no log of this process.
@@ -93,11 +89,11 @@ impl Syncs {
             control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
         control.hints_used.fetch_add(family.take_warm().min(open), Relaxed);
         let used = control.hints_used.load(Relaxed);
-        self.useless = match used > self.used_before {
-            true => self.useless.saturating_sub(REWARD),
-            false => (self.useless + 1).min(PATIENCE + DOUBLINGS),
-        };
+        self.useless = if used > self.used_before { 0 } else { self.useless + 1 };
         self.used_before = used;
+        if self.useless > PATIENCE {
+            self.skip = 1 << (self.useless - PATIENCE).min(SKIP_MAX);
+        }
         true
     }
 }
@@ -164,11 +160,6 @@ impl Target {
             syncs.again = false;
             syncs.last_end = ticks();
             syncs.last_cost = syncs.last_end - start;
-            syncs.cost = if syncs.cost == 0 {
-                syncs.last_cost
-            } else {
-                (3 * syncs.cost + syncs.last_cost) / 4
-            };
             let control = &session.shared().control;
             control.syncs.fetch_add(1, Relaxed);
             control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
