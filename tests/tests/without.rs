@@ -2,6 +2,7 @@
 //! (`memory` is in `memory.rs`, with what it keeps from happening.)
 
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use runahead_tests::{End, Fixture, Link, Outcome, Run, available, fixture, number, with_stats};
 use serde_json::Value;
@@ -15,20 +16,24 @@ const FAR: u64 = 80_000;
 
 /// Makes `pages`, a page in every chunk of which is there; and `links`, whose pages each say which is next.
 fn fill(fixture: &Fixture) {
+    let page: Vec<u8> = (0..4096u32).map(|at| (at % 251) as u8).collect();
     fixture.change(|dir| {
-        let file = std::fs::File::create(dir.join("pages")).expect("the disk is ours");
-        let page: Vec<u8> = (0..4096u32).map(|at| (at % 251) as u8).collect();
-        for n in 0..PAGES {
-            file.write_all_at(&page, n * CHUNK).expect("there is room");
-        }
-        let file = std::fs::File::create(dir.join("links")).expect("the disk is ours");
-        for n in 0..PAGES as u32 {
+        write_pages(&dir.join("pages"), PAGES, |_| page.clone());
+        write_pages(&dir.join("links"), PAGES, |n| {
             let mut page = page.clone();
             // (77 and their number have no divisor in common.)
-            page[..4].copy_from_slice(&((n + 77) % PAGES as u32).to_ne_bytes());
-            file.write_all_at(&page, u64::from(n) * CHUNK).expect("there is room");
-        }
+            page[..4].copy_from_slice(&((n as u32 + 77) % PAGES as u32).to_ne_bytes());
+            page
+        });
     });
+}
+
+/// Makes a file of so many chunks, of each of which the first page is there.
+fn write_pages(path: &Path, chunks: u64, page: impl Fn(u64) -> Vec<u8>) {
+    let file = std::fs::File::create(path).expect("the disk is ours");
+    for n in 0..chunks {
+        file.write_all_at(&page(n), n * CHUNK).expect("there is room");
+    }
 }
 
 /// Runs it from cold caches with `options`: the statistics.
@@ -104,12 +109,7 @@ fn without_again_a_shadow_runs_once() {
 fn without_filter_a_route_that_is_wrong_is_taken_again() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
-    fixture.change(|dir| {
-        let file = std::fs::File::create(dir.join("wide")).expect("the disk is ours");
-        for n in 0..=8 * PAGES {
-            file.write_all_at(&[1; 4096], n * CHUNK).expect("there is room");
-        }
-    });
+    fixture.change(|dir| write_pages(&dir.join("wide"), 8 * PAGES + 1, |_| vec![1; 4096]));
     let args = ["misled", "pages", &CHUNK.to_string(), &PAGES.to_string(), "wide"];
     let run = fixture.run_program("without", Link::Dynamic, &args);
     let plain = plain(&fixture, &run);

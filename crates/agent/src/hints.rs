@@ -26,6 +26,13 @@ pub struct Hint<'a> {
     pub path: &'a [u8],
 }
 
+impl<'a> Hint<'a> {
+    /// Of an object as a whole, or of its name.
+    pub fn whole(kind: HintKind, object: Identity, flags: u32, path: &'a [u8]) -> Self {
+        Hint { kind, object, offset: 0, length: 0, route: 0, flags, path }
+    }
+}
+
 /// Puts `hint` of `run` (0, or one of what it disclosed: the target's own) on its way. False when the ring is full.
 pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
     let header = Header {

@@ -342,12 +342,18 @@ impl Reader {
 /// Starts reading `range`. In steps of a chunk, as the kernel cuts a larger request to the
 /// device's readahead window and ignores the rest.
 fn advise(open: &Open, range: &Range<u64>) {
-    for start in range.clone().step_by(CHUNK_BYTES as usize) {
-        let length = CHUNK_BYTES.min(range.end - start);
-        let length = std::num::NonZeroU64::new(length);
+    for piece in pieces(range) {
+        let length = std::num::NonZeroU64::new(piece.end - piece.start);
         // Only advice; a file system that does not take it has no other way either.
-        let _ = fadvise(&open.fd, start, length, Advice::WillNeed);
+        let _ = fadvise(&open.fd, piece.start, length, Advice::WillNeed);
     }
+}
+
+/// `range` in pieces of a chunk, from its start.
+fn pieces(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let end = range.end;
+    let starts = range.clone().step_by(CHUNK_BYTES as usize);
+    starts.map(move |start| start..end.min(start.saturating_add(CHUNK_BYTES)))
 }
 
 /// Waits until `range` is in memory, whose reading has been started; the bytes that are there.
@@ -364,8 +370,8 @@ fn await_ends(open: &Open, range: &Range<u64>) -> Result<u64> {
             result => break result.map(|read| read != 0),
         }
     };
-    for start in range.clone().step_by(CHUNK_BYTES as usize) {
-        let last = (start + CHUNK_BYTES).min(range.end) - 1;
+    for Range { start, end } in pieces(range) {
+        let last = end - 1;
         let one_page = start / PAGE_BYTES == last / PAGE_BYTES;
         if !((one_page || there(start)?) && there(last)?) {
             let size = statx(&open.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::SIZE)?.stx_size;

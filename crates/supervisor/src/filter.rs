@@ -66,10 +66,10 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Whether a hint that came by `route` is to be withheld from a device that does `depth` requests at a
-    /// time.
-    pub(crate) fn withholds(&mut self, route: u64, depth: usize) -> bool {
+    /// time; that is asked for only of a route that would be wrong for the narrowest.
+    pub(crate) fn withholds(&mut self, route: u64, depth: impl FnOnce() -> usize) -> bool {
         let Some(history) = self.routes.get_mut(&route) else { return false };
-        if !history.is_wrong(depth.try_into().unwrap_or(DEPTH)) {
+        if !(history.is_wrong(1) && history.is_wrong(depth().try_into().unwrap_or(DEPTH))) {
             return false;
         }
         history.doubtful = history.doubtful.wrapping_add(1);
@@ -138,7 +138,7 @@ mod tests {
 
     /// So many of `of` hints are withheld.
     fn withheld(filter: &mut Filter, route: u64, depth: usize, of: u64) -> usize {
-        (0..of).filter(|_| filter.withholds(route, depth)).count()
+        (0..of).filter(|_| filter.withholds(route, || depth)).count()
     }
 
     #[test]

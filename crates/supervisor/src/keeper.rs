@@ -144,19 +144,19 @@ impl Keeper {
         let own = record.header.run == 0;
         // A target may write anything into a ring; what the prefetcher would not look at is cut off.
         let header = Header { length: record.header.length.min(HINT_MAX_BYTES), ..record.header };
+        let record = &Record { header, ..*record };
         // What the program itself discloses is no shadow's.
         if !own && header.run < DISCLOSED && self.is_stopped() {
-            return self.forget(&Record { header, ..*record });
+            return self.forget(record);
         }
         if own || record.kind != HintKind::Data {
             if own && header.flags & DEMAND != 0 {
-                let keys = ahead::keys(&Record { header, ..*record });
-                keys.for_each(|(key, _)| self.filter.note_demand(key));
+                ahead::keys(record).for_each(|(key, _)| self.filter.note_demand(key));
             }
             return self.go_on(record, submit);
         }
-        if self.withholds(&Record { header, ..*record }) {
-            return self.forget(&Record { header, ..*record });
+        if self.withholds(record) {
+            return self.forget(record);
         }
         self.held_bytes = self.held_bytes.saturating_add(header.length);
         self.held_back.push_back((record.kind, header, record.path.to_vec()));
@@ -169,9 +169,8 @@ impl Keeper {
     /// Whether the shadow's hint is not to be acted on, by the history of its route.
     fn withholds(&mut self, record: &Record<'_>) -> bool {
         let Header { route, position, .. } = record.header;
-        let doubted = route != 0
-            && !self.common.without.filter
-            && self.filter.withholds(route, self.common.prefetcher.stats().limit);
+        let doubted = !self.common.without.filter
+            && self.filter.withholds(route, || self.common.prefetcher.stats().limit);
         if doubted {
             let due = position.saturating_add(ahead::SLACK);
             let mut new = |(key, _)| self.filter.note_withheld(route, key, due);

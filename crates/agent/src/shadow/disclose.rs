@@ -28,7 +28,7 @@ impl Runner {
             DISCLOSE_PATH => is_sound && self.disclose_path(subject, offset, length),
             CANCEL_ALL => {
                 let (kind, object, path) = (HintKind::Cancel, Identity::ROOT, b"/");
-                self.send(&Hint { kind, object, offset: 0, length: 0, route: 0, flags: 0, path });
+                self.send(&Hint::whole(kind, object, 0, path));
                 true
             }
             _ => false,

@@ -184,15 +184,7 @@ impl Runner {
             let mut text = [0u8; PATH_MAX + 1];
             if let Some(len) = self.absolute(name, &mut text) {
                 let object = name.identity;
-                self.send(&Hint {
-                    kind,
-                    object,
-                    offset: 0,
-                    length: 0,
-                    route: 0,
-                    flags,
-                    path: &text[..len],
-                });
+                self.send(&Hint::whole(kind, object, flags, &text[..len]));
             }
         }
         self.steered();

@@ -96,6 +96,11 @@ pub(super) struct Callers {
 impl Callers {
     /// Of a call that the program makes with its stack pointer at `stack`.
     pub(super) fn above(stack: u64) -> Self {
+        Callers::innermost(stack, FRAMES)
+    }
+
+    /// The same, and no more of them than `most`.
+    pub(super) fn innermost(stack: u64, most: usize) -> Self {
         // SAFETY: a runner, whose one thread is here; nothing else is held.
         let (places, watch) = unsafe { (memory::places(), WATCH.get()) };
         let mut callers = Callers { stack, list: [Caller::default(); FRAMES], len: 0 };
@@ -118,7 +123,7 @@ impl Callers {
             }
             callers.list[callers.len] = Caller { depth, to };
             callers.len += 1;
-            if callers.len == FRAMES {
+            if callers.len == most.min(FRAMES) {
                 break;
             }
         }

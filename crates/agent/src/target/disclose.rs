@@ -205,12 +205,7 @@ impl Target {
             let run = self.disclosed.run.load(Relaxed);
             let object = Identity::ROOT;
             let kind = HintKind::Cancel;
-            hints::send(
-                shared,
-                run,
-                0,
-                &Hint { kind, object, offset: 0, length: 0, route: 0, flags: 0, path },
-            );
+            hints::send(shared, run, 0, &Hint::whole(kind, object, 0, path));
             self.disclosed.begin(run.checked_add(1).unwrap_or(DISCLOSED));
         })
     }

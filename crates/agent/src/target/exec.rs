@@ -229,7 +229,7 @@ fn open(
         // Not the name itself, which is known as soon as it has been looked up.
         let object = target.identity(session, dir, text).chunk(ChunkIndex(u64::MAX));
         let kind = HintKind::Program;
-        let hint = Hint { kind, object, offset: 0, length: 0, route: 0, flags: DEMAND, path: b"" };
+        let hint = Hint::whole(kind, object, DEMAND, b"");
         target.demand(session, &Stall { key: object, hint, dir, path: text });
     }
     file.map_or_else(|| open(0), Ok)

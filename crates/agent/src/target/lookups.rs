@@ -166,8 +166,7 @@ impl Target {
         flags: u32,
     ) -> Stall<'a> {
         let object = self.identity(session, dir, path);
-        let hint =
-            Hint { kind, object, offset: 0, length: 0, route: 0, flags: flags | DEMAND, path: b"" };
+        let hint = Hint::whole(kind, object, flags | DEMAND, b"");
         Stall { key: object, hint, dir, path }
     }
 
