@@ -309,10 +309,23 @@ impl Site {
         let likely = known.max_by_key(|value| (value.times_after(before), count(value)));
         let Some(likely) = likely else { return 0 };
         let len = (likely.len.load(Relaxed) as usize).min(VALUE_BYTES);
-        let mut count = 0;
-        for (at, byte) in (from..len).zip(value) {
-            *byte = likely.words[at / 8].load(Relaxed).to_le_bytes()[at % 8];
-            count += 1;
+        let count = len.saturating_sub(from).min(value.len());
+        // A word at a time: of the first and the last a part may be wanted.
+        let words = likely.words[from.min(len) / 8..].iter();
+        let mut words = words.map(|word| word.load(Relaxed).to_le_bytes());
+        let to_next_word = from.wrapping_neg() % 8;
+        let (head, rest) = value[..count].split_at_mut(to_next_word.min(count));
+        if !head.is_empty()
+            && let Some(first) = words.next()
+        {
+            head.copy_from_slice(&first[from % 8..][..head.len()]);
+        }
+        let (whole, tail) = rest.as_chunks_mut::<8>();
+        for (bytes, word) in whole.iter_mut().zip(&mut words) {
+            *bytes = word;
+        }
+        if let Some(last) = words.next() {
+            tail.copy_from_slice(&last[..tail.len()]);
         }
         count
     }
@@ -491,6 +504,23 @@ mod tests {
         }
         assert_eq!(site.recall(1, 0, &mut out), 16);
         assert_eq!(out[0], 4);
+    }
+
+    #[test]
+    fn any_part_is_recalled() {
+        let value: std::vec::Vec<u8> = (0..29).collect();
+        let sites = sites();
+        let site = sites.get(3);
+        site.keep(&value);
+        site.settle(ELSEWHERE, 7);
+        for (from, wanted) in (0..32).flat_map(|from| (0..32).map(move |wanted| (from, wanted))) {
+            let mut out = [0xff; 32];
+            let part = value.get(from..).unwrap_or(&[]);
+            let part = &part[..part.len().min(wanted)];
+            assert_eq!(site.recall(1, from, &mut out[..wanted]), part.len(), "{from} {wanted}");
+            assert_eq!(&out[..part.len()], part, "{from} {wanted}");
+            assert!(out[part.len()..].iter().all(|&byte| byte == 0xff), "{from} {wanted}");
+        }
     }
 
     /// As where a tree is looked up: an inner page, then a leaf; or only a leaf, where the inner one is known.

@@ -12,9 +12,9 @@
 //!
 //! Invariant: at most [`PENDING_MAX`] names wait; what does not fit is left to the shadow.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use runahead_abi::record::{
     EXPAND_LEVELS_MASK, EXPAND_LEVELS_ONE, EXPAND_LISTINGS, EXPAND_NAMES, Header, NO_FOLLOW, STEERS,
 };

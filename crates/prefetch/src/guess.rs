@@ -31,9 +31,10 @@
 //! most [`CREDIT`] bytes, and a small multiple of what it wanted, in vain; a directory of more than
 //! [`ENTRIES_MAX`] entries is left alone.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashSet};
 use runahead_abi::record::DEMAND;
 use runahead_abi::{HintKind, Record};
 

@@ -18,7 +18,9 @@
 //! holds the part it stands for; [`Shelf`] is the only way to change either. `turns` holds every
 //! track whose set is not empty and may be served at all, under the tier of its first item.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hashbrown::HashMap;
 
 use crate::horizon::Speed;
 use crate::limit::Home;

@@ -19,8 +19,7 @@
 //! Invariant: what is in flight on a device never exceeds what its limit was when the last of it
 //! began, nor the total the bound on threads; a device in use is not forgotten.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use runahead_abi::identity::CHUNK_BYTES;
 
 use crate::horizon::Speed;

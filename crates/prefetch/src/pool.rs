@@ -16,7 +16,6 @@
 //! Invariant: while something can be begun, a worker is on its way or will be at the next look. No system call that can wait
 //! for storage, and no call of the sink, is made with the lock held.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::Ordering::Release;
@@ -24,6 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashMap;
 use runahead_abi::Record;
 
 use crate::PrefetchStats;

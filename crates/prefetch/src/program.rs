@@ -25,10 +25,11 @@
 //! Invariants: one expansion has at most [`FILES_MAX`] files and loads at most [`LOAD_MAX`] bytes,
 //! whatever the files hold; each of its hints is completed once, or dropped.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::{HashMap, HashSet};
 use runahead_abi::{HintKind, Identity};
 
 use crate::lanes::Lanes;

@@ -17,9 +17,10 @@
 //! Nothing here calls out: what has to be told to the [`crate::Sink`] is collected in [`Effects`],
 //! for the caller to act on once it has let go of the lock.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use hashbrown::{HashMap, HashSet};
 
 mod clients;
 mod entry;

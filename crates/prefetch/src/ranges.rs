@@ -11,9 +11,10 @@
 //! Invariant: wants and pieces are disjoint, and a group lives as long as it has parts (wants and
 //! pieces); `check` in the tests states it in code.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use runahead_abi::identity::{CHUNK_BYTES, ChunkIndex};
 
 use crate::lanes::Shelf;

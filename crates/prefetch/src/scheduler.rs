@@ -12,7 +12,9 @@
 //! ahead for a client that has a [`Pace`], counted from where its target is, never exceeds its
 //! budget; nothing is begun for a run that was given up.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
 
 use crate::horizon::Pace;
 use crate::lanes::{Head, Reach};

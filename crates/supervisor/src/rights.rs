@@ -14,15 +14,15 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use nix::unistd::Pid;
 
 /// The lines of proc_pid_status(5) that are to be equal.
-const EQUAL: [&str; 5] = ["Uid:", "Gid:", "Groups:", "Seccomp:", "Seccomp_filters:"];
+const EQUAL: [&str; 5] = ["Uid", "Gid", "Groups", "Seccomp", "Seccomp_filters"];
 /// The one whose bits must all be there.
-const CAPABILITIES: &str = "CapEff:";
+const CAPABILITIES: &str = "CapEff";
 /// As much of that file as holds those lines: users may have 65536 groups.
 const BYTES: usize = 1 << 20;
 const FIRST_BYTES: usize = 4096;
 
 /// What decides about access.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Rights {
     lines: [String; EQUAL.len()],
     capabilities: u64,
@@ -66,15 +66,23 @@ fn rights(status: &File, places: &[String; 3]) -> std::io::Result<Rights> {
         Some(nix::libc::ESRCH) => ErrorKind::NotFound.into(),
         _ => error,
     })?;
-    let line = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
-    let place = |path: &String| std::fs::metadata(path).map(|m| (m.dev(), m.ino()));
-    let capabilities = line(CAPABILITIES).and_then(|bits| u64::from_str_radix(bits, 16).ok());
-    Ok(Rights {
+    let mut rights = Rights::default();
+    let mut capabilities = None;
+    // In one go: this is done whenever records have been taken out.
+    for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
         // A kernel without seccomp has no such lines.
-        lines: EQUAL.map(|name| line(name).unwrap_or_default().to_owned()),
-        capabilities: capabilities.ok_or(ErrorKind::InvalidData)?,
-        places: [place(&places[0])?, place(&places[1])?, place(&places[2])?],
-    })
+        if let Some(at) = EQUAL.iter().position(|equal| *equal == name) {
+            rights.lines[at] = value.trim().to_owned();
+        } else if name == CAPABILITIES {
+            capabilities = u64::from_str_radix(value.trim(), 16).ok();
+        }
+    }
+    rights.capabilities = capabilities.ok_or(ErrorKind::InvalidData)?;
+    for (place, path) in rights.places.iter_mut().zip(places) {
+        let it = std::fs::metadata(path)?;
+        *place = (it.dev(), it.ino());
+    }
+    Ok(rights)
 }
 
 /// Mostly one read suffices.

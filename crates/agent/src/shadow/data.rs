@@ -253,8 +253,8 @@ impl Runner {
     /// The path through the code to the call at hand: its three innermost callers, its stack pointer (Chang 5.2.3),
     /// and which of the newest reads had to do without their data, as branch predictors have it.
     fn route(&self) -> u64 {
-        let callers = Callers::innermost(self.stack, 3);
-        let inner = callers.list().iter().map(|caller| caller.to);
+        let callers = Callers::above(self.stack);
+        let inner = callers.list().iter().take(3).map(|caller| caller.to);
         let on_the_way = [self.stack, self.stood_in.into(), (self.lacked & LACKED).into()];
         inner.chain(on_the_way).fold(ROUTE, identity::mixed)
     }

@@ -85,8 +85,14 @@ const NONE: Watched = Watched {
 static WATCH: Owned<Watch> =
     Owned::new(Watch { list: [NONE; FRAMES], len: 0, newest: None, before: None });
 
+/// Those that were found last: a program reads mostly from where it read before.
+static FOUND: Owned<Callers> = Owned::new(NOBODY);
+
+const NOBODY: Callers = Callers { stack: 0, list: [Caller { depth: 0, to: 0 }; FRAMES], len: 0 };
+
 /// The return addresses above a stack pointer, innermost first. Some may be left over from calls
 /// that have ended.
+#[derive(Clone, Copy)]
 pub(super) struct Callers {
     stack: u64,
     list: [Caller; FRAMES],
@@ -96,38 +102,45 @@ pub(super) struct Callers {
 impl Callers {
     /// Of a call that the program makes with its stack pointer at `stack`.
     pub(super) fn above(stack: u64) -> Self {
-        Callers::innermost(stack, FRAMES)
+        // SAFETY: a runner, whose one thread is here; nothing else is held.
+        let (places, watch, found) = unsafe { (memory::places(), WATCH.get(), FOUND.get()) };
+        if found.stack != stack || found.len == 0 || !found.are_there(watch) {
+            *found = Callers::find(stack, places, watch);
+        }
+        *found
     }
 
-    /// The same, and no more of them than `most`.
-    pub(super) fn innermost(stack: u64, most: usize) -> Self {
-        // SAFETY: a runner, whose one thread is here; nothing else is held.
-        let (places, watch) = unsafe { (memory::places(), WATCH.get()) };
-        let mut callers = Callers { stack, list: [Caller::default(); FRAMES], len: 0 };
+    fn find(stack: u64, places: &memory::Places, watch: &Watch) -> Self {
+        let mut callers = Callers { stack, ..NOBODY };
         let (start, end) = places.stack;
         if !(start..end).contains(&stack) || !stack.is_multiple_of(8) {
             return callers;
         }
         let words = WORDS.min(((end - stack) / 8) as u32);
         for depth in 0..words {
-            let at = stack + u64::from(depth) * 8;
             // SAFETY: within the mapping of the stack. (What is not readable in it ends the runner.)
-            let mut to = unsafe { (at as *const u64).read_volatile() };
-            if to == arch::return_watch() {
-                match watch.find(at) {
-                    Some(watched) => to = watched.caller.to,
-                    None => continue,
-                }
-            } else if !is_return_address(places, to) {
+            let Some((to, is_watched)) = (unsafe { watch.leads_to(word_at(stack, depth)) }) else {
+                continue;
+            };
+            if !is_watched && !is_return_address(places, to) {
                 continue;
             }
             callers.list[callers.len] = Caller { depth, to };
             callers.len += 1;
-            if callers.len == most.min(FRAMES) {
+            if callers.len == FRAMES {
                 break;
             }
         }
         callers
+    }
+
+    /// They are where they were found: the program has come there again, as in a loop.
+    fn are_there(&self, watch: &Watch) -> bool {
+        self.list().iter().all(|caller| {
+            // SAFETY: words of the stack that were read before.
+            let word = unsafe { watch.leads_to(word_at(self.stack, caller.depth)) };
+            word.is_some_and(|(to, _)| to == caller.to)
+        })
     }
 
     pub(super) fn list(&self) -> &[Caller] {
@@ -150,7 +163,7 @@ impl Callers {
             if !matches!(way, Way::Learn) && !known.is_some_and(|site| site.is_confirmed(caller)) {
                 continue;
             }
-            let at = self.stack + u64::from(caller.depth) * 8;
+            let at = word_at(self.stack, caller.depth);
             let next = self.list().get(n + 1).map_or(caller.depth + 1, |next| next.depth);
             let locals = LOCALS.min((next - caller.depth - 1) as usize);
             let mut before = [0; LOCALS];
@@ -185,6 +198,24 @@ impl Watch {
     fn find(&self, at: u64) -> Option<&Watched> {
         self.list[..self.len].iter().find(|w| w.at == at)
     }
+
+    /// Where the word of the stack at `at` leads if it is a return address, and whether it is watched,
+    /// and so is one.
+    ///
+    /// # Safety
+    /// It can be read.
+    unsafe fn leads_to(&self, at: u64) -> Option<(u64, bool)> {
+        // SAFETY: the caller's promise.
+        let word = unsafe { (at as *const u64).read_volatile() };
+        if word != arch::return_watch() {
+            return Some((word, false));
+        }
+        self.find(at).map(|watched| (watched.caller.to, true))
+    }
+}
+
+fn word_at(stack: u64, depth: u32) -> u64 {
+    stack + u64::from(depth) * 8
 }
 
 /// `at` lies in code, behind a call.

@@ -1,8 +1,9 @@
 //! What is guessed, where, and what one costs.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use runahead_abi::{ChunkIndex, Identity};
 
 use super::paths::suffix;

@@ -1,8 +1,9 @@
 //! What is known of a directory and a suffix, and of a client's directories.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashSet};
 use runahead_abi::Identity;
 
 use super::kind::{Habit, PlaceName};
@@ -99,7 +100,7 @@ impl Watch {
         }
         let place = Place { unit: name.of.unit(), ..Place::default() };
         self.order.push_back(name.clone());
-        self.places.entry(name).insert_entry(place).into_mut()
+        self.places.entry(name).insert(place).into_mut()
     }
 }
 

@@ -5,9 +5,8 @@
 //! build for `Makefile`. No shadow can run ahead where each answer decides what is looked for next,
 //! and no listing helps where the answer is that there is nothing.
 
-use std::collections::{HashMap, HashSet};
-
 use super::paths::hash;
+use hashbrown::{HashMap, HashSet};
 
 /// Directories in which a name was looked for, that make it a routine.
 const DIRECTORIES: usize = 3;

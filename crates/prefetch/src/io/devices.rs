@@ -1,8 +1,8 @@
 //! Which file systems there are.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use hashbrown::HashMap;
 use rustix::fs::fstatfs;
 use rustix::io::Result;
 

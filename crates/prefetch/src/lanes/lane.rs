@@ -1,7 +1,9 @@
 //! What waits for one client.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use crate::limit::Home;
 use crate::order::{EntryId, Item, Rank, Tier};

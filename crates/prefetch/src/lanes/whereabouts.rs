@@ -7,8 +7,9 @@
 //!
 //! Invariant: at most [`MOST`] directories are remembered.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+use hashbrown::HashMap;
 
 use crate::limit::{DeviceNumber, Home};
 

@@ -1,10 +1,10 @@
 //! Who is told what, outside the lock.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
+use hashbrown::HashMap;
 use runahead_abi::Identity;
 
 use crate::io::Node;

@@ -1,9 +1,8 @@
 //! Programs and libraries made up for tests, and file systems that hold them.
 
-use std::collections::HashMap;
-
 use super::inspect::Files;
 use crate::queue::Trouble;
+use hashbrown::HashMap;
 
 /// What an ELF file is to say.
 #[derive(Clone, Default)]

@@ -1,8 +1,10 @@
 //! Which files were brought into memory a short while ago.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use super::FRESH;
 use crate::order::EntryId;

@@ -1,9 +1,9 @@
 //! What one client wants of one path.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use runahead_abi::{HintKind, Identity};
 
 use super::job::{Class, Effects, Trouble};

@@ -7,8 +7,10 @@
 //!
 //! On a remote file system every lookup is a request of its own, and nothing is held back.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+use hashbrown::HashMap;
 
 use crate::order::EntryId;
 

@@ -1,7 +1,6 @@
 //! The queue as data: merging, order, and what becomes of each log key.
 
-use std::collections::{HashMap, HashSet};
-
+use hashbrown::{HashMap, HashSet};
 use proptest::prelude::*;
 use runahead_abi::record::{DEMAND, EXPAND_NAMES, Header, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
 use runahead_abi::{HintKind, Identity, Record};

@@ -3,8 +3,7 @@
 //! [`check`] is the detector: it drives a queue at random and looks at what is handed to workers. It is
 //! run over the queue as it is, and over one whose cancellation does nothing, which it has to notice.
 
-use std::collections::HashSet;
-
+use hashbrown::HashSet;
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{DISCLOSED, DISCLOSURE};
 

@@ -8,9 +8,10 @@
 //! [`checks`]; that each check can fail is shown by planted violations.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use hashbrown::HashSet;
 use runahead_abi::record::{DEMAND, Header};
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_testbed::model::{Access, Jitter, Model, Service};

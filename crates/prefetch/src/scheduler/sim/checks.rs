@@ -1,8 +1,9 @@
 //! What must hold, counted apart from the scheduler.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use hashbrown::{HashMap, HashSet};
 use runahead_abi::{ChunkIndex, Identity};
 
 use super::{FILE_BYTES, File, Program};
