@@ -98,9 +98,9 @@ fn what_is_taken_back_does_not_reach_the_device() {
     assert!(check(&cancelled), "{cancelled:#}");
     assert!(!check(&kept), "cancellation makes no difference: {kept:#}");
     // What is disclosed afterwards stays, and what is left of the rest does not count as hinted.
-    // (One more where a shadow was made while the file was opened.)
+    // (A few more where shadows were made while the file was opened.)
     assert!((1..3).contains(&count(&cancelled, "hints_used")), "{cancelled:#}");
-    assert!(count(&cancelled, "hints_issued") < 10, "{cancelled:#}");
+    assert!(count(&cancelled, "hints_issued") < MANY / 50, "{cancelled:#}");
     assert!(count(&kept, "hints_issued") >= MANY, "{kept:#}");
 }
 

@@ -1,6 +1,9 @@
 //! Children, threads and later programs are those of the program alone, and natively run.
 
-use runahead_tests::{End, Link, Run, available, fixture, root};
+use runahead_tests::{End, Link, Run, available, fixture, number, root};
+
+/// Files of the tree whose attributes `processes lookers` asks for.
+const LOOKED_UP: u64 = 12 * 20;
 
 /// Runs program `name` with `args` both ways, dynamic and static; its output is to contain `marks`.
 fn same(name: &str, args: &[&str], marks: &[&str]) {
@@ -27,6 +30,18 @@ fn every_way_to_make_a_child() {
 #[test]
 fn threads_that_read() {
     same("processes", &["threads"], &["main ", "3: "]);
+}
+
+/// A name cannot be tried in a process with threads; that it was waited for tells of the next.
+#[test]
+fn what_threads_look_up_is_foreseen() {
+    let Some(fixture) = available(fixture()) else { return };
+    let used = |_| {
+        let case = fixture.program_with("processes", &["lookers"], |case| case.with_shadow());
+        number(&case.stats, "hints_used")
+    };
+    let used: Vec<_> = (0..3).map(used).collect();
+    assert!(used.iter().any(|used| *used >= LOOKED_UP / 4), "of {LOOKED_UP} names {used:?}");
 }
 
 #[test]

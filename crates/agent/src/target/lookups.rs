@@ -198,18 +198,12 @@ impl Target {
         (dir, path): (Fd, u64),
         follow: bool,
     ) -> Outcome {
-        let mut unknown = false;
-        // The place takes a descriptor for a moment, which another thread could notice.
-        if self.probing(session) && !plane::has_threads() {
-            let nofollow = if follow { 0 } else { k::O_NOFOLLOW };
-            match sys::openat2(dir, path, k::O_PATH | k::O_CLOEXEC | nofollow, 0, k::RESOLVE_CACHED)
-            {
-                Ok(fd) => {
-                    let _ = sys::close(fd);
-                }
-                Err(Errno(e)) => unknown = e == sys::EAGAIN,
-            }
-        }
+        let unknown = self.probing(session)
+            && match plane::has_threads() {
+                // The place takes a descriptor for a moment, which another thread could notice.
+                true => self.expects_to_wait(session, dir, path),
+                false => is_unknown(dir, path, follow),
+            };
         // What it answers may be put where the name is.
         let link = match leaves_its_name(call) || self.nobody_asks(session) {
             true => None,
@@ -244,6 +238,13 @@ impl Target {
         Outcome::Answer(ret)
     }
 
+    /// Whether a name that cannot be tried will have to be waited for, as far as can be told: something
+    /// has waited just now, and this was not foreseen.
+    fn expects_to_wait(&self, session: &'static Session, dir: Fd, path: u64) -> bool {
+        (self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0)
+            && self.link(session, dir, path).is_some_and(|name| !self.knows(session, name))
+    }
+
     /// Reading a directory cannot be tried without waiting: it waits unless it was read before.
     pub(super) fn list(&self, session: &'static Session, call: &Call) -> Outcome {
         let fd = call.fd(0);
@@ -273,6 +274,18 @@ impl Target {
             shadow::data::tell(session.shared(), self.names.identity(fd), filled);
         }
         Outcome::Answer(ret)
+    }
+}
+
+/// Whether the kernel has to ask the storage for a name.
+fn is_unknown(dir: Fd, path: u64, follow: bool) -> bool {
+    let flags = k::O_PATH | k::O_CLOEXEC | if follow { 0 } else { k::O_NOFOLLOW };
+    match sys::openat2(dir, path, flags, 0, k::RESOLVE_CACHED) {
+        Ok(fd) => {
+            let _ = sys::close(fd);
+            false
+        }
+        Err(Errno(e)) => e == sys::EAGAIN,
     }
 }
 
