@@ -46,6 +46,9 @@ pub const LENGTH_UNKNOWN: u32 = 1 << 1;
 pub const STEERS: u32 = 1 << 2;
 /// The target itself waits for this now.
 pub const DEMAND: u32 = 1 << 3;
+/// The target waits for this, and has started the read itself: nothing is left to be done about it, and it has no
+/// path.
+pub const STARTED: u32 = 1 << 12;
 /// The program looks up most of the names that it finds in directories: look these up as well.
 pub const EXPAND_NAMES: u32 = 1 << 4;
 /// The program reads most of the directories that it finds in directories: read these as well.

@@ -35,6 +35,19 @@ impl<'a> Hint<'a> {
 
 /// Puts `hint` of `run` (0, or one of what it disclosed: the target's own) on its way. False when the ring is full.
 pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
+    let sent = put(shared, run, position, hint);
+    ring_bell(shared);
+    sent
+}
+
+/// The same, to be found when the supervisor wakes for something else.
+pub fn leave(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) {
+    if !put(shared, run, position, hint) {
+        ring_bell(shared);
+    }
+}
+
+fn put(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
     let header = Header {
         kind: hint.kind as u32,
         run,
@@ -46,9 +59,7 @@ pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
         flags: hint.flags,
         path_len: hint.path.len() as u32,
     };
-    let sent = shared.ring(run).push(&[header.as_bytes(), hint.path]);
-    ring_bell(shared);
-    sent
+    shared.ring(run).push(&[header.as_bytes(), hint.path])
 }
 
 /// Wakes the supervisor's dispatcher if it sleeps.

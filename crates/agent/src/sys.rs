@@ -139,6 +139,11 @@ pub fn read_at_random(fd: Fd) {
     let _ = call!(nr::FADVISE64, fd, 0, 0, k::POSIX_FADV_RANDOM);
 }
 
+/// Starts reading a range of `fd`, and waits for no more than a place in the device's queue (posix_fadvise(2)).
+pub fn will_need(fd: Fd, offset: u64, len: u64) -> Result<u64> {
+    call!(nr::FADVISE64, fd, offset, len, k::POSIX_FADV_WILLNEED)
+}
+
 /// openat2(2); `path` is the address of a NUL-terminated string, which the kernel checks.
 pub fn openat2(dir: Fd, path: u64, flags: u32, mode: u32, resolve: u32) -> Result<Fd> {
     let how = k::open_how { flags: flags.into(), mode: mode.into(), resolve: resolve.into() };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{DEMAND, DISCLOSED, DISCLOSURE, Header};
+use runahead_abi::record::{DEMAND, DISCLOSED, DISCLOSURE, Header, STARTED};
 use runahead_abi::{Control, HintKind, Identity, Record};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
@@ -152,6 +152,9 @@ impl Keeper {
         if own || record.kind != HintKind::Data {
             if own && header.flags & DEMAND != 0 {
                 ahead::keys(record).for_each(|(key, _)| self.filter.note_demand(key));
+            }
+            if header.flags & STARTED != 0 {
+                return;
             }
             return self.go_on(record, submit);
         }

@@ -262,9 +262,12 @@ impl Target {
         if state == HintState::Done && stall.hint.kind == HintKind::Data {
             shared.control.refaults.fetch_add(1, Relaxed);
         }
+        let started = !foreseen && self.start(session, &stall);
         if !foreseen {
             shared.log.demand(stall.key, shared.control.run_request.load(Relaxed));
-            self.demand(session, &stall);
+            if !started {
+                self.demand(session, &stall);
+            }
         }
         let wanted = shared.control.want_sync.load(Relaxed) != 0;
         if (!foreseen || wanted) && self.sync(session, call) == Side::Shadow {
@@ -273,6 +276,9 @@ impl Target {
         sys::set_mask(mask);
         let known = |_: &Self| foreseen;
         let (ret, stalled) = self.made_and_timed(session, call, bytes, Likely::Yes, known);
+        if started {
+            self.has_come(session, &stall, stalled);
+        }
         if stalled.is_none() {
             self.pace.cleared();
         }

@@ -18,6 +18,7 @@ pub mod pace;
 mod reads;
 mod record;
 mod rest;
+mod started;
 pub mod sync;
 mod unforked;
 
@@ -56,6 +57,7 @@ pub struct Target {
     untold: AtomicU32,
     /// An access could not be told.
     falls_behind: AtomicBool,
+    started: started::Started,
     unforked: unforked::Unforked,
     family: family::Family,
 }
@@ -70,6 +72,7 @@ static TARGET: Target = Target {
     disclosed: disclose::Disclosed::new(),
     untold: AtomicU32::new(0),
     falls_behind: AtomicBool::new(false),
+    started: started::Started::new(),
     unforked: unforked::Unforked::new(),
     family: family::Family::new(),
 };

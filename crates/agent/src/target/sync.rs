@@ -27,8 +27,10 @@ const SPACING: u64 = 4;
 const TURN_US: u64 = 20_000;
 /// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
 const NEAR: u64 = 16;
-/// After this many syncs in a row without a used hint, ever fewer stalls are worth one.
+/// After this many syncs for which no hint was used, ever fewer stalls are worth one.
 const PATIENCE: u32 = 16;
+/// A used hint makes up for so many of them: to make a shadow takes a quarter of a wait for a disk.
+const WORTH: u32 = 4;
 /// Most stalls in a row, as a power of two, that are not worth one: some 0.2 % of the time is then spent on trying.
 const SKIP_MAX: u32 = 5;
 
@@ -89,10 +91,11 @@ impl Syncs {
             control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
         control.hints_used.fetch_add(family.take_warm().min(open), Relaxed);
         let used = control.hints_used.load(Relaxed);
-        self.useless = if used > self.used_before { 0 } else { self.useless + 1 };
+        let gained = used.saturating_sub(self.used_before).min(PATIENCE.into()) as u32;
         self.used_before = used;
+        self.useless = (self.useless + 1).min(PATIENCE + SKIP_MAX).saturating_sub(WORTH * gained);
         if self.useless > PATIENCE {
-            self.skip = 1 << (self.useless - PATIENCE).min(SKIP_MAX);
+            self.skip = 1 << (self.useless - PATIENCE);
         }
         true
     }
