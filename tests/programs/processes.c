@@ -154,6 +154,7 @@ static void lookers(void)
 {
 	pthread_t t[2];
 	void *sizes;
+	stall_on(0, 10);
 	for (long i = 0; i < 2; i++)
 		pthread_create(&t[i], 0, looker, (void *)i);
 	for (int i = 0; i < 2; i++) {
@@ -182,6 +183,7 @@ static void numbers(void)
 	struct stat st;
 	char name[64];
 	void *wrong;
+	stall_on(0, 10);
 	pthread_create(&t, 0, lowest, 0);
 	for (int i = 0; i < 240 * 20; i++) {
 		snprintf(name, sizeof name, "many/%02d", i % 64);

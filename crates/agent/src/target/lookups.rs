@@ -239,9 +239,10 @@ impl Target {
     }
 
     /// Whether a name that cannot be tried will have to be waited for, as far as can be told: something
-    /// has waited just now, and this was not foreseen.
+    /// has waited just now, and this was not foreseen. (To join would take a descriptor, too.)
     fn expects_to_wait(&self, session: &'static Session, dir: Fd, path: u64) -> bool {
-        (self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0)
+        session.is_joined()
+            && (self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0)
             && self.link(session, dir, path).is_some_and(|name| !self.knows(session, name))
     }
 

@@ -2,9 +2,8 @@
 //!
 //! To have the supervisor start what the target is about to wait for takes two threads of it that have to be
 //! woken, some 250 us of a processor, and gains nothing but the time until the target's own call: that is
-//! worth while where the name says something (neighbours are guessed by it), or a server has to be asked. In
-//! the middle of a file that was waited for before, one call to the kernel does: programs that go to and fro
-//! in large files, as databases do, wait there most often.
+//! worth while where the name says something (neighbours are guessed by it), or a server has to be asked. Of a
+//! program that goes to and fro in a file, as databases do, nothing is learned so: one call to the kernel does.
 //!
 //! The supervisor is told all the same, when it wakes: it learns from what was waited for.
 
@@ -30,22 +29,29 @@ const MOST: u64 = 2 * CHUNK_BYTES;
 /// device is slow well before that is out of date (`abi::slow`).
 const RARELY: u64 = 8;
 
+/// A wait so few bytes behind the last one in the same file is of a program that goes through it. The kernel
+/// reads ahead of such a one, unless what it would read is there, and started by somebody else.
+const NEAR: u64 = 16 * CHUNK_BYTES;
+
 /// See the module's text.
 pub(super) struct Started {
-    /// By identity.
-    files: [AtomicU64; FILES],
+    /// By identity, and where the last wait in each ended.
+    files: [(AtomicU64, AtomicU64); FILES],
     /// When the supervisor was woken last.
     told: AtomicU64,
 }
 
 impl Started {
     pub(super) const fn new() -> Self {
-        Started { files: [const { AtomicU64::new(0) }; FILES], told: AtomicU64::new(0) }
+        let files = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; FILES];
+        Started { files, told: AtomicU64::new(0) }
     }
 
-    /// Remembers `file`; whether it was remembered.
-    fn knows(&self, file: u64) -> bool {
-        self.files[file as usize % FILES].swap(file, Relaxed) == file
+    /// Remembers that this range of `file` was waited for. Whether one was before, and this is elsewhere.
+    fn jumps(&self, file: u64, offset: u64, length: u64) -> bool {
+        let (known, end) = &self.files[file as usize % FILES];
+        let end = end.swap(offset + length, Relaxed);
+        known.swap(file, Relaxed) == file && !(end..end.saturating_add(NEAR)).contains(&offset)
     }
 }
 
@@ -56,8 +62,8 @@ impl Target {
         if kind != HintKind::Data || self.kind(stall.dir) != Kind::Nowait {
             return false;
         }
-        let again = self.started.knows(object.raw());
-        if !again || offset < CHUNK_BYTES || length > MOST {
+        let jumps = self.started.jumps(object.raw(), offset, length);
+        if !jumps || offset < CHUNK_BYTES || length > MOST {
             return false;
         }
         for chunk in 0..length.div_ceil(CHUNK_BYTES) {
@@ -95,9 +101,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_known_from_the_second_time_on() {
+    fn only_waits_here_and_there_in_one_file_are_started() {
         let started = Started::new();
-        assert!(!started.knows(5) && started.knows(5));
-        assert!(!started.knows(5 + FILES as u64) && !started.knows(5), "one in each place");
+        let jumps = |file, chunk: u64| started.jumps(file, chunk * CHUNK_BYTES, CHUNK_BYTES);
+        assert!(!jumps(5, 900), "the first");
+        assert!(jumps(5, 40) && jumps(5, 700) && jumps(5, 699) && jumps(5, 717));
+        assert!(!jumps(5, 718) && !jumps(5, 719) && !jumps(5, 725), "it goes through the file");
+        assert!(jumps(5, 100));
+        let other = 5 + FILES as u64;
+        assert!(!jumps(other, 7) && !jumps(5, 300), "one in each place");
     }
 }
