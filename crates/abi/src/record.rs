@@ -46,9 +46,6 @@ pub const LENGTH_UNKNOWN: u32 = 1 << 1;
 pub const STEERS: u32 = 1 << 2;
 /// The target itself waits for this now.
 pub const DEMAND: u32 = 1 << 3;
-/// The target waits for this, and has started the read itself: nothing is left to be done about it, and it has no
-/// path.
-pub const STARTED: u32 = 1 << 12;
 /// The program looks up most of the names that it finds in directories: look these up as well.
 pub const EXPAND_NAMES: u32 = 1 << 4;
 /// The program reads most of the directories that it finds in directories: read these as well.
@@ -59,6 +56,9 @@ pub const EXPAND_LEVELS_MASK: u32 = 7 * EXPAND_LEVELS_ONE;
 pub const EXPAND_LEVELS_ONE: u32 = 1 << 8;
 /// The program itself says that it will want this: it was disclosed, by the target or in a shadow.
 pub const DISCLOSURE: u32 = 1 << 11;
+/// The target waits for this, and has started the read itself: nothing is left to be done about it, and its path is
+/// the root's.
+pub const STARTED: u32 = 1 << 12;
 
 /// The target has made this access, for the first time: it is told so that it can be remembered, and
 /// nothing is to be done about it ([`crate::config::tell`]).

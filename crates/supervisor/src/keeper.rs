@@ -153,6 +153,7 @@ impl Keeper {
             if own && header.flags & DEMAND != 0 {
                 ahead::keys(record).for_each(|(key, _)| self.filter.note_demand(key));
             }
+            // It was told to be learned from.
             if header.flags & STARTED != 0 {
                 return;
             }

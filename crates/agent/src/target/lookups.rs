@@ -242,8 +242,13 @@ impl Target {
     /// has waited just now, and this was not foreseen. (To join would take a descriptor, too.)
     fn expects_to_wait(&self, session: &'static Session, dir: Fd, path: u64) -> bool {
         session.is_joined()
-            && (self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0)
+            && self.expects_stalls(session)
             && self.link(session, dir, path).is_some_and(|name| !self.knows(session, name))
+    }
+
+    /// What cannot be tried without waiting is taken to wait.
+    fn expects_stalls(&self, session: &'static Session) -> bool {
+        self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0
     }
 
     /// Reading a directory cannot be tried without waiting: it waits unless it was read before.
@@ -253,9 +258,7 @@ impl Target {
             return Outcome::Native;
         }
         let listing = self.names.identity(fd).listing();
-        let expected =
-            self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0;
-        let ret = if expected && !self.knows(session, listing) {
+        let ret = if self.expects_stalls(session) && !self.knows(session, listing) {
             match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
