@@ -10,6 +10,42 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Bytes of file data covered by one entry of the hint log.
 pub const CHUNK_BYTES: u64 = 128 * 1024;
 
+/// The least of file data that is hinted and told, aligned to itself: what a program reads here and there in a large
+/// file is fetched and remembered, and not all that lies around it.
+pub const BLOCK_BYTES: u64 = CHUNK_BYTES / BLOCKS;
+/// Of each chunk.
+const BLOCKS: u64 = 8;
+
+/// Some of the [`BLOCK_BYTES`] of a chunk, or all that there is of something else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blocks(pub(crate) u8);
+
+impl Blocks {
+    /// The whole chunk, or whatever it is that has no blocks.
+    pub const ALL: Self = Blocks(u8::MAX);
+
+    /// Those that hold bytes of `from..to` of their chunk, which is not empty.
+    const fn of(from: u64, to: u64) -> Self {
+        let (first, end) = (from / BLOCK_BYTES, to.div_ceil(BLOCK_BYTES));
+        Blocks((0xff_u16 << first & 0xff >> (BLOCKS - end)) as u8)
+    }
+}
+
+/// What is known in the hint log by one entry, or some of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Of the entry.
+    pub key: Identity,
+    /// Of a chunk.
+    pub blocks: Blocks,
+}
+
+impl From<Identity> for Piece {
+    fn from(key: Identity) -> Self {
+        Piece { key, blocks: Blocks::ALL }
+    }
+}
+
 /// Index of a [`CHUNK_BYTES`]-sized piece of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkIndex(pub u64);
@@ -38,10 +74,6 @@ const LISTING: u64 = 0x9fb2_1c65_1e98_df25;
 const LINK: u64 = 0xc2b2_ae3d_27d4_eb4f;
 const TOLD: u64 = 0x8a5c_d789_635d_2dff;
 const TOLD_BLOCK: u64 = 0x1216_55b4_5f08_9ee1;
-
-/// Bytes of file data that are told together (`record::RECORDED`): small, so that what a program reads
-/// here and there in a large file is remembered and not all that lies around it.
-pub const TOLD_BYTES: u64 = 16 * 1024;
 
 /// Finaliser of splitmix64: every input bit reaches every output bit.
 const fn mix(mut x: u64) -> u64 {
@@ -120,6 +152,23 @@ impl Identity {
         let key = self.derive(CHUNK.wrapping_add(chunk.0)).0;
         let place = self.place().wrapping_add(chunk.0) & (PLACES - 1);
         Identity::from_raw(key & !((PLACES - 1) << PLACE_SHIFT) | place << PLACE_SHIFT)
+    }
+
+    /// The chunks of `length` bytes of this file from `offset`, or of one byte, and which blocks of each these are.
+    pub fn pieces(self, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
+        let end = offset.saturating_add(length.max(1));
+        (ChunkIndex::of(offset).0..=ChunkIndex::of(end - 1).0).map(move |chunk| {
+            let start = chunk * CHUNK_BYTES;
+            let blocks = Blocks::of(offset.saturating_sub(start), CHUNK_BYTES.min(end - start));
+            Piece { key: self.chunk(ChunkIndex(chunk)), blocks }
+        })
+    }
+
+    /// The first of [`Identity::pieces`].
+    pub fn first_piece(self, offset: u64, length: u64) -> Piece {
+        let from = offset % CHUNK_BYTES;
+        let to = from.saturating_add(length.max(1)).min(CHUNK_BYTES);
+        Piece { key: self.chunk(ChunkIndex::of(offset)), blocks: Blocks::of(from, to) }
     }
 
     /// Where it goes in a table of up to [`PLACES`] places.
@@ -235,6 +284,26 @@ mod tests {
         assert!(steps.into_iter().all(|step| step == 1));
         let distinct: std::collections::HashSet<_> = keys.iter().map(|key| key.raw()).collect();
         assert_eq!(distinct.len(), keys.len());
+    }
+
+    #[test]
+    fn pieces_are_the_blocks_that_a_range_touches() {
+        let masks = |offset, length| {
+            let pieces = Identity::ROOT.pieces(offset, length);
+            pieces.map(|piece| piece.blocks.0).collect::<std::vec::Vec<_>>()
+        };
+        assert_eq!(masks(0, 1), [1]);
+        assert_eq!(masks(BLOCK_BYTES - 1, 2), [3]);
+        assert_eq!(masks(CHUNK_BYTES - 1, 1), [0x80]);
+        assert_eq!(masks(CHUNK_BYTES - 1, 2), [0x80, 1]);
+        assert_eq!(masks(3 * BLOCK_BYTES, 2 * CHUNK_BYTES), [0xf8, 0xff, 0x07]);
+        assert_eq!(masks(5, 0), [1], "an empty range is where it begins");
+        assert_eq!(masks(u64::MAX - 1, u64::MAX), [0x80], "no file has that");
+        for (offset, length) in [(0, 1), (77, CHUNK_BYTES), (9 * BLOCK_BYTES, 3), (u64::MAX - 3, 9)]
+        {
+            let first = Identity::ROOT.first_piece(offset, length);
+            assert_eq!(Identity::ROOT.pieces(offset, length).next(), Some(first));
+        }
     }
 
     #[test]

@@ -20,11 +20,12 @@ pub mod ring;
 pub mod shared;
 pub mod sites;
 pub mod slow;
+pub mod spread;
 pub mod touched;
 
 pub use config::AgentConfig;
 pub use entries::{Entries, Entry};
-pub use identity::{ChunkIndex, Identity, Parents};
+pub use identity::{ChunkIndex, Identity, Parents, Piece};
 pub use log::{HintLog, HintState};
 pub use record::{HintKind, Record, RecordError};
 pub use ring::Ring;
@@ -33,7 +34,7 @@ pub use sites::Sites;
 pub use slow::SlowDevices;
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// A device as one number: that of a file system, as everything here has it.
 pub const fn device_number(major: u32, minor: u32) -> u64 {

@@ -1,7 +1,8 @@
 //! The hint log: what has been foreseen, and how far its prefetch has got.
 //!
 //! Runners write it when they hint, the supervisor when a prefetch ends, the target when it makes
-//! the access. It is a set-associative cache, not a map: it never grows, an insertion may push an
+//! the access. Of a chunk of a file it knows which blocks: whoever reads some of it is not to be taken for one who has
+//! it all. It is a set-associative cache, not a map: it never grows, an insertion may push an
 //! old entry out, and a lost entry only makes an access look unforeseen. Every entry is two words
 //! written without locks; a reader that races with a replacement sees an entry that is absent or
 //! belongs to another key, never a wait.
@@ -11,7 +12,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::identity::{Identity, PLACES};
+use crate::identity::{Blocks, Identity, PLACES, Piece};
 
 /// Entries that one key may live in.
 pub const WAYS: usize = 4;
@@ -30,18 +31,75 @@ pub enum HintState {
     Done,
 }
 
-const STATE: u64 = 0b11;
-const HINTED: u64 = 1;
-const DONE: u64 = 2;
-const USED: u64 = 1 << 2;
-const BY_TARGET: u64 = 1 << 3;
+/// A hint for it has been used, or the target has read it before it was.
+const USED: u64 = 1;
+/// Where the masks of blocks begin: those that are waited for, those that are there, and those of either that are
+/// foreseen and that the target has not come to.
+const HINTED: u32 = 8;
+const DONE: u32 = 16;
+const AHEAD: u32 = 24;
 const RUN_SHIFT: u32 = 32;
+
+/// What an entry says; its word is taken apart and put together in one go.
+#[derive(Clone, Copy, Default)]
+struct Meta {
+    used: bool,
+    hinted: u8,
+    done: u8,
+    ahead: u8,
+    /// That hinted it last.
+    run: u32,
+}
+
+impl Meta {
+    const fn of(word: u64) -> Self {
+        Meta {
+            used: word & USED != 0,
+            hinted: (word >> HINTED) as u8,
+            done: (word >> DONE) as u8,
+            ahead: (word >> AHEAD) as u8,
+            run: (word >> RUN_SHIFT) as u32,
+        }
+    }
+
+    const fn word(self) -> u64 {
+        (if self.used { USED } else { 0 })
+            | (self.hinted as u64) << HINTED
+            | (self.done as u64) << DONE
+            | (self.ahead as u64) << AHEAD
+            | (self.run as u64) << RUN_SHIFT
+    }
+
+    const fn is_absent(self) -> bool {
+        self.hinted | self.done == 0
+    }
+
+    const fn state(self, blocks: Blocks) -> HintState {
+        if blocks.0 & !self.done == 0 {
+            HintState::Done
+        } else if blocks.0 & !(self.done | self.hinted) == 0 {
+            HintState::Hinted
+        } else {
+            HintState::Absent
+        }
+    }
+}
 
 #[repr(C)]
 struct Entry {
     key: AtomicU64,
-    /// Bits 0-1 state, 2 used by the target, 3 made by the target, 32-63 run that hinted it last.
+    /// A [`Meta`].
     meta: AtomicU64,
+}
+
+impl Entry {
+    fn load(&self) -> Meta {
+        Meta::of(self.meta.load(Relaxed))
+    }
+
+    fn store(&self, meta: Meta) {
+        self.meta.store(meta.word(), Relaxed);
+    }
 }
 
 /// See the module's text.
@@ -77,13 +135,10 @@ impl HintLog {
         if let Some(found) = self.find(key) {
             return found;
         }
-        let worth = |e: &Entry| {
-            let meta = e.meta.load(Relaxed);
-            match meta & STATE {
-                0 => 0,
-                _ if meta & USED != 0 => 1 + (meta >> RUN_SHIFT),
-                _ => (1 << 33) + (meta >> RUN_SHIFT),
-            }
+        let worth = |e: &Entry| match e.load() {
+            meta if meta.is_absent() => 0,
+            meta if meta.used => 1 + u64::from(meta.run),
+            meta => (1 << 33) + u64::from(meta.run),
         };
         let victim = set.iter().min_by_key(|e| worth(e)).unwrap_or(&set[0]);
         victim.meta.store(0, Relaxed);
@@ -91,99 +146,146 @@ impl HintLog {
         victim
     }
 
-    /// How far `key` has got.
-    pub fn state(&self, key: Identity) -> HintState {
-        match self.find(key).map(|e| e.meta.load(Relaxed) & STATE) {
-            Some(HINTED) => HintState::Hinted,
-            Some(DONE) => HintState::Done,
-            _ => HintState::Absent,
+    fn of(&self, key: Identity) -> Meta {
+        self.find(key).map_or(Meta::default(), Entry::load)
+    }
+
+    /// How far all of `piece` has got.
+    pub fn state(&self, piece: impl Into<Piece>) -> HintState {
+        let Piece { key, blocks } = piece.into();
+        self.of(key).state(blocks)
+    }
+
+    /// How far what is wanted of `key` has got, however much of it that is.
+    pub fn progress(&self, key: Identity) -> HintState {
+        match self.of(key) {
+            meta if meta.is_absent() => HintState::Absent,
+            Meta { hinted: 0, .. } => HintState::Done,
+            _ => HintState::Hinted,
         }
     }
 
-    /// The run that hinted `key` last, if it is hinted and not read yet.
+    /// The run that hinted `key` last, if some of it is hinted and not read yet.
     pub fn pending_since(&self, key: Identity) -> Option<u32> {
-        let meta = self.find(key)?.meta.load(Relaxed);
-        (meta & STATE == HINTED).then_some((meta >> RUN_SHIFT) as u32)
+        let meta = self.of(key);
+        (meta.hinted != 0).then_some(meta.run)
     }
 
-    /// Run `run` foresees `key`.
-    pub fn hint(&self, key: Identity, run: u32) -> Hinted {
+    /// Run `run` foresees `piece`.
+    pub fn hint(&self, piece: impl Into<Piece>, run: u32) -> Hinted {
+        let Piece { key, blocks } = piece.into();
         let entry = self.claim(key);
-        let meta = entry.meta.load(Relaxed);
-        let was = match meta & STATE {
-            0 => Hinted::New,
-            HINTED if (meta >> RUN_SHIFT) as u32 != run => Hinted::Again,
-            _ => return Hinted::Known,
+        let meta = entry.load();
+        let missing = blocks.0 & !(meta.hinted | meta.done);
+        let was = match meta.state(blocks) {
+            HintState::Absent if meta.ahead == 0 => Hinted::New,
+            HintState::Hinted if meta.run == run => return Hinted::Known,
+            HintState::Done => return Hinted::Known,
+            _ => Hinted::Again,
         };
-        let kept = meta & (USED | BY_TARGET);
-        entry.meta.store(kept | HINTED | (u64::from(run) << RUN_SHIFT), Relaxed);
+        let (hinted, ahead) = (meta.hinted | missing, meta.ahead | missing);
+        entry.store(match was {
+            Hinted::New => Meta { used: false, hinted, ahead, run, ..meta },
+            _ => Meta { hinted, ahead, run, ..meta },
+        });
         was
     }
 
-    /// The target waits for `key`, which nobody foresaw: it is no hint when a run names it now.
-    pub fn demand(&self, key: Identity, run: u32) {
+    /// The target waits for `piece`, which nobody foresaw: it is no hint when a run names it now.
+    pub fn demand(&self, piece: impl Into<Piece>, run: u32) {
+        let Piece { key, blocks } = piece.into();
         let entry = self.claim(key);
-        entry.meta.store(HINTED | BY_TARGET | u64::from(run) << RUN_SHIFT, Relaxed);
+        let meta = entry.load();
+        entry.store(Meta { hinted: meta.hinted | blocks.0, run, ..meta });
     }
 
-    /// The program itself foresees `key`, in `run`: true if that counts as one hint. What the target has
+    /// The program itself foresees `piece`, in `run`: true if that counts as one hint. What the target has
     /// had already, and is disclosed again, is wanted once more.
-    pub fn disclose(&self, key: Identity, run: u32) -> bool {
+    pub fn disclose(&self, piece: impl Into<Piece>, run: u32) -> bool {
+        let Piece { key, blocks } = piece.into();
         let entry = self.claim(key);
-        let meta = entry.meta.load(Relaxed);
-        let is_new = match meta & STATE {
-            0 => true,
-            HINTED => false,
-            _ if meta & (USED | BY_TARGET) != 0 => true,
-            _ => return false,
-        };
-        let kept = if is_new { 0 } else { meta & (USED | BY_TARGET) };
-        entry.meta.store(kept | HINTED | (u64::from(run) << RUN_SHIFT), Relaxed);
-        is_new
+        let meta = entry.load();
+        match meta.state(blocks) {
+            HintState::Hinted => {
+                entry.store(Meta { run, ..meta });
+                return false;
+            }
+            HintState::Done if blocks.0 & meta.ahead != 0 => return false,
+            _ => {}
+        }
+        let (hinted, done) = (meta.hinted | blocks.0, meta.done & !blocks.0);
+        let ahead = meta.ahead | blocks.0;
+        entry.store(Meta { used: false, hinted, done, ahead, run });
+        meta.ahead == 0
     }
 
-    /// The prefetch of `key` ended; it is in memory, or is known not to exist.
+    /// The prefetch of `key` ended; what was wanted of it is in memory, or is known not to exist.
     pub fn done(&self, key: Identity) {
         let entry = self.claim(key);
-        let meta = entry.meta.load(Relaxed);
-        // What nobody hinted was read on the target's own demand, and is no hint when it is used.
-        let origin = if meta & STATE == 0 { BY_TARGET } else { 0 };
-        entry.meta.store(meta & !STATE | DONE | origin, Relaxed);
+        let meta = entry.load();
+        entry.store(match meta.is_absent() {
+            // Nobody hinted it, or that was pushed out.
+            true => Meta { done: Blocks::ALL.0, ..meta },
+            false => Meta { hinted: 0, done: meta.done | meta.hinted, ..meta },
+        });
     }
 
     /// The queued prefetch of `key` was given up: as if it had never been hinted. Whether it was a hint.
     pub fn forget(&self, key: Identity) -> bool {
-        self.find(key).is_some_and(|entry| entry.meta.swap(0, Relaxed) & BY_TARGET == 0)
+        let Some(entry) = self.find(key) else { return false };
+        let meta = entry.load();
+        let ahead = meta.ahead & meta.done;
+        entry.store(match meta.done {
+            0 => Meta::default(),
+            _ => Meta { hinted: 0, ahead, ..meta },
+        });
+        meta.ahead != 0 && ahead == 0
+    }
+
+    /// What was entered of `piece` is not so, whoever entered it.
+    pub fn take_back(&self, piece: impl Into<Piece>) {
+        let Piece { key, blocks } = piece.into();
+        let Some(entry) = self.find(key) else { return };
+        let meta = entry.load();
+        let (hinted, done) = (meta.hinted & !blocks.0, meta.done & !blocks.0);
+        entry.store(Meta { hinted, done, ahead: meta.ahead & !blocks.0, ..meta });
     }
 
     /// The target makes the access. The run that hinted it last, the first time that a *hint* for it is used.
-    pub fn touch(&self, key: Identity) -> Option<u32> {
+    pub fn touch(&self, piece: impl Into<Piece>) -> Option<u32> {
+        let Piece { key, blocks } = piece.into();
         let entry = self.find(key)?;
-        let meta = entry.meta.load(Relaxed);
-        if meta & STATE == 0 || meta & (USED | BY_TARGET) != 0 {
+        let meta = entry.load();
+        if meta.ahead & blocks.0 == 0 {
             return None;
         }
-        entry.meta.store(meta | USED, Relaxed);
-        Some((meta >> RUN_SHIFT) as u32)
+        entry.store(Meta { used: true, ahead: 0, ..meta });
+        Some(meta.run)
     }
 
-    /// `key` was hinted, and the target has not come to it.
+    /// Some of `key` was hinted, and the target has not come to any of that.
     pub fn is_ahead(&self, key: Identity) -> bool {
-        let meta = self.find(key).map_or(0, |entry| entry.meta.load(Relaxed));
-        meta & STATE != 0 && meta & (USED | BY_TARGET) == 0
+        self.of(key).ahead != 0
     }
 
     /// A hint for `key` has been used.
     pub fn was_used(&self, key: Identity) -> bool {
-        self.find(key).is_some_and(|entry| entry.meta.load(Relaxed) & USED != 0)
+        self.of(key).used
     }
 
-    /// The target has read `key` itself, so a shadow may take it to be in memory.
-    pub fn done_by_target(&self, key: Identity) {
+    /// The target has read `piece` itself, so a shadow may take it to be in memory.
+    pub fn done_by_target(&self, piece: impl Into<Piece>) {
+        let Piece { key, blocks } = piece.into();
         let entry = self.claim(key);
-        let meta = entry.meta.load(Relaxed);
-        let origin = if meta & STATE == 0 { BY_TARGET } else { 0 };
-        entry.meta.store(meta & !STATE | DONE | origin | USED, Relaxed);
+        let meta = entry.load();
+        let ahead = meta.ahead & !blocks.0;
+        entry.store(Meta {
+            used: meta.used || ahead == 0,
+            hinted: meta.hinted & !blocks.0,
+            done: meta.done | blocks.0,
+            ahead,
+            ..meta
+        });
     }
 }
 
@@ -193,6 +295,7 @@ mod tests {
     use super::*;
     use std::boxed::Box;
 
+    use crate::identity::BLOCK_BYTES;
     use crate::record::DISCLOSED;
 
     fn log() -> Box<HintLog> {
@@ -255,6 +358,51 @@ mod tests {
         assert!(log.touch(k).is_some() && log.disclose(k, DISCLOSED) && log.touch(k).is_some());
         log.done_by_target(key(2));
         assert!(log.disclose(key(2), DISCLOSED) && log.touch(key(2)).is_some());
+    }
+
+    #[test]
+    fn of_a_chunk_only_what_was_asked_for_is_known() {
+        let log = log();
+        let block = |n: u64| Identity::ROOT.first_piece(n * BLOCK_BYTES + 5, 1);
+        let chunk = block(0).key;
+        assert_eq!(log.hint(block(2), 7), Hinted::New);
+        assert_eq!(log.state(block(2)), HintState::Hinted);
+        assert_eq!((log.state(block(3)), log.state(chunk)), (HintState::Absent, HintState::Absent));
+        assert_eq!(log.hint(block(3), 7), Hinted::Again, "it counts as one hint until it is used");
+        assert_eq!(log.progress(chunk), HintState::Hinted);
+        log.done(chunk);
+        assert_eq!((log.state(block(2)), log.state(block(3))), (HintState::Done, HintState::Done));
+        assert_eq!(
+            (log.state(block(4)), log.progress(chunk)),
+            (HintState::Absent, HintState::Done)
+        );
+        assert_eq!(log.touch(block(4)), None, "nobody foresaw this");
+        assert_eq!(log.touch(block(3)), Some(7));
+        assert_eq!(log.touch(block(2)), None, "once");
+        assert_eq!(log.hint(block(4), 8), Hinted::New, "as the last was used");
+        assert!(log.is_ahead(chunk) && !log.was_used(chunk));
+        assert!(log.forget(chunk));
+        assert_eq!(
+            (log.state(block(3)), log.state(block(4))),
+            (HintState::Done, HintState::Absent)
+        );
+        assert!(!log.forget(chunk), "nothing waits");
+    }
+
+    #[test]
+    fn a_demand_for_some_of_a_chunk_is_no_hint_for_the_rest() {
+        let log = log();
+        let piece = Identity::ROOT.first_piece(0, 2 * BLOCK_BYTES);
+        let next = Identity::ROOT.first_piece(2 * BLOCK_BYTES, 1);
+        log.demand(piece, 3);
+        assert_eq!(log.hint(piece, 4), Hinted::Again);
+        assert_eq!(log.hint(next, 4), Hinted::New);
+        log.done(piece.key);
+        assert_eq!(log.touch(piece), None);
+        assert_eq!(log.touch(next), Some(4));
+        log.done_by_target(Identity::ROOT.first_piece(7 * BLOCK_BYTES, 1));
+        log.take_back(piece);
+        assert_eq!((log.state(piece), log.state(next)), (HintState::Absent, HintState::Done));
     }
 
     #[test]

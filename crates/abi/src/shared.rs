@@ -9,6 +9,7 @@ use crate::log::HintLog;
 use crate::record::DISCLOSED;
 use crate::ring::Ring;
 use crate::sites::{Sites, Stale};
+use crate::spread::Spread;
 use crate::touched::Touched;
 
 /// Rings for runners. Run `n` writes ring `1 + n % RUNNER_RINGS`; ring 0 is the target's.
@@ -212,6 +213,8 @@ pub struct Shared {
     pub sites: Sites,
     /// Which parts of the program's shared memory runs have used.
     pub touched: Touched,
+    /// How what is asked for is spread over files.
+    pub spread: Spread,
 }
 
 const _: () = assert!(offset_of!(Shared, control) == 0);

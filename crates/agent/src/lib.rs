@@ -23,6 +23,7 @@
 
 pub mod arch;
 pub mod desk;
+mod extent;
 pub mod hints;
 pub mod lock;
 pub mod owned;

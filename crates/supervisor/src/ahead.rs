@@ -53,7 +53,7 @@ pub(crate) trait Fates {
 
 impl Fates for HintLog {
     fn fate(&self, key: Identity) -> Fate {
-        match self.state(key) {
+        match self.progress(key) {
             HintState::Absent => Fate::Gone,
             _ if self.was_used(key) => Fate::Used,
             HintState::Hinted => Fate::Pending,

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use nix::libc;
 use runahead_abi::config::tell;
 use runahead_abi::record::RECORDED;
-use runahead_abi::{ChunkIndex, HintLog, Identity, Record};
+use runahead_abi::{ChunkIndex, HintLog, Identity, Piece, Record};
 use runahead_history::{Access, Follower, RANGE_MAX, Recorder, Run, What};
 use runahead_inject::Ended;
 use runahead_prefetch::Prefetcher;
@@ -202,9 +202,7 @@ impl History {
     fn forget_everywhere(&self, followed: &Followed, number: usize) {
         let present = lock(&self.present);
         for shared in &present.members {
-            followed.keys(number, |key| {
-                shared.log.forget(key);
-            });
+            followed.keys(number, |piece| shared.log.take_back(piece));
         }
     }
 
@@ -254,27 +252,23 @@ fn untold(shared: &Mapping) -> u64 {
 
 impl Followed {
     /// What the log calls an access.
-    fn keys(&self, number: usize, mut each: impl FnMut(Identity)) {
+    fn keys(&self, number: usize, mut each: impl FnMut(Piece)) {
         let access: &Access = &self.run.accesses[number];
         let object = Identity::from_raw(self.run.place(access).key);
         match access.what {
-            What::Look | What::LookNoFollow => each(object),
-            What::List => each(object.listing()),
-            What::Link => each(object.link()),
+            What::Look | What::LookNoFollow => each(object.into()),
+            What::List => each(object.listing().into()),
+            What::Link => each(object.link().into()),
             // As the agent has it (`target/exec.rs`).
-            What::Execute => each(object.chunk(ChunkIndex(u64::MAX))),
-            What::Data { offset, length } => {
-                let last = ChunkIndex::of(offset + length - 1);
-                let chunks = ChunkIndex::of(offset).0..=last.0;
-                chunks.for_each(|chunk| each(object.chunk(ChunkIndex(chunk))));
-            }
+            What::Execute => each(object.chunk(ChunkIndex(u64::MAX)).into()),
+            What::Data { offset, length } => object.pieces(offset, length).for_each(each),
         }
     }
 
     /// Enters it into the log of a process, as something that need not be foreseen any more: a stall there
     /// is no reason to make a shadow.
     fn expect(&self, number: usize, log: &HintLog) {
-        self.keys(number, |key| log.done_by_target(key));
+        self.keys(number, |piece| log.done_by_target(piece));
     }
 }
 

@@ -14,6 +14,7 @@ use super::files::{self, Behind, Descriptor};
 use super::quiet::vector_bytes;
 use super::returns::{self, Callers, Way};
 use super::runner::{Answer, Runner, Stop};
+use crate::extent;
 use crate::hints::Hint;
 use crate::plane::Call;
 use crate::sys::{self, Errno, Fd};
@@ -44,13 +45,6 @@ pub(crate) fn tell(shared: &Shared, directory: Identity, filled: &[u8]) {
             control.directories_told.fetch_add(1, Relaxed);
         }
     });
-}
-
-/// The whole chunks around `len` bytes from `offset`, as (offset, length). The log knows no less: whoever reads
-/// a chunk in small pieces, in whatever order, is to find all of it.
-pub(crate) fn whole_chunks(offset: u64, len: u64) -> (u64, u64) {
-    let start = offset - offset % CHUNK_BYTES;
-    (start, offset.saturating_add(len).next_multiple_of(CHUNK_BYTES) - start)
 }
 
 impl Runner {
@@ -222,19 +216,21 @@ impl Runner {
         let pages = (offset + len).div_ceil(4096) - offset / 4096;
         match sys::cached_pages(real, offset, len) {
             Ok(cached) => cached >= pages,
-            Err(_) => (ChunkIndex::of(offset).0..=ChunkIndex::of(offset + len - 1).0).all(|c| {
-                self.session.shared().log.state(d.identity.chunk(ChunkIndex(c))) == HintState::Done
-            }),
+            Err(_) => d
+                .identity
+                .pieces(offset, len)
+                .all(|piece| self.session.shared().log.state(piece) == HintState::Done),
         }
     }
 
-    /// Hints the chunks of `len` bytes of `fd` from `offset`, if any of them is not known yet.
+    /// Hints `len` bytes of `fd` from `offset`, and what is worth reading with them, if any of that is not known yet.
     /// `steers`: the program is taken to go on as the data says.
     fn miss_data(&mut self, fd: Fd, d: &Descriptor, offset: u64, len: u64, steers: bool) {
-        let (offset, len) = whole_chunks(offset, len.clamp(1, HINT_BYTES));
+        let (shared, len) = (self.session.shared(), len.clamp(1, HINT_BYTES));
+        let (offset, len) = extent::around(shared, d.identity, offset, len);
         let mut new = false;
-        for chunk in ChunkIndex::of(offset).0..=ChunkIndex::of(offset + len - 1).0 {
-            new |= self.foresee(d.identity.chunk(ChunkIndex(chunk)));
+        for piece in d.identity.pieces(offset, len) {
+            new |= self.foresee(piece);
         }
         if !new {
             return;

@@ -3,7 +3,7 @@
 
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{DISCLOSURE, LENGTH_UNKNOWN};
-use runahead_abi::{ChunkIndex, HintKind, HintState, Identity, PATH_MAX};
+use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
 
 use super::files::Behind;
@@ -68,7 +68,7 @@ impl Runner {
         true
     }
 
-    /// Hints just these bytes, in whole pages, unless the log has all of their chunks as read.
+    /// Hints just these bytes, in whole pages, unless the log has all of them as read.
     fn hint_disclosed(
         &mut self,
         object: Identity,
@@ -83,10 +83,9 @@ impl Runner {
             None => (start + 1).next_multiple_of(CHUNK_BYTES),
         };
         let mut wanted = by_name && self.foresee(object);
-        for chunk in ChunkIndex::of(start).0..=ChunkIndex::of(end - 1).0 {
-            let key = object.chunk(ChunkIndex(chunk));
-            self.foresee(key);
-            wanted |= self.session.shared().log.state(key) == HintState::Hinted;
+        for piece in object.pieces(start, end - start) {
+            self.foresee(piece);
+            wanted |= self.session.shared().log.state(piece) == HintState::Hinted;
         }
         if wanted {
             let flags = DISCLOSURE | if length.is_none() { LENGTH_UNKNOWN } else { 0 };

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::log::Hinted;
 use runahead_abi::record::{EXPAND_LEVELS_ONE, EXPAND_LISTINGS, EXPAND_NAMES, NO_FOLLOW, STEERS};
-use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
+use runahead_abi::{HintKind, HintState, Identity, PATH_MAX, Piece};
 
 use super::files::{self, Behind, Descriptor};
 use super::runner::{Answer, Runner, Stop};
@@ -196,11 +196,11 @@ impl Runner {
         status.steering.store(status.steering.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Enters `key` into the log: true if a record must be sent.
-    pub(super) fn foresee(&mut self, key: Identity) -> bool {
+    /// Enters it into the log: true if a record must be sent.
+    pub(super) fn foresee(&mut self, piece: impl Into<Piece>) -> bool {
         let shared = self.session.shared();
         self.note_progress();
-        match shared.log.hint(key, self.run) {
+        match shared.log.hint(piece, self.run) {
             Hinted::New => {
                 shared.control.hints_issued.fetch_add(1, Relaxed);
                 true

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::record::DEMAND;
-use runahead_abi::{ChunkIndex, HintKind, HintState, Identity, PATH_MAX};
+use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
 use super::lookups::path_was_read;
@@ -45,24 +45,32 @@ pub(super) enum Likely {
     Yes,
 }
 
-/// A wait for something that the log may know.
+/// A wait for something that the log may know some of.
 pub(super) struct Stall<'a> {
     /// What the log calls it.
-    pub key: Identity,
+    pub piece: Piece,
     pub hint: Hint<'a>,
     /// The object's name is `path` seen from `dir`; empty: the object is `dir` itself.
     pub dir: Fd,
     pub path: &'a [u8],
 }
 
+impl Stall<'_> {
+    /// What the log is to know of what is asked for, which may be more than is waited for.
+    fn asked(&self) -> Piece {
+        let Hint { kind, object, offset, length, .. } = self.hint;
+        if kind == HintKind::Data { object.first_piece(offset, length) } else { self.piece }
+    }
+}
+
 impl Target {
-    /// One more access that a shadow makes, too, and as many as it stands for; `key` is what the log
+    /// One more access that a shadow makes, too, and as many as it stands for; `piece` is what the log
     /// calls it.
     pub(super) fn count(
         &self,
         session: &'static Session,
         call: &Call,
-        key: impl FnOnce() -> Identity,
+        piece: impl FnOnce() -> Piece,
     ) {
         let control = &session.shared().control;
         if self.is_shadowed(call.thread) {
@@ -73,13 +81,13 @@ impl Target {
             assert!(accesses != session.config.panic_at, "planted");
         }
         if control.hints_issued.load(Relaxed) != 0 {
-            self.touch(session, key());
+            self.touch(session, piece());
         }
     }
 
     /// If this was hinted, it is used now.
-    pub(super) fn touch(&self, session: &'static Session, key: Identity) {
-        if let Some(run) = session.shared().log.touch(key) {
+    pub(super) fn touch(&self, session: &'static Session, piece: impl Into<Piece>) {
+        if let Some(run) = session.shared().log.touch(piece) {
             session.shared().was_used(run);
             session.shared().control.hints_used.fetch_add(1, Relaxed);
             self.wake();
@@ -103,15 +111,14 @@ impl Target {
         len: u64,
     ) {
         let file = self.names.identity(source);
-        let last = offset + len.max(1) - 1;
         self.tell_data(session, source, offset, len);
-        self.count(session, call, || file.chunk(ChunkIndex::of(offset)));
+        self.count(session, call, || file.first_piece(offset, len));
         let control = &session.shared().control;
         if control.hints_issued.load(Relaxed) == 0 {
             return;
         }
-        for chunk in ChunkIndex::of(offset).0 + 1..=ChunkIndex::of(last).0 {
-            self.touch(session, file.chunk(ChunkIndex(chunk)));
+        for piece in file.pieces(offset, len).skip(1) {
+            self.touch(session, piece);
         }
     }
 
@@ -230,18 +237,14 @@ impl Target {
     }
 
     /// It was hinted. (Before it has joined, nothing was; the log is not to take memory for that.)
-    pub(super) fn knows(&self, session: &'static Session, key: Identity) -> bool {
-        session.is_joined() && session.shared().log.state(key) != HintState::Absent
+    pub(super) fn knows(&self, session: &'static Session, piece: impl Into<Piece>) -> bool {
+        session.is_joined() && session.shared().log.state(piece) != HintState::Absent
     }
 
     /// Called only after a stall in a call that the kernel has resolved `path` for.
     pub(super) fn knows_path(&self, session: &'static Session, dir: Fd, path: u64) -> bool {
         // SAFETY: the kernel read the path during the call, which waited for what it names.
         self.knows(session, self.identity(session, dir, unsafe { paths::c_string(path) }))
-    }
-
-    pub(super) fn knows_data(&self, session: &'static Session, fd: Fd, offset: u64) -> bool {
-        self.knows(session, self.names.identity(fd).chunk(ChunkIndex::of(offset)))
     }
 
     /// The call would wait: see that its data is on the way and that a shadow runs ahead, then
@@ -257,14 +260,15 @@ impl Target {
         let mask = sys::set_mask(!0);
         self.join(session);
         let shared = session.shared();
-        let state = shared.log.state(stall.key);
+        let state = shared.log.state(stall.piece);
         let foreseen = state != HintState::Absent;
         if state == HintState::Done && stall.hint.kind == HintKind::Data {
             shared.control.refaults.fetch_add(1, Relaxed);
         }
         let started = !foreseen && self.start(session, &stall);
         if !foreseen {
-            shared.log.demand(stall.key, shared.control.run_request.load(Relaxed));
+            let run = shared.control.run_request.load(Relaxed);
+            shared.log.demand(stall.asked(), run);
             if !started {
                 self.demand(session, &stall);
             }
@@ -311,13 +315,13 @@ impl Target {
     pub(super) fn of_fd(
         &self,
         fd: Fd,
-        key: Identity,
+        piece: impl Into<Piece>,
         kind: HintKind,
         offset: u64,
         length: u64,
     ) -> Stall<'static> {
         let object = self.names.identity(fd);
         let hint = Hint { kind, object, offset, length, route: 0, flags: DEMAND, path: b"" };
-        Stall { key, hint, dir: fd, path: b"" }
+        Stall { piece: piece.into(), hint, dir: fd, path: b"" }
     }
 }

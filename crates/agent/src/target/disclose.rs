@@ -174,11 +174,10 @@ impl Target {
         let run = self.disclosed.run.load(Relaxed);
         let end = wanted.end.unwrap_or((wanted.start + 1).next_multiple_of(CHUNK_BYTES));
         let length = end - wanted.start;
-        let chunks = ChunkIndex::of(wanted.start).0..=ChunkIndex::of(end - 1).0;
-        let keys = chunks.map(|chunk| wanted.object.chunk(ChunkIndex(chunk)));
+        let pieces = wanted.object.pieces(wanted.start, length);
         let mut news = 0;
-        for key in keys.chain(wanted.by_name.then_some(wanted.object)) {
-            news += u64::from(shared.log.disclose(key, run));
+        for piece in pieces.chain(wanted.by_name.then_some(wanted.object.into())) {
+            news += u64::from(shared.log.disclose(piece, run));
         }
         if self.disclosed.is_repeated(wanted) && news == 0 {
             return;

@@ -230,7 +230,7 @@ fn open(
         let object = target.identity(session, dir, text).chunk(ChunkIndex(u64::MAX));
         let kind = HintKind::Program;
         let hint = Hint::whole(kind, object, DEMAND, b"");
-        target.demand(session, &Stall { key: object, hint, dir, path: text });
+        target.demand(session, &Stall { piece: object.into(), hint, dir, path: text });
     }
     file.map_or_else(|| open(0), Ok)
 }

@@ -86,7 +86,7 @@ impl Target {
         let text = unsafe { paths::c_string(path) };
         self.tell_open(session, call, dir, text);
         let identity = self.identity(session, dir, text);
-        self.count(session, call, || identity);
+        self.count(session, call, || identity.into());
         if ret >= 0 {
             if session.is_joined() && !self.nobody_asks(session) {
                 session.shared().parents.opened(self.names.at(dir), text);
@@ -167,7 +167,7 @@ impl Target {
     ) -> Stall<'a> {
         let object = self.identity(session, dir, path);
         let hint = Hint::whole(kind, object, flags | DEMAND, b"");
-        Stall { key: object, hint, dir, path }
+        Stall { piece: object.into(), hint, dir, path }
     }
 
     pub(super) fn look_up_at(
@@ -224,13 +224,13 @@ impl Target {
             self.tell_look(session, call, (dir, path), follow);
         }
         if self.nobody_asks(session) {
-            self.count(session, call, || Identity::UNSET);
+            self.count(session, call, || Identity::UNSET.into());
         } else if path_was_read(ret) && leaves_its_name(call) {
             // SAFETY: as above, by the call itself.
             let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
-            self.count(session, call, || identity);
+            self.count(session, call, || identity.into());
         } else {
-            self.count(session, call, || link.unwrap_or(Identity::UNSET));
+            self.count(session, call, || link.unwrap_or(Identity::UNSET).into());
             if let Some(link) = link {
                 self.touch(session, link.link());
             }
@@ -267,7 +267,7 @@ impl Target {
             self.timed(session, call, 0, |t| t.knows(session, listing))
         };
         self.tell_listing(session, fd);
-        self.count(session, call, || listing);
+        self.count(session, call, || listing.into());
         if ret == 0 && session.is_joined() && !self.nobody_asks(session) {
             session.shared().log.done_by_target(listing);
         }

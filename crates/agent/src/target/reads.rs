@@ -2,14 +2,14 @@
 
 use linux_raw_sys::general as k;
 use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::{ChunkIndex, HintKind, HintState};
+use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
 use super::access::Outcome;
 use super::names::{self, Kind};
+use crate::extent;
 use crate::plane::Call;
 use crate::session::Session;
-use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Bytes that a demand asks for at most.
@@ -34,7 +34,7 @@ impl Target {
         }
         let offset = at.unwrap_or_else(|| self.offset(session, fd));
         let ret = if !self.probing(session) {
-            self.timed(session, call, len, |t| t.knows_data(session, fd, offset))
+            self.timed(session, call, len, |t| t.knows(session, t.piece(fd, offset, len)))
         } else if kind == Kind::Nowait {
             match sys::read_nowait(fd, buf, len, at) {
                 Ok(got) => {
@@ -95,11 +95,15 @@ impl Target {
             rest.args[3] = at + got;
         }
         let fd = call.fd(0);
-        let key = self.names.identity(fd).chunk(ChunkIndex::of(offset + got));
-        let known = self.knows(session, key);
+        let known = self.knows(session, self.piece(fd, offset + got, len - got));
         // No more is the end, or an error that the kernel, too, reports only at the next call.
         let more = self.timed(session, &rest, len - got, |_| known).max(0);
         Some(call.performed(got as i64 + more))
+    }
+
+    /// What the log calls the start of `len` bytes of `fd` from `offset`.
+    fn piece(&self, fd: Fd, offset: u64, len: u64) -> Piece {
+        self.names.identity(fd).first_piece(offset, len)
     }
 
     fn read_stall(
@@ -112,9 +116,14 @@ impl Target {
     ) -> Option<i64> {
         // The offset that we remember may be wrong when the description is shared.
         let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok()).unwrap_or(0);
-        let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        let (start, wanted) = shadow::data::whole_chunks(offset, len.min(DEMAND_BYTES));
-        self.stall(session, call, self.of_fd(fd, key, HintKind::Data, start, wanted), len)
+        let piece = self.piece(fd, offset, len);
+        let most = len.min(DEMAND_BYTES);
+        // Before it has joined, nothing was hinted, and the log is not to take memory for that.
+        let (start, wanted) = match session.is_joined() {
+            true => extent::around(session.shared(), self.names.identity(fd), offset, most),
+            false => extent::whole(offset, most),
+        };
+        self.stall(session, call, self.of_fd(fd, piece, HintKind::Data, start, wanted), len)
     }
 
     /// On a file system that cannot say EAGAIN, residency is asked for (cachestat), or believed of
@@ -128,8 +137,8 @@ impl Target {
         len: u64,
     ) -> Option<i64> {
         let offset = at.unwrap_or_else(|| self.offset(session, fd));
-        let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        let done = session.is_joined() && session.shared().log.state(key) == HintState::Done;
+        let piece = self.piece(fd, offset, len);
+        let done = session.is_joined() && session.shared().log.state(piece) == HintState::Done;
         if done || is_resident(fd, offset, len) != Some(false) {
             return Some(self.timed(session, call, len, |_| done));
         }
@@ -205,11 +214,11 @@ impl Target {
             return self.map_anything(call);
         }
         let len = len.min(DEMAND_BYTES);
-        let key = self.names.identity(fd).chunk(ChunkIndex::of(offset));
-        let known = self.knows(session, key);
+        let piece = self.piece(fd, offset, len);
+        let known = self.knows(session, piece);
         let absent = self.probing(session) && !known && is_mostly_absent(fd, offset, len);
         if absent {
-            let stall = self.of_fd(fd, key, HintKind::Data, offset, len);
+            let stall = self.of_fd(fd, piece, HintKind::Data, offset, len);
             if self.stall(session, &probe_only(call), stall, len).is_none() {
                 return Outcome::InShadow;
             }

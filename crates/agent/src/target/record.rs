@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::tell;
-use runahead_abi::identity::TOLD_BYTES;
+use runahead_abi::identity::BLOCK_BYTES;
 use runahead_abi::record::{NO_FOLLOW, RECORDED};
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 
@@ -142,13 +142,13 @@ impl Target {
             return;
         }
         let object = self.names.identity(fd);
-        let (first, last) = (offset / TOLD_BYTES, offset.saturating_add(len - 1) / TOLD_BYTES);
+        let (first, last) = (offset / BLOCK_BYTES, offset.saturating_add(len - 1) / BLOCK_BYTES);
         let mut news = false;
         for block in first..=last {
             news |= is_news(session, object.told_block(block));
         }
         if news {
-            let range = (first * TOLD_BYTES, (last - first + 1) * TOLD_BYTES);
+            let range = (first * BLOCK_BYTES, (last - first + 1) * BLOCK_BYTES);
             self.tell_fd(session, fd, (HintKind::Data, object, 0), range);
         }
     }
@@ -178,7 +178,7 @@ impl Target {
         if self.tells(session) && super::names::is_regular(fd) {
             let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok());
             let offset = offset.filter(|&offset| offset <= i64::MAX as u64);
-            offset.into_iter().for_each(|at| self.tell_data(session, fd, at, TOLD_BYTES));
+            offset.into_iter().for_each(|at| self.tell_data(session, fd, at, BLOCK_BYTES));
         }
     }
 

@@ -9,9 +9,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use runahead_abi::HintKind;
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::STARTED;
-use runahead_abi::{ChunkIndex, HintKind};
 
 use super::Target;
 use super::access::Stall;
@@ -83,9 +83,7 @@ impl Target {
     pub(super) fn has_come(&self, session: &'static Session, stall: &Stall<'_>, took: Option<u64>) {
         let Hint { object, offset, length, .. } = stall.hint;
         let shared = session.shared();
-        for chunk in ChunkIndex::of(offset).0..=ChunkIndex::of(offset + length.max(1) - 1).0 {
-            shared.log.done_by_target(object.chunk(ChunkIndex(chunk)));
-        }
+        object.pieces(offset, length).for_each(|piece| shared.log.done_by_target(piece));
         let (Some(took), now) = (took, ticks()) else { return };
         if now.wrapping_sub(self.started.told.load(Relaxed)) > RARELY * took
             && let Some(device) = names::device(stall.dir)

@@ -97,7 +97,7 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     wait_until("it is noticed", || followed.listener.changed.load(Relaxed) == 1);
     let chunk = |key: &Identity| key.chunk(ChunkIndex(0));
     let (last, others) = keys.split_last().expect("not empty");
-    let known = |key| early.log.state(key) == HintState::Done;
+    let known = |key| early.log.progress(key) == HintState::Done;
     assert!(keys.iter().all(|key| known(*key)) && others.iter().all(|key| known(chunk(key))));
     assert!(!known(chunk(last)));
 
