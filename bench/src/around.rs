@@ -52,6 +52,25 @@ pub fn file(dir: &Path, job: &Job, name: &str) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
+/// A new, empty directory for the same, where that writes beside what it replaces.
+///
+/// # Errors
+/// It cannot be made.
+pub fn directory(dir: &Path, job: &Job, name: &str) -> Result<PathBuf, Error> {
+    let path = dir.join(name);
+    match fs::remove_dir_all(&path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::system("remove", &path)(e));
+        }
+        _ => {}
+    }
+    fs::create_dir(&path).map_err(Error::system("create", &path))?;
+    if job.owner.is_some() {
+        give(&path)?;
+    }
+    Ok(path)
+}
+
 /// The program under test; a copy of it in `dir` for a user who may not be let through to it.
 ///
 /// # Errors

@@ -34,6 +34,9 @@ pub struct Summary {
     pub oracle_ratio: Option<f64>,
     /// Oracle over runahead: 1 is as good as perfect knowledge.
     pub closeness: Option<f64>,
+    /// Median.
+    #[serde(default)]
+    pub replay: Option<f64>,
     /// The judgement.
     pub verdict: Verdict,
 }
@@ -87,6 +90,15 @@ impl RunReport {
     }
 }
 
+/// What the storage read under runahead over what it read for plain, medians; `None` if that was nothing.
+pub fn bytes_ratio(runs: &[RunReport]) -> Option<f64> {
+    let read = |kind| {
+        let of_kind = runs.iter().filter(|run| run.kind == kind);
+        median(of_kind.map(|run| run.read_bytes as f64)).filter(|bytes| *bytes > 0.0)
+    };
+    quotient(read(Kind::Runahead), read(Kind::Plain))
+}
+
 impl Summary {
     /// Of these runs.
     pub fn of(runs: &[RunReport], judged: Judged, failed: bool) -> Self {
@@ -130,6 +142,7 @@ impl Summary {
             oracle,
             oracle_ratio: quotient(plain, oracle),
             closeness: quotient(oracle, runahead),
+            replay: median_of(Kind::Replay),
             verdict,
         }
     }
@@ -196,6 +209,17 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
         assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
         assert_eq!(median([].into_iter()), None);
+    }
+
+    #[test]
+    fn bytes_are_compared_where_there_are_any() {
+        let read = |kind, pair, read_bytes| RunReport { read_bytes, ..run(kind, pair, 1.0) };
+        let mut runs = vec![read(Kind::Runahead, 1, 30), read(Kind::Runahead, 2, 50)];
+        assert_eq!(bytes_ratio(&runs), None);
+        runs.push(read(Kind::Plain, 1, 10));
+        assert_eq!(bytes_ratio(&runs), Some(4.0));
+        runs[2].read_bytes = 0;
+        assert_eq!(bytes_ratio(&runs), None);
     }
 
     #[test]

@@ -150,6 +150,8 @@ pub enum Kind {
     Whole,
     /// By itself, while all its accesses are made for it.
     Oracle,
+    /// Under `runahead run --replay` of what it read before.
+    Replay,
     /// Under strace.
     Recording,
 }
@@ -162,6 +164,7 @@ impl Kind {
             Self::Runahead => "runahead",
             Self::Whole => "whole",
             Self::Oracle => "oracle",
+            Self::Replay => "replay",
             Self::Recording => "recording",
         }
     }

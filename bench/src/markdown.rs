@@ -38,7 +38,9 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     writeln!(out, "\n## Cold: nothing of the storage in memory\n")?;
     writeln!(
         out,
-        "Ratio: plain's time over runahead's, the median over pairs. Closeness: the oracle's time over runahead's.\n"
+        "Ratio: plain's time over runahead's, the median over pairs. Closeness: the oracle's time over runahead's. \
+         Replay: `runahead run --replay` of what \
+         the command read before. Bytes: what the storage read under runahead over what it read for plain.\n"
     )?;
     section(out, report, Section::Cold)?;
     if report.rows.iter().any(|row| row.section() == Section::Ablation) {

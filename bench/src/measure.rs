@@ -56,6 +56,8 @@ struct Measurement<'a> {
     /// The program under test, where the job's user can run it.
     runahead: Option<PathBuf>,
     accesses: Arc<Vec<Access>>,
+    /// What runahead itself recorded of a run.
+    history: Option<PathBuf>,
     /// Programs that the recorded run started.
     starts: Option<usize>,
     /// What every run must give: the first plain run's.
@@ -115,6 +117,7 @@ impl Bench {
             programs,
             runahead,
             accesses: Arc::default(),
+            history: None,
             starts: None,
             expected: None,
             runs: Vec::new(),
@@ -162,6 +165,10 @@ impl Measurement<'_> {
         for n in 1..=oracles {
             let outcome = self.run(Kind::Oracle, n)?;
             self.say(&format!("oracle {n}/{oracles}: {:.3} s", outcome.elapsed.as_secs_f64()));
+            if self.history.is_some() {
+                let outcome = self.run(Kind::Replay, n)?;
+                self.say(&format!("replay {n}/{oracles}: {:.3} s", outcome.elapsed.as_secs_f64()));
+            }
         }
         Ok(())
     }
@@ -208,6 +215,24 @@ impl Measurement<'_> {
         }
         self.accesses = Arc::new(accesses.list);
         self.programs.add(accesses.elsewhere);
+        if self.row.cache == Cache::Cold && self.row.without.is_none() {
+            self.record_history()?;
+        }
+        Ok(())
+    }
+
+    /// The same by runahead, for `--replay`.
+    fn record_history(&mut self) -> Result<(), Error> {
+        let Some(runahead) = &self.runahead else { return Ok(()) };
+        let runner = &self.bench.runner;
+        let file = around::directory(&runner.out, &self.job, "history")?.join("run");
+        let prefix = under_runahead(runahead, None, &option("--record=", &file));
+        let outcome = runner.run(&self.job, Kind::Recording, &prefix)?;
+        self.require_success(&outcome)?;
+        if !file.is_file() {
+            return Err(Failure::NothingRecorded(self.job.name()).into());
+        }
+        self.history = Some(file);
         Ok(())
     }
 
@@ -278,6 +303,11 @@ impl Measurement<'_> {
         match (kind, &self.runahead) {
             (Kind::Runahead | Kind::Whole, Some(runahead)) => self.run_ahead(kind, runahead),
             (Kind::Oracle, _) => Ok((self.run_with_oracle()?, None)),
+            (Kind::Replay, Some(runahead)) => {
+                let history = self.history.as_deref().unwrap_or(Path::new(""));
+                let prefix = under_runahead(runahead, None, &option("--replay=", history));
+                Ok((self.bench.runner.run(&self.job, kind, &prefix)?, None))
+            }
             _ => Ok((self.bench.runner.run(&self.job, kind, &[])?, None)),
         }
     }
@@ -383,6 +413,13 @@ impl Measurement<'_> {
     }
 }
 
+/// An option and the file that is its value.
+fn option(name: &str, file: &Path) -> [OsString; 1] {
+    let mut option = OsString::from(name);
+    option.push(file);
+    [option]
+}
+
 /// What to put in front of a command.
 pub fn under_runahead(
     runahead: &Path,
@@ -390,11 +427,7 @@ pub fn under_runahead(
     options: &[OsString],
 ) -> Vec<OsString> {
     let mut prefix: Vec<OsString> = vec![runahead.into(), "run".into()];
-    if let Some(file) = stats {
-        let mut option = OsString::from("--stats=json:");
-        option.push(file);
-        prefix.push(option);
-    }
+    prefix.extend(stats.into_iter().flat_map(|file| option("--stats=json:", file)));
     prefix.extend_from_slice(options);
     prefix.push("--".into());
     prefix

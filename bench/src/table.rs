@@ -1,10 +1,10 @@
 //! The table, for a terminal and for the document.
 
 use crate::cost::{Cost, Unit};
-use crate::figures::Verdict;
+use crate::figures::{Verdict, bytes_ratio};
 use crate::report::{Report, RowReport, Section};
 
-const COLD: [&str; 10] = [
+const COLD: [&str; 12] = [
     "row",
     "plain",
     "runahead",
@@ -14,6 +14,8 @@ const COLD: [&str; 10] = [
     "oracle",
     "oracle's ratio",
     "closeness",
+    "replay",
+    "bytes",
     "result",
 ];
 const ABLATION: [&str; 5] = ["row", "everything on", "spread", "without", "spread"];
@@ -58,6 +60,8 @@ fn time_cells(row: &RowReport) -> Vec<String> {
     if cold {
         cells.extend([seconds(s.oracle), ratio(s.oracle_ratio)]);
         cells.push(show(s.closeness, |v| format!("{:.0} %", v * 100.0)));
+        cells.push(seconds(s.replay));
+        cells.push(show(bytes_ratio(&row.runs), |v| format!("{v:.2}")));
     }
     cells.push(verdict(s.verdict).to_owned());
     cells

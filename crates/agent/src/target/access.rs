@@ -57,8 +57,8 @@ pub(super) struct Stall<'a> {
 
 impl Stall<'_> {
     /// What the log is to know of what is asked for, which may be more than is waited for.
-    fn asked(&self) -> Piece {
-        let Hint { kind, object, offset, length, .. } = self.hint;
+    fn asked(&self, offset: u64, length: u64) -> Piece {
+        let Hint { kind, object, .. } = self.hint;
         if kind == HintKind::Data { object.first_piece(offset, length) } else { self.piece }
     }
 }
@@ -265,11 +265,12 @@ impl Target {
         if state == HintState::Done && stall.hint.kind == HintKind::Data {
             shared.control.refaults.fetch_add(1, Relaxed);
         }
-        let started = !foreseen && self.start(session, &stall);
+        let started = if foreseen { None } else { self.start(session, &stall) };
         if !foreseen {
             let run = shared.control.run_request.load(Relaxed);
-            shared.log.demand(stall.asked(), run);
-            if !started {
+            let (offset, length) = started.unwrap_or((stall.hint.offset, stall.hint.length));
+            shared.log.demand(stall.asked(offset, length), run);
+            if started.is_none() {
                 self.demand(session, &stall);
             }
         }
@@ -280,8 +281,8 @@ impl Target {
         sys::set_mask(mask);
         let known = |_: &Self| foreseen;
         let (ret, stalled) = self.made_and_timed(session, call, bytes, Likely::Yes, known);
-        if started {
-            self.has_come(session, &stall, stalled);
+        if let Some(range) = started {
+            self.has_come(session, &stall, range, stalled);
         }
         if stalled.is_none() {
             self.pace.cleared();

@@ -6,6 +6,10 @@
 //! program that goes to and fro in a file, as databases do, nothing is learned so: one call to the kernel does.
 //!
 //! The supervisor is told all the same, when it wakes: it learns from what was waited for.
+//!
+//! Who goes to and fro in a file, and is not foreseen, may come to the same chunk again. All of it is started while a
+//! wait for a chunk is seen to take hardly longer than one for a block: on a device that transfers as fast as it answers, the
+//! later waits are saved for nothing. On others blocks are.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -17,6 +21,7 @@ use super::Target;
 use super::access::Stall;
 use super::names::{self, Kind};
 use crate::arch::ticks;
+use crate::extent;
 use crate::hints::{self, Hint};
 use crate::session::Session;
 use crate::sys;
@@ -39,12 +44,49 @@ pub(super) struct Started {
     files: [(AtomicU64, AtomicU64); FILES],
     /// When the supervisor was woken last.
     told: AtomicU64,
+    waits: Waits,
+}
+
+/// How long waits have taken for blocks and for whole chunks, in ticks: decaying means; 0 before the first.
+struct Waits {
+    blocks: AtomicU64,
+    chunks: AtomicU64,
+    /// How often it was asked.
+    asked: AtomicU64,
+}
+
+/// Every so many waits the other way is tried: what a device can do changes.
+const PROBE: u64 = 16;
+
+impl Waits {
+    const fn new() -> Self {
+        let [blocks, chunks, asked] = [const { AtomicU64::new(0) }; 3];
+        Waits { blocks, chunks, asked }
+    }
+
+    /// Whether to ask for a whole chunk.
+    fn takes_chunk(&self) -> bool {
+        let asked = self.asked.fetch_add(1, Relaxed);
+        match (self.blocks.load(Relaxed), self.chunks.load(Relaxed)) {
+            (0, _) | (_, 0) => asked.is_multiple_of(2),
+            // By a quarter longer at most.
+            (blocks, chunks) => (chunks <= blocks + blocks / 4) != (asked % PROBE == PROBE - 1),
+        }
+    }
+
+    /// A wait for so many bytes took `ticks`.
+    fn note(&self, length: u64, ticks: u64) {
+        let mean = if length >= CHUNK_BYTES { &self.chunks } else { &self.blocks };
+        let old = mean.load(Relaxed);
+        let new = if old == 0 { ticks } else { old - old / 8 + ticks / 8 };
+        mean.store(new.max(1), Relaxed);
+    }
 }
 
 impl Started {
     pub(super) const fn new() -> Self {
         let files = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; FILES];
-        Started { files, told: AtomicU64::new(0) }
+        Started { files, told: AtomicU64::new(0), waits: Waits::new() }
     }
 
     /// Remembers that this range of `file` was waited for. Whether one was before, and this is elsewhere.
@@ -56,35 +98,46 @@ impl Started {
 }
 
 impl Target {
-    /// Starts the read that `stall` waits for, if nobody else need do that.
-    pub(super) fn start(&self, session: &'static Session, stall: &Stall<'_>) -> bool {
+    /// Starts the read that `stall` waits for, if nobody else need do that: what was started, as (offset, length).
+    pub(super) fn start(&self, session: &'static Session, stall: &Stall<'_>) -> Option<(u64, u64)> {
         let Hint { kind, object, offset, length, .. } = stall.hint;
         if kind != HintKind::Data || self.kind(stall.dir) != Kind::Nowait {
-            return false;
+            return None;
         }
         let jumps = self.started.jumps(object.raw(), offset, length);
         if !jumps || offset < CHUNK_BYTES || length > MOST {
-            return false;
+            return None;
         }
+        let (offset, length) = match self.started.waits.takes_chunk() {
+            true => extent::whole(offset, length),
+            false => (offset, length),
+        };
         for chunk in 0..length.div_ceil(CHUNK_BYTES) {
             let at = offset + chunk * CHUNK_BYTES;
             if sys::will_need(stall.dir, at, CHUNK_BYTES.min(offset + length - at)).is_err() {
-                return false;
+                return None;
             }
         }
-        let hint = Hint { flags: stall.hint.flags | STARTED, path: b"/", ..stall.hint };
+        let flags = stall.hint.flags | STARTED;
+        let hint = Hint { flags, path: b"/", offset, length, ..stall.hint };
         let position = session.shared().control.accesses.load(Relaxed);
         // A ring has one writer. One that finds it taken does without.
         self.sending.try_with(|()| hints::leave(session.shared(), 0, position, &hint));
-        true
+        Some((offset, length))
     }
 
-    /// What `stall` has started was waited for, for `ticks` if it was a wait at all.
-    pub(super) fn has_come(&self, session: &'static Session, stall: &Stall<'_>, took: Option<u64>) {
-        let Hint { object, offset, length, .. } = stall.hint;
-        let shared = session.shared();
+    /// What `stall` has started was waited for, and took so many ticks if it was a wait at all.
+    pub(super) fn has_come(
+        &self,
+        session: &'static Session,
+        stall: &Stall<'_>,
+        (offset, length): (u64, u64),
+        took: Option<u64>,
+    ) {
+        let (object, shared) = (stall.hint.object, session.shared());
         object.pieces(offset, length).for_each(|piece| shared.log.done_by_target(piece));
         let (Some(took), now) = (took, ticks()) else { return };
+        self.started.waits.note(length, took);
         if now.wrapping_sub(self.started.told.load(Relaxed)) > RARELY * took
             && let Some(device) = names::device(stall.dir)
         {
@@ -97,6 +150,20 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_are_asked_for_while_they_cost_nothing() {
+        let share = |waits: &Waits| (0..160).filter(|_| waits.takes_chunk()).count();
+        let waits = Waits::new();
+        assert_eq!(share(&waits), 80, "nothing is known");
+        (0..20).for_each(|_| waits.note(1 << 14, 1000));
+        waits.note(CHUNK_BYTES, 1200);
+        assert_eq!(share(&waits), 150, "one in sixteen is tried the other way");
+        (0..20).for_each(|_| waits.note(CHUNK_BYTES, 3000));
+        assert_eq!(share(&waits), 10);
+        (0..40).for_each(|_| waits.note(CHUNK_BYTES, 1000));
+        assert_eq!(share(&waits), 150, "it has become fast");
+    }
 
     #[test]
     fn only_waits_here_and_there_in_one_file_are_started() {
