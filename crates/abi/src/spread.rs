@@ -10,7 +10,7 @@ use crate::identity::Identity;
 /// Files that are counted; one that comes to the place of another begins anew.
 const FILES: usize = 64;
 /// Beside the first of its chunk, one in so many of what is asked for makes a file dense.
-const DENSE: u64 = 8;
+const DENSE: u64 = 6;
 /// And where it no longer is, one in so many: most of what is asked for beside it is there by then.
 const SPARSE: u64 = 64;
 /// Fewer say nothing.
@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn one_in_eight_makes_a_file_dense_and_few_keep_it_so() {
+    fn one_in_six_makes_a_file_dense_and_few_keep_it_so() {
         let (spread, file) = (spread(), Identity::ROOT);
         assert!((0..100).all(|_| !spread.is_dense(file, false)));
-        assert!((0..12).all(|_| !spread.is_dense(file, true)));
-        assert!(spread.is_dense(file, true), "13 of 100");
-        assert!((0..700).all(|_| spread.is_dense(file, false)));
+        assert!((0..16).all(|_| !spread.is_dense(file, true)));
+        assert!(spread.is_dense(file, true), "17 of 100");
+        assert!((0..900).all(|_| spread.is_dense(file, false)));
         assert!((0..100).any(|_| !spread.is_dense(file, false)));
-        assert!(!spread.is_dense(file, true), "14 of 900 or so");
+        assert!(!spread.is_dense(file, true), "18 of 1,100 or so");
     }
 
     #[test]
