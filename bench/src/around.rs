@@ -33,18 +33,21 @@ pub fn give(path: &Path) -> Result<(), Error> {
     chown(path, Some(NOBODY), Some(NOBODY)).map_err(Error::system("change the owner of", path))
 }
 
+/// What was `removed` need not have been there.
+fn is_gone(removed: io::Result<()>, path: &Path) -> Result<(), Error> {
+    match removed {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::system("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
 /// A new, empty file for what stands in front of `job` to write, whoever that will be.
 ///
 /// # Errors
 /// It cannot be made.
 pub fn file(dir: &Path, job: &Job, name: &str) -> Result<PathBuf, Error> {
     let path = dir.join(name);
-    match fs::remove_file(&path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::system("remove", &path)(e));
-        }
-        _ => {}
-    }
+    is_gone(fs::remove_file(&path), &path)?;
     if job.owner.is_some() {
         File::create(&path).map_err(Error::system("create", &path))?;
         give(&path)?;
@@ -58,12 +61,7 @@ pub fn file(dir: &Path, job: &Job, name: &str) -> Result<PathBuf, Error> {
 /// It cannot be made.
 pub fn directory(dir: &Path, job: &Job, name: &str) -> Result<PathBuf, Error> {
     let path = dir.join(name);
-    match fs::remove_dir_all(&path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            return Err(Error::system("remove", &path)(e));
-        }
-        _ => {}
-    }
+    is_gone(fs::remove_dir_all(&path), &path)?;
     fs::create_dir(&path).map_err(Error::system("create", &path))?;
     if job.owner.is_some() {
         give(&path)?;

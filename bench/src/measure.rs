@@ -215,7 +215,8 @@ impl Measurement<'_> {
         }
         self.accesses = Arc::new(accesses.list);
         self.programs.add(accesses.elsewhere);
-        if self.row.cache == Cache::Cold && self.row.without.is_none() {
+        let replays = self.row.cache == Cache::Cold && self.row.without.is_none();
+        if replays && self.bench.settings.oracle_runs > 0 {
             self.record_history()?;
         }
         Ok(())

@@ -95,11 +95,12 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     // All but the data of the one that has changed.
     wait_until("all is asked for", || asked() == u64::from(2 * FILES - 1));
     wait_until("it is noticed", || followed.listener.changed.load(Relaxed) == 1);
-    let chunk = |key: &Identity| key.chunk(ChunkIndex(0));
+    let data = |key: &Identity| key.first_piece(0, 4);
     let (last, others) = keys.split_last().expect("not empty");
-    let known = |key| early.log.progress(key) == HintState::Done;
-    assert!(keys.iter().all(|key| known(*key)) && others.iter().all(|key| known(chunk(key))));
-    assert!(!known(chunk(last)));
+    let known = |piece: Piece| early.log.state(piece) == HintState::Done;
+    assert!(keys.iter().all(|key| known((*key).into())));
+    assert!(others.iter().all(|key| known(data(key))));
+    assert!(!known(data(last)));
 
     // What the command does is in the record, and then no longer.
     for place in &run.places[..8] {
@@ -109,8 +110,8 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
         let strange = format!("/var/strange/{n}");
         history.hear(&record(HintKind::Lookup, RECORDED, strange.as_bytes(), (0, 0)));
     }
-    wait_until("it is forgotten", || !known(keys[20]) && !known(chunk(&others[28])));
-    assert!(known(keys[0]), "the command was there");
+    wait_until("it is forgotten", || !known(keys[20].into()) && !known(data(&others[28])));
+    assert!(known(keys[0].into()), "the command was there");
     drop(present);
     let stats = history.finish(&Ended::Exited(0));
     let replayed = stats.replayed.expect("it replays");
