@@ -4,10 +4,11 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{IoSliceMut, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::ptr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use runahead_prefetch::{
     Client, Completion, HINT_MAX_BYTES, Options, PrefetchStats, Prefetcher, Sink,
 };
 use rustix::fs::{Advice, CWD, FileType, Mode};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Random cases from `RUNAHEAD_SEED`, or from a new seed; it is printed, so that a failure can be
 /// repeated.
@@ -105,11 +106,7 @@ impl Bench {
         let mut file = File::create(&path).unwrap();
         file.write_all(&vec![7; bytes]).unwrap();
         file.sync_all().unwrap();
-        // A page that another processor is still busy with stays. (To look would start to read it.)
-        for _ in 0..3 {
-            rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        drop_from_memory(&path);
         path
     }
 
@@ -182,16 +179,36 @@ impl Hint<'_> {
     }
 }
 
-/// Whether the page at `offset` is in memory; `None` where the file system cannot tell.
-pub fn resident(path: &Path, offset: u64) -> Option<bool> {
+/// Takes a file's pages out of memory, where it is on storage. A page that another processor is still busy with stays
+/// for a while, so it is asked more than once.
+pub fn drop_from_memory(path: &Path) {
     let file = File::open(path).unwrap();
-    rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
-    let mut byte = [0];
-    match preadv2(&file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
-        Ok(_) => Some(true),
-        Err(Errno::AGAIN) => Some(false),
-        Err(_) => None,
+    file.sync_all().unwrap();
+    for _ in 0..20 {
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        if !(0..bytes).step_by(rustix::param::page_size()).any(|page| resident(path, page)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Whether the page at `offset` is in memory, by mincore(2), which tells the owner of a file. (A read that must not wait
+/// starts to read what is missing, and on a fast disk finds it there in the end.)
+pub fn resident(path: &Path, offset: u64) -> bool {
+    let file = File::open(path).unwrap();
+    let page = rustix::param::page_size();
+    let aligned = offset / page as u64 * page as u64;
+    let mut is_in_memory = 0_u8;
+    // SAFETY: a new mapping of one page, which nothing reads through; mincore(2) writes one byte for one page.
+    unsafe {
+        let (prot, flags) = (ProtFlags::READ, MapFlags::SHARED);
+        let at = mmap(ptr::null_mut(), page, prot, flags, &file, aligned).unwrap();
+        assert_eq!(libc::mincore(at, page, &mut is_in_memory), 0, "mincore: {}", path.display());
+        munmap(at, page).unwrap();
+    }
+    is_in_memory & 1 != 0
 }
 
 pub const KINDS: [HintKind; 5] =
