@@ -1,29 +1,82 @@
-//! Which blocks of shared memory runs have used: the next template copies them at once.
+//! Which blocks of shared memory runs have used: the next template copies those of them at once that change.
 //!
-//! So they are as they were at the sync, in all of its runs; what a run uses besides comes as it is then.
-//! A direct-mapped cache without locks: a lost entry costs a shadow accuracy.
+//! So they are as they were at the sync, in all of its runs; what a run uses besides comes as it is then, which is the
+//! same where nobody stores to it. A direct-mapped cache without locks: a lost entry costs a shadow accuracy.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Entries; a power of two.
 const BLOCKS: usize = 1 << 10;
+/// A block that was the same in so many copies is left to be copied when it is used. (Of a database's buffers, each sync
+/// finds few changed, and all have been used in the end: to copy them took longer than the stall.)
+const STEADY: u32 = 4;
 
 /// See the module's text.
 #[repr(C)]
 pub struct Touched {
-    blocks: [AtomicU64; BLOCKS],
+    blocks: [Block; BLOCKS],
+}
+
+#[repr(C)]
+struct Block {
+    /// Its address; 0 where there is none.
+    at: AtomicU64,
+    /// Of what it held when it was copied last (see [`print_of`]).
+    print: AtomicU64,
+    /// Copies since it has changed.
+    steady: AtomicU32,
+    _unused: u32,
+}
+
+impl Block {
+    /// It holds something else than when it was copied last, or not.
+    fn look(&self, print: u64) {
+        match self.print.swap(print, Relaxed) == print {
+            true => self.steady.store(self.steady.load(Relaxed).saturating_add(1), Relaxed),
+            false => self.steady.store(0, Relaxed),
+        }
+    }
+
+    fn changes(&self) -> bool {
+        self.at.load(Relaxed) != 0 && self.steady.load(Relaxed) < STEADY
+    }
 }
 
 impl Touched {
-    /// A run has used the block that begins at the address `at`, of `len` bytes (a power of two).
-    pub fn note(&self, at: u64, len: u64) {
-        self.blocks[(at / len.max(1)) as usize & (BLOCKS - 1)].store(at, Relaxed);
+    /// A run has used the block that begins at the address `at`, of `len` bytes (a power of two), and holds what `print`
+    /// is of.
+    pub fn note(&self, at: u64, len: u64, print: u64) {
+        let block = &self.blocks[(at / len.max(1)) as usize & (BLOCKS - 1)];
+        if block.at.load(Relaxed) == at {
+            block.look(print);
+        } else if !block.changes() {
+            block.at.store(at, Relaxed);
+            block.print.store(print, Relaxed);
+            block.steady.store(0, Relaxed);
+        }
     }
 
-    /// The addresses that were noted.
-    pub fn each(&self) -> impl Iterator<Item = u64> {
-        self.blocks.iter().map(|block| block.load(Relaxed)).filter(|&at| at != 0)
+    /// Has `copy` copy each block that changes: it takes the address, and says of what it then holds the print, if it
+    /// could be copied.
+    pub fn each(&self, mut copy: impl FnMut(u64) -> Option<u64>) {
+        for block in self.blocks.iter().filter(|block| block.changes()) {
+            if let Some(print) = copy(block.at.load(Relaxed)) {
+                block.look(print);
+            }
+        }
     }
+}
+
+/// A number that is another one for almost all other words.
+pub fn print_of(words: &[u64]) -> u64 {
+    // Four at a time: a multiplication waits for the one before.
+    let mut lanes = [1u64, 2, 3, 4];
+    for four in words.chunks(lanes.len()) {
+        for (lane, word) in lanes.iter_mut().zip(four) {
+            *lane = (*lane ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+    }
+    lanes.iter().fold(0, |all, lane| (all ^ lane).wrapping_mul(0xff51_afd7_ed55_8ccd))
 }
 
 #[cfg(test)]
@@ -33,17 +86,65 @@ mod tests {
     use std::boxed::Box;
     use std::vec::Vec;
 
-    #[test]
-    fn what_was_noted_is_found_until_something_takes_its_place() {
+    const LEN: u64 = 8192;
+
+    fn touched() -> Box<Touched> {
         // SAFETY: atomics throughout, for which all-zero bytes are a valid value.
-        let touched: Box<Touched> = unsafe { Box::new_zeroed().assume_init() };
-        assert_eq!(touched.each().count(), 0);
-        touched.note(0x10_0000, 8192);
-        touched.note(0x10_2000, 8192);
-        touched.note(0x10_0000, 8192);
-        assert_eq!(touched.each().collect::<Vec<_>>(), [0x10_0000, 0x10_2000]);
-        touched.note(0x10_0000 + 8192 * BLOCKS as u64, 8192);
-        let found: Vec<_> = touched.each().collect();
-        assert_eq!(found, [0x10_0000 + 8192 * BLOCKS as u64, 0x10_2000]);
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    fn copied(touched: &Touched, print: u64) -> Vec<u64> {
+        let mut all = Vec::new();
+        touched.each(|at| {
+            all.push(at);
+            Some(print)
+        });
+        all
+    }
+
+    #[test]
+    fn what_was_noted_is_copied_until_it_has_shown_to_be_steady() {
+        let touched = touched();
+        assert_eq!(copied(&touched, 0), []);
+        touched.note(0x10_0000, LEN, 1);
+        touched.note(0x10_2000, LEN, 1);
+        touched.note(0x10_0000, LEN, 7);
+        for n in 0..20 {
+            assert_eq!(copied(&touched, n), [0x10_0000, 0x10_2000], "it changes");
+        }
+        for _ in 0..STEADY {
+            assert_eq!(copied(&touched, 19), [0x10_0000, 0x10_2000]);
+        }
+        assert_eq!(copied(&touched, 19), []);
+        touched.note(0x10_0000, LEN, 19);
+        assert_eq!(copied(&touched, 19), [], "used, but the same as ever");
+        touched.note(0x10_0000, LEN, 20);
+        assert_eq!(copied(&touched, 20), [0x10_0000], "it has changed");
+    }
+
+    #[test]
+    fn a_block_that_changes_keeps_its_place() {
+        let touched = touched();
+        let (old, new) = (0x10_0000, 0x10_0000 + LEN * BLOCKS as u64);
+        touched.note(old, LEN, 1);
+        touched.note(new, LEN, 1);
+        assert_eq!(copied(&touched, 1), [old]);
+        (0..STEADY).for_each(|_| drop(copied(&touched, 1)));
+        touched.note(new, LEN, 1);
+        assert_eq!(copied(&touched, 1), [new]);
+    }
+
+    #[test]
+    fn any_other_word_makes_another_print() {
+        let words: Vec<u64> = (0..1024).map(|n| n * n).collect();
+        let all: std::collections::HashSet<u64> = (0..words.len())
+            .map(|at| {
+                let mut words = words.clone();
+                words[at] ^= 1;
+                print_of(&words)
+            })
+            .chain([print_of(&words)])
+            .collect();
+        assert_eq!(all.len(), words.len() + 1);
     }
 }

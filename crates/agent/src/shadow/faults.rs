@@ -3,14 +3,16 @@
 //!
 //! What the program shares with others may be large (a database's buffers), and a run uses little of
 //! it. So the template moves it elsewhere, makes it read-only, and has the kernel keep it so
-//! (mseal(2), Linux 6.10); where it was, there is private memory, with what earlier runs have used, as it was
-//! at the sync, and else without contents.
+//! (mseal(2), Linux 6.10); where it was, there is private memory, with what earlier runs have used and the target
+//! changes, as it was at the sync, and else without contents.
 //!
 //! Invariant: a shared mapping that a runner can read is sealed: nothing that it or we do can make
 //! it writable again.
 
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use linux_raw_sys::general as k;
-use runahead_abi::{RunEnd, Shared};
+use runahead_abi::{RunEnd, Shared, touched};
 
 use crate::arch;
 use crate::owned::Owned;
@@ -40,6 +42,9 @@ struct Regions {
 static MOVED: Owned<Regions> =
     Owned::new(Regions { list: [Region { at: 0, end: 0, from: 0 }; REGIONS], count: 0 });
 
+/// What faults now is wanted for its place and not for what it holds: it need not be as it was at the sync.
+static IS_OVERWRITTEN: AtomicBool = AtomicBool::new(false);
+
 /// Whether memory can be moved away: the kernel knows mseal(2).
 pub(super) fn can_move() -> bool {
     sys::seal(0, 0).is_ok()
@@ -67,11 +72,9 @@ pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
     Ok(())
 }
 
-/// Copies what earlier runs have used. In a template, after all has been moved.
+/// Copies what earlier runs have used and others change. In a template, after all has been moved.
 pub(super) fn bring_known(shared: &Shared) {
-    for at in shared.touched.each() {
-        bring(at);
-    }
+    shared.touched.each(|at| bring(at).map(Block::print));
 }
 
 /// Signals of what a process does wrong itself.
@@ -96,12 +99,13 @@ pub(super) fn take_over() -> sys::Result<()> {
 extern "C" fn on_fault(signal: i32, info: *const [u64; 3], _context: u64) {
     // SAFETY: the kernel's record of the signal.
     let at = unsafe { (*info)[2] };
-    match signal as u32 == k::SIGSEGV {
-        true => match (bring(at), session::get()) {
-            (Some(block), Some(session)) => session.shared().touched.note(block, BLOCK_BYTES),
-            _ => end(),
-        },
-        false => end(),
+    match (signal as u32 == k::SIGSEGV).then(|| bring(at)).flatten() {
+        Some(_) if IS_OVERWRITTEN.load(Relaxed) => {}
+        Some(block) => {
+            let Some(session) = session::get() else { return };
+            session.shared().touched.note(block.at, BLOCK_BYTES, block.print());
+        }
+        None => end(),
     }
 }
 
@@ -112,8 +116,23 @@ fn end() -> ! {
     }
 }
 
-/// Copies the block around `at`, if that is of memory that was moved away: where it begins.
-fn bring(at: u64) -> Option<u64> {
+/// What one fault has brought.
+struct Block {
+    at: u64,
+    len: u64,
+}
+
+impl Block {
+    fn print(self) -> u64 {
+        // SAFETY: memory that was just filled, aligned as a page is; this thread is in here.
+        touched::print_of(unsafe {
+            core::slice::from_raw_parts(self.at as *const u64, self.len as usize / 8)
+        })
+    }
+}
+
+/// Copies the block around `at`, if that is of memory that was moved away.
+fn bring(at: u64) -> Option<Block> {
     // SAFETY: the one thread of a runner; nobody else holds it.
     let moved = unsafe { MOVED.get() };
     let regions = &moved.list[..moved.count];
@@ -128,12 +147,14 @@ fn bring(at: u64) -> Option<u64> {
         let from = (region.from + offset) as *const u8;
         core::ptr::copy_nonoverlapping(from, to as *mut u8, len as usize);
     }
-    Some(to)
+    Some(Block { at: to, len })
 }
 
-/// Touches `len` bytes at `at`, so that the kernel finds them: it does not wait for a handler of ours.
+/// Touches `len` bytes at `at`, which are about to be overwritten, so that the kernel finds them: it does not wait for a
+/// handler of ours.
 pub(super) fn touch(at: u64, len: u64) {
     const PAGE: u64 = 4096;
+    IS_OVERWRITTEN.store(len >= PAGE, Relaxed);
     let pages = (at..at.saturating_add(len)).step_by(PAGE as usize);
     for byte in pages.chain(len.checked_sub(1).map(|last| at + last)) {
         // SAFETY: memory of the program's that it named itself; where there is none, the run ends.
@@ -142,6 +163,7 @@ pub(super) fn touch(at: u64, len: u64) {
             byte.write_volatile(byte.read_volatile());
         }
     }
+    IS_OVERWRITTEN.store(false, Relaxed);
 }
 
 #[cfg(test)]
@@ -213,7 +235,9 @@ mod tests {
                 return successes;
             }
             let second = memory as u64 + 3 * BLOCK_BYTES;
-            if bring(second + 77) != Some(second) || bring(memory as u64 - 1).is_some() {
+            if bring(second + 77).map(|block| block.at) != Some(second)
+                || bring(memory as u64 - 1).is_some()
+            {
                 return 101;
             }
             // SAFETY: the block was just brought.
