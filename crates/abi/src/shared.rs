@@ -8,7 +8,7 @@ use crate::identity::Parents;
 use crate::log::HintLog;
 use crate::record::DISCLOSED;
 use crate::ring::Ring;
-use crate::sites::{Sites, Stale};
+use crate::sites::{Choice, Sites};
 use crate::spread::Spread;
 use crate::touched::Touched;
 
@@ -67,8 +67,7 @@ pub struct RunStatus {
     pub accesses: AtomicU64,
     /// Answers that were guessed and decide where the shadow goes.
     pub steering: AtomicU64,
-    /// What it made of missing data at which sites: the site's number plus one, and a [`Stale`] in the lowest
-    /// eight bits; 0 where there is none.
+    /// What it made of missing data at which sites: [`Choice::to_raw`]; 0 where there is none.
     pub choices: [AtomicU32; CHOICES],
 }
 
@@ -77,22 +76,22 @@ pub const CHOICES: usize = 8;
 
 impl RunStatus {
     /// What was chosen at site `number`.
-    pub fn choice(&self, number: usize) -> Option<Stale> {
-        self.choices().find(|choice| choice.0 == number).map(|choice| choice.1)
+    pub fn choice(&self, number: usize) -> Option<Choice> {
+        self.choices().find(|choice| choice.site == number)
     }
 
-    /// All that was chosen, as (number of the site, what).
-    pub fn choices(&self) -> impl Iterator<Item = (usize, Stale)> {
-        self.choices.iter().filter_map(|choice| {
-            let raw = choice.load(Relaxed);
-            Some(((raw >> 8).checked_sub(1)? as usize, Stale::from_raw(raw & 0xff)?))
-        })
+    /// All that was chosen.
+    pub fn choices(&self) -> impl Iterator<Item = Choice> {
+        self.choices.iter().filter_map(|choice| Choice::from_raw(choice.load(Relaxed)))
     }
 
-    /// Notes a choice, if there is room.
-    pub fn note_choice(&self, number: usize, stale: Stale) {
-        if let Some(free) = self.choices.iter().find(|choice| choice.load(Relaxed) == 0) {
-            free.store((number as u32 + 1) << 8 | stale as u32, Relaxed);
+    /// Notes a choice in place of the one for its site, or where there is room.
+    pub fn note_choice(&self, choice: Choice) {
+        let is_its = |place: &&AtomicU32| {
+            Choice::from_raw(place.load(Relaxed)).is_none_or(|old| old.site == choice.site)
+        };
+        if let Some(place) = self.choices.iter().find(is_its) {
+            place.store(choice.to_raw(), Relaxed);
         }
     }
 }
@@ -231,7 +230,7 @@ impl Shared {
     pub fn was_used(&self, run: u32) {
         let status = self.run(run);
         if status.run.load(Relaxed) == run {
-            status.choices().for_each(|(site, stale)| self.sites.get(site).was_used(stale));
+            status.choices().for_each(|choice| self.sites.get(choice.site).was_used(choice));
         }
     }
 

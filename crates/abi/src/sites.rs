@@ -111,6 +111,30 @@ impl Stale {
     }
 }
 
+/// What a run has made of missing data at one site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// The number of the site.
+    pub site: usize,
+    /// What it does.
+    pub stale: Stale,
+    /// Which values it was given: bit n for the one of number n.
+    pub given: u8,
+}
+
+impl Choice {
+    /// As one number, never 0.
+    pub fn to_raw(self) -> u32 {
+        (self.site as u32 + 1) << 16 | u32::from(self.given) << 8 | self.stale as u32
+    }
+
+    /// From it; `None` if it is none.
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        let site = (raw >> 16).checked_sub(1)? as usize;
+        Some(Choice { site, stale: Stale::from_raw(raw & 0xff)?, given: (raw >> 8) as u8 })
+    }
+}
+
 /// How one way of going on has worked.
 #[repr(C)]
 struct Trials {
@@ -127,6 +151,11 @@ const EXPLORE: usize = 16;
 /// So many runs are remembered; older ones count ever less.
 const RUNS: u32 = 32;
 
+/// Hints of a run, used ones, from where on what it was given is kept.
+const FAR: u64 = 16;
+/// So many more are read before it is looked at whether they were used, which is some time after the run.
+const PATIENCE: u32 = 4;
+
 impl Trials {
     /// Used hints to be hoped for from a run, in parts of 2^8: their mean, and `hope` for what was hardly tried.
     fn promise(&self, hope: u64) -> u64 {
@@ -134,12 +163,20 @@ impl Trials {
         ((u64::from(used) + hope) << 8) / (u64::from(runs) + 1)
     }
 
-    fn begin(&self) {
-        if self.runs.load(Relaxed) >= RUNS {
+    fn clear(&self) {
+        self.runs.store(0, Relaxed);
+        self.used.store(0, Relaxed);
+    }
+
+    /// One more run; whether those before it count half from now on.
+    fn begin(&self) -> bool {
+        let ages = self.runs.load(Relaxed) >= RUNS;
+        if ages {
             self.runs.store(RUNS / 2, Relaxed);
             self.used.store(self.used.load(Relaxed) / 2, Relaxed);
         }
         self.runs.fetch_add(1, Relaxed);
+        ages
     }
 }
 
@@ -152,7 +189,12 @@ struct Value {
     /// How far it let the program return before the next read: depth of the outermost caller. That tells its
     /// kind.
     reach: AtomicU32,
-    _unused: u32,
+    /// Runs that have been given it, and their hints that the target used.
+    trials: Trials,
+    /// Others of its kind that came since that was looked at.
+    passed_over: AtomicU32,
+    /// Hints of those runs.
+    hinted: AtomicU32,
     /// After which kinds it came how often.
     after: [After; KINDS + 1],
     words: [AtomicU64; VALUE_BYTES / 8],
@@ -170,7 +212,56 @@ pub const ELSEWHERE: u32 = u32::MAX;
 impl Value {
     fn clear(&self) {
         self.count.store(0, Relaxed);
+        self.trials.clear();
+        self.passed_over.store(0, Relaxed);
+        self.hinted.store(0, Relaxed);
         self.after.iter().for_each(|after| after.times.store(0, Relaxed));
+    }
+
+    /// Not to be replaced by another one of its kind, which has just come: it leads on, which the other may not do (a
+    /// page of an index, for instance, whose keys are all smaller than what is looked for), or is still being tried.
+    fn stays(&self) -> bool {
+        let runs = self.trials.runs.load(Relaxed);
+        if runs == 0 || u64::from(self.hinted.load(Relaxed)) < FAR * u64::from(runs) {
+            return false;
+        }
+        let others = self.passed_over.fetch_add(1, Relaxed) + 1;
+        if others < PATIENCE {
+            return true;
+        }
+        self.passed_over.store(0, Relaxed);
+        self.trials.promise(0) >= FAR << 8
+    }
+
+    /// A run is given it for the first time.
+    fn give(&self) {
+        if self.trials.begin() {
+            self.hinted.store(self.hinted.load(Relaxed) / 2, Relaxed);
+        }
+    }
+
+    /// Its bytes from `from` on; how many.
+    fn copy(&self, from: usize, to: &mut [u8]) -> usize {
+        let len = (self.len.load(Relaxed) as usize).min(VALUE_BYTES);
+        let count = len.saturating_sub(from).min(to.len());
+        // A word at a time: of the first and the last a part may be wanted.
+        let words = self.words[from.min(len) / 8..].iter();
+        let mut words = words.map(|word| word.load(Relaxed).to_le_bytes());
+        let to_next_word = from.wrapping_neg() % 8;
+        let (head, rest) = to[..count].split_at_mut(to_next_word.min(count));
+        if !head.is_empty()
+            && let Some(first) = words.next()
+        {
+            head.copy_from_slice(&first[from % 8..][..head.len()]);
+        }
+        let (whole, tail) = rest.as_chunks_mut::<8>();
+        for (bytes, word) in whole.iter_mut().zip(&mut words) {
+            *bytes = word;
+        }
+        if let Some(last) = words.next() {
+            tail.copy_from_slice(&last[..tail.len()]);
+        }
+        count
     }
 
     fn times_after(&self, reach: u32) -> u32 {
@@ -219,12 +310,17 @@ impl Site {
         &self.frames[..(self.len.load(Relaxed) as usize).min(FRAMES)]
     }
 
-    /// How many frames that were returned through are among `callers`; `None` if one is not.
+    /// How many frames that were returned through are among `callers`; `None` if one is not, and would be.
     fn likeness(&self, callers: &[Caller]) -> Option<usize> {
         let mut alike = 0;
         let mut rest = callers.iter();
+        // Of more than are kept, nothing is known: words that were left in a large frame may take the places of callers.
+        let known_to = callers.get(FRAMES - 1).map_or(u32::MAX, |last| last.depth);
         for frame in self.frames().iter().filter(|f| f.returns.load(Relaxed) > 0) {
             let wanted = Caller { depth: frame.depth.load(Relaxed), to: frame.to.load(Relaxed) };
+            if wanted.depth > known_to {
+                break;
+            }
             // Both are in the order of depth.
             rest.find(|caller| caller.depth >= wanted.depth).filter(|c| **c == wanted)?;
             alike += 1;
@@ -236,8 +332,7 @@ impl Site {
         self.len.store(0, Relaxed);
         self.values.iter().for_each(Value::clear);
         for trials in &self.trials {
-            trials.runs.store(0, Relaxed);
-            trials.used.store(0, Relaxed);
+            trials.clear();
         }
         let callers = &callers[..callers.len().min(FRAMES)];
         for (frame, caller) in self.frames.iter().zip(callers) {
@@ -261,9 +356,20 @@ impl Site {
         Stale::ALL[chosen]
     }
 
-    /// A hint of a run that had chosen `stale` was used.
-    pub fn was_used(&self, stale: Stale) {
-        self.trials[stale as usize].used.fetch_add(1, Relaxed);
+    /// A hint of a run was used that had chosen so.
+    pub fn was_used(&self, choice: Choice) {
+        self.trials[choice.stale as usize].used.fetch_add(1, Relaxed);
+        self.given(choice).for_each(|value| _ = value.trials.used.fetch_add(1, Relaxed));
+    }
+
+    /// A run gives a hint that has chosen so.
+    pub fn hinted(&self, choice: Choice) {
+        self.given(choice).for_each(|value| _ = value.hinted.fetch_add(1, Relaxed));
+    }
+
+    fn given(&self, choice: Choice) -> impl Iterator<Item = &Value> {
+        let values = self.values.iter().enumerate();
+        values.filter(move |(n, _)| choice.given & 1 << n != 0).map(|(_, value)| value)
     }
 
     /// A read from here brought `value`.
@@ -283,51 +389,43 @@ impl Site {
     }
 
     /// After what was kept last, the program returned as far as to the caller at depth `reach` before it
-    /// read again: that tells its kind, of which the newest stays. What it had read before was of the kind `before`.
+    /// read again: that tells its kind, of which the newest stays, or one that leads on. What it had read before was of
+    /// the kind `before`.
     pub fn settle(&self, before: u32, reach: u32) {
         let new = self.next();
         let others = || self.values.iter().filter(|value| !core::ptr::eq(*value, new));
         let is_alike = |v: &&Value| v.count.load(Relaxed) > 0 && v.reach.load(Relaxed) == reach;
         let alike = others().find(is_alike);
+        let count = alike.map_or(0, |value| value.count.load(Relaxed)).saturating_add(1);
+        if let Some(kept) = alike.filter(|value| value.stays()) {
+            kept.follow(before, None);
+            kept.count.store(count, Relaxed);
+            return;
+        }
         let rarest = || others().min_by_key(|value| value.count.load(Relaxed));
         let Some(old) = alike.or_else(rarest) else { return };
         new.clear();
         new.follow(before, alike);
-        let count = alike.map_or(0, |value| value.count.load(Relaxed));
         new.reach.store(reach, Relaxed);
-        new.count.store(count.saturating_add(1), Relaxed);
+        new.count.store(count, Relaxed);
         old.clear();
         let at = self.values.iter().position(|value| core::ptr::eq(value, old)).unwrap_or(0);
         self.next.store(at as u32, Relaxed);
     }
 
-    /// Puts what is mostly brought after something of the kind `before`, from its byte `from` on, into `value`; how
-    /// many bytes that were.
-    pub fn recall(&self, before: u32, from: usize, value: &mut [u8]) -> usize {
-        let count = |value: &&Value| value.count.load(Relaxed);
-        let known = self.values.iter().filter(|value| count(value) > 0);
-        let likely = known.max_by_key(|value| (value.times_after(before), count(value)));
-        let Some(likely) = likely else { return 0 };
-        let len = (likely.len.load(Relaxed) as usize).min(VALUE_BYTES);
-        let count = len.saturating_sub(from).min(value.len());
-        // A word at a time: of the first and the last a part may be wanted.
-        let words = likely.words[from.min(len) / 8..].iter();
-        let mut words = words.map(|word| word.load(Relaxed).to_le_bytes());
-        let to_next_word = from.wrapping_neg() % 8;
-        let (head, rest) = value[..count].split_at_mut(to_next_word.min(count));
-        if !head.is_empty()
-            && let Some(first) = words.next()
-        {
-            head.copy_from_slice(&first[from % 8..][..head.len()]);
-        }
-        let (whole, tail) = rest.as_chunks_mut::<8>();
-        for (bytes, word) in whole.iter_mut().zip(&mut words) {
-            *bytes = word;
-        }
-        if let Some(last) = words.next() {
-            tail.copy_from_slice(&last[..tail.len()]);
-        }
-        count
+    /// Puts what is mostly brought after something of the kind `before`, from its byte `from` on, into `value`: which
+    /// value it was, and how many bytes.
+    pub fn recall(&self, before: u32, from: usize, value: &mut [u8]) -> Option<(usize, usize)> {
+        let count = |value: &Value| value.count.load(Relaxed);
+        let known = (0..self.values.len()).filter(|&n| count(&self.values[n]) > 0);
+        let likeliness = |n: &usize| (self.values[*n].times_after(before), count(&self.values[*n]));
+        let number = known.max_by_key(likeliness)?;
+        Some((number, self.values[number].copy(from, value)))
+    }
+
+    /// A run is given the value of that number for the first time.
+    pub fn gave(&self, number: usize) {
+        self.values[number % self.values.len()].give();
     }
 
     /// Whether the program was seen to return to `caller`.
@@ -402,6 +500,10 @@ mod tests {
         unsafe { Box::new_zeroed().assume_init() }
     }
 
+    fn brought(recalled: Option<(usize, usize)>) -> usize {
+        recalled.expect("something was kept").1
+    }
+
     fn callers(words: &[(u32, u64)]) -> std::vec::Vec<Caller> {
         words.iter().map(|&(depth, to)| Caller { depth, to }).collect()
     }
@@ -420,6 +522,25 @@ mod tests {
         assert_eq!(sites.find(&callers(&[(0, 100), (4, 200), (9, 301)])), None);
         assert_eq!(sites.find(&callers(&[(0, 100), (4, 200)])), None);
         assert_eq!(sites.find(&callers(&[(0, 100), (5, 200), (9, 300)])), None);
+    }
+
+    #[test]
+    fn a_caller_for_which_there_was_no_room_may_be_there() {
+        let sites = sites();
+        let known = callers(&[(0, 100), (4, 200), (900, 300)]);
+        let at = sites.claim(&known);
+        known.iter().for_each(|caller| sites.get(at).returned(*caller, 0, &[]));
+        let left_over = |depth| (depth, 999);
+        let with = |rest: core::ops::Range<u32>| -> std::vec::Vec<_> {
+            callers(&[(0, 100), (4, 200)])
+                .into_iter()
+                .chain(callers(&rest.map(left_over).collect::<std::vec::Vec<_>>()))
+                .collect()
+        };
+        let full = FRAMES as u32 - 2;
+        assert_eq!(sites.find(&with(10..10 + full)), Some(at));
+        assert_eq!(sites.find(&with(10..10 + full - 1)), None, "it would have been seen");
+        assert_eq!(sites.find(&with(880..880 + full)), None, "something else is there");
     }
 
     #[test]
@@ -479,30 +600,30 @@ mod tests {
         let sites = sites();
         let site = sites.get(3);
         let mut out = [0u8; 16];
-        assert_eq!(site.recall(0, 0, &mut out), 0);
+        assert_eq!(site.recall(0, 0, &mut out), None);
         site.keep(b"a first value");
-        assert_eq!(site.recall(0, 0, &mut out), 0, "its kind is not known");
+        assert_eq!(site.recall(0, 0, &mut out), None, "its kind is not known");
         site.settle(ELSEWHERE, 7);
         site.keep(b"abcdefghijk");
         site.settle(ELSEWHERE, 7);
         site.keep(b"of another kind");
         site.settle(ELSEWHERE, 3);
-        assert_eq!(site.recall(1, 0, &mut out), 11);
+        assert_eq!(brought(site.recall(1, 0, &mut out)), 11);
         assert_eq!(&out[..11], b"abcdefghijk");
-        assert_eq!(site.recall(1, 9, &mut out), 2);
+        assert_eq!(brought(site.recall(1, 9, &mut out)), 2);
         assert_eq!(&out[..2], b"jk");
-        assert_eq!(site.recall(1, 12, &mut out), 0);
+        assert_eq!(brought(site.recall(1, 12, &mut out)), 0);
         for n in 0..5u8 {
             site.keep(&[n; VALUE_BYTES + 1]);
             site.settle(ELSEWHERE, 3);
         }
-        assert_eq!(site.recall(1, VALUE_BYTES - 3, &mut out), 3);
+        assert_eq!(brought(site.recall(1, VALUE_BYTES - 3, &mut out)), 3);
         assert_eq!(out[0], 4, "it has become the usual one");
         for reach in 10..30 {
             site.keep(b"seen once");
             site.settle(ELSEWHERE, reach);
         }
-        assert_eq!(site.recall(1, 0, &mut out), 16);
+        assert_eq!(brought(site.recall(1, 0, &mut out)), 16);
         assert_eq!(out[0], 4);
     }
 
@@ -517,10 +638,59 @@ mod tests {
             let mut out = [0xff; 32];
             let part = value.get(from..).unwrap_or(&[]);
             let part = &part[..part.len().min(wanted)];
-            assert_eq!(site.recall(1, from, &mut out[..wanted]), part.len(), "{from} {wanted}");
+            let count = brought(site.recall(1, from, &mut out[..wanted]));
+            assert_eq!(count, part.len(), "{from} {wanted}");
             assert_eq!(&out[..part.len()], part, "{from} {wanted}");
             assert!(out[part.len()..].iter().all(|&byte| byte == 0xff), "{from} {wanted}");
         }
+    }
+
+    #[test]
+    fn a_value_that_leads_on_is_kept_and_another_is_not() {
+        let sites = sites();
+        let site = sites.get(3);
+        let keep = |value: u8| {
+            site.keep(&[value]);
+            site.settle(ELSEWHERE, 7);
+        };
+        let give = || {
+            let mut out = [0];
+            let (number, _) = site.recall(ELSEWHERE, 0, &mut out).expect("one was kept");
+            site.gave(number);
+            (out[0], Choice { site: 3, stale: Stale::Usual, given: 1 << number })
+        };
+        keep(1);
+        keep(2);
+        let (value, choice) = give();
+        assert_eq!(value, 2, "nobody was given the first");
+        (0..FAR * 2).for_each(|_| site.hinted(choice));
+        (10..10 + PATIENCE as u8 - 1).for_each(keep);
+        assert_eq!(give().0, 2, "it is not known yet how many are used");
+        (0..FAR * 3).for_each(|_| site.was_used(choice));
+        (10..30).for_each(keep);
+        let (value, choice) = give();
+        assert_eq!(value, 2);
+        assert!((0..20).all(|_| give().0 == 2));
+        // It brings nothing any more.
+        (30..30 + PATIENCE as u8).for_each(keep);
+        assert_ne!(give().0, 2);
+        // Credit that comes late is for what has its place now, and does no harm for long.
+        (0..FAR).for_each(|_| site.was_used(choice));
+        for _ in 0..10 {
+            give();
+        }
+        (40..60).for_each(keep);
+        assert!(give().0 > 50);
+    }
+
+    #[test]
+    fn a_choice_is_what_its_number_says() {
+        for (site, stale, given) in [(0, Stale::Results, 0), (SITES - 1, Stale::Cleared, 0xf)] {
+            let choice = Choice { site, stale, given };
+            assert_eq!(Choice::from_raw(choice.to_raw()), Some(choice));
+        }
+        assert_eq!(Choice::from_raw(0), None);
+        assert_eq!(Choice::from_raw(1 << 16 | 99), None);
     }
 
     /// As where a tree is looked up: an inner page, then a leaf; or only a leaf, where the inner one is known.
@@ -561,7 +731,10 @@ mod tests {
     fn what_brings_most_is_chosen() {
         let sites = sites();
         let site = sites.get(0);
-        let gain = |stale, by: [u32; 5]| (0..by[stale as usize]).for_each(|_| site.was_used(stale));
+        let gain = |stale, by: [u32; 5]| {
+            (0..by[stale as usize])
+                .for_each(|_| site.was_used(Choice { site: 0, stale, given: 0 }));
+        };
         let run = |times: u32, by: [u32; 5]| {
             let chosen = (0..times).map(|_| site.choose()).inspect(|stale| gain(*stale, by));
             let best = by.iter().enumerate().max_by_key(|(_, gain)| **gain);

@@ -6,7 +6,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::config::without;
 use runahead_abi::identity::{self, CHUNK_BYTES};
 use runahead_abi::record::{LENGTH_UNKNOWN, STEERS};
-use runahead_abi::sites::Stale;
+use runahead_abi::sites::{Choice, Stale};
 use runahead_abi::{ChunkIndex, Entry, HintKind, HintState, Identity, RunEnd, Shared};
 
 use super::faults;
@@ -181,22 +181,28 @@ impl Runner {
         let Some(number) = sites.find(callers.list()) else { return };
         let site = sites.get(number);
         // One run goes one way at one site.
-        let stale = self.status().choice(number).unwrap_or_else(|| {
-            let stale = site.choose();
-            self.status().note_choice(number, stale);
-            stale
+        let mut choice = self.status().choice(number).unwrap_or_else(|| {
+            let choice = Choice { site: number, stale: site.choose(), given: 0 };
+            self.status().note_choice(choice);
+            choice
         });
         let rest = (buf + got) as *mut u8;
         // SAFETY: the program's buffer, in a process that may fault.
         let rest = unsafe { core::slice::from_raw_parts_mut(rest, (len - got) as usize) };
-        let way = match stale {
+        let way = match choice.stale {
             Stale::Results => Way::ExpectAll,
             Stale::Returns => Way::Expect,
             Stale::Usual | Stale::Left | Stale::Cleared => Way::Follow,
         };
-        match stale {
+        match choice.stale {
             Stale::Results | Stale::Returns | Stale::Usual => {
-                site.recall(returns::kind_before(number), got as usize, rest);
+                let given = site.recall(returns::kind_before(number), got as usize, rest);
+                if let Some((value, _)) = given.filter(|(value, _)| choice.given & 1 << value == 0)
+                {
+                    site.gave(value);
+                    choice.given |= 1 << value;
+                    self.status().note_choice(choice);
+                }
             }
             Stale::Left => {}
             Stale::Cleared => rest.fill(0),
@@ -243,6 +249,8 @@ impl Runner {
         if let Some(path) = self.directory_text(fd) {
             let kind = HintKind::Data;
             self.send(&Hint { kind, object, offset, length: len, route, flags, path });
+            let sites = &shared.sites;
+            self.status().choices().for_each(|choice| sites.get(choice.site).hinted(choice));
         }
     }
 
