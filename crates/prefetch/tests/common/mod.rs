@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -103,9 +102,7 @@ impl Bench {
     /// A file whose pages are on storage and not in memory, as far as the file system lets us.
     pub fn cold_file(&self, name: &str, bytes: usize) -> std::path::PathBuf {
         let path = self.path(name);
-        let mut file = File::create(&path).unwrap();
-        file.write_all(&vec![7; bytes]).unwrap();
-        file.sync_all().unwrap();
+        fs::write(&path, vec![7; bytes]).unwrap();
         drop_from_memory(&path);
         path
     }
