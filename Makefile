@@ -13,14 +13,15 @@ BIN := target/release
 # runahead itself is linked statically where Rust has the means: it starts in half the time, and runs on
 # any distribution.
 STATIC := $(shell uname -m)-unknown-linux-musl
-RUNAHEAD = $(if $(wildcard $(shell rustc --print target-libdir --target $(STATIC) 2>/dev/null)),$\
+RUNAHEAD = $(if $(or $(wildcard $(shell rustc --print target-libdir --target $(STATIC) 2>/dev/null)),$\
+	$(and $(BUILT),$(wildcard target/$(STATIC)/release/runahead))),$\
 	target/$(STATIC)/release/runahead,$(BIN)/runahead)
 
 .PHONY: all build bindings demo test test-full bench lint install install-bindings setup clean
 
 all: build
 
-build:
+build: bindings
 	$(CARGO) build --release --locked
 	$(if $(findstring $(STATIC),$(RUNAHEAD)),$\
 	$(CARGO) build --release --locked --package runahead-cli --target $(STATIC))
@@ -53,6 +54,7 @@ test-full: setup build
 	status=0; \
 	RUNAHEAD_BIN=$(abspath $(RUNAHEAD)) RUNAHEAD_FULL=1 $(CARGO) test --workspace --locked \
 	    --features runahead-suites/full --no-fail-fast || status=$$?; \
+	scripts/keys-in-a-vm $(RUNAHEAD) || status=$$?; \
 	$(BIN)/runahead-suites run --all --runahead $(abspath $(RUNAHEAD)) --write-md target/suites.md || \
 	    status=$$?; \
 	exit $$status
@@ -66,11 +68,15 @@ lint:
 	$(CARGO) clippy --package runahead-disclose --features c --locked -- -D warnings
 	scripts/deny
 
-install: build install-bindings
+# What a user has built, root (sudo) installs as it is, rather than build it anew without the user's Rust.
+BUILT = $(shell [ "$$(id -u)" = 0 ] && [ -x $(BIN)/runahead ] && [ -e $(BIN)/librunahead_disclose.so ] && \
+	[ "$$(stat -c %u target)" != 0 ] && echo yes)
+
+install: $(if $(BUILT),,build) install-bindings
 	install -D -m 755 $(RUNAHEAD) $(DESTDIR)$(PREFIX)/bin/runahead
 
 install-bindings: LIB = $(DESTDIR)$(PREFIX)/lib
-install-bindings: bindings
+install-bindings: $(if $(BUILT),,bindings)
 	install -D -m 644 bindings/c/runahead_disclose.h $(DESTDIR)$(PREFIX)/include/runahead_disclose.h
 	install -D -m 644 $(BIN)/librunahead_disclose.a $(LIB)/librunahead_disclose.a
 	install -D -m 755 $(BIN)/librunahead_disclose.so $(LIB)/$(SONAME)

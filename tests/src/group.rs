@@ -1,4 +1,4 @@
-//! A control group with a memory limit, of either version (cgroups(7)).
+//! A control group with a limit, of either version (cgroups(7)).
 
 use std::fs;
 use std::io;
@@ -12,31 +12,41 @@ pub struct Group {
     dir: PathBuf,
 }
 
-/// Where this process is, and the file that limits a group's memory.
-fn own() -> Result<(PathBuf, &'static str), String> {
+/// Where `controller` has this process, and whether that is the first version.
+fn own(controller: &str) -> Result<(PathBuf, bool), String> {
     let text = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("no groups: {e}"))?;
     let path = |line: &str| line.splitn(3, ':').nth(2).unwrap_or("").trim_matches('/').to_owned();
     let controls = |line: &&str| {
-        line.split(':').nth(1).is_some_and(|list| list.split(',').any(|name| name == "memory"))
+        line.split(':').nth(1).is_some_and(|list| list.split(',').any(|name| name == controller))
     };
     let first = text.lines().find(controls);
     if let Some(line) = first {
-        return Ok((Path::new("/sys/fs/cgroup/memory").join(path(line)), "memory.limit_in_bytes"));
+        return Ok((Path::new("/sys/fs/cgroup").join(controller).join(path(line)), true));
     }
     let second = text.lines().find(|line| line.starts_with("0::"));
     let line = second.ok_or("this process is in no group")?;
-    Ok((Path::new("/sys/fs/cgroup").join(path(line)), "memory.max"))
+    Ok((Path::new("/sys/fs/cgroup").join(path(line)), false))
 }
 
 impl Group {
-    /// One that may take `bytes`; the error is the reason to skip.
+    /// One that may take `bytes` of memory; the error is the reason to skip.
     pub fn new(name: &str, bytes: u64) -> Result<Self, String> {
-        let (own, limit) = own()?;
+        Group::limited(name, "memory", ["memory.limit_in_bytes", "memory.max"], bytes)
+    }
+
+    /// One that may have so many processes and threads; the error is the reason to skip.
+    pub fn of_tasks(name: &str, tasks: u64) -> Result<Self, String> {
+        Group::limited(name, "pids", ["pids.max"; 2], tasks)
+    }
+
+    fn limited(name: &str, controller: &str, files: [&str; 2], limit: u64) -> Result<Self, String> {
+        let (own, first) = own(controller)?;
         let dir = own.join(format!("runahead-{name}-{}", std::process::id()));
-        let refused = |e: io::Error| format!("a group with limited memory cannot be made: {e}");
+        let refused = |e: io::Error| format!("a group with a limit cannot be made: {e}");
         fs::create_dir(&dir).map_err(refused)?;
         let group = Group { dir };
-        fs::write(group.dir.join(limit), bytes.to_string()).map_err(refused)?;
+        let file = if first { files[0] } else { files[1] };
+        fs::write(group.dir.join(file), limit.to_string()).map_err(refused)?;
         Ok(group)
     }
 

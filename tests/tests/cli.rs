@@ -12,7 +12,7 @@ fn ours(args: &[&str]) -> Outcome {
 
 #[test]
 fn no_command_and_unknown_options_are_usage_errors() {
-    let wrong: [&[&str]; 9] = [
+    let wrong: [&[&str]; 11] = [
         &[],
         &["run"],
         &["run", "--"],
@@ -20,6 +20,8 @@ fn no_command_and_unknown_options_are_usage_errors() {
         &["no-such-task"],
         &["run", "--stats=xml", "--", "true"],
         &["run", "--stats=json:", "--", "true"],
+        &["run", "--stats=/a/file", "--", "true"],
+        &["run", "--stats", "json:file", "true"],
         &["run", "--without", "all", "--", "true"],
         &["run", "--without", "--", "true"],
     ];
@@ -29,6 +31,16 @@ fn no_command_and_unknown_options_are_usage_errors() {
         assert!(outcome.stdout.is_empty(), "{args:?}: {outcome:?}");
         assert!(outcome.complaints().contains("Usage"), "{args:?}: {outcome:?}");
     }
+}
+
+#[test]
+fn usage_errors_say_what_was_meant() {
+    let outcome = ours(&["ls", "-l"]);
+    assert!(outcome.complaints().contains("runahead run -- ls"), "{outcome:?}");
+    let outcome = ours(&["run", "--stats", "json:file", "--", "true"]);
+    assert!(outcome.complaints().contains("--stats=json:file"), "{outcome:?}");
+    let outcome = ours(&["run", "--", "json:file"]);
+    assert_eq!(outcome.end, End::Exit(127), "a name like any other: {outcome:?}");
 }
 
 #[test]
@@ -150,6 +162,29 @@ fn statistics_go_to_a_file_as_json() {
         assert!(json.get(key).is_some(), "no {key} in {json:#}");
     }
     assert_eq!(json["native"], serde_json::Value::Null);
+}
+
+/// Which is the command's, and not held open otherwise while it runs.
+#[test]
+fn statistics_go_to_a_descriptor() {
+    let inside = "echo output; exec true";
+    for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let text = ours(&["run", &format!("--stats={name}"), "--", "sh", "-c", inside]);
+        assert_eq!((text.end, text.stderr.len()), (End::Exit(0), 0), "{name}: {text:?}");
+        assert!(text.text().starts_with("output\nrunahead: "), "{name}: {text:?}");
+        let json = ours(&["run", &format!("--stats=json:{name}"), "--", "sh", "-c", inside]);
+        let report =
+            json.text().strip_prefix("output\n").map(serde_json::from_str::<serde_json::Value>);
+        assert!(matches!(report, Some(Ok(_))), "{name}: {json:?}");
+    }
+    let program = runahead().display().to_string();
+    let script = format!("'{program}' run --stats=json:/dev/fd/7 -- echo output 7>&1 >&2");
+    let outcome = Run::new(["sh", "-c", &script]).run();
+    assert_eq!(outcome.complaints(), "output\n", "{outcome:?}");
+    assert!(serde_json::from_str::<serde_json::Value>(&outcome.text()).is_ok(), "{outcome:?}");
+    let outcome = ours(&["run", "--stats=json:/dev/fd/99", "--", "sh", "-c", "exit 9"]);
+    assert_eq!(outcome.end, End::Exit(9));
+    assert_eq!(outcome.complaints().lines().count(), 1, "{outcome:?}");
 }
 
 #[test]

@@ -38,6 +38,7 @@ const LET_THROUGH: &[&str] = &[
     "close_range",
     "exit",
     "exit_group",
+    "fstatfs",
     "futex",
     "getcpu",
     "getcwd",

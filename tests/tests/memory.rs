@@ -19,6 +19,9 @@ const BUDGET: u64 = LIMIT / 8;
 /// As much as the group may hold, and more.
 const LARGE: u64 = 96 << 20;
 
+/// What a process may spend on syncs before it has waited or gained, in seconds.
+const GRACE_SECONDS: f64 = 0.004;
+
 /// Files: `cold`, of which a piece in every chunk is there; `rubbish` and `large`, which are full.
 fn fill(fixture: &Fixture) {
     fixture.change(|dir| {
@@ -96,6 +99,25 @@ fn a_shadow_whose_hints_are_used_is_not_stopped() {
     assert_eq!(stats["stopped"], serde_json::json!({}), "{stats:#}");
 }
 
+/// What a fork costs a program grows with its memory, and what it stores to afterwards is copied.
+#[test]
+fn a_large_program_makes_no_shadow_that_costs_more_than_its_waits() {
+    let Some(fixture) = available(fixture()) else { return };
+    let account = |mebibytes: &str| {
+        let run = fixture.run_program("dirty", Link::Dynamic, &[mebibytes]);
+        let stats = measured(&fixture, &run, None, &[]);
+        let seconds = |name: &str| stats[name]["seconds"].as_f64().unwrap_or(f64::NAN);
+        (number(&stats, "syncs/count"), seconds("syncs"), seconds("stalls_unforeseen"))
+    };
+    let (syncs, ..) = account("2");
+    assert!(syncs > 0, "a small one makes shadows");
+    // It is small, too, while its libraries are loaded. On a busy machine one fork may take far longer
+    // than was to be expected.
+    let accounts: Vec<_> = (0..3).map(|_| account("1024")).collect();
+    let is_kept = |&(_, spent, waited): &(u64, f64, f64)| spent <= waited + GRACE_SECONDS;
+    assert!(accounts.iter().any(is_kept), "syncs, seconds for them and of waits: {accounts:?}");
+}
+
 #[test]
 fn what_is_prefetched_stays_within_an_eighth_of_a_control_groups_limit() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
@@ -111,9 +133,11 @@ fn what_is_prefetched_stays_within_an_eighth_of_a_control_groups_limit() {
         let stats = measured(&fixture, &run, Some(&group), plant);
         let peak = number(&stats, "memory/peak_bytes_ahead");
         assert!(peak > 0 && peak <= BUDGET, "{file} {plant:?}: {stats:#}");
-        // More was hinted in all than there was room for.
+        // More was hinted in all than there was room for. (Rubbish keeps its room for two seconds, which is about
+        // as long as the program takes.)
         let hints = number(&stats, "hints_issued");
-        assert!(hints * CHUNK > BUDGET, "{file} {plant:?}: {stats:#}");
+        let least = if plant == ["--plant", "rubbish"] { BUDGET / 2 } else { BUDGET };
+        assert!(hints * CHUNK > least, "{file} {plant:?}: {stats:#}");
         assert_eq!(group.killed(), 0, "{file} {plant:?}: {stats:#}");
         if plant.is_empty() {
             assert!(number(&stats, "hints_used") > hints / 2, "{file}: {stats:#}");

@@ -109,6 +109,20 @@ fn a_program_can_be_replaced_once_it_has_executed_another() {
     assert!(pair.outcome.text().contains("replaced"));
 }
 
+/// As a compiler does with what was just run: each attempt leaves a shadow behind.
+#[test]
+fn a_program_that_has_ended_can_be_overwritten() {
+    let Some(fixture) = available(fixture()) else { return };
+    let pair = fixture
+        .script(
+            "cp /bin/cat $W/cat; set -- many/*; while [ $# -gt 1 ]; do $W/cat $1 $2 >/dev/null; \
+             cat /bin/cat >$W/cat || echo busy; shift 2; done; echo over",
+        )
+        .with_shadow()
+        .compare();
+    assert_eq!(pair.outcome.text(), "over\n");
+}
+
 #[test]
 fn arguments_environment_descriptors_and_attributes() {
     let Some(fixture) = available(fixture()) else { return };

@@ -20,6 +20,9 @@ pub const FORK_MARK: u64 = u64::from_le_bytes(*b"run fork");
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
 pub const DESK_BYTES: usize = 40;
 
+/// Bytes of [`AgentConfig::token`].
+pub const TOKEN_BYTES: usize = 16;
+
 /// File systems in [`AgentConfig::memory_devices`].
 pub const MEMORY_DEVICES_MAX: usize = 16;
 
@@ -44,6 +47,9 @@ pub mod plant {
     /// comes of it then is what a test must be able to see. No flipped bit gives this value.
     pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;
 }
+
+/// Value of [`AgentConfig::panic_at`]: at the first stall, while signals wait.
+pub const PANICS_IN_STALL: u64 = u64::MAX;
 
 /// Bits of [`AgentConfig::without`]: mechanisms that are switched off, to measure what each is worth.
 pub mod without {
@@ -92,6 +98,8 @@ pub struct AgentConfig {
     /// Where the supervisor can be asked for something (see [`crate::desk`]): an abstract unix(7)
     /// address.
     pub desk: [u8; DESK_BYTES],
+    /// What to say there, to be served: an address can be found out, this cannot.
+    pub token: [u8; TOKEN_BYTES],
     /// Time-stamp ticks in a microsecond.
     pub ticks_per_us: u64,
     /// Landlock's file-system rights to deny (landlock(7)).
@@ -145,6 +153,7 @@ impl AgentConfig {
 const _: () = assert!(
     size_of::<AgentConfig>()
         == 160
+            + TOKEN_BYTES
             + size_of::<SlowDevices>()
             + 8 * (MEMORY_DEVICES_MAX + REMOTE_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
 );

@@ -1,6 +1,7 @@
 //! What an agent asks the supervisor for, over a socket of its own for each request.
 //!
-//! The socket is `SOCK_SEQPACKET`: one byte says what is wanted, one byte comes back, with a
+//! The socket is `SOCK_SEQPACKET`: one byte says what is wanted, and the session's token who asks
+//! (`AgentConfig::token`), one byte comes back, with a
 //! descriptor beside it when the answer is yes. Who asks is the kernel's to say (`SO_PEERCRED`).
 
 /// The first stall of a process: it wants memory to share with the supervisor. The answer's

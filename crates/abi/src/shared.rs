@@ -180,11 +180,29 @@ pub struct Control {
     pub planted_done: AtomicU64,
     /// The target: stalls on data that the log has as read: it had been in memory.
     pub refaults: AtomicU64,
+    /// The supervisor: pages of the process's own (4 KiB, anonymous) and how often that was told
+    /// ([`Control::tell_pages`]). A fork of the process copies the tables of those.
+    pub pages: AtomicU64,
     /// The target: accesses that it should have told (`config::tell::ALL`), and could not.
     pub untold: AtomicU64,
 }
 
+/// Bits of [`Control::pages`] that count pages.
+const PAGES_BITS: u32 = 40;
+
 impl Control {
+    /// The supervisor tells the target how many pages it has of its own.
+    pub fn tell_pages(&self, pages: u64) {
+        let told = (self.pages.load(Relaxed) >> PAGES_BITS).wrapping_add(1);
+        self.pages.store(told << PAGES_BITS | pages & ((1 << PAGES_BITS) - 1), Relaxed);
+    }
+
+    /// What was told last, and how often something was (to be compared, not counted).
+    pub fn pages_told(&self) -> (u64, u64) {
+        let word = self.pages.load(Relaxed);
+        (word & ((1 << PAGES_BITS) - 1), word >> PAGES_BITS)
+    }
+
     /// Templates that may still hold files, of those that are worth waiting for. Less than 0: one came
     /// that had been given up.
     pub fn shadows_left(&self) -> i32 {

@@ -5,8 +5,11 @@
 //! copy the descriptors.
 
 use linux_raw_sys::general as k;
+use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::{ABI_VERSION, Shared, desk};
 
+use crate::plane::quiet;
+use crate::room;
 use crate::session::Session;
 use crate::sys::{self, Fd};
 
@@ -35,7 +38,9 @@ fn converse(session: &Session, socket: Fd, what: u8) -> Option<Granted> {
     let config = &session.config;
     let name = config.desk.get(..config.desk_len as usize)?;
     sys::connect_unix(socket, name).ok()?;
-    sys::send(socket, &[what]).ok()?;
+    let mut request = [what; 1 + TOKEN_BYTES];
+    request[1..].copy_from_slice(&config.token);
+    sys::send(socket, &request).ok()?;
     if !sys::is_readable_within(socket, PATIENCE_MS) {
         return None;
     }
@@ -53,14 +58,14 @@ fn converse(session: &Session, socket: Fd, what: u8) -> Option<Granted> {
 /// Joins the session: from here on this process is known to the supervisor. False: it was not to
 /// be, and nothing has changed.
 pub fn join(session: &'static Session) -> bool {
-    let mask = sys::set_mask(!0);
+    let mask = quiet::begin();
     let shared = ask(session, desk::JOIN).and_then(|granted| {
-        let mapped = sys::map_shared(granted.file, size_of::<Shared>());
+        let mapped = room::map_shared(granted.file, size_of::<Shared>() as u64);
         let _ = sys::close(granted.file);
         let _ = sys::close(granted.socket);
         mapped.ok()
     });
-    sys::set_mask(mask);
+    quiet::end(mask);
     let Some(at) = shared else { return false };
     // SAFETY: a fresh mapping of a file of this size, never unmapped; all of it is atomics.
     let version = unsafe { &*(at as *const Shared) }
@@ -73,7 +78,16 @@ pub fn join(session: &'static Session) -> bool {
     // What it costs to write a core file of.
     // SAFETY: advice on that mapping.
     let _ = unsafe { sys::advise(at, size_of::<Shared>() as u64, k::MADV_DONTDUMP) };
+    // A child that the agent does not know of may be one that gives up rights, and is not to speak for us.
+    keep_from_children(at, true);
     // SAFETY: as above.
     unsafe { session.join(at) };
     true
+}
+
+/// Whether forks have the memory shared with the supervisor, which is at `at`.
+pub fn keep_from_children(at: u64, keep: bool) {
+    let advice = if keep { k::MADV_DONTFORK } else { k::MADV_DOFORK };
+    // SAFETY: advice on a mapping of the agent's.
+    let _ = unsafe { sys::advise(at, size_of::<Shared>() as u64, advice) };
 }

@@ -13,7 +13,7 @@ use core::panic::PanicInfo;
 
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_agent::session::{self, Session};
-use runahead_agent::{plane, shadow, sys, target};
+use runahead_agent::{plane, room, shadow, sys, target};
 
 global_asm!(
     ".pushsection .text.runahead_start, \"ax\", @progbits",
@@ -62,6 +62,7 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     sys::copy_in::<u8>(base)?;
     let text = (base + u64::from(config.text_at), u64::from(config.text_len));
     protect(base, text, config.total_len.into())?;
+    room::reserve(base)?;
     let session = Session::new(*config, (base, config.total_len.into()));
     // SAFETY: the program has not started; nothing has called `get` yet.
     unsafe { session::set(session) };

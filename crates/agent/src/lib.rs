@@ -29,6 +29,7 @@ pub mod lock;
 pub mod owned;
 pub mod paths;
 pub mod plane;
+pub mod room;
 pub mod session;
 pub mod shadow;
 pub mod sys;

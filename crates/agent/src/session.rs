@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use runahead_abi::{AgentConfig, Control, Shared, SlowDevices};
 
 use crate::owned::Owned;
+use crate::room;
 use crate::sys;
 
 /// Set once, when the agent starts; copied with the process into children and shadows.
@@ -64,7 +65,7 @@ impl Session {
         let old = self.shared.swap(alone(), Relaxed);
         if old != alone() {
             // SAFETY: mapped when the parent joined; the child's only thread has no reference to it.
-            let _ = unsafe { sys::unmap(old as u64, size_of::<Shared>() as u64) };
+            unsafe { room::give_back(old as u64, size_of::<Shared>() as u64) };
         }
         self.target_pid.store(sys::getpid(), Relaxed);
     }
@@ -80,13 +81,21 @@ impl Session {
         self.target_pid.load(Relaxed)
     }
 
-    /// Whether any of `len` bytes from `at` is the agent's image or the shared memory, which are
-    /// not the program's to change.
+    /// Whether any of `len` bytes from `at` is the agent's: its image, or other memory that it uses.
     pub fn owns_any(&self, at: u64, len: u64) -> bool {
-        let shared = (core::ptr::from_ref(self.shared()) as u64, size_of::<Shared>() as u64);
-        [self.image, shared]
-            .into_iter()
-            .any(|(start, bytes)| at < start + bytes && start < at.saturating_add(len))
+        self.owned_from(at, at.saturating_add(len)).is_some()
+    }
+
+    /// First address and end of the lowest such memory between `at` and `end`.
+    pub fn owned_from(&self, at: u64, end: u64) -> Option<(u64, u64)> {
+        let image = (self.image.0, self.image.0 + self.image.1);
+        let used = room::used_from(at, end);
+        used.into_iter().chain(self.is_image(at, end).then_some(image)).min()
+    }
+
+    /// Whether any of the bytes from `at` to `end` is of the agent's image.
+    pub fn is_image(&self, at: u64, end: u64) -> bool {
+        at < self.image.0 + self.image.1 && self.image.0 < end
     }
 }
 

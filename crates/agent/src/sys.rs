@@ -91,7 +91,9 @@ pub mod nr {
         FACCESSAT2 = __NR_faccessat2, EPOLL_PWAIT2 = __NR_epoll_pwait2,
         LANDLOCK_CREATE_RULESET = __NR_landlock_create_ruleset,
         LANDLOCK_RESTRICT_SELF = __NR_landlock_restrict_self, FCHMODAT2 = __NR_fchmodat2,
-        CACHESTAT = __NR_cachestat, SHMAT = __NR_shmat, SCHED_SETSCHEDULER = __NR_sched_setscheduler,
+        MLOCK = __NR_mlock, MLOCK2 = __NR_mlock2, MLOCKALL = __NR_mlockall,
+        MEMFD_SECRET = __NR_memfd_secret,
+        CACHESTAT = __NR_cachestat, SHMAT = __NR_shmat, SHMCTL = __NR_shmctl, SCHED_SETSCHEDULER = __NR_sched_setscheduler,
         SETITIMER = __NR_setitimer, ALARM = __NR_alarm, MEMBARRIER = __NR_membarrier,
         RT_TGSIGQUEUEINFO = __NR_rt_tgsigqueueinfo, WAIT4 = __NR_wait4, WAITID = __NR_waitid,
         PTRACE = __NR_ptrace, RT_SIGQUEUEINFO = __NR_rt_sigqueueinfo,
@@ -211,25 +213,40 @@ pub fn getcwd(buf: &mut [u8]) -> Result<usize> {
     call!(nr::GETCWD, buf.as_mut_ptr(), buf.len()).map(|n| n as usize)
 }
 
-/// mmap(2) of new private memory, of which only what is touched is to count.
-pub fn map_private(len: usize) -> Result<u64> {
-    let prot = k::PROT_READ | k::PROT_WRITE;
-    let flags = k::MAP_PRIVATE | k::MAP_ANONYMOUS | k::MAP_NORESERVE;
-    call!(nr::MMAP, 0, len, prot, flags, -1i64, 0)
+/// Where a mapping is to go.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// Where the kernel likes.
+    Anywhere,
+    /// At this address, if nothing is there (else `EEXIST`).
+    IfFree(u64),
+    /// At this address, in place of whatever is there.
+    Over(u64),
 }
 
-/// mmap(2) of new memory that children share.
-pub fn map_family(len: usize) -> Result<u64> {
-    let prot = k::PROT_READ | k::PROT_WRITE;
-    call!(nr::MMAP, 0, len, prot, k::MAP_SHARED | k::MAP_ANONYMOUS, -1i64, 0)
+impl Place {
+    /// So many bytes further on.
+    pub fn after(self, bytes: u64) -> Self {
+        match self {
+            Place::Anywhere => self,
+            Place::IfFree(at) => Place::IfFree(at + bytes),
+            Place::Over(at) => Place::Over(at + bytes),
+        }
+    }
 }
 
-/// mmap(2) at `at`, if nothing is there.
-pub fn map_private_at(at: u64, len: usize) -> Result<u64> {
-    let prot = k::PROT_READ | k::PROT_WRITE;
-    let flags = k::MAP_PRIVATE | k::MAP_ANONYMOUS | k::MAP_FIXED_NOREPLACE;
-    let got = call!(nr::MMAP, at, len, prot, flags, -1i64, 0)?;
-    if got == at {
+/// mmap(2).
+///
+/// # Safety
+/// Nothing that is still needed is replaced.
+unsafe fn map(place: Place, len: u64, prot: u32, flags: u32, fd: Fd) -> Result<u64> {
+    let (at, how) = match place {
+        Place::Anywhere => (0, 0),
+        Place::IfFree(at) => (at, k::MAP_FIXED_NOREPLACE),
+        Place::Over(at) => (at, k::MAP_FIXED),
+    };
+    let got = call!(nr::MMAP, at, len, prot, flags | how, fd, 0)?;
+    if at == 0 || got == at {
         return Ok(got);
     }
     // A kernel that does not know the flag takes the address as a wish.
@@ -237,9 +254,49 @@ pub fn map_private_at(at: u64, len: usize) -> Result<u64> {
     Err(Errno(EEXIST))
 }
 
+const PRIVATE: u32 = k::MAP_PRIVATE | k::MAP_ANONYMOUS | k::MAP_NORESERVE;
+
+/// mmap(2) of room without access, which takes addresses and nothing else.
+///
+/// # Safety
+/// Nothing that is still needed is replaced.
+pub unsafe fn map_nothing(place: Place, len: u64) -> Result<u64> {
+    // SAFETY: passed on to the caller.
+    unsafe { map(place, len, k::PROT_NONE, PRIVATE, -1) }
+}
+
+/// mmap(2) of new private memory, of which only what is touched is to count.
+///
+/// # Safety
+/// Nothing that is still needed is replaced.
+pub unsafe fn map_private(place: Place, len: u64) -> Result<u64> {
+    // SAFETY: passed on to the caller.
+    unsafe { map(place, len, k::PROT_READ | k::PROT_WRITE, PRIVATE, -1) }
+}
+
+/// The same, where the kernel likes: for a process of our own.
+pub fn map_anywhere(len: usize) -> Result<u64> {
+    // SAFETY: nothing is replaced.
+    unsafe { map_private(Place::Anywhere, len as u64) }
+}
+
+/// mmap(2) of new memory that children share.
+///
+/// # Safety
+/// Nothing that is still needed is replaced.
+pub unsafe fn map_family(place: Place, len: u64) -> Result<u64> {
+    let (prot, flags) = (k::PROT_READ | k::PROT_WRITE, k::MAP_SHARED | k::MAP_ANONYMOUS);
+    // SAFETY: passed on to the caller.
+    unsafe { map(place, len, prot, flags, -1) }
+}
+
 /// mmap(2) of a descriptor, shared and writable.
-pub fn map_shared(fd: Fd, len: usize) -> Result<u64> {
-    call!(nr::MMAP, 0, len, k::PROT_READ | k::PROT_WRITE, k::MAP_SHARED, fd, 0)
+///
+/// # Safety
+/// Nothing that is still needed is replaced.
+pub unsafe fn map_shared(place: Place, fd: Fd, len: u64) -> Result<u64> {
+    // SAFETY: passed on to the caller.
+    unsafe { map(place, len, k::PROT_READ | k::PROT_WRITE, k::MAP_SHARED, fd) }
 }
 
 /// mmap(2) of fresh private memory in place of whatever is at `at`.
@@ -323,14 +380,28 @@ pub struct Switches {
     pub forced: u32,
 }
 
+/// Words of a `struct rusage` (getrusage(2)).
+const USAGE_WORDS: usize = 18;
+/// Of whom: all threads of the process.
+const RUSAGE_SELF: u64 = 0;
+
 /// getrusage(2): those of this thread.
 pub fn switches() -> Switches {
     const RUSAGE_THREAD: u64 = 1;
     /// Behind two times of two words each and twelve other counters.
     const NVCSW: usize = 2 * 2 + 12;
-    let mut usage = [0u64; 18];
+    let mut usage = [0u64; USAGE_WORDS];
     let _ = call!(nr::GETRUSAGE, RUSAGE_THREAD, &raw mut usage);
     Switches { voluntary: usage[NVCSW] as u32, forced: usage[NVCSW + 1] as u32 }
+}
+
+/// getrusage(2): page faults of this process that needed no device.
+pub fn minor_faults() -> u64 {
+    /// Behind two times and four sizes.
+    const MINFLT: usize = 2 * 2 + 4;
+    let mut usage = [0u64; USAGE_WORDS];
+    let _ = call!(nr::GETRUSAGE, RUSAGE_SELF, &raw mut usage);
+    usage[MINFLT]
 }
 
 /// Lets go of every descriptor and of the working directory.

@@ -8,10 +8,14 @@
 mod options;
 
 use std::ffi::{CStr, OsStr, c_char};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::exit;
 
-use options::{Cli, Destination, Task};
+use options::{Cli, Destination, Place, Task};
 use runahead_inject::{Command, LaunchError};
 use runahead_supervisor::history::{Asked, Plan};
 use runahead_supervisor::{Ended, Faults, Keep, Options, SessionError, Without};
@@ -20,6 +24,13 @@ use runahead_supervisor::{Ended, Faults, Keep, Options, SessionError, Without};
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
+/// Says something on stderr, where perhaps nobody listens any more: that is no reason not to go on.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let _ = writeln!(std::io::stderr(), "runahead: {}", format_args!($($words)*));
+    }};
+}
 
 /// Exit status when the command was not found, as in shells.
 const NOT_FOUND: i32 = 127;
@@ -43,6 +54,7 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
         let argument = unsafe { CStr::from_ptr(*argv.add(n)) };
         OsStr::from_bytes(argument.to_bytes()).to_owned()
     });
+    runahead_supervisor::signals::hold();
     match Cli::parse_or_exit(line).task {
         Task::Run(run) => exit(run_command(&run)),
     }
@@ -52,7 +64,7 @@ fn run_command(run: &options::Run) -> i32 {
     let Some((program, args)) = run.command.split_first() else { return 2 };
     let command = Command { program: program.clone(), args: args.to_vec() };
     let asked = Asked { record: run.record.clone(), replay: run.replay.clone(), learn: run.learn };
-    let plan = Plan::new(&asked, &command, |line| eprintln!("runahead: {line}"));
+    let plan = Plan::new(&asked, &command, |line| say!("{line}"));
     // Whoever asks for statistics, or a record, also gets to know, on stderr, if they cannot be written.
     let speaks = run.stats.is_some() || plan.as_ref().is_some_and(|plan| plan.records());
     let keep = if speaks { Keep::Stderr } else { Keep::Nothing };
@@ -60,16 +72,22 @@ fn run_command(run: &options::Run) -> i32 {
     let mut without = Without::default();
     run.without.iter().for_each(|name| _ = without.switch_off(name));
     let faults = Faults { plant_rubbish: plants("rubbish"), without, ..Faults::default() };
-    let options = Options { require: run.require, keep, faults, history: plan };
+    let kept = run.stats.as_ref().and_then(kept);
+    let file = kept.as_ref().and_then(|file| file.as_ref().ok());
+    let also = file.map(AsRawFd::as_raw_fd);
+    let options = Options { require: run.require, keep, also, faults, history: plan };
     let outcome = runahead_supervisor::run(&command, &options, |why| {
-        eprintln!("runahead: running natively: {why}");
+        say!("running natively: {why}");
     });
     match outcome {
         Ok((ended, stats)) => {
             let complaints = stats.history.iter().flat_map(|history| &history.complaints);
-            complaints.for_each(|line| eprintln!("runahead: {line}"));
+            complaints.for_each(|line| say!("{line}"));
             if let Some(destination) = &run.stats {
-                report(destination, &stats);
+                // Whoever has gone is no reason for another end than the command's.
+                // SAFETY: no handler is installed.
+                unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+                report(destination, kept, &stats);
             }
             end_as(ended)
         }
@@ -78,7 +96,7 @@ fn run_command(run: &options::Run) -> i32 {
         }
         Err(SessionError::Alone(why)) if !run.require => exec_instead(run, &command, why),
         Err(error) => {
-            eprintln!("runahead: {error}");
+            say!("{error}");
             match error {
                 SessionError::Launch(error) => status(&error),
                 SessionError::Alone(_) => OURS,
@@ -97,28 +115,50 @@ fn status(error: &LaunchError) -> i32 {
 
 /// No process can be had for the command beside this one: it gets this one.
 fn exec_instead(run: &options::Run, command: &Command, why: String) -> i32 {
-    eprintln!("runahead: running natively: {why}");
+    say!("running natively: {why}");
     if let Some(path) = &run.record {
-        eprintln!("runahead: not recorded in {}: the command runs natively", path.display());
+        say!("not recorded in {}: the command runs natively", path.display());
     }
     if let Some(destination) = &run.stats {
-        report(destination, &runahead_supervisor::Stats::of_native(why));
+        report(destination, kept(destination), &runahead_supervisor::Stats::of_native(why));
     }
+    runahead_supervisor::signals::release();
     let error = runahead_inject::exec_instead(command);
-    eprintln!("runahead: {error}");
+    say!("{error}");
     status(&error)
 }
 
-fn report(destination: &Destination, stats: &runahead_supervisor::Stats) {
-    let Destination::Json(path) = destination else {
-        eprint!("{stats}");
-        return;
+/// The descriptor that statistics are to go to, kept apart from the command's.
+fn kept(destination: &Destination) -> Option<std::io::Result<OwnedFd>> {
+    let Place::Descriptor(number) = destination.place else { return None };
+    // SAFETY: asks for a copy of whatever has that number, which no program inherits.
+    let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
+    Some(match fd {
+        -1 => Err(std::io::Error::last_os_error()),
+        // SAFETY: a new descriptor of ours.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    })
+}
+
+fn report(
+    destination: &Destination,
+    kept: Option<std::io::Result<OwnedFd>>,
+    stats: &runahead_supervisor::Stats,
+) {
+    let text = match destination.json {
+        true => serde_json::to_vec_pretty(stats).unwrap_or_default(),
+        false => stats.to_string().into_bytes(),
     };
-    let written = serde_json::to_vec_pretty(stats)
-        .map_err(std::io::Error::from)
-        .and_then(|json| std::fs::write(path, json));
+    let (path, written) = match (&destination.place, kept) {
+        (Place::File(path), _) => (path.clone(), std::fs::write(path, text)),
+        (Place::Descriptor(number), Some(file)) => {
+            let written = file.and_then(|file| File::from(file).write_all(&text));
+            (format!("descriptor {number}").into(), written)
+        }
+        _ => (PathBuf::new(), Ok(_ = std::io::stderr().write_all(&text))),
+    };
     if let Err(error) = written {
-        eprintln!("runahead: cannot write statistics to {}: {error}", path.display());
+        say!("cannot write statistics to {}: {error}", path.display());
     }
 }
 
@@ -134,6 +174,11 @@ fn end_as(ended: Ended) -> i32 {
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &no_core);
         libc::signal(signal, libc::SIG_DFL);
+        // Whoever started us may have blocked what the command did not.
+        let mask = 1u64 << (signal - 1);
+        let none = std::ptr::null_mut::<u64>();
+        let bytes = size_of_val(&mask);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &mask, none, bytes);
         libc::raise(signal);
     }
     128 + signal

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use runahead_supervisor::Without;
 
@@ -28,7 +28,17 @@ pub struct Cli {
 impl Cli {
     /// From the command `line` of this process, its name first; a wrong one ends it with the usage and status 2.
     pub fn parse_or_exit(line: impl Iterator<Item = OsString>) -> Self {
-        Cli::try_parse_from(line).unwrap_or_else(|mut error| {
+        let parsed = Cli::try_parse_from(line).and_then(Cli::checked);
+        parsed.unwrap_or_else(|mut error| {
+            // Somebody who left out what stands between us and a command.
+            if error.kind() == ErrorKind::InvalidSubcommand
+                && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+            {
+                let tip =
+                    format!("to run a command, put `run --` before it: runahead run -- {word}");
+                let tips = ContextValue::StyledStrs(vec![tip.into()]);
+                error.insert(ContextKind::Suggested, tips);
+            }
             // clap leaves the usage out where it is only a value that is wrong.
             if error.use_stderr() && error.get(ContextKind::Usage).is_none() {
                 let mut command = Cli::command();
@@ -43,6 +53,19 @@ impl Cli {
     }
 }
 
+impl Cli {
+    /// `--stats json:FILE` has no value, and a command of that name is nobody's.
+    fn checked(self) -> Result<Self, clap::Error> {
+        let Task::Run(run) = &self.task;
+        let first = run.command.first().and_then(|word| word.to_str()).unwrap_or_default();
+        if run.stats.is_some() && first.starts_with("json:") {
+            let text = format!("`{first}` would be the command: write --stats={first}\n");
+            return Err(Cli::command().error(ErrorKind::InvalidValue, text));
+        }
+        Ok(self)
+    }
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Task {
@@ -54,7 +77,8 @@ pub enum Task {
 /// Options of `runahead run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Say afterwards what was done: on stderr, or with --stats=json:FILE as JSON in FILE
+    /// Say afterwards what was done: on stderr, with --stats=- on stdout, or with --stats=json:FILE as JSON in
+    /// FILE (- is stdout)
     #[arg(long, value_name = "json:FILE", num_args = 0..=1, require_equals = true,
           default_missing_value = "text")]
     pub stats: Option<Destination>,
@@ -89,24 +113,47 @@ pub struct Run {
     pub command: Vec<OsString>,
 }
 
-/// Where statistics go.
+/// Where statistics go, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Destination {
-    /// Text on stderr.
+pub struct Destination {
+    /// As JSON and not as text.
+    pub json: bool,
+    pub place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
     Stderr,
-    /// JSON in a file.
-    Json(PathBuf),
+    /// One that we were started with.
+    Descriptor(i32),
+    File(PathBuf),
+}
+
+/// The descriptor that a name stands for: our own, which is another one, or closed, once the command runs.
+fn descriptor(name: &str) -> Option<i32> {
+    let number = |dir| name.strip_prefix(dir)?.parse().ok().filter(|&fd: &i32| fd >= 0);
+    match name {
+        "-" | "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        _ => number("/dev/fd/").or_else(|| number("/proc/self/fd/")),
+    }
 }
 
 impl FromStr for Destination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("json:") {
-            Some("") => Err("a file name must follow `json:`".into()),
-            Some(file) => Ok(Destination::Json(file.into())),
-            None if text == "text" => Ok(Destination::Stderr),
-            None => Err("give --stats alone, or --stats=json:FILE".into()),
-        }
+        let (json, name) = match text.strip_prefix("json:") {
+            Some("") => return Err("a file name must follow `json:`".into()),
+            Some(name) => (true, name),
+            None => (false, text),
+        };
+        let place = match descriptor(name) {
+            Some(fd) => Place::Descriptor(fd),
+            None if json => Place::File(name.into()),
+            None if text == "text" => Place::Stderr,
+            None => return Err("give --stats alone, --stats=-, or --stats=json:FILE".into()),
+        };
+        Ok(Destination { json, place })
     }
 }

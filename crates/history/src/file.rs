@@ -67,6 +67,10 @@ pub fn load(path: &Path) -> Result<Run, Error> {
     if !meta.is_file() {
         return Err(Error::NotAFile(path.to_owned()));
     }
+    // Before any of it is read: it may be of any size.
+    if meta.len() > FILE_MAX as u64 {
+        return Err(Error::TooLong(path.to_owned()));
+    }
     let mut bytes = Vec::new();
     let longest = FILE_MAX as u64 + 1;
     file.take(longest).read_to_end(&mut bytes).map_err(Error::system("read", path))?;
@@ -151,6 +155,11 @@ mod tests {
             assert!(matches!(destination(path), Err(Error::NotAFile(_))), "{}", path.display());
         }
         assert!(load(&dir.path().join("none")).is_err());
+        let long = dir.path().join("long");
+        File::create(&long).and_then(|file| file.set_len(20 << 30)).expect("it takes no room");
+        let now = std::time::Instant::now();
+        assert!(matches!(load(&long), Err(Error::TooLong(_))));
+        assert!(now.elapsed() < std::time::Duration::from_millis(5), "it was read");
         let link = dir.path().join("link");
         std::fs::write(dir.path().join("file"), "").expect("ours");
         std::os::unix::fs::symlink("file", &link).expect("ours");

@@ -11,8 +11,8 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -22,6 +22,7 @@ use nix::unistd::{ForkResult, Pid, execv, execvp, fork};
 
 use crate::image::Layout;
 use crate::insert::{Failure, insert};
+use crate::privilege;
 use crate::status::{Ended, wait};
 use crate::tracee::Running;
 
@@ -68,6 +69,9 @@ pub enum NotInjected {
     /// Tracing would take its privileges away.
     #[error("it is set-user-ID, set-group-ID or has file capabilities")]
     Privileged,
+    /// It may be a script, of an interpreter with privileges.
+    #[error("its file may be executed, but not read")]
+    Unreadable,
     /// No agent for its instruction set.
     #[error("it is not an x86-64 program")]
     Architecture,
@@ -99,6 +103,8 @@ pub struct Launched {
 /// may be a reason to have none. `prepare` fills it while the kernel makes the program. If any of this fails the command runs
 /// without the agent, or, with `require`, not at all.
 ///
+/// The program starts with `mask`, one bit for each signal that it blocks; the caller's may be another.
+///
 /// The calling process must have one thread: the child runs this code between fork and exec. It
 /// gets the default disposition of SIGCHLD, without which there is nothing to wait for; the
 /// program gets the one that was inherited.
@@ -106,13 +112,14 @@ pub fn launch(
     command: &Command,
     file: Result<&OwnedFd, &NotInjected>,
     require: bool,
+    mask: u64,
     prepare: impl FnOnce(&OwnedFd) -> Result<Layout, NotInjected>,
 ) -> Result<Launched, LaunchError> {
     let shown = command.program.to_string_lossy().into_owned();
     let path = find(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
-    let wanted = match is_privileged(&path) {
-        true => Err(NotInjected::Privileged),
-        false => file.map_err(Clone::clone),
+    let wanted = match privilege::forbids(&path) {
+        Some(why) => Err(why),
+        None => file.map_err(Clone::clone),
     };
     if let (Err(why), true) = (&wanted, require) {
         return Err(LaunchError::Required(why.clone()));
@@ -136,7 +143,7 @@ pub fn launch(
         Ok(ForkResult::Child) => {
             drop(tell_traced);
             let file = wanted.as_ref().ok().map(|file| file.as_fd());
-            exec(&argv, file, traced, tell_errno, &inherited)
+            exec(&argv, file, traced, tell_errno, (&inherited, mask))
         }
         Ok(ForkResult::Parent { child }) => child,
         Err(errno) => {
@@ -248,7 +255,7 @@ fn exec(
     file: Option<BorrowedFd<'_>>,
     mut traced: PipeReader,
     mut tell_errno: PipeWriter,
-    on_child: &SigAction,
+    (on_child, mask): (&SigAction, u64),
 ) -> ! {
     if matches!(on_child.handler(), SigHandler::SigIgn) {
         // SAFETY: puts back what was there, which is no handler.
@@ -260,6 +267,10 @@ fn exec(
         // The program finds the file under its number, and closes it.
         let _ = fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()));
     }
+    let bytes = size_of_val(&mask);
+    let none = std::ptr::null_mut::<u64>();
+    // SAFETY: a mask of the size that is given, and no place for the old one.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &mask, none, bytes) };
     let Err(errno) = execute(argv);
     let _ = tell_errno.write_all(&(errno as i32).to_le_bytes());
     // SAFETY: ends the child without running the parent's exit handlers.
@@ -276,15 +287,4 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
     let files: Vec<_> = candidates.filter(|p| p.is_file()).collect();
     let runnable = |p: &&PathBuf| p.metadata().is_ok_and(|m| m.permissions().mode() & 0o111 != 0);
     files.iter().find(runnable).or(files.first()).cloned()
-}
-
-fn is_privileged(path: &Path) -> bool {
-    const SET_ID: u32 = 0o6000;
-    let set_id = path.metadata().is_ok_and(|m| m.mode() & SET_ID != 0);
-    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return false };
-    // SAFETY: two strings that live, and no buffer: only the attribute's size is asked for.
-    let capabilities = unsafe {
-        libc::getxattr(name.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0)
-    };
-    set_id || capabilities > 0
 }

@@ -11,6 +11,7 @@ pub mod follow;
 pub mod image;
 pub mod insert;
 pub mod launch;
+mod privilege;
 pub mod status;
 pub mod tracee;
 

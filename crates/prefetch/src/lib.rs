@@ -163,6 +163,11 @@ impl Prefetcher {
         self.pool.kick()
     }
 
+    /// There are to be at most so many workers from now on, and at least one.
+    pub fn set_threads(&self, most: usize) {
+        self.pool.set_threads(most);
+    }
+
     /// Parts of hints that wait for a worker, of all clients.
     pub fn queued(&self) -> usize {
         self.pool.queued()

@@ -61,6 +61,8 @@ struct State {
     stats: PrefetchStats,
     /// Threads that exist or are being started.
     threads: usize,
+    /// As many as there may be.
+    most: usize,
     /// Those of them that have not looked for work yet.
     starting: usize,
     /// Those that have a job.
@@ -119,10 +121,12 @@ impl State {
         } else if self.idle > self.woken {
             self.woken += 1;
             Recruit::Sleeper
-        } else {
+        } else if self.threads < self.most {
             self.starting += 1;
             self.threads += 1;
             Recruit::NewThread
+        } else {
+            Recruit::Nobody
         }
     }
 
@@ -166,6 +170,7 @@ impl Pool {
                 clients: HashMap::new(),
                 stats: PrefetchStats::default(),
                 threads: 0,
+                most: usize::MAX,
                 starting: 0,
                 busy: 0,
                 idle: 0,
@@ -291,6 +296,17 @@ impl Pool {
         self.lock().sched.queue.len_of(core.id)
     }
 
+    /// Those that are more go as soon as they have ended what they are at.
+    pub(crate) fn set_threads(&self, most: usize) {
+        let mut state = self.lock();
+        state.most = most.max(1);
+        let too_many = state.threads > state.most;
+        drop(state);
+        if too_many {
+            self.work.notify_all();
+        }
+    }
+
     pub(crate) fn kick(self: &Arc<Self>) -> bool {
         loop {
             let mut state = self.lock();
@@ -300,7 +316,10 @@ impl Pool {
             if let Recruit::Nobody = recruit {
                 return waits;
             }
-            self.bring_in(recruit);
+            // Who gets no thread now is not to ask for one without end.
+            if !self.bring_in(recruit) {
+                return waits;
+            }
         }
     }
 
@@ -336,7 +355,8 @@ impl Pool {
         wait.unwrap_or_else(PoisonError::into_inner).0.threads
     }
 
-    fn bring_in(self: &Arc<Self>, recruit: Recruit) {
+    /// False: there was none to be had.
+    fn bring_in(self: &Arc<Self>, recruit: Recruit) -> bool {
         match recruit {
             Recruit::Nobody => {}
             Recruit::Sleeper => self.work.notify_one(),
@@ -352,8 +372,10 @@ impl Pool {
                     let mut state = self.lock();
                     state.starting -= 1;
                     state.threads -= 1;
+                    return false;
                 }
             }
         }
+        true
     }
 }

@@ -106,25 +106,36 @@ pub(crate) fn workers(most: usize) -> usize {
 /// Whether a template and a runner of `process` fit into the memory of its control group.
 pub fn allows_shadows(process: u32) -> bool {
     let Some(room) = room_of(&process.to_string()) else { return true };
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.trim().parse().ok());
-    kib.is_none_or(|kib: u64| room >= 2 * (kib << 10) + SLACK)
+    status_kib(process, "VmRSS:").is_none_or(|kib| room >= 2 * (kib << 10) + SLACK)
+}
+
+/// Anonymous memory of `process`, in pages of 4 KiB; 0 if that cannot be read.
+pub(crate) fn anonymous_pages(process: u32) -> u64 {
+    status_kib(process, "RssAnon:").unwrap_or(0) / 4
+}
+
+/// A line of proc_pid_status(5) that is in kilobytes.
+fn status_kib(process: u32, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
 /// Bytes that a process's control groups may still take; `None`: there is no limit.
 fn room_of(process: &str) -> Option<u64> {
-    groups_of(process).iter().filter_map(|dir| left(dir)).min()
+    groups_of(process, "memory").iter().filter_map(|dir| left(dir)).min()
 }
 
 /// The directories of the groups that limit our memory, the innermost first.
 pub(crate) fn own_groups() -> Vec<PathBuf> {
-    groups_of("self")
+    groups_of("self", "memory")
 }
 
-fn groups_of(process: &str) -> Vec<PathBuf> {
+/// The directories of the groups by which `controller` limits a process, the innermost first.
+pub(crate) fn groups_of(process: &str, controller: &str) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
-    text.lines().flat_map(|line| groups(Path::new("/sys/fs/cgroup"), line)).collect()
+    let mount = Path::new("/sys/fs/cgroup");
+    text.lines().flat_map(|line| groups(mount, line, controller)).collect()
 }
 
 /// `MemAvailable` of proc_meminfo(5), in bytes; a gigabyte if it cannot be read.
@@ -136,13 +147,13 @@ fn machine() -> u64 {
 }
 
 /// The group of a line of /proc/self/cgroup (cgroups(7)), and those around it.
-fn groups(mount: &Path, line: &str) -> Vec<PathBuf> {
+fn groups(mount: &Path, line: &str, controller: &str) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
     let root = match controllers {
         "" if mount.join("cgroup.controllers").exists() => mount.to_owned(),
         "" => mount.join("unified"),
-        list if list.split(',').any(|c| c == "memory") => mount.join("memory"),
+        list if list.split(',').any(|c| c == controller) => mount.join(controller),
         _ => return Vec::new(),
     };
     let group = root.join(path.trim_start_matches('/'));
@@ -185,7 +196,7 @@ mod tests {
     }
 
     fn room(mount: &Path, line: &str) -> Option<u64> {
-        groups(mount, line).iter().filter_map(|dir| left(dir)).min()
+        groups(mount, line, "memory").iter().filter_map(|dir| left(dir)).min()
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! Every clerk is a thread that waits for somebody to connect, and serves him to the end: who traces
 //! a process must be the one to wait for it, and an exec can take as long as the storage that the
-//! program comes from. So there is always one clerk more than are busy, up to a limit.
+//! program comes from. So there is always one clerk more than are busy, up to a limit; the last one does
+//! nothing that takes long.
 //!
-//! Only processes of our own user are served, and whatever they ask for gives them nothing that
-//! they could not have had without us.
+//! Only processes of our own user are served that know the session's token, which is in the memory of its
+//! programs. An address can be read in /proc/net/unix by anybody, and one whose own reads Landlock restricts
+//! would have us read for it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
@@ -21,6 +24,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use nix::unistd::{Pid, geteuid};
+use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::desk::{EXEC, JOIN, LET_GO, NO, YES};
 use runahead_inject::{Followed, Follower, Layout};
 
@@ -39,6 +43,7 @@ const STACK_BYTES: usize = 128 * 1024;
 /// See the module's text.
 pub struct Desk {
     listener: OwnedFd,
+    token: [u8; TOKEN_BYTES],
     members: Arc<Members>,
     file: OwnedFd,
     layout: Layout,
@@ -61,6 +66,17 @@ pub fn address() -> [u8; runahead_abi::config::DESK_BYTES] {
     name
 }
 
+/// What only programs of the session know.
+pub fn token() -> Result<[u8; TOKEN_BYTES], Errno> {
+    let mut token = [0; TOKEN_BYTES];
+    // SAFETY: a buffer of the length given.
+    let got = unsafe { libc::getrandom(token.as_mut_ptr().cast(), token.len(), 0) };
+    match Errno::result(got)? as usize {
+        TOKEN_BYTES => Ok(token),
+        _ => Err(Errno::EAGAIN),
+    }
+}
+
 /// Bytes of `address` that count.
 pub fn address_len(address: &[u8]) -> usize {
     address.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1)
@@ -77,9 +93,9 @@ pub fn open(address: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 impl Desk {
-    /// Opens the desk: `listener` is [`open`]ed, `file` holds the agent.
+    /// Opens the desk: `listener` is [`open`]ed, for those who know the token; `file` holds the agent.
     pub fn new(
-        listener: OwnedFd,
+        (listener, token): (OwnedFd, [u8; TOKEN_BYTES]),
         members: Arc<Members>,
         file: OwnedFd,
         layout: Layout,
@@ -87,6 +103,7 @@ impl Desk {
     ) -> Arc<Self> {
         let desk = Arc::new(Desk {
             listener,
+            token,
             members,
             file,
             layout,
@@ -99,11 +116,14 @@ impl Desk {
         desk
     }
 
-    /// Sees that somebody waits for the next one.
-    fn hire(self: &Arc<Self>) {
+    /// Sees that somebody waits for the next one. False: there is nobody.
+    fn hire(self: &Arc<Self>) -> bool {
         let clerks = self.clerks.load(SeqCst);
-        if clerks > self.busy.load(SeqCst) || clerks >= CLERKS_MAX {
-            return;
+        if clerks > self.busy.load(SeqCst) {
+            return true;
+        }
+        if clerks >= CLERKS_MAX || clerks > 0 && !self.members.has_room_for_a_thread() {
+            return false;
         }
         self.clerks.fetch_add(1, SeqCst);
         let desk = self.clone();
@@ -114,7 +134,9 @@ impl Desk {
                 // Nobody would come: who asks is to be refused rather than to wait.
                 let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
             }
+            return false;
         }
+        true
     }
 
     fn work(self: Arc<Self>) {
@@ -125,9 +147,9 @@ impl Desk {
                     // SAFETY: a new descriptor of ours.
                     let client = unsafe { OwnedFd::from_raw_fd(fd) };
                     self.busy.fetch_add(1, SeqCst);
-                    self.hire();
+                    let is_last = !self.hire();
                     // Who is served badly goes on without us.
-                    let _ = self.serve(&client);
+                    let _ = self.serve(&client, is_last);
                     self.busy.fetch_sub(1, SeqCst);
                 }
                 Err(Errno::EINTR | Errno::ECONNABORTED) => {}
@@ -137,7 +159,8 @@ impl Desk {
         }
     }
 
-    fn serve(&self, client: &OwnedFd) -> Result<(), Errno> {
+    /// The last one keeps nobody waiting who comes meanwhile.
+    fn serve(&self, client: &OwnedFd, is_last: bool) -> Result<(), Errno> {
         let peer = getsockopt(client, PeerCredentials)?;
         if peer.uid() != geteuid().as_raw() {
             self.losses.count("a process of another user asked, and was refused");
@@ -146,8 +169,12 @@ impl Desk {
         let pid = Pid::from_raw(peer.pid());
         let patience = TimeVal::new(0, PATIENCE.as_micros() as i64);
         setsockopt(client, ReceiveTimeout, &patience)?;
-        let mut what = [0u8];
-        recv(client.as_raw_fd(), &mut what, MsgFlags::empty())?;
+        let mut what = [0u8; 1 + TOKEN_BYTES];
+        let got = recv(client.as_raw_fd(), &mut what, MsgFlags::empty())?;
+        if got != what.len() || what[1..] != self.token {
+            self.losses.count("a process that is not of the session asked, and was refused");
+            return Err(Errno::EPERM);
+        }
         match what[0] {
             JOIN => match self.members.join(pid) {
                 Ok(file) => answer(client, Some(file.as_fd())),
@@ -156,6 +183,10 @@ impl Desk {
                     answer(client, None)
                 }
             },
+            EXEC if is_last => {
+                self.losses.count("a program ran natively: no thread was left to follow it");
+                answer(client, None)
+            }
             EXEC => self.follow(client, pid),
             LET_GO => {
                 self.members.let_go(members::LET_GO);

@@ -18,7 +18,7 @@ use crate::memory::Mapping;
 use crate::progress::Progress;
 use crate::rights::Watch;
 use crate::wake::{sleep_until_rung, supersede};
-use crate::worth::Change;
+use crate::worth::{Change, INTERVAL};
 
 mod again;
 
@@ -55,7 +55,7 @@ pub struct Dispatcher {
     /// It is not to have anything read any more.
     revoked: bool,
     /// Its control group has no room for shadows; when to look again.
-    lacks_memory: Option<Instant>,
+    lacks_room: Option<Instant>,
     /// The newest sync that was seen.
     sync: u32,
     /// Steering hints handed to the prefetcher, and those of them that had arrived when the
@@ -70,6 +70,8 @@ pub struct Dispatcher {
     /// When the process joined, and when its pace was said last.
     joined: Instant,
     paced: Instant,
+    /// When the target was last told how large it is.
+    sized: Instant,
     /// When something last came of the shadow; `None` when there is none.
     active: Option<Instant>,
 }
@@ -94,7 +96,7 @@ impl Dispatcher {
             process,
             rights,
             revoked: false,
-            lacks_memory: None,
+            lacks_room: None,
             sync: 0,
             submitted: 0,
             arrived_before: 0,
@@ -105,6 +107,7 @@ impl Dispatcher {
             not_before: Instant::now(),
             joined: Instant::now(),
             paced: Instant::now(),
+            sized: Instant::now(),
             active: None,
         }
     }
@@ -116,6 +119,8 @@ impl Dispatcher {
         while !self.stop.load(Acquire) {
             let bell = control.doorbell.load(SeqCst);
             self.common.waits.hear_of(control);
+            // For good, whatever is written there later.
+            self.revoked |= control.stopped.load(Relaxed) != 0;
             self.follow_target();
             let busy = self.drain();
             self.publish();
@@ -245,14 +250,8 @@ impl Dispatcher {
             return;
         }
         self.sync = sync;
-        if !budget::allows_shadows(self.process.as_raw() as u32) {
-            if control.horizon.swap(0, Relaxed) != 0 {
-                self.common
-                    .losses
-                    .count("a process ran without shadows: its control group lacks memory");
-            }
-            self.lacks_memory = Some(Instant::now() + ROOM_AGAIN);
-            self.supersede();
+        if !self.has_room() {
+            self.go_without();
             return;
         }
         if self.keeper.is_stopped() {
@@ -302,20 +301,43 @@ impl Dispatcher {
     fn keep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         match self.keeper.look() {
             Some(Change::Stop(_)) => self.stop_shadows(),
-            Some(Change::TryAgain) if self.lacks_memory.is_none() => self.allow_shadows(),
+            Some(Change::TryAgain) if self.lacks_room.is_none() => self.allow_shadows(),
             _ => {}
         }
-        if self.lacks_memory.is_some_and(|then| Instant::now() >= then) {
-            let process = self.process.as_raw() as u32;
-            let room = budget::allows_shadows(process);
-            self.lacks_memory = (!room).then(|| Instant::now() + ROOM_AGAIN);
+        if self.lacks_room.is_none() && self.common.tasks.is_tight() {
+            self.go_without();
+        }
+        if self.lacks_room.is_some_and(|then| Instant::now() >= then) {
+            let room = self.has_room();
+            self.lacks_room = (!room).then(|| Instant::now() + ROOM_AGAIN);
             if room && !self.keeper.is_stopped() {
                 self.allow_shadows();
             }
         }
+        if self.sized.elapsed() >= INTERVAL {
+            self.sized = Instant::now();
+            let pages = budget::anonymous_pages(self.process.as_raw() as u32);
+            self.shared.control.tell_pages(pages);
+        }
         self.keeper.release(|record| self.client.submit(record));
         let patience = self.keeper.patience();
         timeout.into_iter().chain(patience).min()
+    }
+
+    /// The control group has room for a shadow.
+    fn has_room(&self) -> bool {
+        let process = self.process.as_raw() as u32;
+        budget::allows_shadows(process) && self.common.tasks.allows_shadows(process)
+    }
+
+    /// It has none: for a while there are to be no shadows.
+    fn go_without(&mut self) {
+        if self.shared.control.horizon.swap(0, Relaxed) != 0 {
+            let what = "a process ran without shadows: its control group lacks memory, or room for processes";
+            self.common.losses.count(what);
+        }
+        self.lacks_room = Some(Instant::now() + ROOM_AGAIN);
+        self.supersede();
     }
 
     fn allow_shadows(&self) {

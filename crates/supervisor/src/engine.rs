@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
-use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX};
+use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_inject::{AgentFile, Layout, NotInjected};
 use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
@@ -22,6 +22,7 @@ use crate::members::{Common, Members};
 use crate::mounts::Mounts;
 use crate::session::Faults;
 use crate::stats::Totals;
+use crate::tasks::Tasks;
 use crate::waits::Waits;
 use crate::{budget, first, memory, mounts, sandbox, signals};
 
@@ -29,6 +30,7 @@ use crate::{budget, first, memory, mounts, sandbox, signals};
 pub(crate) struct Prepared {
     pub(crate) layout: Layout,
     listener: OwnedFd,
+    token: [u8; TOKEN_BYTES],
     waits: Arc<Waits>,
     /// Without threads yet.
     pub(crate) prefetcher: Arc<Prefetcher>,
@@ -47,6 +49,8 @@ impl Prepared {
         let listener = desk::open(&address).map_err(|e| {
             unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
         })?;
+        let token = desk::token()
+            .map_err(|e| unavailable(&format!("there are no random numbers here ({e})")))?;
         let mounts = Mounts::now();
         let mut config = AgentConfig {
             version: ABI_VERSION,
@@ -60,6 +64,7 @@ impl Prepared {
             supervisor_pid: std::process::id(),
             desk_len: desk::address_len(&address) as u32,
             desk: address,
+            token,
             ticks_per_us: 0,
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
@@ -96,7 +101,8 @@ impl Prepared {
         let max_in_flight = budget::workers(all.max_in_flight);
         let bounds = runahead_prefetch::Options { max_in_flight, ..all };
         let prefetcher = Arc::new(Prefetcher::new(bounds, waited));
-        Ok(Prepared { layout, listener, waits, prefetcher })
+        Tasks::default().look(&prefetcher);
+        Ok(Prepared { layout, listener, token, waits, prefetcher })
     }
 }
 
@@ -104,6 +110,7 @@ impl Prepared {
 pub(crate) struct Engine {
     layout: Layout,
     listener: OwnedFd,
+    token: [u8; TOKEN_BYTES],
     file: OwnedFd,
     common: Arc<Common>,
     members: Arc<Members>,
@@ -126,14 +133,22 @@ impl Engine {
         faults: &Faults,
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
-        let Prepared { layout, listener, waits, prefetcher } = prepared;
+        let Prepared { layout, listener, token, waits, prefetcher } = prepared;
         let losses = losses.clone();
         let ledger = Ledger::default();
         let &Faults { keep_shadows, without, .. } = faults;
-        let common =
-            Arc::new(Common { prefetcher, losses, waits, keep_shadows, without, ledger, history });
+        let common = Arc::new(Common {
+            prefetcher,
+            losses,
+            waits,
+            keep_shadows,
+            without,
+            tasks: Tasks::default(),
+            ledger,
+            history,
+        });
         let members = Arc::new(Members::new(common.clone())?);
-        Ok(Engine { layout, listener, file, common, members })
+        Ok(Engine { layout, listener, token, file, common, members })
     }
 
     /// Those that it needs.
@@ -144,7 +159,7 @@ impl Engine {
 
     /// `first` is the command's file, if it is to be brought in, and how long its exec took.
     pub(crate) fn start(self, first: Option<(&Path, Duration)>) -> Started {
-        let Engine { layout, listener, file, common, members } = self;
+        let Engine { layout, listener, token, file, common, members } = self;
         let watcher = members.clone();
         // Without this thread shadows outlive their targets by a tenth of a second.
         let started = std::thread::Builder::new().name("watcher".into()).spawn(move || {
@@ -154,7 +169,8 @@ impl Engine {
         if started.is_err() {
             common.losses.count("no thread could be started to watch over processes");
         }
-        let desk = Desk::new(listener, members.clone(), file, layout, common.losses.clone());
+        let desk =
+            Desk::new((listener, token), members.clone(), file, layout, common.losses.clone());
         let _first = first.and_then(|(path, elapsed)| {
             if let Some(device) = mounts::device(path) {
                 common.waits.waited(device, elapsed);

@@ -15,6 +15,7 @@
 //! | [`wake`] | how dispatcher, agents and shadows wake each other |
 //! | [`sandbox`] | prepares what the kernel will deny a shadow |
 //! | [`rights`] | whether a process may have us read for it |
+//! | [`tasks`] | how many processes and threads there may be |
 //! | [`limits`] | under which programs are better left alone |
 //! | [`keeper`] | keeps what shadows take within bounds |
 //! | `ahead` | what was hinted and not used yet |
@@ -49,6 +50,7 @@ pub mod sandbox;
 pub mod session;
 pub mod signals;
 pub mod stats;
+pub mod tasks;
 mod wait;
 pub mod waits;
 pub mod wake;

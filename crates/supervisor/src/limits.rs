@@ -35,10 +35,14 @@ pub fn too_narrow(process: Option<Pid>) -> Option<String> {
 /// The same, if it is for the number of processes: then even ours may be one too many.
 pub fn too_few_processes(process: Option<Pid>) -> Option<String> {
     let pid = process.map_or(0, Pid::as_raw);
-    let number = limit(pid, libc::RLIMIT_NPROC).ok().filter(|&soft| soft < PROCESSES)?;
-    is_bound_by_processes().then(|| {
-        format!("its user is limited to {number} processes, of which shadows would take a part")
-    })
+    let number = processes(pid).filter(|&soft| soft < PROCESSES)?;
+    Some(format!("its user is limited to {number} processes, of which shadows would take a part"))
+}
+
+/// How many processes and threads the user of `pid` (0: this one) may have.
+pub(crate) fn processes(pid: i32) -> Option<u64> {
+    let bound = is_bound_by_processes();
+    limit(pid, libc::RLIMIT_NPROC).ok().filter(|&soft| bound && soft != libc::RLIM_INFINITY)
 }
 
 /// The kernel exempts the first user. (And those with certain capabilities, who are left out here:

@@ -21,6 +21,7 @@ use crate::losses::Losses;
 use crate::memory::Mapping;
 use crate::rights::Watch;
 use crate::stats::Totals;
+use crate::tasks::Tasks;
 use crate::waits::Waits;
 use crate::wake::{ring, supersede};
 use crate::without::Without;
@@ -57,6 +58,8 @@ pub struct Common {
     pub keep_shadows: bool,
     /// What is switched off.
     pub without: Without,
+    /// How many processes and threads there may be.
+    pub tasks: Tasks,
     /// What prefetching takes and gives.
     pub ledger: Ledger,
     /// The memory of earlier runs, if somebody asked for it.
@@ -120,11 +123,15 @@ impl Members {
         if !budget::allows_shadows(pid.as_raw() as u32) {
             return Err(Errno::ENOMEM);
         }
+        if !self.common.tasks.allows_one_more() {
+            return Err(Errno::EAGAIN);
+        }
         let (shared, file) = Mapping::new()?;
         let shared = Arc::new(shared);
         let control = &shared.control;
         control.horizon.store(self.common.horizon(), Relaxed);
         control.bytes_budget.store(self.common.ledger.budget.bytes(), Relaxed);
+        control.tell_pages(budget::anonymous_pages(pid.as_raw() as u32));
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
         let dispatcher =
@@ -133,6 +140,7 @@ impl Members {
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
         self.list().insert(number, Member { pidfd, shared, stop });
+        self.common.tasks.join();
         let started = std::thread::Builder::new()
             .name("dispatcher".into())
             .stack_size(STACK_BYTES)
@@ -148,16 +156,26 @@ impl Members {
         Ok(file)
     }
 
+    /// For what is to be done for programs.
+    pub(crate) fn has_room_for_a_thread(&self) -> bool {
+        self.common.tasks.allows_thread()
+    }
+
     /// A program has been started, in a process that may never join.
     pub fn started_program(&self) {
         self.common.history.iter().for_each(|history| history.started_program());
     }
 
-    /// Watches for the end of members, for good.
+    /// Watches for the end of members, and over the room that there is for tasks, for good.
     pub fn watch(&self) {
         let mut events = [EpollEvent::empty(); 16];
         loop {
-            match self.ended.wait(&mut events, EpollTimeout::NONE) {
+            let patience = self.common.tasks.look(&self.common.prefetcher);
+            if self.common.tasks.is_tight() {
+                self.list().values().for_each(|member| ring(&member.shared));
+            }
+            let patience = patience.and_then(|time| EpollTimeout::try_from(time).ok());
+            match self.ended.wait(&mut events, patience.unwrap_or(EpollTimeout::NONE)) {
                 Ok(count) => events[..count].iter().for_each(|event| self.remove(event.data())),
                 Err(Errno::EINTR) => {}
                 Err(_) => return,
@@ -169,6 +187,7 @@ impl Members {
         // Under the lock, so that nobody finds it neither in the list nor in the account.
         let mut list = self.list();
         let Some(member) = list.remove(&number) else { return };
+        self.common.tasks.leave();
         let _ = self.ended.delete(&member.pidfd);
         member.stop.store(true, SeqCst);
         supersede(&member.shared.control);

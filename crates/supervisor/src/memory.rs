@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
@@ -111,6 +112,13 @@ pub fn fill(file: &OwnedFd, front: &[u8], image: &[u8]) -> std::io::Result<Front
     let all = SealFlag::F_SEAL_FUTURE_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     seal(file, all)?;
     Ok(front)
+}
+
+/// From here on nobody else of this user may look into this process: pieces of what programs read pass through it, and
+/// of those that do not let themselves be looked into, too.
+pub fn hide() {
+    // SAFETY: concerns this process only.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
 fn memory_file() -> Result<OwnedFd, Errno> {

@@ -45,6 +45,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_openat2,
     libc::SYS_close,
     libc::SYS_statx,
+    libc::SYS_fstatfs,
     libc::SYS_getdents64,
     libc::SYS_readlinkat,
     libc::SYS_lseek,

@@ -1,6 +1,6 @@
 //! One command under runahead, from start to end.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::losses::Losses;
 use crate::stats::Stats;
 use crate::wait;
 use crate::without::Without;
-use crate::{descriptors, first, limits, memory, signals};
+use crate::{descriptors, first, limits, memory, signals, tasks};
 
 /// How a session is to run.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +23,8 @@ pub struct Options {
     pub require: bool,
     /// What this process holds on to once the command runs.
     pub keep: Keep,
+    /// One more that is kept, whatever that says.
+    pub also: Option<RawFd>,
     /// Faults to plant, for tests.
     pub faults: Faults,
     /// What is to be recorded and replayed.
@@ -95,8 +97,20 @@ pub fn run(
     options: &Options,
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
+    signals::hold();
+    let outcome = run_held(command, options, warn);
+    signals::release();
+    outcome
+}
+
+/// With all signals blocked, until the command has ended.
+fn run_held(
+    command: &Command,
+    options: &Options,
+    warn: impl FnOnce(&str),
+) -> Result<(Ended, Stats), SessionError> {
     let clock = Clock::start();
-    if let Some(why) = limits::too_few_processes(None) {
+    if let Some(why) = limits::too_few_processes(None).or_else(tasks::too_few) {
         return Err(SessionError::Alone(why));
     }
     // Threads of the replay will have files open when these are given up.
@@ -108,7 +122,8 @@ pub fn run(
     let file = agent_file();
     let started = Instant::now();
     let mut prepared = None;
-    let launched = launch(command, file.as_ref(), options.require, |file| {
+    let mask = signals::inherited();
+    let launched = launch(command, file.as_ref(), options.require, mask, |file| {
         signals::ignore_file_limit();
         let ready = Prepared::new(file, &clock, &options.faults, tell)?;
         let layout = ready.layout;
@@ -117,7 +132,8 @@ pub fn run(
         prepared = Some(ready);
         Ok(layout)
     })?;
-    signals::pass_to(launched.pid);
+    // After the fork: the command is to be as it would have been.
+    memory::hide();
     let native = launched.native.map(|why| why.to_string());
     if let Some(why) = &native {
         warn(why);
@@ -135,9 +151,14 @@ pub fn run(
     }
     match &inherited {
         _ if options.keep == Keep::All => {}
-        Some(inherited) => descriptors::give_up_those(options.keep == Keep::Stderr, inherited),
+        Some(inherited) => {
+            let not_kept = |fd: &i32| Some(*fd) != options.also;
+            let inherited: Vec<_> = inherited.iter().copied().filter(not_kept).collect();
+            descriptors::give_up_those(options.keep == Keep::Stderr, &inherited);
+        }
         None => {
-            let ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
+            let mut ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
+            ours.extend(options.also);
             descriptors::give_up(options.keep == Keep::Stderr, &ours);
         }
     }
@@ -149,7 +170,8 @@ pub fn run(
         Some(ended) => ended,
         None => wait::wait_for(launched.pid),
     };
-    signals::stop_passing();
+    // Nothing of what follows is worth waiting for to somebody who would have us end.
+    signals::release();
     let elapsed = started.elapsed();
     let tells = engine.is_some();
     let (totals, prefetch, followed) = engine.map(|e| e.stop()).unwrap_or_default();

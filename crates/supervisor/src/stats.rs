@@ -248,9 +248,36 @@ impl fmt::Display for Stats {
         for (what, times) in &self.lost {
             writeln!(f, "  lost      {times:>8}   times: {what}")?;
         }
-        if foreseen.count == 0 && other.count == 0 {
+        let is_known = |what: &String| {
+            !what.contains("could not join") && !what.contains("no process could join")
+        };
+        if self.processes_stalled == 0 && !self.lost.keys().all(is_known) {
+            writeln!(f, "  what stalled is not known: no process could join")?;
+        } else if foreseen.count == 0 && other.count == 0 {
             writeln!(f, "  nothing stalled: all that it read was in memory")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nobody_could_join_nothing_is_known() {
+        let text = |lost: &[&str], processes| {
+            let totals = Totals { processes, ..Totals::default() };
+            let lost = lost.iter().map(|what| (what.to_string(), 1)).collect();
+            let nothing = PrefetchStats::default();
+            Stats::new(&totals, &nothing, Duration::ZERO, 1, 1, None, lost).to_string()
+        };
+        assert!(text(&[], 0).contains("nothing stalled"));
+        assert!(text(&["a program ran natively: it is strange"], 0).contains("nothing stalled"));
+        for lost in ["a process could not join (EAGAIN)", "no process could join (EMFILE)"] {
+            let unknown = text(&[lost], 0);
+            assert!(unknown.contains("not known") && !unknown.contains("nothing"), "{unknown}");
+            assert!(!text(&[lost], 1).contains("not known"), "one could");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! How the command ends, and what the first process of a container has to do until then.
+//! How the command ends, and what is to be done until then: signals are passed on, and the first process of a
+//! container collects orphans.
 
 use std::os::fd::AsFd;
 
@@ -9,34 +10,49 @@ use nix::unistd::Pid;
 use runahead_inject::{Ended, Status, wait};
 
 use crate::members;
+use crate::signals::Passing;
 
 /// How often orphans are collected, in milliseconds.
 const ORPHANS_MS: u16 = 500;
+/// How often is looked for signals if they cannot be waited for.
+const SIGNALS_MS: u16 = 20;
 
 /// Waits for the command, and for it alone: a wait for any child would take away what clerks, who
 /// trace the command when it execs, are waiting for.
 pub(crate) fn wait_for(command: Pid) -> Ended {
     let orphans = std::process::id() == 1;
+    let passing = Passing::to(command);
     if let Ok(ends) = members::pidfd_open(command) {
-        let mut ends = [PollFd::new(ends.as_fd(), PollFlags::POLLIN)];
+        let bell = passing.bell();
+        let fds = [Some(ends.as_fd()), bell];
+        let mut fds: Vec<_> =
+            fds.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         loop {
-            let patience = if orphans { ORPHANS_MS.into() } else { PollTimeout::NONE };
-            match poll(&mut ends, patience) {
-                Ok(0) => collect_orphans(command),
-                Ok(_) => break,
-                Err(Errno::EINTR) => {}
+            let patience = match bell {
+                None => SIGNALS_MS.into(),
+                Some(_) if orphans => ORPHANS_MS.into(),
+                Some(_) => PollTimeout::NONE,
+            };
+            let polled = poll(&mut fds, patience);
+            passing.pass();
+            match polled {
+                Ok(0) if orphans => collect_orphans(command),
+                Ok(_) if fds[0].any() == Some(true) => break,
+                Ok(_) | Err(Errno::EINTR) => {}
                 Err(_) => break,
             }
         }
     }
-    loop {
+    let ended = loop {
         match wait(command, 0) {
-            Ok(Status::Ended(ended)) => return ended,
+            Ok(Status::Ended(ended)) => break ended,
             // Somebody else collected it: nothing is known but that it is over.
-            Err(Errno::ECHILD) => return Ended::Exited(0),
+            Err(Errno::ECHILD) => break Ended::Exited(0),
             _ => {}
         }
-    }
+    };
+    passing.end();
+    ended
 }
 
 /// As the first process of a container we have to collect those whose parents have ended.

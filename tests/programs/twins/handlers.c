@@ -287,3 +287,38 @@ CASE(what_sigaction_refuses)
 	show(syscall(SYS_rt_sigsuspend, 16, 8));
 	show(syscall(SYS_rt_sigpending, 16, 8));
 }
+
+static int within, most_within, others, sys_caught;
+
+static void another(int s)
+{
+	others += within;
+}
+
+static void raises(int s)
+{
+	sigset_t now;
+	most_within = ++within > most_within ? within : most_within;
+	if (!sys_caught++)
+		raise(SIGUSR1), raise(SIGSYS);
+	sigprocmask(SIG_SETMASK, 0, &now);
+	printf("USR1 %d USR2 %d SYS %d\n", sigismember(&now, SIGUSR1), sigismember(&now, SIGUSR2), sigismember(&now, SIGSYS));
+	within--;
+}
+
+CASE(mask_of_a_handler_for_sigsys)
+{
+	struct sigaction a = { .sa_handler = raises, .sa_mask = set_of(SIGUSR1, 0) };
+	sigset_t now;
+	on(SIGUSR1, another, 0);
+	must(sigaction(SIGSYS, &a, 0));
+	raise(SIGSYS);
+	stall(10, 3);
+	printf("caught %d, deepest %d, others within %d\n", sys_caught, most_within, others);
+	sys_caught = 1, a.sa_flags = SA_NODEFER;
+	must(sigaction(SIGSYS, &a, 0));
+	for (int i = 0; i < 10; i++)
+		raise(SIGSYS);
+	sigprocmask(SIG_SETMASK, 0, &now);
+	printf("USR1 %d SYS %d\n", sigismember(&now, SIGUSR1), sigismember(&now, SIGSYS));
+}

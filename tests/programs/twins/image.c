@@ -260,3 +260,29 @@ CASE(state_of_the_processor)
 	mx = 0x1f80;
 	__asm__ volatile("ldmxcsr %0\n\tfninit" ::"m"(mx));
 }
+
+/* Code that is mapped to be shared stays as it is in its file, however often its calls are made. */
+CASE(shared_code_is_not_written)
+{
+	unsigned char page[4096], now[4096];
+	const unsigned char code[] = { 0xb8, SYS_getppid, 0, 0, 0, 0x0f, 0x05, 0xc3, 0x90, 0x90, 0x90, 0x90 };
+	memset(page, 0x90, sizeof page);
+	memcpy(page + 64, code, sizeof code);
+	int fd = must(open(in_work("code"), O_RDWR | O_CREAT, 0600));
+	must(write(fd, page, sizeof page));
+	void *room = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int flags = MAP_SHARED; flags <= MAP_SHARED_VALIDATE; flags += MAP_SHARED_VALIDATE - MAP_SHARED) {
+		unsigned char *at = mmap(0, 4096, PROT_READ | PROT_EXEC, flags, fd, 0);
+		must(at == MAP_FAILED ? -1 : 0);
+		if (flags == MAP_SHARED_VALIDATE)
+			at = mremap(at, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, room);
+		long (*call)(void) = (void *)(at + 64);
+		int wrong = 0;
+		for (int i = 0; i < 200; i++)
+			wrong += call() != getppid();
+		printf("%d: wrong %d\n", flags, wrong);
+		must(pread(fd, now, sizeof now, 0));
+		ask(!memcmp(page, now, sizeof page));
+		ask(!memcmp(page, at, sizeof page));
+	}
+}

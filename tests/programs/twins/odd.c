@@ -303,3 +303,30 @@ CASE(dispatch_of_its_own)
 	}
 	ended("child", child);
 }
+
+/* The kernel takes 32 bits of rax for the number of a call. */
+CASE(numbers_with_a_dirty_upper_half)
+{
+	const long dirt = 0x7fffdead00000000;
+	unsigned long all = ~0ul, none = 0;
+	int fd = must(open("many/33", O_RDONLY));
+	char c;
+	for (int i = 0; i < 20; i++) {
+		ask(raw(SYS_getpid | dirt, 0, 0, 0, 0, 0, 0) == getpid());
+		show(raw(SYS_pread64 | dirt, fd, (long)&c, 1, 250 * i, 0, 0));
+		show(raw(SYS_rt_sigprocmask | dirt, SIG_SETMASK, (long)&all, 0, 8, 0, 0));
+		stall(10 + i, 1);
+		show(raw(SYS_rt_sigprocmask | dirt, SIG_SETMASK, (long)&none, (long)&all, 8, 0, 0));
+		printf("%lx\n", all);
+		all = ~0ul;
+	}
+	pid_t pid = raw(SYS_fork | dirt, 0, 0, 0, 0, 0, 0);
+	if (!pid) {
+		stall(40, 2);
+		raw(SYS_exit_group | dirt, 3, 0, 0, 0, 0, 0);
+	}
+	ended("child", must(pid));
+	char *argv[] = { "/bin/echo", "executed", 0 };
+	fflush(stdout);
+	raw(SYS_execve | dirt, (long)argv[0], (long)argv, (long)environ, 0, 0, 0);
+}

@@ -27,6 +27,22 @@ fn a_panic_at_any_access_leaves_the_program_right() {
     }
 }
 
+/// What the supervisor takes for *at the first stall, while signals wait*.
+const IN_STALL: u64 = u64::MAX;
+
+/// The program goes on with the mask that it had.
+#[test]
+fn a_panic_while_signals_wait_leaves_none_waiting() {
+    let signals = programs::program("signals", programs::Link::Static);
+    let path = signals.to_str().expect("a plain path");
+    panics_at(IN_STALL, &[path, "files in handler"]);
+    // Without a child, before which a shell would set its mask anew.
+    let script = "for f in src/d?/f*.c; do read -r x <$f; done
+        while read -r key value; do case $key in SigBlk:) echo $value; esac; done </proc/$$/status";
+    panics_at(IN_STALL, &["sh", "-c", script]);
+    panics_at(IN_STALL, &["grep", "-rc", "needle", "src"]);
+}
+
 #[test]
 fn a_panic_in_a_program_with_handlers_and_children() {
     let work = programs::program("processes", programs::Link::Static);

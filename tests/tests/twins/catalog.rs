@@ -68,6 +68,9 @@ pub fn looks(case: &Case) -> usize {
     if UNSETTLED.contains(&case.to_string().as_str()) { 3 } else { 1 }
 }
 
+/// Cases that need what not every processor has.
+const KEYS: &str = "pkeys";
+
 const SOURCES: &[(&str, &[Build])] = &[
     ("forks", ANY),
     ("vforks", ANY),
@@ -92,8 +95,12 @@ const SOURCES: &[(&str, &[Build])] = &[
     ("timers", ANY),
     ("stacks", GNU),
     ("memory", ANY),
+    ("addresses", ANY),
+    (KEYS, GNU),
+    ("barriers", ANY),
     ("limits", ANY),
     ("reads", GNU),
+    ("shared", GNU),
     ("paths", ANY),
     ("files", ANY),
     ("pipes", ANY),
@@ -176,6 +183,17 @@ impl Known {
             Form::ChildOfAShell => self.under_a_shell,
         }
     }
+}
+
+/// The cases that can be run; the error is why others cannot.
+pub fn cases_here() -> (Vec<Case>, Result<(), String>) {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let has_keys = cpu.split_whitespace().any(|flag| flag == "ospke");
+    let mut cases = cases();
+    cases.retain(|case| has_keys || case.source() != KEYS);
+    let missing =
+        format!("{KEYS}.*: the processor has no protection keys; see scripts/keys-in-a-vm");
+    (cases, if has_keys { Ok(()) } else { Err(missing) })
 }
 
 /// What is known of this case.

@@ -33,7 +33,8 @@ fn full() -> bool {
 
 /// What is to be run: every case with the ways in which it is linked.
 fn chosen() -> Vec<(Case, Build)> {
-    let cases = catalog::cases();
+    let (cases, all) = catalog::cases_here();
+    let _ = available(all);
     let musl = available(installed("musl-gcc")).is_some();
     let here = move |case: &Case| case.builds().filter(move |b| musl || *b != Build::Musl);
     let every = move |case: Case| here(&case).map(move |build| (case.clone(), build));

@@ -54,6 +54,7 @@ macro_rules! restore_vectors {
 
 mod decode;
 mod padding;
+pub mod pkeys;
 #[cfg(test)]
 pub(crate) mod planted;
 mod returns;
@@ -210,6 +211,8 @@ global_asm!(
     // if the call has not been made, and else is not.
     ".globl runahead_entry",
     "runahead_entry:",
+    // The kernel takes the lower half for the number.
+    "mov eax, eax",
     "cmp rax, {calls}",
     "jae 9f",
     "lea rcx, [rip + RUNAHEAD_INTEREST]",
@@ -705,7 +708,8 @@ impl Context {
     pub fn call(&self, thread: &'static Thread) -> Call {
         let [r8, r9, r10, ..] = self.r8_to_r15;
         let args = [self.rdi, self.rsi, self.rdx, r10, r8, r9];
-        Call { nr: self.rax, args, stack: self.rsp, thread }
+        // Of the number the kernel looks at 32 bits.
+        Call { nr: self.rax & 0xffff_ffff, args, stack: self.rsp, thread }
     }
 
     /// In r11, where calls leave the flags: one that no processor has.
@@ -746,6 +750,6 @@ impl Context {
 
     /// Number of the call, and stack pointer.
     pub fn number_and_stack(&self) -> (u64, u64) {
-        (self.rax, self.rsp)
+        (self.rax & 0xffff_ffff, self.rsp)
     }
 }

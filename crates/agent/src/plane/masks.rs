@@ -188,11 +188,15 @@ pub(crate) extern "C" fn runahead_enter_handler(
 /// Gives this thread the mask that it believes it has.
 pub(super) fn restore_mask(thread: &Thread) {
     if thread.blocked.get() {
-        let mask = SYS_BIT;
-        let args = [k::SIG_BLOCK.into(), &raw const mask as u64, 0, MASK_BYTES, 0, 0];
-        // SAFETY: reads the eight bytes of `mask`.
-        unsafe { sys::raw(nr::RT_SIGPROCMASK, args) };
+        block(SYS_BIT);
     }
+}
+
+/// Adds to the mask in force.
+fn block(mask: u64) {
+    let args = [k::SIG_BLOCK.into(), &raw const mask as u64, 0, MASK_BYTES, 0, 0];
+    // SAFETY: reads the eight bytes of `mask`.
+    unsafe { sys::raw(nr::RT_SIGPROCMASK, args) };
 }
 
 /// `mask` with SIGSYS as the program believes it to be.
@@ -215,8 +219,14 @@ pub(super) fn ignores_sigsys(thread: &Thread) -> Option<Action> {
     Some(kept_action(Some(thread))).filter(|action| action.handler == SIG_IGN)
 }
 
-/// A SIGSYS that is no dispatched call, with this `si_code`, goes where the program wants it.
-pub(super) fn forward_sigsys(thread: Option<&Thread>, code: i32, info: u64, context: &mut Context) {
+/// A SIGSYS that is no dispatched call, with this `si_code`, goes where the program wants it. Handlers
+/// start with the rights `initial` (`arch::pkeys`).
+pub(super) fn forward_sigsys(
+    thread: Option<&Thread>,
+    code: i32,
+    (info, initial): (u64, u32),
+    context: &mut Context,
+) {
     let mut action = undisturbed(|mask| (kept_action(thread), mask));
     let blocked = thread.filter(|thread| thread.blocked.get());
     if code == SYS_SECCOMP {
@@ -257,9 +267,29 @@ pub(super) fn forward_sigsys(thread: Option<&Thread>, code: i32, info: u64, cont
             // SAFETY: the program installed this address as its handler for this signal, and gets
             // the arguments that the kernel gave us.
             let handler: extern "C" fn(i32, u64, u64) = unsafe { core::mem::transmute(handler) };
+            block_for_handler(thread, &action, context);
+            arch::pkeys::set_rights(initial);
             handler(k::SIGSYS as i32, info, core::ptr::from_mut(context) as u64);
+            // It may have changed what its frame restores.
+            if let Some(thread) = thread {
+                restore_from(thread, context);
+            }
         }
     }
+}
+
+/// The program's handler for SIGSYS is about to run in ours, with a mask of its own.
+fn block_for_handler(thread: Option<&Thread>, action: &Action, context: &mut Context) {
+    let deferred = action.flags & u64::from(k::SA_NODEFER) == 0;
+    let mut mask = action.mask | if deferred { SYS_BIT } else { 0 };
+    if let Some(thread) = thread.filter(|thread| thread.armed.get()) {
+        context.note_believed(thread.blocked.get(), SYS_BIT);
+        if has_sigsys(mask) {
+            thread.blocked.set(true);
+        }
+        mask = without_sigsys(mask);
+    }
+    block(mask);
 }
 
 /// The program returns from a signal through this frame: its mask becomes what the kernel may have.

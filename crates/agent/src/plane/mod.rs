@@ -13,6 +13,7 @@ pub mod clone;
 mod exec;
 pub mod masks;
 pub mod patch;
+pub mod quiet;
 pub mod sigsys;
 pub mod thread;
 pub mod unseen;
@@ -208,8 +209,11 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
 pub unsafe fn fail_open() -> ! {
     retire();
     match thread::current() {
-        // SAFETY: passed on to the caller; the frames given up own nothing.
-        Some(thread) => unsafe { arch::abandon(thread, thread.result.get()) },
+        Some(thread) => {
+            quiet::abandon(thread);
+            // SAFETY: passed on to the caller; the frames given up own nothing.
+            unsafe { arch::abandon(thread, thread.result.get()) }
+        }
         None => sys::exit(1),
     }
 }
@@ -231,6 +235,7 @@ pub fn start(text: (u64, u64), has_fsgsbase: bool) -> sys::Result<()> {
     TEXT[1].store(text.1, Relaxed);
     arch::RUNAHEAD_FSGSBASE.store(has_fsgsbase.into(), Relaxed);
     PROCESS.store(sys::getpid(), Relaxed);
+    arch::pkeys::probe();
     wipe_on_fork()?;
     let thread = Thread::map_first()?;
     if !thread.move_in() {

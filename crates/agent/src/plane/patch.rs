@@ -28,6 +28,7 @@
 
 mod code;
 mod seen;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ use crate::session;
 use crate::sys::nr;
 use code::{PAGE, Stubs};
 use seen::Seen;
+use shared::SharedRanges;
 
 struct State {
     enabled: bool,
@@ -66,6 +68,18 @@ impl State {
 }
 
 static THREADS: AtomicBool = AtomicBool::new(false);
+
+static SHARED: SharedRanges = SharedRanges::new();
+
+/// The program shares `len` bytes from `at` with others: no code there is patched.
+pub fn note_shared(at: u64, len: u64) {
+    SHARED.note(at, at.saturating_add(len).next_multiple_of(PAGE));
+}
+
+/// Something in `len` bytes from `at` is.
+pub fn is_any_shared(at: u64, len: u64) -> bool {
+    SHARED.touch(at, at.saturating_add(len))
+}
 
 /// Allows patching, or forbids it, as a shadow does.
 pub fn enable(allowed: bool) {
@@ -97,6 +111,11 @@ pub(super) fn in_new_process() {
     });
 }
 
+/// First address and end of the lowest page of stubs between `at` and `end`.
+pub(crate) fn stubs_from(at: u64, end: u64) -> Option<(u64, u64)> {
+    STATE.try_with(|state| state.stubs.lowest(at, end)).flatten()
+}
+
 /// A call was trapped at `site`: whether that is so often the case that the site is to be patched.
 pub(super) fn is_hot(site: u64) -> bool {
     session::counters().traps.fetch_add(1, Relaxed);
@@ -126,6 +145,7 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
     if never(number)
         || state.stubs.contain(site)
         || site - page + 2 > PAGE
+        || is_any_shared(page, PAGE)
         || code::is_writable(page)
     {
         return None;
@@ -135,7 +155,7 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
         return None;
     }
     let State { window, stubs, entry, .. } = state;
-    code::copy_window(window, page);
+    code::copy_window(window, page)?;
     let start = page - RUN_UP as u64;
     let (at, address) = ((site - start) as usize, |offset: u16| start + u64::from(offset));
     let is_stub = |end: usize, distance: i32| {

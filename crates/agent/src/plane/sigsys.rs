@@ -8,7 +8,7 @@ use linux_raw_sys::general as k;
 
 use super::thread::{self, NO_ALTSTACK, Thread};
 use super::{Call, Verdict, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch};
-use crate::arch::{self, Context};
+use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
 
 /// `si_code` of a dispatched call (asm-generic/siginfo.h).
@@ -22,7 +22,7 @@ const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
 /// `siginfo_t` of a SIGSYS (sigaction(2)).
 #[repr(C)]
-struct Info {
+pub(crate) struct Info {
     signal: i32,
     errno: i32,
     code: i32,
@@ -38,10 +38,9 @@ const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
 
 /// Our action for the signal.
 pub(super) fn action() -> masks::Action {
-    let handler: extern "C" fn(i32, *const Info, *mut Context) = on_signal;
     let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK | k::SA_RESTART;
     masks::Action {
-        handler: handler as usize as u64,
+        handler: pkeys::on_signal(),
         flags: flags.into(),
         restorer: arch::restorer(),
         mask: 0,
@@ -66,17 +65,27 @@ pub(super) fn call_off(tid: u32) {
     let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
 }
 
-extern "C" fn on_signal(_signal: i32, info: *const Info, context: *mut Context) {
+/// Our handler, entered by way of [`pkeys`]; `initial` is what that calls so.
+pub(crate) extern "C" fn runahead_signal(
+    _signal: i32,
+    info: *const Info,
+    context: *mut Context,
+    initial: u32,
+) {
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
-    match info.code {
-        SYS_USER_DISPATCH => answer(info, context),
-        _ => other(info, context),
+    if info.code != SYS_USER_DISPATCH {
+        return other(info, context, initial);
     }
+    // SAFETY: this signal's own frame.
+    let rights = unsafe { pkeys::Rights::of(context) };
+    answer(info, context);
+    // SAFETY: the same.
+    unsafe { rights.leave(context) };
 }
 
 /// A SIGSYS that is no call.
-fn other(info: &Info, context: &mut Context) {
+fn other(info: &Info, context: &mut Context, initial: u32) {
     let thread = thread::current();
     let called_off = info.code == SI_QUEUE
         && super::is_retired()
@@ -92,7 +101,7 @@ fn other(info: &Info, context: &mut Context) {
         _ if called_off => {}
         _ => {
             let at = core::ptr::from_ref(info) as u64;
-            masks::forward_sigsys(thread, info.code, at, context);
+            masks::forward_sigsys(thread, info.code, (at, initial), context);
         }
     }
 }
@@ -182,7 +191,8 @@ fn patch(thread: &Thread, site: u64, number: u64) -> Option<u64> {
     extern "C" fn on_agent_stack(work: u64) {
         // SAFETY: `patch` passes its own, which lives until we return, and holds the depth.
         let work = unsafe { &mut *(work as *mut Patch) };
-        work.again = patch::patch_site(work.site, work.number);
+        // To write code the program may have given a key that keeps itself from it.
+        work.again = pkeys::with_all_rights(|| patch::patch_site(work.site, work.number));
     }
     let mut work = Patch { site, number, again: None };
     // A handler of the program's that came to the site now would wait there for us.

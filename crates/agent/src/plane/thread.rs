@@ -15,6 +15,7 @@ use crate::arch::{
     self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, SMALL_STACK_BYTES, SPARES, STACK_BYTES, THREAD_HASH,
     THREAD_HASHES, THREAD_PROBES,
 };
+use crate::room;
 use crate::sys::{self, Switches, nr};
 
 /// No alternate stack: a range that holds no address.
@@ -44,6 +45,8 @@ pub struct Thread {
     pub(super) result: Cell<Option<i64>>,
     /// The program believes that SIGSYS is blocked.
     pub(super) blocked: Cell<bool>,
+    /// What the mask was before signals were made to wait ([`super::quiet`]).
+    pub(super) mask: Cell<Option<u64>>,
     /// A vfork child is using this; what is to be put back when it has gone.
     pub(super) lent: Cell<Option<Lent>>,
     /// It is about to make a thread, for which there is a place ([`expect_thread`]).
@@ -126,7 +129,7 @@ fn find_by_number() -> Option<&'static Thread> {
 impl Thread {
     /// A place with a stack of `stack` bytes, for a thread to come.
     fn map(stack: usize) -> sys::Result<&'static Thread> {
-        let at = sys::map_private(stack)?;
+        let at = room::map_stack(stack as u64)?;
         let place = (at + stack as u64 - size_of::<Thread>() as u64) & !15;
         let thread = Thread {
             stack_top: Cell::new(place),
@@ -138,6 +141,7 @@ impl Thread {
             armed: Cell::new(false),
             result: Cell::new(None),
             blocked: Cell::new(false),
+            mask: Cell::new(None),
             lent: Cell::new(None),
             expects: Cell::new(false),
             go_on_at: Cell::new(0),
@@ -238,7 +242,7 @@ impl Thread {
             let [at, len] = self.mapped.get();
             // SAFETY: nobody knows of it, and nobody is on its stack: it was taken from the table
             // by its own thread, which is on the program's stack.
-            let _ = unsafe { sys::unmap(at, len) };
+            unsafe { room::give_back(at, len) };
         }
     }
 
@@ -286,6 +290,7 @@ impl Thread {
     pub(super) fn take_back(&'static self) {
         let Some(lent) = self.lent.take() else { return };
         self.altstack.set(lent.altstack);
+        self.mask.set(None);
         self.blocked.set(lent.blocked);
         if lent.key != self.key.get() {
             self.rename();

@@ -55,7 +55,7 @@ impl Runner {
             Behind::File(place) => {
                 self.access()?;
                 let real = self.readable(fd, &d, place)?;
-                self.read_open(fd, &d, real, (buf, len), offset)
+                self.read_open(fd, &d, real, (buf, len), offset)?
             }
             Behind::ColdFile => {
                 self.access()?;
@@ -105,7 +105,7 @@ impl Runner {
         real: Fd,
         (buf, len): (u64, u64),
         offset: u64,
-    ) -> i64 {
+    ) -> Answer {
         let want = len.min(d.size.saturating_sub(offset));
         let mut read = sys::read_nowait(real, buf, len, Some(offset));
         if read == Err(Errno(sys::EFAULT)) {
@@ -115,15 +115,20 @@ impl Runner {
         let got = match read {
             Ok(got) => got,
             Err(Errno(sys::EAGAIN)) => 0,
+            // No read was made yet. The size is believed of what has one, or is stored.
+            Err(Errno(sys::EOPNOTSUPP)) if want == 0 && (d.size > 0 || files::is_stored(real)) => 0,
+            Err(Errno(sys::EOPNOTSUPP)) if want == 0 && !files::is_for_everybody(real) => {
+                return Err(Stop(RunEnd::Call));
+            }
             Err(Errno(sys::EOPNOTSUPP)) if self.is_believed_resident(d, real, offset, want) => {
                 let args = [real as u64, buf, len, offset, 0, 0];
                 // SAFETY: the program's buffer, checked by the kernel.
                 let got = unsafe { sys::raw(sys::nr::PREAD64, args) };
                 self.found(d, offset, buf, got.max(0) as u64);
-                return got;
+                return Ok(got);
             }
             Err(Errno(sys::EOPNOTSUPP)) => 0,
-            Err(Errno(e)) => return sys::fail(e),
+            Err(Errno(e)) => return Ok(sys::fail(e)),
         };
         if got < want {
             self.miss_data(fd, d, offset + got, want - got, len <= SMALL_BYTES);
@@ -131,7 +136,7 @@ impl Runner {
         } else {
             self.found(d, offset, buf, got);
         }
-        got.max(want) as i64
+        Ok(got.max(want) as i64)
     }
 
     /// The read at hand found its data in memory.

@@ -59,7 +59,7 @@ pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
     // SAFETY: the one thread of a new process.
     let moved = unsafe { MOVED.get() };
     let place = moved.list.get_mut(moved.count).ok_or(Errno(sys::ENOMEM))?;
-    let from = sys::map_private(len as usize)?;
+    let from = sys::map_anywhere(len as usize)?;
     // SAFETY: a mapping of ours is replaced, then what the caller promised.
     unsafe {
         sys::move_pages(at, len, from)?;
@@ -188,7 +188,8 @@ mod tests {
     }
 
     fn shared() -> *mut u8 {
-        let at = sys::map_family(LEN as usize).expect("memory") as *mut u8;
+        // SAFETY: nothing is replaced.
+        let at = unsafe { sys::map_family(sys::Place::Anywhere, LEN) }.expect("memory") as *mut u8;
         // SAFETY: new memory of that length.
         unsafe { core::slice::from_raw_parts_mut(at, LEN as usize) }.fill(7);
         at

@@ -214,6 +214,47 @@ pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
     Ok(opened)
 }
 
+/// The regular file that is open as `fd` is stored: of size 0, it is empty. A file system whose files are calls to
+/// somebody gives that size as well to queues and events, of which a read takes something away.
+///
+/// This may wait for a server.
+pub(super) fn is_stored(fd: Fd) -> bool {
+    /// Those that store files (linux/magic.h, and the file systems' own).
+    const STORES: [u64; 23] = [
+        0xef53,      // ext2, ext3, ext4
+        0x5846_5342, // XFS
+        0x9123_683e, // btrfs
+        0xf2f5_2010, // F2FS
+        0xca45_1a4e, // bcachefs
+        0x2fc1_2fc1, // ZFS
+        0x0102_1994, // tmpfs
+        0x8584_58f6, // ramfs
+        0x794c_7630, // overlay
+        0x6969,      // NFS
+        0xff53_4d42, // CIFS
+        0xfe53_4d42, // SMB2
+        0x00c3_6400, // Ceph
+        0x5346_414f, // AFS
+        0x6b41_4653, // kAFS
+        0x0bd0_0bd0, // Lustre
+        0x4750_4653, // GPFS
+        0x7371_7368, // squashfs
+        0xe0f5_e1e2, // EROFS
+        0x4d44,      // FAT
+        0x9660,      // ISO 9660
+        0x2011_bab0, // exFAT
+        0x7366_746e, // NTFS
+    ];
+    sys::filesystem_type(fd).is_ok_and(|kind| STORES.contains(&(kind & 0xffff_ffff)))
+}
+
+/// It is one of procfs that everybody may read: nothing is taken from anybody.
+pub(super) fn is_for_everybody(fd: Fd) -> bool {
+    const PROC: u64 = 0x9fa0;
+    sys::filesystem_type(fd) == Ok(PROC)
+        && sys::statx_fd(fd, k::STATX_MODE).is_ok_and(|stat| stat.stx_mode & 0o444 == 0o444)
+}
+
 /// Calls `each` with (inode, name, type) of every entry in a buffer that getdents64(2) filled.
 pub(super) fn entries(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
     const NAME: usize = 19;

@@ -30,7 +30,7 @@ pub struct Texts {
 
 impl Texts {
     pub(super) fn new() -> sys::Result<Self> {
-        Ok(Texts { arena: sys::map_private(ARENA_BYTES)?, used: 0, cwd: (0, 0) })
+        Ok(Texts { arena: sys::map_anywhere(ARENA_BYTES)?, used: 0, cwd: (0, 0) })
     }
 
     fn keep(&mut self, text: &[u8]) -> (u32, u32) {

@@ -3,7 +3,8 @@
 //! Every shared mapping but our own becomes private memory with the same contents: small ones at once,
 //! large ones as they are used ([`faults`]). Where the kernel cannot keep us from a mapping that was moved,
 //! all are copied, up to a limit; beyond it the memory cannot be touched any more, and a shadow that tries
-//! ends. Read-only ones go, too, since their protection could be changed back.
+//! ends. Read-only ones go, too, since their protection could be changed back. Of devices nothing is copied: to
+//! read their registers may do anything.
 //!
 //! On the way the program's code and stack are noted, for [`super::returns`].
 
@@ -69,7 +70,7 @@ pub(super) unsafe fn places() -> &'static Places {
 /// Replaces every shared mapping except the one at `ours`, in a process whose program has its stack
 /// pointer at `stack`.
 pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
-    let mut found = [(0u64, 0u64, false); MAPPINGS];
+    let mut found = [Mapping::default(); MAPPINGS];
     // SAFETY: the one thread of a new process.
     let places = unsafe { PLACES.get() };
     places.count = 0;
@@ -77,15 +78,14 @@ pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
     each_mapping(|mapping| {
         places.note(&mapping, stack);
         if mapping.shared {
-            let place = found.get_mut(count).ok_or(Errno(sys::ENOMEM))?;
-            *place = (mapping.start, mapping.end, mapping.readable);
+            *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? = mapping;
             count += 1;
         }
         Ok(())
     })?;
     let can_move = faults::can_move();
     let mut copied = 0;
-    for &(start, end, readable) in &found[..count] {
+    for &Mapping { start, end, readable, memory, .. } in &found[..count] {
         if start == ours {
             continue;
         }
@@ -93,15 +93,15 @@ pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
         // SAFETY: the program's memory in this process's copy; it is replaced by the same contents
         // or taken away, and the agent keeps nothing in shared memory but `ours`.
         unsafe {
-            if readable && can_move && len >= faults::LARGE_BYTES {
+            if readable && memory && can_move && len >= faults::LARGE_BYTES {
                 faults::move_away(start, len)?;
                 continue;
             }
-            if !readable || copied + len > COPY_BYTES {
+            if !readable || !memory || copied + len > COPY_BYTES {
                 sys::replace_with_private(start, len, k::PROT_NONE)?;
                 continue;
             }
-            let copy = sys::map_private(len as usize)?;
+            let copy = sys::map_anywhere(len as usize)?;
             // A page beyond the end of its file faults here, which ends this process.
             core::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, len as usize);
             sys::move_pages(copy, len, start)?;
@@ -144,23 +144,34 @@ struct Mapping {
     readable: bool,
     executable: bool,
     shared: bool,
+    /// Of a file, or of none; not of a device, or something else that the kernel makes.
+    memory: bool,
 }
 
-/// Reads `/proc/self/maps` (proc_pid_maps(5)) a byte at a time: `start-end rwxs …\n`.
+/// As much of a name as tells that.
+const NAME_BYTES: usize = 16;
+
+/// Reads `/proc/self/maps` (proc_pid_maps(5)) a byte at a time: `start-end rwxs offset device inode name\n`.
 #[derive(Default)]
 struct MapsScanner {
     mapping: Mapping,
     field: usize,
     column: usize,
+    name: [u8; NAME_BYTES],
+    name_len: usize,
 }
 
 impl MapsScanner {
-    /// A mapping, when this byte is the last that matters of its line.
+    /// A mapping, when this byte is the last of its line.
     fn byte(&mut self, byte: u8) -> Option<Mapping> {
+        const NAME: usize = 6;
         let mapping = &mut self.mapping;
         match (self.field, byte) {
-            (_, b'\n') => *self = MapsScanner::default(),
-            (0, b'-') | (1, b' ') => self.field += 1,
+            (_, b'\n') => {
+                mapping.memory = is_memory(&self.name[..self.name_len]);
+                return Some(core::mem::take(self).mapping);
+            }
+            (0, b'-') | (1..NAME, b' ') => self.field += 1,
             (0 | 1, digit) => {
                 let value = u64::from((digit as char).to_digit(16).unwrap_or(0));
                 let number = if self.field == 0 { &mut mapping.start } else { &mut mapping.end };
@@ -171,18 +182,29 @@ impl MapsScanner {
                 match self.column {
                     1 => mapping.readable = flag == b'r',
                     3 => mapping.executable = flag == b'x',
-                    4 => {
-                        self.field = 3;
-                        mapping.shared = flag == b's';
-                        return Some(*mapping);
-                    }
+                    4 => mapping.shared = flag == b's',
                     _ => {}
+                }
+            }
+            // The name is aligned by spaces.
+            (NAME, name) if name != b' ' || self.name_len > 0 => {
+                if let Some(place) = self.name.get_mut(self.name_len) {
+                    *place = name;
+                    self.name_len += 1;
                 }
             }
             _ => {}
         }
         None
     }
+}
+
+/// Whether a shared mapping of this name is memory, however it is called. (`/dev/zero` is what has no name.)
+fn is_memory(name: &[u8]) -> bool {
+    const MEMORY: [&[u8]; 3] = [b"/dev/zero", b"/dev/shm/", b"/dev/hugepages/"];
+    const OTHERS: [&[u8]; 4] = [b"/dev/", b"/sys/", b"/proc/", b"/dmabuf"];
+    let is_in = |places: &[&[u8]]| places.iter().any(|place| name.starts_with(place));
+    name.starts_with(b"/") && (is_in(&MEMORY) || !is_in(&OTHERS))
 }
 
 #[cfg(test)]
@@ -211,6 +233,7 @@ mod tests {
             readable,
             executable,
             shared: true,
+            memory: true,
         };
         assert_eq!(
             shared,
@@ -220,6 +243,26 @@ mod tests {
             ]
         );
         assert_eq!(found().len(), 5);
+    }
+
+    #[test]
+    fn devices_are_told_from_memory_by_their_names() {
+        let memory = [
+            "/dev/zero (deleted)",
+            "/SYSV0000002a (deleted)",
+            "/memfd:x (deleted)",
+            "/dev/shm/x",
+            "/dev/hugepages/x",
+            "/home/x/data",
+        ];
+        let others =
+            ["/dev/uio0", "/sys/bus/pci/x/resource0", "anon_inode:[io_uring]", "socket:[1]", ""];
+        assert!(memory.iter().all(|name| is_memory(name.as_bytes())));
+        assert!(!others.iter().any(|name| is_memory(name.as_bytes())));
+        let mut scanner = MapsScanner::default();
+        let line = b"7f00bb000000-7f00bb001000 rw-s 00000000 00:05 6       /dev/uio0\n";
+        let found = line.iter().find_map(|&b| scanner.byte(b)).expect("a line");
+        assert!(found.shared && found.readable && !found.memory);
     }
 
     #[test]

@@ -67,7 +67,6 @@ const DONE: &[u64] = &[
 /// Calls that concern this process alone and are made as they stand; the sandbox has the last word.
 const OWN: &[u64] = &[
     nr::BRK,
-    nr::MUNMAP,
     nr::UNAME,
     nr::GETRLIMIT,
     nr::GETRUSAGE,
@@ -108,7 +107,7 @@ pub(super) fn answer(call: &Call, target_pid: u32) -> Answer {
         nr::GETXATTR | nr::LGETXATTR | nr::FGETXATTR => Ok(sys::fail(sys::ENODATA)),
         nr::LISTXATTR | nr::LLISTXATTR | nr::FLISTXATTR => Ok(0),
         nr::STATFS | nr::FSTATFS => Ok(sys::fail(sys::ENOSYS)),
-        nr::MPROTECT | nr::MREMAP | nr::MADVISE => memory(call),
+        nr::MPROTECT | nr::MREMAP | nr::MADVISE | nr::MUNMAP => memory(call),
         nr::FUTEX => futex(a[1] as u32),
         nr::PRLIMIT64 if a[2] == 0 => Ok(call.perform()),
         nr::PRCTL | nr::RT_SIGPENDING => Ok(0),

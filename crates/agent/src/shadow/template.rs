@@ -23,8 +23,8 @@ use crate::target::sync::Side;
 
 /// How long a template that has nothing to do does not look at who is alive, in microseconds.
 const LOOK_US: u64 = 100_000;
-/// The same while its runner is at work, in milliseconds: first and longest.
-const WATCH_MS: (i32, i32) = (1, 4);
+/// The same while its runner is at work: first and longest.
+const WATCH_US: (u64, u64) = (1_000, 4_000);
 
 /// This process is a shadow.
 static SHADOW: AtomicBool = AtomicBool::new(false);
@@ -53,10 +53,13 @@ struct Child {
 pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) -> Side {
     SHADOW.store(true, Relaxed);
     let shared = session.shared();
-    let Ok(others) = prepare(session, sync, stack) else {
-        shared.run(run).run.store(run, Relaxed);
-        say_gone(shared);
-        end(shared, run, RunEnd::Unsafe);
+    let others = match prepare(session, sync, stack) {
+        Ok(others) => others,
+        Err(errno) => {
+            shared.run(run).run.store(run, Relaxed);
+            say_gone(shared);
+            end(shared, run, not_begun(errno));
+        }
     };
     let template = Template { shared, sync, others };
     let pid = sys::getpid();
@@ -67,8 +70,8 @@ pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) 
                 for fd in others {
                     let _ = sys::close(fd);
                 }
-                if runner::begin(session, sync, run, pid).is_err() {
-                    end(shared, run, RunEnd::Unsafe);
+                if let Err(errno) = runner::begin(session, sync, run, pid) {
+                    end(shared, run, not_begun(errno));
                 }
                 return Side::Shadow;
             }
@@ -79,13 +82,24 @@ pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) 
     }
 }
 
+/// Why there is no run: it could not be confined, or those that it was for have ended meanwhile.
+fn not_begun(errno: sys::Errno) -> RunEnd {
+    if errno == sys::Errno(sys::ESRCH) { RunEnd::Superseded } else { RunEnd::Unsafe }
+}
+
 impl Template {
     /// Until the run has ended. Ends it, and this process, when nobody wants it any more.
     fn watch(&self, run: u32, child: &Child) {
-        let mut patience = WATCH_MS.0;
-        while !sys::is_readable_within(child.pidfd, patience) {
+        let control = &self.shared.control;
+        let mut patience = WATCH_US.0;
+        loop {
+            let ends = self.has_said_its_end(run) || control.run_request.load(Relaxed) != run;
+            if sys::is_readable_within(child.pidfd, if ends { 1 } else { 0 }) {
+                break;
+            }
+            let seen = control.run_request.load(Acquire);
             let wanted = self.is_wanted();
-            if !wanted || self.shared.control.run_request.load(Relaxed) != run {
+            if !wanted || seen != run {
                 // To die, too, takes a processor.
                 let _ = set_scheduler(child.pid, k::SCHED_NORMAL);
                 let _ = sys::kill_by_pidfd(child.pidfd);
@@ -94,9 +108,20 @@ impl Template {
                 self.collect(run, child);
                 self.end();
             }
-            patience = (patience * 2).min(WATCH_MS.1);
+            // Who lets us go waits for us, and who has ended says so; a crash is found when this is over.
+            if !ends {
+                let _ = sys::futex_wait(&control.run_request, seen, Some(patience));
+                patience = (patience * 2).min(WATCH_US.1);
+            }
         }
         self.collect(run, child);
+    }
+
+    /// The runner has said how it ended, and is about to.
+    fn has_said_its_end(&self, run: u32) -> bool {
+        let status = self.shared.run(run);
+        let end = RunEnd::from_raw(status.end.load(Acquire));
+        status.run.load(Relaxed) == run && !matches!(end, RunEnd::Running | RunEnd::Paused)
     }
 
     /// Collects a runner, and says how it ended if it has not said so itself.
@@ -105,8 +130,7 @@ impl Template {
         let _ = sys::close(child.pidfd);
         self.shared.control.shadow_cpu_us.fetch_add(cpu, Relaxed);
         let status = self.shared.run(run);
-        let end = RunEnd::from_raw(status.end.load(Relaxed));
-        if status.run.load(Relaxed) == run && matches!(end, RunEnd::Running | RunEnd::Paused) {
+        if status.run.load(Relaxed) == run && !self.has_said_its_end(run) {
             status.end.store(RunEnd::Fault as u32, Release);
         }
         crate::hints::ring_bell(self.shared);
@@ -152,6 +176,7 @@ pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
     // Before it is said: the target may wait for it.
     sys::hold_nothing();
     shared.run(run).end.store(why as u32, Release);
+    sys::futex_wake(&shared.control.run_request);
     crate::hints::ring_bell(shared);
     sys::exit(0)
 }

@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
+use runahead_abi::config::PANICS_IN_STALL;
 use runahead_abi::record::DEMAND;
 use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
@@ -17,7 +18,7 @@ use crate::desk;
 use crate::hints::{self, Hint};
 use crate::paths;
 use crate::plane::thread::Thread;
-use crate::plane::{self, Call, unseen};
+use crate::plane::{self, Call, quiet, unseen};
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
@@ -92,6 +93,7 @@ impl Target {
             session.shared().control.hints_used.fetch_add(1, Relaxed);
             self.wake();
             self.pace.used();
+            self.review(session);
         }
     }
 
@@ -257,8 +259,9 @@ impl Target {
         bytes: u64,
     ) -> Option<i64> {
         // A handler that jumps out of the call is to do so when all this is done.
-        let mask = sys::set_mask(!0);
+        let mask = quiet::begin();
         self.join(session);
+        assert!(session.config.panic_at != PANICS_IN_STALL, "planted");
         let shared = session.shared();
         let state = shared.log.state(stall.piece);
         let foreseen = state != HintState::Absent;
@@ -278,7 +281,7 @@ impl Target {
         if (!foreseen || wanted) && self.sync(session, call) == Side::Shadow {
             return None;
         }
-        sys::set_mask(mask);
+        quiet::end(mask);
         let known = |_: &Self| foreseen;
         let (ret, stalled) = self.made_and_timed(session, call, bytes, Likely::Yes, known);
         if let Some(range) = started {

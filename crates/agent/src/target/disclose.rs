@@ -24,7 +24,7 @@ use super::access::Outcome;
 use super::names::TRACKED;
 use crate::hints::{self, Hint};
 use crate::paths::{self, PathBuf};
-use crate::plane::{self, Call};
+use crate::plane::{self, Call, quiet};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd, nr};
 
@@ -223,7 +223,7 @@ impl Target {
         let len = size_of::<Header>() + path;
         let ring = shared.ring(0);
         // A handler that jumped out of here would keep it for ever.
-        let mask = sys::set_mask(!0);
+        let mask = quiet::begin();
         let done = self.patiently(|| {
             let had = self.sending.try_with(|()| {
                 let has_room = ring.has_room(len);
@@ -234,7 +234,7 @@ impl Target {
             });
             had == Some(true)
         });
-        sys::set_mask(mask);
+        quiet::end(mask);
         done
     }
 
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_path_is_read_by_the_kernel_and_no_further_than_its_end() {
         let mut to = [0u8; PATH_MAX];
-        let pages = sys::map_private(2 * PAGE as usize).expect("memory");
+        let pages = sys::map_anywhere(2 * PAGE as usize).expect("memory");
         // SAFETY: just mapped, and nobody else's.
         unsafe { sys::unmap(pages + PAGE, PAGE) }.expect("ours");
         // SAFETY: the first page is still there.

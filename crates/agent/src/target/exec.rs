@@ -15,7 +15,7 @@ use super::{TARGET, Target};
 use crate::desk as supervisor;
 use crate::hints::Hint;
 use crate::paths::{self, FdPath};
-use crate::plane::{Call, Token};
+use crate::plane::{Call, Token, quiet};
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
@@ -43,8 +43,11 @@ enum Image {
 /// Asks the supervisor to follow, if this exec is one that it can follow. Signals are blocked.
 pub(super) fn before(call: &Call) -> Token {
     let Some(session) = session::get() else { return NONE };
-    // A shadow executes this program's file, which somebody may want to write when we no longer do.
-    TARGET.let_go_of_all(session);
+    match call.thread.is_lent() {
+        true => TARGET.let_go_of_all(session),
+        // A shadow executes this program's file.
+        false => TARGET.outlive_all(session),
+    }
     // The kernel gives a new number to another thread than the first; then nobody would know whom to
     // follow.
     if sys::gettid() != sys::getpid() || opts_out(call) {
@@ -94,12 +97,12 @@ pub(super) fn failed(file: Token) {
 /// Has every shadow of the session let go of what it holds.
 pub(super) fn let_go_everywhere(session: &'static Session) {
     TARGET.let_go_of_all(session);
-    let mask = sys::set_mask(!0);
+    let mask = quiet::begin();
     if let Some(granted) = supervisor::ask(session, desk::LET_GO) {
         let _ = sys::close(granted.file);
         let _ = sys::close(granted.socket);
     }
-    sys::set_mask(mask);
+    quiet::end(mask);
 }
 
 /// The environment says so.

@@ -13,7 +13,8 @@ use super::Target;
 use super::access::Outcome;
 use super::sync::Side;
 use crate::owned::Owned;
-use crate::plane::Call;
+use crate::plane::{Call, quiet};
+use crate::room;
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, nr};
 
@@ -62,12 +63,12 @@ impl Family {
     /// A child is about to be made. Without a page it does without.
     pub(super) fn expect_child(&self) {
         if self.own.load(Relaxed).is_null()
-            && let Ok(at) = sys::map_family(size_of::<Page>())
+            && let Ok(at) = room::map_family(size_of::<Page>() as u64)
         {
             let new = at as *mut Page;
             if self.own.compare_exchange(core::ptr::null_mut(), new, Relaxed, Relaxed).is_err() {
                 // SAFETY: another thread's came first; nobody knows of this one.
-                let _ = unsafe { sys::unmap(at, 4096) };
+                unsafe { room::give_back(at, size_of::<Page>() as u64) };
             }
         }
     }
@@ -75,7 +76,11 @@ impl Family {
     /// This is the child.
     pub(super) fn start_in_child(&self) {
         let parents = self.own.swap(core::ptr::null_mut(), Relaxed);
-        self.parents.store(parents, Relaxed);
+        let old = self.parents.swap(parents, Relaxed);
+        if !old.is_null() {
+            // SAFETY: of the parent's parent; the only thread of the child has no reference to it.
+            unsafe { room::give_back(old as u64, size_of::<Page>() as u64) };
+        }
         self.known.store(0, Relaxed);
     }
 
@@ -136,12 +141,12 @@ impl Target {
         if !self.family.has_news() {
             return Outcome::Native;
         }
-        let mask = sys::set_mask(!0);
+        let mask = quiet::begin();
         self.join(session);
         if self.sync(session, call) == Side::Shadow {
             return Outcome::InShadow;
         }
-        sys::set_mask(mask);
+        quiet::end(mask);
         Outcome::Native
     }
 

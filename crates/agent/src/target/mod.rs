@@ -9,6 +9,9 @@
 //! program made, or to the same call with a flag that makes it fail rather than wait.
 
 pub mod access;
+mod balance;
+mod barriers;
+mod covered;
 mod disclose;
 mod exec;
 pub(crate) mod family;
@@ -60,6 +63,8 @@ pub struct Target {
     started: started::Started,
     unforked: unforked::Unforked,
     family: family::Family,
+    /// There is memory of which no copy is to be made.
+    keeps_secrets: AtomicBool,
 }
 
 static TARGET: Target = Target {
@@ -75,6 +80,7 @@ static TARGET: Target = Target {
     started: started::Started::new(),
     unforked: unforked::Unforked::new(),
     family: family::Family::new(),
+    keeps_secrets: AtomicBool::new(false),
 };
 
 /// Calls that a target's policy looks at, always: they change what descriptors mean, may bring files
@@ -87,7 +93,15 @@ const INTEREST: &[u64] = &[
     nr::CHDIR,
     nr::FCHDIR,
     nr::MMAP,
+    nr::MUNMAP,
+    nr::MREMAP,
+    nr::SHMAT,
+    nr::MEMBARRIER,
     nr::MADVISE,
+    nr::MLOCK,
+    nr::MLOCK2,
+    nr::MLOCKALL,
+    nr::MEMFD_SECRET,
     nr::FADVISE64,
     nr::SENDFILE,
     nr::COPY_FILE_RANGE,
@@ -220,14 +234,21 @@ impl Target {
             nr::READLINK => self.look_up(session, call, (AT_FDCWD, a[0]), false),
             nr::READLINKAT => self.look_up(session, call, at_path(0), false),
             nr::GETDENTS | nr::GETDENTS64 => self.list(session, call),
-            nr::MMAP => self.map(session, call),
-            nr::MADVISE => self.advise(call),
-            nr::FADVISE64 => self.disclose(session, call),
-            nr::MUNMAP => {
-                self.forget_memory(a[0], a[1]);
+            nr::MMAP if a[3] as u32 & k::MAP_LOCKED != 0 => {
+                self.keep_secrets(session);
+                note_shared(call, self.map(session, call))
+            }
+            nr::MMAP => note_shared(call, self.map(session, call)),
+            nr::MLOCK | nr::MLOCK2 | nr::MLOCKALL | nr::MEMFD_SECRET => {
+                self.keep_secrets(session);
                 Outcome::Native
             }
-            nr::MREMAP => self.remap(call),
+            nr::MADVISE => self.advise(call),
+            nr::FADVISE64 => self.disclose(session, call),
+            nr::MUNMAP => self.unmap(session, call),
+            nr::MREMAP => note_shared(call, self.remap(session, call)),
+            nr::SHMAT => self.attach(session, call),
+            nr::MEMBARRIER => barriers::membarrier(call),
             nr::SENDFILE => self.transfer(session, call, call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),
@@ -246,7 +267,7 @@ impl Target {
                 Outcome::Native
             }
             nr::EXIT_GROUP => {
-                self.let_go(session);
+                self.outlive_all(session);
                 Outcome::Native
             }
             nr::WAIT4 | nr::WAITID => self.wait_for_children(session, call),
@@ -309,15 +330,27 @@ impl Target {
             PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC => give_up(session),
             // Shadows, which are orphans, would become its children, and its children's.
             PR_SET_CHILD_SUBREAPER if call.args[1] != 0 => give_up(session),
+            PR_SET_DUMPABLE if call.args[1] == 0 => {
+                self.keep_secrets(session);
+                Outcome::Native
+            }
             _ => Outcome::Native,
+        }
+    }
+
+    /// The program says that some of its memory is not to be seen, or not to reach a disk: what a shadow
+    /// copies would be ordinary memory. It has none from here on, nor have its children.
+    fn keep_secrets(&self, session: &'static Session) {
+        if !self.keeps_secrets.swap(true, Relaxed) {
+            self.let_go_of_all(session);
         }
     }
 
     /// A filter of the program's own: our calls would be judged by it, in every thread that gets it.
     fn seccomp(&self, session: &'static Session, call: &Call) -> Outcome {
-        const SET_MODE_FILTER: u64 = 1;
+        const SET_MODE_FILTER: u32 = 1;
         const FLAG_TSYNC: u64 = 1;
-        if call.args[0] == SET_MODE_FILTER && call.args[1] & FLAG_TSYNC != 0 {
+        if call.args[0] as u32 == SET_MODE_FILTER && call.args[1] & FLAG_TSYNC != 0 {
             sync::supersede(&session.shared().control);
             plane::retire_all_threads();
         }
@@ -348,12 +381,32 @@ const CREDENTIAL_CALLS: [u64; 9] = [
     nr::SETGROUPS,
 ];
 
+/// What the program maps to share with others is not to be patched.
+fn note_shared(call: &Call, outcome: Outcome) -> Outcome {
+    let [at, old, new, flags, ..] = call.args;
+    let len = match call.nr {
+        nr::MMAP if flags as u32 & k::MAP_SHARED != 0 => old,
+        nr::MREMAP if plane::patch::is_any_shared(at, old.max(1)) => new,
+        _ => return outcome,
+    };
+    let ret = match outcome {
+        Outcome::Native => call.perform(),
+        Outcome::Answer(ret) => ret,
+        Outcome::InShadow => return outcome,
+    };
+    if ret > 0 {
+        plane::patch::note_shared(ret as u64, len);
+    }
+    Outcome::Answer(ret)
+}
+
 /// The program is about to change the rules under which it runs: it goes on natively.
 fn give_up(session: &'static Session) -> Outcome {
     let control = &session.shared().control;
     control.stopped.store(1, core::sync::atomic::Ordering::Relaxed);
-    // Shadows of this target end themselves.
+    // Shadows of this target end themselves, and the supervisor hears no more of what is said here.
     sync::supersede(control);
+    crate::hints::ring_bell(session.shared());
     plane::retire();
     Outcome::Native
 }

@@ -1,12 +1,14 @@
 //! Contents: reads of all kinds, transfers and mappings.
 
+use core::mem::MaybeUninit;
+
 use linux_raw_sys::general as k;
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
 use super::access::Outcome;
-use super::names::{self, Kind};
+use super::names::Kind;
 use crate::extent;
 use crate::plane::Call;
 use crate::session::Session;
@@ -33,24 +35,17 @@ impl Target {
             return self.read_from_children(session, call);
         }
         let offset = at.unwrap_or_else(|| self.offset(session, fd));
+        let as_it_stands =
+            || self.timed(session, call, len, |t| t.knows(session, t.piece(fd, offset, len)));
         let ret = if !self.probing(session) {
-            self.timed(session, call, len, |t| t.knows(session, t.piece(fd, offset, len)))
+            as_it_stands()
         } else if kind == Kind::Nowait {
-            match sys::read_nowait(fd, buf, len, at) {
-                Ok(got) => {
-                    call.performed(got as i64);
+            match try_read(fd, buf, len, at) {
+                Ok(Some(got)) => {
                     self.pace.hit();
-                    // Short may mean the end of the file, or that the rest is not in memory; the
-                    // call on the rest tells, and is what the kernel would have done next.
-                    if got > 0 && got < len {
-                        match self.read_rest(session, call, (buf, len, at), offset, got) {
-                            Some(ret) => ret,
-                            None => return Outcome::InShadow,
-                        }
-                    } else {
-                        got as i64
-                    }
+                    call.performed(got as i64)
                 }
+                Ok(None) => as_it_stands(),
                 Err(Errno(sys::EAGAIN)) => match self.read_stall(session, call, fd, at, len) {
                     Some(ret) => ret,
                     None => return Outcome::InShadow,
@@ -59,7 +54,7 @@ impl Target {
                     self.names.no_nowait(fd);
                     return self.read(session, call, buf, len, at);
                 }
-                Err(_) => self.timed(session, call, len, |_| false),
+                Err(_) => as_it_stands(),
             }
         } else {
             match self.read_remote(session, call, fd, at, len) {
@@ -72,33 +67,6 @@ impl Target {
             self.names.seek(fd, offset + ret as u64);
         }
         Outcome::Answer(ret)
-    }
-
-    /// Completes a read of which the first `got` bytes were in memory.
-    fn read_rest(
-        &self,
-        session: &'static Session,
-        call: &Call,
-        given: (u64, u64, Option<u64>),
-        offset: u64,
-        got: u64,
-    ) -> Option<i64> {
-        let (buf, len, at) = given;
-        if !names::is_regular(call.fd(0)) {
-            // Another thread, or a handler, has put something else there, which may make us wait.
-            return Some(call.performed(got as i64));
-        }
-        let mut rest = *call;
-        rest.args[1] = buf + got;
-        rest.args[2] = len - got;
-        if let Some(at) = at {
-            rest.args[3] = at + got;
-        }
-        let fd = call.fd(0);
-        let known = self.knows(session, self.piece(fd, offset + got, len - got));
-        // No more is the end, or an error that the kernel, too, reports only at the next call.
-        let more = self.timed(session, &rest, len - got, |_| known).max(0);
-        Some(call.performed(got as i64 + more))
     }
 
     /// What the log calls the start of `len` bytes of `fd` from `offset`.
@@ -158,7 +126,7 @@ impl Target {
             return Outcome::Native;
         }
         let offset = at.unwrap_or_else(|| self.offset(session, fd));
-        let ret = if self.probing(session) && !first_byte_is_resident(fd, offset) {
+        let ret = if self.probing(session) && would_wait(fd, at, CHUNK_BYTES) == Ok(true) {
             match self.read_stall(session, call, fd, at, CHUNK_BYTES) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
@@ -190,13 +158,13 @@ impl Target {
             return Outcome::Answer(self.timed(session, call, len, |_| false));
         }
         let Ok(offset) = sys::lseek(source, 0, k::SEEK_CUR) else { return Outcome::Native };
-        let ret = if first_byte_is_resident(source, offset) {
-            self.timed(session, call, len, |_| false)
-        } else {
+        let ret = if would_wait(source, Some(offset), len) == Ok(true) {
             match self.read_stall(session, call, source, Some(offset), len) {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
             }
+        } else {
+            self.timed(session, call, len, |_| false)
         };
         self.count_read(session, call, source, offset, ret.max(0) as u64);
         Outcome::Answer(ret)
@@ -205,6 +173,9 @@ impl Target {
     /// A mapping stalls later, in page faults that we do not see: its file is asked for now.
     pub(super) fn map(&self, session: &'static Session, call: &Call) -> Outcome {
         let [_, len, _, flags, _, offset] = call.args;
+        if let Some(outcome) = self.map_fixed(session, call) {
+            return outcome;
+        }
         let fd = call.fd(4);
         if flags as u32 & k::MAP_ANONYMOUS != 0
             // Nobody will ask what was mapped.
@@ -257,7 +228,49 @@ fn residency(fd: Fd, offset: u64, len: u64) -> Option<(u64, u64)> {
     sys::cached_pages(fd, offset, end - offset).ok().map(|cached| (cached, pages))
 }
 
-fn first_byte_is_resident(fd: Fd, offset: u64) -> bool {
-    let mut byte = 0u8;
-    sys::read_nowait(fd, &raw mut byte as u64, 1, Some(offset)) != Err(Errno(sys::EAGAIN))
+/// Tries a read without waiting: what it gave if that is all, `None` if it is to be made as it stands.
+///
+/// A read takes its bytes and moves the offset in one go, whoever else reads from the same description or
+/// writes to the same file; so what was read without waiting is an answer only if nothing is missing. Where the
+/// call says from where, one that lacks the rest is made once more, whole. A read from the description's own
+/// offset could not be taken back, so that it is only asked how it would go.
+fn try_read(fd: Fd, buf: u64, len: u64, at: Option<u64>) -> sys::Result<Option<u64>> {
+    let Some(at) = at else {
+        return match would_wait(fd, None, len)? {
+            true => Err(Errno(sys::EAGAIN)),
+            false => Ok(None),
+        };
+    };
+    let got = sys::read_nowait(fd, buf, len, Some(at))?;
+    // Short may mean the end of the file, or that the rest is not in memory.
+    let is_all = got == 0 || got >= len || {
+        let mut byte = 0u8;
+        sys::read_nowait(fd, &raw mut byte as u64, 1, Some(at + got)) == Ok(0)
+    };
+    Ok(is_all.then_some(got))
+}
+
+/// Whether a read of `len` bytes, from the description's own offset if not from `at`, would find nothing
+/// in memory; if so, the kernel has started to read. Nothing is taken, and the offset stays.
+///
+/// The kernel looks for the data before it looks where to put it: by a place that cannot be written to it
+/// tells without a copy what it found, and reads ahead as for the call itself.
+fn would_wait(fd: Fd, at: Option<u64>, len: u64) -> sys::Result<bool> {
+    /// To copy so much is cheaper than a fault.
+    const SMALL_BYTES: u64 = 4096;
+    let at = match at {
+        Some(at) => at,
+        None => sys::lseek(fd, 0, k::SEEK_CUR)?,
+    };
+    let mut small = MaybeUninit::<[u8; SMALL_BYTES as usize]>::uninit();
+    let to = match len <= SMALL_BYTES {
+        true => small.as_mut_ptr() as u64,
+        // Our text, which is read-only.
+        false => would_wait as *const () as u64 & !0xfff,
+    };
+    match sys::read_nowait(fd, to, len.min(DEMAND_BYTES), Some(at)) {
+        Err(Errno(sys::EAGAIN)) => Ok(true),
+        Ok(_) | Err(Errno(sys::EFAULT)) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }

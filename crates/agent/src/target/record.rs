@@ -19,7 +19,7 @@ use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 use super::Target;
 use crate::hints::{self, Hint};
 use crate::paths;
-use crate::plane::{self, Call};
+use crate::plane::{self, Call, quiet};
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
@@ -208,7 +208,7 @@ impl Target {
         let shared = session.shared();
         let position = shared.control.accesses.load(Relaxed);
         // A handler that ran while the ring is held, and did not come back, would keep it for ever.
-        let mask = sys::set_mask(!0);
+        let mask = quiet::begin();
         let put =
             || self.sending.try_with(|()| hints::send(shared, 0, position, &hint)) == Some(true);
         let mut sent = put();
@@ -226,7 +226,7 @@ impl Target {
                 shared.control.untold.fetch_add(1, Relaxed);
             }
         }
-        sys::set_mask(mask);
+        quiet::end(mask);
     }
 }
 

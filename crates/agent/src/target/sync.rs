@@ -9,10 +9,12 @@ use runahead_abi::config::without;
 use runahead_abi::{Control, RunEnd};
 
 use super::Target;
+use super::balance::{Balance, Seen};
 use super::family::Family;
 use crate::arch::{self, ticks};
+use crate::desk;
 use crate::plane::thread::Thread;
-use crate::plane::{self, Call};
+use crate::plane::{self, Call, quiet};
 use crate::session::Session;
 use crate::shadow::template;
 use crate::sys;
@@ -20,6 +22,8 @@ use crate::sys;
 /// Longest wait for a template to give up the target's descriptors, in microseconds. It takes some
 /// tens; a template that takes longer has been killed or starved, and is superseded.
 const HANDSHAKE_US: u64 = 5_000;
+/// Longest wait for a shadow's end at the target's own. It takes some tenths of a millisecond where it finds a processor.
+const OUTLIVE_MS: i32 = 100;
 /// A sync is allowed when this many times its cost has passed since the last one.
 const SPACING: u64 = 4;
 /// A thread's shadow is left to work for at least this long before one of another thread takes its
@@ -47,6 +51,7 @@ pub enum Side {
 pub struct Syncs {
     last_end: u64,
     last_cost: u64,
+    balance: Balance,
     useless: u32,
     used_before: u64,
     skip: u32,
@@ -63,6 +68,7 @@ impl Syncs {
         Syncs {
             last_end: 0,
             last_cost: 0,
+            balance: Balance::new(),
             useless: 0,
             used_before: 0,
             skip: 0,
@@ -80,6 +86,16 @@ impl Syncs {
             return false;
         }
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
+            return false;
+        }
+        let seen = seen(control);
+        if !self.balance.has_begun() {
+            self.balance.begin(session.config.ticks_per_us, &seen);
+        }
+        if !self.balance.look(&seen) && core::mem::take(&mut self.alive) {
+            supersede(control);
+        }
+        if !self.balance.affords(&seen) {
             return false;
         }
         if self.skip > 0 {
@@ -101,7 +117,34 @@ impl Syncs {
     }
 }
 
+/// What there is to weigh syncs by.
+fn seen(control: &Control) -> Seen {
+    let (pages, told) = control.pages_told();
+    let ticks = control.stall_ticks_unforeseen.load(Relaxed);
+    Seen {
+        pages,
+        told,
+        faults: sys::minor_faults(),
+        used: control.hints_used.load(Relaxed),
+        wait: ticks.checked_div(control.stalls_unforeseen.load(Relaxed)),
+    }
+}
+
 impl Target {
+    /// A hint was used: now and then, whether the shadow still pays. The pages that the program stores
+    /// to are copied as long as it lives.
+    pub(super) fn review(&self, session: &'static Session) {
+        const EVERY: u64 = 4;
+        let control = &session.shared().control;
+        if !control.hints_used.load(Relaxed).is_multiple_of(EVERY) {
+            return;
+        }
+        let pays = self.syncs.try_with(|syncs| !syncs.alive || syncs.balance.look(&seen(control)));
+        if pays == Some(false) {
+            self.let_go(session);
+        }
+    }
+
     /// Ends the shadow there is, if there is one.
     pub(super) fn let_go(&self, session: &'static Session) -> bool {
         let alive = self.syncs.try_with(|syncs| core::mem::take(&mut syncs.alive)) == Some(true);
@@ -132,16 +175,32 @@ impl Target {
         }
     }
 
+    /// The same, and waits (bounded) until none is left that executes the program's file: somebody may want to
+    /// write that as soon as we no longer do, and the kernel lets a process go before its memory.
+    pub(super) fn outlive_all(&self, session: &'static Session) {
+        self.let_go_of_all(session);
+        let template = session.shared().control.template_pid.load(Relaxed);
+        if template != 0
+            && let Ok(process) = sys::pidfd_open(template)
+        {
+            let _ = sys::is_readable_within(process, OUTLIVE_MS);
+            let _ = sys::close(process);
+        }
+    }
+
     /// Makes a shadow of the thread that makes `call`, if it is worth while now.
     pub(super) fn sync(&self, session: &'static Session, call: &Call) -> Side {
         let thread = call.thread;
-        if !session.is_joined() || self.is_busy_with_another(session, thread) {
+        if !session.is_joined()
+            || self.keeps_secrets.load(Relaxed)
+            || self.is_busy_with_another(session, thread)
+        {
             return Side::Target;
         }
         // No handler of the program's may run in the new process, which still is of its group, nor
         // leave a sync half made: signals wait, in the target until it is over, in the shadow for
         // good.
-        let mask = sys::set_mask(!0);
+        let mask = quiet::begin();
         let side = self.syncs.try_with(|syncs| {
             if syncs.alive && runs_again(session, syncs) {
                 return Some(Side::Target);
@@ -153,10 +212,13 @@ impl Target {
             let start = ticks();
             self.family.note_children();
             self.unforked.lend();
+            let shared = core::ptr::from_ref(session.shared()) as u64;
+            desk::keep_from_children(shared, false);
             let side = fork(session, call);
             if side == Some(Side::Shadow) {
                 return side;
             }
+            desk::keep_from_children(shared, true);
             self.unforked.take_back();
             syncs.off = side.is_none();
             syncs.alive = true;
@@ -166,12 +228,13 @@ impl Target {
             let control = &session.shared().control;
             control.syncs.fetch_add(1, Relaxed);
             control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
+            syncs.balance.made(&seen(control), syncs.last_cost);
             side
         });
         if side.flatten() == Some(Side::Shadow) {
             return Side::Shadow;
         }
-        sys::set_mask(mask);
+        quiet::end(mask);
         Side::Target
     }
 
@@ -215,8 +278,8 @@ fn runs_again(session: &Session, syncs: &mut Syncs) -> bool {
 
 /// Makes every shadow that exists end itself; the number of the sync that takes over.
 pub(super) fn supersede(control: &Control) -> u32 {
-    let sync = control.sync.load(Relaxed).wrapping_add(1);
-    control.sync.store(sync, Relaxed);
+    // The supervisor does the same.
+    let sync = control.sync.fetch_add(1, Relaxed).wrapping_add(1);
     request_run(control, sync);
     sync
 }

@@ -15,8 +15,8 @@ use linux_raw_sys::general as k;
 use super::Target;
 use super::access::Outcome;
 use crate::lock::Lock;
-use crate::plane::{self, Call};
-use crate::sys::{self, nr};
+use crate::plane::{Call, quiet};
+use crate::sys;
 
 /// Ranges that are remembered; without more, a shadow ends where it misses one.
 const RANGES: usize = 1024;
@@ -120,9 +120,7 @@ impl Target {
             k::MADV_DOFORK => false,
             _ => return Outcome::Native,
         };
-        if !self.unforked.any.swap(true, Relaxed) {
-            plane::take_interest(&[nr::MUNMAP, nr::MREMAP]);
-        }
+        self.unforked.any.store(true, Relaxed);
         let (start, end) = pages(at, len);
         let ret = with_signals_waiting(|| {
             self.unforked.ranges.with(|ranges| {
@@ -145,15 +143,6 @@ impl Target {
         }
     }
 
-    pub(super) fn remap(&self, call: &Call) -> Outcome {
-        let [at, old, new, flags, to, _] = call.args;
-        self.forget_memory(at, old);
-        if flags as u32 & k::MREMAP_FIXED != 0 {
-            self.forget_memory(to, new);
-        }
-        Outcome::Native
-    }
-
     /// A mapping that brings no file into memory.
     pub(super) fn map_anything(&self, call: &Call) -> Outcome {
         if !self.unforked.any.load(Relaxed) {
@@ -174,9 +163,9 @@ impl Target {
 
 /// A handler that jumps away must not leave the lock held.
 fn with_signals_waiting<T>(work: impl FnOnce() -> T) -> T {
-    let mask = sys::set_mask(!0);
+    let mask = quiet::begin();
     let result = work();
-    sys::set_mask(mask);
+    quiet::end(mask);
     result
 }
 

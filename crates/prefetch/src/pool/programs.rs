@@ -14,7 +14,8 @@ struct Disk<'a> {
 impl Files<Node> for Disk<'_> {
     fn open(&mut self, path: &[u8]) -> Result<Option<(Node, u64)>, Trouble> {
         match self.reader.look(path, true).map_err(trouble)? {
-            (node, Class::File { size }) => Ok(Some((node, size))),
+            // What has no size is no program, and may have readers whom each byte is taken from.
+            (node, Class::File { size }) if size > 0 => Ok(Some((node, size))),
             _ => Ok(None),
         }
     }

@@ -38,9 +38,7 @@ impl Pool {
             self.serve(job, &mut ticket, &mut reader, &mut telling);
             was = Was::Busy(ticket);
         }
-        let mut state = self.lock();
-        state.threads -= 1;
-        if state.threads == 0 {
+        if self.lock().threads == 0 {
             self.gone.notify_all();
         }
     }
@@ -54,7 +52,12 @@ impl Pool {
             Was::Busy(ticket) => state.end(ticket),
         }
         loop {
-            if state.closing {
+            if state.closing || state.threads > state.most {
+                state.threads -= 1;
+                if state.woken > 0 {
+                    // Perhaps it was this one that was told, and another is to come in its place.
+                    self.work.notify_all();
+                }
                 return None;
             }
             if let Some(work) = state.begin() {
@@ -64,16 +67,19 @@ impl Pool {
                 return Some(work);
             }
             state.idle += 1;
-            let wait = self
-                .work
-                .wait_timeout_while(state, IDLE_LIFE, |state| state.woken == 0 && !state.closing);
+            let wait = self.work.wait_timeout_while(state, IDLE_LIFE, |state| {
+                state.woken == 0 && !state.closing && state.threads <= state.most
+            });
             let timeout;
             (state, timeout) = wait.unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
             if timeout.timed_out() {
+                state.threads -= 1;
                 return None;
             }
-            state.woken = state.woken.saturating_sub(1);
+            if state.threads <= state.most {
+                state.woken = state.woken.saturating_sub(1);
+            }
         }
     }
 

@@ -21,10 +21,11 @@ fn nonsense_at_the_desk_is_survived() {
     let address = desk::address();
     let name = || UnixAddr::new_abstract(&address[1..desk::address_len(&address)]).expect("short");
     let listener = desk::open(&address).expect("nobody else is there");
+    let token = desk::token().expect("random numbers");
     let file = File::open("/dev/null").expect("there").into();
     let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
     let losses = target.common.losses.clone();
-    let _desk = Desk::new(listener, target.members.clone(), file, layout, losses);
+    let _desk = Desk::new((listener, token), target.members.clone(), file, layout, losses);
     let connect = || {
         let kind = SockType::SeqPacket;
         let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).expect("one");
@@ -39,6 +40,11 @@ fn nonsense_at_the_desk_is_survived() {
         bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
         if let Some(first) = bytes.first_mut().filter(|_| random.next().is_multiple_of(2)) {
             *first = b"JELX"[random.next() as usize % 4];
+            // By somebody who is of the session, mostly.
+            if !random.next().is_multiple_of(4) {
+                bytes.truncate(1);
+                bytes.extend(token);
+            }
         }
         let _ = send(socket.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
         // Some stay and say nothing.
@@ -49,7 +55,8 @@ fn nonsense_at_the_desk_is_survived() {
     drop(kept);
     let answered = eventually(|| {
         let Ok(socket) = connect() else { return false };
-        let _ = send(socket.as_raw_fd(), b"?", MsgFlags::MSG_NOSIGNAL);
+        let request = [b"?", &token[..]].concat();
+        let _ = send(socket.as_raw_fd(), &request, MsgFlags::MSG_NOSIGNAL);
         let mut answer = [0];
         recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()) == Ok(1) && answer == *b"n"
     });

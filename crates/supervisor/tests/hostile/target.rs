@@ -37,6 +37,7 @@ impl Target {
             waits,
             keep_shadows: false,
             without: Default::default(),
+            tasks: Default::default(),
             ledger: Default::default(),
             history: None,
         });

@@ -6,7 +6,8 @@ use core::sync::atomic::{AtomicU16, Ordering::SeqCst, fence};
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, ABSENT, INT3, LONG_JUMP, PAGE_BYTES, RUN_OUT, RUN_UP, STUB_BYTES, Window};
-use crate::sys::{self, nr};
+use crate::room;
+use crate::sys::{self, Place, nr};
 
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 /// A jump reaches 2 GiB; stub pages are sought within this distance, on either side.
@@ -39,7 +40,7 @@ impl Stubs {
             Some(index) => &mut self.0[index],
             None => {
                 let free = self.0.iter_mut().find(|p| p.at == 0)?;
-                *free = Page { at: map_near(site)?, used: 0 };
+                *free = Page { at: new_page(site)?, used: 0 };
                 free
             }
         };
@@ -48,10 +49,25 @@ impl Stubs {
         Some(slot)
     }
 
+    /// First address and end of the lowest of them between `at` and `end`.
+    pub fn lowest(&self, at: u64, end: u64) -> Option<(u64, u64)> {
+        let pages = self.0.iter().filter(|p| p.at != 0 && at < p.at + PAGE && p.at < end);
+        pages.map(|p| (p.at, p.at + PAGE)).min()
+    }
+
     /// `address` is in one of them.
     pub fn contain(&self, address: u64) -> bool {
         self.0.iter().any(|p| p.at != 0 && (p.at..p.at + PAGE).contains(&address))
     }
+}
+
+/// A new page within reach of `site`.
+fn new_page(site: u64) -> Option<u64> {
+    if !room::is_busy(site) {
+        return map_near(site);
+    }
+    // What is below a library may have been the program's a moment ago.
+    if room::near().abs_diff(site) < REACH { room::map_near_page().ok() } else { None }
 }
 
 /// A new page below `site`, where a library's or the program's own growth does not need it: far below,
@@ -65,7 +81,8 @@ fn map_near(site: u64) -> Option<u64> {
     far.chain(near)
         .filter_map(|distance| base.checked_sub(distance))
         .filter(|at| *at > 1 << 16)
-        .find_map(|at| sys::map_private_at(at, PAGE_BYTES).ok())
+        // SAFETY: nothing is replaced.
+        .find_map(|at| unsafe { sys::map_private(Place::IfFree(at), PAGE) }.ok())
 }
 
 /// Writes code with `write`, all of it in the page of `at`, where execution may be going on only in
@@ -95,15 +112,15 @@ pub(super) fn is_writable(page: u64) -> bool {
     ret != sys::fail(sys::EFAULT)
 }
 
-/// Copies the code of `page`, and what is around it.
-pub(super) fn copy_window(window: &mut Window, page: u64) {
+/// Copies the code of `page`, and what is around it. `None` if it can only be executed.
+pub(super) fn copy_window(window: &mut Window, page: u64) -> Option<()> {
     let before = sys::copy_in::<[u8; RUN_UP]>(page - RUN_UP as u64).unwrap_or([ABSENT; RUN_UP]);
     let behind = sys::copy_in::<[u8; RUN_OUT]>(page + PAGE).unwrap_or([ABSENT; RUN_OUT]);
-    // SAFETY: the page was executed, so it can be read.
-    let code = unsafe { &*(page as *const [u8; PAGE_BYTES]) };
+    let code = sys::copy_in::<[u8; PAGE_BYTES]>(page).ok()?;
     window[..RUN_UP].copy_from_slice(&before);
-    window[RUN_UP..RUN_UP + PAGE_BYTES].copy_from_slice(code);
+    window[RUN_UP..RUN_UP + PAGE_BYTES].copy_from_slice(&code);
     window[RUN_UP + PAGE_BYTES..].copy_from_slice(&behind);
+    Some(())
 }
 
 pub(super) fn put(at: *mut u8, code: &[u8]) {

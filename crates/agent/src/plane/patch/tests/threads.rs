@@ -56,7 +56,7 @@ fn entry() -> u64 {
 /// A page of calls, with `function` at an aligned place, and `behind` it.
 fn caller(function: &[u8], behind: &[u8]) -> (Caller, u64) {
     const AT: usize = 512;
-    let page = sys::map_private(PAGE as usize).unwrap();
+    let page = sys::map_anywhere(PAGE as usize).unwrap();
     let mut bytes = [0x90; PAGE as usize];
     bytes[AT..AT + function.len()].copy_from_slice(function);
     let end = AT + function.len();

@@ -1,0 +1,327 @@
+//! Where our memory lies in the program's address space.
+//!
+//! What a program has unmapped it knows to be free: it may put a mapping there without asking what has
+//! come to lie there since. So nothing of ours may go where the kernel might have put something of the
+//! program's. There are two stretches:
+//! - the *near* one is taken before the program's first instruction, so that the kernel never gives it to
+//!   anybody, and holds what every process needs. It is small, as it counts where address space is limited;
+//!   and within reach of the libraries, for stubs.
+//! - the *far* one, for the stacks of many threads, is taken as it is needed. It lies so far below where the
+//!   kernel puts mappings that it would come there only for a program that has used some hundred gibibytes.
+//!
+//! A program that maps over these addresses all the same knows them from nowhere but a list of mappings.
+//! We give way where we can ([`make_way`]).
+//!
+//! Invariant: a unit that is used is not mapped by anybody else, and one that is lost never used again.
+
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use crate::sys::{self, Errno, Place};
+
+const PAGE: u64 = 4096;
+/// Bytes of the near stretch: a first thread's stack, what is shared with the supervisor, some pages.
+const NEAR_BYTES: u64 = 16 << 20;
+const NEAR_UNIT: u64 = 64 << 10;
+/// As many stacks as there are places for threads, and more.
+const FAR_BYTES: u64 = 1 << 30;
+const FAR_UNIT: u64 = 1 << 20;
+/// How far below the agent's image, which the kernel has just put beside the libraries to come, the near
+/// stretch is tried; a jump reaches twice as far.
+const NEAR_DISTANCES: [u64; 4] = [1 << 30, 5 << 28, 3 << 28, 1 << 29];
+/// The same of the far one. (Sanitizers know which addresses libraries have: 2 TiB at the top.)
+const FAR_DISTANCE: u64 = 256 << 30;
+
+/// See [`is_busy`].
+const BUSY_BYTES: u64 = 8 << 40;
+
+const FREE: u8 = 0;
+const USED: u8 = 1;
+/// The program has something there, or had.
+const LOST: u8 = 2;
+
+/// Consecutive units of address space. (Atomics, so that a fork finds it whole whoever was at work.)
+struct Stretch<const N: usize> {
+    /// First address; 0: there is none.
+    start: AtomicU64,
+    unit: u64,
+    /// All that is not used or lost is mapped without access.
+    reserved: bool,
+    units: [AtomicU8; N],
+}
+
+static NEAR: Stretch<{ (NEAR_BYTES / NEAR_UNIT) as usize }> = Stretch::new(NEAR_UNIT, true);
+static FAR: Stretch<{ (FAR_BYTES / FAR_UNIT) as usize }> = Stretch::new(FAR_UNIT, false);
+
+impl<const N: usize> Stretch<N> {
+    const fn new(unit: u64, reserved: bool) -> Self {
+        let units = [const { AtomicU8::new(FREE) }; N];
+        Stretch { start: AtomicU64::new(0), unit, reserved, units }
+    }
+
+    fn bytes(&self) -> u64 {
+        N as u64 * self.unit
+    }
+
+    /// Takes `count` units from the number `first` on, or says which of them is not free.
+    fn claim(&self, first: usize, count: usize) -> Result<(), usize> {
+        for n in first..first + count {
+            if self.units[n].compare_exchange(FREE, USED, Relaxed, Relaxed).is_err() {
+                self.mark(first, n, FREE);
+                return Err(n);
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&self, first: usize, end: usize, state: u8) {
+        self.units[first..end].iter().for_each(|unit| unit.store(state, Relaxed));
+    }
+
+    /// Room for `len` bytes, in which `map` has mapped something.
+    fn take(&self, len: u64, map: &mut dyn FnMut(Place) -> sys::Result<u64>) -> sys::Result<u64> {
+        let (start, count) = (self.start.load(Relaxed), len.div_ceil(self.unit) as usize);
+        let mut first = 0;
+        while start != 0 && first + count <= N {
+            if let Err(taken) = self.claim(first, count) {
+                first = taken + 1;
+                continue;
+            }
+            let at = start + first as u64 * self.unit;
+            match map(if self.reserved { Place::Over(at) } else { Place::IfFree(at) }) {
+                Ok(mapped) => return Ok(mapped),
+                Err(Errno(sys::EEXIST)) => self.mark(first, first + count, LOST),
+                Err(errno) => {
+                    self.mark(first, first + count, FREE);
+                    return Err(errno);
+                }
+            }
+        }
+        Err(Errno(sys::ENOMEM))
+    }
+
+    /// The numbers of the units that bytes from `at` to `end` lie in.
+    fn span(&self, at: u64, end: u64) -> (usize, usize) {
+        let start = self.start.load(Relaxed);
+        if start == 0 || end <= start || at >= start + self.bytes() {
+            return (0, 0);
+        }
+        let first = at.saturating_sub(start) / self.unit;
+        let end = (end - start).div_ceil(self.unit).min(N as u64);
+        (first as usize, end as usize)
+    }
+
+    /// See [`give_back`]. False if it was not taken from here.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn give_back(&self, at: u64, len: u64) -> bool {
+        let (first, end) = self.span(at, at + len);
+        if first == end {
+            return false;
+        }
+        let from = self.start.load(Relaxed) + first as u64 * self.unit;
+        let len = (end - first) as u64 * self.unit;
+        // SAFETY: passed on to the caller.
+        let freed = unsafe {
+            match self.reserved {
+                true => sys::map_nothing(Place::Over(from), len),
+                false => sys::unmap(from, len),
+            }
+        };
+        self.mark(first, end, if freed.is_ok() { FREE } else { LOST });
+        true
+    }
+
+    /// Whether bytes from `at` to `end` are free of us, or can be and are now.
+    fn make_way(&self, at: u64, end: u64) -> bool {
+        let (first, end) = self.span(at, end);
+        let start = self.start.load(Relaxed);
+        (first..end).all(|n| {
+            match self.units[n].compare_exchange(FREE, LOST, Relaxed, Relaxed) {
+                // SAFETY: nothing is there but the reservation.
+                Ok(_) if self.reserved => unsafe {
+                    sys::unmap(start + n as u64 * self.unit, self.unit).is_ok()
+                },
+                Ok(_) | Err(LOST) => true,
+                Err(_) => false,
+            }
+        })
+    }
+
+    /// First address and end of what is used at, or next behind, `at`.
+    fn used_from(&self, at: u64, end: u64) -> Option<(u64, u64)> {
+        let (first, end) = self.span(at, end);
+        let used = |n: &usize| self.units[*n].load(Relaxed) == USED;
+        let first = (first..end).find(used)?;
+        let start = self.start.load(Relaxed) + first as u64 * self.unit;
+        Some((start, start + self.unit))
+    }
+}
+
+/// Takes the near stretch, in a process whose agent is mapped at `image`, before the program's first
+/// instruction.
+pub fn reserve(image: u64) -> sys::Result<()> {
+    let mut last = Errno(sys::ENOMEM);
+    for start in NEAR_DISTANCES.iter().filter_map(|distance| image.checked_sub(*distance)) {
+        // SAFETY: replaces nothing.
+        match unsafe { sys::map_nothing(Place::IfFree(start), NEAR_BYTES) } {
+            Ok(_) => {
+                NEAR.start.store(start, Relaxed);
+                let far = image.saturating_sub(FAR_DISTANCE) & !(FAR_UNIT - 1);
+                FAR.start.store(far, Relaxed);
+                return Ok(());
+            }
+            Err(errno) => last = errno,
+        }
+    }
+    Err(last)
+}
+
+/// Room for `len` bytes, in which `map` maps something and says where.
+fn take(len: u64, map: &mut dyn FnMut(Place) -> sys::Result<u64>) -> sys::Result<u64> {
+    if NEAR.start.load(Relaxed) == 0 {
+        // No program is here but a test of ours.
+        return map(Place::Anywhere);
+    }
+    match NEAR.take(len, map) {
+        Err(Errno(sys::ENOMEM)) => FAR.take(len, map),
+        taken => taken,
+    }
+}
+
+/// New private memory for a stack of `len` bytes, of which the first page is left without access.
+pub fn map_stack(len: u64) -> sys::Result<u64> {
+    take(len, &mut |place| {
+        // SAFETY: the room is ours.
+        let at = unsafe { sys::map_private(place.after(PAGE), len - PAGE)? };
+        Ok(if matches!(place, Place::Anywhere) { at } else { at - PAGE })
+    })
+}
+
+/// New memory that children share.
+pub fn map_family(len: u64) -> sys::Result<u64> {
+    // SAFETY: the room is ours.
+    take(len, &mut |place| unsafe { sys::map_family(place, len) })
+}
+
+/// The memory of a file, shared and writable.
+pub fn map_shared(fd: sys::Fd, len: u64) -> sys::Result<u64> {
+    // SAFETY: the room is ours.
+    take(len, &mut |place| unsafe { sys::map_shared(place, fd, len) })
+}
+
+/// Whether the kernel puts mappings, of libraries and all else, into the terabytes that hold `at`.
+pub fn is_busy(at: u64) -> bool {
+    let near = NEAR.start.load(Relaxed);
+    near != 0 && at.abs_diff(near) < BUSY_BYTES
+}
+
+/// First address of the near stretch.
+pub fn near() -> u64 {
+    NEAR.start.load(Relaxed)
+}
+
+/// A page of private memory in the near stretch. (Never given back.)
+pub fn map_near_page() -> sys::Result<u64> {
+    // SAFETY: the room is ours.
+    NEAR.take(PAGE, &mut |place| unsafe { sys::map_private(place, PAGE) })
+}
+
+/// Gives back what one of these has mapped.
+///
+/// # Safety
+/// Nobody uses it.
+pub unsafe fn give_back(at: u64, len: u64) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if !NEAR.give_back(at, len) && !FAR.give_back(at, len) {
+            let _ = sys::unmap(at, len);
+        }
+    }
+}
+
+/// The program is about to put something of its own between `at` and `end`: whether it can, because
+/// nothing of ours is there, or there was only room.
+pub fn make_way(at: u64, end: u64) -> bool {
+    NEAR.make_way(at, end) & FAR.make_way(at, end)
+}
+
+/// First address and end of what is ours at, or next behind, `at`.
+pub fn used_from(at: u64, end: u64) -> Option<(u64, u64)> {
+    FAR.used_from(at, end).or_else(|| NEAR.used_from(at, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: u64 = 1 << 16;
+
+    fn stretch(reserved: bool) -> Stretch<8> {
+        let stretch = Stretch::new(UNIT, reserved);
+        // SAFETY: new memory.
+        let start = unsafe { sys::map_nothing(Place::Anywhere, 8 * UNIT) }.unwrap();
+        if !reserved {
+            // SAFETY: nobody knows of it. (Another test's thread may map there, which then counts as lost.)
+            unsafe { sys::unmap(start, 8 * UNIT) }.unwrap();
+        }
+        stretch.start.store(start, Relaxed);
+        stretch
+    }
+
+    fn page(place: Place) -> sys::Result<u64> {
+        // SAFETY: room of the test's.
+        unsafe { sys::map_private(place, PAGE) }
+    }
+
+    #[test]
+    fn what_is_taken_is_given_to_nobody_else_and_comes_again() {
+        let room = stretch(true);
+        let start = room.start.load(Relaxed);
+        let take =
+            |len: u64| room.take(len, &mut |place| page(place)).map(|at| (at - start) / UNIT);
+        assert_eq!([take(UNIT), take(2 * UNIT + 1), take(1)], [Ok(0), Ok(1), Ok(4)]);
+        // SAFETY: nobody uses it.
+        assert!(unsafe { room.give_back(start + UNIT, 2 * UNIT + 1) });
+        assert_eq!(
+            [take(4 * UNIT), take(2 * UNIT), take(UNIT)],
+            [Err(Errno(sys::ENOMEM)), Ok(1), Ok(3)]
+        );
+        assert_eq!(
+            room.used_from(start + UNIT + 5, start + 8 * UNIT),
+            Some((start + UNIT, start + 2 * UNIT))
+        );
+        assert_eq!(room.used_from(start + 5 * UNIT, start + 80 * UNIT), None);
+        // SAFETY: it was never taken.
+        assert!(!unsafe { room.give_back(start - UNIT, UNIT) });
+    }
+
+    #[test]
+    fn what_the_program_covers_is_lost_and_what_is_used_stays() {
+        let room = stretch(true);
+        let start = room.start.load(Relaxed);
+        let used = room.take(UNIT, &mut |place| page(place)).unwrap();
+        assert!(room.make_way(start + 2 * UNIT, start + 4 * UNIT));
+        assert!(!room.make_way(start - UNIT, start + 1), "it is used");
+        assert!(
+            room.make_way(start - UNIT, start) && room.make_way(start + 8 * UNIT, start + 9 * UNIT)
+        );
+        // SAFETY: what was just given up.
+        let own = unsafe { sys::map_nothing(Place::IfFree(start + 2 * UNIT), 2 * UNIT) };
+        assert_eq!(own, Ok(start + 2 * UNIT), "the reservation has gone");
+        // SAFETY: the page was mapped readable and is still there.
+        assert_eq!(unsafe { *(used as *const u8) }, 0);
+        let next = |_| room.take(UNIT, &mut |place| page(place)).map(|at| (at - start) / UNIT);
+        assert_eq!([0; 3].map(next), [Ok(1), Ok(4), Ok(5)]);
+    }
+
+    #[test]
+    fn where_somebody_else_is_nothing_is_taken() {
+        let room = stretch(false);
+        let start = room.start.load(Relaxed);
+        // SAFETY: replaces nothing.
+        let _ = unsafe { sys::map_nothing(Place::IfFree(start), UNIT) };
+        let at = room.take(UNIT, &mut |place| page(place)).unwrap();
+        assert!(at > start && room.units[0].load(Relaxed) == LOST);
+    }
+}

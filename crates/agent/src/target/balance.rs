@@ -1,0 +1,272 @@
+//! Whether the target can afford a sync: what syncs cost it, against what it has waited and what they
+//! have spared it.
+//!
+//! A sync costs its fork, which grows with the memory that the process has of its own, and the pages
+//! that the target stores to afterwards, each of which the kernel copies. All is counted in ticks.
+//! - The part of a fork that is no longer than the wait it is made in is free.
+//! - What is beyond, and the copies, are taken off a *balance*; each hint that is used adds the wait
+//!   that it spared, each unforeseen stall a [`TRY`]th of one, so that what did not pay is tried again.
+//! - What the next one will cost is told by the memory there is and what former ones cost by the page.
+//!
+//! Invariant: syncs cost the target no more than what they spare it, a [`TRY`]th of its waits, and what
+//! the last of them costs beyond what was expected of it.
+
+/// Part of a wait that may be spent on finding out whether syncs pay.
+const TRY: i64 = 16;
+/// What a process may spend before anything is known, in microseconds.
+const GRACE_US: i64 = 4_000;
+/// A shadow that has cost so many waits more than there was is ended: it had time to be of use.
+const PATIENCE: i64 = 8;
+/// Waits that have been spared count up to so many.
+const MOST: i64 = 32;
+/// A wait, until one has been measured, in microseconds.
+const WAIT_US: i64 = 1_000;
+/// One page that is copied after a fork, in microseconds: a fault, a page to be had and filled.
+const COPY_US: i64 = 3;
+/// What a sync is taken to cost until one has been measured, in pages to the microsecond: a fifth of it
+/// the fork, the rest copies of one page in fifteen.
+const PAGES_PER_US: i64 = 4;
+/// So many pages cost nothing worth counting: what any program has.
+const SMALL: i64 = 1_024;
+
+/// What is known at a stall.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    /// Pages of the process's own, as last told, and how often that was told.
+    pub pages: u64,
+    pub told: u64,
+    /// Page faults that needed no device, since the process began (getrusage(2)).
+    pub faults: u64,
+    /// Hints that were used, since the process joined.
+    pub used: u64,
+    /// Mean of the unforeseen stalls, in ticks, if there were any.
+    pub wait: Option<u64>,
+}
+
+/// See the module's text.
+pub(super) struct Balance {
+    /// Ticks; less than 0: overdrawn.
+    ticks: i64,
+    per_us: i64,
+    begun: bool,
+    /// What a sync costs for each 1,024 pages, in ticks.
+    rate: i64,
+    /// The newest sync: its fork, the pages there were, and those of them that were copied.
+    fork: i64,
+    pages: i64,
+    copied: i64,
+    /// At the last look.
+    faults: u64,
+    used: u64,
+    /// When the pages were last told, the faults there had been.
+    told: (u64, u64),
+}
+
+impl Balance {
+    pub(super) const fn new() -> Self {
+        Balance {
+            ticks: 0,
+            per_us: 1,
+            begun: false,
+            rate: 0,
+            fork: 0,
+            pages: 0,
+            copied: 0,
+            faults: 0,
+            used: 0,
+            told: (0, 0),
+        }
+    }
+
+    /// A process that has just begun, or one that is new by a fork.
+    pub(super) fn begin(&mut self, ticks_per_us: u64, seen: &Seen) {
+        let per_us = ticks_per_us.max(1) as i64;
+        *self = Balance {
+            ticks: GRACE_US * per_us,
+            per_us,
+            begun: true,
+            rate: 1024 * per_us / PAGES_PER_US,
+            faults: seen.faults,
+            used: seen.used,
+            told: (seen.told, seen.faults),
+            ..Balance::new()
+        };
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Accounts for what came to pass since the last look. False: the shadow costs more than it gains,
+    /// and has for some time.
+    pub(super) fn look(&mut self, seen: &Seen) -> bool {
+        let wait = self.wait(seen);
+        let used = seen.used.saturating_sub(self.used) as i64;
+        self.used = seen.used;
+        let gained = used.min(MOST) * wait;
+        self.ticks = self.ticks.saturating_add(gained).min(self.ticks.max(MOST * wait));
+        let faults = seen.faults.saturating_sub(self.faults) as i64;
+        self.faults = seen.faults;
+        // Each page is copied once; other faults are the program's own.
+        let copied = faults.min(self.pages - self.copied).max(0);
+        self.copied += copied;
+        self.ticks = self.ticks.saturating_sub(copied * COPY_US * self.per_us);
+        self.ticks >= -PATIENCE * wait
+    }
+
+    /// An unforeseen stall: whether a sync is to be made in it.
+    pub(super) fn affords(&mut self, seen: &Seen) -> bool {
+        let wait = self.wait(seen);
+        self.learn();
+        self.ticks = self.ticks.saturating_add(wait / TRY);
+        let pages = self.pages_now(seen);
+        self.expected(pages) <= wait.saturating_add(self.ticks)
+    }
+
+    /// A sync was made, which took `fork` ticks.
+    pub(super) fn made(&mut self, seen: &Seen, fork: u64) {
+        self.pages = self.pages_now(seen);
+        self.copied = 0;
+        self.fork = fork as i64;
+        self.ticks = self.ticks.saturating_sub((self.fork - self.wait(seen)).max(0));
+    }
+
+    /// What the newest sync has cost for each page, in place of what was believed, by half.
+    fn learn(&mut self) {
+        let pages = core::mem::take(&mut self.pages);
+        if pages > SMALL {
+            let cost = self.fork + self.copied * COPY_US * self.per_us;
+            self.rate = (self.rate + cost.saturating_mul(1024) / pages) / 2;
+        }
+    }
+
+    fn expected(&self, pages: i64) -> i64 {
+        (pages - SMALL).max(0).saturating_mul(self.rate) / 1024
+    }
+
+    /// The process may have grown since somebody looked: by a page with each fault.
+    fn pages_now(&mut self, seen: &Seen) -> i64 {
+        if self.told.0 != seen.told {
+            self.told = (seen.told, seen.faults);
+        }
+        seen.pages.saturating_add(seen.faults.saturating_sub(self.told.1)) as i64
+    }
+
+    fn wait(&self, seen: &Seen) -> i64 {
+        seen.wait.map_or(WAIT_US * self.per_us, |ticks| ticks.min(i64::MAX as u64 >> 16) as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    const PER_US: u64 = 2_000;
+    const WAIT_US: u64 = 2_000;
+
+    fn seen(pages: u64) -> Seen {
+        Seen { pages, told: 1, wait: Some(WAIT_US * PER_US), ..Seen::default() }
+    }
+
+    fn begun(pages: u64) -> (Balance, Seen) {
+        let mut balance = Balance::new();
+        let seen = seen(pages);
+        balance.begin(PER_US, &seen);
+        (balance, seen)
+    }
+
+    /// Stalls until a sync is afforded, at most `most`.
+    fn stalls(balance: &mut Balance, seen: &Seen, most: u32) -> Option<u32> {
+        (1..=most).find(|_| balance.affords(seen))
+    }
+
+    #[test]
+    fn a_small_program_affords_its_first_syncs_and_a_large_one_waits() {
+        let (mut small, seen) = begun(2_000);
+        assert_eq!(stalls(&mut small, &seen, 10), Some(1));
+        let (mut large, seen) = begun(3 << 18);
+        let first = stalls(&mut large, &seen, 10_000).expect("it is tried at some time");
+        // 196 ms are expected; a sixteenth of 2 ms is put by for each stall.
+        assert!((1_200..1_800).contains(&first), "{first}");
+    }
+
+    #[test]
+    fn copies_are_paid_for_once_each() {
+        let (mut balance, mut seen) = begun(20_000);
+        assert!(balance.affords(&seen));
+        balance.made(&seen, 1_500 * PER_US);
+        let before = balance.ticks;
+        seen.faults = 7_000;
+        assert!(!balance.look(&seen), "21 ms of copies in a wait of 2");
+        let copies = 7_000 * COPY_US * PER_US as i64;
+        assert_eq!(balance.ticks, before - copies);
+        seen.faults = 1_000_000;
+        balance.look(&seen);
+        assert_eq!(balance.ticks, before - 20 * copies / 7, "no page is copied twice");
+        seen.told = 2;
+        // What all pages cost is half of what is expected of the next.
+        assert!(stalls(&mut balance, &seen, 100).is_none());
+        assert!(stalls(&mut balance, &seen, 10_000).is_some(), "but it is tried again");
+    }
+
+    #[test]
+    fn what_is_spared_pays_for_more() {
+        let (mut balance, mut seen) = begun(3 << 16);
+        assert!(stalls(&mut balance, &seen, 10_000).is_some());
+        balance.made(&seen, 20_000 * PER_US);
+        seen.used = 100;
+        assert!(balance.look(&seen));
+        assert!(balance.affords(&seen), "32 waits of 2 ms against 20 ms");
+        seen.used = u64::MAX / 2;
+        balance.look(&seen);
+        assert!(balance.ticks <= (MOST + 1) * (WAIT_US * PER_US) as i64, "not more is put by");
+    }
+
+    #[test]
+    fn a_process_that_has_grown_since_it_was_looked_at_is_known_by_its_faults() {
+        let (mut balance, mut seen) = begun(2_000);
+        seen.faults = 3 << 18;
+        assert!(!balance.affords(&seen));
+        (seen.pages, seen.told) = (3_000, 2);
+        assert!(balance.affords(&seen), "they were taken back meanwhile");
+    }
+
+    /// Whatever the program does, syncs cost no more than what they spare, a part of the waits, and
+    /// what one sync costs beyond what was expected.
+    #[test]
+    fn costs_are_bounded_by_gains_and_waits() {
+        let seed = std::env::var("RUNAHEAD_SEED").ok().and_then(|text| text.parse().ok());
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let mut random = seed.unwrap_or_else(|| now.map_or(1, |now| now.as_nanos() as u64));
+        std::eprintln!("repeat with RUNAHEAD_SEED={random}");
+        let mut below = |n: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % n
+        };
+        for _ in 0..50 {
+            let pages = below(1 << 20);
+            let (mut balance, mut seen) = begun(pages);
+            let wait = WAIT_US * PER_US;
+            let (mut cost, mut gain, mut worst) = (0u64, GRACE_US as u64 * PER_US, 0);
+            for _ in 0..2_000 {
+                let used = if below(8) == 0 { below(200) } else { 0 };
+                let copied = if below(4) == 0 { below(pages / 8 + 1) } else { 0 };
+                (seen.used, seen.faults) = (seen.used + used, seen.faults + copied);
+                (seen.pages, seen.told) = (pages, seen.told + 1);
+                let open = (balance.pages - balance.copied).max(0) as u64;
+                let copies = copied.min(open) * COPY_US as u64 * PER_US;
+                balance.look(&seen);
+                (cost, gain) = (cost + copies, gain + used * wait + wait / TRY as u64);
+                worst = worst.max(copies);
+                if balance.affords(&seen) {
+                    let fork = below(pages + 1) * PER_US / 10;
+                    balance.made(&seen, fork);
+                    cost += fork.saturating_sub(wait);
+                    worst = worst.max(fork + pages * COPY_US as u64 * PER_US);
+                }
+            }
+            assert!(cost <= gain + worst, "{pages} pages: {cost} for {gain}, at worst {worst}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What others may do by way of runahead: nothing that they could not do without it. The table is in
+//! docs/security.md.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+
+use runahead_tests::processes::{eventually, kill};
+use runahead_tests::{
+    End, Link, Outcome, Run, available, fixture, number, programs, root, scratch, with_stats,
+};
+
+const USER: u32 = 65534;
+
+/// What a process shares with the supervisor speaks for its rights. A child has others as soon as it
+/// changes its user, also one of which the agent does not know.
+#[test]
+fn a_child_with_fewer_rights_has_not_its_parents_shared_memory() {
+    let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
+    for how in ["fork", "raw", "directory", "subreaper", "dispatch"] {
+        fixture.reset();
+        let run = fixture.run_program("rights", Link::Dynamic, &[how]).ahead(&["--require"]);
+        let outcome = run.run();
+        assert_eq!(outcome.end, End::Exit(0), "{how}: {outcome:?}");
+        assert_eq!(outcome.text(), "shared: 1, by a child: 0\n", "{how}");
+    }
+}
+
+#[test]
+fn memory_that_is_not_to_be_copied_is_in_no_shadow() {
+    let Some(fixture) = available(fixture()) else { return };
+    let run = |what: &str| {
+        // Without libraries, for which there may be one before there is anything to hide.
+        let run = fixture.run_program("secrets", Link::Static, &[what]);
+        let once = |run: &Run| {
+            fixture.reset();
+            run.run()
+        };
+        let plain = once(&run);
+        let (outcome, stats) = with_stats(&run, &[], once);
+        assert_eq!(outcome, plain, "{what}");
+        (outcome, number(&stats, "syncs/count"))
+    };
+    assert!(run("nothing").1 > 0, "no shadow ran at all");
+    for what in ["mlock", "mapped", "mlockall", "secret", "undumpable", "child"] {
+        let (outcome, syncs) = run(what);
+        if outcome.text().starts_with("none") {
+            let Some(()) = available(Err(format!("there is no memory for {what}"))) else {
+                continue;
+            };
+        }
+        assert_eq!(syncs, 0, "{what}");
+    }
+}
+
+/// A run of an ordinary user's, ended with its group when dropped.
+struct Started(Child);
+
+impl Started {
+    fn new() -> Self {
+        let run = Run::new(["sh", "-c", "echo ready; exec sleep 60"]).ahead(&["--require"]);
+        let out = scratch().join("started");
+        let mut command = run.command();
+        command.stdout(std::fs::File::create(&out).expect("the scratch directory is ours"));
+        command.stderr(Stdio::null()).uid(USER).gid(USER);
+        let started = Started(command.spawn().expect("runahead starts"));
+        let ready = || std::fs::read_to_string(&out).is_ok_and(|text| text == "ready\n");
+        assert!(eventually(ready), "the command did not start");
+        started
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        kill(-(self.0.id() as i32), libc::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+fn as_user(run: &Run) -> Outcome {
+    let mut command = run.command();
+    command.uid(USER).gid(USER);
+    run.finish(command)
+}
+
+/// The address can be read in /proc/net/unix; there may be those around whom Landlock lets read less.
+#[test]
+fn who_is_not_of_the_session_is_refused_at_its_address() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(()) = available(root()) else { return };
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(scratch(), mode).expect("the scratch directory is ours");
+    let program = programs::program("joins", Link::Static).display().to_string();
+    let started = Started::new();
+    let prefix = format!("@runahead-{}-", started.0.id());
+    let table = std::fs::read_to_string("/proc/net/unix").expect("/proc is mounted");
+    let name = table.split_whitespace().find(|word| word.starts_with(&prefix));
+    let name = name.expect("the session has an address").trim_start_matches('@');
+    for what in ["J", "E", "L"] {
+        let outcome = as_user(&Run::new([&program, name, what]));
+        assert_eq!(outcome.end, End::Exit(0), "{what}: {outcome:?}");
+        assert_eq!(outcome.text(), "refused\nrefused\n", "{what}");
+    }
+}
+
+#[test]
+fn the_supervisors_memory_is_not_to_be_read() {
+    let Some(()) = available(root()) else { return };
+    let started = Started::new();
+    let maps = format!("/proc/{}/maps", started.0.id());
+    let outcome = as_user(&Run::new(["cat", &maps]));
+    assert_eq!((outcome.end, outcome.text()), (End::Exit(1), String::new()));
+    assert!(outcome.complaints().contains("Permission denied"), "{outcome:?}");
+}
