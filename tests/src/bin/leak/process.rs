@@ -55,11 +55,19 @@ pub fn is_alive(pid: i32) -> bool {
     stat(pid).first().is_some_and(|s| s != "Z" && s != "X")
 }
 
-/// It is about to become a zombie, and loses one thing after the other.
+/// It is about to become a zombie, and loses one thing after the other; or it will be, as soon as it
+/// comes out of what it does (a read of a slow disk): SIGKILL waits for it, and nothing else shows.
 pub fn is_ending(pid: i32) -> bool {
     const PF_EXITING: u64 = 4;
+    const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
     let flags = stat(pid).get(9 - 3).and_then(|flags| flags.parse().ok()).unwrap_or(0u64);
-    flags & PF_EXITING != 0
+    let status = read(pid, "status");
+    let killed = status.lines().any(|line| {
+        let pending = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
+        let set = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+        set & SIGKILL != 0
+    });
+    flags & PF_EXITING != 0 || killed
 }
 
 /// It has both filters of a runner, and can get no privileges.
