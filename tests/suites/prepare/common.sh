@@ -82,8 +82,31 @@ source() {
     debian
     fetch Sources "source --download-only --only-source" "$1"
     mkdir -p "$2"
-    tar -xf /mnt/download/"$1"_*.orig.tar.?z --strip-components=1 -C "$2"
-    basename /mnt/download/"$1"_*.orig.tar.?z | sed 's/\.orig.*//; s/_/ /' >/mnt/version
+    archive=$(find /mnt/download -name "$1_*.orig.tar.*" ! -name '*.asc')
+    tar -xf "$archive" --strip-components=1 -C "$2"
+    basename "$archive" | sed 's/\.orig.*//; s/_/ /' >/mnt/version
+}
+
+# Unpacks what no registry has into $3: project $1, of which the archive in $RUNAHEAD_SUITES_DIR may be of
+# any commit, or else commit $2 from its public repository $4. Where neither is to be had, the suite is
+# skipped.
+published() {
+    set -- "$1" "$2" "$3" "$4" "${RUNAHEAD_SUITES_DIR:-/nonexistent}"/"$1"-*.tar.xz
+    mkdir -p "$3"
+    if [ -e "$5" ]; then
+        tar -xf "$5" --strip-components=1 -C "$3"
+        basename "$5" .tar.xz | sed 's/-/ /' >/mnt/version
+        return
+    fi
+    say "fetching $4"
+    git -C "$3" init -q
+    timeout 300 git -C "$3" fetch -q --depth 1 "$4" "$2" || {
+        say "$1 is neither in RUNAHEAD_SUITES_DIR (${RUNAHEAD_SUITES_DIR:-not set}) nor at $4: skipped"
+        exit 77
+    }
+    git -C "$3" checkout -q FETCH_HEAD
+    rm -rf "$3/.git"
+    echo "$1 $2" >/mnt/version
 }
 
 # Runs a long step of a build, its output in a file that is shown if it fails.
@@ -94,6 +117,13 @@ step() {
         tail -30 /mnt/build.log >&2
         fail "this failed: $*"
     }
+}
+
+# Puts the library of waits.c, and what it reads, into the tree.
+waits() {
+    echo "$WAITS" >/mnt/waits.c
+    step "compiling what forces waits" cc -O2 -shared -fPIC -o /mnt/tree/waits.so /mnt/waits.c
+    head -c 67108864 /dev/zero >/mnt/tree/cold
 }
 
 mkdir -p /mnt/download

@@ -63,6 +63,9 @@ pub enum Error {
         /// How the script ended.
         end: String,
     },
+    /// A script found nowhere what it needs.
+    #[error("{0} is to be had neither from its repository nor from RUNAHEAD_SUITES_DIR")]
+    Nowhere(&'static str),
     /// What a unit left holds the disk.
     #[error("{} is still in use by what ran there; the disk cannot be made cold", .0.display())]
     Busy(PathBuf),

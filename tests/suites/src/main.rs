@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             ExitCode::from(match e {
                 Error::Interrupted(_) => 130,
                 Error::NoSuite(_) | Error::NoUnit { .. } | Error::NoRunahead(_) => 2,
-                Error::Prepare { .. } => 4,
+                Error::Prepare { .. } | Error::Nowhere(_) => 4,
                 _ => 3,
             })
         }

@@ -18,6 +18,10 @@ use crate::suites::Suite;
 use crate::system;
 
 const COMMON: &str = include_str!("../prepare/common.sh");
+/// A library that forces waits into tests that have none.
+const WAITS: &str = include_str!("../prepare/waits.c");
+/// How a script ends that has found nowhere what it needs.
+const NOWHERE: i32 = 77;
 
 /// A suite that is prepared.
 #[derive(Debug, Clone)]
@@ -63,7 +67,11 @@ pub fn ready_units(suite: &'static Suite) -> Result<Vec<String>, Error> {
 }
 
 fn place(suite: &Suite) -> PathBuf {
-    let digest = Sha256::new().chain_update(COMMON).chain_update(suite.script).finalize();
+    let digest = Sha256::new()
+        .chain_update(COMMON)
+        .chain_update(WAITS)
+        .chain_update(suite.script)
+        .finalize();
     let hash: String = digest.iter().take(4).map(|b| format!("{b:02x}")).collect();
     cache().join(format!("{}-{hash}", suite.name))
 }
@@ -99,6 +107,7 @@ fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
         .arg(beside.path())
         .arg(format!("{COMMON}\n{}", suite.script))
         .env("SUITE", suite.name)
+        .env("WAITS", WAITS)
         .env("SUITES_CACHE", &cache)
         .stdin(Stdio::null())
         // Ctrl-C is ours to answer.
@@ -115,6 +124,9 @@ fn prepare(suite: &'static Suite, dir: &Path) -> Result<(), Error> {
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     };
+    if status.code() == Some(NOWHERE) {
+        return Err(Error::Nowhere(suite.name));
+    }
     if !status.success() {
         return Err(Error::Prepare { suite: suite.name, end: system::end(status) });
     }

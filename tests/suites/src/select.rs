@@ -1,5 +1,7 @@
 //! Which units are run.
 
+use runahead_harness::note;
+
 use crate::error::Error;
 use crate::options;
 use crate::prepare::{self, Ready};
@@ -26,7 +28,15 @@ pub fn selection(options: &options::Run) -> Result<Vec<Ready>, Error> {
     if options.sample.is_some() && options.suites.is_empty() {
         chosen.retain(|suite| suite.quick);
     }
-    let mut ready: Vec<Ready> = chosen.into_iter().map(prepare::ready).collect::<Result<_, _>>()?;
+    let mut ready = Vec::new();
+    for suite in chosen {
+        match prepare::ready(suite) {
+            Ok(suite) => ready.push(suite),
+            // Of all suites: what the others show does not hang on this one.
+            Err(e @ Error::Nowhere(_)) if options.suites.is_empty() => note!("skipped: {e}"),
+            Err(e) => return Err(e),
+        }
+    }
     if let Some([seed, n]) = options.sample.as_deref() {
         sample(&mut ready, *seed, usize::try_from(*n).unwrap_or(usize::MAX));
     }

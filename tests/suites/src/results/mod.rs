@@ -7,11 +7,13 @@ mod automake;
 mod go;
 mod junit;
 mod tap;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+pub use words::Words;
 
 /// Results by the names of cases.
 pub type Cases = BTreeMap<String, Status>;
@@ -54,8 +56,12 @@ pub enum Format {
     Junit,
     /// Test Anything Protocol on standard output.
     Tap,
+    /// A line with a word on standard output for each case.
+    Words(Words),
     /// A Go test program's `-test.v` on standard output.
     Go,
+    /// None: how the unit ends is its result.
+    Status,
     /// One case, in `<stem>.trs`.
     Automake {
         /// Below the disk.
@@ -68,7 +74,7 @@ impl Format {
     pub fn files(&self) -> Vec<String> {
         match self {
             Format::Junit => vec!["work/junit.xml".into()],
-            Format::Tap | Format::Go => Vec::new(),
+            Format::Tap | Format::Go | Format::Words(_) | Format::Status => Vec::new(),
             Format::Automake { stem } => vec![format!("{stem}.log")],
         }
     }
@@ -82,6 +88,8 @@ impl Format {
         match self {
             Format::Junit => junit::cases(&read("work/junit.xml")),
             Format::Tap => tap::cases(&String::from_utf8_lossy(stdout)),
+            Format::Words(words) => words::cases(*words, &String::from_utf8_lossy(stdout)),
+            Format::Status => Cases::new(),
             Format::Go => go::cases(&String::from_utf8_lossy(stdout)),
             Format::Automake { stem } => automake::cases(&read(&format!("{stem}.trs"))),
         }

@@ -6,8 +6,10 @@
 mod cpython;
 mod gnu;
 mod go;
+mod ltp;
 mod perl;
 mod planted;
+mod tools;
 
 use std::path::Path;
 
@@ -56,8 +58,25 @@ pub struct Command {
 }
 
 /// All suites that are meant to be run.
-pub const SUITES: &[&Suite] =
-    &[&cpython::CPYTHON, &go::GO, &perl::PERL, &gnu::GREP, &gnu::SED, &gnu::COREUTILS];
+pub const SUITES: &[&Suite] = &[
+    &cpython::CPYTHON,
+    &go::GO,
+    &perl::PERL,
+    &gnu::GREP,
+    &gnu::SED,
+    &gnu::COREUTILS,
+    &ltp::LTP,
+    &ltp::OPEN_POSIX,
+    &tools::STRESS_NG,
+    &tools::GIT,
+    &tools::BASH,
+    &tools::MAKE,
+    &tools::TAR,
+    &tools::BUSYBOX,
+    &tools::REDIS,
+    &tools::LIBUV,
+    &tools::UTIL_LINUX,
+];
 
 /// The suite of this name; also the one that tests the harness itself.
 pub fn find(name: &str) -> Option<&'static Suite> {

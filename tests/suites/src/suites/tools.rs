@@ -1,0 +1,160 @@
+//! Programs with test suites of their own make: what starts one unit, and how it reports.
+
+use super::{Command, Suite, TREE, WORK, argv};
+use crate::results::{Format, Words};
+
+const SCRIPT: &str = include_str!("../../prepare/tools.sh");
+
+/// What most of them have in common.
+const TOOL: Suite = Suite {
+    name: "",
+    about: "",
+    script: SCRIPT,
+    command: |_, _, _| unreachable!("each has its own"),
+    limit: 300,
+    writes: true,
+    grows: None,
+    quick: false,
+    slow: &[],
+};
+
+/// git.
+pub static GIT: Suite = Suite {
+    name: "git",
+    about: "git's tests (`t/`)",
+    script: include_str!("../../prepare/git.sh"),
+    command: |unit, _, _| {
+        let root = format!("--root={WORK}/trash");
+        let command = in_dir("t", &["sh", unit, &root, "--no-bin-wrappers"], Format::Tap);
+        // Results go beside the trash.
+        let env = vec![("TEST_OUTPUT_DIRECTORY", WORK.to_owned())];
+        Command { env, ..command }
+    },
+    ..TOOL
+};
+
+/// bash: each unit compares what a script writes with what it should.
+pub static BASH: Suite = Suite {
+    name: "bash",
+    about: "bash's tests (`tests/run-*`)",
+    command: |unit, _, _| {
+        let command = in_dir("tests", &["sh", unit], Format::Status);
+        let path = format!("{TREE}/tests:{TREE}:/usr/local/bin:/usr/bin:/bin");
+        let env = vec![
+            ("THIS_SH", format!("{TREE}/bash")),
+            ("BUILD_DIR", TREE.to_owned()),
+            ("BASH_TSTOUT", format!("{WORK}/tmp/out")),
+            ("PATH", path),
+        ];
+        Command { env, ..command }
+    },
+    ..TOOL
+};
+
+/// GNU make.
+pub static MAKE: Suite = Suite {
+    name: "make",
+    about: "GNU make's tests (`run_make_tests.pl`)",
+    command: |unit, _, _| {
+        in_dir(
+            "tests",
+            &["perl", "-I.", "run_make_tests.pl", "-make", "../make", unit],
+            Format::Status,
+        )
+    },
+    ..TOOL
+};
+
+/// GNU tar.
+pub static TAR: Suite = Suite {
+    name: "tar",
+    about: "GNU tar's tests (`testsuite`)",
+    command: |unit, _, _| {
+        in_dir("tests", &["sh", "./testsuite", unit], Format::Words(Words::Autotest))
+    },
+    ..TOOL
+};
+
+/// BusyBox.
+pub static BUSYBOX: Suite = Suite {
+    name: "busybox",
+    about: "BusyBox's tests (`runtest`)",
+    command: |unit, _, _| {
+        let command =
+            in_dir("testsuite", &["sh", "./runtest", unit], Format::Words(Words::DejaGnu));
+        Command { env: vec![("bindir", TREE.to_owned())], ..command }
+    },
+    ..TOOL
+};
+
+/// Redis: a server and its clients.
+pub static REDIS: Suite = Suite {
+    name: "redis",
+    about: "Redis's tests (`runtest --single`)",
+    command: |unit, _, _| {
+        let words = ["sh", "./runtest", "--single", unit, "--clients", "1"];
+        in_dir(".", &words, Format::Words(Words::Redis))
+    },
+    ..TOOL
+};
+
+/// libuv: an event loop, with threads that read.
+pub static LIBUV: Suite = Suite {
+    name: "libuv",
+    about: "libuv's tests (`uv_run_tests`)",
+    command: |unit, _, _| in_dir("build", &["./uv_run_tests", unit], Format::Tap),
+    limit: 60,
+    ..TOOL
+};
+
+/// util-linux.
+pub static UTIL_LINUX: Suite = Suite {
+    name: "util-linux",
+    about: "util-linux's tests (`tests/ts`)",
+    command: |unit, _, _| {
+        let (dir, name) = unit.split_once('/').unwrap_or((".", unit));
+        let script = format!("./{name}");
+        let words = ["bash", &script, "--srcdir=../../..", "--builddir=../../.."];
+        in_dir(&format!("tests/ts/{dir}"), &words, Format::Words(Words::UtilLinux))
+    },
+    ..TOOL
+};
+
+/// stress-ng: a little of each stressor, verified.
+pub static STRESS_NG: Suite = Suite {
+    name: "stress-ng",
+    about: "stress-ng's stressors (`--verify`)",
+    script: include_str!("../../prepare/stress.sh"),
+    command: |unit, _, _| {
+        let (stressor, ops) = (format!("--{unit}"), format!("--{unit}-ops"));
+        let program = format!("{TREE}/stress-ng");
+        let words = [
+            program.as_str(),
+            "--verify",
+            &stressor,
+            "1",
+            &ops,
+            "20",
+            "--timeout",
+            "4",
+            "--temp-path",
+            WORK,
+        ];
+        Command {
+            argv: argv(&words),
+            dir: WORK.to_owned(),
+            env: Vec::new(),
+            format: Format::Status,
+        }
+    },
+    writes: false,
+    limit: 60,
+    ..TOOL
+};
+
+fn in_dir(dir: &str, words: &[&str], format: Format) -> Command {
+    // Some results are written where errors are.
+    let mut line = argv(&["sh", "-c", "exec \"$0\" \"$@\" 2>&1"]);
+    line.extend(argv(words));
+    Command { argv: line, dir: format!("{TREE}/{dir}"), env: Vec::new(), format }
+}
