@@ -3,14 +3,20 @@
 //! The socket is `SOCK_SEQPACKET`: one byte says what is wanted, and the session's token who asks
 //! (`AgentConfig::token`), one byte comes back, with a
 //! descriptor beside it when the answer is yes. Who asks is the kernel's to say (`SO_PEERCRED`).
+//!
+//! Before an exec more than one request may go over one socket ([`EXEC`]).
 
 /// The first stall of a process: it wants memory to share with the supervisor. The answer's
 /// descriptor is a file that holds a [`crate::Shared`].
 pub const JOIN: u8 = b'J';
-/// The process is about to exec and wants the agent in its new image. After a yes it is traced;
-/// the descriptor is the file described in [`crate::config`], and is to survive exec, under the
-/// number that the agent sends back (four bytes).
+/// The process is about to exec and wants the agent in its new image. Beside the request comes a place of the
+/// file that it executes (`O_PATH`): the supervisor looks into it, since a process that closed a descriptor
+/// for reading would lose its locks on the file (fcntl(2)). After a yes it is traced; the descriptor is the
+/// file described in [`crate::config`], and is to survive exec, under the number that the agent sends back
+/// (four bytes). Otherwise the answer may be [`COLD`] or [`SCRIPT`].
 pub const EXEC: u8 = b'E';
+/// What the same request is when it is made again of a file that was [`COLD`]: to wait for it.
+pub const EXEC_WAITS: u8 = b'W';
 
 /// Something is about to be unmounted: every shadow of the session is to let go of what it holds. The
 /// answer's descriptor means nothing.
@@ -20,6 +26,13 @@ pub const LET_GO: u8 = b'L';
 pub const YES: u8 = b'y';
 /// Not done; go on without.
 pub const NO: u8 = b'n';
+/// The file's start is not in memory. To be asked again with [`EXEC_WAITS`].
+pub const COLD: u8 = b'c';
+/// The file is a script. Behind this byte comes the name of its interpreter, for which to ask next.
+pub const SCRIPT: u8 = b's';
+
+/// Bytes of an answer at most: as much of a file as the kernel looks at for `#!` (`BINPRM_BUF_SIZE`).
+pub const ANSWER_BYTES: usize = 256;
 
 /// The signal by which a process that is traced says that its exec has failed. By default it is
 /// ignored; the tracer keeps it to itself.

@@ -1,6 +1,6 @@
 //! Asking the supervisor for something (`abi::desk`).
 //!
-//! Each request takes a socket for its duration, and waits a bounded time for a supervisor that may
+//! Each conversation takes a socket for its duration, and waits a bounded time for a supervisor that may
 //! be stopped, or gone. Signals must be blocked: a handler that ran in between, and forked, would
 //! copy the descriptors.
 
@@ -14,44 +14,77 @@ use crate::session::Session;
 use crate::sys::{self, Fd};
 
 /// How long an answer may take, in milliseconds; usually it takes a tenth of one.
-const PATIENCE_MS: i32 = 500;
+pub const PATIENCE_MS: i32 = 500;
 
-/// A request that was granted.
-pub struct Granted {
-    /// The conversation, which may go on.
-    pub socket: Fd,
-    /// What was asked for.
-    pub file: Fd,
+/// What came back.
+pub enum Answer {
+    /// Yes, with this.
+    Granted(Fd),
+    /// Of these bytes so many; the first says what they mean.
+    Told(usize),
 }
 
-/// Asks for `what`.
-pub fn ask(session: &Session, what: u8) -> Option<Granted> {
-    let socket = sys::unix_socket().ok()?;
-    let granted = converse(session, socket, what);
-    if granted.is_none() {
-        let _ = sys::close(socket);
-    }
-    granted
+/// A conversation with the supervisor.
+pub struct Talk {
+    socket: Fd,
 }
 
-fn converse(session: &Session, socket: Fd, what: u8) -> Option<Granted> {
-    let config = &session.config;
-    let name = config.desk.get(..config.desk_len as usize)?;
-    sys::connect_unix(socket, name).ok()?;
-    let mut request = [what; 1 + TOKEN_BYTES];
-    request[1..].copy_from_slice(&config.token);
-    sys::send(socket, &request).ok()?;
-    if !sys::is_readable_within(socket, PATIENCE_MS) {
-        return None;
+impl Talk {
+    /// Goes to the desk.
+    pub fn new(session: &Session) -> Option<Self> {
+        let config = &session.config;
+        let name = config.desk.get(..config.desk_len as usize)?;
+        let talk = Talk { socket: sys::unix_socket().ok()? };
+        sys::connect_unix(talk.socket, name).ok()?;
+        Some(talk)
     }
-    let (byte, file) = sys::receive(socket).ok()?;
-    match file {
-        Some(file) if byte == desk::YES => Some(Granted { socket, file }),
-        Some(file) => {
-            let _ = sys::close(file);
-            None
+
+    /// Asks for `what`, of the file `of` if one is given.
+    pub fn ask(
+        &self,
+        session: &Session,
+        (what, of): (u8, Option<Fd>),
+        patience_ms: i32,
+        answer: &mut [u8],
+    ) -> Option<Answer> {
+        let mut request = [what; 1 + TOKEN_BYTES];
+        request[1..].copy_from_slice(&session.config.token);
+        let sent = match of {
+            Some(file) => sys::send_with(self.socket, &request, file),
+            None => sys::send(self.socket, &request),
+        };
+        sent.ok()?;
+        if !sys::is_readable_within(self.socket, patience_ms) {
+            return None;
         }
-        None => None,
+        let (got, file) = sys::receive(self.socket, answer).ok()?;
+        match file {
+            Some(file) if answer[0] == desk::YES => Some(Answer::Granted(file)),
+            Some(file) => {
+                let _ = sys::close(file);
+                None
+            }
+            None => Some(Answer::Told(got)),
+        }
+    }
+
+    /// Tells what is no question.
+    pub fn tell(&self, bytes: &[u8]) {
+        let _ = sys::send(self.socket, bytes);
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = sys::close(self.socket);
+    }
+}
+
+/// Asks for `what`, in a conversation of its own; what is granted.
+pub fn ask(session: &Session, what: u8) -> Option<Fd> {
+    match Talk::new(session)?.ask(session, (what, None), PATIENCE_MS, &mut [0])? {
+        Answer::Granted(file) => Some(file),
+        Answer::Told(_) => None,
     }
 }
 
@@ -59,10 +92,9 @@ fn converse(session: &Session, socket: Fd, what: u8) -> Option<Granted> {
 /// be, and nothing has changed.
 pub fn join(session: &'static Session) -> bool {
     let mask = quiet::begin();
-    let shared = ask(session, desk::JOIN).and_then(|granted| {
-        let mapped = room::map_shared(granted.file, size_of::<Shared>() as u64);
-        let _ = sys::close(granted.file);
-        let _ = sys::close(granted.socket);
+    let shared = ask(session, desk::JOIN).and_then(|file| {
+        let mapped = room::map_shared(file, size_of::<Shared>() as u64);
+        let _ = sys::close(file);
         mapped.ok()
     });
     quiet::end(mask);

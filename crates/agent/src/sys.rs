@@ -438,24 +438,38 @@ pub fn is_readable_within(fd: Fd, milliseconds: i32) -> bool {
     call!(nr::POLL, &raw mut request, 1, milliseconds) == Ok(1)
 }
 
-/// recvmsg(2): one byte, and the descriptor that came with it.
-pub fn receive(socket: Fd) -> Result<(u8, Option<Fd>)> {
+/// One descriptor as ancillary data (cmsg(3)): length, level and type; then the number.
+const RIGHTS_BYTES: u64 = 20;
+const RIGHTS: u64 = {
     const SCM_RIGHTS: u64 = 1;
     const SOL_SOCKET: u64 = 1;
-    const CONTROL: u64 = 24;
-    let mut byte = 0u8;
-    let part = [&raw mut byte as u64, 1];
-    // struct cmsghdr: its length, level and type; then one descriptor.
-    let mut control = [0u64; 3];
+    SOL_SOCKET | SCM_RIGHTS << 32
+};
+
+/// sendmsg(2), on a connected socket: these bytes, and a descriptor beside them.
+pub fn send_with(socket: Fd, bytes: &[u8], fd: Fd) -> Result<u64> {
+    const MSG_NOSIGNAL: u32 = 0x4000;
+    let part = [bytes.as_ptr() as u64, bytes.len() as u64];
+    let control = [RIGHTS_BYTES, RIGHTS, fd as u32 as u64];
+    let len = size_of_val(&control) as u64;
     // struct msghdr: no name; one part; control data; flags.
-    let mut message = [0, 0, part.as_ptr() as u64, 1, control.as_mut_ptr() as u64, CONTROL, 0];
+    let message = [0, 0, part.as_ptr() as u64, 1, control.as_ptr() as u64, len, 0];
+    call!(nr::SENDMSG, socket, message.as_ptr(), MSG_NOSIGNAL)
+}
+
+/// recvmsg(2): how many bytes came, and the descriptor that came with them.
+pub fn receive(socket: Fd, bytes: &mut [u8]) -> Result<(usize, Option<Fd>)> {
+    let part = [bytes.as_mut_ptr() as u64, bytes.len() as u64];
+    let mut control = [0u64; 3];
+    let len = size_of_val(&control) as u64;
+    // struct msghdr, as above.
+    let mut message = [0, 0, part.as_ptr() as u64, 1, control.as_mut_ptr() as u64, len, 0];
     let got = call!(nr::RECVMSG, socket, message.as_mut_ptr(), 0)?;
-    if got != 1 {
+    if got == 0 {
         return Err(Errno(EPIPE));
     }
-    let has_one =
-        message[5] >= 20 && control[0] == 20 && control[1] == SOL_SOCKET | SCM_RIGHTS << 32;
-    Ok((byte, has_one.then_some(control[2] as u32 as Fd)))
+    let has_one = message[5] >= RIGHTS_BYTES && control[0] == RIGHTS_BYTES && control[1] == RIGHTS;
+    Ok((got as usize, has_one.then_some(control[2] as u32 as Fd)))
 }
 
 /// pidfd_open(2).
@@ -579,12 +593,7 @@ pub fn pread(fd: Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
 /// Names what capabilities(7) keeps in a file.
 const CAPABILITIES: &core::ffi::CStr = c"security.capability";
 
-/// fgetxattr(2): the file has capabilities.
-pub fn has_capabilities(file: Fd) -> bool {
-    call!(nr::FGETXATTR, file, CAPABILITIES.as_ptr(), 0, 0).is_ok()
-}
-
-/// getxattr(2): the file at `path` has them.
+/// getxattr(2): the file at `path` has capabilities.
 pub fn path_has_capabilities(path: u64) -> bool {
     call!(nr::GETXATTR, path, CAPABILITIES.as_ptr(), 0, 0).is_ok()
 }

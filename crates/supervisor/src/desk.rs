@@ -15,19 +15,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
+use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
-    accept4, bind, getsockopt, listen, recv, sendmsg, setsockopt, shutdown, socket,
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag,
+    SockType, UnixAddr, accept4, bind, getsockopt, listen, recvmsg, send, sendmsg, setsockopt,
+    shutdown, socket,
 };
-use nix::sys::time::TimeVal;
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Pid, geteuid};
 use runahead_abi::config::TOKEN_BYTES;
-use runahead_abi::desk::{EXEC, JOIN, LET_GO, NO, YES};
+use runahead_abi::desk::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, SCRIPT, YES};
 use runahead_inject::{Followed, Follower, Layout};
 
+use crate::image::{self, Image};
 use crate::losses::Losses;
 use crate::members::{self, Members};
 use crate::{limits, signals};
@@ -38,6 +41,8 @@ const CLERKS_MAX: usize = 64;
 const BACKLOG: i32 = 128;
 /// How long somebody who has connected may take to say what he wants.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// The same of somebody who has been answered and has more to ask; it may have to look for a file.
+const MORE_PATIENCE: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 128 * 1024;
 
 /// See the module's text.
@@ -167,15 +172,8 @@ impl Desk {
             return Err(Errno::EPERM);
         }
         let pid = Pid::from_raw(peer.pid());
-        let patience = TimeVal::new(0, PATIENCE.as_micros() as i64);
-        setsockopt(client, ReceiveTimeout, &patience)?;
-        let mut what = [0u8; 1 + TOKEN_BYTES];
-        let got = recv(client.as_raw_fd(), &mut what, MsgFlags::empty())?;
-        if got != what.len() || what[1..] != self.token {
-            self.losses.count("a process that is not of the session asked, and was refused");
-            return Err(Errno::EPERM);
-        }
-        match what[0] {
+        let (what, place) = self.request(client, PATIENCE)?;
+        match what {
             JOIN => match self.members.join(pid) {
                 Ok(file) => answer(client, Some(file.as_fd())),
                 Err(errno) => {
@@ -183,17 +181,61 @@ impl Desk {
                     answer(client, None)
                 }
             },
-            EXEC if is_last => {
+            EXEC | EXEC_WAITS if is_last => {
                 self.losses.count("a program ran natively: no thread was left to follow it");
                 answer(client, None)
             }
-            EXEC => self.follow(client, pid),
+            EXEC | EXEC_WAITS => self.follow_if_ours(client, pid, (what, place)),
             LET_GO => {
                 self.members.let_go(members::LET_GO);
                 answer(client, Some(self.file.as_fd()))
             }
             _ => answer(client, None),
         }
+    }
+
+    /// What is asked for, and the descriptor beside it.
+    fn request(
+        &self,
+        client: &OwnedFd,
+        patience: Duration,
+    ) -> Result<(u8, Option<OwnedFd>), Errno> {
+        setsockopt(client, ReceiveTimeout, &TimeVal::microseconds(patience.as_micros() as i64))?;
+        let mut what = [0u8; 1 + TOKEN_BYTES];
+        let (got, place) = receive(client, &mut what)?;
+        if got == 0 {
+            return Err(Errno::EPIPE);
+        }
+        if got != what.len() || what[1..] != self.token {
+            self.losses.count("a process that is not of the session asked, and was refused");
+            return Err(Errno::EPERM);
+        }
+        Ok((what[0], place))
+    }
+
+    /// As far as an interpreter of interpreters goes, and each time it has to be waited for.
+    fn follow_if_ours(
+        &self,
+        client: &OwnedFd,
+        pid: Pid,
+        mut asked: (u8, Option<OwnedFd>),
+    ) -> Result<(), Errno> {
+        const REQUESTS_MAX: usize = 16;
+        for _ in 0..REQUESTS_MAX {
+            let (what @ (EXEC | EXEC_WAITS), Some(place)) = asked else { break };
+            match image::look(&place, pid, what == EXEC_WAITS) {
+                Image::Ours => {
+                    drop(place);
+                    return self.follow(client, pid);
+                }
+                Image::Cold => say(client, &[COLD])?,
+                Image::Script(name) => say(client, &[&[SCRIPT], &name[..]].concat())?,
+                Image::Other => break,
+            }
+            drop(place);
+            asked = self.request(client, MORE_PATIENCE)?;
+        }
+        answer(client, None)
     }
 
     fn follow(&self, client: &OwnedFd, pid: Pid) -> Result<(), Errno> {
@@ -230,6 +272,28 @@ impl Desk {
         }
         Ok(())
     }
+}
+
+/// Bytes, and the first of the descriptors that came beside them. (The kernel closes those for which there
+/// is no room.)
+fn receive(client: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut control = cmsg_space!(OwnedFd);
+    let mut part = [IoSliceMut::new(bytes)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(client.as_raw_fd(), &mut part, Some(&mut control), flags)?;
+    let mut beside = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(fds) = control {
+            // SAFETY: new descriptors of ours.
+            beside.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok((message.bytes, beside.into_iter().next()))
+}
+
+/// Sends bytes.
+fn say(client: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    send(client.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL).map(|_| ())
 }
 
 fn answer(client: &OwnedFd, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {

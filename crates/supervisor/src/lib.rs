@@ -8,6 +8,7 @@
 //! | `first` | the command's own program, which nobody hints |
 //! | [`descriptors`] | are given up once it runs |
 //! | [`desk`] | where programs ask: to join, and to be followed over exec |
+//! | `image` | what a file is that a process is about to execute |
 //! | [`members`] | the processes that have joined, from their first stall to their end |
 //! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
 //! | `progress` | what came of a process's hints |
@@ -38,6 +39,7 @@ mod filter;
 mod first;
 pub mod ghost;
 pub mod history;
+mod image;
 pub mod keeper;
 pub mod limits;
 pub mod losses;

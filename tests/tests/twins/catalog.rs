@@ -83,6 +83,7 @@ const SOURCES: &[(&str, &[Build])] = &[
     ("execs", ANY),
     ("execthreads", ANY),
     ("execveat", ANY),
+    ("locks", ANY),
     ("image", GNU),
     ("daemons", ANY),
     ("threads", GNU),

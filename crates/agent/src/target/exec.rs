@@ -4,15 +4,19 @@
 //! and what the agent is not made for, are left alone: they run natively, and so do their children.
 //! The file is looked at first, for that; if it is cold, that wait is the one that exec would have
 //! had, and what the program is going to need is fetched meanwhile.
+//!
+//! Nothing is opened for reading here: a process that closes any descriptor of a file loses its locks on
+//! it (fcntl(2)), which an exec keeps. It is the supervisor that looks into files; it is given places of
+//! them (`O_PATH`), whose close does nothing of the kind.
 
 use linux_raw_sys::general as k;
 use runahead_abi::record::DEMAND;
 use runahead_abi::{ChunkIndex, HintKind, desk};
 
+use super::TARGET;
 use super::access::Stall;
 use super::lookups::Place;
-use super::{TARGET, Target};
-use crate::desk as supervisor;
+use crate::desk::{self as supervisor, Answer, Talk};
 use crate::hints::Hint;
 use crate::paths::{self, FdPath};
 use crate::plane::{Call, Token, quiet};
@@ -23,22 +27,13 @@ use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 const NONE: Token = -1;
 /// Interpreters of interpreters that the kernel follows (`#!`, execve(2)).
 const INTERPRETERS: usize = 5;
-/// Bytes that the kernel looks at for `#!` (`BINPRM_BUF_SIZE`).
-const HEAD_BYTES: usize = 256;
 /// Set in the environment to 0, the program and its children run natively.
 const OPT_OUT: &[u8] = b"RUNAHEAD=0";
 /// Environment strings looked at.
 const ENVIRONMENT_MAX: usize = 4096;
 
-/// What exec would run.
-enum Image {
-    /// A program that the agent is made for.
-    Ours,
-    /// Privileged: whatever we hold may be in its way.
-    Privileged,
-    /// Anything else.
-    Other,
-}
+/// How long the supervisor may take to read what is not in memory. It is at work, as it has just said.
+const COLD_PATIENCE_MS: i32 = 10_000;
 
 /// Asks the supervisor to follow, if this exec is one that it can follow. Signals are blocked.
 pub(super) fn before(call: &Call) -> Token {
@@ -57,28 +52,60 @@ pub(super) fn before(call: &Call) -> Token {
         nr::EXECVE => (AT_FDCWD, call.args[0], 0),
         _ => (call.fd(0), call.args[1], call.args[4] as u32),
     };
-    let lent = call.thread.is_lent();
-    match open(&TARGET, session, (dir, path), flags, lent).map(examine) {
-        // It will fail, or is not ours to look at.
-        Err(_) => NONE,
-        Ok(Image::Ours) => follow(session),
-        Ok(Image::Privileged) => {
+    let program = Program { dir, path, flags, lent: call.thread.is_lent() };
+    prepare(session, &program).unwrap_or(NONE)
+}
+
+/// The number that the agent's file has in the new program, if the supervisor follows.
+fn prepare(session: &'static Session, program: &Program) -> Option<Token> {
+    // If there is no such file, the exec will fail, or it is not ours to look at.
+    let (mut file, mut said) = program.find(session).ok()?;
+    let talk = Talk::new(session);
+    let mut answer = [0u8; desk::ANSWER_BYTES + 1];
+    let mut request = (desk::EXEC, supervisor::PATIENCE_MS);
+    let mut interpreters = 0;
+    loop {
+        if file.is_privileged() {
+            drop((talk, file));
+            // Whatever we hold may be in its way.
             let_go_everywhere(session);
-            NONE
+            return None;
         }
-        Ok(Image::Other) => NONE,
+        let room = &mut answer[..desk::ANSWER_BYTES];
+        let (what, patience) = request;
+        let reply = talk.as_ref().and_then(|talk| {
+            let reply = talk.ask(session, (what, Some(file.0)), patience, room)?;
+            Some((talk, reply))
+        });
+        let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == desk::COLD;
+        if !core::mem::replace(&mut said, true) {
+            match cold {
+                true => program.demand(session),
+                false => TARGET.family.executes(false, program.lent),
+            }
+        }
+        match reply? {
+            (talk, Answer::Granted(agent)) => return hand_over(talk, agent),
+            _ if cold && what == desk::EXEC => request = (desk::EXEC_WAITS, COLD_PATIENCE_MS),
+            (_, Answer::Told(got)) if room[0] == desk::SCRIPT && interpreters < INTERPRETERS => {
+                interpreters += 1;
+                answer[got] = 0;
+                file = File::at(AT_FDCWD, answer[1..].as_ptr() as u64, 0, 0).ok()?;
+                request = (desk::EXEC, supervisor::PATIENCE_MS);
+            }
+            _ => return None,
+        }
     }
 }
 
-fn follow(session: &Session) -> Token {
-    let Some(granted) = supervisor::ask(session, desk::EXEC) else { return NONE };
-    // Its number in the new program. (The other end is closed by exec itself.)
-    let _ = sys::send(granted.socket, &granted.file.to_le_bytes());
-    if granted.file > 0xffff {
-        failed(granted.file);
-        return NONE;
+/// Says which number the agent's file has here, and will have in the new program.
+fn hand_over(talk: &Talk, agent: Fd) -> Option<Token> {
+    talk.tell(&agent.to_le_bytes());
+    if agent > 0xffff {
+        failed(agent);
+        return None;
     }
-    granted.file
+    Some(agent)
 }
 
 /// The exec that was prepared has failed: nobody is to wait for it.
@@ -98,9 +125,8 @@ pub(super) fn failed(file: Token) {
 pub(super) fn let_go_everywhere(session: &'static Session) {
     TARGET.let_go_of_all(session);
     let mask = quiet::begin();
-    if let Some(granted) = supervisor::ask(session, desk::LET_GO) {
-        let _ = sys::close(granted.file);
-        let _ = sys::close(granted.socket);
+    if let Some(file) = supervisor::ask(session, desk::LET_GO) {
+        let _ = sys::close(file);
     }
     quiet::end(mask);
 }
@@ -144,141 +170,84 @@ fn any_opts_out(mut strings: &[u64]) -> bool {
     false
 }
 
-/// A file that exec may run.
-struct File {
-    /// It, however it may be opened (`O_PATH`).
-    place: Fd,
-    mode: u32,
-    /// Open for reading, where that can do no harm and is allowed.
-    open: Option<Fd>,
-}
+/// A place of a file that exec may run (`O_PATH`).
+struct File(Fd);
 
 impl File {
-    fn at(place: Fd) -> Self {
-        let stat = sys::statx_fd(place, k::STATX_TYPE | k::STATX_MODE);
-        let mode = stat.map_or(0, |stat| stat.stx_mode.into());
-        let flags = k::O_RDONLY | k::O_CLOEXEC | k::O_NOCTTY;
-        let open = if mode & k::S_IFMT == k::S_IFREG {
-            sys::openat2(AT_FDCWD, FdPath::new(place).address(), flags, 0, 0).ok()
-        } else {
-            None
-        };
-        File { place, mode, open }
-    }
-
-    /// The start of the file is in memory, or cannot be asked for.
-    fn is_warm(&self) -> bool {
-        let Some(file) = self.open else { return true };
-        let mut byte = 0u8;
-        let read = sys::read_nowait(file, &raw mut byte as u64, 1, Some(0));
-        let remote = read == Err(Errno(sys::EOPNOTSUPP));
-        let cold =
-            read == Err(Errno(sys::EAGAIN)) || remote && sys::cached_pages(file, 0, 1) == Ok(0);
-        !cold
+    fn at(dir: Fd, path: u64, flags: u32, resolve: u32) -> sys::Result<Self> {
+        let flags = k::O_PATH | k::O_CLOEXEC | flags;
+        sys::openat2(dir, path, flags, 0, resolve).map(File)
     }
 
     /// It gives privileges to who runs it.
     fn is_privileged(&self) -> bool {
-        const SET_ID: u32 = 0o6000;
-        self.mode & SET_ID != 0
-            || match self.open {
-                Some(file) => sys::has_capabilities(file),
-                None => sys::path_has_capabilities(FdPath::new(self.place).address()),
-            }
+        const SET_ID: u16 = 0o6000;
+        sys::statx_fd(self.0, k::STATX_MODE).is_ok_and(|stat| stat.stx_mode & SET_ID != 0)
+            || sys::path_has_capabilities(FdPath::new(self.0).address())
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        self.open.into_iter().chain([self.place]).for_each(|fd| _ = sys::close(fd));
+        let _ = sys::close(self.0);
     }
 }
 
-/// The program's file. If it is cold, it and what it needs are asked for.
-fn open(
-    target: &Target,
-    session: &'static Session,
-    (dir, path): (Fd, u64),
+/// What is to be executed, as the call names it.
+struct Program {
+    dir: Fd,
+    path: u64,
     flags: u32,
+    /// By a vfork child, which has its parent's memory.
     lent: bool,
-) -> sys::Result<File> {
-    if flags & k::AT_EMPTY_PATH != 0 && sys::copy_in::<u8>(path)? == 0 {
-        let path = FdPath::new(dir);
-        return sys::openat2(AT_FDCWD, path.address(), k::O_PATH | k::O_CLOEXEC, 0, 0)
-            .map(File::at);
-    }
-    let nofollow = if flags & k::AT_SYMLINK_NOFOLLOW != 0 { k::O_NOFOLLOW } else { 0 };
-    let how = k::O_PATH | k::O_CLOEXEC | nofollow;
-    let open = |resolve| sys::openat2(dir, path, how, 0, resolve).map(File::at);
-    let known = match open(k::RESOLVE_CACHED) {
-        Ok(file) => Some(file),
-        Err(Errno(sys::EAGAIN)) => None,
-        Err(errno) => return Err(errno),
-    };
-    // SAFETY: the kernel has just read this path.
-    let text = unsafe { paths::c_string(path) };
-    target.tell_exec(session, dir, text, lent);
-    let file = match known {
-        None if !matches!(target.place_of(session, dir, text), Place::Slow) => Some(open(0)?),
-        known => known,
-    };
-    if file.as_ref().is_some_and(File::is_warm) {
-        target.family.executes(false, lent);
-    } else {
-        target.family.executes(true, lent);
-        target.wake();
-        target.pace.stalled();
-        target.join(session);
-        // Not the name itself, which is known as soon as it has been looked up.
-        let object = target.identity(session, dir, text).chunk(ChunkIndex(u64::MAX));
-        let kind = HintKind::Program;
-        let hint = Hint::whole(kind, object, DEMAND, b"");
-        target.demand(session, &Stall { piece: object.into(), hint, dir, path: text });
-    }
-    file.map_or_else(|| open(0), Ok)
 }
 
-fn examine(mut file: File) -> Image {
-    for _ in 0..INTERPRETERS {
-        let mut head = [0u8; HEAD_BYTES];
-        match look(&file, &mut head) {
-            Seen::Script(Some(interpreter)) => file = File::at(interpreter),
-            Seen::Script(None) => return Image::Other,
-            Seen::Program(image) => return image,
+impl Program {
+    /// The program's file, and whether it has been asked for: it is, if its name is cold.
+    fn find(&self, session: &'static Session) -> sys::Result<(File, bool)> {
+        let &Program { dir, path, flags, .. } = self;
+        if flags & k::AT_EMPTY_PATH != 0 && sys::copy_in::<u8>(path)? == 0 {
+            return Ok((File::at(AT_FDCWD, FdPath::new(dir).address(), 0, 0)?, false));
         }
+        let nofollow = if flags & k::AT_SYMLINK_NOFOLLOW != 0 { k::O_NOFOLLOW } else { 0 };
+        let open = |resolve| File::at(dir, path, nofollow, resolve);
+        let known = match open(k::RESOLVE_CACHED) {
+            Ok(file) => Some(file),
+            Err(Errno(sys::EAGAIN)) => None,
+            Err(errno) => return Err(errno),
+        };
+        TARGET.tell_exec(session, dir, self.text(), self.lent);
+        if let Some(file) = known {
+            return Ok((file, false));
+        }
+        let slow = matches!(TARGET.place_of(session, dir, self.text()), Place::Slow);
+        if slow {
+            self.demand(session);
+        }
+        Ok((open(0)?, slow))
     }
-    Image::Other
-}
 
-enum Seen {
-    Script(Option<Fd>),
-    Program(Image),
-}
-
-fn look(file: &File, head: &mut [u8; HEAD_BYTES]) -> Seen {
-    if file.is_privileged() {
-        return Seen::Program(Image::Privileged);
+    /// The name, once the kernel has read it.
+    fn text(&self) -> &[u8] {
+        // SAFETY: the kernel has just read this path.
+        unsafe { paths::c_string(self.path) }
     }
-    let got = file.open.and_then(|file| sys::pread(file, head, 0).ok());
-    let Some(head) = got.and_then(|got| head.get(..got)) else {
-        return Seen::Program(Image::Other);
-    };
-    if head.starts_with(b"#!") {
-        return Seen::Script(interpreter(head));
-    }
-    // ELF, 64 bits, little-endian; machine at 18 (elf(5)).
-    const EM_X86_64: u8 = 62;
-    let ours = head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[EM_X86_64, 0]);
-    Seen::Program(if ours { Image::Ours } else { Image::Other })
-}
 
-/// A place of the interpreter that a script's first line names.
-fn interpreter(head: &[u8]) -> Option<Fd> {
-    let line = &head[2..];
-    let start = line.iter().position(|b| !matches!(b, b' ' | b'\t'))?;
-    let rest = &line[start..];
-    let end = rest.iter().position(|b| matches!(b, b' ' | b'\t' | b'\n' | 0))?;
-    let mut text = [0u8; HEAD_BYTES];
-    text[..end].copy_from_slice(&rest[..end]);
-    sys::openat2(AT_FDCWD, text.as_ptr() as u64, k::O_PATH | k::O_CLOEXEC, 0, 0).ok()
+    /// It is cold: it and what it needs are asked for.
+    fn demand(&self, session: &'static Session) {
+        TARGET.family.executes(true, self.lent);
+        TARGET.wake();
+        TARGET.pace.stalled();
+        let text = self.text();
+        if text.is_empty() {
+            // It is executed by its descriptor.
+            return;
+        }
+        TARGET.join(session);
+        // Not the name itself, which is known as soon as it has been looked up.
+        let object = TARGET.identity(session, self.dir, text).chunk(ChunkIndex(u64::MAX));
+        let hint = Hint::whole(HintKind::Program, object, DEMAND, b"");
+        let stall = Stall { piece: object.into(), hint, dir: self.dir, path: text };
+        TARGET.demand(session, &stall);
+    }
 }
