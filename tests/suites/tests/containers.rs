@@ -77,6 +77,23 @@ fn run(fixture: &Fixture, out: &Path, options: &[&str], front: &[&str], script: 
 fn commands_in_containers_do_as_without() {
     let (Some(()), Some(fixture)) = (available(possible()), available(fixture())) else { return };
     import();
+    let version = podman()
+        .args([
+            "run",
+            "--rm",
+            "--network=none",
+            "--ulimit=nofile=1024:1024",
+            "--ulimit=nproc=4096:4096",
+        ])
+        .args([IMAGE, "/bin/runahead", "--version"])
+        .output()
+        .expect("podman can be run");
+    let said = || String::from_utf8_lossy(&version.stderr).into_owned();
+    let starts = version.status.success().then_some(());
+    // It needs a runahead without libraries (`make build`), and control groups.
+    if available(starts.ok_or_else(|| format!("runahead in a container: {}", said()))).is_none() {
+        return;
+    }
     let out = scratch().join("out");
     fs::create_dir_all(&out).expect("the scratch directory is ours");
     let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
@@ -109,7 +126,10 @@ fn commands_in_containers_do_as_without() {
             let stats: Value = serde_json::from_slice(&stats).expect("they are JSON");
             let syncs = number(&stats, "syncs/count");
             eprintln!("{name}: {syncs} shadows");
-            assert!(syncs > 0, "{name}: {script}: none: {stats:#}");
+            // A crowd that takes the tasks there are leaves none for shadows.
+            let room = script == one_by_one || !options.contains(&"--pids-limit=100");
+            assert!(syncs > 0 || !room, "{name}: {script}: no shadows: {stats:#}");
         }
     }
+    let _ = podman().args(["rmi", "--force", IMAGE]).output();
 }
