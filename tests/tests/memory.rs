@@ -63,6 +63,7 @@ fn rereads(fixture: &Fixture, file: &str, piece: &str, times: &str) -> Run {
 }
 
 const WHY: &str = "stopped/its hints were not used";
+const LOSS: &str = "stopped/what it fetched was dropped from memory before it was used";
 
 #[test]
 fn a_shadow_that_hints_only_rubbish_is_stopped_within_a_second() {
@@ -85,6 +86,21 @@ fn a_shadow_that_hints_only_rubbish_is_stopped_within_a_second() {
     let stats = measured(&fixture, &run, None, &["--plant", "rubbish", "--without", "memory"]);
     assert_eq!(stats["stopped"], serde_json::json!({}), "{stats:#}");
     assert!(number(&stats, "hints_used") < 10, "{stats:#}");
+}
+
+#[test]
+fn a_shadow_whose_data_is_dropped_before_it_is_used_is_stopped() {
+    let Some(fixture) = available(fixture()) else { return };
+    fill(&fixture);
+    let run = fixture.run_program("drops", Link::Dynamic, &["cold", &CHUNK.to_string()]);
+    let stats = measured(&fixture, &run, None, &[]);
+    let lost = number(&stats, "memory/hints_lost");
+    assert!(lost > 6 && number(&stats, LOSS) > 0, "{stats:#}");
+
+    // What stops it is no other mechanism.
+    let stats = measured(&fixture, &run, None, &["--without", "memory"]);
+    assert_eq!(stats["stopped"], serde_json::json!({}), "{stats:#}");
+    assert!(number(&stats, "memory/hints_lost") > 6, "{stats:#}");
 }
 
 #[test]

@@ -251,6 +251,26 @@ impl HintLog {
         entry.store(Meta { hinted, done, ahead: meta.ahead & !blocks.0, ..meta });
     }
 
+    /// What was read of `piece` for the target, before it has come to that, is not in memory any more: as if
+    /// it had never been hinted. False if there was none.
+    pub fn lose(&self, piece: impl Into<Piece>) -> bool {
+        let Piece { key, blocks } = piece.into();
+        let Some(entry) = self.find(key) else { return false };
+        let meta = entry.load();
+        let lost = blocks.0 & meta.ahead & meta.done;
+        if lost != 0 {
+            entry.store(Meta { done: meta.done & !lost, ahead: meta.ahead & !lost, ..meta });
+        }
+        lost != 0
+    }
+
+    /// Some of `piece` was read for the target, and it has not come to that.
+    pub fn holds(&self, piece: impl Into<Piece>) -> bool {
+        let Piece { key, blocks } = piece.into();
+        let meta = self.of(key);
+        blocks.0 & meta.ahead & meta.done != 0
+    }
+
     /// The target makes the access. The run that hinted it last, the first time that a *hint* for it is used.
     pub fn touch(&self, piece: impl Into<Piece>) -> Option<u32> {
         let Piece { key, blocks } = piece.into();
@@ -387,6 +407,34 @@ mod tests {
             (HintState::Done, HintState::Absent)
         );
         assert!(!log.forget(chunk), "nothing waits");
+    }
+
+    #[test]
+    fn what_was_lost_can_be_hinted_again_and_what_is_waited_for_or_used_is_not_lost() {
+        let log = log();
+        let block = |n: u64| Identity::ROOT.first_piece(n * BLOCK_BYTES, 1);
+        let chunk = block(0).key;
+        for n in 0..3 {
+            log.hint(block(n), 7);
+        }
+        log.done(chunk);
+        log.done_by_target(block(0));
+        log.hint(block(3), 7);
+        let held = |n| log.holds(block(n));
+        assert_eq!((held(0), held(1), held(3)), (false, true, false));
+        assert!(!log.lose(block(0)) && log.lose(block(1)) && !log.lose(block(1)));
+        assert_eq!(
+            (log.state(block(0)), log.state(block(1))),
+            (HintState::Done, HintState::Absent)
+        );
+        assert!(log.lose(chunk) && !log.lose(chunk));
+        assert_eq!(
+            (log.state(block(2)), log.state(block(3))),
+            (HintState::Absent, HintState::Hinted)
+        );
+        assert_eq!(log.touch(block(1)), None, "it was of no use");
+        assert_ne!(log.hint(block(1), 8), Hinted::Known);
+        assert_eq!(log.touch(block(3)), Some(8));
     }
 
     #[test]

@@ -180,6 +180,8 @@ pub struct Control {
     pub planted_done: AtomicU64,
     /// The target: stalls on data that the log has as read: it had been in memory.
     pub refaults: AtomicU64,
+    /// The target: hints whose data had been fetched, and was gone when it came to them.
+    pub hints_lost: AtomicU64,
     /// The supervisor: pages of the process's own (4 KiB, anonymous) and how often that was told
     /// ([`Control::tell_pages`]). A fork of the process copies the tables of those.
     pub pages: AtomicU64,

@@ -159,6 +159,11 @@ impl Ahead {
         }
     }
 
+    /// What of them was read and not used may be gone: it is to be hinted again by whoever misses it.
+    pub(crate) fn lose(&self, log: &HintLog) {
+        self.hints.iter().for_each(|hint| _ = log.lose(hint.key));
+    }
+
     /// Where it counts.
     fn sum(&mut self, hint: &Hint) -> &mut u64 {
         match (hint.known, hint.present) {

@@ -99,6 +99,21 @@ impl Share {
     }
 }
 
+/// Whether somebody has the kernel drop what is in memory (`drop_caches`, proc_sys_vm(5)).
+#[derive(Debug, Default)]
+pub(crate) struct Drops(Option<u64>);
+
+impl Drops {
+    /// It was done since this was last asked.
+    pub(crate) fn has_moved(&mut self) -> bool {
+        let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let times = ["drop_pagecache", "drop_slab"].map(|name| number(&text, name));
+        let now = times.into_iter().flatten().reduce(u64::saturating_add);
+        let before = std::mem::replace(&mut self.0, now);
+        before.is_some() && before != now
+    }
+}
+
 /// Pages of files that the kernel had evicted and read again: of our control group, or else of the
 /// machine.
 pub(crate) fn refaults() -> Option<u64> {

@@ -66,6 +66,7 @@ pub(crate) struct Keeper {
     filter: Filter,
     worth: Worth,
     ghost: ghost::Share,
+    drops: ghost::Drops,
     held_back: VecDeque<(HintKind, Header, Vec<u8>)>,
     held_bytes: u64,
     /// What the budget knows of.
@@ -92,6 +93,9 @@ struct Counts {
     issued: u64,
     used: u64,
     unforeseen: u64,
+    lost: u64,
+    /// In time-stamp ticks.
+    late: u64,
 }
 
 impl Counts {
@@ -100,6 +104,8 @@ impl Counts {
             issued: control.hints_issued.load(Relaxed),
             used: control.hints_used.load(Relaxed),
             unforeseen: control.stalls_unforeseen.load(Relaxed),
+            lost: control.hints_lost.load(Relaxed),
+            late: control.stall_ticks_foreseen.load(Relaxed),
         }
     }
 }
@@ -117,6 +123,7 @@ impl Keeper {
             filter: Filter::default(),
             worth: Worth::default(),
             ghost: ghost::Share::default(),
+            drops: ghost::Drops::default(),
             held_back: VecDeque::new(),
             held_bytes: 0,
             own: 0,
@@ -318,6 +325,13 @@ impl Keeper {
             false => 0,
         };
         ledger.overdue.fetch_add(self.overdue, Relaxed);
+        let lost = counts.lost.saturating_sub(before.lost);
+        let late =
+            counts.late.saturating_sub(before.late) / self.common.waits.ticks_per_us().max(1);
+        let dropped = late > 0 && self.drops.has_moved();
+        if lost > 0 || dropped {
+            self.ahead.lose(&self.shared.log);
+        }
         let allowance = ledger.budget.allowance(self.own);
         control.bytes_budget.store(allowance, Relaxed);
         let own = self.own;
@@ -330,8 +344,13 @@ impl Keeper {
         Sample {
             issued: counts.issued.saturating_sub(before.issued),
             used: counts.used.saturating_sub(before.used),
-            missed: unforeseen.saturating_add(std::mem::take(&mut self.overdue)),
+            missed: unforeseen
+                .saturating_sub(lost)
+                .saturating_add(std::mem::take(&mut self.overdue)),
             added: self.ghost.account(&ledger.ghost, refaults, ghost::refaults, held),
+            lost,
+            late: Duration::from_micros(late),
+            dropped,
             held: own.saturating_add(self.held_bytes) as f64 / allowance.max(1) as f64,
             stall: self.stall(),
             depth: self.common.prefetcher.stats().limit,

@@ -34,6 +34,8 @@ pub struct Memory {
     pub hints_withheld: u64,
     /// Times the target missed data that had been in memory: by its log, whoever pushed it out.
     pub refaults: u64,
+    /// Hints whose data was fetched, and was gone when the target came to it.
+    pub hints_lost: u64,
     /// Stalls that there would have been none of without shadows, as estimated.
     pub stalls_added: u64,
     /// Times that shadows were tried again after a stop.
@@ -131,6 +133,7 @@ impl Totals {
         plus(&mut self.traps, c.traps.load(Relaxed));
         plus(&mut self.sites_patched, c.sites_patched.load(Relaxed));
         plus(&mut self.memory.refaults, c.refaults.load(Relaxed));
+        plus(&mut self.memory.hints_lost, c.hints_lost.load(Relaxed));
     }
 
     /// Adds what concerns all processes together.
@@ -142,6 +145,7 @@ impl Totals {
             hints_overdue: ledger.overdue.load(Relaxed),
             hints_withheld: ledger.withheld.load(Relaxed),
             refaults: self.memory.refaults,
+            hints_lost: self.memory.hints_lost,
             stalls_added: ledger.ghost.added(),
             trials: ledger.trials.load(Relaxed),
             slowest_stop_seconds: ledger.longest_us.load(Relaxed) as f64 / 1e6,

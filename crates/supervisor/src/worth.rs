@@ -5,10 +5,13 @@
 //! - *benefit*: hints that were used, each a stall removed;
 //! - *crowding*: stalls added, because data that had been in memory was pushed out (see `ghost`);
 //! - *waste*: hints that will not be used, each a request that others wait for where the device does
-//!   few at a time, and the part of the budget that they hold.
+//!   few at a time, and the part of the budget that they hold;
+//! - *loss*: while somebody has the kernel drop what is in memory, waits for what was foreseen, as far as
+//!   they take longer than the stalls that its hints removed.
 //!
 //! How many of the hints that were issued will be wasted is told by those that should have been used
-//! by now ([`Sample::missed`]) against those that were. That counts only beyond the point where what
+//! by now ([`Sample::missed`]), and those whose data was gone when the target came to it
+//! ([`Sample::lost`]), against those that were. That counts only beyond the point where what
 //! the right ones gain makes up for the wrong ones.
 //!
 //! When cost exceeds benefit by more than [`TOLERANCE`], shadows are to stop, and to be tried again
@@ -38,6 +41,10 @@ const DEPTH: f64 = 32.0;
 const GRACE: Duration = Duration::from_millis(200);
 /// After so long without any use, former ones count no more.
 const DROUGHT: Duration = Duration::from_millis(400);
+/// Hints lost of late, some quarter of a second, that are why others are not used.
+const LOSSES: f64 = 3.0;
+/// For so long after somebody has dropped what is in memory, what was foreseen may be gone.
+const DROPPED: Duration = Duration::from_secs(1);
 /// Before the first trial, and longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 /// A trial has succeeded when it lasts for this long.
@@ -53,6 +60,12 @@ pub(crate) struct Sample {
     /// Signs that hints are wrong: those that the target has passed without using them, and its
     /// stalls that none foresaw although there were hints for later.
     pub missed: u64,
+    /// Hints whose data had been fetched, and was gone when the target came to it.
+    pub lost: u64,
+    /// What the target waited for what had been foreseen.
+    pub late: Duration,
+    /// Somebody has dropped what is in memory.
+    pub dropped: bool,
     /// Stalls of the target that there would not have been without this shadow.
     pub added: f64,
     /// Part of the budget that is taken by what was prefetched and not used.
@@ -70,6 +83,8 @@ pub(crate) enum Why {
     Waste,
     /// They push out of memory what the target uses.
     Crowding,
+    /// What is fetched is gone before it is used.
+    Loss,
 }
 
 impl Why {
@@ -78,6 +93,7 @@ impl Why {
         match self {
             Why::Waste => "its hints were not used",
             Why::Crowding => "it pushed out of memory what programs used",
+            Why::Loss => "what it fetched was dropped from memory before it was used",
         }
     }
 }
@@ -99,11 +115,16 @@ pub(crate) struct Worth {
     benefit: f64,
     hints: f64,
     crowding: f64,
+    loss: f64,
     /// What the hints of late and what they hold are taken to have cost for nothing.
     waste: f64,
     /// Hints that proved right and wrong, of the last [`WINDOW`].
     right: f64,
     wrong: f64,
+    /// Hints that were lost of late, decayed.
+    lost: f64,
+    /// When something was last dropped.
+    dropped: Option<Duration>,
     /// When one was last used, and the signs against them since.
     last_use: Duration,
     against: f64,
@@ -137,7 +158,7 @@ impl Worth {
         if sample.issued > 0 {
             self.since.get_or_insert(now);
         }
-        self.weigh(passed, sample);
+        self.weigh(now, passed, sample);
         let working = now.saturating_sub(self.since?);
         if working >= TRIAL && self.benefit > self.cost() {
             self.pauses = 0;
@@ -147,16 +168,19 @@ impl Worth {
     }
 
     fn cost(&self) -> f64 {
-        self.waste + self.crowding
+        self.waste + self.crowding + self.loss
     }
 
     fn learn(&mut self, now: Duration, sample: &Sample) {
         self.right += sample.used as f64;
-        self.wrong += sample.missed as f64;
+        self.wrong += sample.missed as f64 + sample.lost as f64;
+        if sample.dropped {
+            self.dropped = Some(now);
+        }
         if sample.used > 0 {
             (self.last_use, self.against) = (now, 0.0);
         } else {
-            self.against += sample.missed as f64;
+            self.against += sample.missed as f64 + sample.lost as f64;
             if self.against >= EVIDENCE && now.saturating_sub(self.last_use) >= DROUGHT {
                 self.right = 0.0;
             }
@@ -168,16 +192,23 @@ impl Worth {
         }
     }
 
-    fn weigh(&mut self, passed: f64, sample: &Sample) {
+    fn weigh(&mut self, now: Duration, passed: f64, sample: &Sample) {
         let part = |stalls: f64| (stalls * sample.stall.as_secs_f64() / passed).min(MOST);
         let depth = (sample.depth.max(1) as f64).min(DEPTH);
         let useless = self.uselessness(depth);
         let keep = (1.0 - ALPHA).powf(passed / INTERVAL.as_secs_f64());
         let add = |sum: &mut f64, part: f64| *sum = *sum * keep + (1.0 - keep) * part;
+        self.lost = self.lost * keep + sample.lost as f64;
         // By the time that hints are seen to be wrong, most have long been issued.
         add(&mut self.hints, part(sample.issued as f64 / depth));
         add(&mut self.crowding, part(sample.added));
-        add(&mut self.benefit, part(sample.used as f64));
+        let late = match self.dropped {
+            Some(then) if now.saturating_sub(then) < DROPPED => sample.late.as_secs_f64() / passed,
+            _ => 0.0,
+        };
+        let benefit = part(sample.used as f64) - late;
+        add(&mut self.benefit, benefit.max(0.0));
+        add(&mut self.loss, (-benefit).clamp(0.0, MOST));
         self.waste = useless * (self.hints + HELD * sample.held.min(1.0));
     }
 
@@ -192,11 +223,16 @@ impl Worth {
     }
 
     fn stop(&mut self, now: Duration) -> Change {
-        let why = if self.crowding > self.waste { Why::Crowding } else { Why::Waste };
+        let is_lost = self.loss > self.waste || self.lost >= LOSSES;
+        let why = match self.crowding > self.waste.max(self.loss) {
+            true => Why::Crowding,
+            false if is_lost => Why::Loss,
+            false => Why::Waste,
+        };
         let pause = PAUSE.0.saturating_mul(1 << self.pauses.min(16)).min(PAUSE.1);
         self.pauses += 1;
         self.until = Some(now + pause);
-        (self.right, self.wrong) = (0.0, 0.0);
+        (self.right, self.wrong, self.lost) = (0.0, 0.0, 0.0);
         Change::Stop(why)
     }
 

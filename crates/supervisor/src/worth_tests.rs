@@ -7,6 +7,9 @@ const GOOD: Sample = Sample {
     issued: 10,
     used: 10,
     missed: 0,
+    lost: 0,
+    late: Duration::ZERO,
+    dropped: false,
     added: 0.0,
     held: 0.1,
     stall: Duration::from_millis(5),
@@ -76,6 +79,30 @@ fn crowding_stops_what_removes_fewer_stalls_than_it_adds() {
     assert_eq!(changes[0].1, Change::Stop(Why::Crowding));
     let fair = Sample { added: 9.0, ..GOOD };
     assert_eq!(feed(&mut Worth::default(), &mut Duration::default(), fair, 100), []);
+}
+
+#[test]
+fn what_is_lost_before_it_is_used_is_stopped_where_few_requests_fit() {
+    let lost = Sample { used: 1, lost: 20, ..GOOD };
+    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    assert_eq!(feed(&mut worth, &mut now, lost, 100), [], "one used pays for twenty lost");
+    let changes = feed(&mut worth, &mut now, Sample { depth: 2, ..lost }, 10);
+    assert_eq!(changes[0].1, Change::Stop(Why::Loss));
+    let all = Sample { used: 0, ..lost };
+    let changes = feed(&mut Worth::default(), &mut Duration::default(), all, 10);
+    assert_eq!(changes[0].1, Change::Stop(Why::Loss));
+}
+
+#[test]
+fn foreseen_waits_that_take_as_long_as_others_count_only_while_something_is_dropped() {
+    let late = Sample { late: Duration::from_millis(80), ..GOOD };
+    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    assert_eq!(feed(&mut worth, &mut now, late, 100), []);
+    let dropped = Sample { dropped: true, ..late };
+    let changes = feed(&mut worth, &mut now, dropped, 10);
+    assert_eq!(changes[0].1, Change::Stop(Why::Loss));
+    let sooner = Sample { late: Duration::from_millis(40), ..dropped };
+    assert_eq!(feed(&mut Worth::default(), &mut Duration::default(), sooner, 100), []);
 }
 
 #[test]
@@ -159,9 +186,40 @@ fn useful(dice: &mut Dice, worth: &mut Worth, now: &mut Duration, intervals: usi
         *now += dice.interval();
         let added = dice.below(used / 8 + 1) as f64;
         let held = dice.below(100) as f64 / 100.0;
-        let sample = Sample { issued, used, missed, added, held, stall, depth };
+        let sample = Sample { issued, used, missed, added, held, stall, depth, ..GOOD };
         let change = worth.observe(*now, &sample);
         assert!(!matches!(change, Some(Change::Stop(_))), "{at}: {sample:?} {worth:?}");
+    }
+}
+
+#[test]
+fn whatever_else_they_do_hints_that_are_lost_are_stopped_within_a_second_and_tried_again() {
+    let mut dice = Dice::new();
+    for _ in 0..500 {
+        let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+        let intervals = dice.below(50) as usize;
+        useful(&mut dice, &mut worth, &mut now, intervals);
+        let (turned, (stall, depth)) = (now, dice.device());
+        let mut stopped = None;
+        while stopped.is_none() && now - turned <= Duration::from_millis(1000) {
+            now += INTERVAL;
+            let lost = 3 + dice.below(20);
+            let least = depth.min(32) as f64 * 0.1 / stall.as_secs_f64();
+            let issued = lost + least.ceil() as u64;
+            let held = dice.below(100) as f64 / 100.0;
+            let sample = Sample { issued, used: 0, lost, held, stall, depth, ..GOOD };
+            stopped = worth.observe(now, &sample);
+        }
+        // What the useful ones have pushed out of memory may still be in the account.
+        let is_told = matches!(stopped, Some(Change::Stop(Why::Loss | Why::Crowding)));
+        assert!(is_told, "{stopped:?} {worth:?}");
+        let (mut tried, stopped) = (None, now);
+        while tried.is_none() {
+            now += dice.interval();
+            tried = worth.observe(now, &Sample { stall, depth, ..Sample::default() });
+            assert!(now - stopped <= PAUSE.1 + 4 * INTERVAL, "{worth:?}");
+        }
+        useful(&mut dice, &mut worth, &mut now, 20);
     }
 }
 
@@ -182,7 +240,7 @@ fn any_shadow_whose_hints_are_used_goes_on_and_any_that_only_costs_is_stopped() 
             let issued = least.ceil() as u64 + dice.below(1000);
             let missed = 2 + dice.below(20);
             let held = dice.below(100) as f64 / 100.0;
-            let sample = Sample { issued, used: 0, missed, added: 0.0, held, stall, depth };
+            let sample = Sample { issued, used: 0, missed, held, stall, depth, ..GOOD };
             stopped = worth.observe(now, &sample);
         }
         assert!(matches!(stopped, Some(Change::Stop(_))), "{stopped:?} {worth:?}");

@@ -12,6 +12,7 @@ use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 use super::Target;
 use super::lookups::path_was_read;
 use super::names::{self, Kind};
+use super::reads::is_absent;
 use super::sync::Side;
 use crate::arch::ticks;
 use crate::desk;
@@ -51,6 +52,8 @@ pub(super) struct Stall<'a> {
     /// What the log calls it.
     pub piece: Piece,
     pub hint: Hint<'a>,
+    /// Where in a file the wait begins.
+    pub at: u64,
     /// The object's name is `path` seen from `dir`; empty: the object is `dir` itself.
     pub dir: Fd,
     pub path: &'a [u8],
@@ -264,7 +267,11 @@ impl Target {
         assert!(session.config.panic_at != PANICS_IN_STALL, "planted");
         let shared = session.shared();
         let state = shared.log.state(stall.piece);
-        let foreseen = state != HintState::Absent;
+        let lost = shared.log.holds(stall.piece) && is_gone(&stall) && shared.log.lose(stall.piece);
+        if lost {
+            shared.control.hints_lost.fetch_add(1, Relaxed);
+        }
+        let foreseen = state != HintState::Absent && !lost;
         if state == HintState::Done && stall.hint.kind == HintKind::Data {
             shared.control.refaults.fetch_add(1, Relaxed);
         }
@@ -326,6 +333,12 @@ impl Target {
     ) -> Stall<'static> {
         let object = self.names.identity(fd);
         let hint = Hint { kind, object, offset, length, route: 0, flags: DEMAND, path: b"" };
-        Stall { piece: piece.into(), hint, dir: fd, path: b"" }
+        Stall { piece: piece.into(), hint, at: offset, dir: fd, path: b"" }
     }
+}
+
+/// The data that the log has as read is not in memory. (When the call was tried it may just have been on its
+/// way. Of names nothing is told: a server's can be unknown at each look.)
+fn is_gone(stall: &Stall<'_>) -> bool {
+    stall.hint.kind == HintKind::Data && is_absent(stall.dir, stall.at)
 }

@@ -247,7 +247,7 @@ impl Program {
         // Not the name itself, which is known as soon as it has been looked up.
         let object = TARGET.identity(session, self.dir, text).chunk(ChunkIndex(u64::MAX));
         let hint = Hint::whole(HintKind::Program, object, DEMAND, b"");
-        let stall = Stall { piece: object.into(), hint, dir: self.dir, path: text };
+        let stall = Stall { piece: object.into(), hint, at: 0, dir: self.dir, path: text };
         TARGET.demand(session, &stall);
     }
 }

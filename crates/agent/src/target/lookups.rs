@@ -167,7 +167,7 @@ impl Target {
     ) -> Stall<'a> {
         let object = self.identity(session, dir, path);
         let hint = Hint::whole(kind, object, flags | DEMAND, b"");
-        Stall { piece: object.into(), hint, dir, path }
+        Stall { piece: object.into(), hint, at: 0, dir, path }
     }
 
     pub(super) fn look_up_at(

@@ -7,7 +7,7 @@ use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
-use super::access::Outcome;
+use super::access::{Outcome, Stall};
 use super::names::Kind;
 use crate::extent;
 use crate::plane::Call;
@@ -91,7 +91,8 @@ impl Target {
             true => extent::around(session.shared(), self.names.identity(fd), offset, most),
             false => extent::whole(offset, most),
         };
-        self.stall(session, call, self.of_fd(fd, piece, HintKind::Data, start, wanted), len)
+        let stall = Stall { at: offset, ..self.of_fd(fd, piece, HintKind::Data, start, wanted) };
+        self.stall(session, call, stall, len)
     }
 
     /// On a file system that cannot say EAGAIN, residency is asked for (cachestat), or believed of
@@ -208,6 +209,11 @@ fn probe_only(call: &Call) -> Call {
 /// ownership or write access) or the kernel cannot tell.
 fn is_resident(fd: Fd, offset: u64, len: u64) -> Option<bool> {
     residency(fd, offset, len).map(|(cached, pages)| cached >= pages)
+}
+
+/// Whether a byte of `fd` is certainly not in memory.
+pub(super) fn is_absent(fd: Fd, at: u64) -> bool {
+    would_wait(fd, Some(at), 1).unwrap_or_else(|_| is_resident(fd, at, 1) == Some(false))
 }
 
 /// Whether reading a mapping of this range would mostly stall. Parts of a mapped file may never be
