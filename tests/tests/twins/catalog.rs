@@ -89,6 +89,7 @@ const SOURCES: &[(&str, &[Build])] = &[
     ("threads", GNU),
     ("threadends", GNU),
     ("rawthreads", ANY),
+    ("rules", GNU),
     ("handlers", ANY),
     ("altstack", ANY),
     ("masks", ANY),

@@ -14,7 +14,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering::*
 use linux_raw_sys::general as k;
 
 use super::thread::{self, Thread};
-use super::{Call, PROCESS, hooks, is_retired, masks, patch, retire, retire_all_threads};
+use super::{
+    Call, PROCESS, hooks, is_retired, masks, patch, retire, retire_all_threads, retire_this,
+    stands_down,
+};
 use crate::arch::{self, CLONE_SITES, Context, PLAIN_SITES};
 use crate::lock::Lock;
 use crate::sys::{self, nr};
@@ -98,7 +101,13 @@ fn fork_here(call: &Call, context: &mut Context) {
     let mask = sys::set_mask(!0);
     let ret = call.perform();
     context.set_result(ret);
-    if ret == 0 && !is_retired() && !start_in_child(thread) {
+    let ends = ret == 0 && stands_down();
+    if ends {
+        // Of several threads this is the only one here: nothing is left to be kept from it.
+        thread::forget_others(thread);
+        retire_this();
+    }
+    if ends || ret == 0 && !is_retired() && !start_in_child(thread) {
         context.mask = masks::in_child(thread, context.mask);
     }
     sys::set_mask(mask);

@@ -103,6 +103,7 @@ static POLICY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static SEES_ALL: AtomicBool = AtomicBool::new(false);
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
 static RETIRED: AtomicBool = AtomicBool::new(false);
+static STANDS_DOWN: AtomicBool = AtomicBool::new(false);
 /// Threads are being sent the signal that takes their dispatch off.
 static CALLING_OFF: AtomicBool = AtomicBool::new(false);
 static TEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -207,7 +208,7 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
 /// # Safety
 /// Inside a dispatch.
 pub unsafe fn fail_open() -> ! {
-    retire();
+    stand_down();
     match thread::current() {
         Some(thread) => {
             quiet::abandon(thread);
@@ -270,10 +271,36 @@ fn is_retired() -> bool {
     RETIRED.load(Relaxed)
 }
 
-/// Gives interception up for good: the program runs natively from here on. Other threads find out
-/// at their next call, for which patched sites trap: one that went on without hearing of it could
-/// come to block our signal.
+/// Ends the policy for good: it sees no more calls, and nobody hears of children and execs.
+///
+/// A program with threads goes on being intercepted, for its masks. A thread that was left to itself could
+/// install a handler with SIGSYS in its mask, and in that the kernel kills the others. With one thread there
+/// are none, and interception ends.
+pub fn stand_down() {
+    if is_retired() {
+        return;
+    }
+    if !has_threads() {
+        return retire();
+    }
+    STANDS_DOWN.store(true, Relaxed);
+    POLICY.store(core::ptr::null_mut(), Relaxed);
+    HOOKS.store(core::ptr::null_mut(), Relaxed);
+    (0..CALLS as u64).for_each(|nr| set_interest(nr, 0));
+}
+
+/// The policy has ended, and threads are still intercepted.
+fn stands_down() -> bool {
+    STANDS_DOWN.load(Relaxed)
+}
+
+/// Gives interception up for good, in all threads: the program runs natively from here on.
 pub fn retire() {
+    if has_threads() { retire_all_threads() } else { retire_this() }
+}
+
+/// The same for this thread. Others find out at their next call, for which patched sites trap.
+fn retire_this() {
     RETIRED.store(true, Relaxed);
     let how = if has_threads() { TRAPPED } else { 0 };
     RUNAHEAD_INTEREST.iter().for_each(|call| call.store(how, Relaxed));
@@ -284,7 +311,7 @@ pub fn retire() {
     }
 }
 
-/// The same, with every thread's dispatch off when this returns, or after a while: what comes would
+/// [`retire`], with every thread's dispatch off when this returns, or after a while: what comes would
 /// make our signal fatal to them.
 pub fn retire_all_threads() {
     const PATIENCE_US: u64 = 20_000;
@@ -293,7 +320,7 @@ pub fn retire_all_threads() {
     const AGAIN: u64 = 25;
     // Our handler stays until nothing is under way to it.
     CALLING_OFF.store(true, SeqCst);
-    retire();
+    retire_this();
     for step in 0..PATIENCE_US / STEP_US {
         if thread::armed() == 0 {
             break;

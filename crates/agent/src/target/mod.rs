@@ -21,6 +21,7 @@ pub mod pace;
 mod reads;
 mod record;
 mod rest;
+mod rules;
 mod started;
 pub mod sync;
 mod unforked;
@@ -42,6 +43,7 @@ use access::Outcome;
 use names::{Kind, Names};
 use pace::Pace;
 use rest::SAMPLES;
+use rules::{CREDENTIAL_CALLS, give_up, leave};
 
 /// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
 pub struct Target {
@@ -271,10 +273,11 @@ impl Target {
                 Outcome::Native
             }
             nr::WAIT4 | nr::WAITID => self.wait_for_children(session, call),
-            nr::SECCOMP => self.seccomp(session, call),
+            // A filter of the program's own: our calls would be judged by it.
+            nr::SECCOMP => leave(session),
             nr::PRCTL => self.prctl(session, call),
             // It asks to be traced: whoever does that is not to see our signals.
-            nr::PTRACE if a[0] == 0 => give_up(session),
+            nr::PTRACE if a[0] == 0 => leave(session),
             nr::PTRACE => Outcome::Native,
             nr::CHROOT
             | nr::PIVOT_ROOT
@@ -323,38 +326,12 @@ impl Target {
         Outcome::Answer(ret)
     }
 
-    fn prctl(&self, session: &'static Session, call: &Call) -> Outcome {
-        use linux_raw_sys::prctl::*;
-        match call.args[0] as u32 {
-            // A filter of the program's own, or its own dispatch: our calls would be judged by it.
-            PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC => give_up(session),
-            // Shadows, which are orphans, would become its children, and its children's.
-            PR_SET_CHILD_SUBREAPER if call.args[1] != 0 => give_up(session),
-            PR_SET_DUMPABLE if call.args[1] == 0 => {
-                self.keep_secrets(session);
-                Outcome::Native
-            }
-            _ => Outcome::Native,
-        }
-    }
-
     /// The program says that some of its memory is not to be seen, or not to reach a disk: what a shadow
     /// copies would be ordinary memory. It has none from here on, nor have its children.
     fn keep_secrets(&self, session: &'static Session) {
         if !self.keeps_secrets.swap(true, Relaxed) {
             self.let_go_of_all(session);
         }
-    }
-
-    /// A filter of the program's own: our calls would be judged by it, in every thread that gets it.
-    fn seccomp(&self, session: &'static Session, call: &Call) -> Outcome {
-        const SET_MODE_FILTER: u32 = 1;
-        const FLAG_TSYNC: u64 = 1;
-        if call.args[0] as u32 == SET_MODE_FILTER && call.args[1] & FLAG_TSYNC != 0 {
-            sync::supersede(&session.shared().control);
-            plane::retire_all_threads();
-        }
-        give_up(session)
     }
 
     /// The name of what `path` leads to from `dir`.
@@ -367,19 +344,6 @@ impl Target {
         self.names.kind(fd)
     }
 }
-
-/// Calls after which reads and prefetches would run under other rights than the target's.
-const CREDENTIAL_CALLS: [u64; 9] = [
-    nr::SETUID,
-    nr::SETGID,
-    nr::SETREUID,
-    nr::SETREGID,
-    nr::SETRESUID,
-    nr::SETRESGID,
-    nr::SETFSUID,
-    nr::SETFSGID,
-    nr::SETGROUPS,
-];
 
 /// What the program maps to share with others is not to be patched.
 fn note_shared(call: &Call, outcome: Outcome) -> Outcome {
@@ -398,15 +362,4 @@ fn note_shared(call: &Call, outcome: Outcome) -> Outcome {
         plane::patch::note_shared(ret as u64, len);
     }
     Outcome::Answer(ret)
-}
-
-/// The program is about to change the rules under which it runs: it goes on natively.
-fn give_up(session: &'static Session) -> Outcome {
-    let control = &session.shared().control;
-    control.stopped.store(1, core::sync::atomic::Ordering::Relaxed);
-    // Shadows of this target end themselves, and the supervisor hears no more of what is said here.
-    sync::supersede(control);
-    crate::hints::ring_bell(session.shared());
-    plane::retire();
-    Outcome::Native
 }

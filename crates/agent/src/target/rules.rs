@@ -1,0 +1,65 @@
+//! Calls by which a program changes the rules under which it runs, and after which it has no shadows.
+//!
+//! Most leave interception as it is: only the policy ends. Where calls of ours would be judged by a filter of
+//! the program's, or our signal be seen by a tracer, interception ends, too.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::access::Outcome;
+use super::{Target, sync};
+use crate::plane::{self, Call};
+use crate::session::Session;
+use crate::sys::nr;
+
+/// Calls after which reads and prefetches would run under other rights than the target's.
+pub(super) const CREDENTIAL_CALLS: [u64; 9] = [
+    nr::SETUID,
+    nr::SETGID,
+    nr::SETREUID,
+    nr::SETREGID,
+    nr::SETRESUID,
+    nr::SETRESGID,
+    nr::SETFSUID,
+    nr::SETFSGID,
+    nr::SETGROUPS,
+];
+
+impl Target {
+    pub(super) fn prctl(&self, session: &'static Session, call: &Call) -> Outcome {
+        use linux_raw_sys::prctl::*;
+        match call.args[0] as u32 {
+            // A filter of the program's own, or its own dispatch: our calls would be judged by it.
+            PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC => leave(session),
+            // Shadows, which are orphans, would become its children, and its children's.
+            PR_SET_CHILD_SUBREAPER if call.args[1] != 0 => give_up(session),
+            PR_SET_DUMPABLE if call.args[1] == 0 => {
+                self.keep_secrets(session);
+                Outcome::Native
+            }
+            _ => Outcome::Native,
+        }
+    }
+}
+
+/// The program is about to change the rules under which it runs: from here on it has no shadows, and
+/// nothing that it starts is followed.
+pub(super) fn give_up(session: &'static Session) -> Outcome {
+    stop(session);
+    plane::stand_down();
+    Outcome::Native
+}
+
+/// The same where calls of ours, or our signal, could not go on: it runs natively.
+pub(super) fn leave(session: &'static Session) -> Outcome {
+    stop(session);
+    plane::retire();
+    Outcome::Native
+}
+
+/// Shadows of this target end themselves, and the supervisor hears no more of what is said here.
+fn stop(session: &'static Session) {
+    let control = &session.shared().control;
+    control.stopped.store(1, Relaxed);
+    sync::supersede(control);
+    crate::hints::ring_bell(session.shared());
+}
