@@ -68,7 +68,7 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     unsafe { session::set(session) };
     let fast = config.has_fsgsbase != 0;
     plane::patch::enable(fast);
-    plane::start(text, fast)?;
+    plane::start(text, fast, config.pkru_at as u32)?;
     target::start();
     Ok(())
 }

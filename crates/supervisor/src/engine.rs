@@ -66,6 +66,7 @@ impl Prepared {
             desk: address,
             token,
             ticks_per_us: 0,
+            pkru_at: pkru_at().into(),
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
             slow_devices: [0; _],
@@ -196,6 +197,18 @@ fn has_fsgsbase() -> bool {
     const HWCAP2_FSGSBASE: u64 = 1 << 1;
     // SAFETY: reads the auxiliary vector.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
+}
+
+/// See [`AgentConfig::pkru_at`].
+#[cfg(target_arch = "x86_64")]
+fn pkru_at() -> u32 {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    /// Of leaf 7: the kernel has switched keys on (OSPKE).
+    const SWITCHED_ON: u32 = 1 << 4;
+    /// The register's part of the state.
+    const PART: u32 = 9;
+    let has_keys = __cpuid(0).eax >= 0xd && __cpuid_count(7, 0).ecx & SWITCHED_ON != 0;
+    if has_keys { __cpuid_count(0xd, PART).ebx } else { 0 }
 }
 
 /// Prefetches hold descriptors; the command has been started with the limit that it was given.

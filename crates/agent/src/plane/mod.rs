@@ -230,13 +230,13 @@ fn text() -> (u64, u64) {
 }
 
 /// Starts interception: every call of this thread, the program's first, from outside the agent's
-/// `text` becomes a signal.
-pub fn start(text: (u64, u64), has_fsgsbase: bool) -> sys::Result<()> {
+/// `text` becomes a signal. `pkru_at`: see [`arch::pkeys::begin`].
+pub fn start(text: (u64, u64), has_fsgsbase: bool, pkru_at: u32) -> sys::Result<()> {
     TEXT[0].store(text.0, Relaxed);
     TEXT[1].store(text.1, Relaxed);
     arch::RUNAHEAD_FSGSBASE.store(has_fsgsbase.into(), Relaxed);
     PROCESS.store(sys::getpid(), Relaxed);
-    arch::pkeys::probe();
+    arch::pkeys::begin(pkru_at);
     wipe_on_fork()?;
     let thread = Thread::map_first()?;
     if !thread.move_in() {

@@ -68,15 +68,9 @@ pub fn on_signal() -> u64 {
     runahead_on_signal as *const () as u64
 }
 
-/// Looks whether there are keys. Once, before the first signal.
-pub fn probe() {
-    use core::arch::x86_64::{__cpuid, __cpuid_count};
-    /// Of leaf 7: the kernel has switched keys on (OSPKE).
-    const SWITCHED_ON: u32 = 1 << 4;
-    let has_leaf = __cpuid(0).eax >= 0xd;
-    if has_leaf && __cpuid_count(7, 0).ecx & SWITCHED_ON != 0 {
-        RUNAHEAD_PKRU_AT.store(__cpuid_count(0xd, PART).ebx, Relaxed);
-    }
+/// The register lies at `at` in the vector state; 0: there are no keys. Once, before the first signal.
+pub fn begin(at: u32) {
+    RUNAHEAD_PKRU_AT.store(at, Relaxed);
 }
 
 fn offset() -> Option<usize> {
