@@ -98,7 +98,7 @@ pub mod nr {
         RT_TGSIGQUEUEINFO = __NR_rt_tgsigqueueinfo, WAIT4 = __NR_wait4, WAITID = __NR_waitid,
         PTRACE = __NR_ptrace, RT_SIGQUEUEINFO = __NR_rt_sigqueueinfo,
         PIDFD_OPEN = __NR_pidfd_open, PIDFD_SEND_SIGNAL = __NR_pidfd_send_signal,
-        PROCESS_VM_READV = __NR_process_vm_readv, SOCKET = __NR_socket, CONNECT = __NR_connect, RECVMSG = __NR_recvmsg,
+        PROCESS_VM_READV = __NR_process_vm_readv, PROCESS_VM_WRITEV = __NR_process_vm_writev, SOCKET = __NR_socket, CONNECT = __NR_connect, RECVMSG = __NR_recvmsg,
         PIPE = __NR_pipe, PIPE2 = __NR_pipe2, TGKILL = __NR_tgkill, SETPGID = __NR_setpgid,
         RT_SIGTIMEDWAIT = __NR_rt_sigtimedwait, SETRLIMIT = __NR_setrlimit,
     }
@@ -546,7 +546,20 @@ pub fn copy_in<T: Copy>(from: u64) -> Result<T> {
     }
 }
 
-/// The same of a string that ends with a NUL: its length without that, which is less than `to` has
+/// Copies pieces of our memory, each an address and bytes, to places of the program's that may not be
+/// there: the kernel does it.
+///
+/// # Safety
+/// What is copied is there, and nobody depends on what is replaced.
+pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N]) -> Result<()> {
+    let all: u64 = from.iter().map(|[_, bytes]| bytes).sum();
+    match call!(nr::PROCESS_VM_WRITEV, getpid(), from.as_ptr(), N, to.as_ptr(), N, 0)? {
+        copied if copied == all => Ok(()),
+        _ => Err(Errno(EFAULT)),
+    }
+}
+
+/// The same as [`copy_in`] of a string that ends with a NUL: its length without that, which is less than `to` has
 /// room for. No page behind the one that holds the NUL is touched.
 pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
     const PAGE: u64 = 4096;

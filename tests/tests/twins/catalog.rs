@@ -41,23 +41,14 @@ pub struct Known {
 
 /// All that is known to differ. Each must go on to differ in just this way: what is mended, or
 /// differs more, is found. The table in `docs/compatibility.md` has the same names.
-pub const KNOWN: &[Known] = &[
-    Known {
-        case: "waits.what_children_used",
-        direct: &["output 0 2"],
-        under_a_shell: &["output 0 2"],
-        reason: "a shadow is forked by way of a helper that lives for some 50 us and is a child of \
+pub const KNOWN: &[Known] = &[Known {
+    case: "waits.what_children_used",
+    direct: &["output 0 2"],
+    under_a_shell: &["output 0 2"],
+    reason: "a shadow is forked by way of a helper that lives for some 50 us and is a child of \
                  the process until it is collected; the kernel adds what it used (some page \
                  faults, and as its peak of memory ours) to what children used",
-    },
-    Known {
-        case: "bare.without_a_stack",
-        direct: &["end: Exit(0), Signal(11)", "output 0 1 2 3"],
-        under_a_shell: &["output 0 1 2 3 4", "complaints 0"],
-        reason: "the first calls from a place are delivered as signals, which need room for a frame \
-                 on the stack; a program without any could not be sent a signal otherwise, either",
-    },
-];
+}];
 
 /// Cases that differ now and then, for reasons that `docs/compatibility.md` has: such a one is wrong
 /// when it differs three times in a row.
@@ -92,6 +83,8 @@ const SOURCES: &[(&str, &[Build])] = &[
     ("rules", GNU),
     ("handlers", ANY),
     ("altstack", ANY),
+    ("frames", GNU),
+    ("unwinding", &[Dynamic]),
     ("masks", ANY),
     ("sigsys", GNU),
     ("timers", ANY),

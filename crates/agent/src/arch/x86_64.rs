@@ -52,7 +52,9 @@ macro_rules! restore_vectors {
     };
 }
 
+mod back;
 mod decode;
+mod frame;
 mod padding;
 pub mod pkeys;
 #[cfg(test)]
@@ -70,6 +72,8 @@ use crate::plane::thread::Thread;
 use crate::plane::{Call, Verdict, unseen};
 use crate::sys;
 
+pub use back::to_the_program;
+pub use frame::{Place, RED_ZONE, REGISTERS};
 pub use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, Padding, RUN_OUT, RUN_UP, Window};
 pub use returns::{CALL_BYTES, ends_in_call, return_watch};
 pub use sites::*;
@@ -80,9 +84,8 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// System call numbers from here on are passed to the kernel unseen.
 pub const CALLS: usize = 512;
 
-/// Bytes of the stack on which the agent works for a program's first thread, and for each other.
-/// A program's signal handler may run on it when a signal arrives while the agent is at work, so it
-/// is as large as stacks usually are; only what is touched takes memory.
+/// Bytes of the stacks on which the agent works for a program's first thread, and for each other; only
+/// what is touched takes memory.
 pub const STACK_BYTES: usize = 8 << 20;
 /// See [`STACK_BYTES`].
 pub const SMALL_STACK_BYTES: usize = 1 << 20;
@@ -115,6 +118,13 @@ pub(crate) static RUNAHEAD_SPARE: [AtomicPtr<Thread>; SPARES] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; SPARES];
 /// How many threads can be on their way to a place at once.
 pub(crate) const SPARES: usize = 16;
+/// Places that threads have left at their end, from where they become spare ones.
+// SAFETY: a name of ours alone, as above.
+#[unsafe(no_mangle)]
+pub(crate) static RUNAHEAD_RETURNED: [AtomicPtr<Thread>; RETURNED] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; RETURNED];
+/// More than there can be places: a thread had one of those in the table.
+pub(crate) const RETURNED: usize = 2 * THREAD_HASHES;
 /// For each call whether it is to be seen: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`] or [`CHECKED`].
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
@@ -188,22 +198,15 @@ global_asm!(
     "jmp \\none",
     "23: mov r11, rcx",
     ".endm",
-    // Whether the thread whose place is found in r11 may work on its stack: on to `free`, or falls
-    // through to it; else on to `busy`.
+    // Whether the thread whose place is found in r11 may work on its stack; else on to `busy`.
     //
     // Busy: a signal handler interrupted the agent, or jumped out of it and left the mark behind.
     // The two look alike, so either way calls go straight to the kernel from here on. So do those
-    // of a vfork child, which has its parent's thread. And on its alternate stack the program is
-    // handling a signal: from ours the kernel would take that stack to be free, and put the next
-    // signal on top of it.
-    ".macro check_free busy, free",
+    // of a vfork child, which has its parent's thread.
+    ".macro check_free busy",
     "mov r11, [r11 + 8]",
     "cmp byte ptr [r11 + {depth}], 0",
     "jne \\busy",
-    "cmp rsp, [r11 + {altstack}]",
-    "jb \\free",
-    "cmp rsp, [r11 + {altstack} + 8]",
-    "jbe \\busy",
     ".endm",
     // Called by stubs. rax is the call's number, the arguments are in the kernel's registers, the
     // return address is on the program's stack below its red zone; rcx, r11 and the flags are ours
@@ -236,13 +239,16 @@ global_asm!(
     "sub rcx, 1",
     "jb 5f",
     "mov [r11], rcx",
+    ".globl runahead_entry_sampled",
+    "runahead_entry_sampled:",
     "syscall",
     "ret",
     "5:",
     "find_thread 4f, 8f",
-    "4: check_free 9f, 6f",
+    "4: check_free 9f",
     "6: mov rcx, rsp",
     "mov byte ptr [r11 + {depth}], 1",
+    "mov [r11 + {program_stack}], rcx",
     "mov rsp, [r11 + {stack_top}]",
     // A `Call`, last field first.
     "push r11",
@@ -278,7 +284,10 @@ global_asm!(
     "mov byte ptr [r11 + {depth}], 0",
     "dec ecx",
     "jnz 7f",
-    "9: syscall",
+    "9:",
+    ".globl runahead_entry_call",
+    "runahead_entry_call:",
+    "syscall",
     "ret",
     "3: mov r11, [rsp + 8]",
     "mov rsp, [rsp]",
@@ -293,7 +302,7 @@ global_asm!(
     "jmp 6b",
     // Where a checked call cannot be looked at, it traps.
     "12: find_thread 13f, 7b",
-    "13: check_free 7b, 6b",
+    "13: check_free 7b",
     "jmp 6b",
     // Clone trampolines: the program's own registers and stack, the call, and back.
     ".macro clone_site i",
@@ -350,6 +359,7 @@ global_asm!(
     "4: push rbp",
     "mov rbp, rsp",
     "mov byte ptr [r11 + {depth}], 1",
+    "mov [r11 + {program_stack}], rbp",
     "mov rsp, [r11 + {stack_top}]",
     "push rax",
     "push rdi",
@@ -386,20 +396,21 @@ global_asm!(
     "mov eax, 15",
     "syscall",
     "ud2",
-    // In place of a handler of the program's: notes what it is to believe, and goes on to it, with
-    // registers and stack as the kernel has set them.
-    ".globl runahead_masked_handler",
-    "runahead_masked_handler:",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "call {enter_handler}",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "mov r11, rax",
-    "xor eax, eax",
-    "jmp r11",
+    // The end of a thread, with the program's registers but for r11, the place that it leaves; no stack is
+    // used. Places that are met on the way move on. (An exchange is atomic.)
+    ".globl runahead_exit",
+    "runahead_exit:",
+    "lea rcx, [rip + RUNAHEAD_RETURNED]",
+    "lea rax, [rip + RUNAHEAD_RETURNED + 8 * {returned}]",
+    "1: xchg [rcx], r11",
+    "test r11, r11",
+    "jz 2f",
+    "lea rcx, [rcx + 8]",
+    "cmp rcx, rax",
+    "jb 1b",
+    "2: mov eax, {exit}",
+    "syscall",
+    "ud2",
     // fn(argument: u64, work: extern fn(u64), stack: u64): works on that stack.
     ".globl runahead_on_stack",
     "runahead_on_stack:",
@@ -495,7 +506,8 @@ global_asm!(
     places = const unseen::PLACES,
     unseen = sym unseen::RUNAHEAD_UNSEEN,
     depth = const offset_of!(Thread, depth),
-    altstack = const offset_of!(Thread, altstack),
+    program_stack = const offset_of!(Thread, program_stack),
+    returned = const RETURNED,
     stack_top = const offset_of!(Thread, stack_top),
     resume = const offset_of!(Thread, resume),
     call_thread = const offset_of!(Call, thread),
@@ -504,7 +516,6 @@ global_asm!(
     exit = const linux_raw_sys::general::__NR_exit,
     cloned = sym crate::plane::clone::runahead_after_clone,
     dispatch = sym crate::plane::runahead_dispatch,
-    enter_handler = sym crate::plane::masks::runahead_enter_handler,
     plain_sites = const PLAIN_SITES,
 );
 
@@ -520,11 +531,13 @@ const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 // orphan) take and return what C's convention says; of the others only the addresses are taken.
 unsafe extern "C" {
     fn runahead_entry();
+    fn runahead_entry_call();
+    fn runahead_entry_sampled();
     fn runahead_clone_sites();
     fn runahead_plain_sites();
     fn runahead_sigreturn(frame: u64) -> !;
     fn runahead_restorer();
-    fn runahead_masked_handler();
+    fn runahead_exit();
     fn runahead_on_stack(argument: u64, work: extern "C" fn(u64), stack: u64);
     fn runahead_guarded(call: *mut Call) -> Verdict;
     fn runahead_abandon(thread: *const Thread, ret: i64, native: u64) -> !;
@@ -554,10 +567,9 @@ pub fn restorer() -> u64 {
     runahead_restorer as *const () as u64
 }
 
-/// Address that signals go to in place of a handler whose mask has SIGSYS in it.
-pub fn masked_handler() -> u64 {
-    runahead_masked_handler as *const () as u64
-}
+/// Words at the top of the agent's stack among which are all registers of a program that came by a patched
+/// site: the call, the vectors, and what is pushed by `runahead_guarded`.
+pub const KEPT_WORDS: usize = 9 + 264 / 8 + 1 + 6;
 
 /// Returns from the signal whose frame lies at `frame`, as `rt_sigreturn` at that stack pointer.
 ///
@@ -743,13 +755,20 @@ impl Context {
         self.rip = address;
     }
 
+    /// The thread that has left `place` ends.
+    pub fn end_thread(&mut self, place: &Thread) {
+        self.rip = runahead_exit as *const () as u64;
+        self.r8_to_r15[Self::R11] = core::ptr::from_ref(place) as u64;
+    }
+
+    /// A copy of this; its vector state is the same.
+    pub fn copy(&self) -> Self {
+        // SAFETY: plain data.
+        unsafe { core::ptr::read(self) }
+    }
+
     /// Continue on another stack.
     pub fn resume_on(&mut self, stack: u64) {
         self.rsp = stack;
-    }
-
-    /// Number of the call, and stack pointer.
-    pub fn number_and_stack(&self) -> (u64, u64) {
-        (self.rax & 0xffff_ffff, self.rsp)
     }
 }

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering::*
 
 use linux_raw_sys::general as k;
 
+use super::altstack::{self, Altstack};
 use super::thread::{self, Thread};
 use super::{
     Call, PROCESS, hooks, is_retired, masks, patch, retire, retire_all_threads, retire_this,
@@ -23,11 +24,13 @@ use crate::lock::Lock;
 use crate::sys::{self, nr};
 
 /// Call sites that have a trampoline, by index.
-static SITES: Lock<[u64; CLONE_SITES]> = Lock::new([0; CLONE_SITES]);
+static SITES: Sites<CLONE_SITES> = Sites::new();
 /// The same for plain trampolines.
-static PLAIN: Lock<[u64; PLAIN_SITES]> = Lock::new([0; PLAIN_SITES]);
+static PLAIN: Sites<PLAIN_SITES> = Sites::new();
 /// The thread that forks: the one that the child has.
 static FORKING: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
+/// The alternate stack of the thread that forks, which the child has.
+static ALTERNATE_IN_PARENT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 /// What the parent of a new thread believes of SIGSYS.
 static BLOCKED_IN_PARENT: AtomicBool = AtomicBool::new(false);
 
@@ -83,6 +86,8 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         return fork_here(call, context);
     }
     if !shares_memory {
+        let words = thread.alternate.get().words();
+        ALTERNATE_IN_PARENT.iter().zip(words).for_each(|(at, word)| at.store(word, Relaxed));
         thread::prepare_spare();
     }
     from_the_program(call.thread, site, context);
@@ -92,6 +97,7 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
 pub(super) fn go_on_natively(thread: &Thread, site: u64, context: &mut Context) {
     thread::disarm_dispatch();
     context.mask = masks::in_native_borrower(thread, context.mask);
+    context.stack = thread.alternate.get().words();
     context.resume_at(site);
 }
 
@@ -118,8 +124,8 @@ fn start_in_child(thread: &'static Thread) -> bool {
     PROCESS.store(sys::getpid(), Relaxed);
     masks::in_new_process();
     patch::in_new_process();
-    SITES.break_open();
-    PLAIN.break_open();
+    SITES.filling.break_open();
+    PLAIN.filling.break_open();
     thread::forget_others(thread);
     if let Some(hooks) = hooks() {
         (hooks.in_child)();
@@ -142,13 +148,13 @@ pub(crate) fn note_forking(thread: &'static Thread) {
 
 /// Has a clone made with the program's own registers and stack, by the trampoline of its site.
 fn from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
-    let index = trampoline(site, &SITES, &arch::RUNAHEAD_CLONE_RETURN);
+    let index = SITES.trampoline(site, &arch::RUNAHEAD_CLONE_RETURN);
     go_by(index.map(arch::clone_site), thread, site, context);
 }
 
 /// The same for any other call, with nothing to be done after it. False if there are too many sites.
 pub(super) fn plainly_from_the_program(site: u64, context: &mut Context) -> bool {
-    let index = trampoline(site, &PLAIN, &arch::RUNAHEAD_PLAIN_RETURN);
+    let index = PLAIN.trampoline(site, &arch::RUNAHEAD_PLAIN_RETURN);
     if let Some(index) = index {
         context.resume_at(arch::plain_site(index));
     }
@@ -167,20 +173,39 @@ fn go_by(trampoline: Option<u64>, thread: &'static Thread, site: u64, context: &
     }
 }
 
-fn trampoline<const N: usize>(
-    site: u64,
-    known: &Lock<[u64; N]>,
-    returns: &[AtomicU64; N],
-) -> Option<usize> {
-    let mask = sys::set_mask(!0);
-    let found = known.with(|sites| {
-        let index = sites.iter().position(|&s| s == site || s == 0)?;
-        sites[index] = site;
-        returns[index].store(site + 2, Relaxed);
-        Some(index)
-    });
-    sys::set_mask(mask);
-    found
+/// Addresses of call sites; 0 from the first free place on.
+struct Sites<const N: usize> {
+    known: [AtomicU64; N],
+    filling: Lock<()>,
+}
+
+impl<const N: usize> Sites<N> {
+    const fn new() -> Self {
+        Sites { known: [const { AtomicU64::new(0) }; N], filling: Lock::new(()) }
+    }
+
+    fn find(&self, site: u64) -> Option<usize> {
+        let known = self.known.iter().map(|known| known.load(Acquire));
+        known.take_while(|&known| known != 0).position(|known| known == site)
+    }
+
+    /// The number of the site's trampoline, which goes on behind it by `returns`.
+    fn trampoline(&self, site: u64, returns: &[AtomicU64; N]) -> Option<usize> {
+        if let Some(index) = self.find(site) {
+            return Some(index);
+        }
+        let mask = sys::set_mask(!0);
+        let found = self.filling.with(|()| {
+            self.find(site).or_else(|| {
+                let index = self.known.iter().position(|known| known.load(Relaxed) == 0)?;
+                returns[index].store(site + 2, Relaxed);
+                self.known[index].store(site, Release);
+                Some(index)
+            })
+        });
+        sys::set_mask(mask);
+        found
+    }
 }
 
 /// A mark on the pages that the kernel clears in a forked child: while it stands, memory is that of
@@ -245,15 +270,20 @@ fn move_in(thread: &'static Thread, stack: u64, mask: u64) -> bool {
             return false;
         }
         thread.blocked.set(masks::has_sigsys(mask) || BLOCKED_IN_PARENT.load(Relaxed));
+        let words = ALTERNATE_IN_PARENT.each_ref().map(|word| word.load(Relaxed));
+        thread.alternate.set(Altstack::from_words(words));
+        thread.take_signals();
         return start_in_child(thread);
     }
-    thread.note_altstack();
-    if thread.is_on_alternate_stack(stack) {
+    thread.alternate.set(altstack::of_kernel());
+    if thread.alternate.get().holds(stack) {
         return false;
     }
     thread.blocked.set(masks::has_sigsys(mask) || BLOCKED_IN_PARENT.load(Relaxed));
     let moved = thread.move_in() && thread.arm().is_ok();
-    if !moved {
+    if moved {
+        thread.take_signals();
+    } else {
         // As in `expect_thread`: all or none.
         retire_all_threads();
     }

@@ -4,14 +4,13 @@
 use linux_raw_sys::general as k;
 
 use super::{Call, Token, hooks, masks};
-use crate::arch;
 use crate::sys;
 
 /// Makes the call; returns only if it fails.
 ///
-/// It is made from the stack that we were called on: that of our signal's frame, which may lie on the
-/// program's alternate stack. On the agent's own the kernel would take that to be free, and put the
-/// next signal on top of the frame. So while we are there signals are blocked.
+/// It is made from the stack that we were called on, that of our signal's frame: while that is there the
+/// kernel has no alternate stack, as a new program has none. What is done before and after is done with
+/// signals blocked.
 pub(super) fn exec(call: &Call) -> i64 {
     let thread = call.thread;
     let mask = sys::set_mask(!0);
@@ -60,7 +59,7 @@ extern "C" fn undo(work: u64) {
     }
 }
 
-/// The program's stack may be small here, as that of a child of posix_spawn(3). Signals are blocked.
+/// Signals are blocked.
 fn on_agent_stack(work: &mut Work<'_>, step: extern "C" fn(u64)) {
     let thread = work.call.thread;
     let at = core::ptr::from_mut(work) as u64;
@@ -70,6 +69,6 @@ fn on_agent_stack(work: &mut Work<'_>, step: extern "C" fn(u64)) {
     }
     let depth = thread.depth.replace(1);
     // SAFETY: the depth was free, or held for a vfork child, which uses no stack of ours.
-    unsafe { arch::on_stack(thread.stack_top.get(), at, step) };
+    unsafe { thread.on_stack(work.call.stack, at, step) };
     thread.depth.set(depth);
 }

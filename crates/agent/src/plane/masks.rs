@@ -6,8 +6,8 @@
 //! that comes while the program believes it blocked would have to wait, be seen to wait, and perhaps
 //! be taken by a call: the process then goes on without us, and the kernel does all that.
 //!
-//! Where a handler's mask has SIGSYS in it, the kernel is given [`arch::masked_handler`] instead of
-//! the handler. That notes in the frame what was believed before, and goes on to the handler.
+//! The kernel is given [`handlers::address`] instead of every handler of the program's. That notes in the
+//! frame what was believed before, where the handler's mask has SIGSYS in it, and goes on to the handler.
 
 mod calls;
 
@@ -15,13 +15,16 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
-use super::thread::{self, Thread};
+use super::handlers::{self, Handler};
+use super::thread::Thread;
 use super::{Call, clone, is_retired, retire_all_threads, sigsys};
-use crate::arch::{self, Context};
+use crate::arch::Context;
 use crate::lock::Lock;
 use crate::sys::{self, copy_in, nr};
 
-pub(super) use calls::{MASK_CALLS, can_go_by, sigaction, sigprocmask, with_temporary_mask};
+pub(super) use calls::{
+    MASK_CALLS, can_go_by, has_plain_mask, sigaction, sigprocmask, with_temporary_mask,
+};
 
 /// `struct kernel_sigaction` (asm/signal.h).
 #[derive(Clone, Copy)]
@@ -33,7 +36,7 @@ pub(super) struct Action {
     pub mask: u64,
 }
 
-const SIG_DFL: u64 = 0;
+pub(super) const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 const SYS_BIT: u64 = 1 << (k::SIGSYS - 1);
 const MASK_BYTES: u64 = 8;
@@ -54,14 +57,18 @@ static KEPT: Lock<Kept> =
 
 /// Signals whose `sa_mask` the program gave with SIGSYS in it.
 static IN_MASK_OF: AtomicU64 = AtomicU64::new(0);
+/// Signals for which the kernel has [`handlers::address`] in place of the program's handler.
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+/// Those of them whose handler asked for the alternate stack.
+static ON_STACK: AtomicU64 = AtomicU64::new(0);
 
 /// The program has installed a handler that can run between any two instructions.
 static HANDLERS: AtomicBool = AtomicBool::new(false);
 /// It has installed a handler.
 static ANY_HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// Handlers in whose place [`arch::masked_handler`] is, by signal number.
-static MASKED: [AtomicU64; SIGNALS + 1] = [const { AtomicU64::new(0) }; SIGNALS + 1];
+/// Handlers in whose place [`handlers::address`] is, by signal number.
+static PROGRAMS: [AtomicU64; SIGNALS + 1] = [const { AtomicU64::new(0) }; SIGNALS + 1];
 
 /// The program's action for SIGSYS. Signals must be blocked. A vfork child has one of its own, but
 /// not memory to keep it in.
@@ -94,6 +101,7 @@ pub(super) fn take_again(thread: &Thread) {
             keep_action(thread, Action { handler, flags: 0, restorer: 0, mask: 0 });
             if thread.lent.get().is_none() {
                 IN_MASK_OF.store(0, Relaxed);
+                HANDLED.store(0, Relaxed);
             }
             let _ = set_action(k::SIGSYS as i32, Some(&ours));
         }
@@ -147,42 +155,75 @@ pub(super) fn restore_sigsys(thread: &Thread) {
 
 /// Gives the kernel the actions that the program believes it has. Signals must be blocked.
 fn restore_actions(thread: &Thread) {
-    let in_mask_of = IN_MASK_OF.load(Relaxed);
-    for signal in (1..=SIGNALS as u32).filter(|signal| in_mask_of & bit_of(*signal) != 0) {
+    let changed = changed();
+    for signal in (1..=SIGNALS as u32).filter(|signal| changed & bit_of(*signal) != 0) {
         if let Ok(now) = set_action(signal as i32, None) {
-            let _ = set_action(signal as i32, Some(&as_given(signal, now)));
+            let _ = set_action(signal as i32, Some(&Given::of(signal).restore(now)));
         }
     }
     let action = kept_action(Some(thread));
     let _ = set_action(k::SIGSYS as i32, Some(&action));
 }
 
-/// An action of the kernel's whose mask had SIGSYS in it, as the program gave it.
-fn as_given(signal: u32, action: Action) -> Action {
-    let handler = match MASKED.get(signal as usize) {
-        Some(own) if action.handler == arch::masked_handler() => own.load(Relaxed),
-        _ => action.handler,
-    };
-    Action { handler, mask: action.mask | SYS_BIT, ..action }
+/// Signals whose actions the kernel has otherwise than the program gave them.
+fn changed() -> u64 {
+    IN_MASK_OF.load(Relaxed) | HANDLED.load(Relaxed)
+}
+
+const ASKS_FOR_STACK: u64 = k::SA_ONSTACK as u64;
+
+/// What the kernel does not know of an action.
+#[derive(Clone, Copy)]
+struct Given {
+    handler: u64,
+    in_mask: bool,
+    handled: bool,
+    on_stack: bool,
+}
+
+impl Given {
+    fn of(signal: u32) -> Self {
+        let has = |of: &AtomicU64| of.load(Relaxed) & bit_of(signal) != 0;
+        let handler = PROGRAMS.get(signal as usize).map_or(SIG_DFL, |own| own.load(Relaxed));
+        let [in_mask, handled, on_stack] = [&IN_MASK_OF, &HANDLED, &ON_STACK].map(has);
+        Given { handler, in_mask, handled, on_stack }
+    }
+
+    /// The kernel's action, as the program gave it.
+    fn restore(self, mut action: Action) -> Action {
+        if self.in_mask {
+            action.mask |= SYS_BIT;
+        }
+        if self.handled {
+            let asked = if self.on_stack { ASKS_FOR_STACK } else { 0 };
+            action.flags = action.flags & !ASKS_FOR_STACK | asked;
+        }
+        // (One with SA_RESETHAND is gone once it was called.)
+        if action.handler == handlers::address() {
+            action.handler = self.handler;
+        }
+        action
+    }
 }
 
 fn bit_of(signal: u32) -> u64 {
     1u64.checked_shl(signal.wrapping_sub(1)).unwrap_or(0)
 }
 
-/// Called when a signal arrives whose handler's mask has SIGSYS in it. The handler.
-pub(crate) extern "C" fn runahead_enter_handler(
+/// A signal has arrived for a handler of the program's, which is returned.
+pub(super) fn begin_handler(
+    thread: Option<&Thread>,
     signal: i32,
-    _info: u64,
-    context: *mut Context,
-) -> u64 {
-    if !is_retired()
-        && let Some(thread) = thread::current()
+    context: &mut Context,
+) -> Handler {
+    let bit = bit_of(signal as u32);
+    if let Some(thread) = thread.filter(|_| !is_retired())
+        && IN_MASK_OF.load(Relaxed) & bit != 0
     {
-        // SAFETY: the kernel passes the frame of this signal.
-        unsafe { (*context).note_believed(thread.blocked.replace(true), SYS_BIT) };
+        context.note_believed(thread.blocked.replace(true), SYS_BIT);
     }
-    MASKED.get(signal as usize).map_or(SIG_DFL, |own| own.load(Relaxed))
+    let Given { handler, on_stack, .. } = Given::of(signal as u32);
+    Handler { address: handler, on_stack, restorer: None }
 }
 
 /// Gives this thread the mask that it believes it has.
@@ -219,14 +260,8 @@ pub(super) fn ignores_sigsys(thread: &Thread) -> Option<Action> {
     Some(kept_action(Some(thread))).filter(|action| action.handler == SIG_IGN)
 }
 
-/// A SIGSYS that is no dispatched call, with this `si_code`, goes where the program wants it. Handlers
-/// start with the rights `initial` (`arch::pkeys`).
-pub(super) fn forward_sigsys(
-    thread: Option<&Thread>,
-    code: i32,
-    (info, initial): (u64, u32),
-    context: &mut Context,
-) {
+/// A SIGSYS that is no dispatched call, with this `si_code`, goes where the program wants it.
+pub(super) fn forward_sigsys(thread: Option<&Thread>, code: i32, info: u64, context: &mut Context) {
     let mut action = undisturbed(|mask| (kept_action(thread), mask));
     let blocked = thread.filter(|thread| thread.blocked.get());
     if code == SYS_SECCOMP {
@@ -256,7 +291,7 @@ pub(super) fn forward_sigsys(
             let _ = set_action(k::SIGSYS as i32, Some(&action));
             raise_sigsys();
         }
-        handler => {
+        _ => {
             if action.flags & u64::from(k::SA_RESETHAND) != 0 {
                 let reset = Action { handler: SIG_DFL, ..action };
                 undisturbed(|mask| match thread {
@@ -264,22 +299,18 @@ pub(super) fn forward_sigsys(
                     None => (KEPT.with(|kept| kept.sigsys = reset), mask),
                 });
             }
-            // SAFETY: the program installed this address as its handler for this signal, and gets
-            // the arguments that the kernel gave us.
-            let handler: extern "C" fn(i32, u64, u64) = unsafe { core::mem::transmute(handler) };
-            block_for_handler(thread, &action, context);
-            arch::pkeys::set_rights(initial);
-            handler(k::SIGSYS as i32, info, core::ptr::from_mut(context) as u64);
-            // It may have changed what its frame restores.
-            if let Some(thread) = thread {
-                restore_from(thread, context);
+            let now = sys::set_mask(!0);
+            let mask = now | mask_for_handler(thread, &action, context);
+            // SAFETY: this signal's own frame; its handler was to be ours.
+            unsafe {
+                handlers::enter(thread, k::SIGSYS as i32, Handler::of(&action), mask, context)
             }
         }
     }
 }
 
-/// The program's handler for SIGSYS is about to run in ours, with a mask of its own.
-fn block_for_handler(thread: Option<&Thread>, action: &Action, context: &mut Context) {
+/// What the program's handler for SIGSYS blocks beside what is blocked.
+fn mask_for_handler(thread: Option<&Thread>, action: &Action, context: &mut Context) -> u64 {
     let deferred = action.flags & u64::from(k::SA_NODEFER) == 0;
     let mut mask = action.mask | if deferred { SYS_BIT } else { 0 };
     if let Some(thread) = thread.filter(|thread| thread.armed.get()) {
@@ -289,7 +320,7 @@ fn block_for_handler(thread: Option<&Thread>, action: &Action, context: &mut Con
         }
         mask = without_sigsys(mask);
     }
-    block(mask);
+    mask
 }
 
 /// The program returns from a signal through this frame: its mask becomes what the kernel may have.

@@ -3,14 +3,16 @@
 //! Syscall User Dispatch delivers each call as a signal; a call site that proves hot is then
 //! patched to jump here. What a call *means* is the [`Policy`]'s business. The plane itself looks
 //! only at the calls that could take interception away from it or that must not be made from
-//! within a signal handler: masks and handlers (`masks`), children, threads and exec (`clone`,
+//! within a signal handler: masks and handlers (`masks`, `handlers`, `altstack`), children, threads and exec (`clone`,
 //! `exec`), the return from a signal (`sigsys`). `thread` keeps what belongs to one thread.
 //!
 //! Invariant: a process whose plane is lost or retired runs natively; nothing of the program's
 //! depends on being intercepted.
 
+pub(crate) mod altstack;
 pub mod clone;
 mod exec;
+mod handlers;
 pub mod masks;
 pub mod patch;
 pub mod quiet;
@@ -243,6 +245,7 @@ pub fn start(text: (u64, u64), has_fsgsbase: bool, pkru_at: u32) -> sys::Result<
         return Err(sys::Errno(sys::ENOMEM));
     }
     clone::note_that_memory_is_ours();
+    thread.take_signals();
     sigsys::install(thread)?;
     thread.arm()
 }

@@ -1,13 +1,15 @@
 //! The signal by which dispatch delivers a call.
 //!
-//! The handler runs wherever the program was: on its stack or its alternate one. It must not be
-//! blocked when a call is dispatched (the kernel kills the process), so it does not block itself
-//! and `masks` keeps it out of every mask.
+//! The handler runs on a stack of the thread's for signals (`altstack`), so that the program's needs no room
+//! and its alternate one is not touched. It must not be blocked when a call is dispatched (the kernel kills the
+//! process), so it does not block itself and `masks` keeps it out of every mask.
 
 use linux_raw_sys::general as k;
 
-use super::thread::{self, NO_ALTSTACK, Thread};
-use super::{Call, Verdict, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch};
+use super::thread::{self, Thread};
+use super::{
+    Call, Verdict, altstack, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch,
+};
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
 
@@ -65,27 +67,28 @@ pub(super) fn call_off(tid: u32) {
     let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
 }
 
-/// Our handler, entered by way of [`pkeys`]; `initial` is what that calls so.
-pub(crate) extern "C" fn runahead_signal(
-    _signal: i32,
-    info: *const Info,
-    context: *mut Context,
-    initial: u32,
-) {
+/// Our handler, entered by way of [`pkeys`].
+pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, context: *mut Context) {
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
     if info.code != SYS_USER_DISPATCH {
-        return other(info, context, initial);
+        other(info, context);
+    } else {
+        // SAFETY: this signal's own frame.
+        let rights = unsafe { pkeys::Rights::of(context) };
+        answer(info, context);
+        // SAFETY: the same.
+        unsafe { rights.leave(context) };
     }
-    // SAFETY: this signal's own frame.
-    let rights = unsafe { pkeys::Rights::of(context) };
-    answer(info, context);
-    // SAFETY: the same.
-    unsafe { rights.leave(context) };
+    if super::is_retired()
+        && let Some(thread) = thread::current().filter(|thread| !thread.armed.get())
+    {
+        context.stack = thread.alternate.get().words();
+    }
 }
 
 /// A SIGSYS that is no call.
-fn other(info: &Info, context: &mut Context, initial: u32) {
+fn other(info: &Info, context: &mut Context) {
     let thread = thread::current();
     let called_off = info.code == SI_QUEUE
         && super::is_retired()
@@ -101,7 +104,7 @@ fn other(info: &Info, context: &mut Context, initial: u32) {
         _ if called_off => {}
         _ => {
             let at = core::ptr::from_ref(info) as u64;
-            masks::forward_sigsys(thread, info.code, (at, initial), context);
+            masks::forward_sigsys(thread, info.code, at, context);
         }
     }
 }
@@ -125,12 +128,12 @@ fn answer(info: &Info, context: &mut Context) {
         return natively(site, context);
     }
     let mut call = context.call(thread);
-    let is_undisturbed = || thread.depth.get() == 0 && !thread.is_on_alternate_stack(call.stack);
+    let is_undisturbed = || thread.depth.get() == 0;
     if is_the_planes(call.nr) {
         if is_checked(call.nr)
             && is_undisturbed()
             && patch::is_hot(site)
-            && let Some(again) = patch(thread, site, call.nr)
+            && let Some(again) = patch(&call, site)
         {
             context.resume_at(again);
             return keep_mask_if_left(thread, context);
@@ -138,9 +141,8 @@ fn answer(info: &Info, context: &mut Context) {
         return of_the_plane(&call, site, context);
     }
     if call.nr == nr::MUNMAP && covers(&call, call.stack) {
-        // A thread that is about to end takes its own stack away, and has nowhere to return to.
-        thread.leave();
-        return context.resume_at(site);
+        // A thread that is about to end takes its own stack away: a patched site would need it.
+        return perform(&call, site, context);
     }
     if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
         // Whoever traces it would see our signals, and is to wait for it meanwhile.
@@ -150,12 +152,12 @@ fn answer(info: &Info, context: &mut Context) {
         return perform(&call, site, context);
     }
     if patch::is_hot(site)
-        && let Some(again) = patch(thread, site, call.nr)
+        && let Some(again) = patch(&call, site)
     {
         context.resume_at(again);
         return keep_mask_if_left(thread, context);
     }
-    if !is_interesting(call.nr) || is_exposed(thread) && opens_what_waits(&call) {
+    if !is_interesting(call.nr) {
         return perform(&call, site, context);
     }
     dispatch(&mut call, site, context);
@@ -186,60 +188,42 @@ struct Patch {
     again: Option<u64>,
 }
 
-/// Patches the site, on the agent's stack: the program's may have no room beside our frame.
-fn patch(thread: &Thread, site: u64, number: u64) -> Option<u64> {
+/// Patches the site, on the agent's stack, which is the larger one.
+fn patch(call: &Call, site: u64) -> Option<u64> {
     extern "C" fn on_agent_stack(work: u64) {
         // SAFETY: `patch` passes its own, which lives until we return, and holds the depth.
         let work = unsafe { &mut *(work as *mut Patch) };
         // To write code the program may have given a key that keeps itself from it.
         work.again = pkeys::with_all_rights(|| patch::patch_site(work.site, work.number));
     }
-    let mut work = Patch { site, number, again: None };
+    // What a stub puts below the red zone, and a little more.
+    const ROOM: u64 = 192;
+    if sys::copy_in::<u64>(call.stack.wrapping_sub(ROOM)).is_err() {
+        return None;
+    }
+    let thread = call.thread;
+    let mut work = Patch { site, number: call.nr, again: None };
     // A handler of the program's that came to the site now would wait there for us.
     let mask = sys::set_mask(!0);
     thread.depth.set(1);
     let at = &raw mut work as u64;
-    // SAFETY: the depth is ours, so the agent's stack is free.
-    unsafe { arch::on_stack(thread.stack_top.get(), at, on_agent_stack) };
+    // SAFETY: the depth is ours.
+    unsafe { thread.on_stack(call.stack, at, on_agent_stack) };
     thread.depth.set(0);
     sys::set_mask(mask);
     work.again
 }
 
-/// The program has an alternate stack: our frame is on it.
-fn is_exposed(thread: &Thread) -> bool {
-    thread.altstack.get() != NO_ALTSTACK
-}
-
-/// The call opens a pipe or a device: that may take for ever, and is to be interruptible.
-fn opens_what_waits(call: &Call) -> bool {
-    let (dir, path, flags) = match call.nr {
-        nr::OPEN => (sys::AT_FDCWD, call.args[0], call.args[1]),
-        nr::OPENAT => (call.fd(0), call.args[1], call.args[2]),
-        _ => return false,
-    };
-    let how = k::O_PATH | k::O_CLOEXEC | flags as u32 & k::O_NOFOLLOW;
-    let Ok(place) = sys::openat2(dir, path, how, 0, k::RESOLVE_CACHED) else { return false };
-    let kind = sys::statx_fd(place, k::STATX_TYPE).map(|stat| u32::from(stat.stx_mode) & k::S_IFMT);
-    let _ = sys::close(place);
-    matches!(kind, Ok(k::S_IFIFO | k::S_IFCHR | k::S_IFBLK))
-}
-
 fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
     let thread = call.thread;
     thread.depth.set(1);
-    // Our own frame lies on the program's alternate stack, if it has one, and the kernel takes that
-    // to be free while we are on the agent's. No signal may be delivered there meanwhile.
-    let mask = is_exposed(thread).then(|| sys::set_mask(!0));
+    let stack = call.stack;
     let mut work = Dispatch { call, verdict: Verdict::NATIVE };
     let at = &raw mut work as u64;
-    // SAFETY: the depth is ours, so the agent's stack is free.
-    unsafe { arch::on_stack(thread.stack_top.get(), at, on_agent_stack) };
+    // SAFETY: the depth is ours.
+    unsafe { thread.on_stack(stack, at, on_agent_stack) };
     let verdict = work.verdict;
     thread.depth.set(0);
-    if let Some(mask) = mask {
-        sys::set_mask(mask);
-    }
     match verdict {
         Verdict { ret, native: 0 } => {
             context.set_result(ret);
@@ -276,20 +260,26 @@ fn covers(call: &Call, address: u64) -> bool {
     (at..at.saturating_add(len)).contains(&address)
 }
 
-/// Makes the call as it stands. Where the program has an alternate stack, our frame is on it, and so
-/// would be the handler of any signal that comes during the call: then the program makes it itself.
+/// Makes the call as it stands. Where a signal may interrupt it, the program does so itself: then no frame
+/// of ours is in the handler's way.
 fn perform(call: &Call, site: u64, context: &mut Context) {
-    let thread = call.thread;
-    if is_exposed(thread)
-        && !thread.is_on_alternate_stack(call.stack)
-        && clone::plainly_from_the_program(site, context)
-    {
-        return keep_changed_mask(context);
+    if made_by_the_program(site, context) {
+        return;
     }
     // The result is not noted: a dispatch that we interrupt has one of its own under way.
     // SAFETY: the program asked for exactly this call.
     context.set_result(unsafe { sys::raw(call.nr, call.args) });
     keep_changed_mask(context);
+}
+
+/// Where signals may interrupt a call, the program goes on to make it.
+fn made_by_the_program(site: u64, context: &mut Context) -> bool {
+    let made = (masks::has_handlers() || super::has_threads())
+        && clone::plainly_from_the_program(site, context);
+    if made {
+        keep_changed_mask(context);
+    }
+    made
 }
 
 /// A handler that ran meanwhile may have changed the mask for good (in the frame that it returned
@@ -321,12 +311,13 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
     match call.nr {
         nr::RT_SIGRETURN => {
             // SAFETY: the program asks for it with this very stack pointer, at which the kernel
-            // finds the frame; where there is none, both it and we fault.
+            // finds the frame; where there is none, both it and we fault. (The frame is only read: its
+            // memory may not be writable any more.)
             unsafe {
-                let frame = &mut *(call.stack as *mut Context);
-                masks::restore_from(thread, frame);
-                note_restored_stack(thread, frame);
-                arch::sigreturn(call.stack)
+                let mut frame = (*(call.stack as *const Context)).copy();
+                masks::restore_from(thread, &mut frame);
+                altstack::restore_from(thread, &mut frame, call.stack);
+                arch::sigreturn(core::ptr::from_ref(&frame) as u64)
             }
         }
         nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3 => {
@@ -349,13 +340,13 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
                 None => keep_mask_if_left(thread, context),
             }
         }
-        // Its answer depends on the stack that it is asked from.
         nr::SIGALTSTACK => {
-            note_alternate_stack(call);
-            if !clone::plainly_from_the_program(site, context) {
-                // Too many sites: it makes the call itself, and every later one.
-                super::retire();
-                context.resume_at(site);
+            match altstack::sigaltstack(call) {
+                Some(ret) => context.set_result(ret),
+                None => {
+                    super::retire();
+                    context.resume_at(site);
+                }
             }
             keep_mask_if_left(thread, context);
         }
@@ -365,41 +356,18 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             keep_mask_if_left(thread, context);
         }
         nr::EXIT if thread.lent.get().is_none() => {
-            // This frame is on the program's stack, so that its place can go to somebody else.
+            let mask = sys::set_mask(!0);
+            let stack = thread.alternate.get();
             thread.leave();
-            context.resume_at(site);
+            context.end_thread(thread);
+            context.stack = stack.words();
+            context.mask = masks::as_believed(thread, mask);
         }
         nr::EXIT => perform(call, site, context),
+        _ if masks::has_plain_mask(call) && made_by_the_program(site, context) => {}
         _ => {
             context.set_result(masks::with_temporary_mask(call));
             keep_mask(context);
         }
-    }
-}
-
-/// Returning from a signal also sets the alternate stack that there was at its start, unless the
-/// program goes on upon the present one.
-fn note_restored_stack(thread: &Thread, frame: &Context) {
-    // Smaller ones than this the kernel refuses; so it does a frame's that says there was none.
-    const SMALLEST: u64 = 2048;
-    let [_, flags, bytes] = frame.stack;
-    let valid = flags & thread::ALTSTACK_DISABLED != 0 || bytes >= SMALLEST;
-    if valid && !thread.is_on_alternate_stack(frame.number_and_stack().1) {
-        thread.set_altstack(frame.stack);
-    }
-}
-
-/// Remembers where the program's alternate stack is about to be (sigaltstack(2)).
-fn note_alternate_stack(call: &Call) {
-    let thread = call.thread;
-    if call.args[0] == 0 || thread.is_on_alternate_stack(call.stack) {
-        return;
-    }
-    // Whoever sets a stack that cannot be read gets an error from the kernel.
-    match sys::copy_in::<[u64; 3]>(call.args[0]) {
-        Ok(stack) => thread.set_altstack(stack),
-        // Not to be known (a filter around us): nothing can be told apart any more.
-        Err(errno) if errno.0 != sys::EFAULT => super::retire(),
-        Err(_) => {}
     }
 }

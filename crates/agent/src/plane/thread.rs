@@ -7,22 +7,25 @@
 //! Invariant: a [`Thread`] is touched only by the thread that it belongs to, its signal handlers
 //! and vfork child included, once it is in the table; nobody else finds it.
 
+mod places;
+
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
+use super::altstack::{self, AUTODISARM, Altstack};
 use super::masks;
 use crate::arch::{
-    self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, SMALL_STACK_BYTES, SPARES, STACK_BYTES, THREAD_HASH,
-    THREAD_HASHES, THREAD_PROBES,
+    self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES, THREAD_PROBES,
 };
 use crate::room;
-use crate::sys::{self, Switches, nr};
+use crate::sys::{self, Switches};
 
-/// No alternate stack: a range that holds no address.
-pub(crate) const NO_ALTSTACK: [u64; 2] = [1, 0];
+pub(super) use places::{expect_thread, expected_came, prepare_spare, take_spares};
 
-/// `SS_DISABLE` of sigaltstack(2).
-pub(super) const ALTSTACK_DISABLED: u64 = 2;
+/// Bytes of a thread's stack for signals: many frames may lie there for a moment.
+const SIGNAL_STACK_BYTES: u64 = 256 << 10;
+/// What is left without access below it.
+const GUARD_BYTES: u64 = 4096;
 
 /// One thread. The entry code in `arch` uses the first fields.
 #[repr(C, align(16))]
@@ -33,8 +36,10 @@ pub struct Thread {
     pub(crate) depth: Cell<u64>,
     /// Stack pointer to which `abandon` returns.
     pub(crate) resume: Cell<u64>,
-    /// First address and end of the program's alternate signal stack.
-    pub(crate) altstack: Cell<[u64; 2]>,
+    /// The program's stack pointer, while the agent's stack is in use.
+    pub(crate) program_stack: Cell<u64>,
+    /// The program's alternate signal stack.
+    pub(super) alternate: Cell<Altstack>,
     /// Thread pointer plus one; 0 while the place is free.
     key: Cell<u64>,
     /// Number of the thread.
@@ -61,7 +66,7 @@ pub struct Thread {
 /// What a vfork child may change of its parent's thread.
 #[derive(Clone, Copy)]
 pub(super) struct Lent {
-    altstack: [u64; 2],
+    alternate: Altstack,
     blocked: bool,
     key: u64,
     /// The child's own action for SIGSYS.
@@ -131,11 +136,15 @@ impl Thread {
     fn map(stack: usize) -> sys::Result<&'static Thread> {
         let at = room::map_stack(stack as u64)?;
         let place = (at + stack as u64 - size_of::<Thread>() as u64) & !15;
+        let top = (place - SIGNAL_STACK_BYTES) & !(GUARD_BYTES - 1);
+        // SAFETY: memory that has just been mapped, of which nothing is used.
+        unsafe { sys::protect(top, GUARD_BYTES, 0) }?;
         let thread = Thread {
-            stack_top: Cell::new(place),
+            stack_top: Cell::new(top),
             depth: Cell::new(0),
             resume: Cell::new(0),
-            altstack: Cell::new(NO_ALTSTACK),
+            program_stack: Cell::new(0),
+            alternate: Cell::new(Altstack::NONE),
             key: Cell::new(0),
             tid: Cell::new(0),
             armed: Cell::new(false),
@@ -220,17 +229,20 @@ impl Thread {
     /// is armed.
     pub(super) fn disarm(&self) -> bool {
         disarm_dispatch();
-        self.armed.replace(false) && ARMED.fetch_sub(1, Relaxed) == 1
+        let was = self.armed.replace(false);
+        if was {
+            altstack::give_kernel(self.alternate.get());
+        }
+        was && ARMED.fetch_sub(1, Relaxed) == 1
     }
 
-    /// This thread is about to end: its place is for others.
+    /// This thread is about to end: its place is for others, once it is not on a stack of it any more.
     pub(super) fn leave(&'static self) {
         self.disarm();
         self.move_out();
         self.depth.set(0);
-        self.altstack.set(NO_ALTSTACK);
+        self.alternate.set(Altstack::NONE);
         self.lent.set(None);
-        self.give_back();
     }
 
     /// A spare place that was not wanted, or that nobody lives in any more, becomes a spare one.
@@ -246,29 +258,34 @@ impl Thread {
         }
     }
 
-    /// The program is on its alternate stack at `stack`.
-    pub(super) fn is_on_alternate_stack(&self, stack: u64) -> bool {
-        let [first, end] = self.altstack.get();
-        (first..=end).contains(&stack)
+    /// The stack on which the kernel puts its frames.
+    pub(super) fn signal_stack(&self) -> Altstack {
+        let first = self.stack_top.get() + GUARD_BYTES;
+        let bytes = core::ptr::from_ref(self) as u64 - first;
+        Altstack { first, flags: AUTODISARM, bytes }
     }
 
-    /// Remembers where the alternate stack is, as the kernel has it.
-    pub(super) fn note_altstack(&self) {
-        let mut stack = [0u64; 3];
-        let args = [0, stack.as_mut_ptr() as u64, 0, 0, 0, 0];
-        // SAFETY: sigaltstack(2) writes a stack_t of three words.
-        let known = unsafe { sys::raw(nr::SIGALTSTACK, args) } == 0;
-        if known {
-            self.set_altstack(stack);
-        } else {
-            self.altstack.set(NO_ALTSTACK);
-        }
+    /// A stack pointer is on the stack that the agent works on, which may be empty.
+    pub(super) fn is_on_stack(&self, pointer: u64) -> bool {
+        (self.mapped.get()[0]..=self.stack_top.get()).contains(&pointer)
     }
 
-    /// The alternate stack is this one (`stack_t`: first address, flags, bytes).
-    pub(super) fn set_altstack(&self, [first, flags, bytes]: [u64; 3]) {
-        let none = flags & ALTSTACK_DISABLED != 0;
-        self.altstack.set(if none { NO_ALTSTACK } else { [first, first.saturating_add(bytes)] });
+    /// From now on the kernel is to use ours, which holds no frame.
+    pub(super) fn take_signals(&self) {
+        altstack::give_kernel(self.signal_stack());
+    }
+
+    /// Works on the agent's stack for a call that the program makes at `stack`, which may be its own.
+    /// Where we are on that, too, so that what lies there is needed: from where we are.
+    ///
+    /// # Safety
+    /// The depth is held.
+    pub(super) unsafe fn on_stack(&self, stack: u64, argument: u64, work: extern "C" fn(u64)) {
+        let here = core::ptr::from_ref(&argument) as u64;
+        let elsewhere = self.signal_stack().holds(here);
+        self.program_stack.set(if elsewhere { stack } else { here });
+        // SAFETY: passed on to the caller: that stack is free.
+        unsafe { arch::on_stack(self.stack_top.get(), argument, work) };
     }
 
     /// A vfork child is using this.
@@ -279,7 +296,7 @@ impl Thread {
     /// A vfork child starts to use this.
     pub(super) fn lend(&self) {
         self.lent.set(Some(Lent {
-            altstack: self.altstack.get(),
+            alternate: self.alternate.get(),
             blocked: self.blocked.get(),
             key: self.key.get(),
             sigsys: masks::action_to_lend(),
@@ -289,7 +306,7 @@ impl Thread {
     /// The vfork child has gone, if there was one.
     pub(super) fn take_back(&'static self) {
         let Some(lent) = self.lent.take() else { return };
-        self.altstack.set(lent.altstack);
+        self.alternate.set(lent.alternate);
         self.mask.set(None);
         self.blocked.set(lent.blocked);
         if lent.key != self.key.get() {
@@ -301,7 +318,7 @@ impl Thread {
 /// In a forked child: no thread is armed, and `thread` is the one that there is.
 pub(super) fn forget_others(thread: &Thread) {
     ARMED.store(0, Relaxed);
-    EXPECTED.store(0, Relaxed);
+    places::expect_nobody();
     thread.armed.set(false);
 }
 
@@ -323,57 +340,6 @@ pub(super) fn for_others(mut each: impl FnMut(u32)) {
 /// Threads with dispatch armed.
 pub(super) fn armed() -> u32 {
     ARMED.load(Relaxed)
-}
-
-fn spares() -> usize {
-    RUNAHEAD_SPARE.iter().filter(|spare| !spare.load(Relaxed).is_null()).count()
-}
-
-/// Sees that there is a place for a thread of which nobody knows.
-pub(super) fn prepare_spare() {
-    if spares() <= EXPECTED.load(Relaxed) as usize
-        && let Ok(thread) = Thread::map(SMALL_STACK_BYTES)
-    {
-        thread.give_back();
-    }
-}
-
-/// Threads that are being made and have not taken their places yet.
-static EXPECTED: AtomicU32 = AtomicU32::new(0);
-
-/// A thread is about to be made: sees that there are as many places as threads that are on their way.
-/// One without a place would run natively, and so could give the process a signal handler with SIGSYS
-/// in its mask, in which the kernel kills the others. False if there is no place to be had.
-pub(super) fn expect_thread() -> bool {
-    const PATIENCE_US: u64 = 20_000;
-    const STEP_US: u64 = 100;
-    let mut all = EXPECTED.fetch_add(1, SeqCst) as usize + 1;
-    for _ in 0..PATIENCE_US / STEP_US {
-        if all <= SPARES {
-            break;
-        }
-        sys::sleep_us(STEP_US);
-        all = EXPECTED.load(SeqCst) as usize;
-    }
-    while spares() < all {
-        let place = if all <= SPARES { Thread::map(SMALL_STACK_BYTES).ok() } else { None };
-        let Some(place) = place else {
-            expected_came();
-            return false;
-        };
-        place.give_back();
-    }
-    true
-}
-
-/// One that was expected has its place, or does not come.
-pub(super) fn expected_came() {
-    let _ = EXPECTED.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
-}
-
-/// Takes all spare places away, so that nobody moves in.
-pub(super) fn take_spares() {
-    RUNAHEAD_SPARE.iter().for_each(|spare| spare.store(core::ptr::null_mut(), Relaxed));
 }
 
 /// Switches dispatch on for the calling thread.

@@ -40,19 +40,17 @@ const PRESENT: usize = 512;
 global_asm!(
     ".pushsection .text.runahead, \"ax\", @progbits",
     // Handler of SIGSYS. The stack may be of memory that the value handlers start with denies us, so it is
-    // changed before anything touches that: all is allowed, and the value is handed on.
+    // changed before anything touches that: all is allowed.
     ".globl runahead_on_signal",
     "runahead_on_signal:",
-    "xor ecx, ecx",
     "cmp dword ptr [rip + RUNAHEAD_PKRU_AT], 0",
     "je 2f",
     "mov r8, rdx",
-    "rdpkru",
-    "mov r9d, eax",
+    "xor ecx, ecx",
+    "xor edx, edx",
     "xor eax, eax",
     "wrpkru",
     "mov rdx, r8",
-    "mov ecx, r9d",
     "2: jmp {on_signal}",
     ".popsection",
     on_signal = sym crate::plane::sigsys::runahead_signal,
@@ -87,13 +85,6 @@ fn read() -> u32 {
 fn write(value: u32) {
     // SAFETY: called only where there are keys. Nothing that we use is denied by any of the values.
     unsafe { asm!("wrpkru", in("ecx") 0, in("eax") value, in("edx") 0, options(nostack)) };
-}
-
-/// Allows this thread what `initial` does, with which a handler started.
-pub fn set_rights(initial: u32) {
-    if offset().is_some() {
-        write(initial);
-    }
 }
 
 /// The program's rights, with which a handler of ours works.

@@ -27,7 +27,7 @@ pub enum SiteShape {
 /// Bytes of the comparison behind a call, and of both.
 const COMPARISON: usize = 6;
 /// See [`COMPARISON`].
-const COMPARED: usize = 2 + COMPARISON;
+pub(super) const COMPARED: usize = 2 + COMPARISON;
 
 impl SiteShape {
     /// What can be done with the call at the offset `site`, given the number it was made with, in

@@ -35,19 +35,14 @@ pub(in crate::plane) fn can_go_by(call: &Call) -> bool {
                 || copy_in::<u64>(new).is_ok_and(|mask| !has_sigsys(mask)));
     }
     let signal = first as u32;
-    if signal == k::SIGSYS || IN_MASK_OF.load(Relaxed) & bit_of(signal) != 0 {
+    if signal == k::SIGSYS || changed() & bit_of(signal) != 0 {
         return false;
     }
     if new == 0 {
         return true;
     }
     let Ok(action) = copy_in::<Action>(new) else { return false };
-    if has_sigsys(action.mask) {
-        return false;
-    }
-    note_handler(action.handler);
-    note_async_handler(signal, &action);
-    true
+    action.handler <= SIG_IGN && !has_sigsys(action.mask)
 }
 
 fn sigaction_undisturbed(call: &Call) -> i64 {
@@ -78,46 +73,56 @@ fn sigaction_undisturbed(call: &Call) -> i64 {
     // A vfork child has actions of its own, but not memory to keep them in; it will exec soon.
     let own_memory = thread.lent.get().is_none();
     let with_sys = given.is_some_and(|action| has_sigsys(action.mask));
-    let slot = MASKED.get(signal as usize);
-    let before = slot.map(|slot| slot.load(Relaxed));
-    let mut changed = given;
-    if let (Some(action), true) = (&mut changed, with_sys) {
+    let bit = bit_of(signal);
+    let slot = PROGRAMS.get(signal as usize);
+    let before = Given::of(signal);
+    let mut replaced = given;
+    let mut handled = false;
+    if let Some(action) = &mut replaced {
         action.mask = without_sigsys(action.mask);
-        if let (Some(slot), true) = (slot, own_memory && action.handler > SIG_IGN) {
-            slot.store(action.handler, Relaxed);
-            action.handler = arch::masked_handler();
+        if let (Some(slot), true) = (slot, action.handler > SIG_IGN) {
+            if own_memory {
+                set_bit(&ON_STACK, bit, action.flags & ASKS_FOR_STACK != 0);
+                slot.store(action.handler, Relaxed);
+                action.handler = handlers::address();
+                action.flags |= ASKS_FOR_STACK;
+                handled = true;
+            } else {
+                // The kernel's alternate stack is none of the program's.
+                action.flags &= !ASKS_FOR_STACK;
+            }
         }
-    }
-    if let Some(action) = &changed {
         args[1] = core::ptr::from_ref(action) as u64;
     }
     // SAFETY: the program's call, its action replaced by a copy that lives until the call returns.
     let ret = unsafe { sys::raw(call.nr, args) };
     if ret != 0 {
-        if let (Some(slot), Some(before)) = (slot, before) {
-            slot.store(before, Relaxed);
+        if let (Some(slot), true) = (slot, handled) {
+            slot.store(before.handler, Relaxed);
+            set_bit(&ON_STACK, bit, before.on_stack);
         }
         return ret;
     }
-    let bit = bit_of(signal);
     if old != 0 {
         // SAFETY: the kernel has just written a whole Action there.
         let seen = unsafe { &mut *(old as *mut Action) };
-        if seen.handler == arch::masked_handler() {
-            seen.handler = before.unwrap_or(seen.handler);
-            seen.mask |= SYS_BIT;
-        } else if IN_MASK_OF.load(Relaxed) & bit != 0 {
-            seen.mask |= SYS_BIT;
+        if own_memory || seen.handler == handlers::address() {
+            *seen = before.restore(*seen);
         }
     }
     if let (Some(given), true) = (given, own_memory) {
-        match with_sys {
-            true => IN_MASK_OF.fetch_or(bit, Relaxed),
-            false => IN_MASK_OF.fetch_and(!bit, Relaxed),
-        };
+        set_bit(&IN_MASK_OF, bit, with_sys);
+        set_bit(&HANDLED, bit, handled);
         note_async_handler(signal, &given);
     }
     ret
+}
+
+fn set_bit(of: &AtomicU64, bit: u64, set: bool) {
+    match set {
+        true => of.fetch_or(bit, Relaxed),
+        false => of.fetch_and(!bit, Relaxed),
+    };
 }
 
 /// rt_sigprocmask as the program means it: the result, and the mask with which the program is to go on
@@ -170,23 +175,35 @@ pub(in crate::plane) fn sigprocmask(call: &Call) -> (i64, Option<u64>) {
 pub(in crate::plane) const MASK_CALLS: [u64; 5] =
     [nr::RT_SIGSUSPEND, nr::PPOLL, nr::PSELECT6, nr::EPOLL_PWAIT, nr::EPOLL_PWAIT2];
 
+/// The number of the argument that is the mask of one of [`MASK_CALLS`], where that is, and its bytes if
+/// the call says so there.
+fn mask_argument(call: &Call) -> sys::Result<(usize, u64, u64)> {
+    let args = call.args;
+    Ok(match call.nr {
+        nr::RT_SIGSUSPEND => (0, args[0], 0),
+        nr::PPOLL => (3, args[3], 0),
+        nr::PSELECT6 if args[5] == 0 => (5, 0, 0),
+        // The sixth argument points to {mask, bytes of it} (select(2)).
+        nr::PSELECT6 => copy_in::<[u64; 2]>(args[5]).map(|[at, size]| (5, at, size))?,
+        _ => (4, args[4], 0),
+    })
+}
+
+/// One of [`MASK_CALLS`] means the same to the kernel as to the program.
+pub(in crate::plane) fn has_plain_mask(call: &Call) -> bool {
+    match mask_argument(call) {
+        Ok((_, 0, _)) => true,
+        Ok((_, at, _)) => copy_in::<u64>(at).is_ok_and(|mask| !has_sigsys(mask)),
+        Err(_) => false,
+    }
+}
+
 /// Makes one of [`MASK_CALLS`] with SIGSYS taken out of its mask.
 pub(in crate::plane) fn with_temporary_mask(call: &Call) -> i64 {
     let mut args = call.args;
-    let mut size = 0;
-    let (slot, mask_at) = match call.nr {
-        nr::RT_SIGSUSPEND => (0, args[0]),
-        nr::PPOLL => (3, args[3]),
-        nr::PSELECT6 if args[5] == 0 => (5, 0),
-        // The sixth argument points to {mask, bytes of it} (select(2)).
-        nr::PSELECT6 => match copy_in::<[u64; 2]>(args[5]) {
-            Ok(given) => {
-                size = given[1];
-                (5, given[0])
-            }
-            Err(errno) => return refused(call, errno),
-        },
-        _ => (4, args[4]),
+    let (slot, mask_at, size) = match mask_argument(call) {
+        Ok(argument) => argument,
+        Err(errno) => return refused(call, errno),
     };
     if mask_at == 0 {
         return call.perform();

@@ -1,0 +1,193 @@
+//! The program's signal handlers begin here, whatever they are for.
+//!
+//! The kernel is given [`address`] in place of each of them, with `SA_ONSTACK`: so its frame lies on the
+//! thread's own stack for signals ([`super::altstack`]), or, while that is in use, below wherever the
+//! thread is. From there it is moved to where the kernel would have put it, had we not been there: on the
+//! program's alternate stack, or below the program's stack pointer, even where it was us who were interrupted.
+//! Then returning from a frame of our own starts the handler, which finds all as the kernel leaves it.
+//!
+//! Invariant: no frame of the program's is on a stack of ours.
+
+use linux_raw_sys::general as k;
+
+use super::altstack::{AUTODISARM, Altstack};
+use super::masks::{self, Action, SIG_DFL};
+use super::thread::{self, Thread};
+use crate::arch::{self, Context, Place, RED_ZONE, REGISTERS, pkeys};
+use crate::sys::{self, nr};
+
+/// What the kernel is given in place of a handler.
+pub(super) fn address() -> u64 {
+    runahead_enter_handler as *const () as u64
+}
+
+/// Entered by the kernel in place of a handler.
+extern "C" fn runahead_enter_handler(signal: i32, _info: u64, context: *mut Context) -> ! {
+    let mask = sys::set_mask(!0);
+    let thread = thread::current();
+    // SAFETY: the kernel passes the frame of this signal, which is ours alone until it is returned from.
+    let context = unsafe { &mut *context };
+    let handler = masks::begin_handler(thread, signal, context);
+    // SAFETY: the same.
+    unsafe { arch::to_the_program(context) };
+    // SAFETY: that frame, as the kernel left it, on which nothing depends but what the handler returns to.
+    unsafe { enter(thread, signal, handler, mask, context) }
+}
+
+/// What is started for a signal.
+#[derive(Clone, Copy)]
+pub(super) struct Handler {
+    pub address: u64,
+    /// It asked for the alternate stack.
+    pub on_stack: bool,
+    /// Where it returns to, if that is not what the frame says.
+    pub restorer: Option<u64>,
+}
+
+impl Handler {
+    pub fn of(action: &Action) -> Self {
+        let on_stack = action.flags & u64::from(k::SA_ONSTACK) != 0;
+        Handler { address: action.handler, on_stack, restorer: Some(action.restorer) }
+    }
+}
+
+/// Starts a handler, to which `context` belongs, with this mask. Signals must be blocked.
+///
+/// # Safety
+/// The frame of a signal that the kernel has delivered to us, and nobody returns from it.
+pub(super) unsafe fn enter(
+    thread: Option<&Thread>,
+    signal: i32,
+    handler: Handler,
+    mask: u64,
+    context: &mut Context,
+) -> ! {
+    // What returning from it does is start the handler.
+    let mut start = context.copy();
+    // SAFETY: passed on to the caller.
+    let place = pkeys::with_all_rights(|| unsafe { put(thread, &handler, context) });
+    match place {
+        Some(place) => start.enter(handler.address, signal, place, mask),
+        // The program, or we, go on where the signal came, the vector state untouched.
+        None => fail(signal, &mut start),
+    }
+    // SAFETY: what lies on this stack is not needed any more.
+    unsafe { arch::sigreturn(core::ptr::from_ref(&start) as u64) }
+}
+
+/// Puts the frame where it belongs; `None` if it cannot be there.
+///
+/// # Safety
+/// As for [`enter`].
+unsafe fn put(thread: Option<&Thread>, handler: &Handler, context: &mut Context) -> Option<Place> {
+    let kernels = Altstack::from_words(context.stack);
+    let ours = |t: &&Thread| kernels == t.signal_stack() || kernels.bytes == 0;
+    let managed = thread.filter(|thread| thread.armed.get()).filter(ours);
+    let programs = managed.map_or(kernels, |thread| thread.alternate.get());
+    // SAFETY: passed on to the caller.
+    let state_bytes = unsafe { context.state_bytes() };
+    // SAFETY: the same.
+    let (stack, roots) = unsafe { program(thread, context, state_bytes) };
+    let room = roots.map_or(0, |_| (size_of::<Roots>() + ALIGNED) as u64);
+    let below = stack.wrapping_sub(RED_ZONE);
+    let place = programs.place(below, handler.on_stack, state_bytes, room)?;
+    let set = |frame: &mut Context| {
+        frame.set_mark(place.context() as u64, managed.is_some() && kernels.bytes == 0);
+        if managed.is_some() {
+            frame.stack = programs.words();
+        }
+    };
+    if place.frame == context.frame() {
+        set(context);
+        if let Some(restorer) = handler.restorer {
+            // SAFETY: passed on to the caller.
+            unsafe { context.return_to(restorer) };
+        }
+    } else {
+        // SAFETY: passed on to the caller.
+        let mut frame = unsafe { context.moved(place) };
+        set(frame.context());
+        if let Some(restorer) = handler.restorer {
+            frame.return_to(restorer);
+        }
+        // Writing by process_vm_writev(2) does not make stacks grow.
+        if !is_writable(place) || frame.write(state_bytes, roots.as_ref()).is_err() {
+            return None;
+        }
+    }
+    if let Some(thread) = managed
+        && programs.flags & AUTODISARM != 0
+    {
+        thread.alternate.set(Altstack::NONE);
+    }
+    Some(place)
+}
+
+/// Registers of the program's that are kept by us: collectors look for addresses on its stack.
+type Roots = [u64; ROOTS];
+const ALIGNED: usize = align_of::<Roots>();
+const ROOTS: usize = if arch::KEPT_WORDS > REGISTERS { arch::KEPT_WORDS } else { REGISTERS };
+
+/// The program's stack pointer, and where it was us who were interrupted, its registers.
+///
+/// # Safety
+/// A frame of the kernel's.
+unsafe fn program(
+    thread: Option<&Thread>,
+    context: &Context,
+    state_bytes: u64,
+) -> (u64, Option<Roots>) {
+    let mut interrupted = core::ptr::from_ref(context);
+    let mut roots = [0; ROOTS];
+    let Some(thread) = thread else { return (context.stack_pointer(), None) };
+    if thread.signal_stack().holds(context.stack_pointer()) {
+        // The kernel began there with a frame of the program's, or of our work for it.
+        interrupted = Place::below(thread.signal_stack().end(), state_bytes).context();
+        // SAFETY: as the thread is on that stack, it is there.
+        roots[..REGISTERS].copy_from_slice(&unsafe { &*interrupted }.registers());
+    }
+    // SAFETY: the frame that was passed, or the one above.
+    let stack = unsafe { (*interrupted).stack_pointer() };
+    if thread.is_on_stack(stack) {
+        // SAFETY: the first that was put on that stack.
+        let kept = unsafe { *((thread.stack_top.get() - 8 * ROOTS as u64) as *const Roots) };
+        return (thread.program_stack.get(), Some(kept));
+    }
+    let is_us = !core::ptr::eq(interrupted, context);
+    (stack, is_us.then_some(roots))
+}
+
+/// Whether there is memory that can be written, of which the kernel makes some where a stack grows.
+fn is_writable(place: Place) -> bool {
+    const PAGE: u64 = 4096;
+    const WORD: u64 = 8;
+    let mut at = place.frame;
+    while at < place.end {
+        let args = [k::SIG_BLOCK.into(), 0, at.min(place.end - WORD), WORD, 0, 0];
+        // SAFETY: the kernel writes eight bytes where a frame is to be, or fails.
+        if unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
+            return false;
+        }
+        at = (at & !(PAGE - 1)) + PAGE;
+    }
+    true
+}
+
+/// No frame can be put where it belongs: SIGSEGV, as by the kernel.
+fn fail(signal: i32, context: &mut Context) {
+    const SI_KERNEL: u64 = 0x80;
+    const SEGV_BIT: u64 = 1 << (k::SIGSEGV - 1);
+    let ignored = masks::set_action(k::SIGSEGV as i32, None).is_ok_and(|now| now.handler <= 1);
+    if signal as u32 == k::SIGSEGV || context.mask & SEGV_BIT != 0 || ignored {
+        let default = Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+        let _ = masks::set_action(k::SIGSEGV as i32, Some(&default));
+        context.mask &= !SEGV_BIT;
+    }
+    let mut info = [0u64; 16];
+    info[0] = k::SIGSEGV.into();
+    info[1] = SI_KERNEL;
+    let (process, thread) = (sys::getpid().into(), sys::gettid().into());
+    let args = [process, thread, k::SIGSEGV.into(), info.as_ptr() as u64, 0, 0];
+    // SAFETY: signals this thread, which is to have it.
+    let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
+}

@@ -1,0 +1,78 @@
+//! Places for threads to come, and from threads that have ended.
+
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+use super::Thread;
+use crate::arch::{RUNAHEAD_RETURNED, RUNAHEAD_SPARE, SMALL_STACK_BYTES, SPARES};
+use crate::sys;
+
+fn spares() -> usize {
+    RUNAHEAD_SPARE.iter().filter(|spare| !spare.load(Relaxed).is_null()).count()
+}
+
+/// Sees that there is a place for a thread of which nobody knows.
+pub(in crate::plane) fn prepare_spare() {
+    take_returned();
+    if spares() <= EXPECTED.load(Relaxed) as usize
+        && let Ok(thread) = Thread::map(SMALL_STACK_BYTES)
+    {
+        thread.give_back();
+    }
+}
+
+/// Has the places that threads left at their end be spare ones.
+fn take_returned() {
+    for place in &RUNAHEAD_RETURNED {
+        if place.load(Relaxed).is_null() {
+            continue;
+        }
+        // SAFETY: left there by its thread, which did not come back; taken by one.
+        if let Some(thread) = unsafe { place.swap(core::ptr::null_mut(), Acquire).as_ref() } {
+            thread.give_back();
+        }
+    }
+}
+
+/// Threads that are being made and have not taken their places yet.
+static EXPECTED: AtomicU32 = AtomicU32::new(0);
+
+/// A thread is about to be made: sees that there are as many places as threads that are on their way.
+/// One without a place would run natively, and so could give the process a signal handler with SIGSYS
+/// in its mask, in which the kernel kills the others. False if there is no place to be had.
+pub(in crate::plane) fn expect_thread() -> bool {
+    const PATIENCE_US: u64 = 20_000;
+    const STEP_US: u64 = 100;
+    let mut all = EXPECTED.fetch_add(1, SeqCst) as usize + 1;
+    for _ in 0..PATIENCE_US / STEP_US {
+        if all <= SPARES {
+            break;
+        }
+        sys::sleep_us(STEP_US);
+        all = EXPECTED.load(SeqCst) as usize;
+    }
+    take_returned();
+    while spares() < all {
+        let place = if all <= SPARES { Thread::map(SMALL_STACK_BYTES).ok() } else { None };
+        let Some(place) = place else {
+            expected_came();
+            return false;
+        };
+        place.give_back();
+    }
+    true
+}
+
+/// In a forked child.
+pub(super) fn expect_nobody() {
+    EXPECTED.store(0, Relaxed);
+}
+
+/// One that was expected has its place, or does not come.
+pub(in crate::plane) fn expected_came() {
+    let _ = EXPECTED.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+}
+
+/// Takes all spare places away, so that nobody moves in.
+pub(in crate::plane) fn take_spares() {
+    RUNAHEAD_SPARE.iter().for_each(|spare| spare.store(core::ptr::null_mut(), Relaxed));
+}
