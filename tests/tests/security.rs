@@ -52,6 +52,34 @@ fn memory_that_is_not_to_be_copied_is_in_no_shadow() {
     }
 }
 
+/// A program that drops what it has not got (BusyBox does, at every start) still is the user's: it has
+/// shadows. Of one that changes its user it is said that it has none.
+#[test]
+fn who_asks_for_the_rights_that_it_has_keeps_its_shadows() {
+    let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
+    open_scratch();
+    let user = USER.to_string();
+    let files: Vec<String> = (0..30).map(|n| format!("many/{n:02}")).collect();
+    let args: Vec<&str> = [user.as_str()].into_iter().chain(files.iter().map(|f| &**f)).collect();
+    let run = fixture.run_program("keeps", Link::Static, &args);
+    let told = |execute: &dyn Fn(&Run) -> Outcome| {
+        let once = |run: &Run| {
+            fixture.reset();
+            execute(run)
+        };
+        let plain = once(&run);
+        assert_eq!(plain.end, End::Exit(0), "{plain:?}");
+        let (outcome, stats) = with_stats(&run, &[], once);
+        assert_eq!(outcome, plain);
+        let changed = |lost: &String| lost.contains("changed the rules");
+        let lost = stats["lost"].as_object().expect("what was lost");
+        (number(&stats, "syncs/count"), lost.keys().any(changed))
+    };
+    let (syncs, changed) = told(&as_user);
+    assert!(syncs > 0 && !changed, "{syncs} shadows, {changed}");
+    assert_eq!(told(&Run::run), (0, true));
+}
+
 /// A run of an ordinary user's, ended with its group when dropped.
 struct Started(Child);
 
@@ -76,6 +104,12 @@ impl Drop for Started {
     }
 }
 
+/// To every user, for programs and reports.
+fn open_scratch() {
+    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+    std::fs::set_permissions(scratch(), mode).expect("the scratch directory is ours");
+}
+
 fn as_user(run: &Run) -> Outcome {
     let mut command = run.command();
     command.uid(USER).gid(USER);
@@ -85,10 +119,8 @@ fn as_user(run: &Run) -> Outcome {
 /// The address can be read in /proc/net/unix; there may be those around whom Landlock lets read less.
 #[test]
 fn who_is_not_of_the_session_is_refused_at_its_address() {
-    use std::os::unix::fs::PermissionsExt;
     let Some(()) = available(root()) else { return };
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(scratch(), mode).expect("the scratch directory is ours");
+    open_scratch();
     let program = programs::program("joins", Link::Static).display().to_string();
     let started = Started::new();
     let prefix = format!("@runahead-{}-", started.0.id());

@@ -22,6 +22,10 @@ pub const EXEC_WAITS: u8 = b'W';
 /// answer's descriptor means nothing.
 pub const LET_GO: u8 = b'L';
 
+/// The process is about to change the rules under which it runs (its user, its root) and has no shadows from
+/// here on. There is no answer.
+pub const RULES: u8 = b'R';
+
 /// Done.
 pub const YES: u8 = b'y';
 /// Not done; go on without.

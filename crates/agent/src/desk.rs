@@ -88,6 +88,15 @@ pub fn ask(session: &Session, what: u8) -> Option<Fd> {
     }
 }
 
+/// Tells the supervisor `what`, and does not wait. Signals must be blocked.
+pub fn tell(session: &Session, what: u8) {
+    if let Some(talk) = Talk::new(session) {
+        let mut bytes = [what; 1 + TOKEN_BYTES];
+        bytes[1..].copy_from_slice(&session.config.token);
+        talk.tell(&bytes);
+    }
+}
+
 /// Joins the session: from here on this process is known to the supervisor. False: it was not to
 /// be, and nothing has changed.
 pub fn join(session: &'static Session) -> bool {

@@ -635,6 +635,14 @@ pub fn getpid() -> u32 {
     call!(nr::GETPID).map_or(0, |p| p as u32)
 }
 
+/// The real, effective and saved user (`GETRESUID`) or group (`GETRESGID`); getresuid(2).
+pub fn ids(nr: u64) -> Result<[u32; 3]> {
+    let mut ids = [0u32; 3];
+    let at = ids.as_mut_ptr();
+    call!(nr, at, at.wrapping_add(1), at.wrapping_add(2))?;
+    Ok(ids)
+}
+
 /// getppid(2).
 pub fn getppid() -> u32 {
     call!(nr::GETPPID).map_or(0, |p| p as u32)

@@ -27,11 +27,11 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Pid, geteuid};
 use runahead_abi::config::TOKEN_BYTES;
-use runahead_abi::desk::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, SCRIPT, YES};
+use runahead_abi::desk::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, YES};
 use runahead_inject::{Followed, Follower, Layout};
 
 use crate::image::{self, Image};
-use crate::losses::Losses;
+use crate::losses::{Losses, UNDER_OTHER_RULES};
 use crate::members::{self, Members};
 use crate::{limits, signals};
 
@@ -189,6 +189,10 @@ impl Desk {
             LET_GO => {
                 self.members.let_go(members::LET_GO);
                 answer(client, Some(self.file.as_fd()))
+            }
+            RULES => {
+                self.losses.count(UNDER_OTHER_RULES);
+                Ok(())
             }
             _ => answer(client, None),
         }

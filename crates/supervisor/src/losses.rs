@@ -9,6 +9,10 @@ use runahead_abi::{RunEnd, Shared};
 /// Different losses that are told apart; there are no more than reasons times errors of the kernel.
 const MAX: usize = 64;
 
+/// A process has changed its user, its root or the like.
+pub const UNDER_OTHER_RULES: &str =
+    "a process changed the rules under which it runs: from there on it had no shadows";
+
 /// Reasons, and how often each came up.
 #[derive(Debug, Default)]
 pub struct Losses(Mutex<BTreeMap<String, u64>>);

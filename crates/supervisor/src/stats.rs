@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::history::HistoryStats;
 use crate::keeper::Ledger;
+use crate::losses::UNDER_OTHER_RULES;
 
 /// A number of events and the time they took.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
@@ -253,10 +254,11 @@ impl fmt::Display for Stats {
             writeln!(f, "  lost      {times:>8}   times: {what}")?;
         }
         let is_known = |what: &String| {
-            !what.contains("could not join") && !what.contains("no process could join")
+            let could_not = ["could not join", "no process could join"];
+            !could_not.iter().any(|text| what.contains(text)) && what != UNDER_OTHER_RULES
         };
         if self.processes_stalled == 0 && !self.lost.keys().all(is_known) {
-            writeln!(f, "  what stalled is not known: no process could join")?;
+            writeln!(f, "  what stalled is not known: see what was lost")?;
         } else if foreseen.count == 0 && other.count == 0 {
             writeln!(f, "  nothing stalled: all that it read was in memory")?;
         }
@@ -278,7 +280,11 @@ mod tests {
         };
         assert!(text(&[], 0).contains("nothing stalled"));
         assert!(text(&["a program ran natively: it is strange"], 0).contains("nothing stalled"));
-        for lost in ["a process could not join (EAGAIN)", "no process could join (EMFILE)"] {
+        for lost in [
+            "a process could not join (EAGAIN)",
+            "no process could join (EMFILE)",
+            UNDER_OTHER_RULES,
+        ] {
             let unknown = text(&[lost], 0);
             assert!(unknown.contains("not known") && !unknown.contains("nothing"), "{unknown}");
             assert!(!text(&[lost], 1).contains("not known"), "one could");

@@ -43,7 +43,7 @@ use access::Outcome;
 use names::{Kind, Names};
 use pace::Pace;
 use rest::SAMPLES;
-use rules::{CREDENTIAL_CALLS, give_up, leave};
+use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, leave};
 
 /// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
 pub struct Target {
@@ -285,7 +285,7 @@ impl Target {
             | nr::SETNS
             | nr::CAPSET
             | nr::LANDLOCK_RESTRICT_SELF => give_up(session),
-            n if CREDENTIAL_CALLS.contains(&n) => give_up(session),
+            n if CREDENTIAL_CALLS.contains(&n) && !asks_for_what_it_has(call) => give_up(session),
             _ => self.rename(session, call),
         }
     }

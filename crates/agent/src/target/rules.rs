@@ -7,9 +7,10 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::access::Outcome;
 use super::{Target, sync};
-use crate::plane::{self, Call};
+use crate::desk;
+use crate::plane::{self, Call, quiet};
 use crate::session::Session;
-use crate::sys::nr;
+use crate::sys::{self, nr};
 
 /// Calls after which reads and prefetches would run under other rights than the target's.
 pub(super) const CREDENTIAL_CALLS: [u64; 9] = [
@@ -23,6 +24,23 @@ pub(super) const CREDENTIAL_CALLS: [u64; 9] = [
     nr::SETFSGID,
     nr::SETGROUPS,
 ];
+
+/// Programs that may be privileged, BusyBox among them, drop what they have not got: they ask for the users
+/// and groups that they have already, and nothing changes.
+pub(super) fn asks_for_what_it_has(call: &Call) -> bool {
+    let (get, asked) = match call.nr {
+        nr::SETUID => (nr::GETRESUID, 1),
+        nr::SETREUID => (nr::GETRESUID, 2),
+        nr::SETRESUID => (nr::GETRESUID, 3),
+        nr::SETGID => (nr::GETRESGID, 1),
+        nr::SETREGID => (nr::GETRESGID, 2),
+        nr::SETRESGID => (nr::GETRESGID, 3),
+        _ => return false,
+    };
+    let Ok([real, effective, saved]) = sys::ids(get) else { return false };
+    let stays = |id: &u64| *id as u32 == real || *id as u32 == u32::MAX;
+    real == effective && real == saved && call.args[..asked].iter().all(stays)
+}
 
 impl Target {
     pub(super) fn prctl(&self, session: &'static Session, call: &Call) -> Outcome {
@@ -59,7 +77,11 @@ pub(super) fn leave(session: &'static Session) -> Outcome {
 /// Shadows of this target end themselves, and the supervisor hears no more of what is said here.
 fn stop(session: &'static Session) {
     let control = &session.shared().control;
-    control.stopped.store(1, Relaxed);
+    if control.stopped.swap(1, Relaxed) == 0 {
+        let mask = quiet::begin();
+        desk::tell(session, runahead_abi::desk::RULES);
+        quiet::end(mask);
+    }
     sync::supersede(control);
     crate::hints::ring_bell(session.shared());
 }
