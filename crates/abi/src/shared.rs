@@ -125,7 +125,7 @@ pub struct Control {
     pub template_pid: AtomicU32,
     /// The supervisor: hints that wait for a worker; runners pause above a limit.
     pub queued: AtomicU32,
-    /// The target: not 0 when it has given up speculation for good.
+    /// Target or supervisor: not 0 when speculation has been given up for good.
     pub stopped: AtomicU32,
 
     /// The target: accesses made since its start.
