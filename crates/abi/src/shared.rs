@@ -71,6 +71,8 @@ pub struct RunStatus {
     pub choices: [AtomicU32; CHOICES],
 }
 
+/// Templates before the newest that are remembered.
+pub const OLDER: usize = 3;
 /// Sites whose choices one run tells.
 pub const CHOICES: usize = 8;
 
@@ -123,6 +125,8 @@ pub struct Control {
     pub sleeping: AtomicU32,
     /// The target: process of the newest template.
     pub template_pid: AtomicU32,
+    /// The target: processes of some before it, which may not have ended yet.
+    pub older_pids: [AtomicU32; OLDER],
     /// The supervisor: hints that wait for a worker; runners pause above a limit.
     pub queued: AtomicU32,
     /// Target or supervisor: not 0 when speculation has been given up for good.

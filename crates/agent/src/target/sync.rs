@@ -22,8 +22,8 @@ use crate::sys;
 /// Longest wait for a template to give up the target's descriptors, in microseconds. It takes some
 /// tens; a template that takes longer has been killed or starved, and is superseded.
 const HANDSHAKE_US: u64 = 5_000;
-/// Longest wait for a shadow's end at the target's own. It takes some tenths of a millisecond where it finds a processor.
-const OUTLIVE_MS: i32 = 100;
+/// Longest wait for the ends of shadows at the target's own. They take some tenths of a millisecond where they find a processor.
+const OUTLIVE_US: u64 = 100_000;
 /// A sync is allowed when this many times its cost has passed since the last one.
 const SPACING: u64 = 4;
 /// A thread's shadow is left to work for at least this long before one of another thread takes its
@@ -179,12 +179,17 @@ impl Target {
     /// write that as soon as we no longer do, and the kernel lets a process go before its memory.
     pub(super) fn outlive_all(&self, session: &'static Session) {
         self.let_go_of_all(session);
-        let template = session.shared().control.template_pid.load(Relaxed);
-        if template != 0
-            && let Ok(process) = sys::pidfd_open(template)
-        {
-            let _ = sys::is_readable_within(process, OUTLIVE_MS);
-            let _ = sys::close(process);
+        let control = &session.shared().control;
+        let give_up_at = ticks() + OUTLIVE_US * session.config.ticks_per_us;
+        for pid in core::iter::once(&control.template_pid).chain(&control.older_pids) {
+            let pid = pid.load(Relaxed);
+            let left = give_up_at.saturating_sub(ticks()) / session.config.ticks_per_us / 1_000;
+            if pid != 0
+                && let Ok(process) = sys::pidfd_open(pid)
+            {
+                let _ = sys::is_readable_within(process, left as i32);
+                let _ = sys::close(process);
+            }
         }
     }
 
@@ -320,7 +325,9 @@ fn fork(session: &'static Session, call: &Call) -> Option<Side> {
 /// Waits until the new shadow has given up what it inherited.
 fn handshake(session: &Session, sync: u32, pid: u64) {
     let control = &session.shared().control;
-    control.template_pid.store(pid as u32, Relaxed);
+    let older = control.template_pid.swap(pid as u32, Relaxed);
+    let place = control.made.load(Relaxed) as usize % control.older_pids.len();
+    control.older_pids[place].store(older, Relaxed);
     let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
     loop {
         let seen = control.handshake.load(Relaxed);
