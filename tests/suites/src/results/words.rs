@@ -56,13 +56,13 @@ fn status(words: Words, line: &str) -> Option<Status> {
         Words::Autotest => {
             let (number, _) = line.split_once(": ")?;
             number.trim().parse::<u32>().ok()?;
-            let word = |word| line.split("  ").any(|part| part.trim_start().starts_with(word));
             let known = [
-                ("FAILED", Status::Fail),
-                ("skipped", Status::Skip),
-                ("expected failure", Status::ExpectedFail),
+                (" FAILED (", Status::Fail),
+                (" skipped", Status::Skip),
+                (" expected failure", Status::ExpectedFail),
             ];
-            let known = known.iter().find(|(text, _)| word(text)).map(|(_, status)| *status);
+            let known =
+                known.iter().find(|(text, _)| line.contains(text)).map(|(_, status)| *status);
             known.or_else(|| line.trim_end().ends_with(" ok").then_some(Status::Pass))
         }
         Words::UtilLinux => {
