@@ -75,8 +75,7 @@ fn mappings_beyond_the_end_of_their_file() {
 #[test]
 fn leases_are_not_broken() {
     let Some(fixture) = available(fixture()) else { return };
-    // No shadow runs beside it (docs/decisions/0024).
-    fixture.program("processes", &["lease"]);
+    fixture.program_with("processes", &["lease"], |case| case.with_shadow());
 }
 
 #[test]

@@ -15,10 +15,8 @@ mod covered;
 mod disclose;
 mod exec;
 pub(crate) mod family;
-mod flushes;
 mod lookups;
 pub mod names;
-mod opens;
 pub mod pace;
 mod reads;
 mod record;
@@ -67,7 +65,6 @@ pub struct Target {
     started: started::Started,
     unforked: unforked::Unforked,
     family: family::Family,
-    flushes: flushes::Flushes,
     /// There is memory of which no copy is to be made.
     keeps_secrets: AtomicBool,
 }
@@ -85,7 +82,6 @@ static TARGET: Target = Target {
     started: started::Started::new(),
     unforked: unforked::Unforked::new(),
     family: family::Family::new(),
-    flushes: flushes::Flushes::new(),
     keeps_secrets: AtomicBool::new(false),
 };
 
@@ -109,8 +105,6 @@ const INTEREST: &[u64] = &[
     nr::MLOCKALL,
     nr::MEMFD_SECRET,
     nr::FADVISE64,
-    nr::FCNTL,
-    nr::FANOTIFY_INIT,
     nr::SENDFILE,
     nr::COPY_FILE_RANGE,
     nr::SPLICE,
@@ -273,9 +267,6 @@ impl Target {
             nr::FCNTL if a[1] as u32 == k::F_ADD_SEALS => {
                 exec::let_go_everywhere(session);
                 Outcome::Native
-            }
-            nr::FCNTL | nr::FANOTIFY_INIT if opens::are_answered(call) => {
-                self.open_no_more(session)
             }
             nr::EXIT_GROUP => {
                 self.outlive_all(session);

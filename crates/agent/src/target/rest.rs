@@ -31,6 +31,7 @@ pub(super) const SAMPLES: &[u64] = &[
     nr::DUP,
     nr::DUP2,
     nr::DUP3,
+    nr::FCNTL,
 ];
 
 impl Target {

@@ -82,7 +82,7 @@ impl Syncs {
     fn is_due(&mut self, session: &'static Session, family: &Family) -> bool {
         let control = &session.shared().control;
         // The supervisor takes the horizon away where there is no memory for shadows.
-        if control.horizon.load(Relaxed) == 0 || control.stopped.load(Relaxed) != 0 {
+        if control.horizon.load(Relaxed) == 0 {
             return false;
         }
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
@@ -211,9 +211,6 @@ impl Target {
                 return Some(Side::Target);
             }
             if !syncs.is_due(session, &self.family) {
-                return Some(Side::Target);
-            }
-            if self.flushes.are_due() {
                 return Some(Side::Target);
             }
             self.shadowed.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
