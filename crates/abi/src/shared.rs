@@ -1,7 +1,7 @@
 //! The memory file itself, and who writes which part of it.
 
 use core::mem::{offset_of, size_of};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::entries::Entries;
 use crate::identity::Parents;
@@ -186,27 +186,23 @@ pub struct Control {
     pub refaults: AtomicU64,
     /// The target: hints whose data had been fetched, and was gone when it came to them.
     pub hints_lost: AtomicU64,
-    /// The supervisor: pages of the process's own (4 KiB, anonymous) and how often that was told
-    /// ([`Control::tell_pages`]). A fork of the process copies the tables of those.
-    pub pages: AtomicU64,
+    /// The supervisor: pages of the process's own (4 KiB, anonymous) less the page faults it had had
+    /// when they were counted ([`Control::tell_pages`]). A fork of the process copies the tables of those.
+    pub pages: AtomicI64,
     /// The target: accesses that it should have told (`config::tell::ALL`), and could not.
     pub untold: AtomicU64,
 }
 
-/// Bits of [`Control::pages`] that count pages.
-const PAGES_BITS: u32 = 40;
-
 impl Control {
-    /// The supervisor tells the target how many pages it has of its own.
-    pub fn tell_pages(&self, pages: u64) {
-        let told = (self.pages.load(Relaxed) >> PAGES_BITS).wrapping_add(1);
-        self.pages.store(told << PAGES_BITS | pages & ((1 << PAGES_BITS) - 1), Relaxed);
+    /// The supervisor tells the target how many pages it has of its own. When they were counted it had
+    /// had `faults` that needed no device (proc_pid_stat(5)).
+    pub fn tell_pages(&self, pages: u64, faults: u64) {
+        self.pages.store(pages.wrapping_sub(faults) as i64, Relaxed);
     }
 
-    /// What was told last, and how often something was (to be compared, not counted).
-    pub fn pages_told(&self) -> (u64, u64) {
-        let word = self.pages.load(Relaxed);
-        (word & ((1 << PAGES_BITS) - 1), word >> PAGES_BITS)
+    /// Pages of the target's own when it has had `faults`: one more with each since they were counted.
+    pub fn pages_at(&self, faults: u64) -> u64 {
+        self.pages.load(Relaxed).saturating_add_unsigned(faults).max(0) as u64
     }
 
     /// Templates that may still hold files, of those that are worth waiting for. Less than 0: one came
@@ -272,11 +268,26 @@ mod tests {
     use super::*;
     use core::sync::atomic::Ordering::SeqCst;
 
+    fn control() -> Control {
+        // SAFETY: atomics throughout, for which all-zero bytes are a valid value.
+        unsafe { core::mem::zeroed() }
+    }
+
+    /// It does not matter when the target looks at what was told, but when that was counted.
+    #[test]
+    fn a_process_that_has_grown_since_its_pages_were_counted_is_known_by_its_faults() {
+        let control = control();
+        control.tell_pages(2_000, 2_100);
+        assert_eq!((control.pages_at(2_100), control.pages_at(9_100)), (2_000, 9_000));
+        control.tell_pages(3_000, 9_100);
+        assert_eq!(control.pages_at(9_101), 3_001, "they were taken back meanwhile");
+        assert_eq!(control.pages_at(0), 0);
+    }
+
     /// In whatever order they end.
     #[test]
     fn shadows_left_are_those_that_have_not_said_otherwise() {
-        // SAFETY: atomics throughout, for which all-zero bytes are a valid value.
-        let control: Control = unsafe { core::mem::zeroed() };
+        let control = control();
         assert_eq!(control.shadows_left(), 0);
         control.made.store(3, SeqCst);
         control.gone.store(1, SeqCst);

@@ -47,8 +47,7 @@ impl Talk {
         patience_ms: i32,
         answer: &mut [u8],
     ) -> Option<Answer> {
-        let mut request = [what; 1 + TOKEN_BYTES];
-        request[1..].copy_from_slice(&session.config.token);
+        let request = request(session, what);
         let sent = match of {
             Some(file) => sys::send_with(self.socket, &request, file),
             None => sys::send(self.socket, &request),
@@ -80,6 +79,13 @@ impl Drop for Talk {
     }
 }
 
+/// `what`, and whose it is.
+fn request(session: &Session, what: u8) -> [u8; 1 + TOKEN_BYTES] {
+    let mut request = [what; 1 + TOKEN_BYTES];
+    request[1..].copy_from_slice(&session.config.token);
+    request
+}
+
 /// Asks for `what`, in a conversation of its own; what is granted.
 pub fn ask(session: &Session, what: u8) -> Option<Fd> {
     match Talk::new(session)?.ask(session, (what, None), PATIENCE_MS, &mut [0])? {
@@ -91,9 +97,7 @@ pub fn ask(session: &Session, what: u8) -> Option<Fd> {
 /// Tells the supervisor `what`, and does not wait. Signals must be blocked.
 pub fn tell(session: &Session, what: u8) {
     if let Some(talk) = Talk::new(session) {
-        let mut bytes = [what; 1 + TOKEN_BYTES];
-        bytes[1..].copy_from_slice(&session.config.token);
-        talk.tell(&bytes);
+        talk.tell(&request(session, what));
     }
 }
 

@@ -109,9 +109,16 @@ pub fn allows_shadows(process: u32) -> bool {
     status_kib(process, "VmRSS:").is_none_or(|kib| room >= 2 * (kib << 10) + SLACK)
 }
 
-/// Anonymous memory of `process`, in pages of 4 KiB; 0 if that cannot be read.
-pub(crate) fn anonymous_pages(process: u32) -> u64 {
-    status_kib(process, "RssAnon:").unwrap_or(0) / 4
+/// Anonymous memory of `process`, in pages of 4 KiB, and the page faults without a device that it has had
+/// (proc_pid_stat(5)); 0 for what cannot be read. The faults are from before the pages were counted, so
+/// that none of these is missing from the two.
+pub(crate) fn anonymous_pages(process: u32) -> (u64, u64) {
+    /// Of what follows the name, which starts with the third field.
+    const MINFLT: usize = 10 - 3;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let faults = fields.split_whitespace().nth(MINFLT).and_then(|count| count.parse().ok());
+    (status_kib(process, "RssAnon:").unwrap_or(0) / 4, faults.unwrap_or(0))
 }
 
 /// A line of proc_pid_status(5) that is in kilobytes.

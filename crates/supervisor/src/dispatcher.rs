@@ -316,8 +316,8 @@ impl Dispatcher {
         }
         if self.sized.elapsed() >= INTERVAL {
             self.sized = Instant::now();
-            let pages = budget::anonymous_pages(self.process.as_raw() as u32);
-            self.shared.control.tell_pages(pages);
+            let (pages, faults) = budget::anonymous_pages(self.process.as_raw() as u32);
+            self.shared.control.tell_pages(pages, faults);
         }
         self.keeper.release(|record| self.client.submit(record));
         let patience = self.keeper.patience();

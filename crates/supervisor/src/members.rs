@@ -131,7 +131,8 @@ impl Members {
         let control = &shared.control;
         control.horizon.store(self.common.horizon(), Relaxed);
         control.bytes_budget.store(self.common.ledger.budget.bytes(), Relaxed);
-        control.tell_pages(budget::anonymous_pages(pid.as_raw() as u32));
+        let (pages, faults) = budget::anonymous_pages(pid.as_raw() as u32);
+        control.tell_pages(pages, faults);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
         let dispatcher =

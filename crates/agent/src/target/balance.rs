@@ -6,6 +6,7 @@
 //! - The part of a fork that is no longer than the wait it is made in is free.
 //! - What is beyond, and the copies, are taken off a *balance*; each hint that is used adds the wait
 //!   that it spared, each unforeseen stall a [`TRY`]th of one, so that what did not pay is tried again.
+//!   (Before the first sync hints are the supervisor's own, which needs none for them.)
 //! - What the next one will cost is told by the memory there is and what former ones cost by the page.
 //!
 //! Invariant: syncs cost the target no more than what they spare it, a [`TRY`]th of its waits, and what
@@ -32,9 +33,8 @@ const SMALL: i64 = 1_024;
 /// What is known at a stall.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
-    /// Pages of the process's own, as last told, and how often that was told.
+    /// Pages of the process's own.
     pub pages: u64,
-    pub told: u64,
     /// Page faults that needed no device, since the process began (getrusage(2)).
     pub faults: u64,
     /// Hints that were used, since the process joined.
@@ -51,6 +51,7 @@ pub(super) struct Balance {
     begun: bool,
     /// What a sync costs for each 1,024 pages, in ticks.
     rate: i64,
+    has_synced: bool,
     /// The newest sync: its fork, the pages there were, and those of them that were copied.
     fork: i64,
     pages: i64,
@@ -58,8 +59,6 @@ pub(super) struct Balance {
     /// At the last look.
     faults: u64,
     used: u64,
-    /// When the pages were last told, the faults there had been.
-    told: (u64, u64),
 }
 
 impl Balance {
@@ -69,12 +68,12 @@ impl Balance {
             per_us: 1,
             begun: false,
             rate: 0,
+            has_synced: false,
             fork: 0,
             pages: 0,
             copied: 0,
             faults: 0,
             used: 0,
-            told: (0, 0),
         }
     }
 
@@ -88,7 +87,6 @@ impl Balance {
             rate: 1024 * per_us / PAGES_PER_US,
             faults: seen.faults,
             used: seen.used,
-            told: (seen.told, seen.faults),
             ..Balance::new()
         };
     }
@@ -101,7 +99,7 @@ impl Balance {
     /// and has for some time.
     pub(super) fn look(&mut self, seen: &Seen) -> bool {
         let wait = self.wait(seen);
-        let used = seen.used.saturating_sub(self.used) as i64;
+        let used = if self.has_synced { seen.used.saturating_sub(self.used) as i64 } else { 0 };
         self.used = seen.used;
         let gained = used.min(MOST) * wait;
         self.ticks = self.ticks.saturating_add(gained).min(self.ticks.max(MOST * wait));
@@ -119,14 +117,14 @@ impl Balance {
         let wait = self.wait(seen);
         self.learn();
         self.ticks = self.ticks.saturating_add(wait / TRY);
-        let pages = self.pages_now(seen);
-        self.expected(pages) <= wait.saturating_add(self.ticks)
+        self.expected(seen.pages as i64) <= wait.saturating_add(self.ticks)
     }
 
     /// A sync was made, which took `fork` ticks.
     pub(super) fn made(&mut self, seen: &Seen, fork: u64) {
-        self.pages = self.pages_now(seen);
+        self.pages = seen.pages as i64;
         self.copied = 0;
+        self.has_synced = true;
         self.fork = fork as i64;
         self.ticks = self.ticks.saturating_sub((self.fork - self.wait(seen)).max(0));
     }
@@ -144,14 +142,6 @@ impl Balance {
         (pages - SMALL).max(0).saturating_mul(self.rate) / 1024
     }
 
-    /// The process may have grown since somebody looked: by a page with each fault.
-    fn pages_now(&mut self, seen: &Seen) -> i64 {
-        if self.told.0 != seen.told {
-            self.told = (seen.told, seen.faults);
-        }
-        seen.pages.saturating_add(seen.faults.saturating_sub(self.told.1)) as i64
-    }
-
     fn wait(&self, seen: &Seen) -> i64 {
         seen.wait.map_or(WAIT_US * self.per_us, |ticks| ticks.min(i64::MAX as u64 >> 16) as i64)
     }
@@ -166,7 +156,7 @@ mod tests {
     const WAIT_US: u64 = 2_000;
 
     fn seen(pages: u64) -> Seen {
-        Seen { pages, told: 1, wait: Some(WAIT_US * PER_US), ..Seen::default() }
+        Seen { pages, wait: Some(WAIT_US * PER_US), ..Seen::default() }
     }
 
     fn begun(pages: u64) -> (Balance, Seen) {
@@ -204,10 +194,16 @@ mod tests {
         seen.faults = 1_000_000;
         balance.look(&seen);
         assert_eq!(balance.ticks, before - 20 * copies / 7, "no page is copied twice");
-        seen.told = 2;
         // What all pages cost is half of what is expected of the next.
         assert!(stalls(&mut balance, &seen, 100).is_none());
         assert!(stalls(&mut balance, &seen, 10_000).is_some(), "but it is tried again");
+    }
+
+    #[test]
+    fn what_was_spared_without_a_sync_pays_for_none() {
+        let (mut balance, mut seen) = begun(3 << 16);
+        seen.used = 1_000;
+        assert!(balance.look(&seen) && !balance.affords(&seen), "49 ms in a wait of 2");
     }
 
     #[test]
@@ -221,15 +217,6 @@ mod tests {
         seen.used = u64::MAX / 2;
         balance.look(&seen);
         assert!(balance.ticks <= (MOST + 1) * (WAIT_US * PER_US) as i64, "not more is put by");
-    }
-
-    #[test]
-    fn a_process_that_has_grown_since_it_was_looked_at_is_known_by_its_faults() {
-        let (mut balance, mut seen) = begun(2_000);
-        seen.faults = 3 << 18;
-        assert!(!balance.affords(&seen));
-        (seen.pages, seen.told) = (3_000, 2);
-        assert!(balance.affords(&seen), "they were taken back meanwhile");
     }
 
     /// Whatever the program does, syncs cost no more than what they spare, a part of the waits, and
@@ -253,7 +240,6 @@ mod tests {
                 let used = if below(8) == 0 { below(200) } else { 0 };
                 let copied = if below(4) == 0 { below(pages / 8 + 1) } else { 0 };
                 (seen.used, seen.faults) = (seen.used + used, seen.faults + copied);
-                (seen.pages, seen.told) = (pages, seen.told + 1);
                 let open = (balance.pages - balance.copied).max(0) as u64;
                 let copies = copied.min(open) * COPY_US as u64 * PER_US;
                 balance.look(&seen);

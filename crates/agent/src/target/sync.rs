@@ -119,12 +119,11 @@ impl Syncs {
 
 /// What there is to weigh syncs by.
 fn seen(control: &Control) -> Seen {
-    let (pages, told) = control.pages_told();
+    let faults = sys::minor_faults();
     let ticks = control.stall_ticks_unforeseen.load(Relaxed);
     Seen {
-        pages,
-        told,
-        faults: sys::minor_faults(),
+        pages: control.pages_at(faults),
+        faults,
         used: control.hints_used.load(Relaxed),
         wait: ticks.checked_div(control.stalls_unforeseen.load(Relaxed)),
     }

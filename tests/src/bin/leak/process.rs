@@ -55,19 +55,11 @@ pub fn is_alive(pid: i32) -> bool {
     stat(pid).first().is_some_and(|s| s != "Z" && s != "X")
 }
 
-/// It is about to become a zombie, and loses one thing after the other; or it will be, as soon as it
-/// comes out of what it does (a read of a slow disk): SIGKILL waits for it, and nothing else shows.
+/// It is about to become a zombie, and loses one thing after the other.
 pub fn is_ending(pid: i32) -> bool {
     const PF_EXITING: u64 = 4;
-    const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
     let flags = stat(pid).get(9 - 3).and_then(|flags| flags.parse().ok()).unwrap_or(0u64);
-    let status = read(pid, "status");
-    let killed = status.lines().any(|line| {
-        let pending = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"));
-        let set = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
-        set & SIGKILL != 0
-    });
-    flags & PF_EXITING != 0 || killed
+    flags & PF_EXITING != 0
 }
 
 /// It has both filters of a runner, and can get no privileges.
@@ -86,6 +78,16 @@ pub fn all() -> Vec<i32> {
     dir.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// Signals that are pending, but SIGKILL: that the session ends a shadow at any time is no effect of its
+/// call, and one that reads from a slow disk ends only after that.
+fn without_kill(field: &str, value: &str) -> String {
+    const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
+    match u64::from_str_radix(value, 16) {
+        Ok(set) if field.ends_with("Pnd") => format!("{:016x}", set & !SIGKILL),
+        _ => value.to_owned(),
+    }
+}
+
 /// Adds what is known of `pid` under `name`.
 pub fn look(pid: i32, name: &str, seen: &mut Seen) {
     let mut put = |key: &str, value: String| seen.insert(format!("{name}/{key}"), value);
@@ -93,7 +95,7 @@ pub fn look(pid: i32, name: &str, seen: &mut Seen) {
         if let Some((field, value)) = line.split_once(':')
             && STATUS.contains(&field)
         {
-            put(field, value.trim().to_owned());
+            put(field, without_kill(field, value.trim()));
         }
     }
     let stat = stat(pid);
