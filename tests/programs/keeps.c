@@ -1,7 +1,10 @@
-/* Asks for the user and group argv[1], in each of the ways there are, then reads the files that follow and
- * prints how much there was. A BusyBox that is not privileged does this whenever it starts. */
+/* Asks for the user and group argv[1], in each of the ways there are, and whether there are filters for system
+ * calls, then reads the files that follow and prints how much there was. A BusyBox that is not privileged does
+ * the former whenever it starts, a browser the latter. */
 #include "common.h"
 #include <grp.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 
 int main(int argc, char **argv)
 {
@@ -12,6 +15,10 @@ int main(int argc, char **argv)
 	must(syscall(SYS_setresuid, -1, id, -1));
 	must(syscall(SYS_setreuid, id, -1));
 	must(syscall(SYS_setuid, id));
+	unsigned action = SECCOMP_RET_ERRNO;
+	say("prctl", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL));
+	say("tsync", syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL));
+	say("action", syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action));
 	long total = 0;
 	for (int n = 2; n < argc; n++) {
 		char bytes[4096];

@@ -52,8 +52,8 @@ fn memory_that_is_not_to_be_copied_is_in_no_shadow() {
     }
 }
 
-/// A program that drops what it has not got (BusyBox does, at every start) still is the user's: it has
-/// shadows. Of one that changes its user it is said that it has none.
+/// A program that drops what it has not got (BusyBox does, at every start) still is the user's, and one that
+/// asks whether there are filters (browsers do) has none: they have shadows. Of one that changes its user it is said that it has none.
 #[test]
 fn who_asks_for_the_rights_that_it_has_keeps_its_shadows() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };

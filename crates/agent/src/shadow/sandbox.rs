@@ -4,6 +4,7 @@
 //! be used, and only installed here. Neither can be taken off again.
 
 use linux_raw_sys::general as k;
+use linux_raw_sys::ptrace::SECCOMP_SET_MODE_FILTER;
 use runahead_abi::config::{FILTER_MAX, SHARED_END, SHARED_START};
 use runahead_abi::{AgentConfig, Shared};
 
@@ -23,8 +24,6 @@ struct Program {
     len: u16,
     filter: *const u64,
 }
-
-const SECCOMP_SET_MODE_FILTER: u64 = 1;
 
 /// Denies this process every effect. The caller has set `no_new_privs`.
 pub(super) fn restrict(config: &AgentConfig) -> sys::Result<()> {
@@ -54,7 +53,7 @@ fn install(filter: &[u64], len: u32) -> sys::Result<()> {
     }
     let filter = filled_in(filter)?;
     let program = Program { len: len as u16, filter: filter.as_ptr() };
-    let args = [SECCOMP_SET_MODE_FILTER, 0, &raw const program as u64, 0, 0, 0];
+    let args = [SECCOMP_SET_MODE_FILTER.into(), 0, &raw const program as u64, 0, 0, 0];
     // SAFETY: seccomp(2) reads `len` instructions, which are there.
     sys::check(unsafe { sys::raw(nr::SECCOMP, args) }).map(|_| ())
 }

@@ -43,7 +43,7 @@ use access::Outcome;
 use names::{Kind, Names};
 use pace::Pace;
 use rest::SAMPLES;
-use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, leave};
+use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, leave};
 
 /// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
 pub struct Target {
@@ -274,7 +274,8 @@ impl Target {
             }
             nr::WAIT4 | nr::WAITID => self.wait_for_children(session, call),
             // A filter of the program's own: our calls would be judged by it.
-            nr::SECCOMP => leave(session),
+            nr::SECCOMP if installs_filter(call) => leave(session),
+            nr::SECCOMP => Outcome::Native,
             nr::PRCTL => self.prctl(session, call),
             // It asks to be traced: whoever does that is not to see our signals.
             nr::PTRACE if a[0] == 0 => leave(session),

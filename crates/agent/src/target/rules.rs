@@ -42,10 +42,26 @@ pub(super) fn asks_for_what_it_has(call: &Call) -> bool {
     real == effective && real == saved && call.args[..asked].iter().all(stays)
 }
 
+/// Programs find out what there is (seccomp(2)): they ask for it, or try without a filter and are told that
+/// there was none. Nothing changes by that.
+pub(super) fn installs_filter(call: &Call) -> bool {
+    use linux_raw_sys::ptrace::{
+        SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT,
+    };
+    let [a, b, c, ..] = call.args;
+    let (operation, filter) = if call.nr == nr::SECCOMP { (a, c) } else { (b, c) };
+    let (filtered, strict) = match call.nr {
+        nr::SECCOMP => (SECCOMP_SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT),
+        _ => (SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT),
+    };
+    operation as u32 == strict || operation as u32 == filtered && filter != 0
+}
+
 impl Target {
     pub(super) fn prctl(&self, session: &'static Session, call: &Call) -> Outcome {
         use linux_raw_sys::prctl::*;
         match call.args[0] as u32 {
+            PR_SET_SECCOMP if !installs_filter(call) => Outcome::Native,
             // A filter of the program's own, or its own dispatch: our calls would be judged by it.
             PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC => leave(session),
             // Shadows, which are orphans, would become its children, and its children's.
