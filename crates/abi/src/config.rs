@@ -7,6 +7,7 @@
 use core::mem::{offset_of, size_of};
 
 use crate::slow::{SLOW_DEVICES_MAX, SlowDevices};
+use crate::unwatched::{UNWATCHED_MAX, Unwatched};
 
 /// Instructions in the largest seccomp program passed (a classic BPF program of 8 bytes each).
 pub const FILTER_MAX: usize = 512;
@@ -119,8 +120,10 @@ pub struct AgentConfig {
     pub memory_devices: [u64; MEMORY_DEVICES_MAX],
     /// The same of file systems that ask somebody else for each name that the kernel does not know.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
-    /// A [`SlowDevices`], the only part that changes later: see [`AgentConfig::slow_devices`].
+    /// A [`SlowDevices`]: see [`AgentConfig::slow_devices`]. This and the next are all that changes later.
     pub slow_devices: [u64; 1 + 2 * SLOW_DEVICES_MAX],
+    /// An [`Unwatched`]: see [`AgentConfig::unwatched`].
+    pub unwatched: [u64; 2 * UNWATCHED_MAX],
     /// For tests: 0, or what runners really try; see [`plant`].
     pub plant: u64,
     /// For tests: the agent panics at this access of a target (0: never).
@@ -152,6 +155,15 @@ impl AgentConfig {
         // SAFETY: within that, aligned as the file's front is; atomics of the same layout.
         unsafe { &*this.add(offset_of!(AgentConfig, slow_devices)).cast() }
     }
+
+    /// The table of programs that need not be followed, likewise.
+    ///
+    /// # Safety
+    /// As for [`AgentConfig::slow_devices`].
+    pub unsafe fn unwatched<'a>(this: *const u8) -> &'a Unwatched {
+        // SAFETY: as there.
+        unsafe { &*this.add(offset_of!(AgentConfig, unwatched)).cast() }
+    }
 }
 
 const _: () = assert!(
@@ -159,9 +171,11 @@ const _: () = assert!(
         == 168
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
+            + size_of::<Unwatched>()
             + 8 * (MEMORY_DEVICES_MAX + REMOTE_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
 );
 const _: () = assert!(
-    offset_of!(AgentConfig, slow_devices) + size_of::<SlowDevices>() <= AgentConfig::CHANGES_IN
+    offset_of!(AgentConfig, unwatched) + size_of::<Unwatched>() <= AgentConfig::CHANGES_IN
         && offset_of!(AgentConfig, slow_devices).is_multiple_of(align_of::<SlowDevices>())
+        && offset_of!(AgentConfig, unwatched).is_multiple_of(align_of::<Unwatched>())
 );

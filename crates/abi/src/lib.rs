@@ -22,6 +22,7 @@ pub mod sites;
 pub mod slow;
 pub mod spread;
 pub mod touched;
+pub mod unwatched;
 
 pub use config::AgentConfig;
 pub use entries::{Entries, Entry};

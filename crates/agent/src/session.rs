@@ -3,8 +3,10 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
+use runahead_abi::unwatched::ProgramKey;
 use runahead_abi::{AgentConfig, Control, Shared, SlowDevices};
 
+use crate::arch::ticks;
 use crate::owned::Owned;
 use crate::room;
 use crate::sys;
@@ -74,6 +76,14 @@ impl Session {
     pub fn slow_devices(&self) -> &'static SlowDevices {
         // SAFETY: the front of the file is mapped there, and stays as long as this process.
         unsafe { AgentConfig::slow_devices(self.image.0 as *const u8) }
+    }
+
+    /// Whether the supervisor wants to follow starts of that program.
+    pub fn watches(&self, program: ProgramKey) -> bool {
+        // SAFETY: as above.
+        let unwatched = unsafe { AgentConfig::unwatched(self.image.0 as *const u8) };
+        let now = ticks();
+        self.slow_devices().latest() >= now || !unwatched.has(program, now)
     }
 
     /// Process of the target.

@@ -33,6 +33,7 @@ use runahead_inject::{Followed, Follower, Layout};
 use crate::image::{self, Image};
 use crate::losses::{Losses, UNDER_OTHER_RULES};
 use crate::members::{self, Members};
+use crate::unwatched::Unwatched;
 use crate::{limits, signals};
 
 /// Clerks at most.
@@ -53,6 +54,7 @@ pub struct Desk {
     file: OwnedFd,
     layout: Layout,
     losses: Arc<Losses>,
+    unwatched: Unwatched,
     clerks: AtomicUsize,
     busy: AtomicUsize,
     /// Execs that were followed.
@@ -105,6 +107,7 @@ impl Desk {
         file: OwnedFd,
         layout: Layout,
         losses: Arc<Losses>,
+        unwatched: Unwatched,
     ) -> Arc<Self> {
         let desk = Arc::new(Desk {
             listener,
@@ -113,6 +116,7 @@ impl Desk {
             file,
             layout,
             losses,
+            unwatched,
             clerks: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             followed: AtomicUsize::new(0),
@@ -174,13 +178,16 @@ impl Desk {
         let pid = Pid::from_raw(peer.pid());
         let (what, place) = self.request(client, PATIENCE)?;
         match what {
-            JOIN => match self.members.join(pid) {
-                Ok(file) => answer(client, Some(file.as_fd())),
-                Err(errno) => {
+            JOIN => {
+                let joined = self.members.join(pid);
+                if let Err(errno) = &joined {
                     self.losses.count(format!("a process could not join ({errno})"));
-                    answer(client, None)
                 }
-            },
+                let answered = answer(client, joined.as_ref().ok().map(AsFd::as_fd));
+                // It goes on meanwhile.
+                self.unwatched.waits(pid);
+                answered
+            }
             EXEC | EXEC_WAITS if is_last => {
                 self.losses.count("a program ran natively: no thread was left to follow it");
                 answer(client, None)
@@ -229,6 +236,7 @@ impl Desk {
             let (what @ (EXEC | EXEC_WAITS), Some(place)) = asked else { break };
             match image::look(&place, pid, what == EXEC_WAITS) {
                 Image::Ours => {
+                    self.unwatched.executes(pid, &place);
                     drop(place);
                     return self.follow(client, pid);
                 }

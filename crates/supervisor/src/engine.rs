@@ -23,6 +23,7 @@ use crate::mounts::Mounts;
 use crate::session::Faults;
 use crate::stats::Totals;
 use crate::tasks::Tasks;
+use crate::unwatched::Unwatched;
 use crate::waits::Waits;
 use crate::{budget, first, memory, mounts, sandbox, signals};
 
@@ -70,6 +71,7 @@ impl Prepared {
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
             slow_devices: [0; _],
+            unwatched: [0; _],
             plant: faults.plant(),
             panic_at: faults.panic_at,
             landlock_fs: 0,
@@ -170,8 +172,10 @@ impl Engine {
         if started.is_err() {
             common.losses.count("no thread could be started to watch over processes");
         }
-        let desk =
-            Desk::new((listener, token), members.clone(), file, layout, common.losses.clone());
+        let follow_all = common.history.is_some() || common.without.unwatched;
+        let unwatched = Unwatched::new(common.waits.clone(), follow_all);
+        let losses = common.losses.clone();
+        let desk = Desk::new((listener, token), members.clone(), file, layout, losses, unwatched);
         let _first = first.and_then(|(path, elapsed)| {
             if let Some(device) = mounts::device(path) {
                 common.waits.waited(device, elapsed);

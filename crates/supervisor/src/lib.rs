@@ -24,6 +24,7 @@
 //! | [`without`] | what can be switched off, to measure what it is worth |
 //! | [`ghost`] | stalls that were added |
 //! | [`budget`] | how much memory prefetched data may take |
+//! | [`unwatched`] | which programs need not be followed |
 //! | [`history`] | the memory of earlier runs |
 //! | [`losses`] | what had to be done without |
 //! | [`stats`] | says what happened |
@@ -53,6 +54,7 @@ pub mod session;
 pub mod signals;
 pub mod stats;
 pub mod tasks;
+pub mod unwatched;
 mod wait;
 pub mod waits;
 pub mod wake;

@@ -12,6 +12,7 @@ use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
+use runahead_abi::unwatched::Unwatched;
 use runahead_abi::{AgentConfig, Shared, SlowDevices};
 
 /// A [`Shared`], all zero at first, as long as this is kept.
@@ -88,6 +89,12 @@ impl Front {
         // SAFETY: mapped below, of that length, for as long as this value is there, from which the
         // reference borrows.
         unsafe { AgentConfig::slow_devices(self.at.as_ptr()) }
+    }
+
+    /// See there.
+    pub fn unwatched(&self) -> &Unwatched {
+        // SAFETY: as above.
+        unsafe { AgentConfig::unwatched(self.at.as_ptr()) }
     }
 }
 

@@ -1,8 +1,10 @@
-//! Tells agents on which devices somebody has waited of late (`abi::slow`).
+//! Tells agents on which devices somebody has waited of late (`abi::slow`), and which programs need not be
+//! followed while nobody does (`abi::unwatched`).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use runahead_abi::unwatched::ProgramKey;
 use runahead_abi::{Control, SlowDevices};
 
 use crate::clock::ticks;
@@ -42,7 +44,7 @@ impl Waits {
 
     /// The prefetcher has waited.
     pub fn waited(&self, device: u64, time: Duration) {
-        self.note(device, (time.as_micros() as u64).saturating_mul(self.ticks_per_us));
+        self.note(device, self.ticks_in(time));
     }
 
     /// A process has, if it says so.
@@ -52,6 +54,30 @@ impl Waits {
         }
         let time = control.waited_ticks.swap(0, Relaxed);
         self.note(control.waited_device.load(Relaxed), time);
+    }
+
+    /// Nobody has waited for `time`, nor is anybody expected to.
+    pub fn is_calm(&self, time: Duration) -> bool {
+        self.devices().latest().saturating_add(self.ticks_in(time)) < ticks()
+    }
+
+    /// Starts of `program` are not to be followed for `time`.
+    pub fn leave_unwatched(&self, program: ProgramKey, time: Duration) {
+        self.front.unwatched().add(program, ticks() + self.ticks_in(time));
+    }
+
+    /// Every start is to be followed.
+    pub fn watch_all(&self) {
+        self.front.unwatched().clear();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_unwatched(&self, program: ProgramKey) -> bool {
+        self.front.unwatched().has(program, ticks())
+    }
+
+    fn ticks_in(&self, time: Duration) -> u64 {
+        (time.as_micros() as u64).saturating_mul(self.ticks_per_us)
     }
 
     fn note(&self, device: u64, time: u64) {

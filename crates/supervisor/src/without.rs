@@ -15,11 +15,14 @@ pub struct Without {
     pub horizon: bool,
     /// Hints are acted on whatever became of others that came by the same path through the code.
     pub filter: bool,
+    /// Every program is followed.
+    pub unwatched: bool,
 }
 
 impl Without {
     /// By which [`Without::switch_off`] knows them.
-    pub const NAMES: [&'static str; 5] = ["filter", "stale", "again", "memory", "horizon"];
+    pub const NAMES: [&'static str; 6] =
+        ["filter", "stale", "again", "memory", "horizon", "unwatched"];
 
     /// Switches off one more; false if there is none of this name.
     pub fn switch_off(&mut self, name: &str) -> bool {
@@ -29,6 +32,7 @@ impl Without {
             "again" => &mut self.again,
             "memory" => &mut self.memory,
             "horizon" => &mut self.horizon,
+            "unwatched" => &mut self.unwatched,
             _ => return false,
         };
         *which = true;
@@ -64,9 +68,9 @@ mod tests {
 
     #[test]
     fn the_agent_is_told_of_its_own_part() {
-        let bits = |stale, again| {
-            Without { stale, again, memory: true, horizon: true, filter: true }.bits()
-        };
+        let mut all = Without::default();
+        assert!(Without::NAMES.iter().all(|name| all.switch_off(name)));
+        let bits = |stale, again| Without { stale, again, ..all }.bits();
         assert_eq!([bits(false, false), bits(true, false)], [0, without::STALE]);
         assert_eq!([bits(false, true), bits(true, true)], [without::AGAIN, 3]);
     }

@@ -11,11 +11,13 @@
 
 use linux_raw_sys::general as k;
 use runahead_abi::record::DEMAND;
+use runahead_abi::unwatched::ProgramKey;
 use runahead_abi::{ChunkIndex, HintKind, desk};
 
 use super::TARGET;
 use super::access::Stall;
 use super::lookups::Place;
+use super::names;
 use crate::desk::{self as supervisor, Answer, Talk};
 use crate::hints::Hint;
 use crate::paths::{self, FdPath};
@@ -60,20 +62,28 @@ pub(super) fn before(call: &Call) -> Token {
 fn prepare(session: &'static Session, program: &Program) -> Option<Token> {
     // If there is no such file, the exec will fail, or it is not ours to look at.
     let (mut file, mut said) = program.find(session).ok()?;
-    let talk = Talk::new(session);
+    let mut talk = None;
     let mut answer = [0u8; desk::ANSWER_BYTES + 1];
     let mut request = (desk::EXEC, supervisor::PATIENCE_MS);
     let mut interpreters = 0;
     loop {
-        if file.is_privileged() {
+        let look = file.look();
+        if look.is_privileged {
             drop((talk, file));
             // Whatever we hold may be in its way.
             let_go_everywhere(session);
             return None;
         }
+        if look.key.is_some_and(|key| !session.watches(key)) {
+            if !said {
+                TARGET.family.executes(false, program.lent);
+            }
+            return None;
+        }
         let room = &mut answer[..desk::ANSWER_BYTES];
         let (what, patience) = request;
-        let reply = talk.as_ref().and_then(|talk| {
+        let talk = talk.get_or_insert_with(|| Talk::new(session)).as_ref();
+        let reply = talk.and_then(|talk| {
             let reply = talk.ask(session, (what, Some(file.0)), patience, room)?;
             Some((talk, reply))
         });
@@ -170,6 +180,13 @@ fn any_opts_out(mut strings: &[u64]) -> bool {
     false
 }
 
+/// What is to be known of a file before it is executed.
+struct Look {
+    /// It gives privileges to who runs it.
+    is_privileged: bool,
+    key: Option<ProgramKey>,
+}
+
 /// A place of a file that exec may run (`O_PATH`).
 struct File(Fd);
 
@@ -179,11 +196,14 @@ impl File {
         sys::openat2(dir, path, flags, 0, resolve).map(File)
     }
 
-    /// It gives privileges to who runs it.
-    fn is_privileged(&self) -> bool {
+    fn look(&self) -> Look {
         const SET_ID: u16 = 0o6000;
-        sys::statx_fd(self.0, k::STATX_MODE).is_ok_and(|stat| stat.stx_mode & SET_ID != 0)
-            || sys::path_has_capabilities(FdPath::new(self.0).address())
+        let stat = sys::statx_fd(self.0, k::STATX_MODE | k::STATX_INO).ok();
+        let is_set_id = stat.as_ref().is_some_and(|stat| stat.stx_mode & SET_ID != 0);
+        Look {
+            is_privileged: is_set_id || sys::path_has_capabilities(FdPath::new(self.0).address()),
+            key: stat.map(|stat| ProgramKey::new(names::device_of(&stat), stat.stx_ino)),
+        }
     }
 }
 

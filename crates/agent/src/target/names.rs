@@ -229,17 +229,17 @@ pub(super) fn is_regular(fd: Fd) -> bool {
 
 /// Its device number, if that is in memory.
 pub(super) fn device(fd: Fd) -> Option<u64> {
-    sys::statx_fd(fd, k::STATX_TYPE).ok().as_ref().map(number)
+    sys::statx_fd(fd, k::STATX_TYPE).ok().as_ref().map(device_of)
 }
 
-fn number(stat: &k::statx) -> u64 {
+pub(super) fn device_of(stat: &k::statx) -> u64 {
     device_number(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
 /// What `fd` is as far as it can be told without asking its file system, and its device number.
 fn classify(fd: Fd) -> (Kind, u64) {
     let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE) else { return (Kind::Other, 0) };
-    let device = number(&stat);
+    let device = device_of(&stat);
     let kind = match u32::from(stat.stx_mode) & k::S_IFMT {
         k::S_IFDIR => Kind::Directory,
         k::S_IFREG => match sys::fcntl(fd, k::F_GETFL, 0) {

@@ -8,6 +8,7 @@ use nix::sys::socket::{
 };
 use runahead_inject::Layout;
 use runahead_supervisor::desk::{self, Desk};
+use runahead_supervisor::unwatched::Unwatched;
 
 use crate::random::Random;
 use crate::target::Target;
@@ -25,7 +26,9 @@ fn nonsense_at_the_desk_is_survived() {
     let file = File::open("/dev/null").expect("there").into();
     let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
     let losses = target.common.losses.clone();
-    let _desk = Desk::new((listener, token), target.members.clone(), file, layout, losses);
+    let unwatched = Unwatched::new(target.common.waits.clone(), false);
+    let members = target.members.clone();
+    let _desk = Desk::new((listener, token), members, file, layout, losses, unwatched);
     let connect = || {
         let kind = SockType::SeqPacket;
         let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).expect("one");

@@ -1,0 +1,85 @@
+//! Programs that need not be followed for a while.
+//!
+//! Scripts start the same few programs over and over. Where these wait for nothing, all that following them
+//! can do is cost time: as much as half of what a short program takes. Which programs that is true of, and
+//! for how long, the supervisor says here (`supervisor::unwatched`); who is about to execute one of them
+//! does not ask to be followed.
+//!
+//! One table for a session, seen as that of slow devices is ([`crate::slow`]).
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::identity::mixed;
+
+/// Programs that can be in the table.
+pub const UNWATCHED_MAX: usize = 32;
+
+/// A program's file: its device and inode, hashed; never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProgramKey(u64);
+
+impl ProgramKey {
+    /// Of the file that is `inode` on `device` ([`device_number`](crate::device_number)).
+    pub fn new(device: u64, inode: u64) -> Self {
+        ProgramKey(mixed(mixed(0, device), inode).max(1))
+    }
+}
+
+#[repr(C)]
+struct Program {
+    /// [`ProgramKey`]; 0: none.
+    key: AtomicU64,
+    /// Time-stamp up to which it need not be followed.
+    until: AtomicU64,
+}
+
+/// See the module's text.
+#[repr(C)]
+pub struct Unwatched {
+    programs: [Program; UNWATCHED_MAX],
+}
+
+impl Unwatched {
+    /// Whether `key` need not be followed at `now`, in time-stamp ticks.
+    pub fn has(&self, key: ProgramKey, now: u64) -> bool {
+        let is_it = |p: &Program| p.key.load(Relaxed) == key.0 && p.until.load(Relaxed) > now;
+        self.programs.iter().any(is_it)
+    }
+
+    /// It need not be followed up to `until`. For one writer at a time: who reads meanwhile may take an
+    /// entry that is being made for that of the program that had its place.
+    pub fn add(&self, key: ProgramKey, until: u64) {
+        let known = self.programs.iter().find(|p| p.key.load(Relaxed) == key.0);
+        let place = known.or_else(|| self.programs.iter().min_by_key(|p| p.until.load(Relaxed)));
+        let Some(program) = place else { return };
+        program.until.store(0, Relaxed);
+        program.key.store(key.0, Relaxed);
+        program.until.store(until, Relaxed);
+    }
+
+    /// All are to be followed.
+    pub fn clear(&self) {
+        self.programs.iter().for_each(|program| program.until.store(0, Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_followed_again_when_their_time_is_over() {
+        // SAFETY: atomics throughout, for which all-zero bytes are a valid value.
+        let table: Unwatched = unsafe { core::mem::zeroed() };
+        let key = |n| ProgramKey::new(1, n);
+        assert!(!table.has(key(0), 0));
+        (0..UNWATCHED_MAX as u64).for_each(|n| table.add(key(n), 100 + n));
+        assert!(table.has(key(7), 106) && !table.has(key(7), 107) && !table.has(key(99), 0));
+        table.add(key(7), 50);
+        assert!(table.has(key(7), 49) && !table.has(key(7), 50));
+        table.add(key(99), 1_000);
+        assert!(table.has(key(99), 500) && !table.has(key(7), 49) && table.has(key(0), 99));
+        table.clear();
+        assert!((0..100).all(|n| !table.has(key(n), 0)));
+    }
+}

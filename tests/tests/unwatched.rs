@@ -1,0 +1,48 @@
+//! Programs that wait for nothing are not followed for a while, and are again when there is something to wait for.
+
+use runahead_tests::{End, Fixture, Run, available, fixture, number, with_stats};
+use serde_json::Value;
+
+/// Starts of a program that finds everything in memory: two seconds or more.
+const STARTS: u64 = 1_200;
+
+/// What it did, with the same outcome as without us.
+fn measured(fixture: &Fixture, run: &Run, options: &[&str]) -> Value {
+    let once = |run: &Run| {
+        fixture.reset();
+        run.run()
+    };
+    let plain = once(run);
+    assert_eq!(plain.end, End::Exit(0), "{plain:?}");
+    let (ahead, stats) = with_stats(run, options, once);
+    assert_eq!(ahead, plain, "{run}");
+    stats
+}
+
+fn loop_of(command: &str) -> String {
+    format!("n=0; while [ $n -lt {STARTS} ]; do {command}; n=$((n+1)); done")
+}
+
+#[test]
+fn what_waits_for_nothing_is_left_alone() {
+    let Some(fixture) = available(fixture()) else { return };
+    let run = fixture.run(&["sh", "-c", &loop_of("/bin/true")]);
+    // Somebody else may empty the machine's caches meanwhile.
+    let mut seen = (0..5).map(|_| measured(&fixture, &run, &[]));
+    let few = seen.find(|stats| number(stats, "programs") < STARTS / 2);
+    assert!(few.is_some(), "all were followed, each time");
+    let stats = measured(&fixture, &run, &["--without", "unwatched"]);
+    assert_eq!(number(&stats, "programs"), STARTS + 1, "{stats:#}");
+}
+
+/// The program is the same, only what it reads is not in memory any more.
+#[test]
+fn what_comes_to_wait_is_followed_again() {
+    let Some(fixture) = available(fixture()) else { return };
+    let warm = loop_of("/bin/cat $W/warm");
+    let script =
+        format!("echo x >$W/warm; {warm}; for f in src/d*/*; do /bin/cat $f; done | md5sum");
+    let stats = measured(&fixture, &fixture.run(&["sh", "-c", &script]), &[]);
+    let used = number(&stats, "hints_used");
+    assert!(number(&stats, "processes_stalled") > 20 && used > 20, "{stats:#}");
+}
