@@ -26,6 +26,11 @@ pub const LET_GO: u8 = b'L';
 /// here on. There is no answer.
 pub const RULES: u8 = b'R';
 
+/// Others are to open nothing any more: the process takes a lease, which that would break, or answers for
+/// opens itself. There is nothing read ahead and no shadow in the session from then on. The answer's
+/// descriptor means nothing.
+pub const STOP: u8 = b'S';
+
 /// Done.
 pub const YES: u8 = b'y';
 /// Not done; go on without.

@@ -129,7 +129,7 @@ pub struct Control {
     pub older_pids: [AtomicU32; OLDER],
     /// The supervisor: hints that wait for a worker; runners pause above a limit.
     pub queued: AtomicU32,
-    /// The target: not 0 when it has given up speculation for good.
+    /// Target or supervisor: not 0 when speculation has been given up for good.
     pub stopped: AtomicU32,
 
     /// The target: accesses made since its start.

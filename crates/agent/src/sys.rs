@@ -47,7 +47,7 @@ pub mod nr {
         SENDTO = __NR_sendto, SENDMSG = __NR_sendmsg, CLONE = __NR_clone, FORK = __NR_fork,
         VFORK = __NR_vfork, EXECVE = __NR_execve, EXECVEAT = __NR_execveat, EXIT = __NR_exit, KILL = __NR_kill,
         UNAME = __NR_uname, FCNTL = __NR_fcntl, FLOCK = __NR_flock, FSYNC = __NR_fsync,
-        FDATASYNC = __NR_fdatasync, TRUNCATE = __NR_truncate, FTRUNCATE = __NR_ftruncate,
+        FDATASYNC = __NR_fdatasync, FANOTIFY_INIT = __NR_fanotify_init, TRUNCATE = __NR_truncate, FTRUNCATE = __NR_ftruncate,
         GETDENTS = __NR_getdents, GETCWD = __NR_getcwd, CHDIR = __NR_chdir, FCHDIR = __NR_fchdir,
         RENAME = __NR_rename, MKDIR = __NR_mkdir, RMDIR = __NR_rmdir, CREAT = __NR_creat,
         LINK = __NR_link, UNLINK = __NR_unlink, SYMLINK = __NR_symlink, READLINK = __NR_readlink,

@@ -15,7 +15,7 @@
 //! files. In those the kernel makes up (`/proc`, `/sys`, ...) a read can have any effect.
 //!
 //! What remains visible, as with any reader: opens and reads can be watched (inotify, fanotify), a
-//! lease on the file is broken, and walking a path follows symbolic links, which sets their access
+//! lease that a stranger has on the file is broken, and walking a path follows symbolic links, which sets their access
 //! times, and mounts automount points in the *middle* of it.
 
 use std::mem::MaybeUninit;

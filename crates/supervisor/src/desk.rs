@@ -27,7 +27,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Pid, geteuid};
 use runahead_abi::config::TOKEN_BYTES;
-use runahead_abi::desk::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, YES};
+use runahead_abi::desk::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, STOP, YES};
 use runahead_inject::{Followed, Follower, Layout};
 
 use crate::image::{self, Image};
@@ -178,6 +178,11 @@ impl Desk {
         let pid = Pid::from_raw(peer.pid());
         let (what, place) = self.request(client, PATIENCE)?;
         match what {
+            STOP => {
+                self.members.stop();
+                answer(client, Some(self.file.as_fd()))
+            }
+            JOIN | EXEC | EXEC_WAITS if self.members.is_stopped() => answer(client, None),
             JOIN => {
                 let joined = self.members.join(pid);
                 if let Err(errno) = &joined {

@@ -34,8 +34,9 @@ const UNLIMITED: u64 = u64::MAX / 2;
 /// Members at a time; further processes run without shadows.
 const MEMBERS_MAX: usize = 256;
 /// How long the shadows of a session may take to let go of what they hold: while somebody waits for
-/// it, and at the end of the session.
+/// it, when nothing is to be open any more, and at the end of the session.
 pub const LET_GO: Duration = Duration::from_millis(20);
+const STOP: Duration = Duration::from_millis(300);
 const END: Duration = Duration::from_millis(500);
 /// The dispatcher keeps its buffer, of one record, on its stack.
 const STACK_BYTES: usize = 256 * 1024;
@@ -82,6 +83,8 @@ pub struct Members {
     totals: Mutex<Totals>,
     /// What members shared whose shadows may not have ended yet.
     leaving: Mutex<Vec<Arc<Mapping>>>,
+    /// See [`Members::stop`].
+    stopped: AtomicBool,
 }
 
 fn is_gone(shared: &Mapping) -> bool {
@@ -98,6 +101,7 @@ impl Members {
             ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             totals: Mutex::new(Totals::default()),
             leaving: Mutex::new(Vec::new()),
+            stopped: AtomicBool::new(false),
         })
     }
 
@@ -112,7 +116,7 @@ impl Members {
 
     /// Lets a process join; the file that it is to map.
     pub fn join(&self, pid: Pid) -> Result<OwnedFd, Errno> {
-        if self.list().len() >= MEMBERS_MAX {
+        if self.is_stopped() || self.list().len() >= MEMBERS_MAX {
             return Err(Errno::EAGAIN);
         }
         let pidfd = pidfd_open(pid)?;
@@ -140,7 +144,9 @@ impl Members {
         let number = self.next.fetch_add(1, Relaxed);
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
-        self.list().insert(number, Member { pidfd, shared, stop });
+        self.list().insert(number, Member { pidfd, shared: shared.clone(), stop });
+        // Who stopped may not have found it in the list.
+        shared.control.stopped.fetch_or(self.is_stopped().into(), SeqCst);
         self.common.tasks.join();
         let started = std::thread::Builder::new()
             .name("dispatcher".into())
@@ -216,6 +222,25 @@ impl Members {
         while !waiting.iter().all(|shared| is_gone(shared)) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
+    }
+
+    /// Nothing is to be opened any more: no more prefetching and no shadows, for good. Waits a moment until all that
+    /// was open is closed.
+    pub fn stop(&self) {
+        if !self.stopped.swap(true, SeqCst) {
+            self.common.losses.count("a program answers for what is opened (a lease, permission events): nothing was read ahead from then on");
+        }
+        for member in self.list().values() {
+            member.shared.control.stopped.store(1, SeqCst);
+            ring(&member.shared);
+        }
+        self.common.prefetcher.close();
+        self.let_go(STOP);
+    }
+
+    /// [`Members::stop`] was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(SeqCst)
     }
 
     /// Ends every shadow; the account of all members, those that have ended before included.

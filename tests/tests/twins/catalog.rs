@@ -75,6 +75,7 @@ const SOURCES: &[(&str, &[Build])] = &[
     ("execthreads", ANY),
     ("execveat", ANY),
     ("locks", ANY),
+    ("opens", GNU),
     ("image", GNU),
     ("daemons", ANY),
     ("threads", GNU),

@@ -17,6 +17,7 @@ mod exec;
 pub(crate) mod family;
 mod lookups;
 pub mod names;
+mod opens;
 pub mod pace;
 mod reads;
 mod record;
@@ -105,6 +106,8 @@ const INTEREST: &[u64] = &[
     nr::MLOCKALL,
     nr::MEMFD_SECRET,
     nr::FADVISE64,
+    nr::FCNTL,
+    nr::FANOTIFY_INIT,
     nr::SENDFILE,
     nr::COPY_FILE_RANGE,
     nr::SPLICE,
@@ -267,6 +270,9 @@ impl Target {
             nr::FCNTL if a[1] as u32 == k::F_ADD_SEALS => {
                 exec::let_go_everywhere(session);
                 Outcome::Native
+            }
+            nr::FCNTL | nr::FANOTIFY_INIT if opens::are_answered(call) => {
+                self.open_no_more(session)
             }
             nr::EXIT_GROUP => {
                 self.outlive_all(session);

@@ -31,7 +31,6 @@ pub(super) const SAMPLES: &[u64] = &[
     nr::DUP,
     nr::DUP2,
     nr::DUP3,
-    nr::FCNTL,
 ];
 
 impl Target {

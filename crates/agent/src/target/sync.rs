@@ -82,7 +82,7 @@ impl Syncs {
     fn is_due(&mut self, session: &'static Session, family: &Family) -> bool {
         let control = &session.shared().control;
         // The supervisor takes the horizon away where there is no memory for shadows.
-        if control.horizon.load(Relaxed) == 0 {
+        if control.horizon.load(Relaxed) == 0 || control.stopped.load(Relaxed) != 0 {
             return false;
         }
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {

@@ -1,11 +1,22 @@
 //! Nonsense at the desk.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::socket::sockopt::ReceiveTimeout;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, socket,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send,
+    sendmsg, setsockopt, socket,
 };
+use nix::sys::stat::Mode;
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::unistd::mkfifo;
+use runahead_abi::config::{DESK_BYTES, TOKEN_BYTES};
 use runahead_inject::Layout;
 use runahead_supervisor::desk::{self, Desk};
 use runahead_supervisor::unwatched::Unwatched;
@@ -14,26 +25,86 @@ use crate::random::Random;
 use crate::target::Target;
 use crate::{assert_bounded, eventually, is_full, resident};
 
+/// A desk, and how to get there.
+struct Open {
+    address: [u8; DESK_BYTES],
+    token: [u8; TOKEN_BYTES],
+    _desk: Arc<Desk>,
+}
+
+impl Open {
+    fn new(target: &Target) -> Self {
+        let address = desk::address();
+        let listener = desk::open(&address).expect("nobody else is there");
+        let token = desk::token().expect("random numbers");
+        let file = File::open("/dev/null").expect("there").into();
+        let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
+        let losses = target.common.losses.clone();
+        let unwatched = Unwatched::new(target.common.waits.clone(), false);
+        let members = target.members.clone();
+        let desk = Desk::new((listener, token), members, file, layout, losses, unwatched);
+        Open { address, token, _desk: desk }
+    }
+
+    fn connect(&self) -> Result<OwnedFd, Errno> {
+        let kind = SockType::SeqPacket;
+        let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).expect("one");
+        let name = &self.address[1..desk::address_len(&self.address)];
+        connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name).expect("short"))?;
+        Ok(socket)
+    }
+
+    /// What is answered to somebody who is about to execute what `file` stands for.
+    fn of_exec(&self, file: Option<&OwnedFd>) -> Vec<u8> {
+        let socket = self.connect().expect("it listens");
+        setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(10)).expect("a time");
+        let request = [b"E", &self.token[..]].concat();
+        let fds: Vec<_> = file.iter().map(|file| file.as_raw_fd()).collect();
+        let beside = [ControlMessage::ScmRights(&fds)];
+        let beside = if fds.is_empty() { &[] } else { &beside[..] };
+        let part = [IoSlice::new(&request)];
+        sendmsg::<()>(socket.as_raw_fd(), &part, beside, MsgFlags::MSG_NOSIGNAL, None)
+            .expect("it listens");
+        let mut answer = vec![0; 300];
+        let got = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()).expect("an answer");
+        answer.truncate(got);
+        answer
+    }
+}
+
+/// Only regular files are looked into; nothing else is opened, and nobody waits for it.
+#[test]
+fn what_cannot_be_executed_is_not_looked_into() {
+    let target = Target::new(&["true"]);
+    let open = Open::new(&target);
+    let dir = tempfile::tempdir().expect("a directory");
+    let named = |name: &str| dir.path().join(name);
+    mkfifo(&named("pipe"), Mode::S_IRWXU).expect("ours");
+    std::fs::write(named("text"), "text").expect("ours");
+    std::fs::write(named("empty"), "").expect("ours");
+    std::fs::write(named("script"), "#! /bin/sh -e\n").expect("ours");
+    let place = |path: &Path| {
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        nix::fcntl::open(path, flags, Mode::empty()).expect("there")
+    };
+    let null = Path::new("/dev/null");
+    for path in [dir.path(), null, &named("pipe"), &named("text"), &named("empty")] {
+        assert_eq!(open.of_exec(Some(&place(path))), b"n", "{}", path.display());
+    }
+    let kind = SockType::Stream;
+    let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).expect("one");
+    assert_eq!(open.of_exec(Some(&socket)), b"n");
+    assert_eq!(open.of_exec(None), b"n");
+    assert_eq!(open.of_exec(Some(&place(&named("script")))), b"s/bin/sh");
+}
+
 /// Whatever is sent to the desk, and however little is waited for, who asks next is answered.
 #[test]
 fn nonsense_at_the_desk_is_survived() {
     let mut random = Random::new();
     let target = Target::new(&["true"]);
-    let address = desk::address();
-    let name = || UnixAddr::new_abstract(&address[1..desk::address_len(&address)]).expect("short");
-    let listener = desk::open(&address).expect("nobody else is there");
-    let token = desk::token().expect("random numbers");
-    let file = File::open("/dev/null").expect("there").into();
-    let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
-    let losses = target.common.losses.clone();
-    let unwatched = Unwatched::new(target.common.waits.clone(), false);
-    let members = target.members.clone();
-    let _desk = Desk::new((listener, token), members, file, layout, losses, unwatched);
-    let connect = || {
-        let kind = SockType::SeqPacket;
-        let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).expect("one");
-        connect(socket.as_raw_fd(), &name()).map(|()| socket)
-    };
+    let open = Open::new(&target);
+    let (token, connect) = (open.token, || open.connect());
     let before = resident();
     let mut kept = Vec::new();
     for _ in 0..if is_full() { 20_000 } else { 400 } {
@@ -42,7 +113,7 @@ fn nonsense_at_the_desk_is_survived() {
         let mut bytes = vec![0; random.next() as usize % 64];
         bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
         if let Some(first) = bytes.first_mut().filter(|_| random.next().is_multiple_of(2)) {
-            *first = b"JELX"[random.next() as usize % 4];
+            *first = b"JEWLSX"[random.next() as usize % 6];
             // By somebody who is of the session, mostly.
             if !random.next().is_multiple_of(4) {
                 bytes.truncate(1);
