@@ -161,6 +161,14 @@ pub fn statx_fd(fd: Fd, mask: u32) -> Result<k::statx> {
     Ok(out)
 }
 
+/// The same of what is at `path`.
+pub fn statx_path(path: u64, mask: u32) -> Result<k::statx> {
+    // SAFETY: as above.
+    let mut out: k::statx = unsafe { core::mem::zeroed() };
+    call!(nr::STATX, AT_FDCWD, path, k::AT_STATX_DONT_SYNC, mask, &raw mut out)?;
+    Ok(out)
+}
+
 /// preadv2(2) with one buffer of the program's. An offset of `None` is the descriptor's own.
 pub fn read_nowait(fd: Fd, buf: u64, len: u64, offset: Option<u64>) -> Result<u64> {
     let iov = [buf, len];

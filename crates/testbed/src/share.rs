@@ -32,6 +32,9 @@ pub struct ShareOptions {
     pub attr_timeout: Duration,
     /// Whether the delay is on from the start.
     pub delay: bool,
+    /// Written data is lost: the file's next flush (close(2)) or fsync(2) is answered by this errno, once after each
+    /// write. If not given, a close costs no message.
+    pub late_error: Option<i32>,
     /// A program that links this library, to be the server; the running one if not given.
     pub server_exe: Option<PathBuf>,
 }
@@ -48,6 +51,7 @@ impl ShareOptions {
             jitter: Jitter::NONE,
             attr_timeout: Duration::from_secs(60),
             delay: true,
+            late_error: None,
             server_exe: None,
         }
     }
@@ -71,6 +75,13 @@ impl ShareOptions {
     #[must_use]
     pub fn attr_timeout(mut self, timeout: Duration) -> Self {
         self.attr_timeout = timeout;
+        self
+    }
+
+    /// Has writes fail late, with this errno.
+    #[must_use]
+    pub fn late_error(mut self, errno: i32) -> Self {
+        self.late_error = Some(errno);
         self
     }
 
@@ -112,7 +123,11 @@ impl Share {
         let start =
             Start { dir: &dir, kind: Kind::Share, server_exe: options.server_exe.as_deref() };
         let mut storage = Storage::start(&start, |socket| Config {
-            export: Export::Share { source, timeout: options.attr_timeout },
+            export: Export::Share {
+                source,
+                timeout: options.attr_timeout,
+                late_error: options.late_error,
+            },
             service,
             jitter: options.jitter,
             delay: options.delay,

@@ -47,7 +47,7 @@ operations! {
     Lookup = "lookup", Getattr = "getattr", Setattr = "setattr", Readlink = "readlink",
     Read = "read", Write = "write", Readdir = "readdir", Create = "create", Mkdir = "mkdir",
     Mknod = "mknod", Unlink = "unlink", Rmdir = "rmdir", Rename = "rename", Link = "link",
-    Symlink = "symlink", Statfs = "statfs", Fsync = "fsync",
+    Symlink = "symlink", Statfs = "statfs", Fsync = "fsync", Flush = "flush",
     Discard = "discard",
 }
 

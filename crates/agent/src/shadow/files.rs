@@ -256,7 +256,7 @@ pub(super) fn is_for_everybody(fd: Fd) -> bool {
 }
 
 /// Calls `each` with (inode, name, type) of every entry in a buffer that getdents64(2) filled.
-pub(super) fn entries(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
+pub(crate) fn entries(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
     const NAME: usize = 19;
     let mut rest = buf;
     while rest.len() > NAME {

@@ -15,6 +15,7 @@ mod covered;
 mod disclose;
 mod exec;
 pub(crate) mod family;
+mod flushes;
 mod lookups;
 pub mod names;
 mod opens;
@@ -66,6 +67,7 @@ pub struct Target {
     started: started::Started,
     unforked: unforked::Unforked,
     family: family::Family,
+    flushes: flushes::Flushes,
     /// There is memory of which no copy is to be made.
     keeps_secrets: AtomicBool,
 }
@@ -83,6 +85,7 @@ static TARGET: Target = Target {
     started: started::Started::new(),
     unforked: unforked::Unforked::new(),
     family: family::Family::new(),
+    flushes: flushes::Flushes::new(),
     keeps_secrets: AtomicBool::new(false),
 };
 

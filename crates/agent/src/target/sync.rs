@@ -212,6 +212,9 @@ impl Target {
             if !syncs.is_due(session, &self.family) {
                 return Some(Side::Target);
             }
+            if self.flushes.are_due() {
+                return Some(Side::Target);
+            }
             self.shadowed.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
             let start = ticks();
             self.family.note_children();

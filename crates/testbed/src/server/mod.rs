@@ -63,6 +63,7 @@ pub(crate) enum Export {
         #[serde(with = "path_bytes")]
         source: PathBuf,
         timeout: Duration,
+        late_error: Option<i32>,
     },
 }
 
@@ -138,8 +139,8 @@ fn start(config: Config, connection: OwnedFd) -> Result<(), Failure> {
             // One reader: a request costs it a few microseconds, and it keeps requests in order.
             serve(disk, connection, 1, pacer, &listener, |_| Ok(()))
         }
-        Export::Share { source, timeout } => {
-            let share = share::ShareFs::new(&source, timeout, pacer.clone())
+        Export::Share { source, timeout, late_error } => {
+            let share = share::ShareFs::new(&source, timeout, late_error, pacer.clone())
                 .map_err(Failure::at(Step::OpenSource, source))?;
             let names = share.root_names();
             // A few readers: each carries its request out while it is delayed, and that may wait

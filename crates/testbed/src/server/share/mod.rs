@@ -11,6 +11,7 @@
 //! delayed nor counted; all others are.
 
 mod cold;
+mod late;
 mod nodes;
 mod source;
 
@@ -32,6 +33,7 @@ use super::pacer::Pacer;
 use crate::model::Access;
 use crate::stats::Op;
 use cold::RootNames;
+use late::Late;
 use source::{Changes, Source};
 
 /// Node ids are never reused while the kernel knows them, so one generation is enough.
@@ -42,14 +44,20 @@ pub(super) struct ShareFs {
     source: Source,
     timeout: Duration,
     names: RootNames,
+    late: Late,
     pacer: Pacer,
 }
 
 impl ShareFs {
-    pub(super) fn new(dir: &Path, timeout: Duration, pacer: Pacer) -> io::Result<Self> {
+    pub(super) fn new(
+        dir: &Path,
+        timeout: Duration,
+        late_error: Option<i32>,
+        pacer: Pacer,
+    ) -> io::Result<Self> {
         let source = Source::open(dir)?;
         let names = RootNames::new(source.nodes.clone());
-        Ok(Self { source, timeout, names, pacer })
+        Ok(Self { source, timeout, names, late: Late::new(late_error), pacer })
     }
 
     pub(super) fn root_names(&self) -> RootNames {
@@ -230,9 +238,12 @@ impl Filesystem for ShareFs {
         reply.error(Errno::ENOSYS);
     }
 
-    /// Nothing is buffered that closing would have to write.
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    /// Nothing is buffered that closing would have to write, unless that is what is played.
+    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        if !self.late.is_on() {
+            return reply.error(Errno::ENOSYS);
+        }
+        self.send_empty(Op::Flush, self.late.settle(ino), reply);
     }
 
     fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
@@ -292,6 +303,7 @@ impl Filesystem for ShareFs {
         reply: ReplyWrite,
     ) {
         let result = self.source.write(ino, offset, data);
+        self.late.wrote(ino);
         let len = data.len() as u64;
         self.pacer.submit(Op::Write, Access::Data { offset, len }, len, move || match result {
             Ok(written) => reply.written(written),
@@ -300,7 +312,8 @@ impl Filesystem for ShareFs {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.send_empty(Op::Fsync, self.source.sync(ino), reply);
+        let result = self.source.sync(ino).and(self.late.settle(ino));
+        self.send_empty(Op::Fsync, result, reply);
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
