@@ -116,7 +116,7 @@ fn is_quiet(mount: u64, fd: Fd) -> bool {
 
 /// File systems whose close(2) of a copy does nothing, by their names: they have no `f_op->flush`, or (f2fs, mqueue) one that looks
 /// first whether it was the process itself that did what it undoes.
-const QUIET: [&[u8]; 39] = [
+const QUIET: [&[u8]; 32] = [
     b"ext2",
     b"ext3",
     b"ext4",
@@ -127,18 +127,11 @@ const QUIET: [&[u8]; 39] = [
     b"zfs",
     b"jfs",
     b"nilfs2",
-    b"reiserfs",
-    b"ocfs2",
-    b"gfs2",
     b"vfat",
     b"msdos",
     b"exfat",
     b"ntfs3",
-    b"hfs",
-    b"hfsplus",
     b"udf",
-    b"ubifs",
-    b"jffs2",
     b"tmpfs",
     b"ramfs",
     b"rootfs",
