@@ -65,7 +65,7 @@ impl Beside {
         let (tell, told) = channel();
         OWNER.store(std::process::id(), SeqCst);
         let first = First { beside: beside.clone(), tell };
-        let keeper = Builder::new().name("beside".into()).stack_size(64 << 10);
+        let keeper = Builder::new().name("runahead-beside".into()).stack_size(64 << 10);
         keeper.spawn(move || keep(first)).map_err(|_| Errno::EAGAIN)?;
         // It goes away without a word if it ends at once.
         told.recv_timeout(PATIENCE).unwrap_or(Err(Errno::ESRCH))?;
@@ -119,10 +119,11 @@ impl Beside {
     }
 
     /// Has [`image::look`] done there, if the file lies where a server has to be asked.
-    pub(crate) fn look(&self, place: OwnedFd, process: Pid, patient: bool) -> Image {
-        if self.bell.is_none() || self.local.has(&place) {
-            return image::look(&place, process, patient);
+    pub(crate) fn look(&self, place: &Arc<OwnedFd>, process: Pid, patient: bool) -> Image {
+        if self.bell.is_none() || self.local.has(&**place) {
+            return image::look(place, process, patient);
         }
+        let place = place.clone();
         let (tell, told) = channel();
         let started = self.spawn("look", STACK_BYTES, move || {
             _ = tell.send(image::look(&place, process, patient));
@@ -261,7 +262,8 @@ pub fn end() {
     let until = Instant::now() + END;
     while PROCESS.load(SeqCst) == process {
         let Some(rest) = until.checked_duration_since(Instant::now()) else { return };
-        let rest = libc::timespec { tv_sec: rest.as_secs() as i64, tv_nsec: rest.subsec_nanos().into() };
+        let rest =
+            libc::timespec { tv_sec: rest.as_secs() as i64, tv_nsec: rest.subsec_nanos().into() };
         let word = PROCESS.as_ptr();
         // SAFETY: a word that stays, and a time that lives through the call.
         unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, process, &rest) };

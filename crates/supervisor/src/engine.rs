@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -13,7 +13,7 @@ use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_inject::{AgentFile, Layout, NotInjected};
 use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
 
-use crate::beside::Beside;
+use crate::beside::{self, Beside};
 use crate::clock::Clock;
 use crate::desk::{self, Desk};
 use crate::history::History;
@@ -76,6 +76,7 @@ impl Prepared {
             token,
             ticks_per_us: 0,
             pkru_at: pkru_at().into(),
+            beside_pid: beside::number().map_or(0, |process| process as u64),
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
             slow_devices: [0; _],
@@ -203,11 +204,11 @@ impl Started {
     pub(crate) fn stop(self) -> Option<(Totals, PrefetchStats, u64)> {
         let Started { common, members, desk, first } = self;
         let beside = common.beside.clone();
+        beside::go_on();
         // Whose hints are given up may bring in a thread for others.
         let ended = beside.ask(move || {
-            let first = first.and_then(|kept| {
-                kept.lock().unwrap_or_else(PoisonError::into_inner).take()
-            });
+            let first =
+                first.and_then(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).take());
             drop(first);
             (members.end(), common.prefetcher.stats())
         });

@@ -15,6 +15,7 @@ use runahead_abi::ABI_VERSION;
 use runahead_prefetch::Prefetcher;
 
 use crate::beside::Beside;
+use crate::budget;
 use crate::dispatcher::Dispatcher;
 use crate::history::History;
 use crate::keeper::Ledger;
@@ -26,7 +27,6 @@ use crate::tasks::Tasks;
 use crate::waits::Waits;
 use crate::wake::{ring, supersede};
 use crate::without::Without;
-use crate::budget;
 
 /// Accesses that a shadow may be ahead of the target.
 const HORIZON: u64 = 1 << 16;

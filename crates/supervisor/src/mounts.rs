@@ -4,7 +4,7 @@
 //! its cache, and yet nobody waits for them. The latter ask for each name that it does not know. An
 //! agent is told the device numbers of both.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -70,13 +70,8 @@ impl Mounts {
 
 /// The device of the file at `path`, in the same form.
 pub fn device(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|it| device_of(&it))
-}
-
-/// The same of a file that has been looked at.
-pub fn device_of(file: &Metadata) -> u64 {
-    let number = file.dev();
-    device_number(major(number) as u32, minor(number) as u32)
+    let number = std::fs::metadata(path).ok()?.dev();
+    Some(device_number(major(number) as u32, minor(number) as u32))
 }
 
 /// File systems for which nobody else has to be asked, as they turn up.
