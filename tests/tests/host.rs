@@ -13,7 +13,8 @@ use std::time::Duration;
 use runahead_harness::write_program;
 use runahead_tests::processes::{eventually, kill};
 use runahead_tests::{
-    End, Link, Outcome, Run, available, drain, fixture, programs, root, scratch, with_stats,
+    End, Link, Outcome, Run, available, drain, fixture, number, programs, root, runahead, scratch,
+    with_stats,
 };
 
 /// Who runs the programs, and who owns them.
@@ -188,5 +189,26 @@ fn a_server_that_never_answers_holds_up_nobody() {
             assert_eq!(out.len(), 15 * 16384);
             assert!(String::from_utf8_lossy(&said).contains("stalls"), "{said:?}");
         }
+    }
+}
+
+/// What is ours then gets their numbers, and gives them up with them.
+#[test]
+fn who_has_no_standard_descriptors_is_served_like_others() {
+    let Some(fixture) = available(fixture()) else { return };
+    let file = scratch().join("closed.json");
+    for closed in ["<&-", "<&- 2>&-", "<&- >&- 2>&-"] {
+        let ahead = format!(
+            "exec {} run --require --stats=json:{} -- cp data $W/copy {closed}",
+            runahead().display(),
+            file.display()
+        );
+        fixture.reset();
+        let outcome = fixture.run(&["sh", "-c", &ahead]).run();
+        assert_eq!(outcome.end, End::Exit(0), "{closed}: {outcome:?}");
+        let text = std::fs::read(&file).expect("statistics were written");
+        let stats: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        assert!(number(&stats, "syncs/count") > 0, "{closed}: {stats:#}");
+        assert_eq!(stats["lost"], serde_json::json!({}), "{closed}: {stats:#}");
     }
 }

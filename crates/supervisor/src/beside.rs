@@ -22,6 +22,7 @@ use nix::libc;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::unistd::Pid;
 
+use crate::descriptors::beyond_standard;
 use crate::image::{self, Image};
 use crate::mounts::Local;
 use crate::signals;
@@ -61,6 +62,8 @@ impl Beside {
     /// Makes the process, of which a program has one. The caller's signals must be blocked.
     pub(crate) fn start() -> Result<Arc<Self>, Errno> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        // SAFETY: it is one, and a copy of one is another.
+        let bell = unsafe { EventFd::from_owned_fd(own(bell.into())?) };
         let beside = Beside::rung_by(Some(bell));
         let (tell, told) = channel();
         OWNER.store(std::process::id(), SeqCst);
@@ -151,6 +154,10 @@ impl Beside {
     fn jobs(&self) -> MutexGuard<'_, VecDeque<Job>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn own(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    beyond_standard(fd).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))
 }
 
 /// What the process's first thread starts with.

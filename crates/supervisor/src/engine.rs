@@ -15,6 +15,7 @@ use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
 
 use crate::beside::{self, Beside};
 use crate::clock::Clock;
+use crate::descriptors::beyond_standard;
 use crate::desk::{self, Desk};
 use crate::history::History;
 use crate::keeper::Ledger;
@@ -51,7 +52,8 @@ impl Prepared {
     ) -> Result<Self, NotInjected> {
         let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
         let address = desk::address();
-        let listener = desk::open(&address).map_err(|e| {
+        let opened = desk::open(&address).map_err(std::io::Error::from).and_then(beyond_standard);
+        let listener = opened.map_err(|e| {
             unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
         })?;
         let token = desk::token()

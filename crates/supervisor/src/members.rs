@@ -16,6 +16,7 @@ use runahead_prefetch::Prefetcher;
 
 use crate::beside::Beside;
 use crate::budget;
+use crate::descriptors::beyond_standard;
 use crate::dispatcher::Dispatcher;
 use crate::history::History;
 use crate::keeper::Ledger;
@@ -99,11 +100,12 @@ fn is_gone(shared: &Mapping) -> bool {
 impl Members {
     /// None yet.
     pub fn new(common: Arc<Common>) -> Result<Self, Errno> {
+        let Epoll(ended) = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(Members {
             common,
             list: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
-            ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            ended: Epoll(beyond_standard(ended).map_err(|_| Errno::EMFILE)?),
             totals: Mutex::new(Totals::default()),
             leaving: Mutex::new(Vec::new()),
             stopped: AtomicBool::new(false),
