@@ -128,10 +128,7 @@ fn run_held(
         let ready = Prepared::new(file, &clock, &options.faults, tell)?;
         let layout = ready.layout;
         // The command has been forked, and is executed meanwhile.
-        if let Some(history) = history.clone() {
-            let prefetcher = ready.prefetcher.clone();
-            ready.beside.post(move || history.start(&prefetcher));
-        }
+        history.iter().for_each(|history| history.start(&ready.prefetcher));
         prepared = Some(ready);
         Ok(layout)
     })?;
@@ -177,14 +174,9 @@ fn run_held(
     signals::release();
     let elapsed = started.elapsed();
     let tells = engine.is_some();
-    let stopped = engine.map(|engine| engine.stop());
-    let is_lost = matches!(stopped, Some(None));
-    if is_lost {
-        losses.count("the process that read ahead has ended before the command");
-    }
-    let (totals, prefetch, followed) = stopped.flatten().unwrap_or_default();
+    let (totals, prefetch, followed) = engine.map(|e| e.stop()).unwrap_or_default();
     let history = match (&history, &options.history) {
-        (Some(history), _) if tells && !is_lost => Some(history.finish(&ended)),
+        (Some(history), _) if tells => Some(history.finish(&ended)),
         (_, Some(plan)) => {
             Some(HistoryStats { complaints: plan.natively(), ..HistoryStats::default() })
         }

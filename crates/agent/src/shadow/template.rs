@@ -38,11 +38,9 @@ pub(super) fn is_shadow() -> bool {
 struct Template {
     shared: &'static Shared,
     sync: u32,
-    /// pidfd_open(2) of those for whom it is there: see `watched`.
-    others: Others,
+    /// pidfd_open(2) of the supervisor and of the target.
+    others: [Fd; 2],
 }
-
-type Others = [Fd; 3];
 
 /// A process that runs the program's code.
 struct Child {
@@ -184,7 +182,7 @@ pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
 }
 
 /// What is to be watched: see [`Template`].
-fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Others> {
+fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<[Fd; 2]> {
     let control = &session.shared().control;
     plane::patch::enable(false);
     quiet_signals()?;
@@ -208,15 +206,8 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Othe
     Ok(others)
 }
 
-/// The supervisor, the process beside it in which its threads are, and the target.
-fn watched(session: &Session) -> sys::Result<Others> {
-    let config = &session.config;
-    let all = [config.supervisor_pid, config.beside_pid as u32, session.target_pid()];
-    let mut opened = [0; 3];
-    for (fd, pid) in opened.iter_mut().zip(all) {
-        *fd = sys::pidfd_open(pid)?;
-    }
-    Ok(opened)
+fn watched(session: &Session) -> sys::Result<[Fd; 2]> {
+    Ok([sys::pidfd_open(session.config.supervisor_pid)?, sys::pidfd_open(session.target_pid())?])
 }
 
 /// Ties the life of this process to that of its parent. A fork does not inherit it.
