@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use runahead_abi::identity::CHUNK_BYTES;
 
 use crate::ghost::number;
+use crate::signals::stat;
 
 /// Part of it that may hold what was prefetched and not used yet.
 const SHARE: u64 = 8;
@@ -115,9 +116,7 @@ pub fn allows_shadows(process: u32) -> bool {
 pub(crate) fn anonymous_pages(process: u32) -> (u64, u64) {
     /// Of what follows the name, which starts with the third field.
     const MINFLT: usize = 10 - 3;
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let faults = fields.split_whitespace().nth(MINFLT).and_then(|count| count.parse().ok());
+    let faults = stat(process as i32).and_then(|fields| fields.get(MINFLT)?.parse().ok());
     (status_kib(process, "RssAnon:").unwrap_or(0) / 4, faults.unwrap_or(0))
 }
 

@@ -215,7 +215,7 @@ fn descends_from_us(process: i32) -> bool {
 }
 
 /// The fields of proc_pid_stat(5) behind the name, which may itself hold spaces and parentheses.
-fn stat(process: i32) -> Option<Vec<String>> {
+pub(crate) fn stat(process: i32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
