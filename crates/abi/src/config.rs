@@ -107,6 +107,8 @@ pub struct AgentConfig {
     /// volume 1, 13.1); 0 where there are no keys. To ask the processor costs tens of microseconds in a
     /// virtual machine, so it is asked once a session.
     pub pkru_at: u64,
+    /// The process in which the supervisor's threads are that may wait for storage.
+    pub beside_pid: u64,
     /// Landlock's file-system rights to deny (landlock(7)).
     pub landlock_fs: u64,
     /// Landlock's network rights to deny.
@@ -168,7 +170,7 @@ impl AgentConfig {
 
 const _: () = assert!(
     size_of::<AgentConfig>()
-        == 168
+        == 176
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
             + size_of::<Unwatched>()

@@ -56,7 +56,11 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
     });
     runahead_supervisor::signals::hold();
     match Cli::parse_or_exit(line).task {
-        Task::Run(run) => exit(run_command(&run)),
+        Task::Run(run) => {
+            let status = run_command(&run);
+            leave();
+            exit(status)
+        }
     }
 }
 
@@ -103,6 +107,14 @@ fn run_command(run: &options::Run) -> i32 {
             }
         }
     }
+}
+
+/// From here on nothing may be written, nor any memory be asked for.
+fn leave() {
+    // Somebody may wait until nobody has it any more.
+    // SAFETY: nothing of what follows uses them.
+    (libc::STDIN_FILENO..=libc::STDERR_FILENO).for_each(|fd| _ = unsafe { libc::close(fd) });
+    runahead_supervisor::beside::end();
 }
 
 fn status(error: &LaunchError) -> i32 {
@@ -168,6 +180,7 @@ fn end_as(ended: Ended) -> i32 {
         Ended::Exited(status) => return status,
         Ended::Signaled(signal) => signal,
     };
+    leave();
     let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain calls on this process, which is about to end; the command's core, if any, is
     // not to be overwritten by ours.

@@ -5,7 +5,7 @@
 //! busy, for the same reason.
 
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use nix::libc;
 
@@ -17,6 +17,22 @@ pub fn open_now() -> Vec<libc::c_int> {
     let open: Vec<libc::c_int> = names.collect();
     // SAFETY: asks about numbers.
     open.into_iter().filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1).collect()
+}
+
+/// A descriptor of ours under a number that is not one of the three standard ones, which are given to something else
+/// when they are given up: it gets one of them where the caller was started without.
+pub fn beyond_standard(fd: OwnedFd) -> io::Result<OwnedFd> {
+    if fd.as_raw_fd() > libc::STDERR_FILENO {
+        return Ok(fd);
+    }
+    // SAFETY: asks for a copy of a descriptor of ours.
+    let copy =
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
+    match copy {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: a new descriptor of ours.
+        copy => Ok(unsafe { OwnedFd::from_raw_fd(copy) }),
+    }
 }
 
 /// The same as [`give_up`] where threads of ours open and close files meanwhile: closes what was

@@ -30,7 +30,7 @@ use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::desk::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, STOP, YES};
 use runahead_inject::{Followed, Follower, Layout};
 
-use crate::image::{self, Image};
+use crate::image::Image;
 use crate::losses::{Losses, UNDER_OTHER_RULES};
 use crate::members::{self, Members};
 use crate::unwatched::Unwatched;
@@ -141,11 +141,16 @@ impl Desk {
             self.losses.count("no thread could be started to serve programs");
             if self.clerks.fetch_sub(1, SeqCst) == 1 {
                 // Nobody would come: who asks is to be refused rather than to wait.
-                let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
+                self.close();
             }
             return false;
         }
         true
+    }
+
+    /// Who asks from now on is refused, also while something keeps the descriptor open.
+    pub(crate) fn close(&self) {
+        let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
     }
 
     fn work(self: Arc<Self>) {
@@ -239,7 +244,8 @@ impl Desk {
         const REQUESTS_MAX: usize = 16;
         for _ in 0..REQUESTS_MAX {
             let (what @ (EXEC | EXEC_WAITS), Some(place)) = asked else { break };
-            match image::look(&place, pid, what == EXEC_WAITS) {
+            let place = Arc::new(place);
+            match self.members.beside().look(&place, pid, what == EXEC_WAITS) {
                 Image::Ours => {
                     self.unwatched.executes(pid, &place);
                     drop(place);

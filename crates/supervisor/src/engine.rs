@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -13,7 +13,9 @@ use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_inject::{AgentFile, Layout, NotInjected};
 use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
 
+use crate::beside::{self, Beside};
 use crate::clock::Clock;
+use crate::descriptors::beyond_standard;
 use crate::desk::{self, Desk};
 use crate::history::History;
 use crate::keeper::Ledger;
@@ -25,7 +27,9 @@ use crate::stats::Totals;
 use crate::tasks::Tasks;
 use crate::unwatched::Unwatched;
 use crate::waits::Waits;
-use crate::{budget, first, memory, mounts, sandbox, signals};
+use crate::{budget, first, memory, mounts, sandbox};
+
+const STACK_BYTES: usize = 128 << 10;
 
 /// What is made while the command starts.
 pub(crate) struct Prepared {
@@ -35,6 +39,7 @@ pub(crate) struct Prepared {
     waits: Arc<Waits>,
     /// Without threads yet.
     pub(crate) prefetcher: Arc<Prefetcher>,
+    pub(crate) beside: Arc<Beside>,
 }
 
 impl Prepared {
@@ -47,11 +52,16 @@ impl Prepared {
     ) -> Result<Self, NotInjected> {
         let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
         let address = desk::address();
-        let listener = desk::open(&address).map_err(|e| {
+        let opened = desk::open(&address).map_err(std::io::Error::from).and_then(beyond_standard);
+        let listener = opened.map_err(|e| {
             unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
         })?;
         let token = desk::token()
             .map_err(|e| unavailable(&format!("there are no random numbers here ({e})")))?;
+        raise_descriptor_limit();
+        let beside = Beside::start().map_err(|e| {
+            unavailable(&format!("no process can be had beside it to read ahead in ({e})"))
+        })?;
         let mounts = Mounts::now();
         let mut config = AgentConfig {
             version: ABI_VERSION,
@@ -68,6 +78,7 @@ impl Prepared {
             token,
             ticks_per_us: 0,
             pkru_at: pkru_at().into(),
+            beside_pid: beside::number().map_or(0, |process| process as u64),
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
             slow_devices: [0; _],
@@ -96,7 +107,6 @@ impl Prepared {
         if faults.keep_shadows {
             waits.expect();
         }
-        raise_descriptor_limit();
         let waits = Arc::new(waits);
         let heard = waits.clone();
         let waited = move |device, time| heard.waited(device, time);
@@ -105,7 +115,7 @@ impl Prepared {
         let bounds = runahead_prefetch::Options { max_in_flight, ..all };
         let prefetcher = Arc::new(Prefetcher::new(bounds, waited));
         Tasks::default().look(&prefetcher);
-        Ok(Prepared { layout, listener, token, waits, prefetcher })
+        Ok(Prepared { layout, listener, token, waits, prefetcher, beside })
     }
 }
 
@@ -125,7 +135,7 @@ pub(crate) struct Started {
     members: Arc<Members>,
     desk: Arc<Desk>,
     /// While it is there, what the first program needs is brought in.
-    _first: Option<Client>,
+    first: Option<Arc<Mutex<Option<Client>>>>,
 }
 
 impl Engine {
@@ -136,11 +146,12 @@ impl Engine {
         faults: &Faults,
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
-        let Prepared { layout, listener, token, waits, prefetcher } = prepared;
+        let Prepared { layout, listener, token, waits, prefetcher, beside } = prepared;
         let losses = losses.clone();
         let ledger = Ledger::default();
         let &Faults { keep_shadows, without, .. } = faults;
         let common = Arc::new(Common {
+            beside,
             prefetcher,
             losses,
             waits,
@@ -157,41 +168,55 @@ impl Engine {
     /// Those that it needs.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         let members = self.members.descriptor();
-        vec![self.listener.as_raw_fd(), self.file.as_raw_fd(), members]
+        let bell = self.common.beside.bell().map(|bell| bell.as_raw_fd());
+        let others = [self.listener.as_raw_fd(), self.file.as_raw_fd(), members];
+        others.into_iter().chain(bell).collect()
     }
 
     /// `first` is the command's file, if it is to be brought in, and how long its exec took.
     pub(crate) fn start(self, first: Option<(&Path, Duration)>) -> Started {
         let Engine { layout, listener, token, file, common, members } = self;
         let watcher = members.clone();
-        // Without this thread shadows outlive their targets by a tenth of a second.
-        let started = std::thread::Builder::new().name("watcher".into()).spawn(move || {
-            signals::block_all();
-            watcher.watch();
-        });
-        if started.is_err() {
-            common.losses.count("no thread could be started to watch over processes");
-        }
+        common.beside.post(move || watcher.watch());
         let follow_all = common.history.is_some() || common.without.unwatched;
         let unwatched = Unwatched::new(common.waits.clone(), follow_all);
         let losses = common.losses.clone();
         let desk = Desk::new((listener, token), members.clone(), file, layout, losses, unwatched);
-        let _first = first.and_then(|(path, elapsed)| {
-            if let Some(device) = mounts::device(path) {
-                common.waits.waited(device, elapsed);
-            }
-            first::bring_in(&common.prefetcher, path)
+        let first = first.map(|(path, elapsed)| {
+            let (path, common) = (path.to_owned(), common.clone());
+            let kept = Arc::new(Mutex::new(None));
+            let keep = kept.clone();
+            let _ = common.beside.clone().spawn("first", STACK_BYTES, move || {
+                if let Some(device) = mounts::device(&path) {
+                    common.waits.waited(device, elapsed);
+                }
+                let client = first::bring_in(&common.prefetcher, &path);
+                *keep.lock().unwrap_or_else(PoisonError::into_inner) = client;
+            });
+            kept
         });
-        Started { common, members, desk, _first }
+        Started { common, members, desk, first }
     }
 }
 
 impl Started {
     /// The threads are not waited for: they hold nothing that outlives this process, which is about
-    /// to end, and some may be in reads that nobody needs any more.
-    pub(crate) fn stop(self) -> (Totals, PrefetchStats, u64) {
-        let followed = self.desk.followed.load(Relaxed) as u64;
-        (self.members.end(), self.common.prefetcher.stats(), followed)
+    /// to end, and some may be in reads that nobody needs any more. None: those of the process beside this one are
+    /// gone already.
+    pub(crate) fn stop(self) -> Option<(Totals, PrefetchStats, u64)> {
+        let Started { common, members, desk, first } = self;
+        let beside = common.beside.clone();
+        beside::go_on();
+        // Whose hints are given up may bring in a thread for others.
+        let ended = beside.ask(move || {
+            let first =
+                first.and_then(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(first);
+            (members.end(), common.prefetcher.stats())
+        });
+        desk.close();
+        let (totals, prefetch) = ended?;
+        Some((totals, prefetch, desk.followed.load(Relaxed) as u64))
     }
 }
 

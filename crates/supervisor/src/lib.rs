@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`session`] | starts the command with the agent in it, and waits for it |
 //! | `engine` | what it has beside the command: the agent's file, the desk, the threads |
+//! | [`beside`] | the process in which all is done that may wait for storage |
 //! | `wait` | how the command ends |
 //! | `first` | the command's own program, which nobody hints |
 //! | [`descriptors`] | are given up once it runs |
@@ -30,6 +31,7 @@
 //! | [`stats`] | says what happened |
 
 mod ahead;
+pub mod beside;
 pub mod budget;
 mod clock;
 pub mod descriptors;

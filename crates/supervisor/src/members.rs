@@ -14,6 +14,9 @@ use nix::unistd::Pid;
 use runahead_abi::ABI_VERSION;
 use runahead_prefetch::Prefetcher;
 
+use crate::beside::Beside;
+use crate::budget;
+use crate::descriptors::beyond_standard;
 use crate::dispatcher::Dispatcher;
 use crate::history::History;
 use crate::keeper::Ledger;
@@ -25,7 +28,6 @@ use crate::tasks::Tasks;
 use crate::waits::Waits;
 use crate::wake::{ring, supersede};
 use crate::without::Without;
-use crate::{budget, signals};
 
 /// Accesses that a shadow may be ahead of the target.
 const HORIZON: u64 = 1 << 16;
@@ -38,6 +40,8 @@ const MEMBERS_MAX: usize = 256;
 pub const LET_GO: Duration = Duration::from_millis(200);
 const STOP: Duration = Duration::from_millis(300);
 const END: Duration = Duration::from_millis(500);
+/// No member's number.
+const BELL: u64 = u64::MAX;
 /// The dispatcher keeps its buffer, of one record, on its stack.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -49,6 +53,8 @@ struct Member {
 
 /// What the members of a session have in common.
 pub struct Common {
+    /// Where whatever may wait is done.
+    pub beside: Arc<Beside>,
     /// Reads for all of them.
     pub prefetcher: Arc<Prefetcher>,
     /// What they had to do without.
@@ -94,11 +100,12 @@ fn is_gone(shared: &Mapping) -> bool {
 impl Members {
     /// None yet.
     pub fn new(common: Arc<Common>) -> Result<Self, Errno> {
+        let Epoll(ended) = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(Members {
             common,
             list: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
-            ended: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            ended: Epoll(beyond_standard(ended).map_err(|_| Errno::EMFILE)?),
             totals: Mutex::new(Totals::default()),
             leaving: Mutex::new(Vec::new()),
             stopped: AtomicBool::new(false),
@@ -148,14 +155,10 @@ impl Members {
         // Who stopped may not have found it in the list.
         shared.control.stopped.fetch_or(self.is_stopped().into(), SeqCst);
         self.common.tasks.join();
-        let started = std::thread::Builder::new()
-            .name("dispatcher".into())
-            .stack_size(STACK_BYTES)
-            .spawn(move || {
-                signals::block_all();
-                dispatcher.run();
-                drop(present);
-            });
+        let started = self.common.beside.spawn("dispatcher", STACK_BYTES, move || {
+            dispatcher.run();
+            drop(present);
+        });
         if started.is_err() {
             self.remove(number);
             return Err(Errno::EAGAIN);
@@ -168,15 +171,25 @@ impl Members {
         self.common.tasks.allows_thread()
     }
 
+    /// Where to do what may wait for storage.
+    pub(crate) fn beside(&self) -> &Beside {
+        &self.common.beside
+    }
+
     /// A program has been started, in a process that may never join.
     pub fn started_program(&self) {
         self.common.history.iter().for_each(|history| history.started_program());
     }
 
-    /// Watches for the end of members, and over the room that there is for tasks, for good.
+    /// Watches for the end of members, and over the room that there is for tasks, for good. In the process beside
+    /// this one it goes on doing what else there is to do.
     pub fn watch(&self) {
         let mut events = [EpollEvent::empty(); 16];
+        if let Some(bell) = self.common.beside.bell() {
+            let _ = self.ended.add(bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL));
+        }
         loop {
+            self.common.beside.work_off();
             let patience = self.common.tasks.look(&self.common.prefetcher);
             if self.common.tasks.is_tight() {
                 self.list().values().for_each(|member| ring(&member.shared));

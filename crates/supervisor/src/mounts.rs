@@ -4,11 +4,14 @@
 //! its cache, and yet nobody waits for them. The latter ask for each name that it does not know. An
 //! agent is told the device numbers of both.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
+use nix::libc;
 use nix::sys::stat::{major, minor};
 use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
 use runahead_abi::device_number;
@@ -67,13 +70,38 @@ impl Mounts {
 
 /// The device of the file at `path`, in the same form.
 pub fn device(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|it| device_of(&it))
+    let number = std::fs::metadata(path).ok()?.dev();
+    Some(device_number(major(number) as u32, minor(number) as u32))
 }
 
-/// The same of a file that has been looked at.
-pub fn device_of(file: &Metadata) -> u64 {
-    let number = file.dev();
-    device_number(major(number) as u32, minor(number) as u32)
+/// File systems for which nobody else has to be asked, as they turn up.
+#[derive(Default)]
+pub(crate) struct Local(Mutex<Vec<u64>>);
+
+impl Local {
+    /// Whether the file at `place` lies on such a one.
+    pub(crate) fn has(&self, place: &impl AsRawFd) -> bool {
+        // SAFETY: zero is valid for it.
+        let mut it: libc::statx = unsafe { std::mem::zeroed() };
+        // What is known here: nobody is asked.
+        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+        // SAFETY: an empty name, and a place for the answer.
+        let told = unsafe { libc::statx(place.as_raw_fd(), c"".as_ptr(), flags, 0, &mut it) };
+        if told != 0 {
+            return false;
+        }
+        let device = device_number(it.stx_dev_major, it.stx_dev_minor);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(&device) {
+            return true;
+        }
+        // The table is long.
+        let is_local = !Mounts::now().devices(is_remote).contains(&device);
+        if is_local {
+            known.push(device);
+        }
+        is_local
+    }
 }
 
 /// As many as there is room for.

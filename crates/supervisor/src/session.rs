@@ -128,7 +128,10 @@ fn run_held(
         let ready = Prepared::new(file, &clock, &options.faults, tell)?;
         let layout = ready.layout;
         // The command has been forked, and is executed meanwhile.
-        history.iter().for_each(|history| history.start(&ready.prefetcher));
+        if let Some(history) = history.clone() {
+            let prefetcher = ready.prefetcher.clone();
+            ready.beside.post(move || history.start(&prefetcher));
+        }
         prepared = Some(ready);
         Ok(layout)
     })?;
@@ -174,9 +177,14 @@ fn run_held(
     signals::release();
     let elapsed = started.elapsed();
     let tells = engine.is_some();
-    let (totals, prefetch, followed) = engine.map(|e| e.stop()).unwrap_or_default();
+    let stopped = engine.map(|engine| engine.stop());
+    let is_lost = matches!(stopped, Some(None));
+    if is_lost {
+        losses.count("the process that read ahead has ended before the command");
+    }
+    let (totals, prefetch, followed) = stopped.flatten().unwrap_or_default();
     let history = match (&history, &options.history) {
-        (Some(history), _) if tells => Some(history.finish(&ended)),
+        (Some(history), _) if tells && !is_lost => Some(history.finish(&ended)),
         (_, Some(plan)) => {
             Some(HistoryStats { complaints: plan.natively(), ..HistoryStats::default() })
         }

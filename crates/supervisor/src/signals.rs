@@ -23,6 +23,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
+use crate::beside;
+
 /// The kernel's, one bit for each signal. The C library's keeps some to itself.
 type Mask = u64;
 const ALL: Mask = !0;
@@ -140,6 +142,7 @@ impl Passing {
 
     fn send(&self, info: &libc::siginfo_t) {
         if info.si_signo == libc::SIGCONT {
+            beside::go_on();
             // It may be the group that was sent it; once more would be seen if it is caught.
             std::thread::sleep(LOOK);
             if self.state() != Some('T') {

@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use runahead_prefetch::Prefetcher;
 
-use crate::{budget, limits};
+use crate::{beside, budget, limits};
 
 /// Part of what is free that may be ours.
 const SHARE: u64 = 8;
 /// A template, its runner, and what either starts: the helper that forks it, or a child of the runner's.
 const SHADOW: u64 = 3;
-/// Threads that there are in any case: the first, the one that watches, one at the desk.
-const ALWAYS: u64 = 3;
+/// Threads that there are in any case: the first, one at the desk, and of the process beside this one the first and
+/// who waits for it.
+const ALWAYS: u64 = 4;
 /// Beside those a process's dispatcher, one worker and one shadow: with less nothing is gained.
 const FEWEST: u64 = ALWAYS + 2 + SHADOW;
 /// How often is looked whether there is still room, for each so many tasks that may be ours: the fewer, the
@@ -40,7 +41,7 @@ pub struct Tasks {
 struct Account {
     /// What may still be started by anybody.
     free: u64,
-    /// Threads of this process.
+    /// Threads of this process and the one beside it.
     threads: u64,
     /// Processes that may have shadows, or are about to be let.
     shadowed: u64,
@@ -134,7 +135,11 @@ fn left(group: &Path) -> Option<u64> {
 }
 
 fn threads() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    beside::processes().iter().map(|process| threads_of(process)).sum()
+}
+
+fn threads_of(process: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("Threads:"));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(1)
 }
@@ -146,9 +151,9 @@ mod tests {
     #[test]
     fn a_small_share_is_ours_and_less_as_others_take_more() {
         let now = |free, threads, shadowed| Account { free, threads, shadowed };
-        assert!(now(63, 1, 0).allowed() >= FEWEST && now(55, 1, 0).allowed() < FEWEST);
-        assert!(now(60, 5, 1).fits(), "one process can be helped in a group of 64");
-        assert!(!now(60, 5, 2).fits() && !now(40, 5, 1).fits() && now(40, 5, 0).fits());
+        assert!(now(64, 1, 0).allowed() >= FEWEST && now(63, 1, 0).allowed() < FEWEST);
+        assert!(now(60, 6, 1).fits(), "one process can be helped in a group of 66");
+        assert!(!now(60, 6, 2).fits() && !now(40, 6, 1).fits() && now(43, 6, 0).fits());
         assert_eq!((now(0, 5, 1).workers(), now(3, 3, 0).workers()), (1, 1));
         assert!(now(1 << 16, 300, 200).fits() && now(1 << 16, 3, 0).workers() > 256);
     }

@@ -7,15 +7,16 @@
 //! waits, everything is, until there has been no wait for [`CALM`].
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use nix::unistd::Pid;
+use runahead_abi::device_number;
 use runahead_abi::unwatched::ProgramKey;
 
-use crate::mounts;
 use crate::waits::Waits;
 
 /// So many starts of a program must have been followed within [`RECENT`].
@@ -92,10 +93,16 @@ impl Unwatched {
     }
 }
 
-/// That of the file at `path`, if it can be told.
+/// That of the file at `path`, if it can be told. No server is asked, who may not answer.
 fn key(path: &str) -> Option<ProgramKey> {
-    let it = std::fs::metadata(path).ok()?;
-    Some(ProgramKey::new(mounts::device_of(&it), it.ino()))
+    let path = CString::new(path).ok()?;
+    // SAFETY: zero is valid for it.
+    let mut it: libc::statx = unsafe { std::mem::zeroed() };
+    let (flags, what) = (libc::AT_STATX_DONT_SYNC, libc::STATX_INO);
+    // SAFETY: a string, and a place for the answer.
+    let told = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, what, &mut it) };
+    let device = device_number(it.stx_dev_major, it.stx_dev_minor);
+    (told == 0).then(|| ProgramKey::new(device, it.stx_ino))
 }
 
 #[cfg(test)]
@@ -103,7 +110,6 @@ mod tests {
     use std::fs::OpenOptions;
     use std::os::unix::fs::OpenOptionsExt;
 
-    use nix::libc;
     use runahead_abi::AgentConfig;
 
     use super::*;

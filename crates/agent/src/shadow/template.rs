@@ -38,9 +38,11 @@ pub(super) fn is_shadow() -> bool {
 struct Template {
     shared: &'static Shared,
     sync: u32,
-    /// pidfd_open(2) of the supervisor and of the target.
-    others: [Fd; 2],
+    /// pidfd_open(2) of those for whom it is there: see `watched`.
+    others: Others,
 }
+
+type Others = [Fd; 3];
 
 /// A process that runs the program's code.
 struct Child {
@@ -182,7 +184,7 @@ pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
 }
 
 /// What is to be watched: see [`Template`].
-fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<[Fd; 2]> {
+fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Others> {
     let control = &session.shared().control;
     plane::patch::enable(false);
     quiet_signals()?;
@@ -206,8 +208,15 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<[Fd;
     Ok(others)
 }
 
-fn watched(session: &Session) -> sys::Result<[Fd; 2]> {
-    Ok([sys::pidfd_open(session.config.supervisor_pid)?, sys::pidfd_open(session.target_pid())?])
+/// The supervisor, the process beside it in which its threads are, and the target.
+fn watched(session: &Session) -> sys::Result<Others> {
+    let config = &session.config;
+    let all = [config.supervisor_pid, config.beside_pid as u32, session.target_pid()];
+    let mut opened = [0; 3];
+    for (fd, pid) in opened.iter_mut().zip(all) {
+        *fd = sys::pidfd_open(pid)?;
+    }
+    Ok(opened)
 }
 
 /// Ties the life of this process to that of its parent. A fork does not inherit it.

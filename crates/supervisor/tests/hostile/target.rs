@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use runahead_abi::record::{DEMAND, Header, STEERS};
 use runahead_abi::{AgentConfig, HintKind, Shared};
 use runahead_prefetch::Prefetcher;
+use runahead_supervisor::beside::Beside;
 use runahead_supervisor::losses::Losses;
 use runahead_supervisor::members::{Common, Members};
 use runahead_supervisor::memory;
@@ -32,6 +33,7 @@ impl Target {
         let waits = Arc::new(Waits::new(front, 1000));
         let losses = Arc::new(Losses::default());
         let common = Arc::new(Common {
+            beside: Beside::nobody(),
             prefetcher,
             losses,
             waits,
