@@ -1,4 +1,5 @@
 // Discloses what it is going to read, and reads it: results are the same whoever listens.
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -58,6 +59,27 @@ static void *disclose_share(void *given)
     for (long n = share->first; n < share->count; n += 4)
         runahead_disclose_fd(share->fd, place(n, share->count) * CHUNK + 8192, 4096);
     return NULL;
+}
+
+// Signals the supervisor, with the process beside it in which its threads may be: our parent, and its children but us.
+static int signal_supervisor(int signal)
+{
+    char name[64], at[64];
+    int sent = kill(getppid(), signal), child;
+    snprintf(name, sizeof name, "/proc/%d/task", getppid());
+    DIR *threads = opendir(name);
+    for (struct dirent *thread; threads && (thread = readdir(threads));) {
+        snprintf(at, sizeof at, "/proc/%d/task/%.16s/children", getppid(), thread->d_name);
+        FILE *children = *thread->d_name == '.' ? NULL : fopen(at, "r");
+        while (children && fscanf(children, "%d", &child) == 1)
+            if (child != getpid())
+                sent |= kill(child, signal);
+        if (children)
+            fclose(children);
+    }
+    if (threads)
+        closedir(threads);
+    return sent;
 }
 
 int main(int argc, char **argv)
@@ -127,7 +149,7 @@ int main(int argc, char **argv)
         read(pair[1], &byte, 1);
         bool listens = byte == 'x' && runahead_cancel_all();
         runahead_disclose_fd(fd, place(0, count) * CHUNK, CHUNK);
-        if (listens && !kill(getppid(), SIGSTOP))
+        if (listens && !signal_supervisor(SIGSTOP))
             // Each of its threads has to come by.
             usleep(100000);
         for (long n = 1; n < count; n++)
@@ -137,7 +159,7 @@ int main(int argc, char **argv)
         // What it disclosed before that is no reason not to hear what comes after.
         runahead_disclose_fd(fd, place(count - 1, count) * CHUNK, CHUNK);
         if (listens)
-            kill(getppid(), SIGCONT);
+            signal_supervisor(SIGCONT);
         sleep(1);
         unsigned char page[4096];
         use(page, pread(fd, page, sizeof page, place(count - 1, count) * CHUNK));

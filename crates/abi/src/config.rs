@@ -107,7 +107,7 @@ pub struct AgentConfig {
     /// volume 1, 13.1); 0 where there are no keys. To ask the processor costs tens of microseconds in a
     /// virtual machine, so it is asked once a session.
     pub pkru_at: u64,
-    /// The process in which the supervisor's threads are that may wait for storage.
+    /// The process in which the supervisor's threads are that may wait for storage; 0: in the supervisor itself.
     pub beside_pid: u64,
     /// Landlock's file-system rights to deny (landlock(7)).
     pub landlock_fs: u64,

@@ -59,10 +59,13 @@ impl Prepared {
         let token = desk::token()
             .map_err(|e| unavailable(&format!("there are no random numbers here ({e})")))?;
         raise_descriptor_limit();
-        let beside = Beside::start().map_err(|e| {
-            unavailable(&format!("no process can be had beside it to read ahead in ({e})"))
-        })?;
         let mounts = Mounts::now();
+        let beside = match mounts.have_servers() {
+            true => Beside::start().map_err(|e| {
+                unavailable(&format!("no process can be had beside it to read ahead in ({e})"))
+            })?,
+            false => Beside::nobody(),
+        };
         let mut config = AgentConfig {
             version: ABI_VERSION,
             has_fsgsbase: has_fsgsbase().into(),

@@ -50,6 +50,15 @@ impl Mounts {
         first(self.devices(is_remote))
     }
 
+    /// Whether something is mounted whose server may never answer, or will be when it is first named (autofs(5);
+    /// systemd's own for `binfmt_misc` has no server).
+    pub(crate) fn have_servers(&self) -> bool {
+        self.0.lines().any(|line| {
+            let kind = device_and_kind(line).map(|(_, kind)| kind);
+            kind.is_some_and(is_remote) || kind == Some("autofs") && !line.contains(" /proc/")
+        })
+    }
+
     /// Where something is mounted, in the order in which it was, and whether what lies there is not stored
     /// but made up or kept in memory.
     pub fn points(&self) -> Vec<(Vec<u8>, bool)> {
@@ -184,5 +193,20 @@ nonsense
             (8, Some(false), Some(true))
         );
         assert_eq!((unstored(b"/mnt"), unstored(b"/bound a")), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn servers_are_known_before_anything_of_theirs_is_mounted() {
+        let servers = |table: &str| Mounts(table.into()).have_servers();
+        let disk = "22 1 254:0 / / rw shared:1 - ext4 /dev/vda rw\n";
+        let formats = "30 24 0:30 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw\n";
+        assert!(!servers(disk) && !servers(&format!("{disk}{formats}")));
+        for line in [
+            "28 22 0:41 / /home rw - nfs4 server:/home rw",
+            "26 22 0:40 / /mnt rw - fuse.share share rw",
+            "31 22 0:31 / /net rw - autofs auto.net rw",
+        ] {
+            assert!(servers(&format!("{disk}{formats}{line}\n")), "{line}");
+        }
     }
 }

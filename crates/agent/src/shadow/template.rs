@@ -208,10 +208,14 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Othe
     Ok(others)
 }
 
-/// The supervisor, the process beside it in which its threads are, and the target.
+/// The supervisor, the process beside it in which its threads are, if there is one, and the target.
 fn watched(session: &Session) -> sys::Result<Others> {
     let config = &session.config;
-    let all = [config.supervisor_pid, config.beside_pid as u32, session.target_pid()];
+    let beside = match config.beside_pid {
+        0 => config.supervisor_pid,
+        pid => pid as u32,
+    };
+    let all = [config.supervisor_pid, beside, session.target_pid()];
     let mut opened = [0; 3];
     for (fd, pid) in opened.iter_mut().zip(all) {
         *fd = sys::pidfd_open(pid)?;
