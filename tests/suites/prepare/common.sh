@@ -95,7 +95,7 @@ published() {
     mkdir -p "$3"
     if [ -e "$5" ]; then
         tar -xf "$5" --strip-components=1 -C "$3"
-        basename "$5" .tar.xz | sed 's/-/ /' >/mnt/version
+        basename "$5" .tar.xz | sed 's/-\([^-]*\)$/ \1/' >/mnt/version
         return
     fi
     say "fetching $4"

@@ -8,8 +8,9 @@ use runahead_testbed::units::parse_duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  runahead-suites run --sample 7 24             24 units of the quick suites, chosen by seed 7
-  runahead-suites run --all --write-md docs/compatibility.md
+  runahead-suites run --sample 24 --seed 7      24 units of the quick suites, chosen by seed 7
+  runahead-suites run --all --budget 2m         of each suite as many units as 2 minutes have room for
+  runahead-suites run --all --write-md target/suites.md
   runahead-suites run --suite cpython --unit test_os --unit test_signal
   runahead-suites shell --suite cpython --unit test_os
 
@@ -63,10 +64,19 @@ pub struct Run {
     #[arg(long, conflicts_with_all = ["sample", "units"])]
     pub all: bool,
 
-    /// N units chosen by SEED, in turn from each chosen suite; if none is chosen, from those that are
+    /// N units chosen at random, in turn from each chosen suite; if none is chosen, from those that are
     /// quickly prepared. Units known to be slow are left out
-    #[arg(long, value_names = ["SEED", "N"], num_args = 2, conflicts_with = "units")]
-    pub sample: Option<Vec<u64>>,
+    #[arg(long, value_name = "N", conflicts_with_all = ["units", "budget"])]
+    pub sample: Option<usize>,
+
+    /// Time for each suite: its units are begun in a random order until this is used up. A unit that
+    /// takes longer than this natively is left out
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "units")]
+    pub budget: Option<Duration>,
+
+    /// What `--sample` and `--budget` choose by [default: another one each time, which is printed]
+    #[arg(long)]
+    pub seed: Option<u64>,
 
     /// A suite (see `list`); may be repeated
     #[arg(long = "suite", value_name = "NAME")]

@@ -32,8 +32,10 @@ pub struct Ready {
     pub tree: PathBuf,
     /// The project's name and release.
     pub version: String,
-    /// In the suite's own order.
+    /// Those to run; at first all, in the suite's own order.
     pub units: Vec<String>,
+    /// How many the suite has.
+    pub of: usize,
 }
 
 /// `$XDG_CACHE_HOME/runahead/suites`.
@@ -83,11 +85,13 @@ fn read(suite: &'static Suite, dir: &Path) -> Result<Ready, Error> {
     };
     let units = text("units")?;
     let units = units.lines().map(str::trim).filter(|unit| !unit.is_empty());
+    let units: Vec<_> = units.map(str::to_owned).collect();
     Ok(Ready {
         suite,
         tree: dir.join("tree"),
         version: text("version")?.trim().to_owned(),
-        units: units.map(str::to_owned).collect(),
+        of: units.len(),
+        units,
     })
 }
 

@@ -34,6 +34,9 @@ pub struct SuiteReport {
     pub about: String,
     /// The project's release.
     pub version: String,
+    /// How many units the suite has, whether run or not.
+    #[serde(default)]
+    pub of: usize,
     /// By unit, sorted by name.
     pub units: Vec<Outcome>,
 }
@@ -103,12 +106,14 @@ impl Report {
                     name: ready.suite.name.into(),
                     about: ready.suite.about.into(),
                     version: ready.version.clone(),
+                    of: ready.of,
                     units: vec![],
                 });
                 self.suites.len() - 1
             }
         };
         let suite = &mut self.suites[at];
+        suite.of = ready.of;
         if suite.version != ready.version {
             suite.units.clear();
             suite.version.clone_from(&ready.version);
@@ -149,10 +154,11 @@ impl Report {
         for (n, suite) in self.suites.iter().enumerate() {
             text += if n == 0 { "\n" } else { ",\n" };
             text += &format!(
-                "{{\"name\":{},\"about\":{},\"version\":{},\"units\":[",
+                "{{\"name\":{},\"about\":{},\"version\":{},\"of\":{},\"units\":[",
                 json(&suite.name),
                 json(&suite.about),
-                json(&suite.version)
+                json(&suite.version),
+                suite.of
             );
             let units: Vec<_> =
                 suite.units.iter().map(|unit| format!("\n{}", json(unit))).collect();
@@ -198,7 +204,7 @@ mod tests {
     fn what_is_written_is_read_and_new_results_replace_old() {
         let suite = crate::suites::find("planted").unwrap();
         let version = "planted 1".to_owned();
-        let ready = Ready { suite, tree: "/".into(), version, units: vec![] };
+        let ready = Ready { suite, tree: "/".into(), version, units: vec![], of: 5 };
         let mut report = Report::new("runahead 1".into(), std::time::Duration::from_millis(1));
         for (unit, cases) in [("b", 1), ("a", 2), ("b", 3)] {
             report.put(&ready, outcome(unit, cases));

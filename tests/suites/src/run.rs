@@ -42,10 +42,23 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     let rules = Rules {
         second,
         limit: options.limit.map(Duration::from_secs),
+        most: options.budget,
         reruns: options.reruns,
         keep: options.keep.clone().unwrap_or_else(|| prepare::cache().join("differs")),
     };
-    let selection = select::selection(options)?;
+    // Of all suites: what the others show does not hang on one that cannot be had or run.
+    let mut failed = None;
+    let tolerate = options.suites.is_empty();
+    let mut tolerated = |e: Error| match e {
+        Error::Interrupted(_) => Err(e),
+        e if tolerate => {
+            note!("runahead-suites: {e}");
+            failed.get_or_insert(e);
+            Ok(())
+        }
+        e => Err(e),
+    };
+    let selection = select::selection(options, &mut tolerated)?;
     let mut report = Report::new(what, options.latency);
     let json = options.write_md.as_ref().map(|md| md.with_extension("json"));
     let json = [json, options.json.clone()];
@@ -56,17 +69,21 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     let started = Instant::now();
     let mut now = Report::new(report.runahead.clone(), options.latency);
     for ready in &selection {
-        one_suite(ready, options, &rules, scratch.path(), |outcome| {
+        let ran = one_suite(ready, options, &rules, scratch.path(), |outcome| {
             now.put(ready, outcome.clone());
             report.put(ready, outcome);
             files.iter().try_for_each(|file| report.write(file))
-        })?;
+        });
+        ran.or_else(&mut tolerated)?;
     }
     if let Some(path) = &options.write_md {
         fs::write(path, markdown::document(&report)).map_err(Error::system("write", path))?;
     }
     say!("\n{}", markdown::summary(&now));
     say!("{} s in all; {}", started.elapsed().as_secs(), now.runahead);
+    if let Some(e) = failed {
+        return Err(e);
+    }
     Ok(now.suites.iter().flat_map(|suite| &suite.units).all(|u| u.verdict.differences.is_empty()))
 }
 
@@ -92,7 +109,8 @@ fn one_suite(
     mut put: impl FnMut(Outcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let name = ready.suite.name;
-    note!("{name}: {}, {} units", ready.version, ready.units.len());
+    let time = options.budget.map_or(String::new(), |t| format!(", for {} s", t.as_secs()));
+    note!("{name}: {}, {} units{time}", ready.version, ready.units.len());
     let bar = progress(name, ready.units.len());
     let queue = Mutex::new(ready.units.iter().map(String::as_str).collect::<VecDeque<_>>());
     let jobs = usize::from(options.jobs).min(ready.units.len());
@@ -133,11 +151,14 @@ fn work(
     sender: &Sender<Result<Outcome, Error>>,
 ) -> Result<(), Error> {
     let disk = SlowDisk::up(&dir.join("disk"), ready, options.latency)?;
+    // What it takes to copy the suite is not counted.
+    let until = options.budget.map(|time| Instant::now() + time);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     while let Some(unit) = next() {
         interrupt::check()?;
         let outcome = rules.run(ready, unit, &disk, &dir.join("out"))?;
-        if sender.send(Ok(outcome)).is_err() {
+        let is_over = until.is_some_and(|until| Instant::now() >= until);
+        if sender.send(Ok(outcome)).is_err() || is_over {
             break;
         }
     }

@@ -19,11 +19,15 @@ pub fn suites(names: &[String]) -> Result<Vec<&'static Suite>, Error> {
     names.iter().map(find).collect()
 }
 
-/// What `options` ask for: suites, prepared if need be, with the units to run.
+/// What `options` ask for: suites, prepared if need be, with the units to run. A suite that cannot be
+/// prepared is left out if its error is `tolerated`.
 ///
 /// # Errors
 /// A name that there is not, or preparing failed.
-pub fn selection(options: &options::Run) -> Result<Vec<Ready>, Error> {
+pub fn selection(
+    options: &options::Run,
+    mut tolerated: impl FnMut(Error) -> Result<(), Error>,
+) -> Result<Vec<Ready>, Error> {
     let mut chosen = suites(&options.suites)?;
     if options.sample.is_some() && options.suites.is_empty() {
         chosen.retain(|suite| suite.quick);
@@ -32,13 +36,18 @@ pub fn selection(options: &options::Run) -> Result<Vec<Ready>, Error> {
     for suite in chosen {
         match prepare::ready(suite) {
             Ok(suite) => ready.push(suite),
-            // Of all suites: what the others show does not hang on this one.
+            // Its source has to be brought by hand: no failure.
             Err(e @ Error::Nowhere(_)) if options.suites.is_empty() => note!("skipped: {e}"),
-            Err(e) => return Err(e),
+            Err(e) => tolerated(e)?,
         }
     }
-    if let Some([seed, n]) = options.sample.as_deref() {
-        sample(&mut ready, *seed, usize::try_from(*n).unwrap_or(usize::MAX));
+    if options.sample.is_some() || options.budget.is_some() {
+        let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+        note!("units are chosen by --seed {seed}");
+        shuffle(&mut ready, seed);
+    }
+    if let Some(n) = options.sample {
+        sample(&mut ready, n);
     }
     if !options.units.is_empty() {
         named(&mut ready, &options.units)?;
@@ -60,14 +69,19 @@ fn named(ready: &mut [Ready], units: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps `n` units, taken from the suites in turn, each suite's in random order.
-fn sample(ready: &mut [Ready], seed: u64, n: usize) {
-    let mut random = fastrand::Rng::with_seed(seed);
+/// Puts each suite's units into a random order, whichever other suites are chosen.
+fn shuffle(ready: &mut [Ready], seed: u64) {
+    for suite in ready {
+        fastrand::Rng::with_seed(seed).shuffle(&mut suite.units);
+    }
+}
+
+/// Keeps `n` units, taken from the suites in turn.
+fn sample(ready: &mut [Ready], n: usize) {
     let mut left: Vec<Vec<String>> = Vec::new();
     for suite in ready.iter_mut() {
         let mut units = std::mem::take(&mut suite.units);
         units.retain(|unit| !suite.suite.slow.contains(&unit.as_str()));
-        random.shuffle(&mut units);
         left.push(units);
     }
     let mut taken = 0;
@@ -93,6 +107,7 @@ mod tests {
             tree: "/nonexistent".into(),
             version: "planted 1".into(),
             units: units.iter().map(|unit| (*unit).to_owned()).collect(),
+            of: units.len(),
         }
     }
 
@@ -101,7 +116,8 @@ mod tests {
         let both = || [ready(&["a", "b", "c", "d", "e", "slow"]), ready(&["x"])];
         let units = |seed, n| {
             let mut suites = both();
-            sample(&mut suites, seed, n);
+            shuffle(&mut suites, seed);
+            sample(&mut suites, n);
             suites.map(|suite| suite.units)
         };
         assert_eq!(units(7, 4), units(7, 4));
@@ -111,6 +127,20 @@ mod tests {
         let [mut all, _] = units(3, 100);
         all.sort();
         assert_eq!(all, ["a", "b", "c", "d", "e"], "all but those that are slow");
+    }
+
+    #[test]
+    fn an_order_is_repeatable_and_its_suites_do_not_hang_on_each_other() {
+        let order = |suites: &mut [Ready], seed| {
+            shuffle(suites, seed);
+            suites.last().map(|suite| suite.units.clone())
+        };
+        let one = || ready(&["a", "b", "c", "d", "e", "f", "slow"]);
+        assert_eq!(order(&mut [one()], 7), order(&mut [ready(&["x", "y", "z"]), one()], 7));
+        assert!((0..20).any(|seed| order(&mut [one()], seed) != order(&mut [one()], 7)));
+        let mut all = order(&mut [one()], 7).unwrap();
+        all.sort();
+        assert_eq!(all, one().units, "slow ones, too");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Rules {
     pub second: Second,
     /// Instead of the suite's limit.
     pub limit: Option<Duration>,
+    /// What a native half may take at most, whatever its limit.
+    pub most: Option<Duration>,
     /// How often a differing unit is run again, each way.
     pub reruns: usize,
     /// Outputs of differing units.
@@ -49,14 +51,15 @@ impl Rules {
         out: &Path,
     ) -> Result<Outcome, Error> {
         let own_limit = self.limit.unwrap_or(Duration::from_secs(ready.suite.limit));
+        let native_limit = self.most.map_or(own_limit, |most| own_limit.min(most));
         let command = (ready.suite.command)(unit, &ready.version, &ready.tree);
         let half = |name: &str, n: usize, runahead: Option<&Path>, limit| {
             half::run(disk, &command, runahead, limit, &out.join(format!("{name}-{n}")))
         };
-        let mut native = vec![half("native", 1, None, own_limit)?];
+        let mut native = vec![half("native", 1, None, native_limit)?];
         if native[0].end == End::TimedOut {
             clear(out)?;
-            let text = format!("does not end natively within {} s", own_limit.as_secs());
+            let text = format!("does not end natively within {} s", native_limit.as_secs());
             return Ok(outcome(unit, &native, &[], Some(text)));
         }
         let runahead = match &self.second {
@@ -72,7 +75,7 @@ impl Rules {
         let mut ahead = vec![half("ahead", 1, runahead, limit)?];
         if compare(&native, &ahead) != Default::default() {
             for n in 2..self.reruns + 2 {
-                native.push(half("native", n, None, own_limit)?);
+                native.push(half("native", n, None, native_limit)?);
                 ahead.push(half("ahead", n, runahead, limit)?);
             }
             self.keep(ready.suite.name, unit, out)?;

@@ -39,12 +39,18 @@ fn podman() -> Command {
     command
 }
 
+fn mode(bits: u32) -> fs::Permissions {
+    <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(bits)
+}
+
 /// Makes the image: a shell, and runahead.
 fn import() {
     let root = scratch().join("image");
     for dir in ["bin", "tmp", "data", "out"] {
         fs::create_dir_all(root.join(dir)).expect("the scratch directory is ours");
     }
+    // What is mounted there takes its mode from the image, whatever `--tmpfs` says.
+    fs::set_permissions(root.join("tmp"), mode(0o1777)).expect("it is ours");
     fs::copy("/bin/busybox", root.join("bin/busybox")).expect("it can be read");
     fs::copy(runahead(), root.join("bin/runahead")).expect("it can be read");
     for name in APPLETS {
@@ -96,8 +102,7 @@ fn commands_in_containers_do_as_without() {
     }
     let out = scratch().join("out");
     fs::create_dir_all(&out).expect("the scratch directory is ours");
-    let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
-    fs::set_permissions(&out, open).expect("it is ours");
+    fs::set_permissions(&out, mode(0o777)).expect("it is ours");
 
     let one_by_one = "id; for f in /data/many/*; do md5sum $f; done; exit 7";
     let crowd = "for n in $(seq 60); do cat /data/many/$(($n % 30 + 10)) >/tmp/$n & done; wait; \
@@ -116,6 +121,7 @@ fn commands_in_containers_do_as_without() {
         for script in [one_by_one, crowd, walk] {
             let plain = run(&fixture, &out, options, &[], script);
             assert!(matches!(plain.end, End::Exit(0 | 7)), "{name}, natively: {plain:?}");
+            assert_eq!(plain.complaints(), "", "{name}, natively: {script}");
             let stats = out.join("stats.json");
             let _ = fs::remove_file(&stats);
             let front = ["/bin/runahead", "run", "--stats=json:/out/stats.json", "--"];

@@ -114,6 +114,25 @@ fn the_disk_is_cold_in_both_halves() {
 }
 
 #[test]
+fn a_budget_bounds_what_is_run_and_a_seed_says_what_that_is() {
+    let Some(()) = available(possible()) else { return };
+    let one = |seed: u64| {
+        let found = run(&["--all", "--budget", "1ms", "--seed", &seed.to_string(), "--jobs", "1"]);
+        assert_eq!(found.status, Some(0), "{}", found.said);
+        let suite = &found.report["suites"][0];
+        assert_eq!(suite["of"], 9, "{}", found.said);
+        let units = suite["units"].as_array().cloned().unwrap_or_default();
+        assert_eq!(units.len(), 1, "one is begun, and then there is no time left: {}", found.said);
+        // Nor does one unit take longer than all should.
+        assert!(units[0]["left_out"].is_string(), "{}", found.said);
+        units[0]["unit"].clone()
+    };
+    let first = one(7);
+    assert_eq!(first, one(7));
+    assert!((0..8).any(|seed| one(seed) != first));
+}
+
+#[test]
 fn a_run_against_itself_differs_in_nothing() {
     let Some(()) = available(possible()) else { return };
     let found = run(&["--native-twice", "--unit", "differs", "--unit", "changes"]);
@@ -130,5 +149,5 @@ fn wrong_command_lines_are_told_apart_from_differences() {
     assert_eq!(harness(&["list", "--suite", "nonesuch"]).status.code(), Some(2));
     let help = harness(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&help.stdout).contains("--sample 7 24"));
+    assert!(String::from_utf8_lossy(&help.stdout).contains("--sample 24 --seed 7"));
 }

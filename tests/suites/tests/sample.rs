@@ -20,7 +20,7 @@ fn a_sample_of_other_projects_tests_passes_and_fails_as_without() {
     let Some(()) = available(possible()) else { return };
     let seed = Seed::new().below(u64::MAX);
     let output = Command::new(env!("CARGO_BIN_EXE_runahead-suites"))
-        .args(["run", "--sample", &seed.to_string(), UNITS])
+        .args(["run", "--sample", UNITS, "--seed", &seed.to_string()])
         .env("RUNAHEAD_BIN", runahead_tests::runahead())
         .output()
         .expect("the harness can be run");

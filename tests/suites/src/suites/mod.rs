@@ -6,6 +6,7 @@
 mod cpython;
 mod gnu;
 mod go;
+mod libc;
 mod ltp;
 mod perl;
 mod planted;
@@ -67,6 +68,7 @@ pub const SUITES: &[&Suite] = &[
     &gnu::COREUTILS,
     &ltp::LTP,
     &ltp::OPEN_POSIX,
+    &libc::LIBC_TEST,
     &tools::STRESS_NG,
     &tools::GIT,
     &tools::BASH,
