@@ -67,7 +67,7 @@ static inline void stall_on(int first, int count)
 /* A page that ends where nothing is mapped. */
 static inline char *last_page(void)
 {
-	char *p = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = (char *)mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(munmap(p + 4096, 4096));
 	return p;
 }

@@ -567,14 +567,24 @@ pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N])
     }
 }
 
+/// The same as [`copy_in`] of as many bytes as `to` has.
+pub fn copy_bytes(from: u64, to: &mut [u8]) -> Result<()> {
+    let (local, remote) = ([to.as_mut_ptr() as u64, to.len() as u64], [from, to.len() as u64]);
+    match call!(nr::PROCESS_VM_READV, getpid(), &raw const local, 1, &raw const remote, 1, 0)? {
+        copied if copied == to.len() as u64 => Ok(()),
+        _ => Err(Errno(EFAULT)),
+    }
+}
+
 /// The same as [`copy_in`] of a string that ends with a NUL: its length without that, which is less than `to` has
 /// room for. No page behind the one that holds the NUL is touched.
 pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
-    const PAGE: u64 = 4096;
+    /// A divisor of a page. Most strings are shorter.
+    const PART: u64 = 256;
     let mut len = 0;
     while len < to.len() {
         let at = from.checked_add(len as u64).ok_or(Errno(EFAULT))?;
-        let part = (PAGE - at % PAGE).min((to.len() - len) as u64);
+        let part = (PART - at % PART).min((to.len() - len) as u64);
         let (local, remote) = ([to[len..].as_mut_ptr() as u64, part], [at, part]);
         let copied =
             call!(nr::PROCESS_VM_READV, getpid(), &raw const local, 1, &raw const remote, 1, 0)?;

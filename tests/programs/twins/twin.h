@@ -90,6 +90,22 @@ static inline void ended(const char *what, pid_t pid)
 	print_status(what, status);
 }
 
+/* Until a thread of this process waits in a call. */
+static inline void until_it_sleeps(pid_t tid)
+{
+	char path[64], line[256];
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+	for (int i = 0; i < 10000; i++) {
+		FILE *f = fopen(path, "re");
+		char *state = f && fgets(line, sizeof line, f) ? strrchr(line, ')') : 0;
+		if (f)
+			fclose(f);
+		if (state && state[2] == 'S')
+			return;
+		usleep(1000);
+	}
+}
+
 static inline const char *yes(int b)
 {
 	return b ? "yes" : "no";
@@ -107,13 +123,17 @@ static inline __attribute__((always_inline)) long raw(long n, long a, long b, lo
 
 static inline void on(int signal, void (*handler)(int), int flags)
 {
-	struct sigaction a = { .sa_handler = handler, .sa_flags = flags };
+	struct sigaction a = {};
+	a.sa_handler = handler;
+	a.sa_flags = flags;
 	must(sigaction(signal, &a, 0));
 }
 
 static inline void on_info(int signal, void (*handler)(int, siginfo_t *, void *), int flags)
 {
-	struct sigaction a = { .sa_sigaction = handler, .sa_flags = flags | SA_SIGINFO };
+	struct sigaction a = {};
+	a.sa_sigaction = handler;
+	a.sa_flags = flags | SA_SIGINFO;
 	must(sigaction(signal, &a, 0));
 }
 

@@ -10,22 +10,6 @@
 static int pipes[2];
 static FILE *in;
 
-/* Until a thread waits in a call. */
-static void until_it_sleeps(pid_t tid)
-{
-	char path[64], line[256];
-	snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-	for (int i = 0; i < 5000; i++) {
-		FILE *f = fopen(path, "re");
-		char *state = f && fgets(line, sizeof line, f) ? strrchr(line, ')') : 0;
-		if (f)
-			fclose(f);
-		if (state && state[2] == 'S')
-			return;
-		usleep(1000);
-	}
-}
-
 static volatile pid_t waiter;
 
 static void start(pthread_t *t, void *(*body)(void *))

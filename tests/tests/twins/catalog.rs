@@ -98,6 +98,7 @@ const SOURCES: &[(&str, &[Build])] = &[
     ("reads", GNU),
     ("shared", GNU),
     ("paths", ANY),
+    ("names", ANY),
     ("files", ANY),
     ("pipes", ANY),
     ("jobs", ANY),

@@ -10,7 +10,7 @@ use runahead_abi::record::DEMAND;
 use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
-use super::lookups::path_was_read;
+use super::given::{Given, was_read};
 use super::names::{self, Kind};
 use super::reads::is_absent;
 use super::sync::Side;
@@ -211,7 +211,7 @@ impl Target {
             }
             let control = &session.shared().control;
             // What is known is asked by the name in the call, which was surely read only then.
-            let (count, time) = match path_was_read(ret) && known(self) {
+            let (count, time) = match was_read(ret) && known(self) {
                 true => (&control.stalls_foreseen, &control.stall_ticks_foreseen),
                 false => (&control.stalls_unforeseen, &control.stall_ticks_unforeseen),
             };
@@ -246,10 +246,11 @@ impl Target {
         session.is_joined() && session.shared().log.state(piece) != HintState::Absent
     }
 
-    /// Called only after a stall in a call that the kernel has resolved `path` for.
-    pub(super) fn knows_path(&self, session: &'static Session, dir: Fd, path: u64) -> bool {
-        // SAFETY: the kernel read the path during the call, which waited for what it names.
-        self.knows(session, self.identity(session, dir, unsafe { paths::c_string(path) }))
+    /// Called only after a stall in a call that the kernel has resolved `name` for.
+    pub(super) fn knows_name(&self, session: &'static Session, name: &Given<'_>) -> bool {
+        // SAFETY: the kernel read the name during the call, which waited for what it names.
+        let text = unsafe { name.text() };
+        text.is_some_and(|text| self.knows(session, self.identity(session, name.dir, text)))
     }
 
     /// The call would wait: see that its data is on the way and that a shadow runs ahead, then

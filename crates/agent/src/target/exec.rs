@@ -9,6 +9,8 @@
 //! it (fcntl(2)), which an exec keeps. It is the supervisor that looks into files; it is given places of
 //! them (`O_PATH`), whose close does nothing of the kind.
 
+use core::mem::MaybeUninit;
+
 use linux_raw_sys::general as k;
 use runahead_abi::record::DEMAND;
 use runahead_abi::unwatched::ProgramKey;
@@ -16,11 +18,12 @@ use runahead_abi::{ChunkIndex, HintKind, desk};
 
 use super::TARGET;
 use super::access::Stall;
+use super::given::Given;
 use super::lookups::Place;
 use super::names;
 use crate::desk::{self as supervisor, Answer, Talk};
 use crate::hints::Hint;
-use crate::paths::{self, FdPath};
+use crate::paths::FdPath;
 use crate::plane::{Call, Token, quiet};
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
@@ -54,12 +57,14 @@ pub(super) fn before(call: &Call) -> Token {
         nr::EXECVE => (AT_FDCWD, call.args[0], 0),
         _ => (call.fd(0), call.args[1], call.args[4] as u32),
     };
-    let program = Program { dir, path, flags, lent: call.thread.is_lent() };
+    let mut room = MaybeUninit::uninit();
+    let name = Given::copied(dir, path, &mut room);
+    let program = Program { name, flags, lent: call.thread.is_lent() };
     prepare(session, &program).unwrap_or(NONE)
 }
 
 /// The number that the agent's file has in the new program, if the supervisor follows.
-fn prepare(session: &'static Session, program: &Program) -> Option<Token> {
+fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
     // If there is no such file, the exec will fail, or it is not ours to look at.
     let (mut file, mut said) = program.find(session).ok()?;
     let mut talk = None;
@@ -214,33 +219,33 @@ impl Drop for File {
 }
 
 /// What is to be executed, as the call names it.
-struct Program {
-    dir: Fd,
-    path: u64,
+struct Program<'a> {
+    name: Given<'a>,
     flags: u32,
     /// By a vfork child, which has its parent's memory.
     lent: bool,
 }
 
-impl Program {
+impl Program<'_> {
     /// The program's file, and whether it has been asked for: it is, if its name is cold.
     fn find(&self, session: &'static Session) -> sys::Result<(File, bool)> {
-        let &Program { dir, path, flags, .. } = self;
-        if flags & k::AT_EMPTY_PATH != 0 && sys::copy_in::<u8>(path)? == 0 {
+        let &Program { name: Given { dir, at, .. }, flags, .. } = self;
+        if flags & k::AT_EMPTY_PATH != 0 && self.name.copy().ok_or(Errno(sys::EFAULT))?.is_empty() {
             return Ok((File::at(AT_FDCWD, FdPath::new(dir).address(), 0, 0)?, false));
         }
         let nofollow = if flags & k::AT_SYMLINK_NOFOLLOW != 0 { k::O_NOFOLLOW } else { 0 };
-        let open = |resolve| File::at(dir, path, nofollow, resolve);
+        let open = |resolve| File::at(dir, at, nofollow, resolve);
         let known = match open(k::RESOLVE_CACHED) {
             Ok(file) => Some(file),
             Err(Errno(sys::EAGAIN)) => None,
             Err(errno) => return Err(errno),
         };
-        TARGET.tell_exec(session, dir, self.text(), self.lent);
+        let text = self.text().ok_or(Errno(sys::EFAULT))?;
+        TARGET.tell_exec(session, dir, text, self.lent);
         if let Some(file) = known {
             return Ok((file, false));
         }
-        let slow = matches!(TARGET.place_of(session, dir, self.text()), Place::Slow);
+        let slow = matches!(TARGET.place_of(session, dir, text), Place::Slow);
         if slow {
             self.demand(session);
         }
@@ -248,9 +253,9 @@ impl Program {
     }
 
     /// The name, once the kernel has read it.
-    fn text(&self) -> &[u8] {
-        // SAFETY: the kernel has just read this path.
-        unsafe { paths::c_string(self.path) }
+    fn text(&self) -> Option<&[u8]> {
+        // SAFETY: the kernel has just found the file by it.
+        unsafe { self.name.text() }
     }
 
     /// It is cold: it and what it needs are asked for.
@@ -258,16 +263,15 @@ impl Program {
         TARGET.family.executes(true, self.lent);
         TARGET.wake();
         TARGET.pace.stalled();
-        let text = self.text();
-        if text.is_empty() {
+        let Some(text @ [_, ..]) = self.text() else {
             // It is executed by its descriptor.
             return;
-        }
+        };
         TARGET.join(session);
         // Not the name itself, which is known as soon as it has been looked up.
-        let object = TARGET.identity(session, self.dir, text).chunk(ChunkIndex(u64::MAX));
+        let object = TARGET.identity(session, self.name.dir, text).chunk(ChunkIndex(u64::MAX));
         let hint = Hint::whole(HintKind::Program, object, DEMAND, b"");
-        let stall = Stall { piece: object.into(), hint, at: 0, dir: self.dir, path: text };
+        let stall = Stall { piece: object.into(), hint, at: 0, dir: self.name.dir, path: text };
         TARGET.demand(session, &stall);
     }
 }

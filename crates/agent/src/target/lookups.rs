@@ -1,5 +1,6 @@
 //! Names: open, stat, access, readlink, and the entries of directories.
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
@@ -8,6 +9,7 @@ use runahead_abi::{HintKind, Identity, PATH_MAX};
 
 use super::Target;
 use super::access::{Likely, Outcome, Stall};
+use super::given::{Given, is_link, is_no_link, was_read};
 use super::names::{self, Kind};
 use crate::arch::ticks;
 use crate::hints::Hint;
@@ -17,58 +19,65 @@ use crate::session::Session;
 use crate::shadow;
 use crate::sys::{self, Errno, Fd, nr};
 
+/// Entries of a directory that are looked at, of those that come at once, where they must be copied: what a C
+/// library asks for.
+const ENTRIES_BYTES: usize = 32 << 10;
+
 impl Target {
     pub(super) fn open(
         &self,
         session: &'static Session,
         call: &Call,
-        dir: Fd,
-        path: u64,
+        at: (Fd, u64),
         flags: u32,
     ) -> Outcome {
+        let mut room = MaybeUninit::uninit();
+        let name = &self.given(session, call, at, &mut room);
         // What may create or truncate cannot be tried (RESOLVE_CACHED refuses it).
         if flags & (k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE) != 0 {
-            let ret = self.timed(session, call, 0, |t| t.knows_path(session, dir, path));
-            return self.opened(session, call, ret, dir, path);
+            let ret = self.timed(session, call, 0, |t| t.knows_name(session, name));
+            return self.opened(session, call, ret, name);
         }
         if !self.probing(session) {
-            let ret = self.hoped(session, call, dir, path, Likely::No);
-            return self.opened(session, call, ret, dir, path);
+            let ret = self.hoped(session, call, name, Likely::No);
+            return self.opened(session, call, ret, name);
         }
         // No mode: nothing is created, and openat2 refuses one then, which openat ignores.
-        match sys::openat2(dir, path, flags, 0, k::RESOLVE_CACHED) {
+        match sys::openat2(name.dir, name.at, flags, 0, k::RESOLVE_CACHED) {
             Ok(fd) => {
                 self.pace.hit();
-                self.opened(session, call, call.performed(fd.into()), dir, path)
+                self.opened(session, call, call.performed(fd.into()), name)
             }
             Err(Errno(sys::EAGAIN)) => {
                 let nofollow = if flags & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
                 let kind =
                     if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
-                // SAFETY: the kernel has just read this path.
-                match unsafe { self.unknown(session, call, (dir, path), kind, nofollow) } {
-                    Some(ret) => self.opened(session, call, ret, dir, path),
+                // SAFETY: the kernel has just read this name.
+                match unsafe { self.unknown(session, call, name, kind, nofollow) } {
+                    Some(ret) => self.opened(session, call, ret, name),
                     None => Outcome::InShadow,
                 }
             }
             // Answers that a walk through memory can give for good.
             Err(Errno(e @ (sys::ENOENT | sys::ENOTDIR | sys::ELOOP))) => {
                 self.pace.hit();
-                self.opened(session, call, sys::fail(e), dir, path)
+                self.opened(session, call, sys::fail(e), name)
             }
             // openat2 is stricter than openat about flags, and may be refused to us where openat is
             // not: the call itself has the last word.
             Err(_) => {
                 let ret = self.timed(session, call, 0, |_| false);
-                self.opened(session, call, ret, dir, path)
+                self.opened(session, call, ret, name)
             }
         }
     }
 
     /// openat2 has its own resolve flags: made as it stands.
     pub(super) fn open_as_given(&self, session: &'static Session, call: &Call) -> Outcome {
+        let mut room = MaybeUninit::uninit();
+        let name = self.given(session, call, (call.fd(0), call.args[1]), &mut room);
         let ret = self.timed(session, call, 0, |_| false);
-        self.opened(session, call, ret, call.fd(0), call.args[1])
+        self.opened(session, call, ret, &name)
     }
 
     fn opened(
@@ -76,14 +85,20 @@ impl Target {
         session: &'static Session,
         call: &Call,
         ret: i64,
-        dir: Fd,
-        path: u64,
+        name: &Given<'_>,
     ) -> Outcome {
-        if !path_was_read(ret) {
+        if !was_read(ret) {
             return Outcome::Answer(ret);
         }
-        // SAFETY: the kernel has just resolved this path.
-        let text = unsafe { paths::c_string(path) };
+        let dir = name.dir;
+        // SAFETY: the kernel has just resolved this name.
+        let Some(text) = (unsafe { name.text() }) else {
+            self.count(session, call, || Identity::UNSET.into());
+            if ret >= 0 {
+                self.names.forget(ret as Fd);
+            }
+            return Outcome::Answer(ret);
+        };
         self.tell_open(session, call, dir, text);
         let identity = self.identity(session, dir, text);
         self.count(session, call, || identity.into());
@@ -99,43 +114,35 @@ impl Target {
     /// Makes a call whose name the kernel does not know. `None` in a shadow that was made of it.
     ///
     /// # Safety
-    /// The kernel has read the path.
+    /// In this call of the program's, the kernel has read the name.
     unsafe fn unknown(
         &self,
         session: &'static Session,
         call: &Call,
-        (dir, path): (Fd, u64),
+        name: &Given<'_>,
         kind: HintKind,
         flags: u32,
     ) -> Option<i64> {
         // SAFETY: passed on to the caller.
-        let text = unsafe { paths::c_string(path) };
-        match self.place_of(session, dir, text) {
+        let Some(text) = (unsafe { name.text() }) else { return Some(call.perform()) };
+        match self.place_of(session, name.dir, text) {
             Place::Memory => Some(call.perform()),
-            Place::Quick => Some(self.hoped(session, call, dir, path, Likely::Yes)),
+            Place::Quick => Some(self.hoped(session, call, name, Likely::Yes)),
             Place::Slow => {
-                self.stall(session, call, self.named(session, dir, text, kind, flags), 0)
+                self.stall(session, call, self.named(session, name.dir, text, kind, flags), 0)
             }
         }
     }
 
     /// Makes a call with a name that is hoped to need no more than memory.
-    fn hoped(
-        &self,
-        session: &'static Session,
-        call: &Call,
-        dir: Fd,
-        path: u64,
-        wait: Likely,
-    ) -> i64 {
-        let is_whole = leaves_its_name(call);
-        let known = |t: &Self| is_whole && t.knows_path(session, dir, path);
+    fn hoped(&self, session: &'static Session, call: &Call, name: &Given<'_>, wait: Likely) -> i64 {
+        let known = |t: &Self| t.knows_name(session, name);
         let (ret, waited) = self.made_and_timed(session, call, 0, wait, known);
         if let Some(ticks) = waited
-            && is_whole
-            && path_was_read(ret)
-            // SAFETY: the kernel has just resolved this path.
-            && let Some(device) = device_of(dir, unsafe { paths::c_string(path) })
+            && was_read(ret)
+            // SAFETY: the kernel has just resolved this name.
+            && let Some(text) = unsafe { name.text() }
+            && let Some(device) = device_of(name.dir, text)
         {
             self.has_waited(session, device, ticks);
         }
@@ -183,67 +190,59 @@ impl Target {
         self.look_up(session, call, at, flags & k::AT_SYMLINK_NOFOLLOW == 0)
     }
 
-    /// What the link at an address that nobody has checked is called.
-    fn link(&self, session: &'static Session, dir: Fd, path: u64) -> Option<Identity> {
-        let mut text = [0u8; PATH_MAX];
-        let len = sys::copy_string(path, &mut text).ok()?;
-        Some(self.identity(session, dir, &text[..len]))
-    }
-
     /// A call that needs only the name's inode: stat, access, readlink.
     pub(super) fn look_up(
         &self,
         session: &'static Session,
         call: &Call,
-        (dir, path): (Fd, u64),
+        at: (Fd, u64),
         follow: bool,
     ) -> Outcome {
+        let mut room = MaybeUninit::uninit();
+        let name = &self.given(session, call, at, &mut room);
         let unknown = self.probing(session)
             && match plane::has_threads() {
                 // The place takes a descriptor for a moment, which another thread could notice.
-                true => self.expects_to_wait(session, dir, path),
-                false => is_unknown(dir, path, follow),
+                true => self.expects_to_wait(session, name),
+                false => is_unknown(name, follow),
             };
-        // What it answers may be put where the name is.
-        let link = match leaves_its_name(call) || self.nobody_asks(session) {
-            true => None,
-            false => self.link(session, dir, path),
-        };
         let ret = if unknown {
             let flags = if follow { 0 } else { NO_FOLLOW };
             let kind = HintKind::Lookup;
-            // SAFETY: the kernel has just read this path.
-            match unsafe { self.unknown(session, call, (dir, path), kind, flags) } {
+            // SAFETY: it has been copied, or the kernel has just read it.
+            match unsafe { self.unknown(session, call, name, kind, flags) } {
                 Some(ret) => ret,
                 None => return Outcome::InShadow,
             }
         } else {
-            self.hoped(session, call, dir, path, Likely::No)
+            self.hoped(session, call, name, Likely::No)
         };
-        if path_was_read(ret) {
-            self.tell_look(session, call, (dir, path), follow);
+        let is_wanted = !self.nobody_asks(session) || self.tells(session);
+        let text = match is_wanted && (was_read(ret) || is_no_link(call, ret)) {
+            // SAFETY: the kernel has just resolved this name.
+            true => unsafe { name.text() },
+            false => None,
+        };
+        if let Some(text) = text.filter(|_| was_read(ret)) {
+            self.tell_look(session, call, (name.dir, text), follow);
         }
-        if self.nobody_asks(session) {
-            self.count(session, call, || Identity::UNSET.into());
-        } else if path_was_read(ret) && leaves_its_name(call) {
-            // SAFETY: as above, by the call itself.
-            let identity = self.identity(session, dir, unsafe { paths::c_string(path) });
-            self.count(session, call, || identity.into());
-        } else {
-            self.count(session, call, || link.unwrap_or(Identity::UNSET).into());
-            if let Some(link) = link {
-                self.touch(session, link.link());
-            }
+        let known = text.filter(|_| !self.nobody_asks(session));
+        let identity = known.map_or(Identity::UNSET, |text| self.identity(session, name.dir, text));
+        self.count(session, call, || identity.into());
+        if known.is_some() && is_link(call) {
+            self.touch(session, identity.link());
         }
         Outcome::Answer(ret)
     }
 
     /// Whether a name that cannot be tried will have to be waited for, as far as can be told: something
     /// has waited just now, and this was not foreseen. (To join would take a descriptor, too.)
-    fn expects_to_wait(&self, session: &'static Session, dir: Fd, path: u64) -> bool {
+    fn expects_to_wait(&self, session: &'static Session, name: &Given<'_>) -> bool {
         session.is_joined()
             && self.expects_stalls(session)
-            && self.link(session, dir, path).is_some_and(|name| !self.knows(session, name))
+            && name
+                .copy()
+                .is_some_and(|text| !self.knows(session, self.identity(session, name.dir, text)))
     }
 
     /// What cannot be tried without waiting is taken to wait.
@@ -272,19 +271,33 @@ impl Target {
             session.shared().log.done_by_target(listing);
         }
         if ret > 0 && call.nr == nr::GETDENTS64 && session.is_joined() && self.probing(session) {
-            // SAFETY: the kernel has just filled that many bytes there.
-            let filled =
-                unsafe { core::slice::from_raw_parts(call.args[1] as *const u8, ret as usize) };
-            shadow::data::tell(session.shared(), self.names.identity(fd), filled);
+            self.note_entries(session, fd, call.args[1], ret as usize);
         }
         Outcome::Answer(ret)
+    }
+
+    /// The kernel has just put `len` bytes of entries of the directory `fd` at `at`. Another thread may have
+    /// them already, and their memory.
+    fn note_entries(&self, session: &'static Session, fd: Fd, at: u64, len: usize) {
+        let directory = self.names.identity(fd);
+        if plane::has_threads() {
+            let mut copy = [0u8; ENTRIES_BYTES];
+            let copy = &mut copy[..len.min(ENTRIES_BYTES)];
+            if sys::copy_bytes(at, copy).is_ok() {
+                shadow::data::tell(session.shared(), directory, copy);
+            }
+            return;
+        }
+        // SAFETY: they are there, and there is no other thread.
+        let filled = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
+        shadow::data::tell(session.shared(), directory, filled);
     }
 }
 
 /// Whether the kernel has to ask the storage for a name.
-fn is_unknown(dir: Fd, path: u64, follow: bool) -> bool {
+fn is_unknown(name: &Given<'_>, follow: bool) -> bool {
     let flags = k::O_PATH | k::O_CLOEXEC | if follow { 0 } else { k::O_NOFOLLOW };
-    match sys::openat2(dir, path, flags, 0, k::RESOLVE_CACHED) {
+    match sys::openat2(name.dir, name.at, flags, 0, k::RESOLVE_CACHED) {
         Ok(fd) => {
             let _ = sys::close(fd);
             false
@@ -331,26 +344,4 @@ fn device_of(dir: Fd, path: &[u8]) -> Option<u64> {
         }
     }
     None
-}
-
-/// What was the call's path still ends somewhere when it has been made. The text of a link, which may
-/// have been written over its name, need not. (Attributes have zeros.)
-fn leaves_its_name(call: &Call) -> bool {
-    !matches!(call.nr, nr::READLINK | nr::READLINKAT)
-}
-
-/// After a call with this result the kernel has certainly read the path that it was given, so that
-/// we may. (Some errors come before that, and hide a bad address.)
-pub(super) fn path_was_read(ret: i64) -> bool {
-    const AFTER: [u32; 8] = [
-        sys::ENOENT,
-        sys::ENOTDIR,
-        sys::EACCES,
-        sys::ELOOP,
-        sys::EEXIST,
-        sys::EISDIR,
-        sys::EROFS,
-        sys::ENXIO,
-    ];
-    ret >= 0 || AFTER.iter().any(|&e| ret == sys::fail(e))
 }

@@ -16,6 +16,7 @@ mod disclose;
 mod exec;
 pub(crate) mod family;
 mod flushes;
+mod given;
 mod lookups;
 pub mod names;
 mod opens;
@@ -28,6 +29,7 @@ mod started;
 pub mod sync;
 mod unforked;
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
@@ -42,6 +44,7 @@ use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
 use access::Outcome;
+use given::Given;
 use names::{Kind, Names};
 use pace::Pace;
 use rest::SAMPLES;
@@ -230,8 +233,8 @@ impl Target {
             nr::PREAD64 => self.read(session, call, a[1], a[2], Some(a[3])),
             nr::READV => self.read_vector(session, call, None),
             nr::PREADV => self.read_vector(session, call, Some(a[3])),
-            nr::OPEN => self.open(session, call, AT_FDCWD, a[0], a[1] as u32),
-            nr::OPENAT => self.open(session, call, call.fd(0), a[1], a[2] as u32),
+            nr::OPEN => self.open(session, call, (AT_FDCWD, a[0]), a[1] as u32),
+            nr::OPENAT => self.open(session, call, at_path(0), a[2] as u32),
             nr::OPENAT2 => self.open_as_given(session, call),
             nr::STAT | nr::ACCESS => self.look_up(session, call, (AT_FDCWD, a[0]), true),
             nr::LSTAT => self.look_up(session, call, (AT_FDCWD, a[0]), false),
@@ -317,13 +320,18 @@ impl Target {
             }
             _ => {}
         }
+        let mut room = MaybeUninit::uninit();
+        let directory = match call.nr {
+            nr::CHDIR => Some(Given::copied(AT_FDCWD, call.args[0], &mut room)),
+            _ => None,
+        };
         let ret = call.perform();
         match call.nr {
             _ if ret < 0 => {}
             nr::LSEEK => names.seek(call.fd(0), ret as u64),
             nr::CHDIR => {
-                // SAFETY: the kernel has just read the path.
-                let path = unsafe { crate::paths::c_string(call.args[0]) };
+                // One that could not be copied has been changed since, and leads anywhere.
+                let path = directory.as_ref().and_then(Given::copy).unwrap_or(b"?");
                 if session.is_joined() {
                     session.shared().parents.opened(names.cwd(), path);
                 }

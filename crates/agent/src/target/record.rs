@@ -17,6 +17,7 @@ use runahead_abi::record::{NO_FOLLOW, RECORDED};
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 
 use super::Target;
+use super::given::is_link;
 use crate::hints::{self, Hint};
 use crate::paths;
 use crate::plane::{self, Call, quiet};
@@ -66,31 +67,15 @@ impl Target {
         &self,
         session: &'static Session,
         call: &Call,
-        (dir, path): (Fd, u64),
+        named: (Fd, &[u8]),
         follow: bool,
     ) {
-        if !self.tells(session) {
-            return;
-        }
-        // The text of a link may have been written over its name.
-        let written = match call.nr {
-            nr::READLINK => (call.args[1], call.args[2]),
-            nr::READLINKAT => (call.args[2], call.args[3]),
-            _ => (0, 0),
+        let (kind, flags) = match (is_link(call), follow) {
+            (false, true) => (HintKind::Lookup, 0),
+            (false, false) => (HintKind::Lookup, NO_FOLLOW),
+            (true, _) => (HintKind::Link, NO_FOLLOW),
         };
-        let longest = PATH_MAX as u64 + 1;
-        let end = written.0.saturating_add(written.1);
-        if written.1 > 0 && written.0 < path.saturating_add(longest) && path < end {
-            return;
-        }
-        // SAFETY: the kernel has read it in the call, and written nothing there.
-        let text = unsafe { paths::c_string(path) };
-        let (kind, flags) = match (written.1, follow) {
-            (0, true) => (HintKind::Lookup, 0),
-            (0, false) => (HintKind::Lookup, NO_FOLLOW),
-            _ => (HintKind::Link, NO_FOLLOW),
-        };
-        self.tell_name(session, (dir, text), kind, flags);
+        self.tell_name(session, named, kind, flags);
     }
 
     /// A program is about to be executed. (A thread that is `lent` cannot join: it is another process,
