@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use runahead_tests::installed;
+
 use crate::twin::Form;
 
 /// How a program is built.
@@ -18,9 +20,13 @@ pub enum Build {
     Musl,
     /// With no library at all.
     Freestanding,
+    /// C++, against shared libraries.
+    Cxx,
+    /// With glibc and a collector (libgc), against shared libraries.
+    Collected,
 }
 
-use Build::{Dynamic, Freestanding, Musl, Static, StaticPie};
+use Build::{Collected, Cxx, Dynamic, Freestanding, Musl, Static, StaticPie};
 
 const GNU: &[Build] = &[Dynamic, Static, StaticPie];
 const ANY: &[Build] = &[Dynamic, Static, StaticPie, Musl];
@@ -86,6 +92,8 @@ const SOURCES: &[(&str, &[Build])] = &[
     ("altstack", ANY),
     ("frames", GNU),
     ("unwinding", &[Dynamic]),
+    ("exceptions", &[Cxx]),
+    ("collected", &[Collected]),
     ("masks", ANY),
     ("sigsys", GNU),
     ("timers", ANY),
@@ -119,7 +127,8 @@ impl Build {
             "/usr/include/x86_64-linux-gnu",
         ];
         match self {
-            Dynamic => ("gcc", &[]),
+            Dynamic | Collected => ("gcc", &[]),
+            Cxx => ("g++", &[]),
             Static => ("gcc", &["-static"]),
             StaticPie => ("gcc", &["-static-pie"]),
             Musl => ("musl-gcc", MUSL),
@@ -133,6 +142,22 @@ impl Build {
                     "-fcf-protection=none",
                 ],
             ),
+        }
+    }
+
+    /// What it is linked with.
+    pub fn libraries(self) -> &'static [&'static str] {
+        if self == Collected { &["-lgc"] } else { &[] }
+    }
+
+    /// What is missing here to build so.
+    fn missing(self) -> Option<&'static str> {
+        match self {
+            Cxx if installed("g++").is_err() => Some("g++ is not installed"),
+            Collected if !Path::new("/usr/include/gc.h").exists() => {
+                Some("the collector is not installed (libgc-dev)")
+            }
+            _ => None,
         }
     }
 }
@@ -182,15 +207,18 @@ impl Known {
     }
 }
 
-/// The cases that can be run; the error is why others cannot.
-pub fn cases_here() -> (Vec<Case>, Result<(), String>) {
+/// The cases that can be run, and why others cannot.
+pub fn cases_here() -> (Vec<Case>, Vec<String>) {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let has_keys = cpu.split_whitespace().any(|flag| flag == "ospke");
+    let missing = |(name, builds): &(&str, &[Build])| match *name {
+        KEYS if !has_keys => Some("the processor has no protection keys; see scripts/keys-in-a-vm"),
+        _ => builds.iter().find_map(|build| build.missing()),
+    };
     let mut cases = cases();
-    cases.retain(|case| has_keys || case.source() != KEYS);
-    let missing =
-        format!("{KEYS}.*: the processor has no protection keys; see scripts/keys-in-a-vm");
-    (cases, if has_keys { Ok(()) } else { Err(missing) })
+    cases.retain(|case| missing(&SOURCES[case.source]).is_none());
+    let reasons = SOURCES.iter().filter_map(|entry| Some((entry.0, missing(entry)?)));
+    (cases, reasons.map(|(name, why)| format!("{name}.*: {why}")).collect())
 }
 
 /// What is known of this case.
@@ -209,11 +237,17 @@ pub fn sources() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|(name, _)| *name)
 }
 
+/// The source of a program.
+pub fn source_path(name: &str) -> PathBuf {
+    let is_cxx = SOURCES.iter().any(|(known, builds)| *known == name && builds.contains(&Cxx));
+    directory().join(format!("{name}.{}", if is_cxx { "cpp" } else { "c" }))
+}
+
 /// All cases of all programs: lines `CASE(name)` in their sources.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (source, name) in sources().enumerate() {
-        let path = directory().join(format!("{name}.c"));
+        let path = source_path(name);
         let text = std::fs::read_to_string(&path)
             .unwrap_or_else(|e| panic!("{} cannot be read: {e}", path.display()));
         let names = text.lines().filter_map(|line| line.strip_prefix("CASE(")?.strip_suffix(')'));

@@ -215,7 +215,8 @@ fn compile(source: &str, build: Build, output: &Path) {
         .args(flags)
         .arg("-o")
         .arg(output)
-        .arg(catalog::directory().join(format!("{source}.c")))
+        .arg(catalog::source_path(source))
+        .args(build.libraries())
         .status()
         .unwrap_or_else(|e| panic!("{compiler} cannot be run: {e}"));
     assert!(status.success(), "compiling {source} as {build:?} failed: {status}");

@@ -33,8 +33,10 @@ fn full() -> bool {
 
 /// What is to be run: every case with the ways in which it is linked.
 fn chosen() -> Vec<(Case, Build)> {
-    let (cases, all) = catalog::cases_here();
-    let _ = available(all);
+    let (cases, left_out) = catalog::cases_here();
+    for reason in left_out {
+        let _ = available::<()>(Err(reason));
+    }
     let musl = available(installed("musl-gcc")).is_some();
     let here = move |case: &Case| case.builds().filter(move |b| musl || *b != Build::Musl);
     let every = move |case: Case| here(&case).map(move |build| (case.clone(), build));
@@ -233,7 +235,8 @@ fn the_catalogue_is_whole() {
     for entry in std::fs::read_dir(catalog::directory()).expect("sources are there") {
         let path = entry.expect("readable").path();
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        let is_source = path.extension().is_some_and(|e| e == "c");
-        assert!(!is_source || listed.contains(&name.as_str()), "{name}.c is in no list");
+        let is_source = path.extension().is_some_and(|e| e == "c" || e == "cpp");
+        let is_listed = listed.contains(&name.as_str()) && catalog::source_path(&name) == path;
+        assert!(!is_source || is_listed, "{} is in no list", path.display());
     }
 }
