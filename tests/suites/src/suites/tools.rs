@@ -123,7 +123,7 @@ pub static UTIL_LINUX: Suite = Suite {
 /// stress-ng: a little of each stressor, verified.
 pub static STRESS_NG: Suite = Suite {
     name: "stress-ng",
-    about: "stress-ng's stressors (`--verify`)",
+    about: "stress-ng's stressors (`--verify`), with waits forced into them",
     script: include_str!("../../prepare/stress.sh"),
     command: |unit, _, _| {
         let (stressor, ops) = (format!("--{unit}"), format!("--{unit}-ops"));
@@ -143,7 +143,7 @@ pub static STRESS_NG: Suite = Suite {
         Command {
             argv: argv(&words),
             dir: WORK.to_owned(),
-            env: Vec::new(),
+            env: vec![("LD_PRELOAD", format!("{TREE}/waits.so"))],
             format: Format::Status,
         }
     },
