@@ -150,6 +150,10 @@ impl<'a> Rounds<'a> {
                 }
                 known
             });
+            // The call may have been made in the middle of the look that found something.
+            let outside = |key: &String| !key.starts_with("shadow/");
+            round.changed.extend(differences(&before, &after).filter(outside));
+            after = both();
         }
         if !process::is_alive(shadow) || process::is_ending(shadow) {
             // One that has ended has nothing any more, which is no effect.
