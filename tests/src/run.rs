@@ -121,6 +121,16 @@ impl Run {
         command.envs(self.env.iter().map(|(n, v)| (n, v))).process_group(0);
         command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let heed = || {
+            for signal in [libc::SIGINT, libc::SIGQUIT] {
+                // SAFETY: concerns the new process only.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+            Ok(())
+        };
+        // Tests that a script has started in the background ignore them, and so would all that they start.
+        // SAFETY: signal(2) may be called after a fork.
+        unsafe { command.pre_exec(heed) };
         command
     }
 
