@@ -261,3 +261,49 @@ CASE(children_of_threads)
 	ended("by another", of_thread);
 	show(waitpid(-1, &status, __WNOTHREAD));
 }
+
+static volatile int over;
+
+static void *waits_for_storage(void *go)
+{
+	stall(4, 50);
+	over = 1;
+	if (go)
+		must(write(*(int *)go, "x", 1));
+	return 0;
+}
+
+/* Whatever kind of child it asks for, none but its own is found. */
+CASE(all_kinds_beside_a_thread)
+{
+	pthread_t t;
+	long found = 0;
+	must(-pthread_create(&t, 0, waits_for_storage, 0));
+	while (!over) {
+		siginfo_t info;
+		errno = 0;
+		found += waitpid(-1, 0, __WALL | WNOHANG) != -1 || errno != ECHILD;
+		found += waitpid(0, 0, __WCLONE | WNOHANG) != -1 || errno != ECHILD;
+		found += waitid(P_ALL, 0, &info, WEXITED | __WALL | WNOHANG | WNOWAIT) != -1 || errno != ECHILD;
+	}
+	pthread_join(t, 0);
+	printf("found %ld\n", found);
+}
+
+CASE(all_kinds_for_long)
+{
+	pthread_t t;
+	int go[2], status = 0;
+	must(pipe(go));
+	pid_t child = must(fork());
+	if (child == 0) {
+		char c;
+		must(read(go[0], &c, 1));
+		_exit(7);
+	}
+	must(-pthread_create(&t, 0, waits_for_storage, &go[1]));
+	pid_t got = waitpid(-1, &status, __WALL);
+	ask(got == child);
+	print_status("child", status);
+	pthread_join(t, 0);
+}

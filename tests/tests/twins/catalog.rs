@@ -105,6 +105,7 @@ const SOURCES: &[(&str, &[Build])] = &[
     ("limits", ANY),
     ("reads", GNU),
     ("shared", GNU),
+    ("counted", GNU),
     ("paths", ANY),
     ("names", ANY),
     ("files", ANY),

@@ -11,6 +11,7 @@
 pub mod access;
 mod balance;
 mod barriers;
+mod counted;
 mod covered;
 mod disclose;
 mod exec;
@@ -73,6 +74,8 @@ pub struct Target {
     flushes: flushes::Flushes,
     /// There is memory of which no copy is to be made.
     keeps_secrets: AtomicBool,
+    /// Threads wait for children of all kinds.
+    waits_for_clones: AtomicBool,
 }
 
 static TARGET: Target = Target {
@@ -90,6 +93,7 @@ static TARGET: Target = Target {
     family: family::Family::new(),
     flushes: flushes::Flushes::new(),
     keeps_secrets: AtomicBool::new(false),
+    waits_for_clones: AtomicBool::new(false),
 };
 
 /// Calls that a target's policy looks at, always: they change what descriptors mean, may bring files
@@ -105,6 +109,8 @@ const INTEREST: &[u64] = &[
     nr::MUNMAP,
     nr::MREMAP,
     nr::SHMAT,
+    nr::SHMCTL,
+    nr::SHMGET,
     nr::MEMBARRIER,
     nr::MADVISE,
     nr::MLOCK,
@@ -192,6 +198,7 @@ fn start_in_child() {
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
     TARGET.tried_to_join.store(false, Relaxed);
     TARGET.untold.store(0, Relaxed);
+    TARGET.waits_for_clones.store(false, Relaxed);
     TARGET.falls_behind.store(false, Relaxed);
 }
 
@@ -249,7 +256,12 @@ impl Target {
                 self.keep_secrets(session);
                 note_shared(call, self.map(session, call))
             }
-            nr::MMAP => note_shared(call, self.map(session, call)),
+            nr::MMAP => {
+                if counted::finds_shadows(call) {
+                    counted::outlive_everywhere(session);
+                }
+                note_shared(call, self.map(session, call))
+            }
             nr::MLOCK | nr::MLOCK2 | nr::MLOCKALL | nr::MEMFD_SECRET => {
                 self.keep_secrets(session);
                 Outcome::Native
@@ -272,11 +284,11 @@ impl Target {
                 exec::let_go_everywhere(session);
                 Outcome::Native
             }
-            // The kernel refuses to seal what a new shadow, of whichever process, still maps.
-            nr::FCNTL if a[1] as u32 == k::F_ADD_SEALS => {
-                exec::let_go_everywhere(session);
+            nr::FCNTL | nr::SHMCTL | nr::SHMGET if counted::finds_shadows(call) => {
+                counted::outlive_everywhere(session);
                 Outcome::Native
             }
+            nr::SHMCTL | nr::SHMGET => Outcome::Native,
             nr::FCNTL | nr::FANOTIFY_INIT if opens::are_answered(call) => {
                 self.open_no_more(session)
             }
@@ -284,7 +296,10 @@ impl Target {
                 self.outlive_all(session);
                 Outcome::Native
             }
-            nr::WAIT4 | nr::WAITID => self.wait_for_children(session, call),
+            nr::WAIT4 | nr::WAITID => {
+                self.hide_helpers(call);
+                self.wait_for_children(session, call)
+            }
             // A filter of the program's own: our calls would be judged by it.
             nr::SECCOMP if installs_filter(call) => leave(session),
             nr::SECCOMP => Outcome::Native,

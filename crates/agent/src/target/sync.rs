@@ -206,6 +206,10 @@ impl Target {
         // good.
         let mask = quiet::begin();
         let side = self.syncs.try_with(|syncs| {
+            // (Here: whoever says so takes the lock afterwards.)
+            if self.waits_for_clones.load(Relaxed) {
+                return Some(Side::Target);
+            }
             if syncs.alive && runs_again(session, syncs) {
                 return Some(Side::Target);
             }
