@@ -1,4 +1,5 @@
-/* Fills as many MiB as it is told, and goes on changing them while it reads files. */
+/* Fills as many MiB as it is told, and goes on changing them while it reads files. What else is named is
+ * read before that. */
 #include "common.h"
 
 int main(int argc, char **argv)
@@ -6,6 +7,11 @@ int main(int argc, char **argv)
 	size_t size = (size_t)atoi(argv[1]) << 20;
 	char *memory = malloc(size), buf[8192], name[32];
 	unsigned at = 1;
+	for (int i = 2; i < argc; i++) {
+		int fd = must(open(argv[i], O_RDONLY));
+		must(read(fd, buf, sizeof buf));
+		close(fd);
+	}
 	memset(memory, 1, size);
 	for (int i = 0; i < 64; i++) {
 		snprintf(name, sizeof name, "many/%02d", i);

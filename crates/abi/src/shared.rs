@@ -189,6 +189,9 @@ pub struct Control {
     /// The supervisor: pages of the process's own (4 KiB, anonymous) less the page faults it had had
     /// when they were counted ([`Control::tell_pages`]). A fork of the process copies the tables of those.
     pub pages: AtomicI64,
+    /// The supervisor: with more pages of its own than this the process has no shadows, for which its
+    /// control group would have no room; 0: there is no limit ([`Control::tell_most`]).
+    pub pages_most: AtomicU64,
     /// The target: accesses that it should have told (`config::tell::ALL`), and could not.
     pub untold: AtomicU64,
 }
@@ -203,6 +206,21 @@ impl Control {
     /// Pages of the target's own when it has had `faults`: one more with each since they were counted.
     pub fn pages_at(&self, faults: u64) -> u64 {
         self.pages.load(Relaxed).saturating_add_unsigned(faults).max(0) as u64
+    }
+
+    /// The supervisor tells the target how many pages of its own it may have to be copied; `None`: any
+    /// number.
+    pub fn tell_most(&self, most: Option<u64>) {
+        self.pages_most.store(most.map_or(0, |most| most.max(1)), Relaxed);
+    }
+
+    /// Whether there is room for a copy of the target as it is now, when it has had `faults`. Where there
+    /// is no limit, nobody asks for them.
+    pub fn has_room(&self, faults: impl FnOnce() -> u64) -> bool {
+        match self.pages_most.load(Relaxed) {
+            0 => true,
+            most => self.pages_at(faults()) <= most,
+        }
     }
 
     /// Templates that may still hold files, of those that are worth waiting for. Less than 0: one came
@@ -282,6 +300,19 @@ mod tests {
         control.tell_pages(3_000, 9_100);
         assert_eq!(control.pages_at(9_101), 3_001, "they were taken back meanwhile");
         assert_eq!(control.pages_at(0), 0);
+    }
+
+    #[test]
+    fn a_process_may_grow_until_two_of_it_have_no_room() {
+        let control = control();
+        control.tell_pages(2_000, 2_100);
+        assert!(control.has_room(|| unreachable!("nobody asked")));
+        control.tell_most(Some(3_000));
+        assert!(control.has_room(|| 3_100) && !control.has_room(|| 3_101));
+        control.tell_most(Some(0));
+        assert!(!control.has_room(|| 2_100), "none is not no limit");
+        control.tell_most(None);
+        assert!(control.has_room(|| 1 << 40));
     }
 
     /// In whatever order they end.

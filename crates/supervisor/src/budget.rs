@@ -104,10 +104,23 @@ pub(crate) fn workers(most: usize) -> usize {
     ((room / 4 / WORKER) as usize).clamp(FEWEST, most)
 }
 
-/// Whether a template and a runner of `process` fit into the memory of its control group.
-pub fn allows_shadows(process: u32) -> bool {
-    let Some(room) = room_of(&process.to_string()) else { return true };
-    status_kib(process, "VmRSS:").is_none_or(|kib| room >= 2 * (kib << 10) + SLACK)
+/// How many pages of its own a process may have that has `pages` now, for a template and a runner of it
+/// to fit into the memory of its control group: fewer than it has if they do not fit. `None`: there is no
+/// limit, or the process is gone.
+pub(crate) fn pages_most(process: u32, pages: u64) -> Option<u64> {
+    let room = room_of(&process.to_string())?;
+    let resident = status_kib(process, "VmRSS:")? << 10;
+    Some(most(pages, room, resident))
+}
+
+fn most(pages: u64, room: u64, resident: u64) -> u64 {
+    /// What the kernel counts by.
+    const PAGE: u64 = 4096;
+    match room.checked_sub(2 * resident + SLACK) {
+        // Each page more takes the room of one, and two copies of it need as much again.
+        Some(spare) => pages + spare / (3 * PAGE),
+        None => pages.saturating_sub(1),
+    }
 }
 
 /// Anonymous memory of `process`, in pages of 4 KiB, and the page faults without a device that it has had
@@ -230,6 +243,18 @@ mod tests {
         assert_eq!(room(dir, "0::/c"), Some(27));
         group(dir, "c/d", &[("memory.max", "1000\n"), ("memory.current", "4\n")]);
         assert_eq!(room(dir, "0::/c/d"), Some(27), "those around it count");
+    }
+
+    #[test]
+    fn who_grows_is_copied_as_long_as_two_copies_have_room() {
+        let mebibytes = |n: u64| n << 20;
+        let pages = |n: u64| mebibytes(n) / 4096;
+        // 10 MiB of 100: with 28 there would be room for two copies of it in the other 72.
+        let most_of = |room, resident| most(pages(10), mebibytes(room), mebibytes(resident));
+        assert_eq!(most_of(90, 10), pages(28));
+        assert_eq!(most_of(36, 10), pages(10));
+        assert!(most_of(35, 10) < pages(10));
+        assert!(most_of(0, 10) < pages(10));
     }
 
     #[test]

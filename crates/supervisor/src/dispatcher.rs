@@ -315,19 +315,33 @@ impl Dispatcher {
             }
         }
         if self.sized.elapsed() >= INTERVAL {
-            self.sized = Instant::now();
-            let (pages, faults) = budget::anonymous_pages(self.process.as_raw() as u32);
-            self.shared.control.tell_pages(pages, faults);
+            let is_limited = self.shared.control.pages_most.load(Relaxed) != 0;
+            if !is_limited {
+                self.count_pages();
+            } else if !self.has_room() && self.lacks_room.is_none() {
+                self.go_without();
+            }
         }
         self.keeper.release(|record| self.client.submit(record));
         let patience = self.keeper.patience();
         timeout.into_iter().chain(patience).min()
     }
 
-    /// The control group has room for a shadow.
-    fn has_room(&self) -> bool {
+    /// The control group has room for a shadow. The target is told how large it may become.
+    fn has_room(&mut self) -> bool {
         let process = self.process.as_raw() as u32;
-        budget::allows_shadows(process) && self.common.tasks.allows_shadows(process)
+        let pages = self.count_pages();
+        let most = budget::pages_most(process, pages);
+        self.shared.control.tell_most(most);
+        most.is_none_or(|most| pages <= most) && self.common.tasks.allows_shadows(process)
+    }
+
+    /// Pages of the target's own, of which it is told as well.
+    fn count_pages(&mut self) -> u64 {
+        self.sized = Instant::now();
+        let (pages, faults) = budget::anonymous_pages(self.process.as_raw() as u32);
+        self.shared.control.tell_pages(pages, faults);
+        pages
     }
 
     /// It has none: for a while there are to be no shadows.

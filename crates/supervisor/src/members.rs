@@ -131,7 +131,9 @@ impl Members {
         if !rights.compare().unwrap_or(false) {
             return Err(Errno::EPERM);
         }
-        if !budget::allows_shadows(pid.as_raw() as u32) {
+        let (pages, faults) = budget::anonymous_pages(pid.as_raw() as u32);
+        let most = budget::pages_most(pid.as_raw() as u32, pages);
+        if most.is_some_and(|most| most < pages) {
             return Err(Errno::ENOMEM);
         }
         if !self.common.tasks.allows_one_more() {
@@ -142,8 +144,8 @@ impl Members {
         let control = &shared.control;
         control.horizon.store(self.common.horizon(), Relaxed);
         control.bytes_budget.store(self.common.ledger.budget.bytes(), Relaxed);
-        let (pages, faults) = budget::anonymous_pages(pid.as_raw() as u32);
         control.tell_pages(pages, faults);
+        control.tell_most(most);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
         let dispatcher =

@@ -13,6 +13,7 @@ use super::balance::{Balance, Seen};
 use super::family::Family;
 use crate::arch::{self, ticks};
 use crate::desk;
+use crate::hints::ring_bell;
 use crate::plane::thread::Thread;
 use crate::plane::{self, Call, quiet};
 use crate::session::Session;
@@ -138,7 +139,11 @@ impl Target {
         if !control.hints_used.load(Relaxed).is_multiple_of(EVERY) {
             return;
         }
-        let pays = self.syncs.try_with(|syncs| !syncs.alive || syncs.balance.look(&seen(control)));
+        let pays = self.syncs.try_with(|syncs| {
+            let mut stays =
+                |seen: Seen| syncs.balance.look(&seen) && control.has_room(|| seen.faults);
+            !syncs.alive || stays(seen(control))
+        });
         if pays == Some(false) {
             self.let_go(session);
         }
@@ -210,6 +215,16 @@ impl Target {
             if self.waits_for_clones.load(Relaxed) {
                 return Some(Side::Target);
             }
+            let control = &session.shared().control;
+            if !control.has_room(sys::minor_faults) {
+                // It has grown since the supervisor looked, which may be kept from its processor. What
+                // were faults of files is known when it has counted again.
+                if core::mem::take(&mut syncs.alive) {
+                    supersede(control);
+                }
+                ring_bell(session.shared());
+                return Some(Side::Target);
+            }
             if syncs.alive && runs_again(session, syncs) {
                 return Some(Side::Target);
             }
@@ -236,7 +251,6 @@ impl Target {
             syncs.again = false;
             syncs.last_end = ticks();
             syncs.last_cost = syncs.last_end - start;
-            let control = &session.shared().control;
             control.syncs.fetch_add(1, Relaxed);
             control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
             syncs.balance.made(&seen(control), syncs.last_cost);
