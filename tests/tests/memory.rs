@@ -4,6 +4,7 @@
 //! same test.
 
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use runahead_tests::{
     End, Fixture, Group, Link, Outcome, Run, available, fixture, number, root, with_stats,
@@ -132,6 +133,38 @@ fn a_large_program_makes_no_shadow_that_costs_more_than_its_waits() {
     let accounts: Vec<_> = (0..3).map(|_| account("1024")).collect();
     let is_kept = |&(_, spent, waited): &(u64, f64, f64)| spent <= waited + GRACE_SECONDS;
     assert!(accounts.iter().any(is_kept), "syncs, seconds for them and of waits: {accounts:?}");
+}
+
+/// A process that has a shadow and grows, where its group has room for it but not for two of it, and who looks
+/// after that does not get a processor. (What else is ours takes some 6 MiB.)
+#[test]
+fn a_program_that_grows_into_its_group_is_not_killed_for_its_shadow() {
+    let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
+    const GROWN: u64 = 52;
+    let Some(group) = available(Group::new("grows", (GROWN + 8) << 20)) else { return };
+    let read_before: Vec<String> = (32..48).map(|n| format!("many/{n}")).collect();
+    let grown = GROWN.to_string();
+    let args: Vec<&str> = [&grown].into_iter().chain(&read_before).map(String::as_str).collect();
+    let run = fixture.run_program("dirty", Link::Static, &args);
+    let stop = AtomicBool::new(false);
+    let all = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let once = || measured(&fixture, &run, Some(&group), &[]);
+        let all: Vec<_> = (0..5).map(|_| std::panic::catch_unwind(once)).collect();
+        stop.store(true, Relaxed);
+        all
+    });
+    for stats in all {
+        let stats = stats.unwrap_or_else(|_| panic!("a run was not as it is natively; see above"));
+        assert!(number(&stats, "hints_issued") > 0, "it had no shadow: {stats:#}");
+    }
+    assert_eq!(group.killed(), 0, "the kernel killed somebody for lack of memory");
 }
 
 #[test]
