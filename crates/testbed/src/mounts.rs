@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::thread::UnshareFlags;
 
 use crate::{Error, Missing, Step};
 
@@ -46,6 +47,28 @@ pub(crate) fn mounted_at(path: &Path) -> Result<Vec<Mounted>, Error> {
         .filter(|(at, _)| at == path)
         .map(|(_, mounted)| mounted)
         .collect())
+}
+
+/// Leaves what is mounted to the others: this process has its own list of it from here on, in which nothing lies on
+/// a testbed. Else a server that is killed as the last process of a mount namespace unmounts its own disk, in the kernel,
+/// before its end of the connection is closed, and waits for its own answer; with it whoever calls sync(2).
+/// Without root it stays as it is, and there is no disk.
+pub(crate) fn leave() {
+    // SAFETY: there is one thread yet, and nothing that it has borrowed depends on where things are mounted.
+    #[allow(unsafe_code)]
+    let left = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    if left.is_err() || rustix::mount::mount_change("/", private).is_err() {
+        return;
+    }
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let lines = text.split(|b| *b == b'\n').filter_map(parse_line);
+    let is_ours = |mounted: &Mounted| {
+        mounted.is_our_fuse() || mounted.source.as_bytes().starts_with(b"/dev/loop")
+    };
+    for (at, _) in lines.filter(|(_, mounted)| is_ours(mounted)) {
+        let _ = rustix::mount::unmount(at, UnmountFlags::DETACH);
+    }
 }
 
 /// `36 35 98:0 /root /mount/point options... - type source super-options`, see proc(5).

@@ -32,7 +32,7 @@ use fuser::{Config as FuseConfig, Filesystem, KernelConfig, Session, SessionACL}
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Jitter, Model, Service};
-use crate::{Step, path_bytes};
+use crate::{Step, mounts, path_bytes};
 use pacer::Pacer;
 
 /// Holds a [`Config`] in JSON for the process that is to be a server.
@@ -158,6 +158,7 @@ fn serve<F: Filesystem>(
     listener: &UnixListener,
     make_cold: impl Fn(&fuser::Notifier) -> io::Result<()>,
 ) -> Result<(), Failure> {
+    mounts::leave();
     let mut fuse = FuseConfig::default();
     fuse.n_threads = Some(readers);
     // Who may use the mount is the kernel's business (allow_other and default_permissions), not the

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use runahead_testbed::Share;
+use runahead_testbed::{Disk, Share};
 
 use crate::common::alone;
 
@@ -128,4 +129,48 @@ fn an_ordinary_user_has_shares_too() {
         other => other.unwrap(),
     };
     assert!(output.status.success(), "{output:?}");
+}
+
+/// Servers of this program.
+fn servers() -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let exe = Path::new(EXE).canonicalize().unwrap();
+    pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|at| at == exe))
+        .collect()
+}
+
+/// Nobody can reach it any more. And killed as the last process of that namespace, a server would have to answer the
+/// requests by which the kernel then unmounts its disk.
+#[test]
+fn a_disk_ends_with_the_mount_namespace_that_it_was_made_in() {
+    crate::need!(Disk::probe());
+    let _alone = alone();
+    let before = servers();
+    let temp = tempfile::tempdir().unwrap();
+    let script = r#"set -e
+        mount --make-rprivate /
+        cd "$1"
+        mkdir disk
+        "$2" disk up --size 64MiB disk
+        echo changed > disk/file
+        readlink /proc/[0-9]*/exe | grep -c "^$(readlink -f "$2")$""#;
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh"])
+        .arg(temp.path())
+        .arg(EXE)
+        .output();
+    let output = match output {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: unshare(1) is not installed");
+            return;
+        }
+        other => other.unwrap(),
+    };
+    assert!(output.status.success(), "{output:?}");
+    let until = Instant::now() + Duration::from_secs(20);
+    while servers().iter().any(|server| !before.contains(server)) {
+        assert!(Instant::now() < until, "the server is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
