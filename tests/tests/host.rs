@@ -1,6 +1,6 @@
 //! What runahead is to those around it: to the kernel's rules for who starts a program.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -13,8 +13,8 @@ use std::time::Duration;
 use runahead_harness::write_program;
 use runahead_tests::processes::{eventually, kill};
 use runahead_tests::{
-    End, Link, Outcome, Run, available, drain, fixture, number, programs, root, runahead, scratch,
-    with_stats,
+    End, Link, Outcome, Run, available, drain, fixture, installed, number, programs, root,
+    runahead, scratch, with_stats,
 };
 
 /// Who runs the programs, and who owns them.
@@ -190,6 +190,25 @@ fn a_server_that_never_answers_holds_up_nobody() {
             assert!(String::from_utf8_lossy(&said).contains("stalls"), "{said:?}");
         }
     }
+}
+
+/// There is one process then, where all else has two: the test's own disk is a server's.
+#[test]
+fn where_no_server_is_mounted_all_is_as_elsewhere() {
+    let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
+    let Some(()) = available(installed("unshare")) else { return };
+    let script = "mount --make-rprivate / && grep -e ' - fuse' -e ' - nfs' /proc/self/mountinfo | cut -d ' ' -f 5 | xargs -r umount -l && exec \"$@\"";
+    let file = scratch().join("alone.json");
+    let option = format!("--stats=json:{}", file.display());
+    let run = fixture.run(&["cat", "many/00", "many/01", "many/02", "many/03", "many/04"]);
+    let expected = run.run();
+    fixture.reset();
+    let run = run.ahead(&["--require", &option]);
+    let outcome = run.behind(["unshare", "-m", "sh", "-c", script, "sh"].map(OsStr::new)).run();
+    assert_eq!((outcome.end, outcome.text()), (End::Exit(0), expected.text()), "{outcome:?}");
+    let text = std::fs::read(&file).expect("statistics were written");
+    let stats: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    assert!(number(&stats, "syncs/count") > 0, "{stats:#}");
 }
 
 /// What is ours then gets their numbers, and gives them up with them.

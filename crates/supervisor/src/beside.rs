@@ -87,7 +87,16 @@ impl Beside {
         let _ = bell.write(1);
     }
 
-    /// The same, for the result. None: there is nobody who could do it.
+    /// Has its first thread do `work`, which does not end, and [works off](Self::work_off) what else there is.
+    pub(crate) fn lead(&self, stack_bytes: usize, work: impl FnOnce() + Send + 'static) {
+        match &self.bell {
+            Some(_) => self.post(work),
+            // Without it sessions go on, and what is gone is noticed later.
+            None => _ = self.spawn("watch", stack_bytes, work),
+        }
+    }
+
+    /// The same as [`Self::post`], for the result. None: there is nobody who could do it.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,

@@ -180,7 +180,7 @@ impl Engine {
     pub(crate) fn start(self, first: Option<(&Path, Duration)>) -> Started {
         let Engine { layout, listener, token, file, common, members } = self;
         let watcher = members.clone();
-        common.beside.post(move || watcher.watch());
+        common.beside.lead(STACK_BYTES, move || watcher.watch());
         let follow_all = common.history.is_some() || common.without.unwatched;
         let unwatched = Unwatched::new(common.waits.clone(), follow_all);
         let losses = common.losses.clone();
