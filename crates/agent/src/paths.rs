@@ -13,14 +13,24 @@ pub type PathBuf = [u8; PATH_MAX + 1];
 /// The kernel has just read this string for the same thread, or a fault here may end the process
 /// (as it may in a shadow). It does not change while the result is in use.
 pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
+    // SAFETY: passed on to the caller.
+    let whole = unsafe { c_string_within(at, u64::MAX) };
+    // SAFETY: the same: so many bytes have just been read.
+    whole.unwrap_or_else(|| unsafe { core::slice::from_raw_parts(at as *const u8, PATH_MAX) })
+}
+
+/// The same; `None` if it is longer than `PATH_MAX`, or its end is not among the first `most` bytes. What is
+/// beyond them is not looked at.
+///
+/// # Safety
+/// As for [`c_string`], of these bytes.
+pub unsafe fn c_string_within<'a>(at: u64, most: u64) -> Option<&'a [u8]> {
     let start = at as *const u8;
-    let mut len = 0;
+    let most = most.min(PATH_MAX as u64 + 1) as usize;
     // SAFETY: up to the NUL that the caller promises, one byte at a time.
-    while len < PATH_MAX && unsafe { *start.add(len) } != 0 {
-        len += 1;
-    }
+    let len = (0..most).find(|&len| unsafe { *start.add(len) } == 0)?;
     // SAFETY: the bytes just read.
-    unsafe { core::slice::from_raw_parts(start, len) }
+    Some(unsafe { core::slice::from_raw_parts(start, len) })
 }
 
 /// True for absolute paths into file systems that the kernel makes up as it is asked: looking

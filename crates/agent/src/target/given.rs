@@ -100,9 +100,16 @@ impl<'a> Given<'a> {
             Text::Copied(text) => Some(text),
             Text::Unreadable => None,
             Text::InPlace => {
+                if self.answer.touches(self.at, 1) {
+                    return None;
+                }
+                // Where the answer begins behind it, its end may be gone.
+                let most = match self.answer {
+                    Answer { start, len: 1.. } if start > self.at => start - self.at,
+                    _ => u64::MAX,
+                };
                 // SAFETY: the kernel has read it, and there is no other thread.
-                let text = unsafe { paths::c_string(self.at) };
-                (!self.answer.touches(self.at, text.len() as u64 + 1)).then_some(text)
+                unsafe { paths::c_string_within(self.at, most) }
             }
         }
     }
