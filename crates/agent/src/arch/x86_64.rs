@@ -243,19 +243,13 @@ global_asm!(
     "runahead_entry_sampled:",
     "syscall",
     "ret",
-    ".globl runahead_entry_look",
-    "runahead_entry_look:",
     "5:",
     "find_thread 4f, 8f",
     "4: check_free 9f",
     "6: mov rcx, rsp",
     "mov byte ptr [r11 + {depth}], 1",
-    ".globl runahead_entry_taken",
-    "runahead_entry_taken:",
     "mov [r11 + {program_stack}], rcx",
     "mov rsp, [r11 + {stack_top}]",
-    ".globl runahead_entry_switched",
-    "runahead_entry_switched:",
     // A `Call`, last field first.
     "push r11",
     "push rcx",
@@ -287,12 +281,8 @@ global_asm!(
     "mov rax, r11",
     "mov r11, [rsp + 8]",
     "mov rsp, [rsp]",
-    ".globl runahead_entry_native",
-    "runahead_entry_native:",
     "mov byte ptr [r11 + {depth}], 0",
-    "cmp byte ptr [r11 + {held}], 0",
-    "jne 15f",
-    "16: dec ecx",
+    "dec ecx",
     "jnz 7f",
     "9:",
     ".globl runahead_entry_call",
@@ -301,15 +291,9 @@ global_asm!(
     "ret",
     "3: mov r11, [rsp + 8]",
     "mov rsp, [rsp]",
-    ".globl runahead_entry_made",
-    "runahead_entry_made:",
     "mov byte ptr [r11 + {depth}], 0",
-    "cmp byte ptr [r11 + {held}], 0",
-    "jne 14f",
     "inc ecx",
     "ret",
-    ".globl runahead_entry_made_end",
-    "runahead_entry_made_end:",
     // The stub makes the call itself, from where the program's calls trap.
     "7: xor ecx, ecx",
     "ret",
@@ -320,38 +304,6 @@ global_asm!(
     "12: find_thread 13f, 7b",
     "13: check_free 7b",
     "jmp 6b",
-    ".globl runahead_entry_end",
-    "runahead_entry_end:",
-    // Signals have been held. They arrive where they are let come, and are then taken to have arrived where the
-    // program goes on, behind the call or in front of it (`back`).
-    ".macro release after",
-    "mov byte ptr [r11 + {held}], 0",
-    "push rcx",
-    "push rax",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "push r10",
-    "mov eax, {rt_sigprocmask}",
-    "mov edi, {sig_setmask}",
-    "lea rsi, [r11 + {held_mask}]",
-    "xor edx, edx",
-    "mov r10d, 8",
-    "syscall",
-    ".globl \\after",
-    "\\after:",
-    "pop r10",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "pop rax",
-    "pop rcx",
-    ".endm",
-    "14: release runahead_released_behind",
-    "inc ecx",
-    "ret",
-    "15: release runahead_released_before",
-    "jmp 16b",
     // Clone trampolines: the program's own registers and stack, the call, and back.
     ".macro clone_site i",
     "syscall",
@@ -544,7 +496,6 @@ global_asm!(
     ".purgem find_thread",
     ".purgem take_spare",
     ".purgem check_free",
-    ".purgem release",
     ".popsection",
     calls = const CALLS,
     spares = const SPARES,
@@ -559,10 +510,6 @@ global_asm!(
     returned = const RETURNED,
     stack_top = const offset_of!(Thread, stack_top),
     resume = const offset_of!(Thread, resume),
-    held = const offset_of!(Thread, held),
-    held_mask = const offset_of!(Thread, held_mask),
-    rt_sigprocmask = const linux_raw_sys::general::__NR_rt_sigprocmask,
-    sig_setmask = const linux_raw_sys::general::SIG_SETMASK,
     call_thread = const offset_of!(Call, thread),
     clone = const linux_raw_sys::general::__NR_clone,
     wait4 = const linux_raw_sys::general::__NR_wait4,
@@ -586,15 +533,6 @@ unsafe extern "C" {
     fn runahead_entry();
     fn runahead_entry_call();
     fn runahead_entry_sampled();
-    fn runahead_entry_look();
-    fn runahead_entry_taken();
-    fn runahead_entry_switched();
-    fn runahead_entry_native();
-    fn runahead_entry_made();
-    fn runahead_entry_made_end();
-    fn runahead_entry_end();
-    fn runahead_released_behind();
-    fn runahead_released_before();
     fn runahead_clone_sites();
     fn runahead_plain_sites();
     fn runahead_sigreturn(frame: u64) -> !;
@@ -810,15 +748,6 @@ impl Context {
     /// Address behind the call's instruction.
     pub fn after(&self) -> u64 {
         self.rip
-    }
-
-    /// Whether what was interrupted is about to make a call, or to make one again.
-    ///
-    /// # Safety
-    /// It was in code of ours.
-    pub unsafe fn is_at_a_call(&self) -> bool {
-        // SAFETY: passed on to the caller: no instruction is the last byte of that.
-        unsafe { *(self.rip as *const [u8; SYSCALL.len()]) == SYSCALL }
     }
 
     /// Continue elsewhere.

@@ -6,9 +6,6 @@
 //! program's alternate stack, or below the program's stack pointer, even where it was us who were interrupted.
 //! Then returning from a frame of our own starts the handler, which finds all as the kernel leaves it.
 //!
-//! One that arrives while we are at work comes once more when the program goes on, behind the call or, if we have not made
-//! it yet, in front of it: our work is short, and its stack cannot be unwound.
-//!
 //! Invariant: no frame of the program's is on a stack of ours.
 
 use linux_raw_sys::general as k;
@@ -25,44 +22,16 @@ pub(super) fn address() -> u64 {
 }
 
 /// Entered by the kernel in place of a handler.
-extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Context) -> ! {
+extern "C" fn runahead_enter_handler(signal: i32, _info: u64, context: *mut Context) -> ! {
     let mask = sys::set_mask(!0);
     let thread = thread::current();
     // SAFETY: the kernel passes the frame of this signal, which is ours alone until it is returned from.
     let context = unsafe { &mut *context };
-    if let Some(thread) = thread
-        && can_wait(thread, signal, context)
-        && masks::send_to_itself(signal, info)
-    {
-        thread.hold(context.mask);
-        let mut back = context.copy();
-        back.mask = !0;
-        // SAFETY: what was interrupted goes on as it was, but for the mask.
-        unsafe { arch::sigreturn(core::ptr::from_ref(&back) as u64) }
-    }
     let handler = masks::begin_handler(thread, signal, context);
     // SAFETY: the same.
-    let was_busy = unsafe { arch::to_the_program(context) };
-    if let Some(thread) = thread.filter(|_| was_busy) {
-        thread.depth.set(0);
-    }
+    unsafe { arch::to_the_program(context) };
     // SAFETY: that frame, as the kernel left it, on which nothing depends but what the handler returns to.
     unsafe { enter(thread, signal, handler, mask, context) }
-}
-
-/// The signal has met us at work, and nothing but its coming a little later is changed if it is sent once more.
-fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
-    let (text, len) = super::text();
-    thread.armed.get()
-        && thread.lent.get().is_none()
-        && (text..text + len).contains(&context.after())
-        && thread.is_on_stack(context.stack_pointer())
-        // One that is made again when the handler has run (SA_RESTART) may wait for what that does.
-        // SAFETY: see above.
-        && !unsafe { context.is_at_a_call() }
-        && !masks::may_be_raised_here(signal)
-        && !masks::is_another_waiting(signal)
-        && masks::set_action(signal, None).is_ok_and(|now| now.handler == address())
 }
 
 /// What is started for a signal.

@@ -64,16 +64,8 @@ impl Verdict {
 impl Call {
     /// Makes the call as it stands, here and now.
     pub fn perform(&self) -> i64 {
-        // It may have to end because of them.
-        self.thread.release();
         // SAFETY: the program asked for exactly this call.
         self.performed(unsafe { sys::raw(self.nr, self.args) })
-    }
-
-    /// The same, unless a signal has come: then [`sys::RESTART`], which is to be the answer. The program makes the call
-    /// anew once the signal has been handled.
-    pub fn perform_unless_held(&self) -> i64 {
-        if self.thread.held.get() != 0 { sys::RESTART } else { self.perform() }
     }
 
     /// Notes that the call has been made and had this result, so that a failure of ours afterwards
@@ -210,10 +202,7 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     }
     // SAFETY: only ever set from a function of this type.
     let policy: Policy = unsafe { core::mem::transmute(policy) };
-    match policy(call) {
-        Verdict { ret: sys::RESTART, native: 0 } => Verdict::NATIVE,
-        verdict => verdict,
-    }
+    policy(call)
 }
 
 /// A bug was found in the agent: the program goes on without it.

@@ -224,10 +224,6 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
     unsafe { thread.on_stack(stack, at, on_agent_stack) };
     let verdict = work.verdict;
     thread.depth.set(0);
-    if super::is_retired() {
-        thread.release();
-    }
-    let held = thread.take_held();
     match verdict {
         Verdict { ret, native: 0 } => {
             context.set_result(ret);
@@ -240,12 +236,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
         // Interception was given up: the program makes the call itself, and any later one, so that
         // what it is about to set up (a filter, say) is not in the way of our own return.
         _ if super::is_retired() => natively(site, context),
-        // They come first.
-        _ if held.is_some() => context.resume_at(site),
         _ => perform(call, site, context),
-    }
-    if let Some(mask) = held {
-        context.mask = mask;
     }
 }
 

@@ -63,11 +63,6 @@ impl Target {
                 self.pace.hit();
                 self.opened(session, call, sys::fail(e), name)
             }
-            // A FIFO waits for its other end.
-            Err(Errno(sys::EINTR)) => {
-                let ret = call.performed(sys::fail(sys::EINTR));
-                self.opened(session, call, ret, name)
-            }
             // openat2 is stricter than openat about flags, and may be refused to us where openat is
             // not: the call itself has the last word.
             Err(_) => {
