@@ -77,6 +77,24 @@ fn a_share_through_the_command() {
     assert_fails(&["stats", dir], 1, "nothing is up");
 }
 
+/// Runs a script in a mount namespace of its own, which ends with it: an empty directory is `$1`, this program `$2`.
+fn in_a_mount_namespace(script: &str) {
+    let temp = tempfile::tempdir().unwrap();
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh"])
+        .arg(temp.path())
+        .arg(EXE)
+        .output();
+    let output = match output {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: unshare(1) is not installed");
+            return;
+        }
+        other => other.unwrap(),
+    };
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// In a mount namespace of its own, where /dev/fuse is open to everybody as on an ordinary system.
 #[test]
 fn an_ordinary_user_has_shares_too() {
@@ -115,20 +133,7 @@ fn an_ordinary_user_has_shares_too() {
             ! ./testbed disk up share
         '
     "#;
-    let temp = tempfile::tempdir().unwrap();
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, "sh"])
-        .arg(temp.path())
-        .arg(EXE)
-        .output();
-    let output = match output {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: unshare(1) is not installed");
-            return;
-        }
-        other => other.unwrap(),
-    };
-    assert!(output.status.success(), "{output:?}");
+    in_a_mount_namespace(script);
 }
 
 /// Servers of this program.
@@ -147,7 +152,6 @@ fn a_disk_ends_with_the_mount_namespace_that_it_was_made_in() {
     crate::need!(Disk::probe());
     let _alone = alone();
     let before = servers();
-    let temp = tempfile::tempdir().unwrap();
     let script = r#"set -e
         mount --make-rprivate /
         cd "$1"
@@ -155,19 +159,7 @@ fn a_disk_ends_with_the_mount_namespace_that_it_was_made_in() {
         "$2" disk up --size 64MiB disk
         echo changed > disk/file
         readlink /proc/[0-9]*/exe | grep -c "^$(readlink -f "$2")$""#;
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, "sh"])
-        .arg(temp.path())
-        .arg(EXE)
-        .output();
-    let output = match output {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: unshare(1) is not installed");
-            return;
-        }
-        other => other.unwrap(),
-    };
-    assert!(output.status.success(), "{output:?}");
+    in_a_mount_namespace(script);
     let until = Instant::now() + Duration::from_secs(20);
     while servers().iter().any(|server| !before.contains(server)) {
         assert!(Instant::now() < until, "the server is still there");
