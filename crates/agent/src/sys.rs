@@ -21,6 +21,11 @@ pub fn check(ret: i64) -> Result<u64> {
     if (-4095..0).contains(&ret) { Err(Errno(-ret as u32)) } else { Ok(ret as u64) }
 }
 
+/// The kernel's own for a call that is to be made again (linux/errno.h): no program sees it.
+pub const ERESTARTNOINTR: u32 = 513;
+/// The same as a result.
+pub const RESTART: i64 = fail(ERESTARTNOINTR);
+
 /// The kernel's convention for `error`.
 pub const fn fail(errno: u32) -> i64 {
     -(errno as i64)

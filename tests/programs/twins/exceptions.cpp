@@ -1,5 +1,5 @@
 /* C++: exceptions are caught where calls wait for storage, and destructors run where threads are cancelled
- * that wait for a pipe. */
+ * that wait for a pipe, or read from storage without end. */
 #include "twin.h"
 #include <sys/ioctl.h>
 #include <fstream>
@@ -103,6 +103,75 @@ CASE(cancelled_in_fgets)
 		alarm(0);
 		stall(10 + i, 1);
 	}
+}
+
+/* Holds a lock, and reads what is not in memory, again and again: mostly it is cancelled while it waits. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int unlocked;
+
+struct Locked {
+	Locked()
+	{
+		pthread_mutex_lock(&lock);
+	}
+	~Locked()
+	{
+		unlocked++;
+		pthread_mutex_unlock(&lock);
+	}
+};
+
+static void *reads_storage(void *)
+{
+	Left outer{ "outer" };
+	waiter = gettid();
+	for (int i = 0;; i++) {
+		Locked locked;
+		stall(i % 64, 1);
+	}
+	return 0;
+}
+
+static void *looks_at_names(void *)
+{
+	Left outer{ "outer" };
+	waiter = gettid();
+	for (int i = 0;; i++) {
+		Locked locked;
+		char name[64];
+		snprintf(name, sizeof name, "many/%02d", i % 64);
+		close(must(open(name, O_RDONLY)));
+	}
+	return 0;
+}
+
+static void cancelled_many_times(void *(*body)(void *))
+{
+	for (int i = 0; i < 2 * ROUNDS; i++) {
+		pthread_t t;
+		waiter = 0;
+		must(-pthread_create(&t, 0, body, 0));
+		while (!waiter)
+			usleep(100);
+		usleep(3000 + 211 * i);
+		unlocked = 0;
+		cancel(t);
+		ask(unlocked > 0);
+		alarm(10);
+		pthread_mutex_lock(&lock);
+		pthread_mutex_unlock(&lock);
+		alarm(0);
+	}
+}
+
+CASE(cancelled_while_it_reads_storage)
+{
+	cancelled_many_times(reads_storage);
+}
+
+CASE(cancelled_while_it_opens_files)
+{
+	cancelled_many_times(looks_at_names);
 }
 
 static std::string contents(int n)

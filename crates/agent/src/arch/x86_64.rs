@@ -52,7 +52,9 @@ macro_rules! restore_vectors {
     };
 }
 
+mod attempt;
 mod back;
+mod context;
 mod decode;
 mod frame;
 mod padding;
@@ -70,9 +72,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 use crate::owned::Owned;
 use crate::plane::thread::Thread;
 use crate::plane::{Call, Verdict, unseen};
-use crate::sys;
 
+pub use attempt::attempt;
 pub use back::to_the_program;
+pub use context::Context;
 pub use frame::{Place, RED_ZONE, REGISTERS};
 pub use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, Padding, RUN_OUT, RUN_UP, Window};
 pub use returns::{CALL_BYTES, ends_in_call, return_watch};
@@ -243,13 +246,19 @@ global_asm!(
     "runahead_entry_sampled:",
     "syscall",
     "ret",
+    ".globl runahead_entry_look",
+    "runahead_entry_look:",
     "5:",
     "find_thread 4f, 8f",
     "4: check_free 9f",
     "6: mov rcx, rsp",
     "mov byte ptr [r11 + {depth}], 1",
+    ".globl runahead_entry_taken",
+    "runahead_entry_taken:",
     "mov [r11 + {program_stack}], rcx",
     "mov rsp, [r11 + {stack_top}]",
+    ".globl runahead_entry_switched",
+    "runahead_entry_switched:",
     // A `Call`, last field first.
     "push r11",
     "push rcx",
@@ -281,7 +290,11 @@ global_asm!(
     "mov rax, r11",
     "mov r11, [rsp + 8]",
     "mov rsp, [rsp]",
+    ".globl runahead_entry_native",
+    "runahead_entry_native:",
     "mov byte ptr [r11 + {depth}], 0",
+    "cmp byte ptr [r11 + {held}], 0",
+    "jne 15f",
     "dec ecx",
     "jnz 7f",
     "9:",
@@ -291,9 +304,15 @@ global_asm!(
     "ret",
     "3: mov r11, [rsp + 8]",
     "mov rsp, [rsp]",
+    ".globl runahead_entry_made",
+    "runahead_entry_made:",
     "mov byte ptr [r11 + {depth}], 0",
+    "cmp byte ptr [r11 + {held}], 0",
+    "jne 14f",
     "inc ecx",
     "ret",
+    ".globl runahead_entry_made_end",
+    "runahead_entry_made_end:",
     // The stub makes the call itself, from where the program's calls trap.
     "7: xor ecx, ecx",
     "ret",
@@ -304,6 +323,39 @@ global_asm!(
     "12: find_thread 13f, 7b",
     "13: check_free 7b",
     "jmp 6b",
+    ".globl runahead_entry_end",
+    "runahead_entry_end:",
+    // Signals have been held. They arrive where they are let come, and are then taken to have arrived where the
+    // program goes on, behind the call or in front of it (`back`).
+    ".macro release after",
+    "mov byte ptr [r11 + {held}], 0",
+    "push rcx",
+    "push rax",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r10",
+    "mov eax, {rt_sigprocmask}",
+    "mov edi, {sig_setmask}",
+    "lea rsi, [r11 + {held_mask}]",
+    "xor edx, edx",
+    "mov r10d, 8",
+    "syscall",
+    ".globl \\after",
+    "\\after:",
+    "pop r10",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop rax",
+    "pop rcx",
+    ".endm",
+    "14: release runahead_released_behind",
+    "inc ecx",
+    "ret",
+    // What was decided may be out of date by then.
+    "15: release runahead_released_before",
+    "jmp runahead_entry",
     // Clone trampolines: the program's own registers and stack, the call, and back.
     ".macro clone_site i",
     "syscall",
@@ -496,6 +548,7 @@ global_asm!(
     ".purgem find_thread",
     ".purgem take_spare",
     ".purgem check_free",
+    ".purgem release",
     ".popsection",
     calls = const CALLS,
     spares = const SPARES,
@@ -510,6 +563,10 @@ global_asm!(
     returned = const RETURNED,
     stack_top = const offset_of!(Thread, stack_top),
     resume = const offset_of!(Thread, resume),
+    held = const offset_of!(Thread, held),
+    held_mask = const offset_of!(Thread, held_mask),
+    rt_sigprocmask = const linux_raw_sys::general::__NR_rt_sigprocmask,
+    sig_setmask = const linux_raw_sys::general::SIG_SETMASK,
     call_thread = const offset_of!(Call, thread),
     clone = const linux_raw_sys::general::__NR_clone,
     wait4 = const linux_raw_sys::general::__NR_wait4,
@@ -533,6 +590,15 @@ unsafe extern "C" {
     fn runahead_entry();
     fn runahead_entry_call();
     fn runahead_entry_sampled();
+    fn runahead_entry_look();
+    fn runahead_entry_taken();
+    fn runahead_entry_switched();
+    fn runahead_entry_native();
+    fn runahead_entry_made();
+    fn runahead_entry_made_end();
+    fn runahead_entry_end();
+    fn runahead_released_behind();
+    fn runahead_released_before();
     fn runahead_clone_sites();
     fn runahead_plain_sites();
     fn runahead_sigreturn(frame: u64) -> !;
@@ -667,108 +733,4 @@ pub fn thread_pointer(fast: bool) -> u64 {
         syscall(linux_raw_sys::general::__NR_arch_prctl as u64, [ARCH_GET_FS, at, 0, 0, 0, 0])
     };
     base
-}
-
-/// The frame that the kernel hands to a signal handler (`struct ucontext`, asm/ucontext.h).
-#[repr(C)]
-pub struct Context {
-    flags: u64,
-    link: u64,
-    /// Alternate stack that returning from the signal sets again.
-    pub stack: [u64; 3],
-    r8_to_r15: [u64; 8],
-    rdi: u64,
-    rsi: u64,
-    rbp: u64,
-    rbx: u64,
-    rdx: u64,
-    rax: u64,
-    rcx: u64,
-    rsp: u64,
-    rip: u64,
-    eflags: u64,
-    segments: u64,
-    err_trapno_oldmask_cr2: [u64; 4],
-    fpstate: u64,
-    reserved: [u64; 8],
-    /// Signal mask that returning from the signal sets again.
-    pub mask: u64,
-}
-
-const _: () = assert!(core::mem::offset_of!(Context, mask) == 296);
-
-impl Context {
-    /// A flag that the kernel does not know (and ignores).
-    const NOTED: u64 = 1 << 62;
-
-    /// Notes in a handler's frame whether the program believed those signals blocked before.
-    pub fn note_believed(&mut self, blocked: bool, signals: u64) {
-        self.flags |= Self::NOTED;
-        if blocked {
-            self.mask |= signals;
-        }
-    }
-
-    /// Whether there is such a note, which is taken away.
-    pub fn forget_note(&mut self) -> bool {
-        let noted = self.flags & Self::NOTED != 0;
-        self.flags &= !Self::NOTED;
-        noted
-    }
-
-    /// The call that was dispatched; `rip` is behind its instruction.
-    pub fn call(&self, thread: &'static Thread) -> Call {
-        let [r8, r9, r10, ..] = self.r8_to_r15;
-        let args = [self.rdi, self.rsi, self.rdx, r10, r8, r9];
-        // Of the number the kernel looks at 32 bits.
-        Call { nr: self.rax & 0xffff_ffff, args, stack: self.rsp, thread }
-    }
-
-    /// In r11, where calls leave the flags: one that no processor has.
-    const ANSWERED: u64 = 1 << 63;
-    /// Its place in [`Context::r8_to_r15`].
-    const R11: usize = 3;
-
-    /// Sets the call's result.
-    pub fn set_result(&mut self, value: i64) {
-        self.rax = value as u64;
-        self.r8_to_r15[Self::R11] |= Self::ANSWERED;
-    }
-
-    /// Where the program makes the call that it has just come to, if that was neither made nor given a
-    /// result: all is as the instruction itself leaves it.
-    pub fn unanswered_call(&self) -> Option<u64> {
-        let site = self.rip.wrapping_sub(SYSCALL.len() as u64);
-        (self.rcx == self.rip
-            && self.r8_to_r15[Self::R11] & Self::ANSWERED == 0
-            && sys::copy_in(site) == Ok(SYSCALL))
-        .then_some(site)
-    }
-
-    /// Address behind the call's instruction.
-    pub fn after(&self) -> u64 {
-        self.rip
-    }
-
-    /// Continue elsewhere.
-    pub fn resume_at(&mut self, address: u64) {
-        self.rip = address;
-    }
-
-    /// The thread that has left `place` ends.
-    pub fn end_thread(&mut self, place: &Thread) {
-        self.rip = runahead_exit as *const () as u64;
-        self.r8_to_r15[Self::R11] = core::ptr::from_ref(place) as u64;
-    }
-
-    /// A copy of this; its vector state is the same.
-    pub fn copy(&self) -> Self {
-        // SAFETY: plain data.
-        unsafe { core::ptr::read(self) }
-    }
-
-    /// Continue on another stack.
-    pub fn resume_on(&mut self, stack: u64) {
-        self.rsp = stack;
-    }
 }

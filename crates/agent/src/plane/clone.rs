@@ -148,11 +148,14 @@ pub(crate) fn note_forking(thread: &'static Thread) {
 
 /// Has a clone made with the program's own registers and stack, by the trampoline of its site.
 fn from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
+    let mask = sys::set_mask(!0);
     let index = SITES.trampoline(site, &arch::RUNAHEAD_CLONE_RETURN);
+    sys::set_mask(mask);
     go_by(index.map(arch::clone_site), thread, site, context);
 }
 
-/// The same for any other call, with nothing to be done after it. False if there are too many sites.
+/// The same for any other call, with nothing to be done after it, and with signals blocked. False if there are too many
+/// sites.
 pub(super) fn plainly_from_the_program(site: u64, context: &mut Context) -> bool {
     let index = PLAIN.trampoline(site, &arch::RUNAHEAD_PLAIN_RETURN);
     if let Some(index) = index {
@@ -189,22 +192,20 @@ impl<const N: usize> Sites<N> {
         known.take_while(|&known| known != 0).position(|known| known == site)
     }
 
-    /// The number of the site's trampoline, which goes on behind it by `returns`.
+    /// The number of the site's trampoline, which goes on behind it by `returns`. With signals
+    /// blocked: a handler that came to the site now would wait for us.
     fn trampoline(&self, site: u64, returns: &[AtomicU64; N]) -> Option<usize> {
         if let Some(index) = self.find(site) {
             return Some(index);
         }
-        let mask = sys::set_mask(!0);
-        let found = self.filling.with(|()| {
+        self.filling.with(|()| {
             self.find(site).or_else(|| {
                 let index = self.known.iter().position(|known| known.load(Relaxed) == 0)?;
                 returns[index].store(site + 2, Relaxed);
                 self.known[index].store(site, Release);
                 Some(index)
             })
-        });
-        sys::set_mask(mask);
-        found
+        })
     }
 }
 

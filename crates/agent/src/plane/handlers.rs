@@ -6,14 +6,18 @@
 //! program's alternate stack, or below the program's stack pointer, even where it was us who were interrupted.
 //! Then returning from a frame of our own starts the handler, which finds all as the kernel leaves it.
 //!
+//! One that arrives while we are at work for a call in [`HELD_BY`] is sent once more and waits until the program goes on,
+//! behind the call or, if it has not begun yet, in front of it: our work is short, and its stack cannot be unwound.
+//!
 //! Invariant: no frame of the program's is on a stack of ours.
 
 use linux_raw_sys::general as k;
 
 use super::altstack::{AUTODISARM, Altstack};
 use super::masks::{self, Action, SIG_DFL};
+use super::sigsys;
 use super::thread::{self, Thread};
-use crate::arch::{self, Context, Place, RED_ZONE, REGISTERS, pkeys};
+use crate::arch::{self, CALLS, Context, Place, RED_ZONE, REGISTERS, pkeys};
 use crate::sys::{self, nr};
 
 /// What the kernel is given in place of a handler.
@@ -22,16 +26,111 @@ pub(super) fn address() -> u64 {
 }
 
 /// Entered by the kernel in place of a handler.
-extern "C" fn runahead_enter_handler(signal: i32, _info: u64, context: *mut Context) -> ! {
+extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Context) -> ! {
     let mask = sys::set_mask(!0);
     let thread = thread::current();
     // SAFETY: the kernel passes the frame of this signal, which is ours alone until it is returned from.
     let context = unsafe { &mut *context };
+    if let Some(thread) = thread
+        && can_wait(thread, signal, context)
+        && masks::send_to_itself(signal, info)
+    {
+        thread.hold(context.mask);
+        let mut back = context.copy();
+        back.mask = !0;
+        back.give_up_attempt();
+        // SAFETY: what was interrupted goes on as it was, but for the mask.
+        unsafe { arch::sigreturn(core::ptr::from_ref(&back) as u64) }
+    }
+    // SAFETY: the same.
+    if let Some(call) = unsafe { sigsys::unanswered(context) }
+        && thread.is_some_and(|thread| is_alone(thread, signal))
+        && masks::send_to_itself(signal, info)
+    {
+        // SAFETY: our handler, which would return from that frame, does not go on: the program makes its call anew.
+        unsafe {
+            (*call).resume_at((*call).after() - 2);
+            arch::sigreturn(call as u64)
+        }
+    }
     let handler = masks::begin_handler(thread, signal, context);
     // SAFETY: the same.
-    unsafe { arch::to_the_program(context) };
+    let was_busy = unsafe { arch::to_the_program(context) };
+    if let Some(thread) = thread.filter(|_| was_busy) {
+        thread.depth.set(0);
+    }
     // SAFETY: that frame, as the kernel left it, on which nothing depends but what the handler returns to.
     unsafe { enter(thread, signal, handler, mask, context) }
+}
+
+/// Calls that do nothing to signals, threads or children: most of those that [`crate::target`] sees.
+const HELD_BY: [u64; 35] = [
+    nr::READ,
+    nr::PREAD64,
+    nr::READV,
+    nr::PREADV,
+    nr::PREADV2,
+    nr::OPEN,
+    nr::OPENAT,
+    nr::OPENAT2,
+    nr::STAT,
+    nr::LSTAT,
+    nr::NEWFSTATAT,
+    nr::STATX,
+    nr::ACCESS,
+    nr::FACCESSAT,
+    nr::FACCESSAT2,
+    nr::READLINK,
+    nr::READLINKAT,
+    nr::GETDENTS,
+    nr::GETDENTS64,
+    nr::SENDFILE,
+    nr::COPY_FILE_RANGE,
+    nr::SPLICE,
+    nr::CLOSE,
+    nr::CLOSE_RANGE,
+    nr::LSEEK,
+    nr::DUP,
+    nr::DUP2,
+    nr::DUP3,
+    nr::CHDIR,
+    nr::FCHDIR,
+    nr::FADVISE64,
+    nr::MMAP,
+    nr::MUNMAP,
+    nr::MREMAP,
+    nr::MADVISE,
+];
+
+/// Whether signals that meet our work for a call `number` may wait until that is over.
+pub(super) fn may_be_held(number: u64) -> bool {
+    const IS_ONE: [bool; CALLS] = {
+        let (mut table, mut at) = ([false; CALLS], 0);
+        while at < HELD_BY.len() {
+            table[HELD_BY[at] as usize] = true;
+            at += 1;
+        }
+        table
+    };
+    IS_ONE.get(number as usize).is_some_and(|&is_one| is_one)
+}
+
+/// The signal has met us at work, and nothing but its coming a little later is changed if it is sent once more.
+fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
+    let (text, len) = super::text();
+    thread.may_hold.get()
+        && (text..text + len).contains(&context.after())
+        && thread.is_on_stack(context.stack_pointer())
+        && is_alone(thread, signal)
+}
+
+/// It may be sent once more: no instruction has raised it, it is the only one of its number, and would come to us again.
+fn is_alone(thread: &Thread, signal: i32) -> bool {
+    thread.armed.get()
+        && thread.lent.get().is_none()
+        && !masks::may_be_raised_here(signal)
+        && !masks::is_another_waiting(signal)
+        && masks::set_action(signal, None).is_ok_and(|now| now.handler == address())
 }
 
 /// What is started for a signal.

@@ -375,6 +375,27 @@ fn send_again(code: i32, info: u64) {
     unsafe { sys::raw(call, args) };
 }
 
+/// Sends this thread the signal once more that `info` is of; false if that cannot be.
+pub(super) fn send_to_itself(signal: i32, info: u64) -> bool {
+    let args = [sys::getpid().into(), sys::gettid().into(), signal as u64, info, 0, 0];
+    // SAFETY: reads the siginfo_t that the kernel has just given us.
+    unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) == 0 }
+}
+
+/// It may be the running instruction that has raised it.
+pub(super) fn may_be_raised_here(signal: i32) -> bool {
+    SYNCHRONOUS.contains(&(signal as u32))
+}
+
+/// A second signal of that number waits: one that is sent now would come after it, or not at all.
+pub(super) fn is_another_waiting(signal: i32) -> bool {
+    let mut waiting = 0u64;
+    let args = [&raw mut waiting as u64, MASK_BYTES, 0, 0, 0, 0];
+    // SAFETY: the kernel writes eight bytes of ours.
+    unsafe { sys::raw(nr::RT_SIGPENDING, args) };
+    waiting & bit_of(signal as u32) != 0
+}
+
 /// Does `work` while no handler can run: between two calls of ours SIGSYS may then be blocked.
 fn undisturbed<T>(work: impl FnOnce(u64) -> (T, u64)) -> T {
     let mask = sys::set_mask(!0);

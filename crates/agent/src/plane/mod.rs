@@ -62,10 +62,23 @@ impl Verdict {
 }
 
 impl Call {
-    /// Makes the call as it stands, here and now.
+    /// Makes the call as it stands, here and now. [`sys::RESTART`] if a signal is held, which is to be the answer: the
+    /// program makes the call once the signal has been handled.
     pub fn perform(&self) -> i64 {
         // SAFETY: the program asked for exactly this call.
-        self.performed(unsafe { sys::raw(self.nr, self.args) })
+        match unsafe { self.attempt(self.nr, &self.args) } {
+            sys::RESTART => sys::RESTART,
+            ret => self.performed(ret),
+        }
+    }
+
+    /// Makes another call in place of this one, which may wait as this may: [`sys::RESTART`] as there.
+    ///
+    /// # Safety
+    /// As unsafe as the call it makes.
+    pub unsafe fn attempt(&self, nr: u64, args: &[u64; 6]) -> i64 {
+        // SAFETY: passed on to the caller.
+        unsafe { arch::attempt(&self.thread.held, nr, args) }
     }
 
     /// Notes that the call has been made and had this result, so that a failure of ours afterwards
@@ -190,6 +203,7 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     // is the only reference to it.
     let call = unsafe { &*call };
     call.thread.result.set(None);
+    call.thread.hold_if(handlers::may_be_held(call.nr));
     if call.thread.is_spare() && !clone::adopt(call.thread, call.stack) {
         return Verdict::NATIVE;
     }
@@ -202,7 +216,10 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     }
     // SAFETY: only ever set from a function of this type.
     let policy: Policy = unsafe { core::mem::transmute(policy) };
-    policy(call)
+    match policy(call) {
+        Verdict { ret: sys::RESTART, native: 0 } => Verdict::NATIVE,
+        verdict => verdict,
+    }
 }
 
 /// A bug was found in the agent: the program goes on without it.

@@ -33,4 +33,5 @@ pub(super) fn abandon(thread: &Thread) {
     if let Some(mask) = thread.mask.take() {
         sys::set_mask(masks::as_believed(thread, mask));
     }
+    thread.release();
 }

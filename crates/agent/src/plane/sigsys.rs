@@ -67,6 +67,21 @@ pub(super) fn call_off(tid: u32) {
     let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
 }
 
+/// What was interrupted in front of the first instruction of our handler, where that is for a call, which has thus not
+/// been looked at: the frame that the handler would return from.
+///
+/// # Safety
+/// A frame of the kernel's for this thread.
+pub(super) unsafe fn unanswered(context: &Context) -> Option<*mut Context> {
+    if context.after() != pkeys::on_signal() {
+        return None;
+    }
+    let (info, call) = context.passed();
+    // SAFETY: passed on to the caller: the kernel passes both to our handler, live until that returns.
+    let is_call = unsafe { (*(info as *const Info)).code == SYS_USER_DISPATCH };
+    is_call.then_some(call as *mut Context)
+}
+
 /// Our handler, entered by way of [`pkeys`].
 pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, context: *mut Context) {
     // SAFETY: the kernel passes both, live until we return.
@@ -210,7 +225,10 @@ fn patch(call: &Call, site: u64) -> Option<u64> {
     // SAFETY: the depth is ours.
     unsafe { thread.on_stack(call.stack, at, on_agent_stack) };
     thread.depth.set(0);
-    sys::set_mask(mask);
+    // Returning to the patched site sets it, and what has come meanwhile finds the program there.
+    if work.again.is_none() || masks::has_left(thread) {
+        sys::set_mask(mask);
+    }
     work.again
 }
 
@@ -224,6 +242,10 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
     unsafe { thread.on_stack(stack, at, on_agent_stack) };
     let verdict = work.verdict;
     thread.depth.set(0);
+    if super::is_retired() {
+        thread.release();
+    }
+    let held = thread.take_held();
     match verdict {
         Verdict { ret, native: 0 } => {
             context.set_result(ret);
@@ -236,7 +258,12 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
         // Interception was given up: the program makes the call itself, and any later one, so that
         // what it is about to set up (a filter, say) is not in the way of our own return.
         _ if super::is_retired() => natively(site, context),
+        // They come first.
+        _ if held.is_some() => context.resume_at(site),
         _ => perform(call, site, context),
+    }
+    if let Some(mask) = held {
+        context.mask = mask;
     }
 }
 
@@ -274,10 +301,16 @@ fn perform(call: &Call, site: u64, context: &mut Context) {
 
 /// Where signals may interrupt a call, the program goes on to make it.
 fn made_by_the_program(site: u64, context: &mut Context) -> bool {
-    let made = (masks::has_handlers() || super::has_threads())
-        && clone::plainly_from_the_program(site, context);
+    if !masks::has_handlers() && !super::has_threads() {
+        return false;
+    }
+    // What comes from here on finds the program at its call. (See `keep_mask` for what came before.)
+    let mask = sys::set_mask(!0);
+    let made = clone::plainly_from_the_program(site, context);
     if made {
-        keep_changed_mask(context);
+        context.mask = mask;
+    } else {
+        sys::set_mask(mask);
     }
     made
 }

@@ -38,6 +38,12 @@ pub struct Thread {
     pub(crate) resume: Cell<u64>,
     /// The program's stack pointer, while the agent's stack is in use.
     pub(crate) program_stack: Cell<u64>,
+    /// The call under way is one of those for which signals may wait.
+    pub(super) may_hold: Cell<bool>,
+    /// 1 while signals wait until the program goes on after the call under way ([`super::handlers`]).
+    pub(crate) held: Cell<u64>,
+    /// The mask that it is to go on with then.
+    pub(crate) held_mask: Cell<u64>,
     /// The program's alternate signal stack.
     pub(super) alternate: Cell<Altstack>,
     /// Thread pointer plus one; 0 while the place is free.
@@ -132,6 +138,32 @@ fn find_by_number() -> Option<&'static Thread> {
 }
 
 impl Thread {
+    /// Whether signals may wait until the call that begins is over.
+    pub(super) fn hold_if(&self, may: bool) {
+        self.may_hold.set(may);
+        if !may {
+            self.release();
+        }
+    }
+
+    /// Signals wait from here on; this was the mask.
+    pub(super) fn hold(&self, mask: u64) {
+        self.held_mask.set(mask);
+        self.held.set(1);
+    }
+
+    /// Lets them come, here.
+    pub(super) fn release(&self) {
+        if let Some(mask) = self.take_held() {
+            sys::set_mask(masks::as_believed(self, mask));
+        }
+    }
+
+    /// The mask of who goes on, if signals are held. They are not any more.
+    pub(super) fn take_held(&self) -> Option<u64> {
+        (self.held.replace(0) != 0).then(|| self.held_mask.get())
+    }
+
     /// A place with a stack of `stack` bytes, for a thread to come.
     fn map(stack: usize) -> sys::Result<&'static Thread> {
         let at = room::map_stack(stack as u64)?;
@@ -144,6 +176,9 @@ impl Thread {
             depth: Cell::new(0),
             resume: Cell::new(0),
             program_stack: Cell::new(0),
+            may_hold: Cell::new(false),
+            held: Cell::new(0),
+            held_mask: Cell::new(0),
             alternate: Cell::new(Altstack::NONE),
             key: Cell::new(0),
             tid: Cell::new(0),
@@ -241,6 +276,7 @@ impl Thread {
         self.disarm();
         self.move_out();
         self.depth.set(0);
+        self.may_hold.set(false);
         self.alternate.set(Altstack::NONE);
         self.lent.set(None);
     }

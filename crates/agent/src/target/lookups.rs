@@ -43,11 +43,16 @@ impl Target {
             return self.opened(session, call, ret, name);
         }
         // No mode: nothing is created, and openat2 refuses one then, which openat ignores.
-        match sys::openat2(name.dir, name.at, flags, 0, k::RESOLVE_CACHED) {
+        let how = k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_CACHED.into() };
+        let how = (&raw const how as u64, size_of_val(&how) as u64);
+        let args = [name.dir as u64, name.at, how.0, how.1, 0, 0];
+        // SAFETY: what the program asked for, as openat2 has it; a FIFO may wait for its other end.
+        match sys::check(unsafe { call.attempt(nr::OPENAT2, &args) }) {
             Ok(fd) => {
                 self.pace.hit();
-                self.opened(session, call, call.performed(fd.into()), name)
+                self.opened(session, call, call.performed(fd as i64), name)
             }
+            Err(Errno(sys::ERESTARTNOINTR)) => Outcome::Answer(sys::RESTART),
             Err(Errno(sys::EAGAIN)) => {
                 let nofollow = if flags & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
                 let kind =
@@ -62,6 +67,11 @@ impl Target {
             Err(Errno(e @ (sys::ENOENT | sys::ENOTDIR | sys::ELOOP))) => {
                 self.pace.hit();
                 self.opened(session, call, sys::fail(e), name)
+            }
+            // A FIFO waits for its other end.
+            Err(Errno(sys::EINTR)) => {
+                let ret = call.performed(sys::fail(sys::EINTR));
+                self.opened(session, call, ret, name)
             }
             // openat2 is stricter than openat about flags, and may be refused to us where openat is
             // not: the call itself has the last word.

@@ -213,7 +213,11 @@ fn policy(call: &Call) -> Verdict {
         Outcome::Native => Verdict::NATIVE,
         Outcome::Answer(ret) => Verdict::answer(ret),
         // We are the shadow now, at the call where the target stalls.
-        Outcome::InShadow => return shadow::policy(call),
+        Outcome::InShadow => {
+            // It gets no signals, those that were held for its target neither.
+            call.thread.held.set(0);
+            return shadow::policy(call);
+        }
     };
     if session.config.tell != tell::ALL {
         TARGET.rest(call);
