@@ -44,7 +44,7 @@ fn measured(fixture: &Fixture, run: &Run, plain: &Outcome, options: &[&str]) -> 
 }
 
 /// So often it is tried: a shadow gets only the processor time that nobody else wants.
-const TRIES: usize = 6;
+const TRIES: usize = 12;
 
 /// Whether `seen` is ever true of its statistics.
 fn ever(
