@@ -136,7 +136,8 @@ fn a_large_program_makes_no_shadow_that_costs_more_than_its_waits() {
 }
 
 /// A process that has a shadow and grows, where its group has room for it but not for two of it, and who looks
-/// after that does not get a processor. (What else is ours takes some 6 MiB.)
+/// after that does not get a processor. (What else is ours takes some 6 MiB.) The shadow may be killed: it is to be
+/// the first to go.
 #[test]
 fn a_program_that_grows_into_its_group_is_not_killed_for_its_shadow() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
@@ -146,7 +147,6 @@ fn a_program_that_grows_into_its_group_is_not_killed_for_its_shadow() {
     let grown = GROWN.to_string();
     let args: Vec<&str> = [&grown].into_iter().chain(&read_before).map(String::as_str).collect();
     let run = fixture.run_program("dirty", Link::Static, &args);
-    let is_busy = is_busy();
     let stop = AtomicBool::new(false);
     let all = std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -165,26 +165,7 @@ fn a_program_that_grows_into_its_group_is_not_killed_for_its_shadow() {
         let stats = stats.unwrap_or_else(|_| panic!("a run was not as it is natively; see above"));
         assert!(number(&stats, "hints_issued") > 0, "it had no shadow: {stats:#}");
     }
-    let killed = group.killed();
-    if is_busy && killed > 0 {
-        return eprintln!(
-            "beside others: {killed} shadows killed for lack of memory, and not the program"
-        );
-    }
-    assert_eq!(killed, 0, "the kernel killed somebody for lack of memory");
-}
-
-/// Others want more than all of the processors.
-fn is_busy() -> bool {
-    const LOOKS: u64 = 20;
-    let running = |_| {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let text = std::fs::read_to_string("/proc/stat").expect("/proc is mounted");
-        let line = text.lines().find_map(|line| line.strip_prefix("procs_running "));
-        line.and_then(|count| count.parse::<u64>().ok()).expect("a number")
-    };
-    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    (0..LOOKS).map(running).sum::<u64>() > LOOKS * processors * 3 / 2
+    eprintln!("{} shadows killed for lack of memory", group.killed());
 }
 
 #[test]
