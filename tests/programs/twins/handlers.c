@@ -322,3 +322,18 @@ CASE(mask_of_a_handler_for_sigsys)
 	sigprocmask(SIG_SETMASK, 0, &now);
 	printf("USR1 %d SYS %d\n", sigismember(&now, SIGUSR1), sigismember(&now, SIGSYS));
 }
+
+/* Where the instruction that was interrupted cannot be read: there is none. */
+CASE(caught_where_nothing_is)
+{
+	void (*const nowhere[])(void) = { 0, (void (*)(void))0x123456789000, (void (*)(void))&back };
+	on(SIGSEGV, jump, 0);
+	for (volatile int i = 0; i < 12; i++) {
+		if (sigsetjmp(back, 1) == 0) {
+			nowhere[i % 3]();
+			puts("not reached");
+		}
+		stall(i, 2);
+	}
+	printf("caught %d\n", caught);
+}

@@ -12,6 +12,7 @@ use super::{
     runahead_entry_switched, runahead_entry_taken, runahead_released_before,
     runahead_released_behind,
 };
+use crate::sys;
 
 /// What a stub puts below the program's stack pointer: the red zone; and its call, an address to return to.
 const RED_ZONE: u64 = 128;
@@ -22,9 +23,11 @@ const BYTES: u64 = SYSCALL.len() as u64;
 /// Of the registers from r8 on.
 const R10: usize = 2;
 
-/// A stub, as [`super::sites::stub`] writes it.
-#[derive(Clone, Copy)]
-struct Stub(*const [u8; STUB_BYTES]);
+/// A stub, as [`super::sites::stub`] writes it: a copy, and where it lies.
+struct Stub {
+    start: u64,
+    bytes: [u8; STUB_BYTES],
+}
 
 impl Stub {
     /// `lea rsp, [rsp - 128]`.
@@ -37,31 +40,24 @@ impl Stub {
     const JUMP_BYTES: usize = 6;
     const POINTERS: usize = STUB_BYTES - 16;
 
-    /// That which `address` is in, if it is in one.
-    ///
-    /// # Safety
-    /// An address at which the program or we can execute something.
-    unsafe fn around(address: u64) -> Option<Self> {
-        let stub = Stub((address & !(STUB_BYTES as u64 - 1)) as *const [u8; STUB_BYTES]);
-        let is_one = stub.bytes().starts_with(&Self::START)
+    /// That which `address` is in, if it is in one. (A program may have jumped to where nothing is, or what is not to be
+    /// read.)
+    fn around(address: u64) -> Option<Self> {
+        let start = address & !(STUB_BYTES as u64 - 1);
+        let stub = Stub { start, bytes: sys::copy_in(start).ok()? };
+        let is_one = stub.bytes.starts_with(&Self::START)
             && stub.word(Self::POINTERS) == runahead_entry as *const () as u64;
         is_one.then_some(stub)
     }
 
-    fn bytes(&self) -> &[u8; STUB_BYTES] {
-        // SAFETY: code lies on whole pages, which `around` was promised, and stubs stay.
-        unsafe { &*self.0 }
-    }
-
     fn word(&self, at: usize) -> u64 {
-        let bytes = self.bytes()[at..].first_chunk().copied();
+        let bytes = self.bytes[at..].first_chunk().copied();
         u64::from_le_bytes(bytes.unwrap_or_default())
     }
 
     /// The number of the call, where the stub sets it.
     fn number(&self) -> Option<u64> {
-        let bytes = self.bytes();
-        let moves = bytes[Self::START.len()] == Self::MOVE;
+        let moves = self.bytes[Self::START.len()] == Self::MOVE;
         moves.then(|| self.word(Self::START.len() + 1) & u64::from(u32::MAX))
     }
 
@@ -77,7 +73,7 @@ impl Stub {
 
     /// Offset of the call that it makes itself.
     fn own_call(&self) -> usize {
-        self.left() + Self::JRCXZ_BYTES + usize::from(self.bytes()[self.left() + 1])
+        self.left() + Self::JRCXZ_BYTES + usize::from(self.bytes[self.left() + 1])
     }
 
     /// Whether it makes a comparison that was displaced, and with what.
@@ -104,7 +100,7 @@ impl Stub {
 
     /// The same from where the stub itself was interrupted.
     fn go_from(&self, context: &mut Context) {
-        let at = (context.rip - self.0 as u64) as usize;
+        let at = (context.rip - self.start) as usize;
         let is_inside = 0 < at && at < self.left();
         if is_inside {
             context.rsp += RED_ZONE;
@@ -182,7 +178,7 @@ pub unsafe fn to_the_program(context: &mut Context) -> bool {
     let rip = context.rip;
     if let Some(found) = entry(context) {
         // SAFETY: a stub has called the entry, and so it stands on the stack where it goes on.
-        let Some(stub) = (unsafe { Stub::around(*(context.rsp as *const u64)) }) else {
+        let Some(stub) = Stub::around(unsafe { *(context.rsp as *const u64) }) else {
             return false;
         };
         context.rsp += BELOW;
@@ -198,8 +194,7 @@ pub unsafe fn to_the_program(context: &mut Context) -> bool {
         .map(|label| label as *const () as u64);
         return [taken..switched, native..call, made..end].iter().any(|at| at.contains(&rip));
     }
-    // SAFETY: it is being executed.
-    if let Some(stub) = unsafe { Stub::around(rip) } {
+    if let Some(stub) = Stub::around(rip) {
         stub.go_from(context);
     }
     false
