@@ -108,9 +108,25 @@ pub(crate) fn workers(most: usize) -> usize {
 /// to fit into the memory of its control group: fewer than it has if they do not fit. `None`: there is no
 /// limit, or the process is gone.
 pub(crate) fn pages_most(process: u32, pages: u64) -> Option<u64> {
-    let room = room_of(&process.to_string())?;
+    let groups = groups_of(&process.to_string(), "memory");
+    let room = room_for_copies(&groups)?;
     let resident = status_kib(process, "VmRSS:")? << 10;
     Some(most(pages, room, resident))
+}
+
+/// Bytes that may be taken for copies of a process in `groups`, the innermost first; `None`: there is no limit.
+///
+/// A process that grows after it was copied may have no room left. Then the kernel ends the copy; but where
+/// it is to end whole groups (`memory.oom.group`), the process with it. There half of the limit is left alone.
+fn room_for_copies(groups: &[PathBuf]) -> Option<u64> {
+    let mut ends_all = false;
+    let rooms = groups.iter().filter_map(|group| {
+        ends_all |= std::fs::read_to_string(group.join("memory.oom.group"))
+            .is_ok_and(|text| text.trim() == "1");
+        let Left { bytes, limit } = left(group)?;
+        Some(if ends_all { bytes.saturating_sub(limit / 2) } else { bytes })
+    });
+    rooms.min()
 }
 
 fn most(pages: u64, room: u64, resident: u64) -> u64 {
@@ -142,7 +158,7 @@ fn status_kib(process: u32, name: &str) -> Option<u64> {
 
 /// Bytes that a process's control groups may still take; `None`: there is no limit.
 fn room_of(process: &str) -> Option<u64> {
-    groups_of(process, "memory").iter().filter_map(|dir| left(dir)).min()
+    groups_of(process, "memory").iter().filter_map(|dir| Some(left(dir)?.bytes)).min()
 }
 
 /// The directories of the groups that limit our memory, the innermost first.
@@ -182,9 +198,15 @@ fn groups(mount: &Path, line: &str, controller: &str) -> Vec<PathBuf> {
     groups.map(Path::to_owned).collect()
 }
 
-/// What `group` may still take; `None` if it has no limit. Files in memory that the kernel would give
+/// What a group may still take, and the limit that says so.
+struct Left {
+    bytes: u64,
+    limit: u64,
+}
+
+/// `None` if `group` has no limit. Files in memory that the kernel would give
 /// up count as free, those in active use by half: as the kernel itself estimates it (`MemAvailable`).
-fn left(group: &Path) -> Option<u64> {
+fn left(group: &Path) -> Option<Left> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let limit = |name: &str| -> Option<u64> {
         read(name)?.trim().parse().ok().filter(|&limit| limit < UNLIMITED)
@@ -201,7 +223,7 @@ fn left(group: &Path) -> Option<u64> {
     let bytes = |name: &str| number(&text, &format!("{prefix}{name}")).unwrap_or(0);
     let cache = bytes("inactive_file") + bytes("active_file") / 2;
     let used: u64 = used.trim().parse().ok()?;
-    Some(limit.saturating_sub(used.saturating_sub(cache)))
+    Some(Left { bytes: limit.saturating_sub(used.saturating_sub(cache)), limit })
 }
 
 #[cfg(test)]
@@ -215,7 +237,35 @@ mod tests {
     }
 
     fn room(mount: &Path, line: &str) -> Option<u64> {
-        groups(mount, line, "memory").iter().filter_map(|dir| left(dir)).min()
+        groups(mount, line, "memory").iter().filter_map(|dir| Some(left(dir)?.bytes)).min()
+    }
+
+    #[test]
+    fn a_group_that_is_ended_whole_keeps_half_of_its_limit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        group(dir, "", &[("cgroup.controllers", "memory")]);
+        group(
+            dir,
+            "a",
+            &[("memory.max", "1000"), ("memory.current", "100"), ("memory.oom.group", "0\n")],
+        );
+        group(
+            dir,
+            "a/b",
+            &[("memory.max", "max\n"), ("memory.current", "100"), ("memory.oom.group", "0\n")],
+        );
+        let room = || room_for_copies(&groups(dir, "0::/a/b", "memory"));
+        assert_eq!(room(), Some(900));
+        // The limit is that of the outer group: all of the inner one is ended.
+        group(dir, "a/b", &[("memory.oom.group", "1\n")]);
+        assert_eq!(room(), Some(400));
+        group(dir, "a", &[("memory.current", "700")]);
+        assert_eq!(room(), Some(0));
+        // What is outside of where the limit is met is not asked.
+        group(dir, "", &[("memory.oom.group", "1\n")]);
+        group(dir, "a/b", &[("memory.oom.group", "0\n")]);
+        assert_eq!(room(), Some(300));
     }
 
     #[test]
