@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Pid;
 
-/// Address space: the agent takes 5 MiB, and as much again when it joins.
+/// Address space: the agent takes some 35 MiB.
 const ADDRESS_SPACE: u64 = 1 << 30;
 /// Processes of one user: a session takes up to some hundred threads and processes.
 const PROCESSES: u64 = 1 << 10;

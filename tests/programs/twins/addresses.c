@@ -154,3 +154,40 @@ CASE(stacks_of_threads_that_have_ended)
 		must(munmap(at[round], 1 << 20));
 	}
 }
+
+/* The most that can be mapped in one piece. */
+static size_t largest(void)
+{
+	size_t some = 0;
+	for (size_t more = (size_t)1 << 47; more >= 4096; more /= 2) {
+		void *p = mmap(0, some + more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p != MAP_FAILED) {
+			must(munmap(p, some + more));
+			some += more;
+		}
+	}
+	return some;
+}
+
+/* As tests of libraries do that have memory run out. Each child stalls for the first time before another piece. */
+CASE(all_that_is_free_is_taken_piece_by_piece)
+{
+	anew(more, "all_that_is_free_is_taken_piece_by_piece");
+	for (int first = 0; first < 3; first++) {
+		fflush(stdout);
+		pid_t child = fork();
+		if (child) {
+			ended("child", must(child));
+			continue;
+		}
+		for (int i = 0; i < 3; i++) {
+			size_t size = largest();
+			if (i == first)
+				stall(10 + 5 * i, 5);
+			void *p = mmap(0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+			printf("piece %d: %s\n", i, p == MAP_FAILED ? strerrorname_np(errno) : "taken");
+		}
+		fflush(stdout);
+		_exit(0);
+	}
+}
