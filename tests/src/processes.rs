@@ -37,6 +37,33 @@ pub fn running(program: &std::path::Path) -> Vec<i32> {
     all().filter(|&pid| self::program(pid).as_ref() == Some(&path)).collect()
 }
 
+/// What each thread of the process group `group` is at, for whoever wonders why it does not end. (Kernel stacks are
+/// root's to see.)
+pub fn describe(group: i32) -> String {
+    const GROUP: usize = 2;
+    let of_group = |pid: &i32| {
+        let fields = stat(*pid);
+        fields.is_some_and(|fields| fields.get(GROUP) == Some(&group.to_string()))
+    };
+    let mut text = String::new();
+    for pid in all().filter(of_group) {
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for task in tasks.flatten() {
+            let read =
+                |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let state = state(pid).unwrap_or('?');
+            let [name, call, stack] = ["comm", "syscall", "stack"].map(read);
+            text += &format!(
+                "{pid} {:?} {} {state} {}\n{stack}",
+                task.file_name(),
+                name.trim(),
+                call.trim()
+            );
+        }
+    }
+    text
+}
+
 /// Waits until `done`, for at most 10 s; false if it did not come to that.
 pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     let give_up = Instant::now() + Duration::from_secs(10);

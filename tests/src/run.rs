@@ -174,6 +174,7 @@ pub(crate) fn collect(mut child: Child) -> Outcome {
                     .map_or_else(|| End::Signal(status.signal().unwrap_or(0)), End::Exit);
             }
             None if Instant::now() > give_up => {
+                eprintln!("it does not end:\n{}", crate::processes::describe(child.id() as i32));
                 crate::processes::kill(-(child.id() as i32), libc::SIGKILL);
                 let _ = child.wait();
                 break End::Hung;

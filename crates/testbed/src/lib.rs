@@ -54,7 +54,7 @@ mod stats;
 mod storage;
 pub mod units;
 
-pub use cold::drop_caches;
+pub use cold::{drop_caches, undisturbed};
 pub use disk::{Disk, DiskOptions};
 pub use error::{Error, InvalidOption, Missing, Step};
 pub use owned::Owned;

@@ -192,14 +192,17 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Names of what is not the same in both. A process that is not there any more is a shadow that has
+/// Names of what is not the same in both, of pending signals also which. A process that is not there any more is a shadow that has
 /// ended, as it may at any time: of those that are to stay, more is looked at than that.
 fn differences<'a>(before: &'a Seen, after: &'a Seen) -> impl Iterator<Item = String> + 'a {
     let ended = |key: &str| key.starts_with("processes/") && !after.contains_key(key);
     let changed =
         before.iter().filter(move |(key, value)| after.get(*key) != Some(value) && !ended(key));
     let new = after.keys().filter(|key| !before.contains_key(*key));
-    changed.map(|(key, _)| key).chain(new).cloned()
+    changed.map(|(key, _)| key).chain(new).map(|key| match after.get(key) {
+        Some(pending) if key.ends_with("Pnd") => format!("{key}: {pending}"),
+        _ => key.clone(),
+    })
 }
 
 /// The five words of a process's page, if it has one.
