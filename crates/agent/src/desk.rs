@@ -15,6 +15,8 @@ use crate::sys::{self, Fd};
 
 /// How long an answer may take, in milliseconds; usually it takes a tenth of one.
 pub const PATIENCE_MS: i32 = 500;
+/// The same for [`desk::LET_GO`]: longer than the supervisor's own.
+const LET_GO_PATIENCE_MS: i32 = 2_500;
 
 /// What came back.
 pub enum Answer {
@@ -88,7 +90,9 @@ fn request(session: &Session, what: u8) -> [u8; 1 + TOKEN_BYTES] {
 
 /// Asks for `what`, in a conversation of its own; what is granted.
 pub fn ask(session: &Session, what: u8) -> Option<Fd> {
-    match Talk::new(session)?.ask(session, (what, None), PATIENCE_MS, &mut [0])? {
+    // The supervisor waits for shadows before it answers: there is no use in going on without.
+    let patience = if what == desk::LET_GO { LET_GO_PATIENCE_MS } else { PATIENCE_MS };
+    match Talk::new(session)?.ask(session, (what, None), patience, &mut [0])? {
         Answer::Granted(file) => Some(file),
         Answer::Told(_) => None,
     }

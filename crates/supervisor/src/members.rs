@@ -38,7 +38,7 @@ const MEMBERS_MAX: usize = 256;
 /// How long the shadows of a session may take to let go of what they hold: while somebody waits for
 /// it (as long as it takes on a machine that leaves them no processor), when nothing is to be open any more, and at
 /// the end of the session.
-pub const LET_GO: Duration = Duration::from_secs(10);
+pub const LET_GO: Duration = Duration::from_secs(2);
 const STOP: Duration = Duration::from_millis(300);
 const END: Duration = Duration::from_millis(500);
 /// No member's number.
