@@ -14,6 +14,11 @@ pub fn parent(pid: i32) -> Option<i32> {
     stat(pid)?.get(1)?.parse().ok()
 }
 
+/// The process group of `pid`; `None` when it is gone.
+fn group(pid: i32) -> Option<i32> {
+    stat(pid)?.get(2)?.parse().ok()
+}
+
 /// The state letter of proc_pid_stat(5), `Z` for a zombie; `None` when it is gone.
 pub fn state(pid: i32) -> Option<char> {
     stat(pid)?.first()?.chars().next()
@@ -40,25 +45,14 @@ pub fn running(program: &std::path::Path) -> Vec<i32> {
 /// What each thread of the process group `group` is at, for whoever wonders why it does not end. (Kernel stacks are
 /// root's to see.)
 pub fn describe(group: i32) -> String {
-    const GROUP: usize = 2;
-    let of_group = |pid: &i32| {
-        let fields = stat(*pid);
-        fields.is_some_and(|fields| fields.get(GROUP) == Some(&group.to_string()))
-    };
     let mut text = String::new();
-    for pid in all().filter(of_group) {
+    for pid in all().filter(|&pid| self::group(pid) == Some(group)) {
         let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
-        for task in tasks.flatten() {
-            let read =
-                |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
-            let state = state(pid).unwrap_or('?');
+        let state = state(pid).unwrap_or('?');
+        for task in tasks.flatten().map(|task| task.path()) {
+            let read = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
             let [name, call, stack] = ["comm", "syscall", "stack"].map(read);
-            text += &format!(
-                "{pid} {:?} {} {state} {}\n{stack}",
-                task.file_name(),
-                name.trim(),
-                call.trim()
-            );
+            text += &format!("{} {state} {} {}\n{stack}", task.display(), name.trim(), call.trim());
         }
     }
     text

@@ -21,6 +21,8 @@ pub const EXEC_WAITS: u8 = b'W';
 /// Something is about to be unmounted: every shadow of the session is to let go of what it holds. The
 /// answer's descriptor means nothing.
 pub const LET_GO: u8 = b'L';
+/// How long the supervisor waits for that before it answers, in milliseconds: who asks has to be more patient.
+pub const LET_GO_MS: u32 = 2_000;
 
 /// The process is about to change the rules under which it runs (its user, its root) and has no shadows from
 /// here on. There is no answer.

@@ -15,8 +15,6 @@ use crate::sys::{self, Fd};
 
 /// How long an answer may take, in milliseconds; usually it takes a tenth of one.
 pub const PATIENCE_MS: i32 = 500;
-/// The same for [`desk::LET_GO`]: longer than the supervisor's own.
-const LET_GO_PATIENCE_MS: i32 = 2_500;
 
 /// What came back.
 pub enum Answer {
@@ -90,8 +88,9 @@ fn request(session: &Session, what: u8) -> [u8; 1 + TOKEN_BYTES] {
 
 /// Asks for `what`, in a conversation of its own; what is granted.
 pub fn ask(session: &Session, what: u8) -> Option<Fd> {
-    // The supervisor waits for shadows before it answers: there is no use in going on without.
-    let patience = if what == desk::LET_GO { LET_GO_PATIENCE_MS } else { PATIENCE_MS };
+    // Before it answers this one, the supervisor waits for shadows.
+    let waits = if what == desk::LET_GO { desk::LET_GO_MS } else { 0 };
+    let patience = PATIENCE_MS + waits as i32;
     match Talk::new(session)?.ask(session, (what, None), patience, &mut [0])? {
         Answer::Granted(file) => Some(file),
         Answer::Told(_) => None,

@@ -204,7 +204,7 @@ struct Left {
     limit: u64,
 }
 
-/// `None` if `group` has no limit. Files in memory that the kernel would give
+/// What `group` may still take, and its limit; `None` if it has none. Files in memory that the kernel would give
 /// up count as free, those in active use by half: as the kernel itself estimates it (`MemAvailable`).
 fn left(group: &Path) -> Option<Left> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();

@@ -12,6 +12,7 @@ use nix::libc;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::unistd::Pid;
 use runahead_abi::ABI_VERSION;
+use runahead_abi::desk::LET_GO_MS;
 use runahead_prefetch::Prefetcher;
 
 use crate::beside::Beside;
@@ -38,7 +39,7 @@ const MEMBERS_MAX: usize = 256;
 /// How long the shadows of a session may take to let go of what they hold: while somebody waits for
 /// it (as long as it takes on a machine that leaves them no processor), when nothing is to be open any more, and at
 /// the end of the session.
-pub const LET_GO: Duration = Duration::from_secs(2);
+pub const LET_GO: Duration = Duration::from_millis(LET_GO_MS as u64);
 const STOP: Duration = Duration::from_millis(300);
 const END: Duration = Duration::from_millis(500);
 /// No member's number.

@@ -192,8 +192,8 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Names of what is not the same in both, of pending signals also which. A process that is not there any more is a shadow that has
-/// ended, as it may at any time: of those that are to stay, more is looked at than that.
+/// Names of what is not the same in both, of pending signals also which. A process that is not there any more is a
+/// shadow that has ended, as it may at any time: of those that are to stay, more is looked at than that.
 fn differences<'a>(before: &'a Seen, after: &'a Seen) -> impl Iterator<Item = String> + 'a {
     let ended = |key: &str| key.starts_with("processes/") && !after.contains_key(key);
     let changed =
