@@ -10,7 +10,8 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Clock { ticks: ticks(), at: Instant::now() }
+        let (ticks, at) = now();
+        Clock { ticks, at }
     }
 
     /// Good to a percent, which is more than its use for thresholds needs; better at the end of a
@@ -20,9 +21,24 @@ impl Clock {
         while self.at.elapsed() < ENOUGH {
             std::hint::spin_loop();
         }
-        let (ticks, elapsed) = (ticks() - self.ticks, self.at.elapsed());
-        (u128::from(ticks) * 1000 / elapsed.as_nanos().max(1)).max(1) as u64
+        let (ticks, at) = now();
+        let elapsed = at.saturating_duration_since(self.at).as_nanos().max(1);
+        (u128::from(ticks.saturating_sub(self.ticks)) * 1000 / elapsed).max(1) as u64
     }
+}
+
+/// The counter at a moment. A thread that lost its processor between the two readings would take a millisecond for
+/// hundreds of times as many ticks, and agents wait as many times as long for whatever they wait for: of
+/// several attempts, the one in which the least passed counts.
+fn now() -> (u64, Instant) {
+    const ATTEMPTS: usize = 4;
+    let attempt = |_| {
+        let before = ticks();
+        let at = Instant::now();
+        (ticks().saturating_sub(before), before, at)
+    };
+    let (_, before, at) = (0..ATTEMPTS).map(attempt).min().unwrap_or_else(|| attempt(0));
+    (before, at)
 }
 
 #[cfg(target_arch = "x86_64")]

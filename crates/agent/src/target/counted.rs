@@ -12,8 +12,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as k;
 
 use super::{TARGET, Target, exec};
+use crate::arch::ticks;
 use crate::plane::{self, Call, quiet};
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::sys::{self, nr};
 
 /// `IPC_STAT`, `SHM_STAT` and `SHM_STAT_ANY` of shmctl(2).
@@ -66,11 +67,11 @@ impl Target {
         {
             return;
         }
+        let Some(session) = session::get() else { return };
         let mask = quiet::begin();
-        let mut waited = 0;
-        while self.syncs.try_with(|_| ()).is_none() && waited < PATIENCE_US {
+        let give_up_at = ticks() + PATIENCE_US * session.config.ticks_per_us;
+        while self.syncs.try_with(|_| ()).is_none() && ticks() < give_up_at {
             sys::sleep_us(NAP_US);
-            waited += NAP_US;
         }
         quiet::end(mask);
     }

@@ -18,6 +18,7 @@ use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
 
 use super::Target;
 use super::given::is_link;
+use crate::arch::ticks;
 use crate::hints::{self, Hint};
 use crate::paths;
 use crate::plane::{self, Call, quiet};
@@ -198,10 +199,10 @@ impl Target {
             || self.sending.try_with(|()| hints::send(shared, 0, position, &hint)) == Some(true);
         let mut sent = put();
         if session.config.tell == tell::ALL {
-            let mut waited = 0;
-            while !sent && waited < PATIENCE_US && !self.falls_behind.load(Relaxed) {
+            // By the clock: where many want a processor, a nap takes milliseconds.
+            let give_up_at = ticks() + PATIENCE_US * session.config.ticks_per_us;
+            while !sent && ticks() < give_up_at && !self.falls_behind.load(Relaxed) {
                 sys::sleep_us(NAP_US);
-                waited += NAP_US;
                 sent = put();
             }
             if sent == self.falls_behind.load(Relaxed) {
