@@ -9,6 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use runahead_tests::{End, Link, Run, available, fixture, programs, root, tree};
 
+/// Runs in one of which a shadow finds a processor.
+const RUNS: usize = 10;
+
 /// The numbers of the last line of `plant`: refused, done, syncs.
 fn planted(stderr: &str) -> [u64; 3] {
     let line = stderr.lines().rfind(|l| l.starts_with("planted:")).unwrap_or_default();
@@ -35,14 +38,18 @@ fn planted_effects_are_refused_by_the_kernel() {
         let files = tree::snapshot(fixture.work());
         let program = programs::program("effects", link);
         let argv = [Path::new(env!("CARGO_BIN_EXE_plant")), Path::new("effects"), &program];
-        fixture.reset();
-        let ahead = Run::new(argv).dir(fixture.dir()).env("W", fixture.work()).run();
-        let [refused, done, syncs] = planted(&ahead.complaints());
-        assert!(syncs > 0, "no shadow ran: {ahead:?}");
-        assert!(refused > 0, "nothing was planted: {ahead:?}");
-        assert_eq!(done, 0, "the kernel let a shadow do something: {ahead:?}");
-        assert_eq!((ahead.end, ahead.text()), (plain.end, plain.text()));
-        assert_eq!(tree::snapshot(fixture.work()), files);
+        let refused_something = || {
+            fixture.reset();
+            let ahead = Run::new(argv).dir(fixture.dir()).env("W", fixture.work()).run();
+            let [refused, done, syncs] = planted(&ahead.complaints());
+            assert!(syncs > 0, "no shadow was made: {ahead:?}");
+            assert_eq!(done, 0, "the kernel let a shadow do something: {ahead:?}");
+            assert_eq!((ahead.end, ahead.text()), (plain.end, plain.text()));
+            assert_eq!(tree::snapshot(fixture.work()), files);
+            refused > 0
+        };
+        // Shadows run when nothing else wants to: on a busy machine none may come as far as to try.
+        assert!((0..RUNS).any(|_| refused_something()), "nothing was planted: {run}");
     }
 }
 

@@ -109,8 +109,12 @@ impl Running {
     pub fn release(self) {
         let mut stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
         if ptrace::interrupt(self.pid).is_ok() {
-            // Whatever stop comes first.
-            stopped.let_go = matches!(wait(self.pid), Ok(Status::Ended(_)));
+            // Whatever stop comes first, perhaps that for a signal.
+            match wait(self.pid) {
+                Ok(Status::Ended(_)) => stopped.let_go = true,
+                Ok(Status::Stopped(signal)) => stopped.pending.push(signal),
+                _ => {}
+            }
         }
         stopped.release();
     }
@@ -301,5 +305,33 @@ fn send(pid: Pid, signal: i32) {
 impl Drop for Stopped {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_is_let_go_gets_the_signal_that_it_stood_for() {
+        let mut child = Command::new("sleep").arg("100").spawn().expect("sleep is there");
+        let pid = Pid::from_raw(child.id() as i32);
+        let come_to = |state| {
+            let stat = || fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+            while !stat().contains(state) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        come_to("(sleep) S ");
+        let running = Running::seize(pid).expect("a child can be traced");
+        send(pid, libc::SIGTERM);
+        come_to(") t ");
+        running.release();
+        assert_eq!(child.wait().expect("it is ours").signal(), Some(libc::SIGTERM));
     }
 }
