@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use runahead_tests::{End, Fixture, Link, Outcome, Run, available, fixture, number, with_stats};
 use serde_json::Value;
@@ -43,8 +44,8 @@ fn measured(fixture: &Fixture, run: &Run, plain: &Outcome, options: &[&str]) -> 
     stats
 }
 
-/// So often it is tried: a shadow gets only the processor time that nobody else wants.
-const TRIES: usize = 12;
+/// So long it is tried: a shadow gets only the processor time that nobody else wants.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether `seen` is ever true of its statistics.
 fn ever(
@@ -52,7 +53,10 @@ fn ever(
     options: &[&str],
     seen: impl Fn(&Value) -> bool,
 ) -> bool {
-    (0..TRIES).any(|_| seen(&measured(fixture, run, plain, options)))
+    let give_up = Instant::now() + PATIENCE;
+    std::iter::repeat_with(|| measured(fixture, run, plain, options))
+        .take_while(|_| Instant::now() < give_up)
+        .any(|stats| seen(&stats))
 }
 
 fn once(fixture: &Fixture, run: &Run) -> Outcome {
