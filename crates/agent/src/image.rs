@@ -73,15 +73,15 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     Ok(())
 }
 
-/// Makes our text read-only, and everything else not executable.
+/// Makes our text, and the constants in front of it, read-only, and everything else not executable. (Constants
+/// are in one mapping with the text: every mapping is copied at a fork.)
 fn protect(base: u64, (text, text_len): (u64, u64), total: u64) -> sys::Result<()> {
     use linux_raw_sys::general::{PROT_EXEC, PROT_READ, PROT_WRITE};
     let text_end = text + text_len;
-    // SAFETY: our own image, with the rights that its linker meant for it.
+    // SAFETY: our own image, whose linker meant nothing more to be written.
     unsafe {
-        sys::protect(text, text_len, PROT_READ | PROT_EXEC)?;
+        sys::protect(base, text_end - base, PROT_READ | PROT_EXEC)?;
         sys::protect(text_end, base + total - text_end, PROT_READ | PROT_WRITE)?;
-        sys::protect(base, text - base, PROT_READ | PROT_WRITE)?;
     }
     Ok(())
 }

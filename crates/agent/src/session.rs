@@ -25,6 +25,8 @@ pub struct Session {
 }
 
 /// The private place. Only pages that are touched take memory.
+// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+#[unsafe(link_section = ".bss.large")]
 static ALONE: Owned<MaybeUninit<Shared>> = Owned::new(MaybeUninit::zeroed());
 
 fn alone() -> *mut Shared {

@@ -21,9 +21,12 @@ fn main() {
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(watched).display());
     }
+    println!("cargo::rerun-if-changed=build");
     let target_dir = out.join("agent-target");
     // Baseline x86-64 whatever the user's flags say: the entry code saves no wider registers.
+    let script = format!("-Clink-arg=-Wl,-T,{}", manifest.join("build/large.ld").display());
     let flags = [
+        &script,
         "-Crelocation-model=pic",
         "-Ctarget-cpu=x86-64",
         "-Cforce-unwind-tables=no",

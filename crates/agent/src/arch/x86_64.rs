@@ -102,6 +102,8 @@ pub(crate) struct Page<const N: usize>([u8; N]);
 // SAFETY: nothing else defines a name that begins with RUNAHEAD_: the image is linked with `core`
 // alone, and the libraries of a test program have none.
 #[unsafe(no_mangle)]
+// SAFETY: zeroes, like all of it.
+#[unsafe(link_section = ".bss.wiped")]
 pub(crate) static RUNAHEAD_THREADS: Owned<Page<THREADS_BYTES>> =
     Owned::new(Page([0; THREADS_BYTES]));
 static RUNAHEAD_THREADS_AT: &Owned<Page<THREADS_BYTES>> = &RUNAHEAD_THREADS;
@@ -124,6 +126,8 @@ pub(crate) const SPARES: usize = 16;
 /// Places that threads have left at their end, from where they become spare ones.
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
+// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+#[unsafe(link_section = ".bss.large")]
 pub(crate) static RUNAHEAD_RETURNED: [AtomicPtr<Thread>; RETURNED] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; RETURNED];
 /// More than there can be places: a thread had one of those in the table.

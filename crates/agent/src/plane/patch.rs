@@ -43,18 +43,19 @@ use code::{PAGE, Stubs};
 use seen::Seen;
 use shared::SharedRanges;
 
+#[repr(C)]
 struct State {
     enabled: bool,
     /// Processors can be made to forget what they have fetched; `None` while nobody has asked.
     synchronises: Option<bool>,
-    seen: Seen,
-    stubs: Stubs,
-    /// The code around the site that is being patched. (Too large for the stacks of programs.)
-    window: Window,
     /// What is being replaced in steps: a child that is forked meanwhile has it half done.
     under_way: Option<(u64, [u8; LONG_JUMP])>,
     /// What stubs call.
     entry: fn() -> u64,
+    stubs: Stubs,
+    seen: Seen,
+    /// The code around the site that is being patched. (Too large for the stacks of programs.)
+    window: Window,
 }
 
 static STATE: Lock<State> = Lock::new(State::new(arch::entry));

@@ -37,6 +37,8 @@ impl Unseen {
 
 // SAFETY: nothing else defines a name that begins with RUNAHEAD_.
 #[unsafe(no_mangle)]
+// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+#[unsafe(link_section = ".bss.large")]
 pub(crate) static RUNAHEAD_UNSEEN: [Unseen; PLACES] = [const { Unseen::new() }; PLACES];
 
 /// Where calls from `stack` are counted.
@@ -48,7 +50,8 @@ pub fn of_stack(stack: u64) -> &'static Unseen {
 
 /// No call goes by unseen any more.
 pub fn none() {
-    for place in &RUNAHEAD_UNSEEN {
+    let used = RUNAHEAD_UNSEEN.iter().filter(|place| place.left.load(Relaxed) != 0);
+    for place in used {
         let left = place.left.swap(0, Relaxed);
         let all = place.unaccounted.load(Relaxed);
         place.unaccounted.store(all.saturating_sub(left), Relaxed);

@@ -70,6 +70,8 @@ pub struct Files {
     table: [Descriptor; TRACKED],
 }
 
+// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+#[unsafe(link_section = ".bss.large")]
 static FILES: Owned<Files> = Owned::new(Files { table: [FREE; TRACKED] });
 
 /// The shadow's table.

@@ -30,6 +30,8 @@ pub(super) struct Places {
     pub stack: (u64, u64),
 }
 
+// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+#[unsafe(link_section = ".bss.large")]
 static PLACES: Owned<Places> = Owned::new(Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) });
 
 impl Places {

@@ -52,9 +52,11 @@ use rest::SAMPLES;
 use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, leave};
 
 /// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
+///
+/// What is written often comes first, in few pages: each costs a fault and a copy after a fork, in the parent as
+/// in the child.
+#[repr(C)]
 pub struct Target {
-    /// What descriptors and the working directory are called.
-    pub names: Names,
     pub(crate) pace: Pace,
     pub(crate) syncs: Lock<sync::Syncs>,
     /// The thread of which there is a shadow; null while that may be any.
@@ -76,6 +78,8 @@ pub struct Target {
     keeps_secrets: AtomicBool,
     /// Threads wait for children of all kinds.
     waits_for_clones: AtomicBool,
+    /// What descriptors and the working directory are called.
+    pub names: Names,
 }
 
 static TARGET: Target = Target {

@@ -69,8 +69,8 @@ impl Name {
 }
 
 /// See the module's text.
+#[repr(C)]
 pub struct Names {
-    table: [Name; TRACKED],
     /// File systems without `RWF_NOWAIT`, by device number, and what files there are. Asking
     /// (fstatfs) can be a request to a server.
     devices: [(AtomicU64, AtomicU8); DEVICES],
@@ -79,6 +79,7 @@ pub struct Names {
     cwd: AtomicU64,
     /// What was asked in an earlier age is to be asked again.
     age: AtomicU8,
+    table: [Name; TRACKED],
 }
 
 const UNKNOWN: u8 = Kind::Unknown as u8;

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU16, Ordering::SeqCst, fence};
 
 use linux_raw_sys::general as k;
 
-use crate::arch::{self, ABSENT, INT3, LONG_JUMP, PAGE_BYTES, RUN_OUT, RUN_UP, STUB_BYTES, Window};
+use crate::arch::{self, ABSENT, INT3, LONG_JUMP, PAGE_BYTES, RUN_UP, STUB_BYTES, Window};
 use crate::room;
 use crate::sys::{self, Place, nr};
 
@@ -114,12 +114,18 @@ pub(super) fn is_writable(page: u64) -> bool {
 
 /// Copies the code of `page`, and what is around it. `None` if it can only be executed.
 pub(super) fn copy_window(window: &mut Window, page: u64) -> Option<()> {
-    let before = sys::copy_in::<[u8; RUN_UP]>(page - RUN_UP as u64).unwrap_or([ABSENT; RUN_UP]);
-    let behind = sys::copy_in::<[u8; RUN_OUT]>(page + PAGE).unwrap_or([ABSENT; RUN_OUT]);
-    let code = sys::copy_in::<[u8; PAGE_BYTES]>(page).ok()?;
-    window[..RUN_UP].copy_from_slice(&before);
-    window[RUN_UP..RUN_UP + PAGE_BYTES].copy_from_slice(&code);
-    window[RUN_UP + PAGE_BYTES..].copy_from_slice(&behind);
+    let start = page - RUN_UP as u64;
+    if sys::copy_bytes(start, window).is_ok() {
+        return Some(());
+    }
+    let (before, rest) = window.split_at_mut(RUN_UP);
+    let (code, behind) = rest.split_at_mut(PAGE_BYTES);
+    for (at, part) in [(start, before), (page + PAGE, behind)] {
+        if sys::copy_bytes(at, part).is_err() {
+            part.fill(ABSENT);
+        }
+    }
+    sys::copy_bytes(page, code).ok()?;
     Some(())
 }
 
