@@ -53,6 +53,9 @@ pub enum Error {
     /// Files on the mount are in use.
     #[error("{} is in use; end the programs that have files or their working directory there", .0.display())]
     Busy(PathBuf),
+    /// Standard output takes nothing.
+    #[error("cannot write to standard output: {0}; send it elsewhere")]
+    Output(#[source] io::Error),
     /// A system call failed.
     #[error("cannot {step} ({}): {source}", .path.display())]
     System {

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -177,11 +178,17 @@ fn run(command: Command) -> Result<(), Error> {
         Command::Stats { dir, json, reset } => {
             let storage = Storage::find(dir)?;
             let stats = storage.stats()?;
-            if json {
-                // Counters and names only: there is nothing in them that JSON cannot hold.
-                println!("{}", serde_json::to_string(&stats).unwrap_or_default());
+            // Counters and names only: there is nothing in them that JSON cannot hold.
+            let text = if json {
+                serde_json::to_string(&stats).unwrap_or_default()
             } else {
-                println!("{stats}");
+                stats.to_string()
+            };
+            // In one piece, and whoever asked may have read enough (`| grep -q`): that is no failure,
+            // and the counters are still to be reset.
+            match std::io::stdout().write_all(format!("{text}\n").as_bytes()) {
+                Err(e) if e.kind() != ErrorKind::BrokenPipe => return Err(Error::Output(e)),
+                _ => {}
             }
             if reset { storage.reset_stats() } else { Ok(()) }
         }

@@ -71,6 +71,20 @@ fn a_share_through_the_command() {
     let json: serde_json::Value =
         serde_json::from_str(&ok(&["stats", "--json", "--reset", dir])).unwrap();
     assert_eq!(json["reads"], 1);
+    ok(&["cold", dir]);
+    std::fs::read(Path::new(dir).join("f")).unwrap();
+    assert!(ok(&["stats", dir]).contains("reads            1 "));
+    // A reader that is gone before it is written to, and one that is full.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let reset = ["stats", "--reset", dir];
+    let output = Command::new(EXE).args(reset).stdout(writer).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(ok(&["stats", dir]).contains("reads            0 "));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(EXE).args(reset).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("standard output"), "{output:?}");
     ok(&["delay", dir, "off"]);
     assert!(ok(&["stats", dir]).contains("delay            off"));
     ok(&["share", "down", dir]);
