@@ -113,6 +113,8 @@ pub struct Control {
     pub gone: AtomicU32,
     /// The target: how many it has waited for in vain. They were killed, or come late.
     pub given_up: AtomicU32,
+    /// The supervisor, which is more patient: how many it has waited for in vain.
+    pub lost: AtomicU32,
     /// The supervisor: number of the newest run asked for. Templates wait on it (futex).
     pub run_request: AtomicU32,
     /// The sync whose template shall make run `run_request`; the supervisor or the target.
@@ -229,6 +231,18 @@ impl Control {
         let gone = self.gone.load(Acquire).wrapping_add(self.given_up.load(Relaxed));
         self.made.load(Relaxed).wrapping_sub(gone) as i32
     }
+
+    /// The same for the supervisor: one that the target waits for no longer may still hold a file system.
+    pub fn shadows_alive(&self) -> i32 {
+        let gone = self.gone.load(Acquire).wrapping_add(self.lost.load(Relaxed));
+        self.made.load(Relaxed).wrapping_sub(gone) as i32
+    }
+
+    /// The supervisor has waited for those that are left as long as anybody will.
+    pub fn waits_no_longer(&self) {
+        let left = self.shadows_alive().max(0);
+        self.lost.fetch_add(left as u32, Relaxed);
+    }
 }
 
 /// All that is shared.
@@ -330,5 +344,20 @@ mod tests {
         control.given_up.fetch_add(u32::MAX, SeqCst);
         control.made.fetch_add(1, SeqCst);
         assert_eq!(control.shadows_left(), 1);
+    }
+
+    #[test]
+    fn what_the_target_waits_for_no_longer_may_still_be_alive() {
+        let control = control();
+        control.made.store(2, SeqCst);
+        control.given_up.store(2, SeqCst);
+        assert_eq!((control.shadows_left(), control.shadows_alive()), (0, 2));
+        control.gone.fetch_add(1, SeqCst);
+        assert_eq!(control.shadows_alive(), 1);
+        control.waits_no_longer();
+        assert_eq!(control.shadows_alive(), 0, "it was killed, and will never say so");
+        control.waits_no_longer();
+        control.made.fetch_add(1, SeqCst);
+        assert_eq!(control.shadows_alive(), 1);
     }
 }

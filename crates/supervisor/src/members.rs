@@ -96,7 +96,7 @@ pub struct Members {
 }
 
 fn is_gone(shared: &Mapping) -> bool {
-    shared.control.shadows_left() <= 0
+    shared.control.shadows_alive() <= 0
 }
 
 impl Members {
@@ -239,6 +239,7 @@ impl Members {
         while !waiting.iter().all(|shared| is_gone(shared)) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
+        waiting.iter().for_each(|shared| shared.control.waits_no_longer());
     }
 
     /// Nothing is to be opened any more: no more prefetching and no shadows, for good. Waits a moment until all that
