@@ -1,8 +1,8 @@
 //! What an agent asks the supervisor for, over a socket of its own for each request.
 //!
 //! The socket is `SOCK_SEQPACKET`: one byte says what is wanted, and the session's token who asks
-//! (`AgentConfig::token`), one byte comes back, with a
-//! descriptor beside it when the answer is yes. Who asks is the kernel's to say (`SO_PEERCRED`).
+//! (`AgentConfig::token`); before an exec there follow the eight of a [`crate::unwatched::ProgramKey`]. One byte
+//! comes back, with a descriptor beside it when the answer is yes. Who asks is the kernel's to say (`SO_PEERCRED`).
 //!
 //! Before an exec more than one request may go over one socket ([`EXEC`]).
 

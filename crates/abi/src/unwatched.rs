@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::identity::mixed;
 
 /// Programs that can be in the table.
-pub const UNWATCHED_MAX: usize = 32;
+pub const UNWATCHED_MAX: usize = 64;
 
-/// A program's file: its device and inode, hashed; never 0.
+/// A program's file (its device and inode), alone or with what it is called to do, hashed; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProgramKey(u64);
 
@@ -22,6 +22,31 @@ impl ProgramKey {
     /// Of the file that is `inode` on `device` ([`device_number`](crate::device_number)).
     pub fn new(device: u64, inode: u64) -> Self {
         ProgramKey(mixed(mixed(0, device), inode).max(1))
+    }
+
+    /// Of this file when it is called with the arguments `first` and `second`, as far as they tell what it does: the
+    /// first one, which names a command or a script; of a command line (`-c`) the word with which that begins.
+    pub fn called(self, first: &[u8], second: &[u8]) -> Self {
+        let word = |hash, bytes: &[u8]| {
+            let parts = bytes.chunks(8).map(|part| {
+                let mut whole = [0; 8];
+                whole[..part.len()].copy_from_slice(part);
+                u64::from_le_bytes(whole)
+            });
+            parts.fold(mixed(hash, bytes.len() as u64), mixed)
+        };
+        let begin = second.split(|byte| *byte == b' ').next().filter(|_| first == b"-c");
+        ProgramKey(word(word(self.0, first), begin.unwrap_or_default()).max(1))
+    }
+
+    /// As it is told to the supervisor.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_le_bytes()
+    }
+
+    /// What was told; any bytes are some key.
+    pub fn from_bytes(bytes: [u8; 8]) -> Self {
+        ProgramKey(u64::from_le_bytes(bytes).max(1))
     }
 }
 
@@ -81,5 +106,18 @@ mod tests {
         assert!(table.has(key(99), 500) && !table.has(key(7), 49) && table.has(key(0), 99));
         table.clear();
         assert!((0..100).all(|n| !table.has(key(n), 0)));
+    }
+
+    #[test]
+    fn a_program_is_told_by_its_first_argument_and_a_command_line_by_its_first_word() {
+        let git = ProgramKey::new(1, 2);
+        assert_eq!(git.called(b"log", b"-1"), git.called(b"log", b"--all"));
+        assert_ne!(git.called(b"log", b""), git.called(b"clone", b""));
+        assert_ne!(git.called(b"log", b""), ProgramKey::new(1, 3).called(b"log", b""));
+        assert_ne!(git.called(b"a long name, 1", b""), git.called(b"a long name, 2", b""));
+        let line = |line: &[u8]| git.called(b"-c", line);
+        assert_eq!(line(b"cc x.c"), line(b"cc y.c"));
+        assert_ne!(line(b"cc x.c"), line(b"ld x.o"));
+        assert_eq!(ProgramKey::from_bytes(git.to_bytes()), git);
     }
 }

@@ -6,6 +6,7 @@
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::TOKEN_BYTES;
+use runahead_abi::unwatched::ProgramKey;
 use runahead_abi::{ABI_VERSION, Shared, desk};
 
 use crate::plane::quiet;
@@ -39,17 +40,22 @@ impl Talk {
         Some(talk)
     }
 
-    /// Asks for `what`, of the file `of` if one is given.
+    /// Asks for `what`; `of`: the file that is about to be executed, and how it is called.
     pub fn ask(
         &self,
         session: &Session,
-        (what, of): (u8, Option<Fd>),
+        (what, of): (u8, Option<(Fd, ProgramKey)>),
         patience_ms: i32,
         answer: &mut [u8],
     ) -> Option<Answer> {
         let request = request(session, what);
         let sent = match of {
-            Some(file) => sys::send_with(self.socket, &request, file),
+            Some((file, called)) => {
+                let mut whole = [0; 1 + TOKEN_BYTES + size_of::<ProgramKey>()];
+                whole[..request.len()].copy_from_slice(&request);
+                whole[request.len()..].copy_from_slice(&called.to_bytes());
+                sys::send_with(self.socket, &whole, file)
+            }
             None => sys::send(self.socket, &request),
         };
         sent.ok()?;

@@ -28,6 +28,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Pid, geteuid};
 use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::desk::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, STOP, YES};
+use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
 
 use crate::image::Image;
@@ -181,8 +182,8 @@ impl Desk {
             return Err(Errno::EPERM);
         }
         let pid = Pid::from_raw(peer.pid());
-        let (what, place) = self.request(client, PATIENCE)?;
-        match what {
+        let request = self.request(client, PATIENCE)?;
+        match request.what {
             STOP => {
                 self.members.stop();
                 answer(client, Some(self.file.as_fd()))
@@ -195,14 +196,14 @@ impl Desk {
                 }
                 let answered = answer(client, joined.as_ref().ok().map(AsFd::as_fd));
                 // It goes on meanwhile.
-                self.unwatched.waits(pid);
+                self.unwatched.waits();
                 answered
             }
             EXEC | EXEC_WAITS if is_last => {
                 self.losses.count("a program ran natively: no thread was left to follow it");
                 answer(client, None)
             }
-            EXEC | EXEC_WAITS => self.follow_if_ours(client, pid, (what, place)),
+            EXEC | EXEC_WAITS => self.follow_if_ours(client, pid, request),
             LET_GO => {
                 self.members.let_go(members::LET_GO);
                 answer(client, Some(self.file.as_fd()))
@@ -215,39 +216,30 @@ impl Desk {
         }
     }
 
-    /// What is asked for, and the descriptor beside it.
-    fn request(
-        &self,
-        client: &OwnedFd,
-        patience: Duration,
-    ) -> Result<(u8, Option<OwnedFd>), Errno> {
+    fn request(&self, client: &OwnedFd, patience: Duration) -> Result<Request, Errno> {
         setsockopt(client, ReceiveTimeout, &TimeVal::microseconds(patience.as_micros() as i64))?;
-        let mut what = [0u8; 1 + TOKEN_BYTES];
-        let (got, place) = receive(client, &mut what)?;
-        if got == 0 {
-            return Err(Errno::EPIPE);
-        }
-        if got != what.len() || what[1..] != self.token {
+        let mut bytes = [0u8; 1 + TOKEN_BYTES + size_of::<ProgramKey>()];
+        let (got, place) = receive(client, &mut bytes)?;
+        let Some((&what, rest)) = bytes[..got].split_first() else { return Err(Errno::EPIPE) };
+        let Some(called) = rest.strip_prefix(&self.token) else {
             self.losses.count("a process that is not of the session asked, and was refused");
             return Err(Errno::EPERM);
-        }
-        Ok((what[0], place))
+        };
+        Ok(Request { what, place, called: called.try_into().ok().map(ProgramKey::from_bytes) })
     }
 
     /// As far as an interpreter of interpreters goes, and each time it has to be waited for.
-    fn follow_if_ours(
-        &self,
-        client: &OwnedFd,
-        pid: Pid,
-        mut asked: (u8, Option<OwnedFd>),
-    ) -> Result<(), Errno> {
+    fn follow_if_ours(&self, client: &OwnedFd, pid: Pid, mut asked: Request) -> Result<(), Errno> {
         const REQUESTS_MAX: usize = 16;
         for _ in 0..REQUESTS_MAX {
-            let (what @ (EXEC | EXEC_WAITS), Some(place)) = asked else { break };
+            let Request { what: what @ (EXEC | EXEC_WAITS), place: Some(place), called } = asked
+            else {
+                break;
+            };
             let place = Arc::new(place);
             match self.members.beside().look(&place, pid, what == EXEC_WAITS) {
                 Image::Ours => {
-                    self.unwatched.executes(pid, &place);
+                    self.unwatched.executes(pid, &place, called);
                     drop(place);
                     return self.follow(client, pid);
                 }
@@ -295,6 +287,15 @@ impl Desk {
         }
         Ok(())
     }
+}
+
+/// What somebody asks for.
+struct Request {
+    what: u8,
+    /// The descriptor beside it.
+    place: Option<OwnedFd>,
+    /// Before an exec: the file, and what it is called to do.
+    called: Option<ProgramKey>,
 }
 
 /// Bytes, and the first of the descriptors that came beside them. (The kernel closes those for which there

@@ -37,6 +37,9 @@ const OPT_OUT: &[u8] = b"RUNAHEAD=0";
 /// Environment strings looked at.
 const ENVIRONMENT_MAX: usize = 4096;
 
+/// Bytes of an argument that tell what a program is called to do.
+const CALLED_MAX: usize = 64;
+
 /// How long the supervisor may take to read what is not in memory. It is at work, as it has just said.
 const COLD_PATIENCE_MS: i32 = 10_000;
 
@@ -57,9 +60,10 @@ pub(super) fn before(call: &Call) -> Token {
         nr::EXECVE => (AT_FDCWD, call.args[0], 0),
         _ => (call.fd(0), call.args[1], call.args[4] as u32),
     };
+    let arguments = call.args[if call.nr == nr::EXECVE { 1 } else { 2 }];
     let mut room = MaybeUninit::uninit();
     let name = Given::copied(dir, path, &mut room);
-    let program = Program { name, flags, lent: call.thread.is_lent() };
+    let program = Program { name, arguments, flags, lent: call.thread.is_lent() };
     prepare(session, &program).unwrap_or(NONE)
 }
 
@@ -71,6 +75,7 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
     let mut answer = [0u8; desk::ANSWER_BYTES + 1];
     let mut request = (desk::EXEC, supervisor::PATIENCE_MS);
     let mut interpreters = 0;
+    let mut called = None;
     loop {
         let look = file.look();
         if look.is_privileged {
@@ -79,7 +84,8 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
             let_go_everywhere(session);
             return None;
         }
-        if look.key.is_some_and(|key| !session.watches(key)) {
+        let known = *called.get_or_insert_with(|| look.key.map(|key| program.called(key)));
+        if [look.key, known].into_iter().flatten().any(|key| !session.watches(key)) {
             if !said {
                 TARGET.family.executes(false, program.lent);
             }
@@ -89,7 +95,7 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
         let (what, patience) = request;
         let talk = talk.get_or_insert_with(|| Talk::new(session)).as_ref();
         let reply = talk.and_then(|talk| {
-            let reply = talk.ask(session, (what, Some(file.0)), patience, room)?;
+            let reply = talk.ask(session, (what, Some((file.0, known?))), patience, room)?;
             Some((talk, reply))
         });
         let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == desk::COLD;
@@ -185,6 +191,14 @@ fn any_opts_out(mut strings: &[u64]) -> bool {
     false
 }
 
+/// Copies the beginning of the string at `at`, as far as it can be read.
+fn beginning(at: u64, text: &mut [u8; CALLED_MAX]) {
+    const PART: usize = 16;
+    let parts: [u64; CALLED_MAX / PART] =
+        core::array::from_fn(|n| at.wrapping_add((n * PART) as u64));
+    sys::gather(&parts, text.as_chunks_mut::<PART>().0);
+}
+
 /// What is to be known of a file before it is executed.
 struct Look {
     /// It gives privileges to who runs it.
@@ -221,6 +235,8 @@ impl Drop for File {
 /// What is to be executed, as the call names it.
 struct Program<'a> {
     name: Given<'a>,
+    /// Where they are listed.
+    arguments: u64,
     flags: u32,
     /// By a vfork child, which has its parent's memory.
     lent: bool,
@@ -250,6 +266,16 @@ impl Program<'_> {
             self.demand(session);
         }
         Ok((open(0)?, slow))
+    }
+
+    /// What the file `key` is called to do: by the beginnings of its first two arguments.
+    fn called(&self, key: ProgramKey) -> ProgramKey {
+        let [_, first, second] = sys::copy_in(self.arguments).unwrap_or([0; 3]);
+        let mut texts = [[0u8; CALLED_MAX]; 2];
+        texts.iter_mut().zip([first, second]).for_each(|(text, at)| beginning(at, text));
+        let [first, second] =
+            texts.each_ref().map(|text| text.split(|byte| *byte == 0).next().unwrap_or_default());
+        key.called(first, second)
     }
 
     /// The name, once the kernel has read it.
