@@ -131,6 +131,9 @@ pub struct Control {
     pub older_pids: [AtomicU32; OLDER],
     /// The supervisor: hints that wait for a worker; runners pause above a limit.
     pub queued: AtomicU32,
+    /// The supervisor: of 1,024 operations of the prefetcher, those that had a request of their own at the storage; 0:
+    /// it has done none.
+    pub own_requests: AtomicU32,
     /// Target or supervisor: not 0 when speculation has been given up for good.
     pub stopped: AtomicU32,
 
@@ -168,6 +171,8 @@ pub struct Control {
     pub hints_issued: AtomicU64,
     /// The target: hints whose access came.
     pub hints_used: AtomicU64,
+    /// The target: of those, the ones that shadows had issued (the others were guesses, or disclosed).
+    pub shadow_hints_used: AtomicU64,
     /// Runners: names that directories told, and those of them that the program then looked up.
     pub names_told: AtomicU64,
     /// See `names_told`.

@@ -56,12 +56,15 @@ pub(crate) struct Clock {
     origin: Instant,
     /// Not yet reported.
     pub samples: Vec<Sample>,
+    /// Operations that had a request of their own at the storage, likewise: what others have asked for, or what lies in
+    /// the same block, comes without.
+    pub requests: u64,
 }
 
 impl Clock {
     /// A clock that counts from `origin`.
     pub(crate) fn new(origin: Instant) -> Self {
-        Clock { origin, samples: Vec::new() }
+        Clock { origin, samples: Vec::new(), requests: 0 }
     }
 
     /// Times `work` on `device`.
@@ -76,14 +79,18 @@ impl Clock {
         work: impl FnOnce() -> T,
         device: impl FnOnce(&T) -> Option<DeviceNumber>,
     ) -> T {
-        let slept = sleeps();
+        let before = Usage::now();
         let began = self.origin.elapsed();
         let result = work();
         let latency = self.origin.elapsed().saturating_sub(began);
+        let after = Usage::now();
+        let device = if after.sleeps == before.sleeps { None } else { device(&result) };
+        // Of file systems without a block device no blocks are counted.
+        let is_counted = device.is_none_or(|(major, _)| major != 0);
+        self.requests += u64::from(!is_counted || after.blocks != before.blocks);
         // What took long without sleeping waited for a processor, and would pass for fast storage.
         if latency >= crate::limit::INFORMATIVE
-            && sleeps() != slept
-            && let Some(device) = device(&result)
+            && let Some(device) = device
         {
             self.samples.push(Sample { kind, device, began, latency });
         }
@@ -91,10 +98,26 @@ impl Clock {
     }
 }
 
-/// How often this thread has given up its processor to wait.
-fn sleeps() -> Option<i64> {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
-    Some(usage.voluntary_context_switches())
+/// What this thread has used (getrusage(2)).
+#[derive(Default)]
+struct Usage {
+    /// How often it has given up its processor to wait.
+    sleeps: i64,
+    /// What it has had read from block devices.
+    blocks: i64,
+}
+
+impl Usage {
+    fn now() -> Self {
+        let usage = getrusage(UsageWho::RUSAGE_THREAD);
+        usage.map_or_else(
+            |_| Usage::default(),
+            |usage| Usage {
+                sleeps: usage.voluntary_context_switches(),
+                blocks: usage.block_reads(),
+            },
+        )
+    }
 }
 
 /// What one worker reads with.
@@ -207,7 +230,8 @@ impl Reader {
         let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         let length = range.end - range.start;
         if open.advise_only {
-            advise(open, range);
+            // (Nothing is waited for, so nothing is learned of the device.)
+            self.clock.time(Kind::Read, node.device, || advise(open, range));
             return Ok(length);
         }
         let remote = devices.device(node) == Ok(Device::Remote);

@@ -113,6 +113,9 @@ pub struct PrefetchStats {
     pub links: u64,
     /// Pieces of files read.
     pub reads: u64,
+    /// Of these four, the ones that had a request of their own at the storage: what others have asked for, or what
+    /// lies in the same block, comes without. Some count more than once.
+    pub requests: u64,
     /// Bytes of file data in completed hints.
     pub bytes: u64,
     /// Files of programs that were looked into: the programs, their interpreters and libraries.
@@ -135,6 +138,15 @@ pub struct PrefetchStats {
     pub queued: usize,
     /// Clients that there are now.
     pub clients: usize,
+}
+
+impl PrefetchStats {
+    /// Of 1,024 operations those that had a request of their own, if there were any; at least 1.
+    pub fn own_requests(&self) -> Option<u32> {
+        let all = self.lookups + self.listings + self.links + self.reads;
+        let part = (self.requests * 1024).checked_div(all)?;
+        Some(part.clamp(1, 1024) as u32)
+    }
 }
 
 /// See the crate's text. Dropping it is [`Prefetcher::close`] without waiting.

@@ -44,6 +44,30 @@ fn hinted_ranges_become_resident_and_others_do_not() {
     assert!(!resident(&path, 8192));
 }
 
+/// By how many have one is told what a hint spares.
+#[test]
+fn what_lies_in_memory_takes_no_request() {
+    let bench = Bench::new(8);
+    let path = bench.cold_file("cold", 64 << 10);
+    if resident(&path, 4096) {
+        eprintln!("skipped: this file system keeps its files in memory");
+        return;
+    }
+    let all = Hint { length: 64 << 10, ..hint(HintKind::Data, &path) };
+    bench.hint(all);
+    let cold = bench.wait();
+    assert_eq!((cold.requests, cold.reads), (1, 1));
+    let part = cold.own_requests().expect("it was at work");
+    assert!(part <= 512, "{part}: the name was known");
+    // Nobody has told the prefetcher that it is there: it looks.
+    let warm = bench.path("warm");
+    fs::write(&warm, [7; 64 << 10]).unwrap();
+    bench.hint(Hint { path: &warm, ..all });
+    let both = bench.wait();
+    assert_eq!((both.requests, both.reads), (1, 2));
+    assert!(both.own_requests().is_some_and(|less| less < part));
+}
+
 #[test]
 fn a_small_file_of_unknown_length_is_read_to_its_end() {
     let bench = Bench::new(8);

@@ -279,9 +279,14 @@ impl Dispatcher {
         control.queued.store(self.client.queued() as u32, Relaxed);
         self.keeper.publish();
         self.client.reached(control.accesses.load(Relaxed));
-        if self.paced.elapsed() >= PACE && !self.common.without.horizon {
+        if self.paced.elapsed() >= PACE {
             self.paced = Instant::now();
-            self.client.set_pace(self.pace());
+            if let Some(part) = self.common.prefetcher.stats().own_requests() {
+                control.own_requests.store(part, Relaxed);
+            }
+            if !self.common.without.horizon {
+                self.client.set_pace(self.pace());
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::PANICS_IN_STALL;
-use runahead_abi::record::DEMAND;
+use runahead_abi::record::{DEMAND, DISCLOSED};
 use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
@@ -93,7 +93,11 @@ impl Target {
     pub(super) fn touch(&self, session: &'static Session, piece: impl Into<Piece>) {
         if let Some(run) = session.shared().log.touch(piece) {
             session.shared().was_used(run);
-            session.shared().control.hints_used.fetch_add(1, Relaxed);
+            let control = &session.shared().control;
+            control.hints_used.fetch_add(1, Relaxed);
+            if (1..DISCLOSED).contains(&run) {
+                control.shadow_hints_used.fetch_add(1, Relaxed);
+            }
             self.wake();
             self.pace.used();
             self.review(session);

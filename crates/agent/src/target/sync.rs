@@ -106,8 +106,10 @@ impl Syncs {
         // Children's uses show in no log of this process.
         let open =
             control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
-        control.hints_used.fetch_add(family.take_warm().min(open), Relaxed);
-        let used = control.hints_used.load(Relaxed);
+        let warm = family.take_warm().min(open);
+        control.hints_used.fetch_add(warm, Relaxed);
+        control.shadow_hints_used.fetch_add(warm, Relaxed);
+        let used = control.shadow_hints_used.load(Relaxed);
         let gained = used.saturating_sub(self.used_before).min(PATIENCE.into()) as u32;
         self.used_before = used;
         self.useless = (self.useless + 1).min(PATIENCE + SKIP_MAX).saturating_sub(WORTH * gained);
@@ -125,8 +127,9 @@ fn seen(control: &Control) -> Seen {
     Seen {
         pages: control.pages_at(faults),
         faults,
-        used: control.hints_used.load(Relaxed),
+        used: control.shadow_hints_used.load(Relaxed),
         wait: ticks.checked_div(control.stalls_unforeseen.load(Relaxed)),
+        own_requests: control.own_requests.load(Relaxed),
     }
 }
 

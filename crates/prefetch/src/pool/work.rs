@@ -135,6 +135,7 @@ impl Pool {
             state.sched.sample(sample, ticket);
         }
         let stats = &mut state.stats;
+        stats.requests += std::mem::take(&mut reader.clock.requests);
         match step {
             Step::Look { .. } => stats.lookups += 1,
             Step::List { .. } => stats.listings += 1,
