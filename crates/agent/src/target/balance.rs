@@ -41,7 +41,7 @@ pub(super) struct Seen {
     pub pages: u64,
     /// Page faults that needed no device, since the process began (getrusage(2)).
     pub faults: u64,
-    /// Hints that were used, since the process joined.
+    /// Hints of shadows that were used, since the process joined.
     pub used: u64,
     /// Mean of the unforeseen stalls, in ticks, if there were any.
     pub wait: Option<u64>,
@@ -145,7 +145,11 @@ impl Balance {
         self.copied = 0;
         self.has_synced = true;
         self.fork = fork as i64;
-        self.usual = if self.usual == 0 { self.fork } else { (3 * self.usual + self.fork) / 4 };
+        // One that lost its processor meanwhile says little of the next.
+        self.usual = match self.usual {
+            0 => self.fork.min(GRACE_US * self.per_us),
+            usual => (3 * usual + self.fork.min(2 * usual)) / 4,
+        };
         self.ticks = self.ticks.saturating_sub((self.fork - self.wait(seen)).max(0));
     }
 
@@ -262,6 +266,21 @@ mod tests {
             assert!(balance.ticks >= 0, "only what has been put by is spent");
         }
         assert!((50..70).contains(&syncs), "a sixteenth of the waits: {syncs}");
+    }
+
+    #[test]
+    fn a_fork_that_lost_its_processor_does_not_keep_the_next_from_being_made() {
+        let (mut balance, mut seen) = begun(500);
+        assert!(balance.affords(&seen));
+        balance.made(&seen, 1_000 * PER_US);
+        balance.made(&seen, 200_000 * PER_US);
+        seen.used = 1_000;
+        (0..7).for_each(|_| {
+            seen.used += 1_000;
+            balance.look(&seen);
+        });
+        assert!(balance.affords(&seen), "what was spared has made up for it");
+        assert!(balance.usual <= 1_250 * PER_US as i64);
     }
 
     #[test]
