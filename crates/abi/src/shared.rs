@@ -233,13 +233,17 @@ impl Control {
     /// Templates that may still hold files, of those that are worth waiting for. Less than 0: one came
     /// that had been given up.
     pub fn shadows_left(&self) -> i32 {
-        let gone = self.gone.load(Acquire).wrapping_add(self.given_up.load(Relaxed));
-        self.made.load(Relaxed).wrapping_sub(gone) as i32
+        self.not_gone(&self.given_up)
     }
 
     /// The same for the supervisor: one that the target waits for no longer may still hold a file system.
     pub fn shadows_alive(&self) -> i32 {
-        let gone = self.gone.load(Acquire).wrapping_add(self.lost.load(Relaxed));
+        self.not_gone(&self.lost)
+    }
+
+    /// Templates that have not said that they end, less those that are not waited for.
+    fn not_gone(&self, not_waited_for: &AtomicU32) -> i32 {
+        let gone = self.gone.load(Acquire).wrapping_add(not_waited_for.load(Relaxed));
         self.made.load(Relaxed).wrapping_sub(gone) as i32
     }
 
