@@ -8,7 +8,8 @@
 //! | 4 | length of the text before it was compressed |
 //! | rest | the text, as one block of LZ4 |
 //!
-//! The text is a sequence of postcard values: [`Head`], its paths, its accesses, its programs. A path is what it
+//! The text is a sequence of postcard values: [`Head`], its paths, its accesses, its programs, and which accesses
+//! were not made again. A path is what it
 //! shares with the one before it, and the rest; numbers of places and offsets are differences to
 //! those of the access before.
 //!
@@ -22,14 +23,14 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
 use crate::{
-    ACCESSES_MAX, Access, Attributes, CommandKey, PATH_BYTES_MAX, PATHS_MAX, PROGRAMS_MAX, Place,
-    RANGE_MAX, Run, What,
+    ACCESSES_MAX, Access, Attributes, CommandKey, Origin, PATH_BYTES_MAX, PATHS_MAX, PROGRAMS_MAX,
+    Place, RANGE_MAX, Run, What,
 };
 
 /// What such a file begins with.
 pub const MAGIC: [u8; 8] = *b"runahist";
 /// Of the layout; files of others are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longest file, in bytes.
 pub const FILE_MAX: usize = 64 << 20;
 /// Longest text, in bytes.
@@ -63,6 +64,9 @@ struct Head {
     places: u32,
     accesses: u32,
     programs: u32,
+    unused: u32,
+    line: Vec<Vec<u8>>,
+    directory: Vec<u8>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -103,6 +107,9 @@ pub fn encode(run: &Run) -> Vec<u8> {
         places: count(run.places.len()),
         accesses: count(run.accesses.len()),
         programs: count(run.programs.len()),
+        unused: count(run.unused.len()),
+        line: run.origin.line.clone(),
+        directory: run.origin.directory.clone(),
     }));
     let mut before: &[u8] = &[];
     for place in &run.places {
@@ -131,6 +138,11 @@ pub fn encode(run: &Run) -> Vec<u8> {
         put(postcard::to_allocvec(&program.wrapping_sub(before)));
         before = program;
     }
+    let mut before = 0;
+    for &(access, runs) in &run.unused {
+        put(postcard::to_allocvec(&(access.wrapping_sub(before), runs)));
+        before = access;
+    }
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -152,6 +164,7 @@ pub fn encode_within(run: &Run, max: usize) -> Vec<u8> {
         run.accesses.truncate(keep as usize);
         let most = keep as u32;
         run.programs.retain(|&before| before <= most);
+        run.unused.retain(|&(access, _)| access < most);
         drop_unused_places(run);
         bytes = encode(run);
     }
@@ -208,10 +221,16 @@ fn parse(text: &[u8]) -> Option<Run> {
     if head.places as usize > PATHS_MAX
         || head.accesses as usize > ACCESSES_MAX
         || head.programs as usize > PROGRAMS_MAX
+        || head.unused > head.accesses
     {
         return None;
     }
-    let mut run = Run { command: head.command, ..Run::default() };
+    let words = head.line.iter().map(Vec::len).fold(head.directory.len(), usize::saturating_add);
+    if words > Origin::BYTES_MAX || head.line.len() > Origin::BYTES_MAX {
+        return None;
+    }
+    let origin = Origin { line: head.line, directory: head.directory };
+    let mut run = Run { command: head.command, origin, ..Run::default() };
     let mut path_bytes = 0;
     for _ in 0..head.places {
         let (wire, after) = postcard::take_from_bytes::<WirePlace>(rest).ok()?;
@@ -259,6 +278,17 @@ fn parse(text: &[u8]) -> Option<Run> {
         rest = after;
         before = before.checked_add(more).filter(|&all| all <= head.accesses)?;
         run.programs.push(before);
+    }
+    let mut before = 0u32;
+    for n in 0..head.unused {
+        let ((more, runs), after) = postcard::take_from_bytes::<(u32, u8)>(rest).ok()?;
+        rest = after;
+        let access = before.checked_add(more).filter(|&access| access < head.accesses)?;
+        if n > 0 && more == 0 {
+            return None;
+        }
+        run.unused.push((access, runs));
+        before = access;
     }
     rest.is_empty().then_some(run)
 }

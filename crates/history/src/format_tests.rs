@@ -44,7 +44,12 @@ impl Random {
             if self.below(9) == 0 {
                 run.programs.push(run.accesses.len() as u32);
             }
+            if self.below(7) == 0 {
+                run.unused.push((run.accesses.len() as u32 - 1, self.below(256) as u8));
+            }
         }
+        let words: Vec<Vec<u8>> = (0..self.below(4)).map(|n| vec![b'w'; 3 * n as usize]).collect();
+        run.origin = Origin::new(words.iter().map(|word| &word[..]), b"/here");
         run
     }
 }
@@ -55,6 +60,8 @@ fn assert_harmless(run: &Run) {
     assert!(run.places.iter().map(|p| p.path.len()).sum::<usize>() <= PATH_BYTES_MAX);
     assert!(run.programs.len() <= PROGRAMS_MAX && run.programs.is_sorted());
     assert!(run.programs.iter().all(|&n| n as usize <= run.accesses.len()));
+    assert!(run.unused.is_sorted_by(|a, b| a.0 < b.0));
+    assert!(run.unused.iter().all(|&(access, _)| (access as usize) < run.accesses.len()));
     for place in &run.places {
         assert!(place.path.starts_with(b"/") && place.path.len() <= PATH_MAX);
         assert!(!place.path.contains(&0));
@@ -151,8 +158,7 @@ fn bombs_are_refused_before_they_unfold() {
         command: [0; 16],
         places: PATHS_MAX as u32,
         accesses: 0,
-        programs: 0,
-    })
+        programs: 0, unused: 0, line: vec![], directory: vec![] })
     .expect("plain");
     let long =
         WirePlace { shared: 0, rest: [b'/'; PATH_MAX].to_vec(), key: [0; 8], attributes: None };
@@ -162,7 +168,7 @@ fn bombs_are_refused_before_they_unfold() {
     (1..PATHS_MAX).for_each(|_| many.extend_from_slice(&again));
     assert_eq!(decode(&with_text(&many)), Err(FormatError::Nonsense), "a gigabyte of paths");
 
-    let more = Head { command: [0; 16], places: u32::MAX, accesses: u32::MAX, programs: 0 };
+    let more = Head { command: [0; 16], places: u32::MAX, accesses: u32::MAX, programs: 0, unused: 0, line: vec![], directory: vec![] };
     let more = postcard::to_allocvec(&more).expect("plain");
     assert_eq!(decode(&with_text(&more)), Err(FormatError::Nonsense));
 

@@ -7,7 +7,8 @@
 //! | [`follower`] | tells where in a recorded run a later one is, and when it is another |
 //! | [`format`] | the bytes of the file |
 //! | [`file`] | reads and writes it |
-//! | [`store`] | the files that are kept automatically, one for each command |
+//! | [`merge`] | what a later run changes in the record of earlier ones |
+//! | [`store`] | the files that are kept automatically, for each command and for each program |
 //!
 //! Invariant: a recorded run names paths and ranges of files to be read, and nothing else; whatever
 //! bytes a file holds, what comes out is an error or a bounded list of these, all paths absolute.
@@ -16,13 +17,14 @@
 pub mod file;
 pub mod follower;
 pub mod format;
+pub mod merge;
 pub mod recorder;
 pub mod store;
 
 pub use file::Error;
 pub use follower::{Follower, Seen};
 pub use recorder::{Found, Recorder};
-pub use store::Store;
+pub use store::{Keys, Store};
 
 use runahead_abi::HintKind;
 use runahead_abi::record::NO_FOLLOW;
@@ -146,6 +148,40 @@ pub struct Run {
     /// How many accesses had been made before each program that was started, in order; never less than
     /// before the one before it, nor more than there are.
     pub programs: Vec<u32>,
+    /// Accesses that later runs have not made: index of each, ascending, and how many runs in a row.
+    pub unused: Vec<(u32, u8)>,
+    /// What was run, for people.
+    pub origin: Origin,
+}
+
+/// What a record is of.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Origin {
+    /// The command line, cut to [`Origin::BYTES_MAX`] bytes; empty in a record that is of more than one.
+    pub line: Vec<Vec<u8>>,
+    /// The working directory.
+    pub directory: Vec<u8>,
+}
+
+impl Origin {
+    /// Bytes of words and directory that are kept.
+    pub const BYTES_MAX: usize = 4096;
+
+    /// Of `line`, run in `directory`.
+    pub fn new<'a>(line: impl IntoIterator<Item = &'a [u8]>, directory: &[u8]) -> Self {
+        let directory = directory[..directory.len().min(Origin::BYTES_MAX)].to_owned();
+        let mut left = Origin::BYTES_MAX - directory.len();
+        let mut words = Vec::new();
+        for word in line {
+            let cut = &word[..word.len().min(left)];
+            left -= cut.len();
+            words.push(cut.to_owned());
+            if left == 0 {
+                break;
+            }
+        }
+        Origin { line: words, directory }
+    }
 }
 
 impl Run {
@@ -153,24 +189,4 @@ impl Run {
     pub fn place(&self, access: &Access) -> &Place {
         &self.places[access.place as usize]
     }
-
-    /// Whether a later run of the same command read so much the same that nothing is gained by writing it
-    /// in the place of this one: all but one access in [`SAME_PARTS`].
-    pub fn is_much_like(&self, later: &Run) -> bool {
-        let all = |run: &Run| -> std::collections::HashSet<(Vec<u8>, What)> {
-            run.accesses.iter().map(|a| (run.place(a).path.clone(), a.what)).collect()
-        };
-        let (ours, theirs) = (all(self), all(later));
-        let common = ours.intersection(&theirs).count();
-        let attributes = |run: &Run| -> std::collections::HashMap<Vec<u8>, Option<Attributes>> {
-            run.places.iter().map(|p| (p.path.clone(), p.attributes)).collect()
-        };
-        let (before, after) = (attributes(self), attributes(later));
-        let changed = after.iter().filter(|(path, a)| before.get(*path).is_some_and(|b| b != *a));
-        let different = ours.len().max(theirs.len()) - common + changed.count();
-        different * SAME_PARTS <= ours.len().max(theirs.len())
-    }
 }
-
-/// See [`Run::is_much_like`].
-pub const SAME_PARTS: usize = 64;

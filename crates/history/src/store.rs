@@ -1,9 +1,16 @@
-//! What is kept automatically: one recorded run for each command, in the user's state directory.
+//! What is kept automatically: recorded runs, in the user's state directory.
 //!
-//! The name of a file is the [`key`] of its command. Files are private to the user. They are replaced by
+//! There are three of each run, from the particular to the general ([`Keys`]): of the command as it was given; of its
+//! program in that directory; and of its program. What is found first is replayed, so that a
+//! command with other arguments still begins with what all runs of its program read.
+//!
+//! The name of a file is its key. Files are private to the user. They are replaced by
 //! renaming, so of two runs of a command at once the one that ends last is remembered; no lock is needed.
 //! Bounded: a file may have [`COMMAND_MAX`] bytes, all together [`TOTAL_MAX`]; those that were not
 //! used for longest go first.
+//!
+//! Nothing is made there before there is something to be kept. Two files besides are the user's will: [`DISABLED`], with
+//! which nothing is learned, and [`EXCLUDED`], a list of directories of which nothing is recorded.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -22,30 +29,65 @@ use crate::{Attributes, CommandKey, Run, format};
 /// Bytes that one command's run may have.
 pub const COMMAND_MAX: usize = 4 << 20;
 /// Bytes of all of them.
-pub const TOTAL_MAX: u64 = 64 << 20;
+pub const TOTAL_MAX: u64 = 256 << 20;
 /// What the names of the files end in.
 const ENDING: &str = ".history";
 /// What is being written for longer than this was left behind.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Identifies a command: its `line`, the directory it runs in, and the program's file.
-pub fn key<'a>(
-    line: impl IntoIterator<Item = &'a OsStr>,
-    directory: &Path,
-    program: &Path,
-    attributes: Option<Attributes>,
-) -> CommandKey {
-    let mut hasher = SipHasher13::new();
-    let mut add = |bytes: &[u8]| {
-        hasher.write(&(bytes.len() as u64).to_le_bytes());
-        hasher.write(bytes);
-    };
-    add(directory.as_os_str().as_bytes());
-    add(program.as_os_str().as_bytes());
-    if let Some(Attributes { size, mtime, inode }) = attributes {
-        add(&[size.to_le_bytes(), mtime.to_le_bytes(), inode.to_le_bytes()].concat());
+/// With it there, nothing is learned and nothing replayed by itself.
+pub const DISABLED: &str = "disabled";
+/// Directories of which nothing is recorded: absolute paths, each ended by NUL.
+pub const EXCLUDED: &str = "excluded";
+
+/// By which a command's records are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Keys {
+    /// The command line, the directory it runs in, and the program's file as it is.
+    pub command: CommandKey,
+    /// The program in that directory.
+    pub place: CommandKey,
+    /// The program, by its path.
+    pub program: CommandKey,
+}
+
+impl Keys {
+    /// Of a command: its `line`, the directory it runs in, and the program's file.
+    pub fn of<'a>(
+        line: impl IntoIterator<Item = &'a OsStr>,
+        directory: &Path,
+        program: &Path,
+        attributes: Option<Attributes>,
+    ) -> Self {
+        let program = program.as_os_str().as_bytes();
+        let directory = directory.as_os_str().as_bytes();
+        let file = attributes.map(|a| {
+            [a.size.to_le_bytes(), a.mtime.to_le_bytes(), a.inode.to_le_bytes()].concat()
+        });
+        let mut whole = vec![directory, program];
+        whole.extend(file.as_deref());
+        let line: Vec<&OsStr> = line.into_iter().collect();
+        whole.extend(line.iter().map(|word| word.as_bytes()));
+        Keys {
+            command: hash(whole.iter().copied()),
+            place: hash([&b"place"[..], program, directory]),
+            program: hash([&b"program"[..], program]),
+        }
     }
-    line.into_iter().for_each(|argument| add(argument.as_bytes()));
+
+    /// From the particular to the general.
+    pub fn all(&self) -> [CommandKey; 3] {
+        [self.command, self.place, self.program]
+    }
+}
+
+/// Hash of parts of which each is told from the next.
+fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> CommandKey {
+    let mut hasher = SipHasher13::new();
+    for part in parts {
+        hasher.write(&(part.len() as u64).to_le_bytes());
+        hasher.write(part);
+    }
     hasher.finish128().as_bytes()
 }
 
@@ -56,42 +98,71 @@ pub struct Store {
     total_max: u64,
 }
 
+/// A record that is kept.
+#[derive(Debug)]
+pub struct Kept {
+    /// By which it is known.
+    pub key: CommandKey,
+    /// When it was written, or of use last.
+    pub used: SystemTime,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
+
 impl Store {
-    /// That of this user: `$XDG_STATE_HOME/runahead`, or `~/.local/state/runahead`. Made if need be.
+    /// That of this user: `$XDG_STATE_HOME/runahead`, or `~/.local/state/runahead`, which may not be there yet.
     pub fn of_user() -> Result<Self, Error> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let state = variable("XDG_STATE_HOME")
             .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
             .ok_or(Error::NoPlace("neither XDG_STATE_HOME nor HOME is set to an absolute path"))?;
-        Store::at(&state.join("runahead"), TOTAL_MAX)
+        Ok(Store::at(&state.join("runahead"), TOTAL_MAX))
     }
 
     /// In `dir`, with at most `total_max` bytes.
-    pub fn at(dir: &Path, total_max: u64) -> Result<Self, Error> {
-        let dir = dir.to_owned();
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        made.map_err(Error::system("make the directory", &dir))?;
-        let meta = fs::metadata(&dir).map_err(Error::system("use the directory", &dir))?;
-        if meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-            return Err(Error::NotPrivate(dir));
-        }
-        // Better to know now than when the command has run.
+    pub fn at(dir: &Path, total_max: u64) -> Self {
+        Store { dir: dir.to_owned(), total_max }
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Makes the directory if need be, and sees that something can be kept there.
+    pub fn prepare(&self) -> Result<(), Error> {
+        let dir = &self.dir;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(Error::system("make the directory", dir))?;
+        self.check()?;
         let probe = dir.join(format!("{}{TEMPORARY}", std::process::id()));
-        File::create(&probe).map_err(Error::system("write to", &dir))?;
+        File::create(&probe).map_err(Error::system("write to", dir))?;
         let _ = fs::remove_file(&probe);
-        Ok(Store { dir, total_max })
+        Ok(())
+    }
+
+    /// It is the user's own, and nobody else can write to it.
+    fn check(&self) -> Result<(), Error> {
+        let meta = fs::metadata(&self.dir).map_err(Error::system("use the directory", &self.dir))?;
+        if meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+            return Err(Error::NotPrivate(self.dir.clone()));
+        }
+        Ok(())
     }
 
     fn file(&self, command: &CommandKey) -> PathBuf {
-        let digits: String = command.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.dir.join(digits + ENDING)
+        self.dir.join(digits(command) + ENDING)
     }
 
-    /// What is remembered of `command`.
-    pub fn load(&self, command: &CommandKey) -> Result<Option<Run>, Error> {
-        let path = self.file(command);
+    /// What is remembered under `key`.
+    pub fn load(&self, key: &CommandKey) -> Result<Option<Run>, Error> {
+        let path = self.file(key);
+        if !path.exists() {
+            return Ok(None);
+        }
+        self.check()?;
         match file::load(&path) {
-            Ok(run) => Ok((run.command == *command).then_some(run)),
+            Ok(run) => Ok((run.command == *key).then_some(run)),
             Err(Error::System { error, .. }) if error.kind() == std::io::ErrorKind::NotFound => {
                 Ok(None)
             }
@@ -99,8 +170,79 @@ impl Store {
         }
     }
 
+    /// Whether the user wants nothing to be learned.
+    pub fn is_disabled(&self) -> bool {
+        self.dir.join(DISABLED).exists()
+    }
+
+    /// From now on nothing is to be learned, or it is.
+    pub fn disable(&self, disabled: bool) -> Result<(), Error> {
+        let path = self.dir.join(DISABLED);
+        if disabled {
+            self.prepare()?;
+            return File::create(&path).map(drop).map_err(Error::system("make", &path));
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::system("remove", &path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Directories of which nothing is to be recorded.
+    pub fn excluded(&self) -> Vec<Vec<u8>> {
+        let list = fs::read(self.dir.join(EXCLUDED)).unwrap_or_default();
+        let paths = list.split(|&byte| byte == 0).filter(|path| path.first() == Some(&b'/'));
+        paths.map(<[u8]>::to_vec).collect()
+    }
+
+    /// Of the directory `path` nothing is to be recorded from now on, or it is again.
+    pub fn exclude(&self, path: &Path, excluded: bool) -> Result<(), Error> {
+        self.prepare()?;
+        let path = path.as_os_str().as_bytes();
+        let mut all = self.excluded();
+        all.retain(|other| other != path);
+        if excluded {
+            all.push(path.to_vec());
+        }
+        let mut list = Vec::new();
+        all.iter().for_each(|path| {
+            list.extend_from_slice(path);
+            list.push(0);
+        });
+        file::save(&self.dir.join(EXCLUDED), &list)
+    }
+
+    /// What is kept; what was of use last comes first.
+    pub fn list(&self) -> Vec<Kept> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(key) = name.to_str().and_then(|name| key_of(name.strip_suffix(ENDING)?)) else {
+                continue;
+            };
+            let Ok(meta) = entry.metadata() else { continue };
+            let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            all.push(Kept { key, used, bytes: meta.len() });
+        }
+        all.sort_by_key(|kept| std::cmp::Reverse(kept.used));
+        all
+    }
+
+    /// Removes what is remembered under `key`; false if nothing was.
+    pub fn forget(&self, key: &CommandKey) -> Result<bool, Error> {
+        let path = self.file(key);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::system("remove", &path)(error)),
+        }
+    }
+
     /// Remembers `run`, and sees to the bounds.
     pub fn save(&self, run: &Run) -> Result<(), Error> {
+        self.prepare()?;
         let most = COMMAND_MAX.min(self.total_max as usize);
         file::save(&self.file(&run.command), &format::encode_within(run, most))?;
         self.prune();
@@ -142,6 +284,22 @@ impl Store {
     }
 }
 
+/// A key as people see it.
+pub fn digits(key: &CommandKey) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn key_of(digits: &str) -> Option<CommandKey> {
+    let mut key = CommandKey::default();
+    if digits.len() != 2 * key.len() || !digits.is_ascii() {
+        return None;
+    }
+    for (n, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * n..2 * n + 2], 16).ok()?;
+    }
+    Some(key)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -170,20 +328,27 @@ mod tests {
         let (here, program) = (Path::new("/here"), Path::new("/bin/cat"));
         let file = |inode| Some(Attributes { size: 1, mtime: 2, inode });
         let keys = [
-            key(line(&["cat", "a"]), here, program, file(3)),
-            key(line(&["cata"]), here, program, file(3)),
-            key(line(&["cat", "a", ""]), here, program, file(3)),
-            key(line(&["cat", "a"]), Path::new("/there"), program, file(3)),
-            key(line(&["cat", "a"]), here, Path::new("/my/cat"), file(3)),
-            key(line(&["cat", "a"]), here, program, file(4)),
-            key(line(&["cat", "a"]), here, program, None),
+            Keys::of(line(&["cat", "a"]), here, program, file(3)),
+            Keys::of(line(&["cata"]), here, program, file(3)),
+            Keys::of(line(&["cat", "a", ""]), here, program, file(3)),
+            Keys::of(line(&["cat", "a"]), Path::new("/there"), program, file(3)),
+            Keys::of(line(&["cat", "a"]), here, Path::new("/my/cat"), file(3)),
+            Keys::of(line(&["cat", "a"]), here, program, file(4)),
+            Keys::of(line(&["cat", "a"]), here, program, None),
         ];
         for (n, one) in keys.iter().enumerate() {
-            assert!(!keys[..n].contains(one), "{n}");
+            assert!(keys[..n].iter().all(|other| other.command != one.command), "{n}");
+        }
+        for same in [1, 2, 5, 6] {
+            assert_eq!(keys[0].all()[1..], keys[same].all()[1..], "{same}");
+        }
+        assert!(keys[0].place != keys[3].place && keys[0].program == keys[3].program);
+        assert!(keys[0].program != keys[4].program);
+        for one in &keys {
+            assert!(one.command != one.place && one.place != one.program);
         }
         // Of this build and every other one.
-        let digits: String = keys[0].iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(digits, DIGITS);
+        assert_eq!(digits(&keys[0].command), DIGITS);
     }
     const DIGITS: &str = "9683028189e2f79f7d999bc0c6ccd92a";
 
@@ -191,7 +356,9 @@ mod tests {
     fn what_is_remembered_is_private_and_found_again() {
         let place = tempfile::tempdir().expect("a directory");
         let dir = place.path().join("state/runahead");
-        let store = Store::at(&dir, TOTAL_MAX).expect("made");
+        let store = Store::at(&dir, TOTAL_MAX);
+        assert!(store.load(&[1; 16]).expect("no error").is_none() && !dir.exists());
+        store.prepare().expect("made");
         assert_eq!(dir.metadata().expect("there").permissions().mode() & 0o777, 0o700);
         assert!(store.load(&[1; 16]).expect("no error").is_none());
         store.save(&run(1, 10)).expect("written");
@@ -203,17 +370,42 @@ mod tests {
         assert!(store.load(&[2; 16]).expect("no error").is_none());
 
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("ours");
-        assert!(matches!(Store::at(&dir, TOTAL_MAX), Err(Error::NotPrivate(_))));
-        assert!(Store::at(Path::new("/proc/none"), TOTAL_MAX).is_err());
+        assert!(matches!(store.prepare(), Err(Error::NotPrivate(_))));
+        assert!(matches!(store.load(&[2; 16]), Err(Error::NotPrivate(_))));
+        assert!(Store::at(Path::new("/proc/none"), TOTAL_MAX).prepare().is_err());
         fs::write(place.path().join("file"), "").expect("ours");
-        assert!(Store::at(&place.path().join("file/below"), TOTAL_MAX).is_err());
+        assert!(Store::at(&place.path().join("file/below"), TOTAL_MAX).prepare().is_err());
+    }
+
+    #[test]
+    fn what_the_user_wants_is_kept_beside_it() {
+        let place = tempfile::tempdir().expect("a directory");
+        let store = Store::at(&place.path().join("runahead"), TOTAL_MAX);
+        assert!(!store.is_disabled() && store.excluded().is_empty() && !store.dir().exists());
+        store.disable(true).expect("made");
+        assert!(store.is_disabled());
+        (0..2).for_each(|_| store.disable(false).expect("removed"));
+        assert!(!store.is_disabled());
+        let secret = Path::new("/home/me/a\nb");
+        for path in [Path::new("/one"), secret, secret] {
+            store.exclude(path, true).expect("written");
+        }
+        assert_eq!(store.excluded(), [b"/one".to_vec(), b"/home/me/a\nb".to_vec()]);
+        store.exclude(Path::new("/one"), false).expect("written");
+        assert_eq!(store.excluded().len(), 1);
+        store.save(&run(3, 5)).expect("written");
+        let [kept] = &store.list()[..] else { panic!("{:?}", store.list()) };
+        assert_eq!((kept.key, key_of(&digits(&kept.key))), ([3; 16], Some([3; 16])));
+        assert!(store.forget(&[3; 16]).expect("removed") && store.list().is_empty());
+        assert!(!store.forget(&[3; 16]).expect("nothing to remove"));
+        assert!(["", "0", "zz".repeat(16).as_str(), "é".repeat(16).as_str()].iter().all(|d| key_of(d).is_none()));
     }
 
     #[test]
     fn the_oldest_go_first_and_what_was_left_behind_goes_too() {
         let place = tempfile::tempdir().expect("a directory");
         let one = format::encode(&run(0, 1000)).len() as u64;
-        let store = Store::at(place.path(), 4 * one + one / 2).expect("ours");
+        let store = Store::at(place.path(), 4 * one + one / 2);
         let (old, new) = (place.path().join("old.new"), place.path().join("fresh.new"));
         let age = |path: &Path, hours: u64| {
             let file = File::options().write(true).create(true).truncate(false).open(path);
@@ -240,7 +432,7 @@ mod tests {
     #[test]
     fn one_command_has_a_bound_of_its_own() {
         let place = tempfile::tempdir().expect("a directory");
-        let store = Store::at(place.path(), TOTAL_MAX).expect("ours");
+        let store = Store::at(place.path(), TOTAL_MAX);
         let long = run(9, PATHS);
         assert!(format::encode(&long).len() > COMMAND_MAX, "it tests nothing");
         store.save(&long).expect("written");

@@ -1,0 +1,279 @@
+//! What a later run changes in the record of earlier ones.
+//!
+//! The later run's accesses come first, in its order. What only the record has is kept where it was among
+//! them: a run tells nothing of what it found in memory before it waited for the first time, nor do processes
+//! that never wait, so that what is not told may well have been used. It is taken to be *unused* only where
+//! the run has told most of what lies around it in the record; what [`PATIENCE`] runs in a row did not use is
+//! dropped. (Dropped wrongly, it is waited for once, told, and there again.)
+//!
+//! Invariant: what is in the result was in the record or in the later run.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::{Access, Attributes, PATH_BYTES_MAX, PATHS_MAX, Place, Run, What};
+
+/// Runs in a row that did not make an access, after which it is dropped.
+pub const PATIENCE: u8 = 3;
+/// Accesses before and behind one in the record that tell whether the later run told of that part.
+const AROUND: usize = 8;
+
+/// The later run, by what it did.
+struct Made<'a> {
+    plain: HashMap<(&'a [u8], What), u32>,
+    /// By path, first byte: the one behind the last, and the access.
+    data: HashMap<&'a [u8], BTreeMap<u64, (u64, u32)>>,
+}
+
+impl<'a> Made<'a> {
+    fn by(run: &'a Run) -> Self {
+        let mut made = Made { plain: HashMap::new(), data: HashMap::new() };
+        for (access, number) in run.accesses.iter().zip(0u32..) {
+            let path = &run.place(access).path[..];
+            match access.what {
+                What::Data { offset, length } => {
+                    let ranges = made.data.entry(path).or_default();
+                    ranges.insert(offset, (offset + length, number));
+                }
+                what => _ = made.plain.insert((path, what), number),
+            }
+        }
+        made
+    }
+
+    /// The access that comes first, of those that bring all of `what`.
+    fn find(&self, path: &[u8], what: What) -> Option<u32> {
+        let What::Data { offset, length } = what else {
+            return self.plain.get(&(path, what)).copied();
+        };
+        let ranges = self.data.get(path)?;
+        let (_, &(mut end, first)) = ranges.range(..=offset).next_back()?;
+        if end <= offset {
+            return None;
+        }
+        // Adjacent ones may be cut elsewhere.
+        let rest = ranges.range(offset + 1..offset + length);
+        for (&start, &(its_end, _)) in rest {
+            if start > end {
+                break;
+            }
+            end = end.max(its_end);
+        }
+        (end >= offset + length).then_some(first)
+    }
+}
+
+/// `known`, brought up to date by a `later` run. One that is not `whole` (it was killed) says nothing of what it
+/// did not do.
+pub fn merge(known: &Run, later: &Run, whole: bool) -> Run {
+    let made = Made::by(later);
+    let found: Vec<Option<u32>> =
+        known.accesses.iter().map(|a| made.find(&known.place(a).path, a.what)).collect();
+    let told = told_of(&found);
+    let unused: HashMap<u32, u8> = known.unused.iter().copied().collect();
+
+    // Kept: behind which access of the later run, the access, and in how many runs it was not used.
+    let (mut kept, mut behind) = (Vec::new(), 0);
+    for (number, place) in found.iter().enumerate() {
+        if let Some(place) = place {
+            behind = behind.max(place + 1);
+            continue;
+        }
+        let before = unused.get(&(number as u32)).copied().unwrap_or(0);
+        let runs = before.saturating_add(u8::from(whole && told[number]));
+        if runs < PATIENCE {
+            kept.push((behind, known.accesses[number], runs));
+        }
+    }
+    assemble(known, later, &kept)
+}
+
+/// Whether the later run told most of what lies around each access.
+fn told_of(found: &[Option<u32>]) -> Vec<bool> {
+    let mut sums = vec![0usize];
+    sums.extend(found.iter().scan(0, |sum, found| {
+        *sum += usize::from(found.is_some());
+        Some(*sum)
+    }));
+    let around = |number: usize| {
+        let (first, end) = (number.saturating_sub(AROUND), (number + AROUND + 1).min(found.len()));
+        (sums[end] - sums[first]) * 2 >= end - first
+    };
+    (0..found.len()).map(around).collect()
+}
+
+fn assemble(known: &Run, later: &Run, kept: &[(u32, Access, u8)]) -> Run {
+    let mut new = Builder::new(later);
+    let mut kept = kept.iter().peekable();
+    let mut programs = later.programs.iter().peekable();
+    for number in 0..=later.accesses.len() as u32 {
+        while let Some((_, access, runs)) = kept.next_if(|(behind, ..)| *behind <= number) {
+            new.push(known.place(access), access.what, *runs);
+        }
+        while programs.next_if(|&&before| before <= number).is_some() {
+            new.run.programs.push(new.run.accesses.len() as u32);
+        }
+        if let Some(access) = later.accesses.get(number as usize) {
+            new.push(later.place(access), access.what, 0);
+        }
+    }
+    new.run
+}
+
+struct Builder<'a> {
+    run: Run,
+    numbers: HashMap<Vec<u8>, u32>,
+    /// What the later run found of paths.
+    attributes: HashMap<&'a [u8], Option<Attributes>>,
+    path_bytes: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn new(later: &'a Run) -> Self {
+        let run =
+            Run { command: later.command, origin: later.origin.clone(), ..Run::default() };
+        let attributes = later.places.iter().map(|p| (&p.path[..], p.attributes)).collect();
+        Builder { run, numbers: HashMap::new(), attributes, path_bytes: 0 }
+    }
+
+    /// What has no room any more is left out.
+    fn push(&mut self, place: &Place, what: What, unused: u8) {
+        let number = match self.numbers.get(&place.path) {
+            Some(&number) => number,
+            None => {
+                let bytes = self.path_bytes + place.path.len();
+                if self.run.places.len() >= PATHS_MAX || bytes > PATH_BYTES_MAX {
+                    return;
+                }
+                self.path_bytes = bytes;
+                let newest = self.attributes.get(&place.path[..]).copied();
+                let attributes = newest.unwrap_or(place.attributes);
+                let number = self.run.places.len() as u32;
+                self.run.places.push(Place { attributes, ..place.clone() });
+                self.numbers.insert(place.path.clone(), number);
+                number
+            }
+        };
+        if self.run.accesses.len() >= crate::ACCESSES_MAX {
+            return;
+        }
+        if unused > 0 {
+            self.run.unused.push((self.run.accesses.len() as u32, unused));
+        }
+        self.run.accesses.push(Access { place: number, what });
+    }
+}
+
+/// Whether nothing is gained by writing `merged` in the place of `known`: all but one access in [`SAME_PARTS`]
+/// are the same, and so is what is not used.
+pub fn is_much_like(known: &Run, merged: &Run) -> bool {
+    let all = |run: &Run| -> HashSet<(Vec<u8>, What)> {
+        run.accesses.iter().map(|a| (run.place(a).path.clone(), a.what)).collect()
+    };
+    let (ours, theirs) = (all(known), all(merged));
+    let common = ours.intersection(&theirs).count();
+    let attributes = |run: &Run| -> HashMap<Vec<u8>, Option<Attributes>> {
+        run.places.iter().map(|p| (p.path.clone(), p.attributes)).collect()
+    };
+    let (before, after) = (attributes(known), attributes(merged));
+    let changed = after.iter().filter(|(path, a)| before.get(*path).is_some_and(|b| b != *a));
+    let count = |run: &Run| run.unused.iter().map(|&(_, runs)| usize::from(runs)).sum::<usize>();
+    let aged = count(known).abs_diff(count(merged));
+    let different = ours.len().max(theirs.len()) - common + changed.count() + aged;
+    different * SAME_PARTS <= ours.len().max(theirs.len())
+}
+
+/// See [`is_much_like`].
+pub const SAME_PARTS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATA: What = What::Data { offset: 0, length: 1 << 14 };
+
+    /// Each name is looked up and read.
+    fn run(names: impl IntoIterator<Item = u32>) -> Run {
+        let mut run = Run::default();
+        for (name, place) in names.into_iter().zip(0..) {
+            let attributes = Some(Attributes { size: 1 << 14, mtime: 1, inode: name.into() });
+            run.places.push(Place { path: format!("/{name}").into(), key: 0, attributes });
+            for what in [What::Look, DATA] {
+                run.accesses.push(Access { place, what });
+            }
+        }
+        run
+    }
+
+    fn names(run: &Run) -> Vec<String> {
+        let looks = run.accesses.iter().filter(|a| a.what == What::Look);
+        looks.map(|a| String::from_utf8_lossy(&run.place(a).path[1..]).into_owned()).collect()
+    }
+
+    #[test]
+    fn what_only_the_record_has_stays_where_it_was() {
+        let merged = merge(&run(0..6), &run([1, 4, 9]), true);
+        assert_eq!(names(&merged), ["0", "1", "2", "3", "4", "5", "9"]);
+        assert_eq!(merged.places.len(), 7);
+    }
+
+    #[test]
+    fn what_runs_do_not_use_is_dropped_and_comes_back() {
+        let (all, most) = (run(0..40), run((0..40).filter(|n| n % 8 != 3)));
+        let mut known = all.clone();
+        for left in [40, 40, 35] {
+            known = merge(&known, &most, true);
+            assert_eq!(names(&known).len(), left);
+        }
+        assert_eq!(merge(&known, &most, true), merge(&most, &most, true));
+        assert_eq!(names(&merge(&known, &all, true)), names(&all));
+        let twice = merge(&merge(&all, &most, true), &most, true);
+        assert!(!twice.unused.is_empty());
+        assert!(merge(&twice, &all, true).unused.is_empty(), "it was used after all");
+    }
+
+    #[test]
+    fn what_a_run_did_not_tell_of_is_not_held_against_it() {
+        let (all, half) = (run(0..100), run(0..40));
+        let mut known = all.clone();
+        (0..10).for_each(|_| known = merge(&known, &half, true));
+        assert!(names(&known).len() >= 90, "{}", names(&known).len());
+        let most = run((0..40).filter(|n| n % 8 != 3));
+        let mut known = all.clone();
+        (0..10).for_each(|_| known = merge(&known, &most, false));
+        assert_eq!(names(&known), names(&all), "they were killed");
+    }
+
+    #[test]
+    fn data_is_the_same_however_it_was_cut() {
+        let data = |offset, length| Access { place: 0, what: What::Data { offset, length } };
+        let of = |accesses: &[Access]| Run { accesses: accesses.to_vec(), ..run([7]) };
+        let whole = of(&[data(0, 300)]);
+        let pieces = of(&[data(100, 100), data(0, 100), data(200, 100)]);
+        assert_eq!(merge(&whole, &pieces, true).accesses, pieces.accesses);
+        assert_eq!(merge(&pieces, &whole, true).accesses, whole.accesses);
+        let gap = of(&[data(0, 100), data(150, 150)]);
+        assert_eq!(merge(&whole, &gap, true).accesses.len(), 3, "not all of it was read");
+    }
+
+    #[test]
+    fn what_was_found_last_of_a_file_counts() {
+        let (known, mut later) = (run(0..3), run([0, 2]));
+        later.places[0].attributes = Some(Attributes { size: 5, mtime: 9, inode: 1 });
+        later.places[1].attributes = None;
+        let merged = merge(&known, &later, true);
+        let of = |name: &[u8]| merged.places.iter().find(|p| p.path == name).expect("kept");
+        assert_eq!(of(b"/0").attributes, later.places[0].attributes);
+        assert_eq!((of(b"/1").attributes, of(b"/2").attributes), (known.places[1].attributes, None));
+        assert!(!is_much_like(&known, &merged));
+        assert!(is_much_like(&run(0..300), &merge(&run(0..300), &run(0..300), true)));
+    }
+
+    #[test]
+    fn programs_stay_between_the_same_accesses() {
+        let mut later = run([1, 3]);
+        later.programs = vec![0, 2, 4];
+        let merged = merge(&run(0..4), &later, true);
+        assert_eq!(names(&merged), ["0", "1", "2", "3"]);
+        assert_eq!(merged.programs, [2, 6, 8]);
+    }
+}
