@@ -69,6 +69,9 @@ pub mod tell {
     pub const SOME: u64 = 1;
     /// They tell all, leave no call unseen, and wait a bounded while for room.
     pub const ALL: u64 = 2;
+    /// As `SOME`, while some device is slow ([`crate::slow`]): a session that finds everything in memory
+    /// pays for nothing.
+    pub const WHILE_SLOW: u64 = 3;
 }
 
 /// First in the file, and in each program's mapping of it.

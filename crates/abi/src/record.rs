@@ -63,6 +63,10 @@ pub const STARTED: u32 = 1 << 12;
 /// The target has made this access, for the first time: it is told so that it can be remembered, and
 /// nothing is to be done about it ([`crate::config::tell`]).
 pub const RECORDED: u32 = 1 << 16;
+/// With [`RECORDED`]: the range was mapped. Which parts of it are used is told later, or never.
+pub const MAPPED: u32 = 1 << 17;
+/// With [`RECORDED`]: a mapping has been used here.
+pub const TOUCHED: u32 = 1 << 18;
 
 /// The fixed part of a record; the absolute path follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

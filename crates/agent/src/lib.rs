@@ -26,6 +26,7 @@ pub mod desk;
 mod extent;
 pub mod hints;
 pub mod lock;
+mod maps;
 pub mod owned;
 pub mod paths;
 pub mod plane;

@@ -47,7 +47,7 @@ pub mod nr {
         RT_SIGRETURN = __NR_rt_sigreturn, IOCTL = __NR_ioctl, PREAD64 = __NR_pread64,
         PWRITE64 = __NR_pwrite64, READV = __NR_readv, WRITEV = __NR_writev, ACCESS = __NR_access,
         SCHED_YIELD = __NR_sched_yield, MREMAP = __NR_mremap, MSYNC = __NR_msync,
-        MADVISE = __NR_madvise, DUP = __NR_dup, DUP2 = __NR_dup2,
+        MINCORE = __NR_mincore, MADVISE = __NR_madvise, DUP = __NR_dup, DUP2 = __NR_dup2,
         NANOSLEEP = __NR_nanosleep, GETPID = __NR_getpid, SENDFILE = __NR_sendfile,
         SENDTO = __NR_sendto, SENDMSG = __NR_sendmsg, CLONE = __NR_clone, FORK = __NR_fork,
         VFORK = __NR_vfork, EXECVE = __NR_execve, EXECVEAT = __NR_execveat, EXIT = __NR_exit, KILL = __NR_kill,
@@ -620,6 +620,14 @@ pub fn gather<const N: usize>(from: &[u64], to: &mut [[u8; N]]) -> usize {
     let (local, remote) = (&raw const local, remote.as_ptr());
     let copied = call!(nr::PROCESS_VM_READV, getpid(), local, 1, remote, count, 0);
     copied.map_or(0, |bytes| bytes as usize / N)
+}
+
+/// mincore(2) of the pages from `at`, a byte each: how many, all of them.
+pub fn mincore(at: u64, to: &mut [u8]) -> Result<usize> {
+    const PAGE: u64 = 4096;
+    let args = [at, to.len() as u64 * PAGE, to.as_mut_ptr() as u64, 0, 0, 0];
+    // SAFETY: writes a byte for each page into a buffer of that many.
+    check(unsafe { raw(nr::MINCORE, args) }).map(|_| to.len())
 }
 
 /// pread(2) into a buffer of the agent's.

@@ -5,6 +5,7 @@
 //! if `--stats` may have something to say there.
 #![no_main]
 
+mod history;
 mod options;
 
 use std::ffi::{CStr, OsStr, c_char};
@@ -17,7 +18,7 @@ use std::process::exit;
 
 use options::{Cli, Destination, Place, Task};
 use runahead_inject::{Command, LaunchError};
-use runahead_supervisor::history::{Asked, Plan};
+use runahead_supervisor::history::{Asked, Learning, Plan};
 use runahead_supervisor::{Ended, Faults, Keep, Options, SessionError, Without};
 
 /// See `Cargo.toml`.
@@ -61,16 +62,25 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
             leave();
             exit(status)
         }
+        Task::History(history) => {
+            runahead_supervisor::signals::release();
+            exit(history::work(&history.task))
+        }
     }
 }
 
 fn run_command(run: &options::Run) -> i32 {
     let Some((program, args)) = run.command.split_first() else { return 2 };
     let command = Command { program: program.clone(), args: args.to_vec() };
-    let asked = Asked { record: run.record.clone(), replay: run.replay.clone(), learn: run.learn };
+    let learn = match (run.learn, run.no_learn) {
+        (true, _) => Learning::Always,
+        (_, true) => Learning::Off,
+        _ => Learning::WhereItWaits,
+    };
+    let asked = Asked { record: run.record.clone(), replay: run.replay.clone(), learn };
     let plan = Plan::new(&asked, &command, |line| say!("{line}"));
     // Whoever asks for statistics, or a record, also gets to know, on stderr, if they cannot be written.
-    let speaks = run.stats.is_some() || plan.as_ref().is_some_and(|plan| plan.records());
+    let speaks = run.stats.is_some() || plan.as_ref().is_some_and(|plan| plan.complains());
     let keep = if speaks { Keep::Stderr } else { Keep::Nothing };
     let plants = |what: &str| run.plant.iter().any(|plant| plant == what);
     let mut without = Without::default();

@@ -56,7 +56,7 @@ impl Cli {
 impl Cli {
     /// `--stats json:FILE` has no value, and a command of that name is nobody's.
     fn checked(self) -> Result<Self, clap::Error> {
-        let Task::Run(run) = &self.task;
+        let Task::Run(run) = &self.task else { return Ok(self) };
         let first = run.command.first().and_then(|word| word.to_str()).unwrap_or_default();
         if run.stats.is_some() && first.starts_with("json:") {
             let text = format!("`{first}` would be the command: write --stats={first}\n");
@@ -72,6 +72,52 @@ pub enum Task {
     /// Run a command, fetching ahead what it will read
     #[command(after_help = EXIT_STATUS)]
     Run(Run),
+    /// What is remembered of earlier runs
+    History(History),
+}
+
+/// `runahead history`.
+#[derive(Debug, Args)]
+pub struct History {
+    #[command(subcommand)]
+    pub task: HistoryTask,
+}
+
+/// What to do with what is remembered.
+#[derive(Debug, Subcommand)]
+pub enum HistoryTask {
+    /// List the records, the one that was of use last first
+    List {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what a record holds: each access in its order
+    Show {
+        /// The record: its name in `runahead history list`, or as much of it as is unambiguous; or the name of a file
+        record: OsString,
+    },
+    /// Remove records
+    Forget {
+        /// Names in `runahead history list`, or as much of them as is unambiguous
+        #[arg(required_unless_present = "all")]
+        records: Vec<String>,
+        /// All of them
+        #[arg(long, conflicts_with = "records")]
+        all: bool,
+    },
+    /// Remember nothing from now on, and replay nothing
+    Disable,
+    /// Remember again
+    Enable,
+    /// Record nothing of what lies in a directory; without one, list those
+    Exclude {
+        /// The directory
+        directory: Option<PathBuf>,
+        /// Record it again
+        #[arg(long, requires = "directory")]
+        undo: bool,
+    },
 }
 
 /// Options of `runahead run`.
@@ -91,10 +137,15 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
 
-    /// Remember what COMMAND reads, and fetch what it read the last time; kept below
-    /// $XDG_STATE_HOME/runahead or ~/.local/state/runahead, 64 MiB at most
+    /// Remember what COMMAND reads also where it does not wait for it, and say if that cannot be done
     #[arg(long, conflicts_with_all = ["record", "replay"])]
     pub learn: bool,
+
+    /// Remember nothing of this run, and fetch nothing because of earlier ones. Otherwise what COMMAND reads once it
+    /// has waited for storage is kept below $XDG_STATE_HOME/runahead or ~/.local/state/runahead, 256 MiB at
+    /// most (see `runahead history`)
+    #[arg(long, conflicts_with = "learn")]
+    pub no_learn: bool,
 
     /// Fail (exit status 125) rather than run COMMAND natively when it cannot be helped
     #[arg(long)]

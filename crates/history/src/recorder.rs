@@ -1,7 +1,8 @@
 //! Collects the accesses of a run, each once, in the order in which they were made first.
 //!
 //! Whoever tells of them may repeat himself. Bytes of a file that were seen before are left out, and what
-//! follows at once on what was read of the same file extends that. Bounded: what exceeds the bounds
+//! follows at once on what was read of the same file extends that. A mapping is taken for what was used of it, if that
+//! was told, and otherwise for all of it. Bounded: what exceeds the bounds
 //! of a [`Run`] is counted and left out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,10 +35,21 @@ pub enum Found {
 pub struct Recorder {
     places: Vec<Place>,
     numbers: HashMap<Vec<u8>, u32>,
+    /// What programs call places.
+    keys: HashMap<u64, u32>,
     path_bytes: usize,
     accesses: Vec<Access>,
     done: HashSet<(u32, What)>,
     data: HashMap<u32, Data>,
+    /// What was mapped.
+    mappings: HashMap<u32, Data>,
+    /// Accesses that stand for mappings.
+    mapped: HashSet<usize>,
+    /// What was used of mappings.
+    touched: BTreeMap<u32, Data>,
+    touched_ranges: usize,
+    /// Files of whose mappings it is known.
+    resolved: HashSet<u32>,
     left_out: u64,
     programs: Vec<u32>,
 }
@@ -68,6 +80,14 @@ impl Data {
         }
         self.read.insert(start, end);
         true
+    }
+
+    /// All of it, in accesses of at most [`MERGED_MAX`] bytes.
+    fn pieces(&self) -> impl Iterator<Item = What> + '_ {
+        self.read.iter().flat_map(|(&start, &end)| {
+            let starts = (start..end).step_by(MERGED_MAX as usize);
+            starts.map(move |offset| What::Data { offset, length: MERGED_MAX.min(end - offset) })
+        })
     }
 }
 
@@ -124,6 +144,33 @@ impl Recorder {
         self.accesses.push(Access { place, what });
     }
 
+    /// A range of `path` was mapped.
+    pub fn mapped(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
+        let Some(place) = self.number(path, key).filter(|_| self.accesses.len() < ACCESSES_MAX)
+        else {
+            self.left_out += 1;
+            return;
+        };
+        if self.mappings.entry(place).or_default().add(offset, offset + length) {
+            self.mapped.insert(self.accesses.len());
+            self.accesses.push(Access { place, what: What::Data { offset, length } });
+        }
+    }
+
+    /// A mapping of `path` has been used in this range; of `/`: one of what the program calls `key`.
+    pub fn touched(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
+        let place = match path {
+            b"/" => self.keys.get(&key).copied(),
+            _ => self.number(path, key),
+        };
+        let Some(place) = place.filter(|_| self.touched_ranges < ACCESSES_MAX / 2) else {
+            self.left_out += 1;
+            return;
+        };
+        self.touched_ranges += 1;
+        self.touched.entry(place).or_default().add(offset, offset + length);
+    }
+
     /// A program has been started.
     pub fn started_program(&mut self) {
         if self.programs.len() < PROGRAMS_MAX {
@@ -142,12 +189,13 @@ impl Recorder {
         self.path_bytes = bytes;
         let number = self.places.len() as u32;
         self.numbers.insert(path.to_owned(), number);
+        self.keys.insert(key, number);
         self.places.push(Place { path: path.to_owned(), key, attributes: None });
         Some(number)
     }
 
     /// The run, now that it has ended; `look` says what is found of each path.
-    pub fn finish(self, command: CommandKey, mut look: impl FnMut(&[u8]) -> Found) -> Run {
+    pub fn finish(mut self, command: CommandKey, mut look: impl FnMut(&[u8]) -> Found) -> Run {
         let mut run = Run { command, ..Run::default() };
         let mut kept: Vec<Option<u32>> = Vec::with_capacity(self.places.len());
         let mut found = Vec::with_capacity(self.places.len());
@@ -164,24 +212,48 @@ impl Recorder {
             kept.push(Some(run.places.len() as u32));
             run.places.push(place);
         }
-        // Of each access, how many before it were kept.
-        let mut before = Vec::with_capacity(self.accesses.len() + 1);
-        for Access { place, what } in self.accesses {
-            before.push(run.accesses.len() as u32);
-            let (Some(new), is) = (kept[place as usize], found[place as usize]) else { continue };
+        let is_mapped = |(number, access): (usize, &Access)| {
+            self.mapped.contains(&number).then_some(access.place)
+        };
+        let mapped: HashSet<u32> = self.accesses.iter().enumerate().filter_map(is_mapped).collect();
+        let mut touched = self.touched;
+        let put = |run: &mut Run, place: u32, what: What| {
+            let (Some(new), is) = (kept[place as usize], found[place as usize]) else { return };
             let what = match (what, is) {
-                (What::Data { .. }, Found::Written | Found::Absent) => continue,
+                (What::Data { .. }, Found::Written | Found::Absent) => return,
                 // Told in whole blocks, and mapped beyond the end.
                 (What::Data { offset, length }, Found::Same(Attributes { size, .. })) => {
                     let length = length.min(size.saturating_sub(offset));
                     if length == 0 {
-                        continue;
+                        return;
                     }
                     What::Data { offset, length }
                 }
                 (what, _) => what,
             };
             run.accesses.push(Access { place: new, what });
+        };
+        // Of each access, how many before it were kept.
+        let mut before = Vec::with_capacity(self.accesses.len() + 1);
+        for (number, Access { place, what }) in self.accesses.into_iter().enumerate() {
+            before.push(run.accesses.len() as u32);
+            let is_mapping = self.mapped.contains(&number);
+            let mut used = None;
+            if is_mapping || !mapped.contains(&place) {
+                used = touched.remove(&place);
+            }
+            let known = used.is_some() || self.resolved.contains(&place);
+            if used.is_some() {
+                self.resolved.insert(place);
+            }
+            // What is known of a mapping stands for it.
+            if !(is_mapping && known) {
+                put(&mut run, place, what);
+            }
+            used.iter().flat_map(Data::pieces).for_each(|piece| put(&mut run, place, piece));
+        }
+        for (place, used) in touched {
+            used.pieces().for_each(|piece| put(&mut run, place, piece));
         }
         before.push(run.accesses.len() as u32);
         run.programs = self.programs.iter().map(|&at| before[at as usize]).collect();
@@ -255,6 +327,39 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert_eq!(run.programs, [1, 2, 2, 3, 5], "counted in what was kept");
+    }
+
+    #[test]
+    fn a_mapping_is_what_was_used_of_it() {
+        let mut recorder = Recorder::default();
+        recorder.saw(b"/program", 1, What::Execute);
+        recorder.mapped(b"/known", 2, 0, 8 << 20);
+        recorder.mapped(b"/known", 2, 4 << 20, 1 << 20);
+        recorder.saw(b"/between", 3, What::Look);
+        recorder.mapped(b"/known", 2, 6 << 20, 4 << 20);
+        recorder.mapped(b"/unknown", 4, 0, 8 << 20);
+        recorder.saw(b"/known", 2, data(7 << 20, 5));
+        recorder.touched(b"/known", 2, 3 << 20, (1 << 20) + 7);
+        recorder.touched(b"/", 2, 0, 1 << 14);
+        recorder.touched(b"/", 99, 0, 1 << 14);
+        recorder.touched(b"/program", 1, 1 << 14, 1 << 14);
+        recorder.touched(b"/left", 5, 0, 1);
+        recorder.started_program();
+        let run = recorder.finish([0; 16], all_same);
+        let shown: Vec<_> = run.accesses.iter().map(|a| (&run.place(a).path[..], a.what)).collect();
+        let expected: [(&[u8], _); 9] = [
+            (b"/program", What::Execute),
+            (b"/program", data(1 << 14, 1 << 14)),
+            (b"/known", data(0, 1 << 14)),
+            (b"/known", data(3 << 20, 1 << 20)),
+            (b"/known", data(4 << 20, 7)),
+            (b"/between", What::Look),
+            (b"/unknown", data(0, 8 << 20)),
+            (b"/known", data(7 << 20, 5)),
+            (b"/left", data(0, 1)),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(run.programs, [9]);
     }
 
     #[test]

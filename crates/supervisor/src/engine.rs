@@ -36,7 +36,7 @@ pub(crate) struct Prepared {
     pub(crate) layout: Layout,
     listener: OwnedFd,
     token: [u8; TOKEN_BYTES],
-    waits: Arc<Waits>,
+    pub(crate) waits: Arc<Waits>,
     /// Without threads yet.
     pub(crate) prefetcher: Arc<Prefetcher>,
     pub(crate) beside: Arc<Beside>,
@@ -181,7 +181,8 @@ impl Engine {
         let Engine { layout, listener, token, file, common, members } = self;
         let watcher = members.clone();
         common.beside.lead(STACK_BYTES, move || watcher.watch());
-        let follow_all = common.history.is_some() || common.without.unwatched;
+        let follow_all = common.history.as_ref().is_some_and(|history| history.follows_all())
+            || common.without.unwatched;
         let unwatched = Unwatched::new(common.waits.clone(), follow_all);
         let losses = common.losses.clone();
         let desk = Desk::new((listener, token), members.clone(), file, layout, losses, unwatched);

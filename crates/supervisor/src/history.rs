@@ -16,18 +16,19 @@
 //! rights are compared here, and what a process told before it ended is kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::libc;
 use runahead_abi::config::tell;
-use runahead_abi::record::RECORDED;
-use runahead_abi::{ChunkIndex, HintLog, Identity, Piece, Record};
+use runahead_abi::record::{MAPPED, RECORDED, TOUCHED};
+use runahead_abi::{ChunkIndex, HintKind, HintLog, Identity, Piece, Record};
 use runahead_history::{Access, Follower, RANGE_MAX, Recorder, Run, What};
 use runahead_inject::Ended;
 use runahead_prefetch::Prefetcher;
 
 use crate::memory::Mapping;
+use crate::waits::Waits;
 
 pub mod account;
 mod places;
@@ -37,7 +38,7 @@ pub mod replay;
 mod tests;
 
 pub use account::HistoryStats;
-pub use plan::{Asked, Plan};
+pub use plan::{Asked, Learning, Plan};
 
 use account::{Recorded, Replayed};
 use places::Places;
@@ -53,7 +54,8 @@ pub struct History {
     plan: Arc<Plan>,
     places: Places,
     recorder: Option<Mutex<Recorder>>,
-    followed: Option<Followed>,
+    /// Set when it has been read, or never.
+    followed: OnceLock<Followed>,
     present: Mutex<Presence>,
     left: Condvar,
 }
@@ -61,6 +63,8 @@ pub struct History {
 /// A run that is replayed.
 struct Followed {
     run: Arc<Run>,
+    /// It was recorded of this very command.
+    is_own: bool,
     follower: Mutex<Follower>,
     /// Accesses that the replay has come to.
     reached: AtomicUsize,
@@ -91,32 +95,45 @@ impl History {
             }
             Mutex::new(recorder)
         });
-        let followed = plan.replayed.as_ref().map(|run| Followed {
-            run: run.clone(),
-            follower: Mutex::new(Follower::new(run.clone())),
-            reached: AtomicUsize::new(0),
-            settled: AtomicUsize::new(0),
-            listener: Listener::new(),
-        });
         let (present, left) = (Mutex::default(), Condvar::new());
-        Arc::new(History { places: Places::now(), plan, recorder, followed, present, left })
+        let places = Places::now(plan.excluded());
+        Arc::new(History { places, plan, recorder, followed: OnceLock::new(), present, left })
     }
 
     /// What agents are to do, as `abi::config` has it.
     pub fn tell(&self) -> u64 {
-        if self.recorder.is_some() { tell::ALL } else { tell::SOME }
+        self.plan.tell()
+    }
+
+    /// Every program is to be followed, however brief.
+    pub fn follows_all(&self) -> bool {
+        self.plan.tell() != tell::WHILE_SLOW
     }
 
     /// Starts to replay, if there is something to replay. The command must have been forked.
-    pub fn start(self: &Arc<Self>, prefetcher: &Arc<Prefetcher>) {
-        if self.followed.is_some() {
-            replay::start(self.clone(), prefetcher.clone());
+    pub fn start(self: &Arc<Self>, prefetcher: &Arc<Prefetcher>, waits: &Arc<Waits>) {
+        if self.plan.replays() {
+            replay::start(self.clone(), prefetcher.clone(), waits.clone());
         }
+    }
+
+    /// Reads what is to be replayed; false if there is nothing.
+    fn look_for_a_record(&self) -> bool {
+        let Some(plan::Replayed { run, is_own }) = self.plan.replayed() else { return false };
+        let _ = self.followed.set(Followed {
+            follower: Mutex::new(Follower::new(run.clone())),
+            run,
+            is_own,
+            reached: AtomicUsize::new(0),
+            settled: AtomicUsize::new(0),
+            listener: Listener::new(),
+        });
+        true
     }
 
     /// No process will tell anything: what is replayed could not be checked.
     pub fn nobody_tells(&self) {
-        if let Some(followed) = &self.followed {
+        if let Some(followed) = self.followed.get() {
             followed.listener.tell(Event::GiveUp);
         }
     }
@@ -124,7 +141,9 @@ impl History {
     /// A process has joined. It tells until the result is dropped.
     pub fn enter(self: &Arc<Self>, shared: Arc<Mapping>) -> Present {
         let mut present = lock(&self.present);
-        if let Some(followed) = &self.followed {
+        if let Some(followed) = self.followed.get() {
+            // It may be the first that has waited.
+            followed.listener.tell(Event::Moved);
             let follower = lock(&followed.follower);
             let first = follower.place().max(followed.settled.load(Relaxed));
             let pending = first..followed.reached.load(Relaxed);
@@ -142,14 +161,22 @@ impl History {
         if header.flags & RECORDED == 0 {
             return false;
         }
-        if self.places.is_unstored(record.path) {
+        // (A mapping may be told without a name.)
+        let is_nameless = header.flags & TOUCHED != 0 && record.path == b"/";
+        if !is_nameless && self.places.is_unstored(record.path) {
             return true;
+        }
+        if header.flags & (MAPPED | TOUCHED) != 0 {
+            self.saw_mapping(record);
+            if header.flags & TOUCHED != 0 {
+                return true;
+            }
         }
         let (mut offset, mut left) = (header.offset, header.length.min(TOLD_MAX));
         loop {
             let length = left.min(RANGE_MAX);
             if let Some(what) = What::of_hint(record.kind, header.flags, offset, length) {
-                self.saw(record.path, header.key, what);
+                self.saw(record.path, (header.key, header.flags & MAPPED == 0), what);
             }
             left -= length;
             offset += length;
@@ -159,11 +186,24 @@ impl History {
         }
     }
 
-    fn saw(&self, path: &[u8], key: u64, what: What) {
-        if let Some(recorder) = &self.recorder {
+    /// A range was mapped, or used where it is.
+    fn saw_mapping(&self, record: &Record<'_>) {
+        let header = &record.header;
+        let range = What::of_hint(HintKind::Data, 0, header.offset, header.length.min(RANGE_MAX));
+        if let (Some(recorder), Some(What::Data { offset, length })) = (&self.recorder, range) {
+            let (mut recorder, key) = (lock(recorder), header.key);
+            match header.flags & TOUCHED {
+                0 => recorder.mapped(record.path, key, offset, length),
+                _ => recorder.touched(record.path, key, offset, length),
+            }
+        }
+    }
+
+    fn saw(&self, path: &[u8], (key, recorded): (u64, bool), what: What) {
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| recorded) {
             lock(recorder).saw(path, key, what);
         }
-        let Some(followed) = &self.followed else { return };
+        let Some(followed) = self.followed.get() else { return };
         let mut follower = lock(&followed.follower);
         if follower.given_up().is_some() {
             return;
@@ -182,7 +222,7 @@ impl History {
         if let Some(recorder) = &self.recorder {
             lock(recorder).started_program();
         }
-        if let Some(followed) = &self.followed {
+        if let Some(followed) = self.followed.get() {
             let mut follower = lock(&followed.follower);
             let before = (follower.place(), follower.matched());
             follower.started_program();
@@ -210,7 +250,7 @@ impl History {
     pub fn finish(&self, ended: &Ended) -> HistoryStats {
         let untold = self.last_words();
         let mut stats = HistoryStats::default();
-        if let Some(followed) = &self.followed {
+        if let Some(followed) = self.followed.get() {
             let follower = lock(&followed.follower);
             stats.replayed = Some(Replayed {
                 accesses: followed.run.accesses.len() as u64,
@@ -225,10 +265,10 @@ impl History {
         let Some(recorder) = &self.recorder else { return stats };
         let recorder = std::mem::take(&mut *lock(recorder));
         let lost = untold + recorder.left_out();
-        let run = recorder.finish(self.plan.command, self.places.found_after());
+        let run = recorder.finish(self.plan.command(), self.places.found_after());
         stats.recorded = Some(Recorded { accesses: run.accesses.len() as u64, lost });
         let was_killed = matches!(ended, Ended::Signaled(_));
-        stats.complaints = self.plan.keep(&run, lost, was_killed);
+        stats.complaints = self.plan.keep(run, lost, was_killed);
         stats
     }
 

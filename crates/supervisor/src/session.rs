@@ -129,8 +129,8 @@ fn run_held(
         let layout = ready.layout;
         // The command has been forked, and is executed meanwhile.
         if let Some(history) = history.clone() {
-            let prefetcher = ready.prefetcher.clone();
-            ready.beside.post(move || history.start(&prefetcher));
+            let (prefetcher, waits) = (ready.prefetcher.clone(), ready.waits.clone());
+            ready.beside.post(move || history.start(&prefetcher, &waits));
         }
         prepared = Some(ready);
         Ok(layout)

@@ -56,6 +56,11 @@ impl Waits {
         self.note(control.waited_device.load(Relaxed), time);
     }
 
+    /// Time-stamp up to which some device is slow; 0: nobody has waited.
+    pub fn latest(&self) -> u64 {
+        self.devices().latest()
+    }
+
     /// Nobody has waited for `time`, nor is anybody expected to.
     pub fn is_calm(&self, time: Duration) -> bool {
         self.devices().latest().saturating_add(self.ticks_in(time)) < ticks()

@@ -11,8 +11,9 @@
 use linux_raw_sys::general as k;
 
 use super::faults;
+use crate::maps::{self, Mapping};
 use crate::owned::Owned;
-use crate::sys::{self, AT_FDCWD, Errno};
+use crate::sys::{self, Errno};
 
 /// Bytes of shared memory copied for one shadow.
 const COPY_BYTES: u64 = 64 << 20;
@@ -72,22 +73,22 @@ pub(super) unsafe fn places() -> &'static Places {
 /// Replaces every shared mapping except the one at `ours`, in a process whose program has its stack
 /// pointer at `stack`.
 pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
-    let mut found = [Mapping::default(); MAPPINGS];
+    let mut found = [(Mapping::default(), false); MAPPINGS];
     // SAFETY: the one thread of a new process.
     let places = unsafe { PLACES.get() };
     places.count = 0;
     let mut count = 0;
-    each_mapping(|mapping| {
+    maps::each::<NAME_BYTES>(|mapping, name| {
         places.note(&mapping, stack);
         if mapping.shared {
-            *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? = mapping;
+            *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? = (mapping, is_memory(name));
             count += 1;
         }
         Ok(())
     })?;
     let can_move = faults::can_move();
     let mut copied = 0;
-    for &Mapping { start, end, readable, memory, .. } in &found[..count] {
+    for &(Mapping { start, end, readable, .. }, memory) in &found[..count] {
         if start == ours {
             continue;
         }
@@ -113,93 +114,8 @@ pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
     Ok(())
 }
 
-/// Calls `each` with this process's mappings, in the order of addresses.
-fn each_mapping(mut each: impl FnMut(Mapping) -> sys::Result<()>) -> sys::Result<()> {
-    let maps = sys::openat2(AT_FDCWD, c"/proc/self/maps".as_ptr() as u64, k::O_CLOEXEC, 0, 0)?;
-    let mut scanner = MapsScanner::default();
-    let mut buf = [0u8; 4096];
-    loop {
-        // SAFETY: reads into a buffer of ours.
-        let got = sys::check(unsafe {
-            sys::raw(
-                sys::nr::READ,
-                [maps as u64, buf.as_mut_ptr() as u64, buf.len() as u64, 0, 0, 0],
-            )
-        })? as usize;
-        if got == 0 {
-            break;
-        }
-        for &byte in &buf[..got] {
-            if let Some(mapping) = scanner.byte(byte) {
-                each(mapping)?;
-            }
-        }
-    }
-    sys::close(maps).map(|_| ())
-}
-
-/// A line of `/proc/self/maps`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Mapping {
-    start: u64,
-    end: u64,
-    readable: bool,
-    executable: bool,
-    shared: bool,
-    /// Of a file, or of none; not of a device, or something else that the kernel makes.
-    memory: bool,
-}
-
-/// As much of a name as tells that.
+/// As much of a name as tells what it is of.
 const NAME_BYTES: usize = 16;
-
-/// Reads `/proc/self/maps` (proc_pid_maps(5)) a byte at a time: `start-end rwxs offset device inode name\n`.
-#[derive(Default)]
-struct MapsScanner {
-    mapping: Mapping,
-    field: usize,
-    column: usize,
-    name: [u8; NAME_BYTES],
-    name_len: usize,
-}
-
-impl MapsScanner {
-    /// A mapping, when this byte is the last of its line.
-    fn byte(&mut self, byte: u8) -> Option<Mapping> {
-        const NAME: usize = 6;
-        let mapping = &mut self.mapping;
-        match (self.field, byte) {
-            (_, b'\n') => {
-                mapping.memory = is_memory(&self.name[..self.name_len]);
-                return Some(core::mem::take(self).mapping);
-            }
-            (0, b'-') | (1..NAME, b' ') => self.field += 1,
-            (0 | 1, digit) => {
-                let value = u64::from((digit as char).to_digit(16).unwrap_or(0));
-                let number = if self.field == 0 { &mut mapping.start } else { &mut mapping.end };
-                *number = *number << 4 | value;
-            }
-            (2, flag) => {
-                self.column += 1;
-                match self.column {
-                    1 => mapping.readable = flag == b'r',
-                    3 => mapping.executable = flag == b'x',
-                    4 => mapping.shared = flag == b's',
-                    _ => {}
-                }
-            }
-            // The name is aligned by spaces.
-            (NAME, name) if name != b' ' || self.name_len > 0 => {
-                if let Some(place) = self.name.get_mut(self.name_len) {
-                    *place = name;
-                    self.name_len += 1;
-                }
-            }
-            _ => {}
-        }
-        None
-    }
-}
 
 /// Whether a shared mapping of this name is memory, however it is called. (`/dev/zero` is what has no name.)
 fn is_memory(name: &[u8]) -> bool {
@@ -215,36 +131,14 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    const MAPS: &str = "00400000-00401000 r--p 00000000 08:01 123 /bin/s-p\n\
-        00401000-00405000 r-xp 00001000 08:01 123 /bin/s-p\n\
-        7f00aa000000-7f00aa002000 rw-s 00000000 00:01 5 /memfd:x (deleted)\n\
-        7f00bb000000-7f00bb001000 --xs 00000000 00:01 6 /a file with rw-s in it\n\
+    const MAPS: &str = "00401000-00405000 r-xp 00001000 08:01 123 /bin/s-p\n\
+        7f00bb000000-7f00bb001000 --xs 00000000 00:01 6 /a file\n\
         7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]\n";
 
     fn found() -> Vec<Mapping> {
-        let mut scanner = MapsScanner::default();
-        MAPS.bytes().filter_map(|b| scanner.byte(b)).collect()
-    }
-
-    #[test]
-    fn mappings_are_found_in_maps() {
-        let shared: Vec<_> = found().into_iter().filter(|m| m.shared).collect();
-        let of = |start, end, readable, executable| Mapping {
-            start,
-            end,
-            readable,
-            executable,
-            shared: true,
-            memory: true,
-        };
-        assert_eq!(
-            shared,
-            [
-                of(0x7f00_aa00_0000, 0x7f00_aa00_2000, true, false),
-                of(0x7f00_bb00_0000, 0x7f00_bb00_1000, false, true)
-            ]
-        );
-        assert_eq!(found().len(), 5);
+        let mut found = Vec::new();
+        maps::in_text::<NAME_BYTES>(MAPS.as_bytes(), |mapping, _| found.push(mapping));
+        found
     }
 
     #[test]
@@ -261,10 +155,6 @@ mod tests {
             ["/dev/uio0", "/sys/bus/pci/x/resource0", "anon_inode:[io_uring]", "socket:[1]", ""];
         assert!(memory.iter().all(|name| is_memory(name.as_bytes())));
         assert!(!others.iter().any(|name| is_memory(name.as_bytes())));
-        let mut scanner = MapsScanner::default();
-        let line = b"7f00bb000000-7f00bb001000 rw-s 00000000 00:05 6       /dev/uio0\n";
-        let found = line.iter().find_map(|&b| scanner.byte(b)).expect("a line");
-        assert!(found.shared && found.readable && !found.memory);
     }
 
     #[test]

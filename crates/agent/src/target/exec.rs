@@ -49,7 +49,10 @@ pub(super) fn before(call: &Call) -> Token {
     match call.thread.is_lent() {
         true => TARGET.let_go_of_all(session),
         // A shadow executes this program's file.
-        false => TARGET.outlive_all(session),
+        false => {
+            TARGET.tell_all_mapped(session);
+            TARGET.outlive_all(session);
+        }
     }
     // The kernel gives a new number to another thread than the first; then nobody would know whom to
     // follow.

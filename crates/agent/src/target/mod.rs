@@ -19,6 +19,7 @@ pub(crate) mod family;
 mod flushes;
 mod given;
 mod lookups;
+mod mapped;
 pub mod names;
 mod opens;
 pub mod pace;
@@ -74,6 +75,7 @@ pub struct Target {
     unforked: unforked::Unforked,
     family: family::Family,
     flushes: flushes::Flushes,
+    mapped: mapped::Mapped,
     /// There is memory of which no copy is to be made.
     keeps_secrets: AtomicBool,
     /// Threads wait for children of all kinds.
@@ -96,6 +98,7 @@ static TARGET: Target = Target {
     unforked: unforked::Unforked::new(),
     family: family::Family::new(),
     flushes: flushes::Flushes::new(),
+    mapped: mapped::Mapped::new(),
     keeps_secrets: AtomicBool::new(false),
     waits_for_clones: AtomicBool::new(false),
 };
@@ -276,7 +279,10 @@ impl Target {
             }
             nr::MADVISE => self.advise(call),
             nr::FADVISE64 => self.disclose(session, call),
-            nr::MUNMAP => self.unmap(session, call),
+            nr::MUNMAP => {
+                self.tell_unmapped(session, a[0], a[1]);
+                self.unmap(session, call)
+            }
             nr::MREMAP => note_shared(call, self.remap(session, call)),
             nr::SHMAT => self.attach(session, call),
             nr::MEMBARRIER => barriers::membarrier(call),
@@ -301,6 +307,7 @@ impl Target {
                 self.open_no_more(session)
             }
             nr::EXIT_GROUP => {
+                self.tell_all_mapped(session);
                 self.outlive_all(session);
                 Outcome::Native
             }

@@ -195,8 +195,17 @@ impl Target {
                 return Outcome::InShadow;
             }
         }
-        self.count_read(session, call, fd, offset, len);
-        self.map_anything(call)
+        self.count_mapping(session, call, fd, offset, len);
+        let outcome = self.map_anything(call);
+        let ret = match outcome {
+            Outcome::Native => call.perform(),
+            Outcome::Answer(ret) => ret,
+            Outcome::InShadow => return outcome,
+        };
+        if ret > 0 {
+            self.mapped.note(ret as u64, call.args[1], self.names.identity(fd), offset);
+        }
+        Outcome::Answer(ret)
     }
 }
 

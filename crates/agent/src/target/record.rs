@@ -35,7 +35,14 @@ const NAP_US: u64 = 100;
 impl Target {
     /// Accesses are to be told.
     pub(super) fn tells(&self, session: &Session) -> bool {
-        session.config.tell != tell::NOTHING
+        match session.config.tell {
+            tell::NOTHING => false,
+            tell::WHILE_SLOW => {
+                let until = session.slow_devices().latest();
+                until != 0 && until > ticks()
+            }
+            _ => true,
+        }
     }
 
     /// Before something is told. False: it is not to be, or cannot.
@@ -122,8 +129,14 @@ impl Target {
         }
     }
 
-    /// `len` bytes of `fd` were read, or mapped.
-    pub(super) fn tell_data(&self, session: &'static Session, fd: Fd, offset: u64, len: u64) {
+    /// `len` bytes of `fd` were read, or, if the `flags` say so, mapped.
+    pub(super) fn tell_data(
+        &self,
+        session: &'static Session,
+        fd: Fd,
+        (offset, len): (u64, u64),
+        flags: u32,
+    ) {
         if len == 0 || !self.may_tell(session) {
             return;
         }
@@ -135,7 +148,7 @@ impl Target {
         }
         if news {
             let range = (first * BLOCK_BYTES, (last - first + 1) * BLOCK_BYTES);
-            self.tell_fd(session, fd, (HintKind::Data, object, 0), range);
+            self.tell_fd(session, fd, (HintKind::Data, object, flags), range);
         }
     }
 
@@ -154,7 +167,7 @@ impl Target {
             && offset <= i64::MAX as u64
             && super::names::is_regular(source)
         {
-            self.tell_data(session, source, offset, len.min(BYTES));
+            self.tell_data(session, source, (offset, len.min(BYTES)), 0);
         }
     }
 
@@ -164,7 +177,7 @@ impl Target {
         if self.tells(session) && super::names::is_regular(fd) {
             let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok());
             let offset = offset.filter(|&offset| offset <= i64::MAX as u64);
-            offset.into_iter().for_each(|at| self.tell_data(session, fd, at, BLOCK_BYTES));
+            offset.into_iter().for_each(|at| self.tell_data(session, fd, (at, BLOCK_BYTES), 0));
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -18,22 +19,30 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The file systems of a session.
 pub(super) struct Places {
-    /// Where something is mounted, longest first, and whether it holds no stored files.
-    mounted: Vec<(Vec<u8>, bool)>,
+    /// Where something is mounted, longest first, and whether it holds no stored files. Read when it is first asked
+    /// for: most commands never wait, and nobody asks.
+    mounted: OnceLock<Vec<(Vec<u8>, bool)>>,
+    excluded: Vec<Vec<u8>>,
     started: i64,
 }
 
 impl Places {
-    pub(super) fn now() -> Self {
-        Places::of(Mounts::now().points())
+    /// Of a command that starts now. Nothing that lies in one of the directories `excluded` is recorded.
+    pub(super) fn now(excluded: Vec<Vec<u8>>) -> Self {
+        Places { mounted: OnceLock::new(), excluded, started: file_clock() }
     }
 
-    fn of(mut mounted: Vec<(Vec<u8>, bool)>) -> Self {
-        // What was mounted last hides what was there before.
-        mounted.reverse();
-        mounted.sort_by_key(|(point, _)| std::cmp::Reverse(point.len()));
-        mounted.dedup_by(|later, first| later.0 == first.0);
-        Places { mounted, started: file_clock() }
+    #[cfg(test)]
+    fn of(mounted: Vec<(Vec<u8>, bool)>) -> Self {
+        Places { mounted: sorted(mounted).into(), ..Places::now(Vec::new()) }
+    }
+
+    fn mounted(&self) -> &[(Vec<u8>, bool)] {
+        self.mounted.get_or_init(|| {
+            let mut mounted = Mounts::now().points();
+            mounted.extend(self.excluded.iter().map(|path| (path.clone(), true)));
+            sorted(mounted)
+        })
     }
 
     /// Nobody waits for what lies there. (Where links lead is not looked at.)
@@ -42,7 +51,7 @@ impl Places {
             let rest = path.strip_prefix(point.strip_suffix(b"/").unwrap_or(point));
             rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
         };
-        self.mounted.iter().find(|(point, _)| lies_in(point)).is_some_and(|(_, unstored)| *unstored)
+        self.mounted().iter().find(|(point, _)| lies_in(point)).is_some_and(|(_, unstored)| *unstored)
     }
 
     /// Looks at paths when the command has ended. What was changed since it started is told from
@@ -69,6 +78,14 @@ impl Places {
     }
 }
 
+/// What was mounted last hides what was there before.
+fn sorted(mut mounted: Vec<(Vec<u8>, bool)>) -> Vec<(Vec<u8>, bool)> {
+    mounted.reverse();
+    mounted.sort_by_key(|(point, _)| std::cmp::Reverse(point.len()));
+    mounted.dedup_by(|later, first| later.0 == first.0);
+    mounted
+}
+
 /// Of a file that exists.
 pub(super) fn attributes(meta: &std::fs::Metadata) -> Attributes {
     let mtime = nanoseconds(meta.mtime(), meta.mtime_nsec());
@@ -79,23 +96,21 @@ fn nanoseconds(seconds: i64, rest: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
-/// Whether the file at `path`, which has just been looked up, still has these attributes. Never waits:
+/// Whether the file at `path`, which has just been looked up, still has this size and time of change. (Its number
+/// says nothing: a copy of it elsewhere, in an image that is unpacked, is as good.) Never waits:
 /// what memory does not say is `None`.
 pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
     let place = open_cached(path)?;
     // SAFETY: zero is valid for a structure of numbers.
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    let mask = libc::STATX_SIZE | libc::STATX_MTIME | libc::STATX_INO;
+    let mask = libc::STATX_SIZE | libc::STATX_MTIME;
     let fd = place.as_raw_fd();
     // SAFETY: an open descriptor, an empty string, and a structure that is written.
     let done = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, &raw mut stat) };
     (done == 0 && stat.stx_mask & mask == mask).then(|| {
-        Attributes {
-            size: stat.stx_size,
-            mtime: nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec.into()),
-            inode: stat.stx_ino,
-        } == *expected
+        let mtime = nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec.into());
+        (stat.stx_size, mtime) == (expected.size, expected.mtime)
     })
 }
 

@@ -1,14 +1,29 @@
 //! What the user asked for, and what is there: settled before the command starts.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use runahead_abi::Identity;
-use runahead_history::{CommandKey, Run, Store, file, format, store};
+use runahead_abi::config::tell;
+use runahead_history::{CommandKey, Keys, Origin, Run, Store, file, format, merge};
 use runahead_inject::Command;
 
 use super::places;
+
+/// Whether runs are remembered without a file that the user names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Learning {
+    /// They are not.
+    #[default]
+    Off,
+    /// Of a run that waits for storage, from then on. That it cannot be done is no news.
+    WhereItWaits,
+    /// Of every run, from its start, and it is said if that cannot be done.
+    Always,
+}
 
 /// What the user asked for.
 #[derive(Debug, Clone, Default)]
@@ -17,22 +32,34 @@ pub struct Asked {
     pub record: Option<PathBuf>,
     /// A file to replay.
     pub replay: Option<PathBuf>,
-    /// Replay what is remembered of this command, and remember this run.
-    pub learn: bool,
+    /// Replay what is remembered of this command, and remember this run. Not with one of the two above.
+    pub learn: Learning,
 }
+
+/// What is appended to the path of a program for the name of a record that is shipped with it.
+const SHIPPED: &str = ".runahead";
+/// Where else records that are shipped lie, by the names of their programs.
+const SHIPPED_IN: &str = "/usr/share/runahead";
 
 /// See the module's text.
 #[derive(Debug)]
 pub struct Plan {
     record: Option<PathBuf>,
     store: Option<Store>,
-    /// To be replayed.
-    pub(super) replayed: Option<Arc<Run>>,
-    /// It was recorded of this very command.
-    pub(super) is_own: bool,
-    pub(super) command: CommandKey,
+    learning: Learning,
+    /// What the user has named to be replayed.
+    named: Option<Arc<Run>>,
+    keys: Keys,
+    origin: Origin,
     /// The command's file, and what the log calls it.
     pub(super) program: Option<(Vec<u8>, Identity)>,
+}
+
+/// A record that is to be replayed.
+pub(super) struct Replayed {
+    pub(super) run: Arc<Run>,
+    /// It was recorded of this very command.
+    pub(super) is_own: bool,
 }
 
 impl Plan {
@@ -43,56 +70,70 @@ impl Plan {
         command: &Command,
         mut complain: impl FnMut(&str),
     ) -> Option<Arc<Self>> {
-        if asked.record.is_none() && asked.replay.is_none() && !asked.learn {
+        let learning = match asked {
+            Asked { record: None, replay: None, learn } => *learn,
+            _ => Learning::Off,
+        };
+        if asked.record.is_none() && asked.replay.is_none() && learning == Learning::Off {
+            return None;
+        }
+        let mut tried = |what: &str, error: file::Error| complain(&format!("{what}: {error}"));
+        let record = asked
+            .record
+            .as_deref()
+            .and_then(|path| file::destination(path).map_err(|e| tried("not recorded", e)).ok());
+        let named = asked
+            .replay
+            .as_deref()
+            .and_then(|path| file::load(path).map_err(|error| tried("not replayed", error)).ok());
+        let store = match learning {
+            Learning::Off => None,
+            Learning::WhereItWaits => Store::of_user().ok().filter(|store| !store.is_disabled()),
+            Learning::Always => Store::of_user()
+                .and_then(|store| store.prepare().map(|()| store))
+                .map_err(|error| tried("nothing is learned", error))
+                .ok(),
+        };
+        if record.is_none() && named.is_none() && store.is_none() {
             return None;
         }
         let path =
             runahead_inject::find(&command.program).and_then(|path| std::path::absolute(path).ok());
         let attributes = path.as_ref().and_then(|path| path.metadata().ok());
         let attributes = attributes.as_ref().map(places::attributes);
-        let line = std::iter::once(&command.program).chain(&command.args);
+        let line = || std::iter::once(&command.program).chain(&command.args);
         let here = std::env::current_dir().unwrap_or_default();
         let program = path.as_deref().unwrap_or(Path::new(""));
-        let line = line.map(|argument| -> &OsStr { argument });
-        let command = store::key(line, &here, program, attributes);
-
-        let mut tried = |what: &str, error: file::Error| complain(&format!("{what}: {error}"));
-        let record = asked
-            .record
-            .as_deref()
-            .and_then(|path| file::destination(path).map_err(|e| tried("not recorded", e)).ok());
-        let mut replayed = asked
-            .replay
-            .as_deref()
-            .and_then(|path| file::load(path).map_err(|error| tried("not replayed", error)).ok());
-        let store = match asked.learn {
-            true => Store::of_user().map_err(|error| tried("nothing is learned", error)).ok(),
-            false => None,
-        };
-        if let Some(store) = &store {
+        let words = line().map(|word| -> &OsStr { word });
+        let keys = Keys::of(words, &here, program, attributes);
+        let origin = Origin::new(line().map(|word| word.as_bytes()), here.as_os_str().as_bytes());
+        if learning == Learning::Always
+            && let Some(store) = &store
+        {
             // One that cannot be read will be written anew.
-            replayed = store.load(&command).unwrap_or_else(|error| {
-                tried("not replayed", error);
-                None
-            });
+            let _ = store.load(&keys.command).map_err(|error| tried("not replayed", error));
         }
         let program = path.map(|path| {
             let path = path.into_os_string().into_encoded_bytes();
             let key = Identity::ROOT.join(&path);
             (path, key)
         });
-        let is_own = replayed.as_ref().is_some_and(|run| run.command == command);
-        let replayed = replayed.map(Arc::new);
-        let plan = Plan { record, store, replayed, is_own, command, program };
-        (plan.records() || plan.replayed.is_some()).then(|| Arc::new(plan))
+        let named = named.map(Arc::new);
+        Some(Arc::new(Plan { record, store, learning, named, keys, origin, program }))
     }
 
     /// One that replays `run`, or else records into nowhere.
     #[cfg(test)]
     pub(super) fn for_tests(run: Option<Run>) -> Self {
-        let record = run.is_none().then(|| "/dev/shm/no/such/place".into());
-        let replayed = run.map(Arc::new);
-        Plan { record, store: None, replayed, is_own: true, command: [0; 16], program: None }
+        Plan {
+            record: run.is_none().then(|| "/dev/shm/no/such/place".into()),
+            store: None,
+            learning: Learning::Off,
+            named: run.map(Arc::new),
+            keys: Keys::default(),
+            origin: Origin::default(),
+            program: None,
+        }
     }
 
     /// This run is to be recorded.
@@ -100,32 +141,98 @@ impl Plan {
         self.record.is_some() || self.store.is_some()
     }
 
-    /// An earlier one is to be replayed.
+    /// An earlier one may be replayed.
     pub fn replays(&self) -> bool {
-        self.replayed.is_some()
+        self.named.is_some() || self.store.is_some()
+    }
+
+    /// What cannot be done is said when the command has ended.
+    pub fn complains(&self) -> bool {
+        self.record.is_some() || self.learning == Learning::Always
+    }
+
+    /// How much agents are to tell, as `abi::config` has it.
+    pub(super) fn tell(&self) -> u64 {
+        match (&self.record, self.learning) {
+            (Some(_), _) | (_, Learning::Always) => tell::ALL,
+            (_, Learning::WhereItWaits) => tell::WHILE_SLOW,
+            (None, Learning::Off) => tell::SOME,
+        }
+    }
+
+    /// Nothing is to be replayed as long as all is found in memory.
+    pub(super) fn waits_for_a_wait(&self) -> bool {
+        self.learning == Learning::WhereItWaits
+    }
+
+    /// By which this command's own record is known.
+    pub(super) fn command(&self) -> CommandKey {
+        self.keys.command
+    }
+
+    pub(super) fn excluded(&self) -> Vec<Vec<u8>> {
+        self.store.as_ref().map(Store::excluded).unwrap_or_default()
+    }
+
+    /// What is to be replayed: what the user has named, or what is remembered, from the particular to the
+    /// general, or what came with the program. Reads files.
+    pub(super) fn replayed(&self) -> Option<Replayed> {
+        if let Some(run) = &self.named {
+            return Some(Replayed { run: run.clone(), is_own: run.command == self.keys.command });
+        }
+        let store = self.store.as_ref()?;
+        let known = self.keys.all().into_iter().find_map(|key| store.load(&key).ok()?);
+        let run = Arc::new(known.or_else(|| self.shipped())?);
+        Some(Replayed { is_own: run.command == self.keys.command, run })
+    }
+
+    /// The record that came with the program: beside it, or in [`SHIPPED_IN`]. Only one that nobody but the
+    /// user and the administrator can have put there.
+    fn shipped(&self) -> Option<Run> {
+        let (path, _) = self.program.as_ref()?;
+        let path = Path::new(OsStr::from_bytes(path));
+        let mut name = path.file_name()?.to_owned();
+        name.push(SHIPPED);
+        let places = [path.with_file_name(&name), Path::new(SHIPPED_IN).join(&name)];
+        let is_trusted = |meta: &std::fs::Metadata| {
+            let user = nix::unistd::geteuid().as_raw();
+            (meta.uid() == 0 || meta.uid() == user) && meta.mode() & 0o022 == 0
+        };
+        let known = |place: &PathBuf| {
+            let meta = place.metadata().ok().filter(is_trusted)?;
+            meta.is_file().then(|| file::load(place).ok())?
+        };
+        places.iter().find_map(known)
     }
 
     /// Keeps `run`, in which `lost` accesses are missing; what there is to complain of.
-    pub(super) fn keep(&self, run: &Run, lost: u64, was_killed: bool) -> Vec<String> {
+    pub(super) fn keep(&self, mut run: Run, lost: u64, was_killed: bool) -> Vec<String> {
         let mut complaints = Vec::new();
+        run.origin = self.origin.clone();
         if let Some(path) = &self.record {
-            let written = file::save(path, &format::encode_within(run, format::FILE_MAX));
+            let written = file::save(path, &format::encode_within(&run, format::FILE_MAX));
             if lost > 0 {
                 let path = path.display();
                 complaints.push(format!("{lost} accesses are missing in the record {path}"));
             }
             complaints.extend(written.err().map(|error| format!("not recorded: {error}")));
         }
-        if let Some(store) = &self.store {
-            match &self.replayed {
-                // One that was killed has mostly done a part of what it does.
-                Some(_) if was_killed => {}
-                Some(known) if known.is_much_like(run) => store.was_used(&self.command),
-                _ => {
-                    let written = store.save(run);
-                    complaints.extend(written.err().map(|e| format!("nothing is learned: {e}")));
+        if let Some(store) = &self.store
+            && (self.learning == Learning::Always || run.accesses.len() >= LEAST)
+        {
+            for key in self.keys.all() {
+                run.command = key;
+                if key != self.keys.command {
+                    run.origin.line.truncate(1);
+                }
+                if let Err(error) = remember(store, &run, was_killed) {
+                    complaints.push(format!("nothing is learned: {error}"));
+                    break;
                 }
             }
+        }
+        if !self.complains() {
+            complaints.clear();
         }
         complaints
     }
@@ -138,6 +245,21 @@ impl Plan {
         })
         .collect()
     }
+}
+
+/// Of a run that told less than this, nothing is kept: it hardly waited.
+const LEAST: usize = 8;
+
+/// Brings what is remembered under the key of `run` up to date. One that was killed has mostly done a part of what
+/// it does.
+fn remember(store: &Store, run: &Run, was_killed: bool) -> Result<(), file::Error> {
+    let Ok(Some(known)) = store.load(&run.command) else { return store.save(run) };
+    let merged = merge::merge(&known, run, !was_killed);
+    if merge::is_much_like(&known, &merged) {
+        store.was_used(&run.command);
+        return Ok(());
+    }
+    store.save(&merged)
 }
 
 #[cfg(test)]
@@ -154,8 +276,8 @@ mod tests {
         let broken = place.path().join("broken");
         std::fs::write(&broken, "rubbish").expect("ours");
         let mut said = Vec::new();
-        let asked =
-            Asked { record: Some(place.path().join("new")), replay: Some(broken), learn: false };
+        let record = Some(place.path().join("new"));
+        let asked = Asked { record, replay: Some(broken), ..Asked::default() };
         let plan = Plan::new(&asked, &cat(), |line| said.push(line.to_owned())).expect("records");
         assert!(plan.records() && !plan.replays());
         assert_eq!(said.len(), 1, "{said:?}");
@@ -171,13 +293,13 @@ mod tests {
         let path = place.path().join("run");
         let record = Asked { record: Some(path.clone()), ..Asked::default() };
         let plan = Plan::new(&record, &cat(), |line| panic!("{line}")).expect("records");
-        let run = Run { command: plan.command, ..Run::default() };
-        assert_eq!(plan.keep(&run, 3, false).len(), 1, "three are missing");
+        let run = Run { command: plan.command(), ..Run::default() };
+        assert_eq!(plan.keep(run, 3, false).len(), 1, "three are missing");
         let replay = Asked { replay: Some(path), ..Asked::default() };
         let again = Plan::new(&replay, &cat(), |line| panic!("{line}")).expect("replays");
-        assert!(again.is_own && again.replays());
+        assert!(again.replayed().is_some_and(|known| known.is_own));
         let other = Command { program: "cat".into(), args: vec!["y".into()] };
         let other = Plan::new(&replay, &other, |line| panic!("{line}")).expect("replays");
-        assert!(!other.is_own);
+        assert!(other.replayed().is_some_and(|known| !known.is_own));
     }
 }

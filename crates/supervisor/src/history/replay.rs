@@ -5,10 +5,14 @@
 //! has been executed. What the command has done already is left out.
 //!
 //! A file's data is asked for when its name has arrived, and the attributes that came with it are those of
-//! the record: a file that has changed is looked up and no more. Where memory does not tell them (a server
+//! the record: a file that has changed is read if all of it had been, and it was small; otherwise it is looked up and no more. Where memory does not tell them (a server
 //! has to be asked again), it is read all the same.
 //!
-//! Invariants: the thread never waits for storage; all that is asked for is a hint like any other, so
+//! What is replayed without having been asked for begins with a few *samples* of the record, and goes on by *steps*
+//! that grow. When of one of these hardly anything had to come from storage, nothing more is done until somebody
+//! waits again: it would be for nothing.
+//!
+//! Invariants: the thread never waits for storage but for the record itself; all that is asked for is a hint like any other, so
 //! that it only reads; when the replay is given up, what waits is cancelled and nothing more comes.
 
 use std::collections::HashMap;
@@ -17,12 +21,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runahead_abi::record::Header;
-use runahead_abi::{Identity, Record};
+use runahead_abi::record::{Header, LENGTH_UNKNOWN};
+use runahead_abi::{HintKind, Identity, Record};
 use runahead_history::{Follower, Run, What};
-use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
+use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
 use super::{Followed, History, lock, places};
+use crate::waits::Waits;
 use crate::{budget, signals};
 
 /// Accesses that a replay may be ahead of the command.
@@ -33,6 +38,14 @@ const WINDOW_ON_TRIAL: usize = 64;
 /// So many of its accesses have to be found in the record, or so much it has to come forward, before the
 /// replay looks again.
 const STEPS: (u64, usize) = (16, 64);
+/// Accesses that are tried first: so many from the beginning, and as many from all over the record.
+const SAMPLES: usize = 16;
+/// Between two looks whether anybody waits. (Whoever does is heard of sooner.)
+const CALM: Duration = Duration::from_secs(1);
+/// Accesses in the first step.
+const STEP: u64 = 256;
+/// Of so many accesses one at least has to come from storage: dozens of names share a block.
+const COLD: u64 = 128;
 /// Between two looks while something waits in the prefetcher, and when nothing does.
 const NAPS: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(50));
 /// Names of places as log keys; nothing that the prefetcher derives from one is likely to be another.
@@ -115,7 +128,20 @@ enum Look {
     Not,
     UnderWay,
     Same,
+    /// Another file now, and all of the old one was read.
+    Whole,
     Other,
+}
+
+/// See the module's text.
+struct Step {
+    /// Accesses that may be asked for in it; `None`: any number.
+    length: Option<u64>,
+    /// What had been asked for when it began, and how many requests the prefetcher had made.
+    asked: u64,
+    requests: u64,
+    /// In place of a step: nothing is done until somebody has waited after this (`Waits::latest`).
+    calm: Option<u64>,
 }
 
 struct Replay {
@@ -123,26 +149,31 @@ struct Replay {
     run: Arc<Run>,
     client: Client,
     looks: Vec<Look>,
-    /// Whether data of a place is in the record.
-    has_data: Vec<bool>,
     /// Accesses that wait for their place to be looked up.
     waiting: HashMap<u32, Vec<usize>>,
     next: usize,
+    step: Step,
+    /// Of each place, bytes of data in the record.
+    bytes_of: Vec<u64>,
     /// Bytes of all accesses before each.
     bytes_before: Vec<u64>,
     budget: u64,
 }
 
 /// Starts the thread. Without it nothing is replayed.
-pub(super) fn start(history: Arc<History>, prefetcher: Arc<Prefetcher>) {
+pub(super) fn start(history: Arc<History>, prefetcher: Arc<Prefetcher>, waits: Arc<Waits>) {
     let work = move || {
         signals::block_all();
-        let Some(followed) = &history.followed else { return };
+        if !history.look_for_a_record() {
+            return;
+        }
+        let Some(followed) = history.followed.get() else { return };
         let Some(events) = lock(&followed.listener.receiver).take() else { return };
         let sender = followed.listener.sender.clone();
         let places = followed.run.places.len() as u64;
         let client = prefetcher.client(Arc::new(Ear { sender, places }));
-        Replay::new(history.clone(), followed.run.clone(), client).work(&prefetcher, &events);
+        let replay = Replay::new(history.clone(), followed.run.clone(), client);
+        replay.work(&prefetcher, &events, &waits);
     };
     let thread = std::thread::Builder::new().name("replay".into()).stack_size(STACK_BYTES);
     let _ = thread.spawn(work);
@@ -156,15 +187,15 @@ impl Replay {
             sum += access.what.bytes();
             before
         });
-        let mut has_data = vec![false; run.places.len()];
-        let data = run.accesses.iter().filter(|access| access.what.bytes() > 0);
-        data.for_each(|access| has_data[access.place as usize] = true);
+        let mut bytes_of = vec![0; run.places.len()];
+        run.accesses.iter().for_each(|a| bytes_of[a.place as usize] += a.what.bytes());
         Replay {
-            has_data,
+            bytes_of,
             bytes_before: before.collect(),
             looks: vec![Look::Not; run.places.len()],
             waiting: HashMap::new(),
             next: 0,
+            step: Step { length: None, asked: 0, requests: 0, calm: None },
             budget: budget::bytes(),
             history,
             run,
@@ -172,25 +203,37 @@ impl Replay {
         }
     }
 
-    fn work(mut self, prefetcher: &Prefetcher, events: &Receiver<Event>) {
+    fn work(mut self, prefetcher: &Prefetcher, events: &Receiver<Event>, waits: &Waits) {
         let history = self.history.clone();
-        let Some(followed) = &history.followed else { return };
+        let Some(followed) = history.followed.get() else { return };
+        if history.plan.waits_for_a_wait() {
+            self.step.length = Some(STEP);
+            if waits.latest() == 0 {
+                self.step.calm = Some(0);
+                self.samples().into_iter().for_each(|number| self.reach(followed, number));
+            }
+        }
         self.go_on(followed);
         loop {
             let idle = !prefetcher.kick();
-            let mut event = match events.recv_timeout(if idle { NAPS.1 } else { NAPS.0 }) {
+            let nap = match self.step.calm {
+                Some(_) if idle && prefetcher.stats().in_flight == 0 => CALM,
+                _ if idle => NAPS.1,
+                _ => NAPS.0,
+            };
+            let mut event = match events.recv_timeout(nap) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => {
                     // What is under way after so long is not worth an entry in every log.
                     if idle {
                         followed.settled.store(self.next, Relaxed);
                     }
-                    continue;
+                    None
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            while let Some(one) = event {
-                match one {
+            while let Some(now) = event {
+                match now {
                     Event::Moved => {}
                     Event::Looked(place) => self.looked(followed, place),
                     Event::Refused(place) => self.refused(place),
@@ -198,8 +241,49 @@ impl Replay {
                 }
                 event = events.try_recv().ok();
             }
+            self.take_step(followed, prefetcher, waits);
             self.go_on(followed);
         }
+    }
+
+    /// Goes on to the next step, if this one is over and was not for nothing.
+    fn take_step(&mut self, followed: &Followed, prefetcher: &Prefetcher, waits: &Waits) {
+        let asked = followed.listener.asked.load(Relaxed);
+        if let Some(then) = self.step.calm {
+            if waits.latest() > then {
+                let requests = prefetcher.stats().requests;
+                self.step = Step { length: Some(STEP), asked, requests, calm: None };
+            }
+            return;
+        }
+        let Some(length) = self.step.length else { return };
+        if asked - self.step.asked < length {
+            return;
+        }
+        let now = prefetcher.stats();
+        if (now.requests - self.step.requests) * COLD >= length {
+            let length = Some(2 * length).filter(|&length| length < WINDOW as u64);
+            self.step = Step { length, asked, requests: now.requests, calm: None };
+        } else if self.client.queued() == 0 && now.in_flight == 0 {
+            self.step.calm = Some(waits.latest());
+        }
+    }
+
+    fn has_room(&self, followed: &Followed) -> bool {
+        let asked = followed.listener.asked.load(Relaxed);
+        let Step { length, asked: before, calm, .. } = self.step;
+        calm.is_none() && length.is_none_or(|length| asked - before < length)
+    }
+
+    /// Accesses by which it is told whether the record's files are in memory.
+    fn samples(&self) -> Vec<usize> {
+        let all = self.run.accesses.len();
+        let spread = (0..SAMPLES).map(|n| all * (2 * n + 1) / (2 * SAMPLES));
+        let mut samples: Vec<usize> = (0..SAMPLES.min(all)).chain(spread).collect();
+        samples.sort_unstable();
+        samples.dedup();
+        samples.retain(|&number| number < all);
+        samples
     }
 
     /// Asks for all that the window allows.
@@ -208,14 +292,14 @@ impl Replay {
             let follower = lock(&followed.follower);
             (follower.place(), follower.matched())
         };
-        let window = match self.history.plan.is_own {
+        let window = match followed.is_own {
             true => WINDOW,
             false => WINDOW.min(WINDOW_ON_TRIAL + matched as usize),
         };
         let end = place + window;
         self.next = self.next.max(place);
         let first = self.bytes_before.get(place).copied().unwrap_or(0);
-        while self.next < end.min(self.run.accesses.len()) {
+        while self.next < end.min(self.run.accesses.len()) && self.has_room(followed) {
             let ahead = self.bytes_before[self.next] - first;
             if ahead > self.budget {
                 break;
@@ -235,7 +319,7 @@ impl Replay {
         let is_data = matches!(access.what, What::Data { .. });
         if is_data && self.run.place(&access).attributes.is_some() {
             match self.looks[access.place as usize] {
-                Look::Same => {}
+                Look::Same | Look::Whole => {}
                 Look::Other => return,
                 look => {
                     self.waiting.entry(access.place).or_default().push(number);
@@ -262,7 +346,10 @@ impl Replay {
         if what == What::Look && *look == Look::Not {
             *look = Look::UnderWay;
         }
-        let (kind, flags) = what.hint();
+        let (kind, mut flags) = what.hint();
+        if kind == HintKind::Data && *look == Look::Whole {
+            flags |= LENGTH_UNKNOWN;
+        }
         let (offset, length) = match what {
             What::Data { offset, length } => (offset, length),
             _ => (0, 0),
@@ -288,13 +375,22 @@ impl Replay {
             return;
         }
         let place_of = &self.run.places[place as usize];
-        let known = place_of.attributes.as_ref().filter(|_| self.has_data[place as usize]);
+        let bytes = self.bytes_of[place as usize];
+        let known = place_of.attributes.as_ref().filter(|_| bytes > 0);
         let same = known.is_none_or(|known| places::is_same(&place_of.path, known) != Some(false));
-        *look = if same { Look::Same } else { Look::Other };
+        let whole = known.is_some_and(|known| bytes >= known.size && bytes <= EXTEND_MAX_BYTES);
+        *look = match (same, whole) {
+            (true, _) => Look::Same,
+            (false, true) => Look::Whole,
+            (false, false) => Look::Other,
+        };
+        let other = *look == Look::Other;
         let waiting = self.waiting.remove(&place).unwrap_or_default();
         if !same {
             followed.listener.changed.fetch_add(1, Relaxed);
             lock(&followed.follower).has_changed(place);
+        }
+        if other {
             return;
         }
         for number in waiting {

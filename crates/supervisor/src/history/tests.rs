@@ -89,8 +89,11 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     let early = Arc::new(early);
     let present = history.enter(early.clone());
     let prefetcher = Arc::new(Prefetcher::new(Default::default(), |_, _| ()));
-    history.start(&prefetcher);
-    let followed = history.followed.as_ref().expect("it replays");
+    let file = crate::memory::agent_file().expect("memory for a file");
+    let front = crate::memory::fill(&file, &[0; 4096], &[]).expect("room in it");
+    history.start(&prefetcher, &Arc::new(Waits::new(front, 1000)));
+    wait_until("it is read", || history.followed.get().is_some());
+    let followed = history.followed.get().expect("it replays");
     let asked = || followed.listener.asked.load(Relaxed);
     // All but the data of the one that has changed.
     wait_until("all is asked for", || asked() == u64::from(2 * FILES - 1));

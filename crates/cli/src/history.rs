@@ -1,0 +1,189 @@
+//! `runahead history`: what is remembered, for people and for scripts.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use runahead_history::store::digits;
+use runahead_history::{CommandKey, Run, Store, What, file};
+use serde_json::json;
+
+use crate::options::HistoryTask;
+
+/// Exit status when something could not be done, and when the user named something that is not there.
+const FAILED: i32 = 1;
+/// Digits of a name that are shown to people.
+const SHOWN: usize = 12;
+
+/// Does it; the exit status.
+pub fn work(task: &HistoryTask) -> i32 {
+    match Store::of_user().map_err(|error| error.to_string()).and_then(|s| on(&s, task)) {
+        Ok(()) => 0,
+        Err(text) => {
+            let _ = writeln!(std::io::stderr(), "runahead: {text}");
+            FAILED
+        }
+    }
+}
+
+fn on(store: &Store, task: &HistoryTask) -> Result<(), String> {
+    match task {
+        HistoryTask::List { json } => list(store, *json),
+        HistoryTask::Show { record } => {
+            let run = match Path::new(record) {
+                path if path.is_file() => file::load(path).map_err(|e| e.to_string())?,
+                _ => load(store, &find(store, &record.to_string_lossy())?)?,
+            };
+            print(&shown(&run))
+        }
+        HistoryTask::Forget { all: true, .. } => {
+            let all = store.list();
+            all.iter().try_for_each(|kept| store.forget(&kept.key).map(drop)).map_err(text)
+        }
+        HistoryTask::Forget { records, .. } => {
+            // None is removed if one is not there.
+            let keys: Result<Vec<_>, _> = records.iter().map(|name| find(store, name)).collect();
+            keys?.iter().try_for_each(|key| store.forget(key).map(drop)).map_err(text)
+        }
+        HistoryTask::Disable => store.disable(true).map_err(text),
+        HistoryTask::Enable => store.disable(false).map_err(text),
+        HistoryTask::Exclude { directory: None, .. } => {
+            let mut lines = Vec::new();
+            for path in store.excluded() {
+                lines.extend_from_slice(&path);
+                lines.push(b'\n');
+            }
+            print(&lines)
+        }
+        HistoryTask::Exclude { directory: Some(path), undo } => {
+            let absolute = match path.canonicalize() {
+                Ok(path) => path,
+                // One that is gone can still be taken off the list.
+                Err(_) if *undo => std::path::absolute(path).map_err(|e| e.to_string())?,
+                Err(error) => return Err(format!("{}: {error}", path.display())),
+            };
+            store.exclude(&absolute, !undo).map_err(text)
+        }
+    }
+}
+
+fn text(error: runahead_history::Error) -> String {
+    error.to_string()
+}
+
+/// Whoever reads may have gone.
+fn print(bytes: &[u8]) -> Result<(), String> {
+    match std::io::stdout().write_all(bytes) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn load(store: &Store, key: &CommandKey) -> Result<Run, String> {
+    let none = || format!("{} is not there any more", digits(key));
+    store.load(key).map_err(text)?.ok_or_else(none)
+}
+
+/// The record whose name begins so.
+fn find(store: &Store, name: &str) -> Result<CommandKey, String> {
+    let all = store.list();
+    let mut fitting = all.iter().map(|kept| kept.key).filter(|key| digits(key).starts_with(name));
+    match (fitting.next(), fitting.next()) {
+        (Some(key), None) if !name.is_empty() => Ok(key),
+        (None, _) => Err(format!("no record is called {name}; see runahead history list")),
+        _ => Err(format!("more than one record is called {name}...; give more of its name")),
+    }
+}
+
+/// The command line as a shell would take it, as far as it was kept.
+fn line(run: &Run) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    let quote = |word: &Vec<u8>| {
+        let word = String::from_utf8_lossy(word);
+        match !word.is_empty() && word.chars().all(plain) {
+            true => word.into_owned(),
+            false => format!("'{}'", word.replace('\'', "'\\''")),
+        }
+    };
+    run.origin.line.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+fn list(store: &Store, json: bool) -> Result<(), String> {
+    let mut lines = Vec::new();
+    if !json && store.is_disabled() {
+        lines.extend_from_slice(b"(disabled: nothing is remembered or replayed)\n");
+    }
+    for kept in store.list() {
+        let Ok(Some(run)) = store.load(&kept.key) else { continue };
+        let used = kept.used.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let data: u64 = run.accesses.iter().map(|access| access.what.bytes()).sum();
+        let name = digits(&kept.key);
+        let text = match json {
+            true => {
+                let words = run.origin.line.iter().map(|word| String::from_utf8_lossy(word));
+                json!({
+                    "name": name,
+                    "used": used,
+                    "file_bytes": kept.bytes,
+                    "accesses": run.accesses.len(),
+                    "data_bytes": data,
+                    "command": words.collect::<Vec<_>>(),
+                    "directory": String::from_utf8_lossy(&run.origin.directory),
+                })
+                .to_string()
+            }
+            false => format!(
+                "{}  {:>8}  {:>8} accesses  {:>8}  {}",
+                &name[..SHOWN],
+                age(kept.used),
+                run.accesses.len(),
+                size(data),
+                line(&run)
+            ),
+        };
+        lines.extend_from_slice(text.as_bytes());
+        lines.push(b'\n');
+    }
+    print(&lines)
+}
+
+fn age(then: SystemTime) -> String {
+    let seconds = then.elapsed().unwrap_or_default().as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..=0xf_ffff => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
+}
+
+fn shown(run: &Run) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut unused = run.unused.iter().peekable();
+    for (access, number) in run.accesses.iter().zip(0u32..) {
+        let what = match access.what {
+            What::Look => "look".into(),
+            What::LookNoFollow => "look-at-link".into(),
+            What::List => "list".into(),
+            What::Link => "read-link".into(),
+            What::Execute => "execute".into(),
+            What::Data { offset, length } => format!("read {offset}+{length}"),
+        };
+        let _ = write!(text, "{what}\t");
+        text.extend_from_slice(&run.place(access).path);
+        if let Some((_, runs)) = unused.next_if(|(unused, _)| *unused == number) {
+            let _ = write!(text, "\t(not in the last {runs})");
+        }
+        text.push(b'\n');
+    }
+    text
+}
