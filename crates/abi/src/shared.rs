@@ -134,6 +134,9 @@ pub struct Control {
     /// The supervisor: of 1,024 operations of the prefetcher, those that had a request of their own at the storage; 0:
     /// it has done none.
     pub own_requests: AtomicU32,
+    /// The supervisor: not 0 while the storage serves one request at a time, and what the target waits for is left
+    /// to it.
+    pub sole: AtomicU32,
     /// Target or supervisor: not 0 when speculation has been given up for good.
     pub stopped: AtomicU32,
 

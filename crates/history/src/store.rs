@@ -40,6 +40,12 @@ pub const DISABLED: &str = "disabled";
 /// Directories of which nothing is recorded: absolute paths, each ended by NUL.
 pub const EXCLUDED: &str = "excluded";
 
+/// File systems whose storage serves one request at a time, as it was measured last: a number a line
+/// ([`Store::sole`]).
+pub const SOLE: &str = "sole";
+/// So many of them are remembered.
+const SOLE_MAX: usize = 64;
+
 /// By which a command's records are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Keys {
@@ -212,6 +218,32 @@ impl Store {
             list.push(0);
         });
         file::save(&self.dir.join(EXCLUDED), &list)
+    }
+
+    /// File systems (statfs(2), `f_fsid`) whose storage was found to serve one request at a time.
+    pub fn sole(&self) -> Vec<u64> {
+        let list = fs::read_to_string(self.dir.join(SOLE)).unwrap_or_default();
+        list.lines().take(SOLE_MAX).filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()
+    }
+
+    /// What was found of file systems: those that are new come last, and those that are not any more go.
+    pub fn note_sole(&self, found: &[(u64, bool)]) -> Result<(), Error> {
+        let before = self.sole();
+        let mut all = before.clone();
+        for &(file_system, sole) in found {
+            match sole {
+                true if !all.contains(&file_system) => all.push(file_system),
+                true => {}
+                false => all.retain(|&other| other != file_system),
+            }
+        }
+        if all == before {
+            return Ok(());
+        }
+        self.prepare()?;
+        let newest = &all[all.len().saturating_sub(SOLE_MAX)..];
+        let lines: String = newest.iter().map(|number| format!("{number:x}\n")).collect();
+        file::save(&self.dir.join(SOLE), lines.as_bytes())
     }
 
     /// What is kept; what was of use last comes first.
@@ -393,6 +425,9 @@ mod tests {
         assert_eq!(store.excluded(), [b"/one".to_vec(), b"/home/me/a\nb".to_vec()]);
         store.exclude(Path::new("/one"), false).expect("written");
         assert_eq!(store.excluded().len(), 1);
+        store.note_sole(&[(7, true), (0xabc, true), (9, false)]).expect("written");
+        store.note_sole(&[(7, false), (0xabc, true), (1, true)]).expect("written");
+        assert_eq!(store.sole(), [0xabc, 1]);
         store.save(&run(3, 5)).expect("written");
         let [kept] = &store.list()[..] else { panic!("{:?}", store.list()) };
         assert_eq!((kept.key, key_of(&digits(&kept.key))), ([3; 16], Some([3; 16])));

@@ -91,6 +91,8 @@ pub(crate) struct Guesses<F> {
     pub used: u64,
     /// The storage serves few requests side by side.
     pub narrow: bool,
+    /// Nothing is guessed.
+    pub off: bool,
 }
 
 impl<F> Default for Guesses<F> {
@@ -104,6 +106,7 @@ impl<F> Default for Guesses<F> {
             sinks: HashMap::new(),
             used: 0,
             narrow: false,
+            off: false,
         }
     }
 }
@@ -116,6 +119,9 @@ impl<F> Guesses<F> {
 
     /// `client` wants what `record` says: evidence, and maybe the use of a guess.
     pub(crate) fn saw(&mut self, client: ClientId, record: &Record<'_>, lanes: &mut Lanes) {
+        if self.off {
+            return;
+        }
         let demand = record.header.flags & DEMAND != 0;
         if demand {
             self.settle_rooms(client, lanes);

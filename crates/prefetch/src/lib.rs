@@ -80,11 +80,13 @@ pub struct Options {
     /// target waits for them. One client gets four fifths of it at most, and less when others
     /// press, too.
     pub max_queued: usize,
+    /// What targets wait for is taken as evidence of what lies around it.
+    pub guesses: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_in_flight: 256, max_queued: 1 << 16 }
+        Options { max_in_flight: 256, max_queued: 1 << 16, guesses: true }
     }
 }
 
@@ -138,6 +140,8 @@ pub struct PrefetchStats {
     pub queued: usize,
     /// Clients that there are now.
     pub clients: usize,
+    /// The device that is waited for most serves one request at a time.
+    pub sole: bool,
 }
 
 impl PrefetchStats {
@@ -160,8 +164,7 @@ impl Prefetcher {
     /// `waited` is told of each operation that waited for storage: its device (major number shifted
     /// left by 32, and minor), and how long it took. It must not come back to the prefetcher.
     pub fn new(options: Options, waited: impl Fn(u64, Duration) + Send + Sync + 'static) -> Self {
-        let Options { max_in_flight, max_queued } = options;
-        Prefetcher { pool: Arc::new(pool::Pool::new(max_in_flight, max_queued, Box::new(waited))) }
+        Prefetcher { pool: Arc::new(pool::Pool::new(options, Box::new(waited))) }
     }
 
     /// Somebody whose hints go by names and runs of their own; `sink` is told what becomes of them.
@@ -178,6 +181,21 @@ impl Prefetcher {
     /// There are to be at most so many workers from now on, and at least one.
     pub fn set_threads(&self, most: usize) {
         self.pool.set_threads(most);
+    }
+
+    /// Major and minor number of each device that has been measured, and whether it serves one request at a time.
+    pub fn measured(&self) -> Vec<((u32, u32), bool)> {
+        self.pool.measured()
+    }
+
+    /// The device of that major and minor number served one request at a time when it was measured before.
+    pub fn expect_sole(&self, device: (u32, u32)) {
+        self.pool.expect_sole(device);
+    }
+
+    /// What is known of a device that serves one request at a time ([`PrefetchStats::sole`]) is forgotten.
+    pub fn measure_again(&self) {
+        self.pool.measure_again();
     }
 
     /// Parts of hints that wait for a worker, of all clients.

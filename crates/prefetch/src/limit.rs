@@ -74,6 +74,10 @@ const FEW: usize = 8;
 /// One that one or two do. There each request more is half a service time more for whoever else wants
 /// something, so less is needed to stop growth, and to cut.
 const SOLE: usize = 4;
+/// So many samples under such a limit show that it is no accident.
+const SOLE_SAMPLES: u32 = 24;
+/// With fewer served at a time there is one, measured as well as can be.
+const ONE_AT_A_TIME: f64 = 1.7;
 /// The multiples of the base for those: growth below, cut above.
 const SOLE_LAW: (f64, f64) = (1.75, 2.25);
 /// Limits below this are for devices that have to move heads.
@@ -141,6 +145,10 @@ pub(crate) struct Limit {
     slow_start: bool,
     /// It has answered before: what is tried again is tried more slowly.
     answered: bool,
+    /// How many requests are served at a time, where those that began together have told.
+    servers: Option<f64>,
+    /// Samples in a row, up to [`SOLE_SAMPLES`], in which the limit was one that one or two servers explain.
+    sole_samples: u32,
     tracks: [Track; KINDS],
     round_began: Duration,
     round_samples: usize,
@@ -172,6 +180,8 @@ impl Limit {
             limit: START.min(max),
             slow_start: true,
             answered: false,
+            servers: None,
+            sole_samples: 0,
             tracks: Default::default(),
             round_began: Duration::ZERO,
             round_samples: 0,
@@ -192,6 +202,24 @@ impl Limit {
         !self.slow_start && self.limit < NARROW
     }
 
+    /// One request is served at a time: what is read ahead is read in place of what the target wants, and takes
+    /// it from the place that it is at.
+    pub(crate) fn is_sole(&self) -> bool {
+        let measured = self.servers.is_some_and(|servers| servers < ONE_AT_A_TIME);
+        self.limit <= SOLE && (measured || self.sole_samples >= SOLE_SAMPLES)
+    }
+
+    /// Latency has answered: it is known what the device is.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// For a device that is taken to serve one request at a time, until it is measured.
+    pub(crate) fn sole(max: usize) -> Self {
+        let (limit, servers) = (FLOOR.min(max.max(1)), Some(1.0));
+        Limit { limit, servers, slow_start: false, answered: true, ..Limit::new(max) }
+    }
+
     /// Most operations to have in flight now.
     pub(crate) fn current(&self) -> usize {
         self.limit
@@ -203,6 +231,11 @@ impl Limit {
             return;
         }
         self.flow.add(sample.began + sample.latency, sample.latency, in_flight);
+        self.sole_samples = match self.answered && !self.slow_start && self.limit <= SOLE {
+            true if self.draining.is_none() => (self.sole_samples + 1).min(SOLE_SAMPLES),
+            true => self.sole_samples,
+            false => 0,
+        };
         if sample.began < self.round_began || in_flight > self.limit {
             return;
         }
@@ -274,6 +307,7 @@ impl Limit {
             && let Some((at_a_time, track, base)) = self.queued()
         {
             self.tracks[track].base = Some(base);
+            self.servers = Some(at_a_time);
             self.limit = ((GROW_BELOW * at_a_time).round() as usize).clamp(self.floor, self.limit);
             (self.slow_start, self.answered) = (false, true);
             self.confirmed = now;

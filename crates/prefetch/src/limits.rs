@@ -23,7 +23,7 @@ use hashbrown::HashMap;
 use runahead_abi::identity::CHUNK_BYTES;
 
 use crate::horizon::Speed;
-use crate::limit::{Home, Limit, Sample};
+use crate::limit::{DeviceNumber, Home, INFORMATIVE, Limit, Sample};
 use crate::order::Tier;
 use crate::ranges::PIECE_BYTES;
 
@@ -37,6 +37,8 @@ struct Device {
     in_flight: usize,
     /// When it was used last, as a number that grows.
     used: u64,
+    /// Operations that waited for it.
+    waits: u64,
 }
 
 /// See the module's text.
@@ -65,7 +67,7 @@ impl Limits {
             let oldest = idle.min_by_key(|(_, device)| device.used).map(|(home, _)| *home);
             oldest.map(|home| self.devices.remove(&home));
         }
-        let fresh = || Device { limit: Limit::new(most), in_flight: 0, used };
+        let fresh = || Device { limit: Limit::new(most), in_flight: 0, used, waits: 0 };
         let device = self.devices.entry(home).or_insert_with(fresh);
         device.used = used;
         device
@@ -131,7 +133,35 @@ impl Limits {
 
     /// An operation took its time. It was begun as one of `in_flight` on its device.
     pub(crate) fn sample(&mut self, sample: Sample, in_flight: usize) {
-        self.device(Some(sample.device)).limit.sample(sample, in_flight);
+        let device = self.device(Some(sample.device));
+        device.waits += u64::from(sample.latency >= INFORMATIVE);
+        device.limit.sample(sample, in_flight);
+    }
+
+    /// The device that is waited for most serves one request at a time.
+    pub(crate) fn is_sole(&self) -> bool {
+        let known = self.devices.iter().filter(|(home, _)| home.is_some());
+        let most = known.max_by_key(|(_, device)| device.waits).filter(|(_, d)| d.waits > 0);
+        most.is_some_and(|(_, device)| device.limit.is_sole())
+    }
+
+    /// Whether each device that has been measured serves one request at a time.
+    pub(crate) fn measured(&self) -> Vec<(DeviceNumber, bool)> {
+        let known = self.devices.iter().filter(|(_, device)| device.limit.has_answered());
+        known.filter_map(|(home, device)| Some(((*home)?, device.limit.is_sole()))).collect()
+    }
+
+    /// `device` is taken to serve one request at a time, as it did before.
+    pub(crate) fn expect_sole(&mut self, device: DeviceNumber) {
+        let limit = Limit::sole(self.most_of_one());
+        self.device(Some(device)).limit = limit;
+    }
+
+    /// What is known of devices that serve one request at a time is to be measured again.
+    pub(crate) fn forget_sole(&mut self) {
+        let most = self.most_of_one();
+        let sole = self.devices.values_mut().filter(|device| device.limit.is_sole());
+        sole.for_each(|device| device.limit = Limit::new(most));
     }
 
     /// Whether few requests are served side by side on `home`.
@@ -183,6 +213,43 @@ mod tests {
         assert_eq!((limits.room(DISK, Tier::Hint), limits.room(SHARE, Tier::Hint)), (224, 224));
         assert!(!limits.is_narrow(DISK) && !limits.is_narrow(SHARE));
         assert_eq!(limits.speed(SHARE).service, Duration::from_millis(10));
+    }
+
+    /// What begins together ends one after the other, `at_a_time`.
+    fn queue(limits: &mut Limits, home: Home, at_a_time: u32) {
+        limits.uses += 1;
+        let began = Duration::from_secs(limits.uses);
+        for n in 1..=limits.room(home, Tier::Hint) as u32 {
+            let latency = Duration::from_millis(8) * n.div_ceil(at_a_time);
+            limits.sample(sample(home, began, latency), n as usize);
+        }
+    }
+
+    #[test]
+    fn one_spindle_is_known_after_one_burst_and_four_are_not_taken_for_one() {
+        for (spindles, sole) in [(1, true), (2, false), (4, false), (16, false), (64, false)] {
+            let mut limits = Limits::new(256);
+            assert!(!limits.is_sole(), "nothing is known");
+            (0..4).for_each(|_| queue(&mut limits, DISK, spindles));
+            assert_eq!(limits.is_sole(), sole, "{spindles}");
+            // One that is hardly used says nothing.
+            wave(&mut limits, SHARE, Duration::from_millis(1));
+            limits.forget_sole();
+            assert!(!limits.is_sole());
+        }
+    }
+
+    #[test]
+    fn what_was_measured_before_is_believed_from_the_first_wait_on() {
+        let mut limits = Limits::new(256);
+        limits.expect_sole((8, 0));
+        assert!(!limits.is_sole(), "nobody has waited for it");
+        limits.sample(sample(DISK, Duration::from_secs(1), Duration::from_millis(8)), 1);
+        assert!(limits.is_sole());
+        assert_eq!(limits.measured(), [((8, 0), true)]);
+        limits.forget_sole();
+        (0..4).for_each(|_| queue(&mut limits, DISK, 4));
+        assert_eq!(limits.measured(), [((8, 0), false)]);
     }
 
     #[test]

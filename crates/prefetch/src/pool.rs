@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use runahead_abi::Record;
 
-use crate::PrefetchStats;
+use crate::{Options, PrefetchStats};
 use crate::horizon::Pace;
 use crate::io::{Devices, Node};
 use crate::order::ClientId;
@@ -163,10 +163,13 @@ fn variable(name: &str) -> Vec<u8> {
 }
 
 impl Pool {
-    pub(crate) fn new(max_in_flight: usize, max_queued: usize, waited: Box<Waited>) -> Self {
+    pub(crate) fn new(options: Options, waited: Box<Waited>) -> Self {
+        let Options { max_in_flight, max_queued, guesses } = options;
+        let mut sched = Scheduler::new(max_in_flight, max_queued);
+        sched.queue.allow_guesses(guesses);
         Pool {
             state: Mutex::new(State {
-                sched: Scheduler::new(max_in_flight, max_queued),
+                sched,
                 clients: HashMap::new(),
                 stats: PrefetchStats::default(),
                 threads: 0,
@@ -332,8 +335,21 @@ impl Pool {
             threads: state.threads,
             clients: state.clients.len(),
             guesses_used: state.sched.queue.guesses_used(),
+            sole: state.sched.is_sole(),
             ..state.stats
         }
+    }
+
+    pub(crate) fn measured(&self) -> Vec<((u32, u32), bool)> {
+        self.lock().sched.measured()
+    }
+
+    pub(crate) fn expect_sole(&self, device: (u32, u32)) {
+        self.lock().sched.expect_sole(device);
+    }
+
+    pub(crate) fn measure_again(&self) {
+        self.lock().sched.forget_sole();
     }
 
     /// Drops what waits, tells the workers to go, and waits up to `grace` until they have gone.

@@ -115,6 +115,11 @@ impl<F> Queue<F> {
         }
     }
 
+    /// Whether what targets wait for is taken as evidence of what lies around it.
+    pub(crate) fn allow_guesses(&mut self, allowed: bool) {
+        self.guesses.off = !allowed;
+    }
+
     fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 
 use crate::horizon::Pace;
 use crate::lanes::{Head, Reach};
-use crate::limit::{Home, Sample};
+use crate::limit::{DeviceNumber, Home, Sample};
 use crate::limits::Limits;
 use crate::order::{ClientId, Tier};
 use crate::queue::{Effects, Found, Job, Queue, Taken, Trouble};
@@ -81,6 +81,26 @@ impl<F> Scheduler<F> {
     /// Jobs that may be in flight on the device that takes most.
     pub(crate) fn limit(&self) -> usize {
         self.limits.current()
+    }
+
+    /// See [`Limits::is_sole`].
+    pub(crate) fn is_sole(&self) -> bool {
+        self.limits.is_sole()
+    }
+
+    /// See [`Limits::measured`].
+    pub(crate) fn measured(&self) -> Vec<(DeviceNumber, bool)> {
+        self.limits.measured()
+    }
+
+    /// See [`Limits::expect_sole`].
+    pub(crate) fn expect_sole(&mut self, device: DeviceNumber) {
+        self.limits.expect_sole(device);
+    }
+
+    /// See [`Limits::forget_sole`].
+    pub(crate) fn forget_sole(&mut self) {
+        self.limits.forget_sole();
     }
 
     /// The next job, if there is one that may be begun.

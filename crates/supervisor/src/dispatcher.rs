@@ -54,6 +54,8 @@ pub struct Dispatcher {
     rights: Watch,
     /// It is not to have anything read any more.
     revoked: bool,
+    /// Nothing is read ahead: see [`crate::sole`].
+    sole: bool,
     /// Its control group has no room for shadows; when to look again.
     lacks_room: Option<Instant>,
     /// The newest sync that was seen.
@@ -96,6 +98,7 @@ impl Dispatcher {
             process,
             rights,
             revoked: false,
+            sole: false,
             lacks_room: None,
             sync: 0,
             submitted: 0,
@@ -309,6 +312,19 @@ impl Dispatcher {
             Some(Change::TryAgain) if self.lacks_room.is_none() => self.allow_shadows(),
             _ => {}
         }
+        let common = &self.common;
+        let sole = !common.without.sole && common.sole.look(&common.prefetcher);
+        if sole != std::mem::replace(&mut self.sole, sole) {
+            self.shared.control.sole.store(sole.into(), Relaxed);
+            match sole {
+                true => {
+                    self.common.ledger.stops.count("the storage serves one request at a time");
+                    self.stop_shadows();
+                }
+                false if self.lacks_room.is_none() => self.allow_shadows(),
+                false => {}
+            }
+        }
         if self.lacks_room.is_none() && self.common.tasks.is_tight() {
             self.go_without();
         }
@@ -329,7 +345,8 @@ impl Dispatcher {
         }
         self.keeper.release(|record| self.client.submit(record));
         let patience = self.keeper.patience();
-        timeout.into_iter().chain(patience).min()
+        let rest = if self.sole { self.common.sole.rest() } else { None };
+        timeout.into_iter().chain(patience).chain(rest).min()
     }
 
     /// The control group has room for a shadow. The target is told how large it may become.
@@ -360,6 +377,9 @@ impl Dispatcher {
     }
 
     fn allow_shadows(&self) {
+        if self.sole {
+            return;
+        }
         self.shared.control.horizon.store(self.common.horizon(), Relaxed);
         self.shared.control.want_sync.store(1, Relaxed);
     }

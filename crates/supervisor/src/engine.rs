@@ -23,6 +23,7 @@ use crate::losses::Losses;
 use crate::members::{Common, Members};
 use crate::mounts::Mounts;
 use crate::session::Faults;
+use crate::sole::Sole;
 use crate::stats::Totals;
 use crate::tasks::Tasks;
 use crate::unwatched::Unwatched;
@@ -115,7 +116,8 @@ impl Prepared {
         let waited = move |device, time| heard.waited(device, time);
         let all = runahead_prefetch::Options::default();
         let max_in_flight = budget::workers(all.max_in_flight);
-        let bounds = runahead_prefetch::Options { max_in_flight, ..all };
+        let guesses = !faults.without.guesses;
+        let bounds = runahead_prefetch::Options { max_in_flight, guesses, ..all };
         let prefetcher = Arc::new(Prefetcher::new(bounds, waited));
         Tasks::default().look(&prefetcher);
         Ok(Prepared { layout, listener, token, waits, prefetcher, beside })
@@ -141,6 +143,17 @@ pub(crate) struct Started {
     first: Option<Arc<Mutex<Option<Client>>>>,
 }
 
+/// What is left of an engine.
+#[derive(Default)]
+pub(crate) struct Stopped {
+    pub(crate) totals: Totals,
+    pub(crate) prefetch: PrefetchStats,
+    /// Of each device whether it serves one request at a time.
+    pub(crate) measured: Vec<((u32, u32), bool)>,
+    /// Programs that were followed.
+    pub(crate) followed: u64,
+}
+
 impl Engine {
     pub(crate) fn new(
         prepared: Prepared,
@@ -162,6 +175,7 @@ impl Engine {
             without,
             tasks: Tasks::default(),
             ledger,
+            sole: Sole::default(),
             history,
         });
         let members = Arc::new(Members::new(common.clone())?);
@@ -207,7 +221,7 @@ impl Started {
     /// The threads are not waited for: they hold nothing that outlives this process, which is about
     /// to end, and some may be in reads that nobody needs any more. None: those of the process beside this one are
     /// gone already.
-    pub(crate) fn stop(self) -> Option<(Totals, PrefetchStats, u64)> {
+    pub(crate) fn stop(self) -> Option<Stopped> {
         let Started { common, members, desk, first } = self;
         let beside = common.beside.clone();
         beside::go_on();
@@ -216,11 +230,12 @@ impl Started {
             let first =
                 first.and_then(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).take());
             drop(first);
-            (members.end(), common.prefetcher.stats())
+            (members.end(), common.prefetcher.stats(), common.prefetcher.measured())
         });
         desk.close();
-        let (totals, prefetch) = ended?;
-        Some((totals, prefetch, desk.followed.load(Relaxed) as u64))
+        let (totals, prefetch, measured) = ended?;
+        let followed = desk.followed.load(Relaxed) as u64;
+        Some(Stopped { totals, prefetch, measured, followed })
     }
 }
 

@@ -247,7 +247,9 @@ impl History {
     }
 
     /// The command has ended, and nobody can tell anything any more: writes what is to be kept.
-    pub fn finish(&self, ended: &Ended) -> HistoryStats {
+    /// `measured`: of each device whether it serves one request at a time.
+    pub fn finish(&self, ended: &Ended, measured: &[((u32, u32), bool)]) -> HistoryStats {
+        self.plan.note_measured(measured);
         let untold = self.last_words();
         let mut stats = HistoryStats::default();
         if let Some(followed) = self.followed.get() {

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{DEMAND, DISCLOSED, DISCLOSURE, Header, STARTED};
+use runahead_abi::record::{
+    DEMAND, DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED,
+};
 use runahead_abi::{Control, HintKind, Identity, Record};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
@@ -138,7 +140,7 @@ impl Keeper {
 
     /// Shadows are stopped.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.worth.until().is_some() && !self.common.without.memory
+        self.common.sole.is_so() || self.worth.until().is_some() && !self.common.without.memory
     }
 
     /// Nothing is to be taken out of the shadows' rings.
@@ -150,10 +152,18 @@ impl Keeper {
     pub(crate) fn take(&mut self, record: &Record<'_>, submit: impl FnMut(&Record<'_>)) {
         let own = record.header.run == 0;
         // A target may write anything into a ring; what the prefetcher would not look at is cut off.
-        let header = Header { length: record.header.length.min(HINT_MAX_BYTES), ..record.header };
+        let length = record.header.length.min(HINT_MAX_BYTES);
+        let mut header = Header { length, ..record.header };
+        if self.common.without.expansion {
+            header.flags &= !(EXPAND_NAMES | EXPAND_LISTINGS);
+        }
         let record = &Record { header, ..*record };
         // What the program itself discloses is no shadow's.
         if !own && header.run < DISCLOSED && self.is_stopped() {
+            return self.forget(record);
+        }
+        // What the target waits for is its own there.
+        if own && self.common.sole.is_so() {
             return self.forget(record);
         }
         if own || record.kind != HintKind::Data {

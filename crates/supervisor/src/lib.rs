@@ -22,6 +22,7 @@
 //! | [`keeper`] | keeps what shadows take within bounds |
 //! | `ahead` | what was hinted and not used yet |
 //! | `worth` | whether shadows are worth what they cost |
+//! | [`sole`] | storage on which nothing is gained |
 //! | [`without`] | what can be switched off, to measure what it is worth |
 //! | [`ghost`] | stalls that were added |
 //! | [`budget`] | how much memory prefetched data may take |
@@ -54,6 +55,7 @@ pub mod rights;
 pub mod sandbox;
 pub mod session;
 pub mod signals;
+pub mod sole;
 pub mod stats;
 pub mod tasks;
 pub mod unwatched;

@@ -24,6 +24,7 @@ use crate::keeper::Ledger;
 use crate::losses::Losses;
 use crate::memory::Mapping;
 use crate::rights::Watch;
+use crate::sole::Sole;
 use crate::stats::Totals;
 use crate::tasks::Tasks;
 use crate::waits::Waits;
@@ -71,6 +72,8 @@ pub struct Common {
     pub tasks: Tasks,
     /// What prefetching takes and gives.
     pub ledger: Ledger,
+    /// Whether its storage serves one request at a time.
+    pub sole: Sole,
     /// The memory of earlier runs, if somebody asked for it.
     pub history: Option<Arc<History>>,
 }
@@ -78,7 +81,11 @@ pub struct Common {
 impl Common {
     /// How many accesses a shadow may be ahead of its target.
     pub(crate) fn horizon(&self) -> u64 {
-        if self.without.horizon { UNLIMITED } else { HORIZON }
+        match self.without {
+            Without { shadows: true, .. } => 0,
+            Without { horizon: true, .. } => UNLIMITED,
+            _ => HORIZON,
+        }
     }
 }
 
@@ -144,7 +151,9 @@ impl Members {
         let (shared, file) = Mapping::new()?;
         let shared = Arc::new(shared);
         let control = &shared.control;
-        control.horizon.store(self.common.horizon(), Relaxed);
+        let sole = self.common.sole.is_so();
+        control.sole.store(sole.into(), Relaxed);
+        control.horizon.store(if sole { 0 } else { self.common.horizon() }, Relaxed);
         control.bytes_budget.store(self.common.ledger.budget.bytes(), Relaxed);
         control.tell_pages(pages, faults);
         control.tell_most(most);

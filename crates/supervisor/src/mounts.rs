@@ -7,12 +7,14 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use nix::libc;
 use nix::sys::stat::{major, minor};
+use nix::sys::statvfs::statvfs;
 use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
 use runahead_abi::device_number;
 
@@ -63,6 +65,27 @@ impl Mounts {
     /// but made up or kept in memory.
     pub fn points(&self) -> Vec<(Vec<u8>, bool)> {
         self.0.lines().filter_map(point_and_kind).collect()
+    }
+
+    /// Devices of stored file systems for which nobody else has to be asked, and their numbers by which they are known
+    /// when they are mounted again (statfs(2), `f_fsid`; 0: they have none).
+    pub fn stored(&self) -> Vec<((u32, u32), u64)> {
+        let mut found: Vec<((u32, u32), u64)> = Vec::new();
+        for line in self.0.lines() {
+            let Some((device, kind)) = device_and_kind(line) else { continue };
+            let Some((point, false)) = point_and_kind(line) else { continue };
+            let device = ((device >> 32) as u32, device as u32);
+            if is_remote(kind) || found.iter().any(|(other, _)| *other == device) {
+                continue;
+            }
+            let point = std::ffi::OsStr::from_bytes(&point);
+            if let Ok(number) = statvfs(point).map(|told| told.filesystem_id() as u64)
+                && number != 0
+            {
+                found.push((device, number));
+            }
+        }
+        found
     }
 
     /// Those of what is mounted with such a type, once each.

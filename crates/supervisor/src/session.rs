@@ -8,7 +8,7 @@ use runahead_abi::config::{plant, tell};
 use runahead_inject::{Command, Ended, LaunchError, NotInjected, launch};
 
 use crate::clock::Clock;
-use crate::engine::{Engine, Prepared};
+use crate::engine::{Engine, Prepared, Stopped};
 use crate::history::{History, HistoryStats, Plan};
 use crate::losses::Losses;
 use crate::stats::Stats;
@@ -182,9 +182,9 @@ fn run_held(
     if is_lost {
         losses.count("the process that read ahead has ended before the command");
     }
-    let (totals, prefetch, followed) = stopped.flatten().unwrap_or_default();
+    let Stopped { totals, prefetch, measured, followed } = stopped.flatten().unwrap_or_default();
     let history = match (&history, &options.history) {
-        (Some(history), _) if tells && !is_lost => Some(history.finish(&ended)),
+        (Some(history), _) if tells && !is_lost => Some(history.finish(&ended, &measured)),
         (_, Some(plan)) => {
             Some(HistoryStats { complaints: plan.natively(), ..HistoryStats::default() })
         }

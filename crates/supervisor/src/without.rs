@@ -17,12 +17,30 @@ pub struct Without {
     pub filter: bool,
     /// Every program is followed.
     pub unwatched: bool,
+    /// There are no shadows.
+    pub shadows: bool,
+    /// Nobody guesses from what the target waits for.
+    pub guesses: bool,
+    /// Directories are not expanded.
+    pub expansion: bool,
+    /// Storage that serves one request at a time is read ahead like any other.
+    pub sole: bool,
 }
 
 impl Without {
     /// By which [`Without::switch_off`] knows them.
-    pub const NAMES: [&'static str; 6] =
-        ["filter", "stale", "again", "memory", "horizon", "unwatched"];
+    pub const NAMES: [&'static str; 10] = [
+        "filter",
+        "stale",
+        "again",
+        "memory",
+        "horizon",
+        "unwatched",
+        "shadows",
+        "guesses",
+        "expansion",
+        "sole",
+    ];
 
     /// Switches off one more; false if there is none of this name.
     pub fn switch_off(&mut self, name: &str) -> bool {
@@ -33,6 +51,10 @@ impl Without {
             "memory" => &mut self.memory,
             "horizon" => &mut self.horizon,
             "unwatched" => &mut self.unwatched,
+            "shadows" => &mut self.shadows,
+            "guesses" => &mut self.guesses,
+            "expansion" => &mut self.expansion,
+            "sole" => &mut self.sole,
             _ => return false,
         };
         *which = true;

@@ -10,8 +10,10 @@ use runahead_abi::Identity;
 use runahead_abi::config::tell;
 use runahead_history::{CommandKey, Keys, Origin, Run, Store, file, format, merge};
 use runahead_inject::Command;
+use runahead_prefetch::Prefetcher;
 
 use super::places;
+use crate::mounts::Mounts;
 
 /// Whether runs are remembered without a file that the user names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -168,6 +170,32 @@ impl Plan {
     /// By which this command's own record is known.
     pub(super) fn command(&self) -> CommandKey {
         self.keys.command
+    }
+
+    /// Has the prefetcher know what was measured of the storage before. Asks local file systems.
+    pub(super) fn expect(&self, prefetcher: &Prefetcher) {
+        let sole = self.store.as_ref().map(Store::sole).unwrap_or_default();
+        if sole.is_empty() {
+            return;
+        }
+        let stored = Mounts::now().stored();
+        let known = stored.iter().filter(|(_, number)| sole.contains(number));
+        known.for_each(|&(device, _)| prefetcher.expect_sole(device));
+    }
+
+    /// Keeps what was measured of the storage: of each device whether it serves one request at a time.
+    pub(super) fn note_measured(&self, measured: &[((u32, u32), bool)]) {
+        let Some(store) = &self.store else { return };
+        // Mostly there is nothing of the kind, and never was.
+        if measured.iter().all(|(_, sole)| !sole) && store.sole().is_empty() {
+            return;
+        }
+        let stored = Mounts::now().stored();
+        let number = |device| stored.iter().find(|(other, _)| *other == device).map(|(_, n)| *n);
+        let found: Vec<_> =
+            measured.iter().filter_map(|&(device, sole)| Some((number(device)?, sole))).collect();
+        // Without it the next session measures again.
+        let _ = store.note_sole(&found);
     }
 
     pub(super) fn excluded(&self) -> Vec<Vec<u8>> {

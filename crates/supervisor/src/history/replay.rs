@@ -164,6 +164,7 @@ struct Replay {
 pub(super) fn start(history: Arc<History>, prefetcher: Arc<Prefetcher>, waits: Arc<Waits>) {
     let work = move || {
         signals::block_all();
+        history.plan.expect(&prefetcher);
         if !history.look_for_a_record() {
             return;
         }
@@ -240,6 +241,10 @@ impl Replay {
                     Event::GiveUp => return self.give_up(followed),
                 }
                 event = events.try_recv().ok();
+            }
+            // (See `crate::sole`.)
+            if history.plan.waits_for_a_wait() && prefetcher.stats().sole {
+                return self.give_up(followed);
             }
             self.take_step(followed, prefetcher, waits);
             self.go_on(followed);

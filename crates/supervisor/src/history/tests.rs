@@ -116,7 +116,7 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     wait_until("it is forgotten", || !known(keys[20].into()) && !known(data(&others[28])));
     assert!(known(keys[0].into()), "the command was there");
     drop(present);
-    let stats = history.finish(&Ended::Exited(0));
+    let stats = history.finish(&Ended::Exited(0), &[]);
     let replayed = stats.replayed.expect("it replays");
     assert_eq!((replayed.used, replayed.files_changed), (8, 1));
     assert!(replayed.given_up_at.is_some() && stats.recorded.is_none());
@@ -137,7 +137,7 @@ fn the_end_waits_for_the_last_words_and_counts_what_was_not_said() {
             drop(present);
         }
     });
-    let stats = history.finish(&Ended::Exited(0));
+    let stats = history.finish(&Ended::Exited(0), &[]);
     speaker.join().expect("it does not panic");
     let recorded = stats.recorded.expect("it records");
     assert_eq!((recorded.accesses, recorded.lost), (1, 7));

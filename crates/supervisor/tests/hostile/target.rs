@@ -41,6 +41,7 @@ impl Target {
             without: Default::default(),
             tasks: Default::default(),
             ledger: Default::default(),
+            sole: Default::default(),
             history: None,
         });
         let members = Arc::new(Members::new(common.clone()).expect("epoll"));

@@ -1,0 +1,99 @@
+//! Storage that serves one request at a time, as one spindle does: nothing is read ahead there.
+//!
+//! What is read ahead elsewhere comes beside what the target waits for; here it comes in place of that, and moves the
+//! head away from what the kernel's own readahead would have read next. So as soon as the prefetcher has measured
+//! that the device it waits for most is such a one, shadows are stopped, and what the target waits for is left
+//! to the target. What the program itself discloses is still read. Storage changes, and is measured again after a
+//! pause, which grows.
+//!
+//! Invariant: of the time at most one part in some 60 goes into measuring: a burst of 16 requests, and never again
+//! before [`PAUSE`]'s first.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use runahead_prefetch::Prefetcher;
+
+/// Before it is measured again, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(16), Duration::from_secs(256));
+
+/// See the module's text. One for a session.
+#[derive(Debug, Default)]
+pub struct Sole {
+    is_so: AtomicBool,
+    pause: Mutex<Pause>,
+}
+
+#[derive(Debug, Default)]
+struct Pause {
+    until: Option<Instant>,
+    last: Duration,
+}
+
+impl Sole {
+    /// As it was at the last look.
+    pub fn is_so(&self) -> bool {
+        self.is_so.load(Relaxed)
+    }
+
+    /// Whether nothing is to be read ahead now.
+    pub fn look(&self, prefetcher: &Prefetcher) -> bool {
+        self.look_at(Instant::now(), || prefetcher.stats().sole, || prefetcher.measure_again())
+    }
+
+    fn look_at(
+        &self,
+        now: Instant,
+        measured: impl FnOnce() -> bool,
+        measure_again: impl FnOnce(),
+    ) -> bool {
+        let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        match pause.until {
+            Some(until) if now >= until => {
+                measure_again();
+                pause.until = None;
+            }
+            None if measured() => {
+                pause.last = (2 * pause.last).clamp(PAUSE.0, PAUSE.1);
+                pause.until = Some(now + pause.last);
+            }
+            _ => {}
+        }
+        self.is_so.store(pause.until.is_some(), Relaxed);
+        pause.until.is_some()
+    }
+
+    /// How long until it is measured again.
+    pub fn rest(&self) -> Option<Duration> {
+        let pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        pause.until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_measured_ever_more_rarely() {
+        let (sole, mut now) = (Sole::default(), Instant::now());
+        assert!(!sole.look_at(now, || false, || panic!("there is nothing to forget")));
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            assert!(sole.look_at(now, || true, || panic!("it has just been measured")));
+            let began = now;
+            loop {
+                now += Duration::from_secs(1);
+                let mut again = false;
+                if !sole.look_at(now, || panic!("nobody reads"), || again = true) {
+                    assert!(again && !sole.is_so());
+                    break;
+                }
+                assert!(sole.is_so() && sole.rest().is_some());
+            }
+            pauses.push((now - began).as_secs());
+        }
+        assert_eq!(pauses, [16, 32, 64, 128, 256, 256]);
+    }
+}
