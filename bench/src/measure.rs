@@ -428,6 +428,14 @@ pub fn under_runahead(
     options: &[OsString],
 ) -> Vec<OsString> {
     let mut prefix: Vec<OsString> = vec![runahead.into(), "run".into()];
+    // What is measured is a first run, unless the options say otherwise.
+    let about_history = |option: &OsString| {
+        let option = option.as_encoded_bytes();
+        ["--record", "--replay", "--learn"].iter().any(|name| option.starts_with(name.as_bytes()))
+    };
+    if !options.iter().any(about_history) {
+        prefix.push("--no-learn".into());
+    }
     prefix.extend(stats.into_iter().flat_map(|file| option("--stats=json:", file)));
     prefix.extend_from_slice(options);
     prefix.push("--".into());

@@ -27,7 +27,7 @@ pub use exit::scratch;
 pub use fixture::{Fixture, fixture};
 pub use group::Group;
 pub use programs::Link;
-pub use run::{End, Outcome, Run, drain};
+pub use run::{End, LEARNING, Outcome, Run, drain};
 pub use seed::Seed;
 pub use stats::{number, with_stats};
 

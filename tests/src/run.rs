@@ -65,6 +65,9 @@ impl fmt::Debug for Outcome {
     }
 }
 
+/// For [`Run::ahead`], in place of an option: as a user has it who gives none.
+pub const LEARNING: &str = "(as by default)";
+
 /// A command to run.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -81,10 +84,15 @@ impl Run {
         Run { argv, dir: "/".into(), env: Vec::new(), stdin: None }
     }
 
-    /// The same command behind `runahead run OPTIONS --`.
+    /// The same command behind `runahead run OPTIONS --`. It knows nothing of earlier runs, unless an option is about
+    /// that: what shadows do is to be the same each time.
     pub fn ahead(&self, options: &[&str]) -> Self {
         let mut argv: Vec<OsString> = vec![crate::runahead().into(), "run".into()];
-        argv.extend(options.iter().map(OsString::from));
+        let about_history = ["--learn", "--record", "--replay", "--no-learn", LEARNING];
+        if !options.iter().any(|option| about_history.iter().any(|name| option.starts_with(name))) {
+            argv.push("--no-learn".into());
+        }
+        argv.extend(options.iter().filter(|option| **option != LEARNING).map(OsString::from));
         argv.push("--".into());
         argv.extend(self.argv.iter().cloned());
         Run { argv, ..self.clone() }

@@ -1,10 +1,11 @@
 //! Whether the target can afford a sync: what syncs cost it, against what it has waited and what they
 //! have spared it.
 //!
-//! A sync costs its fork, which grows with the memory that the process has of its own, and the pages
-//! that the target stores to afterwards, each of which the kernel copies. All is counted in ticks.
+//! A sync costs its fork, which grows with the memory that the process has of its own, the pages
+//! that the target stores to afterwards, each of which the kernel copies, and the processor time of the shadow. All is
+//! counted in ticks.
 //! - The part of a fork that is no longer than the wait it is made in is free.
-//! - What is beyond, and the copies, are taken off a *balance*; each hint that is used adds what it
+//! - What is beyond, the copies, and what shadows have computed, are taken off a *balance*; each hint that is used adds what it
 //!   spared, each unforeseen stall a [`TRY`]th of a wait, so that what did not pay is tried again.
 //!   (Before the first sync hints are the supervisor's own, which needs none for them.)
 //! - A used hint spares a part of a wait only: names and attributes come by the block, so that one
@@ -24,6 +25,8 @@ const GRACE_US: i64 = 4_000;
 const PATIENCE: i64 = 8;
 /// Waits that have been spared count up to so many.
 const MOST: i64 = 32;
+/// What shadows have computed since the last look counts up to so much, in microseconds.
+const MOST_US: u64 = 1_000_000;
 /// A wait, until one has been measured, in microseconds.
 const WAIT_US: i64 = 1_000;
 /// One page that is copied after a fork, in microseconds: a fault, a page to be had and filled.
@@ -43,6 +46,8 @@ pub(super) struct Seen {
     pub faults: u64,
     /// Hints of shadows that were used, since the process joined.
     pub used: u64,
+    /// Processor time of shadows that have ended, in microseconds.
+    pub shadows_us: u64,
     /// Mean of the unforeseen stalls, in ticks, if there were any.
     pub wait: Option<u64>,
     /// Of 1,024 operations of the prefetcher, those that had a request of their own; 0: not known.
@@ -77,6 +82,7 @@ pub(super) struct Balance {
     /// At the last look.
     faults: u64,
     used: u64,
+    shadows_us: u64,
 }
 
 impl Balance {
@@ -93,6 +99,7 @@ impl Balance {
             usual: 0,
             faults: 0,
             used: 0,
+            shadows_us: 0,
         }
     }
 
@@ -106,6 +113,7 @@ impl Balance {
             rate: 1024 * per_us / PAGES_PER_US,
             faults: seen.faults,
             used: seen.used,
+            shadows_us: seen.shadows_us,
             ..Balance::new()
         };
     }
@@ -128,6 +136,9 @@ impl Balance {
         let copied = faults.min(self.pages - self.copied).max(0);
         self.copied += copied;
         self.ticks = self.ticks.saturating_sub(copied * COPY_US * self.per_us);
+        let computed = seen.shadows_us.saturating_sub(self.shadows_us).min(MOST_US) as i64;
+        self.shadows_us = seen.shadows_us;
+        self.ticks = self.ticks.saturating_sub(computed * self.per_us);
         self.ticks >= -PATIENCE * wait
     }
 

@@ -128,6 +128,7 @@ fn seen(control: &Control) -> Seen {
         pages: control.pages_at(faults),
         faults,
         used: control.shadow_hints_used.load(Relaxed),
+        shadows_us: control.shadow_cpu_us.load(Relaxed),
         wait: ticks.checked_div(control.stalls_unforeseen.load(Relaxed)),
         own_requests: control.own_requests.load(Relaxed),
     }
