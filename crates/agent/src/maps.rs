@@ -82,13 +82,7 @@ struct Scanner<const NAME: usize> {
 
 impl<const NAME: usize> Scanner<NAME> {
     fn new() -> Self {
-        Scanner {
-            mapping: Mapping::default(),
-            field: 0,
-            column: 0,
-            name: [0; NAME],
-            name_len: 0,
-        }
+        Scanner { mapping: Mapping::default(), field: 0, column: 0, name: [0; NAME], name_len: 0 }
     }
 
     fn begin(&mut self) {

@@ -158,7 +158,11 @@ fn bombs_are_refused_before_they_unfold() {
         command: [0; 16],
         places: PATHS_MAX as u32,
         accesses: 0,
-        programs: 0, unused: 0, line: vec![], directory: vec![] })
+        programs: 0,
+        unused: 0,
+        line: vec![],
+        directory: vec![],
+    })
     .expect("plain");
     let long =
         WirePlace { shared: 0, rest: [b'/'; PATH_MAX].to_vec(), key: [0; 8], attributes: None };
@@ -168,7 +172,15 @@ fn bombs_are_refused_before_they_unfold() {
     (1..PATHS_MAX).for_each(|_| many.extend_from_slice(&again));
     assert_eq!(decode(&with_text(&many)), Err(FormatError::Nonsense), "a gigabyte of paths");
 
-    let more = Head { command: [0; 16], places: u32::MAX, accesses: u32::MAX, programs: 0, unused: 0, line: vec![], directory: vec![] };
+    let more = Head {
+        command: [0; 16],
+        places: u32::MAX,
+        accesses: u32::MAX,
+        programs: 0,
+        unused: 0,
+        line: vec![],
+        directory: vec![],
+    };
     let more = postcard::to_allocvec(&more).expect("plain");
     assert_eq!(decode(&with_text(&more)), Err(FormatError::Nonsense));
 

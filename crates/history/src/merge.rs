@@ -129,8 +129,7 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn new(later: &'a Run) -> Self {
-        let run =
-            Run { command: later.command, origin: later.origin.clone(), ..Run::default() };
+        let run = Run { command: later.command, origin: later.origin.clone(), ..Run::default() };
         let attributes = later.places.iter().map(|p| (&p.path[..], p.attributes)).collect();
         Builder { run, numbers: HashMap::new(), attributes, path_bytes: 0 }
     }
@@ -263,7 +262,10 @@ mod tests {
         let merged = merge(&known, &later, true);
         let of = |name: &[u8]| merged.places.iter().find(|p| p.path == name).expect("kept");
         assert_eq!(of(b"/0").attributes, later.places[0].attributes);
-        assert_eq!((of(b"/1").attributes, of(b"/2").attributes), (known.places[1].attributes, None));
+        assert_eq!(
+            (of(b"/1").attributes, of(b"/2").attributes),
+            (known.places[1].attributes, None)
+        );
         assert!(!is_much_like(&known, &merged));
         assert!(is_much_like(&run(0..300), &merge(&run(0..300), &run(0..300), true)));
     }

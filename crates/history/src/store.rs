@@ -67,9 +67,8 @@ impl Keys {
     ) -> Self {
         let program = program.as_os_str().as_bytes();
         let directory = directory.as_os_str().as_bytes();
-        let file = attributes.map(|a| {
-            [a.size.to_le_bytes(), a.mtime.to_le_bytes(), a.inode.to_le_bytes()].concat()
-        });
+        let file = attributes
+            .map(|a| [a.size.to_le_bytes(), a.mtime.to_le_bytes(), a.inode.to_le_bytes()].concat());
         let mut whole = vec![directory, program];
         whole.extend(file.as_deref());
         let line: Vec<&OsStr> = line.into_iter().collect();
@@ -149,7 +148,8 @@ impl Store {
 
     /// It is the user's own, and nobody else can write to it.
     fn check(&self) -> Result<(), Error> {
-        let meta = fs::metadata(&self.dir).map_err(Error::system("use the directory", &self.dir))?;
+        let meta =
+            fs::metadata(&self.dir).map_err(Error::system("use the directory", &self.dir))?;
         if meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
             return Err(Error::NotPrivate(self.dir.clone()));
         }
@@ -251,7 +251,8 @@ impl Store {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let Some(key) = name.to_str().and_then(|name| key_of(name.strip_suffix(ENDING)?)) else {
+            let Some(key) = name.to_str().and_then(|name| key_of(name.strip_suffix(ENDING)?))
+            else {
                 continue;
             };
             let Ok(meta) = entry.metadata() else { continue };
@@ -433,7 +434,11 @@ mod tests {
         assert_eq!((kept.key, key_of(&digits(&kept.key))), ([3; 16], Some([3; 16])));
         assert!(store.forget(&[3; 16]).expect("removed") && store.list().is_empty());
         assert!(!store.forget(&[3; 16]).expect("nothing to remove"));
-        assert!(["", "0", "zz".repeat(16).as_str(), "é".repeat(16).as_str()].iter().all(|d| key_of(d).is_none()));
+        assert!(
+            ["", "0", "zz".repeat(16).as_str(), "é".repeat(16).as_str()]
+                .iter()
+                .all(|d| key_of(d).is_none())
+        );
     }
 
     #[test]

@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use runahead_abi::Record;
 
-use crate::{Options, PrefetchStats};
 use crate::horizon::Pace;
 use crate::io::{Devices, Node};
 use crate::order::ClientId;
@@ -34,6 +33,7 @@ use crate::program::Inspector;
 use crate::queue::{Effects, Job, Submitted};
 use crate::scheduler::{Scheduler, Ticket};
 use crate::sink::Sink;
+use crate::{Options, PrefetchStats};
 
 mod guesses;
 mod programs;

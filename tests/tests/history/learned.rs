@@ -1,9 +1,9 @@
-//! `--learn`: kept by itself, privately, bounded, and never in the way.
+//! What is remembered without a file being named: kept privately, bounded, merged, and never in the way.
 
 use std::os::unix::fs::PermissionsExt;
 
 use runahead_history::store::{COMMAND_MAX, TOTAL_MAX};
-use runahead_tests::{available, fixture};
+use runahead_tests::{LEARNING, available, fixture, installed};
 
 use super::*;
 
@@ -16,10 +16,20 @@ fn learning(run: &Run, state: &Path) -> Run {
     run.clone().env("XDG_STATE_HOME", state)
 }
 
-/// What is kept there.
+/// The records that are kept there of commands. (Those of programs have one word of the line.)
 fn files(state: &Path) -> Vec<PathBuf> {
+    let is_command = |path: &PathBuf| {
+        let run = runahead_history::file::load(path);
+        run.map_or(true, |run| run.origin.line.len() > 1)
+    };
+    all_files(state).into_iter().filter(is_command).collect()
+}
+
+fn all_files(state: &Path) -> Vec<PathBuf> {
     let list = state.join("runahead").read_dir().into_iter().flatten().flatten();
-    list.map(|entry| entry.path()).collect()
+    list.map(|entry| entry.path())
+        .filter(|path| path.extension() == Some("history".as_ref()))
+        .collect()
 }
 
 #[test]
@@ -139,18 +149,18 @@ fn what_is_remembered_is_bounded() {
     let run = learning(&Run::new(["cat", "/etc/hostname"]), &state).ahead(&["--learn"]);
     assert_quiet(&run.run());
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(1000);
-    for n in 0..20u64 {
+    for n in 0..70u64 {
         let file = std::fs::File::create(dir.join(format!("{n:032x}.history"))).expect("ours");
         file.set_len(COMMAND_MAX as u64).expect("ours");
         file.set_modified(old + std::time::Duration::from_secs(n)).expect("ours");
     }
     let other = learning(&Run::new(["cat", "/etc/passwd"]), &state).ahead(&["--learn"]);
     assert_quiet(&other.run());
-    let sizes = files(&state).into_iter().map(|path| path.metadata().expect("there").len());
+    let sizes = all_files(&state).into_iter().map(|path| path.metadata().expect("there").len());
     let total: u64 = sizes.sum();
     assert!(total <= TOTAL_MAX && total > TOTAL_MAX / 2, "{total}");
     let there = |n: u64| dir.join(format!("{n:032x}.history")).exists();
-    assert!(!there(0) && !there(4) && there(19) && there(8), "the oldest go first");
+    assert!(!there(0) && !there(5) && there(69) && there(20), "the oldest go first");
 }
 
 #[test]
@@ -158,5 +168,165 @@ fn it_cannot_be_asked_for_together_with_a_file() {
     for option in ["--record=x", "--replay=x"] {
         let outcome = Run::new(["true"]).ahead(&["--learn", option]).run();
         assert_eq!(outcome.end, End::Exit(2), "{outcome:?}");
+    }
+}
+
+#[test]
+fn it_is_done_by_default_where_something_waits_and_nowhere_else() {
+    let Some(fixture) = available(fixture()) else { return };
+    let state = state("default");
+    let run = learning(&chain(&fixture), &state);
+    let expected = plain(&fixture, &run);
+    // In memory now.
+    for _ in 0..2 {
+        let outcome = run.ahead(&[LEARNING]).run();
+        assert_eq!(outcome, expected);
+        assert!(!state.exists(), "nothing waited, so nothing is kept");
+    }
+    let (outcome, first) = ahead(&fixture, &run, &[LEARNING]);
+    assert_eq!(outcome, expected);
+    assert_eq!(all_files(&state).len(), 3, "of the command, the place and the program");
+    let (outcome, second) = ahead(&fixture, &run, &[LEARNING]);
+    assert_eq!(outcome, expected);
+    assert!(unforeseen(&second) * 4 <= unforeseen(&first), "{first:#} {second:#}");
+    let (_, third) = ahead(&fixture, &run, &["--no-learn"]);
+    assert_eq!(third["history"], Value::Null);
+    assert!(unforeseen(&third) > 2 * unforeseen(&second), "{third:#}");
+}
+
+#[test]
+fn other_arguments_begin_with_what_the_program_reads() {
+    let Some(fixture) = available(fixture()) else { return };
+    let state = state("arguments");
+    let with = |word: &str| {
+        let script = "cat many/* | cksum; cat src/d0/* | cksum";
+        learning(&fixture.run(&["sh", "-c", script, word]), &state)
+    };
+    let expected = plain(&fixture, &with("one"));
+    let (outcome, _) = ahead(&fixture, &with("one"), &[LEARNING]);
+    assert_eq!(outcome, expected);
+    let (outcome, other) = ahead(&fixture, &with("two"), &[LEARNING]);
+    assert_eq!(outcome, expected);
+    assert!(count(&other, &["history", "replayed", "used"]) > 32, "{other:#}");
+    // From elsewhere, too.
+    let elsewhere = with("three").dir(fixture.dir().join("many"));
+    let (_, other) = ahead(&fixture, &elsewhere, &[LEARNING]);
+    assert!(count(&other, &["history", "replayed", "accesses"]) > 32, "{other:#}");
+}
+
+#[test]
+fn what_the_user_does_not_want_is_not_done() {
+    let Some(fixture) = available(fixture()) else { return };
+    let state = state("unwanted");
+    let run = learning(&fixture.run(&["sh", "-c", "cat many/* src/d0/* | cksum"]), &state);
+    let history = |words: &[&str]| {
+        let words = ["history"].iter().chain(words);
+        let argv: Vec<_> = std::iter::once(runahead_tests::runahead().display().to_string())
+            .chain(words.map(|word| (*word).to_owned()))
+            .collect();
+        Run::new(&argv).env("XDG_STATE_HOME", &state).run()
+    };
+    let many = fixture.dir().join("many");
+    assert_quiet(&history(&["exclude", &many.display().to_string()]));
+    assert_eq!(history(&["exclude"]).text(), format!("{}\n", many.display()));
+    let (_, stats) = ahead(&fixture, &run, &[LEARNING]);
+    assert!(count(&stats, &["history", "recorded", "accesses"]) > 0);
+    for file in all_files(&state) {
+        let record = runahead_history::file::load(&file).expect("a record");
+        let below = |path: &[u8]| path.starts_with(many.as_os_str().as_encoded_bytes());
+        assert!(!record.places.iter().any(|place| below(&place.path)));
+        let d0 = fixture.dir().join("src/d0").into_os_string().into_encoded_bytes();
+        assert!(record.places.iter().any(|place| place.path.starts_with(&d0)));
+    }
+    assert_quiet(&history(&["exclude", "--undo", &many.display().to_string()]));
+
+    let listed = history(&["list"]).text();
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+    assert!(listed.contains("sh -c 'cat many/* src/d0/* | cksum'"), "{listed}");
+    let json = history(&["list", "--json"]).text();
+    let first: Value = serde_json::from_str(json.lines().next().expect("a line")).expect("JSON");
+    let name = first["name"].as_str().expect("a name").to_owned();
+    let shown = history(&["show", &name[..8]]).text();
+    assert!(shown.contains("look\t") && shown.contains("read "), "{shown}");
+
+    assert_quiet(&history(&["disable"]));
+    let (_, stats) = ahead(&fixture, &run, &[LEARNING]);
+    assert_eq!(stats["history"], Value::Null, "nothing is replayed or recorded");
+    assert!(history(&["list"]).text().starts_with("(disabled"));
+    assert_quiet(&history(&["enable"]));
+    assert_quiet(&history(&["forget", &name]));
+    assert_eq!(all_files(&state).len(), 2);
+    let outcome = history(&["forget", &name]);
+    assert_eq!((outcome.end, outcome.complaints().lines().count()), (End::Exit(1), 1));
+    assert_eq!(history(&["forget"]).end, End::Exit(2));
+    assert_quiet(&history(&["forget", "--all"]));
+    assert!(all_files(&state).is_empty() && history(&["list"]).text().is_empty());
+}
+
+#[test]
+fn a_record_that_came_with_a_program_is_found() {
+    let Some(fixture) = available(fixture()) else { return };
+    let state = state("shipped");
+    let program = fixture.dir().join("shipped.sh");
+    let record = fixture.dir().join("shipped.sh.runahead");
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
+    };
+    fixture.change(|_| {
+        std::fs::write(&program, "#!/bin/sh\ncat many/* | cksum\n").expect("ours");
+        mode(&program, 0o755);
+    });
+    let run = learning(&fixture.run(&[&program.display().to_string()]), &state);
+    let expected = plain(&fixture, &run);
+    let kept = record_path("shipped");
+    let (outcome, _) = with_file(&fixture, &run, "--record", &kept);
+    assert_eq!(outcome, expected);
+    fixture.change(|_| _ = std::fs::copy(&kept, &record).expect("ours"));
+    for (trusted, bits) in [(true, 0o644), (false, 0o666)] {
+        fixture.change(|_| mode(&record, bits));
+        let _ = std::fs::remove_dir_all(&state);
+        let (outcome, stats) = ahead(&fixture, &run, &[LEARNING]);
+        assert_eq!(outcome, expected);
+        let replayed = &stats["history"]["replayed"];
+        assert_eq!(replayed.is_object(), trusted, "{stats:#}");
+        if trusted {
+            assert!(count(replayed, &["used"]) > 32, "{stats:#}");
+        }
+    }
+}
+
+/// Of a mapping the pages that were used are in the record, also when it was taken away.
+#[test]
+fn of_a_mapping_what_was_used_is_kept() {
+    let Some(fixture) = available(fixture()) else { return };
+    let Some(()) = available(installed("python3")) else { return };
+    const MIB: usize = 1 << 20;
+    fixture.change(|dir| std::fs::write(dir.join("mapped"), vec![7; 16 * MIB]).expect("room"));
+    let script = "import mmap, sys; f = open('mapped', 'rb'); \
+                  m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); \
+                  print(sum(m[n << 20] for n in range(0, 16, 4))); m.close() if sys.argv[1] else 0";
+    for taken_away in ["", "yes"] {
+        let state = state(&format!("mapped{taken_away}"));
+        let run = fixture.run(&["python3", "-B", "-S", "-c", script, taken_away]);
+        let run = learning(&run, &state);
+        let expected = plain(&fixture, &run);
+        for _ in 0..2 {
+            let (outcome, _) = ahead(&fixture, &run, &["--learn"]);
+            assert_eq!(outcome, expected);
+        }
+        let [file] = &files(&state)[..] else { panic!("{:?}", files(&state)) };
+        let record = runahead_history::file::load(file).expect("a record");
+        let used = |at: u64| {
+            record.accesses.iter().any(|access| match access.what {
+                runahead_history::What::Data { offset, length } => {
+                    let path = &record.place(access).path;
+                    path.ends_with(b"/mapped") && (offset..offset + length).contains(&at)
+                }
+                _ => false,
+            })
+        };
+        let all: Vec<bool> = (0..16).map(|n| used((n << 20) + (512 << 10))).collect();
+        assert!((0..16u64).step_by(4).all(|n| used(n << 20)), "what was used is there");
+        assert!(!all.iter().any(|&there| there), "and nothing else: {all:?}");
     }
 }

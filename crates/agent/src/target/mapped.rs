@@ -307,18 +307,19 @@ mod tests {
         use std::os::fd::AsRawFd;
         let file = std::fs::File::open("/proc/self/exe").expect("this program");
         // SAFETY: a fresh mapping of a file, which nobody else knows.
-        let at = unsafe {
-            sys::raw(nr::MMAP, [0, 64 * PAGE, 1, 2, file.as_raw_fd() as u64, 0]) as u64
-        };
+        let at =
+            unsafe { sys::raw(nr::MMAP, [0, 64 * PAGE, 1, 2, file.as_raw_fd() as u64, 0]) as u64 };
         // SAFETY: within it.
         let _ = unsafe { core::ptr::read_volatile((at + 40 * PAGE) as *const u8) };
         let own = Pages::of_this_process().expect("proc is mounted");
         for pages in [own, Pages::Cached] {
             let mut found = Vec::new();
-            pages.each(at / PAGE, at / PAGE + 64, |page| {
-                found.push(page - at / PAGE);
-                Ok(())
-            }).expect("told");
+            pages
+                .each(at / PAGE, at / PAGE + 64, |page| {
+                    found.push(page - at / PAGE);
+                    Ok(())
+                })
+                .expect("told");
             assert!(found.contains(&40) && found.is_sorted() && found.len() <= 64, "{found:?}");
             pages.close();
         }

@@ -51,7 +51,10 @@ impl Places {
             let rest = path.strip_prefix(point.strip_suffix(b"/").unwrap_or(point));
             rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
         };
-        self.mounted().iter().find(|(point, _)| lies_in(point)).is_some_and(|(_, unstored)| *unstored)
+        self.mounted()
+            .iter()
+            .find(|(point, _)| lies_in(point))
+            .is_some_and(|(_, unstored)| *unstored)
     }
 
     /// Looks at paths when the command has ended. What was changed since it started is told from
