@@ -79,7 +79,7 @@ impl Mounts {
                 continue;
             }
             let point = std::ffi::OsStr::from_bytes(&point);
-            if let Ok(number) = statvfs(point).map(|told| told.filesystem_id() as u64)
+            if let Ok(number) = statvfs(point).map(|told| told.filesystem_id())
                 && number != 0
             {
                 found.push((device, number));

@@ -55,11 +55,16 @@ struct Large {
     file: AtomicU64,
 }
 
+impl Large {
+    const fn none() -> Self {
+        let [start, offset, file] = [const { AtomicU64::new(0) }; 3];
+        Large { start, offset, file }
+    }
+}
+
 impl Mapped {
     pub(super) const fn new() -> Self {
-        const NONE: Large =
-            Large { start: AtomicU64::new(0), offset: AtomicU64::new(0), file: AtomicU64::new(0) };
-        Mapped { all: [NONE; LARGE], next: AtomicU64::new(0) }
+        Mapped { all: [const { Large::none() }; LARGE], next: AtomicU64::new(0) }
     }
 
     /// `length` bytes of `file` from `offset` were mapped at `at`.
