@@ -238,7 +238,7 @@ fn ordinary_users() {
         fixture.reset();
         let without = fixture.run(&[&plain, command].concat()).run();
         fixture.reset();
-        let middle = [ours, "run", "--require", "--"];
+        let middle = [ours, "run", "--no-learn", "--require", "--"];
         let with = fixture.run(&[&plain as &[&str], &middle, command].concat()).run();
         assert_eq!(with, without, "{command:?}");
     }

@@ -218,7 +218,7 @@ fn who_has_no_standard_descriptors_is_served_like_others() {
     let file = scratch().join("closed.json");
     for closed in ["<&-", "<&- 2>&-", "<&- >&- 2>&-"] {
         let ahead = format!(
-            "exec {} run --require --stats=json:{} -- cp data $W/copy {closed}",
+            "exec {} run --no-learn --require --stats=json:{} -- cp data $W/copy {closed}",
             runahead().display(),
             file.display()
         );

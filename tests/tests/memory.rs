@@ -99,11 +99,14 @@ fn a_shadow_whose_data_is_dropped_before_it_is_used_is_stopped() {
         let losses = stats.pointer(&format!("/{LOSS}")).and_then(Value::as_u64);
         number(stats, "memory/hints_lost") > 6 && losses > Some(0)
     };
-    let runs: Vec<_> = (0..3).map(|_| measured(&fixture, &run, None, &[])).collect();
+    // Reads that wait for the drops look as if the storage served one at a time.
+    let sole = ["--without", "sole"];
+    let runs: Vec<_> = (0..3).map(|_| measured(&fixture, &run, None, &sole)).collect();
     assert!(runs.iter().any(is_stopped), "{runs:#?}");
 
     // What stops it is no other mechanism.
-    let stats = measured(&fixture, &run, None, &["--without", "memory"]);
+    let neither = ["--without", "sole", "--without", "memory"];
+    let stats = measured(&fixture, &run, None, &neither);
     assert_eq!(stats["stopped"], serde_json::json!({}), "{stats:#}");
     assert!(number(&stats, "memory/hints_lost") > 6, "{stats:#}");
 }

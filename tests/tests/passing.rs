@@ -151,7 +151,7 @@ fn what_the_command_sends_to_its_group_or_to_all_comes_once() {
     else {
         return;
     };
-    let outcome = inside(&format!("{} run --require --", runahead().display()));
+    let outcome = inside(&format!("{} run --no-learn --require --", runahead().display()));
     assert_eq!((outcome.end, outcome.text()), (plain.end, plain.text()), "{outcome:?}");
 }
 

@@ -12,7 +12,7 @@ fn ends_before_the_program(script: &str) {
         fixture.reset();
         let program = programs::program("ends", link);
         let ahead = format!(
-            "{} run --require -- {}",
+            "{} run --no-learn --require -- {}",
             runahead_tests::runahead().display(),
             program.display()
         );
@@ -56,7 +56,7 @@ fn writers_are_told_when_the_program_closes_its_input() {
     fixture.reset();
     // `yes` ends by SIGPIPE while the program still runs; it then gives the program leave to end.
     let script = format!(
-        "mkfifo $W/on; {{ yes; echo > $W/on; }} | {ahead} run --require -- {} input $W/on",
+        "mkfifo $W/on; {{ yes; echo > $W/on; }} | {ahead} run --no-learn --require -- {} input $W/on",
         program.display()
     );
     let outcome = fixture.run(&["sh", "-c", &script]).run();
@@ -72,7 +72,8 @@ fn neighbours_in_a_pipeline_see_the_end() {
     let Some(fixture) = available(fixture()) else { return };
     let ahead = runahead_tests::runahead().display();
     fixture.reset();
-    let script = format!("{ahead} run --require -- cat many/* | {ahead} run --require -- md5sum");
+    let script =
+        format!("{ahead} run --no-learn --require -- cat many/* | {ahead} run --require -- md5sum");
     let plain = fixture.run(&["sh", "-c", "cat many/* | md5sum"]).run();
     fixture.reset();
     assert_eq!(fixture.run(&["sh", "-c", &script]).run(), plain);

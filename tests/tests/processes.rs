@@ -175,7 +175,7 @@ fn ignored_signals_and_masks_are_inherited() {
          os.execv((a + ['{0}'])[0], a + ['{0}'])\n",
         path.display()
     );
-    let ahead = format!("{} run --require --", runahead_tests::runahead().display());
+    let ahead = format!("{} run --no-learn --require --", runahead_tests::runahead().display());
     let [plain, ahead] = ["", &ahead].map(|prefix| {
         let run = fixture.run(&["/usr/bin/python3", "-c", &python]).env("AHEAD", prefix).run();
         run.text().lines().filter(|l| !l.starts_with("env AHEAD")).collect::<Vec<_>>().join("\n")

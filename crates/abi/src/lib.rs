@@ -13,6 +13,7 @@
 pub mod config;
 pub mod desk;
 pub mod entries;
+pub mod exemplars;
 pub mod identity;
 pub mod log;
 pub mod record;
@@ -35,7 +36,7 @@ pub use sites::Sites;
 pub use slow::SlowDevices;
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 
 /// A device as one number: that of a file system, as everything here has it.
 pub const fn device_number(major: u32, minor: u32) -> u64 {

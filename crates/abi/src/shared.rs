@@ -4,6 +4,7 @@ use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 use crate::entries::Entries;
+use crate::exemplars::Exemplars;
 use crate::identity::Parents;
 use crate::log::HintLog;
 use crate::record::DISCLOSED;
@@ -131,9 +132,11 @@ pub struct Control {
     pub older_pids: [AtomicU32; OLDER],
     /// The supervisor: hints that wait for a worker; runners pause above a limit.
     pub queued: AtomicU32,
-    /// The supervisor: of 1,024 operations of the prefetcher, those that had a request of their own at the storage; 0:
+    /// The supervisor: of 1,024 operations of the prefetcher with names, those that had a request of their own at the storage; 0:
     /// it has done none.
     pub own_requests: AtomicU32,
+    /// The supervisor: the same of its reads of data.
+    pub own_reads: AtomicU32,
     /// The supervisor: not 0 while the storage serves one request at a time, and what the target waits for is left
     /// to it.
     pub sole: AtomicU32,
@@ -176,6 +179,8 @@ pub struct Control {
     pub hints_used: AtomicU64,
     /// The target: of those, the ones that shadows had issued (the others were guesses, or disclosed).
     pub shadow_hints_used: AtomicU64,
+    /// The target: of those, the ones that were of data.
+    pub shadow_data_used: AtomicU64,
     /// Runners: names that directories told, and those of them that the program then looked up.
     pub names_told: AtomicU64,
     /// See `names_told`.
@@ -278,6 +283,8 @@ pub struct Shared {
     pub touched: Touched,
     /// How what is asked for is spread over files.
     pub spread: Spread,
+    /// Whole files that were read.
+    pub exemplars: Exemplars,
 }
 
 const _: () = assert!(offset_of!(Shared, control) == 0);

@@ -118,6 +118,8 @@ pub struct PrefetchStats {
     /// Of these four, the ones that had a request of their own at the storage: what others have asked for, or what
     /// lies in the same block, comes without. Some count more than once.
     pub requests: u64,
+    /// Of the reads, the ones that had.
+    pub read_requests: u64,
     /// Bytes of file data in completed hints.
     pub bytes: u64,
     /// Files of programs that were looked into: the programs, their interpreters and libraries.
@@ -145,12 +147,22 @@ pub struct PrefetchStats {
 }
 
 impl PrefetchStats {
-    /// Of 1,024 operations those that had a request of their own, if there were any; at least 1.
+    /// Of 1,024 operations with names those that had a request of their own, if there were any; at least 1.
     pub fn own_requests(&self) -> Option<u32> {
-        let all = self.lookups + self.listings + self.links + self.reads;
-        let part = (self.requests * 1024).checked_div(all)?;
-        Some(part.clamp(1, 1024) as u32)
+        let all = self.lookups + self.listings + self.links;
+        part(self.requests.saturating_sub(self.read_requests), all)
     }
+
+    /// The same of reads.
+    pub fn own_reads(&self) -> Option<u32> {
+        part(self.read_requests, self.reads)
+    }
+}
+
+/// Of 1,024.
+fn part(some: u64, all: u64) -> Option<u32> {
+    let part = (some * 1024).checked_div(all)?;
+    Some(part.clamp(1, 1024) as u32)
 }
 
 /// See the crate's text. Dropping it is [`Prefetcher::close`] without waiting.

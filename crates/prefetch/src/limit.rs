@@ -74,8 +74,12 @@ const FEW: usize = 8;
 /// One that one or two do. There each request more is half a service time more for whoever else wants
 /// something, so less is needed to stop growth, and to cut.
 const SOLE: usize = 4;
-/// So many samples under such a limit show that it is no accident.
-const SOLE_SAMPLES: u32 = 24;
+/// So many samples show that it is no accident: where those that began together have said so, and where not.
+const SOLE_SAMPLES: (u32, u32) = (8, 24);
+/// Times their base that these take then, at least.
+const BESIDE: f64 = 1.6;
+/// In flight when that is measured a second time.
+const AGAIN: usize = 8;
 /// With fewer served at a time there is one, measured as well as can be.
 const ONE_AT_A_TIME: f64 = 1.7;
 /// The multiples of the base for those: growth below, cut above.
@@ -147,8 +151,11 @@ pub(crate) struct Limit {
     answered: bool,
     /// How many requests are served at a time, where those that began together have told.
     servers: Option<f64>,
-    /// Samples in a row, up to [`SOLE_SAMPLES`], in which the limit was one that one or two servers explain.
-    sole_samples: u32,
+    /// One burst has looked as if one request were served at a time.
+    suspected: bool,
+    /// While the limit is one that one or two servers explain: samples that began beside another, and how many times
+    /// their base these took, decayed.
+    beside: (u32, f64),
     tracks: [Track; KINDS],
     round_began: Duration,
     round_samples: usize,
@@ -181,7 +188,8 @@ impl Limit {
             slow_start: true,
             answered: false,
             servers: None,
-            sole_samples: 0,
+            suspected: false,
+            beside: (0, 0.0),
             tracks: Default::default(),
             round_began: Duration::ZERO,
             round_samples: 0,
@@ -206,7 +214,9 @@ impl Limit {
     /// it from the place that it is at.
     pub(crate) fn is_sole(&self) -> bool {
         let measured = self.servers.is_some_and(|servers| servers < ONE_AT_A_TIME);
-        self.limit <= SOLE && (measured || self.sole_samples >= SOLE_SAMPLES)
+        let (samples, times) = self.beside;
+        let enough = if measured { SOLE_SAMPLES.0 } else { SOLE_SAMPLES.1 };
+        self.limit <= SOLE && samples >= enough && times >= BESIDE
     }
 
     /// Latency has answered: it is known what the device is.
@@ -216,8 +226,9 @@ impl Limit {
 
     /// For a device that is taken to serve one request at a time, until it is measured.
     pub(crate) fn sole(max: usize) -> Self {
-        let (limit, servers) = (FLOOR.min(max.max(1)), Some(1.0));
-        Limit { limit, servers, slow_start: false, answered: true, ..Limit::new(max) }
+        let limit = FLOOR.min(max.max(1));
+        let (servers, beside) = (Some(1.0), (SOLE_SAMPLES.0, 2.0 * BESIDE));
+        Limit { limit, servers, beside, slow_start: false, answered: true, ..Limit::new(max) }
     }
 
     /// Most operations to have in flight now.
@@ -231,14 +242,10 @@ impl Limit {
             return;
         }
         self.flow.add(sample.began + sample.latency, sample.latency, in_flight);
-        self.sole_samples = match self.answered && !self.slow_start && self.limit <= SOLE {
-            true if self.draining.is_none() => (self.sole_samples + 1).min(SOLE_SAMPLES),
-            true => self.sole_samples,
-            false => 0,
-        };
         if sample.began < self.round_began || in_flight > self.limit {
             return;
         }
+        self.note_beside(&sample, in_flight);
         let samples = &mut self.tracks[sample.kind as usize].samples;
         samples.push((in_flight, sample.latency));
         // What is not known yet is not to be taken for queueing, nor that for what it is.
@@ -256,6 +263,21 @@ impl Limit {
             self.flow.begin();
             self.tells = false;
             self.tracks.iter_mut().for_each(|track| track.samples.clear());
+        }
+    }
+
+    /// Two that are under way at once take twice as long each where one is served at a time, and as long as ever where
+    /// something else made them slow: a lock, a processor.
+    fn note_beside(&mut self, sample: &Sample, in_flight: usize) {
+        if self.limit > SOLE || self.slow_start {
+            self.beside = (0, 0.0);
+        }
+        let Some(base) = self.tracks[sample.kind as usize].base else { return };
+        if in_flight >= 2 && !self.slow_start && self.limit <= SOLE {
+            let times = (sample.latency.as_secs_f64() / base.as_secs_f64()).min(4.0);
+            let (samples, mean) = self.beside;
+            let weight = 1.0 / f64::from((samples + 1).min(SOLE_SAMPLES.0));
+            self.beside = (samples.saturating_add(1), mean + weight * (times - mean));
         }
     }
 
@@ -307,6 +329,12 @@ impl Limit {
             && let Some((at_a_time, track, base)) = self.queued()
         {
             self.tracks[track].base = Some(base);
+            self.confirmed = now;
+            if at_a_time < ONE_AT_A_TIME && !std::mem::replace(&mut self.suspected, true) {
+                // They may have been in line for something else, a lock for instance: once more.
+                (self.limit, self.answered) = (AGAIN.min(self.limit), true);
+                return;
+            }
             self.servers = Some(at_a_time);
             self.limit = ((GROW_BELOW * at_a_time).round() as usize).clamp(self.floor, self.limit);
             (self.slow_start, self.answered) = (false, true);

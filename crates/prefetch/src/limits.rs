@@ -230,11 +230,22 @@ mod tests {
         for (spindles, sole) in [(1, true), (2, false), (4, false), (16, false), (64, false)] {
             let mut limits = Limits::new(256);
             assert!(!limits.is_sole(), "nothing is known");
-            (0..4).for_each(|_| queue(&mut limits, DISK, spindles));
+            (0..14).for_each(|_| queue(&mut limits, DISK, spindles));
             assert_eq!(limits.is_sole(), sole, "{spindles}");
             // One that is hardly used says nothing.
             wave(&mut limits, SHARE, Duration::from_millis(1));
             limits.forget_sole();
+            assert!(!limits.is_sole());
+        }
+    }
+
+    /// A burst queued at something else, a lock for instance: what follows does not.
+    #[test]
+    fn one_burst_that_queued_is_no_spindle() {
+        let mut limits = Limits::new(256);
+        queue(&mut limits, DISK, 1);
+        for _ in 0..40 {
+            wave(&mut limits, DISK, Duration::from_millis(8));
             assert!(!limits.is_sole());
         }
     }

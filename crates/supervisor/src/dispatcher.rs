@@ -284,8 +284,12 @@ impl Dispatcher {
         self.client.reached(control.accesses.load(Relaxed));
         if self.paced.elapsed() >= PACE {
             self.paced = Instant::now();
-            if let Some(part) = self.common.prefetcher.stats().own_requests() {
+            let stats = self.common.prefetcher.stats();
+            if let Some(part) = stats.own_requests() {
                 control.own_requests.store(part, Relaxed);
+            }
+            if let Some(part) = stats.own_reads() {
+                control.own_reads.store(part, Relaxed);
             }
             if !self.common.without.horizon {
                 self.client.set_pace(self.pace());

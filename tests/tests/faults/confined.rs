@@ -93,7 +93,7 @@ pub fn report() -> PathBuf {
 /// `argv` behind `runahead run --stats`.
 pub fn ahead(report: &Path, argv: &[String]) -> Vec<String> {
     let option = format!("--stats=json:{}", report.display());
-    let head = [plain(runahead()), "run".into(), option, "--".into()];
+    let head = [plain(runahead()), "run".into(), "--no-learn".into(), option, "--".into()];
     head.into_iter().chain(argv.iter().cloned()).collect()
 }
 

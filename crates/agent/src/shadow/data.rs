@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::without;
+use runahead_abi::exemplars::{FILE_BYTES, Kind};
 use runahead_abi::identity::{self, CHUNK_BYTES};
 use runahead_abi::record::{LENGTH_UNKNOWN, STEERS};
 use runahead_abi::sites::{Choice, Stale};
@@ -19,6 +20,8 @@ use crate::hints::Hint;
 use crate::plane::Call;
 use crate::sys::{self, Errno, Fd};
 
+/// Bytes of the largest file that another is taken for.
+const EXEMPLARY_BYTES: u64 = FILE_BYTES as u64;
 /// Bytes of one read, mapping or advice that are hinted at most.
 const HINT_BYTES: u64 = 64 << 20;
 /// Where the hash of a route begins: no route is 0.
@@ -55,10 +58,13 @@ impl Runner {
             Behind::File(place) => {
                 self.access()?;
                 let real = self.readable(fd, &d, place)?;
-                self.read_open(fd, &d, real, (buf, len), offset)?
+                self.read_open(fd, &d, real, (buf, len), (offset, at.is_none()))?
             }
             Behind::ColdFile => {
                 self.access()?;
+                if let Some(got) = self.read_exemplar(fd, (buf, len), offset, at.is_none()) {
+                    return Ok(self.advance(fd, at, offset, got));
+                }
                 // Its size is a guess: who asks for something beyond it has been told better.
                 let beyond = at.is_some() && offset > d.size;
                 let got = if beyond { len } else { len.min(d.size.saturating_sub(offset)) };
@@ -73,13 +79,75 @@ impl Runner {
             // What a terminal or a socket will say is not to be known.
             Behind::Sink | Behind::Nothing => return Err(Stop(RunEnd::Call)),
         };
+        Ok(self.advance(fd, at, offset, got))
+    }
+
+    /// A read of `fd` gave `got` bytes from `offset`; from where the description stood, if `at` does not say.
+    fn advance(&mut self, fd: Fd, at: Option<u64>, offset: u64, got: i64) -> i64 {
         if at.is_none()
             && got > 0
             && let Some(d) = self.files.get(fd)
         {
             d.offset = offset + got as u64;
         }
-        Ok(got)
+        got
+    }
+
+    /// The kind of the file `fd`, by its name.
+    fn kind(&mut self, fd: Fd) -> Option<Kind> {
+        self.directory_text(fd).map(Kind::of)
+    }
+
+    /// Data of `fd` is missing, and nothing of it was read yet, or what was read was another file's: gives the contents of
+    /// a whole file of its kind, if there is one. `None`: there is none.
+    /// `in_order`: it is read from where the last read ended.
+    fn read_exemplar(
+        &mut self,
+        fd: Fd,
+        (buf, len): (u64, u64),
+        offset: u64,
+        in_order: bool,
+    ) -> Option<i64> {
+        let d = *self.files.get(fd)?;
+        if (offset > 0 && !d.stood_in) || self.leaves_stale() {
+            return None;
+        }
+        let kind = self.kind(fd)?;
+        let exemplars = &self.session.shared().exemplars;
+        let size = exemplars.len_of(kind)?;
+        // A database, of which this is a page, is no file of that kind.
+        let is_whole = in_order || len >= d.size;
+        let is_known = d.behind != Behind::ColdFile;
+        if !d.stood_in && is_known && (!is_whole || d.size > EXEMPLARY_BYTES) {
+            return None;
+        }
+        if !d.stood_in {
+            // Its course is that of the others: nothing is to be learned by a run that has it.
+            self.miss_data(fd, &d, 0, d.size.max(1), false);
+            self.lacked = self.lacked << 1 | 1;
+            self.stood_in = true;
+            returns::settle();
+            returns::stop_learning();
+            let d = self.files.get(fd)?;
+            (d.stood_in, d.size) = (true, size);
+        }
+        // SAFETY: the program's buffer, in a process that may fault.
+        let to = unsafe { core::slice::from_raw_parts_mut(buf as *mut u8, len as usize) };
+        Some(exemplars.copy(kind, offset, to) as i64)
+    }
+
+    /// The read at hand has brought `got` bytes of a file, from `offset`.
+    fn keep_exemplar(&mut self, fd: Fd, d: &Descriptor, buf: u64, offset: u64, got: u64) {
+        if got > 0
+            && d.size <= EXEMPLARY_BYTES
+            && !self.leaves_stale()
+            && let Some(kind) = self.kind(fd)
+        {
+            // SAFETY: the kernel has just filled them.
+            let piece = unsafe { core::slice::from_raw_parts(buf as *const u8, got as usize) };
+            let ends = offset + got >= d.size;
+            self.session.shared().exemplars.read(kind, offset, piece, ends);
+        }
     }
 
     /// The descriptor to read a file from: what was inherited is only a place.
@@ -104,8 +172,11 @@ impl Runner {
         d: &Descriptor,
         real: Fd,
         (buf, len): (u64, u64),
-        offset: u64,
+        (offset, in_order): (u64, bool),
     ) -> Answer {
+        if d.stood_in {
+            return Ok(self.read_exemplar(fd, (buf, len), offset, in_order).unwrap_or(0));
+        }
         let want = len.min(d.size.saturating_sub(offset));
         let mut read = sys::read_nowait(real, buf, len, Some(offset));
         if read == Err(Errno(sys::EFAULT)) {
@@ -130,11 +201,18 @@ impl Runner {
             Err(Errno(sys::EOPNOTSUPP)) => 0,
             Err(Errno(e)) => return Ok(sys::fail(e)),
         };
+        if got < want
+            && got == 0
+            && let Some(given) = self.read_exemplar(fd, (buf, len), offset, in_order)
+        {
+            return Ok(given);
+        }
         if got < want {
             self.miss_data(fd, d, offset + got, want - got, len <= SMALL_BYTES);
             self.stand_in(buf, got, want);
         } else {
             self.found(d, offset, buf, got);
+            self.keep_exemplar(fd, d, buf, offset, got);
         }
         Ok(got.max(want) as i64)
     }

@@ -53,6 +53,8 @@ pub struct Descriptor {
     pub listed: bool,
     /// The real descriptor is this runner's own, not shared with its template.
     pub own: bool,
+    /// Another file of its kind is read in its place.
+    pub stood_in: bool,
 }
 
 const FREE: Descriptor = Descriptor {
@@ -63,6 +65,7 @@ const FREE: Descriptor = Descriptor {
     path: (0, 0),
     listed: false,
     own: false,
+    stood_in: false,
 };
 
 /// See the module's text.

@@ -76,6 +76,16 @@ impl Target {
         call: &Call,
         piece: impl FnOnce() -> Piece,
     ) {
+        self.count_one(session, call, piece, false);
+    }
+
+    fn count_one(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        piece: impl FnOnce() -> Piece,
+        is_data: bool,
+    ) {
         let control = &session.shared().control;
         if self.is_shadowed(call.thread) {
             let sampled = plane::is_sampled(call.nr);
@@ -85,18 +95,19 @@ impl Target {
             assert!(accesses != session.config.panic_at, "planted");
         }
         if control.hints_issued.load(Relaxed) != 0 {
-            self.touch(session, piece());
+            self.touch(session, piece(), is_data);
         }
     }
 
     /// If this was hinted, it is used now.
-    pub(super) fn touch(&self, session: &'static Session, piece: impl Into<Piece>) {
+    pub(super) fn touch(&self, session: &'static Session, piece: impl Into<Piece>, is_data: bool) {
         if let Some(run) = session.shared().log.touch(piece) {
             session.shared().was_used(run);
             let control = &session.shared().control;
             control.hints_used.fetch_add(1, Relaxed);
             if (1..DISCLOSED).contains(&run) {
                 control.shadow_hints_used.fetch_add(1, Relaxed);
+                control.shadow_data_used.fetch_add(u64::from(is_data), Relaxed);
             }
             self.wake();
             self.pace.used();
@@ -145,13 +156,13 @@ impl Target {
         len: u64,
     ) {
         let file = self.names.identity(source);
-        self.count(session, call, || file.first_piece(offset, len));
+        self.count_one(session, call, || file.first_piece(offset, len), true);
         let control = &session.shared().control;
         if control.hints_issued.load(Relaxed) == 0 {
             return;
         }
         for piece in file.pieces(offset, len).skip(1) {
-            self.touch(session, piece);
+            self.touch(session, piece, true);
         }
     }
 

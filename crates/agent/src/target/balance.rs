@@ -9,8 +9,8 @@
 //!   spared, each unforeseen stall a [`TRY`]th of a wait, so that what did not pay is tried again.
 //!   (Before the first sync hints are the supervisor's own, which needs none for them.)
 //! - A used hint spares a part of a wait only: names and attributes come by the block, so that one
-//!   wait brings dozens. How large that part is is told by the prefetcher: by how many of its operations
-//!   had to ask the storage for something.
+//!   wait brings dozens. How large that part is is told by the prefetcher, for names and for data: by how many of
+//!   its operations had to ask the storage for something.
 //! - What the next one will cost is told by what former ones took, and by the memory there is and what
 //!   they cost by the page.
 //!
@@ -50,17 +50,22 @@ pub(super) struct Seen {
     pub shadows_us: u64,
     /// Mean of the unforeseen stalls, in ticks, if there were any.
     pub wait: Option<u64>,
-    /// Of 1,024 operations of the prefetcher, those that had a request of their own; 0: not known.
+    /// Those of them that were of data.
+    pub used_data: u64,
+    /// Of 1,024 operations of the prefetcher with names, those that had a request of their own; 0: not known.
     pub own_requests: u32,
+    /// The same of its reads.
+    pub own_reads: u32,
 }
 
 impl Seen {
-    /// Of the waits `ticks` that there would have been if each hint that was used had spared one, those that were spared.
-    fn spared(&self, ticks: i64) -> i64 {
-        match self.own_requests {
-            0 => ticks,
-            part => ticks / 1024 * i64::from(part.min(1024)),
-        }
+    /// What was spared if each of so many names and so much data that were foreseen would have taken a `wait`.
+    fn spared(&self, names: i64, data: i64, wait: i64) -> i64 {
+        let part = |count: i64, own: u32| match own {
+            0 => count * wait,
+            own => count * wait / 1024 * i64::from(own.min(1024)),
+        };
+        part(names, self.own_requests) + part(data, self.own_reads)
     }
 }
 
@@ -82,6 +87,7 @@ pub(super) struct Balance {
     /// At the last look.
     faults: u64,
     used: u64,
+    used_data: u64,
     shadows_us: u64,
 }
 
@@ -99,6 +105,7 @@ impl Balance {
             usual: 0,
             faults: 0,
             used: 0,
+            used_data: 0,
             shadows_us: 0,
         }
     }
@@ -113,6 +120,7 @@ impl Balance {
             rate: 1024 * per_us / PAGES_PER_US,
             faults: seen.faults,
             used: seen.used,
+            used_data: seen.used_data,
             shadows_us: seen.shadows_us,
             ..Balance::new()
         };
@@ -126,9 +134,14 @@ impl Balance {
     /// and has for some time.
     pub(super) fn look(&mut self, seen: &Seen) -> bool {
         let wait = self.wait(seen);
-        let used = if self.has_synced { seen.used.saturating_sub(self.used) as i64 } else { 0 };
-        self.used = seen.used;
-        let gained = seen.spared(used.min(MOST) * wait);
+        let since = |now: u64, before: u64| match self.has_synced {
+            true => (now.saturating_sub(before) as i64).min(MOST),
+            false => 0,
+        };
+        let data = since(seen.used_data, self.used_data);
+        let names = (since(seen.used, self.used) - data).max(0);
+        (self.used, self.used_data) = (seen.used, seen.used_data);
+        let gained = seen.spared(names, data, wait);
         self.ticks = self.ticks.saturating_add(gained).min(self.ticks.max(MOST * wait));
         let faults = seen.faults.saturating_sub(self.faults) as i64;
         self.faults = seen.faults;

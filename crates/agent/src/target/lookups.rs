@@ -240,7 +240,7 @@ impl Target {
         let identity = known.map_or(Identity::UNSET, |text| self.identity(session, name.dir, text));
         self.count(session, call, || identity.into());
         if known.is_some() && is_link(call) {
-            self.touch(session, identity.link());
+            self.touch(session, identity.link(), false);
         }
         Outcome::Answer(ret)
     }

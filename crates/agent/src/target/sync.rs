@@ -130,7 +130,9 @@ fn seen(control: &Control) -> Seen {
         used: control.shadow_hints_used.load(Relaxed),
         shadows_us: control.shadow_cpu_us.load(Relaxed),
         wait: ticks.checked_div(control.stalls_unforeseen.load(Relaxed)),
+        used_data: control.shadow_data_used.load(Relaxed),
         own_requests: control.own_requests.load(Relaxed),
+        own_reads: control.own_reads.load(Relaxed),
     }
 }
 

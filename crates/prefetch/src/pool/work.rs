@@ -135,7 +135,16 @@ impl Pool {
             state.sched.sample(sample, ticket);
         }
         let stats = &mut state.stats;
-        stats.requests += std::mem::take(&mut reader.clock.requests);
+        let requests = std::mem::take(&mut reader.clock.requests);
+        stats.requests += requests;
+        if matches!(
+            step,
+            Step::Read { .. }
+                | Step::Program { task: Task::Load { .. }, .. }
+                | Step::Guess { errand: Errand::Read { .. }, .. }
+        ) {
+            stats.read_requests += requests;
+        }
         match step {
             Step::Look { .. } => stats.lookups += 1,
             Step::List { .. } => stats.listings += 1,
