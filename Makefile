@@ -62,8 +62,18 @@ test-full: setup build
 	    --runahead $(abspath $(RUNAHEAD)) --write-md target/suites.md || status=$$?; \
 	exit $$status
 
+# Of everyday commands with real packages, a table for each of five kinds of storage (STORAGE=name: one of
+# them): a Debian system of 8 GB is made for it once, in EVERYDAY.
+EVERYDAY ?= /var/tmp/runahead-everyday
+ifeq ($(ROW),everyday)
+bench: setup build
+	scripts/everyday-root $(EVERYDAY)
+	$(BIN)/runahead-bench everyday --root $(EVERYDAY) --runahead $(RUNAHEAD) --pairs $(PAIRS) \
+	    $(if $(STORAGE),--storage $(STORAGE)) --write-md docs/everyday.md
+else
 bench: setup build
 	$(BIN)/runahead-bench run --runahead $(RUNAHEAD) --pairs $(PAIRS) $(if $(ROW),--row $(ROW)) --write-md BENCHMARKS.md
+endif
 
 lint:
 	$(CARGO) fmt --all --check

@@ -3,7 +3,7 @@
 //! A run of the benchmark goes through these modules: [`run`] brings up one [`site`] (slow storage
 //! with a [`source`] tree or [`apps`] on it) after the other; [`measure`] takes each of its [`rows`]
 //! through recording, pairs and [`oracle`], every run of a [`job`] being made by [`runner`];
-//! [`figures`] reduces runs to a verdict; [`report`] keeps them, and [`table`] and [`markdown`] show them.
+//! [`everyday`] is a benchmark of its own, of commands with real packages. [`figures`] reduces runs to a verdict; [`report`] keeps them, and [`table`] and [`markdown`] show them.
 //!
 //! Invariant: one sentence on stderr for a failure, and nothing left mounted after any end that a
 //! program can catch.
@@ -20,6 +20,7 @@ mod cost;
 mod data;
 mod demo;
 mod error;
+mod everyday;
 mod figures;
 mod job;
 mod libraries;
@@ -73,6 +74,7 @@ fn perform(task: Task) -> Result<bool, Error> {
     match task {
         Task::Run(options) => run::run(&options),
         Task::Demo(options) => demo::demo(&options),
+        Task::Everyday(options) => everyday::everyday(&options),
         Task::List => {
             for row in rows::all() {
                 say!("{:<28} {}, on {}", row.name, row.about, row.place.describe(false));

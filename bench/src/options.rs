@@ -25,6 +25,8 @@ pub enum Task {
     Run(Run),
     /// Show one command, plain and under runahead: as root on a slow disk, else on a slow share
     Demo(Demo),
+    /// Measure everyday commands with real packages, first run and second (needs root and FUSE)
+    Everyday(Everyday),
     /// Print the names of all rows
     List,
     /// Print the document that belongs to a JSON file of results
@@ -80,6 +82,34 @@ pub struct Run {
     /// Measure only plain and the oracle
     #[arg(long, conflicts_with = "runahead")]
     pub without_runahead: bool,
+}
+
+/// Options of `everyday`.
+#[derive(Debug, Args)]
+pub struct Everyday {
+    /// The system that `scripts/everyday-root` has made
+    #[arg(long, value_name = "DIR")]
+    pub root: PathBuf,
+
+    /// Kinds of storage: `slow`, `cloud`, `ssd`, `spindle`, `memory`; all if not given
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub storage: Vec<String>,
+
+    /// Commands; all if not given
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub command: Vec<String>,
+
+    /// Runs of each kind
+    #[arg(long, default_value_t = 1)]
+    pub pairs: usize,
+
+    /// Write the tables here
+    #[arg(long, value_name = "FILE")]
+    pub write_md: Option<PathBuf>,
+
+    /// What is measured.
+    #[command(flatten)]
+    pub subject: Subject,
 }
 
 /// Options of `demo`.

@@ -57,5 +57,5 @@ fn what_comes_to_wait_is_followed_again() {
         format!("echo x >$W/warm; {warm}; for f in src/d*/*; do /bin/cat $f; done | md5sum");
     let stats = measured(&fixture, &fixture.run(&["sh", "-c", &script]), &[]);
     let used = number(&stats, "hints_used");
-    assert!(number(&stats, "processes_stalled") > 20 && used > 20, "{stats:#}");
+    assert!(number(&stats, "processes_stalled") > 20 && used > 8, "{stats:#}");
 }

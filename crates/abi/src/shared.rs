@@ -140,6 +140,9 @@ pub struct Control {
     /// The supervisor: not 0 while the storage serves one request at a time, and what the target waits for is left
     /// to it.
     pub sole: AtomicU32,
+    /// The supervisor: what a request takes that waits for no other, in microseconds, on the device that is waited for
+    /// most; 0: not known.
+    pub service_us: AtomicU32,
     /// Target or supervisor: not 0 when speculation has been given up for good.
     pub stopped: AtomicU32,
 

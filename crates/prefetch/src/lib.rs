@@ -144,6 +144,8 @@ pub struct PrefetchStats {
     pub clients: usize,
     /// The device that is waited for most serves one request at a time.
     pub sole: bool,
+    /// What a request takes there that waits for no other, if that is known.
+    pub service: Option<Duration>,
 }
 
 impl PrefetchStats {

@@ -19,6 +19,8 @@
 //! Invariant: what is in flight on a device never exceeds what its limit was when the last of it
 //! began, nor the total the bound on threads; a device in use is not forgotten.
 
+use std::time::Duration;
+
 use hashbrown::HashMap;
 use runahead_abi::identity::CHUNK_BYTES;
 
@@ -138,11 +140,21 @@ impl Limits {
         device.limit.sample(sample, in_flight);
     }
 
-    /// The device that is waited for most serves one request at a time.
+    /// The device that is waited for most.
+    fn most_waited_for(&self) -> Option<&Device> {
+        let known = self.devices.iter().filter(|(home, _)| home.is_some()).map(|(_, d)| d);
+        known.max_by_key(|device| device.waits).filter(|device| device.waits > 0)
+    }
+
+    /// It serves one request at a time.
     pub(crate) fn is_sole(&self) -> bool {
-        let known = self.devices.iter().filter(|(home, _)| home.is_some());
-        let most = known.max_by_key(|(_, device)| device.waits).filter(|(_, d)| d.waits > 0);
-        most.is_some_and(|(_, device)| device.limit.is_sole())
+        self.most_waited_for().is_some_and(|device| device.limit.is_sole())
+    }
+
+    /// What a request takes there that waits for no other, if that is known.
+    pub(crate) fn service(&self) -> Option<Duration> {
+        let service = self.most_waited_for()?.limit.speed().service;
+        (service > Duration::ZERO).then_some(service)
     }
 
     /// Whether each device that has been measured serves one request at a time.
@@ -183,8 +195,6 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::limit::{Kind, START};
 

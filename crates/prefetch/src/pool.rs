@@ -336,6 +336,7 @@ impl Pool {
             clients: state.clients.len(),
             guesses_used: state.sched.queue.guesses_used(),
             sole: state.sched.is_sole(),
+            service: state.sched.service(),
             ..state.stats
         }
     }

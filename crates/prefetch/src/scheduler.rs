@@ -13,6 +13,7 @@
 //! budget; nothing is begun for a run that was given up.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 
@@ -86,6 +87,11 @@ impl<F> Scheduler<F> {
     /// See [`Limits::is_sole`].
     pub(crate) fn is_sole(&self) -> bool {
         self.limits.is_sole()
+    }
+
+    /// See [`Limits::service`].
+    pub(crate) fn service(&self) -> Option<Duration> {
+        self.limits.service()
     }
 
     /// See [`Limits::measured`].

@@ -288,6 +288,10 @@ impl Dispatcher {
             if let Some(part) = stats.own_requests() {
                 control.own_requests.store(part, Relaxed);
             }
+            if let Some(service) = stats.service {
+                let us = service.as_micros().try_into().unwrap_or(u32::MAX);
+                control.service_us.store(us, Relaxed);
+            }
             if let Some(part) = stats.own_reads() {
                 control.own_reads.store(part, Relaxed);
             }

@@ -89,7 +89,7 @@ impl Syncs {
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
             return false;
         }
-        let seen = seen(control);
+        let seen = seen(control, session.config.ticks_per_us);
         if !self.balance.has_begun() {
             self.balance.begin(session.config.ticks_per_us, &seen);
         }
@@ -121,15 +121,20 @@ impl Syncs {
 }
 
 /// What there is to weigh syncs by.
-fn seen(control: &Control) -> Seen {
+fn seen(control: &Control, ticks_per_us: u64) -> Seen {
     let faults = sys::minor_faults();
     let ticks = control.stall_ticks_unforeseen.load(Relaxed);
+    // A shell does not wait for storage itself: those do whom it has started.
+    let service = match control.service_us.load(Relaxed) {
+        0 => None,
+        us => Some(u64::from(us) * ticks_per_us),
+    };
     Seen {
         pages: control.pages_at(faults),
         faults,
         used: control.shadow_hints_used.load(Relaxed),
         shadows_us: control.shadow_cpu_us.load(Relaxed),
-        wait: ticks.checked_div(control.stalls_unforeseen.load(Relaxed)),
+        wait: ticks.checked_div(control.stalls_unforeseen.load(Relaxed)).or(service),
         used_data: control.shadow_data_used.load(Relaxed),
         own_requests: control.own_requests.load(Relaxed),
         own_reads: control.own_reads.load(Relaxed),
@@ -148,7 +153,7 @@ impl Target {
         let pays = self.syncs.try_with(|syncs| {
             let mut stays =
                 |seen: Seen| syncs.balance.look(&seen) && control.has_room(|| seen.faults);
-            !syncs.alive || stays(seen(control))
+            !syncs.alive || stays(seen(control, session.config.ticks_per_us))
         });
         if pays == Some(false) {
             self.let_go(session);
@@ -259,7 +264,8 @@ impl Target {
             syncs.last_cost = syncs.last_end - start;
             control.syncs.fetch_add(1, Relaxed);
             control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
-            syncs.balance.made(&seen(control), syncs.last_cost);
+            let seen = seen(control, session.config.ticks_per_us);
+            syncs.balance.made(&seen, syncs.last_cost);
             side
         });
         if side.flatten() == Some(Side::Shadow) {
