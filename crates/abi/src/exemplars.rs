@@ -9,6 +9,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::words;
+
 /// Bytes of the largest file that is kept.
 pub const FILE_BYTES: usize = 128 << 10;
 /// Kinds that are kept.
@@ -71,13 +73,7 @@ impl Exemplars {
             new.kind.store(0, Relaxed);
             return;
         }
-        let (whole, tail) = piece.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..tail.len()].copy_from_slice(tail);
-        let words = new.words.iter().skip(offset as usize / 8);
-        for (word, bytes) in words.zip(whole.iter().chain([&last])) {
-            word.store(u64::from_le_bytes(*bytes), Relaxed);
-        }
+        words::store(&new.words[offset as usize / 8..], piece);
         new.len.store(end as u32, Relaxed);
         if ends && end > 0 {
             self.keep(kind, end as usize);
@@ -105,12 +101,7 @@ impl Exemplars {
     /// Copies from `offset` of the file of that kind; how many bytes.
     pub fn copy(&self, kind: Kind, offset: u64, to: &mut [u8]) -> usize {
         let (Some(one), Some(len)) = (self.find(kind), self.len_of(kind)) else { return 0 };
-        let from = offset.min(len) as usize;
-        let count = (len as usize - from).min(to.len());
-        for (at, byte) in (from..).zip(&mut to[..count]) {
-            *byte = one.words[at / 8].load(Relaxed).to_le_bytes()[at % 8];
-        }
-        count
+        words::copy(&one.words, len as usize, offset.min(len) as usize, to)
     }
 }
 

@@ -24,6 +24,7 @@ pub mod slow;
 pub mod spread;
 pub mod touched;
 pub mod unwatched;
+mod words;
 
 pub use config::AgentConfig;
 pub use entries::{Entries, Entry};

@@ -11,6 +11,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::words;
+
 /// Sites that are remembered.
 pub const SITES: usize = 128;
 /// Return addresses of one site.
@@ -242,26 +244,7 @@ impl Value {
 
     /// Its bytes from `from` on; how many.
     fn copy(&self, from: usize, to: &mut [u8]) -> usize {
-        let len = (self.len.load(Relaxed) as usize).min(VALUE_BYTES);
-        let count = len.saturating_sub(from).min(to.len());
-        // A word at a time: of the first and the last a part may be wanted.
-        let words = self.words[from.min(len) / 8..].iter();
-        let mut words = words.map(|word| word.load(Relaxed).to_le_bytes());
-        let to_next_word = from.wrapping_neg() % 8;
-        let (head, rest) = to[..count].split_at_mut(to_next_word.min(count));
-        if !head.is_empty()
-            && let Some(first) = words.next()
-        {
-            head.copy_from_slice(&first[from % 8..][..head.len()]);
-        }
-        let (whole, tail) = rest.as_chunks_mut::<8>();
-        for (bytes, word) in whole.iter_mut().zip(&mut words) {
-            *bytes = word;
-        }
-        if let Some(last) = words.next() {
-            tail.copy_from_slice(&last[..tail.len()]);
-        }
-        count
+        words::copy(&self.words, self.len.load(Relaxed) as usize, from, to)
     }
 
     fn times_after(&self, reach: u32) -> u32 {
@@ -376,11 +359,7 @@ impl Site {
     pub fn keep(&self, value: &[u8]) {
         let value = &value[..value.len().min(VALUE_BYTES)];
         let place = self.next();
-        for (word, bytes) in place.words.iter().zip(value.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(whole), Relaxed);
-        }
+        words::store(&place.words, value);
         place.len.store(value.len() as u32, Relaxed);
     }
 

@@ -338,7 +338,6 @@ impl Limit {
             self.servers = Some(at_a_time);
             self.limit = ((GROW_BELOW * at_a_time).round() as usize).clamp(self.floor, self.limit);
             (self.slow_start, self.answered) = (false, true);
-            self.confirmed = now;
             return;
         }
         let ratio = self.ratio();

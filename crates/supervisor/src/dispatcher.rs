@@ -88,6 +88,8 @@ impl Dispatcher {
         rights: Watch,
     ) -> Self {
         let progress = Arc::new(Progress::new(shared.clone()));
+        // As it was told when it joined.
+        let sole = shared.control.sole.load(Relaxed) != 0;
         Dispatcher {
             keeper: Keeper::new(shared.clone(), common.clone(), progress.clone()),
             shared,
@@ -98,7 +100,7 @@ impl Dispatcher {
             process,
             rights,
             revoked: false,
-            sole: false,
+            sole,
             lacks_room: None,
             sync: 0,
             submitted: 0,

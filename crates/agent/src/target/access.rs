@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::PANICS_IN_STALL;
-use runahead_abi::record::{DEMAND, DISCLOSED, MAPPED};
+use runahead_abi::record::{DEMAND, DISCLOSED};
 use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
@@ -134,20 +134,8 @@ impl Target {
         self.count_chunks(session, call, source, offset, len);
     }
 
-    /// The same of a range that is mapped.
-    pub(super) fn count_mapping(
-        &self,
-        session: &'static Session,
-        call: &Call,
-        source: Fd,
-        offset: u64,
-        len: u64,
-    ) {
-        self.tell_data(session, source, (offset, len), MAPPED);
-        self.count_chunks(session, call, source, offset, len);
-    }
-
-    fn count_chunks(
+    /// The same of what is told otherwise, or not at all.
+    pub(super) fn count_chunks(
         &self,
         session: &'static Session,
         call: &Call,

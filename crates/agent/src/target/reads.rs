@@ -4,6 +4,7 @@ use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
 use runahead_abi::identity::CHUNK_BYTES;
+use runahead_abi::record::MAPPED;
 use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
@@ -195,7 +196,8 @@ impl Target {
                 return Outcome::InShadow;
             }
         }
-        self.count_mapping(session, call, fd, offset, len);
+        self.tell_data(session, fd, (offset, len), MAPPED);
+        self.count_chunks(session, call, fd, offset, len);
         let outcome = self.map_anything(call);
         let ret = match outcome {
             Outcome::Native => call.perform(),
