@@ -62,7 +62,7 @@ test-full: setup build
 	    --runahead $(abspath $(RUNAHEAD)) --write-md target/suites.md || status=$$?; \
 	exit $$status
 
-# Of everyday commands with real packages, a table for each of five kinds of storage (STORAGE=name: one of
+# Of everyday commands with real packages, a table for each of seven kinds of storage (STORAGE=name: one of
 # them): a Debian system of 8 GB is made for it once, in EVERYDAY.
 EVERYDAY ?= /var/tmp/runahead-everyday
 ifeq ($(ROW),everyday)

@@ -1,89 +1,102 @@
-//! `runahead-bench everyday`: commands that people wait for, with real packages, on five kinds of storage.
+//! `runahead-bench everyday`: commands that people wait for, with real packages, on seven kinds of storage.
 //!
-//! A whole Debian system lies on the storage (`scripts/everyday-root` makes it), nothing of it in memory. Each command
-//! runs plainly; under runahead for the first time, knowing nothing of earlier runs; and a second time, as a user
-//! has it who runs a command again. Nothing is recorded in advance.
+//! A whole Debian system lies on the storage (`scripts/everyday-root` makes it), nothing of it in memory; on the
+//! network share, as much of it as the image of a container has. Each command runs plainly; under runahead for the
+//! first time, knowing nothing of earlier runs; and a second time, as a user has it who runs a command again.
+//! Nothing is recorded in advance.
+//!
+//! [`system`] brings a storage up and runs a command on it, beside [`spinners`] where processors are to be busy;
+//! [`list`] has the commands, and [`table`] shows what their runs took.
 //!
 //! Invariant: what is printed of a command was measured in one go, its outputs compared.
 
-use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use runahead_harness::{note, say};
-use runahead_testbed::{Disk, DiskOptions};
+use runahead_testbed::DiskOptions;
 
 use crate::error::Error;
 use crate::options::Everyday;
 use crate::run::subject;
-use crate::sys;
 
 mod list;
+mod spinners;
+mod system;
+mod table;
 
-use list::COMMANDS;
-
-/// Of the disk: the system and room to spare. What is not used takes no space.
-const DISK_BYTES: u64 = 16 << 30;
+use list::{COMMANDS, IMAGE_COMMANDS};
+use system::System;
 
 /// A kind of storage.
 struct Storage {
     name: &'static str,
     about: &'static str,
-    /// `None`: all is in memory.
-    disk: Option<fn(DiskOptions) -> DiskOptions>,
+    medium: Medium,
+    /// Whether other programs keep all processors busy meanwhile.
+    busy: bool,
 }
 
-const STORAGES: [Storage; 5] = [
+/// What a storage is made of.
+#[derive(Clone, Copy)]
+enum Medium {
+    Disk(fn(DiskOptions) -> DiskOptions),
+    /// A network share, by the time that it takes to answer.
+    Share(Duration),
+    /// Nothing waits.
+    Memory,
+}
+
+impl Storage {
+    const fn new(name: &'static str, about: &'static str, medium: Medium) -> Self {
+        Self { name, about, medium, busy: false }
+    }
+
+    /// What can be run on it.
+    fn commands(&self) -> &'static [(&'static str, &'static str)] {
+        match self.medium {
+            Medium::Share(_) => IMAGE_COMMANDS,
+            Medium::Disk(_) | Medium::Memory => COMMANDS,
+        }
+    }
+}
+
+const CLOUD: Medium = Medium::Disk(|disk| disk.parallel(Duration::from_micros(500), 64));
+
+const STORAGES: [Storage; 7] = [
+    Storage::new(
+        "slow",
+        "5 ms, 128 requests at a time",
+        Medium::Disk(|disk| disk.parallel(Duration::from_millis(5), 128)),
+    ),
+    Storage::new("cloud", "0.5 ms, 64 at a time: a good cloud disk", CLOUD),
+    Storage::new(
+        "ssd",
+        "0.1 ms, 32 at a time",
+        Medium::Disk(|disk| disk.parallel(Duration::from_micros(100), 32)),
+    ),
+    Storage::new(
+        "spindle",
+        "one spindle that seeks for 8 ms",
+        Medium::Disk(|disk| disk.spindles(1, 64 << 10, Duration::from_millis(8))),
+    ),
+    Storage::new("memory", "everything in memory", Medium::Memory),
     Storage {
-        name: "slow",
-        about: "5 ms, 128 requests at a time",
-        disk: Some(|disk| disk.parallel(Duration::from_millis(5), 128)),
+        busy: true,
+        ..Storage::new(
+            "busy",
+            "0.5 ms, 64 at a time, while other programs keep all processors busy",
+            CLOUD,
+        )
     },
-    Storage {
-        name: "cloud",
-        about: "0.5 ms, 64 at a time: a good cloud disk",
-        disk: Some(|disk| disk.parallel(Duration::from_micros(500), 64)),
-    },
-    Storage {
-        name: "ssd",
-        about: "0.1 ms, 32 at a time",
-        disk: Some(|disk| disk.parallel(Duration::from_micros(100), 32)),
-    },
-    Storage {
-        name: "spindle",
-        about: "one spindle that seeks for 8 ms",
-        disk: Some(|disk| disk.spindles(1, 64 << 10, Duration::from_millis(8))),
-    },
-    Storage { name: "memory", about: "everything in memory", disk: None },
+    Storage::new(
+        "share",
+        "a network share of 10 ms, 128 at a time, with the image of a container",
+        Medium::Share(Duration::from_millis(10)),
+    ),
 ];
-
-/// How a command is run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Plain,
-    First,
-    Again,
-}
-
-/// What came of one run.
-struct Outcome {
-    elapsed: f64,
-    /// Of the command and all that is ours.
-    processor: f64,
-    ended_well: bool,
-    output: Vec<u8>,
-}
-
-/// One command on one storage: medians.
-struct Row {
-    name: &'static str,
-    plain: (f64, f64),
-    first: (f64, f64),
-    again: (f64, f64),
-    same: bool,
-}
 
 /// Measures, and prints a table for each storage. False if outputs differed.
 ///
@@ -91,20 +104,27 @@ struct Row {
 /// What prevented it.
 pub fn everyday(options: &Everyday) -> Result<bool, Error> {
     let runahead = subject(&options.subject)?;
+    require_mechanisms(&runahead, &options.without)?;
     let chosen = |name: &str, given: &[String]| given.is_empty() || given.iter().any(|g| g == name);
     let mut document = String::new();
     let mut same = true;
     for storage in STORAGES.iter().filter(|storage| chosen(storage.name, &options.storage)) {
-        let system = System::up(&options.root, &runahead, storage)?;
+        let of_it = storage.commands().iter();
+        let commands: Vec<_> = of_it.filter(|(name, _)| chosen(name, &options.command)).collect();
+        // To bring it up takes a minute.
+        if commands.is_empty() {
+            continue;
+        }
+        let system = System::up(options, &runahead, storage)?;
         let mut rows = Vec::new();
-        for &(name, line) in COMMANDS.iter().filter(|(name, _)| chosen(name, &options.command)) {
+        for &&(name, line) in &commands {
             let row = system.measure(name, line, options.pairs)?;
-            note!("{}: {}", storage.name, text(&row));
+            note!("{}: {}", storage.name, table::line(&row));
             same &= row.same;
             rows.push(row);
         }
         system.down()?;
-        document += &table(storage, &rows);
+        document += &table::table(&title(storage, &options.without), &rows);
     }
     say!("{}", document.trim_end());
     if let Some(path) = &options.write_md {
@@ -113,209 +133,35 @@ pub fn everyday(options: &Everyday) -> Result<bool, Error> {
     Ok(same)
 }
 
-/// A Debian system on a storage, ready to be worked in.
-struct System {
-    root: PathBuf,
-    /// Seen inside as [`OURS`], in memory.
-    ours: tempfile::TempDir,
-    mounted: Vec<PathBuf>,
-    disk: Option<Disk>,
+/// Refuses a name that `runahead run --without` does not know, which would make every run fail.
+fn require_mechanisms(runahead: &Path, without: &[String]) -> Result<(), Error> {
+    if without.is_empty() {
+        return Ok(());
+    }
+    let mut command = Command::new(runahead);
+    command.arg("run").args(switches(without)).args(["--no-learn", "--", "true"]);
+    let output = command.output().map_err(Error::system("run", runahead))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    // What is wrong comes first, the usage after it.
+    let said = String::from_utf8_lossy(&output.stderr);
+    let message = said.lines().next().unwrap_or_default().to_owned();
+    let (program, status, path) = ("runahead", output.status, runahead.to_owned());
+    Err(Error::Helper { program, status, path, message })
 }
 
-/// Where runahead, its statistics and its records are, inside.
-const OURS: &str = "opt/runahead";
-
-impl System {
-    fn up(source: &Path, runahead: &Path, storage: &Storage) -> Result<Self, Error> {
-        let ours = tempfile::tempdir_in("/dev/shm").map_err(Error::system("create", "/dev/shm"))?;
-        let copy = ours.path().join("runahead");
-        fs::copy(runahead, &copy).map_err(Error::system("copy", runahead))?;
-        let root = ours.path().with_extension("root");
-        fs::create_dir_all(&root).map_err(Error::system("create", &root))?;
-        let disk = match storage.disk {
-            Some(how) => {
-                let options = how(DiskOptions::new(&root).size(DISK_BYTES).delay(false));
-                Some(Disk::up(&options)?)
-            }
-            None => None,
-        };
-        let mut system = System { root, ours, mounted: Vec::new(), disk };
-        let root = system.root.clone();
-        match &system.disk {
-            Some(disk) => {
-                note!("{}: copying {}", storage.name, source.display());
-                let mut copy = Command::new("cp");
-                copy.args(["-a", "--"]).arg(source.join(".")).arg(&root);
-                sys::run_helper("cp", copy, &root)?;
-                disk.storage().set_delay(true)?;
-            }
-            None => system.mount(&["--bind".as_ref(), source.as_os_str()], "")?,
-        }
-        for dir in ["proc", "dev", "tmp", OURS] {
-            let dir = root.join(dir);
-            fs::create_dir_all(&dir).map_err(Error::system("create", &dir))?;
-        }
-        system.mount(&["-t", "proc", "proc"].map(AsRef::as_ref), "proc")?;
-        system.mount(&["--bind", "/dev"].map(AsRef::as_ref), "dev")?;
-        system.mount(&["-t", "tmpfs", "tmpfs"].map(AsRef::as_ref), "tmp")?;
-        let ours = system.ours.path().as_os_str().to_owned();
-        system.mount(&["--bind".as_ref(), &ours], OURS)?;
-        Ok(system)
-    }
-
-    fn mount(&mut self, what: &[&std::ffi::OsStr], at: &str) -> Result<(), Error> {
-        let at = self.root.join(at);
-        let mut mount = Command::new("mount");
-        mount.args(what).arg(&at);
-        sys::run_helper("mount", mount, &at)?;
-        self.mounted.push(at);
-        Ok(())
-    }
-
-    fn measure(&self, name: &'static str, line: &str, pairs: usize) -> Result<Row, Error> {
-        let mut runs: [Vec<Outcome>; 3] = Default::default();
-        // Where all is in memory it is so before the first.
-        if self.disk.is_none() {
-            self.run(name, line, Way::Plain)?;
-        }
-        for _ in 0..pairs.max(1) {
-            self.forget(name)?;
-            for (way, runs) in [Way::Plain, Way::First, Way::Again].into_iter().zip(&mut runs) {
-                runs.push(self.run(name, line, way)?);
-            }
-        }
-        let expected = &runs[0][0];
-        let is_same =
-            |run: &Outcome| run.ended_well == expected.ended_well && run.output == expected.output;
-        let same = runs.iter().flatten().all(is_same);
-        let [plain, first, again] = runs.each_ref().map(|runs| {
-            let median = |of: fn(&Outcome) -> f64| {
-                let mut all: Vec<f64> = runs.iter().map(of).collect();
-                all.sort_by(f64::total_cmp);
-                all[(all.len() - 1) / 2]
-            };
-            (median(|run| run.elapsed), median(|run| run.processor))
-        });
-        Ok(Row { name, plain, first, again, same })
-    }
-
-    /// Nothing is known of earlier runs of it.
-    fn forget(&self, name: &str) -> Result<(), Error> {
-        let state = self.ours.path().join("state").join(name);
-        match fs::remove_dir_all(&state) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::system("remove", &state)(error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn run(&self, name: &str, line: &str, way: Way) -> Result<Outcome, Error> {
-        if let Some(disk) = &self.disk {
-            disk.storage().make_cold()?;
-        }
-        let stats = self.ours.path().join("stats.json");
-        let _ = fs::remove_file(&stats);
-        let mut command = Command::new("chroot");
-        command.arg(&self.root);
-        if way != Way::Plain {
-            command.arg(format!("/{OURS}/runahead")).arg("run");
-            command.arg(format!("--stats=json:/{OURS}/stats.json")).arg("--");
-        }
-        command.args(["/bin/sh", "-c", line]).env_clear();
-        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        command.env("HOME", "/root").env("LC_ALL", "C.UTF-8").env("PYTHONDONTWRITEBYTECODE", "1");
-        command.env("XDG_STATE_HOME", format!("/{OURS}/state/{name}"));
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-        let before = children();
-        let began = Instant::now();
-        let output = command.output().map_err(Error::system("run", "chroot"))?;
-        let elapsed = began.elapsed().as_secs_f64();
-        // Shadows are nobody's children.
-        let shadows = fs::read(&stats).ok().and_then(|text| {
-            let stats: serde_json::Value = serde_json::from_slice(&text).ok()?;
-            stats["shadow_cpu_seconds"].as_f64()
-        });
-        let processor = children() - before + shadows.unwrap_or(0.0);
-        let ended_well = output.status.success();
-        Ok(Outcome { elapsed, processor, ended_well, output: output.stdout })
-    }
-
-    fn down(mut self) -> Result<(), Error> {
-        self.unmount();
-        match self.disk.take() {
-            Some(disk) => Ok(disk.down()?),
-            None => Ok(()),
-        }
-    }
-
-    fn unmount(&mut self) {
-        for at in std::mem::take(&mut self.mounted).iter().rev() {
-            let _ = Command::new("umount").arg(at).status();
-        }
-    }
+/// The options of `runahead run` that switch these mechanisms off.
+fn switches(without: &[String]) -> impl Iterator<Item = &str> {
+    without.iter().flat_map(|mechanism| ["--without", mechanism])
 }
 
-impl Drop for System {
-    fn drop(&mut self) {
-        self.unmount();
-        if let Some(disk) = self.disk.take() {
-            let _ = disk.down();
-        }
-        let _ = fs::remove_dir(&self.root);
-    }
-}
-
-/// Processor time of all children that were waited for, in seconds.
-fn children() -> f64 {
-    let Ok(text) = fs::read_to_string("/proc/self/stat") else { return 0.0 };
-    // Behind the name, which may hold anything: proc_pid_stat(5), cutime and cstime.
-    let fields: Vec<&str> =
-        text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |n: usize| fields.get(n).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(13) + ticks(14)) / rustix::param::clock_ticks_per_second() as f64
-}
-
-fn text(row: &Row) -> String {
-    let times = |(elapsed, _): (f64, f64)| row.plain.0 / elapsed.max(1e-3);
-    let processor = |(_, used): (f64, f64)| format!("{:.2}", used);
-    let mut line = String::new();
-    let _ = write!(
-        line,
-        "| {} | {:.2} | {:.2} | {:.2} | {} | {} | {} | {} |",
-        row.name,
-        row.plain.0,
-        times(row.first),
-        times(row.again),
-        processor(row.plain),
-        processor(row.first),
-        processor(row.again),
-        if row.same { "same" } else { "DIFFERENT" },
-    );
-    line
-}
-
-fn table(storage: &Storage, rows: &[Row]) -> String {
-    let mut text_of = format!(
-        "### {}: {}\n\n| command | plain, s | first run, times faster | second run | processor, s: plain | first | second | outputs |\n|---|---|---|---|---|---|---|---|\n",
-        storage.name, storage.about
-    );
-    rows.iter().for_each(|row| _ = writeln!(text_of, "{}", text(row)));
-    let summary = |of: fn(&Row) -> f64| {
-        let mut all: Vec<f64> = rows.iter().map(of).collect();
-        all.sort_by(f64::total_cmp);
-        match all.as_slice() {
-            [] => (0.0, 0.0),
-            all => (all[(all.len() - 1) / 2], all[0]),
-        }
+fn title(storage: &Storage, without: &[String]) -> String {
+    let switched_off = match without {
+        [] => String::new(),
+        some => format!(" (runahead without {})", some.join(", ")),
     };
-    let (first, slowest) = summary(|row| row.plain.0 / row.first.0.max(1e-3));
-    let (again, slowest_again) = summary(|row| row.plain.0 / row.again.0.max(1e-3));
-    let _ = writeln!(
-        text_of,
-        "\nFirst run: median {first:.2}, slowest {slowest:.2}. Second run: median {again:.2}, slowest {slowest_again:.2}.\n"
-    );
-    text_of
+    format!("{}: {}{switched_off}", storage.name, storage.about)
 }
 
 #[cfg(test)]
@@ -324,35 +170,31 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_storages_too() {
-        let unique: std::collections::HashSet<_> = COMMANDS.iter().map(|(name, _)| name).collect();
-        assert_eq!(unique.len(), COMMANDS.len());
-        let unique: std::collections::HashSet<_> = STORAGES.iter().map(|s| s.name).collect();
-        assert_eq!(unique.len(), STORAGES.len());
-    }
-
-    #[test]
-    fn a_table_says_what_is_typical_and_what_is_worst() {
-        let row = |name, first: f64| Row {
-            name,
-            plain: (10.0, 1.0),
-            first: (first, 1.5),
-            again: (1.0, 1.0),
-            same: first < 9.0,
+        let unique = |mut names: Vec<&str>| {
+            let all = names.len();
+            names.sort_unstable();
+            names.dedup();
+            names.len() == all
         };
-        let text = table(&STORAGES[0], &[row("a", 5.0), row("b", 2.0), row("c", 12.5)]);
-        assert!(
-            text.contains("| a | 10.00 | 2.00 | 10.00 | 1.00 | 1.50 | 1.00 | same |"),
-            "{text}"
-        );
-        assert!(text.contains("First run: median 2.00, slowest 0.80."), "{text}");
-        assert!(text.contains("DIFFERENT"), "{text}");
+        // `--command` chooses of both lists.
+        assert!(unique(COMMANDS.iter().chain(IMAGE_COMMANDS).map(|(name, _)| *name).collect()));
+        assert!(unique(STORAGES.iter().map(|storage| storage.name).collect()));
     }
 
     #[test]
-    fn processor_time_of_children_is_counted() {
-        let before = children();
-        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
-        assert!(Command::new("sh").args(["-c", spin]).status().expect("a shell").success());
-        assert!(children() > before);
+    fn a_container_has_commands_of_its_own_and_one_storage_is_busy() {
+        let named = |name| STORAGES.iter().find(|storage| storage.name == name).expect("a storage");
+        assert!(named("share").commands().iter().any(|(name, _)| *name == "web-server"));
+        assert!(named("busy").commands().iter().any(|(name, _)| *name == "pandas"));
+        assert!(STORAGES.iter().all(|storage| storage.busy == (storage.name == "busy")));
+    }
+
+    #[test]
+    fn what_is_switched_off_is_passed_on_and_said() {
+        let without = ["guesses", "stale"].map(str::to_owned);
+        let passed: Vec<_> = switches(&without).collect();
+        assert_eq!(passed, ["--without", "guesses", "--without", "stale"]);
+        assert!(title(&STORAGES[0], &without).ends_with("(runahead without guesses, stale)"));
+        assert_eq!(title(&STORAGES[4], &[]), "memory: everything in memory");
     }
 }

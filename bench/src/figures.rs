@@ -51,7 +51,8 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    fn of(ratios: &[f64]) -> Option<Self> {
+    /// `None` of nothing.
+    pub fn of(ratios: &[f64]) -> Option<Self> {
         let median = median(ratios.iter().copied())?;
         Some(Self { median, spread: spread(ratios)? })
     }

@@ -91,13 +91,17 @@ pub struct Everyday {
     #[arg(long, value_name = "DIR")]
     pub root: PathBuf,
 
-    /// Kinds of storage: `slow`, `cloud`, `ssd`, `spindle`, `memory`; all if not given
+    /// Kinds of storage: `slow`, `cloud`, `ssd`, `spindle`, `memory`, `busy`, `share`; all if not given
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub storage: Vec<String>,
 
     /// Commands; all if not given
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub command: Vec<String>,
+
+    /// Mechanisms of runahead that are switched off, as by its own option of this name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub without: Vec<String>,
 
     /// Runs of each kind
     #[arg(long, default_value_t = 1)]

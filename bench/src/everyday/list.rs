@@ -1,4 +1,5 @@
-//! The commands, as a shell has them in a Debian system with `scripts/everyday-data.py`'s files in `/data`.
+//! The commands, as a shell has them in a Debian system with `scripts/everyday-data.py`'s files in `/data`; and what of
+//! that system the image of a container has, with commands of its own.
 
 /// Names and command lines.
 pub(super) const COMMANDS: &[(&str, &str)] = &[
@@ -69,4 +70,45 @@ pub(super) const COMMANDS: &[(&str, &str)] = &[
     ("php", "php -r 'echo PHP_VERSION;'"),
     ("octave", "octave-cli --eval 'disp(magic(3))'"),
     ("ansible", "ansible --version | head -1"),
+];
+
+/// What the image of a container with Python and numpy has of the system.
+pub(super) const IMAGE: &[&str] = &[
+    "bin",
+    "sbin",
+    "lib",
+    "lib64",
+    "etc",
+    "root",
+    "usr/bin",
+    "usr/sbin",
+    "usr/lib/locale",
+    "usr/lib/os-release",
+    "usr/lib/python3.11",
+    "usr/lib/python3/dist-packages/numpy",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib64",
+];
+
+/// Names and command lines, for a container.
+pub(super) const IMAGE_COMMANDS: &[(&str, &str)] = &[
+    (
+        "shell",
+        "ls /usr/bin | wc -l; cat /etc/*release; cut -d: -f1 /etc/passwd | sort | head -3; sha256sum /etc/passwd; date -u -d @0; uname -m; id -un",
+    ),
+    ("numpy", "python3 -c 'import numpy; print(numpy.arange(9).sum())'"),
+    // A server up to its first answer. Its port is one that is free.
+    (
+        "web-server",
+        r#"python3 -c '
+import threading, urllib.request
+from wsgiref.simple_server import make_server
+def page(environment, start):
+    start("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+    return [b"a page"]
+server = make_server("127.0.0.1", 0, page)
+threading.Thread(target=server.handle_request, daemon=True).start()
+print(urllib.request.urlopen("http://127.0.0.1:%d/" % server.server_port).read().decode())
+'"#,
+    ),
 ];
