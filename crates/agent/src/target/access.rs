@@ -14,6 +14,7 @@ use super::given::{Given, was_read};
 use super::names::{self, Kind};
 use super::reads::is_absent;
 use super::sync::Side;
+use super::unknown::SHORT_US;
 use crate::arch::ticks;
 use crate::desk;
 use crate::hints::{self, Hint};
@@ -339,6 +340,9 @@ impl Target {
         if stalled.is_none() {
             self.pace.cleared();
         }
+        if !foreseen && !stall.path.is_empty() {
+            self.unknown.took(stalled.unwrap_or(0) / session.config.ticks_per_us);
+        }
         Some(ret)
     }
 
@@ -382,9 +386,8 @@ impl Target {
 /// Waits of this process are mostly so short that to wake whoever would read for it, and another processor for a
 /// shadow, takes as long as they do.
 fn waits_are_short(session: &Session) -> bool {
-    /// Waits that tell, and how long those are, in microseconds.
+    /// Waits that tell.
     const ENOUGH: u64 = 8;
-    const SHORT_US: u64 = 300;
     let control = &session.shared().control;
     let stalls = control.stalls_unforeseen.load(Relaxed);
     let ticks = control.stall_ticks_unforeseen.load(Relaxed);

@@ -30,6 +30,7 @@ mod rules;
 mod started;
 pub mod sync;
 mod unforked;
+mod unknown;
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
@@ -59,6 +60,7 @@ use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, le
 #[repr(C)]
 pub struct Target {
     pub(crate) pace: Pace,
+    unknown: unknown::Unknown,
     pub(crate) syncs: Lock<sync::Syncs>,
     /// The thread of which there is a shadow; null while that may be any.
     pub(crate) shadowed: AtomicPtr<Thread>,
@@ -87,6 +89,7 @@ pub struct Target {
 static TARGET: Target = Target {
     names: Names::new(),
     pace: Pace::new(),
+    unknown: unknown::Unknown::new(),
     syncs: Lock::new(sync::Syncs::new()),
     shadowed: AtomicPtr::new(core::ptr::null_mut()),
     tried_to_join: AtomicBool::new(false),
