@@ -10,6 +10,7 @@
 #![no_std]
 #![forbid(unsafe_op_in_unsafe_fn)]
 
+pub mod account;
 pub mod config;
 pub mod desk;
 pub mod entries;
@@ -26,6 +27,7 @@ pub mod touched;
 pub mod unwatched;
 mod words;
 
+pub use account::Account;
 pub use config::AgentConfig;
 pub use entries::{Entries, Entry};
 pub use identity::{ChunkIndex, Identity, Parents, Piece};

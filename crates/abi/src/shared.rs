@@ -174,6 +174,8 @@ pub struct Control {
     pub syncs: AtomicU64,
     /// The target: time spent in them, in time-stamp ticks.
     pub sync_ticks: AtomicU64,
+    /// The supervisor: what a sync takes in this session, on average, in time-stamp ticks; 0: there was none.
+    pub usual_sync_ticks: AtomicU64,
     /// Templates: processor time of shadows that have ended, in microseconds.
     pub shadow_cpu_us: AtomicU64,
     /// Runners: hints issued.

@@ -27,6 +27,8 @@
 //! ([`routine`]): from the third on, all of these are looked for when the first is, and in the
 //! directory's siblings, as far as their allowance goes.
 //!
+//! A fourth are files that are named in those that were read ([`mentions`]).
+//!
 //! Invariants: what is spent in a directory is within its allowance, and so a client has guessed at
 //! most [`CREDIT`] bytes, and a small multiple of what it wanted, in vain; a directory of more than
 //! [`ENTRIES_MAX`] entries is left alone.
@@ -38,22 +40,28 @@ use hashbrown::{HashMap, HashSet};
 use runahead_abi::record::DEMAND;
 use runahead_abi::{HintKind, Record};
 
+use crate::admission::Tally;
 use crate::lanes::Lanes;
 use crate::order::{ClientId, EntryId, Rank};
 use crate::sink::Sink;
 
 mod errand;
 mod kind;
+mod mentions;
+mod named;
 mod paths;
 mod place;
 mod rooms;
 mod routine;
 
 pub(crate) use errand::{Errand, Outcome, Sent};
-pub(crate) use kind::Of;
+pub use kind::KIND_NAMES;
+pub(crate) use kind::{KINDS, Of};
+pub(crate) use mentions::{LISTED_MAX as NAMED_IN_MAX, SCAN_BYTES, tokens};
 
 use errand::Waiting;
 use kind::PlaceName;
+use mentions::Mentions;
 use paths::{below, hash, split, suffix};
 use place::{Guess, Watch};
 use routine::Routines;
@@ -87,8 +95,8 @@ pub(crate) struct Guesses<F> {
     next: EntryId,
     /// Those who know what was used.
     sinks: HashMap<ClientId, Arc<dyn Sink>>,
-    /// Guesses that were used.
-    pub used: u64,
+    /// What came of them.
+    pub tally: Tally,
     /// The storage serves few requests side by side.
     pub narrow: bool,
     /// Nothing is guessed.
@@ -104,7 +112,7 @@ impl<F> Default for Guesses<F> {
             waiting,
             next: EntryId::MAX,
             sinks: HashMap::new(),
-            used: 0,
+            tally: Tally::default(),
             narrow: false,
             off: false,
         }
@@ -137,6 +145,7 @@ impl<F> Guesses<F> {
             self.saw_one(client, record, (Of::Names, HintKind::Lookup), demand, lanes);
         }
         self.saw_in_rooms(client, record, demand, lanes);
+        self.saw_named(client, record, demand, lanes);
     }
 
     fn saw_one(
@@ -161,6 +170,7 @@ impl<F> Guesses<F> {
             habits: HashMap::new(),
             listed: HashSet::new(),
             routines: Routines::default(),
+            mentions: Mentions::default(),
         });
         if demand && !watch.places.contains_key(&place) {
             watch.remember(place.clone());
@@ -173,7 +183,7 @@ impl<F> Guesses<F> {
             earned += more;
             used += unseen.len() as u64;
         }
-        self.used += used;
+        self.tally.used[of as usize] += used;
         if used > 0 {
             *watch.habits.entry(place.habit()).or_default() += used;
         }
@@ -233,6 +243,7 @@ impl<F> Guesses<F> {
                 continue;
             }
             place.ahead += 1;
+            self.tally.begun[name.of as usize] += 1;
             let path = below(&name.directory, &file);
             place.guessed.insert(
                 hash,

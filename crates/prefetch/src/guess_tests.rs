@@ -75,6 +75,11 @@ impl Bench {
         while let Some((_, id, item)) = self.lanes.first() {
             assert_eq!(item, Item::Guess);
             let (sent, errand) = self.guesses.pop(id, &mut self.lanes).expect("an errand");
+            // They have tests of their own.
+            if sent.whose().1 == Of::Mentions {
+                self.guesses.finish(sent, Outcome::Over, &mut self.lanes, &mut self.fx);
+                continue;
+            }
             let outcome = match &errand {
                 Errand::List { path } => {
                     self.listed += 1;
@@ -98,6 +103,7 @@ impl Bench {
                     self.spent += size;
                     Outcome::Over
                 }
+                Errand::Scan { .. } => Outcome::Tokens(Vec::new()),
             };
             self.guesses.finish(sent, outcome, &mut self.lanes, &mut self.fx);
         }
@@ -149,7 +155,7 @@ fn guesses_that_are_used_double_until_the_directory_is_read() {
     }
     assert_eq!(rounds.iter().sum::<usize>(), 297, "{rounds:?}");
     assert!(rounds[1] >= rounds[0] * 3 / 2 && rounds.len() < 8, "{rounds:?}");
-    assert_eq!(bench.guesses.used, 297);
+    assert_eq!(bench.guesses.tally.all_used(), 297);
 }
 
 #[test]
@@ -246,7 +252,7 @@ proptest! {
             }
         }
         bench.run();
-        let used = bench.guesses.used * size;
+        let used = bench.guesses.tally.all_used() * size;
         let bound = CREDIT + 4 * wanted.len() as u64 * cost(size);
         prop_assert!(bench.spent - used.min(bench.spent) <= bound, "{} of {bound}", bench.spent);
         let watch = bench.guesses.watches.get(&A);

@@ -21,9 +21,10 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use runahead_abi::identity::CHUNK_BYTES;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -56,15 +57,33 @@ pub(crate) struct Clock {
     origin: Instant,
     /// Not yet reported.
     pub samples: Vec<Sample>,
-    /// Operations that had a request of their own at the storage, likewise: what others have asked for, or what lies in
-    /// the same block, comes without.
+    /// Operations that had a request of their own, likewise.
+    requests: u64,
+    /// Time of a processor that this thread had taken when it was last reported.
+    processor: Duration,
+}
+
+/// What operations of a worker took.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Used {
+    /// Those that had a request of their own at the storage: what others have asked for, or what lies in the same
+    /// block, comes without.
     pub requests: u64,
+    /// Time of a processor.
+    pub processor: Duration,
 }
 
 impl Clock {
     /// A clock that counts from `origin`.
     pub(crate) fn new(origin: Instant) -> Self {
-        Clock { origin, samples: Vec::new(), requests: 0 }
+        Clock { origin, samples: Vec::new(), requests: 0, processor: Duration::ZERO }
+    }
+
+    /// What this thread has used since that was last asked, all that it did between operations included.
+    pub(crate) fn take_used(&mut self) -> Used {
+        let now = Usage::now().processor;
+        let before = std::mem::replace(&mut self.processor, now);
+        Used { requests: std::mem::take(&mut self.requests), processor: now.saturating_sub(before) }
     }
 
     /// Times `work` on `device`.
@@ -105,16 +124,19 @@ struct Usage {
     sleeps: i64,
     /// What it has had read from block devices.
     blocks: i64,
+    processor: Duration,
 }
 
 impl Usage {
     fn now() -> Self {
+        let time = |time: TimeVal| Duration::from_micros(time.num_microseconds().max(0) as u64);
         let usage = getrusage(UsageWho::RUSAGE_THREAD);
         usage.map_or_else(
             |_| Usage::default(),
             |usage| Usage {
                 sleeps: usage.voluntary_context_switches(),
                 blocks: usage.block_reads(),
+                processor: time(usage.user_time()) + time(usage.system_time()),
             },
         )
     }

@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use runahead_abi::{HintKind, Record};
 
+mod admission;
 mod expand;
 mod guess;
 mod horizon;
@@ -58,6 +59,7 @@ mod sink;
 #[cfg(test)]
 mod testing;
 
+pub use guess::KIND_NAMES;
 pub use horizon::{Horizon, MARGIN, Pace};
 pub use sink::{Completion, LogSink, Sink};
 
@@ -126,10 +128,12 @@ pub struct PrefetchStats {
     pub programs: u64,
     /// Files that nobody asked for, read because of what was read beside them.
     pub guesses: u64,
-    /// Of those, hinted or demanded later.
-    pub guesses_used: u64,
+    /// Guesses that were begun and that were used, by kind ([`KIND_NAMES`]).
+    pub guessed: [(u64, u64); KIND_NAMES.len()],
     /// Bytes of file data that no hint named: those of interpreters, libraries and guesses.
     pub unhinted_bytes: u64,
+    /// Processor time of all operations.
+    pub processor: Duration,
     /// Most jobs in flight at a time.
     pub peak_in_flight: usize,
     /// Jobs in flight now.
@@ -288,6 +292,16 @@ impl Client {
     /// called as often as that is looked at. Of no effect before [`Client::set_pace`].
     pub fn reached(&self, position: u64) {
         self.pool.reached(&self.core, position);
+    }
+
+    /// The target has waited `count` times more for something nobody foresaw, so long in all.
+    pub fn waited(&self, count: u64, time: Duration) {
+        self.pool.waited(count, time);
+    }
+
+    /// The target has waited for a processor for so long, as a part of what the prefetcher's workers used meanwhile.
+    pub fn contended(&self, part: f64) {
+        self.pool.contended(part);
     }
 
     /// Parts of this client's hints that wait for a worker.

@@ -78,6 +78,9 @@ const SOLE: usize = 4;
 const SOLE_SAMPLES: (u32, u32) = (8, 24);
 /// Times their base that these take then, at least.
 const BESIDE: f64 = 1.6;
+/// What serves one request at a time, and what one takes there, at least, to be taken for it: a head that moves. Where
+/// requests are shorter, those that wait for a processor or for each other's locks look as if they had queued.
+const SEEK: Duration = Duration::from_millis(1);
 /// In flight when that is measured a second time.
 const AGAIN: usize = 8;
 /// With fewer served at a time there is one, measured as well as can be.
@@ -216,7 +219,8 @@ impl Limit {
         let measured = self.servers.is_some_and(|servers| servers < ONE_AT_A_TIME);
         let (samples, times) = self.beside;
         let enough = if measured { SOLE_SAMPLES.0 } else { SOLE_SAMPLES.1 };
-        self.limit <= SOLE && samples >= enough && times >= BESIDE
+        let moves_a_head = self.speed().service >= SEEK;
+        self.limit <= SOLE && samples >= enough && times >= BESIDE && moves_a_head
     }
 
     /// Latency has answered: it is known what the device is.

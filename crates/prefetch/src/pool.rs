@@ -223,7 +223,7 @@ impl Pool {
         let now = self.origin.elapsed();
         let mut state = self.lock();
         let submitted = match state.closing {
-            false => state.sched.queue.submit(core.id, record, now, &mut telling.fx),
+            false => state.sched.submit(core.id, record, now, &mut telling.fx),
             true => state.sched.queue.refuse(core.id, record, &mut telling.fx),
         };
         state.stats.submitted += 1;
@@ -283,6 +283,18 @@ impl Pool {
         self.bring_in(recruit);
     }
 
+    pub(crate) fn waited(self: &Arc<Self>, count: u64, time: Duration) {
+        let mut state = self.lock();
+        state.sched.waited(count, time);
+        let recruit = state.recruit();
+        drop(state);
+        self.bring_in(recruit);
+    }
+
+    pub(crate) fn contended(&self, part: f64) {
+        self.lock().sched.contended(part);
+    }
+
     pub(crate) fn reached(self: &Arc<Self>, core: &Core, position: u64) {
         let mut state = self.lock();
         state.sched.reached(core.id, position);
@@ -314,7 +326,7 @@ impl Pool {
         loop {
             let mut state = self.lock();
             let recruit = state.recruit();
-            let waits = state.sched.queue.ready() > 0;
+            let waits = state.sched.waits();
             drop(state);
             if let Recruit::Nobody = recruit {
                 return waits;
@@ -334,7 +346,7 @@ impl Pool {
             limit: state.sched.limit(),
             threads: state.threads,
             clients: state.clients.len(),
-            guesses_used: state.sched.queue.guesses_used(),
+            guessed: state.sched.queue.tally().by_kind(),
             sole: state.sched.is_sole(),
             service: state.sched.service(),
             ..state.stats

@@ -37,6 +37,7 @@ use self::entry::{Entry, Stage};
 pub(crate) use self::job::{Class, Effects, Found, Job, Place, Step, Trouble};
 pub(crate) use self::pick::WINDOW;
 use self::siblings::Siblings;
+use crate::admission::Tally;
 use crate::expand::{Batch, Batches, Wish};
 use crate::guess::{Errand, Guesses, Outcome};
 use crate::horizon::Speed;
@@ -185,16 +186,16 @@ impl<F> Queue<F> {
     /// A [`Step::Guess`] came back.
     pub(crate) fn guessed(&mut self, job: Job<F>, outcome: Outcome<F>, fx: &mut Effects<F>) {
         if let Step::Guess { sent, errand } = job.step {
-            if let Errand::Read { file, .. } = errand {
+            if let Errand::Read { file, .. } | Errand::Scan { file, .. } = errand {
                 fx.files.push(file);
             }
             self.guesses.finish(sent, outcome, &mut self.lanes, fx);
         }
     }
 
-    /// Guesses that were used.
-    pub(crate) fn guesses_used(&self) -> u64 {
-        self.guesses.used
+    /// What came of guesses.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.guesses.tally
     }
 
     /// A [`Step::Look`] came back. The step that the same worker shall take next, if there is one;

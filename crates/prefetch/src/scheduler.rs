@@ -16,13 +16,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use runahead_abi::Record;
 
+use crate::admission::Admission;
+use crate::guess::Outcome;
 use crate::horizon::Pace;
+use crate::io::Used;
 use crate::lanes::{Head, Reach};
 use crate::limit::{DeviceNumber, Home, Sample};
 use crate::limits::Limits;
 use crate::order::{ClientId, Tier};
-use crate::queue::{Effects, Found, Job, Queue, Taken, Trouble};
+use crate::queue::{Effects, Found, Job, Queue, Step, Submitted, Taken, Trouble};
 use crate::ranges::PIECE_BYTES;
 
 #[cfg(test)]
@@ -58,18 +62,70 @@ pub(crate) struct Scheduler<F> {
     pub queue: Queue<F>,
     limits: Limits,
     ahead: HashMap<ClientId, Ahead>,
+    admission: Admission,
 }
 
 impl<F> Scheduler<F> {
     /// At most so many jobs in flight, and parts of hints in the queue.
     pub(crate) fn new(max_in_flight: usize, max_queued: usize) -> Self {
         let (queue, limits) = (Queue::new(max_queued), Limits::new(max_in_flight));
-        Scheduler { queue, limits, ahead: HashMap::new() }
+        Scheduler { queue, limits, ahead: HashMap::new(), admission: Admission::new() }
+    }
+
+    /// Something was hinted, or is waited for: see [`Queue::submit`].
+    pub(crate) fn submit(
+        &mut self,
+        client: ClientId,
+        record: &Record<'_>,
+        now: Duration,
+        fx: &mut Effects<F>,
+    ) -> Submitted {
+        let submitted = self.queue.submit(client, record, now, fx);
+        self.admission.book(self.queue.tally());
+        submitted
+    }
+
+    /// A [`Step::Guess`] came back, which has used so much.
+    pub(crate) fn guessed(
+        &mut self,
+        job: Job<F>,
+        outcome: Outcome<F>,
+        used: Used,
+        fx: &mut Effects<F>,
+    ) {
+        if let Step::Guess { sent, errand } = &job.step {
+            self.admission.end(sent.whose().1, used.processor, used.requests, errand.bytes());
+        }
+        self.queue.guessed(job, outcome, fx);
+    }
+
+    /// Programs have waited `count` times more for something nobody foresaw, so long in all.
+    pub(crate) fn waited(&mut self, count: u64, time: Duration) {
+        self.admission.waited(count, time);
+    }
+
+    /// See [`Admission::contended`].
+    pub(crate) fn contended(&mut self, part: f64) {
+        self.admission.contended(part);
+    }
+
+    /// How many more of `tier` may be begun on `home` now.
+    fn room(&self, home: Home, tier: Tier) -> usize {
+        match tier {
+            Tier::Guess if !self.admission.admits() => 0,
+            _ => self.limits.room(home, tier),
+        }
+    }
+
+    /// Something waits that time alone may bring to be begun.
+    pub(crate) fn waits(&self) -> bool {
+        let admits = self.admission.admits();
+        self.queue.heads().any(|h| h.tier != Tier::Guess || admits)
     }
 
     /// How many jobs could be begun now.
     pub(crate) fn startable(&self) -> usize {
-        let room = |h: Head| self.limits.room(h.home, h.tier).min(h.waiting);
+        let room = |h: Head| self.room(h.home, h.tier).min(h.waiting);
         self.queue.heads().map(room).sum::<usize>().min(self.limits.free())
     }
 
@@ -112,12 +168,14 @@ impl<F> Scheduler<F> {
     /// The next job, if there is one that may be begun.
     pub(crate) fn begin(&mut self) -> Option<(Job<F>, Ticket)> {
         loop {
-            let room = |home, tier| self.limits.room(home, tier) > 0;
-            let heads = self.queue.heads().filter(|h| room(h.home, h.tier));
+            let heads = self.queue.heads().filter(|h| self.room(h.home, h.tier) > 0);
             let head = heads.min_by_key(|h| (h.tier, self.limits.in_flight_on(h.home)))?;
             // Without a job something else has become first there, or nothing.
             if let Some(job) = self.queue.pop_at(head.home, head.tier) {
                 self.take_note();
+                if let Step::Guess { .. } = job.step {
+                    self.admission.begin();
+                }
                 let in_flight = self.limits.begin(head.home);
                 return Some((job, Ticket { home: head.home, in_flight }));
             }

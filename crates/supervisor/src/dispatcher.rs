@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, RECORDED, STEERS};
-use runahead_abi::{HintKind, Record, RunEnd};
+use runahead_abi::{Control, HintKind, Record, RunEnd};
 use runahead_prefetch::{Client, Pace};
 
 use crate::budget;
@@ -36,6 +36,8 @@ const ROOM_AGAIN: Duration = Duration::from_millis(500);
 const NAP: Duration = Duration::from_micros(150);
 /// The target's pace is said this often.
 const PACE: Duration = Duration::from_millis(10);
+/// Processor time of workers that tells how much of it the target lacks.
+const TELLING: Duration = Duration::from_millis(1);
 /// Bytes of records that are taken out at a time: a writer may be faster than we are.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -72,10 +74,42 @@ pub struct Dispatcher {
     /// When the process joined, and when its pace was said last.
     joined: Instant,
     paced: Instant,
+    booked: Booked,
+    /// What the prefetcher's workers had used of processors when the target was last asked how long it had waited for
+    /// one, and that.
+    contended: (Duration, Duration),
     /// When the target was last told how large it is.
     sized: Instant,
     /// When something last came of the shadow; `None` when there is none.
     active: Option<Instant>,
+}
+
+/// What the account has of a process.
+#[derive(Clone, Copy, Default)]
+struct Booked {
+    syncs: u64,
+    sync_ticks: u64,
+    /// For something nobody foresaw.
+    waits: u64,
+    wait_ticks: u64,
+}
+
+/// How long a process (its first thread) has waited for a processor: the kernel's text has time on one, time in wait of
+/// one, in nanoseconds, and a count (Documentation/scheduler/sched-stats.rst).
+fn processor_delay(process: Pid) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+impl Booked {
+    fn of(control: &Control) -> Self {
+        Booked {
+            syncs: control.syncs.load(Relaxed),
+            sync_ticks: control.sync_ticks.load(Relaxed),
+            waits: control.stalls_unforeseen.load(Relaxed),
+            wait_ticks: control.stall_ticks_unforeseen.load(Relaxed),
+        }
+    }
 }
 
 impl Dispatcher {
@@ -90,6 +124,7 @@ impl Dispatcher {
         let progress = Arc::new(Progress::new(shared.clone()));
         // As it was told when it joined.
         let sole = shared.control.sole.load(Relaxed) != 0;
+        let workers = common.prefetcher.stats().processor;
         Dispatcher {
             keeper: Keeper::new(shared.clone(), common.clone(), progress.clone()),
             shared,
@@ -112,6 +147,8 @@ impl Dispatcher {
             not_before: Instant::now(),
             joined: Instant::now(),
             paced: Instant::now(),
+            booked: Booked::default(),
+            contended: (workers, processor_delay(process).unwrap_or_default()),
             sized: Instant::now(),
             active: None,
         }
@@ -280,13 +317,15 @@ impl Dispatcher {
     }
 
     fn publish(&mut self) {
-        let control = &self.shared.control;
+        let shared = self.shared.clone();
+        let control = &shared.control;
         control.queued.store(self.client.queued() as u32, Relaxed);
         self.keeper.publish();
         self.client.reached(control.accesses.load(Relaxed));
         if self.paced.elapsed() >= PACE {
             self.paced = Instant::now();
             let stats = self.common.prefetcher.stats();
+            self.account(control, stats.processor);
             if let Some(part) = stats.own_requests() {
                 control.own_requests.store(part, Relaxed);
             }
@@ -300,6 +339,34 @@ impl Dispatcher {
             if !self.common.without.horizon {
                 self.client.set_pace(self.pace());
             }
+        }
+    }
+
+    /// Books what the target has waited and what its syncs took since this was last done, and tells it what syncs take
+    /// in this session.
+    fn account(&mut self, control: &Control, workers: Duration) {
+        let used = workers.saturating_sub(self.contended.0);
+        if used >= TELLING
+            && let Some(delay) = processor_delay(self.process)
+        {
+            let (_, before) = std::mem::replace(&mut self.contended, (workers, delay));
+            self.client.contended(delay.saturating_sub(before).div_duration_f64(used));
+        }
+        let now = Booked::of(control);
+        let before = std::mem::replace(&mut self.booked, now);
+        let ledger = &self.common.ledger;
+        let plus = |now: u64, before: u64| now.saturating_sub(before);
+        let syncs = plus(now.syncs, before.syncs);
+        let ticks = plus(now.sync_ticks, before.sync_ticks);
+        let count = ledger.syncs.fetch_add(syncs, Relaxed) + syncs;
+        let sum = ledger.sync_ticks.fetch_add(ticks, Relaxed).saturating_add(ticks);
+        control.usual_sync_ticks.store(sum.checked_div(count).unwrap_or(0), Relaxed);
+        let waits = plus(now.waits, before.waits);
+        if waits > 0 {
+            let ticks = plus(now.wait_ticks, before.wait_ticks);
+            let time = Duration::from_micros(ticks / self.common.waits.ticks_per_us().max(1));
+            // Whatever the process says.
+            self.client.waited(waits, time.min(self.joined.elapsed()));
         }
     }
 

@@ -45,6 +45,10 @@ pub struct Ledger {
     pub budget: Budget,
     /// Stalls that were added.
     pub ghost: Ghost,
+    /// Syncs of all processes, and time-stamp ticks spent in them.
+    pub syncs: AtomicU64,
+    /// See `syncs`.
+    pub sync_ticks: AtomicU64,
     /// Why shadows were stopped, and how often.
     pub stops: Losses,
     /// Hints that the target has passed without using them.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use runahead_abi::Control;
-use runahead_prefetch::PrefetchStats;
+use runahead_prefetch::{KIND_NAMES, PrefetchStats};
 use serde::Serialize;
 
 use crate::history::HistoryStats;
@@ -20,6 +20,21 @@ pub struct Timed {
     pub count: u64,
     /// In all, in seconds.
     pub seconds: f64,
+}
+
+/// Guesses of one kind.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub struct Guesses {
+    /// Those that were begun.
+    pub begun: u64,
+    /// Of those, the ones that the program came to afterwards.
+    pub used: u64,
+}
+
+impl From<(u64, u64)> for Guesses {
+    fn from((begun, used): (u64, u64)) -> Self {
+        Guesses { begun, used }
+    }
 }
 
 /// What prefetching took and gave beside time.
@@ -80,6 +95,10 @@ pub struct Stats {
     pub hints_wasted: u64,
     /// File data read ahead, in bytes.
     pub bytes_prefetched: u64,
+    /// What nobody asked for, by kind.
+    pub guesses: BTreeMap<&'static str, Guesses>,
+    /// Processor time of the prefetcher's workers.
+    pub prefetch_cpu_seconds: f64,
     /// Most prefetches under way at once.
     pub peak_in_flight: u64,
     /// Processor time of shadows.
@@ -190,6 +209,8 @@ impl Stats {
             hints_used: used,
             hints_wasted: issued.saturating_sub(used),
             bytes_prefetched: prefetch.bytes,
+            guesses: KIND_NAMES.into_iter().zip(prefetch.guessed.map(Guesses::from)).collect(),
+            prefetch_cpu_seconds: prefetch.processor.as_secs_f64(),
             peak_in_flight: prefetch.peak_in_flight as u64,
             shadow_cpu_seconds: totals.shadow_cpu_us as f64 / 1e6,
             traps: totals.traps,

@@ -27,17 +27,13 @@ const HANDSHAKE_US: u64 = 5_000;
 const OUTLIVE_US: u64 = 100_000;
 /// A sync is allowed when this many times its cost has passed since the last one.
 const SPACING: u64 = 4;
+/// A wait for storage takes at most so many times what a request takes there that waits for no other.
+const QUEUED: u64 = 2;
 /// A thread's shadow is left to work for at least this long before one of another thread takes its
 /// place, in microseconds.
 const TURN_US: u64 = 20_000;
 /// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
 const NEAR: u64 = 16;
-/// After this many syncs for which no hint was used, ever fewer stalls are worth one.
-const PATIENCE: u32 = 16;
-/// A used hint makes up for so many of them: to make a shadow takes a quarter of a wait for a disk.
-const WORTH: u32 = 4;
-/// Most stalls in a row, as a power of two, that are not worth one: some 0.2 % of the time is then spent on trying.
-const SKIP_MAX: u32 = 5;
 
 /// Which process returns from a sync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,9 +49,6 @@ pub struct Syncs {
     last_end: u64,
     last_cost: u64,
     balance: Balance,
-    useless: u32,
-    used_before: u64,
-    skip: u32,
     /// The supervisor is gone, or shadows cannot be made.
     off: bool,
     /// A shadow was made and not told to end since.
@@ -70,9 +63,6 @@ impl Syncs {
             last_end: 0,
             last_cost: 0,
             balance: Balance::new(),
-            useless: 0,
-            used_before: 0,
-            skip: 0,
             off: false,
             alive: false,
             again: false,
@@ -89,6 +79,12 @@ impl Syncs {
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
             return false;
         }
+        // Children's uses show in no log of this process.
+        let open =
+            control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
+        let warm = family.take_warm().min(open);
+        control.hints_used.fetch_add(warm, Relaxed);
+        control.shadow_hints_used.fetch_add(warm, Relaxed);
         let seen = seen(control, session.config.ticks_per_us);
         if !self.balance.has_begun() {
             self.balance.begin(session.config.ticks_per_us, &seen);
@@ -96,27 +92,7 @@ impl Syncs {
         if !self.balance.look(&seen) && core::mem::take(&mut self.alive) {
             supersede(control);
         }
-        if !self.balance.affords(&seen) {
-            return false;
-        }
-        if self.skip > 0 {
-            self.skip -= 1;
-            return false;
-        }
-        // Children's uses show in no log of this process.
-        let open =
-            control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
-        let warm = family.take_warm().min(open);
-        control.hints_used.fetch_add(warm, Relaxed);
-        control.shadow_hints_used.fetch_add(warm, Relaxed);
-        let used = control.shadow_hints_used.load(Relaxed);
-        let gained = used.saturating_sub(self.used_before).min(PATIENCE.into()) as u32;
-        self.used_before = used;
-        self.useless = (self.useless + 1).min(PATIENCE + SKIP_MAX).saturating_sub(WORTH * gained);
-        if self.useless > PATIENCE {
-            self.skip = 1 << (self.useless - PATIENCE);
-        }
-        true
+        self.balance.affords(&seen)
     }
 }
 
@@ -134,7 +110,12 @@ fn seen(control: &Control, ticks_per_us: u64) -> Seen {
         faults,
         used: control.shadow_hints_used.load(Relaxed),
         shadows_us: control.shadow_cpu_us.load(Relaxed),
-        wait: ticks.checked_div(control.stalls_unforeseen.load(Relaxed)).or(service),
+        usual_sync: control.usual_sync_ticks.load(Relaxed),
+        wait: match (ticks.checked_div(control.stalls_unforeseen.load(Relaxed)), service) {
+            // What is beyond was spent in wait of a processor.
+            (Some(mean), Some(service)) => Some(mean.min(QUEUED * service)),
+            (mean, service) => mean.or(service),
+        },
         used_data: control.shadow_data_used.load(Relaxed),
         own_requests: control.own_requests.load(Relaxed),
         own_reads: control.own_reads.load(Relaxed),

@@ -22,6 +22,8 @@ pub(crate) enum Errand<F> {
     Browse { path: Arc<[u8]> },
     /// Read it.
     Read { path: Arc<[u8]>, file: Arc<F>, size: u64 },
+    /// Read it, and look for names in it.
+    Scan { path: Arc<[u8]>, file: Arc<F>, size: u64 },
 }
 
 impl<F> Errand<F> {
@@ -31,7 +33,18 @@ impl<F> Errand<F> {
             Errand::List { path }
             | Errand::Look { path }
             | Errand::Browse { path }
-            | Errand::Read { path, .. } => path,
+            | Errand::Read { path, .. }
+            | Errand::Scan { path, .. } => path,
+        }
+    }
+}
+
+impl<F> Errand<F> {
+    /// Of data that it brings.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Errand::Read { size, .. } | Errand::Scan { size, .. } => *size,
+            Errand::List { .. } | Errand::Look { .. } | Errand::Browse { .. } => 0,
         }
     }
 }
@@ -41,6 +54,8 @@ pub(crate) enum Outcome<F> {
     Names(Vec<Name>),
     /// A regular file, and its size.
     File(Arc<F>, u64),
+    /// What may be names in a file.
+    Tokens(Vec<Box<[u8]>>),
     /// Nothing to go on with: it was read, is of no use, or there was an error.
     Over,
 }
@@ -57,8 +72,8 @@ pub(super) struct Waiting<F> {
 pub(crate) struct Sent {
     client: ClientId,
     place: PlaceName,
-    /// What it looks up, if it does.
-    path: Option<Arc<[u8]>>,
+    /// What it is about.
+    path: Arc<[u8]>,
 }
 
 impl Sent {
@@ -96,8 +111,11 @@ impl<F> Guesses<F> {
     pub(crate) fn pop(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<(Sent, Errand<F>)> {
         let Waiting { client, place, errand, .. } = self.take(id, lanes)?;
         let path = match &errand {
-            Errand::Look { path } => Some(path.clone()),
-            _ => None,
+            Errand::List { path }
+            | Errand::Look { path }
+            | Errand::Browse { path }
+            | Errand::Read { path, .. }
+            | Errand::Scan { path, .. } => path.clone(),
         };
         Some((Sent { client, place, path }, errand))
     }
@@ -111,6 +129,9 @@ impl<F> Guesses<F> {
         fx: &mut Effects<F>,
     ) {
         let Sent { client, place: name, path } = sent;
+        if name.of == Of::Mentions {
+            return self.finish_named(client, path, outcome, lanes, fx);
+        }
         let Some((routines, credit, place)) = self.watches.get_mut(&client).and_then(|watch| {
             let Watch { places, routines, credit, .. } = watch;
             places.get_mut(&name).map(|place| (routines, credit, place))
@@ -127,7 +148,6 @@ impl<F> Guesses<F> {
                 place.candidates = name.choose(entries, routines);
             }
             Outcome::File(file, size) => {
-                let path = path.unwrap_or_default();
                 let own = first_below(&name.directory, &path);
                 // What reading it costs beyond what has been paid; nothing if it is not to be read.
                 let fits = (1..=EXTEND_MAX_BYTES).contains(&size);
@@ -151,14 +171,15 @@ impl<F> Guesses<F> {
                     }
                 }
             }
-            Outcome::Names(_) | Outcome::Over => {}
+            Outcome::Names(_) | Outcome::Tokens(_) | Outcome::Over => {}
         }
         self.go_on(client, &name, lanes);
     }
 
     /// `client` no longer wants `id`, if that is a guess.
     pub(crate) fn drop(&mut self, id: EntryId, lanes: &mut Lanes, fx: &mut Effects<F>) {
-        if let Some(Waiting { errand: Errand::Read { file, .. }, .. }) = self.take(id, lanes) {
+        let waiting = self.take(id, lanes).map(|waiting| waiting.errand);
+        if let Some(Errand::Read { file, .. } | Errand::Scan { file, .. }) = waiting {
             fx.files.push(file);
         }
     }

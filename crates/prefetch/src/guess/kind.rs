@@ -26,6 +26,12 @@ pub(super) fn cost(size: u64) -> u64 {
     size.max(COST_MIN)
 }
 
+/// How many there are of [`Of`].
+pub(crate) const KINDS: usize = 4;
+
+/// What they are called in statistics, in that order.
+pub const KIND_NAMES: [&str; KINDS] = ["files", "names", "directories", "mentioned"];
+
 /// What is guessed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Of {
@@ -35,13 +41,15 @@ pub(crate) enum Of {
     Names,
     /// What a program looks for in each of several directories, here and that they lie in.
     Rooms,
+    /// Files that are named in others.
+    Mentions,
 }
 
 impl Of {
     /// What one costs at least.
     pub(super) fn unit(self) -> u64 {
         match self {
-            Of::Data => COST_MIN,
+            Of::Data | Of::Mentions => COST_MIN,
             Of::Rooms => ROOM_COST,
             Of::Names => NAME_COST,
         }
@@ -50,7 +58,7 @@ impl Of {
     /// The first allowance of a place.
     pub(super) fn allowance(self) -> u64 {
         match self {
-            Of::Data | Of::Rooms => ALLOWANCE,
+            Of::Data | Of::Rooms | Of::Mentions => ALLOWANCE,
             Of::Names => ALLOWANCE_OF_NAMES,
         }
     }
@@ -59,7 +67,7 @@ impl Of {
     /// the target itself: otherwise a shadow is ahead, which knows better.
     pub(super) fn evidence(self) -> (usize, u32) {
         match self {
-            Of::Data | Of::Names => (3, 2),
+            Of::Data | Of::Names | Of::Mentions => (3, 2),
             // That a routine is one was seen in several directories.
             Of::Rooms => (2, 1),
         }
@@ -69,7 +77,7 @@ impl Of {
     pub(super) fn key(self, path: &[u8]) -> Identity {
         let name = Identity::ROOT.join(path);
         match self {
-            Of::Data => name.chunk(ChunkIndex::of(0)),
+            Of::Data | Of::Mentions => name.chunk(ChunkIndex::of(0)),
             Of::Names | Of::Rooms => name,
         }
     }
@@ -92,7 +100,7 @@ impl PlaceName {
     pub(super) fn habit(&self) -> Habit {
         let own = match self.of {
             Of::Data => self.directory.rsplit(|&b| b == b'/').next().unwrap_or_default(),
-            Of::Names | Of::Rooms => b"",
+            Of::Names | Of::Rooms | Of::Mentions => b"",
         };
         (self.of, own.into(), self.suffix.clone())
     }
@@ -109,6 +117,7 @@ impl PlaceName {
             Of::Data => !entry.directory && suffix(&entry.name) == &*self.suffix,
             Of::Names => suffix(&entry.name) == &*self.suffix,
             Of::Rooms => entry.directory && !leads.contains(&entry.name),
+            Of::Mentions => false,
         });
         entries.sort_unstable_by_key(|entry| entry.inode);
         entries.into_iter().map(|entry| entry.name).collect()

@@ -7,6 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use runahead_abi::Identity;
 
 use super::kind::{Habit, PlaceName};
+use super::mentions::Mentions;
 use super::paths::hash;
 use super::routine::Routines;
 use super::{HABIT, PLACES_MAX, WANTED_MAX};
@@ -77,6 +78,7 @@ pub(super) struct Watch {
     /// Hashes of directories that it has listed.
     pub listed: HashSet<u64>,
     pub routines: Routines,
+    pub mentions: Mentions,
 }
 
 impl Watch {

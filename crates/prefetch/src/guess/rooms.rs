@@ -72,7 +72,7 @@ impl<F> Guesses<F> {
         *credit = (*credit + earned).min(CREDIT_MAX);
         if used {
             routines.used(room);
-            self.used += 1;
+            self.tally.used[Of::Rooms as usize] += 1;
             *habits.entry(place.habit()).or_default() += 1;
         }
         // One file that it reads is paid for, too.
@@ -102,7 +102,7 @@ impl<F> Guesses<F> {
             let (earned, used) = place.settle(self.narrow, |key| sink.was_used(key));
             if !used.is_empty() {
                 *credit = (*credit + earned).min(CREDIT_MAX);
-                self.used += used.len() as u64;
+                self.tally.used[Of::Rooms as usize] += used.len() as u64;
                 *habits.entry(name.habit()).or_default() += used.len() as u64;
                 let used: Vec<_> = used.into_iter().filter_map(|guess| guess.room).collect();
                 used.iter().for_each(|room| routines.used(room));
@@ -166,6 +166,7 @@ impl<F> Guesses<F> {
         });
         if let Some(key) = first {
             let room = Some(room.clone());
+            self.tally.begun[Of::Rooms as usize] += 1;
             at.guessed.insert(hash(own), Guess { cost: ROOM_COST, key, room, opened: false });
         }
         at.ahead += errands.len();

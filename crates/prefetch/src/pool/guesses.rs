@@ -6,7 +6,7 @@ use runahead_abi::{ChunkIndex, Identity};
 use rustix::io::Result;
 
 use crate::expand::Name;
-use crate::guess::{ENTRIES_MAX, Errand, Of, Outcome};
+use crate::guess::{ENTRIES_MAX, Errand, NAMED_IN_MAX, Of, Outcome, SCAN_BYTES, tokens};
 use crate::io::{Node, Reader};
 use crate::order::ClientId;
 use crate::pool::Pool;
@@ -23,7 +23,8 @@ impl Pool {
         match errand {
             Errand::List { path } => {
                 let mut names = Vec::new();
-                let listed = self.list(path, Some((&mut names, ENTRIES_MAX + 1)), reader);
+                let most = if of == Of::Mentions { NAMED_IN_MAX } else { ENTRIES_MAX };
+                let listed = self.list(path, Some((&mut names, most + 1)), reader);
                 listed.map_or(Outcome::Over, |_| Outcome::Names(names))
             }
             Errand::Browse { path } => {
@@ -35,7 +36,12 @@ impl Pool {
             Errand::Look { path } => {
                 let found = reader.look(path, true);
                 // Where a routine finds nothing, that is what is to be known.
-                if of == Of::Names && found.is_ok() || of == Of::Rooms {
+                let is_told = match of {
+                    Of::Names | Of::Mentions => found.is_ok(),
+                    Of::Rooms => true,
+                    Of::Data => false,
+                };
+                if is_told {
                     self.foresee(client, [Identity::ROOT.join(path)]);
                 }
                 match found {
@@ -44,14 +50,33 @@ impl Pool {
                 }
             }
             Errand::Read { path, file, size } => {
-                // What cannot be read is as good as read: nothing follows from either.
-                if reader.read(file, &(0..*size), &self.devices).is_ok() {
-                    let (file, last) = (Identity::ROOT.join(path), ChunkIndex::of(size - 1).0);
-                    self.foresee(client, (0..=last).map(|chunk| file.chunk(ChunkIndex(chunk))));
-                }
+                self.read_whole(client, path, (file, *size), reader);
                 Outcome::Over
             }
+            Errand::Scan { path, file, size } => {
+                if !self.read_whole(client, path, (file, *size), reader) {
+                    return Outcome::Tokens(Vec::new());
+                }
+                let contents = reader.bytes(file, &(0..(*size).min(SCAN_BYTES)), &self.devices);
+                Outcome::Tokens(contents.map_or_else(|_| Vec::new(), |bytes| tokens(&bytes)))
+            }
         }
+    }
+
+    /// Reads a file; false if it cannot be read. (Which is as good as read: nothing follows from either.)
+    fn read_whole(
+        &self,
+        client: ClientId,
+        path: &[u8],
+        (file, size): (&Node, u64),
+        reader: &mut Reader,
+    ) -> bool {
+        let is_read = reader.read(file, &(0..size), &self.devices).is_ok();
+        if is_read {
+            let (file, last) = (Identity::ROOT.join(path), ChunkIndex::of(size - 1).0);
+            self.foresee(client, (0..=last).map(|chunk| file.chunk(ChunkIndex(chunk))));
+        }
+        is_read
     }
 
     /// Reads the entries of the directory at `path`, of which `names` takes so many. What is no

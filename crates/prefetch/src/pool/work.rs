@@ -9,7 +9,7 @@ use super::tell::{Core, Telling};
 use super::{IDLE_LIFE, Pool, State};
 use crate::expand::{Name, Wish};
 use crate::guess::{self, Errand};
-use crate::io::{Clock, Device, Node, Reader, trouble};
+use crate::io::{Clock, Device, Node, Reader, Used, trouble};
 use crate::order::ClientId;
 use crate::program::{Report, Task};
 use crate::queue::{Found, Job, Step, Trouble};
@@ -94,6 +94,7 @@ impl Pool {
         let mut next = Some(job);
         while let Some(job) = next {
             let outcome = self.take_step(&job, reader);
+            let used = reader.clock.take_used();
             let remote = match &outcome {
                 Outcome::Looked(Ok(found)) => Some((found.place.home, self.is_remote(&found.file))),
                 _ => None,
@@ -102,7 +103,7 @@ impl Pool {
             if let Some((home, remote)) = remote {
                 state.sched.queue.set_remote(home, remote);
             }
-            self.account(&mut state, &job.step, ticket, reader);
+            self.account(&mut state, &job.step, ticket, reader, used);
             next = match outcome {
                 Outcome::Program(result) => {
                     let now = self.origin.elapsed();
@@ -110,7 +111,7 @@ impl Pool {
                     state.sched.queue.reported(job, *result, now, &mut telling.fx)
                 }
                 Outcome::Guessed(outcome) => {
-                    state.sched.queue.guessed(job, outcome, &mut telling.fx);
+                    state.sched.guessed(job, outcome, used, &mut telling.fx);
                     None
                 }
                 Outcome::Looked(result) => state.sched.looked(job, result, ticket, &mut telling.fx),
@@ -128,22 +129,30 @@ impl Pool {
     }
 
     /// Counts a step, and learns from how long it took.
-    fn account(&self, state: &mut State, step: &Step<Node>, ticket: &Ticket, reader: &mut Reader) {
+    fn account(
+        &self,
+        state: &mut State,
+        step: &Step<Node>,
+        ticket: &Ticket,
+        reader: &mut Reader,
+        used: Used,
+    ) {
         for sample in reader.clock.samples.drain(..) {
             let (major, minor) = sample.device;
             (self.waited)(device_number(major, minor), sample.latency);
             state.sched.sample(sample, ticket);
         }
         let stats = &mut state.stats;
-        let requests = std::mem::take(&mut reader.clock.requests);
-        stats.requests += requests;
+        stats.requests += used.requests;
+        stats.processor += used.processor;
+
         if matches!(
             step,
             Step::Read { .. }
                 | Step::Program { task: Task::Load { .. }, .. }
-                | Step::Guess { errand: Errand::Read { .. }, .. }
+                | Step::Guess { errand: Errand::Read { .. } | Errand::Scan { .. }, .. }
         ) {
-            stats.read_requests += requests;
+            stats.read_requests += used.requests;
         }
         match step {
             Step::Look { .. } => stats.lookups += 1,
@@ -158,7 +167,9 @@ impl Pool {
                 stats.listings += 1
             }
             Step::Guess { errand: Errand::Look { .. }, .. } => stats.lookups += 1,
-            Step::Guess { errand: Errand::Read { size, .. }, .. } => {
+            Step::Guess {
+                errand: Errand::Read { size, .. } | Errand::Scan { size, .. }, ..
+            } => {
                 stats.guesses += 1;
                 stats.reads += 1;
                 stats.unhinted_bytes += size;

@@ -152,6 +152,7 @@ proptest! {
                                 Errand::Look { .. } => Outcome::File(Arc::new(()), 100),
                                 Errand::List { .. } => Outcome::Names(listing()),
                                 Errand::Browse { .. } | Errand::Read { .. } => Outcome::Over,
+                                Errand::Scan { .. } => Outcome::Tokens(vec![name.as_bytes().into()]),
                             };
                             queue.guessed(job, outcome, &mut fx);
                         }
