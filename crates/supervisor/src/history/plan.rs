@@ -253,9 +253,18 @@ impl Plan {
                 if key != self.keys.command {
                     run.origin.line.truncate(1);
                 }
-                if let Err(error) = remember(store, &run, was_killed) {
-                    complaints.push(format!("nothing is learned: {error}"));
-                    break;
+                match remember(store, &run, was_killed) {
+                    // Then the others are, too, which hold all of it. To look at each takes some milliseconds.
+                    Ok(true) if key == self.keys.command => {
+                        let others = self.keys.all().into_iter().filter(|other| *other != key);
+                        others.for_each(|other| store.was_used(&other));
+                        break;
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        complaints.push(format!("nothing is learned: {error}"));
+                        break;
+                    }
                 }
             }
         }
@@ -279,15 +288,17 @@ impl Plan {
 const LEAST: usize = 8;
 
 /// Brings what is remembered under the key of `run` up to date. One that was killed has mostly done a part of what
-/// it does.
-fn remember(store: &Store, run: &Run, was_killed: bool) -> Result<(), file::Error> {
-    let Ok(Some(known)) = store.load(&run.command) else { return store.save(run) };
+/// it does. True: it is as it was.
+fn remember(store: &Store, run: &Run, was_killed: bool) -> Result<bool, file::Error> {
+    let Ok(Some(known)) = store.load(&run.command) else {
+        return store.save(run).map(|()| false);
+    };
     let merged = merge::merge(&known, run, !was_killed);
     if merge::is_much_like(&known, &merged) {
         store.was_used(&run.command);
-        return Ok(());
+        return Ok(true);
     }
-    store.save(&merged)
+    store.save(&merged).map(|()| false)
 }
 
 #[cfg(test)]
