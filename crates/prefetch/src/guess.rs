@@ -182,8 +182,9 @@ impl<F> Guesses<F> {
             let (more, unseen) = known.settle(self.narrow, |key| sink.was_used(key));
             earned += more;
             used += unseen.len() as u64;
+            // Those only that nobody asked for any more: what is still hinted or waited for came too late.
+            self.tally.used[of as usize] += unseen.len() as u64;
         }
-        self.tally.used[of as usize] += used;
         if used > 0 {
             *watch.habits.entry(place.habit()).or_default() += used;
         }

@@ -19,7 +19,7 @@ use hashbrown::HashMap;
 use runahead_abi::Record;
 
 use crate::admission::Admission;
-use crate::guess::Outcome;
+use crate::guess::{Errand, Outcome};
 use crate::horizon::Pace;
 use crate::io::Used;
 use crate::lanes::{Head, Reach};
@@ -94,7 +94,9 @@ impl<F> Scheduler<F> {
         fx: &mut Effects<F>,
     ) {
         if let Step::Guess { sent, errand } = &job.step {
-            self.admission.end(sent.whose().1, used.processor, used.requests, errand.bytes());
+            // A listing is no guess, and spares nothing by itself.
+            let requests = if let Errand::List { .. } = errand { 0 } else { used.requests };
+            self.admission.end(sent.whose().1, used.processor, requests, errand.bytes());
         }
         self.queue.guessed(job, outcome, fx);
     }

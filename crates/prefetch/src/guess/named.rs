@@ -24,12 +24,13 @@ impl<F> Guesses<F> {
     ) {
         let Some(watch) = self.watches.get_mut(&client) else { return };
         let mut actions = Vec::new();
-        let mut used = match self.sinks.get(&client).filter(|_| demand) {
+        let used = match self.sinks.get(&client).filter(|_| demand) {
             Some(sink) => watch.mentions.settle(|key| sink.was_used(key), &mut actions),
             None => 0,
         };
         if record.kind == HintKind::Data && record.header.offset == 0 {
-            used += u64::from(watch.mentions.saw(record.path, demand, &mut actions));
+            // What is still hinted or waited for came too late to have spared anything.
+            watch.mentions.saw(record.path, demand, &mut actions);
         }
         self.tally.used[Of::Mentions as usize] += used;
         self.act(client, actions, lanes);

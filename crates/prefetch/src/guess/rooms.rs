@@ -72,7 +72,6 @@ impl<F> Guesses<F> {
         *credit = (*credit + earned).min(CREDIT_MAX);
         if used {
             routines.used(room);
-            self.tally.used[Of::Rooms as usize] += 1;
             *habits.entry(place.habit()).or_default() += 1;
         }
         // One file that it reads is paid for, too.

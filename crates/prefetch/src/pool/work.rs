@@ -167,10 +167,12 @@ impl Pool {
                 stats.listings += 1
             }
             Step::Guess { errand: Errand::Look { .. }, .. } => stats.lookups += 1,
-            Step::Guess {
-                errand: Errand::Read { size, .. } | Errand::Scan { size, .. }, ..
-            } => {
+            Step::Guess { errand: Errand::Read { size, .. }, .. } => {
                 stats.guesses += 1;
+                stats.reads += 1;
+                stats.unhinted_bytes += size;
+            }
+            Step::Guess { errand: Errand::Scan { size, .. }, .. } => {
                 stats.reads += 1;
                 stats.unhinted_bytes += size;
             }

@@ -2,13 +2,15 @@
 //! time. What decides is the production code; the devices are the testbed's models; threads are
 //! events.
 //!
-//! Each program makes accesses to files of its own, computes in between, and waits for what is not in
-//! memory. Its shadow hints ahead of it, sometimes goes astray (hints of files that are never used,
-//! then the run is given up), and lookups and reads sometimes fail. What must hold is in
-//! [`checks`]; that each check can fail is shown by planted violations.
+//! Each program makes accesses to files of its own, directory by directory, computes in between, and
+//! waits for what is not in memory. Its shadow hints ahead of it, sometimes goes astray (hints of
+//! files that are never used, then the run is given up), or hints nothing, and lookups and reads
+//! sometimes fail. What is guessed is brought in, too ([`guessing`]). What must hold is in
+//! [`checks`] and [`worth`]; that each check can fail is shown by planted violations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashSet;
@@ -19,14 +21,18 @@ use runahead_testbed::model::{Access, Jitter, Model, Service};
 use super::{Scheduler, Ticket};
 use crate::guess::Outcome;
 use crate::horizon::Pace;
+use crate::io::Used;
 use crate::limit::{Kind, Sample};
 use crate::order::ClientId;
 use crate::queue::{Class, Effects, Found, Job, Place, Step, Trouble};
 
 mod checks;
+mod guessing;
 mod runs;
+mod worth;
 
 use checks::Checks;
+use guessing::{Directories, Guessing, Processors, Told, Uses};
 
 const FILE_BYTES: u64 = 64 << 10;
 
@@ -45,6 +51,8 @@ enum Plant {
     KeepsCancelled,
     /// It says nothing of some hints that it has dealt with.
     Silent,
+    /// It takes targets to have waited for much longer than they have.
+    InventsWaits,
 }
 
 /// SplitMix64.
@@ -72,6 +80,8 @@ impl Random {
 struct File {
     device: usize,
     program: usize,
+    /// The directory.
+    group: u64,
     position: u64,
     /// The run that made it up; 0 if it is real.
     astray: u32,
@@ -79,17 +89,23 @@ struct File {
 
 impl File {
     fn path(&self) -> String {
-        let File { device, program, position, astray } = self;
-        format!("/d{device}/p{program}/{position}-{astray}")
+        let File { device, program, group, position, astray } = self;
+        format!("/d{device}/p{program}/g{group}/{position}-{astray}.x")
     }
 
+    /// The file at `path`; of a directory, one whose position is 0.
     fn of(path: &[u8]) -> Self {
         let text = str::from_utf8(path).expect("text");
         let number = |text: &str| text.parse::<u64>().expect("a number");
-        let parts: Vec<u64> =
-            text.split(['/', '-', 'd', 'p']).filter(|t| !t.is_empty()).map(number).collect();
-        let [device, program, position, astray] = parts[..] else { panic!("{text}") };
-        File { device: device as usize, program: program as usize, position, astray: astray as u32 }
+        let digits = text.split(|c: char| !c.is_ascii_digit()).filter(|t| !t.is_empty());
+        let parts: Vec<u64> = digits.map(number).collect();
+        let (position, astray) = match parts[3..] {
+            [] => (0, 0),
+            [position, astray] => (position, astray as u32),
+            _ => panic!("{text}"),
+        };
+        let (device, program, group) = (parts[0] as usize, parts[1] as usize, parts[2]);
+        File { device, program, group, position, astray }
     }
 }
 
@@ -116,14 +132,21 @@ struct Program {
     lead: u64,
     /// Of so many runs one goes astray.
     strays: u64,
+    directories: Directories,
     memory: HashSet<File>,
+    /// What of it was guessed and has not been used.
+    guessed: HashSet<File>,
+    uses: Arc<Uses>,
+    told: Told,
     waiting: bool,
 }
 
 impl Program {
     fn file(&self, program: usize, position: u64, astray: u32) -> File {
-        let device = self.devices[(position as usize) % self.devices.len()];
-        File { device, program, position, astray }
+        let devices = self.devices.len() as u64;
+        let device = self.devices[(position % devices) as usize];
+        let group = (position - 1) / devices / self.directories.read;
+        File { device, program, group, position, astray }
     }
 }
 
@@ -134,6 +157,10 @@ enum Event {
     Read(usize, File),
     /// A worker's job is over.
     Job { job: Job<File>, ticket: Ticket, file: File, began: u64 },
+    /// The same for a guess.
+    Guess(Guessing),
+    /// The supervisor looks at the program.
+    Tell(usize),
 }
 
 struct World {
@@ -142,6 +169,7 @@ struct World {
     scheduler: Scheduler<File>,
     devices: Vec<Device>,
     programs: Vec<Program>,
+    processors: Processors,
     events: BinaryHeap<Reverse<(u64, usize)>>,
     pending: Vec<Option<Event>>,
     checks: Checks,
@@ -192,7 +220,7 @@ impl World {
         self.checks.hinted(program.client, file, header.run, demand, key);
         let mut fx = Effects::default();
         let now = Duration::from_nanos(self.now);
-        self.scheduler.queue.submit(program.client, &record, now, &mut fx);
+        self.scheduler.submit(program.client, &record, now, &mut fx);
         self.settle(fx);
     }
 
@@ -214,11 +242,7 @@ impl World {
                 Step::Look { path, .. } => File::of(path),
                 Step::Read { file, .. } => **file,
                 _ => {
-                    // A guess, of a directory that is empty.
-                    let mut fx = Effects::default();
-                    self.scheduler.queue.guessed(job, Outcome::Over, &mut fx);
-                    self.settle(fx);
-                    self.scheduler.end(ticket);
+                    self.start_guess(job, ticket);
                     continue;
                 }
             };
@@ -233,7 +257,7 @@ impl World {
     }
 
     fn start(&mut self, job: Job<File>, ticket: Ticket, file: File) {
-        self.checks.started(file);
+        self.checks.started(file, ticket.home);
         let len = if matches!(job.step, Step::Look { .. }) { 4096 } else { FILE_BYTES };
         let done = self.serve(file, len);
         if self.plant == Some(Plant::IgnoresLimit) {
@@ -261,7 +285,7 @@ impl World {
         if look {
             let place = Place { home: Some(device), at: self.place(file) };
             let class = Class::File { size: FILE_BYTES };
-            let found = Found { file: std::sync::Arc::new(file), class, place };
+            let found = Found { file: Arc::new(file), class, place };
             let result = if fails { Err(trouble) } else { Ok(found) };
             if result.is_ok() {
                 self.checks.saw(file);
@@ -316,6 +340,7 @@ impl World {
         let program = &self.programs[n];
         if program.memory.contains(&file) {
             let next = self.now + program.compute;
+            self.finds(n, file);
             self.after(next, Event::Target(n));
             return;
         }
@@ -340,6 +365,7 @@ impl World {
         self.programs[n].waiting = true;
         self.after(done, Event::Read(n, file));
         if !foreseen {
+            self.waited(n, done - now);
             self.submit(file, true);
         }
         self.shadow(n);
@@ -356,6 +382,8 @@ impl World {
                 self.after(next, Event::Target(n));
             }
             Event::Job { job, ticket, file, began } => self.job_ends(job, ticket, file, began),
+            Event::Guess(guessing) => self.guess_ends(guessing),
+            Event::Tell(n) => self.tell(n),
         }
         (0..self.programs.len()).for_each(|n| {
             if !self.programs[n].waiting {

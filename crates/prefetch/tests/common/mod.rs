@@ -42,6 +42,8 @@ pub fn seed() -> u64 {
 pub struct Watch {
     pub done: Mutex<HashSet<u64>>,
     pub expected: Mutex<HashSet<u64>>,
+    /// What the target has come to, as a test says.
+    pub used: Mutex<HashSet<u64>>,
     pub forgotten: Mutex<HashSet<u64>>,
     pub completed: Mutex<Vec<Completion>>,
     pub shut: Mutex<bool>,
@@ -59,6 +61,10 @@ impl Sink for Watch {
 
     fn expect(&self, key: Identity, _run: u32) -> bool {
         self.expected.lock().unwrap().insert(key.raw())
+    }
+
+    fn was_used(&self, key: Identity) -> bool {
+        self.used.lock().unwrap().contains(&key.raw())
     }
 
     fn completed(&self, completion: &Completion) {

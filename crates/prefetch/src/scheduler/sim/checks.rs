@@ -6,8 +6,9 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use runahead_abi::{ChunkIndex, Identity};
 
+use super::worth::Worth;
 use super::{FILE_BYTES, File, Program};
-use crate::limit::START;
+use crate::limit::{Home, START};
 use crate::order::ClientId;
 use crate::scheduler::Scheduler;
 
@@ -32,6 +33,9 @@ pub(super) struct Checks {
     /// Devices and programs of which some file has been found.
     seen: HashSet<(usize, usize)>,
     in_flight: HashMap<usize, usize>,
+    /// Jobs that were taken to be on another device, by device. (A path of a device that has not answered yet has that
+    /// of the nearest directory that is known, if only the root.)
+    mistaken: HashMap<usize, usize>,
     /// Jobs by file.
     under_way: HashMap<File, usize>,
     /// Jobs that have ended, by device.
@@ -43,6 +47,9 @@ pub(super) struct Checks {
     pub begun_near: u64,
     pub demands: u64,
     pub longest_wait: u64,
+    pub worth: Worth,
+    /// Most of what guesses might cost that they have, at any time.
+    pub worth_most: f64,
     pub violations: BTreeSet<&'static str>,
 }
 
@@ -150,17 +157,18 @@ impl Checks {
         self.must(bytes <= all[file.program].budget, "more was read ahead than the budget");
     }
 
-    pub fn started(&mut self, file: File) {
+    /// A job begins, as one of those on `home`.
+    pub fn started(&mut self, file: File, home: Home) {
         let device = file.device;
         *self.under_way.entry(file).or_default() += 1;
         let there = self.in_flight.entry(device).or_default();
         *there += 1;
         let (there, ended) = (*there, self.ended.get(&device).copied().unwrap_or(0));
+        let mistaken = self.mistaken.entry(device).or_default();
+        *mistaken += usize::from(home.is_some_and(|(_, home)| home as usize != device));
         // A path whose device is not known is counted for none: twice.
-        self.must(
-            ended > 0 || there <= 2 * START,
-            "too much was in flight before the first answer",
-        );
+        let few = there.saturating_sub(*mistaken) <= 2 * START;
+        self.must(ended > 0 || few, "too much was in flight before the first answer");
     }
 
     /// A lookup has shown where the file, and so its directory, is.
@@ -178,6 +186,27 @@ impl Checks {
         }
         *self.in_flight.entry(device).or_default() -= 1;
         *self.ended.entry(device).or_default() += 1;
+    }
+
+    /// A worker has been told to start on a guess on `device`, as one of those on `home`.
+    pub fn guess_begins(&mut self, device: usize, home: Home, scheduler: &Scheduler<File>) {
+        let there = scheduler.limits.in_flight_on(home);
+        self.must(there <= scheduler.limits.current_on(home), "more is in flight than the limit");
+        let known = home == Some((8, device as u32));
+        let waits = self.urgent.iter().any(|urgent| urgent.device == device);
+        self.must(!waits || !known, "a guess was begun before a demand");
+        *self.in_flight.entry(device).or_default() += 1;
+        self.worth.begins();
+    }
+
+    /// It is over.
+    pub fn guess_ends(&mut self, device: usize, bytes: u64, (processor, contention): (u64, f64)) {
+        *self.in_flight.entry(device).or_default() -= 1;
+        *self.ended.entry(device).or_default() += 1;
+        self.worth.ends(bytes, processor, contention);
+        let part = self.worth.part();
+        self.worth_most = self.worth_most.max(part);
+        self.must(part <= 1.0, "guesses have cost more than they may");
     }
 
     /// A target waits for something that it reads itself.

@@ -1,8 +1,17 @@
 //! Worlds made from seeds, and what must come of them.
 
+use super::guessing::EVIDENCE;
 use super::*;
 
 const MS: u64 = 1_000_000;
+
+/// Which worlds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Any,
+    /// Nothing is hinted, so that there are guesses; and storage is so fast that what they spare is hardly worth it.
+    Unhinted,
+}
 
 fn device(kind: u64, random: &mut Random) -> Device {
     let parallel =
@@ -14,7 +23,8 @@ fn device(kind: u64, random: &mut Random) -> Device {
         1 => (spindles(4), 4),
         2 => (parallel(5_000, 128), 128),
         3 => (parallel(10_000, 16), 16),
-        _ => (parallel(800, 8), 8),
+        4 => (parallel(800, 8), 8),
+        _ => (parallel(150, 8), 8),
     };
     let jitter = Jitter { fraction: random.below(30) as f64 / 100.0, seed: random.next() };
     Device { model: Model::new(service, jitter), servers, in_order: random.one_in(2) }
@@ -39,17 +49,31 @@ fn program(
         position: 0,
         run: 1,
         hinted: 0,
-        lead: [50, 400, 4000][random.below(3) as usize],
+        lead: [0, 50, 400, 4000][random.below(4) as usize],
         strays: [0, 2, 3, 5][random.below(4) as usize],
+        directories: directories(random),
         memory: HashSet::new(),
+        guessed: HashSet::new(),
+        uses: Arc::default(),
+        told: Told::default(),
         waiting: false,
     }
 }
 
-fn world(seed: u64, plant: Option<Plant>) -> World {
+/// Of a program whose guesses come true, or of one that reads as little of each directory as leads to guesses.
+fn directories(random: &mut Random) -> Directories {
+    let files = [EVIDENCE, 20, 60][random.below(3) as usize];
+    Directories { files, read: if random.one_in(2) { files } else { EVIDENCE } }
+}
+
+fn world(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
     let mut random = Random(seed);
     let count = 1 + random.below(3);
-    let devices: Vec<_> = (0..count).map(|_| device(random.below(5), &mut random)).collect();
+    let kind = |random: &mut Random| match sort {
+        Sort::Any => random.below(5),
+        Sort::Unhinted => 4 + random.below(2),
+    };
+    let devices: Vec<_> = (0..count).map(|_| device(kind(&mut random), &mut random)).collect();
     let mut scheduler = Scheduler::new(256, 1 << 14);
     let count = 1 + random.below(3);
     let mut programs = Vec::new();
@@ -59,13 +83,20 @@ fn world(seed: u64, plant: Option<Plant>) -> World {
         let budget = [1 << 20, 4 << 20, 256 << 20][random.below(3) as usize];
         let told = if plant == Some(Plant::IgnoresBudget) { u64::MAX / 2 } else { budget };
         scheduler.set_pace(client, Pace { compute: Duration::from_nanos(compute), budget: told });
-        programs.push(program(client, devices.len(), (compute, budget), &mut random));
+        let mut program = program(client, devices.len(), (compute, budget), &mut random);
+        if sort == Sort::Unhinted {
+            program.lead = 0;
+        }
+        scheduler.queue.watch_use(client, program.uses.clone());
+        programs.push(program);
     }
+    let processors = Processors::new(1 + random.below(2), random.below(3));
     World {
         now: 0,
         scheduler,
         devices,
         programs,
+        processors,
         events: BinaryHeap::new(),
         pending: Vec::new(),
         checks: Checks::default(),
@@ -75,9 +106,12 @@ fn world(seed: u64, plant: Option<Plant>) -> World {
     }
 }
 
-fn run(seed: u64, plant: Option<Plant>) -> World {
-    let mut world = world(seed, plant);
-    (0..world.programs.len()).for_each(|n| world.after(0, Event::Target(n)));
+fn run(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
+    let mut world = world(seed, plant, sort);
+    for n in 0..world.programs.len() {
+        world.after(0, Event::Target(n));
+        world.after(0, Event::Tell(n));
+    }
     let mut steps = 0;
     while world.step() {
         steps += 1;
@@ -106,7 +140,7 @@ fn no_world_breaks_a_promise() {
     let (mut far, mut near, mut demands, mut met, mut all) = (0, 0, 0, 0f64, (0.0, 0));
     for n in 0..WORLDS {
         let seed = seed.wrapping_add(n);
-        let checks = run(seed, None).checks;
+        let checks = run(seed, None, Sort::Any).checks;
         let (broken, average) = (&checks.violations, checks.met());
         assert!(broken.is_empty(), "RUNAHEAD_SEED={seed}: {broken:?}, demands met {average:.1}");
         far += checks.begun_far;
@@ -123,10 +157,35 @@ fn no_world_breaks_a_promise() {
     assert!(far > 0 && near > 0 && demands > 0, "not all of it has happened: {near} {far}");
 }
 
+/// Guesses cost no more than they may, and spare something where they come true.
+#[test]
+fn no_guesses_cost_too_much() {
+    let seed = crate::testing::seed();
+    let (mut used, mut most, mut alive) = (0, 0f64, (0, 0));
+    for n in 0..WORLDS {
+        let seed = seed.wrapping_add(n);
+        let World { checks, processors, programs, .. } = run(seed, None, Sort::Unhinted);
+        let (broken, part) = (&checks.violations, checks.worth_most);
+        assert!(broken.is_empty(), "RUNAHEAD_SEED={seed}: {broken:?}, {part:.2} of what they may");
+        used += checks.worth.used;
+        most = most.max(part);
+        if processors.contention() == 0.0 && programs.iter().all(|p| p.directories.are_read()) {
+            alive = (alive.0 + u64::from(checks.worth.used > 0), alive.1 + 1);
+        }
+    }
+    println!("{used} guesses were used, and cost at most {most:.2} of what they might");
+    let (some, all) = alive;
+    println!("where guesses come true and processors are idle, in {some} worlds of {all}");
+    assert!(
+        2 * some >= all && used > 0,
+        "guesses that come true were used in {some} worlds of {all}"
+    );
+}
+
 #[test]
 fn the_same_seed_makes_the_same_world() {
     let end = |seed| {
-        let world = run(seed, None);
+        let world = run(seed, None, Sort::Any);
         (world.now, world.checks.demands, world.checks.begun_near, world.checks.longest_wait)
     };
     (1..4).for_each(|seed| assert_eq!(end(seed), end(seed)));
@@ -142,10 +201,12 @@ fn planted_violations_are_found() {
         (Plant::HintsFirst, "a hint was begun before a demand"),
         (Plant::KeepsCancelled, "a hint was begun that had been given up"),
         (Plant::Silent, "a hint was neither done nor forgotten"),
+        (Plant::InventsWaits, "guesses have cost more than they may"),
     ];
     let seed = crate::testing::seed();
     for (plant, what) in plants {
-        let mut worlds = (0..WORLDS).map(|n| run(seed.wrapping_add(n), Some(plant)));
+        let sort = if plant == Plant::InventsWaits { Sort::Unhinted } else { Sort::Any };
+        let mut worlds = (0..WORLDS).map(|n| run(seed.wrapping_add(n), Some(plant), sort));
         let found = worlds.any(|world| world.checks.violations.contains(what));
         assert!(found, "{plant:?} was not found out");
     }

@@ -1,0 +1,230 @@
+//! Guesses: the directories that they are of, what workers do for them, and what the supervisor tells of waits and of
+//! processors, which are idle or busy throughout.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use runahead_abi::ChunkIndex;
+
+use super::*;
+use crate::Sink;
+use crate::expand::Name;
+use crate::guess::Errand;
+use crate::sink::Completion;
+
+/// Of the lookups for guesses one in so many asks the device: names come by the block.
+const NAMES_IN_BLOCK: u64 = 16;
+/// A worker's time of a processor for one job.
+const PROCESSOR: (u64, u64) = (10_000, 100_000);
+/// The supervisor says this often what was waited, and how contended processors are once workers have used so much.
+const TELL: u64 = 10_000_000;
+const TELLING: u64 = 1_000_000;
+
+/// The files of each directory of a program.
+#[derive(Clone, Copy)]
+pub(super) struct Directories {
+    pub files: u64,
+    /// Those of them that the program reads; others have numbers of their own.
+    pub read: u64,
+}
+
+impl Directories {
+    /// Guesses come true: the program reads all files, and not just as many as lead to guesses.
+    pub fn are_read(&self) -> bool {
+        self.read == self.files && self.files > EVIDENCE
+    }
+}
+
+/// Files of a directory that are read before there are guesses.
+pub(super) const EVIDENCE: u64 = 3;
+/// In place of the run that made it up: a file that the program does not read.
+const OTHERS: u32 = 1 << 16;
+
+/// What the supervisor knows of a program.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Waits that nobody foresaw, of which the scheduler has not been told.
+    waits: (u32, u64),
+    /// What workers had used of processors, and how long the program had waited for one, when that was told.
+    processor: u64,
+    delayed: u64,
+}
+
+/// Processors, and who uses them.
+#[derive(Default)]
+pub(super) struct Processors {
+    count: u64,
+    /// Programs that compute all the time.
+    load: u64,
+    /// What workers have used, and how long others have waited for it.
+    used: u64,
+    delayed: u64,
+}
+
+impl Processors {
+    pub fn new(count: u64, load: u64) -> Self {
+        Processors { count, load, ..Processors::default() }
+    }
+
+    /// How long others wait for a processor, as a part of what workers use.
+    pub fn contention(&self) -> f64 {
+        if self.load < self.count { 0.0 } else { 1.0 }
+    }
+
+    fn takes(&mut self, time: u64) {
+        self.used += time;
+        self.delayed += (time as f64 * self.contention()) as u64;
+    }
+}
+
+/// Knows which guesses were used.
+#[derive(Default)]
+pub(super) struct Uses(Mutex<HashSet<Identity>>);
+
+impl Uses {
+    fn used(&self, file: File) {
+        let key = Identity::ROOT.join(file.path().as_bytes()).chunk(ChunkIndex(0));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+    }
+}
+
+impl Sink for Uses {
+    fn done(&self, _: Identity) {}
+
+    fn forget(&self, _: Identity, _: u32) {}
+
+    fn expect(&self, _: Identity, _: u32) -> bool {
+        true
+    }
+
+    fn was_used(&self, key: Identity) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&key)
+    }
+
+    fn completed(&self, _: &Completion) {}
+}
+
+/// What a worker does for a guess.
+pub(super) struct Guessing {
+    job: Job<File>,
+    ticket: Ticket,
+    /// What it is about; of a directory, one without a number.
+    file: File,
+    /// What is asked of the device, if anything is, and when it answers.
+    asks: Option<Kind>,
+    answered: u64,
+    began: u64,
+    processor: u64,
+}
+
+impl World {
+    pub(super) fn start_guess(&mut self, job: Job<File>, ticket: Ticket) {
+        let Step::Guess { errand, .. } = &job.step else { unreachable!("a guess") };
+        let (path, kind, len) = match errand {
+            Errand::List { path } | Errand::Browse { path } => (path, Kind::Listing, 4096),
+            Errand::Look { path } => (path, Kind::Lookup, 4096),
+            Errand::Read { path, size, .. } | Errand::Scan { path, size, .. } => {
+                (path, Kind::Read, *size)
+            }
+        };
+        let file = File::of(path);
+        let asks = kind != Kind::Lookup || self.random.one_in(NAMES_IN_BLOCK);
+        let answered = if asks { self.serve(file, len) } else { self.now };
+        let processor = PROCESSOR.0 + self.random.below(PROCESSOR.1 - PROCESSOR.0);
+        self.checks.guess_begins(file.device, ticket.home, &self.scheduler);
+        let (asks, began) = (asks.then_some(kind), self.now);
+        let guessing = Guessing { job, ticket, file, asks, answered, began, processor };
+        self.after(answered + processor, Event::Guess(guessing));
+    }
+
+    pub(super) fn guess_ends(&mut self, guessing: Guessing) {
+        let Guessing { job, ticket, file, asks, answered, began, processor } = guessing;
+        let contention = self.processors.contention();
+        self.processors.takes(processor);
+        let bytes = if asks == Some(Kind::Read) { FILE_BYTES } else { 0 };
+        self.checks.guess_ends(file.device, bytes, (processor, contention));
+        if let Some(kind) = asks {
+            let [began, latency] = [began, answered - began].map(Duration::from_nanos);
+            let device = (8, file.device as u32);
+            self.scheduler.sample(Sample { kind, device, began, latency }, &ticket);
+        }
+        let fails = self.fails > 0 && self.random.one_in(self.fails);
+        let Step::Guess { errand, .. } = &job.step else { unreachable!("a guess") };
+        let outcome = match errand {
+            _ if fails => Outcome::Over,
+            Errand::List { .. } => Outcome::Names(self.names(file)),
+            Errand::Look { .. } => Outcome::File(Arc::new(file), FILE_BYTES),
+            Errand::Browse { .. } => Outcome::Over,
+            Errand::Read { .. } | Errand::Scan { .. } => {
+                let program = &mut self.programs[file.program];
+                if program.memory.insert(file) {
+                    program.guessed.insert(file);
+                }
+                Outcome::Over
+            }
+        };
+        let requests = u64::from(asks.is_some());
+        let used = Used { requests, processor: Duration::from_nanos(processor) };
+        let mut fx = Effects::default();
+        self.scheduler.guessed(job, outcome, used, &mut fx);
+        self.settle(fx);
+        self.scheduler.end(ticket);
+    }
+
+    /// What the directory of `file` holds.
+    fn names(&self, file: File) -> Vec<Name> {
+        let program = &self.programs[file.program];
+        let Directories { files, read } = program.directories;
+        // Directories of the same number on all devices of the program are read side by side.
+        let all = read * program.devices.len() as u64;
+        let (first, last) = (file.group * all + 1, (file.group + 1) * all);
+        let real = (first..=last.min(program.length)).map(|at| program.file(file.program, at, 0));
+        let real = real.filter(|real| real.device == file.device);
+        let others = (read..files).map(|n| {
+            let position = file.group * files + n;
+            File { position, astray: OTHERS, ..file }
+        });
+        let name = |file: File| {
+            let path = file.path();
+            let name = path.rsplit('/').next().unwrap_or_default();
+            Name { name: name.as_bytes().into(), inode: self.place(file), directory: false }
+        };
+        real.chain(others).map(name).collect()
+    }
+
+    /// Program `n` finds `file` in memory.
+    pub(super) fn finds(&mut self, n: usize, file: File) {
+        let program = &mut self.programs[n];
+        if program.guessed.remove(&file) {
+            program.uses.used(file);
+            self.checks.worth.used();
+        }
+    }
+
+    /// Program `n` has waited for something nobody foresaw.
+    pub(super) fn waited(&mut self, n: usize, time: u64) {
+        let waits = &mut self.programs[n].told.waits;
+        *waits = (waits.0 + 1, waits.1 + time);
+        self.checks.worth.waited(time);
+    }
+
+    /// The supervisor looks at program `n`, and tells the scheduler.
+    pub(super) fn tell(&mut self, n: usize) {
+        let told = &mut self.programs[n].told;
+        let (count, time) = std::mem::take(&mut told.waits);
+        if count > 0 {
+            self.scheduler.waited(count.into(), Duration::from_nanos(time));
+        }
+        if self.plant == Some(Plant::InventsWaits) {
+            self.scheduler.waited(0, Duration::from_secs(1));
+        }
+        let Processors { used, delayed, .. } = self.processors;
+        let new = used - told.processor;
+        if new >= TELLING {
+            self.scheduler.contended((delayed - told.delayed) as f64 / new as f64);
+            (told.processor, told.delayed) = (used, delayed);
+        }
+        if self.programs[n].position < self.programs[n].length {
+            self.after(self.now + TELL, Event::Tell(n));
+        }
+    }
+}

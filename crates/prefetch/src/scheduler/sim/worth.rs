@@ -1,0 +1,64 @@
+//! What guesses cost and what they spare, counted apart from the scheduler.
+//!
+//! Invariant: at any time, what guesses have cost, that is, the processor time that they have taken, as far as others had to
+//! wait for a processor (and a part of it, [`SPARE`], where nobody had to), and [`BYTE`] for each byte, is at most
+//! - [`GRACE`],
+//! - a sixteenth of what targets have waited for something nobody foresaw,
+//! - such a wait, as long as they were on average, for each guess that a target found in memory when it came, and
+//! - what was under way at once, at the price of the dearest.
+
+use runahead_abi::account::TRY;
+
+/// What may be lost before a guess has been used, in nanoseconds, as all times here.
+const GRACE: u64 = 5_000_000;
+/// Part of its time that an idle processor costs.
+const SPARE: f64 = 0.5;
+/// What each byte costs that is transferred.
+const BYTE: u64 = 4;
+
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Worth {
+    spent: u64,
+    /// Waits that nobody foresaw, and what they took in all.
+    waits: (u64, u64),
+    /// Guesses that were used, and what they have spared.
+    pub used: u64,
+    spared: u64,
+    /// Those that are under way, most that were at once, and the dearest.
+    under_way: u64,
+    most: u64,
+    dearest: u64,
+}
+
+impl Worth {
+    pub fn begins(&mut self) {
+        self.under_way += 1;
+        self.most = self.most.max(self.under_way);
+    }
+
+    /// One is over. It brought so many bytes, and took so much of a processor, for part of which others had to wait.
+    pub fn ends(&mut self, bytes: u64, processor: u64, contention: f64) {
+        let cost = (processor as f64 * contention.max(SPARE)) as u64 + bytes * BYTE;
+        self.under_way -= 1;
+        self.spent += cost;
+        self.dearest = self.dearest.max(cost);
+    }
+
+    /// A target has waited for something nobody foresaw.
+    pub fn waited(&mut self, time: u64) {
+        self.waits = (self.waits.0 + 1, self.waits.1 + time);
+    }
+
+    /// A target came, and found in memory what was guessed.
+    pub fn used(&mut self) {
+        let (count, time) = self.waits;
+        self.used += 1;
+        self.spared += time.checked_div(count).unwrap_or(0);
+    }
+
+    /// What was spent, as a part of what might be: see the module's text.
+    pub fn part(&self) -> f64 {
+        let tried = self.waits.1 / TRY as u64;
+        self.spent as f64 / (GRACE + tried + self.spared + self.most * self.dearest) as f64
+    }
+}
