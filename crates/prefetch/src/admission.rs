@@ -81,7 +81,8 @@ impl Admission {
 
     /// Programs have waited `count` times more for something nobody foresaw.
     pub(crate) fn waited(&mut self, count: u64, time: Duration) {
-        self.waits = (self.waits.0 + count, self.waits.1.saturating_add(time));
+        // What processes tell may be anything.
+        self.waits = (self.waits.0.saturating_add(count), self.waits.1.saturating_add(time));
         self.account.waited(nanoseconds(time));
     }
 

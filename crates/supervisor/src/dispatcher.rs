@@ -358,7 +358,7 @@ impl Dispatcher {
         let plus = |now: u64, before: u64| now.saturating_sub(before);
         let syncs = plus(now.syncs, before.syncs);
         let ticks = plus(now.sync_ticks, before.sync_ticks);
-        let count = ledger.syncs.fetch_add(syncs, Relaxed) + syncs;
+        let count = ledger.syncs.fetch_add(syncs, Relaxed).saturating_add(syncs);
         let sum = ledger.sync_ticks.fetch_add(ticks, Relaxed).saturating_add(ticks);
         control.usual_sync_ticks.store(sum.checked_div(count).unwrap_or(0), Relaxed);
         let waits = plus(now.waits, before.waits);
