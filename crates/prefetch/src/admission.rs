@@ -20,12 +20,16 @@ const GRACE: Duration = Duration::from_millis(5);
 /// What a wait is taken to be until there was one.
 const WAIT: Duration = Duration::from_millis(1);
 /// Part of its time that an idle processor costs: it shares caches and power with those that are busy.
-const SPARE: f64 = 0.5;
+const SPARE: f64 = 0.25;
 /// What it costs that a byte is transferred, in nanoseconds: storage that brings 250 MB in a second brings less for others
 /// meanwhile.
 const BYTE_NS: f64 = 4.0;
-/// Weight of the newest sample of how long programs wait for a processor, if it is less than before.
-const ALPHA: f64 = 0.25;
+/// So many sixteenths of a wait go into trying: what is tried is done beside the program, and not in its time.
+const TRIED: i64 = 4;
+/// Where waits are shorter, files are not looked through for names: that takes some tenths of a millisecond for each.
+const SCAN: Duration = Duration::from_millis(2);
+/// Weight of the newest sample of how long programs wait for a processor.
+const ALPHA: f64 = 0.5;
 /// What an operation is taken to cost until one has been measured.
 const COST: Duration = Duration::from_micros(50);
 
@@ -83,7 +87,7 @@ impl Admission {
     pub(crate) fn waited(&mut self, count: u64, time: Duration) {
         // What processes tell may be anything.
         self.waits = (self.waits.0.saturating_add(count), self.waits.1.saturating_add(time));
-        self.account.waited(nanoseconds(time));
+        self.account.waited(nanoseconds(time).saturating_mul(TRIED));
     }
 
     /// Books the use of guesses.
@@ -104,6 +108,11 @@ impl Admission {
         }
     }
 
+    /// Whether waits are so long that to look through a file is little beside one.
+    pub(crate) fn scans(&self) -> bool {
+        self.waits.0 > 0 && self.wait() >= nanoseconds(SCAN)
+    }
+
     /// Whether one more operation may be begun.
     pub(crate) fn admits(&self) -> bool {
         self.account.affords((self.under_way + 1) * self.cost)
@@ -116,9 +125,7 @@ impl Admission {
 
     /// A program has waited for a processor for so long, as a part of what we used meanwhile.
     pub(crate) fn contended(&mut self, part: f64) {
-        let part = part.clamp(0.0, 1.0);
-        // One of several programs that lacks a processor is enough.
-        self.contention = part.max(self.contention + ALPHA * (part - self.contention));
+        self.contention += ALPHA * (part.clamp(0.0, 1.0) - self.contention);
     }
 
     /// One is over. It took so much of a processor, had so many requests, and brought so many bytes.
@@ -159,8 +166,8 @@ mod tests {
     fn guesses_that_nobody_uses_end_with_the_grace() {
         let (mut admission, mut tally) = (Admission::new(), Tally::default());
         assert_eq!(spend(&mut admission, &mut tally), 100);
-        // And go on as the program waits: a sixteenth of 500 us pays for half of one.
-        admission.waited(160, 160 * 500 * US);
+        // And go on as the program waits: a quarter of 500 us pays for two.
+        admission.waited(40, 40 * 500 * US);
         assert_eq!(spend(&mut admission, &mut tally), 100);
     }
 
@@ -193,12 +200,12 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_processor_costs_half() {
+    fn an_idle_processor_costs_a_quarter() {
         let (mut admission, mut tally) = (Admission::new(), Tally::default());
         (0..100).for_each(|_| admission.contended(0.0));
-        assert!((195..=200).contains(&spend(&mut admission, &mut tally)));
+        assert!((385..=400).contains(&spend(&mut admission, &mut tally)));
         (0..100).for_each(|_| admission.contended(f64::INFINITY));
-        admission.waited(160, 160 * 500 * US);
+        admission.waited(40, 40 * 500 * US);
         assert!((99..=101).contains(&spend(&mut admission, &mut tally)));
     }
 

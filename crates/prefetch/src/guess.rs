@@ -99,6 +99,8 @@ pub(crate) struct Guesses<F> {
     pub tally: Tally,
     /// The storage serves few requests side by side.
     pub narrow: bool,
+    /// Files are looked through for names.
+    pub scans: bool,
     /// Nothing is guessed.
     pub off: bool,
 }
@@ -114,6 +116,7 @@ impl<F> Default for Guesses<F> {
             sinks: HashMap::new(),
             tally: Tally::default(),
             narrow: false,
+            scans: false,
             off: false,
         }
     }

@@ -193,6 +193,11 @@ impl<F> Queue<F> {
         }
     }
 
+    /// Whether files are looked through for names.
+    pub(crate) fn scan(&mut self, scans: bool) {
+        self.guesses.scans = scans;
+    }
+
     /// What came of guesses.
     pub(crate) fn tally(&self) -> &Tally {
         &self.guesses.tally

@@ -80,6 +80,7 @@ impl<F> Scheduler<F> {
         now: Duration,
         fx: &mut Effects<F>,
     ) -> Submitted {
+        self.queue.scan(self.admission.scans());
         let submitted = self.queue.submit(client, record, now, fx);
         self.admission.book(self.queue.tally());
         submitted

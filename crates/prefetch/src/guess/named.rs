@@ -22,13 +22,17 @@ impl<F> Guesses<F> {
         demand: bool,
         lanes: &mut Lanes,
     ) {
+        if !self.scans {
+            return;
+        }
         let Some(watch) = self.watches.get_mut(&client) else { return };
         let mut actions = Vec::new();
         let used = match self.sinks.get(&client).filter(|_| demand) {
             Some(sink) => watch.mentions.settle(|key| sink.was_used(key), &mut actions),
             None => 0,
         };
-        if record.kind == HintKind::Data && record.header.offset == 0 {
+        // What a shadow foresees it reads itself.
+        if demand && record.kind == HintKind::Data && record.header.offset == 0 {
             // What is still hinted or waited for came too late to have spared anything.
             watch.mentions.saw(record.path, demand, &mut actions);
         }

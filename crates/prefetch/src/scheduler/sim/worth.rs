@@ -3,16 +3,18 @@
 //! Invariant: at any time, what guesses have cost, that is, the processor time that they have taken, as far as others had to
 //! wait for a processor (and a part of it, [`SPARE`], where nobody had to), and [`BYTE`] for each byte, is at most
 //! - [`GRACE`],
-//! - a sixteenth of what targets have waited for something nobody foresaw,
+//! - a quarter of what targets have waited for something nobody foresaw,
 //! - such a wait, as long as they were on average, for each guess that a target found in memory when it came, and
 //! - what was under way at once, at the price of the dearest.
 
 use runahead_abi::account::TRY;
 
+/// Sixteenths of waits that go into trying (`admission.rs`).
+const TRIED: u64 = 4;
 /// What may be lost before a guess has been used, in nanoseconds, as all times here.
 const GRACE: u64 = 5_000_000;
 /// Part of its time that an idle processor costs.
-const SPARE: f64 = 0.5;
+const SPARE: f64 = 0.25;
 /// What each byte costs that is transferred.
 const BYTE: u64 = 4;
 
@@ -58,7 +60,7 @@ impl Worth {
 
     /// What was spent, as a part of what might be: see the module's text.
     pub fn part(&self) -> f64 {
-        let tried = self.waits.1 / TRY as u64;
+        let tried = self.waits.1 * TRIED / TRY as u64;
         self.spent as f64 / (GRACE + tried + self.spared + self.most * self.dearest) as f64
     }
 }
