@@ -28,7 +28,7 @@ pub(crate) enum Errand<F> {
 
 impl<F> Errand<F> {
     /// What it is about.
-    fn path(&self) -> &[u8] {
+    fn path(&self) -> &Arc<[u8]> {
         match self {
             Errand::List { path }
             | Errand::Look { path }
@@ -110,13 +110,7 @@ impl<F> Guesses<F> {
     /// A worker takes `id`.
     pub(crate) fn pop(&mut self, id: EntryId, lanes: &mut Lanes) -> Option<(Sent, Errand<F>)> {
         let Waiting { client, place, errand, .. } = self.take(id, lanes)?;
-        let path = match &errand {
-            Errand::List { path }
-            | Errand::Look { path }
-            | Errand::Browse { path }
-            | Errand::Read { path, .. }
-            | Errand::Scan { path, .. } => path.clone(),
-        };
+        let path = errand.path().clone();
         Some((Sent { client, place, path }, errand))
     }
 

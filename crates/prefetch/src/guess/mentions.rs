@@ -100,10 +100,9 @@ pub(super) struct Mentions {
 }
 
 impl Mentions {
-    /// The program reads `path` from its beginning, or is going to; `demand`: it has to wait for it. True: it had been
-    /// looked for.
-    pub(super) fn saw(&mut self, path: &[u8], demand: bool, actions: &mut Vec<Action>) -> bool {
-        self.demands += u32::from(demand);
+    /// The program reads `path` from its beginning, and has to wait for it. True: it had been looked for.
+    pub(super) fn saw(&mut self, path: &[u8], actions: &mut Vec<Action>) -> bool {
+        self.demands = self.demands.saturating_add(1);
         let file = hash(path);
         let used = match self.pending.remove(&file) {
             Some((rule, _)) => {

@@ -24,7 +24,7 @@ impl Tree {
     /// The program reads a file, and all that follows from it is done.
     fn read(&mut self, path: &str) -> bool {
         let mut actions = Vec::new();
-        let used = self.mentions.saw(path.as_bytes(), true, &mut actions);
+        let used = self.mentions.saw(path.as_bytes(), &mut actions);
         self.go_on(actions);
         used
     }

@@ -31,10 +31,10 @@ impl<F> Guesses<F> {
             Some(sink) => watch.mentions.settle(|key| sink.was_used(key), &mut actions),
             None => 0,
         };
-        // What a shadow foresees it reads itself.
+        // What a shadow foresees it has read itself.
         if demand && record.kind == HintKind::Data && record.header.offset == 0 {
             // What is still hinted or waited for came too late to have spared anything.
-            watch.mentions.saw(record.path, demand, &mut actions);
+            watch.mentions.saw(record.path, &mut actions);
         }
         self.tally.used[Of::Mentions as usize] += used;
         self.act(client, actions, lanes);
