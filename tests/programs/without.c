@@ -7,6 +7,10 @@
  * bytes of INDEX, and then one of the pages at every STEP bytes of DATA; which one, what is in the buffer says: if
  * that is not from INDEX, one of those that are never read otherwise. Now and then it goes where no shadow follows.
  *
+ * without fans LINKS STEP TIMES DATA: follows a chain of TIMES pages, one at every STEP bytes of LINKS: the first four
+ * bytes of each say which is next, and with it which eight pages of as many in DATA. It ends when one does not begin as it
+ * must: in a page that has come so much is seen, and no more.
+ *
  * without far COLD STEP TIMES WARM READS: reads TIMES pages of COLD, sleeps, and is at its end if it has slept. A copy
  * of it that has not goes on: READS single bytes of WARM, and then TIMES more pages of COLD. */
 #include "common.h"
@@ -60,6 +64,32 @@ static int misled(char **argv)
 	return 0;
 }
 
+static int fans(char **argv)
+{
+	enum { FAN = 8 };
+	off_t step = atol(argv[1]);
+	int links = must(open(argv[0], O_RDONLY)), times = atoi(argv[2]);
+	int data = must(open(argv[3], O_RDONLY));
+	unsigned seen = 0, at = 0;
+
+	must(posix_fadvise(links, 0, 0, POSIX_FADV_RANDOM));
+	must(posix_fadvise(data, 0, 0, POSIX_FADV_RANDOM));
+	for (int n = 0; n < times; n++) {
+		memset(page, 0, sizeof page);
+		must(pread(links, page, sizeof page, at * step));
+		if (page[4] != 4 || page[5] != 5)
+			return 3;
+		memcpy(&at, page, sizeof at);
+		at %= times;
+		for (int m = 0; m < FAN; m++) {
+			must(pread(data, page, sizeof page, (at * FAN + m) % times * step));
+			seen = seen * 31 + at + sum(page, sizeof page);
+		}
+	}
+	printf("%u\n", seen);
+	return 0;
+}
+
 static double now(void)
 {
 	struct timespec t;
@@ -97,5 +127,9 @@ int main(int argc, char **argv)
 		return 2;
 	if (!strcmp(argv[1], "checked"))
 		return checked(argv + 2);
-	return argc < 6 ? 2 : !strcmp(argv[1], "far") ? far(argv + 2) : misled(argv + 2);
+	if (argc < 6)
+		return 2;
+	if (!strcmp(argv[1], "fans"))
+		return fans(argv + 2);
+	return !strcmp(argv[1], "far") ? far(argv + 2) : misled(argv + 2);
 }

@@ -106,9 +106,12 @@ impl Clock {
         let device = if after.sleeps == before.sleeps { None } else { device(&result) };
         // Of file systems without a block device no blocks are counted.
         let is_counted = device.is_none_or(|(major, _)| major != 0);
-        self.requests += u64::from(!is_counted || after.blocks != before.blocks);
-        // What took long without sleeping waited for a processor, and would pass for fast storage.
-        if latency >= crate::limit::INFORMATIVE
+        let has_asked = !is_counted || after.blocks != before.blocks;
+        self.requests += u64::from(has_asked);
+        // What took long without sleeping waited for a processor, and would pass for fast storage; so would what
+        // waited for the rest of another's request.
+        if has_asked
+            && latency >= crate::limit::INFORMATIVE
             && let Some(device) = device
         {
             self.samples.push(Sample { kind, device, began, latency });

@@ -31,6 +31,14 @@ const LACKED: u8 = 0b111;
 /// A read of at most so many bytes is taken to be of something that tells the program where to go on.
 const SMALL_BYTES: u64 = 32 << 10;
 
+/// The least that any page has.
+const PAGE_BYTES: u64 = 4096;
+
+/// Pages of which some of `len` bytes from `offset` are.
+fn pages(offset: u64, len: u64) -> u64 {
+    (offset + len).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES
+}
+
 /// Notes what the entries in `filled` (as getdents64(2) wrote them) tell of the names in `directory`.
 pub(crate) fn tell(shared: &Shared, directory: Identity, filled: &[u8]) {
     let control = &shared.control;
@@ -178,11 +186,17 @@ impl Runner {
             return Ok(self.read_exemplar(fd, (buf, len), offset, in_order).unwrap_or(0));
         }
         let want = len.min(d.size.saturating_sub(offset));
-        let mut read = sys::read_nowait(real, buf, len, Some(offset));
-        if read == Err(Errno(sys::EFAULT)) {
-            faults::touch(buf, len);
-            read = sys::read_nowait(real, buf, len, Some(offset));
-        }
+        let there = self.resident(d, real, offset, want);
+        let read = match if there < want { there } else { len } {
+            0 if want > 0 => Err(Errno(sys::EAGAIN)),
+            len => match sys::read_nowait(real, buf, len, Some(offset)) {
+                Err(Errno(sys::EFAULT)) => {
+                    faults::touch(buf, len);
+                    sys::read_nowait(real, buf, len, Some(offset))
+                }
+                read => read,
+            },
+        };
         let got = match read {
             Ok(got) => got,
             Err(Errno(sys::EAGAIN)) => 0,
@@ -215,6 +229,32 @@ impl Runner {
             self.keep_exemplar(fd, d, buf, offset, got);
         }
         Ok(got.max(want) as i64)
+    }
+
+    /// How many of `len` bytes of a file from `offset` may be read without the kernel beginning to read others: it does
+    /// so for a read that does not wait as well, and past the limit of what the storage can serve, with nobody to tell
+    /// the prefetcher. `len` where that cannot be told: cachestat(2) is of Linux 6.5, and for a file's owner.
+    fn resident(&mut self, d: &Descriptor, real: Fd, offset: u64, len: u64) -> u64 {
+        let chunk = d.identity.chunk(ChunkIndex::of(offset));
+        let start = offset - offset % CHUNK_BYTES;
+        let end = (start + CHUNK_BYTES).min(d.size);
+        let is_within = offset + len <= end;
+        if is_within && self.resident == chunk {
+            return len;
+        }
+        let is_there = |offset, len| match sys::cached_pages(real, offset, len) {
+            Ok(cached) => cached >= pages(offset, len),
+            Err(_) => true,
+        };
+        if is_within && is_there(start, end - start) {
+            self.resident = chunk;
+            return len;
+        }
+        let mut there = len;
+        while there > 0 && !is_there(offset, there) {
+            there = if there > PAGE_BYTES { there / 2 } else { 0 };
+        }
+        there
     }
 
     /// The read at hand found its data in memory.
@@ -302,9 +342,8 @@ impl Runner {
         if len == 0 {
             return true;
         }
-        let pages = (offset + len).div_ceil(4096) - offset / 4096;
         match sys::cached_pages(real, offset, len) {
-            Ok(cached) => cached >= pages,
+            Ok(cached) => cached >= pages(offset, len),
             Err(_) => d
                 .identity
                 .pieces(offset, len)

@@ -42,6 +42,8 @@ pub struct Runner {
     pub(super) stack: u64,
     /// Something was missing in this run: what follows from it is not to be learned from.
     pub(super) stood_in: bool,
+    /// The chunk of a file that was found in memory last, and whole.
+    pub(super) resident: Identity,
     /// Which of the newest reads lacked their data: a bit each, the newest is the lowest.
     pub(super) lacked: u8,
     pub(super) children: Children,
@@ -89,6 +91,7 @@ pub(super) fn begin(
         fruitful: 0,
         stack: 0,
         stood_in: false,
+        resident: Identity::UNSET,
         lacked: 0,
         children: Children::new(crate::target::family::waited_for()),
     });
