@@ -3,10 +3,6 @@
  * without checked FILE STEP TIMES: reads a page at every STEP bytes of FILE into a buffer that it has
  * cleared, and ends when one does not begin as it must.
  *
- * without misled INDEX STEP TIMES DATA: fills a large buffer with what is different each time, reads into it at every STEP
- * bytes of INDEX, and then one of the pages at every STEP bytes of DATA; which one, what is in the buffer says: if
- * that is not from INDEX, one of those that are never read otherwise. Now and then it goes where no shadow follows.
- *
  * without fans LINKS STEP TIMES DATA: follows a chain of TIMES pages, one at every STEP bytes of LINKS: the first four
  * bytes of each say which is next, and with it which eight pages of as many in DATA. It ends when one does not begin as it
  * must: in a page that has come so much is seen, and no more.
@@ -30,35 +26,6 @@ static int checked(char **argv)
 		if (page[1] != 1 || page[2] != 2)
 			return 3;
 		seen = seen * 31 + sum(page, sizeof page);
-	}
-	printf("%u\n", seen);
-	return 0;
-}
-
-static int misled(char **argv)
-{
-	enum { LARGE = 40960 };
-	static char large[LARGE];
-	off_t step = atol(argv[1]);
-	int index = must(open(argv[0], O_RDONLY)), times = atoi(argv[2]);
-	int data = must(open(argv[3], O_RDONLY));
-	off_t half = must(lseek(data, 0, SEEK_END)) / step / 2;
-	unsigned seen = 0;
-	int ends[2];
-
-	must(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-	must(posix_fadvise(index, 0, 0, POSIX_FADV_RANDOM));
-	must(posix_fadvise(data, 0, 0, POSIX_FADV_RANDOM));
-	for (int n = 0; n < times; n++) {
-		memset(large, n, sizeof large);
-		must(pread(index, large, sizeof large, n * step));
-		seen = (n + 1) * 2654435761u ^ sum(large, sizeof large) * 2246822519u;
-		int astray = large[1] != 1 || large[2] != 2;
-		must(pread(data, page, sizeof page, (seen % half * 2 + astray) * step));
-		if (n % 16 == 15) {
-			must(write(ends[0], page, 1));
-			must(read(ends[1], page, 1));
-		}
 	}
 	printf("%u\n", seen);
 	return 0;
@@ -131,5 +98,5 @@ int main(int argc, char **argv)
 		return 2;
 	if (!strcmp(argv[1], "fans"))
 		return fans(argv + 2);
-	return !strcmp(argv[1], "far") ? far(argv + 2) : misled(argv + 2);
+	return far(argv + 2);
 }

@@ -110,22 +110,6 @@ fn without_again_a_shadow_runs_once() {
     assert_eq!(repeated(&off), 0, "{off:#}");
 }
 
-/// The shadow of a program that goes by what it reads in large pieces goes astray each time, by the same route.
-#[test]
-fn without_filter_a_route_that_is_wrong_is_taken_again() {
-    let Some(fixture) = available(fixture()) else { return };
-    fill(&fixture);
-    fixture.change(|dir| write_pages(&dir.join("wide"), 8 * PAGES + 1, |_| vec![1; 4096]));
-    let args = ["misled", "pages", &CHUNK.to_string(), &PAGES.to_string(), "wide"];
-    let run = fixture.run_program("without", Link::Dynamic, &args);
-    let plain = plain(&fixture, &run);
-    let withheld = |stats: &Value| number(stats, "memory/hints_withheld");
-    assert!(ever((&fixture, &run, &plain), &[], |stats| withheld(stats) > 0), "all was hinted");
-    let off = measured(&fixture, &run, &plain, &["--without", "filter"]);
-    assert!(number(&off, "syncs/count") > 0, "no shadow ran: {off:#}");
-    assert_eq!(withheld(&off), 0, "{off:#}");
-}
-
 /// The shadow of a program that sleeps has all the time there is.
 #[test]
 fn without_horizon_a_shadow_goes_on() {

@@ -9,14 +9,14 @@ use crate::work::Work;
 macro_rules! without {
     ($($row:literal: $work:expr),* ; spindles $($few:literal: $on_few:expr),* $(,)?) => {
         &[$(
-            ablation(concat!($row, "-without-filter"), $work, Place::Disk, "filter"),
             ablation(concat!($row, "-without-stale"), $work, Place::Disk, "stale"),
             ablation(concat!($row, "-without-again"), $work, Place::Disk, "again"),
             ablation(concat!($row, "-without-horizon"), $work, Place::Disk, "horizon"),
             ablation(concat!($row, "-without-memory"), $work, Place::Disk, "memory"),
         )* $(
             // Where a wrong hint is in the way of others.
-            ablation(concat!($few, "-without-filter"), $on_few, Place::Spindles, "filter"),
+            ablation(concat!($few, "-without-horizon"), $on_few, Place::Spindles, "horizon"),
+            ablation(concat!($few, "-without-memory"), $on_few, Place::Spindles, "memory"),
         )*]
     };
 }

@@ -84,9 +84,6 @@ pub struct Header {
     pub offset: u64,
     /// Bytes wanted, for [`HintKind::Data`].
     pub length: u64,
-    /// The path through the code by which a shadow came to this hint, as a hash; 0 if that tells nothing. Hints of one
-    /// route are judged by those before them.
-    pub route: u64,
     /// [`NO_FOLLOW`] and its like.
     pub flags: u32,
     /// Bytes of path that follow.
@@ -94,7 +91,7 @@ pub struct Header {
 }
 
 const HEADER_BYTES: usize = size_of::<Header>();
-const _: () = assert!(HEADER_BYTES == 56 && offset_of!(Header, path_len) == 52);
+const _: () = assert!(HEADER_BYTES == 48 && offset_of!(Header, path_len) == 44);
 
 /// Bytes in the largest record.
 pub const MAX_RECORD: usize = HEADER_BYTES + PATH_MAX;
@@ -117,7 +114,6 @@ impl Header {
             key: u64_at(offset_of!(Header, key)),
             offset: u64_at(offset_of!(Header, offset)),
             length: u64_at(offset_of!(Header, length)),
-            route: u64_at(offset_of!(Header, route)),
             flags: u32_at(offset_of!(Header, flags)),
             path_len: u32_at(offset_of!(Header, path_len)),
         }
@@ -184,7 +180,6 @@ mod tests {
         key: 5,
         offset: 4096,
         length: 100,
-        route: 77,
         flags: STEERS,
         path_len: 2,
     };

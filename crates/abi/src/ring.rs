@@ -113,7 +113,7 @@ mod tests {
             offset: 0,
             length: 0,
             flags: 0,
-            route: 0,
+
             path_len: 4,
         }
     }

@@ -18,8 +18,6 @@ pub struct Hint<'a> {
     pub offset: u64,
     /// Bytes, for data.
     pub length: u64,
-    /// See [`Header::route`].
-    pub route: u64,
     /// Flags of `runahead_abi::record`.
     pub flags: u32,
     /// Absolute name of the object.
@@ -29,7 +27,7 @@ pub struct Hint<'a> {
 impl<'a> Hint<'a> {
     /// Of an object as a whole, or of its name.
     pub fn whole(kind: HintKind, object: Identity, flags: u32, path: &'a [u8]) -> Self {
-        Hint { kind, object, offset: 0, length: 0, route: 0, flags, path }
+        Hint { kind, object, offset: 0, length: 0, flags, path }
     }
 }
 
@@ -55,7 +53,6 @@ fn put(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
         key: hint.object.raw(),
         offset: hint.offset,
         length: hint.length,
-        route: hint.route,
         flags: hint.flags,
         path_len: hint.path.len() as u32,
     };

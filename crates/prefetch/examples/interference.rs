@@ -129,8 +129,7 @@ fn hint(client: &Client, path: &Path, offset: u64, length: u64, position: u64) {
     let key = Identity::ROOT.join(path).raw();
     let (kind, flags, run) = (HintKind::Data, 0, 1);
     let path_len = path.len() as u32;
-    let header =
-        Header { kind: kind as u32, run, position, key, offset, length, route: 0, flags, path_len };
+    let header = Header { kind: kind as u32, run, position, key, offset, length, flags, path_len };
     client.submit(&Record { kind, header, path });
 }
 

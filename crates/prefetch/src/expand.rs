@@ -93,7 +93,7 @@ impl Wish {
                     offset: 0,
                     length: 0,
                     flags,
-                    route: 0,
+
                     path_len: path.len() as u32,
                 };
                 hints.push((header, path));

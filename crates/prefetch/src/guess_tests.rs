@@ -58,7 +58,7 @@ impl Bench {
             offset: 0,
             length: 100,
             flags,
-            route: 0,
+
             path_len: path.len() as u32,
         };
         let record = Record { kind, header, path: path.as_bytes() };

@@ -68,8 +68,6 @@ struct Hint {
     known: bool,
     present: bool,
     position: u64,
-    /// See [`Header::route`].
-    route: u64,
     /// When it was seen to be overdue.
     overdue: Option<Duration>,
 }
@@ -152,8 +150,7 @@ impl Ahead {
             {
                 self.leave(&oldest);
             }
-            let route = record.header.route;
-            let hint = Hint { key, bytes, known, present: false, position, route, overdue: None };
+            let hint = Hint { key, bytes, known, present: false, position, overdue: None };
             *self.sum(&hint) += u64::from(bytes);
             self.hints.push_back(hint);
         }
@@ -178,15 +175,13 @@ impl Ahead {
     }
 
     /// Looks at some of them, in turn: how many are newly overdue. The target has made `accesses`, and
-    /// `read` is what has come of all hints of unknown length so far, in bytes. `judged` hears by which
-    /// routes hints came that prove right or wrong.
+    /// `read` is what has come of all hints of unknown length so far, in bytes.
     pub(crate) fn sweep(
         &mut self,
         fates: &impl Fates,
         accesses: u64,
         read: u64,
         now: Duration,
-        mut judged: impl FnMut(u64, bool),
     ) -> u64 {
         let mut overdue = 0;
         let most = LOOK.0.max(self.hints.len() / LOOK.1);
@@ -206,12 +201,8 @@ impl Ahead {
             {
                 hint.overdue = Some(now);
                 overdue += 1;
-                judged(hint.route, false);
             }
             let old = hint.overdue.is_some_and(|since| now.saturating_sub(since) >= KEPT);
-            if fate == Fate::Used {
-                judged(hint.route, true);
-            }
             if old || matches!(fate, Fate::Used | Fate::Gone) {
                 self.leave(&hint);
             } else {
@@ -291,7 +282,7 @@ mod tests {
             offset,
             length,
             flags: 0,
-            route: 0,
+
             path_len: 2,
         };
         Record { kind: HintKind::Data, header, path: b"/x" }
@@ -316,11 +307,11 @@ mod tests {
         records.iter().for_each(|record| ahead.add(record));
         assert_eq!(ahead.bytes(), 16 * CHUNK);
         records.iter().for_each(|record| told.tell(record, Fate::Present));
-        assert_eq!(ahead.sweep(&told, 0, 0, Duration::ZERO, |_, _| ()), 0);
+        assert_eq!(ahead.sweep(&told, 0, 0, Duration::ZERO), 0);
         assert_eq!(ahead.bytes(), 16 * CHUNK);
         told.tell(&records[3], Fate::Used);
         told.tell(&records[4], Fate::Gone);
-        ahead.sweep(&told, 0, 16 * CHUNK, Duration::ZERO, |_, _| ());
+        ahead.sweep(&told, 0, 16 * CHUNK, Duration::ZERO);
         assert_eq!(ahead.bytes(), 14 * CHUNK);
     }
 
@@ -331,7 +322,7 @@ mod tests {
         records.iter_mut().for_each(|record| record.header.flags = flags);
         records.iter().for_each(|record| ahead.add(record));
         records.iter().for_each(|record| told.tell(record, Fate::Present));
-        (0..3).for_each(|_| _ = ahead.sweep(&told, 0, read, Duration::ZERO, |_, _| ()));
+        (0..3).for_each(|_| _ = ahead.sweep(&told, 0, read, Duration::ZERO));
         ahead.bytes()
     }
 
@@ -349,11 +340,11 @@ mod tests {
     fn what_the_target_has_passed_is_told_once_and_kept_a_while() {
         let (mut ahead, told) = (Ahead::default(), Told::default());
         (0..20).for_each(|n| ahead.add(&data(n, n.into(), 0, CHUNK)));
-        assert_eq!(ahead.sweep(&told, SLACK, 0, Duration::ZERO, |_, _| ()), 0);
-        assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO, |_, _| ()), 5);
-        assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO, |_, _| ()), 0);
+        assert_eq!(ahead.sweep(&told, SLACK, 0, Duration::ZERO), 0);
+        assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO), 5);
+        assert_eq!(ahead.sweep(&told, SLACK + 5, 0, Duration::ZERO), 0);
         assert!(ahead.leads(18) && !ahead.leads(19));
-        ahead.sweep(&told, SLACK + 5, 0, KEPT, |_, _| ());
+        ahead.sweep(&told, SLACK + 5, 0, KEPT);
         assert_eq!(ahead.bytes(), 15 * CHUNK);
     }
 
@@ -361,7 +352,7 @@ mod tests {
     fn all_are_looked_at_in_turn_however_many() {
         let (mut ahead, told) = (Ahead::default(), Told::default());
         (0..10_000).for_each(|n| ahead.add(&data(n, n.into(), 0, 1)));
-        let sweep = |_| ahead.sweep(&told, 1 << 20, 0, Duration::ZERO, |_, _| ());
+        let sweep = |_| ahead.sweep(&told, 1 << 20, 0, Duration::ZERO);
         assert_eq!((0..=LOOK.1).map(sweep).sum::<u64>(), 10_000);
         // And there are never more than that.
         (0..MOST as u32 + 5).for_each(|n| ahead.add(&data(n, 0, 0, 1)));

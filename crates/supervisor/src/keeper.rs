@@ -12,15 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{
-    DEMAND, DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED,
-};
+use runahead_abi::record::{DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED};
 use runahead_abi::{Control, HintKind, Identity, Record};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
 use crate::ahead::{self, Ahead};
 use crate::budget::Budget;
-use crate::filter::Filter;
 use crate::ghost::{self, Ghost};
 use crate::losses::Losses;
 use crate::members::Common;
@@ -53,8 +50,6 @@ pub struct Ledger {
     pub stops: Losses,
     /// Hints that the target has passed without using them.
     pub overdue: AtomicU64,
-    /// Hints that were not acted on, because most that came by the same route had been wrong.
-    pub withheld: AtomicU64,
     /// Times that shadows were tried again.
     pub trials: AtomicU64,
     /// The longest time from a first hint to a stop, of shadows that had never been of use; in
@@ -69,7 +64,6 @@ pub(crate) struct Keeper {
     progress: Arc<Progress>,
     origin: Instant,
     ahead: Ahead,
-    filter: Filter,
     worth: Worth,
     ghost: ghost::Share,
     drops: ghost::Drops,
@@ -126,7 +120,6 @@ impl Keeper {
             progress,
             origin: Instant::now(),
             ahead: Ahead::default(),
-            filter: Filter::default(),
             worth: Worth::default(),
             ghost: ghost::Share::default(),
             drops: ghost::Drops::default(),
@@ -171,17 +164,11 @@ impl Keeper {
             return self.forget(record);
         }
         if own || record.kind != HintKind::Data {
-            if own && header.flags & DEMAND != 0 {
-                ahead::keys(record).for_each(|(key, _)| self.filter.note_demand(key));
-            }
             // It was told to be learned from.
             if header.flags & STARTED != 0 {
                 return;
             }
             return self.go_on(record, submit);
-        }
-        if self.withholds(record) {
-            return self.forget(record);
         }
         self.held_bytes = self.held_bytes.saturating_add(header.length);
         self.held_back.push_back((record.kind, header, record.path.to_vec()));
@@ -189,20 +176,6 @@ impl Keeper {
         if self.held_back.len() == 1 {
             self.release(submit);
         }
-    }
-
-    /// Whether the shadow's hint is not to be acted on, by the history of its route.
-    fn withholds(&mut self, record: &Record<'_>) -> bool {
-        let Header { route, position, .. } = record.header;
-        let doubted = !self.common.without.filter
-            && self.filter.withholds(route, || self.common.prefetcher.stats().limit);
-        if doubted {
-            let due = position.saturating_add(ahead::SLACK);
-            let mut new = |(key, _)| self.filter.note_withheld(route, key, due);
-            let new = ahead::keys(record).filter(|key| new(*key)).count() as u64;
-            self.common.ledger.withheld.fetch_add(new, Relaxed);
-        }
-        doubted
     }
 
     fn go_on(&mut self, record: &Record<'_>, mut submit: impl FnMut(&Record<'_>)) {
@@ -291,9 +264,7 @@ impl Keeper {
             self.swept = now;
             let accesses = control.accesses.load(Relaxed);
             let read = self.progress.bytes();
-            let judged = |route, right| self.filter.judge(route, right);
-            self.overdue += self.ahead.sweep(&self.shared.log, accesses, read, now, judged);
-            self.filter.note_accesses(accesses);
+            self.overdue += self.ahead.sweep(&self.shared.log, accesses, read, now);
             self.publish();
         }
         if now.saturating_sub(self.looked) < INTERVAL {

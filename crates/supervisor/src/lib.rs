@@ -39,7 +39,6 @@ pub mod descriptors;
 pub mod desk;
 pub mod dispatcher;
 mod engine;
-mod filter;
 mod first;
 pub mod ghost;
 pub mod history;

@@ -46,8 +46,6 @@ pub struct Memory {
     pub peak_bytes_ahead: u64,
     /// Hints that the target passed without using them. (It may have done so later.)
     pub hints_overdue: u64,
-    /// Those that were not acted on, because most that came by the same path through the code had been wrong.
-    pub hints_withheld: u64,
     /// Times the target missed data that had been in memory: by its log, whoever pushed it out.
     pub refaults: u64,
     /// Hints whose data was fetched, and was gone when the target came to it.
@@ -163,7 +161,6 @@ impl Totals {
             budget_bytes: ledger.budget.bytes(),
             peak_bytes_ahead: ledger.budget.peak(),
             hints_overdue: ledger.overdue.load(Relaxed),
-            hints_withheld: ledger.withheld.load(Relaxed),
             refaults: self.memory.refaults,
             hints_lost: self.memory.hints_lost,
             stalls_added: ledger.ghost.added(),

@@ -13,8 +13,6 @@ pub struct Without {
     pub memory: bool,
     /// Shadows may be ahead by any number of accesses.
     pub horizon: bool,
-    /// Hints are acted on whatever became of others that came by the same path through the code.
-    pub filter: bool,
     /// Every program is followed.
     pub unwatched: bool,
     /// There are no shadows.
@@ -29,8 +27,7 @@ pub struct Without {
 
 impl Without {
     /// By which [`Without::switch_off`] knows them.
-    pub const NAMES: [&'static str; 10] = [
-        "filter",
+    pub const NAMES: [&'static str; 9] = [
         "stale",
         "again",
         "memory",
@@ -45,7 +42,6 @@ impl Without {
     /// Switches off one more; false if there is none of this name.
     pub fn switch_off(&mut self, name: &str) -> bool {
         let which = match name {
-            "filter" => &mut self.filter,
             "stale" => &mut self.stale,
             "again" => &mut self.again,
             "memory" => &mut self.memory,

@@ -264,15 +264,7 @@ impl Runner {
             && let Some(len) = self.absolute(name, &mut text)
         {
             let object = if kind == HintKind::Data { name.identity } else { key };
-            self.send(&Hint {
-                kind,
-                object,
-                offset: 0,
-                length,
-                route: 0,
-                flags,
-                path: &text[..len],
-            });
+            self.send(&Hint { kind, object, offset: 0, length, flags, path: &text[..len] });
         }
     }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as k;
 use runahead_abi::config::without;
 use runahead_abi::exemplars::{FILE_BYTES, Kind};
-use runahead_abi::identity::{self, CHUNK_BYTES};
+use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{LENGTH_UNKNOWN, STEERS};
 use runahead_abi::sites::{Choice, Stale};
 use runahead_abi::{ChunkIndex, Entry, HintKind, HintState, Identity, RunEnd, Shared};
@@ -24,10 +24,6 @@ use crate::sys::{self, Errno, Fd};
 const EXEMPLARY_BYTES: u64 = FILE_BYTES as u64;
 /// Bytes of one read, mapping or advice that are hinted at most.
 const HINT_BYTES: u64 = 64 << 20;
-/// Where the hash of a route begins: no route is 0.
-const ROUTE: u64 = 1;
-/// The newest reads that are part of it: a bit each.
-const LACKED: u8 = 0b111;
 /// A read of at most so many bytes is taken to be of something that tells the program where to go on.
 const SMALL_BYTES: u64 = 32 << 10;
 
@@ -132,7 +128,6 @@ impl Runner {
         if !d.stood_in {
             // Its course is that of the others: nothing is to be learned by a run that has it.
             self.miss_data(fd, &d, 0, d.size.max(1), false);
-            self.lacked = self.lacked << 1 | 1;
             self.stood_in = true;
             returns::settle();
             returns::stop_learning();
@@ -260,7 +255,6 @@ impl Runner {
     /// The read at hand found its data in memory.
     fn found(&mut self, d: &Descriptor, offset: u64, buf: u64, got: u64) {
         self.meets(d.identity.chunk(ChunkIndex::of(offset)));
-        self.lacked <<= 1;
         self.learn(buf, got);
     }
 
@@ -289,7 +283,6 @@ impl Runner {
 
     /// The read at hand would have brought `len` bytes, of which `got` are there.
     fn stand_in(&mut self, buf: u64, got: u64, len: u64) {
-        self.lacked = self.lacked << 1 | 1;
         if self.leaves_stale() {
             return;
         }
@@ -367,22 +360,13 @@ impl Runner {
         if steers {
             flags |= STEERS;
         }
-        let (object, route) = (d.identity, self.route());
+        let object = d.identity;
         if let Some(path) = self.directory_text(fd) {
             let kind = HintKind::Data;
-            self.send(&Hint { kind, object, offset, length: len, route, flags, path });
+            self.send(&Hint { kind, object, offset, length: len, flags, path });
             let sites = &shared.sites;
             self.status().choices().for_each(|choice| sites.get(choice.site).hinted(choice));
         }
-    }
-
-    /// The path through the code to the call at hand: its three innermost callers, its stack pointer (Chang 5.2.3),
-    /// and which of the newest reads had to do without their data, as branch predictors have it.
-    fn route(&self) -> u64 {
-        let callers = Callers::above(self.stack);
-        let inner = callers.list().iter().take(3).map(|caller| caller.to);
-        let on_the_way = [self.stack, self.stood_in.into(), (self.lacked & LACKED).into()];
-        inner.chain(on_the_way).fold(ROUTE, identity::mixed)
     }
 
     pub(super) fn read_vector(

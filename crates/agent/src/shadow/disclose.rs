@@ -90,7 +90,7 @@ impl Runner {
         if wanted {
             let flags = DISCLOSURE | if length.is_none() { LENGTH_UNKNOWN } else { 0 };
             let (kind, length) = (HintKind::Data, end - start);
-            self.send(&Hint { kind, object, offset: start, length, route: 0, flags, path });
+            self.send(&Hint { kind, object, offset: start, length, flags, path });
         }
     }
 }

@@ -140,7 +140,7 @@ impl Runner {
             if self.foresee(object.chunk(ChunkIndex(chunk))) {
                 let (kind, path) = (HintKind::Data, &text[..len]);
                 let (offset, length) = (chunk * CHUNK_BYTES, CHUNK_BYTES);
-                self.send(&Hint { kind, object, offset, length, route: 0, flags: 0, path });
+                self.send(&Hint { kind, object, offset, length, flags: 0, path });
             }
         }
         Err(Stop(RunEnd::Call))

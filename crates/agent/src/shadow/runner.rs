@@ -44,8 +44,6 @@ pub struct Runner {
     pub(super) stood_in: bool,
     /// The chunk of a file that was found in memory last, and whole.
     pub(super) resident: Identity,
-    /// Which of the newest reads lacked their data: a bit each, the newest is the lowest.
-    pub(super) lacked: u8,
     pub(super) children: Children,
 }
 
@@ -92,7 +90,6 @@ pub(super) fn begin(
         stack: 0,
         stood_in: false,
         resident: Identity::UNSET,
-        lacked: 0,
         children: Children::new(crate::target::family::waited_for()),
     });
     plane::set_policy(policy, Interest::Every);

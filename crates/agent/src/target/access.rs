@@ -378,7 +378,7 @@ impl Target {
         length: u64,
     ) -> Stall<'static> {
         let object = self.names.identity(fd);
-        let hint = Hint { kind, object, offset, length, route: 0, flags: DEMAND, path: b"" };
+        let hint = Hint { kind, object, offset, length, flags: DEMAND, path: b"" };
         Stall { piece: piece.into(), hint, at: offset, dir: fd, path: b"" }
     }
 }

@@ -189,7 +189,7 @@ impl Target {
         self.disclosed.position.store(position, Relaxed);
         let flags = DISCLOSURE | if wanted.end.is_none() { LENGTH_UNKNOWN } else { 0 };
         let (object, offset, path) = (wanted.object, wanted.start, wanted.path);
-        let hint = Hint { kind: HintKind::Data, object, offset, length, route: 0, flags, path };
+        let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
         hints::send(shared, run, position, &hint);
     }
 

@@ -214,7 +214,7 @@ fn tell_used(
     let tell = |(first, pages): (u64, u64)| {
         let (offset, length) = (first * PAGE, pages * PAGE);
         let flags = RECORDED | TOUCHED;
-        let hint = Hint { kind: HintKind::Data, object, offset, length, route: 0, flags, path };
+        let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
         send(session, &hint, until)
     };
     let (first, end) = (start / PAGE, end.div_ceil(PAGE));

@@ -203,7 +203,7 @@ impl Target {
     ) {
         let Some(path) = path.filter(|path| !paths::is_made_up(path)) else { return };
         let flags = flags | RECORDED;
-        let hint = Hint { kind, object, offset, length, route: 0, flags, path };
+        let hint = Hint { kind, object, offset, length, flags, path };
         let shared = session.shared();
         let position = shared.control.accesses.load(Relaxed);
         // A handler that ran while the ring is held, and did not come back, would keep it for ever.

@@ -213,7 +213,7 @@ impl World {
             offset: 0,
             length: FILE_BYTES,
             flags,
-            route: 0,
+
             path_len: path.len() as u32,
         };
         let record = Record { kind: HintKind::Data, header, path: path.as_bytes() };

@@ -368,7 +368,7 @@ impl Replay {
             offset,
             length,
             flags,
-            route: 0,
+
             path_len: path.len() as u32,
         };
         self.client.submit(&Record { kind, header, path });
