@@ -4,7 +4,8 @@
 //! guess, and could not see what depends on the answer. Once such *steering* hints have been read,
 //! running again from the same point gets further: the depth of dependencies, not their number,
 //! bounds the stalls. A run is repeated when it has ended and either all that it lacked has
-//! arrived or some of it arrived [`SETTLE`] ago; runs that find nothing new become rarer.
+//! arrived or some of it arrived [`SETTLE`] ago; runs that find nothing new become rarer. While hints of this process wait
+//! for their turn at the storage there is no other: what it found could only wait behind them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -52,6 +53,9 @@ impl Dispatcher {
         let ready = if all { first } else { first + SETTLE }.max(self.not_before);
         if now < ready {
             return Some(ready - now);
+        }
+        if self.client.queued() > 0 {
+            return Some(SETTLE);
         }
         let (now_at, then_at) = (&control.accesses, &control.accesses_at_sync);
         let moved = now_at.load(Relaxed).wrapping_sub(then_at.load(Relaxed));
