@@ -113,7 +113,6 @@ mod tests {
             offset: 0,
             length: 0,
             flags: 0,
-
             path_len: 4,
         }
     }

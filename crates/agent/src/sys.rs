@@ -195,6 +195,13 @@ pub fn cached_pages(fd: Fd, offset: u64, len: u64) -> Result<u64> {
     Ok(out[0])
 }
 
+/// Whether all pages of the range are in memory.
+pub fn is_cached(fd: Fd, offset: u64, len: u64) -> Result<bool> {
+    const PAGE: u64 = 4096;
+    let pages = (offset + len).div_ceil(PAGE) - offset / PAGE;
+    cached_pages(fd, offset, len).map(|cached| cached >= pages)
+}
+
 /// fstatfs(2): the type of the file system (`f_type`).
 pub fn filesystem_type(fd: Fd) -> Result<u64> {
     let mut out = [0u64; 16];

@@ -93,7 +93,6 @@ impl Wish {
                     offset: 0,
                     length: 0,
                     flags,
-
                     path_len: path.len() as u32,
                 };
                 hints.push((header, path));

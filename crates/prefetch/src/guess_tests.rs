@@ -58,7 +58,6 @@ impl Bench {
             offset: 0,
             length: 100,
             flags,
-
             path_len: path.len() as u32,
         };
         let record = Record { kind, header, path: path.as_bytes() };

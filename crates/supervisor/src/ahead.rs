@@ -282,7 +282,6 @@ mod tests {
             offset,
             length,
             flags: 0,
-
             path_len: 2,
         };
         Record { kind: HintKind::Data, header, path: b"/x" }

@@ -502,7 +502,6 @@ mod tests {
             offset: 0,
             length: 1,
             flags,
-
             path_len: 2,
         };
         let cancels = [(3, DISCLOSED + 1), (8, 5)];

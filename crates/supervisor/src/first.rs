@@ -56,7 +56,6 @@ pub(crate) fn bring_in(prefetcher: &Prefetcher, path: &Path) -> Option<Client> {
         offset: 0,
         length: 0,
         flags: 0,
-
         path_len: path.len() as u32,
     };
     let client = prefetcher.client(Arc::new(Untold));

@@ -30,11 +30,6 @@ const SMALL_BYTES: u64 = 32 << 10;
 /// The least that any page has.
 const PAGE_BYTES: u64 = 4096;
 
-/// Pages of which some of `len` bytes from `offset` are.
-fn pages(offset: u64, len: u64) -> u64 {
-    (offset + len).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES
-}
-
 /// Notes what the entries in `filled` (as getdents64(2) wrote them) tell of the names in `directory`.
 pub(crate) fn tell(shared: &Shared, directory: Identity, filled: &[u8]) {
     let control = &shared.control;
@@ -230,6 +225,9 @@ impl Runner {
     /// so for a read that does not wait as well, and past the limit of what the storage can serve, with nobody to tell
     /// the prefetcher. `len` where that cannot be told: cachestat(2) is of Linux 6.5, and for a file's owner.
     fn resident(&mut self, d: &Descriptor, real: Fd, offset: u64, len: u64) -> u64 {
+        if len == 0 {
+            return 0;
+        }
         let chunk = d.identity.chunk(ChunkIndex::of(offset));
         let start = offset - offset % CHUNK_BYTES;
         let end = (start + CHUNK_BYTES).min(d.size);
@@ -237,10 +235,7 @@ impl Runner {
         if is_within && self.resident == chunk {
             return len;
         }
-        let is_there = |offset, len| match sys::cached_pages(real, offset, len) {
-            Ok(cached) => cached >= pages(offset, len),
-            Err(_) => true,
-        };
+        let is_there = |offset, len| sys::is_cached(real, offset, len).unwrap_or(true);
         if is_within && is_there(start, end - start) {
             self.resident = chunk;
             return len;
@@ -335,8 +330,8 @@ impl Runner {
         if len == 0 {
             return true;
         }
-        match sys::cached_pages(real, offset, len) {
-            Ok(cached) => cached >= pages(offset, len),
+        match sys::is_cached(real, offset, len) {
+            Ok(cached) => cached,
             Err(_) => d
                 .identity
                 .pieces(offset, len)

@@ -120,10 +120,7 @@ impl Target {
             return false;
         }
         let (start, end) = (offset / PAGE * PAGE, end.next_multiple_of(PAGE).min(size));
-        if end - start <= ASKED_BYTES
-            && sys::cached_pages(fd, start, end - start)
-                .is_ok_and(|pages| pages >= (end - start).div_ceil(PAGE))
-        {
+        if end - start <= ASKED_BYTES && sys::is_cached(fd, start, end - start) == Ok(true) {
             return true;
         }
         let mut text = [0u8; PATH_MAX + 1];

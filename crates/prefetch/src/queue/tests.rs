@@ -61,7 +61,6 @@ impl Hint {
             offset: self.range.start,
             length: self.range.end - self.range.start,
             flags: self.flags,
-
             path_len: self.path.len() as u32,
         };
         let path = self.path.as_bytes();
@@ -266,7 +265,6 @@ fn every_name_of_a_path_is_marked() {
         offset: 0,
         length: 0,
         flags: 0,
-
         path_len: 2,
     };
     for key in 1..=4 {

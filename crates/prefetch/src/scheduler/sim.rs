@@ -213,7 +213,6 @@ impl World {
             offset: 0,
             length: FILE_BYTES,
             flags,
-
             path_len: path.len() as u32,
         };
         let record = Record { kind: HintKind::Data, header, path: path.as_bytes() };

@@ -163,7 +163,6 @@ impl Hint<'_> {
             offset: self.offset,
             length: self.length,
             flags: self.flags,
-
             path_len: path.len() as u32,
         };
         client.submit(&Record { kind: self.kind, header, path });

@@ -54,7 +54,8 @@ impl Dispatcher {
         if now < ready {
             return Some(ready - now);
         }
-        if self.client.queued() > 0 {
+        // (As it was told in this turn.)
+        if control.queued.load(Relaxed) > 0 {
             return Some(SETTLE);
         }
         let (now_at, then_at) = (&control.accesses, &control.accesses_at_sync);

@@ -368,7 +368,6 @@ impl Replay {
             offset,
             length,
             flags,
-
             path_len: path.len() as u32,
         };
         self.client.submit(&Record { kind, header, path });

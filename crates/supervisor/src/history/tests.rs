@@ -19,7 +19,6 @@ fn record(kind: HintKind, flags: u32, path: &[u8], (offset, length): (u64, u64))
         offset,
         length,
         flags,
-
         path_len: path.len() as u32,
     };
     Record { kind, header, path }

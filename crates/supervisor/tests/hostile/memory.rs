@@ -48,7 +48,6 @@ fn nonsense_in_shared_memory_is_survived() {
                 offset: random.word(),
                 length: random.word(),
                 flags: random.next() as u32,
-
                 path_len: path.len() as u32,
             };
             let mut name = path.as_bytes().to_vec();

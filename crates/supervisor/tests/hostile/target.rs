@@ -113,7 +113,6 @@ impl Seen {
             offset: 0,
             length: 4096,
             flags: STEERS | DEMAND,
-
             path_len: path.len() as u32,
         };
         let pushed = self.shared().ring(run).push(&[header.as_bytes(), path.as_bytes()]);
