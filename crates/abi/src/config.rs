@@ -126,7 +126,7 @@ pub struct AgentConfig {
     /// The same of file systems that ask somebody else for each name that the kernel does not know.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
     /// A [`SlowDevices`]: see [`AgentConfig::slow_devices`]. This and the next are all that changes later.
-    pub slow_devices: [u64; 1 + 2 * SLOW_DEVICES_MAX],
+    pub slow_devices: [u64; 2 + 2 * SLOW_DEVICES_MAX],
     /// An [`Unwatched`]: see [`AgentConfig::unwatched`].
     pub unwatched: [u64; 2 * UNWATCHED_MAX],
     /// For tests: 0, or what runners really try; see [`plant`].

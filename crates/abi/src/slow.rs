@@ -19,6 +19,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub const SLOW_DEVICES_MAX: usize = 16;
 /// See the module's text.
 pub const FACTOR: u64 = 64;
+/// What a wait takes is believed to grow by one part in so many with each that takes longer.
+const USUAL_GROWS: u64 = 8;
 
 #[repr(C)]
 struct Device {
@@ -33,6 +35,8 @@ struct Device {
 pub struct SlowDevices {
     /// The latest `until` of all that were.
     latest: AtomicU64,
+    /// See [`SlowDevices::usual`].
+    usual: AtomicU64,
     devices: [Device; SLOW_DEVICES_MAX],
 }
 
@@ -48,11 +52,20 @@ impl SlowDevices {
         self.latest.load(Relaxed)
     }
 
+    /// What a wait takes, in time-stamp ticks, where nobody else is waited for: about the shortest of late. 0: nobody has
+    /// waited.
+    pub fn usual(&self) -> u64 {
+        self.usual.load(Relaxed)
+    }
+
     /// Somebody has waited `ticks` for it, until `now`. Threads that note two devices at once may
     /// lose one.
     pub fn waited(&self, number: u64, now: u64, ticks: u64) {
         let until = now.saturating_add(ticks.saturating_mul(FACTOR));
         self.latest.fetch_max(until, Relaxed);
+        let usual = self.usual();
+        let slower = if usual == 0 { u64::MAX } else { usual + usual / USUAL_GROWS };
+        self.usual.store(ticks.min(slower), Relaxed);
         let devices = &self.devices;
         let known = devices.iter().find(|d| d.number.load(Relaxed) == number);
         let device = known.or_else(|| devices.iter().min_by_key(|d| d.until.load(Relaxed)));
@@ -72,6 +85,7 @@ mod tests {
     fn table() -> SlowDevices {
         SlowDevices {
             latest: AtomicU64::new(0),
+            usual: AtomicU64::new(0),
             devices: [const { Device { number: AtomicU64::new(0), until: AtomicU64::new(0) } };
                 SLOW_DEVICES_MAX],
         }
@@ -86,6 +100,18 @@ mod tests {
         table.waited(7, 1001, 1);
         assert!(table.is_slow(7, 1000 + 10 * FACTOR - 1), "the longer wait counts");
         assert_eq!(table.latest(), 1000 + 10 * FACTOR);
+    }
+
+    #[test]
+    fn a_wait_usually_takes_what_the_shortest_of_late_took() {
+        let table = table();
+        assert_eq!(table.usual(), 0);
+        for (took, usual) in [(8000, 8000), (800, 800), (9000, 900), (850, 850)] {
+            table.waited(7, 1, took);
+            assert_eq!(table.usual(), usual);
+        }
+        (0..100).for_each(|_| table.waited(8, 1, 9000));
+        assert_eq!(table.usual(), 9000);
     }
 
     #[test]

@@ -81,11 +81,6 @@ impl Unwatched {
         program.key.store(key.0, Relaxed);
         program.until.store(until, Relaxed);
     }
-
-    /// All are to be followed.
-    pub fn clear(&self) {
-        self.programs.iter().for_each(|program| program.until.store(0, Relaxed));
-    }
 }
 
 #[cfg(test)]
@@ -104,8 +99,6 @@ mod tests {
         assert!(table.has(key(7), 49) && !table.has(key(7), 50));
         table.add(key(99), 1_000);
         assert!(table.has(key(99), 500) && !table.has(key(7), 49) && table.has(key(0), 99));
-        table.clear();
-        assert!((0..100).all(|n| !table.has(key(n), 0)));
     }
 
     #[test]

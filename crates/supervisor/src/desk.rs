@@ -34,7 +34,6 @@ use runahead_inject::{Followed, Follower, Layout};
 use crate::image::Image;
 use crate::losses::{Losses, UNDER_OTHER_RULES};
 use crate::members::{self, Members};
-use crate::unwatched::Unwatched;
 use crate::{limits, signals};
 
 /// Clerks at most.
@@ -55,7 +54,6 @@ pub struct Desk {
     file: OwnedFd,
     layout: Layout,
     losses: Arc<Losses>,
-    unwatched: Unwatched,
     clerks: AtomicUsize,
     busy: AtomicUsize,
     /// Execs that were followed.
@@ -108,7 +106,6 @@ impl Desk {
         file: OwnedFd,
         layout: Layout,
         losses: Arc<Losses>,
-        unwatched: Unwatched,
     ) -> Arc<Self> {
         let desk = Arc::new(Desk {
             listener,
@@ -117,7 +114,6 @@ impl Desk {
             file,
             layout,
             losses,
-            unwatched,
             clerks: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             followed: AtomicUsize::new(0),
@@ -194,10 +190,7 @@ impl Desk {
                 if let Err(errno) = &joined {
                     self.losses.count(format!("a process could not join ({errno})"));
                 }
-                let answered = answer(client, joined.as_ref().ok().map(AsFd::as_fd));
-                // It goes on meanwhile.
-                self.unwatched.waits();
-                answered
+                answer(client, joined.as_ref().ok().map(AsFd::as_fd))
             }
             EXEC | EXEC_WAITS if is_last => {
                 self.losses.count("a program ran natively: no thread was left to follow it");
@@ -239,11 +232,14 @@ impl Desk {
             let place = Arc::new(place);
             match self.members.beside().look(&place, pid, what == EXEC_WAITS) {
                 Image::Ours => {
-                    self.unwatched.executes(pid, &place, called);
+                    self.members.executes(pid, &place, called);
                     drop(place);
                     return self.follow(client, pid);
                 }
-                Image::Cold => say(client, &[COLD])?,
+                Image::Cold => {
+                    say(client, &[COLD])?;
+                    self.members.bring_in(&place, pid);
+                }
                 Image::Script(name) => say(client, &[&[SCRIPT], &name[..]].concat())?,
                 Image::Other => break,
             }

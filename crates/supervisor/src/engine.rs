@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -11,7 +11,7 @@ use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_inject::{AgentFile, Layout, NotInjected};
-use runahead_prefetch::{Client, PrefetchStats, Prefetcher};
+use runahead_prefetch::{PrefetchStats, Prefetcher};
 
 use crate::beside::{self, Beside};
 use crate::clock::Clock;
@@ -22,13 +22,14 @@ use crate::keeper::Ledger;
 use crate::losses::Losses;
 use crate::members::{Common, Members};
 use crate::mounts::Mounts;
+use crate::programs::Programs;
 use crate::session::Faults;
 use crate::sole::Sole;
 use crate::stats::Totals;
 use crate::tasks::Tasks;
 use crate::unwatched::Unwatched;
 use crate::waits::Waits;
-use crate::{budget, first, memory, mounts, sandbox};
+use crate::{budget, memory, mounts, sandbox};
 
 const STACK_BYTES: usize = 128 << 10;
 
@@ -139,8 +140,6 @@ pub(crate) struct Started {
     common: Arc<Common>,
     members: Arc<Members>,
     desk: Arc<Desk>,
-    /// While it is there, what the first program needs is brought in.
-    first: Option<Arc<Mutex<Option<Client>>>>,
 }
 
 /// What is left of an engine.
@@ -165,15 +164,19 @@ impl Engine {
         let Prepared { layout, listener, token, waits, prefetcher, beside } = prepared;
         let losses = losses.clone();
         let ledger = Ledger::default();
+        let follow_all = history.as_ref().is_some_and(|history| history.follows_all())
+            || faults.without.unwatched;
         let &Faults { keep_shadows, without, .. } = faults;
         let common = Arc::new(Common {
             beside,
             prefetcher,
             losses,
+            tasks: Tasks::default(),
+            programs: Programs::default(),
+            unwatched: Unwatched::new(waits.clone(), follow_all),
             waits,
             keep_shadows,
             without,
-            tasks: Tasks::default(),
             ledger,
             sole: Sole::default(),
             history,
@@ -195,25 +198,18 @@ impl Engine {
         let Engine { layout, listener, token, file, common, members } = self;
         let watcher = members.clone();
         common.beside.lead(STACK_BYTES, move || watcher.watch());
-        let follow_all = common.history.as_ref().is_some_and(|history| history.follows_all())
-            || common.without.unwatched;
-        let unwatched = Unwatched::new(common.waits.clone(), follow_all);
         let losses = common.losses.clone();
-        let desk = Desk::new((listener, token), members.clone(), file, layout, losses, unwatched);
-        let first = first.map(|(path, elapsed)| {
+        let desk = Desk::new((listener, token), members.clone(), file, layout, losses);
+        if let Some((path, elapsed)) = first {
             let (path, common) = (path.to_owned(), common.clone());
-            let kept = Arc::new(Mutex::new(None));
-            let keep = kept.clone();
             let _ = common.beside.clone().spawn("first", STACK_BYTES, move || {
                 if let Some(device) = mounts::device(&path) {
                     common.waits.waited(device, elapsed);
                 }
-                let client = first::bring_in(&common.prefetcher, &path);
-                *keep.lock().unwrap_or_else(PoisonError::into_inner) = client;
+                common.programs.bring_in(&common.prefetcher, &path);
             });
-            kept
-        });
-        Started { common, members, desk, first }
+        }
+        Started { common, members, desk }
     }
 }
 
@@ -222,14 +218,12 @@ impl Started {
     /// to end, and some may be in reads that nobody needs any more. None: those of the process beside this one are
     /// gone already.
     pub(crate) fn stop(self) -> Option<Stopped> {
-        let Started { common, members, desk, first } = self;
+        let Started { common, members, desk } = self;
         let beside = common.beside.clone();
         beside::go_on();
         // Whose hints are given up may bring in a thread for others.
         let ended = beside.ask(move || {
-            let first =
-                first.and_then(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).take());
-            drop(first);
+            common.programs.give_up();
             (members.end(), common.prefetcher.stats(), common.prefetcher.measured())
         });
         desk.close();

@@ -6,7 +6,7 @@
 //! | `engine` | what it has beside the command: the agent's file, the desk, the threads |
 //! | [`beside`] | the process in which all is done that may wait for storage |
 //! | `wait` | how the command ends |
-//! | `first` | the command's own program, which nobody hints |
+//! | [`programs`] | programs that are about to start, which are brought in |
 //! | [`descriptors`] | are given up once it runs |
 //! | [`desk`] | where programs ask: to join, and to be followed over exec |
 //! | `image` | what a file is that a process is about to execute |
@@ -39,7 +39,6 @@ pub mod descriptors;
 pub mod desk;
 pub mod dispatcher;
 mod engine;
-mod first;
 pub mod ghost;
 pub mod history;
 mod image;
@@ -49,6 +48,7 @@ pub mod losses;
 pub mod members;
 pub mod memory;
 mod mounts;
+pub mod programs;
 mod progress;
 pub mod rights;
 pub mod sandbox;

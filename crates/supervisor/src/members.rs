@@ -13,6 +13,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::unistd::Pid;
 use runahead_abi::ABI_VERSION;
 use runahead_abi::desk::LET_GO_MS;
+use runahead_abi::unwatched::ProgramKey;
 use runahead_prefetch::Prefetcher;
 
 use crate::beside::Beside;
@@ -23,10 +24,12 @@ use crate::history::History;
 use crate::keeper::Ledger;
 use crate::losses::Losses;
 use crate::memory::Mapping;
+use crate::programs::Programs;
 use crate::rights::Watch;
 use crate::sole::Sole;
 use crate::stats::Totals;
 use crate::tasks::Tasks;
+use crate::unwatched::{self, Unwatched};
 use crate::waits::Waits;
 use crate::wake::{ring, supersede};
 use crate::without::Without;
@@ -52,6 +55,8 @@ struct Member {
     pidfd: OwnedFd,
     shared: Arc<Mapping>,
     stop: Arc<AtomicBool>,
+    /// What it executed, if that is known.
+    program: Option<ProgramKey>,
 }
 
 /// What the members of a session have in common.
@@ -70,6 +75,10 @@ pub struct Common {
     pub without: Without,
     /// How many processes and threads there may be.
     pub tasks: Tasks,
+    /// Those that are about to start.
+    pub programs: Programs,
+    /// Those that need not be followed.
+    pub unwatched: Unwatched,
     /// What prefetching takes and gives.
     pub ledger: Ledger,
     /// Whether its storage serves one request at a time.
@@ -164,7 +173,8 @@ impl Members {
         let number = self.next.fetch_add(1, Relaxed);
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
-        self.list().insert(number, Member { pidfd, shared: shared.clone(), stop });
+        let program = self.common.unwatched.joins(pid);
+        self.list().insert(number, Member { pidfd, shared: shared.clone(), stop, program });
         // Who stopped may not have found it in the list.
         shared.control.stopped.fetch_or(self.is_stopped().into(), SeqCst);
         self.common.tasks.join();
@@ -187,6 +197,23 @@ impl Members {
     /// Where to do what may wait for storage.
     pub(crate) fn beside(&self) -> &Beside {
         &self.common.beside
+    }
+
+    /// `process`, which is followed, turns itself into the program at `place`, `called` so.
+    pub(crate) fn executes(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
+        self.common.unwatched.executes(process, place, called);
+    }
+
+    /// `process` is about to execute the program at `place` (`O_PATH`), which is not in memory: it is read with all that
+    /// it needs, if the process has the rights that we have.
+    pub(crate) fn bring_in(&self, place: &OwnedFd, process: Pid) {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()));
+        let may_read = Watch::new(process).and_then(|rights| rights.compare());
+        if let (Ok(path), Ok(true)) = (path, may_read) {
+            let common = self.common.clone();
+            let bring_in = move || common.programs.bring_in(&common.prefetcher, &path);
+            let _ = self.common.beside.ask(bring_in);
+        }
     }
 
     /// A program has been started, in a process that may never join.
@@ -228,6 +255,12 @@ impl Members {
         self.common.waits.hear_of(&member.shared.control);
         self.totals().add(&member.shared.control);
         self.common.losses.count_of(&member.shared);
+        if let Some(program) = member.program {
+            let service = self.common.prefetcher.stats().service;
+            let ticks_per_us = self.common.waits.ticks_per_us();
+            let is_worth = unwatched::is_worth(&member.shared.control, ticks_per_us, service);
+            self.common.unwatched.ended(program, is_worth);
+        }
         // Not for ever: those that ended long ago have nothing left that could go.
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|shared| !is_gone(shared));

@@ -14,7 +14,7 @@ use crate::losses::Losses;
 use crate::stats::Stats;
 use crate::wait;
 use crate::without::Without;
-use crate::{descriptors, first, limits, memory, signals, tasks};
+use crate::{descriptors, limits, memory, programs, signals, tasks};
 
 /// How a session is to run.
 #[derive(Debug, Clone, Default)]
@@ -166,7 +166,7 @@ fn run_held(
         }
     }
     let elapsed = started.elapsed();
-    let first = (native.is_none() && first::is_cold(&launched.path, elapsed))
+    let first = (native.is_none() && programs::is_cold(&launched.path, elapsed))
         .then_some((launched.path.as_path(), elapsed));
     let engine = engine.map(|engine| engine.start(first));
     let ended = match launched.ended {

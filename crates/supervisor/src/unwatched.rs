@@ -1,17 +1,21 @@
-//! Which programs need not be followed for a while (`abi::unwatched`): those that were started often of late, and when they were followed
-//! neither waited nor lasted, while nobody in the session waits.
+//! Which programs need not be followed for a while (`abi::unwatched`): those that were started often of late, and were
+//! followed for nothing each time.
+//!
+//! A start is worth it that gains more than it costs to follow it ([`COST`]), or waits so long that a later run may
+//! gain. Whoever never joins has not waited, and is judged when it is found to have ended; whoever joins, by what its
+//! memory tells in the end ([`is_worth`]). While one of them is at work, the others are followed.
 //!
 //! A program that starts nothing is told by its file. One that starts others (a shell, `git`) takes all of them along,
 //! and is a hundred programs in one: it is told by its file and what it is called to do ([`ProgramKey::called`]).
 //!
 //! What speaks for a program is never older than [`RECENT`], and holds for [`SPELL`]; then one of its starts is followed
 //! again. So whoever starts a program now and then (at a shell's prompt, say) has it followed each time, and a loop whose
-//! programs come to data that is not in memory is noticed after a few of them. As soon as a process that is followed
-//! waits, everything is, until there has been no wait for [`CALM`].
+//! programs come to data that is not in memory is noticed after a second at most.
 
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,21 +23,25 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use runahead_abi::device_number;
 use runahead_abi::unwatched::ProgramKey;
+use runahead_abi::{Control, device_number};
 
 use crate::waits::Waits;
 
-/// So many starts of a program must have been followed, each within [`RECENT`] of the one before.
+/// So many starts of a program must have been followed for nothing, each within [`RECENT`] of the one before.
 const OFTEN: u32 = 3;
 /// See the module's text. Longer than any spell, or no second one would ever follow.
 const RECENT: Duration = Duration::from_secs(2);
 /// See the module's text: the first, and as it grows with each start that is followed in between, the longest.
 const SPELL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
-/// See the module's text.
-const CALM: Duration = Duration::from_millis(500);
 /// Whoever is there after so long lasts, and might come to wait.
 const BRIEF: Duration = Duration::from_millis(100);
+/// What it costs to follow a start and to have it join (docs/decisions/0028).
+const COST: Duration = Duration::from_micros(2_500);
+/// A start that waits so many times longer than that may gain when it is run again.
+const LONG: u32 = 8;
+/// Starts of a program of which it is not known yet whether they last.
+const OPEN_MAX: usize = 32;
 /// Programs that are remembered at most.
 const PROGRAMS_MAX: usize = 1024;
 
@@ -41,40 +49,72 @@ const PROGRAMS_MAX: usize = 1024;
 struct Known {
     /// It executes others, of which nothing is known when it starts.
     starts_others: bool,
-    /// Starts that were followed, without a longer pause than [`RECENT`].
-    followed: u32,
-    /// The newest of them.
-    newest: Option<(Pid, Instant)>,
+    /// Starts that were followed for nothing, with none in between that was worth it, nor a longer pause than [`RECENT`].
+    idle: u32,
+    /// Those that have neither joined nor been judged yet.
+    open: Vec<(Pid, Instant)>,
+    /// Those that have joined, and not ended.
+    joined: u32,
+    newest: Option<Instant>,
     /// How long it is to be left alone next.
     spell: Duration,
 }
 
 impl Known {
     fn new() -> Self {
-        Known { starts_others: false, followed: 0, newest: None, spell: SPELL.0 }
+        let (open, spell) = (Vec::new(), SPELL.0);
+        Known { starts_others: false, idle: 0, open, joined: 0, newest: None, spell }
     }
 
     fn is_recent(&self, now: Instant) -> bool {
-        self.newest.is_some_and(|(_, since)| now.duration_since(since) <= RECENT)
+        self.newest.is_some_and(|since| now.duration_since(since) <= RECENT)
     }
 
     /// `process` turns itself into it: for how long others that do need not be followed.
     fn starts(&mut self, process: Pid, now: Instant) -> Option<Duration> {
-        let lasts = self.newest.is_some_and(|(process, since)| {
-            now.duration_since(since) > BRIEF && kill(process, None) != Err(Errno::ESRCH)
+        let mut worth = !self.is_recent(now);
+        self.newest = Some(now);
+        let mut idle = 0;
+        self.open.retain(|&(one, since)| {
+            let is_over = one == process || kill(one, None) == Err(Errno::ESRCH);
+            let lasts = !is_over && now.duration_since(since) > BRIEF;
+            idle += u32::from(is_over);
+            worth |= lasts;
+            !is_over && !lasts
         });
-        if lasts || !self.is_recent(now) {
-            (self.followed, self.spell) = (0, SPELL.0);
+        if self.open.len() < OPEN_MAX {
+            self.open.push((process, now));
         }
-        self.followed += 1;
-        self.newest = Some((process, now));
-        if self.followed <= OFTEN {
+        self.judge(worth, idle);
+        if self.idle < OFTEN || self.joined > 0 {
             return None;
         }
         let spell = self.spell;
         self.spell = SPELL.1.min(2 * spell);
         Some(spell)
     }
+
+    /// Starts have ended: some that were worth it, or so many that were not.
+    fn judge(&mut self, worth: bool, idle: u32) {
+        self.idle = self.idle.saturating_add(idle);
+        if worth {
+            (self.idle, self.spell) = (0, SPELL.0);
+        }
+    }
+}
+
+/// Whether a process that has joined and ended was followed for good reason, where a request takes `service`.
+pub(crate) fn is_worth(control: &Control, ticks_per_us: u64, service: Option<Duration>) -> bool {
+    let part = |count: u64, own: u32| if own == 0 { count } else { count * u64::from(own) / 1024 };
+    // Whatever the process says.
+    let used = control.hints_used.load(Relaxed).min(u32::MAX.into());
+    let data = control.shadow_data_used.load(Relaxed).min(used);
+    let own = [&control.own_requests, &control.own_reads].map(|own| own.load(Relaxed).min(1024));
+    let spared = part(used - data, own[0]) + part(data, own[1]);
+    let gained = service.unwrap_or_default().saturating_mul(spared as u32);
+    let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
+    let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
+    gained >= COST || Duration::from_micros(ticks / ticks_per_us.max(1)) >= LONG * COST
 }
 
 /// See the module's text.
@@ -104,26 +144,35 @@ impl Unwatched {
         let starts_others = self.change(program, |known| known.starts_others) == Some(true);
         let told_by = if starts_others { called } else { Some(program) };
         let Some(told_by) = told_by else { return };
-        if let Some(spell) = self.change(told_by, |known| known.starts(process, now)).flatten()
-            && self.waits.is_calm(CALM)
-        {
+        if let Some(spell) = self.change(told_by, |known| known.starts(process, now)).flatten() {
             self.waits.leave_unwatched(told_by, spell);
         }
     }
 
-    /// Somebody waits: who starts has to prove itself anew.
-    pub fn waits(&self) {
-        let Some(known) = &self.known else { return };
-        self.waits.watch_all();
-        let mut all = known.lock().unwrap_or_else(PoisonError::into_inner);
-        all.values_mut().for_each(|known| known.followed = 0);
+    /// `process` joins: the program that it executes, if that is known. It is to be told when that [`ended`](Self::ended).
+    pub(crate) fn joins(&self, process: Pid) -> Option<ProgramKey> {
+        let mut all = self.known.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter_mut().find_map(|(program, known)| {
+            let place = known.open.iter().position(|(one, _)| *one == process)?;
+            known.open.swap_remove(place);
+            known.joined += 1;
+            Some(*program)
+        })
+    }
+
+    /// A process that had joined with it has ended, and was followed for good reason or not.
+    pub(crate) fn ended(&self, program: ProgramKey, is_worth: bool) {
+        self.change(program, |known| {
+            known.joined = known.joined.saturating_sub(1);
+            known.judge(is_worth, u32::from(!is_worth));
+        });
     }
 
     fn change<T>(&self, program: ProgramKey, change: impl FnOnce(&mut Known) -> T) -> Option<T> {
         let mut all = self.known.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= PROGRAMS_MAX && !all.contains_key(&program) {
             let now = Instant::now();
-            all.retain(|_, known| known.starts_others || known.is_recent(now));
+            all.retain(|_, known| known.starts_others || known.joined > 0 || known.is_recent(now));
             if all.len() >= PROGRAMS_MAX {
                 all.clear();
             }
@@ -188,16 +237,50 @@ mod tests {
         all.executes(Pid::this(), &shell.0, None);
         assert!(!all.waits.is_unwatched(shell.1), "once is not often");
         assert!(shell.often(&all, b""));
-        // Somebody waits: everybody is followed, and has to begin anew.
-        all.waits();
-        assert!(!all.waits.is_unwatched(shell.1));
+    }
+
+    #[test]
+    fn who_joins_is_judged_in_the_end() {
+        for is_worth in [true, false] {
+            let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
+            assert_eq!(all.joins(Pid::this()), None, "its program is not known");
+            for _ in 0..OFTEN {
+                all.executes(Pid::this(), &shell.0, None);
+                assert_eq!(all.joins(Pid::this()), Some(shell.1));
+                assert_eq!(all.joins(Pid::this()), None, "once");
+                assert!(!all.waits.is_unwatched(shell.1));
+                all.ended(shell.1, is_worth);
+            }
+            all.executes(Pid::this(), &shell.0, None);
+            assert_eq!(all.waits.is_unwatched(shell.1), !is_worth);
+        }
+        let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
         all.executes(Pid::this(), &shell.0, None);
-        assert!(!all.waits.is_unwatched(shell.1));
-        assert!(shell.often(&all, b""));
-        // Somebody has waited of late.
-        all.waits.watch_all();
-        all.waits.waited(7, Duration::from_millis(1));
-        assert!(!shell.often(&all, b""));
+        assert_eq!(all.joins(Pid::this()), Some(shell.1));
+        assert!(!shell.often(&all, b""), "one is at work");
+    }
+
+    #[test]
+    fn a_start_is_worth_it_that_gains_more_than_it_costs_or_waits_for_long() {
+        let (shared, _file) = memory::Mapping::new().expect("memory to share");
+        let control = &shared.control;
+        let service = Some(COST / 4);
+        assert!(!is_worth(control, 1, service));
+        control.hints_used.store(4, Relaxed);
+        assert!(is_worth(control, 1, service) && !is_worth(control, 1, None));
+        control.own_requests.store(1023, Relaxed);
+        assert!(!is_worth(control, 1, service), "not all of them had to be asked for");
+        let long = (LONG * COST).as_micros() as u64;
+        control.stall_ticks_unforeseen.store(long / 2, Relaxed);
+        control.stall_ticks_foreseen.store(long / 2 - 1, Relaxed);
+        assert!(!is_worth(control, 1, service));
+        control.stall_ticks_foreseen.store(long / 2, Relaxed);
+        assert!(is_worth(control, 1, service) && !is_worth(control, 2, service));
+        // Whatever it says.
+        control.hints_used.store(u64::MAX, Relaxed);
+        control.own_reads.store(u32::MAX, Relaxed);
+        control.stall_ticks_foreseen.store(u64::MAX, Relaxed);
+        assert!(is_worth(control, 0, Some(Duration::MAX)));
     }
 
     #[test]
@@ -215,19 +298,19 @@ mod tests {
     #[test]
     fn who_lasts_or_starts_now_and_then_is_followed() {
         let (mut known, begin) = (Known::new(), Instant::now());
-        let (there, gone) = (Pid::this(), Pid::from_raw(i32::MAX));
-        let mut after = |process, pause: Duration, starts: u32| {
-            let told = (1..=starts).map(|n| known.starts(process, begin + n * pause));
+        let mut after = |process: fn(u32) -> Pid, pause: Duration, starts: u32| {
+            let told = (1..=starts).map(|n| known.starts(process(n), begin + n * pause));
             told.last().flatten()
         };
-        let (brief, long) = (BRIEF / 2, RECENT + BRIEF);
+        let gone = |_| Pid::from_raw(i32::MAX);
+        let there = |n| if n % 2 == 0 { Pid::this() } else { Pid::parent() };
+        let long = RECENT + BRIEF;
         assert_eq!(after(gone, 2 * BRIEF, OFTEN), None);
         let grown = after(gone, 2 * BRIEF, OFTEN + 2);
         assert!(grown > Some(SPELL.0) && grown <= Some(SPELL.1), "{grown:?}");
         assert_eq!(after(gone, 2 * BRIEF, 100), Some(SPELL.1), "but not without end");
         assert_eq!(after(gone, long, 100), None, "now and then");
         assert_eq!(after(there, 2 * BRIEF, 100), None, "it is still there");
-        assert!(after(there, brief, 100).is_some(), "for a moment yet");
     }
 
     #[test]

@@ -61,19 +61,9 @@ impl Waits {
         self.devices().latest()
     }
 
-    /// Nobody has waited for `time`, nor is anybody expected to.
-    pub fn is_calm(&self, time: Duration) -> bool {
-        self.devices().latest().saturating_add(self.ticks_in(time)) < ticks()
-    }
-
     /// Starts of `program` are not to be followed for `time`.
     pub fn leave_unwatched(&self, program: ProgramKey, time: Duration) {
         self.front.unwatched().add(program, ticks() + self.ticks_in(time));
-    }
-
-    /// Every start is to be followed.
-    pub fn watch_all(&self) {
-        self.front.unwatched().clear();
     }
 
     #[cfg(test)]

@@ -24,6 +24,9 @@ use crate::plane::{self, Call, quiet, unseen};
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
+/// What it takes to join, in microseconds: a process that waits for less than that altogether cannot gain.
+const JOIN_US: u64 = 2_000;
+
 /// What became of a call.
 pub(super) enum Outcome {
     /// It is to be made as it stands.
@@ -257,8 +260,9 @@ impl Target {
     /// A call has waited that was hoped to need no more than memory: everybody is told, and what comes
     /// next is a stall.
     pub(super) fn has_waited(&self, session: &'static Session, device: u64, ticks: u64) {
+        self.waited.fetch_add(ticks, Relaxed);
         // To join takes a descriptor for a moment, which another thread could notice.
-        if !plane::has_threads() {
+        if !plane::has_threads() && self.may_gain(session) {
             self.join(session);
         }
         if session.is_joined() {
@@ -292,6 +296,14 @@ impl Target {
     ) -> Option<i64> {
         // A handler that jumps out of the call is to do so when all this is done.
         let mask = quiet::begin();
+        if !session.is_joined() && !self.may_gain(session) {
+            quiet::end(mask);
+            let (ret, took) = self.made_and_timed(session, call, bytes, Likely::Yes, |_| false);
+            // (What is mapped waits later, unseen.)
+            let ticks = took.unwrap_or(0).max(session.slow_devices().usual());
+            self.waited.fetch_add(ticks, Relaxed);
+            return Some(ret);
+        }
         self.join(session);
         assert!(session.config.panic_at != PANICS_IN_STALL, "planted");
         let shared = session.shared();
@@ -346,7 +358,14 @@ impl Target {
         Some(ret)
     }
 
-    /// The first stall of a process makes it known to the supervisor. A refusal is final.
+    /// Whether this process, which has not joined, has waited so long, the wait ahead included, that others like it
+    /// may be worth what it costs to join.
+    fn may_gain(&self, session: &Session) -> bool {
+        let waited = self.waited.load(Relaxed) + session.slow_devices().usual();
+        waited >= JOIN_US * session.config.ticks_per_us
+    }
+
+    /// What makes a process known to the supervisor. A refusal is final.
     pub(super) fn join(&self, session: &'static Session) {
         if !session.is_joined() && !self.tried_to_join.swap(true, Relaxed) {
             desk::join(session);

@@ -3,7 +3,7 @@
 //! Tracing a process would take away the privileges that a set-user-ID program gives it, so those,
 //! and what the agent is not made for, are left alone: they run natively, and so do their children.
 //! The file is looked at first, for that; if it is cold, that wait is the one that exec would have
-//! had, and what the program is going to need is fetched meanwhile.
+//! had, and the supervisor fetches meanwhile what the program is going to need.
 //!
 //! Nothing is opened for reading here: a process that closes any descriptor of a file loses its locks on
 //! it (fcntl(2)), which an exec keeps. It is the supervisor that looks into files; it is given places of
@@ -12,17 +12,14 @@
 use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
-use runahead_abi::record::DEMAND;
+use runahead_abi::desk;
 use runahead_abi::unwatched::ProgramKey;
-use runahead_abi::{ChunkIndex, HintKind, desk};
 
 use super::TARGET;
-use super::access::Stall;
 use super::given::Given;
 use super::lookups::Place;
 use super::names;
 use crate::desk::{self as supervisor, Answer, Talk};
-use crate::hints::Hint;
 use crate::paths::FdPath;
 use crate::plane::{Call, Token, quiet};
 use crate::session::{self, Session};
@@ -90,7 +87,7 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
         let known = *called.get_or_insert_with(|| look.key.map(|key| program.called(key)));
         if [look.key, known].into_iter().flatten().any(|key| !session.watches(key)) {
             if !said {
-                TARGET.family.executes(false, program.lent);
+                program.is(false);
             }
             return None;
         }
@@ -103,10 +100,7 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
         });
         let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == desk::COLD;
         if !core::mem::replace(&mut said, true) {
-            match cold {
-                true => program.demand(session),
-                false => TARGET.family.executes(false, program.lent),
-            }
+            program.is(cold);
         }
         match reply? {
             (talk, Answer::Granted(agent)) => return hand_over(talk, agent),
@@ -246,7 +240,7 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// The program's file, and whether it has been asked for: it is, if its name is cold.
+    /// The program's file, and whether its name was cold, which is said.
     fn find(&self, session: &'static Session) -> sys::Result<(File, bool)> {
         let &Program { name: Given { dir, at, .. }, flags, .. } = self;
         if flags & k::AT_EMPTY_PATH != 0 && self.name.copy().ok_or(Errno(sys::EFAULT))?.is_empty() {
@@ -266,7 +260,7 @@ impl Program<'_> {
         }
         let slow = matches!(TARGET.place_of(session, dir, text), Place::Slow);
         if slow {
-            self.demand(session);
+            self.is(true);
         }
         Ok((open(0)?, slow))
     }
@@ -287,20 +281,12 @@ impl Program<'_> {
         unsafe { self.name.text() }
     }
 
-    /// It is cold: it and what it needs are asked for.
-    fn demand(&self, session: &'static Session) {
-        TARGET.family.executes(true, self.lent);
-        TARGET.wake();
-        TARGET.pace.stalled();
-        let Some(text @ [_, ..]) = self.text() else {
-            // It is executed by its descriptor.
-            return;
-        };
-        TARGET.join(session);
-        // Not the name itself, which is known as soon as it has been looked up.
-        let object = TARGET.identity(session, self.name.dir, text).chunk(ChunkIndex(u64::MAX));
-        let hint = Hint::whole(HintKind::Program, object, DEMAND, b"");
-        let stall = Stall { piece: object.into(), hint, at: 0, dir: self.name.dir, path: text };
-        TARGET.demand(session, &stall);
+    /// The family hears whether it is cold; who shares our memory is going to wait for it.
+    fn is(&self, cold: bool) {
+        TARGET.family.executes(cold, self.lent);
+        if cold {
+            TARGET.wake();
+            TARGET.pace.stalled();
+        }
     }
 }

@@ -33,7 +33,7 @@ mod unforked;
 mod unknown;
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::tell;
@@ -66,6 +66,8 @@ pub struct Target {
     pub(crate) shadowed: AtomicPtr<Thread>,
     /// Whether the supervisor has been asked to let this process join.
     tried_to_join: AtomicBool,
+    /// What it has waited without having joined, in time-stamp ticks.
+    waited: AtomicU64,
     /// Held by the thread that writes the target's ring.
     sending: Lock<()>,
     disclosed: disclose::Disclosed,
@@ -93,6 +95,7 @@ static TARGET: Target = Target {
     syncs: Lock::new(sync::Syncs::new()),
     shadowed: AtomicPtr::new(core::ptr::null_mut()),
     tried_to_join: AtomicBool::new(false),
+    waited: AtomicU64::new(0),
     sending: Lock::new(()),
     disclosed: disclose::Disclosed::new(),
     untold: AtomicU32::new(0),
@@ -207,6 +210,7 @@ fn start_in_child() {
     TARGET.family.start_in_child();
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
     TARGET.tried_to_join.store(false, Relaxed);
+    TARGET.waited.store(0, Relaxed);
     TARGET.untold.store(0, Relaxed);
     TARGET.waits_for_clones.store(false, Relaxed);
     TARGET.falls_behind.store(false, Relaxed);

@@ -19,7 +19,6 @@ use nix::unistd::mkfifo;
 use runahead_abi::config::{DESK_BYTES, TOKEN_BYTES};
 use runahead_inject::Layout;
 use runahead_supervisor::desk::{self, Desk};
-use runahead_supervisor::unwatched::Unwatched;
 
 use crate::random::Random;
 use crate::target::Target;
@@ -40,9 +39,8 @@ impl Open {
         let file = File::open("/dev/null").expect("there").into();
         let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
         let losses = target.common.losses.clone();
-        let unwatched = Unwatched::new(target.common.waits.clone(), false);
         let members = target.members.clone();
-        let desk = Desk::new((listener, token), members, file, layout, losses, unwatched);
+        let desk = Desk::new((listener, token), members, file, layout, losses);
         Open { address, token, _desk: desk }
     }
 

@@ -14,6 +14,7 @@ use runahead_supervisor::beside::Beside;
 use runahead_supervisor::losses::Losses;
 use runahead_supervisor::members::{Common, Members};
 use runahead_supervisor::memory;
+use runahead_supervisor::unwatched::Unwatched;
 use runahead_supervisor::waits::Waits;
 use runahead_supervisor::wake;
 
@@ -36,6 +37,8 @@ impl Target {
             beside: Beside::nobody(),
             prefetcher,
             losses,
+            programs: Default::default(),
+            unwatched: Unwatched::new(waits.clone(), false),
             waits,
             keep_shadows: false,
             without: Default::default(),

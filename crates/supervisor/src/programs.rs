@@ -1,13 +1,15 @@
-//! The first program: nobody hints it, so it is brought in while it starts.
+//! Programs that are not in memory are brought in while they start.
 //!
-//! It has been executed, but of its file only the head is in memory for sure; its code, and the
-//! libraries, are mapped and would be waited for page by page, which nothing can intercept.
+//! Of the file of one that has been executed only the head is in memory for sure; its code, and the libraries, are
+//! mapped and would be waited for page by page, which nothing can intercept. So it is read with all that it needs as
+//! soon as somebody is about to execute it: the command itself, which nobody hints, and whatever a process asks to have
+//! followed (`abi::desk`). That process need not have joined.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::libc;
@@ -43,9 +45,27 @@ fn is_mostly_absent(file: &File) -> bool {
     asked == 0 && seen[0] * RESIDENT < size.div_ceil(4096)
 }
 
-/// Has all that executing `path` reads brought into memory, for as long as the result lives.
-pub(crate) fn bring_in(prefetcher: &Prefetcher, path: &Path) -> Option<Client> {
-    let path = std::path::absolute(path).ok()?;
+/// Has them brought in for a session.
+#[derive(Default)]
+pub struct Programs(Mutex<Option<Client>>);
+
+impl Programs {
+    /// Has all that executing `path` reads brought into memory, until [`Programs::give_up`]. Where what may wait is
+    /// done (`beside`).
+    pub(crate) fn bring_in(&self, prefetcher: &Prefetcher, path: &Path) {
+        let mut client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = client.get_or_insert_with(|| prefetcher.client(Arc::new(Untold)));
+        submit(client, path);
+    }
+
+    /// Nobody needs any of it any more.
+    pub(crate) fn give_up(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+fn submit(client: &Client, path: &Path) {
+    let Ok(path) = std::path::absolute(path) else { return };
     let kind = HintKind::Program;
     let path = path.as_os_str().as_bytes();
     let header = Header {
@@ -58,12 +78,10 @@ pub(crate) fn bring_in(prefetcher: &Prefetcher, path: &Path) -> Option<Client> {
         flags: 0,
         path_len: path.len() as u32,
     };
-    let client = prefetcher.client(Arc::new(Untold));
     client.submit(&Record { kind, header, path });
-    Some(client)
 }
 
-/// There is no process yet that could be told what has come.
+/// There is no process that could be told what has come.
 struct Untold;
 
 impl Sink for Untold {
