@@ -211,6 +211,11 @@ impl Prefetcher {
         self.pool.expect_sole(device);
     }
 
+    /// Whether `device` serves one request at a time, as far as is known.
+    pub fn is_sole(&self, device: (u32, u32)) -> bool {
+        self.pool.is_sole(device)
+    }
+
     /// What is known of a device that serves one request at a time ([`PrefetchStats::sole`]) is forgotten.
     pub fn measure_again(&self) {
         self.pool.measure_again();

@@ -59,10 +59,13 @@ use std::time::Duration;
 use crate::horizon::Speed;
 
 mod round;
+mod serial;
 
 use round::{Flow, QUEUED_QUORUM, QUORUM, Track};
+use serial::{Serial, Served};
 
-/// The limit before anything is known.
+/// The limit before anything is known, and once it is known that requests are served side by side.
+pub(crate) const FIRST: usize = 4;
 pub(crate) const START: usize = 16;
 /// The limit never falls below this, except in a drain round: one in service and one that waits, so
 /// that the device does not idle from one to the next.
@@ -138,6 +141,8 @@ pub(crate) type Home = Option<DeviceNumber>;
 pub(crate) struct Sample {
     pub kind: Kind,
     pub device: DeviceNumber,
+    /// Of reads, the inode of what was read.
+    pub file: u64,
     /// When it began, since any fixed instant.
     pub began: Duration,
     pub latency: Duration,
@@ -150,6 +155,8 @@ pub(crate) struct Limit {
     limit: usize,
     /// Doubling, because latency has not answered yet.
     slow_start: bool,
+    /// Whether requests are served one at a time, as the first reads tell.
+    serial: Serial,
     /// It has answered before: what is tried again is tried more slowly.
     answered: bool,
     /// How many requests are served at a time, where those that began together have told.
@@ -187,8 +194,9 @@ impl Limit {
         Limit {
             floor: FLOOR.min(max),
             max,
-            limit: START.min(max),
+            limit: FIRST.min(max),
             slow_start: true,
+            serial: Serial::new(),
             answered: false,
             servers: None,
             suspected: false,
@@ -232,7 +240,16 @@ impl Limit {
     pub(crate) fn sole(max: usize) -> Self {
         let limit = FLOOR.min(max.max(1));
         let (servers, beside) = (Some(1.0), (SOLE_SAMPLES.0, 2.0 * BESIDE));
-        Limit { limit, servers, beside, slow_start: false, answered: true, ..Limit::new(max) }
+        let serial = Serial::expect(Served::OneAtATime);
+        Limit {
+            limit,
+            servers,
+            beside,
+            serial,
+            slow_start: false,
+            answered: true,
+            ..Limit::new(max)
+        }
     }
 
     /// Most operations to have in flight now.
@@ -242,6 +259,9 @@ impl Limit {
 
     /// An operation ended that began with `in_flight` operations under way, itself included.
     pub(crate) fn sample(&mut self, sample: Sample, in_flight: usize) {
+        if self.serial.add(&sample, in_flight) {
+            self.open();
+        }
         if sample.latency < INFORMATIVE {
             return;
         }
@@ -267,6 +287,19 @@ impl Limit {
             self.flow.begin();
             self.tells = false;
             self.tracks.iter_mut().for_each(|track| track.samples.clear());
+        }
+    }
+
+    /// The first reads have told how requests are served.
+    fn open(&mut self) {
+        if self.serial.served() == Served::SideBySide {
+            self.limit = self.limit.max(START.min(self.max));
+            return;
+        }
+        if let Some(base) = self.serial.base() {
+            let max = self.max;
+            *self = Limit::sole(max);
+            self.tracks[Kind::Read as usize].base = Some(base);
         }
     }
 

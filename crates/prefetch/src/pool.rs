@@ -361,6 +361,10 @@ impl Pool {
         self.lock().sched.expect_sole(device);
     }
 
+    pub(crate) fn is_sole(&self, device: (u32, u32)) -> bool {
+        self.lock().sched.is_sole_on(device)
+    }
+
     pub(crate) fn measure_again(&self) {
         self.lock().sched.forget_sole();
     }

@@ -158,6 +158,11 @@ impl<F> Scheduler<F> {
         self.limits.measured()
     }
 
+    /// See [`Limits::is_sole_on`].
+    pub(crate) fn is_sole_on(&self, device: DeviceNumber) -> bool {
+        self.limits.is_sole_on(device)
+    }
+
     /// See [`Limits::expect_sole`].
     pub(crate) fn expect_sole(&mut self, device: DeviceNumber) {
         self.limits.expect_sole(device);

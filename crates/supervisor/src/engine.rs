@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
-use runahead_abi::{ABI_VERSION, AgentConfig};
+use runahead_abi::{ABI_VERSION, AgentConfig, device_number};
 use runahead_inject::{AgentFile, Layout, NotInjected};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 
@@ -203,10 +203,9 @@ impl Engine {
         if let Some((path, elapsed)) = first {
             let (path, common) = (path.to_owned(), common.clone());
             let _ = common.beside.clone().spawn("first", STACK_BYTES, move || {
-                if let Some(device) = mounts::device(&path) {
-                    common.waits.waited(device, elapsed);
-                }
-                common.programs.bring_in(&common.prefetcher, &path);
+                let Some((major, minor)) = mounts::device(&path) else { return };
+                common.waits.waited(device_number(major, minor), elapsed);
+                common.programs.bring_in(&common.prefetcher, &path, (major, minor));
             });
         }
         Started { common, members, desk }

@@ -24,6 +24,7 @@ use crate::history::History;
 use crate::keeper::Ledger;
 use crate::losses::Losses;
 use crate::memory::Mapping;
+use crate::mounts;
 use crate::programs::Programs;
 use crate::rights::Watch;
 use crate::sole::Sole;
@@ -209,9 +210,9 @@ impl Members {
     pub(crate) fn bring_in(&self, place: &OwnedFd, process: Pid) {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()));
         let may_read = Watch::new(process).and_then(|rights| rights.compare());
-        if let (Ok(path), Ok(true)) = (path, may_read) {
+        if let (Ok(path), Some(device), Ok(true)) = (path, mounts::device_of(place), may_read) {
             let common = self.common.clone();
-            let bring_in = move || common.programs.bring_in(&common.prefetcher, &path);
+            let bring_in = move || common.programs.bring_in(&common.prefetcher, &path, device);
             let _ = self.common.beside.ask(bring_in);
         }
     }

@@ -100,10 +100,20 @@ impl Mounts {
     }
 }
 
-/// The device of the file at `path`, in the same form.
-pub fn device(path: &Path) -> Option<u64> {
+/// Major and minor number of the device of the file at `path`.
+pub fn device(path: &Path) -> Option<(u32, u32)> {
     let number = std::fs::metadata(path).ok()?.dev();
-    Some(device_number(major(number) as u32, minor(number) as u32))
+    Some((major(number) as u32, minor(number) as u32))
+}
+
+/// The same of an open file, or a place of one. What is known here: no server is asked.
+pub(crate) fn device_of(place: &impl AsRawFd) -> Option<(u32, u32)> {
+    // SAFETY: zero is valid for it.
+    let mut it: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: an empty name, and a place for the answer.
+    let told = unsafe { libc::statx(place.as_raw_fd(), c"".as_ptr(), flags, 0, &mut it) };
+    (told == 0).then_some((it.stx_dev_major, it.stx_dev_minor))
 }
 
 /// File systems for which nobody else has to be asked, as they turn up.
@@ -113,16 +123,8 @@ pub(crate) struct Local(Mutex<Vec<u64>>);
 impl Local {
     /// Whether the file at `place` lies on such a one.
     pub(crate) fn has(&self, place: &impl AsRawFd) -> bool {
-        // SAFETY: zero is valid for it.
-        let mut it: libc::statx = unsafe { std::mem::zeroed() };
-        // What is known here: nobody is asked.
-        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-        // SAFETY: an empty name, and a place for the answer.
-        let told = unsafe { libc::statx(place.as_raw_fd(), c"".as_ptr(), flags, 0, &mut it) };
-        if told != 0 {
-            return false;
-        }
-        let device = device_number(it.stx_dev_major, it.stx_dev_minor);
+        let Some((major, minor)) = device_of(place) else { return false };
+        let device = device_number(major, minor);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(&device) {
             return true;

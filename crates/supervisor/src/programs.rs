@@ -50,9 +50,12 @@ fn is_mostly_absent(file: &File) -> bool {
 pub struct Programs(Mutex<Option<Client>>);
 
 impl Programs {
-    /// Has all that executing `path` reads brought into memory, until [`Programs::give_up`]. Where what may wait is
-    /// done (`beside`).
-    pub(crate) fn bring_in(&self, prefetcher: &Prefetcher, path: &Path) {
+    /// Has all that executing `path` reads, which lies on `device`, brought into memory, until [`Programs::give_up`]:
+    /// unless that serves one request at a time ([`crate::sole`]). Where what may wait is done (`beside`).
+    pub(crate) fn bring_in(&self, prefetcher: &Prefetcher, path: &Path, device: (u32, u32)) {
+        if prefetcher.is_sole(device) {
+            return;
+        }
         let mut client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let client = client.get_or_insert_with(|| prefetcher.client(Arc::new(Untold)));
         submit(client, path);

@@ -78,7 +78,8 @@ impl Simulation {
             let Some(Reverse((end, began, in_flight))) = self.flying.pop() else { break };
             self.now = end;
             self.served += 1;
-            let sample = Sample { kind: Kind::Read, device: (8, 0), began, latency: end - began };
+            let (kind, device, file) = (Kind::Read, (8, 0), self.served);
+            let sample = Sample { kind, device, file, began, latency: end - began };
             self.limit.sample(sample, in_flight);
             watch(self.now, self.limit.current());
         }
@@ -226,6 +227,7 @@ fn cached_operations_say_nothing() {
         let sample = Sample {
             kind: Kind::Lookup,
             device: (8, 0),
+            file: 0,
             began,
             latency: Duration::from_micros(299),
         };
@@ -242,8 +244,13 @@ fn kinds_with_different_latencies_do_not_disturb_each_other() {
     for _ in 0..12 {
         for n in 0..256u64 {
             let (kind, ms) = if n % 2 == 0 { (Kind::Lookup, 15) } else { (Kind::Read, 5) };
-            let sample =
-                Sample { kind, device: (8, 0), began: now, latency: Duration::from_millis(ms) };
+            let sample = Sample {
+                kind,
+                device: (8, 0),
+                file: n,
+                began: now,
+                latency: Duration::from_millis(ms),
+            };
             limit.sample(sample, limit.current());
         }
         now += Duration::from_millis(16);
@@ -259,14 +266,14 @@ mod properties {
         #[test]
         fn no_samples_drive_the_limit_out_of_its_bounds(
             max in 0usize..300,
-            samples in prop::collection::vec((0u64..1 << 40, 0u64..1 << 36, 0usize..400, 0u8..4), 0..400),
+            samples in prop::collection::vec((0u64..1 << 40, 0u64..1 << 36, 0usize..400, 0u8..4, 0u64..9), 0..400),
         ) {
             let mut limit = Limit::new(max);
-            for (began, latency, in_flight, kind) in samples {
+            for (began, latency, in_flight, kind, file) in samples {
                 let kind = [Kind::Lookup, Kind::Read, Kind::LongRead, Kind::Listing][kind as usize];
                 let began = Duration::from_nanos(began);
                 let latency = Duration::from_nanos(latency);
-                limit.sample(Sample { kind, device: (8, 0), began, latency }, in_flight);
+                limit.sample(Sample { kind, device: (8, 0), file, began, latency }, in_flight);
                 prop_assert!((1..=max.max(1)).contains(&limit.current()));
             }
         }
@@ -282,7 +289,8 @@ fn a_base_that_was_half_cached_does_not_last() {
         let latency = Duration::from_micros(us);
         for _ in 0..waves {
             for _ in 0..limit.current().max(ROUND.0) {
-                let sample = Sample { kind: Kind::Lookup, device: (8, 0), began: now, latency };
+                let (kind, device, file) = (Kind::Lookup, (8, 0), 0);
+                let sample = Sample { kind, device, file, began: now, latency };
                 limit.sample(sample, limit.current());
             }
             now += latency;

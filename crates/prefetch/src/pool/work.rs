@@ -10,6 +10,7 @@ use super::{IDLE_LIFE, Pool, State};
 use crate::expand::{Name, Wish};
 use crate::guess::{self, Errand};
 use crate::io::{Clock, Device, Node, Reader, Used, trouble};
+use crate::limit::INFORMATIVE;
 use crate::order::ClientId;
 use crate::program::{Report, Task};
 use crate::queue::{Found, Job, Step, Trouble};
@@ -139,7 +140,9 @@ impl Pool {
     ) {
         for sample in reader.clock.samples.drain(..) {
             let (major, minor) = sample.device;
-            (self.waited)(device_number(major, minor), sample.latency);
+            if sample.latency >= INFORMATIVE {
+                (self.waited)(device_number(major, minor), sample.latency);
+            }
             state.sched.sample(sample, ticket);
         }
         let stats = &mut state.stats;

@@ -145,7 +145,8 @@ impl World {
         if let Some(kind) = asks {
             let [began, latency] = [began, answered - began].map(Duration::from_nanos);
             let device = (8, file.device as u32);
-            self.scheduler.sample(Sample { kind, device, began, latency }, &ticket);
+            let inode = self.place(file);
+            self.scheduler.sample(Sample { kind, device, file: inode, began, latency }, &ticket);
         }
         let fails = self.fails > 0 && self.random.one_in(self.fails);
         let Step::Guess { errand, .. } = &job.step else { unreachable!("a guess") };
