@@ -48,14 +48,16 @@ fn left_alone(command: &str, programs: u64) {
     assert_eq!(number(&stats, "programs"), programs * STARTS + 1, "{stats:#}");
 }
 
-/// The program is the same, only what it reads is not in memory any more.
+/// The program is the same, only what it reads is not in memory any more, and enough to be worth it. (A second later, when
+/// one of its starts is followed again at the latest.)
 #[test]
 fn what_comes_to_wait_is_followed_again() {
     let Some(fixture) = available(fixture()) else { return };
     let warm = loop_of("/bin/cat $W/warm");
-    let script =
-        format!("echo x >$W/warm; {warm}; for f in src/d*/*; do /bin/cat $f; done | md5sum");
+    let script = format!(
+        "echo x >$W/warm; {warm}; sleep 1.1; for n in 1 2 3 4 5 6 7 8 9; do /bin/cat many/*$n*; done | md5sum"
+    );
     let stats = measured(&fixture, &fixture.run(&["sh", "-c", &script]), &[]);
     let used = number(&stats, "hints_used");
-    assert!(number(&stats, "processes_stalled") > 20 && used > 8, "{stats:#}");
+    assert!(number(&stats, "processes_stalled") > 1 && used > 8, "{stats:#}");
 }

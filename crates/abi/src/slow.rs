@@ -21,6 +21,8 @@ pub const SLOW_DEVICES_MAX: usize = 16;
 pub const FACTOR: u64 = 64;
 /// What a wait takes is believed to grow by one part in so many with each that takes longer.
 const USUAL_GROWS: u64 = 8;
+/// Longer than any wait.
+const EXPECTED: u64 = u64::MAX / 2;
 
 #[repr(C)]
 struct Device {
@@ -58,14 +60,22 @@ impl SlowDevices {
         self.usual.load(Relaxed)
     }
 
+    /// Whoever starts is to expect that he will wait, for long, whatever others do.
+    pub fn expect(&self) {
+        self.latest.store(u64::MAX, Relaxed);
+        self.usual.store(EXPECTED, Relaxed);
+    }
+
     /// Somebody has waited `ticks` for it, until `now`. Threads that note two devices at once may
     /// lose one.
     pub fn waited(&self, number: u64, now: u64, ticks: u64) {
         let until = now.saturating_add(ticks.saturating_mul(FACTOR));
         self.latest.fetch_max(until, Relaxed);
         let usual = self.usual();
-        let slower = if usual == 0 { u64::MAX } else { usual + usual / USUAL_GROWS };
-        self.usual.store(ticks.min(slower), Relaxed);
+        if usual != EXPECTED {
+            let slower = if usual == 0 { EXPECTED } else { usual + usual / USUAL_GROWS };
+            self.usual.store(ticks.min(slower), Relaxed);
+        }
         let devices = &self.devices;
         let known = devices.iter().find(|d| d.number.load(Relaxed) == number);
         let device = known.or_else(|| devices.iter().min_by_key(|d| d.until.load(Relaxed)));
@@ -112,6 +122,9 @@ mod tests {
         }
         (0..100).for_each(|_| table.waited(8, 1, 9000));
         assert_eq!(table.usual(), 9000);
+        table.expect();
+        table.waited(8, 1, 900);
+        assert!(table.usual() > 1 << 60 && table.latest() == u64::MAX);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! It is told what the later run does, in the order in which that happens there. The place is the
 //! median of the last accesses that were found in the record: processes that run side by side come in another
 //! order each time, and one access that comes much sooner than it did moves nothing. When more than
-//! half of what was done lately is not in the record, the run is another one, for good.
+//! half of what was done lately is not in the record, the run is another one, for good. A record begins where the
+//! recorded run came to wait, which need not be its beginning, so that what comes before [`FOUND`] accesses were found is
+//! judged only if that takes for ever.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use crate::{Run, What};
 pub const JUDGED: u32 = 64;
 /// Fewest of them from which something follows.
 pub const JUDGED_LEAST: u32 = 32;
+/// Accesses that have to be found before others are judged, and how many are waited for that.
+const FOUND: (u64, u64) = (8, 256);
 /// Accesses whose median is the place.
 const RECENT: usize = 16;
 /// Ranges that begin before another one and may yet reach into it.
@@ -42,6 +46,8 @@ pub struct Follower {
     place: usize,
     /// One bit an access, the newest lowest: it was not in the record.
     strange: u64,
+    /// How many of its bits count.
+    judged: u32,
     told: u64,
     used: u64,
     given_up: Option<u64>,
@@ -84,6 +90,7 @@ impl Follower {
             matched: 0,
             place: 0,
             strange: 0,
+            judged: 0,
             told: 0,
             used: 0,
             given_up: None,
@@ -99,8 +106,12 @@ impl Follower {
         if let Seen::At(number) = seen {
             self.pass(number);
         }
-        let judged = self.told.min(JUDGED.into()) as u32;
-        let is_other = judged >= JUDGED_LEAST && self.strange.count_ones() * 2 > judged;
+        if self.matched < FOUND.0 && self.told < FOUND.1 {
+            (self.strange, self.judged) = (0, 0);
+            return seen;
+        }
+        self.judged = JUDGED.min(self.judged + 1);
+        let is_other = self.judged >= JUDGED_LEAST && self.strange.count_ones() * 2 > self.judged;
         if is_other && self.given_up.is_none() {
             self.given_up = Some(self.told);
         }
@@ -285,13 +296,22 @@ mod tests {
 
     #[test]
     fn little_is_no_evidence() {
-        let mut follower = Follower::new(run(3, 1));
-        for n in 1..JUDGED_LEAST {
-            follower.saw(format!("/other/{n}").as_bytes(), What::Look);
-        }
-        assert_eq!(follower.given_up(), None);
-        follower.saw(b"/other", What::Look);
-        assert_eq!(follower.given_up(), Some(JUDGED_LEAST.into()));
+        let run = run(30, 1);
+        let other = |follower: &mut Follower, count: u64| {
+            (0..count).for_each(|n| _ = follower.saw(format!("/other/{n}").as_bytes(), What::Look));
+            follower.given_up()
+        };
+        let mut follower = Follower::new(run.clone());
+        // A record that began later.
+        assert_eq!(other(&mut follower, FOUND.1 - FOUND.0), None);
+        follow(&mut follower, &run, 0..FOUND.0 as usize);
+        assert_eq!(other(&mut follower, u64::from(JUDGED_LEAST) / 2), None);
+        assert!(other(&mut follower, u64::from(JUDGED_LEAST)).is_some());
+        // Nothing of it comes.
+        let mut follower = Follower::new(run);
+        let most = FOUND.1 + u64::from(JUDGED_LEAST) - 1;
+        assert_eq!(other(&mut follower, most - 1), None);
+        assert_eq!(other(&mut follower, 1), Some(most));
     }
 
     #[test]

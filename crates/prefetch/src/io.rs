@@ -86,32 +86,43 @@ impl Clock {
         Used { requests: std::mem::take(&mut self.requests), processor: now.saturating_sub(before) }
     }
 
-    /// Times `work` on `node`.
-    fn time<T>(&mut self, kind: Kind, node: &Node, work: impl FnOnce() -> T) -> T {
-        self.time_on(kind, work, |_| Some((node.device, node.inode)))
+    /// Times `work` on `device`.
+    fn time<T>(&mut self, kind: Kind, device: DeviceNumber, work: impl FnOnce() -> T) -> T {
+        self.time_on(kind, (0, 0..0), work, |_| Some(device))
     }
 
-    /// The same where only the result tells the device; if it does not, nothing is learned.
+    /// Times `work`, which reads this range of `node`.
+    fn time_read<T>(
+        &mut self,
+        kind: Kind,
+        (node, range): (&Node, &Range<u64>),
+        work: impl FnOnce() -> T,
+    ) -> T {
+        self.time_on(kind, (node.inode, range.clone()), work, |_| Some(node.device))
+    }
+
+    /// Times `work` where only the result tells the device; if it does not, nothing is learned.
     fn time_on<T>(
         &mut self,
         kind: Kind,
+        part: (u64, Range<u64>),
         work: impl FnOnce() -> T,
-        place: impl FnOnce(&T) -> Option<(DeviceNumber, u64)>,
+        device: impl FnOnce(&T) -> Option<DeviceNumber>,
     ) -> T {
         let before = Usage::now();
         let began = self.origin.elapsed();
         let result = work();
         let latency = self.origin.elapsed().saturating_sub(began);
         let after = Usage::now();
-        let place = if after.sleeps == before.sleeps { None } else { place(&result) };
+        let device = if after.sleeps == before.sleeps { None } else { device(&result) };
         // Of file systems without a block device no blocks are counted.
-        let is_counted = place.is_none_or(|((major, _), _)| major != 0);
+        let is_counted = device.is_none_or(|(major, _)| major != 0);
         let has_asked = !is_counted || after.blocks != before.blocks;
         self.requests += u64::from(has_asked);
         // What took long without sleeping waited for a processor, and would pass for fast storage; so would what
         // waited for the rest of another's request.
-        if has_asked && let Some((device, file)) = place {
-            self.samples.push(Sample { kind, device, file, began, latency });
+        if has_asked && let Some(device) = device {
+            self.samples.push(Sample { kind, device, part, began, latency });
         }
         result
     }
@@ -237,10 +248,9 @@ impl Reader {
             };
             Ok((node, class))
         };
-        let place = |found: &Result<(Node, Class)>| {
-            found.as_ref().ok().map(|(node, _)| (node.device, node.inode))
-        };
-        self.clock.time_on(Kind::Lookup, work, place)
+        let device =
+            |found: &Result<(Node, Class)>| found.as_ref().ok().map(|(node, _)| node.device);
+        self.clock.time_on(Kind::Lookup, (0, 0..0), work, device)
     }
 
     /// Reads a range of the regular file `node`; the bytes that are there.
@@ -250,17 +260,17 @@ impl Reader {
         range: &Range<u64>,
         devices: &Devices,
     ) -> Result<u64> {
-        let open = self.clock.time(Kind::Lookup, node, || node.open(devices))?;
+        let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         let length = range.end - range.start;
         if open.advise_only {
             // (Nothing is waited for, so nothing is learned of the device.)
-            self.clock.time(Kind::Read, node, || advise(open, range));
+            self.clock.time_read(Kind::Read, (node, range), || advise(open, range));
             return Ok(length);
         }
         let remote = devices.device(node) == Ok(Device::Remote);
         let kind = if length > CHUNK_BYTES { Kind::LongRead } else { Kind::Read };
         let scratch = &mut self.scratch;
-        self.clock.time(kind, node, || {
+        self.clock.time_read(kind, (node, range), || {
             if !remote {
                 if length > PAGE_BYTES {
                     advise(open, range);
@@ -290,11 +300,11 @@ impl Reader {
         range: &Range<u64>,
         devices: &Devices,
     ) -> Result<Vec<u8>> {
-        let open = self.clock.time(Kind::Lookup, node, || node.open(devices))?;
+        let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         let length = (range.end - range.start) as usize;
         let kind = if length > SCRATCH_BYTES { Kind::LongRead } else { Kind::Read };
         let mut bytes = Vec::with_capacity(length);
-        self.clock.time(kind, node, || {
+        self.clock.time_read(kind, (node, range), || {
             while bytes.len() < length {
                 let at = range.start + bytes.len() as u64;
                 match pread(&open.fd, spare_capacity(&mut bytes), at) {
@@ -324,13 +334,13 @@ impl Reader {
         devices: &Devices,
         mut names: Option<(&mut Vec<Name>, usize)>,
     ) -> Result<u64> {
-        let open = self.clock.time(Kind::Lookup, node, || node.open(devices))?;
+        let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         self.scratch.clear();
         self.scratch.reserve_exact(LISTING_BYTES);
         let mut entries = RawDir::new(open.fd.as_fd(), self.scratch.spare_capacity_mut());
         loop {
             let entry = if entries.is_buffer_empty() {
-                self.clock.time(Kind::Listing, node, || entries.next())
+                self.clock.time(Kind::Listing, node.device, || entries.next())
             } else {
                 entries.next()
             };
@@ -366,11 +376,10 @@ impl Reader {
             if let Ok(directory) = &directory {
                 let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
                 let work = || statx(directory, &**name, flags, StatxFlags::BASIC_STATS);
-                let place = |stat: &Result<Statx>| {
-                    let stat = stat.as_ref().ok()?;
-                    Some(((stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
+                let device = |stat: &Result<Statx>| {
+                    stat.as_ref().ok().map(|stat| (stat.stx_dev_major, stat.stx_dev_minor))
                 };
-                let _ = self.clock.time_on(Kind::Lookup, work, place);
+                let _ = self.clock.time_on(Kind::Lookup, (0, 0..0), work, device);
             }
             if !each(name) {
                 return false;

@@ -54,6 +54,7 @@
 //!
 //! Invariant: the limit stays within the bounds given, whatever the samples are.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::horizon::Speed;
@@ -65,7 +66,7 @@ use round::{Flow, QUEUED_QUORUM, QUORUM, Track};
 use serial::{Serial, Served};
 
 /// The limit before anything is known, and once it is known that requests are served side by side.
-pub(crate) const FIRST: usize = 4;
+pub(crate) const FIRST: usize = 8;
 pub(crate) const START: usize = 16;
 /// The limit never falls below this, except in a drain round: one in service and one that waits, so
 /// that the device does not idle from one to the next.
@@ -137,12 +138,12 @@ pub(crate) type DeviceNumber = (u32, u32);
 pub(crate) type Home = Option<DeviceNumber>;
 
 /// One operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub kind: Kind,
     pub device: DeviceNumber,
-    /// Of reads, the inode of what was read.
-    pub file: u64,
+    /// Of reads, the inode of what was read, and from where to where.
+    pub part: (u64, Range<u64>),
     /// When it began, since any fixed instant.
     pub began: Duration,
     pub latency: Duration,
@@ -293,7 +294,10 @@ impl Limit {
     /// The first reads have told how requests are served.
     fn open(&mut self) {
         if self.serial.served() == Served::SideBySide {
-            self.limit = self.limit.max(START.min(self.max));
+            // (Rounds may have answered before.)
+            if !self.answered {
+                self.limit = self.limit.max(START.min(self.max));
+            }
             return;
         }
         if let Some(base) = self.serial.base() {

@@ -6,7 +6,7 @@
 //! to the target. What the program itself discloses is still read. Storage changes, and is measured again after a
 //! pause, which grows.
 //!
-//! Invariant: of the time at most one part in some 60 goes into measuring: a burst of 16 requests, and never again
+//! Invariant: of the time at most one part in some 60 goes into measuring: two dozen requests, and never again
 //! before [`PAUSE`]'s first.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

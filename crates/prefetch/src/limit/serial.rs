@@ -2,24 +2,29 @@
 //!
 //! Where it does, reads that overlap end one after the other, each as long after the one before as a read takes that is
 //! alone. Where requests are served side by side the ends lie closer, whatever the depth, the more so the more there
-//! are. (What continues the read before it needs no seek: of one file only the first of late says something.) So a dozen reads tell, in the middle of a burst of all kinds of operations, while a round needs two bursts
-//! of one kind ([`super`]). Until they have told, few are sent: on one spindle each that is not needed costs the target
-//! a seek, and elsewhere three reads are there within two latencies.
+//! are. (What continues another read needs no seek, and says nothing.) So a dozen reads tell, in the middle of a burst of
+//! all kinds of operations, while a round needs two bursts of one kind ([`super`]). Until they have told, few are sent:
+//! on one spindle each that is not needed costs the target a seek, and elsewhere three reads are there within two
+//! latencies.
 
+use std::ops::Range;
 use std::time::Duration;
+
+use runahead_abi::identity::CHUNK_BYTES;
 
 use super::{INFORMATIVE, Kind, Sample};
 
 /// Reads that show that requests are served side by side, and how far apart they end, as a multiple of one alone.
-const BESIDE: (u32, f64) = (3, 0.5);
+const BESIDE: (u32, f64) = (3, 0.6);
 /// The same for one at a time.
 const SERIAL: (u32, f64) = (8, 0.75);
-/// With so many that show neither the device is none that is served one at a time, at any rate.
-const MOST: u32 = 24;
+/// With so many that show neither, or so many operations of any kind, the device is none that is served one at a time, at
+/// any rate.
+const MOST: (u32, u32) = (24, 32);
 /// What ends so little before another has ended with it. What ended earlier is heard of late, and says nothing.
 const TOGETHER: Duration = Duration::from_micros(100);
-/// Files that were read of late.
-const FILES: usize = 4;
+/// Parts of files that were read of late.
+const PARTS: usize = 4;
 /// What one read tells at most: it may have been slow.
 const CAP: f64 = 1.25;
 
@@ -37,8 +42,9 @@ pub(super) struct Serial {
     served: Served,
     /// Reads that had the device to themselves: how many, and what they took in all.
     alone: (u32, Duration),
-    /// Those that were read last, by inode.
-    files: [u64; FILES],
+    /// What was read last: the inode, and where the read ended.
+    parts: [(u64, u64); PARTS],
+    operations: u32,
     /// When the last operation ended.
     last_end: Duration,
     /// Reads that overlapped another operation: how many, and how long after that they ended, in multiples of one
@@ -51,7 +57,8 @@ impl Serial {
         Serial {
             served: Served::Unknown,
             alone: (0, Duration::ZERO),
-            files: [0; FILES],
+            parts: [(0, 0); PARTS],
+            operations: 0,
             last_end: Duration::ZERO,
             overlapped: (0, 0.0),
         }
@@ -77,13 +84,14 @@ impl Serial {
         if self.served != Served::Unknown {
             return false;
         }
+        self.operations += 1;
         if sample.latency < INFORMATIVE {
             // No head has moved.
             self.tell(0.0);
         } else {
             let end = sample.began + sample.latency;
             let overlaps = sample.began < self.last_end;
-            if sample.kind == Kind::Read && self.is_another(sample.file) {
+            if sample.kind == Kind::Read && self.is_elsewhere(&sample.part) {
                 if in_flight == 1 && !overlaps {
                     self.alone = (self.alone.0 + 1, self.alone.1 + sample.latency);
                 } else if overlaps
@@ -95,15 +103,21 @@ impl Serial {
             }
             self.last_end = self.last_end.max(end);
         }
+        if self.served == Served::Unknown && self.operations >= MOST.1 {
+            self.served = Served::SideBySide;
+        }
         self.served != Served::Unknown
     }
 
-    /// Whether `file` was not read of late. Now it is.
-    fn is_another(&mut self, file: u64) -> bool {
-        let is_known = self.files.contains(&file);
-        self.files.rotate_right(1);
-        self.files[0] = file;
-        !is_known
+    /// Whether it does not continue what was read of late. Now that was, too.
+    fn is_elsewhere(&mut self, (file, range): &(u64, Range<u64>)) -> bool {
+        let continues = |(other, end): &(u64, u64)| {
+            other == file && (*end..=end + CHUNK_BYTES).contains(&range.start)
+        };
+        let is_elsewhere = !self.parts.iter().any(continues);
+        self.parts.rotate_right(1);
+        self.parts[0] = (*file, range.end);
+        is_elsewhere
     }
 
     fn tell(&mut self, apart: f64) {
@@ -114,7 +128,7 @@ impl Serial {
         self.served = match reads {
             _ if reads >= BESIDE.0 && mean <= BESIDE.1 => Served::SideBySide,
             _ if reads >= SERIAL.0 && mean >= SERIAL.1 => Served::OneAtATime,
-            MOST.. => Served::SideBySide,
+            _ if reads >= MOST.0 => Served::SideBySide,
             _ => Served::Unknown,
         };
     }
@@ -127,7 +141,7 @@ mod tests {
     const SERVICE: Duration = Duration::from_millis(8);
 
     fn read(file: u64, began: Duration, latency: Duration) -> Sample {
-        Sample { kind: Kind::Read, device: (8, 0), file, began, latency }
+        Sample { kind: Kind::Read, device: (8, 0), part: (file, 0..4096), began, latency }
     }
 
     /// One alone, and then waves of as many reads as are in flight, served so many at a time.
@@ -166,7 +180,7 @@ mod tests {
     fn what_shows_neither_is_not_taken_for_a_spindle() {
         let mut serial = Serial::new();
         serial.add(&read(1, Duration::ZERO, SERVICE), 1);
-        for n in 1..=MOST {
+        for n in 1..=MOST.0 {
             serial.add(&read(2 * u64::from(n), SERVICE * n, SERVICE), 2);
             serial.add(&read(2 * u64::from(n) + 1, SERVICE * n, SERVICE * 8 / 5), 2);
         }
@@ -176,10 +190,28 @@ mod tests {
     #[test]
     fn what_continues_a_read_says_nothing() {
         let mut serial = Serial::new();
+        let burst = |serial: &mut Serial, began: Duration, apart: u64| {
+            for n in 1..u64::from(SERIAL.0) {
+                let at = n * apart;
+                let latency = SERVICE + INFORMATIVE * n as u32;
+                let part = (2, at..at + CHUNK_BYTES);
+                serial.add(&Sample { part, ..read(2, began, latency) }, 4);
+            }
+        };
         serial.add(&read(1, Duration::ZERO, SERVICE), 1);
-        for n in 1..=100 {
-            serial.add(&read(2, SERVICE, SERVICE + INFORMATIVE * n), 4);
-        }
+        burst(&mut serial, SERVICE, CHUNK_BYTES);
         assert_eq!(serial.served(), Served::Unknown);
+        burst(&mut serial, 9 * SERVICE, 9 * CHUNK_BYTES);
+        assert_eq!(serial.served(), Served::SideBySide);
+    }
+
+    #[test]
+    fn names_alone_do_not_hold_it_up_for_ever() {
+        let mut serial = Serial::new();
+        let look = Sample { kind: Kind::Lookup, ..read(0, Duration::ZERO, SERVICE) };
+        let told =
+            (0..MOST.1).map(|n| serial.add(&Sample { began: SERVICE * n, ..look.clone() }, 4));
+        assert_eq!(told.filter(|told| *told).count(), 1);
+        assert_eq!(serial.served(), Served::SideBySide);
     }
 }

@@ -78,8 +78,8 @@ impl Simulation {
             let Some(Reverse((end, began, in_flight))) = self.flying.pop() else { break };
             self.now = end;
             self.served += 1;
-            let (kind, device, file) = (Kind::Read, (8, 0), self.served);
-            let sample = Sample { kind, device, file, began, latency: end - began };
+            let (kind, device, part) = (Kind::Read, (8, 0), (self.served, 0..1));
+            let sample = Sample { kind, device, part, began, latency: end - began };
             self.limit.sample(sample, in_flight);
             watch(self.now, self.limit.current());
         }
@@ -227,7 +227,7 @@ fn cached_operations_say_nothing() {
         let sample = Sample {
             kind: Kind::Lookup,
             device: (8, 0),
-            file: 0,
+            part: (0, 0..0),
             began,
             latency: Duration::from_micros(299),
         };
@@ -247,7 +247,7 @@ fn kinds_with_different_latencies_do_not_disturb_each_other() {
             let sample = Sample {
                 kind,
                 device: (8, 0),
-                file: n,
+                part: (n, 0..1),
                 began: now,
                 latency: Duration::from_millis(ms),
             };
@@ -273,7 +273,7 @@ mod properties {
                 let kind = [Kind::Lookup, Kind::Read, Kind::LongRead, Kind::Listing][kind as usize];
                 let began = Duration::from_nanos(began);
                 let latency = Duration::from_nanos(latency);
-                limit.sample(Sample { kind, device: (8, 0), file, began, latency }, in_flight);
+                limit.sample(Sample { kind, device: (8, 0), part: (file, 0..1), began, latency }, in_flight);
                 prop_assert!((1..=max.max(1)).contains(&limit.current()));
             }
         }
@@ -289,8 +289,8 @@ fn a_base_that_was_half_cached_does_not_last() {
         let latency = Duration::from_micros(us);
         for _ in 0..waves {
             for _ in 0..limit.current().max(ROUND.0) {
-                let (kind, device, file) = (Kind::Lookup, (8, 0), 0);
-                let sample = Sample { kind, device, file, began: now, latency };
+                let (kind, device, part) = (Kind::Lookup, (8, 0), (0, 0..0));
+                let sample = Sample { kind, device, part, began: now, latency };
                 limit.sample(sample, limit.current());
             }
             now += latency;

@@ -276,8 +276,8 @@ impl World {
         let look = matches!(job.step, Step::Look { .. });
         let kind = if look { Kind::Lookup } else { Kind::Read };
         let [began, latency] = [began, self.now - began].map(Duration::from_nanos);
-        let inode = self.place(file);
-        self.scheduler.sample(Sample { kind, device, file: inode, began, latency }, &ticket);
+        let part = (self.place(file), 0..FILE_BYTES);
+        self.scheduler.sample(Sample { kind, device, part, began, latency }, &ticket);
         let fails = self.fails > 0 && self.random.one_in(self.fails);
         let trouble = if self.random.one_in(2) { Trouble::Ours } else { Trouble::Answer };
         let mut fx = Effects::default();

@@ -145,8 +145,8 @@ impl World {
         if let Some(kind) = asks {
             let [began, latency] = [began, answered - began].map(Duration::from_nanos);
             let device = (8, file.device as u32);
-            let inode = self.place(file);
-            self.scheduler.sample(Sample { kind, device, file: inode, began, latency }, &ticket);
+            let part = (self.place(file), 0..FILE_BYTES);
+            self.scheduler.sample(Sample { kind, device, part, began, latency }, &ticket);
         }
         let fails = self.fails > 0 && self.random.one_in(self.fails);
         let Step::Guess { errand, .. } = &job.step else { unreachable!("a guess") };
