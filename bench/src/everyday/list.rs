@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[(&str, &str)] = &[
     ("g++", "g++ -c -o /tmp/b.o /data/b.cpp && ls /tmp/b.o"),
     (
         "duckdb",
-        "PYTHONPATH=/opt/py python3 -c 'import duckdb; print(sorted(duckdb.sql(\"select k, count(*) from \\\"/data/pq/*.parquet\\\" group by k\").fetchall())[:3])'",
+        "PYTHONPATH=/opt/py python3 -c 'import duckdb; duckdb.sql(\"set enable_progress_bar = false\"); print(sorted(duckdb.sql(\"select k, count(*) from \\\"/data/pq/*.parquet\\\" group by k\").fetchall())[:3])'",
     ),
     (
         "pyarrow",
