@@ -65,8 +65,9 @@ mod serial;
 use round::{Flow, QUEUED_QUORUM, QUORUM, Track};
 use serial::{Serial, Served};
 
-/// The limit before anything is known, and once it is known that requests are served side by side.
+/// The limit before anything is known ([`serial`]).
 pub(crate) const FIRST: usize = 8;
+/// The limit from which it grows, where requests are served side by side.
 pub(crate) const START: usize = 16;
 /// The limit never falls below this, except in a drain round: one in service and one that waits, so
 /// that the device does not idle from one to the next.

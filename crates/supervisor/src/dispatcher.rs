@@ -373,10 +373,7 @@ impl Dispatcher {
     /// How fast the target goes from one access to the next when nothing makes it wait.
     fn pace(&self) -> Pace {
         let control = &self.shared.control;
-        let waited = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
-        // Whatever the process says.
-        let ticks = waited.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
-        let waited = Duration::from_micros(ticks / self.common.waits.ticks_per_us().max(1));
+        let waited = self.common.waits.of(control);
         let computed = self.joined.elapsed().saturating_sub(waited);
         let accesses = control.accesses.load(Relaxed).clamp(1, u32::MAX.into()) as u32;
         Pace { compute: computed / accesses, budget: control.bytes_budget.load(Relaxed) }

@@ -258,8 +258,8 @@ impl Members {
         self.common.losses.count_of(&member.shared);
         if let Some(program) = member.program {
             let service = self.common.prefetcher.stats().service;
-            let ticks_per_us = self.common.waits.ticks_per_us();
-            let is_worth = unwatched::is_worth(&member.shared.control, ticks_per_us, service);
+            let control = &member.shared.control;
+            let is_worth = unwatched::is_worth(control, self.common.waits.of(control), service);
             self.common.unwatched.ended(program, is_worth);
         }
         // Not for ever: those that ended long ago have nothing left that could go.

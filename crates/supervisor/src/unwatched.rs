@@ -103,8 +103,9 @@ impl Known {
     }
 }
 
-/// Whether a process that has joined and ended was followed for good reason, where a request takes `service`.
-pub(crate) fn is_worth(control: &Control, ticks_per_us: u64, service: Option<Duration>) -> bool {
+/// Whether a process that has joined and ended, and `waited` so long, was followed for good reason, where a request takes
+/// `service`.
+pub(crate) fn is_worth(control: &Control, waited: Duration, service: Option<Duration>) -> bool {
     let part = |count: u64, own: u32| if own == 0 { count } else { count * u64::from(own) / 1024 };
     // Whatever the process says.
     let used = control.hints_used.load(Relaxed).min(u32::MAX.into());
@@ -112,9 +113,7 @@ pub(crate) fn is_worth(control: &Control, ticks_per_us: u64, service: Option<Dur
     let own = [&control.own_requests, &control.own_reads].map(|own| own.load(Relaxed).min(1024));
     let spared = part(used - data, own[0]) + part(data, own[1]);
     let gained = service.unwrap_or_default().saturating_mul(spared as u32);
-    let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
-    let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
-    gained >= COST || Duration::from_micros(ticks / ticks_per_us.max(1)) >= LONG * COST
+    gained >= COST || waited >= LONG * COST
 }
 
 /// See the module's text.
@@ -264,23 +263,26 @@ mod tests {
     fn a_start_is_worth_it_that_gains_more_than_it_costs_or_waits_for_long() {
         let (shared, _file) = memory::Mapping::new().expect("memory to share");
         let control = &shared.control;
-        let service = Some(COST / 4);
-        assert!(!is_worth(control, 1, service));
+        let (service, ticks) =
+            (Some(COST / 4), |count: u32| unwatched(false).waits.of(control) / count);
+        let is_worth = |service| is_worth(control, ticks(1), service);
+        assert!(!is_worth(service));
         control.hints_used.store(4, Relaxed);
-        assert!(is_worth(control, 1, service) && !is_worth(control, 1, None));
+        assert!(is_worth(service) && !is_worth(None));
         control.own_requests.store(1023, Relaxed);
-        assert!(!is_worth(control, 1, service), "not all of them had to be asked for");
-        let long = (LONG * COST).as_micros() as u64;
+        assert!(!is_worth(service), "not all of them had to be asked for");
+        // (1,000 ticks to the microsecond.)
+        let long = 1000 * (LONG * COST).as_micros() as u64;
         control.stall_ticks_unforeseen.store(long / 2, Relaxed);
         control.stall_ticks_foreseen.store(long / 2 - 1, Relaxed);
-        assert!(!is_worth(control, 1, service));
+        assert!(!is_worth(service));
         control.stall_ticks_foreseen.store(long / 2, Relaxed);
-        assert!(is_worth(control, 1, service) && !is_worth(control, 2, service));
+        assert!(is_worth(service) && !super::is_worth(control, ticks(2), service));
         // Whatever it says.
         control.hints_used.store(u64::MAX, Relaxed);
         control.own_reads.store(u32::MAX, Relaxed);
         control.stall_ticks_foreseen.store(u64::MAX, Relaxed);
-        assert!(is_worth(control, 0, Some(Duration::MAX)));
+        assert!(is_worth(Some(Duration::MAX)));
     }
 
     #[test]

@@ -56,6 +56,13 @@ impl Waits {
         self.note(control.waited_device.load(Relaxed), time);
     }
 
+    /// How long a process has waited for storage since it joined, foreseen or not. Whatever it says.
+    pub(crate) fn of(&self, control: &Control) -> Duration {
+        let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
+        let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
+        Duration::from_micros(ticks / self.ticks_per_us.max(1))
+    }
+
     /// Time-stamp up to which some device is slow; 0: nobody has waited.
     pub fn latest(&self) -> u64 {
         self.devices().latest()
@@ -137,5 +144,11 @@ mod tests {
         assert!(devices.is_slow(9, ticks()));
         assert!(!devices.is_slow(9, ticks() + 64 * LONGEST.as_micros() as u64));
         assert_eq!(shared.control.waited_ticks.load(Relaxed), 0, "it is heard once");
+        // Nor does it matter whether the clock is known.
+        [&shared.control.stall_ticks_foreseen, &shared.control.stall_ticks_unforeseen]
+            .iter()
+            .for_each(|ticks| ticks.store(u64::MAX, Relaxed));
+        let waits = Waits { ticks_per_us: 0, ..waits };
+        assert_eq!(waits.of(&shared.control), Duration::from_micros(u64::MAX));
     }
 }
