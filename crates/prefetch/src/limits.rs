@@ -41,6 +41,8 @@ struct Device {
     used: u64,
     /// Operations that waited for it.
     waits: u64,
+    /// Operations that it served in less time than a wait takes.
+    quick: u64,
 }
 
 /// See the module's text.
@@ -69,7 +71,7 @@ impl Limits {
             let oldest = idle.min_by_key(|(_, device)| device.used).map(|(home, _)| *home);
             oldest.map(|home| self.devices.remove(&home));
         }
-        let fresh = || Device { limit: Limit::new(most), in_flight: 0, used, waits: 0 };
+        let fresh = || Device { limit: Limit::new(most), in_flight: 0, used, waits: 0, quick: 0 };
         let device = self.devices.entry(home).or_insert_with(fresh);
         device.used = used;
         device
@@ -136,7 +138,9 @@ impl Limits {
     /// An operation took its time. It was begun as one of `in_flight` on its device.
     pub(crate) fn sample(&mut self, sample: Sample, in_flight: usize) {
         let device = self.device(Some(sample.device));
-        device.waits += u64::from(sample.latency >= INFORMATIVE);
+        let is_wait = sample.latency >= INFORMATIVE;
+        device.waits += u64::from(is_wait);
+        device.quick += u64::from(!is_wait);
         device.limit.sample(sample, in_flight);
     }
 
@@ -154,6 +158,19 @@ impl Limits {
     /// That which is waited for most serves one request at a time.
     pub(crate) fn is_sole(&self) -> bool {
         self.most_waited_for().is_some_and(|device| device.limit.is_sole())
+    }
+
+    /// `device` serves most requests in less time than whoever waits for them could gain.
+    pub(crate) fn is_quick(&self, device: DeviceNumber) -> bool {
+        /// Requests that tell.
+        const ENOUGH: u64 = 3;
+        let is_quick = |device: &Device| device.quick >= ENOUGH && device.quick > device.waits;
+        self.devices.get(&Some(device)).is_some_and(is_quick)
+    }
+
+    /// See [`Limit::is_slow`].
+    pub(crate) fn is_slow(&self, device: DeviceNumber) -> bool {
+        self.devices.get(&Some(device)).is_some_and(|device| device.limit.is_slow())
     }
 
     /// What a request takes there that waits for no other, if that is known.

@@ -4,12 +4,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
-use runahead_abi::{ABI_VERSION, AgentConfig, device_number};
+use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_inject::{AgentFile, Layout, NotInjected};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 
@@ -193,19 +192,18 @@ impl Engine {
         others.into_iter().chain(bell).collect()
     }
 
-    /// `first` is the command's file, if it is to be brought in, and how long its exec took.
-    pub(crate) fn start(self, first: Option<(&Path, Duration)>) -> Started {
+    /// `first` is the command's file, if it is to be brought in.
+    pub(crate) fn start(self, first: Option<&Path>) -> Started {
         let Engine { layout, listener, token, file, common, members } = self;
         let watcher = members.clone();
         common.beside.lead(STACK_BYTES, move || watcher.watch());
         let losses = common.losses.clone();
         let desk = Desk::new((listener, token), members.clone(), file, layout, losses);
-        if let Some((path, elapsed)) = first {
+        if let Some(path) = first {
             let (path, common) = (path.to_owned(), common.clone());
             let _ = common.beside.clone().spawn("first", STACK_BYTES, move || {
-                let Some((major, minor)) = mounts::device(&path) else { return };
-                common.waits.waited(device_number(major, minor), elapsed);
-                common.programs.bring_in(&common.prefetcher, &path, (major, minor));
+                let Some(device) = mounts::device(&path) else { return };
+                common.programs.bring_in(&common.prefetcher, &path, device);
             });
         }
         Started { common, members, desk }

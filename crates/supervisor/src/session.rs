@@ -167,7 +167,7 @@ fn run_held(
     }
     let elapsed = started.elapsed();
     let first = (native.is_none() && programs::is_cold(&launched.path, elapsed))
-        .then_some((launched.path.as_path(), elapsed));
+        .then_some(launched.path.as_path());
     let engine = engine.map(|engine| engine.start(first));
     let ended = match launched.ended {
         Some(ended) => ended,

@@ -12,9 +12,9 @@ use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 use super::Target;
 use super::given::{Given, was_read};
 use super::names::{self, Kind};
+use super::pace::Slept;
 use super::reads::is_absent;
 use super::sync::Side;
-use super::unknown::SHORT_US;
 use crate::arch::ticks;
 use crate::desk;
 use crate::hints::{self, Hint};
@@ -227,15 +227,19 @@ impl Target {
         let took = ticks() - start;
         let slept = || {
             let now = sys::switches();
-            let slept = switches.replace(Some(now)).is_some_and(|before| {
-                // Since then it may have slept elsewhere: if it was also pushed off, it may have
-                // been so here, and that alone have taken long.
-                before.voluntary != now.voluntary && (exact || before.forced == now.forced)
-            });
-            slept && self.is_still_storage(call)
+            let Some(before) = switches.replace(Some(now)) else { return Slept::Never };
+            let times = now.voluntary.wrapping_sub(before.voluntary);
+            // Since then it may have slept elsewhere: if it was also pushed off, it may have
+            // been so here, and that alone have taken long.
+            if times == 0 || !exact && before.forced != now.forced || !self.is_still_storage(call) {
+                return Slept::Never;
+            }
+            if exact { Slept::Times(times) } else { Slept::AtMost(times) }
         };
         let rested = self.pace.rests();
-        let stalled = self.pace.took(took, bytes, session.config.ticks_per_us, slept);
+        let stalled = self
+            .pace
+            .took(took, bytes, session.config.ticks_per_us, slept, || self.runnable.waited_us());
         if stalled {
             if rested {
                 self.names.forget_kinds();
@@ -308,7 +312,7 @@ impl Target {
         assert!(session.config.panic_at != PANICS_IN_STALL, "planted");
         let shared = session.shared();
         let state = shared.log.state(stall.piece);
-        if shared.control.sole.load(Relaxed) != 0 || waits_are_short(session) {
+        if shared.control.sole.load(Relaxed) != 0 || self.pace.waits_are_short() {
             quiet::end(mask);
             let foreseen = state != HintState::Absent;
             let known = |_: &Self| foreseen;
@@ -361,6 +365,9 @@ impl Target {
     /// Whether this process, which has not joined, has waited so long, the wait ahead included, that others like it
     /// may be worth what it costs to join.
     fn may_gain(&self, session: &Session) -> bool {
+        if self.pace.waits_are_short() {
+            return false;
+        }
         let waited = self.waited.load(Relaxed) + session.slow_devices().usual();
         waited >= JOIN_US * session.config.ticks_per_us
     }
@@ -400,17 +407,6 @@ impl Target {
         let hint = Hint { kind, object, offset, length, flags: DEMAND, path: b"" };
         Stall { piece: piece.into(), hint, at: offset, dir: fd, path: b"" }
     }
-}
-
-/// Waits of this process are mostly so short that to wake whoever would read for it, and another processor for a
-/// shadow, takes as long as they do.
-fn waits_are_short(session: &Session) -> bool {
-    /// Waits that tell.
-    const ENOUGH: u64 = 8;
-    let control = &session.shared().control;
-    let stalls = control.stalls_unforeseen.load(Relaxed);
-    let ticks = control.stall_ticks_unforeseen.load(Relaxed);
-    stalls >= ENOUGH && ticks / stalls < SHORT_US * session.config.ticks_per_us
 }
 
 /// The data that the log has as read is not in memory. (When the call was tried it may just have been on its

@@ -2,7 +2,7 @@
 //!
 //! A shell reads little itself: it is the programs that it starts that come from storage, each only
 //! when the one before it has ended. Their parent may run ahead while it waits for them, and does
-//! if it hears that they stall: a child that executes a file that is not in memory says so on a page
+//! if it hears that they stall, and somebody has waited of late: a child that executes a file that is not in memory says so on a page
 //! that it shares with its parent.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
@@ -12,6 +12,7 @@ use linux_raw_sys::general as k;
 use super::Target;
 use super::access::Outcome;
 use super::sync::Side;
+use crate::arch::ticks;
 use crate::owned::Owned;
 use crate::plane::{Call, quiet};
 use crate::room;
@@ -138,7 +139,7 @@ pub(crate) fn waited_for() -> &'static [u32] {
 impl Target {
     /// A call that waits for children, perhaps: a moment to run ahead.
     pub(super) fn wait_for_children(&self, session: &'static Session, call: &Call) -> Outcome {
-        if !self.family.has_news() {
+        if !self.family.has_news() || session.slow_devices().latest() <= ticks() {
             return Outcome::Native;
         }
         let mask = quiet::begin();

@@ -27,6 +27,7 @@ mod reads;
 mod record;
 mod rest;
 mod rules;
+mod runnable;
 mod started;
 pub mod sync;
 mod unforked;
@@ -61,6 +62,7 @@ use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, le
 pub struct Target {
     pub(crate) pace: Pace,
     unknown: unknown::Unknown,
+    runnable: runnable::Runnable,
     pub(crate) syncs: Lock<sync::Syncs>,
     /// The thread of which there is a shadow; null while that may be any.
     pub(crate) shadowed: AtomicPtr<Thread>,
@@ -92,6 +94,7 @@ static TARGET: Target = Target {
     names: Names::new(),
     pace: Pace::new(),
     unknown: unknown::Unknown::new(),
+    runnable: runnable::Runnable::new(),
     syncs: Lock::new(sync::Syncs::new()),
     shadowed: AtomicPtr::new(core::ptr::null_mut()),
     tried_to_join: AtomicBool::new(false),
@@ -208,6 +211,7 @@ fn start_in_child() {
     TARGET.disclosed.start_in_child();
     TARGET.unforked.start_in_child();
     TARGET.family.start_in_child();
+    TARGET.runnable.start_in_child();
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
     TARGET.tried_to_join.store(false, Relaxed);
     TARGET.waited.store(0, Relaxed);

@@ -10,6 +10,9 @@
 //! *rests*: of the calls that need not be seen (the policy says which), a thread makes
 //! [`Pace::unseen`] without us, then one that is timed as before. A stall in that one, or in any
 //! call that is always seen, ends the rest.
+//!
+//! A wait of less than [`SHORT_US`] is too short to gain from: to wake whoever would read ahead takes as long. While
+//! waits like that take more of a process's time than longer ones ([`Waits`]), as on a local SSD, none is a stall.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -33,6 +36,43 @@ const DEEP: u64 = 4;
 const DOUBTED: u32 = 16;
 /// Reading from memory runs at no less than this many bytes in a microsecond.
 const COPY_BYTES_PER_US: u64 = 1024;
+/// See the module's text.
+pub(super) const SHORT_US: u64 = 300;
+/// How long waits are of late.
+struct Waits {
+    /// Microseconds spent in short waits and in long ones.
+    short: AtomicU32,
+    long: AtomicU32,
+}
+
+impl Waits {
+    /// What one wait says at most: it may have been slow.
+    const CAP_US: u64 = 1_000;
+    /// Of older ones only so much counts.
+    const WINDOW_US: u32 = 16_000;
+
+    /// A call took so long, in microseconds, and has slept so many times: once for each request, most likely. It may
+    /// have been `runnable_us` of that that it waited for a processor.
+    fn add(&self, us: u64, sleeps: u32, runnable_us: impl FnOnce() -> u64) {
+        let one = us / u64::from(sleeps.max(1));
+        let one = match one {
+            ..SHORT_US => one,
+            _ => us.saturating_sub(runnable_us()) / u64::from(sleeps.max(1)),
+        };
+        let (kind, other) =
+            if one < SHORT_US { (&self.short, &self.long) } else { (&self.long, &self.short) };
+        let sum = kind.load(Relaxed) + us.min(Self::CAP_US) as u32;
+        kind.store(sum, Relaxed);
+        if sum > Self::WINDOW_US {
+            kind.store(sum / 2, Relaxed);
+            other.store(other.load(Relaxed) / 2, Relaxed);
+        }
+    }
+
+    fn are_short(&self) -> bool {
+        self.short.load(Relaxed) > self.long.load(Relaxed)
+    }
+}
 
 /// See the module's text.
 pub struct Pace {
@@ -45,6 +85,7 @@ pub struct Pace {
     quiet: AtomicU32,
     /// Calls of which it is to be told exactly whether they wait.
     doubts: AtomicU32,
+    waits: Waits,
     /// It has rested, or one of its parents had.
     rested: AtomicBool,
 }
@@ -57,6 +98,7 @@ impl Pace {
             suspects: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
             doubts: AtomicU32::new(0),
+            waits: Waits { short: AtomicU32::new(0), long: AtomicU32::new(0) },
             rested: AtomicBool::new(false),
         }
     }
@@ -132,6 +174,11 @@ impl Pace {
         least + chance() % (2 * least)
     }
 
+    /// Waits of this process are too short to gain from.
+    pub fn waits_are_short(&self) -> bool {
+        self.waits.are_short()
+    }
+
     /// Nothing has stalled for long.
     pub fn rests(&self) -> bool {
         self.quiet.load(Relaxed) >= QUIET
@@ -155,27 +202,42 @@ impl Pace {
     }
 
     /// A call took `ticks` for `bytes`: true if that was a stall. `slept` tells, and is asked only
-    /// if it took long, whether the thread has certainly given up its processor: one that was merely
-    /// pushed off it has not stalled.
+    /// if it took long, how often the thread has certainly given up its processor: one that was merely
+    /// pushed off it has not stalled. `runnable_us`: how long it has waited for one lately.
     pub fn took(
         &self,
         ticks: u64,
         bytes: u64,
         ticks_per_us: u64,
-        slept: impl FnOnce() -> bool,
+        slept: impl FnOnce() -> Slept,
+        runnable_us: impl FnOnce() -> u64,
     ) -> bool {
         let allowed = STALL_US + bytes / COPY_BYTES_PER_US;
         let is_long = ticks > allowed * ticks_per_us;
-        if is_long && slept() {
-            self.stalled();
-            return true;
+        let slept = if is_long { slept() } else { Slept::Never };
+        if let Slept::AtMost(times) | Slept::Times(times) = slept {
+            self.waits.add(ticks / ticks_per_us, times, runnable_us);
+            if !self.waits.are_short() {
+                self.stalled();
+                return true;
+            }
         }
         self.hit();
-        if is_long {
+        if is_long && !matches!(slept, Slept::Times(_)) {
             self.doubts.store(DOUBTED, Relaxed);
         }
         false
     }
+}
+
+/// What a call that took long is known to have done meanwhile.
+pub enum Slept {
+    /// It had a processor all the time, or waited for one.
+    Never,
+    /// It slept, and the thread has slept so many times since it was last looked at.
+    AtMost(u32),
+    /// It slept so many times.
+    Times(u32),
 }
 
 #[cfg(test)]
@@ -192,17 +254,23 @@ mod tests {
         pace.hear(2000, || 1001);
         for _ in 0..PROBES_FOR_OTHERS {
             assert!(pace.probing());
-            assert!(!pace.took(10, 0, 2000, || unreachable!()));
+            assert!(!pace.took(10, 0, 2000, || unreachable!(), || unreachable!()));
         }
         assert!(!pace.probing() && !pace.stalling());
-        assert!(!pace.took(60 * 2000, 1 << 20, 2000, || true), "a megabyte may take a millisecond");
-        assert!(!pace.took(60 * 2000, 0, 2000, || false), "another program had the processor");
-        assert!(pace.took(60 * 2000, 0, 2000, || true));
+        assert!(
+            !pace.took(60 * 2000, 1 << 20, 2000, || Slept::Times(1), || 0),
+            "a megabyte may take a millisecond"
+        );
+        assert!(
+            !pace.took(60 * 2000, 0, 2000, || Slept::Never, || 0),
+            "another program had the processor"
+        );
+        assert!(pace.took(60 * 2000, 0, 2000, || Slept::Times(1), || 0));
         assert!(pace.probing() && pace.stalling());
     }
 
     fn quiet_call(pace: &Pace) -> u64 {
-        assert!(!pace.took(10, 0, 2000, || unreachable!()));
+        assert!(!pace.took(10, 0, 2000, || unreachable!(), || unreachable!()));
         pace.unseen(|| 5)
     }
 
@@ -217,10 +285,13 @@ mod tests {
     #[test]
     fn a_quiet_process_rests_until_something_stalls() {
         let pace = resting();
-        assert!(!pace.took(60 * 2000, 0, 2000, || false) && pace.rests(), "pushed off");
+        assert!(
+            !pace.took(60 * 2000, 0, 2000, || Slept::Never, || 0) && pace.rests(),
+            "pushed off"
+        );
         assert!((1..DOUBTED).all(|_| quiet_call(&pace) == 0), "or perhaps not");
         assert!(quiet_call(&pace) > 0);
-        assert!(pace.took(60 * 2000, 0, 2000, || true));
+        assert!(pace.took(60 * 2000, 0, 2000, || Slept::Times(1), || 0));
         assert!(!pace.rests() && pace.probing());
         assert!((0..QUIET).all(|_| quiet_call(&pace) == 0));
         assert!(!pace.probing() && quiet_call(&pace) > 0);
@@ -259,7 +330,7 @@ mod tests {
             match next() % 5000 {
                 0 => pace.stalled(),
                 1 => pace.used(),
-                2 => assert!(pace.took(60 * 2000, 0, 2000, || true)),
+                2 => assert!(pace.took(60 * 2000, 0, 2000, || Slept::Times(1), || 0)),
                 3 => pace.start(),
                 _ => {
                     let unseen = pace.unseen(&mut next);

@@ -39,7 +39,7 @@ impl Target {
             tell::NOTHING => false,
             tell::WHILE_SLOW => {
                 let until = session.slow_devices().latest();
-                until != 0 && until > ticks()
+                until != 0 && until > ticks() && !self.pace.waits_are_short()
             }
             _ => true,
         }

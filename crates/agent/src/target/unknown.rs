@@ -12,13 +12,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use super::pace::SHORT_US;
+
 /// Names that tell.
 const ENOUGH: u32 = 16;
 /// Of older ones only so many count.
 const WINDOW: u32 = 64;
-/// With less than this on average, in microseconds, nothing is gained by being prepared: as for other waits
-/// ([`super::access`]).
-pub(super) const SHORT_US: u64 = 300;
 
 /// See the module's text.
 pub(super) struct Unknown {

@@ -54,11 +54,17 @@ impl Pool {
                 let now = self.origin.elapsed();
                 Ok(Report::Leads(self.inspector.needs(&mut disk, found, now)))
             }
+            // By now it is known what finding it took.
+            Task::Load { file, .. } if self.is_quick(file) => Ok(Report::Loaded(0)),
             Task::Load { file, range, .. } => {
                 let read = disk.reader.read(file, range, &self.devices);
                 read.map(Report::Loaded).map_err(trouble)
             }
         }
+    }
+
+    fn is_quick(&self, file: &Node) -> bool {
+        file.place().home.is_some_and(|device| self.lock().sched.is_quick(device))
     }
 
     fn find(&self, lead: &Lead, disk: &mut Disk<'_>) -> Result<Report<Node>, Trouble> {

@@ -139,11 +139,12 @@ impl Pool {
         used: Used,
     ) {
         for sample in reader.clock.samples.drain(..) {
-            let (major, minor) = sample.device;
-            if sample.latency >= INFORMATIVE {
-                (self.waited)(device_number(major, minor), sample.latency);
-            }
+            let (device, latency) = (sample.device, sample.latency);
             state.sched.sample(sample, ticket);
+            // (Where requests are short, it is the queue that was long.)
+            if latency >= INFORMATIVE && state.sched.is_slow(device) {
+                (self.waited)(device_number(device.0, device.1), latency);
+            }
         }
         let stats = &mut state.stats;
         stats.requests += used.requests;
