@@ -17,7 +17,7 @@ pub const JUDGED: u32 = 64;
 /// Fewest of them from which something follows.
 pub const JUDGED_LEAST: u32 = 32;
 /// Accesses that have to be found before others are judged, and how many are waited for that.
-const FOUND: (u64, u64) = (8, 256);
+const FOUND: (u64, u64) = (32, 256);
 /// Accesses whose median is the place.
 const RECENT: usize = 16;
 /// Ranges that begin before another one and may yet reach into it.

@@ -334,19 +334,6 @@ impl Limit {
         }
     }
 
-    /// What one request takes that waits for no other is long enough that whoever waits for it can gain; false while that
-    /// is not known.
-    pub(crate) fn is_slow(&self) -> bool {
-        /// A read of several chunks takes so many times as long where it is the transfer that takes time.
-        const TRANSFER: u32 = 4;
-        let is_slow = |(kind, track): (usize, &Track)| {
-            let least =
-                if kind == Kind::LongRead as usize { TRANSFER * INFORMATIVE } else { INFORMATIVE };
-            track.base.is_some_and(|base| base >= least)
-        };
-        self.tracks.iter().enumerate().any(is_slow)
-    }
-
     /// A read of several chunks takes much longer than another operation, so that whoever has to wait
     /// for one is better off with shorter ones.
     pub(crate) fn is_long_read_slow(&self) -> bool {

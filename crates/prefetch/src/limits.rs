@@ -160,17 +160,13 @@ impl Limits {
         self.most_waited_for().is_some_and(|device| device.limit.is_sole())
     }
 
-    /// `device` serves most requests in less time than whoever waits for them could gain.
+    /// `device` serves a third of all requests, at least, in less time than whoever waits for them could gain: those that
+    /// take longer have queued.
     pub(crate) fn is_quick(&self, device: DeviceNumber) -> bool {
         /// Requests that tell.
         const ENOUGH: u64 = 3;
-        let is_quick = |device: &Device| device.quick >= ENOUGH && device.quick > device.waits;
+        let is_quick = |device: &Device| device.quick >= ENOUGH && 2 * device.quick > device.waits;
         self.devices.get(&Some(device)).is_some_and(is_quick)
-    }
-
-    /// See [`Limit::is_slow`].
-    pub(crate) fn is_slow(&self, device: DeviceNumber) -> bool {
-        self.devices.get(&Some(device)).is_some_and(|device| device.limit.is_slow())
     }
 
     /// What a request takes there that waits for no other, if that is known.

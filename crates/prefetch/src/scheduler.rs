@@ -168,11 +168,6 @@ impl<F> Scheduler<F> {
         self.limits.is_quick(device)
     }
 
-    /// See [`Limits::is_slow`].
-    pub(crate) fn is_slow(&self, device: DeviceNumber) -> bool {
-        self.limits.is_slow(device)
-    }
-
     /// See [`Limits::expect_sole`].
     pub(crate) fn expect_sole(&mut self, device: DeviceNumber) {
         self.limits.expect_sole(device);

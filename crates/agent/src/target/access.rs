@@ -12,7 +12,7 @@ use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 use super::Target;
 use super::given::{Given, was_read};
 use super::names::{self, Kind};
-use super::pace::Slept;
+use super::pace::{SHORT_US, Slept};
 use super::reads::is_absent;
 use super::sync::Side;
 use crate::arch::ticks;
@@ -234,7 +234,11 @@ impl Target {
             if times == 0 || !exact && before.forced != now.forced || !self.is_still_storage(call) {
                 return Slept::Never;
             }
-            if exact { Slept::Times(times) } else { Slept::AtMost(times) }
+            match exact {
+                _ if session.is_joined() && !waits_are_short(session) => Slept::Helped,
+                true => Slept::Times(times),
+                false => Slept::AtMost(times),
+            }
         };
         let rested = self.pace.rests();
         let stalled = self
@@ -312,7 +316,7 @@ impl Target {
         assert!(session.config.panic_at != PANICS_IN_STALL, "planted");
         let shared = session.shared();
         let state = shared.log.state(stall.piece);
-        if shared.control.sole.load(Relaxed) != 0 || self.pace.waits_are_short() {
+        if shared.control.sole.load(Relaxed) != 0 || waits_are_short(session) {
             quiet::end(mask);
             let foreseen = state != HintState::Absent;
             let known = |_: &Self| foreseen;
@@ -407,6 +411,17 @@ impl Target {
         let hint = Hint { kind, object, offset, length, flags: DEMAND, path: b"" };
         Stall { piece: piece.into(), hint, at: offset, dir: fd, path: b"" }
     }
+}
+
+/// Waits of this process are mostly so short that to wake whoever would read for it, and another processor for a
+/// shadow, takes as long as they do.
+fn waits_are_short(session: &Session) -> bool {
+    /// Waits that tell.
+    const ENOUGH: u64 = 8;
+    let control = &session.shared().control;
+    let stalls = control.stalls_unforeseen.load(Relaxed);
+    let ticks = control.stall_ticks_unforeseen.load(Relaxed);
+    stalls >= ENOUGH && ticks / stalls < SHORT_US * session.config.ticks_per_us
 }
 
 /// The data that the log has as read is not in memory. (When the call was tried it may just have been on its

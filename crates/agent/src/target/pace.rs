@@ -12,7 +12,8 @@
 //! call that is always seen, ends the rest.
 //!
 //! A wait of less than [`SHORT_US`] is too short to gain from: to wake whoever would read ahead takes as long. While
-//! waits like that take more of a process's time than longer ones ([`Waits`]), as on a local SSD, none is a stall.
+//! waits like that take more of a process's time than longer ones ([`Waits`]), as on a local SSD, none is a stall. (Where
+//! something is read ahead for it, waits are short because of that, and all are stalls.)
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -215,12 +216,17 @@ impl Pace {
         let allowed = STALL_US + bytes / COPY_BYTES_PER_US;
         let is_long = ticks > allowed * ticks_per_us;
         let slept = if is_long { slept() } else { Slept::Never };
-        if let Slept::AtMost(times) | Slept::Times(times) = slept {
-            self.waits.add(ticks / ticks_per_us, times, runnable_us);
-            if !self.waits.are_short() {
-                self.stalled();
-                return true;
+        let stalled = match slept {
+            Slept::Never => false,
+            Slept::Helped => true,
+            Slept::AtMost(times) | Slept::Times(times) => {
+                self.waits.add(ticks / ticks_per_us, times, runnable_us);
+                !self.waits.are_short()
             }
+        };
+        if stalled {
+            self.stalled();
+            return true;
         }
         self.hit();
         if is_long && !matches!(slept, Slept::Times(_)) {
@@ -234,6 +240,8 @@ impl Pace {
 pub enum Slept {
     /// It had a processor all the time, or waited for one.
     Never,
+    /// It slept in a process that is read ahead for: how long waits are without that is not to be seen.
+    Helped,
     /// It slept, and the thread has slept so many times since it was last looked at.
     AtMost(u32),
     /// It slept so many times.

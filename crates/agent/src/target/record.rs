@@ -39,7 +39,7 @@ impl Target {
             tell::NOTHING => false,
             tell::WHILE_SLOW => {
                 let until = session.slow_devices().latest();
-                until != 0 && until > ticks() && !self.pace.waits_are_short()
+                until != 0 && until > ticks()
             }
             _ => true,
         }
@@ -52,7 +52,9 @@ impl Target {
         }
         if !session.is_joined()
             && (session.config.tell == tell::ALL
-                || self.untold.fetch_add(1, Relaxed) >= LONG && !plane::has_threads())
+                || !self.pace.waits_are_short()
+                    && self.untold.fetch_add(1, Relaxed) >= LONG
+                    && !plane::has_threads())
         {
             self.join(session);
         }

@@ -10,7 +10,7 @@ use super::{IDLE_LIFE, Pool, State};
 use crate::expand::{Name, Wish};
 use crate::guess::{self, Errand};
 use crate::io::{Clock, Device, Node, Reader, Used, trouble};
-use crate::limit::INFORMATIVE;
+use crate::limit::{INFORMATIVE, Kind};
 use crate::order::ClientId;
 use crate::program::{Report, Task};
 use crate::queue::{Found, Job, Step, Trouble};
@@ -140,9 +140,14 @@ impl Pool {
     ) {
         for sample in reader.clock.samples.drain(..) {
             let (device, latency) = (sample.device, sample.latency);
+            let least = match sample.kind {
+                // It may be the transfer that takes time.
+                Kind::LongRead => 4 * INFORMATIVE,
+                _ => INFORMATIVE,
+            };
             state.sched.sample(sample, ticket);
             // (Where requests are short, it is the queue that was long.)
-            if latency >= INFORMATIVE && state.sched.is_slow(device) {
+            if latency >= least && !state.sched.is_quick(device) {
                 (self.waited)(device_number(device.0, device.1), latency);
             }
         }
