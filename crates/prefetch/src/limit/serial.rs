@@ -17,10 +17,13 @@ use super::{INFORMATIVE, Kind, Sample};
 /// Reads that show that requests are served side by side, and how far apart they end, as a multiple of one alone.
 const BESIDE: (u32, f64) = (3, 0.6);
 /// The same for one at a time.
-const SERIAL: (u32, f64) = (8, 0.75);
+const SERIAL: (u32, f64) = (6, 0.75);
+/// Operations of other kinds take several requests each, one after the other. With so many in flight they end closer than
+/// one request takes all the same, where those of several are served side by side.
+const DEEP: usize = 4;
 /// With so many that show neither, or so many operations of any kind, the device is none that is served one at a time, at
 /// any rate.
-const MOST: (u32, u32) = (24, 32);
+const MOST: (u32, u32) = (24, 96);
 /// What ends so little before another has ended with it. What ended earlier is heard of late, and says nothing.
 const TOGETHER: Duration = Duration::from_micros(100);
 /// Parts of files that were read of late.
@@ -91,8 +94,10 @@ impl Serial {
         } else {
             let end = sample.began + sample.latency;
             let overlaps = sample.began < self.last_end;
-            if sample.kind == Kind::Read && self.is_elsewhere(&sample.part) {
-                if in_flight == 1 && !overlaps {
+            let is_read = sample.kind == Kind::Read;
+            let is_data = is_read || sample.kind == Kind::LongRead;
+            if (!is_data || self.is_elsewhere(&sample.part)) && (is_read || in_flight >= DEEP) {
+                if is_read && in_flight == 1 && !overlaps {
                     self.alone = (self.alone.0 + 1, self.alone.1 + sample.latency);
                 } else if overlaps
                     && end + TOGETHER > self.last_end
