@@ -45,8 +45,8 @@ pub(super) struct Serial {
     served: Served,
     /// Reads that had the device to themselves: how many, and what they took in all.
     alone: (u32, Duration),
-    /// What was read last: the inode, and where the read ended.
-    parts: [(u64, u64); PARTS],
+    /// What was read last: the inode, and its first byte and the one behind the last.
+    parts: [(u64, u64, u64); PARTS],
     operations: u32,
     /// When the last operation ended.
     last_end: Duration,
@@ -60,7 +60,7 @@ impl Serial {
         Serial {
             served: Served::Unknown,
             alone: (0, Duration::ZERO),
-            parts: [(0, 0); PARTS],
+            parts: [(0, 0, 0); PARTS],
             operations: 0,
             last_end: Duration::ZERO,
             overlapped: (0, 0.0),
@@ -114,14 +114,14 @@ impl Serial {
         self.served != Served::Unknown
     }
 
-    /// Whether it does not continue what was read of late. Now that was, too.
+    /// Whether it does not continue what was read of late, nor repeat it. Now that was read, too.
     fn is_elsewhere(&mut self, (file, range): &(u64, Range<u64>)) -> bool {
-        let continues = |(other, end): &(u64, u64)| {
-            other == file && (*end..=end + CHUNK_BYTES).contains(&range.start)
+        let continues = |(other, start, end): &(u64, u64, u64)| {
+            other == file && (*start..=end + CHUNK_BYTES).contains(&range.start)
         };
         let is_elsewhere = !self.parts.iter().any(continues);
         self.parts.rotate_right(1);
-        self.parts[0] = (*file, range.end);
+        self.parts[0] = (*file, range.start, range.end);
         is_elsewhere
     }
 

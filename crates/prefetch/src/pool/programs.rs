@@ -54,8 +54,8 @@ impl Pool {
                 let now = self.origin.elapsed();
                 Ok(Report::Leads(self.inspector.needs(&mut disk, found, now)))
             }
-            // By now it is known what finding it took.
-            Task::Load { file, .. } if self.is_quick(file) => Ok(Report::Loaded(0)),
+            // By now it may be known what it comes from.
+            Task::Load { file, .. } if self.is_in_vain(file) => Ok(Report::Loaded(0)),
             Task::Load { file, range, .. } => {
                 let read = disk.reader.read(file, range, &self.devices);
                 read.map(Report::Loaded).map_err(trouble)
@@ -63,8 +63,11 @@ impl Pool {
         }
     }
 
-    fn is_quick(&self, file: &Node) -> bool {
-        file.place().home.is_some_and(|device| self.lock().sched.is_quick(device))
+    /// Where requests are quick or served one at a time, nobody gains.
+    fn is_in_vain(&self, file: &Node) -> bool {
+        let Some(device) = file.place().home else { return false };
+        let sched = &self.lock().sched;
+        sched.is_quick(device) || sched.is_sole_on(device)
     }
 
     fn find(&self, lead: &Lead, disk: &mut Disk<'_>) -> Result<Report<Node>, Trouble> {
