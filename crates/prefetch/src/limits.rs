@@ -244,6 +244,22 @@ mod tests {
         assert_eq!(limits.speed(SHARE).service, Duration::from_millis(10));
     }
 
+    #[test]
+    fn a_disk_is_quick_by_its_short_requests_and_not_slow_by_its_queue() {
+        let mut limits = Limits::new(256);
+        let ask = |limits: &mut Limits, times, us| {
+            let of = |home| sample(home, Duration::ZERO, Duration::from_micros(us));
+            (0..times).for_each(|_| limits.sample(of(DISK), 1));
+        };
+        ask(&mut limits, 2, 150);
+        assert!(!limits.is_quick((8, 0)), "too few");
+        ask(&mut limits, 1, 150);
+        ask(&mut limits, 5, 900);
+        assert!(limits.is_quick((8, 0)) && !limits.is_quick((0, 40)));
+        ask(&mut limits, 100, 900);
+        assert!(!limits.is_quick((8, 0)));
+    }
+
     /// What begins together ends one after the other, `at_a_time`.
     fn queue(limits: &mut Limits, home: Home, at_a_time: u32) {
         limits.uses += 1;

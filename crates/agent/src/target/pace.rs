@@ -266,14 +266,14 @@ mod tests {
         }
         assert!(!pace.probing() && !pace.stalling());
         assert!(
-            !pace.took(60 * 2000, 1 << 20, 2000, || Slept::Times(1), || 0),
+            !pace.took(600 * 2000, 1 << 20, 2000, || Slept::Times(1), || 0),
             "a megabyte may take a millisecond"
         );
         assert!(
             !pace.took(60 * 2000, 0, 2000, || Slept::Never, || 0),
             "another program had the processor"
         );
-        assert!(pace.took(60 * 2000, 0, 2000, || Slept::Times(1), || 0));
+        assert!(pace.took(600 * 2000, 0, 2000, || Slept::Times(1), || 0));
         assert!(pace.probing() && pace.stalling());
     }
 
@@ -299,7 +299,7 @@ mod tests {
         );
         assert!((1..DOUBTED).all(|_| quiet_call(&pace) == 0), "or perhaps not");
         assert!(quiet_call(&pace) > 0);
-        assert!(pace.took(60 * 2000, 0, 2000, || Slept::Times(1), || 0));
+        assert!(pace.took(600 * 2000, 0, 2000, || Slept::Times(1), || 0));
         assert!(!pace.rests() && pace.probing());
         assert!((0..QUIET).all(|_| quiet_call(&pace) == 0));
         assert!(!pace.probing() && quiet_call(&pace) > 0);
@@ -321,6 +321,42 @@ mod tests {
         assert!(pace.probing());
     }
 
+    fn waits(pace: &Pace, us: u64, sleeps: u32, runnable_us: u64) -> bool {
+        pace.took(us * 2000, 0, 2000, || Slept::Times(sleeps), || runnable_us)
+    }
+
+    #[test]
+    fn short_waits_are_no_stalls_until_long_ones_take_more_time() {
+        let pace = Pace::new();
+        assert!((0..100).all(|_| !waits(&pace, 150, 1, 0)));
+        assert!(pace.waits_are_short() && !pace.probing());
+        assert!(!waits(&pace, 900, 6, 0), "six requests, one after the other");
+        let stalls = (0..20).filter(|_| waits(&pace, 5_000, 1, 0)).count();
+        assert!((1..20).contains(&stalls) && !pace.waits_are_short(), "{stalls}");
+        assert!(waits(&pace, 150, 1, 0), "one short wait changes nothing");
+    }
+
+    #[test]
+    fn waiting_for_a_processor_is_no_stall() {
+        let pace = Pace::new();
+        assert!((0..100).all(|_| !waits(&pace, 5_000, 1, 4_900)));
+        let pace = Pace::new();
+        assert!((0..100).all(|_| waits(&pace, 5_000, 1, 1_000)), "the rest was storage");
+    }
+
+    #[test]
+    fn where_something_is_read_ahead_short_waits_are_stalls_too() {
+        let pace = Pace::new();
+        assert!((0..9).all(|_| pace.took(
+            150 * 2000,
+            0,
+            2000,
+            || Slept::Helped,
+            || unreachable!()
+        )));
+        assert!(!pace.waits_are_short());
+    }
+
     /// Whatever comes: nothing goes by unseen within [`QUIET`] calls after a stall or a use, and
     /// later always something does, of bounded length.
     #[test]
@@ -338,7 +374,7 @@ mod tests {
             match next() % 5000 {
                 0 => pace.stalled(),
                 1 => pace.used(),
-                2 => assert!(pace.took(60 * 2000, 0, 2000, || Slept::Times(1), || 0)),
+                2 => assert!(pace.took(600 * 2000, 0, 2000, || Slept::Times(1), || 0)),
                 3 => pace.start(),
                 _ => {
                     let unseen = pace.unseen(&mut next);

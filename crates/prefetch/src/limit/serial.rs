@@ -173,6 +173,42 @@ mod tests {
         assert_eq!(of(128, 2, 3), Served::SideBySide);
     }
 
+    /// One read alone, and then lookups that take so many requests each, as many at a time as are in flight.
+    fn of_names(servers: u32, depth: u32, requests: u32) -> Served {
+        let mut serial = Serial::new();
+        serial.add(&read(1, Duration::ZERO, SERVICE), 1);
+        let names = (1..=16).flat_map(|wave| (0..depth).map(move |n| (wave, n)));
+        for (wave, n) in names {
+            let began = wave * depth * requests * SERVICE;
+            let latency = requests * SERVICE * (n / servers + 1);
+            let sample = Sample { kind: Kind::Lookup, ..read(0, began, latency) };
+            serial.add(&sample, n as usize + 1);
+        }
+        serial.served()
+    }
+
+    #[test]
+    fn many_names_at_a_time_tell_as_well() {
+        assert_eq!(of_names(1, 8, 1), Served::OneAtATime);
+        assert_eq!(of_names(1, 8, 3), Served::OneAtATime);
+        assert_eq!(of_names(8, 8, 3), Served::SideBySide);
+        assert_eq!(
+            of_names(1, 3, 1),
+            Served::Unknown,
+            "with few in flight it may be one after the other anyway"
+        );
+    }
+
+    #[test]
+    fn what_is_read_twice_says_nothing() {
+        let mut serial = Serial::new();
+        serial.add(&read(1, Duration::ZERO, SERVICE), 1);
+        for n in 1..8 {
+            serial.add(&read(7, SERVICE, SERVICE + INFORMATIVE * n), 2);
+        }
+        assert_eq!(serial.served(), Served::Unknown);
+    }
+
     #[test]
     fn what_needs_no_seek_is_no_spindle() {
         let mut serial = Serial::new();
