@@ -17,7 +17,7 @@ pub const JUDGED: u32 = 64;
 /// Fewest of them from which something follows.
 pub const JUDGED_LEAST: u32 = 32;
 /// Accesses that have to be found before others are judged, and how many are waited for that.
-const FOUND: (u64, u64) = (32, 256);
+const FOUND: (u64, u64) = (32, 128);
 /// Accesses whose median is the place.
 const RECENT: usize = 16;
 /// Ranges that begin before another one and may yet reach into it.
@@ -103,14 +103,18 @@ impl Follower {
         let seen = self.find(path, what);
         self.told += 1;
         self.strange = (self.strange << 1) | u64::from(seen == Seen::Nowhere);
+        self.judged = JUDGED.min(self.judged + 1);
         if let Seen::At(number) = seen {
+            let before = self.matched;
             self.pass(number);
+            if before < FOUND.0 && self.matched >= FOUND.0 {
+                // What came before its beginning says nothing.
+                (self.strange, self.judged) = (0, 0);
+            }
         }
         if self.matched < FOUND.0 && self.told < FOUND.1 {
-            (self.strange, self.judged) = (0, 0);
             return seen;
         }
-        self.judged = JUDGED.min(self.judged + 1);
         let is_other = self.judged >= JUDGED_LEAST && self.strange.count_ones() * 2 > self.judged;
         if is_other && self.given_up.is_none() {
             self.given_up = Some(self.told);
@@ -309,9 +313,8 @@ mod tests {
         assert!(other(&mut follower, u64::from(JUDGED_LEAST)).is_some());
         // Nothing of it comes.
         let mut follower = Follower::new(run);
-        let most = FOUND.1 + u64::from(JUDGED_LEAST) - 1;
-        assert_eq!(other(&mut follower, most - 1), None);
-        assert_eq!(other(&mut follower, 1), Some(most));
+        assert_eq!(other(&mut follower, FOUND.1 - 1), None);
+        assert_eq!(other(&mut follower, 1), Some(FOUND.1));
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     for place in &run.places[..8] {
         assert!(history.hear(&record(HintKind::Lookup, RECORDED, &place.path, (0, 0))));
     }
-    for n in 0..40 {
+    for n in 0..128 {
         let strange = format!("/var/strange/{n}");
         history.hear(&record(HintKind::Lookup, RECORDED, strange.as_bytes(), (0, 0)));
     }
