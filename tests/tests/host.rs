@@ -218,7 +218,7 @@ fn who_has_no_standard_descriptors_is_served_like_others() {
     let file = scratch().join("closed.json");
     for closed in ["<&-", "<&- 2>&-", "<&- >&- 2>&-"] {
         let ahead = format!(
-            "exec {} run --no-learn --require --stats=json:{} -- cp data $W/copy {closed}",
+            "exec {} run --no-learn --require --stats=json:{} -- cp many/00 many/01 many/02 many/03 many/04 $W {closed}",
             runahead().display(),
             file.display()
         );
