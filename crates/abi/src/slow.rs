@@ -54,6 +54,12 @@ impl SlowDevices {
         self.latest.load(Relaxed)
     }
 
+    /// Whether any device is slow. (The clock is not looked at where nobody has waited.)
+    pub fn is_any_slow(&self, now: impl FnOnce() -> u64) -> bool {
+        let until = self.latest();
+        until != 0 && until > now()
+    }
+
     /// What a wait takes, in time-stamp ticks, where nobody else is waited for: about the shortest of late. 0: nobody has
     /// waited.
     pub fn usual(&self) -> u64 {

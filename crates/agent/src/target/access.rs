@@ -235,7 +235,7 @@ impl Target {
                 return Slept::Never;
             }
             match exact {
-                _ if session.is_joined() && !waits_are_short(session) => Slept::Helped,
+                _ if session.is_joined() && !unforeseen_are_short(session) => Slept::Helped,
                 true => Slept::Times(times),
                 false => Slept::AtMost(times),
             }
@@ -316,7 +316,7 @@ impl Target {
         assert!(session.config.panic_at != PANICS_IN_STALL, "planted");
         let shared = session.shared();
         let state = shared.log.state(stall.piece);
-        if shared.control.sole.load(Relaxed) != 0 || waits_are_short(session) {
+        if shared.control.sole.load(Relaxed) != 0 || unforeseen_are_short(session) {
             quiet::end(mask);
             let foreseen = state != HintState::Absent;
             let known = |_: &Self| foreseen;
@@ -413,9 +413,9 @@ impl Target {
     }
 }
 
-/// Waits of this process are mostly so short that to wake whoever would read for it, and another processor for a
+/// Waits of this process that nothing foresaw are mostly so short that to wake whoever would read for it, and another processor for a
 /// shadow, takes as long as they do.
-fn waits_are_short(session: &Session) -> bool {
+fn unforeseen_are_short(session: &Session) -> bool {
     /// Waits that tell.
     const ENOUGH: u64 = 8;
     let control = &session.shared().control;

@@ -2,8 +2,8 @@
 //!
 //! A shell reads little itself: it is the programs that it starts that come from storage, each only
 //! when the one before it has ended. Their parent may run ahead while it waits for them, and does
-//! if it hears that they stall, and somebody has waited of late: a child that executes a file that is not in memory says so on a page
-//! that it shares with its parent.
+//! if it hears that they stall, and somebody has waited of late: a child that executes a file that
+//! is not in memory says so on a page that it shares with its parent.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
@@ -139,7 +139,7 @@ pub(crate) fn waited_for() -> &'static [u32] {
 impl Target {
     /// A call that waits for children, perhaps: a moment to run ahead.
     pub(super) fn wait_for_children(&self, session: &'static Session, call: &Call) -> Outcome {
-        if !self.family.has_news() || session.slow_devices().latest() <= ticks() {
+        if !self.family.has_news() || !session.slow_devices().is_any_slow(ticks) {
             return Outcome::Native;
         }
         let mask = quiet::begin();

@@ -182,7 +182,7 @@ impl Target {
         let quick = match device_of(dir, path) {
             Some(device) if memory.contains(&device) => return Place::Memory,
             Some(device) => !remote.contains(&device) && !slow.is_slow(device, ticks()),
-            None => plane::has_threads() && slow.latest() <= ticks(),
+            None => plane::has_threads() && !slow.is_any_slow(ticks),
         };
         if quick && !self.pace.stalling() { Place::Quick } else { Place::Slow }
     }

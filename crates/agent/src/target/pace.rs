@@ -39,6 +39,7 @@ const DOUBTED: u32 = 16;
 const COPY_BYTES_PER_US: u64 = 1024;
 /// See the module's text.
 pub(super) const SHORT_US: u64 = 300;
+
 /// How long waits are of late.
 struct Waits {
     /// Microseconds spent in short waits and in long ones.

@@ -37,10 +37,7 @@ impl Target {
     pub(super) fn tells(&self, session: &Session) -> bool {
         match session.config.tell {
             tell::NOTHING => false,
-            tell::WHILE_SLOW => {
-                let until = session.slow_devices().latest();
-                until != 0 && until > ticks()
-            }
+            tell::WHILE_SLOW => session.slow_devices().is_any_slow(ticks),
             _ => true,
         }
     }

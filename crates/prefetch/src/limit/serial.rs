@@ -149,18 +149,28 @@ mod tests {
         Sample { kind: Kind::Read, device: (8, 0), part: (file, 0..4096), began, latency }
     }
 
-    /// One alone, and then waves of as many reads as are in flight, served so many at a time.
-    fn of(servers: u32, depth: u32, waves: u32) -> Served {
+    /// One read alone, and then waves of as many operations as are in flight, of so many requests each, served so many at a
+    /// time.
+    fn of_waves(kind: Kind, servers: u32, depth: u32, requests: u32, waves: u32) -> Served {
         let mut serial = Serial::new();
         serial.add(&read(1, Duration::ZERO, SERVICE), 1);
         for wave in 1..=waves {
-            let began = wave * depth * SERVICE;
+            let began = wave * depth * requests * SERVICE;
             for n in 0..depth {
-                let (file, latency) = (u64::from(wave * depth + n), SERVICE * (n / servers + 1));
-                serial.add(&read(file, began, latency), n as usize + 1);
+                let (file, latency) = (wave * depth + n, requests * SERVICE * (n / servers + 1));
+                let sample = Sample { kind, ..read(file.into(), began, latency) };
+                serial.add(&sample, n as usize + 1);
             }
         }
         serial.served()
+    }
+
+    fn of(servers: u32, depth: u32, waves: u32) -> Served {
+        of_waves(Kind::Read, servers, depth, 1, waves)
+    }
+
+    fn of_names(servers: u32, depth: u32, requests: u32) -> Served {
+        of_waves(Kind::Lookup, servers, depth, requests, 16)
     }
 
     #[test]
@@ -171,20 +181,6 @@ mod tests {
         assert_eq!(of(4, 4, 2), Served::SideBySide);
         assert_eq!(of(2, 4, 2), Served::SideBySide);
         assert_eq!(of(128, 2, 3), Served::SideBySide);
-    }
-
-    /// One read alone, and then lookups that take so many requests each, as many at a time as are in flight.
-    fn of_names(servers: u32, depth: u32, requests: u32) -> Served {
-        let mut serial = Serial::new();
-        serial.add(&read(1, Duration::ZERO, SERVICE), 1);
-        let names = (1..=16).flat_map(|wave| (0..depth).map(move |n| (wave, n)));
-        for (wave, n) in names {
-            let began = wave * depth * requests * SERVICE;
-            let latency = requests * SERVICE * (n / servers + 1);
-            let sample = Sample { kind: Kind::Lookup, ..read(0, began, latency) };
-            serial.add(&sample, n as usize + 1);
-        }
-        serial.served()
     }
 
     #[test]
