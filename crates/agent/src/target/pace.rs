@@ -49,7 +49,7 @@ struct Waits {
 
 impl Waits {
     /// What one wait says at most: it may have been slow.
-    const CAP_US: u64 = 1_000;
+    const CAP_US: u64 = 4_000;
     /// Of older ones only so much counts.
     const WINDOW_US: u32 = 16_000;
 
