@@ -1,9 +1,10 @@
 //! Whether a device serves one request at a time, from its very first reads.
 //!
 //! Where it does, reads that overlap end one after the other, each as long after the one before as a read takes that is
-//! alone. Where requests are served side by side the ends lie closer, whatever the depth, the more so the more there
-//! are. (What continues another read needs no seek, and says nothing.) So a dozen reads tell, in the middle of a burst of
-//! all kinds of operations, while a round needs two bursts of one kind ([`super`]). Until they have told, few are sent:
+//! alone, and each takes as long as all that were in flight before it. Where requests are served side by side the ends lie
+//! closer, whatever the depth, the more so the more there are; or, if an operation takes several requests, it takes less
+//! than the queue would. (What continues another read needs no seek, and says nothing.) So a dozen reads tell, in the
+//! middle of a burst of all kinds of operations, while a round needs two bursts of one kind ([`super`]). Until they have told, few are sent:
 //! on one spindle each that is not needed costs the target a seek, and elsewhere three reads are there within two
 //! latencies.
 
@@ -30,6 +31,12 @@ const TOGETHER: Duration = Duration::from_micros(100);
 const PARTS: usize = 4;
 /// What one read tells at most: it may have been slow.
 const CAP: f64 = 1.25;
+/// Part of what one takes alone by which operations must overlap: what begins as another ends waits for nobody, and ends as
+/// long after it as it takes.
+const OVERLAP: f64 = 0.5;
+/// How much shorter a queue of one at a time may be than what is in flight: the first of it is half served, and others have
+/// ended without having been heard of.
+const QUEUE: f64 = 1.2;
 
 /// What is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,17 +100,19 @@ impl Serial {
             self.tell(0.0);
         } else {
             let end = sample.began + sample.latency;
-            let overlaps = sample.began < self.last_end;
+            let overlap = self.last_end.saturating_sub(sample.began);
             let is_read = sample.kind == Kind::Read;
             let is_data = is_read || sample.kind == Kind::LongRead;
             if (!is_data || self.is_elsewhere(&sample.part)) && (is_read || in_flight >= DEEP) {
-                if is_read && in_flight == 1 && !overlaps {
+                if is_read && in_flight == 1 && overlap.is_zero() {
                     self.alone = (self.alone.0 + 1, self.alone.1 + sample.latency);
-                } else if overlaps
+                } else if let Some(base) = self.base()
+                    && overlap.div_duration_f64(base) >= OVERLAP
                     && end + TOGETHER > self.last_end
-                    && let Some(base) = self.base()
                 {
-                    self.tell(end.saturating_sub(self.last_end).div_duration_f64(base));
+                    let apart = end.saturating_sub(self.last_end).div_duration_f64(base);
+                    let queue = sample.latency.div_duration_f64(base) / in_flight as f64;
+                    self.tell(if in_flight > 1 { apart.min(QUEUE * queue) } else { apart });
                 }
             }
             self.last_end = self.last_end.max(end);
@@ -193,6 +202,29 @@ mod tests {
             Served::Unknown,
             "with few in flight it may be one after the other anyway"
         );
+    }
+
+    /// Of a disk that serves 128 at a time, as `tar` began on it: what overlaps by nothing, and long lookups.
+    #[test]
+    fn what_begins_as_another_ends_is_no_queue() {
+        let mut serial = Serial::new();
+        serial.add(&read(1, Duration::ZERO, SERVICE), 1);
+        for n in 1..30 {
+            let began = n * (SERVICE - TOGETHER / 2);
+            serial.add(&read(100 * u64::from(n), began, SERVICE), 2);
+        }
+        assert_eq!(serial.served(), Served::Unknown);
+    }
+
+    #[test]
+    fn operations_of_several_requests_are_no_queue() {
+        let mut serial = Serial::new();
+        serial.add(&read(1, Duration::ZERO, SERVICE), 1);
+        for n in 1..=SERIAL.0 {
+            let look = read(0, SERVICE, SERVICE * (n + 1));
+            serial.add(&Sample { kind: Kind::Lookup, ..look }, 8);
+        }
+        assert_ne!(serial.served(), Served::OneAtATime);
     }
 
     #[test]
