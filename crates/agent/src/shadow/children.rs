@@ -6,9 +6,6 @@
 //! the program and what it is given to read, and ends whoever makes it; the parent then goes on as
 //! if the child had done well. What it would have written into a pipe is not to be known: its reader
 //! finds the end.
-//!
-//! Children that the target had already when the shadow was made (`target::family`) end well at
-//! once, too.
 
 use linux_raw_sys::general as k;
 use runahead_abi::record::LENGTH_UNKNOWN;
@@ -21,8 +18,11 @@ use super::template;
 use crate::hints::Hint;
 use crate::plane::{self, Call};
 use crate::sys::{self, AT_FDCWD, nr};
-use crate::target::family::{CHILDREN, PIDS_END};
 
+/// Children that are kept in mind.
+const CHILDREN: usize = 32;
+/// The first number that no process has (`PID_MAX_LIMIT`, linux/threads.h).
+const PIDS_END: u32 = 1 << 22;
 /// Children of children.
 const DEPTH_MAX: u32 = 8;
 /// Children of one run.
@@ -49,12 +49,10 @@ pub(super) struct Children {
 }
 
 impl Children {
-    pub(super) fn new(inherited: &[u32]) -> Self {
-        let mut list = [0; CHILDREN];
-        let len = inherited.len().min(CHILDREN);
-        list[..len].copy_from_slice(&inherited[..len]);
+    pub(super) fn new() -> Self {
         // No process has such a number.
-        Children { list, len, next: PIDS_END, made: 0, depth: 0, left: 0, tried: false }
+        let next = PIDS_END;
+        Children { list: [0; CHILDREN], len: 0, next, made: 0, depth: 0, left: 0, tried: false }
     }
 
     fn add(&mut self, pid: u32) {
@@ -90,8 +88,8 @@ impl Children {
     }
 
     /// There are, or were, others who could write into a pipe.
-    fn is_family(&self) -> bool {
-        self.len > 0 || self.made > 0
+    fn are_answered_for(&self) -> bool {
+        self.made > 0
     }
 }
 
@@ -210,7 +208,7 @@ impl Runner {
 
     /// What reading from a pipe gives: the end, if all who could write have been answered for.
     pub(super) fn read_pipe(&self) -> Answer {
-        if self.children.is_family() { Ok(0) } else { Err(Stop(RunEnd::Call)) }
+        if self.children.are_answered_for() { Ok(0) } else { Err(Stop(RunEnd::Call)) }
     }
 
     /// execve and execveat: what the program needs is hinted, and this process is done.
@@ -304,8 +302,8 @@ mod tests {
 
     #[test]
     fn children_are_waited_for_once_and_in_order() {
-        let mut children = Children::new(&[7, 8]);
-        children.add(9);
+        let mut children = Children::new();
+        (7..10).for_each(|pid| children.add(pid));
         assert_eq!(children.take(Some(8), true), Some(8));
         assert_eq!(children.take(Some(8), false), Some(8));
         assert_eq!(children.take(Some(8), false), None);
@@ -316,7 +314,7 @@ mod tests {
 
     #[test]
     fn of_too_many_the_oldest_are_forgotten() {
-        let mut children = Children::new(&[]);
+        let mut children = Children::new();
         (1..=CHILDREN as u32 + 1).for_each(|pid| children.add(pid));
         assert_eq!(children.take(None, false), Some(2));
     }

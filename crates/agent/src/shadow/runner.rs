@@ -90,7 +90,7 @@ pub(super) fn begin(
         stack: 0,
         stood_in: false,
         resident: Identity::UNSET,
-        children: Children::new(crate::target::family::waited_for()),
+        children: Children::new(),
     });
     plane::set_policy(policy, Interest::Every);
     plane::start_in_shadow().map(|_| ())
