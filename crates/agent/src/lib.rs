@@ -21,17 +21,14 @@
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-pub mod arch;
 pub mod desk;
 mod extent;
 pub mod hints;
-pub mod lock;
 mod maps;
-pub mod owned;
 pub mod paths;
-pub mod plane;
-pub mod room;
 pub mod session;
 pub mod shadow;
-pub mod sys;
 pub mod target;
+
+pub use runahead_plane as plane;
+use runahead_plane::{arch, lock, owned, room, sys};

@@ -24,6 +24,8 @@ pub struct Session {
     image: (u64, u64),
 }
 
+const _: () = assert!(size_of::<Shared>() as u64 <= room::POLICY_BYTES);
+
 /// The private place. Only pages that are touched take memory.
 // SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
 #[unsafe(link_section = ".bss.large")]

@@ -12,6 +12,8 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     let crates = manifest.parent().expect("the crate lies in crates/").to_owned();
     for watched in [
+        "plane/src",
+        "plane/Cargo.toml",
         "agent/src",
         "agent/Cargo.toml",
         "abi/src",

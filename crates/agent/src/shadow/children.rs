@@ -8,6 +8,7 @@
 //! finds the end.
 
 use linux_raw_sys::general as k;
+use runahead_abi::config::FORK_MARK;
 use runahead_abi::record::LENGTH_UNKNOWN;
 use runahead_abi::{ChunkIndex, HintKind, Identity, PATH_MAX, RunEnd};
 
@@ -128,7 +129,7 @@ impl Runner {
         }
         let parent = sys::getpid();
         self.children.made += 1;
-        match sys::fork_in_sandbox() {
+        match sys::fork_marked(FORK_MARK) {
             Ok(None) => {
                 self.children.depth += 1;
                 self.children.len = 0;
@@ -137,7 +138,7 @@ impl Runner {
                 if !alive {
                     sys::exit(1);
                 }
-                call.thread.go_on_at.set(stack);
+                call.thread.go_on_at(stack);
                 Ok(0)
             }
             Ok(Some(child)) => {

@@ -42,7 +42,7 @@ use runahead_abi::{Identity, PATH_MAX};
 use crate::arch::ticks;
 use crate::lock::Lock;
 use crate::plane::thread::Thread;
-use crate::plane::{self, Call, Hooks, Interest, Verdict, unseen};
+use crate::plane::{self, Call, Event, Hooks, Interest, Verdict, unseen};
 use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
@@ -183,8 +183,19 @@ fn start_directory() -> Identity {
     }
 }
 
-static HOOKS: Hooks =
-    Hooks { in_child: start_in_child, before_exec: exec::before, exec_failed: exec::failed };
+static HOOKS: Hooks = Hooks {
+    in_child: start_in_child,
+    before_exec: exec::before,
+    exec_failed: exec::failed,
+    event: |event| {
+        let control = session::counters();
+        let count = match event {
+            Event::Trapped => &control.traps,
+            Event::Patched => &control.sites_patched,
+        };
+        count.fetch_add(1, Relaxed);
+    },
+};
 
 /// A forked child begins a life of its own: it keeps the names of descriptors, and has no shadow.
 fn start_in_child() {
@@ -220,7 +231,7 @@ fn policy(call: &Call) -> Verdict {
         // We are the shadow now, at the call where the target stalls.
         Outcome::InShadow => {
             // It gets no signals, those that were held for its target neither.
-            call.thread.held.set(0);
+            call.thread.forget_held();
             return shadow::policy(call);
         }
     };

@@ -1,6 +1,7 @@
 //! Return addresses: how to tell one on a stack, and what to put in its place to be asked on the way.
 
 use core::arch::global_asm;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 global_asm!(
     ".pushsection .text.runahead, \"ax\", @progbits",
@@ -26,7 +27,7 @@ global_asm!(
     "and rsp, -16",
     keep_vectors!(),
     "cld",
-    "call {returned}",
+    "call qword ptr [rip + {returned}]",
     restore_vectors!(),
     "lea rsp, [rbp - 72]",
     "pop r11",
@@ -41,7 +42,7 @@ global_asm!(
     "pop rbp",
     "ret",
     ".popsection",
-    returned = sym crate::shadow::returns::runahead_after_return,
+    returned = sym RETURNED_TO,
 );
 
 // SAFETY: defined above; only its address is taken.
@@ -49,7 +50,22 @@ unsafe extern "C" {
     fn runahead_returned();
 }
 
-/// What a return address is replaced by, to have [`crate::shadow::returns`] asked.
+/// Who is asked where a replaced return address leads: it may change the value returned, and writes the address over the
+/// word that was replaced. Called on the program's stack, outside of any dispatch.
+pub type AfterReturn = extern "C" fn(value: &mut u64, at: &mut u64);
+
+extern "C" fn nobody(_: &mut u64, _: &mut u64) {
+    crate::sys::exit(1)
+}
+
+static RETURNED_TO: AtomicPtr<()> = AtomicPtr::new(nobody as *mut ());
+
+/// From here on `watch` is asked.
+pub fn ask_after_returns(watch: AfterReturn) {
+    RETURNED_TO.store(watch as *mut (), Relaxed);
+}
+
+/// What a return address is replaced by, to have [`AfterReturn`] asked.
 pub fn return_watch() -> u64 {
     runahead_returned as *const () as u64
 }

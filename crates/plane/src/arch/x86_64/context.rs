@@ -1,8 +1,8 @@
 //! The frame of a signal, as a handler reads and changes it.
 
 use super::{SYSCALL, runahead_exit};
-use crate::plane::Call;
-use crate::plane::thread::Thread;
+use crate::Call;
+use crate::thread::Thread;
 use crate::sys;
 
 /// The frame that the kernel hands to a signal handler (`struct ucontext`, asm/ucontext.h).

@@ -37,7 +37,6 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use super::masks;
 use crate::arch::{self, ABSENT, Code, LONG_JUMP, RUN_UP, SiteShape, Window};
 use crate::lock::Lock;
-use crate::session;
 use crate::sys::nr;
 use code::{PAGE, Stubs};
 use seen::Seen;
@@ -113,13 +112,13 @@ pub(super) fn in_new_process() {
 }
 
 /// First address and end of the lowest page of stubs between `at` and `end`.
-pub(crate) fn stubs_from(at: u64, end: u64) -> Option<(u64, u64)> {
+pub fn stubs_from(at: u64, end: u64) -> Option<(u64, u64)> {
     STATE.try_with(|state| state.stubs.lowest(at, end)).flatten()
 }
 
 /// A call was trapped at `site`: whether that is so often the case that the site is to be patched.
 pub(super) fn is_hot(site: u64) -> bool {
-    session::counters().traps.fetch_add(1, Relaxed);
+    super::tell(Event::Trapped);
     STATE.try_with(|state| state.enabled && state.seen.note(site)) == Some(true)
 }
 
@@ -128,7 +127,7 @@ pub(super) fn is_hot(site: u64) -> bool {
 pub(super) fn patch_site(site: u64, number: u64) -> Option<u64> {
     let again = STATE.try_with(|state| patch(state, site, number)).flatten();
     if again.is_some() {
-        session::counters().sites_patched.fetch_add(1, Relaxed);
+        super::tell(Event::Patched);
     }
     again
 }

@@ -109,7 +109,7 @@ fn key_of_this() -> u64 {
 }
 
 /// This thread, if it is known.
-pub(crate) fn current() -> Option<&'static Thread> {
+pub fn current() -> Option<&'static Thread> {
     find(key_of_this()).or_else(find_by_number)
 }
 
@@ -157,6 +157,16 @@ impl Thread {
         if let Some(mask) = self.take_held() {
             sys::set_mask(masks::as_believed(self, mask));
         }
+    }
+
+    /// The program is to go on with this stack pointer after the call under way.
+    pub fn go_on_at(&self, stack: u64) {
+        self.go_on_at.set(stack);
+    }
+
+    /// Signals that were held are not to come: this is another process.
+    pub fn forget_held(&self) {
+        self.held.set(0);
     }
 
     /// The mask of who goes on, if signals are held. They are not any more.
@@ -325,7 +335,7 @@ impl Thread {
     }
 
     /// A vfork child is using this.
-    pub(crate) fn is_lent(&self) -> bool {
+    pub fn is_lent(&self) -> bool {
         self.lent.get().is_some()
     }
 

@@ -11,7 +11,7 @@ fn spares() -> usize {
 }
 
 /// Sees that there is a place for a thread of which nobody knows.
-pub(in crate::plane) fn prepare_spare() {
+pub(crate) fn prepare_spare() {
     take_returned();
     if spares() <= EXPECTED.load(Relaxed) as usize
         && let Ok(thread) = Thread::map(SMALL_STACK_BYTES)
@@ -39,7 +39,7 @@ static EXPECTED: AtomicU32 = AtomicU32::new(0);
 /// A thread is about to be made: sees that there are as many places as threads that are on their way.
 /// One without a place would run natively, and so could give the process a signal handler with SIGSYS
 /// in its mask, in which the kernel kills the others. False if there is no place to be had.
-pub(in crate::plane) fn expect_thread() -> bool {
+pub(crate) fn expect_thread() -> bool {
     const PATIENCE_US: u64 = 20_000;
     const STEP_US: u64 = 100;
     let mut all = EXPECTED.fetch_add(1, SeqCst) as usize + 1;
@@ -68,11 +68,11 @@ pub(super) fn expect_nobody() {
 }
 
 /// One that was expected has its place, or does not come.
-pub(in crate::plane) fn expected_came() {
+pub(crate) fn expected_came() {
     let _ = EXPECTED.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
 }
 
 /// Takes all spare places away, so that nobody moves in.
-pub(in crate::plane) fn take_spares() {
+pub(crate) fn take_spares() {
     RUNAHEAD_SPARE.iter().for_each(|spare| spare.store(core::ptr::null_mut(), Relaxed));
 }

@@ -137,7 +137,7 @@ pub(super) fn survivor() -> Option<&'static Thread> {
 }
 
 /// Remembers which thread is about to be forked by the agent.
-pub(crate) fn note_forking(thread: &'static Thread) {
+pub fn note_forking(thread: &'static Thread) {
     FORKING.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
 }
 

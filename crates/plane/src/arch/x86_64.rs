@@ -70,8 +70,8 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 
 use crate::owned::Owned;
-use crate::plane::thread::Thread;
-use crate::plane::{Call, Verdict, unseen};
+use crate::thread::Thread;
+use crate::{Call, Verdict, unseen};
 
 pub use attempt::attempt;
 pub use back::to_the_program;
@@ -575,8 +575,8 @@ global_asm!(
     clone = const linux_raw_sys::general::__NR_clone,
     wait4 = const linux_raw_sys::general::__NR_wait4,
     exit = const linux_raw_sys::general::__NR_exit,
-    cloned = sym crate::plane::clone::runahead_after_clone,
-    dispatch = sym crate::plane::runahead_dispatch,
+    cloned = sym crate::clone::runahead_after_clone,
+    dispatch = sym crate::runahead_dispatch,
     plain_sites = const PLAIN_SITES,
 );
 

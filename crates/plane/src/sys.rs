@@ -5,7 +5,6 @@
 
 pub use linux_raw_sys::errno::*;
 use linux_raw_sys::general as k;
-use runahead_abi::config::FORK_MARK;
 
 use crate::arch::syscall;
 
@@ -513,15 +512,16 @@ pub fn is_pipe(fd: Fd) -> bool {
     statx_fd(fd, k::STATX_TYPE).is_ok_and(|s| u32::from(s.stx_mode) & k::S_IFMT == k::S_IFIFO)
 }
 
-/// clone(2) as fork(2), without a signal at the end, as runners may: `None` in the child.
-pub fn fork_in_sandbox() -> Result<Option<u32>> {
-    match call!(nr::CLONE, 0, 0, 0, 0, FORK_MARK)? {
+/// clone(2) as fork(2), without a signal at the end, with a last argument that the kernel ignores and a filter may look at:
+/// `None` in the child.
+pub fn fork_marked(mark: u64) -> Result<Option<u32>> {
+    match call!(nr::CLONE, 0, 0, 0, 0, mark)? {
         0 => Ok(None),
         pid => Ok(Some(pid as u32)),
     }
 }
 
-/// wait4(2) for a child made by [`fork_with_pidfd`] or [`fork_in_sandbox`]: its processor time, in microseconds.
+/// wait4(2) for a child made by [`fork_with_pidfd`] or [`fork_marked`]: its processor time, in microseconds.
 pub fn collect(pid: u32) -> Result<u64> {
     let mut usage = [0u64; 18];
     call!(nr::WAIT4, pid, 0, k::__WCLONE, &raw mut usage)?;

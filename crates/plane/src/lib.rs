@@ -9,14 +9,22 @@
 //! Invariant: a process whose plane is lost or retired runs natively; nothing of the program's
 //! depends on being intercepted.
 
-pub(crate) mod altstack;
+#![no_std]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod altstack;
+pub mod arch;
 pub mod clone;
 mod exec;
 mod handlers;
+pub mod lock;
 pub mod masks;
+pub mod owned;
 pub mod patch;
 pub mod quiet;
-pub mod sigsys;
+pub mod room;
+mod sigsys;
+pub mod sys;
 pub mod thread;
 pub mod unseen;
 
@@ -107,6 +115,17 @@ pub struct Hooks {
     pub before_exec: fn(&Call) -> Token,
     /// See `before_exec`.
     pub exec_failed: fn(Token),
+    /// Something has happened that is worth counting.
+    pub event: fn(Event),
+}
+
+/// What interception costs, one by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A call was delivered as a signal.
+    Trapped,
+    /// A call site was rewritten to come here without one.
+    Patched,
 }
 
 /// What [`Hooks::before_exec`] leaves for [`Hooks::exec_failed`].
@@ -131,6 +150,12 @@ pub fn set_hooks(hooks: &'static Hooks) {
 fn hooks() -> Option<&'static Hooks> {
     // SAFETY: only ever set from a static reference.
     unsafe { HOOKS.load(Acquire).as_ref() }
+}
+
+fn tell(event: Event) {
+    if let Some(hooks) = hooks() {
+        (hooks.event)(event);
+    }
 }
 
 /// The program has, or has had, more than one thread.

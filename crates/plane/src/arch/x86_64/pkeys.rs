@@ -53,7 +53,7 @@ global_asm!(
     "mov rdx, r8",
     "2: jmp {on_signal}",
     ".popsection",
-    on_signal = sym crate::plane::sigsys::runahead_signal,
+    on_signal = sym crate::sigsys::runahead_signal,
 );
 
 // SAFETY: defined above; only its address is taken.
@@ -61,7 +61,7 @@ unsafe extern "C" {
     fn runahead_on_signal();
 }
 
-/// Address of the handler of SIGSYS, which goes on to [`crate::plane::sigsys::runahead_signal`].
+/// Address of the handler of SIGSYS, which goes on to [`crate::sigsys::runahead_signal`].
 pub fn on_signal() -> u64 {
     runahead_on_signal as *const () as u64
 }

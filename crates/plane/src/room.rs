@@ -16,17 +16,16 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use runahead_abi::Shared;
-
 use crate::arch::STACK_BYTES;
 use crate::sys::{self, Errno, Place};
 
 const PAGE: u64 = 4096;
-/// Bytes of the near stretch: the first thread's stack, what is shared with the supervisor, and the rest: some more
+/// Bytes of the near stretch: the first thread's stack, what the policy maps ([`POLICY_BYTES`]), and the rest: some more
 /// stacks and pages.
 const NEAR_BYTES: u64 = 24 << 20;
 const REST_BYTES: u64 = 4 << 20;
-const _: () = assert!(STACK_BYTES as u64 + size_of::<Shared>() as u64 + REST_BYTES <= NEAR_BYTES);
+/// So much a policy can map in any process, for what it shares with others.
+pub const POLICY_BYTES: u64 = NEAR_BYTES - REST_BYTES - STACK_BYTES as u64;
 const NEAR_UNIT: u64 = 64 << 10;
 /// As many stacks as there are places for threads, and more.
 const FAR_BYTES: u64 = 1 << 30;

@@ -4,7 +4,7 @@ use super::*;
 
 /// rt_sigaction as the program means it. What the kernel made of it is put right before any handler
 /// can run here.
-pub(in crate::plane) fn sigaction(call: &Call) -> i64 {
+pub(crate) fn sigaction(call: &Call) -> i64 {
     undisturbed(|mask| (sigaction_undisturbed(call), mask))
 }
 
@@ -22,7 +22,7 @@ fn note_async_handler(signal: u32, action: &Action) {
 
 /// Whether rt_sigaction or rt_sigprocmask means the same to the kernel as to the program: SIGSYS is in
 /// neither what is given nor what was. Called before it is made, on the agent's stack.
-pub(in crate::plane) fn can_go_by(call: &Call) -> bool {
+pub(crate) fn can_go_by(call: &Call) -> bool {
     let [first, new, _, size, ..] = call.args;
     if size != MASK_BYTES {
         // The kernel refuses it.
@@ -128,7 +128,7 @@ fn set_bit(of: &AtomicU64, bit: u64, set: bool) {
 /// rt_sigprocmask as the program means it: the result, and the mask with which the program is to go on
 /// if there is another now. The return from our signal sets it: what it unblocks is then delivered
 /// where the program is, and not inside of us.
-pub(in crate::plane) fn sigprocmask(call: &Call) -> (i64, Option<u64>) {
+pub(crate) fn sigprocmask(call: &Call) -> (i64, Option<u64>) {
     let [how, new, old, size, ..] = call.args;
     let thread = call.thread;
     let believed = thread.blocked.get();
@@ -172,7 +172,7 @@ pub(in crate::plane) fn sigprocmask(call: &Call) -> (i64, Option<u64>) {
 }
 
 /// Calls that set a mask for their own duration. A handler that interrupts them still has it.
-pub(in crate::plane) const MASK_CALLS: [u64; 5] =
+pub(crate) const MASK_CALLS: [u64; 5] =
     [nr::RT_SIGSUSPEND, nr::PPOLL, nr::PSELECT6, nr::EPOLL_PWAIT, nr::EPOLL_PWAIT2];
 
 /// The number of the argument that is the mask of one of [`MASK_CALLS`], where that is, and its bytes if
@@ -190,7 +190,7 @@ fn mask_argument(call: &Call) -> sys::Result<(usize, u64, u64)> {
 }
 
 /// One of [`MASK_CALLS`] means the same to the kernel as to the program.
-pub(in crate::plane) fn has_plain_mask(call: &Call) -> bool {
+pub(crate) fn has_plain_mask(call: &Call) -> bool {
     match mask_argument(call) {
         Ok((_, 0, _)) => true,
         Ok((_, at, _)) => copy_in::<u64>(at).is_ok_and(|mask| !has_sigsys(mask)),
@@ -199,7 +199,7 @@ pub(in crate::plane) fn has_plain_mask(call: &Call) -> bool {
 }
 
 /// Makes one of [`MASK_CALLS`] with SIGSYS taken out of its mask.
-pub(in crate::plane) fn with_temporary_mask(call: &Call) -> i64 {
+pub(crate) fn with_temporary_mask(call: &Call) -> i64 {
     let mut args = call.args;
     let (slot, mask_at, size) = match mask_argument(call) {
         Ok(argument) => argument,
