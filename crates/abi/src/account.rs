@@ -10,7 +10,7 @@
 //! | a [`TRY`]th of a wait | when the program waits for something nobody foresaw: what did not pay is tried again, ever more rarely |
 //! | what was done | when it is over: the program's time, and processor time as if it were the program's |
 //!
-//! Two have an account: the shadows of a process (`agent/src/target/balance.rs`, in ticks), and guesses
+//! Two have an account: the shadows of a process (`agent/src/targets/balance.rs`, in ticks), and guesses
 //! (`prefetch/src/admission.rs`, in nanoseconds).
 //!
 //! Invariant: what was spent never exceeds the grace, what was spared, a [`TRY`]th of the waits, and what the last thing

@@ -13,7 +13,8 @@ use core::panic::PanicInfo;
 
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_agent::session::{self, Session};
-use runahead_agent::{plane, room, shadow, sys, target};
+use runahead_agent::{shadow, targets};
+use runahead_plane::{self as plane, room, sys};
 
 global_asm!(
     ".pushsection .text.runahead_start, \"ax\", @progbits",
@@ -69,7 +70,7 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     let fast = config.has_fsgsbase != 0;
     plane::patch::enable(fast);
     plane::start(text, fast, config.pkru_at as u32)?;
-    target::start();
+    targets::start();
     Ok(())
 }
 

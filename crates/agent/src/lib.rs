@@ -1,8 +1,8 @@
 //! The agent: our code inside a process, be it a target or a shadow.
 //!
 //! It is built as a free-standing image (`image.rs`) that the supervisor copies into a program at
-//! exec. `plane/` gets every system call of the process and decides nothing; `target/` and
-//! `shadow/` are the two policies on top of it.
+//! exec. The plane, a crate below, gets every system call of the process and decides nothing; `targets/`
+//! and `shadow/` are the two policies on top of it.
 //!
 //! # Rules of this place
 //!
@@ -25,10 +25,11 @@ pub mod desk;
 mod extent;
 pub mod hints;
 mod maps;
+mod names;
 pub mod paths;
 pub mod session;
 pub mod shadow;
-pub mod target;
+pub mod targets;
 
-pub use runahead_plane as plane;
+use runahead_plane as plane;
 use runahead_plane::{arch, lock, owned, room, sys};

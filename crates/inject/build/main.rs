@@ -38,7 +38,15 @@ fn main() {
         "-Clink-arg=-Wl,--no-dynamic-linker,-z,noseparate-code,-z,norelro,-z,noexecstack,--build-id=none",
     ];
     let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--release", "--package", "runahead-agent", "--features", "image"])
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "runahead-agent",
+            "--features",
+            "image",
+        ])
         .args(["--bin", "runahead-agent-image", "--target", "x86_64-unknown-linux-gnu"])
         .arg("--target-dir")
         .arg(&target_dir)

@@ -63,7 +63,7 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
     unsafe { enter(thread, signal, handler, mask, context) }
 }
 
-/// Calls that do nothing to signals, threads or children: most of those that [`crate::target`] sees.
+/// Calls that do nothing to signals, threads or children: most of those that policies see.
 const HELD_BY: [u64; 35] = [
     nr::READ,
     nr::PREAD64,

@@ -14,11 +14,11 @@
 
 mod altstack;
 pub mod arch;
-pub mod clone;
+mod clone;
 mod exec;
 mod handlers;
 pub mod lock;
-pub mod masks;
+mod masks;
 pub mod owned;
 pub mod patch;
 pub mod quiet;
@@ -30,9 +30,11 @@ pub mod unseen;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use crate::arch::{self, CALLS, CHECKED, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
-use crate::sys::{self, nr};
+use arch::{CALLS, CHECKED, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
+use sys::nr;
 use thread::Thread;
+
+pub use clone::note_forking;
 
 /// One system call as the program makes it.
 #[derive(Clone, Copy)]

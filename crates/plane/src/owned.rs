@@ -1,10 +1,10 @@
-//! State that one thread uses by construction: a shadow's, or what is set once at the start.
+//! State that one thread uses by construction, or that is set once at the start.
 
 use core::cell::UnsafeCell;
 
 /// A static that only one thread uses, or whose address is all that is used.
 ///
-/// Invariant: a shadow has one thread, and the agent is not reentered there (the entry keeps the
+/// Invariant: who uses one has one thread, as a shadow, and is not reentered there (the entry keeps the
 /// depth), so at most one reference obtained from [`Owned::get`] is in use at a time.
 #[repr(transparent)]
 pub struct Owned<T>(UnsafeCell<T>);

@@ -34,6 +34,7 @@ mod tests;
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::Event;
 use super::masks;
 use crate::arch::{self, ABSENT, Code, LONG_JUMP, RUN_UP, SiteShape, Window};
 use crate::lock::Lock;

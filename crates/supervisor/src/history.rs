@@ -301,7 +301,7 @@ impl Followed {
             What::Look | What::LookNoFollow => each(object.into()),
             What::List => each(object.listing().into()),
             What::Link => each(object.link().into()),
-            // As the agent has it (`target/exec.rs`).
+            // As the agent has it (`targets/exec.rs`).
             What::Execute => each(object.chunk(ChunkIndex(u64::MAX)).into()),
             What::Data { offset, length } => object.pieces(offset, length).for_each(each),
         }

@@ -11,11 +11,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as k;
 use runahead_abi::{Control, Identity};
 
+use crate::names::{NAMES, TRACKED};
 use crate::owned::Owned;
 use crate::paths::FdPath;
 use crate::sys::{self, AT_FDCWD, Errno, Fd};
-use crate::target;
-use crate::target::names::TRACKED;
 
 /// What is behind a descriptor number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,7 +129,7 @@ impl Descriptor {
 /// Gives up all that was inherited from the target but what can be opened anew for reading.
 pub(super) fn give_up() -> sys::Result<()> {
     // SAFETY: in the new process, on its only thread; the reference ends with this function.
-    let (files, target) = (unsafe { table() }, target::inherited());
+    let files = unsafe { table() };
     files.table = [FREE; TRACKED];
     let list = sys::openat2(
         AT_FDCWD,
@@ -158,14 +157,14 @@ pub(super) fn give_up() -> sys::Result<()> {
         let inherited = to_place(fd);
         match inherited {
             Some((behind, offset, size)) => {
-                let identity = target.names.identity(fd);
+                let identity = NAMES.identity(fd);
                 let descriptor = Descriptor { offset, size, ..Descriptor::new(behind, identity) };
                 files.replace(fd, Descriptor { own: false, ..descriptor });
             }
             None => {
                 let behind = if sys::is_pipe(fd) { Behind::Pipe } else { Behind::Sink };
                 if sys::close(fd).is_ok() {
-                    files.replace(fd, Descriptor::new(behind, target.names.identity(fd)));
+                    files.replace(fd, Descriptor::new(behind, NAMES.identity(fd)));
                 }
             }
         }

@@ -12,7 +12,7 @@
 //! are replaced, too, and what was always the same before is returned again, whatever the function
 //! says now. It is a shadow's own stack; nobody else will see it.
 //!
-//! Invariant: a word of the stack that is replaced leads, through [`runahead_after_return`], to
+//! Invariant: a word of the stack that is replaced leads, through [`after_return`], to
 //! where it led before.
 
 use runahead_abi::sites::{Caller, ELSEWHERE, FRAMES, LOCALS, Site};
@@ -264,7 +264,7 @@ fn site_of(number: usize) -> Option<&'static Site> {
 /// goes on is written there.
 ///
 /// Called by `arch`, on the program's stack, outside of any dispatch.
-pub(crate) extern "C" fn runahead_after_return(value: &mut u64, at: &mut u64) {
+pub(super) extern "C" fn after_return(value: &mut u64, at: &mut u64) {
     // SAFETY: a runner, whose one thread is here; nothing else is held.
     let watch = unsafe { WATCH.get() };
     let Some(&watched) = watch.find(core::ptr::from_ref(at) as u64) else {

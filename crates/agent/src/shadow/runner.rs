@@ -10,6 +10,8 @@ use super::children::Children;
 use super::files::{self, Behind, Descriptor, Files};
 use super::lookup::Texts;
 use super::{planted, quiet, sandbox, template};
+use crate::arch;
+use crate::names::{NAMES, TRACKED};
 use crate::owned::Owned;
 use crate::plane::{self, Call, Interest, Verdict};
 use crate::session::Session;
@@ -84,7 +86,7 @@ pub(super) fn begin(
         run,
         files,
         texts: Texts::new()?,
-        cwd: (AT_FDCWD, crate::target::inherited().names.cwd()),
+        cwd: (AT_FDCWD, NAMES.cwd()),
         accesses: 0,
         fruitful: 0,
         stack: 0,
@@ -92,6 +94,7 @@ pub(super) fn begin(
         resident: Identity::UNSET,
         children: Children::new(),
     });
+    arch::ask_after_returns(super::returns::after_return);
     plane::set_policy(policy, Interest::Every);
     plane::start_in_shadow().map(|_| ())
 }
@@ -266,7 +269,7 @@ impl Runner {
     }
 
     fn close_range(&mut self, first: u64, last: u64) -> Answer {
-        for fd in first..=last.min(crate::target::names::TRACKED as u64 - 1) {
+        for fd in first..=last.min(TRACKED as u64 - 1) {
             self.files.close(fd as Fd);
         }
         Ok(0)

@@ -19,7 +19,6 @@ use super::{faults, files, memory, planted, runner, sandbox};
 use crate::plane;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
-use crate::target::sync::Side;
 
 /// How long a template that has nothing to do does not look at who is alive, in microseconds.
 const LOOK_US: u64 = 100_000;
@@ -52,7 +51,7 @@ struct Child {
 
 /// In the new process, whose program has its stack pointer at `stack`: becomes a template. Returns only
 /// in runners.
-pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) -> Side {
+pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) {
     SHADOW.store(true, Relaxed);
     let shared = session.shared();
     let others = match prepare(session, sync, stack) {
@@ -75,7 +74,7 @@ pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) 
                 if let Err(errno) = runner::begin(session, sync, run, pid) {
                     end(shared, run, not_begun(errno));
                 }
-                return Side::Shadow;
+                return;
             }
             Ok(Some((pid, pidfd))) => template.watch(run, &Child { pid, pidfd }),
             Err(_) => template.end(),

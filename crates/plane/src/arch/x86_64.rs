@@ -58,7 +58,7 @@ mod context;
 mod decode;
 mod frame;
 mod padding;
-pub mod pkeys;
+pub(crate) mod pkeys;
 #[cfg(test)]
 pub(crate) mod planted;
 mod returns;
@@ -73,13 +73,13 @@ use crate::owned::Owned;
 use crate::thread::Thread;
 use crate::{Call, Verdict, unseen};
 
-pub use attempt::attempt;
-pub use back::to_the_program;
-pub use context::Context;
-pub use frame::{Place, RED_ZONE, REGISTERS};
-pub use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, Padding, RUN_OUT, RUN_UP, Window};
-pub use returns::{CALL_BYTES, ends_in_call, return_watch};
-pub use sites::*;
+pub(crate) use attempt::attempt;
+pub(crate) use back::to_the_program;
+pub(crate) use context::Context;
+pub(crate) use frame::{Place, RED_ZONE, REGISTERS};
+pub(crate) use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, RUN_UP, Window};
+pub use returns::{AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch};
+pub(crate) use sites::*;
 
 /// The instruction that makes a system call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];

@@ -2,8 +2,8 @@
 
 use super::{SYSCALL, runahead_exit};
 use crate::Call;
-use crate::thread::Thread;
 use crate::sys;
+use crate::thread::Thread;
 
 /// The frame that the kernel hands to a signal handler (`struct ucontext`, asm/ucontext.h).
 #[repr(C)]

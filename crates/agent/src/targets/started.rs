@@ -19,10 +19,10 @@ use runahead_abi::record::STARTED;
 
 use super::Target;
 use super::access::Stall;
-use super::names::{self, Kind};
 use crate::arch::ticks;
 use crate::extent;
 use crate::hints::{self, Hint};
+use crate::names::{self, Kind};
 use crate::session::Session;
 use crate::sys;
 

@@ -20,6 +20,7 @@ use super::Target;
 use super::given::is_link;
 use crate::arch::ticks;
 use crate::hints::{self, Hint};
+use crate::names::NAMES;
 use crate::paths;
 use crate::plane::{self, Call, quiet};
 use crate::session::Session;
@@ -122,7 +123,7 @@ impl Target {
         if !self.may_tell(session) {
             return;
         }
-        let object = self.names.identity(fd);
+        let object = NAMES.identity(fd);
         if is_news(session, object.told(HintKind::Listing as u32)) {
             self.tell_fd(session, fd, (HintKind::Listing, object, 0), (0, 0));
         }
@@ -139,7 +140,7 @@ impl Target {
         if len == 0 || !self.may_tell(session) {
             return;
         }
-        let object = self.names.identity(fd);
+        let object = NAMES.identity(fd);
         let (first, last) = (offset / BLOCK_BYTES, offset.saturating_add(len - 1) / BLOCK_BYTES);
         let mut news = false;
         for block in first..=last {
@@ -164,7 +165,7 @@ impl Target {
             && offset_at != 0
             && let Ok(offset) = sys::copy_in::<u64>(offset_at)
             && offset <= i64::MAX as u64
-            && super::names::is_regular(source)
+            && crate::names::is_regular(source)
         {
             self.tell_data(session, source, (offset, len.min(BYTES)), 0);
         }
@@ -173,7 +174,7 @@ impl Target {
     /// A vectored read that is made as it stands. How much it reads is not looked at.
     pub(super) fn tell_vector(&self, session: &'static Session, call: &Call, at: Option<u64>) {
         let fd = call.fd(0);
-        if self.tells(session) && super::names::is_regular(fd) {
+        if self.tells(session) && crate::names::is_regular(fd) {
             let offset = at.or_else(|| sys::lseek(fd, 0, k::SEEK_CUR).ok());
             let offset = offset.filter(|&offset| offset <= i64::MAX as u64);
             offset.into_iter().for_each(|at| self.tell_data(session, fd, (at, BLOCK_BYTES), 0));

@@ -9,8 +9,8 @@ use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
 use super::access::{Outcome, Stall};
-use super::names::Kind;
 use crate::extent;
+use crate::names::{Kind, NAMES};
 use crate::plane::Call;
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
@@ -52,7 +52,7 @@ impl Target {
                     None => return Outcome::InShadow,
                 },
                 Err(Errno(sys::EOPNOTSUPP)) => {
-                    self.names.no_nowait(fd);
+                    NAMES.no_nowait(fd);
                     return self.read(session, call, buf, len, at);
                 }
                 Err(_) => as_it_stands(),
@@ -65,14 +65,14 @@ impl Target {
         };
         self.count_read(session, call, fd, offset, ret.max(0) as u64);
         if at.is_none() && ret > 0 {
-            self.names.seek(fd, offset + ret as u64);
+            NAMES.seek(fd, offset + ret as u64);
         }
         Outcome::Answer(ret)
     }
 
     /// What the log calls the start of `len` bytes of `fd` from `offset`.
     fn piece(&self, fd: Fd, offset: u64, len: u64) -> Piece {
-        self.names.identity(fd).first_piece(offset, len)
+        NAMES.identity(fd).first_piece(offset, len)
     }
 
     fn read_stall(
@@ -89,7 +89,7 @@ impl Target {
         let most = len.min(DEMAND_BYTES);
         // Before it has joined, nothing was hinted, and the log is not to take memory for that.
         let (start, wanted) = match session.is_joined() {
-            true => extent::around(session.shared(), self.names.identity(fd), offset, most),
+            true => extent::around(session.shared(), NAMES.identity(fd), offset, most),
             false => extent::whole(offset, most),
         };
         let stall = Stall { at: offset, ..self.of_fd(fd, piece, HintKind::Data, start, wanted) };
@@ -138,7 +138,7 @@ impl Target {
         };
         self.count_read(session, call, fd, offset, ret.max(0) as u64);
         if at.is_none() && ret > 0 {
-            self.names.seek(fd, offset + ret as u64);
+            NAMES.seek(fd, offset + ret as u64);
         }
         Outcome::Answer(ret)
     }
@@ -205,7 +205,7 @@ impl Target {
             Outcome::InShadow => return outcome,
         };
         if ret > 0 {
-            self.mapped.note(ret as u64, call.args[1], self.names.identity(fd), offset);
+            self.mapped.note(ret as u64, call.args[1], NAMES.identity(fd), offset);
         }
         Outcome::Answer(ret)
     }

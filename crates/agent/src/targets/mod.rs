@@ -19,7 +19,6 @@ mod flushes;
 mod given;
 mod lookups;
 mod mapped;
-pub mod names;
 mod opens;
 pub mod pace;
 mod reads;
@@ -41,6 +40,7 @@ use runahead_abi::{Identity, PATH_MAX};
 
 use crate::arch::ticks;
 use crate::lock::Lock;
+use crate::names::{Kind, NAMES};
 use crate::plane::thread::Thread;
 use crate::plane::{self, Call, Event, Hooks, Interest, Verdict, unseen};
 use crate::session::{self, Session};
@@ -48,7 +48,6 @@ use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
 use access::Outcome;
 use given::Given;
-use names::{Kind, Names};
 use pace::Pace;
 use rest::SAMPLES;
 use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, leave};
@@ -84,12 +83,9 @@ pub struct Target {
     keeps_secrets: AtomicBool,
     /// Threads wait for children of all kinds.
     waits_for_clones: AtomicBool,
-    /// What descriptors and the working directory are called.
-    pub names: Names,
 }
 
 static TARGET: Target = Target {
-    names: Names::new(),
     pace: Pace::new(),
     unknown: unknown::Unknown::new(),
     runnable: runnable::Runnable::new(),
@@ -167,7 +163,7 @@ const INTEREST: &[u64] = &[
 pub fn start() {
     let Some(session) = session::get() else { return };
     TARGET.begin(session);
-    TARGET.names.enter(start_directory());
+    NAMES.enter(start_directory());
     plane::set_hooks(&HOOKS);
     plane::set_policy(policy, Interest::Only { all_of: INTEREST, samples_of: SAMPLES });
 }
@@ -216,11 +212,6 @@ fn start_in_child() {
     TARGET.untold.store(0, Relaxed);
     TARGET.waits_for_clones.store(false, Relaxed);
     TARGET.falls_behind.store(false, Relaxed);
-}
-
-/// The target's memory of itself, for the shadow that was forked from it.
-pub(crate) fn inherited() -> &'static Target {
-    &TARGET
 }
 
 fn policy(call: &Call) -> Verdict {
@@ -344,14 +335,13 @@ impl Target {
 
     /// Calls that change what descriptors mean.
     fn rename(&self, session: &'static Session, call: &Call) -> Outcome {
-        let names = &self.names;
         match call.nr {
             nr::CLOSE => {
-                names.forget(call.fd(0));
+                NAMES.forget(call.fd(0));
                 return Outcome::Native;
             }
             nr::CLOSE_RANGE => {
-                names.forget_range(call.args[0], call.args[1]);
+                NAMES.forget_range(call.args[0], call.args[1]);
                 return Outcome::Native;
             }
             nr::FCNTL if !matches!(call.args[1] as u32, k::F_DUPFD | k::F_DUPFD_CLOEXEC) => {
@@ -367,17 +357,17 @@ impl Target {
         let ret = call.perform();
         match call.nr {
             _ if ret < 0 => {}
-            nr::LSEEK => names.seek(call.fd(0), ret as u64),
+            nr::LSEEK => NAMES.seek(call.fd(0), ret as u64),
             nr::CHDIR => {
                 // One that could not be copied has been changed since, and leads anywhere.
                 let path = directory.as_ref().and_then(Given::copy).unwrap_or(b"?");
                 if session.is_joined() {
-                    session.shared().parents.opened(names.cwd(), path);
+                    session.shared().parents.opened(NAMES.cwd(), path);
                 }
-                names.enter(session.shared().parents.walk(names.cwd(), path));
+                NAMES.enter(session.shared().parents.walk(NAMES.cwd(), path));
             }
-            nr::FCHDIR => names.enter(names.identity(call.fd(0))),
-            nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => names.copy(call.fd(0), ret as sys::Fd),
+            nr::FCHDIR => NAMES.enter(NAMES.identity(call.fd(0))),
+            nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => NAMES.copy(call.fd(0), ret as sys::Fd),
             _ => {}
         }
         Outcome::Answer(ret)
@@ -393,12 +383,12 @@ impl Target {
 
     /// The name of what `path` leads to from `dir`.
     fn identity(&self, session: &Session, dir: sys::Fd, path: &[u8]) -> Identity {
-        session.shared().parents.walk(self.names.at(dir), path)
+        session.shared().parents.walk(NAMES.at(dir), path)
     }
 
     /// What kind of file `fd` is, asked once for each open.
     fn kind(&self, fd: sys::Fd) -> Kind {
-        self.names.kind(fd)
+        NAMES.kind(fd)
     }
 }
 

@@ -21,8 +21,8 @@ use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC}
 
 use super::Target;
 use super::access::Outcome;
-use super::names::TRACKED;
 use crate::hints::{self, Hint};
+use crate::names::{NAMES, TRACKED};
 use crate::paths::{self, PathBuf};
 use crate::plane::{self, Call, quiet};
 use crate::session::Session;
@@ -125,7 +125,7 @@ impl Target {
         }
         let mut text = [0u8; PATH_MAX + 1];
         let Some(len) = paths::directory(fd, &mut text) else { return false };
-        let object = self.names.identity(fd);
+        let object = NAMES.identity(fd);
         let path = &text[..len];
         self.pass_on(session, &Wanted { object, path, by_name: false, start, end: Some(end) })
     }
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_supervisor_that_does_not_come_is_waited_for_once() {
-        let target = crate::target::inherited();
+        let target = &super::super::TARGET;
         let tries = |answer_at: Option<u32>| {
             let mut tries = 0;
             target.patiently(|| {

@@ -10,9 +10,9 @@ use runahead_abi::{HintKind, Identity, PATH_MAX};
 use super::Target;
 use super::access::{Likely, Outcome, Stall};
 use super::given::{Given, is_link, is_no_link, was_read};
-use super::names::{self, Kind};
 use crate::arch::ticks;
 use crate::hints::Hint;
+use crate::names::{self, Kind, NAMES};
 use crate::paths;
 use crate::plane::{self, Call};
 use crate::session::Session;
@@ -105,7 +105,7 @@ impl Target {
         let Some(text) = (unsafe { name.text() }) else {
             self.count(session, call, || Identity::UNSET.into());
             if ret >= 0 {
-                self.names.forget(ret as Fd);
+                NAMES.forget(ret as Fd);
             }
             return Outcome::Answer(ret);
         };
@@ -114,9 +114,9 @@ impl Target {
         self.count(session, call, || identity.into());
         if ret >= 0 {
             if session.is_joined() && !self.nobody_asks(session) {
-                session.shared().parents.opened(self.names.at(dir), text);
+                session.shared().parents.opened(NAMES.at(dir), text);
             }
-            self.names.opened(ret as Fd, identity);
+            NAMES.opened(ret as Fd, identity);
         }
         Outcome::Answer(ret)
     }
@@ -280,7 +280,7 @@ impl Target {
         if self.kind(fd) != Kind::Directory {
             return Outcome::Native;
         }
-        let listing = self.names.identity(fd).listing();
+        let listing = NAMES.identity(fd).listing();
         let ret = if self.expects_stalls(session) && !self.knows(session, listing) {
             match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
                 Some(ret) => ret,
@@ -303,7 +303,7 @@ impl Target {
     /// The kernel has just put `len` bytes of entries of the directory `fd` at `at`. Another thread may have
     /// them already, and their memory.
     fn note_entries(&self, session: &'static Session, fd: Fd, at: u64, len: usize) {
-        let directory = self.names.identity(fd);
+        let directory = NAMES.identity(fd);
         if plane::has_threads() {
             return note_copied_entries(session, directory, at, len);
         }

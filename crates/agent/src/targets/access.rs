@@ -11,13 +11,13 @@ use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
 use super::given::{Given, was_read};
-use super::names::{self, Kind};
 use super::pace::{SHORT_US, Slept};
 use super::reads::is_absent;
 use super::sync::Side;
 use crate::arch::ticks;
 use crate::desk;
 use crate::hints::{self, Hint};
+use crate::names::{self, Kind, NAMES};
 use crate::paths;
 use crate::plane::thread::Thread;
 use crate::plane::{self, Call, quiet, unseen};
@@ -147,7 +147,7 @@ impl Target {
         offset: u64,
         len: u64,
     ) {
-        let file = self.names.identity(source);
+        let file = NAMES.identity(source);
         self.count_one(session, call, || file.first_piece(offset, len), true);
         let control = &session.shared().control;
         if control.hints_issued.load(Relaxed) == 0 {
@@ -161,7 +161,7 @@ impl Target {
     /// Where the next read of `fd` starts. What is remembered is not believed once calls have gone by
     /// unseen; while nobody will want to know, it does not matter.
     pub(super) fn offset(&self, session: &'static Session, fd: Fd) -> u64 {
-        let known = || self.names.offset(fd);
+        let known = || NAMES.offset(fd);
         if self.pace.has_rested() && !self.nobody_asks(session) {
             return sys::lseek(fd, 0, k::SEEK_CUR).unwrap_or_else(|_| known());
         }
@@ -176,7 +176,7 @@ impl Target {
     /// The rest is about to end.
     pub(super) fn wake(&self) {
         if self.pace.rests() {
-            self.names.forget_kinds();
+            NAMES.forget_kinds();
         }
     }
 
@@ -188,7 +188,7 @@ impl Target {
         {
             return true;
         }
-        self.names.forget_kind(call.fd(0));
+        NAMES.forget_kind(call.fd(0));
         matches!(self.kind(call.fd(0)), Kind::Nowait | Kind::Remote)
     }
 
@@ -246,7 +246,7 @@ impl Target {
             .took(took, bytes, session.config.ticks_per_us, slept, || self.runnable.waited_us());
         if stalled {
             if rested {
-                self.names.forget_kinds();
+                NAMES.forget_kinds();
             }
             let control = &session.shared().control;
             // What is known is asked by the name in the call, which was surely read only then.
@@ -407,7 +407,7 @@ impl Target {
         offset: u64,
         length: u64,
     ) -> Stall<'static> {
-        let object = self.names.identity(fd);
+        let object = NAMES.identity(fd);
         let hint = Hint { kind, object, offset, length, flags: DEMAND, path: b"" };
         Stall { piece: piece.into(), hint, at: offset, dir: fd, path: b"" }
     }

@@ -84,8 +84,11 @@ pub struct Names {
 
 const UNKNOWN: u8 = Kind::Unknown as u8;
 
+/// This process's; a child or shadow has a copy.
+pub static NAMES: Names = Names::new();
+
 impl Names {
-    pub(super) const fn new() -> Self {
+    const fn new() -> Self {
         Names {
             table: [const { Name::new() }; TRACKED],
             devices: [const { (AtomicU64::new(0), AtomicU8::new(0)) }; DEVICES],

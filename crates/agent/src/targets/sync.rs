@@ -307,12 +307,15 @@ fn fork(session: &'static Session, call: &Call) -> Option<Side> {
     control.want_sync.store(0, Relaxed);
     let sync = supersede(control);
     let run = control.run_request.load(Relaxed);
-    plane::clone::note_forking(call.thread);
+    plane::note_forking(call.thread);
     control.made.fetch_add(1, Relaxed);
     // SAFETY: from the agent's text, with all signals blocked; the child runs on its copy of this
     // stack.
     match sys::check(unsafe { arch::orphan() }) {
-        Ok(0) => Some(template::enter(session, sync, run, call.stack)),
+        Ok(0) => {
+            template::enter(session, sync, run, call.stack);
+            Some(Side::Shadow)
+        }
         Ok(pid) => {
             handshake(session, sync, pid);
             Some(Side::Target)
