@@ -59,6 +59,11 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
             Err(_) => k::CLONE_VM | k::CLONE_SETTLS,
         },
     };
+    if flags & k::CLONE_THREAD == 0
+        && let Some(hooks) = hooks()
+    {
+        (hooks.before_child)();
+    }
     let shares_memory = flags & k::CLONE_VM != 0;
     let waits = flags & k::CLONE_VFORK != 0;
     let tells_apart = super::tells_threads_apart() && flags & k::CLONE_SETTLS != 0;

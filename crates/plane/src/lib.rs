@@ -110,6 +110,8 @@ pub type Policy = fn(&Call) -> Verdict;
 /// What is to be told to those above.
 #[derive(Clone, Copy)]
 pub struct Hooks {
+    /// A child is about to be made.
+    pub before_child: fn(),
     /// This is a new process, a fork of the one that the agent knew.
     pub in_child: fn(),
     /// The program is about to exec, with signals blocked; whatever is done for it, undone by
@@ -191,6 +193,13 @@ fn set_interest(nr: u64, how: u8) {
 /// Makes the policy see these `calls`, too.
 pub fn take_interest(calls: &[u64]) {
     calls.iter().for_each(|&nr| set_interest(nr, SEEN));
+}
+
+/// Has the policy see each of the calls `nr`, of which samples were enough, or again only samples.
+/// Where interception was given up, nothing changes.
+pub fn see_all_of(nr: u64, all: bool) {
+    let (from, to) = if all { (SAMPLED, SEEN) } else { (SEEN, SAMPLED) };
+    let _ = RUNAHEAD_INTEREST[nr as usize].compare_exchange(from, to, Relaxed, Relaxed);
 }
 
 /// Of this call samples are enough.

@@ -203,6 +203,12 @@ pub fn map_stack(len: u64) -> sys::Result<u64> {
     })
 }
 
+/// New memory that children share.
+pub fn map_family(len: u64) -> sys::Result<u64> {
+    // SAFETY: the room is ours.
+    take(len, &mut |place| unsafe { sys::map_family(place, len) })
+}
+
 /// The memory of a file, shared and writable.
 pub fn map_shared(fd: sys::Fd, len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.

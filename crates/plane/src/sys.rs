@@ -304,7 +304,7 @@ pub fn map_anywhere(len: usize) -> Result<u64> {
 ///
 /// # Safety
 /// Nothing that is still needed is replaced.
-pub unsafe fn map_for_children(place: Place, len: u64) -> Result<u64> {
+pub unsafe fn map_family(place: Place, len: u64) -> Result<u64> {
     let (prot, flags) = (k::PROT_READ | k::PROT_WRITE, k::MAP_SHARED | k::MAP_ANONYMOUS);
     // SAFETY: passed on to the caller.
     unsafe { map(place, len, prot, flags, -1) }

@@ -6,6 +6,9 @@
 //! the program and what it is given to read, and ends whoever makes it; the parent then goes on as
 //! if the child had done well. What it would have written into a pipe is not to be known: its reader
 //! finds the end.
+//!
+//! Children that the target had already when the shadow was made ([`WAITED_FOR`]) end well at
+//! once, too.
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::FORK_MARK;
@@ -17,6 +20,7 @@ use super::lookup::{Found, Name};
 use super::runner::{Answer, Runner, Stop};
 use super::template;
 use crate::hints::Hint;
+use crate::owned::Owned;
 use crate::plane::{self, Call};
 use crate::sys::{self, AT_FDCWD, nr};
 
@@ -34,6 +38,16 @@ const ACCESSES_MAX: u64 = 4096;
 const ARGUMENTS: u64 = 32;
 const ARGUMENT_BYTES: u64 = 128 << 10;
 
+/// Children of the thread that makes a shadow, for the shadow: how many, and their numbers.
+pub(crate) static WAITED_FOR: Owned<(usize, [u32; CHILDREN])> = Owned::new((0, [0; CHILDREN]));
+
+/// In a shadow: the children that the target had.
+pub(super) fn waited_for() -> &'static [u32] {
+    // SAFETY: a new process with one thread, which does not change it.
+    let (len, list) = unsafe { WAITED_FOR.get() };
+    &list[..*len]
+}
+
 /// Children that nobody has waited for, the oldest first.
 pub(super) struct Children {
     list: [u32; CHILDREN],
@@ -50,10 +64,12 @@ pub(super) struct Children {
 }
 
 impl Children {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(inherited: &[u32]) -> Self {
+        let mut list = [0; CHILDREN];
+        let len = inherited.len().min(CHILDREN);
+        list[..len].copy_from_slice(&inherited[..len]);
         // No process has such a number.
-        let next = PIDS_END;
-        Children { list: [0; CHILDREN], len: 0, next, made: 0, depth: 0, left: 0, tried: false }
+        Children { list, len, next: PIDS_END, made: 0, depth: 0, left: 0, tried: false }
     }
 
     fn add(&mut self, pid: u32) {
@@ -89,8 +105,8 @@ impl Children {
     }
 
     /// There are, or were, others who could write into a pipe.
-    fn are_answered_for(&self) -> bool {
-        self.made > 0
+    fn is_family(&self) -> bool {
+        self.len > 0 || self.made > 0
     }
 }
 
@@ -209,7 +225,7 @@ impl Runner {
 
     /// What reading from a pipe gives: the end, if all who could write have been answered for.
     pub(super) fn read_pipe(&self) -> Answer {
-        if self.children.are_answered_for() { Ok(0) } else { Err(Stop(RunEnd::Call)) }
+        if self.children.is_family() { Ok(0) } else { Err(Stop(RunEnd::Call)) }
     }
 
     /// execve and execveat: what the program needs is hinted, and this process is done.
@@ -303,8 +319,8 @@ mod tests {
 
     #[test]
     fn children_are_waited_for_once_and_in_order() {
-        let mut children = Children::new();
-        (7..10).for_each(|pid| children.add(pid));
+        let mut children = Children::new(&[7, 8]);
+        children.add(9);
         assert_eq!(children.take(Some(8), true), Some(8));
         assert_eq!(children.take(Some(8), false), Some(8));
         assert_eq!(children.take(Some(8), false), None);
@@ -315,7 +331,7 @@ mod tests {
 
     #[test]
     fn of_too_many_the_oldest_are_forgotten() {
-        let mut children = Children::new();
+        let mut children = Children::new(&[]);
         (1..=CHILDREN as u32 + 1).for_each(|pid| children.add(pid));
         assert_eq!(children.take(None, false), Some(2));
     }

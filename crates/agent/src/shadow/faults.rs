@@ -189,8 +189,7 @@ mod tests {
 
     fn shared() -> *mut u8 {
         // SAFETY: nothing is replaced.
-        let at =
-            unsafe { sys::map_for_children(sys::Place::Anywhere, LEN) }.expect("memory") as *mut u8;
+        let at = unsafe { sys::map_family(sys::Place::Anywhere, LEN) }.expect("memory") as *mut u8;
         // SAFETY: new memory of that length.
         unsafe { core::slice::from_raw_parts_mut(at, LEN as usize) }.fill(7);
         at

@@ -9,7 +9,7 @@
 //! unless the log says that the data has been read.
 
 pub mod attributes;
-mod children;
+pub(crate) mod children;
 pub mod data;
 mod disclose;
 mod faults;

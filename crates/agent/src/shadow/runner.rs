@@ -6,7 +6,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::{Identity, RunEnd, RunStatus};
 use runahead_disclose::protocol::MAGIC;
 
-use super::children::Children;
+use super::children::{self, Children};
 use super::files::{self, Behind, Descriptor, Files};
 use super::lookup::Texts;
 use super::{planted, quiet, sandbox, template};
@@ -92,7 +92,7 @@ pub(super) fn begin(
         stack: 0,
         stood_in: false,
         resident: Identity::UNSET,
-        children: Children::new(),
+        children: Children::new(children::waited_for()),
     });
     arch::ask_after_returns(super::returns::after_return);
     plane::set_policy(policy, Interest::Every);

@@ -70,7 +70,7 @@ pub(super) fn before(call: &Call) -> Token {
 /// The number that the agent's file has in the new program, if the supervisor follows.
 fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
     // If there is no such file, the exec will fail, or it is not ours to look at.
-    let mut file = program.find(session).ok()?;
+    let (mut file, mut said) = program.find(session).ok()?;
     let mut talk = None;
     let mut answer = [0u8; desk::ANSWER_BYTES + 1];
     let mut request = (desk::EXEC, supervisor::PATIENCE_MS);
@@ -86,6 +86,9 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
         }
         let known = *called.get_or_insert_with(|| look.key.map(|key| program.called(key)));
         if [look.key, known].into_iter().flatten().any(|key| !session.watches(key)) {
+            if !said {
+                program.is(false);
+            }
             return None;
         }
         let room = &mut answer[..desk::ANSWER_BYTES];
@@ -96,8 +99,8 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
             Some((talk, reply))
         });
         let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == desk::COLD;
-        if cold {
-            is_cold();
+        if !core::mem::replace(&mut said, true) {
+            program.is(cold);
         }
         match reply? {
             (talk, Answer::Granted(agent)) => return hand_over(talk, agent),
@@ -237,11 +240,11 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// The program's file.
-    fn find(&self, session: &'static Session) -> sys::Result<File> {
+    /// The program's file, and whether its name was cold, which is said.
+    fn find(&self, session: &'static Session) -> sys::Result<(File, bool)> {
         let &Program { name: Given { dir, at, .. }, flags, .. } = self;
         if flags & k::AT_EMPTY_PATH != 0 && self.name.copy().ok_or(Errno(sys::EFAULT))?.is_empty() {
-            return File::at(AT_FDCWD, FdPath::new(dir).address(), 0, 0);
+            return Ok((File::at(AT_FDCWD, FdPath::new(dir).address(), 0, 0)?, false));
         }
         let nofollow = if flags & k::AT_SYMLINK_NOFOLLOW != 0 { k::O_NOFOLLOW } else { 0 };
         let open = |resolve| File::at(dir, at, nofollow, resolve);
@@ -253,12 +256,13 @@ impl Program<'_> {
         let text = self.text().ok_or(Errno(sys::EFAULT))?;
         TARGET.tell_exec(session, dir, text, self.lent);
         if let Some(file) = known {
-            return Ok(file);
+            return Ok((file, false));
         }
-        if matches!(TARGET.place_of(session, dir, text), Place::Slow) {
-            is_cold();
+        let slow = matches!(TARGET.place_of(session, dir, text), Place::Slow);
+        if slow {
+            self.is(true);
         }
-        open(0)
+        Ok((open(0)?, slow))
     }
 
     /// What the file `key` is called to do: by the beginnings of its first two arguments.
@@ -276,10 +280,13 @@ impl Program<'_> {
         // SAFETY: the kernel has just found the file by it.
         unsafe { self.name.text() }
     }
-}
 
-/// A program is executed that is not in memory.
-fn is_cold() {
-    TARGET.wake();
-    TARGET.pace.stalled();
+    /// The family hears whether it is cold; who shares our memory is going to wait for it.
+    fn is(&self, cold: bool) {
+        TARGET.family.executes(cold, self.lent);
+        if cold {
+            TARGET.wake();
+            TARGET.pace.stalled();
+        }
+    }
 }

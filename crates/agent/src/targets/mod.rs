@@ -15,6 +15,7 @@ mod counted;
 mod covered;
 mod disclose;
 mod exec;
+pub(crate) mod family;
 mod flushes;
 mod given;
 mod lookups;
@@ -77,6 +78,7 @@ pub struct Target {
     falls_behind: AtomicBool,
     started: started::Started,
     unforked: unforked::Unforked,
+    family: family::Family,
     flushes: flushes::Flushes,
     mapped: mapped::Mapped,
     /// There is memory of which no copy is to be made.
@@ -99,6 +101,7 @@ static TARGET: Target = Target {
     falls_behind: AtomicBool::new(false),
     started: started::Started::new(),
     unforked: unforked::Unforked::new(),
+    family: family::Family::new(),
     flushes: flushes::Flushes::new(),
     mapped: mapped::Mapped::new(),
     keeps_secrets: AtomicBool::new(false),
@@ -180,6 +183,11 @@ fn start_directory() -> Identity {
 }
 
 static HOOKS: Hooks = Hooks {
+    before_child: || {
+        TARGET.family.expect_child();
+        // A parent hears of its children when it reads from a pipe (`family`).
+        plane::see_all_of(nr::READ, true);
+    },
     in_child: start_in_child,
     before_exec: exec::before,
     exec_failed: exec::failed,
@@ -199,12 +207,14 @@ fn start_in_child() {
     session.start_in_child();
     TARGET.wake();
     TARGET.begin(session);
+    plane::see_all_of(nr::READ, false);
     unseen::none();
     TARGET.syncs.break_open();
     TARGET.syncs.try_with(|syncs| *syncs = sync::Syncs::new());
     TARGET.sending.break_open();
     TARGET.disclosed.start_in_child();
     TARGET.unforked.start_in_child();
+    TARGET.family.start_in_child();
     TARGET.runnable.start_in_child();
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
     TARGET.tried_to_join.store(false, Relaxed);
@@ -313,7 +323,7 @@ impl Target {
             }
             nr::WAIT4 | nr::WAITID => {
                 self.hide_helpers(call);
-                Outcome::Native
+                self.wait_for_children(session, call)
             }
             // A filter of the program's own: our calls would be judged by it.
             nr::SECCOMP if installs_filter(call) => leave(session),

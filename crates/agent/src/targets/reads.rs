@@ -33,7 +33,7 @@ impl Target {
         }
         let kind = self.kind(fd);
         if !matches!(kind, Kind::Nowait | Kind::Remote) {
-            return Outcome::Native;
+            return self.read_from_children(session, call);
         }
         let offset = at.unwrap_or_else(|| self.offset(session, fd));
         let as_it_stands =

@@ -10,6 +10,7 @@ use runahead_abi::{Control, RunEnd};
 
 use super::Target;
 use super::balance::{Balance, Seen};
+use super::family::Family;
 use crate::arch::{self, ticks};
 use crate::desk;
 use crate::hints::ring_bell;
@@ -69,7 +70,7 @@ impl Syncs {
     }
 
     /// Whether a sync is worth while now.
-    fn is_due(&mut self, session: &'static Session) -> bool {
+    fn is_due(&mut self, session: &'static Session, family: &Family) -> bool {
         let control = &session.shared().control;
         // The supervisor takes the horizon away where there is no memory for shadows.
         if control.horizon.load(Relaxed) == 0 || control.stopped.load(Relaxed) != 0 {
@@ -78,6 +79,12 @@ impl Syncs {
         if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
             return false;
         }
+        // Children's uses show in no log of this process.
+        let open =
+            control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
+        let warm = family.take_warm().min(open);
+        control.hints_used.fetch_add(warm, Relaxed);
+        control.shadow_hints_used.fetch_add(warm, Relaxed);
         let seen = seen(control, session.config.ticks_per_us);
         if !self.balance.has_begun() {
             self.balance.begin(session.config.ticks_per_us, &seen);
@@ -213,7 +220,7 @@ impl Target {
             if syncs.alive && runs_again(session, syncs) {
                 return Some(Side::Target);
             }
-            if !syncs.is_due(session) {
+            if !syncs.is_due(session, &self.family) {
                 return Some(Side::Target);
             }
             if self.flushes.are_due() {
@@ -221,6 +228,7 @@ impl Target {
             }
             self.shadowed.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
             let start = ticks();
+            self.family.note_children();
             self.unforked.lend();
             let shared = core::ptr::from_ref(session.shared()) as u64;
             desk::keep_from_children(shared, false);
