@@ -31,5 +31,4 @@ pub mod session;
 pub mod shadow;
 pub mod targets;
 
-use runahead_plane as plane;
-use runahead_plane::{arch, lock, owned, room, sys};
+use runahead_plane::{self as plane, arch, lock, owned, room, sys};

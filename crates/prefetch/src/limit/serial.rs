@@ -112,7 +112,7 @@ impl Serial {
                 {
                     let apart = end.saturating_sub(self.last_end).div_duration_f64(base);
                     let queue = sample.latency.div_duration_f64(base) / in_flight as f64;
-                    self.tell(if in_flight > 1 { apart.min(QUEUE * queue) } else { apart });
+                    self.tell(apart.min(QUEUE * queue));
                 }
             }
             self.last_end = self.last_end.max(end);
