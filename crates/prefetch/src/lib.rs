@@ -24,6 +24,7 @@
 //! | `limit`, `limits` | how much at a time, on each device |
 //! | `horizon` | how far ahead of the target |
 //! | `scheduler` | all of this together: what is begun when |
+//! | `worth` | whether the shadows of a process are worth what they cost |
 //! | `io` | how to read without effects |
 //! | `pool` | which thread |
 //! | `sink` | who is told |
@@ -58,6 +59,7 @@ mod scheduler;
 mod sink;
 #[cfg(test)]
 mod testing;
+pub mod worth;
 
 pub use guess::KIND_NAMES;
 pub use horizon::{Horizon, MARGIN, Pace};

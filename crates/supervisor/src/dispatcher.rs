@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
+use runahead_prefetch::worth::{Change, INTERVAL};
 use runahead_prefetch::{Client, Pace};
 
 use crate::budget;
@@ -18,7 +19,6 @@ use crate::memory::Mapping;
 use crate::progress::Progress;
 use crate::rights::Watch;
 use crate::wake::{sleep_until_rung, supersede};
-use crate::worth::{Change, INTERVAL};
 
 mod again;
 

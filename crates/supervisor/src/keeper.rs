@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED};
 use runahead_abi::{Control, HintKind, Identity, Record};
+use runahead_prefetch::worth::{Change, INTERVAL, Sample, Why, Worth};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
 use crate::ahead::{self, Ahead};
@@ -23,7 +24,6 @@ use crate::losses::Losses;
 use crate::members::Common;
 use crate::memory::Mapping;
 use crate::progress::Progress;
-use crate::worth::{Change, INTERVAL, Sample, Why, Worth};
 
 /// What a stall is taken to cost until one was measured, and at least and most.
 const STALL: Duration = Duration::from_millis(5);

@@ -21,7 +21,6 @@
 //! | [`limits`] | under which programs are better left alone |
 //! | [`keeper`] | keeps what shadows take within bounds |
 //! | `ahead` | what was hinted and not used yet |
-//! | `worth` | whether shadows are worth what they cost |
 //! | [`sole`] | storage on which nothing is gained |
 //! | [`without`] | what can be switched off, to measure what it is worth |
 //! | [`ghost`] | stalls that were added |
@@ -62,7 +61,6 @@ mod wait;
 pub mod waits;
 pub mod wake;
 pub mod without;
-mod worth;
 
 pub use runahead_inject::Ended;
 pub use session::{Faults, Keep, Options, SessionError, run};

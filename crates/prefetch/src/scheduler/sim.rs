@@ -5,15 +5,15 @@
 //! Each program makes accesses to files of its own, directory by directory, computes in between, and
 //! waits for what is not in memory. Its shadow hints ahead of it, sometimes goes astray (hints of
 //! files that are never used, then the run is given up), or hints nothing, and lookups and reads
-//! sometimes fail. What is guessed is brought in, too ([`guessing`]). What must hold is in
-//! [`checks`] and [`worth`]; that each check can fail is shown by planted violations.
+//! sometimes fail. What is guessed is brought in, too ([`guessing`]), and shadows are stopped where they cost more than they
+//! spare ([`shadows`]). What must hold is in [`checks`], [`worth`] and [`runs`]; that each check can fail is shown by planted violations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use runahead_abi::record::{DEMAND, Header};
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_testbed::model::{Access, Jitter, Model, Service};
@@ -29,10 +29,12 @@ use crate::queue::{Class, Effects, Found, Job, Place, Step, Trouble};
 mod checks;
 mod guessing;
 mod runs;
+mod shadows;
 mod worth;
 
 use checks::Checks;
 use guessing::{Directories, Guessing, Processors, Told, Uses};
+use shadows::Shadows;
 
 const FILE_BYTES: u64 = 64 << 10;
 
@@ -53,6 +55,8 @@ enum Plant {
     Silent,
     /// It takes targets to have waited for much longer than they have.
     InventsWaits,
+    /// With each job it asks for a dozen times as much, which nobody wants.
+    ReadsOn,
 }
 
 /// SplitMix64.
@@ -87,7 +91,17 @@ struct File {
     astray: u32,
 }
 
+/// Names and inodes of so many files come with one request.
+const NAMES_IN_BLOCK: u64 = 16;
+/// In place of the run that made it up: the block that has a file's name.
+const BLOCK: u32 = 1 << 17;
+
 impl File {
+    /// What has to be in memory before the file can be opened.
+    fn block(self) -> Self {
+        File { position: self.position / NAMES_IN_BLOCK, astray: BLOCK, ..self }
+    }
+
     fn path(&self) -> String {
         let File { device, program, group, position, astray } = self;
         format!("/d{device}/p{program}/g{group}/{position}-{astray}.x")
@@ -132,13 +146,18 @@ struct Program {
     lead: u64,
     /// Of so many runs one goes astray.
     strays: u64,
+    shadows: Shadows,
     directories: Directories,
     memory: HashSet<File>,
+    /// What is being read, and when it will be there.
+    arriving: HashMap<File, u64>,
     /// What of it was guessed and has not been used.
     guessed: HashSet<File>,
     uses: Arc<Uses>,
     told: Told,
     waiting: bool,
+    /// When it came to its end.
+    ended: u64,
 }
 
 impl Program {
@@ -153,10 +172,12 @@ impl Program {
 enum Event {
     /// The program goes on to its next access.
     Target(usize),
+    /// It knows the next file's name and inode.
+    Named(usize, File),
     /// The read that it waits for is over.
     Read(usize, File),
     /// A worker's job is over.
-    Job { job: Job<File>, ticket: Ticket, file: File, began: u64 },
+    Job { job: Job<File>, ticket: Ticket, file: File, began: u64, asked: bool },
     /// The same for a guess.
     Guess(Guessing),
     /// The supervisor looks at the program.
@@ -174,6 +195,8 @@ struct World {
     pending: Vec<Option<Event>>,
     checks: Checks,
     plant: Option<Plant>,
+    /// Nothing is brought in: as programs are without us.
+    plain: bool,
     /// One in so many steps fails; 0 for none.
     fails: u64,
 }
@@ -190,6 +213,26 @@ impl World {
         self.devices[file.device]
             .model
             .submit(self.now, Access::Data { offset: at * FILE_BYTES, len })
+    }
+
+    /// When `file` is in memory, and whether the device had to be asked for it: what is under way is waited for.
+    fn arrives(&mut self, file: File, len: u64) -> (u64, bool) {
+        let program = &self.programs[file.program];
+        if program.memory.contains(&file) {
+            return (self.now, false);
+        }
+        if let Some(&done) = program.arriving.get(&file) {
+            return (done.max(self.now), false);
+        }
+        let done = self.serve(file, len);
+        self.programs[file.program].arriving.insert(file, done);
+        (done, true)
+    }
+
+    fn has_arrived(&mut self, file: File) {
+        let program = &mut self.programs[file.program];
+        program.arriving.remove(&file);
+        program.memory.insert(file);
     }
 
     fn place(&self, file: File) -> u64 {
@@ -217,6 +260,10 @@ impl World {
         };
         let record = Record { kind: HintKind::Data, header, path: path.as_bytes() };
         self.checks.hinted(program.client, file, header.run, demand, key);
+        if !demand {
+            self.programs[file.program].shadows.hinted(file);
+        }
+        let program = &self.programs[file.program];
         let mut fx = Effects::default();
         let now = Duration::from_nanos(self.now);
         self.scheduler.submit(program.client, &record, now, &mut fx);
@@ -257,17 +304,32 @@ impl World {
 
     fn start(&mut self, job: Job<File>, ticket: Ticket, file: File) {
         self.checks.started(file, ticket.home);
-        let len = if matches!(job.step, Step::Look { .. }) { 4096 } else { FILE_BYTES };
-        let done = self.serve(file, len);
+        let (done, asked) = match job.step {
+            Step::Look { .. } => self.arrives(file.block(), 4096),
+            _ => self.arrives(file, FILE_BYTES),
+        };
+        if asked {
+            self.checks.asks(file.device);
+        }
+        if self.plant == Some(Plant::ReadsOn) {
+            (1..=12).for_each(|n| _ = self.serve(File { astray: BLOCK + n, ..file }, FILE_BYTES));
+        }
         if self.plant == Some(Plant::IgnoresLimit) {
             // Its place is given back at once, and taken again when it ends.
             self.scheduler.limits.end(ticket.home);
         }
         let began = self.now;
-        self.after(done, Event::Job { job, ticket, file, began });
+        self.after(done, Event::Job { job, ticket, file, began, asked });
     }
 
-    fn job_ends(&mut self, job: Job<File>, mut ticket: Ticket, file: File, began: u64) {
+    fn job_ends(
+        &mut self,
+        job: Job<File>,
+        mut ticket: Ticket,
+        file: File,
+        began: u64,
+        asked: bool,
+    ) {
         self.checks.ended(file);
         if self.plant == Some(Plant::IgnoresLimit) {
             self.scheduler.limits.begin(ticket.home);
@@ -275,14 +337,18 @@ impl World {
         let device = (8, file.device as u32);
         let look = matches!(job.step, Step::Look { .. });
         let kind = if look { Kind::Lookup } else { Kind::Read };
-        let [began, latency] = [began, self.now - began].map(Duration::from_nanos);
-        let part = (self.place(file), 0..FILE_BYTES);
-        self.scheduler.sample(Sample { kind, device, part, began, latency }, &ticket);
+        if asked {
+            self.checks.is_answered(file.device);
+            let [began, latency] = [began, self.now - began].map(Duration::from_nanos);
+            let part = (self.place(file), 0..FILE_BYTES);
+            self.scheduler.sample(Sample { kind, device, part, began, latency }, &ticket);
+        }
         let fails = self.fails > 0 && self.random.one_in(self.fails);
         let trouble = if self.random.one_in(2) { Trouble::Ours } else { Trouble::Answer };
         let mut fx = Effects::default();
         let mut next = None;
         if look {
+            self.has_arrived(file.block());
             let place = Place { home: Some(device), at: self.place(file) };
             let class = Class::File { size: FILE_BYTES };
             let found = Found { file: Arc::new(file), class, place };
@@ -292,8 +358,9 @@ impl World {
             }
             next = self.scheduler.looked(job, result, &mut ticket, &mut fx);
         } else {
-            if !fails {
-                self.programs[file.program].memory.insert(file);
+            match fails {
+                true => _ = self.programs[file.program].arriving.remove(&file),
+                false => self.has_arrived(file),
             }
             let result = if fails { Err(trouble) } else { Ok(FILE_BYTES) };
             self.scheduler.queue.finish(job, result, &mut fx);
@@ -311,6 +378,9 @@ impl World {
     /// The shadow hints as far as it may.
     fn shadow(&mut self, n: usize) {
         let program = &self.programs[n];
+        if !program.shadows.may_run() {
+            return;
+        }
         let end = (program.position + program.lead).min(program.length);
         let (from, run) = (program.hinted.max(program.position), program.run);
         let astray = program.strays > 0 && u64::from(run) % program.strays == program.strays - 1;
@@ -329,15 +399,28 @@ impl World {
         let program = &mut self.programs[n];
         program.waiting = false;
         if program.position == program.length {
+            program.ended = self.now;
             return;
         }
+        let block = program.file(n, program.position + 1, 0).block();
+        if !program.memory.contains(&block) {
+            program.waiting = true;
+            let (done, _) = self.arrives(block, 4096);
+            self.waited(n, done - self.now);
+            self.after(done, Event::Named(n, block));
+            return;
+        }
+        self.finds(n, block);
+        let program = &mut self.programs[n];
         program.position += 1;
         let (client, position) = (program.client, program.position);
         let file = program.file(n, position, 0);
         let pretended = if self.plant == Some(Plant::IgnoresHorizon) { 1 << 40 } else { position };
         self.scheduler.reached(client, pretended);
         self.checks.reached(n, position);
-        let program = &self.programs[n];
+        let program = &mut self.programs[n];
+        let foreseen = self.checks.is_open(file);
+        program.shadows.reached(file, foreseen || program.memory.contains(&file));
         if program.memory.contains(&file) {
             let next = self.now + program.compute;
             self.finds(n, file);
@@ -345,7 +428,6 @@ impl World {
             return;
         }
         // A stall. Was it foreseen? If not, the shadow is made anew.
-        let foreseen = self.checks.is_open(file);
         if !foreseen {
             let before = {
                 let program = &mut self.programs[n];
@@ -360,13 +442,17 @@ impl World {
             }
         }
         let (servers, now) = (self.devices[file.device].servers, self.now);
-        let done = self.serve(file, 4096);
-        self.checks.demanded(file.device, servers, done - now);
+        let (done, asks) = self.arrives(file, 4096);
+        if asks {
+            self.checks.demanded(file.device, servers, done - now);
+        }
         self.programs[n].waiting = true;
         self.after(done, Event::Read(n, file));
         if !foreseen {
             self.waited(n, done - now);
-            self.submit(file, true);
+            if !self.programs[n].shadows.is_sole() {
+                self.submit(file, true);
+            }
         }
         self.shadow(n);
     }
@@ -376,12 +462,18 @@ impl World {
         self.now = time;
         match self.pending[event].take().expect("an event happens once") {
             Event::Target(n) => self.target(n),
+            Event::Named(n, block) => {
+                self.has_arrived(block);
+                self.target(n);
+            }
             Event::Read(n, file) => {
-                self.programs[n].memory.insert(file);
+                self.has_arrived(file);
                 let next = self.now + self.programs[n].compute;
                 self.after(next, Event::Target(n));
             }
-            Event::Job { job, ticket, file, began } => self.job_ends(job, ticket, file, began),
+            Event::Job { job, ticket, file, began, asked } => {
+                self.job_ends(job, ticket, file, began, asked);
+            }
             Event::Guess(guessing) => self.guess_ends(guessing),
             Event::Tell(n) => self.tell(n),
         }
@@ -390,7 +482,9 @@ impl World {
                 self.shadow(n);
             }
         });
-        self.work();
+        if !self.plain {
+            self.work();
+        }
         true
     }
 }

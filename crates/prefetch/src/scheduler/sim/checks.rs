@@ -33,6 +33,8 @@ pub(super) struct Checks {
     /// Devices and programs of which some file has been found.
     seen: HashSet<(usize, usize)>,
     in_flight: HashMap<usize, usize>,
+    /// Those of them that a device was asked for, and not just what others wait for.
+    asked: HashMap<usize, usize>,
     /// Jobs that were taken to be on another device, by device. (A path of a device that has not answered yet has that
     /// of the nearest directory that is known, if only the root.)
     mistaken: HashMap<usize, usize>,
@@ -56,8 +58,8 @@ pub(super) struct Checks {
 /// Jobs after which a limit is taken to have settled.
 const SETTLED: u64 = 150;
 /// What a demand may meet in flight for each server of a device with a settled limit, on average of
-/// one world. Not a promise but what tells a limit that works from none: of some 1,000 worlds one in
-/// a hundred was above 4 and two above 12 (12.7), and without a limit one in three is above 16.
+/// one world. Not a promise but what tells a limit that works from none: of 1,000 worlds one in
+/// a hundred was above 9 and none above 12, and without a limit one in seventeen is above 16.
 const MET_MOST: f64 = 16.0;
 /// Demands to a device from where on they tell, and below which they may have met twice as much. (Among 7,600 worlds
 /// there were two whose one spindle was asked 30 times in all, and met 18 and 22: its limit was 11 and 23 in the end, which
@@ -171,6 +173,16 @@ impl Checks {
         self.must(ended > 0 || few, "too much was in flight before the first answer");
     }
 
+    /// A job has a request of its own at `device`.
+    pub fn asks(&mut self, device: usize) {
+        *self.asked.entry(device).or_default() += 1;
+    }
+
+    /// And has it no more.
+    pub fn is_answered(&mut self, device: usize) {
+        *self.asked.entry(device).or_default() -= 1;
+    }
+
     /// A lookup has shown where the file, and so its directory, is.
     pub fn saw(&mut self, file: File) {
         self.seen.insert((file.device, file.program));
@@ -214,7 +226,7 @@ impl Checks {
         self.demands += 1;
         self.longest_wait = self.longest_wait.max(wait);
         if self.ended.get(&device).is_some_and(|ended| *ended >= SETTLED) {
-            let there = self.in_flight.get(&device).copied().unwrap_or(0);
+            let there = self.asked.get(&device).copied().unwrap_or(0);
             let met = self.met.entry(device).or_default();
             *met = (met.0 + there as f64 / servers as f64, met.1 + 1);
         }

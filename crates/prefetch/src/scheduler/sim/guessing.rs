@@ -10,9 +10,8 @@ use crate::Sink;
 use crate::expand::Name;
 use crate::guess::Errand;
 use crate::sink::Completion;
+use crate::worth::INTERVAL;
 
-/// Of the lookups for guesses one in so many asks the device: names come by the block.
-const NAMES_IN_BLOCK: u64 = 16;
 /// A worker's time of a processor for one job.
 const PROCESSOR: (u64, u64) = (10_000, 100_000);
 /// The supervisor says this often what was waited, and how contended processors are once workers have used so much.
@@ -127,10 +126,16 @@ impl World {
             }
         };
         let file = File::of(path);
-        let asks = kind != Kind::Lookup || self.random.one_in(NAMES_IN_BLOCK);
-        let answered = if asks { self.serve(file, len) } else { self.now };
+        let (answered, asks) = match kind {
+            Kind::Read => self.arrives(file, len),
+            Kind::Lookup => self.arrives(file.block(), len),
+            _ => (self.serve(file, len), true),
+        };
         let processor = PROCESSOR.0 + self.random.below(PROCESSOR.1 - PROCESSOR.0);
         self.checks.guess_begins(file.device, ticket.home, &self.scheduler);
+        if asks {
+            self.checks.asks(file.device);
+        }
         let (asks, began) = (asks.then_some(kind), self.now);
         let guessing = Guessing { job, ticket, file, asks, answered, began, processor };
         self.after(answered + processor, Event::Guess(guessing));
@@ -143,6 +148,7 @@ impl World {
         let bytes = if asks == Some(Kind::Read) { FILE_BYTES } else { 0 };
         self.checks.guess_ends(file.device, bytes, (processor, contention));
         if let Some(kind) = asks {
+            self.checks.is_answered(file.device);
             let [began, latency] = [began, answered - began].map(Duration::from_nanos);
             let device = (8, file.device as u32);
             let part = (self.place(file), 0..FILE_BYTES);
@@ -150,6 +156,10 @@ impl World {
         }
         let fails = self.fails > 0 && self.random.one_in(self.fails);
         let Step::Guess { errand, .. } = &job.step else { unreachable!("a guess") };
+        if asks.is_some() && matches!(errand, Errand::Look { .. }) {
+            self.has_arrived(file.block());
+            self.programs[file.program].guessed.insert(file.block());
+        }
         let outcome = match errand {
             _ if fails => Outcome::Over,
             Errand::List { .. } => Outcome::Names(self.names(file)),
@@ -157,6 +167,7 @@ impl World {
             Errand::Browse { .. } => Outcome::Over,
             Errand::Read { .. } | Errand::Scan { .. } => {
                 let program = &mut self.programs[file.program];
+                program.arriving.remove(&file);
                 if program.memory.insert(file) {
                     program.guessed.insert(file);
                 }
@@ -206,6 +217,8 @@ impl World {
         let waits = &mut self.programs[n].told.waits;
         *waits = (waits.0 + 1, waits.1 + time);
         self.checks.worth.waited(time);
+        let waits = &mut self.programs[n].shadows.waits;
+        *waits = (waits.0 + 1, waits.1 + time);
     }
 
     /// The supervisor looks at program `n`, and tells the scheduler.
@@ -223,6 +236,9 @@ impl World {
         if new >= TELLING {
             self.scheduler.contended((delayed - told.delayed) as f64 / new as f64);
             (told.processor, told.delayed) = (used, delayed);
+        }
+        if self.now - self.programs[n].shadows.weighed() >= INTERVAL.as_nanos() as u64 {
+            self.weigh(n);
         }
         if self.programs[n].position < self.programs[n].length {
             self.after(self.now + TELL, Event::Tell(n));

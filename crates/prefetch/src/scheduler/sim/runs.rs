@@ -51,12 +51,15 @@ fn program(
         hinted: 0,
         lead: [0, 50, 400, 4000][random.below(4) as usize],
         strays: [0, 2, 3, 5][random.below(4) as usize],
+        shadows: Shadows::default(),
         directories: directories(random),
         memory: HashSet::new(),
+        arriving: HashMap::new(),
         guessed: HashSet::new(),
         uses: Arc::default(),
         told: Told::default(),
         waiting: false,
+        ended: 0,
     }
 }
 
@@ -101,13 +104,26 @@ fn world(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
         pending: Vec::new(),
         checks: Checks::default(),
         plant,
+        plain: false,
         fails: [0, 20, 5][random.below(3) as usize],
         random,
     }
 }
 
 fn run(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
-    let mut world = world(seed, plant, sort);
+    let mut world = go(world(seed, plant, sort), seed);
+    for n in 0..world.programs.len() {
+        let mut fx = Effects::default();
+        world.scheduler.close_client(world.programs[n].client, &mut fx);
+        world.settle(fx);
+    }
+    let World { checks, scheduler, .. } = &mut world;
+    checks.over(scheduler);
+    world
+}
+
+/// Until nothing is left to be done.
+fn go(mut world: World, seed: u64) -> World {
     for n in 0..world.programs.len() {
         world.after(0, Event::Target(n));
         world.after(0, Event::Tell(n));
@@ -120,19 +136,14 @@ fn run(seed: u64, plant: Option<Plant>, sort: Sort) -> World {
     for n in 0..world.programs.len() {
         let program = &world.programs[n];
         assert_eq!(program.position, program.length, "RUNAHEAD_SEED={seed}: a program hangs");
-        let mut fx = Effects::default();
-        world.scheduler.close_client(program.client, &mut fx);
-        world.settle(fx);
     }
-    let World { checks, scheduler, .. } = &mut world;
-    checks.over(scheduler);
     world
 }
 
 /// So many worlds, from `RUNAHEAD_SEED` on, or a new seed.
 const WORLDS: u64 = 100;
 /// Prefetches for each server that demands may meet, on average of all worlds.
-const MET_MEAN: f64 = 4.0;
+const MET_MEAN: f64 = 1.5;
 
 #[test]
 fn no_world_breaks_a_promise() {
@@ -182,6 +193,50 @@ fn no_guesses_cost_too_much() {
     );
 }
 
+/// What a target may take, as a multiple of what it takes without us: with storage that serves at least so many requests
+/// side by side, and with less. Among 2,000 worlds one target in a hundred took more than 1.08 times as long there, two
+/// more than 1.2 (1.35: one whose neighbour took 0.3). Where heads move each request more is a seek in somebody's way until it
+/// is known that nothing is to be brought in, or while another gains: one in a hundred took more than 1.86, the worst 3.1.
+const SIDE_BY_SIDE: usize = 8;
+const LOSS_MOST: (f64, f64) = (1.6, 4.0);
+
+/// What targets take in the world of `seed`, as multiples of what they take without us; and whether storage serves
+/// requests side by side.
+fn losses(seed: u64, plant: Option<Plant>) -> impl Iterator<Item = (f64, bool)> {
+    let ends = |world: World| go(world, seed).programs.into_iter().map(|program| program.ended);
+    let made = world(seed, plant, Sort::Any);
+    let beside = |program: &Program| {
+        program.devices.iter().all(|&device| made.devices[device].servers >= SIDE_BY_SIDE)
+    };
+    let beside: Vec<_> = made.programs.iter().map(beside).collect();
+    let plain = ends(World { plain: true, ..world(seed, None, Sort::Any) });
+    let ratios = ends(made).zip(plain).map(|(with, plain)| with as f64 / plain as f64);
+    ratios.zip(beside)
+}
+
+/// Whatever the device, the program and whoever else there is.
+#[test]
+fn no_target_loses_more_than_the_bound() {
+    let seed = crate::testing::seed();
+    let (mut worst, mut gains) = ((0f64, 0f64), Vec::new());
+    for n in 0..WORLDS {
+        let seed = seed.wrapping_add(n);
+        for (times, beside) in losses(seed, None) {
+            let (of_kind, most) = match beside {
+                true => (&mut worst.0, LOSS_MOST.0),
+                false => (&mut worst.1, LOSS_MOST.1),
+            };
+            *of_kind = of_kind.max(times);
+            assert!(times <= most, "RUNAHEAD_SEED={seed}: a target takes {times:.2} times as long");
+            gains.push(times);
+        }
+    }
+    gains.sort_by(f64::total_cmp);
+    let median = gains[gains.len() / 2];
+    println!("targets take {median:.2} times as long in the median, at worst {worst:.2?}");
+    assert!(median < 1.0, "targets take {median:.2} times as long in the median");
+}
+
 #[test]
 fn the_same_seed_makes_the_same_world() {
     let end = |seed| {
@@ -210,4 +265,8 @@ fn planted_violations_are_found() {
         let found = worlds.any(|world| world.checks.violations.contains(what));
         assert!(found, "{plant:?} was not found out");
     }
+    let mut worlds = (0..WORLDS).map(|n| losses(seed.wrapping_add(n), Some(Plant::ReadsOn)));
+    let found =
+        worlds.any(|mut targets| targets.any(|(times, beside)| beside && times > LOSS_MOST.0));
+    assert!(found, "{:?} was not found out", Plant::ReadsOn);
 }

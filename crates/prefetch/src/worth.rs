@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 /// How often the account is made up.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
+pub const INTERVAL: Duration = Duration::from_millis(100);
 /// Weight of the newest interval.
 const ALPHA: f64 = 0.4;
 /// Part of the time that shadows may cost on balance.
@@ -52,7 +52,7 @@ const TRIAL: Duration = Duration::from_secs(5);
 
 /// What came to pass since the last one.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Hints that shadows issued.
     pub issued: u64,
     /// Hints that the target used.
@@ -78,7 +78,7 @@ pub(crate) struct Sample {
 
 /// Why shadows are stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Why {
+pub enum Why {
     /// Their hints are not used.
     Waste,
     /// They push out of memory what the target uses.
@@ -89,7 +89,7 @@ pub(crate) enum Why {
 
 impl Why {
     /// For the account.
-    pub(crate) fn text(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Why::Waste => "its hints were not used",
             Why::Crowding => "it pushed out of memory what programs used",
@@ -100,7 +100,7 @@ impl Why {
 
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
+pub enum Change {
     /// No shadows any more.
     Stop(Why),
     /// Shadows may be made again.
@@ -109,7 +109,7 @@ pub(crate) enum Change {
 
 /// See the module's text. Times count from any one moment.
 #[derive(Debug, Default)]
-pub(crate) struct Worth {
+pub struct Worth {
     at: Duration,
     /// Decayed, as parts of the time.
     benefit: f64,
@@ -138,12 +138,12 @@ pub(crate) struct Worth {
 
 impl Worth {
     /// When to look again at the latest, if nothing comes to pass.
-    pub(crate) fn until(&self) -> Option<Duration> {
+    pub fn until(&self) -> Option<Duration> {
         self.until
     }
 
     /// Accounts for what came to pass up to `now`.
-    pub(crate) fn observe(&mut self, now: Duration, sample: &Sample) -> Option<Change> {
+    pub fn observe(&mut self, now: Duration, sample: &Sample) -> Option<Change> {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         if passed <= 0.0 {
             return None;
