@@ -30,6 +30,9 @@ mod table;
 use list::{COMMANDS, IMAGE_COMMANDS};
 use system::System;
 
+/// What the document begins with.
+const HEAD: &str = include_str!("everyday/head.md");
+
 /// A kind of storage.
 struct Storage {
     name: &'static str,
@@ -128,7 +131,13 @@ pub fn everyday(options: &Everyday) -> Result<bool, Error> {
     }
     say!("{}", document.trim_end());
     if let Some(path) = &options.write_md {
-        fs::write(path, document).map_err(Error::system("write", path))?;
+        let runs = match options.pairs {
+            1 => "One run of each, in this order: differences of less than a tenth say nothing."
+                .into(),
+            runs => format!("The median of {runs} runs of each, in this order."),
+        };
+        fs::write(path, format!("{HEAD}{runs}\n\n{document}"))
+            .map_err(Error::system("write", path))?;
     }
     Ok(same)
 }
