@@ -58,6 +58,7 @@ test-full: setup build
 	RUNAHEAD_BIN=$(abspath $(RUNAHEAD)) RUNAHEAD_FULL=1 $(CARGO) test --workspace --locked \
 	    --features runahead-suites/full --no-fail-fast || status=$$?; \
 	scripts/keys-in-a-vm $(RUNAHEAD) || status=$$?; \
+	scripts/older-kernel $(RUNAHEAD) || status=$$?; \
 	$(BIN)/runahead-suites run --all $(if $(filter whole,$(BUDGET)),,--budget $(BUDGET)) $(if $(SEED),--seed $(SEED)) \
 	    --runahead $(abspath $(RUNAHEAD)) --write-md target/suites.md || status=$$?; \
 	exit $$status

@@ -118,7 +118,7 @@ pub enum Task {
     Recognize,
     /// Reads that depend on each other.
     Chase,
-    /// The same with shadows that hint only rubbish.
+    /// Reads that depend on each other, with shadows that hint only rubbish.
     Rubbish,
     /// As much data as there may be memory, again and again.
     Reread,

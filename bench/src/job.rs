@@ -113,7 +113,7 @@ impl Job {
         }
     }
 
-    /// The same with these arguments after those that it has.
+    /// With these arguments after those that it has.
     #[must_use]
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));

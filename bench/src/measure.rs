@@ -222,7 +222,7 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// The same by runahead, for `--replay`.
+    /// Has runahead record what the command reads, for `--replay`.
     fn record_history(&mut self) -> Result<(), Error> {
         let Some(runahead) = &self.runahead else { return Ok(()) };
         let runner = &self.bench.runner;

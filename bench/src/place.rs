@@ -9,7 +9,7 @@ use runahead_testbed::model::Service;
 pub enum Place {
     /// Constant latency, many at a time; the tree.
     Disk,
-    /// The same with the whole of the source that the tree is a part of.
+    /// Constant latency, many at a time; the whole of the source that the tree is a part of.
     Large,
     /// A memory file system, empty.
     Memory,
@@ -19,7 +19,7 @@ pub enum Place {
     Spindle,
     /// A network file system; the tree.
     Share,
-    /// The same with installations of programs.
+    /// A network file system; installations of programs.
     Apps,
 }
 

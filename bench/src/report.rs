@@ -139,7 +139,7 @@ pub struct RunReport {
 pub enum Section {
     /// How fast, from storage.
     Cold,
-    /// The same with something switched off.
+    /// How fast, from storage, with something switched off.
     Ablation,
     /// How slow, from memory.
     Warm,

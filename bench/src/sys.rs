@@ -42,7 +42,7 @@ pub fn run_helper(program: &'static str, command: Command, path: &Path) -> Resul
     run_helper_on(program, command, path, Stdio::null()).map(drop)
 }
 
-/// The same with this input; gives what it said on standard error.
+/// Runs a helper with this input; gives what it said on standard error.
 ///
 /// # Errors
 /// [`Error::Helper`], or it cannot be run.

@@ -20,7 +20,7 @@ const NAMED: usize = 2000;
 
 /// The directories on the storage under test.
 pub const TREE: &str = "tree";
-/// The same tree again, as a git repository.
+/// The tree again, as a git repository.
 pub const REPO: &str = "repo";
 /// A git directory whose working tree is [`TREE`] itself.
 pub const GIT_DIR: &str = "tree.git";

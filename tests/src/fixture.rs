@@ -114,7 +114,7 @@ impl Fixture {
         self.program_with(name, args, |case| case)
     }
 
-    /// As [`Fixture::program`], the case being changed first.
+    /// Runs a program as [`Fixture::program`] does, the case being changed first.
     pub fn program_with<'a>(
         &'a self,
         name: &str,

@@ -1,7 +1,7 @@
-//! ARCHITECTURE.md's arrows: a crate depends on what stands below it in the table there, and a part of a crate on what
-//! stands below that.
+//! ARCHITECTURE.md's arrows: a crate depends on what stands below it in the table there, a part of a crate on what
+//! stands below that, and no file of a crate on one that depends on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,12 @@ use std::path::{Path, PathBuf};
 /// crate's own business.
 const PARTS: &[(&str, &[&str])] = &[(
     "crates/agent",
-    &["targets", "shadow", "desk", "hints", "session", "names", "maps", "extent", "paths"],
+    &["targets", "shadow", "socket", "hints", "session", "names", "maps", "extent", "paths"],
 )];
+
+/// Crates whose files depend on each other in one direction only. (A file that is all of a folder's is what the files in it are
+/// parts of: what they use of it says nothing.)
+const ONE_WAY: &[&str] = &["crates/agent", "crates/prefetch", "crates/supervisor"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ has a parent").to_owned()
@@ -30,8 +34,8 @@ fn layers(architecture: &str) -> Vec<String> {
 fn dependencies(manifest: &str) -> Vec<String> {
     let section = manifest.split("\n[").find_map(|part| part.strip_prefix("dependencies]"));
     let lines = section.unwrap_or_default().lines();
-    let paths = lines.filter_map(|line| line.split_once("path = \"../")?.1.split_once('"'));
-    paths.map(|(name, _)| name.to_owned()).collect()
+    let names = lines.filter_map(|line| line.strip_prefix("runahead-")?.split(['.', ' ']).next());
+    names.map(str::to_owned).collect()
 }
 
 /// The arrows from each of `layers` that do not point down.
@@ -127,11 +131,157 @@ fn parts_of_a_crate_use_what_is_below_them() {
     assert!(wrong.is_empty(), "arrows that do not point down: {wrong:#?}");
 }
 
+/// The modules of a crate that are files, by their path within it, and their code up to its unit tests.
+fn modules(src: &Path) -> BTreeMap<String, String> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![src.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            let name = path.strip_prefix(src).expect("below it").with_extension("");
+            let name = name.to_string_lossy().into_owned();
+            let is_test = name.contains("tests") || name.contains("/sim") || name == "testing";
+            if path.is_dir() {
+                folders.push(path);
+            } else if !is_test && name != "lib" && name != "main" {
+                found.insert(name.trim_end_matches("/mod").to_owned(), code(&text(&path)));
+            }
+        }
+    }
+    found
+}
+
+/// Without comments and unit tests.
+fn code(source: &str) -> String {
+    let code = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    code.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The paths from `crate` or `super` on that `code` names, those within braces one by one.
+fn paths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for start in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(start) {
+            let is_part =
+                code[..at].ends_with([':', '_']) || code[..at].ends_with(char::is_alphanumeric);
+            if !is_part {
+                tree("", &code[at..], &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// Adds what the tree of paths at the front of `text` names, behind `prefix`; what is left of the text.
+fn tree<'a>(prefix: &str, text: &'a str, found: &mut Vec<String>) -> &'a str {
+    let end =
+        text.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len());
+    let path = format!("{prefix}{}", &text[..end]);
+    let Some(mut rest) = text[end..].strip_prefix('{') else {
+        found.push(path);
+        return &text[end..];
+    };
+    loop {
+        rest = tree(&path, rest.trim_start(), found).trim_start();
+        // (`self`, and another name for it.)
+        if let Some(renamed) = rest.strip_prefix("as ") {
+            rest =
+                renamed.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_').trim_start();
+        }
+        match rest.strip_prefix(',') {
+            Some(more) if !more.trim_start().starts_with('}') => rest = more,
+            _ => return rest.find('}').map_or("", |at| &rest[at + 1..]),
+        }
+    }
+}
+
+/// The module of `all` that `path` leads to from `module`, unless that is in it.
+fn target(module: &str, path: &str, all: &BTreeMap<String, String>) -> Option<String> {
+    let mut at: Vec<&str> = module.split('/').collect();
+    let mut words = path.split("::").peekable();
+    match words.next() {
+        Some("crate") => at.clear(),
+        _ => _ = at.pop(),
+    }
+    while words.next_if(|word| *word == "super").is_some() {
+        at.pop();
+    }
+    let mut found = None;
+    for word in words {
+        at.push(word);
+        match all.get_key_value(&at.join("/")) {
+            Some((name, _)) => found = Some(name.clone()),
+            None => break,
+        }
+    }
+    found.filter(|found| !module.starts_with(found.as_str()))
+}
+
+/// A circle among the files of a crate, if there is one.
+fn circle(all: &BTreeMap<String, String>) -> Option<Vec<String>> {
+    fn walk(
+        at: &str,
+        all: &BTreeMap<String, String>,
+        way: &mut Vec<String>,
+        done: &mut BTreeSet<String>,
+    ) -> bool {
+        if let Some(from) = way.iter().position(|name| name == at) {
+            way.drain(..from);
+            return true;
+        }
+        if done.contains(at) {
+            return false;
+        }
+        way.push(at.to_owned());
+        for path in paths(&all[at]) {
+            if let Some(next) = target(at, &path, all)
+                && walk(&next, all, way, done)
+            {
+                return true;
+            }
+        }
+        way.pop();
+        done.insert(at.to_owned());
+        false
+    }
+    let (mut way, mut done) = (Vec::new(), BTreeSet::new());
+    all.keys().any(|name| walk(name, all, &mut way, &mut done)).then_some(way)
+}
+
+#[test]
+fn no_file_depends_on_one_that_depends_on_it() {
+    for krate in ONE_WAY {
+        let all = modules(&root().join(krate).join("src"));
+        assert!(all.len() > 10, "{krate}: the files that were found are {:?}", all.keys());
+        let circle = circle(&all);
+        assert!(circle.is_none(), "{krate}: each uses the next: {circle:?}");
+    }
+}
+
+#[test]
+fn a_circle_is_found() {
+    let all = |files: &[(&str, &str)]| {
+        files.iter().map(|(name, code)| ((*name).to_owned(), (*code).to_owned())).collect()
+    };
+    let straight = [
+        ("a", "use crate::b::{self, c::{C, D as E}, f};"),
+        ("b", "fn f() { crate::d::g() }"),
+        ("b/c", "use super::f; use super::super::d;"),
+        ("d", "use std::fmt; use runahead_crate::a;"),
+    ];
+    assert_eq!(circle(&all(&straight)), None);
+    let mut round = straight;
+    round[3].1 = "use crate::{x, b::c::C};";
+    assert_eq!(circle(&all(&round)), Some(vec!["d".to_owned(), "b/c".to_owned()]));
+}
+
 #[test]
 fn an_arrow_that_points_up_is_found() {
     let layers = layers("| `crates/a` | text |\n| `crates/b` | text |\n");
-    let manifest = "[package]\nx = 1\n\n[dependencies]\na = { path = \"../a\" }\n\n[dev-dependencies]\n\
-                    c = { path = \"../c\" }\n";
+    let manifest = "[package]\nx = 1\n\n[dependencies]\nrunahead-a.workspace = true\nserde = \"1\"\n\n\
+                    [dev-dependencies]\nrunahead-c = { workspace = true, features = [] }\n";
     let of = |name: &str| if name == "b" { dependencies(manifest) } else { Vec::new() };
     assert_eq!(upwards(&layers, of), ["b -> a"]);
     let source = "use crate::{low, high};\n// crate::other\nfn f() { crate::high::g() }\n\

@@ -77,7 +77,7 @@ pub(super) fn chase(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
     follow(dir, ground, 2000)
 }
 
-/// The same, while shadows hint what it never reads.
+/// Reads that depend on each other, while shadows hint what it never reads.
 pub(super) fn rubbish(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
     let job = follow(dir, ground, 2000)?;
     Ok(Job { options: planted::RUBBISH.map(Into::into).into(), ..job })

@@ -32,7 +32,7 @@ pub(super) fn range(dir: &Path) -> Job {
     Job::new("sqlite3", "sqlite3", dir).args([FILE, select])
 }
 
-/// The same by way of the customers' own table.
+/// Orders by way of the customers' own table.
 pub(super) fn join(dir: &Path) -> Job {
     let select = "select c.name, count(o.id), sum(o.total) from customer c \
         join orders o on o.customer = c.id where c.id % 4000 = 7 group by c.id";

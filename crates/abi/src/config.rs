@@ -10,16 +10,22 @@ use crate::slow::{SLOW_DEVICES_MAX, SlowDevices};
 use crate::unwatched::{UNWATCHED_MAX, Unwatched};
 
 /// Instructions in the largest seccomp program passed (a classic BPF program of 8 bytes each).
-pub const FILTER_MAX: usize = 512;
+pub const FILTER_MAX: usize = 640;
 
-/// The same, for what runners put on top.
+/// Instructions in the largest program that runners put on top.
 pub const RUNNER_FILTER_MAX: usize = 64;
 /// Fifth argument, without meaning to the kernel, of the only clone(2) that a runner may make: calls of
 /// the program's that got past the agent do not have it.
 pub const FORK_MARK: u64 = u64::from_le_bytes(*b"run fork");
 
+/// Where a shadow has what openat2(2) is to be given, if that may not lie anywhere else (`shadow/openings.rs`): its first
+/// address, the lowest at which an ordinary user may have memory, and the one behind it.
+pub const OPENINGS: (u64, u64) = (0x1_0000, 0x1_1000);
+/// Bytes of each of them, and where one may begin: at multiples.
+pub const OPENING_BYTES: u64 = 32;
+
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
-pub const DESK_BYTES: usize = 40;
+pub const SOCKET_BYTES: usize = 40;
 
 /// Bytes of [`AgentConfig::token`].
 pub const TOKEN_BYTES: usize = 16;
@@ -33,7 +39,7 @@ pub const REMOTE_DEVICES_MAX: usize = 16;
 /// Stands in a filter for the first address of the shared memory, which only the agent knows; it
 /// puts in the real one. Neither half occurs otherwise.
 pub const SHARED_START: u64 = 0x5ba5_e001_5ba5_e002;
-/// The same for the first address behind it.
+/// Stands in a filter for the first address behind the shared memory.
 pub const SHARED_END: u64 = 0x5ba5_e003_5ba5_e004;
 
 /// Values of [`AgentConfig::plant`], which only tests set.
@@ -97,11 +103,11 @@ pub struct AgentConfig {
     pub total_len: u32,
     /// Process of the supervisor.
     pub supervisor_pid: u32,
-    /// Bytes of `desk`.
-    pub desk_len: u32,
-    /// Where the supervisor can be asked for something (see [`crate::desk`]): an abstract unix(7)
+    /// Bytes of `socket`.
+    pub socket_len: u32,
+    /// Where the supervisor can be asked for something (see [`crate::socket`]): an abstract unix(7)
     /// address.
-    pub desk: [u8; DESK_BYTES],
+    pub socket: [u8; SOCKET_BYTES],
     /// What to say there, to be served: an address can be found out, this cannot.
     pub token: [u8; TOKEN_BYTES],
     /// Time-stamp ticks in a microsecond.
@@ -120,10 +126,13 @@ pub struct AgentConfig {
     pub landlock_scoped: u64,
     /// Bytes of the ruleset structure that this kernel knows.
     pub landlock_size: u64,
+    /// Not 0 where Landlock cannot deny truncation (before Linux 6.2): shadows open what is in [`OPENINGS`] only.
+    pub openings: u64,
     /// The file systems that lie in memory, and remember no name that is not there:
     /// [`device_number`](crate::device_number)s; 0: no more.
     pub memory_devices: [u64; MEMORY_DEVICES_MAX],
-    /// The same of file systems that ask somebody else for each name that the kernel does not know.
+    /// The file systems that ask somebody else for each name that the kernel does not know:
+    /// [`device_number`](crate::device_number)s; 0: no more.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
     /// A [`SlowDevices`]: see [`AgentConfig::slow_devices`]. This and the next are all that changes later.
     pub slow_devices: [u64; 2 + 2 * SLOW_DEVICES_MAX],
@@ -173,7 +182,7 @@ impl AgentConfig {
 
 const _: () = assert!(
     size_of::<AgentConfig>()
-        == 176
+        == 184
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
             + size_of::<Unwatched>()

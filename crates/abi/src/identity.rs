@@ -191,7 +191,7 @@ impl Identity {
         self.derive(TOLD.wrapping_add(sort as u64))
     }
 
-    /// The same of one piece of [`TOLD_BYTES`] of this file's data.
+    /// The log key that says that one piece of [`TOLD_BYTES`] of this file's data has been told.
     pub const fn told_block(self, block: u64) -> Self {
         self.derive(TOLD_BLOCK.wrapping_add(block))
     }

@@ -12,9 +12,9 @@
 
 pub mod account;
 pub mod config;
-pub mod desk;
 pub mod entries;
 pub mod exemplars;
+pub mod filesystems;
 pub mod identity;
 pub mod log;
 pub mod record;
@@ -22,6 +22,7 @@ pub mod ring;
 pub mod shared;
 pub mod sites;
 pub mod slow;
+pub mod socket;
 pub mod spread;
 pub mod touched;
 pub mod unwatched;

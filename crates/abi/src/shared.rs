@@ -249,7 +249,7 @@ impl Control {
         self.not_gone(&self.given_up)
     }
 
-    /// The same for the supervisor: one that the target waits for no longer may still hold a file system.
+    /// Templates that may still hold a file system, those that the target waits for no longer among them.
     pub fn shadows_alive(&self) -> i32 {
         self.not_gone(&self.lost)
     }

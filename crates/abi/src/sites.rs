@@ -91,7 +91,7 @@ impl Steady {
 pub enum Stale {
     /// What was mostly brought, and functions and what they return through pointers are expected to be as usual.
     Results,
-    /// The same, but only what functions return themselves.
+    /// What was mostly brought, and what functions return themselves is expected to be as usual.
     Returns,
     /// What was mostly brought.
     Usual,
@@ -451,7 +451,7 @@ impl Sites {
         self.sites[at].used.store(self.clock.fetch_add(1, Relaxed) + 1, Relaxed);
     }
 
-    /// The same, made if need be in place of the one that was not used for longest.
+    /// Where the site of `callers` is, made if need be in place of the one that was not used for longest.
     pub fn claim(&self, callers: &[Caller]) -> usize {
         self.find(callers).unwrap_or_else(|| {
             let age = |at: &usize| self.sites[*at].used.load(Relaxed);

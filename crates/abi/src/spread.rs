@@ -11,7 +11,7 @@ use crate::identity::Identity;
 const FILES: usize = 64;
 /// Beside the first of its chunk, one in so many of what is asked for makes a file dense.
 const DENSE: u64 = 6;
-/// And where it no longer is, one in so many: most of what is asked for beside it is there by then.
+/// A file that was dense stays so while one in so many is beside another: most of what lies there has been read by then.
 const SPARSE: u64 = 64;
 /// Fewer say nothing.
 const TELLING: u64 = 4;

@@ -38,7 +38,7 @@ pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
     sent
 }
 
-/// The same, to be found when the supervisor wakes for something else.
+/// Hints without waking the supervisor: it finds the record when it wakes for something else.
 pub fn leave(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) {
     if !put(shared, run, position, hint) {
         ring_bell(shared);

@@ -21,7 +21,6 @@
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-pub mod desk;
 mod extent;
 pub mod hints;
 mod maps;
@@ -29,6 +28,7 @@ mod names;
 pub mod paths;
 pub mod session;
 pub mod shadow;
+pub mod socket;
 pub mod targets;
 
 use runahead_plane::{self as plane, arch, lock, owned, room, sys};

@@ -59,7 +59,7 @@ fn read<const NAME: usize>(
     }
 }
 
-/// The same with the mappings that `text` lists.
+/// Calls `each` with the mappings that `text` lists.
 #[cfg(test)]
 pub fn in_text<const NAME: usize>(text: &[u8], mut each: impl FnMut(Mapping, &[u8])) {
     let mut scanner = Scanner::<NAME>::new();

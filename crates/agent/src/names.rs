@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::{Identity, device_number};
+use runahead_abi::{Identity, device_number, filesystems};
 
 use crate::sys::{self, AT_FDCWD, Fd};
 
@@ -188,7 +188,7 @@ impl Names {
         self.age.store(next, Relaxed);
     }
 
-    /// The same of one.
+    /// What kind of thing `fd` is, is not known any more.
     pub(super) fn forget_kind(&self, fd: Fd) {
         if let Some(name) = self.get(fd) {
             name.kind.store(UNKNOWN, Relaxed);
@@ -256,19 +256,9 @@ fn classify(fd: Fd) -> (Kind, u64) {
 }
 
 /// File systems without `RWF_NOWAIT` are either made of memory (proc, sys) or remote; only the
-/// latter stall. Types from linux/magic.h.
+/// latter stall, or an overlay over any of them.
 pub(crate) fn stalls_remotely(fd: Fd) -> bool {
-    const REMOTE: [u64; 10] = [
-        0x6573_5546, // FUSE
-        0x6969,      // NFS
-        0xff53_4d42, // CIFS
-        0xfe53_4d42, // SMB2
-        0x0102_1997, // 9p
-        0x00c3_6400, // Ceph
-        0x5346_414f, // AFS
-        0x794c_7630, // overlay, over any of them
-        0x0bd0_0bd0, // Lustre
-        0x4750_4653, // GPFS
-    ];
-    sys::filesystem_type(fd).is_ok_and(|kind| REMOTE.contains(&(kind & 0xffff_ffff)))
+    sys::filesystem_type(fd).is_ok_and(|kind| {
+        filesystems::by_number(kind).is_remote() || kind as u32 == filesystems::OVERLAY
+    })
 }

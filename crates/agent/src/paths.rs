@@ -19,8 +19,8 @@ pub unsafe fn c_string<'a>(at: u64) -> &'a [u8] {
     whole.unwrap_or_else(|| unsafe { core::slice::from_raw_parts(at as *const u8, PATH_MAX) })
 }
 
-/// The same; `None` if it is longer than `PATH_MAX`, or its end is not among the first `most` bytes. What is
-/// beyond them is not looked at.
+/// The string at an address, without its NUL; `None` if it is longer than `PATH_MAX`, or its end is not among the first
+/// `most` bytes. What is beyond them is not looked at.
 ///
 /// # Safety
 /// As for [`c_string`], of these bytes.

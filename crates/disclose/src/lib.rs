@@ -52,8 +52,8 @@ pub fn disclose_fd(fd: i32, offset: u64, length: u64) -> bool {
     call::make([DISCLOSE_FD, fd as u32 as u64, offset, length])
 }
 
-/// The same of the file at `path`, which need not be open, nor in any way looked at: that it is looked
-/// up, and opened, is disclosed as well.
+/// Discloses that a range of the file at `path` will be read; it need not be open, nor in any way looked at: that it is
+/// looked up, and opened, is disclosed as well.
 ///
 /// `path` is seen from the working directory if it is relative. The program's later use is recognized as
 /// foreseen (and counted as such by `--stats`) if it goes by the same name; a name of another form brings

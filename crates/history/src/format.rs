@@ -154,7 +154,7 @@ pub fn encode(run: &Run) -> Vec<u8> {
     bytes
 }
 
-/// The same in at most `max` bytes: as many of its first accesses as there is room for.
+/// Encodes a run in at most `max` bytes: as many of its first accesses as there is room for.
 pub fn encode_within(run: &Run, max: usize) -> Vec<u8> {
     let mut bytes = encode(run);
     let mut run = std::borrow::Cow::Borrowed(run);

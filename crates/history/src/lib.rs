@@ -48,7 +48,7 @@ pub type CommandKey = [u8; 16];
 pub enum What {
     /// It was looked up.
     Look,
-    /// The same without following it where it is a symbolic link.
+    /// It was looked up, and not followed where it is a symbolic link.
     LookNoFollow,
     /// It is a directory, and its entries were read.
     List,
@@ -84,7 +84,7 @@ impl What {
         })
     }
 
-    /// The reverse.
+    /// The kind and flags of the hint that stands for it.
     pub fn hint(self) -> (HintKind, u32) {
         match self {
             What::Look => (HintKind::Lookup, 0),

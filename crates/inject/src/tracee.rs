@@ -12,7 +12,7 @@ use nix::libc::{self, user_regs_struct};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use runahead_abi::desk;
+use runahead_abi::socket;
 
 use crate::status::{self, Ended, Status};
 
@@ -81,7 +81,7 @@ impl Running {
     }
 
     /// Waits until it stops at exec. From there until it is let go it dies with us. `None`: it says
-    /// that its exec has failed ([`runahead_abi::desk::EXEC_FAILED`]), and has been let go.
+    /// that its exec has failed ([`runahead_abi::socket::EXEC_FAILED`]), and has been let go.
     pub fn wait_for_exec(self) -> Result<Option<Stopped>, TraceError> {
         let stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
         loop {
@@ -137,7 +137,7 @@ fn cont(pid: Pid, signal: i32) -> Result<(), TraceError> {
 }
 
 fn is_word_of_failure(pid: Pid, signal: i32) -> bool {
-    if signal as u32 != desk::EXEC_FAILED {
+    if signal as u32 != socket::EXEC_FAILED {
         return false;
     }
     let Ok(info) = ptrace::getsiginfo(pid) else { return false };
@@ -146,7 +146,7 @@ fn is_word_of_failure(pid: Pid, signal: i32) -> bool {
     }
     // SAFETY: of a queued signal, the value is the member that is set.
     let value = unsafe { info.si_value() };
-    value.sival_ptr as u64 == desk::EXEC_FAILED_VALUE
+    value.sival_ptr as u64 == socket::EXEC_FAILED_VALUE
 }
 
 impl Stopped {

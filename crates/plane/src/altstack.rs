@@ -45,7 +45,7 @@ impl Altstack {
         stack > self.first && stack - self.first <= self.bytes
     }
 
-    /// The same, and the program has not asked to be able to leave it without saying so.
+    /// It holds `stack`, and the program has not asked to be able to leave it without saying so.
     fn is_used_at(self, stack: u64) -> bool {
         self.flags & AUTODISARM == 0 && self.holds(stack)
     }

@@ -25,7 +25,7 @@ use crate::sys::{self, nr};
 
 /// Call sites that have a trampoline, by index.
 static SITES: Sites<CLONE_SITES> = Sites::new();
-/// The same for plain trampolines.
+/// Call sites that have a plain trampoline, by index.
 static PLAIN: Sites<PLAIN_SITES> = Sites::new();
 /// The thread that forks: the one that the child has.
 static FORKING: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
@@ -154,8 +154,8 @@ fn from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
     go_by(index.map(arch::clone_site), thread, site, context);
 }
 
-/// The same for any other call, with nothing to be done after it, and with signals blocked. False if there are too many
-/// sites.
+/// Has the program make a call from a trampoline, with nothing to be done after it; signals are blocked. False if there are
+/// too many sites.
 pub(super) fn plainly_from_the_program(site: u64, context: &mut Context) -> bool {
     let index = PLAIN.trampoline(site, &arch::RUNAHEAD_PLAIN_RETURN);
     if let Some(index) = index {

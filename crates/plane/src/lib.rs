@@ -23,10 +23,10 @@ pub mod owned;
 pub mod patch;
 pub mod quiet;
 pub mod room;
+pub mod sampling;
 mod sigsys;
 pub mod sys;
 pub mod thread;
-pub mod unseen;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
@@ -215,7 +215,7 @@ pub enum Interest {
     Only {
         /// Each of these.
         all_of: &'static [u64],
-        /// Of these, those that it does not let go by ([`unseen`]).
+        /// Of these, those that it does not let go by ([`sampling`]).
         samples_of: &'static [u64],
     },
 }
@@ -346,7 +346,7 @@ pub fn retire() {
     if has_threads() { retire_all_threads() } else { retire_this() }
 }
 
-/// The same for this thread. Others find out at their next call, for which patched sites trap.
+/// Gives interception up in this thread. Others find out at their next call, for which patched sites trap.
 fn retire_this() {
     RETIRED.store(true, Relaxed);
     let how = if has_threads() { TRAPPED } else { 0 };

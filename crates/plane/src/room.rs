@@ -33,7 +33,7 @@ const FAR_UNIT: u64 = 1 << 20;
 /// How far below the agent's image, which the kernel has just put beside the libraries to come, the near
 /// stretch is tried; a jump reaches twice as far.
 const NEAR_DISTANCES: [u64; 4] = [1 << 30, 5 << 28, 3 << 28, 1 << 29];
-/// The same of the far one. (Sanitizers know which addresses libraries have: 2 TiB at the top.)
+/// How far below the agent's image the far stretch is tried. (Sanitizers know which addresses libraries have: 2 TiB at the top.)
 const FAR_DISTANCE: u64 = 256 << 30;
 
 /// See [`is_busy`].

@@ -322,14 +322,14 @@ fn keep_mask(context: &mut Context) {
     context.mask = sys::set_mask(!0);
 }
 
-/// The same where nothing else can have changed it.
+/// Keeps the mask as [`keep_mask`] does where something can have changed it.
 fn keep_changed_mask(context: &mut Context) {
     if masks::has_handlers() || super::is_retired() {
         keep_mask(context);
     }
 }
 
-/// The same where the mask of the frame is right unless a SIGSYS, or being called off, had the thread
+/// Keeps the mask where that of the frame is right unless a SIGSYS, or being called off, had the thread
 /// leave while we were at work: until then the kernel did not have that signal in its mask.
 fn keep_mask_if_left(thread: &Thread, context: &mut Context) {
     if masks::has_left(thread) {

@@ -22,7 +22,7 @@ pub fn check(ret: i64) -> Result<u64> {
 
 /// The kernel's own for a call that is to be made again (linux/errno.h): no program sees it.
 pub const ERESTARTNOINTR: u32 = 513;
-/// The same as a result.
+/// [`ERESTARTNOINTR`] as a result.
 pub const RESTART: i64 = fail(ERESTARTNOINTR);
 
 /// The kernel's convention for `error`.
@@ -153,8 +153,17 @@ pub fn will_need(fd: Fd, offset: u64, len: u64) -> Result<u64> {
 
 /// openat2(2); `path` is the address of a NUL-terminated string, which the kernel checks.
 pub fn openat2(dir: Fd, path: u64, flags: u32, mode: u32, resolve: u32) -> Result<Fd> {
-    let how = k::open_how { flags: flags.into(), mode: mode.into(), resolve: resolve.into() };
-    call!(nr::OPENAT2, dir, path, &raw const how, size_of::<k::open_how>()).map(|fd| fd as Fd)
+    openat2_as(
+        dir,
+        path,
+        &k::open_how { flags: flags.into(), mode: mode.into(), resolve: resolve.into() },
+    )
+}
+
+/// openat2(2), in the way that is written at `how`.
+pub fn openat2_as(dir: Fd, path: u64, how: &k::open_how) -> Result<Fd> {
+    call!(nr::OPENAT2, dir, path, core::ptr::from_ref(how), size_of::<k::open_how>())
+        .map(|fd| fd as Fd)
 }
 
 /// statx(2) of an open descriptor, from what is in memory.
@@ -166,7 +175,7 @@ pub fn statx_fd(fd: Fd, mask: u32) -> Result<k::statx> {
     Ok(out)
 }
 
-/// The same of what is at `path`.
+/// statx(2) of what is at `path`, from what is in memory.
 pub fn statx_path(path: u64, mask: u32) -> Result<k::statx> {
     // SAFETY: as above.
     let mut out: k::statx = unsafe { core::mem::zeroed() };
@@ -294,7 +303,7 @@ pub unsafe fn map_private(place: Place, len: u64) -> Result<u64> {
     unsafe { map(place, len, k::PROT_READ | k::PROT_WRITE, PRIVATE, -1) }
 }
 
-/// The same, where the kernel likes: for a process of our own.
+/// mmap(2) of new private memory where the kernel likes: for a process of our own.
 pub fn map_anywhere(len: usize) -> Result<u64> {
     // SAFETY: nothing is replaced.
     unsafe { map_private(Place::Anywhere, len as u64) }
@@ -580,7 +589,7 @@ pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N])
     }
 }
 
-/// The same as [`copy_in`] of as many bytes as `to` has.
+/// Copies as many bytes as `to` has from the program's memory; EFAULT if they are not all there.
 pub fn copy_bytes(from: u64, to: &mut [u8]) -> Result<()> {
     let (local, remote) = ([to.as_mut_ptr() as u64, to.len() as u64], [from, to.len() as u64]);
     match call!(nr::PROCESS_VM_READV, getpid(), &raw const local, 1, &raw const remote, 1, 0)? {
@@ -589,7 +598,7 @@ pub fn copy_bytes(from: u64, to: &mut [u8]) -> Result<()> {
     }
 }
 
-/// The same as [`copy_in`] of a string that ends with a NUL: its length without that, which is less than `to` has
+/// Copies a string from the program's memory: its length without the NUL at its end, which is less than `to` has
 /// room for. No page behind the one that holds the NUL is touched.
 pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
     /// A divisor of a page. Most strings are shorter.
@@ -616,7 +625,7 @@ pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
 /// Most places that [`gather`] reads from at once.
 pub const GATHER_MAX: usize = 32;
 
-/// The same from several places, `N` bytes each; how many could be read before one could not.
+/// Copies `N` bytes from each of several places in the program's memory; how many could be read before one could not.
 pub fn gather<const N: usize>(from: &[u64], to: &mut [[u8; N]]) -> usize {
     let count = from.len().min(to.len()).min(GATHER_MAX);
     let mut remote = [[0u64; 2]; GATHER_MAX];

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use runahead_abi::Account;
 
-use crate::guess::{KINDS, Of};
+use crate::guess::{KINDS, Of, Tally};
 
 /// What may be lost before a guess has been used: 1 % of half a second.
 const GRACE: Duration = Duration::from_millis(5);
@@ -33,19 +33,14 @@ const ALPHA: f64 = 0.5;
 /// What an operation is taken to cost until one has been measured.
 const COST: Duration = Duration::from_micros(50);
 
-/// What came to pass since the session began.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Tally {
-    /// Guesses that were begun and that were there when they were used, by kind.
-    pub begun: [u64; KINDS],
-    pub used: [u64; KINDS],
-}
-
-impl Tally {
-    /// Begun and used.
-    pub(crate) fn by_kind(&self) -> [(u64, u64); KINDS] {
-        std::array::from_fn(|kind| (self.begun[kind], self.used[kind]))
-    }
+/// What operations of a worker took.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Used {
+    /// Those that had a request of their own at the storage: what others have asked for, or what lies in the same
+    /// block, comes without.
+    pub requests: u64,
+    /// Time of a processor.
+    pub processor: Duration,
 }
 
 /// See the module's text.

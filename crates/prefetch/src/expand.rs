@@ -22,7 +22,6 @@ use runahead_abi::{HintKind, Identity};
 
 use crate::lanes::Lanes;
 use crate::order::{ClientId, EntryId, Tag};
-use crate::pool::Core;
 use crate::queue::Effects;
 
 /// Names in one batch. ext4 keeps 16 inodes of 256 bytes in a block of 4 KiB.
@@ -69,7 +68,11 @@ impl Wish {
     }
 
     /// The hints for directories among `names`, as (header, path).
-    pub(crate) fn listings(&self, names: &[Name], core: &Core) -> Vec<(Header, Vec<u8>)> {
+    pub(crate) fn listings(
+        &self,
+        names: &[Name],
+        expect: impl Fn(Identity, u32) -> bool,
+    ) -> Vec<(Header, Vec<u8>)> {
         let flags = self.tag.flags;
         if flags & EXPAND_LISTINGS == 0 || flags & EXPAND_LEVELS_MASK == 0 {
             return Vec::new();
@@ -80,10 +83,10 @@ impl Wish {
         for name in names.iter().filter(|n| n.directory) {
             for key in &self.keys {
                 let key = key.join(&name.name);
-                if !core.expect(key.listing(), self.tag.run) {
+                if !expect(key.listing(), self.tag.run) {
                     continue;
                 }
-                core.expect(key, self.tag.run);
+                expect(key, self.tag.run);
                 let path = self.path_of(&name.name);
                 let header = Header {
                     kind: HintKind::Listing as u32,
@@ -102,7 +105,12 @@ impl Wish {
     }
 
     /// The batches in which the other `names` are looked up.
-    pub(crate) fn batches(&self, names: &[Name], remote: bool, core: &Core) -> Vec<Arc<Batch>> {
+    pub(crate) fn batches(
+        &self,
+        names: &[Name],
+        remote: bool,
+        expect: impl Fn(Identity, u32) -> bool,
+    ) -> Vec<Arc<Batch>> {
         if self.tag.flags & EXPAND_NAMES == 0 {
             return Vec::new();
         }
@@ -113,7 +121,7 @@ impl Wish {
                 return false;
             }
             // Every key is announced, also behind one that is news.
-            let news = self.keys.iter().filter(|key| core.expect(key.join(&n.name), self.tag.run));
+            let news = self.keys.iter().filter(|key| expect(key.join(&n.name), self.tag.run));
             news.count() > 0
         };
         let mut names: Vec<&Name> = names.iter().filter(wanted).collect();
@@ -184,7 +192,7 @@ impl Batch {
 /// Batches that wait, each in its client's lane, or are under way.
 #[derive(Default)]
 pub(crate) struct Batches {
-    /// And whether a worker is on it.
+    /// Each batch, and whether a worker is on it.
     all: HashMap<EntryId, (Arc<Batch>, bool)>,
 }
 

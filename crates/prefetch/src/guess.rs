@@ -40,7 +40,6 @@ use hashbrown::{HashMap, HashSet};
 use runahead_abi::record::DEMAND;
 use runahead_abi::{HintKind, Record};
 
-use crate::admission::Tally;
 use crate::lanes::Lanes;
 use crate::order::{ClientId, EntryId, Rank};
 use crate::sink::Sink;
@@ -51,13 +50,15 @@ mod mentions;
 mod named;
 mod paths;
 mod place;
-mod rooms;
 mod routine;
+mod siblings;
+mod tally;
 
 pub(crate) use errand::{Errand, Outcome, Sent};
 pub use kind::KIND_NAMES;
 pub(crate) use kind::{KINDS, Of};
 pub(crate) use mentions::{LISTED_MAX as NAMED_IN_MAX, SCAN_BYTES, tokens};
+pub(crate) use tally::Tally;
 
 use errand::Waiting;
 use kind::PlaceName;
@@ -74,7 +75,7 @@ pub(crate) const ENTRIES_MAX: usize = 2048;
 const LISTED_MAX: usize = 1024;
 /// What a client's first allowances may amount to.
 const CREDIT: u64 = 4 << 20;
-/// And at most, however much it reads.
+/// What all allowances of a client may amount to at most, however much it reads.
 const CREDIT_MAX: u64 = 64 << 20;
 /// Directories of one client that are remembered.
 const PLACES_MAX: usize = 256;
@@ -147,7 +148,7 @@ impl<F> Guesses<F> {
         if record.kind == HintKind::Lookup {
             self.saw_one(client, record, (Of::Names, HintKind::Lookup), demand, lanes);
         }
-        self.saw_in_rooms(client, record, demand, lanes);
+        self.saw_in_siblings(client, record, demand, lanes);
         self.saw_named(client, record, demand, lanes);
     }
 
@@ -227,7 +228,7 @@ impl<F> Guesses<F> {
     fn guess_more(&mut self, client: ClientId, name: &PlaceName, lanes: &mut Lanes) {
         let Some(watch) = self.watches.get_mut(&client) else { return };
         let Some(place) = watch.places.get_mut(name) else { return };
-        let (mut errands, mut rooms, unit) = (Vec::new(), Vec::new(), name.of.unit());
+        let (mut errands, mut siblings, unit) = (Vec::new(), Vec::new(), name.of.unit());
         while place.ahead < AHEAD_MAX
             && place.allowance > place.short_at
             && let Some(file) = place.candidates.pop_front()
@@ -240,9 +241,9 @@ impl<F> Guesses<F> {
                 place.candidates.push_front(file);
                 break;
             }
-            if name.of == Of::Rooms {
+            if name.of == Of::Siblings {
                 if !place.guessed.contains_key(&hash) {
-                    rooms.push(file);
+                    siblings.push(file);
                 }
                 continue;
             }
@@ -251,14 +252,14 @@ impl<F> Guesses<F> {
             let path = below(&name.directory, &file);
             place.guessed.insert(
                 hash,
-                Guess { cost: unit, key: name.of.key(&path), room: None, opened: false },
+                Guess { cost: unit, key: name.of.key(&path), sibling: None, opened: false },
             );
             errands.push(Errand::Look { path });
         }
         for errand in errands {
             self.put(client, name, Rank::guess(LOOKS), errand, lanes);
         }
-        self.look_around_ahead(client, name, &rooms, lanes);
+        self.look_around_ahead(client, name, &siblings, lanes);
     }
 
     /// `client` is gone.

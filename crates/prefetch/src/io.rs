@@ -34,6 +34,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result, pread};
 
+use crate::admission::Used;
 use crate::expand::{Batch, Name};
 use crate::limit::{DeviceNumber, Kind, Sample};
 use crate::queue::{Class, Place, Trouble};
@@ -46,7 +47,7 @@ pub(crate) use devices::{Device, Devices};
 /// cache and then ignored.
 const SCRATCH_BYTES: usize = CHUNK_BYTES as usize;
 
-/// The same for entries of directories: what C libraries ask for at a time.
+/// Bytes of a worker's scratch memory for entries of directories: what C libraries ask for at a time.
 const LISTING_BYTES: usize = 32 << 10;
 
 /// The least that any page has.
@@ -61,16 +62,6 @@ pub(crate) struct Clock {
     requests: u64,
     /// Time of a processor that this thread had taken when it was last reported.
     processor: Duration,
-}
-
-/// What operations of a worker took.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Used {
-    /// Those that had a request of their own at the storage: what others have asked for, or what lies in the same
-    /// block, comes without.
-    pub requests: u64,
-    /// Time of a processor.
-    pub processor: Duration,
 }
 
 impl Clock {

@@ -112,7 +112,7 @@ impl Lanes {
         Some((client, id, item))
     }
 
-    /// The same, wherever that is.
+    /// Whose turn it is on the device that comes first, and what is first there.
     #[cfg(test)]
     pub(crate) fn first(&self) -> Option<(ClientId, EntryId, Item)> {
         self.first_at(self.first_home()?)
@@ -151,7 +151,7 @@ impl Lanes {
         self.parts
     }
 
-    /// The same for one client.
+    /// Parts that wait for `client`.
     pub(crate) fn parts_of(&self, client: ClientId) -> usize {
         self.lanes.get(&client).map_or(0, Lane::parts)
     }
@@ -161,7 +161,7 @@ impl Lanes {
         self.names
     }
 
-    /// The same for one client.
+    /// Names that wait for `client`.
     pub(crate) fn names_of(&self, client: ClientId) -> usize {
         self.lanes.get(&client).map_or(0, |lane| lane.names)
     }
@@ -191,7 +191,7 @@ impl Lanes {
         }
     }
 
-    /// The same where the device is that of the nearest directory of `path` that is known.
+    /// Enters `id` on the device of the nearest directory of `path` that is known.
     pub(crate) fn join_at(&mut self, client: ClientId, id: EntryId, path: &[u8]) {
         self.join(client, id, self.whereabouts.find(path));
     }

@@ -24,7 +24,7 @@
 //! | `limit`, `limits` | how much at a time, on each device |
 //! | `horizon` | how far ahead of the target |
 //! | `scheduler` | all of this together: what is begun when |
-//! | `worth` | whether the shadows of a process are worth what they cost |
+//! | `cost_benefit` | whether the shadows of a process are worth what they cost |
 //! | `io` | how to read without effects |
 //! | `pool` | which thread |
 //! | `sink` | who is told |
@@ -43,6 +43,7 @@ use std::time::Duration;
 use runahead_abi::{HintKind, Record};
 
 mod admission;
+pub mod cost_benefit;
 mod expand;
 mod guess;
 mod horizon;
@@ -59,7 +60,6 @@ mod scheduler;
 mod sink;
 #[cfg(test)]
 mod testing;
-pub mod worth;
 
 pub use guess::KIND_NAMES;
 pub use horizon::{Horizon, MARGIN, Pace};
@@ -161,7 +161,7 @@ impl PrefetchStats {
         part(self.requests.saturating_sub(self.read_requests), all)
     }
 
-    /// The same of reads.
+    /// Of 1,024 reads, those that had a request of their own at the storage; none: nothing has been read.
     pub fn own_reads(&self) -> Option<u32> {
         part(self.read_requests, self.reads)
     }

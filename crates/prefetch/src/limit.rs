@@ -113,7 +113,7 @@ const OTHERS: f64 = 1.5;
 const CONFIRM_BELOW: f64 = 1.2;
 /// How long a base stands unconfirmed.
 const BASE_LIFE: Duration = Duration::from_secs(5);
-/// The same while the limit is at its floor: a base that a few half cached operations have set can
+/// How long a base stands unconfirmed while the limit is at its floor: a base that a few half cached operations have set can
 /// hold it there. Each time that such a base proves right this is doubled.
 const BASE_LIFE_AT_FLOOR: Duration = Duration::from_millis(250);
 

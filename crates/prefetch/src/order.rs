@@ -96,7 +96,7 @@ impl Tag {
         Tag { run: header.run, flags: header.flags, position: header.position, hints: 1, steers }
     }
 
-    /// The same want, stated again. A newer run knows better where the access will come; a hint
+    /// What was wanted is wanted again. A newer run knows better where the access will come; a hint
     /// of an older one that was under way for long must not move it back.
     pub(crate) fn renew(&mut self, again: &Tag) {
         if again.run > self.run {

@@ -37,9 +37,8 @@ use self::entry::{Entry, Stage};
 pub(crate) use self::job::{Class, Effects, Found, Job, Place, Step, Trouble};
 pub(crate) use self::pick::WINDOW;
 use self::siblings::Siblings;
-use crate::admission::Tally;
 use crate::expand::{Batch, Batches, Wish};
-use crate::guess::{Errand, Guesses, Outcome};
+use crate::guess::{Errand, Guesses, Outcome, Tally};
 use crate::horizon::Speed;
 use crate::lanes::{Head, Lanes, Reach};
 use crate::limit::Home;
@@ -131,7 +130,7 @@ impl<F> Queue<F> {
         self.lanes.parts() + self.lanes.names()
     }
 
-    /// The same for one client.
+    /// What waits for `client`.
     pub(crate) fn len_of(&self, client: ClientId) -> usize {
         self.lanes.parts_of(client) + self.lanes.names_of(client)
     }

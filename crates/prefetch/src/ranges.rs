@@ -293,7 +293,7 @@ impl Ranges {
         self.drop_where(|tag| tag.is_stale(before), shelf)
     }
 
-    /// The same of those whose tags are `unwanted`.
+    /// Drops what waits under tags that are `unwanted`: the ranges that nobody wants any more, and groups that are settled by it.
     pub(crate) fn drop_where(
         &mut self,
         unwanted: impl Fn(&Tag) -> bool,

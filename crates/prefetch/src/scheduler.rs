@@ -18,10 +18,9 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use runahead_abi::Record;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Used};
 use crate::guess::{Errand, Outcome};
 use crate::horizon::Pace;
-use crate::io::Used;
 use crate::lanes::{Head, Reach};
 use crate::limit::{DeviceNumber, Home, Sample};
 use crate::limits::Limits;

@@ -78,7 +78,7 @@ pub(crate) struct Ahead {
     hints: VecDeque<Hint>,
     /// Bytes of hints of known length.
     known: u64,
-    /// Of others, asked for: and not read yet; and read.
+    /// Bytes asked for by hints whose length in memory is not known: those not read yet, and those read.
     pending: u64,
     present: u64,
     /// Asked for by all of these that have been carried out.

@@ -96,7 +96,7 @@ impl Beside {
         }
     }
 
-    /// The same as [`Self::post`], for the result. None: there is nobody who could do it.
+    /// Has `job` done as [`Self::post`] does, and waits for its result. None: there is nobody who could do it.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -221,7 +221,7 @@ fn plain(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
     result
 }
 
-/// The other process's first thread.
+/// What the first thread of the process beside this one does.
 extern "C" fn lead(first: *mut libc::c_void) -> libc::c_int {
     // SAFETY: as `keep` passes it, once.
     let First { beside, tell } = *unsafe { Box::from_raw(first.cast::<First>()) };
@@ -256,7 +256,7 @@ fn process() -> Option<i32> {
     Some(PROCESS.load(SeqCst)).filter(|&process| process != 0)
 }
 
-/// The same while it lives.
+/// The process beside this one, while it lives.
 pub fn number() -> Option<i32> {
     process().filter(|&process| process != ENDED)
 }

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use runahead_abi::identity::CHUNK_BYTES;
 
-use crate::ghost::number;
-use crate::signals::stat;
+use crate::proc::{number, stat};
 
 /// Part of it that may hold what was prefetched and not used yet.
 const SHARE: u64 = 8;

@@ -35,7 +35,7 @@ pub fn beyond_standard(fd: OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// The same as [`give_up`] where threads of ours open and close files meanwhile: closes what was
+/// Gives descriptors up as [`give_up`] does, while threads of ours open and close files: closes what was
 /// [open before](open_now).
 pub fn give_up_those(speak: bool, inherited: &[libc::c_int]) {
     for &fd in inherited.iter().filter(|&&fd| fd > libc::STDERR_FILENO) {

@@ -1,5 +1,5 @@
 //! Takes hints to the prefetcher, and runs shadows again when what they lacked has arrived (see
-//! `again`). Within what bounds, the `keeper` says.
+//! `again`). Within what bounds, the `throttle` says.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
-use runahead_prefetch::worth::{Change, INTERVAL};
+use runahead_prefetch::cost_benefit::{Change, INTERVAL};
 use runahead_prefetch::{Client, Pace};
 
 use crate::budget;
-use crate::keeper::{self, Keeper};
-use crate::members::Common;
+use crate::common::Common;
 use crate::memory::Mapping;
 use crate::progress::Progress;
 use crate::rights::Watch;
+use crate::throttle::{self, Throttle};
 use crate::wake::{sleep_until_rung, supersede};
 
 mod again;
@@ -27,7 +27,7 @@ const BACKOFF: Duration = Duration::from_millis(1);
 
 /// A shadow from which nothing comes for this long is let go: it holds memory.
 const IDLE: Duration = Duration::from_secs(2);
-/// And so is one that has run, and has nothing to wait for: whoever removes a file that it has open
+/// A shadow that has run, and has nothing to wait for, is let go after this time: whoever removes a file that it has open
 /// hears late that it is gone (inotify(7)).
 const SPENT: Duration = Duration::from_millis(200);
 /// How long a process whose control group has no room for shadows goes without them at least.
@@ -41,7 +41,7 @@ const TELLING: Duration = Duration::from_millis(1);
 /// Bytes of records that are taken out at a time: a writer may be faster than we are.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The same when the process is gone.
+/// Batches of records that are taken out when the process is gone.
 const LAST_BATCHES: usize = 16;
 
 /// The state of the one thread that runs [`Dispatcher::run`], for one process.
@@ -50,7 +50,7 @@ pub struct Dispatcher {
     common: Arc<Common>,
     client: Client,
     progress: Arc<Progress>,
-    keeper: Keeper,
+    throttle: Throttle,
     stop: Arc<AtomicBool>,
     process: Pid,
     rights: Watch,
@@ -126,7 +126,7 @@ impl Dispatcher {
         let sole = shared.control.sole.load(Relaxed) != 0;
         let workers = common.prefetcher.stats().processor;
         Dispatcher {
-            keeper: Keeper::new(shared.clone(), common.clone(), progress.clone()),
+            throttle: Throttle::new(shared.clone(), common.clone(), progress.clone()),
             shared,
             client: common.prefetcher.client(progress.clone()),
             common,
@@ -210,7 +210,7 @@ impl Dispatcher {
         let mut ends = Vec::new();
         let mut cancels = Vec::new();
         let mut told = 0;
-        let rings = if self.keeper.is_full() { 1 } else { self.shared.rings.len() };
+        let rings = if self.throttle.is_full() { 1 } else { self.shared.rings.len() };
         for ring in &self.shared.rings[..rings] {
             while batch.len() + told < BATCH_BYTES
                 && let Some(record) = ring.pop(&mut buf)
@@ -246,13 +246,13 @@ impl Dispatcher {
                 self.client.decline(&record);
             } else {
                 if record.kind == HintKind::Cancel {
-                    self.keeper.cancel(record.header.run);
+                    self.throttle.cancel(record.header.run);
                 }
                 let submit = |record: &Record<'_>| {
                     self.submitted += u64::from(record.header.flags & STEERS != 0);
                     self.client.submit(record);
                 };
-                self.keeper.take(&record, submit);
+                self.throttle.take(&record, submit);
             }
         }
         if any && self.active.is_some() {
@@ -273,7 +273,7 @@ impl Dispatcher {
         };
         if !same && !ended && !stopped {
             self.common
-                .losses
+                .degraded
                 .count("a process has other rights than runahead: its hints were ignored");
         }
         self.revoked = stopped || !same;
@@ -296,7 +296,7 @@ impl Dispatcher {
             self.go_without();
             return;
         }
-        if self.keeper.is_stopped() {
+        if self.throttle.is_stopped() {
             // It was made before the target could see that there are to be none.
             self.supersede();
             return;
@@ -305,10 +305,10 @@ impl Dispatcher {
         // A shadow whose hints were being used was cut off, not astray: they stay.
         let used = control.hints_used.load(Relaxed);
         if used == self.used_before {
-            self.keeper.drop_before(run);
+            self.throttle.drop_before(run);
             self.client.drop_queued_before(run);
         }
-        self.keeper.start_over();
+        self.throttle.start_over();
         self.used_before = used;
         self.active = Some(Instant::now());
         self.started_run();
@@ -320,7 +320,7 @@ impl Dispatcher {
         let shared = self.shared.clone();
         let control = &shared.control;
         control.queued.store(self.client.queued() as u32, Relaxed);
-        self.keeper.publish();
+        self.throttle.publish();
         self.client.reached(control.accesses.load(Relaxed));
         if self.paced.elapsed() >= PACE {
             self.paced = Instant::now();
@@ -381,7 +381,7 @@ impl Dispatcher {
 
     /// Keeps shadows within their bounds; how long to sleep at most, `timeout` if that is less.
     fn keep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        match self.keeper.look() {
+        match self.throttle.look() {
             Some(Change::Stop(_)) => self.stop_shadows(),
             Some(Change::TryAgain) if self.lacks_room.is_none() => self.allow_shadows(),
             _ => {}
@@ -405,7 +405,7 @@ impl Dispatcher {
         if self.lacks_room.is_some_and(|then| Instant::now() >= then) {
             let room = self.has_room();
             self.lacks_room = (!room).then(|| Instant::now() + ROOM_AGAIN);
-            if room && !self.keeper.is_stopped() {
+            if room && !self.throttle.is_stopped() {
                 self.allow_shadows();
             }
         }
@@ -417,8 +417,8 @@ impl Dispatcher {
                 self.go_without();
             }
         }
-        self.keeper.release(|record| self.client.submit(record));
-        let patience = self.keeper.patience();
+        self.throttle.release(|record| self.client.submit(record));
+        let patience = self.throttle.patience();
         let rest = if self.sole { self.common.sole.rest() } else { None };
         timeout.into_iter().chain(patience).chain(rest).min()
     }
@@ -444,7 +444,7 @@ impl Dispatcher {
     fn go_without(&mut self) {
         if self.shared.control.horizon.swap(0, Relaxed) != 0 {
             let what = "a process ran without shadows: its control group lacks memory, or room for processes";
-            self.common.losses.count(what);
+            self.common.degraded.count(what);
         }
         self.lacks_room = Some(Instant::now() + ROOM_AGAIN);
         self.supersede();
@@ -462,7 +462,7 @@ impl Dispatcher {
     fn stop_shadows(&mut self) {
         let control = &self.shared.control;
         control.horizon.store(0, Relaxed);
-        self.keeper.drop_before(DISCLOSED);
+        self.throttle.drop_before(DISCLOSED);
         self.client.drop_queued_before(DISCLOSED);
         self.supersede();
     }
@@ -478,7 +478,7 @@ impl Dispatcher {
 /// start on it in between.
 fn is_taken_back(n: usize, header: &Header, cancels: &[(usize, u32)]) -> bool {
     let taken_back = |&(at, run): &(usize, u32)| {
-        keeper::is_taken_back(header, run) && (run >= DISCLOSED || n < at)
+        throttle::is_taken_back(header, run) && (run >= DISCLOSED || n < at)
     };
     cancels.iter().any(taken_back)
 }

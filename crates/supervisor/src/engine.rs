@@ -1,4 +1,4 @@
-//! What a session has beside its command: the agent's file, the desk, the threads.
+//! What a session has beside its command: the agent's file, the control socket, the threads.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -14,15 +14,16 @@ use runahead_prefetch::{PrefetchStats, Prefetcher};
 
 use crate::beside::{self, Beside};
 use crate::clock::Clock;
+use crate::common::Common;
+use crate::degraded::Reasons;
 use crate::descriptors::beyond_standard;
-use crate::desk::{self, Desk};
 use crate::history::History;
-use crate::keeper::Ledger;
-use crate::losses::Losses;
-use crate::members::{Common, Members};
+use crate::ledger::Ledger;
+use crate::members::Members;
 use crate::mounts::Mounts;
+use crate::options::Faults;
 use crate::programs::Programs;
-use crate::session::Faults;
+use crate::socket::{self, ControlSocket};
 use crate::sole::Sole;
 use crate::stats::Totals;
 use crate::tasks::Tasks;
@@ -44,7 +45,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Fills the agent's file, and opens the desk where it will ask. Agents `tell` as much.
+    /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as much.
     pub(crate) fn new(
         file: &OwnedFd,
         clock: &Clock,
@@ -52,12 +53,12 @@ impl Prepared {
         tell: u64,
     ) -> Result<Self, NotInjected> {
         let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
-        let address = desk::address();
-        let opened = desk::open(&address).map_err(std::io::Error::from).and_then(beyond_standard);
+        let address = socket::address();
+        let opened = socket::open(&address).map_err(std::io::Error::from).and_then(beyond_standard);
         let listener = opened.map_err(|e| {
             unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
         })?;
-        let token = desk::token()
+        let token = socket::token()
             .map_err(|e| unavailable(&format!("there are no random numbers here ({e})")))?;
         raise_descriptor_limit();
         let mounts = Mounts::now();
@@ -77,8 +78,8 @@ impl Prepared {
             text_len: 0,
             total_len: 0,
             supervisor_pid: std::process::id(),
-            desk_len: desk::address_len(&address) as u32,
-            desk: address,
+            socket_len: socket::address_len(&address) as u32,
+            socket: address,
             token,
             ticks_per_us: 0,
             pkru_at: pkru_at().into(),
@@ -93,6 +94,7 @@ impl Prepared {
             landlock_net: 0,
             landlock_scoped: 0,
             landlock_size: 0,
+            openings: 0,
             filter_len: 0,
             runner_filter_len: 0,
             filter: [0; FILTER_MAX],
@@ -100,7 +102,7 @@ impl Prepared {
             tell,
             without: faults.without.bits(),
         };
-        sandbox::prepare(&mut config).map_err(|e| unavailable(&e))?;
+        sandbox::prepare(&mut config, faults.landlock).map_err(|e| unavailable(&e))?;
         config.ticks_per_us = clock.ticks_per_us();
         let contents = AgentFile::new(config);
         let layout = contents.layout;
@@ -138,7 +140,7 @@ pub(crate) struct Engine {
 pub(crate) struct Started {
     common: Arc<Common>,
     members: Arc<Members>,
-    desk: Arc<Desk>,
+    socket: Arc<ControlSocket>,
 }
 
 /// What is left of an engine.
@@ -156,12 +158,12 @@ impl Engine {
     pub(crate) fn new(
         prepared: Prepared,
         file: OwnedFd,
-        losses: &Arc<Losses>,
+        degraded: &Arc<Reasons>,
         faults: &Faults,
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
         let Prepared { layout, listener, token, waits, prefetcher, beside } = prepared;
-        let losses = losses.clone();
+        let degraded = degraded.clone();
         let ledger = Ledger::default();
         let follow_all = history.as_ref().is_some_and(|history| history.follows_all())
             || faults.without.unwatched;
@@ -169,7 +171,7 @@ impl Engine {
         let common = Arc::new(Common {
             beside,
             prefetcher,
-            losses,
+            degraded,
             tasks: Tasks::default(),
             programs: Programs::default(),
             unwatched: Unwatched::new(waits.clone(), follow_all),
@@ -197,8 +199,8 @@ impl Engine {
         let Engine { layout, listener, token, file, common, members } = self;
         let watcher = members.clone();
         common.beside.lead(STACK_BYTES, move || watcher.watch());
-        let losses = common.losses.clone();
-        let desk = Desk::new((listener, token), members.clone(), file, layout, losses);
+        let degraded = common.degraded.clone();
+        let socket = ControlSocket::new((listener, token), members.clone(), file, layout, degraded);
         if let Some(path) = first {
             let (path, common) = (path.to_owned(), common.clone());
             let _ = common.beside.clone().spawn("first", STACK_BYTES, move || {
@@ -206,7 +208,7 @@ impl Engine {
                 common.programs.bring_in(&common.prefetcher, &path, device);
             });
         }
-        Started { common, members, desk }
+        Started { common, members, socket }
     }
 }
 
@@ -215,7 +217,7 @@ impl Started {
     /// to end, and some may be in reads that nobody needs any more. None: those of the process beside this one are
     /// gone already.
     pub(crate) fn stop(self) -> Option<Stopped> {
-        let Started { common, members, desk } = self;
+        let Started { common, members, socket } = self;
         let beside = common.beside.clone();
         beside::go_on();
         // Whose hints are given up may bring in a thread for others.
@@ -223,9 +225,9 @@ impl Started {
             common.programs.give_up();
             (members.end(), common.prefetcher.stats(), common.prefetcher.measured())
         });
-        desk.close();
+        socket.close();
         let (totals, prefetch, measured) = ended?;
-        let followed = desk.followed.load(Relaxed) as u64;
+        let followed = socket.followed.load(Relaxed) as u64;
         Some(Stopped { totals, prefetch, measured, followed })
     }
 }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runahead_abi::identity::CHUNK_BYTES;
 
 use crate::budget;
+use crate::proc::number;
 
 /// Stalls are counted in parts of this.
 const ONE: f64 = 256.0;
@@ -128,12 +129,6 @@ pub(crate) fn refaults() -> Option<u64> {
     })
 }
 
-/// What stands behind `name` in a file of such lines.
-pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-    line.trim().parse().ok()
-}
-
 /// Memory of processes that nobody shares, in bytes, as far as it can be told (proc(5),
 /// `smaps_rollup`).
 pub(crate) fn private_memory(processes: &[u32]) -> u64 {
@@ -192,8 +187,5 @@ mod tests {
         assert!(refaults().is_some(), "neither memory.stat nor /proc/vmstat tells");
         assert!(private_memory(&[std::process::id()]) > 0);
         assert_eq!(private_memory(&[0, u32::MAX]), 0);
-        let text = "workingset_refault_anon 1\nworkingset_refault_file 22\n";
-        assert_eq!(number(text, "workingset_refault_file"), Some(22));
-        assert_eq!(number(text, "refault_file"), None);
     }
 }

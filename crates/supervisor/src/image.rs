@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Pid;
-use runahead_abi::desk::ANSWER_BYTES;
+use runahead_abi::socket::ANSWER_BYTES;
 
 use crate::rights::Watch;
 

@@ -32,7 +32,7 @@ pub fn too_narrow(process: Option<Pid>) -> Option<String> {
     too_few_processes(process)
 }
 
-/// The same, if it is for the number of processes: then even ours may be one too many.
+/// Why `process` (or this one) cannot have a session, if its limit of processes is why: then even ours may be one too many.
 pub fn too_few_processes(process: Option<Pid>) -> Option<String> {
     let pid = process.map_or(0, Pid::as_raw);
     let number = processes(pid).filter(|&soft| soft < PROCESSES)?;

@@ -12,33 +12,21 @@ use nix::libc;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::unistd::Pid;
 use runahead_abi::ABI_VERSION;
-use runahead_abi::desk::LET_GO_MS;
+use runahead_abi::socket::LET_GO_MS;
 use runahead_abi::unwatched::ProgramKey;
-use runahead_prefetch::Prefetcher;
 
 use crate::beside::Beside;
 use crate::budget;
+use crate::common::Common;
 use crate::descriptors::beyond_standard;
 use crate::dispatcher::Dispatcher;
-use crate::history::History;
-use crate::keeper::Ledger;
-use crate::losses::Losses;
 use crate::memory::Mapping;
 use crate::mounts;
-use crate::programs::Programs;
 use crate::rights::Watch;
-use crate::sole::Sole;
 use crate::stats::Totals;
-use crate::tasks::Tasks;
-use crate::unwatched::{self, Unwatched};
-use crate::waits::Waits;
+use crate::unwatched;
 use crate::wake::{ring, supersede};
-use crate::without::Without;
 
-/// Accesses that a shadow may be ahead of the target.
-const HORIZON: u64 = 1 << 16;
-/// As good as no bound; a shadow adds to it what the target has done.
-const UNLIMITED: u64 = u64::MAX / 2;
 /// Members at a time; further processes run without shadows.
 const MEMBERS_MAX: usize = 256;
 /// How long the shadows of a session may take to let go of what they hold: while somebody waits for
@@ -58,45 +46,6 @@ struct Member {
     stop: Arc<AtomicBool>,
     /// What it executed, if that is known.
     program: Option<ProgramKey>,
-}
-
-/// What the members of a session have in common.
-pub struct Common {
-    /// Where whatever may wait is done.
-    pub beside: Arc<Beside>,
-    /// Reads for all of them.
-    pub prefetcher: Arc<Prefetcher>,
-    /// What they had to do without.
-    pub losses: Arc<Losses>,
-    /// What they have waited for.
-    pub waits: Arc<Waits>,
-    /// See [`crate::Faults::keep_shadows`].
-    pub keep_shadows: bool,
-    /// What is switched off.
-    pub without: Without,
-    /// How many processes and threads there may be.
-    pub tasks: Tasks,
-    /// Those that are about to start.
-    pub programs: Programs,
-    /// Those that need not be followed.
-    pub unwatched: Unwatched,
-    /// What prefetching takes and gives.
-    pub ledger: Ledger,
-    /// Whether its storage serves one request at a time.
-    pub sole: Sole,
-    /// The memory of earlier runs, if somebody asked for it.
-    pub history: Option<Arc<History>>,
-}
-
-impl Common {
-    /// How many accesses a shadow may be ahead of its target.
-    pub(crate) fn horizon(&self) -> u64 {
-        match self.without {
-            Without { shadows: true, .. } => 0,
-            Without { horizon: true, .. } => UNLIMITED,
-            _ => HORIZON,
-        }
-    }
 }
 
 /// See the module's text.
@@ -255,7 +204,7 @@ impl Members {
         ring(&member.shared);
         self.common.waits.hear_of(&member.shared.control);
         self.totals().add(&member.shared.control);
-        self.common.losses.count_of(&member.shared);
+        self.common.degraded.count_of(&member.shared);
         if let Some(program) = member.program {
             let service = self.common.prefetcher.stats().service;
             let control = &member.shared.control;
@@ -289,7 +238,7 @@ impl Members {
     /// was open is closed.
     pub fn stop(&self) {
         if !self.stopped.swap(true, SeqCst) {
-            self.common.losses.count("a program answers for what is opened (a lease, permission events): nothing was read ahead from then on");
+            self.common.degraded.count("a program answers for what is opened (a lease, permission events): nothing was read ahead from then on");
         }
         for member in self.list().values() {
             member.shared.control.stopped.store(1, SeqCst);

@@ -16,18 +16,10 @@ use nix::libc;
 use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::statvfs;
 use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
-use runahead_abi::device_number;
-
-/// Types, as mountinfo has them. (What the kernel makes up, as in `/proc`, agents know by its path.)
-const IN_MEMORY: [&str; 7] =
-    ["tmpfs", "devtmpfs", "ramfs", "rootfs", "devpts", "mqueue", "hugetlbfs"];
+use runahead_abi::{device_number, filesystems};
 
 /// Bytes of the table, mostly; a longer one is read all the same.
 const TABLE_BYTES: usize = 16 << 10;
-
-/// The same of file systems that ask somebody else; of `fuse.` what follows.
-const REMOTE: [&str; 11] =
-    ["fuse", "nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "afs", "lustre", "gpfs", "virtiofs"];
 
 /// What is mounted, as mountinfo says it (proc_pid_mountinfo(5)).
 pub struct Mounts(String);
@@ -44,10 +36,10 @@ impl Mounts {
 
     /// Device numbers as [`runahead_abi::config::AgentConfig::memory_devices`] has them.
     pub fn in_memory(&self) -> [u64; MEMORY_DEVICES_MAX] {
-        first(self.devices(|kind| IN_MEMORY.contains(&kind)))
+        first(self.devices(|kind| filesystems::by_name(kind.as_bytes()).is_in_memory()))
     }
 
-    /// The same of [`runahead_abi::config::AgentConfig::remote_devices`].
+    /// For [`runahead_abi::config::AgentConfig::remote_devices`].
     pub fn remote(&self) -> [u64; REMOTE_DEVICES_MAX] {
         first(self.devices(is_remote))
     }
@@ -106,7 +98,7 @@ pub fn device(path: &Path) -> Option<(u32, u32)> {
     Some((major(number) as u32, minor(number) as u32))
 }
 
-/// The same of an open file, or a place of one. What is known here: no server is asked.
+/// Major and minor number of what an open file, or a place of one (`O_PATH`), is on. What is known here: no server is asked.
 pub(crate) fn device_of(place: &impl AsRawFd) -> Option<(u32, u32)> {
     // SAFETY: zero is valid for it.
     let mut it: libc::statx = unsafe { std::mem::zeroed() };
@@ -146,32 +138,14 @@ fn first<const N: usize>(devices: Vec<u64>) -> [u64; N] {
 }
 
 fn is_remote(kind: &str) -> bool {
-    REMOTE.contains(&kind.split('.').next().unwrap_or(kind))
+    filesystems::by_name(kind.as_bytes()).is_remote()
 }
-
-/// Types of what the kernel makes up.
-const MADE_UP: [&str; 14] = [
-    "proc",
-    "sysfs",
-    "cgroup",
-    "cgroup2",
-    "securityfs",
-    "debugfs",
-    "tracefs",
-    "bpf",
-    "configfs",
-    "fusectl",
-    "pstore",
-    "efivarfs",
-    "binfmt_misc",
-    "autofs",
-];
 
 /// See [`Mounts::points`]. White space is written as octal numbers (proc_pid_mountinfo(5)).
 fn point_and_kind(line: &str) -> Option<(Vec<u8>, bool)> {
     let (mount, source) = line.split_once(" - ")?;
     let mut rest = mount.split(' ').nth(4)?.as_bytes();
-    let kind = source.split(' ').next()?;
+    let kind = filesystems::by_name(source.split(' ').next()?.as_bytes());
     let mut point = Vec::with_capacity(rest.len());
     while let [first, after @ ..] = rest {
         let octal = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok();
@@ -179,7 +153,7 @@ fn point_and_kind(line: &str) -> Option<(Vec<u8>, bool)> {
         point.push(code.unwrap_or(*first));
         rest = &after[if code.is_some() { 3 } else { 0 }..];
     }
-    Some((point, IN_MEMORY.contains(&kind) || MADE_UP.contains(&kind)))
+    Some((point, kind.is_in_memory() || kind.is_made_up()))
 }
 
 /// What a line of the table says.

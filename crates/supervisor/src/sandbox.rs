@@ -5,6 +5,10 @@
 //! could write, create, remove or execute. Together they leave reading regular files, directories
 //! and private memory.
 //!
+//! Before Linux 6.2 Landlock cannot refuse an open that truncates (landlock(7), version 3), and seccomp does not see
+//! the flags of openat2(2), which lie in memory. There it allows openat2 with one of the few ways of opening that the agent
+//! has put into a page which can only be read ([`OPENINGS`]), and nothing that would change what is in that page.
+//!
 //! Invariant: no call below can change anything outside the process, whatever its arguments.
 
 use std::collections::BTreeMap;
@@ -15,7 +19,9 @@ use nix::libc;
 use runahead_abi::AgentConfig;
 #[cfg(test)]
 use runahead_abi::config::RUNNER_FILTER_MAX;
-use runahead_abi::config::{FILTER_MAX, FORK_MARK, SHARED_END, SHARED_START};
+use runahead_abi::config::{
+    FILTER_MAX, FORK_MARK, OPENING_BYTES, OPENINGS, SHARED_END, SHARED_START,
+};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
     SeccompFilter, SeccompRule, TargetArch,
@@ -25,11 +31,10 @@ use seccompiler::{
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The kernel has no Landlock, or it is switched off.
-    #[error("Landlock is not available ({0}); it needs Linux 6.2 with `landlock` among its `lsm=`")]
+    #[error(
+        "Landlock is not available ({0}); it needs Linux 5.13 with `landlock` among its `lsm=`"
+    )]
     Landlock(Errno),
-    /// A Landlock that cannot deny truncation.
-    #[error("Landlock version {0} is too old; version 3 came with Linux 6.2")]
-    OldLandlock(i32),
     /// A rule is wrong. A mistake of ours, caught by this crate's tests.
     #[error("the system call filter cannot be built: {0}")]
     Filter(#[from] seccompiler::BackendError),
@@ -42,7 +47,6 @@ pub enum SandboxError {
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_preadv2,
     libc::SYS_pread64,
-    libc::SYS_openat2,
     libc::SYS_close,
     libc::SYS_statx,
     libc::SYS_fstatfs,
@@ -50,9 +54,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_lseek,
     CACHESTAT,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_mprotect,
     libc::SYS_brk,
     libc::SYS_clock_gettime,
     libc::SYS_gettimeofday,
@@ -97,7 +98,6 @@ const MAP_TYPE: u64 = 0xf;
 /// Calls that are harmless with certain arguments: (call, argument, comparison, value).
 fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
     let mut rules = vec![
-        (libc::SYS_mmap, 3, Op::MaskedEq(MAP_TYPE), libc::MAP_PRIVATE as u64),
         // No readahead by the shadow's own reads, on the descriptors that it has opened.
         (libc::SYS_fadvise64, 3, Op::Eq, libc::POSIX_FADV_RANDOM as u64),
         (libc::SYS_arch_prctl, 0, Op::Eq, ARCH_GET_FS),
@@ -152,6 +152,40 @@ fn combined() -> Vec<(libc::c_long, Vec<Condition>)> {
     ]
 }
 
+/// The first Landlock that denies truncation (Linux 6.2).
+const DENIES_TRUNCATION: i32 = 3;
+
+/// How a shadow opens files and keeps its memory: (call, conditions). With `openings`, what is said of a way of opening lies in
+/// [`OPENINGS`], and nothing that begins below its end is mapped, unmapped, protected or moved.
+fn opening(openings: bool) -> Vec<(libc::c_long, Vec<Condition>)> {
+    const FIXED: u64 = libc::MAP_FIXED as u64;
+    let private = |mask| (3, Op::MaskedEq(mask), libc::MAP_PRIVATE as u64);
+    if !openings {
+        let free = [libc::SYS_openat2, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect];
+        let free = free.map(|call| (call, Vec::new()));
+        return free.into_iter().chain([(libc::SYS_mmap, vec![private(MAP_TYPE)])]).collect();
+    }
+    let (start, end) = OPENINGS;
+    let above = |argument| (argument, Op::Ge, end);
+    let stays = (3, Op::MaskedEq(libc::MREMAP_FIXED as u64), 0);
+    let in_the_page = vec![
+        (2, Op::Ge, start),
+        (2, Op::Lt, end),
+        (2, Op::MaskedEq(OPENING_BYTES - 1), 0),
+        (3, Op::Eq, size_of::<libc::open_how>() as u64),
+    ];
+    vec![
+        (libc::SYS_openat2, in_the_page),
+        (libc::SYS_munmap, vec![above(0)]),
+        (libc::SYS_mprotect, vec![above(0)]),
+        (libc::SYS_mremap, vec![above(0), stays]),
+        (libc::SYS_mremap, vec![above(0), above(4)]),
+        // Without an address that must be taken, the kernel finds one that is free.
+        (libc::SYS_mmap, vec![private(MAP_TYPE | FIXED)]),
+        (libc::SYS_mmap, vec![private(MAP_TYPE), above(0)]),
+    ]
+}
+
 fn program(
     rules: BTreeMap<i64, Vec<SeccompRule>>,
     otherwise: SeccompAction,
@@ -162,19 +196,23 @@ fn program(
 }
 
 /// The filter of templates.
-fn template_filter() -> Result<BpfProgram, SandboxError> {
+fn template_filter(openings: bool) -> Result<BpfProgram, SandboxError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
     for (call, argument, op, value) in conditional() {
         let condition = SeccompCondition::new(argument, Len::Qword, op, value)?;
         rules.entry(call).or_default().push(SeccompRule::new(vec![condition])?);
     }
-    for (call, conditions) in combined() {
+    for (call, conditions) in combined().into_iter().chain(opening(openings)) {
+        let rules = rules.entry(call).or_default();
+        if conditions.is_empty() {
+            continue;
+        }
         let conditions = conditions
             .into_iter()
             .map(|(argument, op, value)| SeccompCondition::new(argument, Len::Qword, op, value));
         let rule = SeccompRule::new(conditions.collect::<Result<_, _>>()?)?;
-        rules.entry(call).or_default().push(rule);
+        rules.push(rule);
     }
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
@@ -204,15 +242,17 @@ fn landlock_version() -> Result<i32, SandboxError> {
     };
     match version {
         v if v < 0 => Err(SandboxError::Landlock(Errno::last())),
-        v if v < 3 => Err(SandboxError::OldLandlock(v as i32)),
         v => Ok(v as i32),
     }
 }
 
-/// Fills in the sandbox's part of `config`.
-pub fn prepare(config: &mut AgentConfig) -> Result<(), SandboxError> {
-    let version = landlock_version()?;
+/// Fills in the sandbox's part of `config`, for a Landlock of no higher version than `most`.
+pub fn prepare(config: &mut AgentConfig, most: Option<i32>) -> Result<(), SandboxError> {
+    let version = landlock_version()?.min(most.unwrap_or(i32::MAX));
+    let openings = version < DENIES_TRUNCATION;
     let abi = match version {
+        1 => ABI::V1,
+        2 => ABI::V2,
         3 => ABI::V3,
         4 => ABI::V4,
         5 => ABI::V5,
@@ -224,7 +264,8 @@ pub fn prepare(config: &mut AgentConfig) -> Result<(), SandboxError> {
     config.landlock_net = if version >= 4 { BitFlags::<AccessNet>::all().bits() } else { 0 };
     config.landlock_scoped = if version >= 6 { BitFlags::<Scope>::all().bits() } else { 0 };
     config.landlock_size = 8 * (1 + u64::from(version >= 4) + u64::from(version >= 6));
-    config.filter_len = copy(&template_filter()?, &mut config.filter)?;
+    config.openings = openings.into();
+    config.filter_len = copy(&template_filter(openings)?, &mut config.filter)?;
     config.runner_filter_len = copy(&runner_filter()?, &mut config.runner_filter)?;
     Ok(())
 }
@@ -245,14 +286,101 @@ fn copy(program: &BpfProgram, place: &mut [u64]) -> Result<u32, SandboxError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn filters_can_be_built_and_fit() {
-        let template = template_filter().expect("valid rules");
+        for openings in [false, true] {
+            let template = template_filter(openings).expect("valid rules");
+            assert!(template.len() <= FILTER_MAX, "{}", template.len());
+        }
         let runner = runner_filter().expect("valid rules");
-        assert!(template.len() <= FILTER_MAX, "{}", template.len());
         assert!(runner.len() <= RUNNER_FILTER_MAX, "{}", runner.len());
+    }
+
+    /// What `program` says of a call, as the kernel would (a classic BPF machine over `struct seccomp_data`, seccomp(2)).
+    fn allows(program: &BpfProgram, call: libc::c_long, args: [u64; 6]) -> bool {
+        const LOAD: u16 = 0x20;
+        const AND: u16 = 0x54;
+        const RETURN: u16 = 0x06;
+        const ALWAYS: u16 = 0x05;
+        let mut data = vec![0u8; 16];
+        data[..4].copy_from_slice(&(call as u32).to_le_bytes());
+        data[4..8].copy_from_slice(&0xc000_003e_u32.to_le_bytes());
+        args.iter().for_each(|arg| data.extend(arg.to_le_bytes()));
+        let (mut at, mut a) = (0, 0u32);
+        loop {
+            let i = &program[at];
+            at += 1;
+            let jumps = match i.code {
+                LOAD => {
+                    let word = data[i.k as usize..].first_chunk().expect("within the data");
+                    a = u32::from_le_bytes(*word);
+                    continue;
+                }
+                AND => {
+                    a &= i.k;
+                    continue;
+                }
+                RETURN => return i.k == libc::SECCOMP_RET_ALLOW,
+                ALWAYS => {
+                    at += i.k as usize;
+                    continue;
+                }
+                0x15 => a == i.k,
+                0x25 => a > i.k,
+                0x35 => a >= i.k,
+                0x45 => a & i.k != 0,
+                other => panic!("an instruction that is not known here: {other:#x}"),
+            };
+            at += usize::from(if jumps { i.jt } else { i.jf });
+        }
+    }
+
+    /// Addresses at and around the page of openings, and anywhere.
+    fn address() -> impl Strategy<Value = u64> {
+        let (start, end) = OPENINGS;
+        let near = (0..4 * (end - start) / 8).prop_map(move |n| start - (end - start) + 8 * n);
+        let pages = (0..0x20u64).prop_map(|page| page << 12);
+        prop_oneof![near, pages, any::<u64>()]
+    }
+
+    proptest! {
+        /// Whatever a shadow asks for, what it may open stays what the agent has written.
+        #[test]
+        fn ways_of_opening_stay_as_they_are(
+            at in address(),
+            to in address(),
+            len in prop_oneof![0..0x4_0000u64, any::<u64>()],
+            flags in prop_oneof![0..0x100u64, any::<u64>()],
+        ) {
+            let filter = template_filter(true).expect("valid rules");
+            let (start, end) = OPENINGS;
+            let meets = |at: u64| at < end && at.saturating_add(len.max(1)) > start;
+            let fixed = flags & libc::MAP_FIXED as u64 != 0;
+            let moves = flags & libc::MREMAP_FIXED as u64 != 0;
+            let changes = [
+                (libc::SYS_munmap, [at, len, 0, 0, 0, 0], meets(at)),
+                (libc::SYS_mprotect, [at, len, flags, 0, 0, 0], meets(at)),
+                (libc::SYS_mmap, [at, len, 3, flags, 0, 0], fixed && meets(at)),
+                (libc::SYS_mremap, [at, len, len, flags, to, 0], meets(at) || moves && meets(to)),
+            ];
+            for (call, args, is_change) in changes {
+                prop_assert!(!is_change || !allows(&filter, call, args), "{} {:x?}", call, args);
+            }
+            let size = size_of::<libc::open_how>() as u64;
+            let within = (start..end).contains(&at) && at % OPENING_BYTES == 0;
+            for size in [size, len] {
+                let opens = allows(&filter, libc::SYS_openat2, [0, to, at, size, 0, 0]);
+                prop_assert_eq!(opens, within && size == size_of::<libc::open_how>() as u64);
+            }
+            // And ordinary memory is nobody's concern.
+            let (far, private) = (at | 1 << 40, libc::MAP_PRIVATE as u64 | flags & libc::MAP_FIXED as u64);
+            prop_assert!(allows(&filter, libc::SYS_munmap, [far, len, 0, 0, 0, 0]));
+            prop_assert!(allows(&filter, libc::SYS_mmap, [far, len, 3, private, 0, 0]));
+        }
     }
 
     #[test]

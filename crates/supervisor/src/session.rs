@@ -1,81 +1,20 @@
 //! One command under runahead, from start to end.
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use runahead_abi::config::{plant, tell};
+use runahead_abi::config::tell;
 use runahead_inject::{Command, Ended, LaunchError, NotInjected, launch};
 
 use crate::clock::Clock;
+use crate::degraded::Reasons;
 use crate::engine::{Engine, Prepared, Stopped};
-use crate::history::{History, HistoryStats, Plan};
-use crate::losses::Losses;
+use crate::history::{History, HistoryStats};
+use crate::options::{Keep, Options};
 use crate::stats::Stats;
 use crate::wait;
-use crate::without::Without;
 use crate::{descriptors, limits, memory, programs, signals, tasks};
-
-/// How a session is to run.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Do not run the command at all if the agent cannot be put into it.
-    pub require: bool,
-    /// What this process holds on to once the command runs.
-    pub keep: Keep,
-    /// One more that is kept, whatever that says.
-    pub also: Option<RawFd>,
-    /// Faults to plant, for tests.
-    pub faults: Faults,
-    /// What is to be recorded and replayed.
-    pub history: Option<Arc<Plan>>,
-}
-
-/// Descriptors that are kept while the command runs; see [`descriptors`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Keep {
-    /// All of them, for callers with a life of their own.
-    #[default]
-    All,
-    /// Standard error.
-    Stderr,
-    /// None.
-    Nothing,
-}
-
-/// Violations that tests plant to see them caught.
-#[derive(Debug, Clone, Default)]
-pub struct Faults {
-    /// Runners really try the effects that they otherwise pretend.
-    pub plant_effects: bool,
-    /// Runners make the calls that the program marks as they stand (see the agent's
-    /// `shadow/planted.rs`).
-    pub plant_marked: bool,
-    /// With `plant_marked`: in shadows without any sandbox, which keep all that the target has.
-    pub no_sandbox: bool,
-    /// The agent panics at this access of the target; 0 is never.
-    pub panic_at: u64,
-    /// Shadows are made from the first stall on, and kept for two seconds when they have done all that
-    /// they can, to be looked at.
-    pub keep_shadows: bool,
-    /// Runners hint nothing but rubbish: a file of that name in the working directory.
-    pub plant_rubbish: bool,
-    /// What is left undone.
-    pub without: Without,
-}
-
-impl Faults {
-    /// As the agent is told.
-    pub(crate) fn plant(&self) -> u64 {
-        match (self.plant_marked, self.no_sandbox) {
-            (true, true) => plant::UNGUARDED,
-            (true, false) => plant::MARKED,
-            (false, _) if self.plant_effects => plant::EFFECTS,
-            (false, _) if self.plant_rubbish => plant::RUBBISH,
-            (false, _) => 0,
-        }
-    }
-}
 
 /// Why there was no session.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +57,7 @@ fn run_held(
     let inherited = replays.then(descriptors::open_now);
     let history = options.history.clone().map(History::new);
     let tell = history.as_ref().map_or(tell::NOTHING, |history| history.tell());
-    let losses = Arc::new(Losses::default());
+    let degraded = Arc::new(Reasons::default());
     let file = agent_file();
     let started = Instant::now();
     let mut prepared = None;
@@ -143,8 +82,8 @@ fn run_held(
     }
     let engine = match (&native, prepared, file) {
         (None, Some(prepared), Ok(file)) => {
-            Engine::new(prepared, file, &losses, &options.faults, history.clone())
-                .inspect_err(|errno| losses.count(format!("no process could join ({errno})")))
+            Engine::new(prepared, file, &degraded, &options.faults, history.clone())
+                .inspect_err(|errno| degraded.count(format!("no process could join ({errno})")))
                 .ok()
         }
         _ => None,
@@ -180,7 +119,7 @@ fn run_held(
     let stopped = engine.map(|engine| engine.stop());
     let is_lost = matches!(stopped, Some(None));
     if is_lost {
-        losses.count("the process that read ahead has ended before the command");
+        degraded.count("the process that read ahead has ended before the command");
     }
     let Stopped { totals, prefetch, measured, followed } = stopped.flatten().unwrap_or_default();
     let history = match (&history, &options.history) {
@@ -191,7 +130,7 @@ fn run_held(
         _ => None,
     };
     let per_us = clock.ticks_per_us();
-    let lost = losses.all();
+    let lost = degraded.all();
     let stats = Stats::new(&totals, &prefetch, elapsed, per_us, 1 + followed, native, lost);
     Ok((ended, Stats { history, ..stats }))
 }

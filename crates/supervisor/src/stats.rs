@@ -9,9 +9,9 @@ use runahead_abi::Control;
 use runahead_prefetch::{KIND_NAMES, PrefetchStats};
 use serde::Serialize;
 
+use crate::degraded::UNDER_OTHER_RULES;
 use crate::history::HistoryStats;
-use crate::keeper::Ledger;
-use crate::losses::UNDER_OTHER_RULES;
+use crate::ledger::Ledger;
 
 /// A number of events and the time they took.
 #[derive(Debug, Default, Clone, Copy, Serialize)]

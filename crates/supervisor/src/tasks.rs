@@ -17,7 +17,7 @@ use crate::{beside, budget, limits};
 const SHARE: u64 = 8;
 /// A template, its runner, and what either starts: the helper that forks it, or a child of the runner's.
 const SHADOW: u64 = 3;
-/// Threads that there are in any case: the first, one at the desk, and of the process beside this one the first and
+/// Threads that there are in any case: the first, one at the control socket, and of the process beside this one the first and
 /// who waits for it.
 const ALWAYS: u64 = 4;
 /// Beside those a process's dispatcher, one worker and one shadow: with less nothing is gained.

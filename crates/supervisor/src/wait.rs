@@ -10,14 +10,14 @@ use nix::unistd::Pid;
 use runahead_inject::{Ended, Status, wait};
 
 use crate::members;
-use crate::signals::Passing;
+use crate::passing::Passing;
 
 /// How often orphans are collected, in milliseconds.
 const ORPHANS_MS: u16 = 500;
 /// How often is looked for signals if they cannot be waited for.
 const SIGNALS_MS: u16 = 20;
 
-/// Waits for the command, and for it alone: a wait for any child would take away what clerks, who
+/// Waits for the command, and for it alone: a wait for any child would take away what the threads of the control socket, who
 /// trace the command when it execs, are waiting for.
 pub(crate) fn wait_for(command: Pid) -> Ended {
     let orphans = std::process::id() == 1;

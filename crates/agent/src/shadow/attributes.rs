@@ -3,15 +3,11 @@
 use linux_raw_sys::general as k;
 use runahead_abi::{Entry, HintKind, Identity};
 
-use super::files::{Behind, Descriptor};
+use super::files::{Behind, Descriptor, LIKELY_BYTES};
 use super::lookup::Found;
 use super::runner::{Answer, Runner};
 use crate::plane::Call;
 use crate::sys::{self, Fd};
-
-/// Bytes that a file of unknown size is taken to have. Most files of a tree are shorter than two
-/// pages; an odd number, so that it is nobody's real size by habit.
-pub(super) const LIKELY_BYTES: u64 = 6007;
 
 /// Attributes for a name that is not in memory.
 fn stand_in(name: Identity, kind: u32, entry: Option<Entry>) -> k::statx {

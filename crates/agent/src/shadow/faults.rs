@@ -256,7 +256,7 @@ mod tests {
         assert!(kept.iter().all(|&byte| byte == 7), "a store in the other process was seen here");
     }
 
-    /// The same without the seal: the attacks work, so they would be noticed.
+    /// Without the seal the attacks work, so they would be noticed.
     #[test]
     fn without_a_seal_it_can_be_written() {
         let memory = shared();

@@ -9,12 +9,17 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
-use runahead_abi::{Control, Identity};
+use runahead_abi::{Control, Identity, filesystems};
 
+use super::openings;
 use crate::names::{NAMES, TRACKED};
 use crate::owned::Owned;
 use crate::paths::FdPath;
 use crate::sys::{self, AT_FDCWD, Errno, Fd};
+
+/// Bytes that a file of unknown size is taken to have. Most files of a tree are shorter than two
+/// pages; an odd number, so that it is nobody's real size by habit.
+pub(super) const LIKELY_BYTES: u64 = 6007;
 
 /// What is behind a descriptor number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +51,7 @@ pub struct Descriptor {
     pub offset: u64,
     /// Bytes in the file, as known or guessed.
     pub size: u64,
-    /// Absolute path in the arena of [`super::lookup::Texts`]; empty while not asked for.
+    /// Absolute path in the arena of [`super::texts::Texts`]; empty while not asked for.
     pub path: (u32, u32),
     /// A directory has given its last entry; or its own reading descriptor has been opened.
     pub listed: bool,
@@ -201,13 +206,13 @@ pub(super) fn open_again(fd: Fd, directory: bool) -> sys::Result<Fd> {
     let path = FdPath::new(fd);
     let kind = if directory { k::O_DIRECTORY } else { k::O_NONBLOCK | k::O_NOCTTY };
     let flags = k::O_RDONLY | k::O_CLOEXEC | kind;
-    match sys::openat2(AT_FDCWD, path.address(), flags | k::O_NOATIME, 0, 0) {
-        Err(Errno(sys::EPERM)) => sys::openat2(AT_FDCWD, path.address(), flags, 0, 0),
+    match openings::open(AT_FDCWD, path.address(), flags | k::O_NOATIME, 0) {
+        Err(Errno(sys::EPERM)) => openings::open(AT_FDCWD, path.address(), flags, 0),
         other => other,
     }
 }
 
-/// The same of a regular file. What a shadow's own reads have the kernel read ahead nobody accounts
+/// Opens a regular file for reading. What a shadow's own reads have the kernel read ahead nobody accounts
 /// for: where memory is scarce they are to do no such thing.
 pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
     const AMPLE: u64 = 256 << 20;
@@ -218,38 +223,11 @@ pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
     Ok(opened)
 }
 
-/// The regular file that is open as `fd` is stored: of size 0, it is empty. A file system whose files are calls to
-/// somebody gives that size as well to queues and events, of which a read takes something away.
+/// The regular file that is open as `fd` is stored: of size 0, it is empty.
 ///
 /// This may wait for a server.
 pub(super) fn is_stored(fd: Fd) -> bool {
-    /// Those that store files (linux/magic.h, and the file systems' own).
-    const STORES: [u64; 23] = [
-        0xef53,      // ext2, ext3, ext4
-        0x5846_5342, // XFS
-        0x9123_683e, // btrfs
-        0xf2f5_2010, // F2FS
-        0xca45_1a4e, // bcachefs
-        0x2fc1_2fc1, // ZFS
-        0x0102_1994, // tmpfs
-        0x8584_58f6, // ramfs
-        0x794c_7630, // overlay
-        0x6969,      // NFS
-        0xff53_4d42, // CIFS
-        0xfe53_4d42, // SMB2
-        0x00c3_6400, // Ceph
-        0x5346_414f, // AFS
-        0x6b41_4653, // kAFS
-        0x0bd0_0bd0, // Lustre
-        0x4750_4653, // GPFS
-        0x7371_7368, // squashfs
-        0xe0f5_e1e2, // EROFS
-        0x4d44,      // FAT
-        0x9660,      // ISO 9660
-        0x2011_bab0, // exFAT
-        0x7366_746e, // NTFS
-    ];
-    sys::filesystem_type(fd).is_ok_and(|kind| STORES.contains(&(kind & 0xffff_ffff)))
+    sys::filesystem_type(fd).is_ok_and(|kind| filesystems::by_number(kind).stores())
 }
 
 /// It is one of procfs that everybody may read: nothing is taken from anybody.

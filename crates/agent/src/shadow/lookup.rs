@@ -8,52 +8,16 @@ use runahead_abi::record::{EXPAND_LEVELS_ONE, EXPAND_LISTINGS, EXPAND_NAMES, NO_
 use runahead_abi::{HintKind, HintState, Identity, PATH_MAX, Piece};
 
 use super::files::{self, Behind, Descriptor};
+use super::openings;
 use super::runner::{Answer, Runner, Stop};
 use crate::hints::{self, Hint};
 use crate::paths::{self, PathBuf};
 use crate::sys::{self, AT_FDCWD, Errno, Fd};
 
-/// Bytes for the paths of one run's descriptors. Runs that need more do without names.
-const ARENA_BYTES: usize = 4 << 20;
-
 /// Names that must have been told before what becomes of them is evidence.
 const ENOUGH: u64 = 4;
 /// Levels of directories that are read ahead of the shadow that asks for the first.
 const LEVELS: u32 = 4;
-
-/// Path text that outlives a call, and room to build more.
-pub struct Texts {
-    arena: u64,
-    used: usize,
-    cwd: (u32, u32),
-}
-
-impl Texts {
-    pub(super) fn new() -> sys::Result<Self> {
-        Ok(Texts { arena: sys::map_anywhere(ARENA_BYTES)?, used: 0, cwd: (0, 0) })
-    }
-
-    fn keep(&mut self, text: &[u8]) -> (u32, u32) {
-        if self.used + text.len() > ARENA_BYTES {
-            return (0, 0);
-        }
-        let at = self.used;
-        // SAFETY: within the arena, which is ours; these bytes have not been handed out.
-        unsafe {
-            let to = (self.arena + at as u64) as *mut u8;
-            core::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len());
-        }
-        self.used += text.len();
-        (at as u32, text.len() as u32)
-    }
-
-    fn get(&self, (at, len): (u32, u32)) -> &'static [u8] {
-        // SAFETY: `keep` wrote these bytes of the arena, which is never unmapped or rewritten.
-        unsafe {
-            core::slice::from_raw_parts((self.arena + u64::from(at)) as *const u8, len as usize)
-        }
-    }
-}
 
 /// A path as the program gave it.
 #[derive(Clone, Copy)]
@@ -124,13 +88,13 @@ impl Runner {
                 None => return Found::Cold,
             },
         };
-        let mut found = sys::openat2(dir, address, flags, 0, k::RESOLVE_CACHED);
+        let mut found = openings::open(dir, address, flags, k::RESOLVE_CACHED);
         if found == Err(Errno(sys::EAGAIN))
             && self.session.shared().log.state(name.identity) == HintState::Done
         {
             // It has been read, so what still misses is no storage (a file system may refuse
             // RESOLVE_CACHED altogether).
-            found = sys::openat2(dir, address, flags, 0, 0);
+            found = openings::open(dir, address, flags, 0);
         }
         self.meets(name.identity);
         match found {
@@ -283,7 +247,7 @@ impl Runner {
                     Some(len) => self.texts.keep(&text[..len]),
                     None => (0, 0),
                 };
-                let size = super::attributes::LIKELY_BYTES;
+                let size = files::LIKELY_BYTES;
                 Descriptor { path, size, ..Descriptor::new(behind, name.identity) }
             }
             Found::No(e) if creates && e == sys::fail(sys::ENOENT) => return Ok(self.sink()),
@@ -378,7 +342,7 @@ impl Runner {
             Some(&mut Descriptor { behind: Behind::Directory(real), identity, .. }) => {
                 // The program may close its descriptor and stay in the directory.
                 let Ok(own) =
-                    sys::openat2(real, c".".as_ptr() as u64, k::O_PATH | k::O_CLOEXEC, 0, 0)
+                    openings::open(real, c".".as_ptr() as u64, k::O_PATH | k::O_CLOEXEC, 0)
                 else {
                     return Err(Stop(runahead_abi::RunEnd::Call));
                 };

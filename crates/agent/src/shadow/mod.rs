@@ -14,18 +14,23 @@ pub mod data;
 mod disclose;
 mod faults;
 pub mod files;
+mod forks;
+mod life;
 pub mod lookup;
 pub mod memory;
+mod openings;
 mod planted;
+mod policy;
 pub mod quiet;
 pub mod returns;
 pub mod runner;
 pub mod sandbox;
 pub mod template;
+mod texts;
 
-pub use runner::policy;
+pub use policy::policy;
 
 /// True in templates and runners.
 pub fn is_shadow() -> bool {
-    template::is_shadow()
+    life::is_shadow()
 }

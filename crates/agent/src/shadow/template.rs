@@ -10,28 +10,21 @@
 //!
 //! Invariant: a failure anywhere ends the process before a runner exists.
 
-use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared};
 
-use super::{faults, files, memory, planted, runner, sandbox};
+use super::life::{self, end, say_gone};
+use super::{faults, files, memory, openings, planted, policy, sandbox};
 use crate::plane;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
 
 /// How long a template that has nothing to do does not look at who is alive, in microseconds.
 const LOOK_US: u64 = 100_000;
-/// The same while its runner is at work: first and longest.
+/// How long it does not while its runner is at work, in microseconds: first and longest.
 const WATCH_US: (u64, u64) = (1_000, 4_000);
-
-/// This process is a shadow.
-static SHADOW: AtomicBool = AtomicBool::new(false);
-
-/// True in templates and runners.
-pub(super) fn is_shadow() -> bool {
-    SHADOW.load(Relaxed)
-}
 
 /// A template's memory of itself.
 struct Template {
@@ -52,7 +45,7 @@ struct Child {
 /// In the new process, whose program has its stack pointer at `stack`: becomes a template. Returns only
 /// in runners.
 pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) {
-    SHADOW.store(true, Relaxed);
+    life::begin();
     let shared = session.shared();
     let others = match prepare(session, sync, stack) {
         Ok(others) => others,
@@ -71,7 +64,7 @@ pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) 
                 for fd in others {
                     let _ = sys::close(fd);
                 }
-                if let Err(errno) = runner::begin(session, sync, run, pid) {
+                if let Err(errno) = policy::begin(session, sync, run, pid) {
                     end(shared, run, not_begun(errno));
                 }
                 return;
@@ -102,7 +95,7 @@ impl Template {
             let wanted = self.is_wanted();
             if !wanted || seen != run {
                 // To die, too, takes a processor.
-                let _ = set_scheduler(child.pid, k::SCHED_NORMAL);
+                let _ = life::set_scheduler(child.pid, k::SCHED_NORMAL);
                 let _ = sys::kill_by_pidfd(child.pidfd);
             }
             if !wanted {
@@ -165,23 +158,6 @@ impl Template {
     }
 }
 
-/// A template that is about to end gives up what it holds, and says so.
-fn say_gone(shared: &Shared) {
-    sys::hold_nothing();
-    shared.control.gone.fetch_add(1, Release);
-    sys::futex_wake(&shared.control.gone);
-}
-
-/// Says why a run ended, and ends this process.
-pub(super) fn end(shared: &Shared, run: u32, why: RunEnd) -> ! {
-    // Before it is said: the target may wait for it.
-    sys::hold_nothing();
-    shared.run(run).end.store(why as u32, Release);
-    sys::futex_wake(&shared.control.run_request);
-    crate::hints::ring_bell(shared);
-    sys::exit(0)
-}
-
 /// What is to be watched: see [`Template`].
 fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Others> {
     let control = &session.shared().control;
@@ -201,6 +177,7 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Othe
     let others = watched(session)?;
     memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64, stack)?;
     faults::bring_known(session.shared());
+    openings::prepare(&session.config)?;
     // SAFETY: concerns this process only.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
     sandbox::restrict(&session.config)?;
@@ -220,17 +197,6 @@ fn watched(session: &Session) -> sys::Result<Others> {
         *fd = sys::pidfd_open(pid)?;
     }
     Ok(opened)
-}
-
-/// Ties the life of this process to that of its parent. A fork does not inherit it.
-pub(super) fn die_with(parent: u32) -> sys::Result<()> {
-    // SAFETY: concerns this process only.
-    unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_PDEATHSIG, [k::SIGKILL.into(), 0, 0, 0])? };
-    // It may have died before.
-    match sys::getppid() == parent {
-        true => Ok(()),
-        false => Err(sys::Errno(sys::ESRCH)),
-    }
 }
 
 /// The program's handlers are not for what happens here: faults come to us, and
@@ -276,17 +242,4 @@ fn write_to(path: &core::ffi::CStr, value: &[u8]) {
         let _ = sys::check(unsafe { sys::raw(nr::WRITE, args) });
         let _ = sys::close(fd);
     }
-}
-
-/// Has this process run when nothing else wants to. Not being able to costs fairness, not safety.
-pub(super) fn run_when_idle() {
-    let _ = set_scheduler(0, k::SCHED_IDLE);
-}
-
-/// sched_setscheduler(2), to a policy without priorities.
-fn set_scheduler(pid: u32, policy: u32) -> sys::Result<u64> {
-    let priority = 0i32;
-    let args = [pid.into(), policy.into(), &raw const priority as u64, 0, 0, 0];
-    // SAFETY: reads four bytes of ours.
-    sys::check(unsafe { sys::raw(nr::SCHED_SETSCHEDULER, args) })
 }

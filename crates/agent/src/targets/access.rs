@@ -11,31 +11,21 @@ use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
 use super::given::{Given, was_read};
+use super::outcome::{Side, Stall};
 use super::pace::{SHORT_US, Slept};
 use super::reads::is_absent;
-use super::sync::Side;
 use crate::arch::ticks;
-use crate::desk;
 use crate::hints::{self, Hint};
 use crate::names::{self, Kind, NAMES};
 use crate::paths;
 use crate::plane::thread::Thread;
-use crate::plane::{self, Call, quiet, unseen};
+use crate::plane::{self, Call, quiet, sampling};
 use crate::session::Session;
+use crate::socket;
 use crate::sys::{self, Fd, nr};
 
 /// What it takes to join, in microseconds: a process that waits for less than that altogether cannot gain.
 const JOIN_US: u64 = 2_000;
-
-/// What became of a call.
-pub(super) enum Outcome {
-    /// It is to be made as it stands.
-    Native,
-    /// Its result.
-    Answer(i64),
-    /// This is the shadow, and the call is still to be answered.
-    InShadow,
-}
 
 /// The device that a call reads from, if it names that by a descriptor.
 fn storage_of(call: &Call) -> Option<u64> {
@@ -49,26 +39,6 @@ fn storage_of(call: &Call) -> Option<u64> {
 pub(super) enum Likely {
     No,
     Yes,
-}
-
-/// A wait for something that the log may know some of.
-pub(super) struct Stall<'a> {
-    /// What the log calls it.
-    pub piece: Piece,
-    pub hint: Hint<'a>,
-    /// Where in a file the wait begins.
-    pub at: u64,
-    /// The object's name is `path` seen from `dir`; empty: the object is `dir` itself.
-    pub dir: Fd,
-    pub path: &'a [u8],
-}
-
-impl Stall<'_> {
-    /// What the log is to know of what is asked for, which may be more than is waited for.
-    fn asked(&self, offset: u64, length: u64) -> Piece {
-        let Hint { kind, object, .. } = self.hint;
-        if kind == HintKind::Data { object.first_piece(offset, length) } else { self.piece }
-    }
 }
 
 impl Target {
@@ -93,7 +63,7 @@ impl Target {
         let control = &session.shared().control;
         if self.is_shadowed(call.thread) {
             let sampled = plane::is_sampled(call.nr);
-            let unseen = if sampled { unseen::of_stack(call.stack).account() } else { 0 };
+            let unseen = if sampled { sampling::of_stack(call.stack).account() } else { 0 };
             let accesses = control.accesses.load(Relaxed) + 1 + unseen;
             control.accesses.store(accesses, Relaxed);
             assert!(accesses != session.config.panic_at, "planted");
@@ -138,7 +108,7 @@ impl Target {
         self.count_chunks(session, call, source, offset, len);
     }
 
-    /// The same of what is told otherwise, or not at all.
+    /// Counts the chunks of an access that is told otherwise, or not at all.
     pub(super) fn count_chunks(
         &self,
         session: &'static Session,
@@ -208,7 +178,7 @@ impl Target {
         self.made_and_timed(session, call, bytes, Likely::No, known).0
     }
 
-    /// The same, and how long it took if it was a stall.
+    /// Makes the call, and says how long it took if it was a stall.
     pub(super) fn made_and_timed(
         &self,
         session: &'static Session,
@@ -379,7 +349,7 @@ impl Target {
     /// What makes a process known to the supervisor. A refusal is final.
     pub(super) fn join(&self, session: &'static Session) {
         if !session.is_joined() && !self.tried_to_join.swap(true, Relaxed) {
-            desk::join(session);
+            socket::join(session);
         }
     }
 

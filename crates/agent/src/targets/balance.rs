@@ -56,7 +56,7 @@ pub(super) struct Seen {
     pub used_data: u64,
     /// Of 1,024 operations of the prefetcher with names, those that had a request of their own; 0: not known.
     pub own_requests: u32,
-    /// The same of its reads.
+    /// Of 1,024 reads of the prefetcher, those that had a request of their own; 0: not known.
     pub own_reads: u32,
 }
 

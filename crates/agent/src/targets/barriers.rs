@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::access::Outcome;
+use super::outcome::Outcome;
 use crate::plane::Call;
 use crate::sys;
 

@@ -7,7 +7,7 @@
 
 use linux_raw_sys::general as k;
 
-use super::access::Outcome;
+use super::outcome::Outcome;
 use super::{Target, give_up};
 use crate::plane::{self, Call};
 use crate::room;
@@ -44,7 +44,7 @@ impl Target {
         Some(give_up(session))
     }
 
-    /// The same where it wants the place only if nothing is there.
+    /// The program wants a place of memory if nothing is there: what is ours makes way.
     fn enter(&self, at: u64, len: u64) {
         if at.is_multiple_of(PAGE) {
             room::make_way(at, at.saturating_add(len));

@@ -20,7 +20,7 @@ use runahead_abi::{ChunkIndex, HintKind, Identity, PATH_MAX, Shared};
 use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC};
 
 use super::Target;
-use super::access::Outcome;
+use super::outcome::Outcome;
 use crate::hints::{self, Hint};
 use crate::names::{NAMES, TRACKED};
 use crate::paths::{self, PathBuf};

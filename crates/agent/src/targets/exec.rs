@@ -12,17 +12,17 @@
 use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
-use runahead_abi::desk;
+use runahead_abi::socket;
 use runahead_abi::unwatched::ProgramKey;
 
 use super::TARGET;
 use super::given::Given;
 use super::lookups::Place;
-use crate::desk::{self as supervisor, Answer, Talk};
 use crate::names;
 use crate::paths::FdPath;
 use crate::plane::{Call, Token, quiet};
 use crate::session::{self, Session};
+use crate::socket::{self as supervisor, Answer, Talk};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
 /// Nothing was prepared.
@@ -72,8 +72,8 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
     // If there is no such file, the exec will fail, or it is not ours to look at.
     let (mut file, mut said) = program.find(session).ok()?;
     let mut talk = None;
-    let mut answer = [0u8; desk::ANSWER_BYTES + 1];
-    let mut request = (desk::EXEC, supervisor::PATIENCE_MS);
+    let mut answer = [0u8; socket::ANSWER_BYTES + 1];
+    let mut request = (socket::EXEC, supervisor::PATIENCE_MS);
     let mut interpreters = 0;
     let mut called = None;
     loop {
@@ -91,25 +91,25 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
             }
             return None;
         }
-        let room = &mut answer[..desk::ANSWER_BYTES];
+        let room = &mut answer[..socket::ANSWER_BYTES];
         let (what, patience) = request;
         let talk = talk.get_or_insert_with(|| Talk::new(session)).as_ref();
         let reply = talk.and_then(|talk| {
             let reply = talk.ask(session, (what, Some((file.0, known?))), patience, room)?;
             Some((talk, reply))
         });
-        let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == desk::COLD;
+        let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == socket::COLD;
         if !core::mem::replace(&mut said, true) {
             program.is(cold);
         }
         match reply? {
             (talk, Answer::Granted(agent)) => return hand_over(talk, agent),
-            _ if cold && what == desk::EXEC => request = (desk::EXEC_WAITS, COLD_PATIENCE_MS),
-            (_, Answer::Told(got)) if room[0] == desk::SCRIPT && interpreters < INTERPRETERS => {
+            _ if cold && what == socket::EXEC => request = (socket::EXEC_WAITS, COLD_PATIENCE_MS),
+            (_, Answer::Told(got)) if room[0] == socket::SCRIPT && interpreters < INTERPRETERS => {
                 interpreters += 1;
                 answer[got] = 0;
                 file = File::at(AT_FDCWD, answer[1..].as_ptr() as u64, 0, 0).ok()?;
-                request = (desk::EXEC, supervisor::PATIENCE_MS);
+                request = (socket::EXEC, supervisor::PATIENCE_MS);
             }
             _ => return None,
         }
@@ -132,8 +132,8 @@ pub(super) fn failed(file: Token) {
         return;
     }
     let _ = sys::close(file);
-    let bit = 1u64 << (desk::EXEC_FAILED - 1);
-    let _ = sys::queue_to_self(desk::EXEC_FAILED, desk::EXEC_FAILED_VALUE);
+    let bit = 1u64 << (socket::EXEC_FAILED - 1);
+    let _ = sys::queue_to_self(socket::EXEC_FAILED, socket::EXEC_FAILED_VALUE);
     // The tracer takes it, and lets us go.
     let mask = sys::set_mask(!bit);
     sys::set_mask(mask);
@@ -143,7 +143,7 @@ pub(super) fn failed(file: Token) {
 pub(super) fn let_go_everywhere(session: &'static Session) {
     TARGET.let_go_of_all(session);
     let mask = quiet::begin();
-    if let Some(file) = supervisor::ask(session, desk::LET_GO) {
+    if let Some(file) = supervisor::ask(session, socket::LET_GO) {
         let _ = sys::close(file);
     }
     quiet::end(mask);

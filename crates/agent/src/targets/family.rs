@@ -10,8 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 
 use super::Target;
-use super::access::Outcome;
-use super::sync::Side;
+use super::outcome::{Outcome, Side};
 use crate::arch::ticks;
 use crate::plane::{Call, quiet};
 use crate::room;
@@ -136,7 +135,7 @@ impl Target {
         Outcome::Native
     }
 
-    /// The same for a read, if it is from a pipe.
+    /// The program reads: if that is from a pipe, what children say of themselves is heard meanwhile.
     pub(super) fn read_from_children(&self, session: &'static Session, call: &Call) -> Outcome {
         let waits = !self.family.own.load(Relaxed).is_null()
             && matches!(call.nr, nr::READ)

@@ -7,6 +7,7 @@
 //! no shadow while such a file is open for writing.
 
 use linux_raw_sys::general as k;
+use runahead_abi::filesystems;
 
 use crate::lock::Lock;
 use crate::shadow::files;
@@ -108,67 +109,11 @@ fn is_quiet(mount: u64, fd: Fd) -> bool {
         Some(quiet) => quiet,
         // One that this process does not see: the kernel's own (memory without a name, queues of messages), or
         // of another name space, from which the descriptor was handed in.
-        None => {
-            sys::filesystem_type(fd).is_ok_and(|kind| QUIET_NUMBERS.contains(&(kind & 0xffff_ffff)))
-        }
+        None => sys::filesystem_type(fd).is_ok_and(|kind| filesystems::by_number(kind).is_quiet()),
     }
 }
 
-/// File systems whose close(2) of a copy does nothing, by their names: they have no `f_op->flush`, or (f2fs, mqueue) one that looks
-/// first whether it was the process itself that did what it undoes.
-const QUIET: [&[u8]; 32] = [
-    b"ext2",
-    b"ext3",
-    b"ext4",
-    b"xfs",
-    b"btrfs",
-    b"f2fs",
-    b"bcachefs",
-    b"zfs",
-    b"jfs",
-    b"nilfs2",
-    b"vfat",
-    b"msdos",
-    b"exfat",
-    b"ntfs3",
-    b"udf",
-    b"tmpfs",
-    b"ramfs",
-    b"rootfs",
-    b"devtmpfs",
-    b"hugetlbfs",
-    b"overlay",
-    b"proc",
-    b"sysfs",
-    b"cgroup",
-    b"cgroup2",
-    b"debugfs",
-    b"tracefs",
-    b"securityfs",
-    b"configfs",
-    b"efivarfs",
-    b"bpf",
-    b"mqueue",
-];
-/// Of those the likeliest, and those of which the kernel has mounts that nobody sees, by their numbers (linux/magic.h).
-const QUIET_NUMBERS: [u64; 14] = [
-    0x0102_1994, // tmpfs, memfd_create(2)
-    0x9584_58f6, // hugetlbfs
-    0x8584_58f6, // ramfs
-    0xef53,      // ext2, ext3, ext4
-    0x5846_5342, // XFS
-    0x9123_683e, // btrfs
-    0x2fc1_2fc1, // ZFS
-    0x794c_7630, // overlay
-    0x1980_0202, // queues of messages (mq_open(3))
-    0x0904_1934, // what has no inode of its own
-    0x5049_4446, // pidfd_open(2)
-    0x6e73_6673, // name spaces
-    0x5345_434d, // memfd_secret(2)
-    0x444d_4142, // buffers shared with devices (dma-buf)
-];
-
-/// Whether a mount is of one of the [`QUIET`]; `None` if it is not to be seen.
+/// Whether a mount is of a quiet file system; `None` if it is not to be seen.
 fn type_of_mount(mount: u64) -> Option<bool> {
     let path = c"/proc/self/mountinfo".as_ptr() as u64;
     let list = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0).ok()?;
@@ -203,7 +148,7 @@ impl Scanner {
         Scanner { wanted, words: 0, number: 0, after_dash: false, word: [0; 16], len: 0 }
     }
 
-    /// Takes one byte; whether the mount's type is one of the [`QUIET`], once that is known.
+    /// Takes one byte; whether the mount's type is a quiet one, once that is known.
     fn byte(&mut self, byte: u8) -> Option<bool> {
         if !matches!(byte, b' ' | b'\n') {
             if let Some(place) = self.word.get_mut(self.len) {
@@ -218,7 +163,7 @@ impl Scanner {
             self.number = text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
         }
         let answer = (self.after_dash && self.number == self.wanted)
-            .then(|| word.is_some_and(|word| QUIET.contains(&word)));
+            .then(|| word.is_some_and(|word| filesystems::by_name(word).is_quiet()));
         // The root of a mount and its directory, which come earlier, begin with a slash.
         self.after_dash = word == Some(b"-");
         self.words = if byte == b'\n' { 0 } else { self.words + 1 };

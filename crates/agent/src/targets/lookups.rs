@@ -8,8 +8,9 @@ use runahead_abi::record::{DEMAND, NO_FOLLOW};
 use runahead_abi::{HintKind, Identity, PATH_MAX};
 
 use super::Target;
-use super::access::{Likely, Outcome, Stall};
+use super::access::Likely;
 use super::given::{Given, is_link, is_no_link, was_read};
+use super::outcome::{Outcome, Stall};
 use crate::arch::ticks;
 use crate::hints::Hint;
 use crate::names::{self, Kind, NAMES};
@@ -313,7 +314,7 @@ impl Target {
     }
 }
 
-/// The same by way of a copy. (Apart: what a policy's frame needs is touched at every call, and so is
+/// Tells the entries of a directory by way of a copy. (Apart: what a policy's frame needs is touched at every call, and so is
 /// memory of each process.)
 #[inline(never)]
 fn note_copied_entries(session: &'static Session, directory: Identity, at: u64, len: usize) {

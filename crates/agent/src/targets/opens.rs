@@ -6,13 +6,13 @@
 //! is known to the kernel alone.
 
 use linux_raw_sys::general as k;
-use runahead_abi::desk;
+use runahead_abi::socket;
 
 use super::Target;
-use super::access::Outcome;
-use crate::desk as supervisor;
+use super::outcome::Outcome;
 use crate::plane::{Call, quiet};
 use crate::session::Session;
+use crate::socket as supervisor;
 use crate::sys::{self, nr};
 
 /// By this call, if it succeeds, the program will answer for opens.
@@ -31,7 +31,7 @@ impl Target {
     pub(super) fn open_no_more(&self, session: &'static Session) -> Outcome {
         self.let_go_of_all(session);
         let mask = quiet::begin();
-        if let Some(file) = supervisor::ask(session, desk::STOP) {
+        if let Some(file) = supervisor::ask(session, socket::STOP) {
             let _ = sys::close(file);
         }
         quiet::end(mask);

@@ -8,7 +8,7 @@ use runahead_abi::record::MAPPED;
 use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
-use super::access::{Outcome, Stall};
+use super::outcome::{Outcome, Stall};
 use crate::extent;
 use crate::names::{Kind, NAMES};
 use crate::plane::Call;

@@ -1,7 +1,7 @@
 //! What a process that rests ([`super::pace`]) leaves unseen.
 
 use super::Target;
-use crate::plane::{self, Call, unseen};
+use crate::plane::{self, Call, sampling};
 use crate::sys::nr;
 
 /// Calls of which it sees samples while nothing stalls. What they change of what we remember are
@@ -37,7 +37,7 @@ impl Target {
     /// A call has been seen to its end, or to where it is made as it stands: what of those to come is
     /// to be seen.
     pub(super) fn rest(&self, call: &Call) {
-        let here = unseen::of_stack(call.stack);
+        let here = sampling::of_stack(call.stack);
         let sampled = plane::is_sampled(call.nr);
         match here.left() {
             0 if sampled => {
@@ -45,7 +45,7 @@ impl Target {
                 here.allow(calls);
             }
             0 => {}
-            _ if !self.pace.rests() => unseen::none(),
+            _ if !self.pace.rests() => sampling::none(),
             _ if sampled => here.one_less(),
             _ => {}
         }

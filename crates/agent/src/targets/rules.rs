@@ -5,11 +5,11 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::access::Outcome;
+use super::outcome::Outcome;
 use super::{Target, sync};
-use crate::desk;
 use crate::plane::{self, Call, quiet};
 use crate::session::Session;
+use crate::socket;
 use crate::sys::{self, nr};
 
 /// Calls after which reads and prefetches would run under other rights than the target's.
@@ -83,7 +83,7 @@ pub(super) fn give_up(session: &'static Session) -> Outcome {
     Outcome::Native
 }
 
-/// The same where calls of ours, or our signal, could not go on: it runs natively.
+/// The program sets up rules under which calls of ours, or our signal, could not go on: it runs natively.
 pub(super) fn leave(session: &'static Session) -> Outcome {
     stop(session);
     plane::retire();
@@ -95,7 +95,7 @@ fn stop(session: &'static Session) {
     let control = &session.shared().control;
     if control.stopped.swap(1, Relaxed) == 0 {
         let mask = quiet::begin();
-        desk::tell(session, runahead_abi::desk::RULES);
+        socket::tell(session, runahead_abi::socket::RULES);
         quiet::end(mask);
     }
     sync::supersede(control);

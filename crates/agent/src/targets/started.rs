@@ -18,7 +18,7 @@ use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::STARTED;
 
 use super::Target;
-use super::access::Stall;
+use super::outcome::Stall;
 use crate::arch::ticks;
 use crate::extent;
 use crate::hints::{self, Hint};

@@ -11,13 +11,14 @@ use runahead_abi::{Control, RunEnd};
 use super::Target;
 use super::balance::{Balance, Seen};
 use super::family::Family;
+use super::outcome::Side;
 use crate::arch::{self, ticks};
-use crate::desk;
 use crate::hints::ring_bell;
 use crate::plane::thread::Thread;
 use crate::plane::{self, Call, quiet};
 use crate::session::Session;
 use crate::shadow::template;
+use crate::socket;
 use crate::sys;
 
 /// Longest wait for a template to give up the target's descriptors, in microseconds. It takes some
@@ -34,15 +35,6 @@ const QUEUED: u64 = 2;
 const TURN_US: u64 = 20_000;
 /// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
 const NEAR: u64 = 16;
-
-/// Which process returns from a sync.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    /// The target, which goes on to wait for its data.
-    Target,
-    /// A runner of the shadow, sandboxed, at the same point.
-    Shadow,
-}
 
 /// Remembers how the last syncs went, to decide which stalls are worth one.
 pub struct Syncs {
@@ -150,7 +142,7 @@ impl Target {
         alive
     }
 
-    /// The same, and waits (bounded) until it holds nothing any more: the call at hand would find
+    /// Lets go of every shadow, and waits (bounded) until none holds anything any more: the call at hand would find
     /// it in the way.
     pub(super) fn let_go_of_all(&self, session: &'static Session) {
         let control = &session.shared().control;
@@ -171,7 +163,7 @@ impl Target {
         }
     }
 
-    /// The same, and waits (bounded) until none is left that executes the program's file: somebody may want to
+    /// Lets go of every shadow, and waits (bounded) until none is left that executes the program's file: somebody may want to
     /// write that as soon as we no longer do, and the kernel lets a process go before its memory.
     pub(super) fn outlive_all(&self, session: &'static Session) {
         self.let_go_of_all(session);
@@ -231,12 +223,12 @@ impl Target {
             self.family.note_children();
             self.unforked.lend();
             let shared = core::ptr::from_ref(session.shared()) as u64;
-            desk::keep_from_children(shared, false);
+            socket::keep_from_children(shared, false);
             let side = fork(session, call);
             if side == Some(Side::Shadow) {
                 return side;
             }
-            desk::keep_from_children(shared, true);
+            socket::keep_from_children(shared, true);
             self.unforked.take_back();
             syncs.off = side.is_none();
             syncs.alive = true;

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 
 use super::Target;
-use super::access::Outcome;
+use super::outcome::Outcome;
 use crate::lock::Lock;
 use crate::plane::{Call, quiet};
 use crate::sys;

@@ -28,7 +28,7 @@ macro_rules! keep_vectors {
     };
 }
 
-/// The reverse.
+/// Instructions that take the vector registers from where [`keep_vectors`] has put them.
 macro_rules! restore_vectors {
     () => {
         concat!(
@@ -71,7 +71,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 
 use crate::owned::Owned;
 use crate::thread::Thread;
-use crate::{Call, Verdict, unseen};
+use crate::{Call, Verdict, sampling};
 
 pub(crate) use attempt::attempt;
 pub(crate) use back::to_the_program;
@@ -138,11 +138,11 @@ pub(crate) const RETURNED: usize = 2 * THREAD_HASHES;
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
 /// A policy sees each of these calls.
 pub const SEEN: u8 = 1;
-/// It sees those of them that it does not let go by ([`unseen`]).
+/// It sees those of them that it does not let go by ([`sampling`]).
 pub const SAMPLED: u8 = 2;
 /// The plane wants to see each of these with the frame of a signal: from patched sites they trap, too.
 pub const TRAPPED: u8 = 3;
-/// The same, but for those in which it finds nothing to do when it looks at them from a patched site.
+/// The plane looks at each of these from a patched site, and has those trap in which it finds something to do.
 pub const CHECKED: u8 = 4;
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 // SAFETY: a name of ours alone, as above.
@@ -154,7 +154,7 @@ pub(crate) static RUNAHEAD_FSGSBASE: AtomicU8 = AtomicU8::new(0);
 pub(crate) static RUNAHEAD_CLONE_RETURN: [AtomicU64; CLONE_SITES] =
     [const { AtomicU64::new(0) }; CLONE_SITES];
 
-/// The same for plain trampolines.
+/// Where each plain trampoline goes on: the instruction after the program's own call.
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_PLAIN_RETURN: [AtomicU64; PLAIN_SITES] =
@@ -232,7 +232,7 @@ global_asm!(
     "cmp byte ptr [rcx + rax], {trapped}",
     "je 7f",
     "ja 12f",
-    // Samples are enough: see `plane::unseen`. Nothing but rcx and r11 is changed.
+    // Samples are enough: see `plane::sampling`. Nothing but rcx and r11 is changed.
     "mov rcx, rsp",
     "shr rcx, 17",
     "mov r11, rcx",
@@ -560,8 +560,8 @@ global_asm!(
     threads_at = sym RUNAHEAD_THREADS_AT,
     seen = const SEEN,
     trapped = const TRAPPED,
-    places = const unseen::PLACES,
-    unseen = sym unseen::RUNAHEAD_UNSEEN,
+    places = const sampling::PLACES,
+    unseen = sym sampling::RUNAHEAD_UNSEEN,
     depth = const offset_of!(Thread, depth),
     program_stack = const offset_of!(Thread, program_stack),
     returned = const RETURNED,
@@ -580,7 +580,7 @@ global_asm!(
     plain_sites = const PLAIN_SITES,
 );
 
-const _: () = assert!(size_of::<unseen::Unseen>() == 64 && SEEN < SAMPLED && SAMPLED < TRAPPED);
+const _: () = assert!(size_of::<sampling::Unseen>() == 64 && SEEN < SAMPLED && SAMPLED < TRAPPED);
 const _: () = assert!(TRAPPED < CHECKED);
 const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 

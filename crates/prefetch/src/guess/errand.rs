@@ -147,7 +147,7 @@ impl<F> Guesses<F> {
                 let fits = (1..=EXTEND_MAX_BYTES).contains(&size);
                 let more = match name.of {
                     Of::Data if fits => Some(cost(size) - COST_MIN),
-                    Of::Rooms if fits && routines.reads(&path) => Some(size),
+                    Of::Siblings if fits && routines.reads(&path) => Some(size),
                     _ => None,
                 };
                 match more {

@@ -12,10 +12,10 @@ use crate::expand::Name;
 
 /// The first allowance of a directory.
 pub(super) const ALLOWANCE: u64 = 256 << 10;
-/// The same for names.
+/// The first allowance of a directory for names.
 const ALLOWANCE_OF_NAMES: u64 = 64 << 10;
 /// What a directory costs in which a few names are looked for.
-pub(super) const ROOM_COST: u64 = 4 << 10;
+pub(super) const SIBLING_COST: u64 = 4 << 10;
 /// What a name costs.
 const NAME_COST: u64 = 512;
 /// What a file is taken to cost at least: a request costs something whatever it brings.
@@ -40,7 +40,7 @@ pub(crate) enum Of {
     /// That they are there, and their attributes.
     Names,
     /// What a program looks for in each of several directories, here and that they lie in.
-    Rooms,
+    Siblings,
     /// Files that are named in others.
     Mentions,
 }
@@ -50,7 +50,7 @@ impl Of {
     pub(super) fn unit(self) -> u64 {
         match self {
             Of::Data | Of::Mentions => COST_MIN,
-            Of::Rooms => ROOM_COST,
+            Of::Siblings => SIBLING_COST,
             Of::Names => NAME_COST,
         }
     }
@@ -58,7 +58,7 @@ impl Of {
     /// The first allowance of a place.
     pub(super) fn allowance(self) -> u64 {
         match self {
-            Of::Data | Of::Rooms | Of::Mentions => ALLOWANCE,
+            Of::Data | Of::Siblings | Of::Mentions => ALLOWANCE,
             Of::Names => ALLOWANCE_OF_NAMES,
         }
     }
@@ -69,7 +69,7 @@ impl Of {
         match self {
             Of::Data | Of::Names | Of::Mentions => (3, 2),
             // That a routine is one was seen in several directories.
-            Of::Rooms => (2, 1),
+            Of::Siblings => (2, 1),
         }
     }
 
@@ -78,7 +78,7 @@ impl Of {
         let name = Identity::ROOT.join(path);
         match self {
             Of::Data | Of::Mentions => name.chunk(ChunkIndex::of(0)),
-            Of::Names | Of::Rooms => name,
+            Of::Names | Of::Siblings => name,
         }
     }
 }
@@ -100,7 +100,7 @@ impl PlaceName {
     pub(super) fn habit(&self) -> Habit {
         let own = match self.of {
             Of::Data => self.directory.rsplit(|&b| b == b'/').next().unwrap_or_default(),
-            Of::Names | Of::Rooms | Of::Mentions => b"",
+            Of::Names | Of::Siblings | Of::Mentions => b"",
         };
         (self.of, own.into(), self.suffix.clone())
     }
@@ -112,11 +112,11 @@ impl PlaceName {
         mut entries: Vec<Name>,
         routines: &Routines,
     ) -> VecDeque<Box<[u8]>> {
-        let leads = if self.of == Of::Rooms { routines.leads() } else { HashSet::new() };
+        let leads = if self.of == Of::Siblings { routines.leads() } else { HashSet::new() };
         entries.retain(|entry| match self.of {
             Of::Data => !entry.directory && suffix(&entry.name) == &*self.suffix,
             Of::Names => suffix(&entry.name) == &*self.suffix,
-            Of::Rooms => entry.directory && !leads.contains(&entry.name),
+            Of::Siblings => entry.directory && !leads.contains(&entry.name),
             Of::Mentions => false,
         });
         entries.sort_unstable_by_key(|entry| entry.inode);

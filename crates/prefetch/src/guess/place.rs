@@ -15,7 +15,7 @@ use super::{HABIT, PLACES_MAX, WANTED_MAX};
 /// What a guess that was used adds to its place's allowance, as a multiple of what it cost. So
 /// guesses go on while one of so many is right.
 pub(super) const RETURN: u64 = 4;
-/// The same where few requests are served side by side, so that guesses are in the way of others.
+/// What a used guess adds where few requests are served side by side, so that guesses are in the way of others.
 pub(super) const RETURN_OF_NARROW: u64 = 2;
 /// After so many guesses, a file that was missed says that there should be more of them only if
 /// one of [`DOUBT`] was right.
@@ -35,7 +35,7 @@ pub(super) struct Guess {
     /// What the client's log calls its use.
     pub key: Identity,
     /// The directory, if it is one.
-    pub room: Option<Arc<[u8]>>,
+    pub sibling: Option<Arc<[u8]>>,
     /// What is in it has been guessed, too.
     pub opened: bool,
 }
@@ -174,7 +174,7 @@ impl Place {
         self.used > 0 && RIGHT * self.used >= self.spent
     }
 
-    /// Rooms to open up, now that guesses have been right.
+    /// Siblings to open up, now that guesses have been right.
     pub(super) fn open_more(&mut self) -> Vec<Arc<[u8]>> {
         if !self.is_right() {
             return Vec::new();
@@ -183,7 +183,7 @@ impl Place {
         unopened
             .filter_map(|guess| {
                 guess.opened = true;
-                guess.room.clone()
+                guess.sibling.clone()
             })
             .collect()
     }

@@ -78,7 +78,7 @@ impl Routines {
         })
     }
 
-    /// Names of directories that hold some of what is looked for, and are no rooms themselves.
+    /// Names of directories that hold some of what is looked for, and are no siblings themselves.
     pub(super) fn leads(&self) -> HashSet<Box<[u8]>> {
         let lead = |name: Box<[u8]>| {
             let slash = name.iter().position(|&b| b == b'/')?;

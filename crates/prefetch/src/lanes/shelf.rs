@@ -61,7 +61,7 @@ impl Shelf<'_> {
         self.insert(rank, item);
     }
 
-    /// The reverse of [`Shelf::park`].
+    /// Takes out what [`Shelf::park`] put in.
     pub(crate) fn unpark(&mut self, rank: Rank, item: Item) {
         self.parked = true;
         self.remove(rank, item);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// And how many times the base at least: threads that wait for a processor are late, too.
+/// How many times the base operations take at least that have queued: threads that wait for a processor are late, too.
 const DEEP: f64 = 2.5;
 /// With less in flight nothing is so uneven that it would have to be looked for.
 const FLOW_MIN: f64 = 8.0;
@@ -79,7 +79,7 @@ impl Track {
         self.samples.select_nth_unstable_by_key(at, |&(_, latency)| latency).1.1
     }
 
-    /// The same of those that began while less was in flight than when the others did.
+    /// The quartile of those that began while less was in flight than when the others did.
     pub(super) fn shallow_quartile(&mut self) -> Option<Duration> {
         self.samples.sort_unstable();
         let middle = self.samples.len().div_ceil(2);

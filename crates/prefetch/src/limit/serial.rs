@@ -17,7 +17,7 @@ use super::{INFORMATIVE, Kind, Sample};
 
 /// Reads that show that requests are served side by side, and how far apart they end, as a multiple of one alone.
 const BESIDE: (u32, f64) = (3, 0.6);
-/// The same for one at a time.
+/// Reads that show that requests are served one at a time, and how far apart they end at least.
 const SERIAL: (u32, f64) = (6, 0.75);
 /// Operations of other kinds take several requests each, one after the other. With so many in flight they end closer than
 /// one request takes all the same, where those of several are served side by side.

@@ -38,7 +38,7 @@ impl Pool {
                 // Where a routine finds nothing, that is what is to be known.
                 let is_told = match of {
                     Of::Names | Of::Mentions => found.is_ok(),
-                    Of::Rooms => true,
+                    Of::Siblings => true,
                     Of::Data => false,
                 };
                 if is_told {

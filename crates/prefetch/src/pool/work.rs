@@ -7,9 +7,10 @@ use runahead_abi::{HintKind, Record, device_number};
 use super::programs::unhinted;
 use super::tell::{Core, Telling};
 use super::{IDLE_LIFE, Pool, State};
+use crate::admission::Used;
 use crate::expand::{Name, Wish};
 use crate::guess::{self, Errand};
-use crate::io::{Clock, Device, Node, Reader, Used, trouble};
+use crate::io::{Clock, Device, Node, Reader, trouble};
 use crate::limit::{INFORMATIVE, Kind};
 use crate::order::ClientId;
 use crate::program::{Report, Task};
@@ -244,10 +245,10 @@ impl Pool {
     }
 
     fn expand_for(self: &Arc<Self>, core: &Arc<Core>, wish: &Wish, names: &[Name], remote: bool) {
-        for (header, path) in wish.listings(names, core) {
+        for (header, path) in wish.listings(names, |key, run| core.expect(key, run)) {
             self.submit(core, &Record { kind: HintKind::Listing, header, path: &path });
         }
-        let batches = wish.batches(names, remote, core);
+        let batches = wish.batches(names, remote, |key, run| core.expect(key, run));
         let mut refused = Telling::to(core);
         let mut state = self.lock();
         for batch in batches {

@@ -103,7 +103,7 @@ proptest! {
         }
     }
 
-    /// The same for segments of absurd sizes, in files that claim to be large.
+    /// Segments of absurd sizes, in files that claim to be large, make nobody read much.
     #[test]
     fn absurd_sizes_cost_little(
         segments in prop::collection::vec((any::<u64>(), any::<u64>(), 0u32..8), 1..40),

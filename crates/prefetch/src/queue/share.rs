@@ -153,7 +153,7 @@ impl Share {
         }
     }
 
-    /// The same for those chunks of `range` that nothing else is going to read. The others are
+    /// Settles those chunks of `range` that nothing else is going to read. The others are
     /// settled with what is left of them.
     fn settle_data<F>(
         &mut self,

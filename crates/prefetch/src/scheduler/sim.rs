@@ -6,7 +6,7 @@
 //! waits for what is not in memory. Its shadow hints ahead of it, sometimes goes astray (hints of
 //! files that are never used, then the run is given up), or hints nothing, and lookups and reads
 //! sometimes fail. What is guessed is brought in, too ([`guessing`]), and shadows are stopped where they cost more than they
-//! spare ([`shadows`]). What must hold is in [`checks`], [`worth`] and [`runs`]; that each check can fail is shown by planted violations.
+//! spare ([`shadows`]). What must hold is in [`checks`], [`account`] and [`runs`]; that each check can fail is shown by planted violations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,18 +19,18 @@ use runahead_abi::{HintKind, Identity, Record};
 use runahead_testbed::model::{Access, Jitter, Model, Service};
 
 use super::{Scheduler, Ticket};
+use crate::admission::Used;
 use crate::guess::Outcome;
 use crate::horizon::Pace;
-use crate::io::Used;
 use crate::limit::{Kind, Sample};
 use crate::order::ClientId;
 use crate::queue::{Class, Effects, Found, Job, Place, Step, Trouble};
 
+mod account;
 mod checks;
 mod guessing;
 mod runs;
 mod shadows;
-mod worth;
 
 use checks::Checks;
 use guessing::{Directories, Guessing, Processors, Told, Uses};
@@ -178,7 +178,7 @@ enum Event {
     Read(usize, File),
     /// A worker's job is over.
     Job { job: Job<File>, ticket: Ticket, file: File, began: u64, asked: bool },
-    /// The same for a guess.
+    /// A worker's job for a guess is over.
     Guess(Guessing),
     /// The supervisor looks at the program.
     Tell(usize),

@@ -32,8 +32,8 @@ use crate::{budget, signals};
 
 /// Accesses that a replay may be ahead of the command.
 const WINDOW: usize = 4096;
-/// The same at first where the record is of another command line. It grows by one with each access that
-/// is found in it: programs begin much alike.
+/// Accesses that a replay may be ahead at first where the record is of another command line. It grows by one with each
+/// access that is found in the record: programs begin much alike.
 const WINDOW_ON_TRIAL: usize = 64;
 /// So many of its accesses have to be found in the record, or so much it has to come forward, before the
 /// replay looks again.

@@ -3,10 +3,10 @@
 //! The supervisor neither ends nor hangs nor grows without bound, and reads for a process only what
 //! that process may read itself.
 
-mod desk;
 mod memory;
 mod random;
 mod rights;
+mod socket;
 mod target;
 
 use std::time::{Duration, Instant};

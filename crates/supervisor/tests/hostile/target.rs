@@ -11,8 +11,9 @@ use runahead_abi::record::{DEMAND, Header, STEERS};
 use runahead_abi::{AgentConfig, HintKind, Shared};
 use runahead_prefetch::Prefetcher;
 use runahead_supervisor::beside::Beside;
-use runahead_supervisor::losses::Losses;
-use runahead_supervisor::members::{Common, Members};
+use runahead_supervisor::common::Common;
+use runahead_supervisor::degraded::Reasons;
+use runahead_supervisor::members::Members;
 use runahead_supervisor::memory;
 use runahead_supervisor::unwatched::Unwatched;
 use runahead_supervisor::waits::Waits;
@@ -32,11 +33,11 @@ impl Target {
         let file = memory::agent_file().expect("memory for a file");
         let front = memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
         let waits = Arc::new(Waits::new(front, 1000));
-        let losses = Arc::new(Losses::default());
+        let degraded = Arc::new(Reasons::default());
         let common = Arc::new(Common {
             beside: Beside::nobody(),
             prefetcher,
-            losses,
+            degraded,
             programs: Default::default(),
             unwatched: Unwatched::new(waits.clone(), false),
             waits,

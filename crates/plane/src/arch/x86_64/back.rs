@@ -98,7 +98,7 @@ impl Stub {
         go_on(context, back);
     }
 
-    /// The same from where the stub itself was interrupted.
+    /// Moves to the program's instruction, or behind it, from where the stub itself was interrupted.
     fn go_from(&self, context: &mut Context) {
         let at = (context.rip - self.start) as usize;
         let is_inside = 0 < at && at < self.left();

@@ -166,6 +166,8 @@ fn one_byte(opcode: u8, prefixes: &Prefixes, next: Option<u8>) -> Decoded {
             Err(Impossible)
         }
         0x60 | 0x61 | 0x82 | 0x9a | 0xce | 0xd6 | 0xea => Err(Impossible),
+        // A prefix behind REX, which then means nothing: no compiler puts it there.
+        0x26 | 0x2e | 0x36 | 0x3e => Err(Unknown),
         0x00..=0x3f => match opcode & 7 {
             0..=3 => flags(Operand, arithmetic(opcode >> 3)),
             4 => flags(Bytes(1), arithmetic(opcode >> 3)),
@@ -253,3 +255,7 @@ fn two_bytes(opcode: u8, prefixes: &Prefixes, next: Option<u8>) -> Decoded {
         _ => Err(Unknown),
     }
 }
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

@@ -109,7 +109,7 @@ impl Rights {
     /// The program is to go on with what has become of them.
     ///
     /// # Safety
-    /// The same frame.
+    /// `context` is the frame that these are [of](Self::of).
     pub unsafe fn leave(self, context: &mut Context) {
         let (Some(taken), Some(at)) = (self.0, offset()) else { return };
         let changed = taken ^ read();

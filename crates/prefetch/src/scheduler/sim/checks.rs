@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use runahead_abi::{ChunkIndex, Identity};
 
-use super::worth::Worth;
+use super::account::Account;
 use super::{FILE_BYTES, File, Program};
 use crate::limit::{Home, START};
 use crate::order::ClientId;
@@ -49,9 +49,9 @@ pub(super) struct Checks {
     pub begun_near: u64,
     pub demands: u64,
     pub longest_wait: u64,
-    pub worth: Worth,
+    pub account: Account,
     /// Most of what guesses might cost that they have, at any time.
-    pub worth_most: f64,
+    pub account_most: f64,
     pub violations: BTreeSet<&'static str>,
 }
 
@@ -178,7 +178,7 @@ impl Checks {
         *self.asked.entry(device).or_default() += 1;
     }
 
-    /// And has it no more.
+    /// A job's own request at `device` has been answered.
     pub fn is_answered(&mut self, device: usize) {
         *self.asked.entry(device).or_default() -= 1;
     }
@@ -208,16 +208,16 @@ impl Checks {
         let waits = self.urgent.iter().any(|urgent| urgent.device == device);
         self.must(!waits || !known, "a guess was begun before a demand");
         *self.in_flight.entry(device).or_default() += 1;
-        self.worth.begins();
+        self.account.begins();
     }
 
     /// It is over.
     pub fn guess_ends(&mut self, device: usize, bytes: u64, (processor, contention): (u64, f64)) {
         *self.in_flight.entry(device).or_default() -= 1;
         *self.ended.entry(device).or_default() += 1;
-        self.worth.ends(bytes, processor, contention);
-        let part = self.worth.part();
-        self.worth_most = self.worth_most.max(part);
+        self.account.ends(bytes, processor, contention);
+        let part = self.account.part();
+        self.account_most = self.account_most.max(part);
         self.must(part <= 1.0, "guesses have cost more than they may");
     }
 
@@ -243,7 +243,7 @@ impl Checks {
         self.means_met().map(|(mean, _)| mean).fold(0.0, f64::max)
     }
 
-    /// The same for each device, and of how many.
+    /// What demands met on average on each device where enough of them came, and how many came.
     fn means_met(&self) -> impl Iterator<Item = (f64, u64)> {
         let enough = self.met.values().filter(|(_, count)| *count >= MET_TELLING);
         enough.map(|&(sum, count)| (sum / count as f64, count))

@@ -7,10 +7,10 @@ use runahead_abi::ChunkIndex;
 
 use super::*;
 use crate::Sink;
+use crate::cost_benefit::INTERVAL;
 use crate::expand::Name;
 use crate::guess::Errand;
 use crate::sink::Completion;
-use crate::worth::INTERVAL;
 
 /// A worker's time of a processor for one job.
 const PROCESSOR: (u64, u64) = (10_000, 100_000);
@@ -208,7 +208,7 @@ impl World {
         let program = &mut self.programs[n];
         if program.guessed.remove(&file) {
             program.uses.used(file);
-            self.checks.worth.used();
+            self.checks.account.used();
         }
     }
 
@@ -216,7 +216,7 @@ impl World {
     pub(super) fn waited(&mut self, n: usize, time: u64) {
         let waits = &mut self.programs[n].told.waits;
         *waits = (waits.0 + 1, waits.1 + time);
-        self.checks.worth.waited(time);
+        self.checks.account.waited(time);
         let waits = &mut self.programs[n].shadows.waits;
         *waits = (waits.0 + 1, waits.1 + time);
     }

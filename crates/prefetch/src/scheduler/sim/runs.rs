@@ -176,12 +176,12 @@ fn no_guesses_cost_too_much() {
     for n in 0..WORLDS {
         let seed = seed.wrapping_add(n);
         let World { checks, processors, programs, .. } = run(seed, None, Sort::Unhinted);
-        let (broken, part) = (&checks.violations, checks.worth_most);
+        let (broken, part) = (&checks.violations, checks.account_most);
         assert!(broken.is_empty(), "RUNAHEAD_SEED={seed}: {broken:?}, {part:.2} of what they may");
-        used += checks.worth.used;
+        used += checks.account.used;
         most = most.max(part);
         if processors.contention() == 0.0 && programs.iter().all(|p| p.directories.are_read()) {
-            alive = (alive.0 + u64::from(checks.worth.used > 0), alive.1 + 1);
+            alive = (alive.0 + u64::from(checks.account.used > 0), alive.1 + 1);
         }
     }
     println!("{used} guesses were used, and cost at most {most:.2} of what they might");

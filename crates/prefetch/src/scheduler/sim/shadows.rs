@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::worth::{Change, Worth};
+use crate::cost_benefit::{Change, CostBenefit};
 
 /// The shadows of one program.
 #[derive(Default)]
 pub(super) struct Shadows {
-    worth: Worth,
+    cost_benefit: CostBenefit,
     stopped: bool,
     /// The storage serves one request at a time: nothing is brought in for anybody.
     sole: bool,
@@ -51,17 +51,17 @@ impl Shadows {
         self.missed += u64::from(!foresaw && !self.open.is_empty());
     }
 
-    fn sample(&mut self, budget: u64, depth: usize) -> crate::worth::Sample {
+    fn sample(&mut self, budget: u64, depth: usize) -> crate::cost_benefit::Sample {
         let held = self.open.len() as u64 * FILE_BYTES;
         let (count, time) = self.waits;
-        crate::worth::Sample {
+        crate::cost_benefit::Sample {
             issued: std::mem::take(&mut self.issued),
             used: std::mem::take(&mut self.used),
             missed: std::mem::take(&mut self.missed),
             held: held as f64 / budget as f64,
             stall: Duration::from_nanos(time.checked_div(count).unwrap_or(5_000_000)),
             depth,
-            ..crate::worth::Sample::default()
+            ..crate::cost_benefit::Sample::default()
         }
     }
 }
@@ -74,7 +74,7 @@ impl World {
         let shadows = &mut program.shadows;
         shadows.weighed = self.now;
         let sample = shadows.sample(program.budget, depth);
-        let change = shadows.worth.observe(Duration::from_nanos(self.now), &sample);
+        let change = shadows.cost_benefit.observe(Duration::from_nanos(self.now), &sample);
         let stops = matches!(change, Some(Change::Stop(_))) || sole && !shadows.sole;
         shadows.stopped = match change {
             Some(change) => matches!(change, Change::Stop(_)),

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use runahead_abi::{RunEnd, Shared};
 
-/// Different losses that are told apart; there are no more than reasons times errors of the kernel.
+/// Different reasons that are told apart; there are no more than reasons times errors of the kernel.
 const MAX: usize = 64;
 
 /// A process has changed its user, its root or the like.
@@ -15,15 +15,15 @@ pub const UNDER_OTHER_RULES: &str =
 
 /// Reasons, and how often each came up.
 #[derive(Debug, Default)]
-pub struct Losses(Mutex<BTreeMap<String, u64>>);
+pub struct Reasons(Mutex<BTreeMap<String, u64>>);
 
-impl Losses {
+impl Reasons {
     /// Counts a loss.
     pub fn count(&self, what: impl Into<String>) {
-        let mut losses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut degraded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let what = what.into();
-        if losses.len() < MAX || losses.contains_key(&what) {
-            *losses.entry(what).or_default() += 1;
+        if degraded.len() < MAX || degraded.contains_key(&what) {
+            *degraded.entry(what).or_default() += 1;
         }
     }
 

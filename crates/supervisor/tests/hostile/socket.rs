@@ -1,4 +1,4 @@
-//! Nonsense at the desk.
+//! Nonsense at the control socket.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -16,38 +16,38 @@ use nix::sys::socket::{
 use nix::sys::stat::Mode;
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::mkfifo;
-use runahead_abi::config::{DESK_BYTES, TOKEN_BYTES};
+use runahead_abi::config::{SOCKET_BYTES, TOKEN_BYTES};
 use runahead_inject::Layout;
-use runahead_supervisor::desk::{self, Desk};
+use runahead_supervisor::socket::{self, ControlSocket};
 
 use crate::random::Random;
 use crate::target::Target;
 use crate::{assert_bounded, eventually, is_full, resident};
 
-/// A desk, and how to get there.
+/// A control socket, and how to get there.
 struct Open {
-    address: [u8; DESK_BYTES],
+    address: [u8; SOCKET_BYTES],
     token: [u8; TOKEN_BYTES],
-    _desk: Arc<Desk>,
+    _socket: Arc<ControlSocket>,
 }
 
 impl Open {
     fn new(target: &Target) -> Self {
-        let address = desk::address();
-        let listener = desk::open(&address).expect("nobody else is there");
-        let token = desk::token().expect("random numbers");
+        let address = socket::address();
+        let listener = socket::open(&address).expect("nobody else is there");
+        let token = socket::token().expect("random numbers");
         let file = File::open("/dev/null").expect("there").into();
         let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
-        let losses = target.common.losses.clone();
+        let degraded = target.common.degraded.clone();
         let members = target.members.clone();
-        let desk = Desk::new((listener, token), members, file, layout, losses);
-        Open { address, token, _desk: desk }
+        let socket = ControlSocket::new((listener, token), members, file, layout, degraded);
+        Open { address, token, _socket: socket }
     }
 
     fn connect(&self) -> Result<OwnedFd, Errno> {
         let kind = SockType::SeqPacket;
         let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).expect("one");
-        let name = &self.address[1..desk::address_len(&self.address)];
+        let name = &self.address[1..socket::address_len(&self.address)];
         connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name).expect("short"))?;
         Ok(socket)
     }
@@ -96,9 +96,9 @@ fn what_cannot_be_executed_is_not_looked_into() {
     assert_eq!(open.of_exec(Some(&place(&named("script")))), b"s/bin/sh");
 }
 
-/// Whatever is sent to the desk, and however little is waited for, who asks next is answered.
+/// Whatever is sent to the control socket, and however little is waited for, who asks next is answered.
 #[test]
-fn nonsense_at_the_desk_is_survived() {
+fn nonsense_at_the_control_socket_is_survived() {
     let mut random = Random::new();
     let target = Target::new(&["true"]);
     let open = Open::new(&target);

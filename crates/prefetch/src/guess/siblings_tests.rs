@@ -31,7 +31,7 @@ fn looked_up(bench: &Bench, directory: &str) -> Vec<&'static str> {
 fn entered(directories: usize) -> Bench {
     let mut bench = Bench::new(0, 1000);
     bench.directories = (0..directories).map(|n| format!("r{n}")).collect();
-    // The two that are named in the routine are no rooms.
+    // The two that are named in the routine are no siblings.
     bench.directories.push("c".to_owned());
     (0..4).for_each(|n| enter(&mut bench, &format!("/p/r{n}")));
     bench
@@ -70,7 +70,7 @@ fn siblings_of_four_directories_are_entered_ahead() {
 
 #[test]
 fn a_room_that_is_used_makes_room_for_more() {
-    let many = (4 * ALLOWANCE / ROOM_COST) as usize;
+    let many = (4 * ALLOWANCE / SIBLING_COST) as usize;
     let mut bench = entered(many);
     bench.run();
     let entered = |bench: &Bench| {
@@ -91,19 +91,19 @@ proptest! {
     /// However directories are entered, what is guessed in vain is bounded.
     #[test]
     fn the_waste_is_bounded(
-        rooms in prop::collection::vec((0usize..20, 0usize..200), 1..300),
+        siblings in prop::collection::vec((0usize..20, 0usize..200), 1..300),
         run_every in 1usize..10,
     ) {
         let mut bench = Bench::new(20, 1000);
         bench.directories = (0..200).map(|n| format!("r{n}")).collect();
-        for (n, (parent, room)) in rooms.iter().enumerate() {
-            enter(&mut bench, &format!("/p{parent}/r{room}"));
+        for (n, (parent, sibling)) in siblings.iter().enumerate() {
+            enter(&mut bench, &format!("/p{parent}/r{sibling}"));
             if n % run_every == 0 {
                 bench.run();
             }
         }
         bench.run();
-        let wanted = rooms.len() as u64 * 4 * COST_MIN;
+        let wanted = siblings.len() as u64 * 4 * COST_MIN;
         prop_assert!(bench.spent <= CREDIT + 4 * wanted, "{} for {wanted}", bench.spent);
         let watch = bench.guesses.watches.get(&A);
         let mut places = watch.iter().flat_map(|watch| watch.places.values());

@@ -8,20 +8,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED};
 use runahead_abi::{Control, HintKind, Identity, Record};
-use runahead_prefetch::worth::{Change, INTERVAL, Sample, Why, Worth};
+use runahead_prefetch::cost_benefit::{Change, CostBenefit, INTERVAL, Sample, Why};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
 use crate::ahead::{self, Ahead};
-use crate::budget::Budget;
-use crate::ghost::{self, Ghost};
-use crate::losses::Losses;
-use crate::members::Common;
+use crate::common::Common;
+use crate::ghost;
 use crate::memory::Mapping;
 use crate::progress::Progress;
 
@@ -35,36 +33,14 @@ const HELD_BACK: usize = 1 << 12;
 /// Hints are looked through at most this often.
 const SWEEP: Duration = Duration::from_millis(1);
 
-/// What the processes of a session have in common here.
-#[derive(Debug, Default)]
-pub struct Ledger {
-    /// How much may be prefetched.
-    pub budget: Budget,
-    /// Stalls that were added.
-    pub ghost: Ghost,
-    /// Syncs of all processes, and time-stamp ticks spent in them.
-    pub syncs: AtomicU64,
-    /// See `syncs`.
-    pub sync_ticks: AtomicU64,
-    /// Why shadows were stopped, and how often.
-    pub stops: Losses,
-    /// Hints that the target has passed without using them.
-    pub overdue: AtomicU64,
-    /// Times that shadows were tried again.
-    pub trials: AtomicU64,
-    /// The longest time from a first hint to a stop, of shadows that had never been of use; in
-    /// microseconds.
-    pub longest_us: AtomicU64,
-}
-
 /// See the module's text.
-pub(crate) struct Keeper {
+pub(crate) struct Throttle {
     shared: Arc<Mapping>,
     common: Arc<Common>,
     progress: Arc<Progress>,
     origin: Instant,
     ahead: Ahead,
-    worth: Worth,
+    cost_benefit: CostBenefit,
     ghost: ghost::Share,
     drops: ghost::Drops,
     held_back: VecDeque<(HintKind, Header, Vec<u8>)>,
@@ -110,17 +86,17 @@ impl Counts {
     }
 }
 
-impl Keeper {
+impl Throttle {
     /// For a process that has just joined.
     pub(crate) fn new(shared: Arc<Mapping>, common: Arc<Common>, progress: Arc<Progress>) -> Self {
         common.ledger.budget.join();
-        Keeper {
+        Throttle {
             shared,
             common,
             progress,
             origin: Instant::now(),
             ahead: Ahead::default(),
-            worth: Worth::default(),
+            cost_benefit: CostBenefit::default(),
             ghost: ghost::Share::default(),
             drops: ghost::Drops::default(),
             held_back: VecDeque::new(),
@@ -137,7 +113,8 @@ impl Keeper {
 
     /// Shadows are stopped.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.common.sole.is_so() || self.worth.until().is_some() && !self.common.without.memory
+        self.common.sole.is_so()
+            || self.cost_benefit.until().is_some() && !self.common.without.memory
     }
 
     /// Nothing is to be taken out of the shadows' rings.
@@ -281,7 +258,7 @@ impl Keeper {
         if self.common.without.memory {
             return None;
         }
-        let change = self.worth.observe(now, &sample);
+        let change = self.cost_benefit.observe(now, &sample);
         let ledger = &self.common.ledger;
         match change {
             Some(Change::Stop(why)) => self.note_stop(now, why),
@@ -355,7 +332,7 @@ impl Keeper {
     /// How long may be slept at most.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let now = self.origin.elapsed();
-        match self.worth.until() {
+        match self.cost_benefit.until() {
             Some(until) => Some(until.saturating_sub(now).max(SWEEP)),
             None if !self.held_back.is_empty() => Some(ROOM),
             None if self.quiet && self.ahead.is_empty() => None,
@@ -365,7 +342,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Throttle {
     fn drop(&mut self) {
         self.common.ledger.budget.leave(self.own);
         self.ghost.hold(&self.common.ledger.ghost, 0);

@@ -19,7 +19,7 @@ const SPARE: f64 = 0.25;
 const BYTE: u64 = 4;
 
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Worth {
+pub(super) struct Account {
     spent: u64,
     /// Waits that nobody foresaw, and what they took in all.
     waits: (u64, u64),
@@ -32,7 +32,7 @@ pub(super) struct Worth {
     dearest: u64,
 }
 
-impl Worth {
+impl Account {
     pub fn begins(&mut self) {
         self.under_way += 1;
         self.most = self.most.max(self.under_way);

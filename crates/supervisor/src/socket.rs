@@ -1,8 +1,8 @@
-//! Where the processes of a session ask for something (`abi::desk`).
+//! Where the processes of a session ask for something (`abi::socket`).
 //!
-//! Every clerk is a thread that waits for somebody to connect, and serves him to the end: who traces
+//! Every connection has a thread that waits for it, and serves it to the end: who traces
 //! a process must be the one to wait for it, and an exec can take as long as the storage that the
-//! program comes from. So there is always one clerk more than are busy, up to a limit; the last one does
+//! program comes from. So there is always one thread more than are busy, up to a limit; the last one does
 //! nothing that takes long.
 //!
 //! Only processes of our own user are served that know the session's token, which is in the memory of its
@@ -27,34 +27,34 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Pid, geteuid};
 use runahead_abi::config::TOKEN_BYTES;
-use runahead_abi::desk::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, STOP, YES};
+use runahead_abi::socket::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, STOP, YES};
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
 
+use crate::degraded::{Reasons, UNDER_OTHER_RULES};
 use crate::image::Image;
-use crate::losses::{Losses, UNDER_OTHER_RULES};
 use crate::members::{self, Members};
 use crate::{limits, signals};
 
-/// Clerks at most.
-const CLERKS_MAX: usize = 64;
+/// Threads that serve at most.
+const SERVERS_MAX: usize = 64;
 /// Connections that may wait.
 const BACKLOG: i32 = 128;
 /// How long somebody who has connected may take to say what he wants.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The same of somebody who has been answered and has more to ask; it may have to look for a file.
+/// How long somebody who has been answered may take to ask for more; it may have to look for a file.
 const MORE_PATIENCE: Duration = Duration::from_secs(2);
 const STACK_BYTES: usize = 128 * 1024;
 
 /// See the module's text.
-pub struct Desk {
+pub struct ControlSocket {
     listener: OwnedFd,
     token: [u8; TOKEN_BYTES],
     members: Arc<Members>,
     file: OwnedFd,
     layout: Layout,
-    losses: Arc<Losses>,
-    clerks: AtomicUsize,
+    degraded: Arc<Reasons>,
+    servers: AtomicUsize,
     busy: AtomicUsize,
     /// Execs that were followed.
     pub followed: AtomicUsize,
@@ -62,8 +62,8 @@ pub struct Desk {
 
 /// An address that nobody can guess, so that nobody else is there: in the abstract name space, which
 /// needs no file system and ends with its owner.
-pub fn address() -> [u8; runahead_abi::config::DESK_BYTES] {
-    let mut name = [0u8; runahead_abi::config::DESK_BYTES];
+pub fn address() -> [u8; runahead_abi::config::SOCKET_BYTES] {
+    let mut name = [0u8; runahead_abi::config::SOCKET_BYTES];
     let random = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
     let text =
         format!("\0runahead-{}-{:016x}", std::process::id(), std::hash::Hasher::finish(&random));
@@ -98,45 +98,45 @@ pub fn open(address: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(listener)
 }
 
-impl Desk {
-    /// Opens the desk: `listener` is [`open`]ed, for those who know the token; `file` holds the agent.
+impl ControlSocket {
+    /// Opens the control socket: `listener` is [`open`]ed, for those who know the token; `file` holds the agent.
     pub fn new(
         (listener, token): (OwnedFd, [u8; TOKEN_BYTES]),
         members: Arc<Members>,
         file: OwnedFd,
         layout: Layout,
-        losses: Arc<Losses>,
+        degraded: Arc<Reasons>,
     ) -> Arc<Self> {
-        let desk = Arc::new(Desk {
+        let socket = Arc::new(ControlSocket {
             listener,
             token,
             members,
             file,
             layout,
-            losses,
-            clerks: AtomicUsize::new(0),
+            degraded,
+            servers: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             followed: AtomicUsize::new(0),
         });
-        desk.hire();
-        desk
+        socket.keep_one_free();
+        socket
     }
 
     /// Sees that somebody waits for the next one. False: there is nobody.
-    fn hire(self: &Arc<Self>) -> bool {
-        let clerks = self.clerks.load(SeqCst);
-        if clerks > self.busy.load(SeqCst) {
+    fn keep_one_free(self: &Arc<Self>) -> bool {
+        let servers = self.servers.load(SeqCst);
+        if servers > self.busy.load(SeqCst) {
             return true;
         }
-        if clerks >= CLERKS_MAX || clerks > 0 && !self.members.has_room_for_a_thread() {
+        if servers >= SERVERS_MAX || servers > 0 && !self.members.has_room_for_a_thread() {
             return false;
         }
-        self.clerks.fetch_add(1, SeqCst);
-        let desk = self.clone();
-        let clerk = std::thread::Builder::new().name("clerk".into()).stack_size(STACK_BYTES);
-        if clerk.spawn(move || desk.work()).is_err() {
-            self.losses.count("no thread could be started to serve programs");
-            if self.clerks.fetch_sub(1, SeqCst) == 1 {
+        self.servers.fetch_add(1, SeqCst);
+        let socket = self.clone();
+        let thread = std::thread::Builder::new().name("socket".into()).stack_size(STACK_BYTES);
+        if thread.spawn(move || socket.work()).is_err() {
+            self.degraded.count("no thread could be started to serve programs");
+            if self.servers.fetch_sub(1, SeqCst) == 1 {
                 // Nobody would come: who asks is to be refused rather than to wait.
                 self.close();
             }
@@ -158,7 +158,7 @@ impl Desk {
                     // SAFETY: a new descriptor of ours.
                     let client = unsafe { OwnedFd::from_raw_fd(fd) };
                     self.busy.fetch_add(1, SeqCst);
-                    let is_last = !self.hire();
+                    let is_last = !self.keep_one_free();
                     // Who is served badly goes on without us.
                     let _ = self.serve(&client, is_last);
                     self.busy.fetch_sub(1, SeqCst);
@@ -174,7 +174,7 @@ impl Desk {
     fn serve(&self, client: &OwnedFd, is_last: bool) -> Result<(), Errno> {
         let peer = getsockopt(client, PeerCredentials)?;
         if peer.uid() != geteuid().as_raw() {
-            self.losses.count("a process of another user asked, and was refused");
+            self.degraded.count("a process of another user asked, and was refused");
             return Err(Errno::EPERM);
         }
         let pid = Pid::from_raw(peer.pid());
@@ -188,12 +188,12 @@ impl Desk {
             JOIN => {
                 let joined = self.members.join(pid);
                 if let Err(errno) = &joined {
-                    self.losses.count(format!("a process could not join ({errno})"));
+                    self.degraded.count(format!("a process could not join ({errno})"));
                 }
                 answer(client, joined.as_ref().ok().map(AsFd::as_fd))
             }
             EXEC | EXEC_WAITS if is_last => {
-                self.losses.count("a program ran natively: no thread was left to follow it");
+                self.degraded.count("a program ran natively: no thread was left to follow it");
                 answer(client, None)
             }
             EXEC | EXEC_WAITS => self.follow_if_ours(client, pid, request),
@@ -202,7 +202,7 @@ impl Desk {
                 answer(client, Some(self.file.as_fd()))
             }
             RULES => {
-                self.losses.count(UNDER_OTHER_RULES);
+                self.degraded.count(UNDER_OTHER_RULES);
                 Ok(())
             }
             _ => answer(client, None),
@@ -215,7 +215,7 @@ impl Desk {
         let (got, place) = receive(client, &mut bytes)?;
         let Some((&what, rest)) = bytes[..got].split_first() else { return Err(Errno::EPIPE) };
         let Some(called) = rest.strip_prefix(&self.token) else {
-            self.losses.count("a process that is not of the session asked, and was refused");
+            self.degraded.count("a process that is not of the session asked, and was refused");
             return Err(Errno::EPERM);
         };
         Ok(Request { what, place, called: called.try_into().ok().map(ProgramKey::from_bytes) })
@@ -251,13 +251,13 @@ impl Desk {
 
     fn follow(&self, client: &OwnedFd, pid: Pid) -> Result<(), Errno> {
         if let Some(why) = limits::too_narrow(Some(pid)) {
-            self.losses.count(format!("a program ran natively: {why}"));
+            self.degraded.count(format!("a program ran natively: {why}"));
             return answer(client, None);
         }
         let follower = match Follower::new(pid) {
             Ok(follower) => follower,
             Err(errno) => {
-                self.losses.count(format!("a program ran natively: no tracing here ({errno})"));
+                self.degraded.count(format!("a program ran natively: no tracing here ({errno})"));
                 return answer(client, None);
             }
         };
@@ -277,7 +277,7 @@ impl Desk {
                 self.members.started_program();
             }
             Followed::Native(why) => {
-                self.losses.count(format!("a program ran natively: {why}"));
+                self.degraded.count(format!("a program ran natively: {why}"));
             }
             Followed::Not => {}
         }

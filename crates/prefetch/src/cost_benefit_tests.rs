@@ -20,7 +20,7 @@ const RUBBISH: Sample = Sample { issued: 1000, used: 0, missed: 4, held: 0.5, ..
 
 /// Feeds `samples` of equal length; what came of it, and when.
 fn feed(
-    worth: &mut Worth,
+    worth: &mut CostBenefit,
     now: &mut Duration,
     sample: Sample,
     intervals: u32,
@@ -35,7 +35,7 @@ fn feed(
 
 #[test]
 fn rubbish_is_stopped_within_a_second_and_tried_again_ever_later() {
-    let (mut worth, mut now) = (Worth::default(), Duration::from_secs(7));
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::from_secs(7));
     let changes = feed(&mut worth, &mut now, RUBBISH, 20 * 600);
     let (stopped, change) = changes[0];
     assert_eq!(change, Change::Stop(Why::Waste));
@@ -52,7 +52,7 @@ fn rubbish_is_stopped_within_a_second_and_tried_again_ever_later() {
 
 #[test]
 fn what_was_good_for_long_is_stopped_within_a_second_of_turning_to_rubbish() {
-    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     let splendid = Sample { issued: 9000, used: 9000, ..GOOD };
     assert_eq!(feed(&mut worth, &mut now, splendid, 1000), []);
     let turned = now;
@@ -64,7 +64,7 @@ fn what_was_good_for_long_is_stopped_within_a_second_of_turning_to_rubbish() {
 #[test]
 fn where_many_requests_fit_few_right_hints_pay_for_many_wrong_ones() {
     let poor = Sample { issued: 100, used: 10, missed: 90, ..GOOD };
-    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     assert_eq!(feed(&mut worth, &mut now, poor, 100), []);
     // One spindle does one thing at a time.
     let changes = feed(&mut worth, &mut now, Sample { depth: 1, ..poor }, 100);
@@ -74,54 +74,54 @@ fn where_many_requests_fit_few_right_hints_pay_for_many_wrong_ones() {
 #[test]
 fn crowding_stops_what_removes_fewer_stalls_than_it_adds() {
     let crowding = Sample { added: 20.0, ..GOOD };
-    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     let changes = feed(&mut worth, &mut now, crowding, 10);
     assert_eq!(changes[0].1, Change::Stop(Why::Crowding));
     let fair = Sample { added: 9.0, ..GOOD };
-    assert_eq!(feed(&mut Worth::default(), &mut Duration::default(), fair, 100), []);
+    assert_eq!(feed(&mut CostBenefit::default(), &mut Duration::default(), fair, 100), []);
 }
 
 #[test]
 fn what_is_lost_before_it_is_used_is_stopped_where_few_requests_fit() {
     let lost = Sample { used: 1, lost: 20, ..GOOD };
-    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     assert_eq!(feed(&mut worth, &mut now, lost, 100), [], "one used pays for twenty lost");
     let changes = feed(&mut worth, &mut now, Sample { depth: 2, ..lost }, 10);
     assert_eq!(changes[0].1, Change::Stop(Why::Loss));
     let all = Sample { used: 0, ..lost };
-    let changes = feed(&mut Worth::default(), &mut Duration::default(), all, 10);
+    let changes = feed(&mut CostBenefit::default(), &mut Duration::default(), all, 10);
     assert_eq!(changes[0].1, Change::Stop(Why::Loss));
 }
 
 #[test]
 fn foreseen_waits_that_take_as_long_as_others_count_only_while_something_is_dropped() {
     let late = Sample { late: Duration::from_millis(80), ..GOOD };
-    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     assert_eq!(feed(&mut worth, &mut now, late, 100), []);
     let dropped = Sample { dropped: true, ..late };
     let changes = feed(&mut worth, &mut now, dropped, 10);
     assert_eq!(changes[0].1, Change::Stop(Why::Loss));
     let sooner = Sample { late: Duration::from_millis(40), ..dropped };
-    assert_eq!(feed(&mut Worth::default(), &mut Duration::default(), sooner, 100), []);
+    assert_eq!(feed(&mut CostBenefit::default(), &mut Duration::default(), sooner, 100), []);
 }
 
 #[test]
 fn a_timid_one_is_left_alone() {
     let timid = Sample { issued: 1, missed: 1, held: 0.0, ..RUBBISH };
-    assert_eq!(feed(&mut Worth::default(), &mut Duration::default(), timid, 1000), []);
+    assert_eq!(feed(&mut CostBenefit::default(), &mut Duration::default(), timid, 1000), []);
 }
 
 #[test]
 fn rubbish_that_has_filled_the_budget_and_waits_is_stopped() {
     let full = Sample { issued: 0, held: 1.0, ..RUBBISH };
-    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     assert_eq!(feed(&mut worth, &mut now, Sample { missed: 0, ..RUBBISH }, 1), []);
     assert_eq!(feed(&mut worth, &mut now, full, 9)[0].1, Change::Stop(Why::Waste));
 }
 
 #[test]
 fn hints_that_are_used_after_all_end_a_pause() {
-    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     while worth.until().is_none() {
         feed(&mut worth, &mut now, RUBBISH, 1);
     }
@@ -131,7 +131,7 @@ fn hints_that_are_used_after_all_end_a_pause() {
 
 #[test]
 fn a_trial_that_succeeds_makes_the_next_pause_short() {
-    let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+    let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
     feed(&mut worth, &mut now, RUBBISH, 1000);
     while worth.until().is_some() {
         feed(&mut worth, &mut now, Sample { issued: 0, missed: 0, ..RUBBISH }, 1);
@@ -174,7 +174,7 @@ impl Dice {
 
 /// Three of four hints are used, in bursts of any size and with any delay up to three intervals; the
 /// others prove wrong meanwhile.
-fn useful(dice: &mut Dice, worth: &mut Worth, now: &mut Duration, intervals: usize) {
+fn useful(dice: &mut Dice, worth: &mut CostBenefit, now: &mut Duration, intervals: usize) {
     let (stall, depth) = dice.device();
     let mut due = [(0u64, 0u64); 4];
     for at in 0..intervals {
@@ -196,7 +196,7 @@ fn useful(dice: &mut Dice, worth: &mut Worth, now: &mut Duration, intervals: usi
 fn whatever_else_they_do_hints_that_are_lost_are_stopped_within_a_second_and_tried_again() {
     let mut dice = Dice::new();
     for _ in 0..500 {
-        let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+        let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
         let intervals = dice.below(50) as usize;
         useful(&mut dice, &mut worth, &mut now, intervals);
         let (turned, (stall, depth)) = (now, dice.device());
@@ -227,7 +227,7 @@ fn whatever_else_they_do_hints_that_are_lost_are_stopped_within_a_second_and_tri
 fn any_shadow_whose_hints_are_used_goes_on_and_any_that_only_costs_is_stopped() {
     let mut dice = Dice::new();
     for _ in 0..500 {
-        let (mut worth, mut now) = (Worth::default(), Duration::ZERO);
+        let (mut worth, mut now) = (CostBenefit::default(), Duration::ZERO);
         let intervals = dice.below(100) as usize;
         useful(&mut dice, &mut worth, &mut now, intervals);
         // What was right before may still be in the account: from here on nothing is.

@@ -1,4 +1,4 @@
-//! Asking the supervisor for something (`abi::desk`).
+//! Asking the supervisor for something (`abi::socket`).
 //!
 //! Each conversation takes a socket for its duration, and waits a bounded time for a supervisor that may
 //! be stopped, or gone. Signals must be blocked: a handler that ran in between, and forked, would
@@ -7,7 +7,7 @@
 use linux_raw_sys::general as k;
 use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::unwatched::ProgramKey;
-use runahead_abi::{ABI_VERSION, Shared, desk};
+use runahead_abi::{ABI_VERSION, Shared, socket};
 
 use crate::plane::quiet;
 use crate::room;
@@ -31,10 +31,10 @@ pub struct Talk {
 }
 
 impl Talk {
-    /// Goes to the desk.
+    /// Goes to the control socket.
     pub fn new(session: &Session) -> Option<Self> {
         let config = &session.config;
-        let name = config.desk.get(..config.desk_len as usize)?;
+        let name = config.socket.get(..config.socket_len as usize)?;
         let talk = Talk { socket: sys::unix_socket().ok()? };
         sys::connect_unix(talk.socket, name).ok()?;
         Some(talk)
@@ -64,7 +64,7 @@ impl Talk {
         }
         let (got, file) = sys::receive(self.socket, answer).ok()?;
         match file {
-            Some(file) if answer[0] == desk::YES => Some(Answer::Granted(file)),
+            Some(file) if answer[0] == socket::YES => Some(Answer::Granted(file)),
             Some(file) => {
                 let _ = sys::close(file);
                 None
@@ -95,7 +95,7 @@ fn request(session: &Session, what: u8) -> [u8; 1 + TOKEN_BYTES] {
 /// Asks for `what`, in a conversation of its own; what is granted.
 pub fn ask(session: &Session, what: u8) -> Option<Fd> {
     // Before it answers this one, the supervisor waits for shadows.
-    let waits = if what == desk::LET_GO { desk::LET_GO_MS } else { 0 };
+    let waits = if what == socket::LET_GO { socket::LET_GO_MS } else { 0 };
     let patience = PATIENCE_MS + waits as i32;
     match Talk::new(session)?.ask(session, (what, None), patience, &mut [0])? {
         Answer::Granted(file) => Some(file),
@@ -114,7 +114,7 @@ pub fn tell(session: &Session, what: u8) {
 /// be, and nothing has changed.
 pub fn join(session: &'static Session) -> bool {
     let mask = quiet::begin();
-    let shared = ask(session, desk::JOIN).and_then(|file| {
+    let shared = ask(session, socket::JOIN).and_then(|file| {
         let mapped = room::map_shared(file, size_of::<Shared>() as u64);
         let _ = sys::close(file);
         mapped.ok()

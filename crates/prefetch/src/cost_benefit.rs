@@ -109,7 +109,7 @@ pub enum Change {
 
 /// See the module's text. Times count from any one moment.
 #[derive(Debug, Default)]
-pub struct Worth {
+pub struct CostBenefit {
     at: Duration,
     /// Decayed, as parts of the time.
     benefit: f64,
@@ -136,7 +136,7 @@ pub struct Worth {
     pauses: u32,
 }
 
-impl Worth {
+impl CostBenefit {
     /// When to look again at the latest, if nothing comes to pass.
     pub fn until(&self) -> Option<Duration> {
         self.until
@@ -237,11 +237,16 @@ impl Worth {
     }
 
     fn begin(&mut self) -> Change {
-        *self = Worth { at: self.at, last_use: self.at, pauses: self.pauses, ..Worth::default() };
+        *self = CostBenefit {
+            at: self.at,
+            last_use: self.at,
+            pauses: self.pauses,
+            ..CostBenefit::default()
+        };
         Change::TryAgain
     }
 }
 
 #[cfg(test)]
-#[path = "worth_tests.rs"]
+#[path = "cost_benefit_tests.rs"]
 mod tests;

@@ -1,0 +1,165 @@
+//! The policy of a runner: each call is answered here, and none is made as it stands.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use linux_raw_sys::general as k;
+use runahead_abi::{Identity, RunEnd};
+use runahead_disclose::protocol::MAGIC;
+
+use super::children::{self, Children};
+use super::files::{self, Behind, Descriptor};
+use super::runner::{Answer, RUNNER, Runner, Stop};
+use super::texts::Texts;
+use super::{life, planted, quiet, returns, sandbox};
+use crate::arch;
+use crate::names::{NAMES, TRACKED};
+use crate::plane::{self, Call, Interest, Verdict};
+use crate::session::Session;
+use crate::sys::{self, AT_FDCWD, Fd, nr};
+
+/// Makes this process, a fork of a template, a runner.
+pub(super) fn begin(
+    session: &'static Session,
+    sync: u32,
+    run: u32,
+    template: u32,
+) -> sys::Result<()> {
+    let status = session.shared().run(run);
+    status.end.store(RunEnd::Running as u32, Relaxed);
+    status.call.store(0, Relaxed);
+    status.accesses.store(0, Relaxed);
+    status.steering.store(0, Relaxed);
+    status.choices.iter().for_each(|choice| choice.store(0, Relaxed));
+    status.pid.store(sys::getpid(), Relaxed);
+    status.run.store(run, Relaxed);
+    life::die_with(template)?;
+    life::run_when_idle();
+    if !planted::without_sandbox(session) {
+        sandbox::restrict_runner(&session.config)?;
+    }
+    // SAFETY: a new process with one thread; nobody else holds these.
+    let (files, slot) = unsafe { (files::table(), RUNNER.get()) };
+    *slot = Some(Runner {
+        session,
+        sync,
+        run,
+        files,
+        texts: Texts::new()?,
+        cwd: (AT_FDCWD, NAMES.cwd()),
+        accesses: 0,
+        fruitful: 0,
+        stack: 0,
+        stood_in: false,
+        resident: Identity::UNSET,
+        children: Children::new(children::waited_for()),
+    });
+    arch::ask_after_returns(returns::after_return);
+    plane::set_policy(policy, Interest::Every);
+    plane::start_in_shadow().map(|_| ())
+}
+
+/// The policy of a runner.
+pub fn policy(call: &Call) -> Verdict {
+    // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
+    let Some(runner) = (unsafe { RUNNER.get() }) else { sys::exit(1) };
+    if runner.session.shared().control.sync.load(Relaxed) != runner.sync {
+        runner.end(RunEnd::Superseded, call);
+    }
+    runner.stack = call.stack;
+    match runner.answer(call) {
+        Ok(ret) => Verdict::answer(ret),
+        Err(Stop(why)) => runner.end(why, call),
+    }
+}
+
+impl Runner {
+    fn answer(&mut self, call: &Call) -> Answer {
+        if let Some(ret) = planted::attempt(self.session, call) {
+            return Ok(ret);
+        }
+        self.plant_rubbish()?;
+        let a = &call.args;
+        let here = AT_FDCWD;
+        match call.nr {
+            nr::READ => self.read(call.fd(0), a[1], a[2], None),
+            nr::PREAD64 => self.read(call.fd(0), a[1], a[2], Some(a[3])),
+            nr::READV => self.read_vector(call.fd(0), a[1], a[2], None),
+            nr::PREADV => self.read_vector(call.fd(0), a[1], a[2], Some(a[3])),
+            nr::PREADV2 if a[5] == 0 => {
+                self.read_vector(call.fd(0), a[1], a[2], (a[3] != u64::MAX).then_some(a[3]))
+            }
+            nr::LSEEK => self.seek(call.fd(0), a[1] as i64, a[2] as u32),
+            nr::OPEN => self.open(here, a[0], a[1] as u32),
+            nr::OPENAT => self.open(call.fd(0), a[1], a[2] as u32),
+            // SAFETY: struct open_how begins with the flags; a bad address ends the runner.
+            nr::OPENAT2 => self.open(call.fd(0), a[1], unsafe { *(a[2] as *const u64) } as u32),
+            nr::CREAT => Ok(self.sink()),
+            nr::CLOSE => Ok(if self.files.close(call.fd(0)) { 0 } else { sys::fail(sys::EBADF) }),
+            nr::CLOSE_RANGE => self.close_range(a[0], a[1]),
+            nr::DUP => self.duplicate(call.fd(0), 0),
+            nr::DUP2 | nr::DUP3 => self.duplicate_to(call.fd(0), call.fd(1)),
+            nr::FCNTL => self.fcntl(call.fd(0), a[1] as u32, a[2]),
+            nr::STAT => self.stat(here, a[0], a[1], 0),
+            nr::LSTAT => self.stat(here, a[0], a[1], k::AT_SYMLINK_NOFOLLOW),
+            nr::FSTAT => self.stat_fd(call.fd(0), a[1]),
+            nr::NEWFSTATAT => self.stat(call.fd(0), a[1], a[2], a[3] as u32),
+            nr::STATX => self.statx(call),
+            nr::ACCESS => self.exists(here, a[0]),
+            nr::FACCESSAT | nr::FACCESSAT2 => self.exists(call.fd(0), a[1]),
+            nr::READLINK => self.read_link(here, a[0], a[1], a[2]),
+            nr::READLINKAT => self.read_link(call.fd(0), a[1], a[2], a[3]),
+            nr::GETDENTS64 => self.list(call.fd(0), a[1], a[2]),
+            nr::CHDIR => self.change_directory(a[0]),
+            nr::FCHDIR => self.change_directory_fd(call.fd(0)),
+            nr::MMAP => self.map(call),
+            nr::FADVISE64 if call.fd(0) == MAGIC => self.disclose(call),
+            nr::FADVISE64 => self.advise(call.fd(0), a[1], a[2], a[3] as u32),
+            nr::READAHEAD => self.advise(call.fd(0), a[1], a[2], k::POSIX_FADV_WILLNEED),
+            nr::SENDFILE => self.transfer(call.fd(1), a[2], a[3]),
+            nr::COPY_FILE_RANGE | nr::SPLICE => self.transfer(call.fd(0), a[1], a[4]),
+            nr::FORK | nr::VFORK | nr::CLONE | nr::CLONE3 => self.fork(call),
+            nr::EXECVE | nr::EXECVEAT => self.exec(call),
+            nr::WAIT4 => self.wait4(a[0] as i32, a[1], a[3]),
+            nr::WAITID => self.waitid(call),
+            nr::PIPE | nr::PIPE2 => self.pipe(a[0]),
+            nr::EXIT | nr::EXIT_GROUP => Err(Stop(RunEnd::Exit)),
+            _ => quiet::answer(call, self.session.target_pid()),
+        }
+    }
+
+    fn duplicate(&mut self, fd: Fd, from: usize) -> Answer {
+        let Some(&mut descriptor) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        Ok(self.files.open(from, descriptor).map_or(sys::fail(sys::EMFILE), i64::from))
+    }
+
+    fn duplicate_to(&mut self, fd: Fd, to: Fd) -> Answer {
+        let Some(&mut descriptor) = self.files.get(fd) else { return Ok(sys::fail(sys::EBADF)) };
+        if fd != to {
+            self.files.close(to);
+            if self.files.replace(to, descriptor).is_none() {
+                return Ok(sys::fail(sys::EBADF));
+            }
+        }
+        Ok(to.into())
+    }
+
+    fn close_range(&mut self, first: u64, last: u64) -> Answer {
+        for fd in first..=last.min(TRACKED as u64 - 1) {
+            self.files.close(fd as Fd);
+        }
+        Ok(0)
+    }
+
+    fn fcntl(&mut self, fd: Fd, command: u32, arg: u64) -> Answer {
+        let Some(&mut Descriptor { behind, .. }) = self.files.get(fd) else {
+            return Ok(sys::fail(sys::EBADF));
+        };
+        match command {
+            k::F_DUPFD | k::F_DUPFD_CLOEXEC => self.duplicate(fd, arg as usize),
+            k::F_GETFD => Ok(k::FD_CLOEXEC.into()),
+            k::F_GETFL => Ok(if behind == Behind::Sink { k::O_WRONLY } else { k::O_RDONLY }.into()),
+            // Locks are answered as granted, and nothing is locked.
+            _ => Ok(0),
+        }
+    }
+}

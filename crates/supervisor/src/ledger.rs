@@ -1,0 +1,29 @@
+//! What prefetching takes and gives, in all processes of a session.
+
+use std::sync::atomic::AtomicU64;
+
+use crate::budget::Budget;
+use crate::degraded::Reasons;
+use crate::ghost::Ghost;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// How much may be prefetched.
+    pub budget: Budget,
+    /// Stalls that were added.
+    pub ghost: Ghost,
+    /// Syncs of all processes, and time-stamp ticks spent in them.
+    pub syncs: AtomicU64,
+    /// See `syncs`.
+    pub sync_ticks: AtomicU64,
+    /// Why shadows were stopped, and how often.
+    pub stops: Reasons,
+    /// Hints that the target has passed without using them.
+    pub overdue: AtomicU64,
+    /// Times that shadows were tried again.
+    pub trials: AtomicU64,
+    /// The longest time from a first hint to a stop, of shadows that had never been of use; in
+    /// microseconds.
+    pub longest_us: AtomicU64,
+}

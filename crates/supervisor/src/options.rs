@@ -1,0 +1,72 @@
+//! How a session is to run.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use runahead_abi::config::plant;
+
+use crate::history::Plan;
+use crate::without::Without;
+
+/// How a session is to run.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Do not run the command at all if the agent cannot be put into it.
+    pub require: bool,
+    /// What this process holds on to once the command runs.
+    pub keep: Keep,
+    /// One more that is kept, whatever that says.
+    pub also: Option<RawFd>,
+    /// Faults to plant, for tests.
+    pub faults: Faults,
+    /// What is to be recorded and replayed.
+    pub history: Option<Arc<Plan>>,
+}
+
+/// Descriptors that are kept while the command runs; see [`descriptors`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// All of them, for callers with a life of their own.
+    #[default]
+    All,
+    /// Standard error.
+    Stderr,
+    /// None.
+    Nothing,
+}
+
+/// Violations that tests plant to see them caught.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// Runners really try the effects that they otherwise pretend.
+    pub plant_effects: bool,
+    /// Runners make the calls that the program marks as they stand (see the agent's
+    /// `shadow/planted.rs`).
+    pub plant_marked: bool,
+    /// With `plant_marked`: in shadows without any sandbox, which keep all that the target has.
+    pub no_sandbox: bool,
+    /// The agent panics at this access of the target; 0 is never.
+    pub panic_at: u64,
+    /// Shadows are made from the first stall on, and kept for two seconds when they have done all that
+    /// they can, to be looked at.
+    pub keep_shadows: bool,
+    /// Runners hint nothing but rubbish: a file of that name in the working directory.
+    pub plant_rubbish: bool,
+    /// Landlock is taken to be of no higher version than this.
+    pub landlock: Option<i32>,
+    /// What is left undone.
+    pub without: Without,
+}
+
+impl Faults {
+    /// As the agent is told.
+    pub(crate) fn plant(&self) -> u64 {
+        match (self.plant_marked, self.no_sandbox) {
+            (true, true) => plant::UNGUARDED,
+            (true, false) => plant::MARKED,
+            (false, _) if self.plant_effects => plant::EFFECTS,
+            (false, _) if self.plant_rubbish => plant::RUBBISH,
+            (false, _) => 0,
+        }
+    }
+}
