@@ -50,10 +50,15 @@ pub mod plant {
     pub const MARKED: u64 = 2;
     /// Runners hint nothing that the program will read.
     pub const RUBBISH: u64 = 3;
+    /// Processes have no shadows, and count every call and what came of it.
+    pub const LOGGED: u64 = 4;
     /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
     /// comes of it then is what a test must be able to see. No flipped bit gives this value.
     pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;
 }
+
+/// Calls that are counted one by one by [`plant::LOGGED`]: numbers below this.
+pub const CALLS_COUNTED: usize = 512;
 
 /// Value of [`AgentConfig::panic_at`]: at the first stall, while signals wait.
 pub const PANICS_IN_STALL: u64 = u64::MAX;

@@ -13,7 +13,7 @@ use core::panic::PanicInfo;
 
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_agent::session::{self, Session};
-use runahead_agent::{shadow, targets};
+use runahead_agent::{logged, shadow, targets};
 use runahead_plane::{self as plane, room, sys};
 
 global_asm!(
@@ -71,7 +71,10 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     plane::patch::enable(fast);
     plane::start(text, fast, config.pkru_at as u32)?;
     targets::start();
-    Ok(())
+    match session::get() {
+        Some(session) => logged::start(session),
+        None => Ok(()),
+    }
 }
 
 /// Makes our text, and the constants in front of it, read-only, and everything else not executable. (Constants

@@ -23,6 +23,7 @@
 
 mod extent;
 pub mod hints;
+pub mod logged;
 mod maps;
 mod names;
 pub mod paths;

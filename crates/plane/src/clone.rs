@@ -16,8 +16,8 @@ use linux_raw_sys::general as k;
 use super::altstack::{self, Altstack};
 use super::thread::{self, Thread};
 use super::{
-    Call, PROCESS, hooks, is_retired, masks, patch, retire, retire_all_threads, retire_this,
-    stands_down,
+    Call, PROCESS, is_retired, masks, patch, policy, report, retire, retire_all_threads,
+    retire_this, stands_down,
 };
 use crate::arch::{self, CLONE_SITES, Context, PLAIN_SITES};
 use crate::lock::Lock;
@@ -43,6 +43,7 @@ pub(super) fn new_threads_block() -> bool {
 /// go on with is the caller's to see to.)
 pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     let thread = call.thread;
+    thread.makes.set(call.nr);
     if thread.lent.get().is_some() {
         // A vfork child with a child of its own: both go on natively.
         return go_on_natively(thread, site, context);
@@ -60,9 +61,9 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         },
     };
     if flags & k::CLONE_THREAD == 0
-        && let Some(hooks) = hooks()
+        && let Some(policy) = policy::get()
     {
-        (hooks.before_child)();
+        policy.before_child();
     }
     let shares_memory = flags & k::CLONE_VM != 0;
     let waits = flags & k::CLONE_VFORK != 0;
@@ -107,6 +108,9 @@ fn fork_here(call: &Call, context: &mut Context) {
     let mask = sys::set_mask(!0);
     let ret = call.perform();
     context.set_result(ret);
+    if ret != 0 {
+        report::own_returned(call.nr, ret);
+    }
     let ends = ret == 0 && stands_down();
     if ends {
         // Of several threads this is the only one here: nothing is left to be kept from it.
@@ -127,8 +131,8 @@ fn start_in_child(thread: &'static Thread) -> bool {
     SITES.filling.break_open();
     PLAIN.filling.break_open();
     thread::forget_others(thread);
-    if let Some(hooks) = hooks() {
-        (hooks.in_child)();
+    if let Some(policy) = policy::get() {
+        policy.in_child();
     }
     note_that_memory_is_ours();
     masks::take_again(thread);
@@ -243,6 +247,7 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
         return;
     }
     thread.take_back();
+    report::own_returned(thread.makes.get(), result);
     thread.depth.set(0);
 }
 

@@ -3,7 +3,7 @@
 
 use linux_raw_sys::general as k;
 
-use super::{Call, Token, hooks, masks};
+use super::{Call, Token, masks, policy};
 use crate::sys;
 
 /// Makes the call; returns only if it fails.
@@ -40,7 +40,7 @@ struct Prepared {
 extern "C" fn prepare(work: u64) {
     // SAFETY: `exec` passes its own, which lives until we return.
     let work = unsafe { &mut *(work as *mut Work<'_>) };
-    let token = hooks().map(|hooks| (hooks.before_exec)(work.call));
+    let token = policy::get().map(|policy| policy.before_exec(work.call));
     // An ignored SIGSYS stays ignored over exec, a handler does not.
     let ours = masks::ignores_sigsys(work.call.thread)
         .and_then(|action| masks::set_action(k::SIGSYS as i32, Some(&action)).ok());
@@ -54,8 +54,8 @@ extern "C" fn undo(work: u64) {
     if let Some(ours) = ours {
         let _ = masks::set_action(k::SIGSYS as i32, Some(&ours));
     }
-    if let (Some(hooks), Some(token)) = (hooks(), token) {
-        (hooks.exec_failed)(token);
+    if let (Some(policy), Some(token)) = (policy::get(), token) {
+        policy.exec_failed(token);
     }
 }
 

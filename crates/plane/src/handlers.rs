@@ -15,6 +15,7 @@ use linux_raw_sys::general as k;
 
 use super::altstack::{AUTODISARM, Altstack};
 use super::masks::{self, Action, SIG_DFL};
+use super::report;
 use super::sigsys;
 use super::thread::{self, Thread};
 use crate::arch::{self, CALLS, Context, Place, RED_ZONE, REGISTERS, pkeys};
@@ -53,6 +54,7 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
             arch::sigreturn(call as u64)
         }
     }
+    report::interrupted(thread, context);
     let handler = masks::begin_handler(thread, signal, context);
     // SAFETY: the same.
     let was_busy = unsafe { arch::to_the_program(context) };

@@ -1,7 +1,7 @@
 //! The plane: gets every system call of the process, and decides nothing.
 //!
 //! Syscall User Dispatch delivers each call as a signal; a call site that proves hot is then
-//! patched to jump here. What a call *means* is the [`Policy`]'s business. The plane itself looks
+//! patched to jump here. What a call *means* is the [`Policy`]'s business: [`policy`] has the contract. The plane itself looks
 //! only at the calls that could take interception away from it or that must not be made from
 //! within a signal handler: masks and handlers (`masks`, `handlers`, `altstack`), children, threads and exec (`clone`,
 //! `exec`), the return from a signal (`sigsys`). `thread` keeps what belongs to one thread.
@@ -21,20 +21,23 @@ pub mod lock;
 mod masks;
 pub mod owned;
 pub mod patch;
+pub mod policy;
 pub mod quiet;
+mod report;
 pub mod room;
 pub mod sampling;
 mod sigsys;
 pub mod sys;
 pub mod thread;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use arch::{CALLS, CHECKED, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
 use sys::nr;
 use thread::Thread;
 
 pub use clone::note_forking;
+pub use policy::{Event, Interest, Policy, Verdict};
 
 /// One system call as the program makes it.
 #[derive(Clone, Copy)]
@@ -48,27 +51,6 @@ pub struct Call {
     pub stack: u64,
     /// Who makes it.
     pub thread: &'static Thread,
-}
-
-/// What a policy says of a call. Returned in two registers to the entry code.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Verdict {
-    ret: i64,
-    native: u64,
-}
-
-impl Verdict {
-    /// The call is answered; the program sees this value.
-    pub const fn answer(ret: i64) -> Self {
-        Verdict { ret, native: 0 }
-    }
-
-    /// The call is to be made as it stands, from the program's own stack: it may wait for long.
-    pub const NATIVE: Verdict = Verdict { ret: 0, native: 1 };
-
-    /// The call is to trap. Only for those that the plane checks.
-    const TRAP: Verdict = Verdict { ret: 0, native: 2 };
 }
 
 impl Call {
@@ -104,40 +86,11 @@ impl Call {
     }
 }
 
-/// Decides what becomes of a call.
-pub type Policy = fn(&Call) -> Verdict;
-
-/// What is to be told to those above.
-#[derive(Clone, Copy)]
-pub struct Hooks {
-    /// A child is about to be made.
-    pub before_child: fn(),
-    /// This is a new process, a fork of the one that the agent knew.
-    pub in_child: fn(),
-    /// The program is about to exec, with signals blocked; whatever is done for it, undone by
-    /// `exec_failed` if it comes to that.
-    pub before_exec: fn(&Call) -> Token,
-    /// See `before_exec`.
-    pub exec_failed: fn(Token),
-    /// Something has happened that is worth counting.
-    pub event: fn(Event),
-}
-
-/// What interception costs, one by one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// A call was delivered as a signal.
-    Trapped,
-    /// A call site was rewritten to come here without one.
-    Patched,
-}
-
-/// What [`Hooks::before_exec`] leaves for [`Hooks::exec_failed`].
+/// What [`Policy::before_exec`] leaves for [`Policy::exec_failed`].
 pub type Token = i32;
 
-static POLICY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static SEES_ALL: AtomicBool = AtomicBool::new(false);
-static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
+static REPORTS: AtomicBool = AtomicBool::new(false);
 static RETIRED: AtomicBool = AtomicBool::new(false);
 static STANDS_DOWN: AtomicBool = AtomicBool::new(false);
 /// Threads are being sent the signal that takes their dispatch off.
@@ -146,19 +99,9 @@ static TEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Process that the agent runs in, as it knows.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Tells `hooks` of children and execs.
-pub fn set_hooks(hooks: &'static Hooks) {
-    HOOKS.store(core::ptr::from_ref(hooks).cast_mut(), Release);
-}
-
-fn hooks() -> Option<&'static Hooks> {
-    // SAFETY: only ever set from a static reference.
-    unsafe { HOOKS.load(Acquire).as_ref() }
-}
-
 fn tell(event: Event) {
-    if let Some(hooks) = hooks() {
-        (hooks.event)(event);
+    if let Some(policy) = policy::get() {
+        policy.event(event);
     }
 }
 
@@ -167,16 +110,32 @@ pub fn has_threads() -> bool {
     patch::has_threads()
 }
 
-/// Makes `policy` see the calls in `interest`, and no others.
-pub fn set_policy(policy: Policy, interest: Interest) {
-    POLICY.store(policy as *mut (), Release);
+/// Makes `policy` the one that is asked.
+pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
+    let interest = policy.interest();
+    let reports = matches!(interest, Interest::Reported);
+    if reports {
+        report::prepare()?;
+    }
+    policy::install(policy);
     SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
-    let others = if matches!(interest, Interest::Every) { SEEN } else { 0 };
+    REPORTS.store(reports, Relaxed);
+    let others = match interest {
+        Interest::Every => SEEN,
+        Interest::Only { .. } => 0,
+        Interest::Reported => TRAPPED,
+    };
     (0..CALLS as u64).for_each(|nr| set_interest(nr, others));
     if let Interest::Only { all_of, samples_of } = interest {
         all_of.iter().for_each(|&nr| set_interest(nr, SEEN));
         samples_of.iter().for_each(|&nr| set_interest(nr, SAMPLED));
     }
+    Ok(())
+}
+
+/// The policy is told of every call and its result.
+fn reports() -> bool {
+    REPORTS.load(Relaxed)
 }
 
 /// A site that is patched may be one for calls of any number, the plane's own among them.
@@ -207,19 +166,6 @@ pub fn is_sampled(nr: u64) -> bool {
     RUNAHEAD_INTEREST.get(nr as usize).is_some_and(|call| call.load(Relaxed) == SAMPLED)
 }
 
-/// Which calls a policy sees.
-pub enum Interest {
-    /// All.
-    Every,
-    /// These.
-    Only {
-        /// Each of these.
-        all_of: &'static [u64],
-        /// Of these, those that it does not let go by ([`sampling`]).
-        samples_of: &'static [u64],
-    },
-}
-
 fn is_interesting(nr: u64) -> bool {
     (nr as usize) < CALLS && RUNAHEAD_INTEREST[nr as usize].load(Relaxed) != 0
 }
@@ -237,14 +183,9 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     if is_checked(call.nr) {
         return if masks::can_go_by(call) { Verdict::NATIVE } else { Verdict::TRAP };
     }
-    let policy = POLICY.load(Relaxed);
-    if policy.is_null() {
-        return Verdict::NATIVE;
-    }
-    // SAFETY: only ever set from a function of this type.
-    let policy: Policy = unsafe { core::mem::transmute(policy) };
-    match policy(call) {
-        Verdict { ret: sys::RESTART, native: 0 } => Verdict::NATIVE,
+    let Some(policy) = policy::get() else { return Verdict::NATIVE };
+    match policy.before(call) {
+        Verdict { ret: sys::RESTART, native: 0 } | Verdict::REPORT => Verdict::NATIVE,
         verdict => verdict,
     }
 }
@@ -331,14 +272,21 @@ pub fn stand_down() {
         return retire();
     }
     STANDS_DOWN.store(true, Relaxed);
-    POLICY.store(core::ptr::null_mut(), Relaxed);
-    HOOKS.store(core::ptr::null_mut(), Relaxed);
+    report_loss();
+    policy::remove();
+    REPORTS.store(false, Relaxed);
     (0..CALLS as u64).for_each(|nr| set_interest(nr, 0));
 }
 
 /// The policy has ended, and threads are still intercepted.
 fn stands_down() -> bool {
     STANDS_DOWN.load(Relaxed)
+}
+
+fn report_loss() {
+    if let Some(policy) = policy::get() {
+        policy.lost();
+    }
 }
 
 /// Gives interception up for good, in all threads: the program runs natively from here on.
@@ -348,6 +296,7 @@ pub fn retire() {
 
 /// Gives interception up in this thread. Others find out at their next call, for which patched sites trap.
 fn retire_this() {
+    report_loss();
     RETIRED.store(true, Relaxed);
     let how = if has_threads() { TRAPPED } else { 0 };
     RUNAHEAD_INTEREST.iter().for_each(|call| call.store(how, Relaxed));
@@ -394,7 +343,7 @@ fn leave_for_good(thread: &Thread) {
 
 /// Of those that the plane handles itself, the ones that often leave it nothing to do.
 fn is_checked(call: u64) -> bool {
-    matches!(call, nr::RT_SIGACTION | nr::RT_SIGPROCMASK) && !SEES_ALL.load(Relaxed)
+    matches!(call, nr::RT_SIGACTION | nr::RT_SIGPROCMASK) && !SEES_ALL.load(Relaxed) && !reports()
 }
 
 /// Calls that the plane handles itself, on behalf of every policy but one that sees all of them.

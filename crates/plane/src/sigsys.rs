@@ -9,6 +9,7 @@ use linux_raw_sys::general as k;
 use super::thread::{self, Thread};
 use super::{
     Call, Verdict, altstack, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch,
+    report, reports,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
@@ -105,6 +106,9 @@ pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, contex
 /// A SIGSYS that is no call.
 fn other(info: &Info, context: &mut Context) {
     let thread = thread::current();
+    let mask = sys::set_mask(!0);
+    report::interrupted(thread, context);
+    sys::set_mask(mask);
     let called_off = info.code == SI_QUEUE
         && super::is_retired()
         && u64::from(info.call as u32) | u64::from(info.arch) << 32 == CALLED_OFF;
@@ -142,7 +146,13 @@ fn answer(info: &Info, context: &mut Context) {
         super::retire();
         return natively(site, context);
     }
+    if report::is_trap(site) {
+        return report::returned(thread, context);
+    }
     let mut call = context.call(thread);
+    if reports() {
+        return reported(&call, site, context);
+    }
     let is_undisturbed = || thread.depth.get() == 0;
     if is_the_planes(call.nr) {
         if is_checked(call.nr)
@@ -176,6 +186,21 @@ fn answer(info: &Info, context: &mut Context) {
         return perform(&call, site, context);
     }
     dispatch(&mut call, site, context);
+}
+
+/// A call that was dispatched, for a policy that is told of all.
+fn reported(call: &Call, site: u64, context: &mut Context) {
+    let is_plain = masks::MASK_CALLS.contains(&call.nr) && masks::has_plain_mask(call);
+    if is_plain || !is_the_planes(call.nr) {
+        return report::answer(call, site, context);
+    }
+    report::own(call);
+    of_the_plane(call, site, context);
+    // (What makes a child or a thread says so itself.)
+    let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
+    if !is_child && context.is_answered() {
+        report::own_returned(call.nr, context.result());
+    }
 }
 
 /// Has a call made that was to be dispatched when this other SIGSYS was already under way: of two the
@@ -282,14 +307,14 @@ extern "C" fn on_agent_stack(work: u64) {
 }
 
 /// The call unmaps `address`.
-fn covers(call: &Call, address: u64) -> bool {
+pub(super) fn covers(call: &Call, address: u64) -> bool {
     let [at, len, ..] = call.args;
     (at..at.saturating_add(len)).contains(&address)
 }
 
 /// Makes the call as it stands. Where a signal may interrupt it, the program does so itself: then no frame
 /// of ours is in the handler's way.
-fn perform(call: &Call, site: u64, context: &mut Context) {
+pub(super) fn perform(call: &Call, site: u64, context: &mut Context) {
     if made_by_the_program(site, context) {
         return;
     }

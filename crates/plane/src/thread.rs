@@ -64,6 +64,8 @@ pub struct Thread {
     pub(super) expects: Cell<bool>,
     /// Stack on which the program is to go on after the call under way; 0: its own.
     pub(crate) go_on_at: Cell<u64>,
+    /// Number of the call by which it makes a child or a thread.
+    pub(super) makes: Cell<u64>,
     /// How often it had left its processor when the policy last asked.
     pub switches: Cell<Option<Switches>>,
     mapped: Cell<[u64; 2]>,
@@ -199,6 +201,7 @@ impl Thread {
             lent: Cell::new(None),
             expects: Cell::new(false),
             go_on_at: Cell::new(0),
+            makes: Cell::new(0),
             switches: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
         };

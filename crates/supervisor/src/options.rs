@@ -54,6 +54,8 @@ pub struct Faults {
     pub plant_rubbish: bool,
     /// Landlock is taken to be of no higher version than this.
     pub landlock: Option<i32>,
+    /// Processes have no shadows, and count every call (the agent's `logged.rs`).
+    pub logged: bool,
     /// What is left undone.
     pub without: Without,
 }
@@ -66,6 +68,7 @@ impl Faults {
             (true, false) => plant::MARKED,
             (false, _) if self.plant_effects => plant::EFFECTS,
             (false, _) if self.plant_rubbish => plant::RUBBISH,
+            (false, _) if self.logged => plant::LOGGED,
             (false, _) => 0,
         }
     }

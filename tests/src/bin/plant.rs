@@ -6,13 +6,19 @@
 use std::process::ExitCode;
 
 use runahead_inject::Command;
-use runahead_supervisor::{Ended, Faults, Options};
+use runahead_supervisor::{Ended, Faults, Options, Without};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let faults = match args.next().as_deref().and_then(|what| what.to_str()) {
         Some("effects") => Faults { plant_effects: true, ..Faults::default() },
         Some("none") => Faults::default(),
+        Some("logged") => {
+            counted();
+            // Every program is to have it.
+            let without = Without { unwatched: true, ..Without::default() };
+            Faults { logged: true, without, ..Faults::default() }
+        }
         Some("panic") => {
             let at = args.next().and_then(|n| n.to_str()?.parse().ok());
             Faults { panic_at: at.expect("the number of an access"), ..Faults::default() }
@@ -36,6 +42,13 @@ fn main() -> ExitCode {
             ExitCode::from(125)
         }
     }
+}
+
+/// Makes the file in which calls are counted: room for three tables of 512 and what was lost. The test reads and removes it.
+fn counted() {
+    let path = format!("/dev/shm/runahead-calls-{}", std::process::id());
+    std::fs::write(&path, [0u8; 3 * 4096 + 8]).expect("there is memory");
+    eprintln!("counted in {path}");
 }
 
 /// A fault that nobody meets shows nothing, so the agent must be in.

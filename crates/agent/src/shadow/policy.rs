@@ -13,7 +13,7 @@ use super::texts::Texts;
 use super::{life, planted, quiet, returns, sandbox};
 use crate::arch;
 use crate::names::{NAMES, TRACKED};
-use crate::plane::{self, Call, Interest, Verdict};
+use crate::plane::{self, Call, Interest, Policy, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd, nr};
 
@@ -54,11 +54,26 @@ pub(super) fn begin(
         children: Children::new(children::waited_for()),
     });
     arch::ask_after_returns(returns::after_return);
-    plane::set_policy(policy, Interest::Every);
+    plane::set_policy(&SHADOW)?;
     plane::start_in_shadow().map(|_| ())
 }
 
-/// The policy of a runner.
+/// The policy of a runner. It sees every call, and whatever it cannot answer ends the run.
+struct Shadow;
+
+impl Policy for Shadow {
+    fn interest(&self) -> Interest {
+        Interest::Every
+    }
+
+    fn before(&self, call: &Call) -> Verdict {
+        policy(call)
+    }
+}
+
+static SHADOW: &dyn Policy = &Shadow;
+
+/// What becomes of a call of a runner.
 pub fn policy(call: &Call) -> Verdict {
     // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
     let Some(runner) = (unsafe { RUNNER.get() }) else { sys::exit(1) };

@@ -20,13 +20,12 @@ use super::given::Given;
 use super::lookups::Place;
 use crate::names;
 use crate::paths::FdPath;
+use crate::plane::policy::NO_TOKEN as NONE;
 use crate::plane::{Call, Token, quiet};
 use crate::session::{self, Session};
 use crate::socket::{self as supervisor, Answer, Talk};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
-/// Nothing was prepared.
-const NONE: Token = -1;
 /// Interpreters of interpreters that the kernel follows (`#!`, execve(2)).
 const INTERPRETERS: usize = 5;
 /// Set in the environment to 0, the program and its children run natively.

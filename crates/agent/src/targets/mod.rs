@@ -44,7 +44,7 @@ use crate::arch::ticks;
 use crate::lock::Lock;
 use crate::names::{Kind, NAMES};
 use crate::plane::thread::Thread;
-use crate::plane::{self, Call, Event, Hooks, Interest, Verdict, sampling};
+use crate::plane::{self, Call, Event, Interest, Policy, Token, Verdict, sampling};
 use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
@@ -168,8 +168,8 @@ pub fn start() {
     let Some(session) = session::get() else { return };
     TARGET.begin(session);
     NAMES.enter(start_directory());
-    plane::set_hooks(&HOOKS);
-    plane::set_policy(policy, Interest::Only { all_of: INTEREST, samples_of: SAMPLES });
+    // (Nothing is prepared for this policy, so that nothing can fail.)
+    let _ = plane::set_policy(&POLICY);
 }
 
 /// The working directory by its absolute name, so that names that begin there and names that begin at the root
@@ -183,24 +183,47 @@ fn start_directory() -> Identity {
     }
 }
 
-static HOOKS: Hooks = Hooks {
-    before_child: || {
+/// The policy of a target: it decides when to make a shadow, and otherwise leaves calls as they are.
+struct OfTargets;
+
+pub(crate) static POLICY: &dyn Policy = &OfTargets;
+
+impl Policy for OfTargets {
+    fn interest(&self) -> Interest {
+        Interest::Only { all_of: INTEREST, samples_of: SAMPLES }
+    }
+
+    fn before(&self, call: &Call) -> Verdict {
+        policy(call)
+    }
+
+    fn before_child(&self) {
         TARGET.family.expect_child();
         // A parent hears of its children when it reads from a pipe (`family`).
         plane::see_all_of(nr::READ, true);
-    },
-    in_child: start_in_child,
-    before_exec: exec::before,
-    exec_failed: exec::failed,
-    event: |event| {
+    }
+
+    fn in_child(&self) {
+        start_in_child();
+    }
+
+    fn before_exec(&self, call: &Call) -> Token {
+        exec::before(call)
+    }
+
+    fn exec_failed(&self, token: Token) {
+        exec::failed(token);
+    }
+
+    fn event(&self, event: Event) {
         let control = session::counters();
         let count = match event {
             Event::Trapped => &control.traps,
             Event::Patched => &control.sites_patched,
         };
         count.fetch_add(1, Relaxed);
-    },
-};
+    }
+}
 
 /// A forked child begins a life of its own: it keeps the names of descriptors, and has no shadow.
 fn start_in_child() {

@@ -63,6 +63,7 @@ pub(crate) mod pkeys;
 pub(crate) mod planted;
 mod returns;
 mod sites;
+mod told;
 
 use core::arch::{asm, global_asm};
 
@@ -80,6 +81,7 @@ pub(crate) use frame::{Place, RED_ZONE, REGISTERS};
 pub(crate) use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, RUN_UP, Window};
 pub use returns::{AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch};
 pub(crate) use sites::*;
+pub(crate) use told::{TRAP, Told, set_trap, trap};
 
 /// The instruction that makes a system call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];

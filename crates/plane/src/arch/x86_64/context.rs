@@ -71,6 +71,11 @@ impl Context {
         self.r8_to_r15[Self::R11] |= Self::ANSWERED;
     }
 
+    /// The call has been given a result.
+    pub fn is_answered(&self) -> bool {
+        self.r8_to_r15[Self::R11] & Self::ANSWERED != 0
+    }
+
     /// Where the program makes the call that it has just come to, if that was neither made nor given a
     /// result: all is as the instruction itself leaves it.
     pub fn unanswered_call(&self) -> Option<u64> {

@@ -1,0 +1,123 @@
+//! A policy that tests plant: it sees every call and what came of it, changes nothing, and counts.
+//!
+//! What it counts lies in a file that the test has made, [`PATH`] with the supervisor's number behind it, which all
+//! processes of the session map. Children and execs are followed as a target's are.
+
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+use runahead_abi::config::{CALLS_COUNTED, plant};
+
+use crate::plane::{self, Call, Event, Interest, Policy, Token, Verdict};
+use crate::session::Session;
+use crate::sys::{self, AT_FDCWD, Place};
+use crate::targets;
+
+/// Where the file is, but for the number.
+const PATH: &[u8] = b"/dev/shm/runahead-calls-";
+
+/// By number: how often a call was made, how often it returned, and how often with an error. Then how often sight was lost.
+#[repr(C)]
+struct Counts {
+    made: [AtomicU64; CALLS_COUNTED],
+    returned: [AtomicU64; CALLS_COUNTED],
+    failed: [AtomicU64; CALLS_COUNTED],
+    lost: AtomicU64,
+}
+
+static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
+
+fn counts() -> Option<&'static Counts> {
+    // SAFETY: null, or a mapping of ours of this size that stays.
+    unsafe { COUNTS.load(Relaxed).as_ref() }
+}
+
+fn count(of: impl Fn(&Counts) -> &[AtomicU64], number: u64) {
+    if let Some(place) = counts().and_then(|counts| of(counts).get(number as usize)) {
+        place.fetch_add(1, Relaxed);
+    }
+}
+
+fn returned(number: u64, result: i64) {
+    count(|counts| &counts.returned, number);
+    if (-4095..0).contains(&result) {
+        count(|counts| &counts.failed, number);
+    }
+}
+
+/// See the module's text.
+struct Logged;
+
+static POLICY: &dyn Policy = &Logged;
+
+impl Policy for Logged {
+    fn interest(&self) -> Interest {
+        Interest::Reported
+    }
+
+    fn before(&self, call: &Call) -> Verdict {
+        count(|counts| &counts.made, call.nr);
+        Verdict::REPORT
+    }
+
+    fn after(&self, call: &Call, result: i64) {
+        returned(call.nr, result);
+    }
+
+    fn own(&self, call: &Call) {
+        count(|counts| &counts.made, call.nr);
+    }
+
+    fn own_returned(&self, number: u64, result: i64) {
+        returned(number, result);
+    }
+
+    fn before_child(&self) {
+        targets::POLICY.before_child();
+    }
+
+    fn in_child(&self) {
+        targets::POLICY.in_child();
+    }
+
+    fn before_exec(&self, call: &Call) -> Token {
+        targets::POLICY.before_exec(call)
+    }
+
+    fn exec_failed(&self, token: Token) {
+        targets::POLICY.exec_failed(token);
+    }
+
+    fn event(&self, event: Event) {
+        targets::POLICY.event(event);
+    }
+
+    fn lost(&self) {
+        if let Some(counts) = counts() {
+            counts.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Puts this policy in the target's place, if a test has asked for it.
+pub fn start(session: &Session) -> sys::Result<()> {
+    if session.config.plant != plant::LOGGED {
+        return Ok(());
+    }
+    let mut path = [0u8; 64];
+    path[..PATH.len()].copy_from_slice(PATH);
+    let mut digits = [0u8; 10];
+    let (mut left, mut count) = (session.config.supervisor_pid, 0);
+    while left > 0 {
+        digits[count] = b'0' + (left % 10) as u8;
+        (left, count) = (left / 10, count + 1);
+    }
+    let number = path[PATH.len()..].iter_mut();
+    number.zip(digits[..count].iter().rev()).for_each(|(place, digit)| *place = *digit);
+    let file = sys::openat2(AT_FDCWD, path.as_ptr() as u64, k::O_RDWR | k::O_CLOEXEC, 0, 0)?;
+    // SAFETY: nothing is replaced.
+    let at = unsafe { sys::map_shared(Place::Anywhere, file, size_of::<Counts>() as u64) }?;
+    sys::close(file)?;
+    COUNTS.store(at as *mut Counts, Relaxed);
+    plane::set_policy(&POLICY)
+}

@@ -1,0 +1,86 @@
+//! A call that the program makes itself and whose result is told: from here, with its own registers, and with its stack
+//! pointer below its red zone. Behind the call comes another, which traps.
+
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Context, SYSCALL};
+
+/// Where a call instruction is that dispatch does not let through.
+// SAFETY: nothing else defines a name that begins with RUNAHEAD_.
+#[unsafe(no_mangle)]
+static RUNAHEAD_TOLD_TRAP: AtomicU64 = AtomicU64::new(0);
+
+global_asm!(
+    ".pushsection .text.runahead, \"ax\", @progbits",
+    ".globl runahead_told",
+    "runahead_told:",
+    "syscall",
+    ".globl runahead_told_made",
+    "runahead_told_made:",
+    "jmp [rip + RUNAHEAD_TOLD_TRAP]",
+    ".popsection",
+);
+
+// SAFETY: defined above; only the addresses are taken.
+unsafe extern "C" {
+    fn runahead_told();
+    fn runahead_told_made();
+}
+
+/// Code for the page at which the call traps.
+pub const TRAP: [u8; 4] = [SYSCALL[0], SYSCALL[1], 0x0f, 0x0b];
+
+/// From now on [`TRAP`] is at `address`, outside of what dispatch lets through.
+pub fn set_trap(address: u64) {
+    RUNAHEAD_TOLD_TRAP.store(address, Relaxed);
+}
+
+/// Where it is; 0: nowhere yet.
+pub fn trap() -> u64 {
+    RUNAHEAD_TOLD_TRAP.load(Relaxed)
+}
+
+/// How far a call has come that is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// It has not been made, or is to be made again.
+    Before,
+    /// It has been made.
+    Made,
+}
+
+impl Context {
+    /// The program goes on to make its call from here, with the stack pointer `stack`.
+    pub fn make_told(&mut self, stack: u64) {
+        self.rip = runahead_told as *const () as u64;
+        self.rsp = stack;
+    }
+
+    /// Whether such a call was interrupted.
+    pub fn told(&self) -> Option<Told> {
+        let [before, made] = [runahead_told, runahead_told_made].map(|at| at as *const () as u64);
+        match self.rip {
+            at if at == before => Some(Told::Before),
+            at if at == made || at == trap() && at != 0 => Some(Told::Made),
+            _ => None,
+        }
+    }
+
+    /// The program is to make the call in front of `back`, of that number, with the stack pointer `stack`.
+    pub fn make_again(&mut self, number: u64, back: u64, stack: u64) {
+        self.rip = back - SYSCALL.len() as u64;
+        (self.rsp, self.rax) = (stack, number);
+    }
+
+    /// The program goes on behind its call, at `back`, with the stack pointer `stack`, as the kernel has it go on.
+    pub fn go_on_behind(&mut self, back: u64, stack: u64, result: i64) {
+        (self.rip, self.rcx, self.rsp) = (back, back, stack);
+        self.set_result(result);
+    }
+
+    /// What rax holds.
+    pub fn result(&self) -> i64 {
+        self.rax as i64
+    }
+}

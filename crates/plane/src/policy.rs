@@ -1,0 +1,136 @@
+//! What a policy is to the plane: all of the contract between the two.
+//!
+//! A policy says which calls it wants to see ([`Policy::interest`]), and what becomes of each before it is made
+//! ([`Policy::before`]). What it lets go on with [`Verdict::REPORT`] it sees again when that has returned, however long it has
+//! waited ([`Policy::after`]). Some calls are the plane's own: those about signals, threads, children and exec. They are
+//! never a policy's to answer, and it is told of them. Everything else here is told, too: children, execs, and what
+//! interception costs.
+//!
+//! [`Interest`] is the choice between two ways in:
+//!
+//! | | calls come | results come | what it costs a call |
+//! |---|---|---|---|
+//! | [`Interest::Only`], [`Interest::Every`] | by patched sites, else by signals; in handlers that interrupt the agent not at all | of what the policy makes itself | 15 ns |
+//! | [`Interest::Reported`] | by signals, two for each call that is reported; all of them | of all | microseconds |
+//!
+//! *Fail open or closed*: what the plane cannot go on with it gives up ([`Policy::lost`]), and the process runs natively. A
+//! policy for which that will not do ends the process there. Under [`Interest::Reported`] nothing else is lost: its
+//! methods run with signals blocked, so that no handler of the program's finds the agent at work; and what a vfork child does is
+//! seen, too, on its parent's thread.
+//!
+//! A policy's methods run on a stack of the plane's, in the process and on the thread that they are about. They make no call
+//! that the program would see, wait for nothing, and do not panic on a path that the program can take.
+
+use core::sync::atomic::{AtomicPtr, Ordering::*};
+
+use crate::{Call, Token};
+
+/// What a policy says of a call. Returned in two registers to the entry code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Verdict {
+    pub(crate) ret: i64,
+    pub(crate) native: u64,
+}
+
+impl Verdict {
+    /// The call is answered; the program sees this value.
+    pub const fn answer(ret: i64) -> Self {
+        Verdict { ret, native: 0 }
+    }
+
+    /// The call is to be made as it stands, from the program's own stack: it may wait for long.
+    pub const NATIVE: Verdict = Verdict { ret: 0, native: 1 };
+
+    /// The call is to trap. Only for those that the plane checks.
+    pub(crate) const TRAP: Verdict = Verdict { ret: 0, native: 2 };
+
+    /// The call is to be made as it stands, and its result told ([`Policy::after`]). Under [`Interest::Reported`] only;
+    /// otherwise this is [`Verdict::NATIVE`].
+    pub const REPORT: Verdict = Verdict { ret: 0, native: 3 };
+}
+
+/// Which calls a policy sees.
+#[derive(Clone, Copy)]
+pub enum Interest {
+    /// All, the plane's own among them but for the return from a signal.
+    Every,
+    /// These.
+    Only {
+        /// Each of these.
+        all_of: &'static [u64],
+        /// Of these, those that it does not let go by ([`crate::sampling`]).
+        samples_of: &'static [u64],
+    },
+    /// All, and what came of them; the plane's own are its own.
+    Reported,
+}
+
+/// What interception costs, one by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A call was delivered as a signal.
+    Trapped,
+    /// A call site was rewritten to come here without one.
+    Patched,
+}
+
+/// Nothing was prepared for an exec.
+pub const NO_TOKEN: Token = -1;
+
+/// See the module's text.
+pub trait Policy: Sync {
+    /// Which calls it wants to see. Asked once, when it is installed.
+    fn interest(&self) -> Interest;
+
+    /// The program is about to make `call`. Under [`Interest::Reported`] a call that a signal has interrupted, and that the
+    /// program makes again for that, is about to be made again.
+    fn before(&self, call: &Call) -> Verdict;
+
+    /// `call`, of which `before` said [`Verdict::REPORT`], has returned this to the program.
+    fn after(&self, _call: &Call, _result: i64) {}
+
+    /// The plane is about to make, or to do in its way, one of its own calls. Under [`Interest::Reported`] only.
+    fn own(&self, _call: &Call) {}
+
+    /// The plane's own call of that number has returned this to the program. (An exec that succeeds, a return from a signal
+    /// and the end of a thread do not return; in a child nothing is told.)
+    fn own_returned(&self, _number: u64, _result: i64) {}
+
+    /// A child is about to be made.
+    fn before_child(&self) {}
+
+    /// This is a new process, a fork of the one that the policy knew.
+    fn in_child(&self) {}
+
+    /// The program is about to exec, with signals blocked; whatever is done for it, undone by `exec_failed` if it comes to
+    /// that.
+    fn before_exec(&self, _call: &Call) -> Token {
+        NO_TOKEN
+    }
+
+    /// See [`Policy::before_exec`].
+    fn exec_failed(&self, _token: Token) {}
+
+    /// Something has happened that is worth counting.
+    fn event(&self, _event: Event) {}
+
+    /// From here on this process, or this thread of it, is not seen any more.
+    fn lost(&self) {}
+}
+
+/// The policy in force; a pointer to one, as such a reference is two words.
+static POLICY: AtomicPtr<&'static dyn Policy> = AtomicPtr::new(core::ptr::null_mut());
+
+pub(crate) fn get() -> Option<&'static dyn Policy> {
+    // SAFETY: only ever set from a static reference.
+    unsafe { POLICY.load(Acquire).as_ref() }.copied()
+}
+
+pub(crate) fn install(policy: &'static &'static dyn Policy) {
+    POLICY.store(core::ptr::from_ref(policy).cast_mut(), Release);
+}
+
+pub(crate) fn remove() {
+    POLICY.store(core::ptr::null_mut(), Release);
+}

@@ -1,0 +1,142 @@
+//! Calls whose results a policy is told ([`Interest::Reported`](crate::Interest)).
+//!
+//! The call arrives as a signal. The policy has its say, with signals blocked, and the program makes the call itself, from a
+//! trampoline (`arch`) with its own registers and mask, so that it waits and is interrupted as ever. A second call there
+//! traps, and the policy is told. What is needed for that lies below the program's red zone meanwhile. A handler of the
+//! program's that comes in between finds the program in front of its call or behind it, and the policy told.
+
+use linux_raw_sys::general as k;
+
+use crate::arch::{self, Context, RED_ZONE, Told};
+use crate::policy::{self, Verdict};
+use crate::sigsys;
+use crate::sys::{self, nr};
+use crate::thread::Thread;
+use crate::{Call, reports};
+
+/// What lies below the red zone: the call's number, and the address behind it.
+type Kept = [u64; 2];
+
+/// Puts the call that traps into a page of its own.
+pub(super) fn prepare() -> sys::Result<()> {
+    const PAGE: u64 = 4096;
+    if arch::trap() != 0 {
+        return Ok(());
+    }
+    let page = sys::map_anywhere(PAGE as usize)?;
+    // SAFETY: new memory of ours, which nobody executes yet.
+    unsafe {
+        (page as *mut [u8; 4]).write(arch::TRAP);
+        sys::protect(page, PAGE, k::PROT_READ | k::PROT_EXEC)?;
+    }
+    arch::set_trap(page);
+    Ok(())
+}
+
+/// Does `work` while no handler of the program's can run.
+fn quietly(work: impl FnOnce()) {
+    let mask = sys::set_mask(!0);
+    work();
+    sys::set_mask(mask);
+}
+
+/// The plane makes one of its own calls.
+pub(super) fn own(call: &Call) {
+    if let (true, Some(policy)) = (reports(), policy::get()) {
+        quietly(|| policy.own(call));
+    }
+}
+
+/// One of them has returned.
+pub(super) fn own_returned(number: u64, result: i64) {
+    if let (true, Some(policy)) = (reports(), policy::get()) {
+        quietly(|| policy.own_returned(number, result));
+    }
+}
+
+/// A call that was dispatched at `site`, and is not the plane's own.
+pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
+    let Some(policy) = policy::get() else { return sigsys::perform(call, site, context) };
+    context.mask = sys::set_mask(!0);
+    match policy.before(call) {
+        Verdict::REPORT => let_go(call, site, context),
+        Verdict { ret, native: 0 } => context.set_result(ret),
+        _ => {
+            sys::set_mask(context.mask);
+            sigsys::perform(call, site, context);
+        }
+    }
+}
+
+/// Has the program make the call, and come back.
+fn let_go(call: &Call, site: u64, context: &mut Context) {
+    let kept: Kept = [call.nr, site + 2];
+    let bytes = size_of::<Kept>() as u64;
+    let at = call.stack.wrapping_sub(RED_ZONE + bytes) & !7;
+    // A thread that is about to end takes its own stack away.
+    let is_lost = call.nr == nr::MUNMAP && sigsys::covers(call, call.stack);
+    // (The kernel makes a stack grow to where it writes.)
+    let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
+    // SAFETY: the kernel writes eight bytes below the red zone, or fails.
+    if is_lost || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
+        return in_place(call, context);
+    }
+    // SAFETY: memory of the program's stack, below what it uses, that has just been written to.
+    unsafe { (at as *mut Kept).write(kept) };
+    context.make_told(at);
+}
+
+/// Where there is no room on the program's stack the call is made here.
+fn in_place(call: &Call, context: &mut Context) {
+    sys::set_mask(context.mask);
+    // SAFETY: the program asked for exactly this call.
+    let result = unsafe { sys::raw(call.nr, call.args) };
+    context.mask = sys::set_mask(!0);
+    if let Some(policy) = policy::get() {
+        policy.after(call, result);
+    }
+    context.set_result(result);
+}
+
+/// The call behind a call that was made traps at `site`.
+pub(super) fn is_trap(site: u64) -> bool {
+    site == arch::trap() && site != 0
+}
+
+/// It has come back.
+pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
+    context.mask = sys::set_mask(!0);
+    finish(thread, context);
+}
+
+/// Signals are blocked.
+fn finish(thread: &'static Thread, context: &mut Context) {
+    let ([number, back], stack) = kept(context);
+    let result = context.result();
+    let call = Call { nr: number, stack, ..context.call(thread) };
+    if let Some(policy) = policy::get() {
+        policy.after(&call, result);
+    }
+    context.go_on_behind(back, stack, result);
+}
+
+/// What [`let_go`] has left, and the program's stack pointer.
+fn kept(context: &Context) -> (Kept, u64) {
+    let at = context.stack_pointer();
+    // SAFETY: a told call is made with this stack pointer, above which handlers write nothing.
+    let kept = unsafe { *(at as *const Kept) };
+    (kept, at + size_of::<Kept>() as u64 + RED_ZONE)
+}
+
+/// A signal has come, maybe in the middle of such a call: the program is taken to be in front of it or behind it. Signals
+/// are blocked.
+pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context) {
+    match (thread, context.told()) {
+        (Some(thread), Some(Told::Made)) => finish(thread, context),
+        (_, Some(Told::Before)) => {
+            let ([number, back], stack) = kept(context);
+            context.make_again(number, back, stack);
+        }
+        _ => {}
+    }
+}
