@@ -72,9 +72,10 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
 fn let_go(call: &Call, site: u64, context: &mut Context) {
     let kept: Kept = [call.nr, site + 2];
     let bytes = size_of::<Kept>() as u64;
-    let at = call.stack.wrapping_sub(RED_ZONE + bytes) & !7;
-    // A thread that is about to end takes its own stack away.
-    let is_lost = call.nr == nr::MUNMAP && sigsys::covers(call, call.stack);
+    let at = call.stack.wrapping_sub(RED_ZONE + bytes);
+    // A thread that is about to end takes its own stack away, or what is below it.
+    let is_about_memory = matches!(call.nr, nr::MUNMAP | nr::MADVISE | nr::MMAP | nr::MREMAP);
+    let is_lost = is_about_memory && [call.stack, at].iter().any(|&it| sigsys::covers(call, it));
     // (The kernel makes a stack grow to where it writes.)
     let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
     // SAFETY: the kernel writes eight bytes below the red zone, or fails.
@@ -82,7 +83,7 @@ fn let_go(call: &Call, site: u64, context: &mut Context) {
         return in_place(call, context);
     }
     // SAFETY: memory of the program's stack, below what it uses, that has just been written to.
-    unsafe { (at as *mut Kept).write(kept) };
+    unsafe { (at as *mut Kept).write_unaligned(kept) };
     context.make_told(at);
 }
 
@@ -124,7 +125,7 @@ fn finish(thread: &'static Thread, context: &mut Context) {
 fn kept(context: &Context) -> (Kept, u64) {
     let at = context.stack_pointer();
     // SAFETY: a told call is made with this stack pointer, above which handlers write nothing.
-    let kept = unsafe { *(at as *const Kept) };
+    let kept = unsafe { (at as *const Kept).read_unaligned() };
     (kept, at + size_of::<Kept>() as u64 + RED_ZONE)
 }
 
