@@ -9,6 +9,7 @@
 
 mod binary;
 pub mod bindings;
+mod calls;
 mod case;
 mod exit;
 pub mod facilities;
@@ -22,6 +23,7 @@ mod stats;
 pub mod tree;
 
 pub use binary::runahead;
+pub use calls::names_of_calls;
 pub use case::{Case, Pair};
 pub use exit::scratch;
 pub use fixture::{Fixture, fixture};

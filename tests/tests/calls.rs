@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use runahead_tests::{available, installed, scratch};
+use runahead_tests::{available, installed, names_of_calls, scratch};
 
 /// Made, returned and failed, by number.
 type Counts = BTreeMap<u64, [u64; 3]>;
@@ -22,17 +22,7 @@ const VARIES: [&str; 8] = [
 ];
 
 fn names() -> BTreeMap<String, u64> {
-    let text = Command::new("gcc")
-        .args(["-E", "-dM", "-include", "asm/unistd.h", "-x", "c", "/dev/null"])
-        .output()
-        .expect("gcc is installed")
-        .stdout;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let entry = |line: &str| {
-        let (name, number) = line.strip_prefix("#define __NR_")?.split_once(' ')?;
-        Some((name.to_owned(), number.trim().parse().ok()?))
-    };
-    text.lines().filter_map(entry).collect()
+    names_of_calls().into_iter().map(|(number, name)| (name, number as u64)).collect()
 }
 
 /// What a command does under the policy that logs.

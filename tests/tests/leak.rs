@@ -22,7 +22,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use runahead_testbed::{Disk, DiskOptions};
-use runahead_tests::{Link, Seed, available, installed, programs, root, scratch};
+use runahead_tests::{Link, Seed, available, installed, names_of_calls, programs, root, scratch};
 
 /// Ways in which nothing may change: see the text above. `older`: marked, with the Landlock of Linux 5.13.
 const MODES: [&str; 3] = ["asis", "marked", "older"];
@@ -325,17 +325,7 @@ fn outcome(line: &str) -> Outcome {
 
 /// The kernel's table, as its headers tell: names and numbers.
 fn table() -> BTreeMap<i64, String> {
-    let text = Command::new("gcc")
-        .args(["-E", "-dM", "-include", "asm/unistd.h", "-x", "c", "/dev/null"])
-        .output()
-        .expect("gcc is installed")
-        .stdout;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let entry = |line: &str| {
-        let (name, number) = line.strip_prefix("#define __NR_")?.split_once(' ')?;
-        Some((number.trim().parse().ok()?, name.to_owned()))
-    };
-    let mut table: BTreeMap<i64, String> = text.lines().filter_map(entry).collect();
+    let mut table = names_of_calls();
     table.entry(CACHESTAT).or_insert_with(|| "cachestat".into());
     assert!(table.len() > 300 && table[&0] == "read", "the kernel's headers: {table:?}");
     table

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::config::{CALLS_COUNTED, plant};
 
+use crate::paths;
 use crate::plane::{self, Call, Event, Interest, Policy, Token, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Place};
@@ -106,14 +107,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
     }
     let mut path = [0u8; 64];
     path[..PATH.len()].copy_from_slice(PATH);
-    let mut digits = [0u8; 10];
-    let (mut left, mut count) = (session.config.supervisor_pid, 0);
-    while left > 0 {
-        digits[count] = b'0' + (left % 10) as u8;
-        (left, count) = (left / 10, count + 1);
-    }
-    let number = path[PATH.len()..].iter_mut();
-    number.zip(digits[..count].iter().rev()).for_each(|(place, digit)| *place = *digit);
+    paths::decimal(session.config.supervisor_pid, &mut path[PATH.len()..]);
     let file = sys::openat2(AT_FDCWD, path.as_ptr() as u64, k::O_RDWR | k::O_CLOEXEC, 0, 0)?;
     // SAFETY: nothing is replaced.
     let at = unsafe { sys::map_shared(Place::Anywhere, file, size_of::<Counts>() as u64) }?;

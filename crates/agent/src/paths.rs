@@ -40,6 +40,18 @@ pub fn is_made_up(path: &[u8]) -> bool {
     [&b"/proc/"[..], b"/sys/"].iter().any(|prefix| path.starts_with(prefix))
 }
 
+/// Writes a number into the front of `text`, which has room for ten digits.
+pub fn decimal(number: u32, text: &mut [u8]) {
+    let mut digits = [0u8; 10];
+    let (mut rest, mut count) = (number, 0);
+    while count == 0 || rest > 0 {
+        digits[count] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        count += 1;
+    }
+    text.iter_mut().zip(digits[..count].iter().rev()).for_each(|(place, digit)| *place = *digit);
+}
+
 /// `/proc/self/fd/N`, NUL-terminated.
 pub struct FdPath([u8; 32]);
 
@@ -49,16 +61,7 @@ impl FdPath {
         const PREFIX: &[u8] = b"/proc/self/fd/";
         let mut text = [0u8; 32];
         text[..PREFIX.len()].copy_from_slice(PREFIX);
-        let mut digits = [0u8; 10];
-        let (mut rest, mut count) = (fd as u32, 0);
-        while count == 0 || rest > 0 {
-            digits[count] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            count += 1;
-        }
-        for (i, digit) in digits[..count].iter().rev().enumerate() {
-            text[PREFIX.len() + i] = *digit;
-        }
+        decimal(fd as u32, &mut text[PREFIX.len()..]);
         FdPath(text)
     }
 
