@@ -40,8 +40,10 @@ use crate::limit::{DeviceNumber, Kind, Sample};
 use crate::queue::{Class, Place, Trouble};
 
 mod devices;
+mod turn;
 
 pub(crate) use devices::{Device, Devices};
+pub(crate) use turn::{Line, Turn};
 
 /// Bytes of a worker's scratch memory for data of file systems that ask a server: it is read to be in the page
 /// cache and then ignored.
@@ -244,12 +246,13 @@ impl Reader {
         self.clock.time_on(Kind::Lookup, (0, 0..0), work, device)
     }
 
-    /// Reads a range of the regular file `node`; the bytes that are there.
+    /// Reads a range of the regular file `node`; the bytes that are there. With a `turn` it begins then.
     pub(crate) fn read(
         &mut self,
         node: &Node,
         range: &Range<u64>,
         devices: &Devices,
+        turn: Option<Turn>,
     ) -> Result<u64> {
         let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         let length = range.end - range.start;
@@ -261,11 +264,13 @@ impl Reader {
         let remote = devices.device(node) == Ok(Device::Remote);
         let kind = if length > CHUNK_BYTES { Kind::LongRead } else { Kind::Read };
         let scratch = &mut self.scratch;
+        let _ = turn.as_ref().map(Turn::wait);
         self.clock.time_read(kind, (node, range), || {
             if !remote {
-                if length > PAGE_BYTES {
+                if length > PAGE_BYTES || turn.is_some() {
                     advise(open, range);
                 }
+                drop(turn);
                 return await_ends(open, range);
             }
             if kind == Kind::LongRead {

@@ -30,7 +30,8 @@
 //! of its own ([`crate::limits`]). Both the base and the
 //! latency compared with it are the lower quartile of a round, which neither stragglers nor half
 //! cached operations move much. A sample that began before its round, or while more than the limit
-//! was in flight, tells of an earlier limit and is left out.
+//! was in flight, tells of an earlier limit and is left out. A read beside another of late ([`recent`]) needs a
+//! tenth of what others do where heads move: it tells how long the queue is, and nothing of the base.
 //!
 //! *Rounds.* A round ends after about half as many samples as the limit (within [`ROUND`]), that is
 //! one to two latencies; then one decision is taken. No growth unless the limit was nearly reached:
@@ -59,9 +60,11 @@ use std::time::Duration;
 
 use crate::horizon::Speed;
 
+mod recent;
 mod round;
 mod serial;
 
+use recent::Recent;
 use round::{Flow, QUEUED_QUORUM, QUORUM, Track};
 use serial::{Serial, Served};
 
@@ -92,8 +95,9 @@ const AGAIN: usize = 8;
 const ONE_AT_A_TIME: f64 = 1.7;
 /// The multiples of the base for those: growth below, cut above.
 const SOLE_LAW: (f64, f64) = (1.75, 2.25);
-/// Limits below this are for devices that have to move heads.
-const NARROW: usize = 32;
+/// Limits that begin below this are for devices that have to move heads, until they are above its end: in between a
+/// settled limit goes up and down, and what is read in which order is not to change with it.
+const NARROW: Range<usize> = 32..96;
 /// How many times as long as the base operations take on average that do not queue: they differ.
 const SPREAD: f64 = 2.0;
 /// Long reads are slow if they take so many times as long as others.
@@ -161,6 +165,9 @@ pub(crate) struct Limit {
     serial: Serial,
     /// It has answered before: what is tried again is tried more slowly.
     answered: bool,
+    /// See [`Self::is_narrow`].
+    narrow: bool,
+    recent: Recent,
     /// How many requests are served at a time, where those that began together have told.
     servers: Option<f64>,
     /// One burst has looked as if one request were served at a time.
@@ -200,6 +207,8 @@ impl Limit {
             slow_start: true,
             serial: Serial::new(),
             answered: false,
+            narrow: false,
+            recent: Recent::default(),
             servers: None,
             suspected: false,
             beside: (0, 0.0),
@@ -220,7 +229,7 @@ impl Limit {
     /// Latency has answered early: few requests are served side by side, which so far only disks
     /// do that have to move their heads.
     pub(crate) fn is_narrow(&self) -> bool {
-        !self.slow_start && self.limit < NARROW
+        self.narrow
     }
 
     /// One request is served at a time: what is read ahead is read in place of what the target wants, and takes
@@ -250,6 +259,7 @@ impl Limit {
             serial,
             slow_start: false,
             answered: true,
+            narrow: limit < NARROW.start,
             ..Limit::new(max)
         }
     }
@@ -264,6 +274,7 @@ impl Limit {
         if self.serial.add(&sample, in_flight) {
             self.open();
         }
+        let is_beside = self.recent.add(&sample);
         if sample.latency < INFORMATIVE {
             return;
         }
@@ -272,7 +283,11 @@ impl Limit {
             return;
         }
         self.note_beside(&sample, in_flight);
-        let samples = &mut self.tracks[sample.kind as usize].samples;
+        let track = &mut self.tracks[sample.kind as usize];
+        if !is_beside {
+            track.apart.push(sample.latency);
+        }
+        let samples = &mut track.samples;
         samples.push((in_flight, sample.latency));
         // What is not known yet is not to be taken for queueing, nor that for what it is.
         let quorum = if self.answered { QUORUM } else { QUEUED_QUORUM };
@@ -283,12 +298,16 @@ impl Limit {
         if self.tells && self.round_samples >= (self.limit / 2).clamp(ROUND.0, ROUND.1) {
             let now = sample.began + sample.latency;
             self.end_round(now);
+            self.narrow = match self.narrow {
+                true => self.limit < NARROW.end,
+                false => !self.slow_start && self.limit < NARROW.start,
+            };
             self.round_began = now;
             self.round_samples = 0;
             self.round_peak = 0;
             self.flow.begin();
             self.tells = false;
-            self.tracks.iter_mut().for_each(|track| track.samples.clear());
+            self.tracks.iter_mut().for_each(Track::begin);
         }
     }
 
@@ -420,10 +439,12 @@ impl Limit {
     /// Lowers bases that were beaten.
     fn ratio(&mut self) -> f64 {
         let (mut all, mut bases) = (0.0, 0.0);
+        let any = !self.answered || self.limit >= NARROW.end;
         for track in &mut self.tracks {
             let Some(quartile) = track.quartile() else { continue };
-            let median = track.median();
-            let Some(base) = track.base.map(|base| base.min(median)) else { continue };
+            let median = track.median(any);
+            let lower = |base: Duration| median.map_or(base, |median| base.min(median));
+            let Some(base) = track.base.map(lower) else { continue };
             let quartile = quartile.max(base);
             track.base = Some(base);
             let samples = track.samples.len() as f64;
@@ -475,9 +496,7 @@ impl Limit {
     /// Takes this round's latencies for the device's own.
     fn adopt(&mut self, now: Duration) {
         for track in &mut self.tracks {
-            if let Some(quartile) = track.quartile() {
-                track.base = Some(quartile);
-            }
+            track.base = track.quartile_apart().or(track.quartile().max(track.base));
         }
         self.confirmed = now;
         self.cut_at = None;

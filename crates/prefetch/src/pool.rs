@@ -27,10 +27,11 @@ use hashbrown::HashMap;
 use runahead_abi::Record;
 
 use crate::horizon::Pace;
-use crate::io::{Devices, Node};
+use crate::io::{Devices, Line, Node, Turn};
+use crate::limit::Home;
 use crate::order::ClientId;
 use crate::program::Inspector;
-use crate::queue::{Effects, Job, Submitted};
+use crate::queue::{Effects, Job, Step, Submitted};
 use crate::scheduler::{Scheduler, Ticket};
 use crate::sink::Sink;
 use crate::{Options, PrefetchStats};
@@ -38,6 +39,7 @@ use crate::{Options, PrefetchStats};
 mod guesses;
 mod programs;
 mod tell;
+
 mod work;
 
 pub(crate) use tell::Core;
@@ -74,6 +76,8 @@ struct State {
     /// When `settled` was taken: workers that had a job then, less those that have ended one since.
     settled_at: Instant,
     settled: usize,
+    /// Of devices whose heads move: who begins to read after whom.
+    lines: HashMap<Home, Line>,
     closing: bool,
 }
 
@@ -92,6 +96,14 @@ pub(crate) struct Pool {
 }
 
 type Waited = dyn Fn(u64, Duration) + Send + Sync;
+
+/// What a worker is to do.
+struct Work {
+    job: Job<Node>,
+    ticket: Ticket,
+    /// When it may begin, where that matters.
+    turn: Option<Turn>,
+}
 
 /// Who is to be brought in.
 enum Recruit {
@@ -131,11 +143,14 @@ impl State {
     }
 
     /// A job, if there is one and its device has room for it.
-    fn begin(&mut self) -> Option<(Job<Node>, Ticket)> {
-        let work = self.sched.begin()?;
+    fn begin(&mut self) -> Option<Work> {
+        let (job, ticket) = self.sched.begin()?;
         self.busy += 1;
         self.stats.peak_in_flight = self.stats.peak_in_flight.max(self.busy);
-        Some(work)
+        let home = ticket.home();
+        let is_in_line = matches!(job.step, Step::Read { .. }) && self.sched.is_narrow(home);
+        let turn = is_in_line.then(|| self.lines.entry(home).or_default().take());
+        Some(Work { job, ticket, turn })
     }
 
     /// A worker's job is over.
@@ -180,6 +195,7 @@ impl Pool {
                 woken: 0,
                 settled_at: Instant::now(),
                 settled: 0,
+                lines: HashMap::new(),
                 closing: false,
             }),
             work: Condvar::new(),

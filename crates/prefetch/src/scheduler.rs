@@ -56,6 +56,13 @@ pub(crate) struct Ticket {
     in_flight: usize,
 }
 
+impl Ticket {
+    /// On which device it is.
+    pub(crate) fn home(&self) -> Home {
+        self.home
+    }
+}
+
 /// See the module's text.
 pub(crate) struct Scheduler<F> {
     pub queue: Queue<F>,
@@ -145,6 +152,11 @@ impl<F> Scheduler<F> {
     /// See [`Limits::is_sole`].
     pub(crate) fn is_sole(&self) -> bool {
         self.limits.is_sole()
+    }
+
+    /// See [`Limits::is_narrow`].
+    pub(crate) fn is_narrow(&self, home: Home) -> bool {
+        self.limits.is_narrow(home)
     }
 
     /// See [`Limits::service`].

@@ -61,6 +61,9 @@ pub(super) struct Track {
     pub(super) base: Option<Duration>,
     /// Of this round: in flight when it began, and latency.
     pub(super) samples: Vec<(usize, Duration)>,
+    /// Latencies of those of them that tell what the device needs for one: where heads move, what lies beside what was read
+    /// of late takes a tenth.
+    pub(super) apart: Vec<Duration>,
 }
 
 impl Track {
@@ -72,11 +75,29 @@ impl Track {
             .then(|| self.samples.select_nth_unstable_by_key(at, latency).1.1)
     }
 
-    /// The middle of the round. A base is lowered by this, and not by the quartile: where heads move,
-    /// some reads continue the one before, and are no measure for the others.
-    pub(super) fn median(&mut self) -> Duration {
+    /// Another round.
+    pub(super) fn begin(&mut self) {
+        self.samples.clear();
+        self.apart.clear();
+    }
+
+    /// The middle of those that tell what the device needs; if they are too few, of all if `any` will do. A base
+    /// is lowered by this, and not by the quartile: some that are not known to lie beside another do.
+    pub(super) fn median(&mut self, any: bool) -> Option<Duration> {
         let at = self.samples.len() / 2;
-        self.samples.select_nth_unstable_by_key(at, |&(_, latency)| latency).1.1
+        let of_all = |samples: &mut Vec<(usize, Duration)>| {
+            samples.select_nth_unstable_by_key(at, |&(_, latency)| latency).1.1
+        };
+        self.of_apart(self.apart.len() / 2).or_else(|| any.then(|| of_all(&mut self.samples)))
+    }
+
+    /// The lower quartile of those that tell what the device needs, if they are enough.
+    pub(super) fn quartile_apart(&mut self) -> Option<Duration> {
+        self.of_apart(self.apart.len() / 4)
+    }
+
+    fn of_apart(&mut self, at: usize) -> Option<Duration> {
+        (self.apart.len() >= QUORUM).then(|| *self.apart.select_nth_unstable(at).1)
     }
 
     /// The quartile of those that began while less was in flight than when the others did.
@@ -107,6 +128,8 @@ impl Track {
             return None;
         }
         let least = shallow.iter().map(|(_, latency)| *latency).min()?;
+        // (Of those that lie beside others, none.)
+        let least = self.apart.iter().min().map_or(least, |&apart| apart.max(least));
         let base = self.base.map_or(least, |base| base.min(least));
         let times_base = median(deep, latency) / base.as_secs_f64();
         (times_base >= DEEP).then(|| (median(deep, depth) / times_base, base))

@@ -71,7 +71,7 @@ impl Pool {
         (file, size): (&Node, u64),
         reader: &mut Reader,
     ) -> bool {
-        let is_read = reader.read(file, &(0..size), &self.devices).is_ok();
+        let is_read = reader.read(file, &(0..size), &self.devices, None).is_ok();
         if is_read {
             let (file, last) = (Identity::ROOT.join(path), ChunkIndex::of(size - 1).0);
             self.foresee(client, (0..=last).map(|chunk| file.chunk(ChunkIndex(chunk))));

@@ -57,7 +57,7 @@ impl Pool {
             // By now it may be known what it comes from.
             Task::Load { file, .. } if self.is_in_vain(file) => Ok(Report::Loaded(0)),
             Task::Load { file, range, .. } => {
-                let read = disk.reader.read(file, range, &self.devices);
+                let read = disk.reader.read(file, range, &self.devices, None);
                 read.map(Report::Loaded).map_err(trouble)
             }
         }

@@ -6,11 +6,11 @@ use runahead_abi::{HintKind, Record, device_number};
 
 use super::programs::unhinted;
 use super::tell::{Core, Telling};
-use super::{IDLE_LIFE, Pool, State};
+use super::{IDLE_LIFE, Pool, State, Work};
 use crate::admission::Used;
 use crate::expand::{Name, Wish};
 use crate::guess::{self, Errand};
-use crate::io::{Clock, Device, Node, Reader, trouble};
+use crate::io::{Clock, Device, Node, Reader, Turn, trouble};
 use crate::limit::{INFORMATIVE, Kind};
 use crate::order::ClientId;
 use crate::program::{Report, Task};
@@ -36,9 +36,9 @@ impl Pool {
         let mut reader = Reader::new(Clock::new(self.origin));
         let mut telling = Telling::default();
         let mut was = Was::Starting;
-        while let Some((job, mut ticket)) = self.next_job(was) {
-            self.serve(job, &mut ticket, &mut reader, &mut telling);
-            was = Was::Busy(ticket);
+        while let Some(mut work) = self.next_job(was) {
+            self.serve((work.job, work.turn), &mut work.ticket, &mut reader, &mut telling);
+            was = Was::Busy(work.ticket);
         }
         if self.lock().threads == 0 {
             self.gone.notify_all();
@@ -47,7 +47,7 @@ impl Pool {
 
     /// Waits for something to do. `None` when the worker shall go. A worker is busy until it asks,
     /// calls of sinks included, so that it takes the next job itself.
-    fn next_job(self: &Arc<Self>, was: Was) -> Option<(Job<Node>, Ticket)> {
+    fn next_job(self: &Arc<Self>, was: Was) -> Option<Work> {
         let mut state = self.lock();
         match was {
             Was::Starting => state.starting -= 1,
@@ -88,14 +88,14 @@ impl Pool {
     /// Does a job, and what follows from it for the same path.
     fn serve(
         self: &Arc<Self>,
-        job: Job<Node>,
+        (job, mut turn): (Job<Node>, Option<Turn>),
         ticket: &mut Ticket,
         reader: &mut Reader,
         telling: &mut Telling,
     ) {
         let mut next = Some(job);
         while let Some(job) = next {
-            let outcome = self.take_step(&job, reader);
+            let outcome = self.take_step(&job, turn.take(), reader);
             let used = reader.clock.take_used();
             let remote = match &outcome {
                 Outcome::Looked(Ok(found)) => Some((found.place.home, self.is_remote(&found.file))),
@@ -189,7 +189,12 @@ impl Pool {
         }
     }
 
-    fn take_step(self: &Arc<Self>, job: &Job<Node>, reader: &mut Reader) -> Outcome {
+    fn take_step(
+        self: &Arc<Self>,
+        job: &Job<Node>,
+        turn: Option<Turn>,
+        reader: &mut Reader,
+    ) -> Outcome {
         let result = match &job.step {
             Step::Look { path, follow } => {
                 let found = reader.look(path, *follow).map_err(trouble);
@@ -209,7 +214,7 @@ impl Pool {
                 result
             }
             Step::Link { path } => reader.read_link(path),
-            Step::Read { file, range } => reader.read(file, range, &self.devices),
+            Step::Read { file, range } => reader.read(file, range, &self.devices, turn),
             Step::Names { batch } => {
                 let core = self.core(batch.client());
                 let all = reader.look_at_all(batch, |name| {

@@ -1,0 +1,65 @@
+//! The order in which reads reach a device whose heads move.
+//!
+//! What is read in one sweep lies in the order in which it is handed out ([`crate::queue`]). Threads that were handed it
+//! in that order begin in another, and each step back is a seek: so there each begins its read when the one before it has,
+//! and waits for it beside the others.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// The last place in a line.
+#[derive(Default)]
+pub(crate) struct Line(Option<Receiver<()>>);
+
+/// A place in a line. Whoever drops it lets the next one go on.
+pub(crate) struct Turn {
+    /// Closed when the one before has been dropped.
+    before: Option<Receiver<()>>,
+    _after: Sender<()>,
+}
+
+impl Line {
+    pub(crate) fn take(&mut self) -> Turn {
+        let (after, next) = channel();
+        Turn { before: self.0.replace(next), _after: after }
+    }
+}
+
+impl Turn {
+    /// Returns when all places before this one have been dropped.
+    pub(crate) fn wait(&self) {
+        // (Nothing is ever sent.)
+        let _ = self.before.as_ref().map(Receiver::recv);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn threads_go_in_the_order_of_their_turns() {
+        let mut line = Line::default();
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let mut turns: Vec<_> = (0..32).map(|n| (n, line.take())).collect();
+            // The last ones come first.
+            while let Some((n, turn)) = turns.pop() {
+                let order = &order;
+                scope.spawn(move || {
+                    turn.wait();
+                    order.lock().unwrap().push(n);
+                });
+            }
+        });
+        assert_eq!(order.into_inner().unwrap(), (0..32).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_place_that_nobody_uses_holds_nobody_up() {
+        let mut line = Line::default();
+        drop((line.take(), line.take()));
+        line.take().wait();
+    }
+}
