@@ -118,6 +118,11 @@ fn files_beyond_two_gigabytes() {
 }
 
 #[test]
+fn calls_from_odd_stacks() {
+    same("oddstack", &[], &["unchanged from the red zone on: 1", "away with it: 0"]);
+}
+
+#[test]
 fn registers_and_stack_are_left_alone() {
     same("registers", &[], &["general: 0 wrong", "at 640000"]);
 }

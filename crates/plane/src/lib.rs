@@ -183,6 +183,9 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     if is_checked(call.nr) {
         return if masks::can_go_by(call) { Verdict::NATIVE } else { Verdict::TRAP };
     }
+    if sigsys::takes_its_stack(call) {
+        return Verdict::TRAP;
+    }
     let Some(policy) = policy::get() else { return Verdict::NATIVE };
     match policy.before(call) {
         Verdict { ret: sys::RESTART, native: 0 } | Verdict::REPORT => Verdict::NATIVE,

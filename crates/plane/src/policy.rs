@@ -87,7 +87,8 @@ pub trait Policy: Sync {
     /// program makes again for that, is about to be made again.
     fn before(&self, call: &Call) -> Verdict;
 
-    /// `call`, of which `before` said [`Verdict::REPORT`], has returned this to the program.
+    /// `call`, of which `before` said [`Verdict::REPORT`], has returned this to the program. (Nobody is told of one on
+    /// whose way back a signal ends the process.)
     fn after(&self, _call: &Call, _result: i64) {}
 
     /// The plane is about to make, or to do in its way, one of its own calls. Under [`Interest::Reported`] only.

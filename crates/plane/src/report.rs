@@ -73,13 +73,10 @@ fn let_go(call: &Call, site: u64, context: &mut Context) {
     let kept: Kept = [call.nr, site + 2];
     let bytes = size_of::<Kept>() as u64;
     let at = call.stack.wrapping_sub(RED_ZONE + bytes);
-    // A thread that is about to end takes its own stack away, or what is below it.
-    let is_about_memory = matches!(call.nr, nr::MUNMAP | nr::MADVISE | nr::MMAP | nr::MREMAP);
-    let is_lost = is_about_memory && [call.stack, at].iter().any(|&it| sigsys::covers(call, it));
     // (The kernel makes a stack grow to where it writes.)
     let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
     // SAFETY: the kernel writes eight bytes below the red zone, or fails.
-    if is_lost || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
+    if sigsys::takes_its_stack(call) || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
         return in_place(call, context);
     }
     // SAFETY: memory of the program's stack, below what it uses, that has just been written to.

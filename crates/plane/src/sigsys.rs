@@ -165,8 +165,8 @@ fn answer(info: &Info, context: &mut Context) {
         }
         return of_the_plane(&call, site, context);
     }
-    if call.nr == nr::MUNMAP && covers(&call, call.stack) {
-        // A thread that is about to end takes its own stack away: a patched site would need it.
+    if takes_its_stack(&call) {
+        // A thread that is about to end does, and a coroutine what is below it: a patched site would need that.
         return perform(&call, site, context);
     }
     if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
@@ -306,10 +306,14 @@ extern "C" fn on_agent_stack(work: u64) {
     }
 }
 
-/// The call unmaps `address`.
-pub(super) fn covers(call: &Call, address: u64) -> bool {
+/// The call takes away what is at the stack pointer, or where patched sites and reported calls keep something below.
+pub(super) fn takes_its_stack(call: &Call) -> bool {
+    const BELOW: u64 = arch::RED_ZONE + 2 * size_of::<u64>() as u64;
     let [at, len, ..] = call.args;
-    (at..at.saturating_add(len)).contains(&address)
+    let (end, lowest) = (at.saturating_add(len), call.stack.saturating_sub(BELOW));
+    matches!(call.nr, nr::MUNMAP | nr::MADVISE | nr::MMAP | nr::MREMAP)
+        && at <= call.stack
+        && end > lowest
 }
 
 /// Makes the call as it stands. Where a signal may interrupt it, the program does so itself: then no frame

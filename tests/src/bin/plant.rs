@@ -9,6 +9,8 @@ use runahead_inject::Command;
 use runahead_supervisor::{Ended, Faults, Options, Without};
 
 fn main() -> ExitCode {
+    // SAFETY: no handler. (Rust's start ignores it, which the command would inherit.)
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut args = std::env::args_os().skip(1);
     let faults = match args.next().as_deref().and_then(|what| what.to_str()) {
         Some("effects") => Faults { plant_effects: true, ..Faults::default() },
