@@ -95,9 +95,14 @@ const AGAIN: usize = 8;
 const ONE_AT_A_TIME: f64 = 1.7;
 /// The multiples of the base for those: growth below, cut above.
 const SOLE_LAW: (f64, f64) = (1.75, 2.25);
-/// Limits that begin below this are for devices that have to move heads, until they are above its end: in between a
+/// A limit of at most the first is for a device that has to move heads, until it is more than the second: in between a
 /// settled limit goes up and down, and what is read in which order is not to change with it.
-const NARROW: Range<usize> = 32..96;
+const NARROW: (usize, usize) = (32, 96);
+/// So does a device, whatever its limit, that takes a quarter of its base for one in so many of the reads of a round, as these
+/// lie beside others.
+const CONTINUED: usize = 8;
+/// What is left of a base at least, each time that it is lowered by such reads: maybe the device has become faster.
+const SLOWLY: f64 = 0.875;
 /// How many times as long as the base operations take on average that do not queue: they differ.
 const SPREAD: f64 = 2.0;
 /// Long reads are slow if they take so many times as long as others.
@@ -168,6 +173,8 @@ pub(crate) struct Limit {
     /// See [`Self::is_narrow`].
     narrow: bool,
     recent: Recent,
+    /// Of this round, reads beside others that took a quarter of the base at most.
+    continued: usize,
     /// How many requests are served at a time, where those that began together have told.
     servers: Option<f64>,
     /// One burst has looked as if one request were served at a time.
@@ -209,6 +216,7 @@ impl Limit {
             answered: false,
             narrow: false,
             recent: Recent::default(),
+            continued: 0,
             servers: None,
             suspected: false,
             beside: (0, 0.0),
@@ -259,7 +267,7 @@ impl Limit {
             serial,
             slow_start: false,
             answered: true,
-            narrow: limit < NARROW.start,
+            narrow: limit <= NARROW.0,
             ..Limit::new(max)
         }
     }
@@ -286,6 +294,8 @@ impl Limit {
         let track = &mut self.tracks[sample.kind as usize];
         if !is_beside {
             track.apart.push(sample.latency);
+        } else if track.base.is_some_and(|base| 4 * sample.latency <= base) {
+            self.continued += 1;
         }
         let samples = &mut track.samples;
         samples.push((in_flight, sample.latency));
@@ -298,10 +308,11 @@ impl Limit {
         if self.tells && self.round_samples >= (self.limit / 2).clamp(ROUND.0, ROUND.1) {
             let now = sample.began + sample.latency;
             self.end_round(now);
-            self.narrow = match self.narrow {
-                true => self.limit < NARROW.end,
-                false => !self.slow_start && self.limit < NARROW.start,
-            };
+            let moves_heads = self.has_continued()
+                || self.narrow && self.limit <= NARROW.1
+                || !self.slow_start && self.limit <= NARROW.0;
+            self.narrow = moves_heads && self.speed().service >= SEEK;
+            self.continued = 0;
             self.round_began = now;
             self.round_samples = 0;
             self.round_peak = 0;
@@ -434,16 +445,24 @@ impl Limit {
         }
     }
 
+    /// In this round reads have continued others, which only heads do faster.
+    fn has_continued(&self) -> bool {
+        self.continued > 0 && CONTINUED * self.continued >= self.round_samples
+    }
+
     /// The round's latency as a multiple of the base, all operations taken together: those that take
     /// long say more than those that do not, which are soon doubled by chance.
     /// Lowers bases that were beaten.
     fn ratio(&mut self) -> f64 {
         let (mut all, mut bases) = (0.0, 0.0);
-        let any = !self.answered || self.limit >= NARROW.end;
+        let any = !self.answered || self.limit > NARROW.1;
+        let least = if self.has_continued() { SLOWLY } else { 0.0 };
         for track in &mut self.tracks {
             let Some(quartile) = track.quartile() else { continue };
-            let median = track.median(any);
-            let lower = |base: Duration| median.map_or(base, |median| base.min(median));
+            let middle = track.middle(any);
+            let lower = |base: Duration| {
+                middle.map_or(base, |middle| base.min(middle).max(base.mul_f64(least)))
+            };
             let Some(base) = track.base.map(lower) else { continue };
             let quartile = quartile.max(base);
             track.base = Some(base);
@@ -458,7 +477,7 @@ impl Limit {
             let Some(quartile) = track.quartile() else { continue };
             let base = match known {
                 Some(ratio) => quartile.div_f64(ratio.max(1.0)),
-                None => track.shallow_quartile().unwrap_or(quartile).min(quartile),
+                None => track.shallow().unwrap_or(quartile),
             };
             track.base = Some(base);
             let samples = track.samples.len() as f64;

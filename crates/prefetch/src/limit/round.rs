@@ -81,14 +81,11 @@ impl Track {
         self.apart.clear();
     }
 
-    /// The middle of those that tell what the device needs; if they are too few, of all if `any` will do. A base
-    /// is lowered by this, and not by the quartile: some that are not known to lie beside another do.
-    pub(super) fn median(&mut self, any: bool) -> Option<Duration> {
-        let at = self.samples.len() / 2;
-        let of_all = |samples: &mut Vec<(usize, Duration)>| {
-            samples.select_nth_unstable_by_key(at, |&(_, latency)| latency).1.1
-        };
-        self.of_apart(self.apart.len() / 2).or_else(|| any.then(|| of_all(&mut self.samples)))
+    /// The middle of those that tell what the device needs: a base is lowered by this, and not by the quartile, for some that
+    /// are not known to lie beside another do. If they are too few, nothing, or the upper third of all if `any` will do.
+    pub(super) fn middle(&mut self, any: bool) -> Option<Duration> {
+        let of_apart = self.of_apart(self.apart.len() / 2);
+        of_apart.or_else(|| any.then(|| upper_third(&mut self.samples)))
     }
 
     /// The lower quartile of those that tell what the device needs, if they are enough.
@@ -100,13 +97,17 @@ impl Track {
         (self.apart.len() >= QUORUM).then(|| *self.apart.select_nth_unstable(at).1)
     }
 
-    /// The quartile of those that began while less was in flight than when the others did.
-    pub(super) fn shallow_quartile(&mut self) -> Option<Duration> {
+    /// What one took that waited for few others: of those that began while less was in flight than when the others did the
+    /// lower quartile, or where the upper third begins if they lie beside each other.
+    pub(super) fn shallow(&mut self) -> Option<Duration> {
         self.samples.sort_unstable();
         let middle = self.samples.len().div_ceil(2);
         let half = &mut self.samples[..middle];
-        let at = half.len() / 4;
-        (half.len() >= QUORUM).then(|| half.select_nth_unstable_by_key(at, |&(_, l)| l).1.1)
+        let (at, enough) = (half.len() / 4, half.len() >= QUORUM);
+        enough.then(|| match self.apart.len() >= QUORUM {
+            true => half.select_nth_unstable_by_key(at, |&(_, latency)| latency).1.1,
+            false => upper_third(half),
+        })
     }
 
     /// If those that began deeper in this round queued: how many were served at a time, and how long
@@ -128,10 +129,18 @@ impl Track {
             return None;
         }
         let least = shallow.iter().map(|(_, latency)| *latency).min()?;
-        // (Of those that lie beside others, none.)
-        let least = self.apart.iter().min().map_or(least, |&apart| apart.max(least));
+        let least = match self.apart.iter().min() {
+            Some(&apart) => apart.max(least),
+            None => upper_third(&mut shallow.to_vec()),
+        };
         let base = self.base.map_or(least, |base| base.min(least));
         let times_base = median(deep, latency) / base.as_secs_f64();
         (times_base >= DEEP).then(|| (median(deep, depth) / times_base, base))
     }
+}
+
+/// Where heads move, hardly any of those that lie beside each other takes as long as others do, but for these.
+fn upper_third(samples: &mut [(usize, Duration)]) -> Duration {
+    let at = 2 * samples.len() / 3;
+    samples.select_nth_unstable_by_key(at, |&(_, latency)| latency).1.1
 }
