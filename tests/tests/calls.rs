@@ -89,14 +89,17 @@ fn never_returns(name: &str) -> bool {
     ["exit", "exit_group", "execve", "rt_sigreturn"].contains(&name)
 }
 
-/// Calls that have returned more often than they were made.
-fn unmade(counts: &Counts) -> Vec<String> {
-    let open = counts.iter().filter(|(_, of)| of[0] < of[1]);
+/// Calls that were made and have not returned.
+fn unreturned(counts: &Counts) -> Vec<String> {
+    let returns =
+        |number: &u64| !names().iter().any(|(name, n)| n == number && never_returns(name));
+    let open = counts.iter().filter(|(number, of)| returns(number) && of[0] != of[1]);
     open.map(|(number, of)| format!("{number}: {} made, {} returned", of[0], of[1])).collect()
 }
 
 fn compare(command: &[&str], name: &str) {
-    /// Programs themselves do not do the same each time: git looks again at what may have changed within a tick of the clock.
+    /// Programs themselves do not do the same each time: git looks again at what may have changed within a tick of the clock;
+    /// and in front of a call a signal may come, after which the policy is asked again.
     const TIMES: usize = 6;
     let dir = scratch().join(name);
     std::fs::create_dir_all(&dir).expect("the scratch directory is ours");
@@ -106,9 +109,8 @@ fn compare(command: &[&str], name: &str) {
         let (counts, lost, says) = logged(command);
         assert_eq!(lost, 0, "sight was lost");
         assert_eq!(said, says, "the output differs");
-        let unmade = unmade(&counts);
-        assert!(unmade.is_empty(), "{name}: {unmade:#?}");
         wrong = differences(&counts, &plain);
+        wrong.extend(unreturned(&counts));
         if wrong.is_empty() {
             let all: u64 = counts.values().map(|of| of[0]).sum();
             assert!(all > 100, "{name}: only {all} calls");
@@ -124,13 +126,18 @@ fn a_count_that_is_wrong_is_found() {
     let plain = [("read".to_owned(), [5, 1]), ("close".to_owned(), [2, 0])].into();
     let of = |read, close| [(0, read), (3, close)].into();
     assert_eq!(differences(&of([5, 5, 1], [2, 2, 0]), &plain), [""; 0]);
-    // A call that was made and not returned from; an error that was none; calls that nobody saw.
-    for counts in [of([5, 4, 1], [2, 2, 0]), of([5, 5, 0], [2, 2, 0]), of([5, 5, 1], [0, 0, 0])] {
+    // One call more; one that was made and not returned from; an error that was none; calls that nobody saw.
+    for counts in [
+        of([6, 6, 1], [2, 2, 0]),
+        of([5, 4, 1], [2, 2, 0]),
+        of([5, 5, 0], [2, 2, 0]),
+        of([5, 5, 1], [0, 0, 0]),
+    ] {
         assert_eq!(differences(&counts, &plain).len(), 1);
     }
     // One that was asked of twice is one.
     assert_eq!(differences(&of([6, 5, 1], [2, 2, 0]), &plain), [""; 0]);
-    assert!(!unmade(&of([5, 6, 1], [2, 2, 0])).is_empty());
+    assert!(!unreturned(&of([5, 4, 1], [2, 2, 0])).is_empty());
 }
 
 #[test]

@@ -133,6 +133,11 @@ pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
     Ok(())
 }
 
+/// The policy sees all calls, the plane's own among them.
+fn sees_all() -> bool {
+    SEES_ALL.load(Relaxed)
+}
+
 /// The policy is told of every call and its result.
 fn reports() -> bool {
     REPORTS.load(Relaxed)
@@ -183,7 +188,7 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     if is_checked(call.nr) {
         return if masks::can_go_by(call) { Verdict::NATIVE } else { Verdict::TRAP };
     }
-    if sigsys::takes_its_stack(call) {
+    if !sees_all() && sigsys::takes_its_stack(call) {
         return Verdict::TRAP;
     }
     let Some(policy) = policy::get() else { return Verdict::NATIVE };
@@ -346,12 +351,12 @@ fn leave_for_good(thread: &Thread) {
 
 /// Of those that the plane handles itself, the ones that often leave it nothing to do.
 fn is_checked(call: u64) -> bool {
-    matches!(call, nr::RT_SIGACTION | nr::RT_SIGPROCMASK) && !SEES_ALL.load(Relaxed) && !reports()
+    matches!(call, nr::RT_SIGACTION | nr::RT_SIGPROCMASK) && !sees_all() && !reports()
 }
 
 /// Calls that the plane handles itself, on behalf of every policy but one that sees all of them.
 fn is_the_planes(call: u64) -> bool {
-    if SEES_ALL.load(Relaxed) {
+    if sees_all() {
         return call == nr::RT_SIGRETURN;
     }
     masks::MASK_CALLS.contains(&call)

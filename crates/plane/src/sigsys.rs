@@ -165,7 +165,9 @@ fn answer(info: &Info, context: &mut Context) {
         }
         return of_the_plane(&call, site, context);
     }
-    if takes_its_stack(&call) {
+    // (A policy that sees all has its say of the others.)
+    let is_seen = crate::sees_all() && call.nr != nr::MUNMAP;
+    if !is_seen && takes_its_stack(&call) {
         // A thread that is about to end does, and a coroutine what is below it: a patched site would need that.
         return perform(&call, site, context);
     }

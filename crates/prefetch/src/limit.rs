@@ -267,7 +267,7 @@ impl Limit {
             serial,
             slow_start: false,
             answered: true,
-            narrow: limit <= NARROW.0,
+            narrow: true,
             ..Limit::new(max)
         }
     }

@@ -25,7 +25,7 @@ impl Line {
 }
 
 impl Turn {
-    /// Returns when all places before this one have been dropped.
+    /// Returns when the place before this one has been dropped, used or not.
     pub(crate) fn wait(&self) {
         // (Nothing is ever sent.)
         let _ = self.before.as_ref().map(Receiver::recv);
