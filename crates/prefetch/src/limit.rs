@@ -390,7 +390,7 @@ impl Limit {
             } else {
                 self.life_at_floor = (2 * self.life_at_floor).min(BASE_LIFE);
             }
-            if few && (OTHERS..=SHRINK_ABOVE).contains(&ratio) {
+            if few && (OTHERS..=SHRINK_ABOVE).contains(&ratio) && self.some_near() {
                 self.confirmed = now;
             } else {
                 self.adopt(now);
@@ -510,6 +510,12 @@ impl Limit {
         // At the floor nothing was tried, so nothing can be concluded from the next round.
         self.cut_at = (cut < self.limit).then_some(ratio);
         self.limit = cut;
+    }
+
+    /// In this round some operation took about its base. If none did, the base is wrong: nobody else has a request there all
+    /// of the time.
+    fn some_near(&self) -> bool {
+        self.tracks.iter().any(|track| track.least().is_some_and(|least| least < OTHERS))
     }
 
     /// Takes this round's latencies for the device's own.

@@ -75,6 +75,12 @@ impl Track {
             .then(|| self.samples.select_nth_unstable_by_key(at, latency).1.1)
     }
 
+    /// The shortest of the round, as a multiple of the base.
+    pub(super) fn least(&self) -> Option<f64> {
+        let least = self.samples.iter().map(|(_, latency)| *latency).min()?;
+        Some(least.div_duration_f64(self.base?))
+    }
+
     /// Another round.
     pub(super) fn begin(&mut self) {
         self.samples.clear();
