@@ -174,6 +174,7 @@ fn make_and_mount(storage: &mut Storage, options: &DiskOptions) -> Result<(), Er
     if matches!(options.service, Service::Spindles { .. }) {
         device.mark_rotational();
     }
+    device.set_read_ahead();
     let node = loopdev::node(device.number);
     make_filesystem(&node)?;
     mounts::mount_ext4(&node, storage.dir())?;
