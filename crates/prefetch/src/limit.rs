@@ -247,7 +247,10 @@ impl Limit {
         let (samples, times) = self.beside;
         let enough = if measured { SOLE_SAMPLES.0 } else { SOLE_SAMPLES.1 };
         let moves_a_head = self.speed().service >= SEEK;
-        self.limit <= SOLE && samples >= enough && times >= BESIDE && moves_a_head
+        // Of few spindles, now and then most of what is in flight is in line at one.
+        let is_known_better = self.serial.served() == Served::SideBySide;
+        let takes_longer = samples >= enough && times >= BESIDE;
+        self.limit <= SOLE && takes_longer && moves_a_head && !is_known_better
     }
 
     /// Latency has answered: it is known what the device is.

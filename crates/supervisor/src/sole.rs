@@ -6,7 +6,7 @@
 //! to the target. What the program itself discloses is still read. Storage changes, and is measured again after a
 //! pause, which grows.
 //!
-//! Invariant: of the time at most one part in some 60 goes into measuring: two dozen requests, and never again
+//! Invariant: of the time at most one part in some 30 goes into measuring: two dozen requests, and never again
 //! before [`PAUSE`]'s first.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use runahead_prefetch::Prefetcher;
 
 /// Before it is measured again, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(16), Duration::from_secs(256));
+const PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(256));
 
 /// See the module's text. One for a session.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ mod tests {
         let (sole, mut now) = (Sole::default(), Instant::now());
         assert!(!sole.look_at(now, || false, || panic!("there is nothing to forget")));
         let mut pauses = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..7 {
             assert!(sole.look_at(now, || true, || panic!("it has just been measured")));
             let began = now;
             loop {
@@ -94,6 +94,6 @@ mod tests {
             }
             pauses.push((now - began).as_secs());
         }
-        assert_eq!(pauses, [16, 32, 64, 128, 256, 256]);
+        assert_eq!(pauses, [8, 16, 32, 64, 128, 256, 256]);
     }
 }

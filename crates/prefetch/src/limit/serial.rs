@@ -19,10 +19,11 @@ use std::time::Duration;
 
 use super::{INFORMATIVE, Kind, SEEK, Sample};
 
-/// Steps that show that one request is served at a time, and how many there are at least for each two that ended together.
-const STEPS: (u32, u32) = (4, 4);
-/// So many that ended together show that requests are served side by side, if they are more than the steps.
-const TOGETHER: u32 = 3;
+/// Steps that show that one request is served at a time, and how many there are at least for each operation that shows the
+/// contrary.
+const STEPS: (u32, u32) = (6, 6);
+/// So many that show the contrary tell that requests are served side by side, if they are more than the steps.
+const CONTRARY: u32 = 3;
 /// With fewer in flight nothing is a queue.
 const DEEP: usize = 3;
 /// Part of a step by which the later operation took longer, at least: the rest is what it began later.
@@ -31,8 +32,11 @@ const LONGER: f64 = 0.75;
 /// served before it, and some took several requests, or others sent some. Of several servers, each has served but a part
 /// of them.
 const STEP: f64 = 0.65;
-/// What ended together is no further apart than this part of it.
-const AT_ONCE: f64 = 0.25;
+/// What ended no further apart than the first part of it ended together; what did no further apart than the second, though it
+/// took longer as those of a staircase do, is none of one. Both show the contrary.
+const CLOSE: (f64, f64) = (0.25, 0.4);
+/// Part of a step that those that queue end apart on average, at least. (Of several servers, some end between two steps.)
+const EVEN: f64 = 0.85;
 /// Ends that are remembered.
 const ENDS: usize = 64;
 /// What ended so much earlier than another is heard of late, and says nothing.
@@ -56,8 +60,10 @@ pub(super) struct Serial {
     ends: VecDeque<Duration>,
     /// The heights of the steps.
     steps: Vec<Duration>,
-    /// Operations that ended together with the one before.
-    together: u32,
+    /// How far apart those ended that queued: how many, and in all.
+    queued: (u32, Duration),
+    /// Operations that show the contrary.
+    contrary: u32,
 }
 
 impl Serial {
@@ -72,7 +78,8 @@ impl Serial {
             last_began: Duration::ZERO,
             ends: VecDeque::new(),
             steps: Vec::new(),
-            together: 0,
+            queued: (0, Duration::ZERO),
+            contrary: 0,
         }
     }
 
@@ -100,10 +107,12 @@ impl Serial {
             let longer = apart.saturating_sub(began.saturating_sub(self.last_began));
             let meanwhile = self.ends.iter().take_while(|other| **other > began).count();
             let share = sample.latency / (1 + meanwhile as u32);
-            if apart >= SEEK.max(share.mul_f64(STEP)) && longer >= apart.mul_f64(LONGER) {
+            let is_longer = longer >= apart.mul_f64(LONGER);
+            self.queued = (self.queued.0 + 1, self.queued.1 + apart);
+            if apart >= SEEK.max(share.mul_f64(STEP)) && is_longer {
                 self.steps.push(apart);
-            } else if apart < share.mul_f64(AT_ONCE) {
-                self.together += 1;
+            } else if apart < share.mul_f64(if is_longer { CLOSE.1 } else { CLOSE.0 }) {
+                self.contrary += 1;
             }
             self.served = self.verdict();
         }
@@ -116,10 +125,11 @@ impl Serial {
     }
 
     fn verdict(&self) -> Served {
-        let steps = self.steps.len() as u32;
-        if steps >= STEPS.0.max(STEPS.1 * self.together) {
+        let (steps, (queued, apart)) = (self.steps.len() as u32, self.queued);
+        let are_even = || self.base().is_some_and(|step| apart / queued >= step.mul_f64(EVEN));
+        if steps >= STEPS.0.max(STEPS.1 * self.contrary) && are_even() {
             Served::OneAtATime
-        } else if self.together >= TOGETHER && self.together > steps {
+        } else if self.contrary >= CONTRARY && self.contrary > steps {
             Served::SideBySide
         } else {
             Served::Unknown
@@ -156,7 +166,8 @@ mod tests {
             let served = |servers, depth, waves| of(kind, SERVICE, servers, depth, waves).served();
             assert_eq!(served(1, 4, 1), Served::Unknown);
             assert_eq!(served(1, 8, 1), Served::OneAtATime);
-            assert_eq!(served(1, 4, 2), Served::OneAtATime);
+            assert_eq!(served(1, 4, 2), Served::Unknown);
+            assert_eq!(served(1, 4, 3), Served::OneAtATime);
             assert_eq!(served(1, 2, 100), Served::Unknown, "two may be one after the other anyway");
             assert_eq!(
                 served(2, 8, 10),
