@@ -217,6 +217,27 @@ mod tests {
         assert_eq!(serial.served(), Served::SideBySide);
     }
 
+    /// Of a disk that serves 128 at a time, as `tar` began on it: what overlaps by nothing.
+    #[test]
+    fn what_begins_as_another_ends_is_no_queue() {
+        let mut serial = Serial::new();
+        for n in 0..30 {
+            let began = n * (SERVICE - LATE / 2);
+            serial.add(&operation(Kind::Read, began, SERVICE), DEEP);
+        }
+        assert_eq!(serial.served(), Served::Unknown);
+    }
+
+    /// Lookups of one request more each, as a queue would have it.
+    #[test]
+    fn names_of_several_requests_are_no_queue() {
+        let mut serial = Serial::new();
+        for n in 1..=2 * STEPS.0 {
+            serial.add(&operation(Kind::Lookup, SERVICE, SERVICE * (n + 1)), 8);
+        }
+        assert_ne!(serial.served(), Served::OneAtATime);
+    }
+
     #[test]
     fn what_needs_no_seek_says_nothing() {
         let mut serial = Serial::new();
