@@ -11,6 +11,7 @@ mod binary;
 pub mod bindings;
 mod calls;
 mod case;
+pub mod counts;
 mod exit;
 pub mod facilities;
 mod fixture;

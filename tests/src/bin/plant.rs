@@ -1,22 +1,26 @@
 //! Runs a command with faults planted in the agent, and says what became of the effects that
-//! shadows tried: `plant effects COMMAND...` or `plant panic ACCESS COMMAND...`.
+//! shadows tried: `plant effects COMMAND...` or `plant panic ACCESS COMMAND...`. Or puts the policy that logs calls in the
+//! target's place: `plant logged FILE COMMAND...` writes to the file what it counted ([`Logged`]).
 //!
 //! The last line on stderr is `planted: refused=N done=N syncs=N`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use runahead_inject::Command;
 use runahead_supervisor::{Ended, Faults, Options, Without};
+use runahead_tests::counts::Logged;
 
 fn main() -> ExitCode {
     // SAFETY: no handler. (Rust's start ignores it, which the command would inherit.)
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut args = std::env::args_os().skip(1);
+    let mut counted = None;
     let faults = match args.next().as_deref().and_then(|what| what.to_str()) {
         Some("effects") => Faults { plant_effects: true, ..Faults::default() },
         Some("none") => Faults::default(),
         Some("logged") => {
-            counted();
+            counted = Some((room(), PathBuf::from(args.next().expect("a file"))));
             // Every program is to have it.
             let without = Without { unwatched: true, ..Without::default() };
             Faults { logged: true, without, ..Faults::default() }
@@ -30,7 +34,13 @@ fn main() -> ExitCode {
     let program = args.next().expect("a command");
     let command = Command { program, args: args.collect() };
     let options = Options { faults, ..required() };
-    match runahead_supervisor::run(&command, &options, |why| eprintln!("natively: {why}")) {
+    let ended = runahead_supervisor::run(&command, &options, |why| eprintln!("natively: {why}"));
+    if let Some((memory, file)) = counted {
+        let tables = std::fs::read(&memory).expect("it is there");
+        std::fs::remove_file(&memory).expect("it is ours");
+        std::fs::write(file, Logged::of_memory(&tables).to_string()).expect("it can be written");
+    }
+    match ended {
         Ok((ended, stats)) => {
             let (refused, done) = stats.planted;
             eprintln!("planted: refused={refused} done={done} syncs={}", stats.syncs.count);
@@ -46,11 +56,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes the file in which calls are counted: room for three tables of 512 and what was lost. The test reads and removes it.
-fn counted() {
+/// Makes the file in which the agents count: room for three tables of 512 and what was lost (`agent/src/logged.rs`).
+fn room() -> PathBuf {
     let path = format!("/dev/shm/runahead-calls-{}", std::process::id());
     std::fs::write(&path, [0u8; 3 * 4096 + 8]).expect("there is memory");
-    eprintln!("counted in {path}");
+    path.into()
 }
 
 /// A fault that nobody meets shows nothing, so the agent must be in.

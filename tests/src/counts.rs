@@ -1,0 +1,245 @@
+//! How often each system call is made: as strace counts it, and as a policy does that is told of every call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::names_of_calls;
+
+/// Calls that the policy's tables have room for.
+const NUMBERS: usize = 512;
+
+/// Calls whose number differs from run to run: who waits for whom, and is how often woken.
+const VARIES: [&str; 8] = [
+    "futex",
+    "wait4",
+    "rt_sigreturn",
+    "restart_syscall",
+    "sched_yield",
+    "clock_nanosleep",
+    "poll",
+    "ppoll",
+];
+
+/// Calls that do not return.
+const NEVER_RETURN: [&str; 4] = ["exit", "exit_group", "execve", "rt_sigreturn"];
+
+/// What the policy that logs saw of one call: how often it was asked, how often the call returned, and how often with an
+/// error.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Count {
+    pub made: u64,
+    pub returned: u64,
+    pub failed: u64,
+}
+
+/// All that it saw, by name, and how often sight was lost. Its text is one line for each.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Logged {
+    pub calls: BTreeMap<String, Count>,
+    pub lost: u64,
+}
+
+impl Logged {
+    /// The tables as they lie in memory: made, returned, failed, lost.
+    ///
+    /// # Panics
+    /// They are of another size.
+    #[must_use]
+    pub fn of_memory(bytes: &[u8]) -> Self {
+        let words: Vec<u64> =
+            bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        assert_eq!(words.len(), 3 * NUMBERS + 1, "three tables and one word");
+        let of = |n| Count {
+            made: words[n],
+            returned: words[NUMBERS + n],
+            failed: words[2 * NUMBERS + n],
+        };
+        let names = names_of_calls();
+        let name = |n| names.get(&(n as i64)).cloned().unwrap_or_else(|| format!("call{n}"));
+        let calls = (0..NUMBERS).map(|n| (name(n), of(n)));
+        let calls = calls.filter(|(_, count)| *count != Count::default()).collect();
+        Logged { calls, lost: words[3 * NUMBERS] }
+    }
+
+    /// What [`fmt::Display`] has written.
+    ///
+    /// # Panics
+    /// It is something else.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        let mut logged = Logged::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |at: usize| words[at].parse().expect("a number");
+            match words[..] {
+                ["lost", _] => logged.lost = number(1),
+                [name, _, _, _] => {
+                    let count = Count { made: number(1), returned: number(2), failed: number(3) };
+                    logged.calls.insert(name.to_owned(), count);
+                }
+                _ => panic!("not a count: {line}"),
+            }
+        }
+        logged
+    }
+
+    /// How often a call was made, and failed, as strace counts it. Before one in front of which a signal came the policy is
+    /// asked again, so what counts is what returned.
+    #[must_use]
+    pub fn of(&self, name: &str) -> [u64; 2] {
+        let count = self.calls.get(name).copied().unwrap_or_default();
+        [if NEVER_RETURN.contains(&name) { count.made } else { count.returned }, count.failed]
+    }
+
+    /// Calls that were made and have not returned.
+    #[must_use]
+    pub fn unreturned(&self) -> Vec<String> {
+        let returns = |(name, _): &(&String, &Count)| !NEVER_RETURN.contains(&name.as_str());
+        let open = self.calls.iter().filter(returns).filter(|(_, of)| of.made != of.returned);
+        let text = |(name, of): (&String, &Count)| {
+            format!("{name}: {} made, {} returned", of.made, of.returned)
+        };
+        open.map(text).collect()
+    }
+
+    /// Calls that were made, in all.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.calls.values().map(|count| count.made).sum()
+    }
+}
+
+impl fmt::Display for Logged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, Count { made, returned, failed }) in &self.calls {
+            writeln!(f, "{name} {made} {returned} {failed}")?;
+        }
+        writeln!(f, "lost {}", self.lost)
+    }
+}
+
+/// Calls and errors by name, as strace counts them.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Traced(BTreeMap<String, [u64; 2]>);
+
+impl Traced {
+    /// In front of a command, and a file for the summary: has strace write one.
+    pub const COMMAND: [&str; 7] =
+        ["strace", "-f", "-c", "-q", "-U", "calls,errors,name", "-o"];
+
+    /// The summary.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        let row = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+            match words[..] {
+                [_, name] if name != "total" => Some((name.to_owned(), [number(0)?, 0])),
+                [_, _, name] if name != "total" => {
+                    Some((name.to_owned(), [number(0)?, number(1)?]))
+                }
+                _ => None,
+            }
+        };
+        Traced(text.lines().filter_map(row).collect())
+    }
+
+    /// How often a call was made, and failed, once there is an agent: the first exec comes before.
+    #[must_use]
+    pub fn of(&self, name: &str) -> [u64; 2] {
+        let [calls, errors] = self.0.get(name).copied().unwrap_or_default();
+        [calls.saturating_sub(u64::from(name == "execve")), errors]
+    }
+}
+
+/// Calls of which strace counts each, and whose number does not hang on who waits for whom.
+fn counted<'a>(traced: &'a [Traced], logged: &'a [Logged]) -> BTreeSet<&'a str> {
+    let traced = traced.iter().flat_map(|traced| traced.0.keys());
+    let names = traced.chain(logged.iter().flat_map(|logged| logged.calls.keys()));
+    // What ends a thread strace does not count.
+    let is_counted = |name: &&str| !name.starts_with("exit") && !VARIES.contains(name);
+    names.map(String::as_str).filter(is_counted).collect()
+}
+
+/// Where the two counts differ.
+#[must_use]
+pub fn differences(traced: &Traced, logged: &Logged) -> Vec<String> {
+    let (all, both) = (std::slice::from_ref(traced), std::slice::from_ref(logged));
+    let differ = |name: &&str| traced.of(name) != logged.of(name);
+    let text = |name| {
+        let ([made, failed], [calls, errors]) = (logged.of(name), traced.of(name));
+        format!("{name}: {made} made, {failed} failed; {calls} and {errors} traced")
+    };
+    counted(all, both).into_iter().filter(differ).map(text).collect()
+}
+
+/// Where no run under the policy did about what some traced run did, of programs that do not do the same each time: by how
+/// fast one process is they look at a file again, and who reads from a pipe takes what is there.
+#[must_use]
+pub fn discrepancies(traced: &[Traced], logged: &[Logged]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for name in counted(traced, logged) {
+        for (at, what) in ["calls", "errors"].into_iter().enumerate() {
+            let seen: Vec<u64> = traced.iter().map(|traced| traced.of(name)[at]).collect();
+            let (least, most) = (seen.iter().min().copied(), seen.iter().max().copied());
+            let (Some(least), Some(most)) = (least, most) else { continue };
+            let part = if ["read", "write"].contains(&name) { 2 } else { 25 };
+            let room = (2 * (most - least)).max(most / part).max(8);
+            let near = least.saturating_sub(room)..=most + room;
+            let told: Vec<u64> = logged.iter().map(|logged| logged.of(name)[at]).collect();
+            if !told.iter().any(|told| near.contains(told)) {
+                wrong.push(format!("{name}: {what} {told:?}, traced {seen:?}"));
+            }
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logged(read: [u64; 3], close: [u64; 3]) -> Logged {
+        let count = |[made, returned, failed]: [u64; 3]| Count { made, returned, failed };
+        let calls = [("read", read), ("close", close)].map(|(n, of)| (n.to_owned(), count(of)));
+        Logged { calls: calls.into(), lost: 0 }
+    }
+
+    const SUMMARY: &str = "    calls    errors syscall\n--------- --------- -------\n        5         1 read\n        2           \
+                           close\n--------- --------- -------\n        7         1 total\n";
+
+    /// One call more than was traced, and one error less, are found.
+    #[test]
+    fn a_count_that_is_wrong_is_found() {
+        let plain = Traced::read(SUMMARY);
+        let of = |read, close| differences(&plain, &logged(read, close)).len();
+        assert_eq!(of([5, 5, 1], [2, 2, 0]), 0);
+        // One call more; one that was made and not returned from; an error that was none; calls that nobody saw.
+        assert_eq!(of([6, 6, 1], [2, 2, 0]), 1);
+        assert_eq!(of([5, 4, 1], [2, 2, 0]), 1);
+        assert_eq!(of([5, 5, 0], [2, 2, 0]), 1);
+        assert_eq!(of([5, 5, 1], [0, 0, 0]), 1);
+        // One that was asked of twice is one.
+        assert_eq!(of([6, 5, 1], [2, 2, 0]), 0);
+        assert!(!logged([5, 4, 1], [2, 2, 0]).unreturned().is_empty());
+    }
+
+    #[test]
+    fn of_many_runs_what_is_always_far_off_is_found() {
+        let traced: Vec<Traced> = [100, 104].map(|n| Traced::read(&format!("{n} close\n"))).into();
+        let of = |n| logged([0; 3], [n, n, 0]);
+        assert!(discrepancies(&traced, &[of(100), of(50)]).is_empty(), "one run is enough");
+        assert!(discrepancies(&traced, &[of(110)]).is_empty());
+        assert_eq!(discrepancies(&traced, &[of(80), of(85)]).len(), 1);
+        assert_eq!(discrepancies(&traced, &[of(130)]).len(), 1);
+        let errors = Logged::read("close 100 100 20\nlost 0\n");
+        assert_eq!(discrepancies(&traced, &[errors]).len(), 1);
+    }
+
+    #[test]
+    fn text_is_read_back() {
+        let mut one = logged([5, 4, 1], [2, 2, 0]);
+        one.lost = 3;
+        assert_eq!(Logged::read(&one.to_string()), one);
+    }
+}
