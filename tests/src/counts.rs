@@ -32,15 +32,18 @@ pub struct Count {
     pub failed: u64,
 }
 
-/// All that it saw, by name, and how often sight was lost. Its text is one line for each.
+/// All that it saw: calls by name, how often sight was lost, how many threads came and went, and for how many signals a
+/// handler was started. Its text is one line for each.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Logged {
     pub calls: BTreeMap<String, Count>,
     pub lost: u64,
+    pub threads: [u64; 2],
+    pub signals: u64,
 }
 
 impl Logged {
-    /// The tables as they lie in memory: made, returned, failed, lost.
+    /// The tables as they lie in memory (`agent/src/logged.rs`).
     ///
     /// # Panics
     /// They are of another size.
@@ -48,7 +51,9 @@ impl Logged {
     pub fn of_memory(bytes: &[u8]) -> Self {
         let words: Vec<u64> =
             bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        assert_eq!(words.len(), 3 * NUMBERS + 1, "three tables and one word");
+        let &[lost, began, ended, signals] = &words[3 * NUMBERS..] else {
+            panic!("three tables and four words")
+        };
         let of = |n| Count {
             made: words[n],
             returned: words[NUMBERS + n],
@@ -58,7 +63,7 @@ impl Logged {
         let name = |n| names.get(&(n as i64)).cloned().unwrap_or_else(|| format!("call{n}"));
         let calls = (0..NUMBERS).map(|n| (name(n), of(n)));
         let calls = calls.filter(|(_, count)| *count != Count::default()).collect();
-        Logged { calls, lost: words[3 * NUMBERS] }
+        Logged { calls, lost, threads: [began, ended], signals }
     }
 
     /// What [`fmt::Display`] has written.
@@ -73,6 +78,8 @@ impl Logged {
             let number = |at: usize| words[at].parse().expect("a number");
             match words[..] {
                 ["lost", _] => logged.lost = number(1),
+                ["threads", _, _] => logged.threads = [number(1), number(2)],
+                ["signals", _] => logged.signals = number(1),
                 [name, _, _, _] => {
                     let count = Count { made: number(1), returned: number(2), failed: number(3) };
                     logged.calls.insert(name.to_owned(), count);
@@ -114,7 +121,8 @@ impl fmt::Display for Logged {
         for (name, Count { made, returned, failed }) in &self.calls {
             writeln!(f, "{name} {made} {returned} {failed}")?;
         }
-        writeln!(f, "lost {}", self.lost)
+        let [began, ended] = self.threads;
+        writeln!(f, "lost {}\nthreads {began} {ended}\nsignals {}", self.lost, self.signals)
     }
 }
 
@@ -202,7 +210,7 @@ mod tests {
     fn logged(read: [u64; 3], close: [u64; 3]) -> Logged {
         let count = |[made, returned, failed]: [u64; 3]| Count { made, returned, failed };
         let calls = [("read", read), ("close", close)].map(|(n, of)| (n.to_owned(), count(of)));
-        Logged { calls: calls.into(), lost: 0 }
+        Logged { calls: calls.into(), ..Logged::default() }
     }
 
     const SUMMARY: &str = "    calls    errors syscall\n--------- --------- -------\n        5         1 read\n        2           \
@@ -239,7 +247,7 @@ mod tests {
     #[test]
     fn text_is_read_back() {
         let mut one = logged([5, 4, 1], [2, 2, 0]);
-        one.lost = 3;
+        (one.lost, one.threads, one.signals) = (3, [4, 5], 6);
         assert_eq!(Logged::read(&one.to_string()), one);
     }
 }

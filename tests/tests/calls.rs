@@ -26,7 +26,7 @@ fn traced(command: &[&str], dir: &Path) -> (Traced, Vec<u8>) {
     (Traced::read(&text), output.expect("strace can be run").stdout)
 }
 
-fn compare(command: &[&str], name: &str) {
+fn compare(command: &[&str], name: &str) -> Logged {
     /// Programs themselves do not do the same each time: git looks again at what may have changed within a tick of the clock;
     /// and in front of a call a signal may come, after which the policy is asked again.
     const TIMES: usize = 6;
@@ -43,7 +43,8 @@ fn compare(command: &[&str], name: &str) {
         if wrong.is_empty() {
             let all = counts.all();
             assert!(all > 100, "{name}: only {all} calls");
-            return eprintln!("{name}: {all} calls, none lost");
+            eprintln!("{name}: {all} calls, none lost");
+            return counts;
         }
     }
     panic!("{name}: {wrong:#?}");
@@ -54,7 +55,8 @@ fn a_shell_and_its_programs() {
     let Some(()) = available(installed("strace")) else { return };
     let script = "i=0; while [ $i -lt 30 ]; do x=$(echo $i | tr 0-9 a-j); (exit 3) || echo $x; i=$((i + 1)); done; \
                   trap 'echo caught' USR1; kill -USR1 $$; sleep 0.05; cat /dev/null /nowhere 2>/dev/null; true";
-    compare(&["/bin/bash", "--norc", "-c", script], "calls-bash");
+    let counts = compare(&["/bin/bash", "--norc", "-c", script], "calls-bash");
+    assert!(counts.signals > 0, "the trap, and children that end");
 }
 
 #[test]
@@ -75,7 +77,8 @@ fn python_with_threads_and_children() {
                    print(subprocess.run(['/bin/echo', 'child'], capture_output=True).stdout)\n\
                    r, w = os.pipe(); t = threading.Thread(target=lambda: os.write(w, b'x')); t.start()\n\
                    print(os.read(r, 1)); t.join()\n";
-    compare(&["/usr/bin/python3", "-I", "-S", "-B", "-c", program], "calls-python");
+    let counts = compare(&["/usr/bin/python3", "-I", "-S", "-B", "-c", program], "calls-python");
+    assert_eq!((counts.threads, counts.signals), ([1, 1], 1), "one thread, and the timer's signal");
 }
 
 #[test]

@@ -17,13 +17,16 @@ use crate::targets;
 /// Where the file is, but for the number.
 const PATH: &[u8] = b"/dev/shm/runahead-calls-";
 
-/// By number: how often a call was made, how often it returned, and how often with an error. Then how often sight was lost.
+/// By number: how often a call was made, how often it returned, and how often with an error. Then how often sight was lost,
+/// threads that came and that went, and signals for which a handler was started.
 #[repr(C)]
 struct Counts {
     made: [AtomicU64; CALLS_COUNTED],
     returned: [AtomicU64; CALLS_COUNTED],
     failed: [AtomicU64; CALLS_COUNTED],
     lost: AtomicU64,
+    threads: [AtomicU64; 2],
+    signals: AtomicU64,
 }
 
 static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
@@ -36,6 +39,12 @@ fn counts() -> Option<&'static Counts> {
 fn count(of: impl Fn(&Counts) -> &[AtomicU64], number: u64) {
     if let Some(place) = counts().and_then(|counts| of(counts).get(number as usize)) {
         place.fetch_add(1, Relaxed);
+    }
+}
+
+fn add(one: impl Fn(&Counts) -> &AtomicU64) {
+    if let Some(counts) = counts() {
+        one(counts).fetch_add(1, Relaxed);
     }
 }
 
@@ -93,10 +102,20 @@ impl Policy for Logged {
         targets::POLICY.event(event);
     }
 
+    fn thread_begins(&self) {
+        add(|counts| &counts.threads[0]);
+    }
+
+    fn thread_ends(&self) {
+        add(|counts| &counts.threads[1]);
+    }
+
+    fn handler_begins(&self, _signal: i32) {
+        add(|counts| &counts.signals);
+    }
+
     fn lost(&self) {
-        if let Some(counts) = counts() {
-            counts.lost.fetch_add(1, Relaxed);
-        }
+        add(|counts| &counts.lost);
     }
 }
 

@@ -289,6 +289,9 @@ fn move_in(thread: &'static Thread, stack: u64, mask: u64) -> bool {
     let moved = thread.move_in() && thread.arm().is_ok();
     if moved {
         thread.take_signals();
+        if let Some(policy) = policy::get() {
+            policy.thread_begins();
+        }
     } else {
         // As in `expect_thread`: all or none.
         retire_all_threads();

@@ -15,6 +15,7 @@ use linux_raw_sys::general as k;
 
 use super::altstack::{AUTODISARM, Altstack};
 use super::masks::{self, Action, SIG_DFL};
+use super::policy;
 use super::report;
 use super::sigsys;
 use super::thread::{self, Thread};
@@ -163,6 +164,9 @@ pub(super) unsafe fn enter(
     mask: u64,
     context: &mut Context,
 ) -> ! {
+    if let Some(policy) = policy::get() {
+        policy.handler_begins(signal);
+    }
     // What returning from it does is start the handler.
     let mut start = context.copy();
     // SAFETY: passed on to the caller.

@@ -3,8 +3,9 @@
 //! A policy says which calls it wants to see ([`Policy::interest`]), and what becomes of each before it is made
 //! ([`Policy::before`]). What it lets go on with [`Verdict::REPORT`] it sees again when that has returned, however long it has
 //! waited ([`Policy::after`]). Some calls are the plane's own: those about signals, threads, children and exec. They are
-//! never a policy's to answer, and it is told of them. Everything else here is told, too: children, execs, and what
-//! interception costs.
+//! never a policy's to answer, and it is told of them. Everything else here is told, too: children, execs, threads as they
+//! come and go, signals that reach a handler, and what interception costs. (A process ends by a call that the policy sees, or
+//! by a signal.)
 //!
 //! [`Interest`] is the choice between two ways in:
 //!
@@ -103,6 +104,16 @@ pub trait Policy: Sync {
 
     /// This is a new process, a fork of the one that the policy knew.
     fn in_child(&self) {}
+
+    /// This is a new thread of the process, about to begin.
+    fn thread_begins(&self) {}
+
+    /// This thread is about to end, by a call of its own; not those that end with their process.
+    fn thread_ends(&self) {}
+
+    /// A handler of the program's is about to be started for this signal, with signals blocked. A call that it interrupts is
+    /// made anew once it returns, or the policy has been told what came of it.
+    fn handler_begins(&self, _signal: i32) {}
 
     /// The program is about to exec, with signals blocked; whatever is done for it, undone by `exec_failed` if it comes to
     /// that.

@@ -8,7 +8,7 @@ use linux_raw_sys::general as k;
 
 use super::thread::{self, Thread};
 use super::{
-    Call, Verdict, altstack, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch,
+    Call, Verdict, altstack, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch, policy,
     report, reports,
 };
 use crate::arch::{self, Context, pkeys};
@@ -422,6 +422,9 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
         nr::EXIT if thread.lent.get().is_none() => {
             let mask = sys::set_mask(!0);
             let stack = thread.alternate.get();
+            if let Some(policy) = policy::get() {
+                policy.thread_ends();
+            }
             thread.leave();
             context.end_thread(thread);
             context.stack = stack.words();
