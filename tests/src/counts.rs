@@ -132,8 +132,7 @@ pub struct Traced(BTreeMap<String, [u64; 2]>);
 
 impl Traced {
     /// In front of a command, and a file for the summary: has strace write one.
-    pub const COMMAND: [&str; 7] =
-        ["strace", "-f", "-c", "-q", "-U", "calls,errors,name", "-o"];
+    pub const COMMAND: [&str; 7] = ["strace", "-f", "-c", "-q", "-U", "calls,errors,name", "-o"];
 
     /// The summary.
     #[must_use]

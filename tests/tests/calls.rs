@@ -20,8 +20,7 @@ fn logged(command: &[&str], dir: &Path) -> (Logged, Vec<u8>) {
 fn traced(command: &[&str], dir: &Path) -> (Traced, Vec<u8>) {
     let summary = dir.join("strace");
     let [strace, options @ ..] = Traced::COMMAND;
-    let output =
-        Command::new(strace).args(options).arg(&summary).arg("--").args(command).output();
+    let output = Command::new(strace).args(options).arg(&summary).arg("--").args(command).output();
     let text = std::fs::read_to_string(&summary).expect("strace has written it");
     (Traced::read(&text), output.expect("strace can be run").stdout)
 }

@@ -8,8 +8,8 @@ use linux_raw_sys::general as k;
 
 use super::thread::{self, Thread};
 use super::{
-    Call, Verdict, altstack, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch, policy,
-    report, reports,
+    Call, Verdict, altstack, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch,
+    policy, report, reports,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};

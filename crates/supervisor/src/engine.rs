@@ -9,27 +9,30 @@ use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::{ABI_VERSION, AgentConfig};
+use runahead_admission::common::Listener;
+use runahead_admission::ledger::Ledger;
+use runahead_admission::sole::Sole;
+use runahead_admission::{Common as Admission, budget};
 use runahead_inject::{AgentFile, Layout, NotInjected};
+use runahead_member::clock::Clock;
+use runahead_member::degraded::Reasons;
+use runahead_member::memory;
+use runahead_member::waits::Waits;
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 
 use crate::beside::{self, Beside};
-use crate::clock::Clock;
 use crate::common::Common;
-use crate::degraded::Reasons;
 use crate::descriptors::beyond_standard;
 use crate::history::History;
-use crate::ledger::Ledger;
 use crate::members::Members;
 use crate::mounts::Mounts;
 use crate::options::Faults;
 use crate::programs::Programs;
 use crate::socket::{self, ControlSocket};
-use crate::sole::Sole;
 use crate::stats::Totals;
 use crate::tasks::Tasks;
 use crate::unwatched::Unwatched;
-use crate::waits::Waits;
-use crate::{budget, memory, mounts, sandbox};
+use crate::{mounts, sandbox};
 
 const STACK_BYTES: usize = 128 << 10;
 
@@ -163,23 +166,28 @@ impl Engine {
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
         let Prepared { layout, listener, token, waits, prefetcher, beside } = prepared;
-        let degraded = degraded.clone();
-        let ledger = Ledger::default();
         let follow_all = history.as_ref().is_some_and(|history| history.follows_all())
             || faults.without.unwatched;
         let &Faults { keep_shadows, without, .. } = faults;
-        let common = Arc::new(Common {
-            beside,
+        let tasks = Arc::new(Tasks::default());
+        let listener = history.clone().map(|history| history as Arc<dyn Listener>);
+        let admission = Arc::new(Admission {
             prefetcher,
-            degraded,
-            tasks: Tasks::default(),
-            programs: Programs::default(),
-            unwatched: Unwatched::new(waits.clone(), follow_all),
-            waits,
+            degraded: degraded.clone(),
+            waits: waits.clone(),
             keep_shadows,
             without,
-            ledger,
+            ledger: Ledger::default(),
             sole: Sole::default(),
+            room: tasks.clone(),
+            listener,
+        });
+        let common = Arc::new(Common {
+            beside,
+            admission,
+            tasks,
+            programs: Programs::default(),
+            unwatched: Unwatched::new(waits, follow_all),
             history,
         });
         let members = Arc::new(Members::new(common.clone())?);
@@ -199,13 +207,13 @@ impl Engine {
         let Engine { layout, listener, token, file, common, members } = self;
         let watcher = members.clone();
         common.beside.lead(STACK_BYTES, move || watcher.watch());
-        let degraded = common.degraded.clone();
+        let degraded = common.admission.degraded.clone();
         let socket = ControlSocket::new((listener, token), members.clone(), file, layout, degraded);
         if let Some(path) = first {
             let (path, common) = (path.to_owned(), common.clone());
             let _ = common.beside.clone().spawn("first", STACK_BYTES, move || {
                 let Some(device) = mounts::device(&path) else { return };
-                common.programs.bring_in(&common.prefetcher, &path, device);
+                common.programs.bring_in(&common.admission.prefetcher, &path, device);
             });
         }
         Started { common, members, socket }
@@ -223,7 +231,11 @@ impl Started {
         // Whose hints are given up may bring in a thread for others.
         let ended = beside.ask(move || {
             common.programs.give_up();
-            (members.end(), common.prefetcher.stats(), common.prefetcher.measured())
+            (
+                members.end(),
+                common.admission.prefetcher.stats(),
+                common.admission.prefetcher.measured(),
+            )
         });
         socket.close();
         let (totals, prefetch, measured) = ended?;

@@ -23,12 +23,12 @@ use nix::libc;
 use runahead_abi::config::tell;
 use runahead_abi::record::{MAPPED, RECORDED, TOUCHED};
 use runahead_abi::{ChunkIndex, HintKind, HintLog, Identity, Piece, Record};
+use runahead_admission::common::Listener;
 use runahead_history::{Access, Follower, RANGE_MAX, Recorder, Run, What};
 use runahead_inject::Ended;
+use runahead_member::memory::Mapping;
+use runahead_member::waits::Waits;
 use runahead_prefetch::Prefetcher;
-
-use crate::memory::Mapping;
-use crate::waits::Waits;
 
 pub mod account;
 mod places;
@@ -155,37 +155,6 @@ impl History {
         Present { history: self.clone(), shared }
     }
 
-    /// What a process said, if it was meant for this place.
-    pub fn hear(&self, record: &Record<'_>) -> bool {
-        let header = &record.header;
-        if header.flags & RECORDED == 0 {
-            return false;
-        }
-        // (A mapping may be told without a name.)
-        let is_nameless = header.flags & TOUCHED != 0 && record.path == b"/";
-        if !is_nameless && self.places.is_unstored(record.path) {
-            return true;
-        }
-        if header.flags & (MAPPED | TOUCHED) != 0 {
-            self.saw_mapping(record);
-            if header.flags & TOUCHED != 0 {
-                return true;
-            }
-        }
-        let (mut offset, mut left) = (header.offset, header.length.min(TOLD_MAX));
-        loop {
-            let length = left.min(RANGE_MAX);
-            if let Some(what) = What::of_hint(record.kind, header.flags, offset, length) {
-                self.saw(record.path, (header.key, header.flags & MAPPED == 0), what);
-            }
-            left -= length;
-            offset += length;
-            if left == 0 {
-                return true;
-            }
-        }
-    }
-
     /// A range was mapped, or used where it is.
     fn saw_mapping(&self, record: &Record<'_>) {
         let header = &record.header;
@@ -285,6 +254,38 @@ impl History {
         }
         let late = present.members.iter().map(|shared| untold(shared));
         late.fold(present.untold, u64::saturating_add)
+    }
+}
+
+impl Listener for History {
+    fn hear(&self, record: &Record<'_>) -> bool {
+        let header = &record.header;
+        if header.flags & RECORDED == 0 {
+            return false;
+        }
+        // (A mapping may be told without a name.)
+        let is_nameless = header.flags & TOUCHED != 0 && record.path == b"/";
+        if !is_nameless && self.places.is_unstored(record.path) {
+            return true;
+        }
+        if header.flags & (MAPPED | TOUCHED) != 0 {
+            self.saw_mapping(record);
+            if header.flags & TOUCHED != 0 {
+                return true;
+            }
+        }
+        let (mut offset, mut left) = (header.offset, header.length.min(TOLD_MAX));
+        loop {
+            let length = left.min(RANGE_MAX);
+            if let Some(what) = What::of_hint(record.kind, header.flags, offset, length) {
+                self.saw(record.path, (header.key, header.flags & MAPPED == 0), what);
+            }
+            left -= length;
+            offset += length;
+            if left == 0 {
+                return true;
+            }
+        }
     }
 }
 

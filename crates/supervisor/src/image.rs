@@ -11,8 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Pid;
 use runahead_abi::socket::ANSWER_BYTES;
-
-use crate::rights::Watch;
+use runahead_member::rights::Watch;
 
 /// What exec would run.
 #[derive(Debug, PartialEq, Eq)]

@@ -14,18 +14,19 @@ use nix::unistd::Pid;
 use runahead_abi::ABI_VERSION;
 use runahead_abi::socket::LET_GO_MS;
 use runahead_abi::unwatched::ProgramKey;
+use runahead_admission::budget;
+use runahead_admission::common::Room as _;
+use runahead_admission::dispatcher::Dispatcher;
+use runahead_member::memory::Mapping;
+use runahead_member::rights::Watch;
+use runahead_member::wake::{ring, supersede};
 
 use crate::beside::Beside;
-use crate::budget;
 use crate::common::Common;
 use crate::descriptors::beyond_standard;
-use crate::dispatcher::Dispatcher;
-use crate::memory::Mapping;
 use crate::mounts;
-use crate::rights::Watch;
 use crate::stats::Totals;
 use crate::unwatched;
-use crate::wake::{ring, supersede};
 
 /// Members at a time; further processes run without shadows.
 const MEMBERS_MAX: usize = 256;
@@ -110,16 +111,21 @@ impl Members {
         let (shared, file) = Mapping::new()?;
         let shared = Arc::new(shared);
         let control = &shared.control;
-        let sole = self.common.sole.is_so();
+        let sole = self.common.admission.sole.is_so();
         control.sole.store(sole.into(), Relaxed);
-        control.horizon.store(if sole { 0 } else { self.common.horizon() }, Relaxed);
-        control.bytes_budget.store(self.common.ledger.budget.bytes(), Relaxed);
+        control.horizon.store(if sole { 0 } else { self.common.admission.horizon() }, Relaxed);
+        control.bytes_budget.store(self.common.admission.ledger.budget.bytes(), Relaxed);
         control.tell_pages(pages, faults);
         control.tell_most(most);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));
-        let dispatcher =
-            Dispatcher::new(shared.clone(), self.common.clone(), stop.clone(), pid, rights);
+        let dispatcher = Dispatcher::new(
+            shared.clone(),
+            self.common.admission.clone(),
+            stop.clone(),
+            pid,
+            rights,
+        );
         let number = self.next.fetch_add(1, Relaxed);
         self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
         let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
@@ -161,7 +167,8 @@ impl Members {
         let may_read = Watch::new(process).and_then(|rights| rights.compare());
         if let (Ok(path), Some(device), Ok(true)) = (path, mounts::device_of(place), may_read) {
             let common = self.common.clone();
-            let bring_in = move || common.programs.bring_in(&common.prefetcher, &path, device);
+            let bring_in =
+                move || common.programs.bring_in(&common.admission.prefetcher, &path, device);
             let _ = self.common.beside.ask(bring_in);
         }
     }
@@ -180,7 +187,7 @@ impl Members {
         }
         loop {
             self.common.beside.work_off();
-            let patience = self.common.tasks.look(&self.common.prefetcher);
+            let patience = self.common.tasks.look(&self.common.admission.prefetcher);
             if self.common.tasks.is_tight() {
                 self.list().values().for_each(|member| ring(&member.shared));
             }
@@ -202,13 +209,14 @@ impl Members {
         member.stop.store(true, SeqCst);
         supersede(&member.shared.control);
         ring(&member.shared);
-        self.common.waits.hear_of(&member.shared.control);
+        self.common.admission.waits.hear_of(&member.shared.control);
         self.totals().add(&member.shared.control);
-        self.common.degraded.count_of(&member.shared);
+        self.common.admission.degraded.count_of(&member.shared);
         if let Some(program) = member.program {
-            let service = self.common.prefetcher.stats().service;
+            let service = self.common.admission.prefetcher.stats().service;
             let control = &member.shared.control;
-            let is_worth = unwatched::is_worth(control, self.common.waits.of(control), service);
+            let is_worth =
+                unwatched::is_worth(control, self.common.admission.waits.of(control), service);
             self.common.unwatched.ended(program, is_worth);
         }
         // Not for ever: those that ended long ago have nothing left that could go.
@@ -238,13 +246,13 @@ impl Members {
     /// was open is closed.
     pub fn stop(&self) {
         if !self.stopped.swap(true, SeqCst) {
-            self.common.degraded.count("a program answers for what is opened (a lease, permission events): nothing was read ahead from then on");
+            self.common.admission.degraded.count("a program answers for what is opened (a lease, permission events): nothing was read ahead from then on");
         }
         for member in self.list().values() {
             member.shared.control.stopped.store(1, SeqCst);
             ring(&member.shared);
         }
-        self.common.prefetcher.close();
+        self.common.admission.prefetcher.close();
         self.let_go(STOP);
     }
 
@@ -259,7 +267,7 @@ impl Members {
         let numbers: Vec<_> = self.list().keys().copied().collect();
         numbers.into_iter().for_each(|number| self.remove(number));
         let mut totals = self.totals().clone();
-        totals.settle(&self.common.ledger);
+        totals.settle(&self.common.admission.ledger);
         totals
     }
 }

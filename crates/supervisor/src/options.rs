@@ -4,9 +4,9 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use runahead_abi::config::plant;
+use runahead_admission::without::Without;
 
 use crate::history::Plan;
-use crate::without::Without;
 
 /// How a session is to run.
 #[derive(Debug, Clone, Default)]

@@ -20,9 +20,9 @@ use nix::libc::{self, c_int};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
+use runahead_member::proc::stat;
 
 use crate::beside;
-use crate::proc::stat;
 use crate::signals::{ALL, Mask, release, set_mask};
 
 /// How long a command that is sent a signal that stops may take to stop, and how often is looked.

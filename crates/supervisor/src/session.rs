@@ -6,15 +6,16 @@ use std::time::Instant;
 
 use runahead_abi::config::tell;
 use runahead_inject::{Command, Ended, LaunchError, NotInjected, launch};
+use runahead_member::clock::Clock;
+use runahead_member::degraded::Reasons;
+use runahead_member::memory;
 
-use crate::clock::Clock;
-use crate::degraded::Reasons;
 use crate::engine::{Engine, Prepared, Stopped};
 use crate::history::{History, HistoryStats};
 use crate::options::{Keep, Options};
 use crate::stats::Stats;
 use crate::wait;
-use crate::{descriptors, limits, memory, programs, signals, tasks};
+use crate::{descriptors, limits, programs, signals, tasks};
 
 /// Why there was no session.
 #[derive(Debug, thiserror::Error)]

@@ -30,8 +30,8 @@ use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::socket::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, STOP, YES};
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
+use runahead_member::degraded::{Reasons, UNDER_OTHER_RULES};
 
-use crate::degraded::{Reasons, UNDER_OTHER_RULES};
 use crate::image::Image;
 use crate::members::{self, Members};
 use crate::{limits, signals};

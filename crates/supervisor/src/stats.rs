@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use runahead_abi::Control;
+use runahead_admission::ledger::Ledger;
+use runahead_member::degraded::UNDER_OTHER_RULES;
 use runahead_prefetch::{KIND_NAMES, PrefetchStats};
 use serde::Serialize;
 
-use crate::degraded::UNDER_OTHER_RULES;
 use crate::history::HistoryStats;
-use crate::ledger::Ledger;
 
 /// A number of events and the time they took.
 #[derive(Debug, Default, Clone, Copy, Serialize)]

@@ -9,9 +9,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use runahead_admission::budget;
+use runahead_admission::common::Room;
 use runahead_prefetch::Prefetcher;
 
-use crate::{beside, budget, limits};
+use crate::{beside, limits};
 
 /// Part of what is free that may be ours.
 const SHARE: u64 = 8;
@@ -90,18 +92,6 @@ impl Tasks {
         self.shadowed.fetch_sub(1, Relaxed);
     }
 
-    /// Whether `process` may have a shadow, as things are now.
-    pub(crate) fn allows_shadows(&self, process: u32) -> bool {
-        // It may have a group of its own, with less room than ours.
-        let own = room_of(&process.to_string()).is_none_or(|free| free >= SHARE * SHADOW);
-        own && self.account().is_none_or(Account::fits)
-    }
-
-    /// Ours are more than their share since the last look.
-    pub(crate) fn is_tight(&self) -> bool {
-        self.is_tight.load(Relaxed)
-    }
-
     /// Sees how much room there is, and has `prefetcher` have no more workers than fit: when to look again,
     /// if there is a limit at all.
     pub(crate) fn look(&self, prefetcher: &Prefetcher) -> Option<Duration> {
@@ -110,6 +100,19 @@ impl Tasks {
         self.is_tight.store(!now.fits(), Relaxed);
         let tasks = u32::try_from(now.allowed() / TASKS).unwrap_or(u32::MAX).max(1);
         Some(LOOK.saturating_mul(tasks).min(SELDOM))
+    }
+}
+
+impl Room for Tasks {
+    /// Since the last look.
+    fn is_tight(&self) -> bool {
+        self.is_tight.load(Relaxed)
+    }
+
+    fn allows_shadows(&self, process: u32) -> bool {
+        // It may have a group of its own, with less room than ours.
+        let own = room_of(&process.to_string()).is_none_or(|free| free >= SHARE * SHADOW);
+        own && self.account().is_none_or(Account::fits)
     }
 }
 

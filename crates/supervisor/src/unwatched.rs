@@ -25,8 +25,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use runahead_abi::unwatched::ProgramKey;
 use runahead_abi::{Control, device_number};
-
-use crate::waits::Waits;
+use runahead_member::waits::Waits;
 
 /// So many starts of a program must have been followed for nothing, each within [`RECENT`] of the one before.
 const OFTEN: u32 = 3;
@@ -200,7 +199,7 @@ mod tests {
     use runahead_abi::AgentConfig;
 
     use super::*;
-    use crate::memory;
+    use runahead_member::memory;
 
     fn unwatched(follow_all: bool) -> Unwatched {
         let file = memory::agent_file().expect("memory for a file");

@@ -166,7 +166,8 @@ fn no_call_of_cpython_is_lost() {
 #[test]
 fn what_is_lost_is_found() {
     let of = |logged: &str| {
-        let said = format!("= unit u\n= traced 0\n  200 10 openat\n= traced 0\n  204 10 openat\n{logged}");
+        let said =
+            format!("= unit u\n= traced 0\n  200 10 openat\n= traced 0\n  204 10 openat\n{logged}");
         wrong(&read(&said)[0]).len()
     };
     assert_eq!(of("= logged 0\nopenat 202 202 10\nlost 0\n"), 0);

@@ -1,7 +1,7 @@
 //! Hands a recorded run to the prefetcher, in its order.
 //!
 //! A thread of its own goes through the record, ahead of where the command is ([`Follower`]) by no more than
-//! [`WINDOW`] accesses (fewer, where it has yet to prove right) and the bytes that memory allows ([`crate::budget`]). It starts before the command
+//! [`WINDOW`] accesses (fewer, where it has yet to prove right) and the bytes that memory allows ([`runahead_admission::budget`]). It starts before the command
 //! has been executed. What the command has done already is left out.
 //!
 //! A file's data is asked for when its name has arrived, and the attributes that came with it are those of
@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use runahead_abi::record::{Header, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, Identity, Record};
+use runahead_admission::budget;
 use runahead_history::{Follower, Run, What};
+use runahead_member::waits::Waits;
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
 use super::{Followed, History, lock, places};
-use crate::waits::Waits;
-use crate::{budget, signals};
+use crate::signals;
 
 /// Accesses that a replay may be ahead of the command.
 const WINDOW: usize = 4096;
@@ -242,7 +243,7 @@ impl Replay {
                 }
                 event = events.try_recv().ok();
             }
-            // (See `crate::sole`.)
+            // (See `runahead_admission::sole`.)
             if history.plan.waits_for_a_wait() && prefetcher.stats().sole {
                 return self.give_up(followed);
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use runahead_abi::record::Header;
 use runahead_abi::{Control, Shared};
-use runahead_supervisor::wake;
+use runahead_member::wake;
 
 use crate::random::Random;
 use crate::target::Target;

@@ -52,7 +52,7 @@ fn what_a_process_may_not_read_is_not_read_for_it() {
     assert!(
         eventually(|| same.submitted() == 1),
         "the test sees nothing: {:?}",
-        same.common.degraded.all()
+        same.common.admission.degraded.all()
     );
     for less in LESS {
         let mut target = Target::new(less);
@@ -62,7 +62,7 @@ fn what_a_process_may_not_read_is_not_read_for_it() {
         assert!(seen.hint(path, 0));
         assert!(eventually(|| seen.shared().rings[0].is_empty()), "{less:?}: not looked at");
         assert!(
-            eventually(|| !target.common.degraded.all().is_empty()),
+            eventually(|| !target.common.admission.degraded.all().is_empty()),
             "{less:?}: nobody says so"
         );
         assert_eq!(target.submitted(), 0, "read for {less:?}");

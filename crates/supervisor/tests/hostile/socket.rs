@@ -38,7 +38,7 @@ impl Open {
         let token = socket::token().expect("random numbers");
         let file = File::open("/dev/null").expect("there").into();
         let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
-        let degraded = target.common.degraded.clone();
+        let degraded = target.common.admission.degraded.clone();
         let members = target.members.clone();
         let socket = ControlSocket::new((listener, token), members, file, layout, degraded);
         Open { address, token, _socket: socket }

@@ -9,15 +9,17 @@ use nix::errno::Errno;
 use nix::unistd::Pid;
 use runahead_abi::record::{DEMAND, Header, STEERS};
 use runahead_abi::{AgentConfig, HintKind, Shared};
+use runahead_admission::Common as Admission;
+use runahead_member::degraded::Reasons;
+use runahead_member::memory;
+use runahead_member::waits::Waits;
+use runahead_member::wake;
 use runahead_prefetch::Prefetcher;
 use runahead_supervisor::beside::Beside;
 use runahead_supervisor::common::Common;
-use runahead_supervisor::degraded::Reasons;
 use runahead_supervisor::members::Members;
-use runahead_supervisor::memory;
+use runahead_supervisor::tasks::Tasks;
 use runahead_supervisor::unwatched::Unwatched;
-use runahead_supervisor::waits::Waits;
-use runahead_supervisor::wake;
 
 /// A process that stands for the target: its memory is written by this test.
 pub struct Target {
@@ -34,18 +36,24 @@ impl Target {
         let front = memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
         let waits = Arc::new(Waits::new(front, 1000));
         let degraded = Arc::new(Reasons::default());
-        let common = Arc::new(Common {
-            beside: Beside::nobody(),
+        let tasks = Arc::new(Tasks::default());
+        let admission = Arc::new(Admission {
             prefetcher,
             degraded,
-            programs: Default::default(),
-            unwatched: Unwatched::new(waits.clone(), false),
-            waits,
+            waits: waits.clone(),
             keep_shadows: false,
             without: Default::default(),
-            tasks: Default::default(),
             ledger: Default::default(),
             sole: Default::default(),
+            room: tasks.clone(),
+            listener: None,
+        });
+        let common = Arc::new(Common {
+            beside: Beside::nobody(),
+            admission,
+            tasks,
+            programs: Default::default(),
+            unwatched: Unwatched::new(waits, false),
             history: None,
         });
         let members = Arc::new(Members::new(common.clone()).expect("epoll"));
@@ -73,7 +81,7 @@ impl Target {
     }
 
     pub fn submitted(&self) -> u64 {
-        self.common.prefetcher.stats().submitted
+        self.common.admission.prefetcher.stats().submitted
     }
 }
 

@@ -57,7 +57,7 @@ impl Waits {
     }
 
     /// How long a process has waited for storage since it joined, foreseen or not. Whatever it says.
-    pub(crate) fn of(&self, control: &Control) -> Duration {
+    pub fn of(&self, control: &Control) -> Duration {
         let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
         let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
         Duration::from_micros(ticks / self.ticks_per_us.max(1))
@@ -73,8 +73,8 @@ impl Waits {
         self.front.unwatched().add(program, ticks() + self.ticks_in(time));
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_unwatched(&self, program: ProgramKey) -> bool {
+    /// Starts of `program` are not followed now.
+    pub fn is_unwatched(&self, program: ProgramKey) -> bool {
         self.front.unwatched().has(program, ticks())
     }
 

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use nix::unistd::Pid;
 use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
+use runahead_member::memory::Mapping;
+use runahead_member::rights::Watch;
+use runahead_member::wake::{sleep_until_rung, supersede};
 use runahead_prefetch::cost_benefit::{Change, INTERVAL};
 use runahead_prefetch::{Client, Pace};
 
 use crate::budget;
 use crate::common::Common;
-use crate::memory::Mapping;
 use crate::progress::Progress;
-use crate::rights::Watch;
 use crate::throttle::{self, Throttle};
-use crate::wake::{sleep_until_rung, supersede};
 
 mod again;
 
@@ -177,7 +177,7 @@ impl Dispatcher {
         }
         supersede(control);
         // What it told last. (One that writes without end does not keep us.)
-        if self.common.history.is_some() {
+        if self.common.listener.is_some() {
             let _ = (0..LAST_BATCHES).take_while(|_| self.drain()).count();
         }
     }
@@ -215,7 +215,7 @@ impl Dispatcher {
             while batch.len() + told < BATCH_BYTES
                 && let Some(record) = ring.pop(&mut buf)
             {
-                if self.common.history.as_ref().is_some_and(|history| history.hear(&record)) {
+                if self.common.listener.as_ref().is_some_and(|listener| listener.hear(&record)) {
                     told += size_of_val(&record.header) + record.path.len();
                     continue;
                 }
@@ -399,7 +399,7 @@ impl Dispatcher {
                 false => {}
             }
         }
-        if self.lacks_room.is_none() && self.common.tasks.is_tight() {
+        if self.lacks_room.is_none() && self.common.room.is_tight() {
             self.go_without();
         }
         if self.lacks_room.is_some_and(|then| Instant::now() >= then) {
@@ -429,7 +429,7 @@ impl Dispatcher {
         let pages = self.count_pages();
         let most = budget::pages_most(process, pages);
         self.shared.control.tell_most(most);
-        most.is_none_or(|most| pages <= most) && self.common.tasks.allows_shadows(process)
+        most.is_none_or(|most| pages <= most) && self.common.room.allows_shadows(process)
     }
 
     /// Pages of the target's own, of which it is told as well.

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::AtomicU64;
 
+use runahead_member::degraded::Reasons;
+
 use crate::budget::Budget;
-use crate::degraded::Reasons;
 use crate::ghost::Ghost;
 
 /// See the module's text.

@@ -58,7 +58,7 @@ impl Without {
     }
 
     /// As the agent is told.
-    pub(crate) fn bits(self) -> u64 {
+    pub fn bits(self) -> u64 {
         let stale = if self.stale { without::STALE } else { 0 };
         let again = if self.again { without::AGAIN } else { 0 };
         stale | again

@@ -3,14 +3,14 @@
 use std::fs;
 
 /// The fields of proc_pid_stat(5) behind the name, which may itself hold spaces and parentheses.
-pub(crate) fn stat(process: i32) -> Option<Vec<String>> {
+pub fn stat(process: i32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
 
 /// What stands behind `name` in a file of such lines, as `/proc/vmstat` is and a control group's `memory.stat`.
-pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
+pub fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.trim().parse().ok()
 }

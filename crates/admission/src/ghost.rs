@@ -20,9 +20,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use runahead_abi::identity::CHUNK_BYTES;
+use runahead_member::proc::number;
 
 use crate::budget;
-use crate::proc::number;
 
 /// Stalls are counted in parts of this.
 const ONE: f64 = 256.0;

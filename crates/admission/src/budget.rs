@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runahead_abi::identity::CHUNK_BYTES;
-
-use crate::proc::{number, stat};
+use runahead_member::proc::{number, stat};
 
 /// Part of it that may hold what was prefetched and not used yet.
 const SHARE: u64 = 8;
@@ -86,19 +85,19 @@ impl Budget {
     }
 
     /// The most that processes have had together, in bytes.
-    pub(crate) fn peak(&self) -> u64 {
+    pub fn peak(&self) -> u64 {
         self.peak.load(Relaxed)
     }
 }
 
 /// What may be prefetched and not used yet, of all processes together, as things are now; in bytes.
-pub(crate) fn bytes() -> u64 {
+pub fn bytes() -> u64 {
     machine().min(room_of("self").unwrap_or(u64::MAX)) / SHARE
 }
 
 /// Reads that may be under way at a time, at most `most`: each has a thread with a buffer of its own, and
 /// all of them may take a quarter of what there is.
-pub(crate) fn workers(most: usize) -> usize {
+pub fn workers(most: usize) -> usize {
     let room = room_of("self").unwrap_or(u64::MAX);
     ((room / 4 / WORKER) as usize).clamp(FEWEST, most)
 }
@@ -106,7 +105,7 @@ pub(crate) fn workers(most: usize) -> usize {
 /// How many pages of its own a process may have that has `pages` now, for a template and a runner of it
 /// to fit into the memory of its control group: fewer than it has if they do not fit. `None`: there is no
 /// limit, or the process is gone.
-pub(crate) fn pages_most(process: u32, pages: u64) -> Option<u64> {
+pub fn pages_most(process: u32, pages: u64) -> Option<u64> {
     let groups = groups_of(&process.to_string(), "memory");
     let room = room_for_copies(&groups)?;
     let resident = status_kib(process, "VmRSS:")? << 10;
@@ -141,7 +140,7 @@ fn most(pages: u64, room: u64, resident: u64) -> u64 {
 /// Anonymous memory of `process`, in pages of 4 KiB, and the page faults without a device that it has had
 /// (proc_pid_stat(5)); 0 for what cannot be read. The faults are from before the pages were counted, so
 /// that none of these is missing from the two.
-pub(crate) fn anonymous_pages(process: u32) -> (u64, u64) {
+pub fn anonymous_pages(process: u32) -> (u64, u64) {
     /// Of what follows the name, which starts with the third field.
     const MINFLT: usize = 10 - 3;
     let faults = stat(process as i32).and_then(|fields| fields.get(MINFLT)?.parse().ok());
@@ -166,7 +165,7 @@ pub(crate) fn own_groups() -> Vec<PathBuf> {
 }
 
 /// The directories of the groups by which `controller` limits a process, the innermost first.
-pub(crate) fn groups_of(process: &str, controller: &str) -> Vec<PathBuf> {
+pub fn groups_of(process: &str, controller: &str) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let mount = Path::new("/sys/fs/cgroup");
     text.lines().flat_map(|line| groups(mount, line, controller)).collect()

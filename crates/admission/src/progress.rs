@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use runahead_abi::log::Hinted;
 use runahead_abi::record::LENGTH_UNKNOWN;
 use runahead_abi::{HintKind, Identity};
+use runahead_member::memory::Mapping;
+use runahead_member::wake::ring;
 use runahead_prefetch::{Completion, Sink};
-
-use crate::memory::Mapping;
-use crate::wake::ring;
 
 /// Where the prefetcher tells of its progress with one process's hints.
 pub(crate) struct Progress {

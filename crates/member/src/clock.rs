@@ -3,20 +3,21 @@
 use std::time::{Duration, Instant};
 
 /// Relates the time-stamp counter to time.
-pub(crate) struct Clock {
+pub struct Clock {
     ticks: u64,
     at: Instant,
 }
 
 impl Clock {
-    pub(crate) fn start() -> Self {
+    /// From now on.
+    pub fn start() -> Self {
         let (ticks, at) = now();
         Clock { ticks, at }
     }
 
     /// Good to a percent, which is more than its use for thresholds needs; better at the end of a
     /// session.
-    pub(crate) fn ticks_per_us(&self) -> u64 {
+    pub fn ticks_per_us(&self) -> u64 {
         const ENOUGH: Duration = Duration::from_micros(20);
         while self.at.elapsed() < ENOUGH {
             std::hint::spin_loop();
@@ -41,8 +42,9 @@ fn now() -> (u64, Instant) {
     (before, at)
 }
 
+/// The counter now.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     // SAFETY: reads a counter.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use runahead_abi::RunEnd;
+use runahead_member::wake::request_run;
 
 use super::{BACKOFF, Dispatcher};
-use crate::wake::request_run;
 
 /// How long after a first arrival the rest is waited for.
 const SETTLE: Duration = Duration::from_micros(1500);

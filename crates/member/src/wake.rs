@@ -22,7 +22,7 @@ pub fn ring(shared: &Shared) {
 }
 
 /// Sleeps until the bell is no longer what it was when it read `bell`, and at most for `timeout`.
-pub(crate) fn sleep_until_rung(control: &Control, bell: u32, timeout: Option<Duration>) {
+pub fn sleep_until_rung(control: &Control, bell: u32, timeout: Option<Duration>) {
     control.sleeping.store(1, SeqCst);
     // A producer that came before this store changed the bell, and the kernel sees that.
     futex(&control.doorbell, libc::FUTEX_WAIT, bell, timeout);
@@ -30,13 +30,13 @@ pub(crate) fn sleep_until_rung(control: &Control, bell: u32, timeout: Option<Dur
 }
 
 /// Has the template start another run.
-pub(crate) fn request_run(control: &Control) {
+pub fn request_run(control: &Control) {
     control.run_request.fetch_add(1, SeqCst);
     wake(&control.run_request);
 }
 
 /// Makes every shadow that the process has end itself; the number of the sync that takes over.
-pub(crate) fn supersede(control: &Control) -> u32 {
+pub fn supersede(control: &Control) -> u32 {
     let sync = control.sync.fetch_add(1, SeqCst).wrapping_add(1);
     control.run_sync.store(sync, Relaxed);
     request_run(control);

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED};
 use runahead_abi::{Control, HintKind, Identity, Record};
+use runahead_member::memory::Mapping;
 use runahead_prefetch::cost_benefit::{Change, CostBenefit, INTERVAL, Sample, Why};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
 use crate::ahead::{self, Ahead};
 use crate::common::Common;
 use crate::ghost;
-use crate::memory::Mapping;
 use crate::progress::Progress;
 
 /// What a stall is taken to cost until one was measured, and at least and most.

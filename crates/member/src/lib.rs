@@ -1,0 +1,19 @@
+//! A process that has joined a session, as its supervisor sees it.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`memory`] | what it shares with us |
+//! | [`wake`] | how the two sides of that wake each other |
+//! | [`rights`] | whether it may have us read for it |
+//! | [`waits`] | how long it has waited, and on which devices somebody has of late |
+//! | [`clock`] | by which it measures |
+//! | [`degraded`] | what it had to do without |
+//! | [`proc`] | what the kernel says of it, in files of text |
+
+pub mod clock;
+pub mod degraded;
+pub mod memory;
+pub mod proc;
+pub mod rights;
+pub mod waits;
+pub mod wake;
