@@ -27,8 +27,11 @@ const NEVER_RETURN: [&str; 4] = ["exit", "exit_group", "execve", "rt_sigreturn"]
 /// error.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Count {
+    /// Asked.
     pub made: u64,
+    /// Returned.
     pub returned: u64,
+    /// With an error.
     pub failed: u64,
 }
 
@@ -36,9 +39,13 @@ pub struct Count {
 /// handler was started. Its text is one line for each.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Logged {
+    /// By name.
     pub calls: BTreeMap<String, Count>,
+    /// Times that sight was lost.
     pub lost: u64,
+    /// Threads that came, and that went.
     pub threads: [u64; 2],
+    /// Signals for which a handler was started.
     pub signals: u64,
 }
 
@@ -173,7 +180,7 @@ fn counted<'a>(traced: &'a [Traced], logged: &'a [Logged]) -> BTreeSet<&'a str> 
 pub fn differences(traced: &Traced, logged: &Logged) -> Vec<String> {
     let (all, both) = (std::slice::from_ref(traced), std::slice::from_ref(logged));
     let differ = |name: &&str| traced.of(name) != logged.of(name);
-    let text = |name| {
+    let text = |name: &str| {
         let ([made, failed], [calls, errors]) = (logged.of(name), traced.of(name));
         format!("{name}: {made} made, {failed} failed; {calls} and {errors} traced")
     };

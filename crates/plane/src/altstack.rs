@@ -6,10 +6,8 @@
 
 use linux_raw_sys::general as k;
 
-use super::Call;
-use super::thread::Thread;
-use crate::arch::{Context, Place};
-use crate::sys::{self, Errno, copy_in, nr};
+use crate::arch::Place;
+use crate::sys::{self, Errno, nr};
 
 /// `SS_DISABLE`, `SS_ONSTACK` and `SS_AUTODISARM` of sigaltstack(2).
 const DISABLED: u32 = 2;
@@ -51,7 +49,7 @@ impl Altstack {
     }
 
     /// What sigaltstack(2) reports.
-    fn state(self, stack: u64) -> u32 {
+    pub(super) fn state(self, stack: u64) -> u32 {
         match self.bytes {
             0 => DISABLED,
             _ if self.is_used_at(stack) => ON_STACK,
@@ -71,7 +69,7 @@ impl Altstack {
     }
 
     /// What setting this would change, or why it is refused.
-    fn checked(self, now: Self, stack: u64) -> sys::Result<Self> {
+    pub(super) fn checked(self, now: Self, stack: u64) -> sys::Result<Self> {
         /// `MINSIGSTKSZ`, as the kernel has it.
         const SMALLEST: u64 = 2048;
         if now.is_used_at(stack) {
@@ -85,49 +83,6 @@ impl Altstack {
             _ => Err(Errno(sys::EINVAL)),
         }
     }
-}
-
-/// sigaltstack(2) as the program means it; `None` if what is given cannot be known (a filter around us).
-pub(super) fn sigaltstack(call: &Call) -> Option<i64> {
-    let [new, old, ..] = call.args;
-    let thread = call.thread;
-    let now = thread.alternate.get();
-    if new != 0 {
-        let given = match copy_in::<[u64; 3]>(new) {
-            Ok(words) => Altstack::from_words(words),
-            Err(Errno(sys::EFAULT)) => return Some(sys::fail(sys::EFAULT)),
-            Err(_) => return None,
-        };
-        match given.checked(now, call.stack) {
-            Ok(stack) => thread.alternate.set(stack),
-            Err(errno) => return Some(sys::fail(errno.0)),
-        }
-    }
-    if old == 0 {
-        return Some(0);
-    }
-    // SAFETY: writes a stack_t where the program wants one, or fails.
-    let ret = unsafe { sys::raw(nr::SIGALTSTACK, [0, old, 0, 0, 0, 0]) };
-    if ret == 0 {
-        let flags = now.state(call.stack) | now.flags & AUTODISARM;
-        // SAFETY: the kernel has just written three words there.
-        unsafe { (old as *mut [u64; 3]).write_unaligned(Altstack { flags, ..now }.words()) };
-    }
-    Some(ret)
-}
-
-/// The program returns from a signal by `context`, which is a copy of what is at `at`: that also sets the alternate stack that there was at
-/// its start, unless the frame lies on the present one. (Kernels before 6.12 look at the stack that the program
-/// goes on upon, which is the same unless a handler has changed what its frame says.) What the kernel is to
-/// set is ours.
-pub(super) fn restore_from(thread: &Thread, context: &mut Context, at: u64) {
-    let given = Altstack::from_words(context.stack);
-    if let Ok(stack) = given.checked(thread.alternate.get(), at) {
-        thread.alternate.set(stack);
-    }
-    // Where a frame was on ours, it still is.
-    let ours = if context.is_marked(at) { Altstack::NONE } else { thread.signal_stack() };
-    context.stack = ours.words();
 }
 
 /// The kernel's alternate stack of this thread.

@@ -9,7 +9,7 @@
 //! - a vfork child borrows its parent's thread while the parent waits. Only the plane's own calls
 //!   are looked at there: the child shares memory, but not descriptors, with its parent.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 
 use linux_raw_sys::general as k;
 
@@ -17,28 +17,15 @@ use super::altstack::{self, Altstack};
 use super::thread::{self, Thread};
 use super::{
     Call, PROCESS, is_retired, masks, patch, policy, report, retire, retire_all_threads,
-    retire_this, stands_down,
+    retire_this, signals, sites, stands_down,
 };
-use crate::arch::{self, CLONE_SITES, Context, PLAIN_SITES};
-use crate::lock::Lock;
+use crate::arch::{self, Context};
 use crate::sys::{self, nr};
 
-/// Call sites that have a trampoline, by index.
-static SITES: Sites<CLONE_SITES> = Sites::new();
-/// Call sites that have a plain trampoline, by index.
-static PLAIN: Sites<PLAIN_SITES> = Sites::new();
 /// The thread that forks: the one that the child has.
 static FORKING: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
 /// The alternate stack of the thread that forks, which the child has.
 static ALTERNATE_IN_PARENT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// What the parent of a new thread believes of SIGSYS.
-static BLOCKED_IN_PARENT: AtomicBool = AtomicBool::new(false);
-
-/// Whether a new thread begins with SIGSYS blocked, as the program believes.
-pub(super) fn new_threads_block() -> bool {
-    BLOCKED_IN_PARENT.load(Relaxed)
-}
-
 /// Sends the program through the trampoline of its call site. (Where it retires instead, the mask to
 /// go on with is the caller's to see to.)
 pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
@@ -74,7 +61,7 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         return context.resume_at(site);
     }
     if shares_memory && !waits {
-        BLOCKED_IN_PARENT.store(thread.blocked.get(), Relaxed);
+        masks::makes_a_thread(thread);
         patch::another_thread();
         if !thread::expect_thread() {
             retire_all_threads();
@@ -128,8 +115,7 @@ fn start_in_child(thread: &'static Thread) -> bool {
     PROCESS.store(sys::getpid(), Relaxed);
     masks::in_new_process();
     patch::in_new_process();
-    SITES.filling.break_open();
-    PLAIN.filling.break_open();
+    sites::in_new_process();
     thread::forget_others(thread);
     if let Some(policy) = policy::get() {
         policy.in_child();
@@ -153,19 +139,9 @@ pub fn note_forking(thread: &'static Thread) {
 /// Has a clone made with the program's own registers and stack, by the trampoline of its site.
 fn from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
     let mask = sys::set_mask(!0);
-    let index = SITES.trampoline(site, &arch::RUNAHEAD_CLONE_RETURN);
+    let index = sites::of_clones(site);
     sys::set_mask(mask);
     go_by(index.map(arch::clone_site), thread, site, context);
-}
-
-/// Has the program make a call from a trampoline, with nothing to be done after it; signals are blocked. False if there are
-/// too many sites.
-pub(super) fn plainly_from_the_program(site: u64, context: &mut Context) -> bool {
-    let index = PLAIN.trampoline(site, &arch::RUNAHEAD_PLAIN_RETURN);
-    if let Some(index) = index {
-        context.resume_at(arch::plain_site(index));
-    }
-    index.is_some()
 }
 
 fn go_by(trampoline: Option<u64>, thread: &'static Thread, site: u64, context: &mut Context) {
@@ -177,39 +153,6 @@ fn go_by(trampoline: Option<u64>, thread: &'static Thread, site: u64, context: &
             thread.disarm();
             context.resume_at(site);
         }
-    }
-}
-
-/// Addresses of call sites; 0 from the first free place on.
-struct Sites<const N: usize> {
-    known: [AtomicU64; N],
-    filling: Lock<()>,
-}
-
-impl<const N: usize> Sites<N> {
-    const fn new() -> Self {
-        Sites { known: [const { AtomicU64::new(0) }; N], filling: Lock::new(()) }
-    }
-
-    fn find(&self, site: u64) -> Option<usize> {
-        let known = self.known.iter().map(|known| known.load(Acquire));
-        known.take_while(|&known| known != 0).position(|known| known == site)
-    }
-
-    /// The number of the site's trampoline, which goes on behind it by `returns`. With signals
-    /// blocked: a handler that came to the site now would wait for us.
-    fn trampoline(&self, site: u64, returns: &[AtomicU64; N]) -> Option<usize> {
-        if let Some(index) = self.find(site) {
-            return Some(index);
-        }
-        self.filling.with(|()| {
-            self.find(site).or_else(|| {
-                let index = self.known.iter().position(|known| known.load(Relaxed) == 0)?;
-                returns[index].store(site + 2, Relaxed);
-                self.known[index].store(site, Release);
-                Some(index)
-            })
-        })
     }
 }
 
@@ -241,7 +184,7 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
     }
     if result == 0 {
         // A vfork child: its parent waits. The depth stays, so that no policy is asked.
-        thread.lend();
+        thread.lend(masks::action_to_lend());
         masks::take_again(thread);
         let _ = thread::arm_dispatch();
         return;
@@ -258,7 +201,7 @@ pub(super) fn adopt(thread: &'static Thread, stack: u64) -> bool {
     let moved = move_in(thread, stack, mask);
     if moved {
         thread::prepare_spare();
-        sys::set_mask(masks::without_sigsys(mask));
+        sys::set_mask(signals::without_sigsys(mask));
     } else {
         // It is on this place's stack that we are, so it cannot be given to anyone else: it is lost.
         sys::set_mask(mask);
@@ -275,7 +218,7 @@ fn move_in(thread: &'static Thread, stack: u64, mask: u64) -> bool {
         if mark().load(Relaxed) != 0 {
             return false;
         }
-        thread.blocked.set(masks::has_sigsys(mask) || BLOCKED_IN_PARENT.load(Relaxed));
+        thread.blocked.set(signals::has_sigsys(mask) || masks::new_threads_block());
         let words = ALTERNATE_IN_PARENT.each_ref().map(|word| word.load(Relaxed));
         thread.alternate.set(Altstack::from_words(words));
         thread.take_signals();
@@ -285,7 +228,7 @@ fn move_in(thread: &'static Thread, stack: u64, mask: u64) -> bool {
     if thread.alternate.get().holds(stack) {
         return false;
     }
-    thread.blocked.set(masks::has_sigsys(mask) || BLOCKED_IN_PARENT.load(Relaxed));
+    thread.blocked.set(signals::has_sigsys(mask) || masks::new_threads_block());
     let moved = thread.move_in() && thread.arm().is_ok();
     if moved {
         thread.take_signals();

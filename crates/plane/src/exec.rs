@@ -3,6 +3,7 @@
 
 use linux_raw_sys::general as k;
 
+use super::signals::{self, Action};
 use super::{Call, Token, masks, policy};
 use crate::sys;
 
@@ -16,12 +17,12 @@ pub(super) fn exec(call: &Call) -> i64 {
     let mask = sys::set_mask(!0);
     let mut work = Work { call, prepared: None };
     on_agent_stack(&mut work, prepare);
-    sys::set_mask(masks::as_believed(thread, mask));
+    sys::set_mask(thread.as_believed(mask));
     // SAFETY: the program asked for exactly this call.
     let ret = unsafe { sys::raw(call.nr, call.args) };
     let now = sys::set_mask(!0);
     on_agent_stack(&mut work, undo);
-    sys::set_mask(masks::without_sigsys(now));
+    sys::set_mask(signals::without_sigsys(now));
     ret
 }
 
@@ -34,7 +35,7 @@ struct Work<'a> {
 /// What is to be undone if the call fails.
 struct Prepared {
     token: Option<Token>,
-    ours: Option<masks::Action>,
+    ours: Option<Action>,
 }
 
 extern "C" fn prepare(work: u64) {
@@ -43,7 +44,7 @@ extern "C" fn prepare(work: u64) {
     let token = policy::get().map(|policy| policy.before_exec(work.call));
     // An ignored SIGSYS stays ignored over exec, a handler does not.
     let ours = masks::ignores_sigsys(work.call.thread)
-        .and_then(|action| masks::set_action(k::SIGSYS as i32, Some(&action)).ok());
+        .and_then(|action| signals::set_action(k::SIGSYS as i32, Some(&action)).ok());
     work.prepared = Some(Prepared { token, ours });
 }
 
@@ -52,7 +53,7 @@ extern "C" fn undo(work: u64) {
     let work = unsafe { &mut *(work as *mut Work<'_>) };
     let Some(Prepared { token, ours }) = work.prepared.take() else { return };
     if let Some(ours) = ours {
-        let _ = masks::set_action(k::SIGSYS as i32, Some(&ours));
+        let _ = signals::set_action(k::SIGSYS as i32, Some(&ours));
     }
     if let (Some(policy), Some(token)) = (policy::get(), token) {
         policy.exec_failed(token);

@@ -14,10 +14,11 @@
 use linux_raw_sys::general as k;
 
 use super::altstack::{AUTODISARM, Altstack};
-use super::masks::{self, Action, SIG_DFL};
+use super::dispatched;
+use super::given;
 use super::policy;
 use super::report;
-use super::sigsys;
+use super::signals::{self, Action, SIG_DFL};
 use super::thread::{self, Thread};
 use crate::arch::{self, CALLS, Context, Place, RED_ZONE, REGISTERS, pkeys};
 use crate::sys::{self, nr};
@@ -35,7 +36,7 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
     let context = unsafe { &mut *context };
     if let Some(thread) = thread
         && can_wait(thread, signal, context)
-        && masks::send_to_itself(signal, info)
+        && signals::send_to_itself(signal, info)
     {
         thread.hold(context.mask);
         let mut back = context.copy();
@@ -45,9 +46,9 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
         unsafe { arch::sigreturn(core::ptr::from_ref(&back) as u64) }
     }
     // SAFETY: the same.
-    if let Some(call) = unsafe { sigsys::unanswered(context) }
+    if let Some(call) = unsafe { dispatched::unanswered(context) }
         && thread.is_some_and(|thread| is_alone(thread, signal))
-        && masks::send_to_itself(signal, info)
+        && signals::send_to_itself(signal, info)
     {
         // SAFETY: our handler, which would return from that frame, does not go on: the program makes its call anew.
         unsafe {
@@ -56,7 +57,7 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
         }
     }
     report::interrupted(thread, context);
-    let handler = masks::begin_handler(thread, signal, context);
+    let handler = Handler::of_program(given::begin_handler(thread, signal, context));
     // SAFETY: the same.
     let was_busy = unsafe { arch::to_the_program(context) };
     if let Some(thread) = thread.filter(|_| was_busy) {
@@ -131,9 +132,9 @@ fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
 fn is_alone(thread: &Thread, signal: i32) -> bool {
     thread.armed.get()
         && thread.lent.get().is_none()
-        && !masks::may_be_raised_here(signal)
-        && !masks::is_another_waiting(signal)
-        && masks::set_action(signal, None).is_ok_and(|now| now.handler == address())
+        && !signals::may_be_raised_here(signal)
+        && !signals::is_another_waiting(signal)
+        && signals::set_action(signal, None).is_ok_and(|now| now.handler == address())
 }
 
 /// What is started for a signal.
@@ -147,6 +148,11 @@ pub(super) struct Handler {
 }
 
 impl Handler {
+    /// For a signal of the handler of which the kernel does not know.
+    fn of_program(given: given::Given) -> Self {
+        Handler { address: given.handler, on_stack: given.on_stack, restorer: None }
+    }
+
     pub fn of(action: &Action) -> Self {
         let on_stack = action.flags & u64::from(k::SA_ONSTACK) != 0;
         Handler { address: action.handler, on_stack, restorer: Some(action.restorer) }
@@ -282,10 +288,10 @@ fn is_writable(place: Place) -> bool {
 fn fail(signal: i32, context: &mut Context) {
     const SI_KERNEL: u64 = 0x80;
     const SEGV_BIT: u64 = 1 << (k::SIGSEGV - 1);
-    let ignored = masks::set_action(k::SIGSEGV as i32, None).is_ok_and(|now| now.handler <= 1);
+    let ignored = signals::set_action(k::SIGSEGV as i32, None).is_ok_and(|now| now.handler <= 1);
     if signal as u32 == k::SIGSEGV || context.mask & SEGV_BIT != 0 || ignored {
         let default = Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
-        let _ = masks::set_action(k::SIGSEGV as i32, Some(&default));
+        let _ = signals::set_action(k::SIGSEGV as i32, Some(&default));
         context.mask &= !SEGV_BIT;
     }
     let mut info = [0u64; 16];

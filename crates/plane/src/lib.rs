@@ -15,18 +15,24 @@
 mod altstack;
 pub mod arch;
 mod clone;
+mod dispatched;
 mod exec;
+mod given;
 mod handlers;
 pub mod lock;
 mod masks;
 pub mod owned;
 pub mod patch;
+mod perform;
 pub mod policy;
 pub mod quiet;
 mod report;
 pub mod room;
 pub mod sampling;
+mod sigaltstack;
+mod signals;
 mod sigsys;
+mod sites;
 pub mod sys;
 pub mod thread;
 
@@ -188,7 +194,7 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     if is_checked(call.nr) {
         return if masks::can_go_by(call) { Verdict::NATIVE } else { Verdict::TRAP };
     }
-    if !sees_all() && sigsys::takes_its_stack(call) {
+    if !sees_all() && perform::takes_its_stack(call) {
         return Verdict::TRAP;
     }
     let Some(policy) = policy::get() else { return Verdict::NATIVE };

@@ -35,7 +35,7 @@ mod tests;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::Event;
-use super::masks;
+use super::given;
 use crate::arch::{self, ABSENT, Code, LONG_JUMP, RUN_UP, SiteShape, Window};
 use crate::lock::Lock;
 use crate::sys::nr;
@@ -170,7 +170,7 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
         }
         SiteShape::ByPadding { .. } => !threads || code::can_replace_at_once(site),
         SiteShape::CompareAfter => {
-            site - page + LONG_JUMP as u64 <= PAGE && !threads && !masks::has_async_handlers()
+            site - page + LONG_JUMP as u64 <= PAGE && !threads && !given::has_async_handlers()
         }
     })?;
     let stub = arch::stub(shape, number, (start, at), &code, entry());

@@ -3,7 +3,6 @@
 //! What the program's mask was is remembered, so that a bug in such a stretch, which gives the rest of it up
 //! ([`super::fail_open`]), does not leave the program deaf.
 
-use super::masks;
 use super::thread::{self, Thread};
 use crate::sys;
 
@@ -31,7 +30,7 @@ pub fn end(mask: u64) {
 /// Ends the outermost stretch that was given up.
 pub(super) fn abandon(thread: &Thread) {
     if let Some(mask) = thread.mask.take() {
-        sys::set_mask(masks::as_believed(thread, mask));
+        sys::set_mask(thread.as_believed(mask));
     }
     thread.release();
 }

@@ -8,8 +8,8 @@
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, Context, RED_ZONE, Told};
+use crate::perform;
 use crate::policy::{self, Verdict};
-use crate::sigsys;
 use crate::sys::{self, nr};
 use crate::thread::Thread;
 use crate::{Call, reports};
@@ -56,14 +56,14 @@ pub(super) fn own_returned(number: u64, result: i64) {
 
 /// A call that was dispatched at `site`, and is not the plane's own.
 pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
-    let Some(policy) = policy::get() else { return sigsys::perform(call, site, context) };
+    let Some(policy) = policy::get() else { return perform::perform(call, site, context) };
     context.mask = sys::set_mask(!0);
     match policy.before(call) {
         Verdict::REPORT => let_go(call, site, context),
         Verdict { ret, native: 0 } => context.set_result(ret),
         _ => {
             sys::set_mask(context.mask);
-            sigsys::perform(call, site, context);
+            perform::perform(call, site, context);
         }
     }
 }
@@ -76,7 +76,7 @@ fn let_go(call: &Call, site: u64, context: &mut Context) {
     // (The kernel makes a stack grow to where it writes.)
     let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
     // SAFETY: the kernel writes eight bytes below the red zone, or fails.
-    if sigsys::takes_its_stack(call) || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
+    if perform::takes_its_stack(call) || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
         return in_place(call, context);
     }
     // SAFETY: memory of the program's stack, below what it uses, that has just been written to.

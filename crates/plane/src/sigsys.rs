@@ -6,16 +6,17 @@
 
 use linux_raw_sys::general as k;
 
+use super::dispatched::{Info, SYS_USER_DISPATCH, action};
+use super::perform::{
+    keep_changed_mask, keep_mask, keep_mask_if_left, made_by_the_program, perform, takes_its_stack,
+};
 use super::thread::{self, Thread};
 use super::{
-    Call, Verdict, altstack, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch,
-    policy, report, reports,
+    Call, Verdict, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch, policy,
+    report, reports, sigaltstack, signals,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
-
-/// `si_code` of a dispatched call (asm-generic/siginfo.h).
-const SYS_USER_DISPATCH: i32 = 2;
 
 /// Request of ptrace(2) by which a process asks to be traced.
 const PTRACE_TRACEME: u64 = 0;
@@ -23,36 +24,13 @@ const PTRACE_TRACEME: u64 = 0;
 /// `si_arch` of a 64-bit call (linux/audit.h).
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
-/// `siginfo_t` of a SIGSYS (sigaction(2)).
-#[repr(C)]
-pub(crate) struct Info {
-    signal: i32,
-    errno: i32,
-    code: i32,
-    pad: i32,
-    call_address: u64,
-    call: i32,
-    arch: u32,
-}
-
 /// `si_code` of a signal sent by rt_tgsigqueueinfo(2), and what it carries when it is from us.
 const SI_QUEUE: i32 = -1;
 const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
 
-/// Our action for the signal.
-pub(super) fn action() -> masks::Action {
-    let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK | k::SA_RESTART;
-    masks::Action {
-        handler: pkeys::on_signal(),
-        flags: flags.into(),
-        restorer: arch::restorer(),
-        mask: 0,
-    }
-}
-
 /// Puts our handler in place of the program's, which `masks` keeps.
 pub(super) fn install(thread: &Thread) -> sys::Result<()> {
-    let old = masks::set_action(k::SIGSYS as i32, Some(&action()))?;
+    let old = signals::set_action(k::SIGSYS as i32, Some(&action()))?;
     masks::keep_sigsys(thread, old);
     Ok(())
 }
@@ -66,21 +44,6 @@ pub(super) fn call_off(tid: u32) {
     let args = [sys::getpid().into(), tid.into(), k::SIGSYS.into(), info.as_ptr() as u64, 0, 0];
     // SAFETY: reads a siginfo_t of 128 bytes; signals a thread of ours, or nobody.
     let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
-}
-
-/// What was interrupted in front of the first instruction of our handler, where that is for a call, which has thus not
-/// been looked at: the frame that the handler would return from.
-///
-/// # Safety
-/// A frame of the kernel's for this thread.
-pub(super) unsafe fn unanswered(context: &Context) -> Option<*mut Context> {
-    if context.after() != pkeys::on_signal() {
-        return None;
-    }
-    let (info, call) = context.passed();
-    // SAFETY: passed on to the caller: the kernel passes both to our handler, live until that returns.
-    let is_call = unsafe { (*(info as *const Info)).code == SYS_USER_DISPATCH };
-    is_call.then_some(call as *mut Context)
 }
 
 /// Our handler, entered by way of [`pkeys`].
@@ -253,7 +216,7 @@ fn patch(call: &Call, site: u64) -> Option<u64> {
     unsafe { thread.on_stack(call.stack, at, on_agent_stack) };
     thread.depth.set(0);
     // Returning to the patched site sets it, and what has come meanwhile finds the program there.
-    if work.again.is_none() || masks::has_left(thread) {
+    if work.again.is_none() || thread.has_left() {
         sys::set_mask(mask);
     }
     work.again
@@ -308,66 +271,6 @@ extern "C" fn on_agent_stack(work: u64) {
     }
 }
 
-/// The call takes away what is at the stack pointer, or where patched sites and reported calls keep something below.
-pub(super) fn takes_its_stack(call: &Call) -> bool {
-    const BELOW: u64 = arch::RED_ZONE + 2 * size_of::<u64>() as u64;
-    let [at, len, ..] = call.args;
-    let (end, lowest) = (at.saturating_add(len), call.stack.saturating_sub(BELOW));
-    matches!(call.nr, nr::MUNMAP | nr::MADVISE | nr::MMAP | nr::MREMAP)
-        && at <= call.stack
-        && end > lowest
-}
-
-/// Makes the call as it stands. Where a signal may interrupt it, the program does so itself: then no frame
-/// of ours is in the handler's way.
-pub(super) fn perform(call: &Call, site: u64, context: &mut Context) {
-    if made_by_the_program(site, context) {
-        return;
-    }
-    // The result is not noted: a dispatch that we interrupt has one of its own under way.
-    // SAFETY: the program asked for exactly this call.
-    context.set_result(unsafe { sys::raw(call.nr, call.args) });
-    keep_changed_mask(context);
-}
-
-/// Where signals may interrupt a call, the program goes on to make it.
-fn made_by_the_program(site: u64, context: &mut Context) -> bool {
-    if !masks::has_handlers() && !super::has_threads() {
-        return false;
-    }
-    // What comes from here on finds the program at its call. (See `keep_mask` for what came before.)
-    let mask = sys::set_mask(!0);
-    let made = clone::plainly_from_the_program(site, context);
-    if made {
-        context.mask = mask;
-    } else {
-        sys::set_mask(mask);
-    }
-    made
-}
-
-/// A handler that ran meanwhile may have changed the mask for good (in the frame that it returned
-/// through); returning from our signal must not set the old one again. Nothing runs in between: the
-/// return is what unblocks signals, so this is the last thing done.
-fn keep_mask(context: &mut Context) {
-    context.mask = sys::set_mask(!0);
-}
-
-/// Keeps the mask as [`keep_mask`] does where something can have changed it.
-fn keep_changed_mask(context: &mut Context) {
-    if masks::has_handlers() || super::is_retired() {
-        keep_mask(context);
-    }
-}
-
-/// Keeps the mask where that of the frame is right unless a SIGSYS, or being called off, had the thread
-/// leave while we were at work: until then the kernel did not have that signal in its mask.
-fn keep_mask_if_left(thread: &Thread, context: &mut Context) {
-    if masks::has_left(thread) {
-        keep_mask(context);
-    }
-}
-
 /// (Apart, so that what it needs of a small stack is not taken for other calls.)
 #[inline(never)]
 fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
@@ -380,7 +283,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             unsafe {
                 let mut frame = (*(call.stack as *const Context)).copy();
                 masks::restore_from(thread, &mut frame);
-                altstack::restore_from(thread, &mut frame, call.stack);
+                sigaltstack::restore_from(thread, &mut frame, call.stack);
                 arch::sigreturn(core::ptr::from_ref(&frame) as u64)
             }
         }
@@ -405,7 +308,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             }
         }
         nr::SIGALTSTACK => {
-            match altstack::sigaltstack(call) {
+            match sigaltstack::sigaltstack(call) {
                 Some(ret) => context.set_result(ret),
                 None => {
                     super::retire();
@@ -428,7 +331,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             thread.leave();
             context.end_thread(thread);
             context.stack = stack.words();
-            context.mask = masks::as_believed(thread, mask);
+            context.mask = thread.as_believed(mask);
         }
         nr::EXIT => perform(call, site, context),
         _ if masks::has_plain_mask(call) && made_by_the_program(site, context) => {}

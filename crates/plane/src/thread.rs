@@ -13,7 +13,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use super::altstack::{self, AUTODISARM, Altstack};
-use super::masks;
+use super::signals::{self, Action};
 use crate::arch::{
     self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES, THREAD_PROBES,
 };
@@ -78,11 +78,11 @@ pub(super) struct Lent {
     blocked: bool,
     key: u64,
     /// The child's own action for SIGSYS.
-    pub(super) sigsys: masks::Action,
+    pub(super) sigsys: Action,
 }
 
 impl Lent {
-    pub(super) fn with_sigsys(self, sigsys: masks::Action) -> Self {
+    pub(super) fn with_sigsys(self, sigsys: Action) -> Self {
         Lent { sigsys, ..self }
     }
 }
@@ -154,10 +154,21 @@ impl Thread {
         self.held.set(1);
     }
 
+    /// `mask` with SIGSYS as the program believes it to be.
+    pub(super) fn as_believed(&self, mask: u64) -> u64 {
+        if self.blocked.get() { mask | signals::SYS_BIT } else { signals::without_sigsys(mask) }
+    }
+
+    /// A signal has made the thread leave while we were at work on a call of it: what the program
+    /// believes of SIGSYS is then to be so.
+    pub(super) fn has_left(&self) -> bool {
+        super::is_retired() && !self.armed.get()
+    }
+
     /// Lets them come, here.
     pub(super) fn release(&self) {
         if let Some(mask) = self.take_held() {
-            sys::set_mask(masks::as_believed(self, mask));
+            sys::set_mask(self.as_believed(mask));
         }
     }
 
@@ -342,13 +353,13 @@ impl Thread {
         self.lent.get().is_some()
     }
 
-    /// A vfork child starts to use this.
-    pub(super) fn lend(&self) {
+    /// A vfork child starts to use this, with that action for SIGSYS.
+    pub(super) fn lend(&self, sigsys: Action) {
         self.lent.set(Some(Lent {
             alternate: self.alternate.get(),
             blocked: self.blocked.get(),
             key: self.key.get(),
-            sigsys: masks::action_to_lend(),
+            sigsys,
         }));
     }
 

@@ -170,7 +170,7 @@ impl Engine {
             || faults.without.unwatched;
         let &Faults { keep_shadows, without, .. } = faults;
         let tasks = Arc::new(Tasks::default());
-        let listener = history.clone().map(|history| history as Arc<dyn Listener>);
+        let learns = history.clone().map(|history| history as Arc<dyn Listener>);
         let admission = Arc::new(Admission {
             prefetcher,
             degraded: degraded.clone(),
@@ -180,7 +180,7 @@ impl Engine {
             ledger: Ledger::default(),
             sole: Sole::default(),
             room: tasks.clone(),
-            listener,
+            listener: learns,
         });
         let common = Arc::new(Common {
             beside,

@@ -23,7 +23,7 @@ use nix::libc;
 use runahead_abi::config::tell;
 use runahead_abi::record::{MAPPED, RECORDED, TOUCHED};
 use runahead_abi::{ChunkIndex, HintKind, HintLog, Identity, Piece, Record};
-use runahead_admission::common::Listener;
+use runahead_admission::common;
 use runahead_history::{Access, Follower, RANGE_MAX, Recorder, Run, What};
 use runahead_inject::Ended;
 use runahead_member::memory::Mapping;
@@ -257,7 +257,7 @@ impl History {
     }
 }
 
-impl Listener for History {
+impl common::Listener for History {
     fn hear(&self, record: &Record<'_>) -> bool {
         let header = &record.header;
         if header.flags & RECORDED == 0 {

@@ -128,7 +128,7 @@ fn compare(suite: &str, most: usize) {
         Traced::COMMAND.join(" "),
         plant.display()
     );
-    let arguments =
+    let arguments: [&str; 9] =
         ["shell", "--suite", suite, "--unit", &units[0], "--latency", "20us", "-c", &script];
     let output = suites(&arguments, &[]);
     let said = text(&output.stdout);

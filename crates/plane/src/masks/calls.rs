@@ -107,7 +107,7 @@ fn sigaction_undisturbed(call: &Call) -> i64 {
         // SAFETY: the kernel has just written a whole Action there.
         let seen = unsafe { &mut *(old as *mut Action) };
         if own_memory || seen.handler == handlers::address() {
-            *seen = before.restore(*seen);
+            *seen = before.restore(*seen, handlers::address());
         }
     }
     if let (Some(given), true) = (given, own_memory) {
@@ -161,14 +161,14 @@ pub(crate) fn sigprocmask(call: &Call) -> (i64, Option<u64>) {
     }
     let Some(given) = given else { return (ret, None) };
     // Nothing is delivered from here on until we return.
-    let mask = as_believed(thread, sys::set_mask(!0));
+    let mask = thread.as_believed(sys::set_mask(!0));
     let mask = match how as u32 {
         k::SIG_BLOCK => mask | given,
         k::SIG_UNBLOCK => mask & !given,
         _ => given,
     };
     thread.blocked.set(has_sigsys(mask));
-    (ret, Some(if has_left(thread) { mask } else { without_sigsys(mask) }))
+    (ret, Some(if thread.has_left() { mask } else { without_sigsys(mask) }))
 }
 
 /// Calls that set a mask for their own duration. A handler that interrupts them still has it.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use runahead_abi::record::Header;
 use runahead_abi::{HintKind, HintState};
+use runahead_admission::common::Listener as _;
 use runahead_history::Place;
 
 use super::*;

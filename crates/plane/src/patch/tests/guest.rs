@@ -6,7 +6,7 @@ use core::mem::offset_of;
 
 use linux_raw_sys::general as k;
 
-use super::super::super::masks;
+use super::super::super::signals;
 use crate::arch;
 use crate::owned::Owned;
 use crate::sys;
@@ -106,8 +106,8 @@ pub(super) fn trap_calls_below(end: u64) {
     let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER;
     let handler = handler as usize as u64;
     let action =
-        masks::Action { handler, flags: flags.into(), restorer: arch::restorer(), mask: 0 };
-    masks::set_action(k::SIGSYS as i32, Some(&action)).unwrap();
+        signals::Action { handler, flags: flags.into(), restorer: arch::restorer(), mask: 0 };
+    signals::set_action(k::SIGSYS as i32, Some(&action)).unwrap();
     const TOP: u64 = 0x7fff_ffff_f000;
     let args = [linux_raw_sys::prctl::PR_SYS_DISPATCH_ON.into(), end, TOP - end, 0];
     // SAFETY: calls from the rest of the address space are let through.

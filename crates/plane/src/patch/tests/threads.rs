@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use linux_raw_sys::general as k;
 
-use super::super::super::masks;
+use super::super::super::signals;
 use super::super::{PAGE, State, another_thread, code, patch};
 use super::std;
 use super::{Told, in_child, shared};
@@ -82,8 +82,8 @@ extern "C" fn interrupted(_: i32) {
 fn interrupt() {
     let flags = u64::from(k::SA_RESTORER | k::SA_RESTART);
     let handler = interrupted as extern "C" fn(i32) as usize as u64;
-    let action = masks::Action { handler, flags, restorer: arch::restorer(), mask: 0 };
-    masks::set_action(k::SIGPROF as i32, Some(&action)).unwrap();
+    let action = signals::Action { handler, flags, restorer: arch::restorer(), mask: 0 };
+    signals::set_action(k::SIGPROF as i32, Some(&action)).unwrap();
     let timer = [0u64, 1000, 0, 1000];
     let args = [k::ITIMER_PROF.into(), timer.as_ptr() as u64, 0, 0, 0, 0];
     // SAFETY: reads a struct itimerval.
