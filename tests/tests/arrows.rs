@@ -261,7 +261,7 @@ fn circle(all: &BTreeMap<String, String>) -> Option<Vec<String>> {
 fn no_file_depends_on_one_that_depends_on_it() {
     for krate in ONE_WAY {
         let all = modules(&root().join(krate).join("src"));
-        assert!(all.len() > 10, "{krate}: the files that were found are {:?}", all.keys());
+        assert!(all.len() > 5, "{krate}: the files that were found are {:?}", all.keys());
         let circle = circle(&all);
         assert!(circle.is_none(), "{krate}: each uses the next: {circle:?}");
     }

@@ -53,6 +53,11 @@ impl Budget {
         }
     }
 
+    /// In bytes, as it was last looked at; 0: never.
+    pub fn latest(&self) -> u64 {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).map_or(0, |(_, bytes)| bytes)
+    }
+
     /// One process more.
     pub(crate) fn join(&self) {
         self.members.fetch_add(1, Relaxed);

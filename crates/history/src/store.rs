@@ -156,7 +156,8 @@ impl Store {
         Ok(())
     }
 
-    fn file(&self, command: &CommandKey) -> PathBuf {
+    /// Where what is remembered of `command` lies, if there is anything.
+    pub fn file(&self, command: &CommandKey) -> PathBuf {
         self.dir.join(digits(command) + ENDING)
     }
 
@@ -220,9 +221,14 @@ impl Store {
         file::save(&self.dir.join(EXCLUDED), &list)
     }
 
+    /// Where [`Self::sole`] is kept, if there is any.
+    pub fn sole_file(&self) -> PathBuf {
+        self.dir.join(SOLE)
+    }
+
     /// File systems (statfs(2), `f_fsid`) whose storage was found to serve one request at a time.
     pub fn sole(&self) -> Vec<u64> {
-        let list = fs::read_to_string(self.dir.join(SOLE)).unwrap_or_default();
+        let list = fs::read_to_string(self.sole_file()).unwrap_or_default();
         list.lines().take(SOLE_MAX).filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()
     }
 
@@ -243,7 +249,7 @@ impl Store {
         self.prepare()?;
         let newest = &all[all.len().saturating_sub(SOLE_MAX)..];
         let lines: String = newest.iter().map(|number| format!("{number:x}\n")).collect();
-        file::save(&self.dir.join(SOLE), lines.as_bytes())
+        file::save(&self.sole_file(), lines.as_bytes())
     }
 
     /// What is kept; what was of use last comes first.

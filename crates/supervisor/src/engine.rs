@@ -42,8 +42,8 @@ pub(crate) struct Prepared {
     listener: OwnedFd,
     token: [u8; TOKEN_BYTES],
     pub(crate) waits: Arc<Waits>,
-    /// Without threads yet.
-    pub(crate) prefetcher: Arc<Prefetcher>,
+    prefetcher: Option<Arc<Prefetcher>>,
+    guesses: bool,
     pub(crate) beside: Arc<Beside>,
 }
 
@@ -116,16 +116,25 @@ impl Prepared {
         if faults.keep_shadows {
             waits.expect();
         }
-        let waits = Arc::new(waits);
-        let heard = waits.clone();
-        let waited = move |device, time| heard.waited(device, time);
-        let all = runahead_prefetch::Options::default();
-        let max_in_flight = budget::workers(all.max_in_flight);
-        let guesses = !faults.without.guesses;
-        let bounds = runahead_prefetch::Options { max_in_flight, guesses, ..all };
-        let prefetcher = Arc::new(Prefetcher::new(bounds, waited));
-        Tasks::default().look(&prefetcher);
-        Ok(Prepared { layout, listener, token, waits, prefetcher, beside })
+        let (waits, guesses) = (Arc::new(waits), !faults.without.guesses);
+        Ok(Prepared { layout, listener, token, waits, prefetcher: None, guesses, beside })
+    }
+
+    /// The prefetcher, without threads yet. When it is first asked for it takes some hundred microseconds to see
+    /// how large it may be, which a command that starts need not wait for.
+    pub(crate) fn prefetcher(&mut self) -> Arc<Prefetcher> {
+        let prefetcher = self.prefetcher.get_or_insert_with(|| {
+            let heard = self.waits.clone();
+            let waited = move |device, time| heard.waited(device, time);
+            let all = runahead_prefetch::Options::default();
+            let max_in_flight = budget::workers(all.max_in_flight);
+            let guesses = self.guesses;
+            let bounds = runahead_prefetch::Options { max_in_flight, guesses, ..all };
+            let prefetcher = Arc::new(Prefetcher::new(bounds, waited));
+            Tasks::default().look(&prefetcher);
+            prefetcher
+        });
+        prefetcher.clone()
     }
 }
 
@@ -159,13 +168,14 @@ pub(crate) struct Stopped {
 
 impl Engine {
     pub(crate) fn new(
-        prepared: Prepared,
+        mut prepared: Prepared,
         file: OwnedFd,
         degraded: &Arc<Reasons>,
         faults: &Faults,
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
-        let Prepared { layout, listener, token, waits, prefetcher, beside } = prepared;
+        let prefetcher = prepared.prefetcher();
+        let Prepared { layout, listener, token, waits, beside, .. } = prepared;
         let follow_all = history.as_ref().is_some_and(|history| history.follows_all())
             || faults.without.unwatched;
         let &Faults { keep_shadows, without, .. } = faults;

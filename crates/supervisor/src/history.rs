@@ -24,7 +24,7 @@ use runahead_abi::config::tell;
 use runahead_abi::record::{MAPPED, RECORDED, TOUCHED};
 use runahead_abi::{ChunkIndex, HintKind, HintLog, Identity, Piece, Record};
 use runahead_admission::common;
-use runahead_history::{Access, Follower, RANGE_MAX, Recorder, Run, What};
+use runahead_history::{Access, Follower, Found, RANGE_MAX, Recorder, Run, What};
 use runahead_inject::Ended;
 use runahead_member::memory::Mapping;
 use runahead_member::waits::Waits;
@@ -79,6 +79,8 @@ struct Presence {
     members: Vec<Arc<Mapping>>,
     /// Of those that are gone: what they could not tell.
     untold: u64,
+    /// There was one.
+    had_any: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -110,11 +112,14 @@ impl History {
         self.plan.tell() != tell::WHILE_SLOW
     }
 
+    /// Whether something may be there to be replayed, as far as can be told without a wait.
+    pub fn may_replay(&self) -> bool {
+        self.plan.may_replay()
+    }
+
     /// Starts to replay, if there is something to replay. The command must have been forked.
     pub fn start(self: &Arc<Self>, prefetcher: &Arc<Prefetcher>, waits: &Arc<Waits>) {
-        if self.plan.replays() {
-            replay::start(self.clone(), prefetcher.clone(), waits.clone());
-        }
+        replay::start(self.clone(), prefetcher.clone(), waits.clone());
     }
 
     /// Reads what is to be replayed; false if there is nothing.
@@ -152,6 +157,7 @@ impl History {
             }
         }
         present.members.push(shared.clone());
+        present.had_any = true;
         Present { history: self.clone(), shared }
     }
 
@@ -236,7 +242,13 @@ impl History {
         let Some(recorder) = &self.recorder else { return stats };
         let recorder = std::mem::take(&mut *lock(recorder));
         let lost = untold + recorder.left_out();
-        let run = recorder.finish(self.plan.command(), self.places.found_after());
+        let command = self.plan.command();
+        // Mostly nobody has waited, so that nothing is kept, and nothing has to be looked at.
+        let is_kept = lock(&self.present).had_any || self.plan.complains();
+        let run = match is_kept {
+            true => recorder.finish(command, self.places.found_after()),
+            false => recorder.finish(command, |_| Found::Unknown),
+        };
         stats.recorded = Some(Recorded { accesses: run.accesses.len() as u64, lost });
         let was_killed = matches!(ended, Ended::Signaled(_));
         stats.complaints = self.plan.keep(run, lost, was_killed);

@@ -53,10 +53,10 @@ fn run_held(
     if let Some(why) = limits::too_few_processes(None).or_else(tasks::too_few) {
         return Err(SessionError::Alone(why));
     }
-    // Threads of the replay will have files open when these are given up.
-    let replays = options.history.as_ref().is_some_and(|plan| plan.replays());
-    let inherited = replays.then(descriptors::open_now);
     let history = options.history.clone().map(History::new);
+    let replayed = history.clone().filter(|history| history.may_replay());
+    // Threads of the replay will have files open when these are given up.
+    let inherited = replayed.is_some().then(descriptors::open_now);
     let tell = history.as_ref().map_or(tell::NOTHING, |history| history.tell());
     let degraded = Arc::new(Reasons::default());
     let file = agent_file();
@@ -65,11 +65,11 @@ fn run_held(
     let mask = signals::inherited();
     let launched = launch(command, file.as_ref(), options.require, mask, |file| {
         signals::ignore_file_limit();
-        let ready = Prepared::new(file, &clock, &options.faults, tell)?;
+        let mut ready = Prepared::new(file, &clock, &options.faults, tell)?;
         let layout = ready.layout;
         // The command has been forked, and is executed meanwhile.
-        if let Some(history) = history.clone() {
-            let (prefetcher, waits) = (ready.prefetcher.clone(), ready.waits.clone());
+        if let Some(history) = replayed {
+            let (prefetcher, waits) = (ready.prefetcher(), ready.waits.clone());
             ready.beside.post(move || history.start(&prefetcher, &waits));
         }
         prepared = Some(ready);

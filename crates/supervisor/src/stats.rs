@@ -40,7 +40,7 @@ impl From<(u64, u64)> for Guesses {
 /// What prefetching took and gave beside time.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Memory {
-    /// Bytes that may be prefetched and not used yet, at the end.
+    /// Bytes that may be prefetched and not used yet, as last looked at; 0: no process had to wait.
     pub budget_bytes: u64,
     /// Most bytes that were hinted, and not used yet, at a time.
     pub peak_bytes_ahead: u64,
@@ -158,7 +158,7 @@ impl Totals {
     pub(crate) fn settle(&mut self, ledger: &Ledger) {
         self.stopped = ledger.stops.all();
         self.memory = Memory {
-            budget_bytes: ledger.budget.bytes(),
+            budget_bytes: ledger.budget.latest(),
             peak_bytes_ahead: ledger.budget.peak(),
             hints_overdue: ledger.overdue.load(Relaxed),
             refaults: self.memory.refaults,

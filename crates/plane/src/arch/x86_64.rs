@@ -78,7 +78,7 @@ pub(crate) use attempt::attempt;
 pub(crate) use back::to_the_program;
 pub(crate) use context::Context;
 pub(crate) use frame::{Place, RED_ZONE, REGISTERS};
-pub(crate) use padding::{ABSENT, Code, LONG_JUMP, PAGE_BYTES, RUN_UP, Window};
+pub(crate) use padding::{ABSENT, Code, INT3, LONG_JUMP, PAGE_BYTES, RUN_UP, Window};
 pub use returns::{AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch};
 pub(crate) use sites::*;
 pub(crate) use told::{TRAP, Told, set_trap, trap};

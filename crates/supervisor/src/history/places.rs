@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::libc;
 use runahead_history::{Attributes, Found};
 
@@ -103,7 +104,7 @@ fn nanoseconds(seconds: i64, rest: i64) -> i64 {
 /// says nothing: a copy of it elsewhere, in an image that is unpacked, is as good.) Never waits:
 /// what memory does not say is `None`.
 pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
-    let place = open_cached(path)?;
+    let place = open_cached(path).ok()?;
     // SAFETY: zero is valid for a structure of numbers.
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
@@ -117,9 +118,14 @@ pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
     })
 }
 
+/// Memory says that there is no such file. (What it does not say may be either.)
+pub(super) fn is_known_absent(path: &Path) -> bool {
+    open_cached(path.as_os_str().as_bytes()).is_err_and(|errno| errno == Errno::ENOENT)
+}
+
 /// A place of `path`, if the way there is in memory.
-fn open_cached(path: &[u8]) -> Option<OwnedFd> {
-    let path = CString::new(path).ok()?;
+fn open_cached(path: &[u8]) -> Result<OwnedFd, Errno> {
+    let path = CString::new(path).map_err(|_| Errno::EINVAL)?;
     // SAFETY: zero is valid for a structure of numbers.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
@@ -129,8 +135,9 @@ fn open_cached(path: &[u8]) -> Option<OwnedFd> {
     let fd = unsafe {
         libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &raw const how, size)
     };
+    let fd = Errno::result(fd)?;
     // SAFETY: a new descriptor of ours.
-    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use runahead_history::{CommandKey, Keys, Origin, Run, Store, file, format, merge
 use runahead_inject::Command;
 use runahead_prefetch::Prefetcher;
 
-use super::places;
+use super::places::{self, is_known_absent};
 use crate::mounts::Mounts;
 
 /// Whether runs are remembered without a file that the user names.
@@ -143,9 +143,15 @@ impl Plan {
         self.record.is_some() || self.store.is_some()
     }
 
-    /// An earlier one may be replayed.
-    pub fn replays(&self) -> bool {
-        self.named.is_some() || self.store.is_some()
+    /// Whether there may be something that a replay would read. That there is not is mostly known without asking storage.
+    pub(super) fn may_replay(&self) -> bool {
+        let Some(store) = &self.store else { return self.named.is_some() };
+        let kept = self.keys.all().map(|key| store.file(&key));
+        let shipped = self.shipped_at().into_iter().flatten();
+        kept.into_iter()
+            .chain([store.sole_file()])
+            .chain(shipped)
+            .any(|path| !is_known_absent(&path))
     }
 
     /// What cannot be done is said when the command has ended.
@@ -217,11 +223,7 @@ impl Plan {
     /// The record that came with the program: beside it, or in [`SHIPPED_IN`]. Only one that nobody but the
     /// user and the administrator can have put there.
     fn shipped(&self) -> Option<Run> {
-        let (path, _) = self.program.as_ref()?;
-        let path = Path::new(OsStr::from_bytes(path));
-        let mut name = path.file_name()?.to_owned();
-        name.push(SHIPPED);
-        let places = [path.with_file_name(&name), Path::new(SHIPPED_IN).join(&name)];
+        let places = self.shipped_at()?;
         let is_trusted = |meta: &std::fs::Metadata| {
             let user = nix::unistd::geteuid().as_raw();
             (meta.uid() == 0 || meta.uid() == user) && meta.mode() & 0o022 == 0
@@ -274,6 +276,15 @@ impl Plan {
         complaints
     }
 
+    /// Where a record may have come with the program.
+    fn shipped_at(&self) -> Option<[PathBuf; 2]> {
+        let (path, _) = self.program.as_ref()?;
+        let path = Path::new(OsStr::from_bytes(path));
+        let mut name = path.file_name()?.to_owned();
+        name.push(SHIPPED);
+        Some([path.with_file_name(&name), Path::new(SHIPPED_IN).join(&name)])
+    }
+
     /// The command was run natively: says what was not done for that.
     pub fn natively(&self) -> Vec<String> {
         let path = self.record.iter();
@@ -318,7 +329,7 @@ mod tests {
         let record = Some(place.path().join("new"));
         let asked = Asked { record, replay: Some(broken), ..Asked::default() };
         let plan = Plan::new(&asked, &cat(), |line| said.push(line.to_owned())).expect("records");
-        assert!(plan.records() && !plan.replays());
+        assert!(plan.records() && !plan.may_replay());
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].starts_with("not replayed: ") && !said[0].contains('\n'), "{said:?}");
         assert!(plan.program.as_ref().is_some_and(|(path, _)| path.ends_with(b"/cat")));

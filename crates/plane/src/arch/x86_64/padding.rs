@@ -20,7 +20,6 @@
 use super::decode::{Flags, Flow, Instruction, LONGEST, Undecoded, decode};
 #[cfg(test)]
 use super::planted;
-use super::sites::INT3;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
@@ -36,6 +35,8 @@ pub(super) const END: usize = PAGE_END + RUN_OUT;
 const PAGE_END: usize = RUN_UP + PAGE_BYTES;
 /// Bytes of a long jump.
 pub const LONG_JUMP: usize = 5;
+/// What fills the rest of a padding that has been used, and of a stub.
+pub const INT3: u8 = 0xcc;
 /// What compilers align to.
 const ALIGNED: usize = 16;
 /// How far a short jump leads, on either side of its end.

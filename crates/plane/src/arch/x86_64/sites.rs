@@ -1,7 +1,7 @@
 //! Call sites: the shapes that can be patched, and the code that is written there.
 
 use super::SYSCALL;
-use super::padding::{Code, LONG_JUMP};
+use super::padding::{Code, INT3, LONG_JUMP};
 
 /// How a call site can be rewritten; see `plane::patch` for which is safe when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,9 +119,6 @@ pub fn stub(
     stub[POINTERS + 8..].copy_from_slice(&(window + back as u64).to_le_bytes());
     stub
 }
-
-/// What fills the rest of a padding that has been used, and of a stub.
-pub const INT3: u8 = 0xcc;
 
 /// A jump of two bytes to its own first.
 pub const JUMP_TO_ITSELF: [u8; 2] = [0xeb, 0xfe];
