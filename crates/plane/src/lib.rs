@@ -38,7 +38,7 @@ pub mod thread;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-use arch::{CALLS, CHECKED, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
+use arch::{CALLS, CHECKED, COMMANDED, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
 use sys::nr;
 use thread::Thread;
 
@@ -132,8 +132,9 @@ pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
         Interest::Reported => TRAPPED,
     };
     (0..CALLS as u64).for_each(|nr| set_interest(nr, others));
-    if let Interest::Only { all_of, samples_of } = interest {
+    if let Interest::Only { all_of, commands_of, samples_of } = interest {
         all_of.iter().for_each(|&nr| set_interest(nr, SEEN));
+        commands_of.iter().for_each(|&nr| set_interest(nr, COMMANDED));
         samples_of.iter().for_each(|&nr| set_interest(nr, SAMPLED));
     }
     Ok(())

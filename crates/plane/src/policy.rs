@@ -60,6 +60,9 @@ pub enum Interest {
     Only {
         /// Each of these.
         all_of: &'static [u64],
+        /// Of these, whose second argument is a command, all but the common ones that concern one descriptor and nothing
+        /// else (of fcntl(2) those from 1 to 1023: its flags, and locks). It may see those, too.
+        commands_of: &'static [u64],
         /// Of these, those that it does not let go by ([`crate::sampling`]).
         samples_of: &'static [u64],
     },

@@ -131,7 +131,6 @@ const INTEREST: &[u64] = &[
     nr::MLOCKALL,
     nr::MEMFD_SECRET,
     nr::FADVISE64,
-    nr::FCNTL,
     nr::FANOTIFY_INIT,
     nr::SENDFILE,
     nr::COPY_FILE_RANGE,
@@ -190,7 +189,7 @@ pub(crate) static POLICY: &dyn Policy = &OfTargets;
 
 impl Policy for OfTargets {
     fn interest(&self) -> Interest {
-        Interest::Only { all_of: INTEREST, samples_of: SAMPLES }
+        Interest::Only { all_of: INTEREST, commands_of: &[nr::FCNTL], samples_of: SAMPLES }
     }
 
     fn before(&self, call: &Call) -> Verdict {

@@ -134,7 +134,7 @@ pub(crate) static RUNAHEAD_RETURNED: [AtomicPtr<Thread>; RETURNED] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; RETURNED];
 /// More than there can be places: a thread had one of those in the table.
 pub(crate) const RETURNED: usize = 2 * THREAD_HASHES;
-/// For each call whether it is to be seen: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`] or [`CHECKED`].
+/// For each call whether it is to be seen: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`], [`CHECKED`] or [`COMMANDED`].
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
@@ -146,6 +146,10 @@ pub const SAMPLED: u8 = 2;
 pub const TRAPPED: u8 = 3;
 /// The plane looks at each of these from a patched site, and has those trap in which it finds something to do.
 pub const CHECKED: u8 = 4;
+/// A policy sees those of these calls whose second argument, a command, is none of [`COMMON_COMMANDS`].
+pub const COMMANDED: u8 = 5;
+/// Those of fcntl(2) that are about the flags of one descriptor, or locks (asm-generic/fcntl.h): from 1 on.
+const COMMON_COMMANDS: u32 = 1023;
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
@@ -326,9 +330,15 @@ global_asm!(
     "8: take_spare 9b",
     "jmp 6b",
     // Where a checked call cannot be looked at, it traps.
-    "12: find_thread 13f, 7b",
+    "12: cmp byte ptr [rcx + rax], {checked}",
+    "jne 16f",
+    "find_thread 13f, 7b",
     "13: check_free 7b",
     "jmp 6b",
+    "16: lea r11d, [rsi - 1]",
+    "cmp r11d, {common_commands}",
+    "jb 9b",
+    "jmp 5b",
     ".globl runahead_entry_end",
     "runahead_entry_end:",
     // Signals have been held. They arrive where they are let come, and are then taken to have arrived where the
@@ -562,6 +572,8 @@ global_asm!(
     threads_at = sym RUNAHEAD_THREADS_AT,
     seen = const SEEN,
     trapped = const TRAPPED,
+    checked = const CHECKED,
+    common_commands = const COMMON_COMMANDS,
     places = const sampling::PLACES,
     unseen = sym sampling::RUNAHEAD_UNSEEN,
     depth = const offset_of!(Thread, depth),
@@ -583,7 +595,7 @@ global_asm!(
 );
 
 const _: () = assert!(size_of::<sampling::Unseen>() == 64 && SEEN < SAMPLED && SAMPLED < TRAPPED);
-const _: () = assert!(TRAPPED < CHECKED);
+const _: () = assert!(TRAPPED < CHECKED && CHECKED < COMMANDED);
 const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 
 #[allow(
