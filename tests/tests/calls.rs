@@ -90,3 +90,28 @@ fn a_program_with_odd_stacks() {
     let script = format!("cd {} && exec {} 'no room'", dir.display(), program.display());
     compare(&["/bin/sh", "-c", &script], "calls-oddstack");
 }
+
+/// Runs `verdicts` under the policy that does what it asks for.
+fn tried(last: &str) -> String {
+    let program = program("verdicts", Link::Dynamic);
+    let file = scratch().join(format!("verdicts-{last}"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plant"));
+    let output = command.arg("tried").arg(program).arg(&file).arg(last).output();
+    let output = output.expect("it can be run");
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{:?}", output.status);
+    String::from_utf8(output.stdout).expect("it says so in words")
+}
+
+/// What of it does not depend on threads being stopped.
+const VERDICTS: &str = "waited: 3 abc, long, with signals\nmade again: 2, 10 bytes\n";
+
+#[test]
+fn calls_wait_are_made_again_and_threads_stop() {
+    assert_eq!(tried("stop"), format!("{VERDICTS}stopped: often, nobody moved\n"));
+}
+
+#[test]
+fn threads_that_are_not_stopped_are_seen_to_move() {
+    assert_eq!(tried("go"), format!("{VERDICTS}stopped: often, some moved\n"));
+}

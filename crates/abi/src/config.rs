@@ -52,6 +52,8 @@ pub mod plant {
     pub const RUBBISH: u64 = 3;
     /// Processes have no shadows, and count every call and what came of it.
     pub const LOGGED: u64 = 4;
+    /// Processes have no shadows; calls wait, are made again and stop threads as the program asks for it.
+    pub const TRIED: u64 = 5;
     /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
     /// comes of it then is what a test must be able to see. No flipped bit gives this value.
     pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;

@@ -31,5 +31,6 @@ pub mod session;
 pub mod shadow;
 pub mod socket;
 pub mod targets;
+pub mod tried;
 
 use runahead_plane::{self as plane, arch, lock, owned, room, sys};

@@ -9,7 +9,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::config::{CALLS_COUNTED, plant};
 
 use crate::paths;
-use crate::plane::{self, Call, Event, Interest, Policy, Token, Verdict};
+use crate::plane::{self, Call, Event, Interest, Next, Policy, Token, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Place};
 use crate::targets;
@@ -70,8 +70,9 @@ impl Policy for Logged {
         Verdict::REPORT
     }
 
-    fn after(&self, call: &Call, result: i64) {
+    fn after(&self, call: &Call, result: i64) -> Next {
         returned(call.nr, result);
+        Next::GoOn
     }
 
     fn own(&self, call: &Call) {

@@ -33,6 +33,7 @@ mod sigaltstack;
 mod signals;
 mod sigsys;
 mod sites;
+pub mod stop;
 pub mod sys;
 pub mod thread;
 
@@ -43,7 +44,7 @@ use sys::nr;
 use thread::Thread;
 
 pub use clone::note_forking;
-pub use policy::{Event, Interest, Policy, Verdict};
+pub use policy::{Event, Interest, Next, Policy, Verdict};
 
 /// One system call as the program makes it.
 #[derive(Clone, Copy)]
@@ -200,7 +201,8 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     }
     let Some(policy) = policy::get() else { return Verdict::NATIVE };
     match policy.before(call) {
-        Verdict { ret: sys::RESTART, native: 0 } | Verdict::REPORT => Verdict::NATIVE,
+        Verdict { ret: sys::RESTART, native: 0 } => Verdict::NATIVE,
+        verdict if verdict.is_for_reported() => Verdict::NATIVE,
         verdict => verdict,
     }
 }
@@ -337,7 +339,7 @@ pub fn retire_all_threads() {
             break;
         }
         if step % AGAIN == 0 {
-            thread::for_others(sigsys::call_off);
+            thread::others(|thread| sigsys::call_off(thread.number()));
         }
         sys::sleep_us(STEP_US);
     }

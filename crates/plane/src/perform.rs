@@ -7,7 +7,7 @@ use crate::sys::{self, nr};
 
 /// The call takes away what is at the stack pointer, or where patched sites and reported calls keep something below.
 pub(super) fn takes_its_stack(call: &Call) -> bool {
-    const BELOW: u64 = arch::RED_ZONE + 2 * size_of::<u64>() as u64;
+    const BELOW: u64 = arch::RED_ZONE + 9 * size_of::<u64>() as u64;
     let [at, len, ..] = call.args;
     let (end, lowest) = (at.saturating_add(len), call.stack.saturating_sub(BELOW));
     matches!(call.nr, nr::MUNMAP | nr::MADVISE | nr::MMAP | nr::MREMAP)

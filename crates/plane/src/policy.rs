@@ -1,8 +1,9 @@
 //! What a policy is to the plane: all of the contract between the two.
 //!
 //! A policy says which calls it wants to see ([`Policy::interest`]), and what becomes of each before it is made
-//! ([`Policy::before`]). What it lets go on with [`Verdict::REPORT`] it sees again when that has returned, however long it has
-//! waited ([`Policy::after`]). Some calls are the plane's own: those about signals, threads, children and exec. They are
+//! ([`Policy::before`]): it answers, has the program wait, or lets it go on. What it lets go on with [`Verdict::REPORT`] it sees
+//! again when that has returned, however long it has waited ([`Policy::after`]), and may have it made again. It can stop all
+//! other threads of the process at any call ([`crate::stop`]). Some calls are the plane's own: those about signals, threads, children and exec. They are
 //! never a policy's to answer, and it is told of them. Everything else here is told, too: children, execs, threads as they
 //! come and go, signals that reach a handler, and what interception costs. (A process ends by a call that the policy sees, or
 //! by a signal.)
@@ -22,9 +23,9 @@
 //! A policy's methods run on a stack of the plane's, in the process and on the thread that they are about. They make no call
 //! that the program would see, wait for nothing, and do not panic on a path that the program can take.
 
-use core::sync::atomic::{AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
-use crate::{Call, Token};
+use crate::{Call, Token, sys};
 
 /// What a policy says of a call. Returned in two registers to the entry code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,40 @@ impl Verdict {
     /// The call is to be made as it stands, and its result told ([`Policy::after`]). Under [`Interest::Reported`] only;
     /// otherwise this is [`Verdict::NATIVE`].
     pub const REPORT: Verdict = Verdict { ret: 0, native: 3 };
+
+    const WAITS: u64 = 4;
+
+    /// The call is not to be made yet. The program waits in front of it, where signals reach it, until `word` is not 0
+    /// ([`wake`]); then, and whenever a handler has returned, the policy is asked again. Under [`Interest::Reported`] only; otherwise
+    /// this is [`Verdict::NATIVE`].
+    pub fn wait(word: &'static AtomicU32) -> Self {
+        Verdict { ret: word.as_ptr() as i64, native: Self::WAITS }
+    }
+
+    /// The word to wait on.
+    pub(crate) fn waits_on(self) -> Option<u64> {
+        (self.native == Self::WAITS).then_some(self.ret as u64)
+    }
+
+    /// It can be followed under [`Interest::Reported`] only.
+    pub(crate) fn is_for_reported(self) -> bool {
+        self.native >= Self::REPORT.native
+    }
+}
+
+/// Ends all waits on `word` ([`Verdict::wait`]).
+pub fn wake(word: &'static AtomicU32) {
+    word.store(1, SeqCst);
+    sys::futex_wake(word);
+}
+
+/// What becomes of a call that has returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// The program goes on behind it.
+    GoOn,
+    /// It is made again: the policy is asked, as if the program had just come to it.
+    Again,
 }
 
 /// Which calls a policy sees.
@@ -93,7 +128,9 @@ pub trait Policy: Sync {
 
     /// `call`, of which `before` said [`Verdict::REPORT`], has returned this to the program. (Nobody is told of one on
     /// whose way back a signal ends the process.)
-    fn after(&self, _call: &Call, _result: i64) {}
+    fn after(&self, _call: &Call, _result: i64) -> Next {
+        Next::GoOn
+    }
 
     /// The plane is about to make, or to do in its way, one of its own calls. Under [`Interest::Reported`] only.
     fn own(&self, _call: &Call) {}

@@ -2,20 +2,32 @@
 //!
 //! The call arrives as a signal. The policy has its say, with signals blocked, and the program makes the call itself, from a
 //! trampoline (`arch`) with its own registers and mask, so that it waits and is interrupted as ever. A second call there
-//! traps, and the policy is told. What is needed for that lies below the program's red zone meanwhile. A handler of the
+//! traps, and the policy is told. So does the program wait in front of a call that the policy does not want to be made yet. What is needed for that lies below the program's red zone meanwhile. A handler of the
 //! program's that comes in between finds the program in front of its call or behind it, and the policy told.
 
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, Context, RED_ZONE, Told};
 use crate::perform;
-use crate::policy::{self, Verdict};
+use crate::policy::{self, Next, Verdict};
 use crate::sys::{self, nr};
 use crate::thread::Thread;
 use crate::{Call, reports};
 
-/// What lies below the red zone: the call's number, and the address behind it.
-type Kept = [u64; 2];
+/// What lies below the red zone meanwhile. (`perform::takes_its_stack` knows its size.)
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Kept {
+    /// The call's number.
+    number: u64,
+    /// The address behind it.
+    back: u64,
+    /// 1: it is not made yet, but waits ([`Verdict::wait`]).
+    waits: u64,
+    arguments: [u64; 6],
+}
+
+const _: () = assert!(size_of::<Kept>() == 9 * 8);
 
 /// Puts the call that traps into a page of its own.
 pub(super) fn prepare() -> sys::Result<()> {
@@ -59,8 +71,9 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
     let Some(policy) = policy::get() else { return perform::perform(call, site, context) };
     context.mask = sys::set_mask(!0);
     match policy.before(call) {
-        Verdict::REPORT => let_go(call, site, context),
+        Verdict::REPORT => let_go(call, site, None, context),
         Verdict { ret, native: 0 } => context.set_result(ret),
+        verdict if verdict.waits_on().is_some() => let_go(call, site, verdict.waits_on(), context),
         _ => {
             sys::set_mask(context.mask);
             perform::perform(call, site, context);
@@ -68,32 +81,47 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
     }
 }
 
-/// Has the program make the call, and come back.
-fn let_go(call: &Call, site: u64, context: &mut Context) {
-    let kept: Kept = [call.nr, site + 2];
+/// Has the program make the call, or wait on a word, and come back.
+fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
+    let waits = word.is_some().into();
+    let kept = Kept { number: call.nr, back: site + 2, waits, arguments: call.args };
     let bytes = size_of::<Kept>() as u64;
     let at = call.stack.wrapping_sub(RED_ZONE + bytes);
     // (The kernel makes a stack grow to where it writes.)
     let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
     // SAFETY: the kernel writes eight bytes below the red zone, or fails.
     if perform::takes_its_stack(call) || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
-        return in_place(call, context);
+        return in_place(call, site, word, context);
     }
     // SAFETY: memory of the program's stack, below what it uses, that has just been written to.
     unsafe { (at as *mut Kept).write_unaligned(kept) };
-    context.make_told(at);
+    match word {
+        None => context.make_told(at),
+        Some(word) => context.make_wait(at, word),
+    }
 }
 
-/// Where there is no room on the program's stack the call is made here.
-fn in_place(call: &Call, context: &mut Context) {
+/// Where there is no room on the program's stack the call is made here, or waits.
+fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     sys::set_mask(context.mask);
+    if let Some(word) = word {
+        let args = [word, k::FUTEX_WAIT.into(), 0, 0, 0, 0];
+        // SAFETY: the policy's word, which stays; nothing is written.
+        let _ = unsafe { sys::raw(nr::FUTEX, args) };
+        context.mask = sys::set_mask(!0);
+        return context.resume_at(site);
+    }
     // SAFETY: the program asked for exactly this call.
     let result = unsafe { sys::raw(call.nr, call.args) };
     context.mask = sys::set_mask(!0);
-    if let Some(policy) = policy::get() {
-        policy.after(call, result);
+    match tell(call, result) {
+        Next::GoOn => context.set_result(result),
+        Next::Again => context.resume_at(site),
     }
-    context.set_result(result);
+}
+
+fn tell(call: &Call, result: i64) -> Next {
+    policy::get().map_or(Next::GoOn, |policy| policy.after(call, result))
 }
 
 /// The call behind a call that was made traps at `site`.
@@ -109,13 +137,14 @@ pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
 
 /// Signals are blocked.
 fn finish(thread: &'static Thread, context: &mut Context) {
-    let ([number, back], stack) = kept(context);
+    let (Kept { number, back, waits, arguments }, stack) = kept(context);
     let result = context.result();
-    let call = Call { nr: number, stack, ..context.call(thread) };
-    if let Some(policy) = policy::get() {
-        policy.after(&call, result);
+    let call = Call { nr: number, args: arguments, stack, thread };
+    if waits == 0 && tell(&call, result) == Next::GoOn {
+        context.go_on_behind(back, stack, result);
+    } else {
+        context.make_again(number, arguments, back, stack);
     }
-    context.go_on_behind(back, stack, result);
 }
 
 /// What [`let_go`] has left, and the program's stack pointer.
@@ -131,10 +160,22 @@ fn kept(context: &Context) -> (Kept, u64) {
 pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context) {
     match (thread, context.told()) {
         (Some(thread), Some(Told::Made)) => finish(thread, context),
-        (_, Some(Told::Before)) => {
-            let ([number, back], stack) = kept(context);
-            context.make_again(number, back, stack);
-        }
+        (_, Some(Told::Before)) => go_back(context),
         _ => {}
     }
+}
+
+/// The signal is ours, and the program is not to see that there was one: what it has interrupted is made anew.
+pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
+    let is_cut_short = context.result() == -i64::from(sys::EINTR);
+    match context.told() {
+        Some(Told::Made) if is_cut_short => go_back(context),
+        _ => interrupted(thread, context),
+    }
+}
+
+/// In front of the call.
+fn go_back(context: &mut Context) {
+    let (Kept { number, back, arguments, .. }, stack) = kept(context);
+    context.make_again(number, arguments, back, stack);
 }

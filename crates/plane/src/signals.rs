@@ -62,6 +62,20 @@ pub(super) fn without_sigsys(mask: u64) -> u64 {
     mask & !SYS_BIT
 }
 
+/// `si_code` of a signal sent by rt_tgsigqueueinfo(2).
+pub(super) const SI_QUEUE: i32 = -1;
+
+/// Sends another thread of this process our signal, which is to carry this.
+pub(super) fn send(tid: u32, carried: u64) {
+    let mut info = [0u64; 16];
+    info[0] = k::SIGSYS.into();
+    info[1] = SI_QUEUE as u32 as u64;
+    info[3] = carried;
+    let args = [sys::getpid().into(), tid.into(), k::SIGSYS.into(), info.as_ptr() as u64, 0, 0];
+    // SAFETY: reads a siginfo_t of 128 bytes; signals a thread of ours, or nobody.
+    let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
+}
+
 /// Sends this process a SIGSYS that is not a dispatched call.
 pub(super) fn raise_sigsys() {
     // SAFETY: kill(2) of this process with a signal that it was sent before.

@@ -13,7 +13,7 @@ use super::perform::{
 use super::thread::{self, Thread};
 use super::{
     Call, Verdict, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch, policy,
-    report, reports, sigaltstack, signals,
+    report, reports, sigaltstack, signals, stop,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
@@ -24,8 +24,7 @@ const PTRACE_TRACEME: u64 = 0;
 /// `si_arch` of a 64-bit call (linux/audit.h).
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
-/// `si_code` of a signal sent by rt_tgsigqueueinfo(2), and what it carries when it is from us.
-const SI_QUEUE: i32 = -1;
+/// What our signal carries to a thread that is to take its dispatch off.
 const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
 
 /// Puts our handler in place of the program's, which `masks` keeps.
@@ -37,13 +36,7 @@ pub(super) fn install(thread: &Thread) -> sys::Result<()> {
 
 /// Has another thread of this process take its dispatch off at once, wherever it is.
 pub(super) fn call_off(tid: u32) {
-    let mut info = [0u64; 16];
-    info[0] = k::SIGSYS.into();
-    info[1] = SI_QUEUE as u32 as u64;
-    info[3] = CALLED_OFF;
-    let args = [sys::getpid().into(), tid.into(), k::SIGSYS.into(), info.as_ptr() as u64, 0, 0];
-    // SAFETY: reads a siginfo_t of 128 bytes; signals a thread of ours, or nobody.
-    let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
+    signals::send(tid, CALLED_OFF);
 }
 
 /// Our handler, entered by way of [`pkeys`].
@@ -69,16 +62,24 @@ pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, contex
 /// A SIGSYS that is no call.
 fn other(info: &Info, context: &mut Context) {
     let thread = thread::current();
+    let carried = u64::from(info.call as u32) | u64::from(info.arch) << 32;
+    let is_sent = |what| info.code == signals::SI_QUEUE && carried == what;
+    let is_to_stop = is_sent(stop::STOP);
     let mask = sys::set_mask(!0);
-    report::interrupted(thread, context);
-    sys::set_mask(mask);
-    let called_off = info.code == SI_QUEUE
-        && super::is_retired()
-        && u64::from(info.call as u32) | u64::from(info.arch) << 32 == CALLED_OFF;
+    match is_to_stop {
+        true => report::stopped(thread, context),
+        false => report::interrupted(thread, context),
+    }
     if let Some(thread) = thread {
         make_a_lost_call_again(thread, context);
+        if is_to_stop {
+            stop::arrive(thread, context);
+        }
     }
+    sys::set_mask(mask);
+    let called_off = is_sent(CALLED_OFF) && super::is_retired();
     match thread {
+        _ if is_to_stop => {}
         Some(thread) if called_off => {
             super::leave_for_good(thread);
             keep_mask(context);

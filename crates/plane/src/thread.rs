@@ -5,17 +5,19 @@
 //! that is not known runs natively until it meets the entry code with a spare place at hand.
 //!
 //! Invariant: a [`Thread`] is touched only by the thread that it belongs to, its signal handlers
-//! and vfork child included, once it is in the table; nobody else finds it.
+//! and vfork child included, once it is in the table, but for its number and the atomics by which it is stopped; nobody else
+//! finds it.
 
 mod places;
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use super::altstack::{self, AUTODISARM, Altstack};
 use super::signals::{self, Action};
 use crate::arch::{
-    self, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES, THREAD_PROBES,
+    self, Context, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES,
+    THREAD_PROBES,
 };
 use crate::room;
 use crate::sys::{self, Switches};
@@ -54,6 +56,10 @@ pub struct Thread {
     pub(super) armed: Cell<bool>,
     /// Result of the call under way, once the kernel has given it.
     pub(super) result: Cell<Option<i64>>,
+    /// The frame in which it is stopped ([`super::stop`]), and whether it was sent the signal for that. Read and written by
+    /// other threads.
+    pub(super) stopped_in: AtomicPtr<Context>,
+    pub(super) stop_sent: AtomicBool,
     /// The program believes that SIGSYS is blocked.
     pub(super) blocked: Cell<bool>,
     /// What the mask was before signals were made to wait ([`super::quiet`]).
@@ -207,6 +213,8 @@ impl Thread {
             tid: Cell::new(0),
             armed: Cell::new(false),
             result: Cell::new(None),
+            stopped_in: AtomicPtr::new(core::ptr::null_mut()),
+            stop_sent: AtomicBool::new(false),
             blocked: Cell::new(false),
             mask: Cell::new(None),
             lent: Cell::new(None),
@@ -303,6 +311,7 @@ impl Thread {
         self.may_hold.set(false);
         self.alternate.set(Altstack::NONE);
         self.lent.set(None);
+        self.stop_sent.store(false, Relaxed);
     }
 
     /// A spare place that was not wanted, or that nobody lives in any more, becomes a spare one.
@@ -348,6 +357,16 @@ impl Thread {
         unsafe { arch::on_stack(self.stack_top.get(), argument, work) };
     }
 
+    /// Its number (gettid(2)).
+    pub(super) fn number(&self) -> u32 {
+        self.tid.get()
+    }
+
+    /// It waits in the frame of a signal ([`super::stop`]).
+    pub(super) fn is_stopped(&self) -> bool {
+        !self.stopped_in.load(Acquire).is_null()
+    }
+
     /// A vfork child is using this.
     pub fn is_lent(&self) -> bool {
         self.lent.get().is_some()
@@ -382,8 +401,8 @@ pub(super) fn forget_others(thread: &Thread) {
     thread.armed.set(false);
 }
 
-/// Calls `each` with the number of every other thread that is known.
-pub(super) fn for_others(mut each: impl FnMut(u32)) {
+/// Calls `each` with every other thread that is known, of which nobody else may touch more than the module's text says.
+pub(super) fn others(mut each: impl FnMut(&Thread)) {
     let own = sys::gettid();
     let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();
     for n in 0..THREAD_HASHES + THREAD_PROBES {
@@ -391,8 +410,8 @@ pub(super) fn for_others(mut each: impl FnMut(u32)) {
         let slot = unsafe { &*table.add(n) };
         // SAFETY: as in `find_by_number`.
         let thread = unsafe { slot.thread.load(Acquire).as_ref() };
-        if let Some(tid) = thread.map(|t| t.tid.get()).filter(|tid| *tid != 0 && *tid != own) {
-            each(tid);
+        if let Some(thread) = thread.filter(|t| t.tid.get() != 0 && t.tid.get() != own) {
+            each(thread);
         }
     }
 }

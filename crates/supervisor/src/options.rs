@@ -56,6 +56,8 @@ pub struct Faults {
     pub landlock: Option<i32>,
     /// Processes have no shadows, and count every call (the agent's `logged.rs`).
     pub logged: bool,
+    /// Processes have no shadows, and calls do as the program asks (the agent's `tried.rs`).
+    pub tried: bool,
     /// What is left undone.
     pub without: Without,
 }
@@ -69,6 +71,7 @@ impl Faults {
             (false, _) if self.plant_effects => plant::EFFECTS,
             (false, _) if self.plant_rubbish => plant::RUBBISH,
             (false, _) if self.logged => plant::LOGGED,
+            (false, _) if self.tried => plant::TRIED,
             (false, _) => 0,
         }
     }

@@ -1,6 +1,7 @@
 //! Runs a command with faults planted in the agent, and says what became of the effects that
 //! shadows tried: `plant effects COMMAND...` or `plant panic ACCESS COMMAND...`. Or puts the policy that logs calls in the
-//! target's place: `plant logged FILE COMMAND...` writes to the file what it counted ([`Logged`]).
+//! target's place: `plant logged FILE COMMAND...` writes to the file what it counted ([`Logged`]). Or the one that does to calls
+//! what the program asks for: `plant tried COMMAND...`.
 //!
 //! The last line on stderr is `planted: refused=N done=N syncs=N`.
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let faults = match args.next().as_deref().and_then(|what| what.to_str()) {
         Some("effects") => Faults { plant_effects: true, ..Faults::default() },
         Some("none") => Faults::default(),
+        Some("tried") => Faults { tried: true, ..Faults::default() },
         Some("logged") => {
             counted = Some((room(), PathBuf::from(args.next().expect("a file"))));
             // Every program is to have it.

@@ -5,6 +5,7 @@ use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Context, SYSCALL};
+use crate::sys::nr;
 
 /// Where a call instruction is that dispatch does not let through.
 // SAFETY: nothing else defines a name that begins with RUNAHEAD_.
@@ -57,6 +58,14 @@ impl Context {
         self.rsp = stack;
     }
 
+    /// The program goes on to wait from here until the futex at `word` is not 0 (futex(2)), with the stack pointer `stack`.
+    pub fn make_wait(&mut self, stack: u64, word: u64) {
+        use linux_raw_sys::general::FUTEX_WAIT;
+        self.make_told(stack);
+        self.rax = nr::FUTEX;
+        self.set_arguments([word, FUTEX_WAIT.into(), 0, 0, 0, 0]);
+    }
+
     /// Whether such a call was interrupted.
     pub fn told(&self) -> Option<Told> {
         let [before, made] = [runahead_told, runahead_told_made].map(|at| at as *const () as u64);
@@ -67,10 +76,16 @@ impl Context {
         }
     }
 
-    /// The program is to make the call in front of `back`, of that number, with the stack pointer `stack`.
-    pub fn make_again(&mut self, number: u64, back: u64, stack: u64) {
+    /// The program is to make the call in front of `back`, of that number, with these arguments and the stack pointer `stack`.
+    pub fn make_again(&mut self, number: u64, arguments: [u64; 6], back: u64, stack: u64) {
         self.rip = back - SYSCALL.len() as u64;
         (self.rsp, self.rax) = (stack, number);
+        self.set_arguments(arguments);
+    }
+
+    fn set_arguments(&mut self, arguments: [u64; 6]) {
+        let [r8, r9, r10, ..] = &mut self.r8_to_r15;
+        [self.rdi, self.rsi, self.rdx, *r10, *r8, *r9] = arguments;
     }
 
     /// The program goes on behind its call, at `back`, with the stack pointer `stack`, as the kernel has it go on.

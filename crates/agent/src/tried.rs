@@ -1,0 +1,109 @@
+//! A policy that tests plant: it has calls wait, be made again, and all threads stop, where the program asks for it by
+//! arguments that the kernel does not look at.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use runahead_abi::config::plant;
+
+use crate::plane::{self, Call, Event, Interest, Next, Policy, Token, Verdict, stop};
+use crate::session::Session;
+use crate::sys;
+use crate::targets;
+
+/// The sixth argument of a call that asks for something; the fifth says what (`tests/programs/verdicts.c`).
+const ASKS: u64 = 0x7261_6861_736b_7321;
+/// It waits until another call asks for it to be woken.
+const WAIT: u64 = 1;
+const WAKE: u64 = 2;
+/// It is made once more, as often as the fourth argument says, all such calls taken together.
+const AGAIN: u64 = 3;
+/// All other threads are stopped, for as many microseconds as the third argument says. The answer is how many of the
+/// counters in the program's memory, whose address and number the first two are, have changed meanwhile (and how many threads
+/// are nowhere), or why not.
+const STOP: u64 = 4;
+/// The same, but they are not stopped.
+const DO_NOT_STOP: u64 = 5;
+
+const COUNTERS: usize = 16;
+
+static WOKEN: AtomicU32 = AtomicU32::new(0);
+static MADE_AGAIN: AtomicU64 = AtomicU64::new(0);
+
+struct Tried;
+
+static POLICY: &dyn Policy = &Tried;
+
+impl Policy for Tried {
+    fn interest(&self) -> Interest {
+        Interest::Reported
+    }
+
+    fn before(&self, call: &Call) -> Verdict {
+        match asked(call) {
+            Some(WAIT) if WOKEN.load(Relaxed) == 0 => Verdict::wait(&WOKEN),
+            Some(WAKE) => {
+                plane::policy::wake(&WOKEN);
+                Verdict::REPORT
+            }
+            Some(STOP) => Verdict::answer(match stop::stop_others() {
+                Ok(stopped) => {
+                    let (mut lost, mut own) = (0, 0);
+                    stopped.each(|thread, context| {
+                        own += i64::from(thread == sys::gettid());
+                        lost += i64::from(sys::copy_in::<u8>(context.after()).is_err());
+                    });
+                    moved(call) + lost + own
+                }
+                Err(errno) => sys::fail(errno.0),
+            }),
+            Some(DO_NOT_STOP) => Verdict::answer(moved(call)),
+            _ => Verdict::REPORT,
+        }
+    }
+
+    fn after(&self, call: &Call, _result: i64) -> Next {
+        let again = asked(call) == Some(AGAIN) && MADE_AGAIN.fetch_add(1, Relaxed) < call.args[3];
+        if again { Next::Again } else { Next::GoOn }
+    }
+
+    fn before_child(&self) {
+        targets::POLICY.before_child();
+    }
+
+    fn in_child(&self) {
+        targets::POLICY.in_child();
+    }
+
+    fn before_exec(&self, call: &Call) -> Token {
+        targets::POLICY.before_exec(call)
+    }
+
+    fn exec_failed(&self, token: Token) {
+        targets::POLICY.exec_failed(token);
+    }
+
+    fn event(&self, event: Event) {
+        targets::POLICY.event(event);
+    }
+}
+
+fn asked(call: &Call) -> Option<u64> {
+    (call.args[5] == ASKS).then_some(call.args[4])
+}
+
+fn moved(call: &Call) -> i64 {
+    let read = || sys::copy_in::<[u64; COUNTERS]>(call.args[0]).unwrap_or([0; COUNTERS]);
+    let before = read();
+    sys::sleep_us(call.args[2]);
+    let after = read();
+    let differ = |n: &usize| before[*n] != after[*n];
+    (0..COUNTERS.min(call.args[1] as usize)).filter(differ).count() as i64
+}
+
+/// Puts this policy in the target's place, if a test has asked for it.
+pub fn start(session: &Session) -> sys::Result<()> {
+    match session.config.plant {
+        plant::TRIED => plane::set_policy(&POLICY),
+        _ => Ok(()),
+    }
+}
