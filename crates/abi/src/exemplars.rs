@@ -21,7 +21,7 @@ pub const KINDS: usize = 4;
 pub struct Kind(u64);
 
 impl Kind {
-    /// That of the file at `path`: what follows the last dot of its name, or all of a name without one.
+    /// The kind of the file at `path`: what follows the last dot of its name, or all of a name without one.
     pub fn of(path: &[u8]) -> Self {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         let dot = name.iter().rposition(|&byte| byte == b'.').filter(|&at| at > 0);

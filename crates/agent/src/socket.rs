@@ -19,9 +19,9 @@ pub const PATIENCE_MS: i32 = 500;
 
 /// What came back.
 pub enum Answer {
-    /// Yes, with this.
+    /// It is granted, and this descriptor comes with it.
     Granted(Fd),
-    /// Of these bytes so many; the first says what they mean.
+    /// Bytes of an answer in words, in the caller's buffer; the first says what they mean.
     Told(usize),
 }
 

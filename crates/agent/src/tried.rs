@@ -21,7 +21,7 @@ const AGAIN: u64 = 3;
 /// counters in the program's memory, whose address and number the first two are, have changed meanwhile (and how many threads
 /// are nowhere), or why not.
 const STOP: u64 = 4;
-/// The same, but they are not stopped.
+/// As [`STOP`], but the threads are not stopped.
 const DO_NOT_STOP: u64 = 5;
 
 const COUNTERS: usize = 16;

@@ -115,7 +115,7 @@ pub struct Kept {
 }
 
 impl Store {
-    /// That of this user: `$XDG_STATE_HOME/runahead`, or `~/.local/state/runahead`, which may not be there yet.
+    /// The directory of this user: `$XDG_STATE_HOME/runahead`, or `~/.local/state/runahead`, which may not be there yet.
     pub fn of_user() -> Result<Self, Error> {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let state = variable("XDG_STATE_HOME")

@@ -358,7 +358,7 @@ fn leave_for_good(thread: &Thread) {
     }
 }
 
-/// Of those that the plane handles itself, the ones that often leave it nothing to do.
+/// Calls that the plane handles itself, but that often leave it nothing to do.
 fn is_checked(call: u64) -> bool {
     matches!(call, nr::RT_SIGACTION | nr::RT_SIGPROCMASK) && !sees_all() && !reports()
 }

@@ -91,14 +91,14 @@ pub enum Next {
 pub enum Interest {
     /// All, the plane's own among them but for the return from a signal.
     Every,
-    /// These.
+    /// Calls of these numbers.
     Only {
-        /// Each of these.
+        /// Each call of these numbers.
         all_of: &'static [u64],
-        /// Of these, whose second argument is a command, all but the common ones that concern one descriptor and nothing
-        /// else (of fcntl(2) those from 1 to 1023: its flags, and locks). It may see those, too.
+        /// Calls of these numbers whose second argument, a command, is none of the common ones that concern one descriptor
+        /// and nothing else (of fcntl(2) those from 1 to 1023: its flags, and locks). It may see some of those, too.
         commands_of: &'static [u64],
-        /// Of these, those that it does not let go by ([`crate::sampling`]).
+        /// Calls of these numbers that it does not let go by ([`crate::sampling`]).
         samples_of: &'static [u64],
     },
     /// All, and what came of them; the plane's own are its own.

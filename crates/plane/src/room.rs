@@ -115,10 +115,10 @@ impl<const N: usize> Stretch<N> {
         (first as usize, end as usize)
     }
 
-    /// See [`give_back`]. False if it was not taken from here.
+    /// Gives memory back that was taken from this stretch; false if it was not.
     ///
     /// # Safety
-    /// As there.
+    /// Nothing that is still needed lies there.
     unsafe fn give_back(&self, at: u64, len: u64) -> bool {
         let (first, end) = self.span(at, at + len);
         if first == end {

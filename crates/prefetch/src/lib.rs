@@ -99,11 +99,11 @@ impl Default for Options {
 pub struct PrefetchStats {
     /// Hints received.
     pub submitted: u64,
-    /// Of those, joined to a hint for the same path that was waiting or in progress.
+    /// Hints that were joined to one for the same path that was waiting or in progress.
     pub merged: u64,
-    /// Of those, not wanting anything new.
+    /// Hints that wanted nothing new.
     pub duplicates: u64,
-    /// Of those, refused because too much was waiting.
+    /// Hints that were refused because too much was waiting.
     pub refused: u64,
     /// Hints carried out (failed ones too).
     pub completed: u64,
@@ -119,10 +119,10 @@ pub struct PrefetchStats {
     pub links: u64,
     /// Pieces of files read.
     pub reads: u64,
-    /// Of these four, the ones that had a request of their own at the storage: what others have asked for, or what
-    /// lies in the same block, comes without. Some count more than once.
+    /// Lookups, listings, links and reads that had a request of their own at the storage: what others have asked for, or
+    /// what lies in the same block, comes without. Some count more than once.
     pub requests: u64,
-    /// Of the reads, the ones that had.
+    /// Reads that had a request of their own at the storage.
     pub read_requests: u64,
     /// Bytes of file data in completed hints.
     pub bytes: u64,

@@ -81,8 +81,12 @@ fn run_held(
     if let Some(why) = &native {
         warn(why);
     }
+    // It may be on this processor, where the kernel has woken it, and mostly is on a virtual machine whose others are asleep: it
+    // goes first. What has ended by then needs nothing of what follows.
+    std::thread::yield_now();
+    let is_over = launched.ended.is_some() || wait::has_ended(launched.pid);
     let engine = match (&native, prepared, file) {
-        (None, Some(prepared), Ok(file)) => {
+        (None, Some(prepared), Ok(file)) if !is_over => {
             Engine::new(prepared, file, &degraded, &options.faults, history.clone())
                 .inspect_err(|errno| degraded.count(format!("no process could join ({errno})")))
                 .ok()
@@ -116,7 +120,7 @@ fn run_held(
     // Nothing of what follows is worth waiting for to somebody who would have us end.
     signals::release();
     let elapsed = started.elapsed();
-    let tells = engine.is_some();
+    let tells = engine.is_some() || native.is_none() && is_over;
     let stopped = engine.map(|engine| engine.stop());
     let is_lost = matches!(stopped, Some(None));
     if is_lost {

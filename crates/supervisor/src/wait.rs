@@ -17,6 +17,11 @@ const ORPHANS_MS: u16 = 500;
 /// How often is looked for signals if they cannot be waited for.
 const SIGNALS_MS: u16 = 20;
 
+/// Whether the command has ended. It can still be waited for.
+pub(crate) fn has_ended(command: Pid) -> bool {
+    look_at(libc::P_PID, command).is_some()
+}
+
 /// Waits for the command, and for it alone: a wait for any child would take away what the threads of the control socket, who
 /// trace the command when it execs, are waiting for.
 pub(crate) fn wait_for(command: Pid) -> Ended {
@@ -57,16 +62,21 @@ pub(crate) fn wait_for(command: Pid) -> Ended {
 
 /// As the first process of a container we have to collect those whose parents have ended.
 fn collect_orphans(command: Pid) {
-    let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    loop {
-        // SAFETY: zero is valid for a siginfo_t, and says that there was nobody.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: writes `info`.
-        let found = unsafe { libc::waitid(libc::P_ALL, 0, &mut info, look) };
-        // SAFETY: what waitid(2) writes has a process number.
-        let pid = Pid::from_raw(unsafe { info.si_pid() });
-        if found != 0 || pid.as_raw() == 0 || pid == command || wait(pid, libc::__WALL).is_err() {
+    while let Some(orphan) = look_at(libc::P_ALL, Pid::from_raw(0)) {
+        if orphan == command || wait(orphan, libc::__WALL).is_err() {
             return;
         }
     }
+}
+
+/// One of those children that has ended, which stays to be waited for (waitid(2)).
+fn look_at(which: libc::idtype_t, child: Pid) -> Option<Pid> {
+    let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: zero is valid for a siginfo_t, and says that there was nobody.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: writes `info`.
+    let found = unsafe { libc::waitid(which, child.as_raw() as libc::id_t, &mut info, look) };
+    // SAFETY: what waitid(2) writes has a process number.
+    let pid = Pid::from_raw(unsafe { info.si_pid() });
+    (found == 0 && pid.as_raw() != 0).then_some(pid)
 }

@@ -16,7 +16,7 @@ const COUNTED_MAX: usize = 64;
 const RARITY: usize = 4;
 /// Names that are remembered.
 const NAMES_MAX: usize = 1024;
-/// Of those, as many as are guessed in one directory.
+/// Remembered names that are guessed in one directory, at most.
 const IN_ONE_MAX: usize = 16;
 /// What the entries of the directory itself are called.
 pub(super) const ENTRIES: &[u8] = b".";
