@@ -14,18 +14,20 @@ use runahead_tests::{Seed, available, installed, root};
 const SCRIPT: &str = "
 first=${UNITS%% *}
 run() {
-    rm -rf /mnt/work/* /tmp/calls; mkdir /mnt/work/tmp
-    \"$@\" sh -c \"$line\" >/tmp/out 2>&1 </dev/null
+    rm -rf /mnt/work/* $OWN/calls; mkdir -p /mnt/work/tmp $OWN
+    \"$@\" sh -c \"$line\" >$OWN/out 2>&1 </dev/null
     status=$?
-    [ -e /tmp/calls ] || tail -5 /tmp/out
+}
+counts() {
+    if [ -e $OWN/calls ]; then cat $OWN/calls; else tail -n 5 $OWN/out | sed 's/^/! /'; fi
 }
 for unit in $UNITS; do
     line=$(printf %s \"$UNIT\" | sed \"s|$first|$unit|\")
     run timeout 10
     [ $status = 124 ] && continue
     echo \"= unit $unit\"
-    for n in 1 2 3; do run $STRACE /tmp/calls --; echo \"= traced $status\"; cat /tmp/calls; done
-    for n in 1 2 3; do run \"$PLANT\" logged /tmp/calls; echo \"= logged $status\"; cat /tmp/calls; done
+    for n in 1 2 3; do run $STRACE $OWN/calls --; echo \"= traced $status\"; counts; done
+    for n in 1 2 3; do run \"$PLANT\" logged $OWN/calls; echo \"= logged $status\"; counts; done
 done
 ";
 
@@ -123,7 +125,7 @@ fn compare(suite: &str, most: usize) {
         .expect("a directory can be made");
     let plant = plant(dir.path());
     let script = format!(
-        "UNITS='{}' STRACE='{}' PLANT='{}'\n{SCRIPT}",
+        "UNITS='{}' OWN='/tmp/{suite}' STRACE='{}' PLANT='{}'\n{SCRIPT}",
         units.join(" "),
         Traced::COMMAND.join(" "),
         plant.display()
