@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use nix::unistd::Pid;
 use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
 use runahead_member::memory::Mapping;
@@ -14,6 +13,7 @@ use runahead_member::rights::Watch;
 use runahead_member::wake::{sleep_until_rung, supersede};
 use runahead_prefetch::cost_benefit::{Change, INTERVAL};
 use runahead_prefetch::{Client, Pace};
+use rustix::process::Pid;
 
 use crate::budget;
 use crate::common::Common;
@@ -425,7 +425,7 @@ impl Dispatcher {
 
     /// The control group has room for a shadow. The target is told how large it may become.
     fn has_room(&mut self) -> bool {
-        let process = self.process.as_raw() as u32;
+        let process = self.process.as_raw_pid() as u32;
         let pages = self.count_pages();
         let most = budget::pages_most(process, pages);
         self.shared.control.tell_most(most);
@@ -435,7 +435,7 @@ impl Dispatcher {
     /// Pages of the target's own, of which it is told as well.
     fn count_pages(&mut self) -> u64 {
         self.sized = Instant::now();
-        let (pages, faults) = budget::anonymous_pages(self.process.as_raw() as u32);
+        let (pages, faults) = budget::anonymous_pages(self.process.as_raw_pid() as u32);
         self.shared.control.tell_pages(pages, faults);
         pages
     }

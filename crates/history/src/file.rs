@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use nix::libc;
+use rustix::fs::OFlags;
 
 use crate::Run;
 use crate::format::{self, FILE_MAX, FormatError};
@@ -60,8 +60,8 @@ impl Error {
 /// Reads the run that is recorded in `path`.
 pub fn load(path: &Path) -> Result<Run, Error> {
     // Whatever it is, to open it is not to wait for anybody.
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
     let file = file.map_err(Error::system("read", path))?;
     let meta = file.metadata().map_err(Error::system("read", path))?;
     if !meta.is_file() {
@@ -107,7 +107,7 @@ pub fn save(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
         .open(&beside);
     let written = made
         .and_then(|mut file: File| file.write_all(bytes))

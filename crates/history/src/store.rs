@@ -20,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use nix::unistd::geteuid;
+use rustix::process::geteuid;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::file::{self, Error, TEMPORARY};

@@ -1,19 +1,16 @@
 //! Memory files: one that each process of the session shares with us, and that of the agent.
 
 use std::io::Write;
-use std::num::NonZeroUsize;
 use std::ops::Deref;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::OwnedFd;
+use std::ptr::{NonNull, null_mut};
 
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::libc;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-use nix::unistd::ftruncate;
 use runahead_abi::unwatched::Unwatched;
 use runahead_abi::{AgentConfig, Shared, SlowDevices};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 /// A [`Shared`], all zero at first, as long as this is kept.
 pub struct Mapping {
@@ -29,14 +26,10 @@ impl Mapping {
     /// Makes one, and the file by which another process can map it.
     pub fn new() -> Result<(Mapping, OwnedFd), Errno> {
         let file = memory_file()?;
-        ftruncate(&file, size_of::<Shared>() as i64)?;
+        ftruncate(&file, size_of::<Shared>() as u64)?;
         // Whoever has the file could end us by making it shorter.
-        seal(&file, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)?;
-        let len = NonZeroUsize::new(size_of::<Shared>()).ok_or(Errno::EINVAL)?;
-        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a fresh mapping of a file of that size; nothing else is at the chosen address.
-        let at = unsafe { mmap(None, len, rights, MapFlags::MAP_SHARED, file.as_fd(), 0)? };
-        Ok((Mapping { at: at.cast() }, file))
+        seal(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok((Mapping { at: map(&file, size_of::<Shared>())?.cast() }, file))
     }
 }
 
@@ -53,7 +46,7 @@ impl Deref for Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`; references borrow from `self`.
-        let _ = unsafe { munmap(self.at.cast(), size_of::<Shared>()) };
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), size_of::<Shared>()) };
     }
 }
 
@@ -63,12 +56,8 @@ pub fn agent_file() -> Result<OwnedFd, Errno> {
     // The last one for which the kernel need not enlarge the table, which can be seen in proc(5).
     const LAST: i32 = 63;
     let file = memory_file()?;
-    Ok(match fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(LAST)) {
-        // SAFETY: a new descriptor of ours.
-        Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
-        // The limit is lower.
-        Err(_) => file,
-    })
+    // Unless the limit is lower.
+    Ok(fcntl_dupfd_cloexec(&file, LAST).unwrap_or(file))
 }
 
 /// The part of the agent's file that changes later.
@@ -80,8 +69,6 @@ pub struct Front {
 unsafe impl Send for Front {}
 // SAFETY: as above.
 unsafe impl Sync for Front {}
-
-const FRONT: NonZeroUsize = NonZeroUsize::new(AgentConfig::CHANGES_IN).unwrap();
 
 impl Front {
     /// See there.
@@ -101,7 +88,7 @@ impl Front {
 impl Drop for Front {
     fn drop(&mut self) {
         // SAFETY: mapped by `fill`; references borrow from `self`.
-        let _ = unsafe { munmap(self.at.cast(), FRONT.get()) };
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), AgentConfig::CHANGES_IN) };
     }
 }
 
@@ -111,27 +98,30 @@ pub fn fill(file: &OwnedFd, front: &[u8], image: &[u8]) -> std::io::Result<Front
     let mut contents = std::fs::File::from(file.try_clone()?);
     contents.write_all(front)?;
     contents.write_all(image)?;
-    let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a fresh mapping of a file that is longer; nothing else is at the chosen address.
-    let at = unsafe { mmap(None, FRONT, rights, MapFlags::MAP_SHARED, file.as_fd(), 0)? };
-    let front = Front { at: at.cast() };
+    let front = Front { at: map(file, AgentConfig::CHANGES_IN)? };
     // Of all mappings that may write, this is the last.
-    let all = SealFlag::F_SEAL_FUTURE_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
-    seal(file, all)?;
+    seal(file, SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW)?;
     Ok(front)
 }
 
 /// From here on nobody else of this user may look into this process: pieces of what programs read pass through it, and
 /// of those that do not let themselves be looked into, too.
 pub fn hide() {
-    // SAFETY: concerns this process only.
-    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 fn memory_file() -> Result<OwnedFd, Errno> {
-    memfd_create(c"runahead", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+    memfd_create(c"runahead", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
 }
 
-fn seal(file: &OwnedFd, seals: SealFlag) -> Result<(), Errno> {
-    fcntl(file, FcntlArg::F_ADD_SEALS(seals | SealFlag::F_SEAL_SEAL)).map(drop)
+/// Maps the first `bytes` of `file`, which is not shorter, to be shared.
+fn map(file: &OwnedFd, bytes: usize) -> Result<NonNull<u8>, Errno> {
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping; nothing else is at the chosen address.
+    let at = unsafe { mmap(null_mut(), bytes, rights, MapFlags::SHARED, file, 0)? };
+    NonNull::new(at.cast()).ok_or(Errno::NOMEM)
+}
+
+fn seal(file: &OwnedFd, seals: SealFlags) -> Result<(), Errno> {
+    fcntl_add_seals(file, seals | SealFlags::SEAL)
 }

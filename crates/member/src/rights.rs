@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::Pid;
 
 /// The lines of proc_pid_status(5) that are to be equal.
 const EQUAL: [&str; 5] = ["Uid", "Gid", "Groups", "Seccomp", "Seccomp_filters"];
@@ -62,8 +63,8 @@ fn open(process: &str) -> std::io::Result<(File, [String; 3])> {
 }
 
 fn rights(status: &File, places: &[String; 3]) -> std::io::Result<Rights> {
-    let text = whole(status).map_err(|error| match error.raw_os_error() {
-        Some(nix::libc::ESRCH) => ErrorKind::NotFound.into(),
+    let text = whole(status).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::SRCH) => ErrorKind::NotFound.into(),
         _ => error,
     })?;
     let mut rights = Rights::default();
@@ -100,23 +101,25 @@ fn whole(file: &File) -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::getpid;
+
     use super::*;
 
     #[test]
     fn our_own_rights_are_ours() {
-        let watch = Watch::new(Pid::this()).expect("we are there");
+        let watch = Watch::new(getpid()).expect("we are there");
         assert!(watch.compare().expect("we are there"));
     }
 
     #[test]
     fn others_rights_are_not() {
-        let mut watch = Watch::new(Pid::this()).expect("we are there");
+        let mut watch = Watch::new(getpid()).expect("we are there");
         watch.ours.lines[2] = "1 2 3".into();
         assert!(!watch.compare().expect("we are there"));
-        let mut watch = Watch::new(Pid::this()).expect("we are there");
+        let mut watch = Watch::new(getpid()).expect("we are there");
         watch.ours.places[0].1 += 1;
         assert!(!watch.compare().expect("we are there"));
-        let mut watch = Watch::new(Pid::this()).expect("we are there");
+        let mut watch = Watch::new(getpid()).expect("we are there");
         watch.ours.capabilities = u64::MAX;
         assert!(!watch.compare().expect("we are there"));
     }

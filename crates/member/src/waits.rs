@@ -89,13 +89,12 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-    use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
+    use std::ptr::null_mut;
 
-    use nix::errno::Errno;
-    use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
     use runahead_abi::AgentConfig;
+    use rustix::io::Errno;
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
     use super::*;
     use crate::memory;
@@ -106,29 +105,29 @@ mod tests {
         let file = memory::agent_file().expect("memory for a file");
         let front = memory::fill(&file, &[0; 2 * AgentConfig::CHANGES_IN], &[1, 2, 3]);
         let waits = Waits::new(front.expect("room in it"), 1000);
-        let length = NonZeroUsize::new(AgentConfig::CHANGES_IN).expect("not 0");
-        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let length = AgentConfig::CHANGES_IN;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
         let map = |flags| {
             // SAFETY: a mapping where the kernel likes, which this test alone knows.
-            unsafe { mmap(None, length, rights, flags, file.as_fd(), 0) }
+            unsafe { mmap(null_mut(), length, rights, flags, &file, 0) }
         };
-        let mapped = map(MapFlags::MAP_PRIVATE).expect("programs map it");
+        let mapped = map(MapFlags::PRIVATE).expect("programs map it");
         // SAFETY: that mapping, which stays until the end of the test.
-        let seen = unsafe { AgentConfig::slow_devices(mapped.as_ptr().cast()) };
+        let seen = unsafe { AgentConfig::slow_devices(mapped.cast()) };
         assert_eq!(seen.latest(), 0);
         waits.waited(7, Duration::from_millis(5));
         assert!(seen.is_slow(7, ticks()) && !seen.is_slow(8, ticks()));
         assert!(!seen.is_slow(7, ticks() + 5_000_000 * 64));
 
-        assert_eq!(map(MapFlags::MAP_SHARED).err(), Some(Errno::EPERM));
+        assert_eq!(map(MapFlags::SHARED).err(), Some(Errno::PERM));
         let file = std::fs::File::from(file);
         assert_eq!(
             file.write_at(b"x", 0).map_err(|e| e.raw_os_error()),
-            Err(Some(Errno::EPERM as i32))
+            Err(Some(Errno::PERM.raw_os_error()))
         );
         assert!(file.set_len(0).is_err());
         // SAFETY: nothing refers to it any more.
-        unsafe { munmap(mapped, length.get()) }.expect("it is mapped");
+        unsafe { munmap(mapped, length) }.expect("it is mapped");
     }
 
     #[test]

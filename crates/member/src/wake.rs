@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use nix::libc;
 use runahead_abi::{Control, Shared};
+use rustix::thread::futex::{self, Flags, Timespec};
 
 /// Wakes the dispatcher, as the agents do.
 pub fn ring(shared: &Shared) {
@@ -25,7 +25,8 @@ pub fn ring(shared: &Shared) {
 pub fn sleep_until_rung(control: &Control, bell: u32, timeout: Option<Duration>) {
     control.sleeping.store(1, SeqCst);
     // A producer that came before this store changed the bell, and the kernel sees that.
-    futex(&control.doorbell, libc::FUTEX_WAIT, bell, timeout);
+    let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
+    let _ = futex::wait(&control.doorbell, Flags::empty(), bell, timeout.as_ref());
     control.sleeping.store(0, Relaxed);
 }
 
@@ -45,13 +46,5 @@ pub fn supersede(control: &Control) -> u32 {
 
 /// Wakes all who sleep on `word`.
 fn wake(word: &AtomicU32) {
-    futex(word, libc::FUTEX_WAKE, i32::MAX as u32, None);
-}
-
-fn futex(word: &AtomicU32, op: i32, value: u32, timeout: Option<Duration>) {
-    let spec = timeout
-        .map(|t| libc::timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
-    let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: a word of shared memory that stays mapped, and a timeout that lives through the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, spec) };
+    let _ = futex::wake(word, Flags::empty(), i32::MAX as u32);
 }

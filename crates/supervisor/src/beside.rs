@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::libc;
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::unistd::Pid;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::{Errno, read, write};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use crate::descriptors::beyond_standard;
 use crate::image::{self, Image};
@@ -44,7 +44,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// See the module's text.
 pub struct Beside {
     /// Rings when there are jobs. None: they are done by whoever has them.
-    bell: Option<EventFd>,
+    bell: Option<OwnedFd>,
     jobs: Mutex<VecDeque<Job>>,
     local: Local,
 }
@@ -55,23 +55,21 @@ impl Beside {
         Beside::rung_by(None)
     }
 
-    fn rung_by(bell: Option<EventFd>) -> Arc<Self> {
+    fn rung_by(bell: Option<OwnedFd>) -> Arc<Self> {
         Arc::new(Beside { bell, jobs: Mutex::default(), local: Local::default() })
     }
 
     /// Makes the process, of which a program has one. The caller's signals must be blocked.
     pub(crate) fn start() -> Result<Arc<Self>, Errno> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        // SAFETY: it is one, and a copy of one is another.
-        let bell = unsafe { EventFd::from_owned_fd(own(bell.into())?) };
-        let beside = Beside::rung_by(Some(bell));
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let beside = Beside::rung_by(Some(beyond_standard(bell)?));
         let (tell, told) = channel();
         OWNER.store(std::process::id(), SeqCst);
         let first = First { beside: beside.clone(), tell };
         let keeper = Builder::new().name("runahead-beside".into()).stack_size(64 << 10);
-        keeper.spawn(move || keep(first)).map_err(|_| Errno::EAGAIN)?;
+        keeper.spawn(move || keep(first)).map_err(|_| Errno::AGAIN)?;
         // It goes away without a word if it ends at once.
-        told.recv_timeout(PATIENCE).unwrap_or(Err(Errno::ESRCH))?;
+        told.recv_timeout(PATIENCE).unwrap_or(Err(Errno::SRCH))?;
         Ok(beside)
     }
 
@@ -84,7 +82,7 @@ impl Beside {
     pub(crate) fn post(&self, job: impl FnOnce() + Send + 'static) {
         let Some(bell) = &self.bell else { return job() };
         self.jobs().push_back(Box::new(job));
-        let _ = bell.write(1);
+        let _ = write(bell, &1u64.to_ne_bytes());
     }
 
     /// Has its first thread do `work`, which does not end, and [works off](Self::work_off) what else there is.
@@ -127,12 +125,12 @@ impl Beside {
             };
             thread.spawn(work).is_ok()
         });
-        if started == Some(true) { Ok(()) } else { Err(Errno::EAGAIN) }
+        if started == Some(true) { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
     /// Has [`image::look`] done there, if the file lies where a server has to be asked.
     pub(crate) fn look(&self, place: &Arc<OwnedFd>, process: Pid, patient: bool) -> Image {
-        if self.bell.is_none() || self.local.has(&**place) {
+        if self.bell.is_none() || self.local.has(place) {
             return image::look(place, process, patient);
         }
         let place = place.clone();
@@ -147,7 +145,7 @@ impl Beside {
     /// Does what there is to do, in that process.
     pub(crate) fn work_off(&self) {
         if let Some(bell) = &self.bell {
-            let _ = bell.read();
+            let _ = read(bell, &mut [0; size_of::<u64>()]);
         }
         loop {
             // Not in the condition of the loop: the lock would be held meanwhile. One job never returns, and comes here
@@ -163,10 +161,6 @@ impl Beside {
     fn jobs(&self) -> MutexGuard<'_, VecDeque<Job>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn own(fd: OwnedFd) -> Result<OwnedFd, Errno> {
-    beyond_standard(fd).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))
 }
 
 /// What the process's first thread starts with.
@@ -191,7 +185,8 @@ fn keep(first: First) {
     if child < 0 {
         // SAFETY: nobody took it.
         drop(unsafe { Box::from_raw(first) });
-        let _ = tell.send(Err(Errno::last()));
+        let why = Errno::from_io_error(&std::io::Error::last_os_error());
+        let _ = tell.send(Err(why.unwrap_or(Errno::AGAIN)));
         return;
     }
     // The child has a sender of its own.
@@ -225,8 +220,7 @@ fn plain(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
 extern "C" fn lead(first: *mut libc::c_void) -> libc::c_int {
     // SAFETY: as `keep` passes it, once.
     let First { beside, tell } = *unsafe { Box::from_raw(first.cast::<First>()) };
-    // SAFETY: concerns this process only.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if std::os::unix::process::parent_id() != OWNER.load(SeqCst) {
         // SAFETY: ends it without a trace.
         unsafe { libc::_exit(0) }
@@ -236,8 +230,7 @@ extern "C" fn lead(first: *mut libc::c_void) -> libc::c_int {
     drop(tell);
     loop {
         if let Some(bell) = beside.bell() {
-            let mut fds = [nix::poll::PollFd::new(bell, nix::poll::PollFlags::POLLIN)];
-            let _ = nix::poll::poll(&mut fds, nix::poll::PollTimeout::NONE);
+            let _ = poll(&mut [PollFd::new(&bell, PollFlags::IN)], None);
         }
         beside.work_off();
     }
@@ -263,9 +256,9 @@ pub fn number() -> Option<i32> {
 
 /// It goes on, should somebody have stopped it together with this process.
 pub(crate) fn go_on() {
-    if let Some(process) = number() {
-        // SAFETY: kill(2) has no memory to get wrong; the process is collected by a thread that says so.
-        unsafe { libc::kill(process, libc::SIGCONT) };
+    // It is collected by a thread that says so.
+    if let Some(process) = number().and_then(Pid::from_raw) {
+        let _ = kill_process(process, Signal::CONT);
     }
 }
 
@@ -273,8 +266,9 @@ pub(crate) fn go_on() {
 /// caller must have nothing left to do but to end.
 pub fn end() {
     let Some(process) = number() else { return };
-    // SAFETY: as above.
-    unsafe { libc::kill(process, libc::SIGKILL) };
+    if let Some(process) = Pid::from_raw(process) {
+        let _ = kill_process(process, Signal::KILL);
+    }
     let until = Instant::now() + END;
     while PROCESS.load(SeqCst) == process {
         let Some(rest) = until.checked_duration_since(Instant::now()) else { return };

@@ -5,9 +5,11 @@
 //! busy, for the same reason.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 
 use nix::libc;
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 /// What is open now, before anything of ours is.
 pub fn open_now() -> Vec<libc::c_int> {
@@ -21,18 +23,11 @@ pub fn open_now() -> Vec<libc::c_int> {
 
 /// A descriptor of ours under a number that is not one of the three standard ones, which are given to something else
 /// when they are given up: it gets one of them where the caller was started without.
-pub fn beyond_standard(fd: OwnedFd) -> io::Result<OwnedFd> {
+pub fn beyond_standard(fd: OwnedFd) -> rustix::io::Result<OwnedFd> {
     if fd.as_raw_fd() > libc::STDERR_FILENO {
         return Ok(fd);
     }
-    // SAFETY: asks for a copy of a descriptor of ours.
-    let copy =
-        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
-    match copy {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: a new descriptor of ours.
-        copy => Ok(unsafe { OwnedFd::from_raw_fd(copy) }),
-    }
+    fcntl_dupfd_cloexec(&fd, libc::STDERR_FILENO + 1)
 }
 
 /// Gives descriptors up as [`give_up`] does, while threads of ours open and close files: closes what was
@@ -61,14 +56,14 @@ pub fn give_up(speak: bool, ours: &[libc::c_int]) {
 }
 
 fn give_up_standard(speak: bool) {
-    let last = if speak { libc::STDOUT_FILENO } else { libc::STDERR_FILENO };
     // When all else is closed there is room for a pipe.
     if let Ok((reader, writer)) = io::pipe() {
         // Its number may be one of the three, if that was closed.
         drop(writer);
-        for fd in libc::STDIN_FILENO..=last {
-            // SAFETY: nobody owns the three, which stay open.
-            unsafe { libc::dup2(reader.as_raw_fd(), fd) };
+        let _ = dup2_stdin(&reader);
+        let _ = dup2_stdout(&reader);
+        if !speak {
+            let _ = dup2_stderr(&reader);
         }
         if reader.as_raw_fd() <= libc::STDERR_FILENO {
             let _ = reader.into_raw_fd();

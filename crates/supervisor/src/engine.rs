@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::{ABI_VERSION, AgentConfig};
@@ -19,6 +18,7 @@ use runahead_member::degraded::Reasons;
 use runahead_member::memory;
 use runahead_member::waits::Waits;
 use runahead_prefetch::{PrefetchStats, Prefetcher};
+use rustix::io::Errno;
 
 use crate::beside::{self, Beside};
 use crate::common::Common;
@@ -57,7 +57,7 @@ impl Prepared {
     ) -> Result<Self, NotInjected> {
         let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
         let address = socket::address();
-        let opened = socket::open(&address).map_err(std::io::Error::from).and_then(beyond_standard);
+        let opened = socket::open(&address).and_then(beyond_standard);
         let listener = opened.map_err(|e| {
             unavailable(&format!("a socket for the programs to ask at cannot be had ({e})"))
         })?;
@@ -276,8 +276,7 @@ fn pkru_at() -> u32 {
 
 /// Prefetches hold descriptors; the command has been started with the limit that it was given.
 fn raise_descriptor_limit() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard });
 }

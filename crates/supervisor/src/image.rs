@@ -4,14 +4,18 @@
 //! (`O_PATH`), and is told nothing that it could not read.
 
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
-use nix::errno::Errno;
 use nix::libc;
-use nix::unistd::Pid;
 use runahead_abi::socket::ANSWER_BYTES;
 use runahead_member::rights::Watch;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::process::Pid;
+
+use crate::sandbox::CACHESTAT;
 
 /// What exec would run.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +43,7 @@ fn examine(place: &OwnedFd, process: Pid, patient: bool) -> std::io::Result<Imag
     if !it.is_file() || it.mode() & BY_ANYBODY == 0 && !Watch::new(process)?.compare()? {
         return Ok(Image::Other);
     }
-    let flags = libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let flags = (OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
     let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(name)?;
     if !patient && is_cold(&file) {
         return Ok(Image::Cold);
@@ -52,28 +56,22 @@ fn examine(place: &OwnedFd, process: Pid, patient: bool) -> std::io::Result<Imag
 
 /// The start of the file is not in memory.
 fn is_cold(file: &File) -> bool {
-    let mut byte = 0u8;
-    let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: one part, of one byte that is ours.
-    let got = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, 0, libc::RWF_NOWAIT) };
-    match Errno::result(got) {
-        Err(Errno::EAGAIN) => true,
-        Err(Errno::EOPNOTSUPP) => cached_pages(file) == Ok(0),
+    let mut byte = [0];
+    match preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
+        Err(Errno::AGAIN) => true,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => cached_pages(file) == Some(0),
         _ => false,
     }
 }
 
 /// Pages of its start that are in memory: one or none.
-fn cached_pages(file: &File) -> Result<u64, Errno> {
+fn cached_pages(file: &File) -> Option<u64> {
     let (range, mut out) = ([0u64, 1], [0u64; 5]);
     // SAFETY: cachestat(2) reads a range of two words, and writes five.
     let got =
         unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), out.as_mut_ptr(), 0) };
-    Errno::result(got).map(|_| out[0])
+    (got == 0).then_some(out[0])
 }
-
-/// Later than the numbers of libc.
-const CACHESTAT: libc::c_long = 451;
 
 fn parse(head: &[u8]) -> Image {
     // ELF, 64 bits, little-endian; machine at 18 (elf(5)).

@@ -3,9 +3,8 @@
 //! What the agent and its shadows take counts against the program's own limits. That is nothing where
 //! a limit is generous. Where it is there to be met, the program would meet it sooner than without us.
 
-use nix::errno::Errno;
 use nix::libc;
-use nix::unistd::Pid;
+use rustix::process::{Pid, getuid};
 
 /// Address space: the agent takes some 35 MiB.
 const ADDRESS_SPACE: u64 = 1 << 30;
@@ -14,8 +13,8 @@ const PROCESSES: u64 = 1 << 10;
 
 /// Why `process` (`None`: this one) is to run without the agent, if it is.
 pub fn too_narrow(process: Option<Pid>) -> Option<String> {
-    let pid = process.map_or(0, Pid::as_raw);
-    let below = |resource, enough| limit(pid, resource).ok().filter(|&soft| soft < enough);
+    let pid = Pid::as_raw(process);
+    let below = |resource, enough| limit(pid, resource).filter(|&soft| soft < enough);
     let mebibytes = |what: &str, bytes: u64| {
         format!(
             "its {what} is limited to {} MiB, of which the agent would take a part",
@@ -34,7 +33,7 @@ pub fn too_narrow(process: Option<Pid>) -> Option<String> {
 
 /// Why `process` (or this one) cannot have a session, if its limit of processes is why: then even ours may be one too many.
 pub fn too_few_processes(process: Option<Pid>) -> Option<String> {
-    let pid = process.map_or(0, Pid::as_raw);
+    let pid = Pid::as_raw(process);
     let number = processes(pid).filter(|&soft| soft < PROCESSES)?;
     Some(format!("its user is limited to {number} processes, of which shadows would take a part"))
 }
@@ -42,13 +41,13 @@ pub fn too_few_processes(process: Option<Pid>) -> Option<String> {
 /// How many processes and threads the user of `pid` (0: this one) may have.
 pub(crate) fn processes(pid: i32) -> Option<u64> {
     let bound = is_bound_by_processes();
-    limit(pid, libc::RLIMIT_NPROC).ok().filter(|&soft| bound && soft != libc::RLIM_INFINITY)
+    limit(pid, libc::RLIMIT_NPROC).filter(|&soft| bound && soft != libc::RLIM_INFINITY)
 }
 
 /// The kernel exempts the first user. (And those with certain capabilities, who are left out here:
 /// they would run natively without need.)
 fn is_bound_by_processes() -> bool {
-    !nix::unistd::getuid().is_root()
+    !getuid().is_root()
 }
 
 /// The soft limit.
@@ -57,9 +56,9 @@ type Resource = libc::__rlimit_resource_t;
 #[cfg(not(target_env = "gnu"))]
 type Resource = libc::c_int;
 
-fn limit(pid: i32, resource: Resource) -> Result<u64, Errno> {
+fn limit(pid: i32, resource: Resource) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: no new limit, and a structure for the old one that lives.
-    Errno::result(unsafe { libc::prlimit(pid, resource, std::ptr::null(), &mut limit) })?;
-    Ok(limit.rlim_cur)
+    let told = unsafe { libc::prlimit(pid, resource, std::ptr::null(), &mut limit) };
+    (told == 0).then_some(limit.rlim_cur)
 }

@@ -1,16 +1,13 @@
 //! The processes that have joined: each has stalled, and has a dispatcher of its own while it lives.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::libc;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::unistd::Pid;
 use runahead_abi::ABI_VERSION;
 use runahead_abi::socket::LET_GO_MS;
 use runahead_abi::unwatched::ProgramKey;
@@ -20,6 +17,9 @@ use runahead_admission::dispatcher::Dispatcher;
 use runahead_member::memory::Mapping;
 use runahead_member::rights::Watch;
 use runahead_member::wake::{ring, supersede};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::beside::Beside;
 use crate::common::Common;
@@ -54,7 +54,7 @@ pub struct Members {
     common: Arc<Common>,
     list: Mutex<HashMap<u64, Member>>,
     next: AtomicU64,
-    ended: Epoll,
+    ended: OwnedFd,
     totals: Mutex<Totals>,
     /// What members shared whose shadows may not have ended yet.
     leaving: Mutex<Vec<Arc<Mapping>>>,
@@ -69,12 +69,12 @@ fn is_gone(shared: &Mapping) -> bool {
 impl Members {
     /// None yet.
     pub fn new(common: Arc<Common>) -> Result<Self, Errno> {
-        let Epoll(ended) = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let ended = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Members {
             common,
             list: Mutex::new(HashMap::new()),
             next: AtomicU64::new(0),
-            ended: Epoll(beyond_standard(ended).map_err(|_| Errno::EMFILE)?),
+            ended: beyond_standard(ended).map_err(|_| Errno::MFILE)?,
             totals: Mutex::new(Totals::default()),
             leaving: Mutex::new(Vec::new()),
             stopped: AtomicBool::new(false),
@@ -83,7 +83,7 @@ impl Members {
 
     /// The one descriptor that it has from the start.
     pub fn descriptor(&self) -> i32 {
-        self.ended.0.as_raw_fd()
+        self.ended.as_raw_fd()
     }
 
     fn list(&self) -> MutexGuard<'_, HashMap<u64, Member>> {
@@ -93,20 +93,22 @@ impl Members {
     /// Lets a process join; the file that it is to map.
     pub fn join(&self, pid: Pid) -> Result<OwnedFd, Errno> {
         if self.is_stopped() || self.list().len() >= MEMBERS_MAX {
-            return Err(Errno::EAGAIN);
+            return Err(Errno::AGAIN);
         }
-        let pidfd = pidfd_open(pid)?;
-        let rights = Watch::new(pid).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        // Without a number: it has ended meanwhile.
+        let rights =
+            Watch::new(pid).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::SRCH))?;
         if !rights.compare().unwrap_or(false) {
-            return Err(Errno::EPERM);
+            return Err(Errno::PERM);
         }
-        let (pages, faults) = budget::anonymous_pages(pid.as_raw() as u32);
-        let most = budget::pages_most(pid.as_raw() as u32, pages);
+        let (pages, faults) = budget::anonymous_pages(pid.as_raw_pid() as u32);
+        let most = budget::pages_most(pid.as_raw_pid() as u32, pages);
         if most.is_some_and(|most| most < pages) {
-            return Err(Errno::ENOMEM);
+            return Err(Errno::NOMEM);
         }
         if !self.common.tasks.allows_one_more() {
-            return Err(Errno::EAGAIN);
+            return Err(Errno::AGAIN);
         }
         let (shared, file) = Mapping::new()?;
         let shared = Arc::new(shared);
@@ -127,7 +129,7 @@ impl Members {
             rights,
         );
         let number = self.next.fetch_add(1, Relaxed);
-        self.ended.add(pidfd.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, number))?;
+        self.tell_of(&pidfd, number)?;
         let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
         let program = self.common.unwatched.joins(pid);
         self.list().insert(number, Member { pidfd, shared: shared.clone(), stop, program });
@@ -140,7 +142,7 @@ impl Members {
         });
         if started.is_err() {
             self.remove(number);
-            return Err(Errno::EAGAIN);
+            return Err(Errno::AGAIN);
         }
         Ok(file)
     }
@@ -181,9 +183,9 @@ impl Members {
     /// Watches for the end of members, and over the room that there is for tasks, for good. In the process beside
     /// this one it goes on doing what else there is to do.
     pub fn watch(&self) {
-        let mut events = [EpollEvent::empty(); 16];
+        let mut events = [MaybeUninit::uninit(); 16];
         if let Some(bell) = self.common.beside.bell() {
-            let _ = self.ended.add(bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL));
+            let _ = self.tell_of(bell, BELL);
         }
         loop {
             self.common.beside.work_off();
@@ -191,13 +193,18 @@ impl Members {
             if self.common.tasks.is_tight() {
                 self.list().values().for_each(|member| ring(&member.shared));
             }
-            let patience = patience.and_then(|time| EpollTimeout::try_from(time).ok());
-            match self.ended.wait(&mut events, patience.unwrap_or(EpollTimeout::NONE)) {
-                Ok(count) => events[..count].iter().for_each(|event| self.remove(event.data())),
-                Err(Errno::EINTR) => {}
+            let patience = patience.and_then(|time| Timespec::try_from(time).ok());
+            match epoll::wait(&self.ended, &mut events, patience.as_ref()) {
+                Ok((events, _)) => events.iter().for_each(|event| self.remove(event.data.u64())),
+                Err(Errno::INTR) => {}
                 Err(_) => return,
             }
         }
+    }
+
+    /// [`Members::watch`] is to see `number` when `place` can be read.
+    fn tell_of(&self, place: impl AsFd, number: u64) -> Result<(), Errno> {
+        epoll::add(&self.ended, place, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
     }
 
     fn remove(&self, number: u64) {
@@ -205,7 +212,7 @@ impl Members {
         let mut list = self.list();
         let Some(member) = list.remove(&number) else { return };
         self.common.tasks.leave();
-        let _ = self.ended.delete(&member.pidfd);
+        let _ = epoll::delete(&self.ended, &member.pidfd);
         member.stop.store(true, SeqCst);
         supersede(&member.shared.control);
         ring(&member.shared);
@@ -270,12 +277,4 @@ impl Members {
         totals.settle(&self.common.admission.ledger);
         totals
     }
-}
-
-/// pidfd_open(2).
-pub fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
-    // SAFETY: pidfd_open(2) takes numbers.
-    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
-    // SAFETY: a new descriptor of ours.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

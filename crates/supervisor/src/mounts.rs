@@ -6,17 +6,15 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use nix::libc;
-use nix::sys::stat::{major, minor};
-use nix::sys::statvfs::statvfs;
 use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
 use runahead_abi::{device_number, filesystems};
+use rustix::fs::{AtFlags, StatxFlags, major, minor, statvfs, statx};
 
 /// Bytes of the table, mostly; a longer one is read all the same.
 const TABLE_BYTES: usize = 16 << 10;
@@ -71,7 +69,7 @@ impl Mounts {
                 continue;
             }
             let point = std::ffi::OsStr::from_bytes(&point);
-            if let Ok(number) = statvfs(point).map(|told| told.filesystem_id())
+            if let Ok(number) = statvfs(point).map(|told| told.f_fsid)
                 && number != 0
             {
                 found.push((device, number));
@@ -95,17 +93,14 @@ impl Mounts {
 /// Major and minor number of the device of the file at `path`.
 pub fn device(path: &Path) -> Option<(u32, u32)> {
     let number = std::fs::metadata(path).ok()?.dev();
-    Some((major(number) as u32, minor(number) as u32))
+    Some((major(number), minor(number)))
 }
 
 /// Major and minor number of what an open file, or a place of one (`O_PATH`), is on. What is known here: no server is asked.
-pub(crate) fn device_of(place: &impl AsRawFd) -> Option<(u32, u32)> {
-    // SAFETY: zero is valid for it.
-    let mut it: libc::statx = unsafe { std::mem::zeroed() };
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    // SAFETY: an empty name, and a place for the answer.
-    let told = unsafe { libc::statx(place.as_raw_fd(), c"".as_ptr(), flags, 0, &mut it) };
-    (told == 0).then_some((it.stx_dev_major, it.stx_dev_minor))
+pub(crate) fn device_of(place: impl AsFd) -> Option<(u32, u32)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let it = statx(place, c"", flags, StatxFlags::empty()).ok()?;
+    Some((it.stx_dev_major, it.stx_dev_minor))
 }
 
 /// File systems for which nobody else has to be asked, as they turn up.
@@ -114,7 +109,7 @@ pub(crate) struct Local(Mutex<Vec<u64>>);
 
 impl Local {
     /// Whether the file at `place` lies on such a one.
-    pub(crate) fn has(&self, place: &impl AsRawFd) -> bool {
+    pub(crate) fn has(&self, place: impl AsFd) -> bool {
         let Some((major, minor)) = device_of(place) else { return false };
         let device = device_number(major, minor);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -101,6 +101,8 @@ impl Sink for Untold {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{Advice, fadvise};
+
     use super::*;
 
     #[test]
@@ -112,10 +114,7 @@ mod tests {
         assert!(is_cold(&path, 2 * SLOW));
         let file = File::open(&path).expect("the file");
         file.sync_all().expect("written");
-        // SAFETY: advice on a descriptor that is open.
-        let advised =
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        assert_eq!(advised, 0);
+        fadvise(&file, 0, None, Advice::DontNeed).expect("advice");
         assert!(is_cold(&path, Duration::ZERO));
         assert!(!is_cold(Path::new("/nowhere"), Duration::ZERO));
     }

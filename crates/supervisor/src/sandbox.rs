@@ -14,7 +14,6 @@
 use std::collections::BTreeMap;
 
 use landlock::{ABI, Access, AccessFs, AccessNet, BitFlags, Scope};
-use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::AgentConfig;
 #[cfg(test)]
@@ -34,7 +33,7 @@ pub enum SandboxError {
     #[error(
         "Landlock is not available ({0}); it needs Linux 5.13 with `landlock` among its `lsm=`"
     )]
-    Landlock(Errno),
+    Landlock(std::io::Error),
     /// A rule is wrong. A mistake of ours, caught by this crate's tests.
     #[error("the system call filter cannot be built: {0}")]
     Filter(#[from] seccompiler::BackendError),
@@ -241,7 +240,7 @@ fn landlock_version() -> Result<i32, SandboxError> {
         libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, CREATE_RULESET_VERSION)
     };
     match version {
-        v if v < 0 => Err(SandboxError::Landlock(Errno::last())),
+        v if v < 0 => Err(SandboxError::Landlock(std::io::Error::last_os_error())),
         v => Ok(v as i32),
     }
 }

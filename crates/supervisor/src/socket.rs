@@ -10,27 +10,28 @@
 //! would have us read for it.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
-use nix::cmsg_space;
-use nix::errno::Errno;
-use nix::libc;
-use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout};
-use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag,
-    SockType, UnixAddr, accept4, bind, getsockopt, listen, recvmsg, send, sendmsg, setsockopt,
-    shutdown, socket,
-};
-use nix::sys::time::{TimeVal, TimeValLike};
-use nix::unistd::{Pid, geteuid};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::socket::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, STOP, YES};
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
 use runahead_member::degraded::{Reasons, UNDER_OTHER_RULES};
+use rustix::cmsg_space;
+use rustix::io::{Errno, read};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, listen, recvmsg, send, sendmsg, shutdown, socket_with,
+};
+use rustix::process::{Pid, geteuid};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::image::Image;
 use crate::members::{self, Members};
@@ -75,11 +76,9 @@ pub fn address() -> [u8; runahead_abi::config::SOCKET_BYTES] {
 /// What only programs of the session know.
 pub fn token() -> Result<[u8; TOKEN_BYTES], Errno> {
     let mut token = [0; TOKEN_BYTES];
-    // SAFETY: a buffer of the length given.
-    let got = unsafe { libc::getrandom(token.as_mut_ptr().cast(), token.len(), 0) };
-    match Errno::result(got)? as usize {
+    match getrandom(&mut token, GetRandomFlags::empty())? {
         TOKEN_BYTES => Ok(token),
-        _ => Err(Errno::EAGAIN),
+        _ => Err(Errno::AGAIN),
     }
 }
 
@@ -90,11 +89,11 @@ pub fn address_len(address: &[u8]) -> usize {
 
 /// A socket that waits at `address`.
 pub fn open(address: &[u8]) -> Result<OwnedFd, Errno> {
-    let name = UnixAddr::new_abstract(&address[1..address_len(address)])?;
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
-    bind(listener.as_raw_fd(), &name)?;
-    listen(&listener, Backlog::new(BACKLOG)?)?;
+    let name = SocketAddrUnix::new_abstract_name(&address[1..address_len(address)])?;
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let listener = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    bind(&listener, &name)?;
+    listen(&listener, BACKLOG)?;
     Ok(listener)
 }
 
@@ -147,24 +146,22 @@ impl ControlSocket {
 
     /// Who asks from now on is refused, also while something keeps the descriptor open.
     pub(crate) fn close(&self) {
-        let _ = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
+        let _ = shutdown(&self.listener, Shutdown::Both);
     }
 
     fn work(self: Arc<Self>) {
         signals::block_all();
         loop {
-            match accept4(self.listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
-                Ok(fd) => {
-                    // SAFETY: a new descriptor of ours.
-                    let client = unsafe { OwnedFd::from_raw_fd(fd) };
+            match accept_with(&self.listener, SocketFlags::CLOEXEC) {
+                Ok(client) => {
                     self.busy.fetch_add(1, SeqCst);
                     let is_last = !self.keep_one_free();
                     // Who is served badly goes on without us.
                     let _ = self.serve(&client, is_last);
                     self.busy.fetch_sub(1, SeqCst);
                 }
-                Err(Errno::EINTR | Errno::ECONNABORTED) => {}
-                Err(Errno::EMFILE | Errno::ENFILE) => std::thread::sleep(Duration::from_millis(5)),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::MFILE | Errno::NFILE) => std::thread::sleep(Duration::from_millis(5)),
                 Err(_) => return,
             }
         }
@@ -172,12 +169,14 @@ impl ControlSocket {
 
     /// The last one keeps nobody waiting who comes meanwhile.
     fn serve(&self, client: &OwnedFd, is_last: bool) -> Result<(), Errno> {
-        let peer = getsockopt(client, PeerCredentials)?;
+        // Not rustix's, for which nobody may have the number 0: who is in another name space of processes has it.
+        let peer = getsockopt(client, PeerCredentials)
+            .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
         if peer.uid() != geteuid().as_raw() {
             self.degraded.count("a process of another user asked, and was refused");
-            return Err(Errno::EPERM);
+            return Err(Errno::PERM);
         }
-        let pid = Pid::from_raw(peer.pid());
+        let process = Pid::from_raw(peer.pid());
         let request = self.request(client, PATIENCE)?;
         match request.what {
             STOP => {
@@ -186,7 +185,7 @@ impl ControlSocket {
             }
             JOIN | EXEC | EXEC_WAITS if self.members.is_stopped() => answer(client, None),
             JOIN => {
-                let joined = self.members.join(pid);
+                let joined = process.ok_or(Errno::INVAL).and_then(|pid| self.members.join(pid));
                 if let Err(errno) = &joined {
                     self.degraded.count(format!("a process could not join ({errno})"));
                 }
@@ -196,7 +195,13 @@ impl ControlSocket {
                 self.degraded.count("a program ran natively: no thread was left to follow it");
                 answer(client, None)
             }
-            EXEC | EXEC_WAITS => self.follow_if_ours(client, pid, request),
+            EXEC | EXEC_WAITS => match process {
+                Some(pid) => self.follow_if_ours(client, pid, request),
+                None => {
+                    self.degraded.count("a program ran natively: its process has no number here");
+                    answer(client, None)
+                }
+            },
             LET_GO => {
                 self.members.let_go(members::LET_GO);
                 answer(client, Some(self.file.as_fd()))
@@ -210,13 +215,13 @@ impl ControlSocket {
     }
 
     fn request(&self, client: &OwnedFd, patience: Duration) -> Result<Request, Errno> {
-        setsockopt(client, ReceiveTimeout, &TimeVal::microseconds(patience.as_micros() as i64))?;
+        set_socket_timeout(client, Timeout::Recv, Some(patience))?;
         let mut bytes = [0u8; 1 + TOKEN_BYTES + size_of::<ProgramKey>()];
         let (got, place) = receive(client, &mut bytes)?;
-        let Some((&what, rest)) = bytes[..got].split_first() else { return Err(Errno::EPIPE) };
+        let Some((&what, rest)) = bytes[..got].split_first() else { return Err(Errno::PIPE) };
         let Some(called) = rest.strip_prefix(&self.token) else {
             self.degraded.count("a process that is not of the session asked, and was refused");
-            return Err(Errno::EPERM);
+            return Err(Errno::PERM);
         };
         Ok(Request { what, place, called: called.try_into().ok().map(ProgramKey::from_bytes) })
     }
@@ -254,7 +259,7 @@ impl ControlSocket {
             self.degraded.count(format!("a program ran natively: {why}"));
             return answer(client, None);
         }
-        let follower = match Follower::new(pid) {
+        let follower = match Follower::new(nix::unistd::Pid::from_raw(pid.as_raw_pid())) {
             Ok(follower) => follower,
             Err(errno) => {
                 self.degraded.count(format!("a program ran natively: no tracing here ({errno})"));
@@ -267,8 +272,7 @@ impl ControlSocket {
         }
         let number = || {
             let mut number = [0u8; 4];
-            let mut part = [IoSliceMut::new(&mut number)];
-            let got = nix::sys::uio::readv(client, &mut part).ok()?;
+            let got = read(client, &mut number).ok()?;
             (got == 4).then(|| i32::from_le_bytes(number))
         };
         match follower.follow(self.layout, number) {
@@ -297,30 +301,31 @@ struct Request {
 /// Bytes, and the first of the descriptors that came beside them. (The kernel closes those for which there
 /// is no room.)
 fn receive(client: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    let mut control = cmsg_space!(OwnedFd);
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut part = [IoSliceMut::new(bytes)];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-    let message = recvmsg::<()>(client.as_raw_fd(), &mut part, Some(&mut control), flags)?;
-    let mut beside = Vec::new();
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(fds) = control {
-            // SAFETY: new descriptors of ours.
-            beside.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-        }
+    let message = recvmsg(client, &mut part, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::NOBUFS);
     }
-    Ok((message.bytes, beside.into_iter().next()))
+    let beside = control.drain().find_map(|control| match control {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((message.bytes, beside))
 }
 
 /// Sends bytes.
 fn say(client: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
-    send(client.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL).map(|_| ())
+    send(client, bytes, SendFlags::NOSIGNAL).map(drop)
 }
 
 fn answer(client: &OwnedFd, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let byte = [if file.is_some() { YES } else { NO }];
-    let fds: Vec<i32> = file.iter().map(|f| f.as_raw_fd()).collect();
-    let control = [ControlMessage::ScmRights(&fds)];
-    let control = if fds.is_empty() { &control[..0] } else { &control[..] };
-    let flags = MsgFlags::MSG_NOSIGNAL;
-    sendmsg::<()>(client.as_raw_fd(), &[IoSlice::new(&byte)], control, flags, None).map(|_| ())
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !file.as_slice().is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(file.as_slice()));
+    }
+    sendmsg(client, &[IoSlice::new(&byte)], &mut control, SendFlags::NOSIGNAL).map(drop)
 }

@@ -13,19 +13,17 @@
 //! programs come to data that is not in memory is noticed after a second at most.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::libc;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use runahead_abi::unwatched::ProgramKey;
 use runahead_abi::{Control, device_number};
 use runahead_member::waits::Waits;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// So many starts of a program must have been followed for nothing, each within [`RECENT`] of the one before.
 const OFTEN: u32 = 3;
@@ -75,7 +73,7 @@ impl Known {
         self.newest = Some(now);
         let mut idle = 0;
         self.open.retain(|&(one, since)| {
-            let is_over = one == process || kill(one, None) == Err(Errno::ESRCH);
+            let is_over = one == process || test_kill_process(one) == Err(Errno::SRCH);
             let lasts = !is_over && now.duration_since(since) > BRIEF;
             idle += u32::from(is_over);
             worth |= lasts;
@@ -181,14 +179,8 @@ impl Unwatched {
 
 /// That of the file at `path`, if it can be told. No server is asked, who may not answer.
 fn key(path: &str) -> Option<ProgramKey> {
-    let path = CString::new(path).ok()?;
-    // SAFETY: zero is valid for it.
-    let mut it: libc::statx = unsafe { std::mem::zeroed() };
-    let (flags, what) = (libc::AT_STATX_DONT_SYNC, libc::STATX_INO);
-    // SAFETY: a string, and a place for the answer.
-    let told = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, what, &mut it) };
-    let device = device_number(it.stx_dev_major, it.stx_dev_minor);
-    (told == 0).then(|| ProgramKey::new(device, it.stx_ino))
+    let it = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    Some(ProgramKey::new(device_number(it.stx_dev_major, it.stx_dev_minor), it.stx_ino))
 }
 
 #[cfg(test)]
@@ -197,9 +189,11 @@ mod tests {
     use std::os::unix::fs::OpenOptionsExt;
 
     use runahead_abi::AgentConfig;
+    use runahead_member::memory;
+    use rustix::fs::OFlags;
+    use rustix::process::{getpid, getppid};
 
     use super::*;
-    use runahead_member::memory;
 
     fn unwatched(follow_all: bool) -> Unwatched {
         let file = memory::agent_file().expect("memory for a file");
@@ -212,7 +206,8 @@ mod tests {
 
     impl Starts {
         fn of(path: &str) -> Self {
-            let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path);
+            let place = OFlags::PATH.bits() as i32;
+            let file = OpenOptions::new().read(true).custom_flags(place).open(path);
             Starts(file.expect("it is there").into(), key(path).expect("it is there"))
         }
 
@@ -223,7 +218,7 @@ mod tests {
         /// Starts it often, called in this way; whether it, or what is called so, is then left unwatched.
         fn often(&self, unwatched: &Unwatched, first: &[u8]) -> bool {
             let called = self.called(first);
-            (0..=OFTEN).for_each(|_| unwatched.executes(Pid::this(), &self.0, Some(called)));
+            (0..=OFTEN).for_each(|_| unwatched.executes(getpid(), &self.0, Some(called)));
             [self.1, called].into_iter().any(|key| unwatched.waits.is_unwatched(key))
         }
     }
@@ -232,7 +227,7 @@ mod tests {
     fn who_starts_often_and_waits_for_nothing_is_left_unwatched() {
         let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
         assert!(!shell.often(&unwatched(true), b""), "all are to be followed");
-        all.executes(Pid::this(), &shell.0, None);
+        all.executes(getpid(), &shell.0, None);
         assert!(!all.waits.is_unwatched(shell.1), "once is not often");
         assert!(shell.often(&all, b""));
     }
@@ -241,20 +236,20 @@ mod tests {
     fn who_joins_is_judged_in_the_end() {
         for is_worth in [true, false] {
             let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
-            assert_eq!(all.joins(Pid::this()), None, "its program is not known");
+            assert_eq!(all.joins(getpid()), None, "its program is not known");
             for _ in 0..OFTEN {
-                all.executes(Pid::this(), &shell.0, None);
-                assert_eq!(all.joins(Pid::this()), Some(shell.1));
-                assert_eq!(all.joins(Pid::this()), None, "once");
+                all.executes(getpid(), &shell.0, None);
+                assert_eq!(all.joins(getpid()), Some(shell.1));
+                assert_eq!(all.joins(getpid()), None, "once");
                 assert!(!all.waits.is_unwatched(shell.1));
                 all.ended(shell.1, is_worth);
             }
-            all.executes(Pid::this(), &shell.0, None);
+            all.executes(getpid(), &shell.0, None);
             assert_eq!(all.waits.is_unwatched(shell.1), !is_worth);
         }
         let (all, shell) = (unwatched(false), Starts::of("/bin/sh"));
-        all.executes(Pid::this(), &shell.0, None);
-        assert_eq!(all.joins(Pid::this()), Some(shell.1));
+        all.executes(getpid(), &shell.0, None);
+        assert_eq!(all.joins(getpid()), Some(shell.1));
         assert!(!shell.often(&all, b""), "one is at work");
     }
 
@@ -292,7 +287,7 @@ mod tests {
         assert!(!all.waits.is_unwatched(ourselves.1));
         assert!(all.waits.is_unwatched(ourselves.called(b"status")));
         assert!(!all.waits.is_unwatched(ourselves.called(b"clone")));
-        (0..=OFTEN).for_each(|_| all.executes(Pid::this(), &ourselves.0, None));
+        (0..=OFTEN).for_each(|_| all.executes(getpid(), &ourselves.0, None));
         assert!(!all.waits.is_unwatched(ourselves.1), "nobody says how");
     }
 
@@ -303,8 +298,8 @@ mod tests {
             let told = (1..=starts).map(|n| known.starts(process(n), begin + n * pause));
             told.last().flatten()
         };
-        let gone = |_| Pid::from_raw(i32::MAX);
-        let there = |n| if n % 2 == 0 { Pid::this() } else { Pid::parent() };
+        let gone = |_| Pid::from_raw(i32::MAX).expect("not 0");
+        let there = |n| if n % 2 == 0 { getpid() } else { getppid().expect("it has one") };
         let long = RECENT + BRIEF;
         assert_eq!(after(gone, 2 * BRIEF, OFTEN), None);
         let grown = after(gone, 2 * BRIEF, OFTEN + 2);
@@ -319,7 +314,7 @@ mod tests {
         let (all, ourselves) = (unwatched(false), Starts::of("/proc/self/exe"));
         for n in 0..3 * PROGRAMS_MAX as u64 {
             let called = ourselves.called(&n.to_le_bytes());
-            all.executes(Pid::this(), &ourselves.0, Some(called));
+            all.executes(getpid(), &ourselves.0, Some(called));
         }
         let known = all.known.as_ref().map(|known| known.lock().map(|known| known.len()));
         assert!(known.is_some_and(|len| len.is_ok_and(|len| len <= PROGRAMS_MAX)));

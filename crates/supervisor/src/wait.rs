@@ -3,19 +3,19 @@
 
 use std::os::fd::AsFd;
 
-use nix::errno::Errno;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::Pid;
 use runahead_inject::{Ended, Status, wait};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{self, PidfdFlags, pidfd_open};
 
-use crate::members;
 use crate::passing::Passing;
 
-/// How often orphans are collected, in milliseconds.
-const ORPHANS_MS: u16 = 500;
+/// How often orphans are collected.
+const ORPHANS: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// How often is looked for signals if they cannot be waited for.
-const SIGNALS_MS: u16 = 20;
+const SIGNALS: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Whether the command has ended. It can still be waited for.
 pub(crate) fn has_ended(command: Pid) -> bool {
@@ -27,23 +27,24 @@ pub(crate) fn has_ended(command: Pid) -> bool {
 pub(crate) fn wait_for(command: Pid) -> Ended {
     let orphans = std::process::id() == 1;
     let passing = Passing::to(command);
-    if let Ok(ends) = members::pidfd_open(command) {
+    let number = process::Pid::from_raw(command.as_raw());
+    if let Some(Ok(ends)) = number.map(|number| pidfd_open(number, PidfdFlags::empty())) {
         let bell = passing.bell();
         let fds = [Some(ends.as_fd()), bell];
-        let mut fds: Vec<_> =
-            fds.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds: Vec<_> = fds.into_iter().flatten().map(readable).collect();
         loop {
             let patience = match bell {
-                None => SIGNALS_MS.into(),
-                Some(_) if orphans => ORPHANS_MS.into(),
-                Some(_) => PollTimeout::NONE,
+                None => Some(&SIGNALS),
+                Some(_) if orphans => Some(&ORPHANS),
+                Some(_) => None,
             };
             let polled = poll(&mut fds, patience);
             passing.pass();
             match polled {
                 Ok(0) if orphans => collect_orphans(command),
-                Ok(_) if fds[0].any() == Some(true) => break,
-                Ok(_) | Err(Errno::EINTR) => {}
+                Ok(_) if !fds[0].revents().is_empty() => break,
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => break,
             }
         }
@@ -52,7 +53,7 @@ pub(crate) fn wait_for(command: Pid) -> Ended {
         match wait(command, 0) {
             Ok(Status::Ended(ended)) => break ended,
             // Somebody else collected it: nothing is known but that it is over.
-            Err(Errno::ECHILD) => break Ended::Exited(0),
+            Err(nix::errno::Errno::ECHILD) => break Ended::Exited(0),
             _ => {}
         }
     };

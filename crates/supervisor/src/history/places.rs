@@ -1,16 +1,15 @@
 //! What lies where nobody waits for storage, and whether a file is what it was.
 
-use std::ffi::CString;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::libc;
 use runahead_history::{Attributes, Found};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
+use rustix::io::Errno;
 
 use super::file_clock;
 use crate::mounts::Mounts;
@@ -105,14 +104,10 @@ fn nanoseconds(seconds: i64, rest: i64) -> i64 {
 /// what memory does not say is `None`.
 pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
     let place = open_cached(path).ok()?;
-    // SAFETY: zero is valid for a structure of numbers.
-    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    let mask = libc::STATX_SIZE | libc::STATX_MTIME;
-    let fd = place.as_raw_fd();
-    // SAFETY: an open descriptor, an empty string, and a structure that is written.
-    let done = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, &raw mut stat) };
-    (done == 0 && stat.stx_mask & mask == mask).then(|| {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let mask = StatxFlags::SIZE | StatxFlags::MTIME;
+    let stat = statx(place, c"", flags, mask).ok()?;
+    StatxFlags::from_bits_retain(stat.stx_mask).contains(mask).then(|| {
         let mtime = nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec.into());
         (stat.stx_size, mtime) == (expected.size, expected.mtime)
     })
@@ -120,24 +115,12 @@ pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
 
 /// Memory says that there is no such file. (What it does not say may be either.)
 pub(super) fn is_known_absent(path: &Path) -> bool {
-    open_cached(path.as_os_str().as_bytes()).is_err_and(|errno| errno == Errno::ENOENT)
+    open_cached(path.as_os_str().as_bytes()).is_err_and(|errno| errno == Errno::NOENT)
 }
 
 /// A place of `path`, if the way there is in memory.
 fn open_cached(path: &[u8]) -> Result<OwnedFd, Errno> {
-    let path = CString::new(path).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: zero is valid for a structure of numbers.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-    how.resolve = libc::RESOLVE_CACHED;
-    let size = size_of::<libc::open_how>();
-    // SAFETY: a string and a structure that live through the call.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &raw const how, size)
-    };
-    let fd = Errno::result(fd)?;
-    // SAFETY: a new descriptor of ours.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED)
 }
 
 #[cfg(test)]

@@ -225,7 +225,7 @@ impl Plan {
     fn shipped(&self) -> Option<Run> {
         let places = self.shipped_at()?;
         let is_trusted = |meta: &std::fs::Metadata| {
-            let user = nix::unistd::geteuid().as_raw();
+            let user = rustix::process::geteuid().as_raw();
             (meta.uid() == 0 || meta.uid() == user) && meta.mode() & 0o022 == 0
         };
         let known = |place: &PathBuf| {

@@ -2,14 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use nix::errno::Errno;
-use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, geteuid};
 
 use crate::eventually;
 use crate::target::Target;
 
 fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
+    let root = geteuid().is_root();
     if !root {
         assert!(std::env::var_os("RUNAHEAD_SKIP_NONE").is_none(), "would be skipped: needs root");
         eprintln!("skipped: needs root, to make a process of another user");
@@ -70,6 +70,6 @@ fn what_a_process_may_not_read_is_not_read_for_it() {
         seen.hint(path, 1);
         assert!(eventually(|| seen.shared().rings[2].is_empty()));
         assert_eq!(target.submitted(), 0, "read for {less:?}");
-        assert_eq!(target.join().err(), Some(Errno::EPERM), "{less:?} may join");
+        assert_eq!(target.join().err(), Some(Errno::PERM), "{less:?} may join");
     }
 }

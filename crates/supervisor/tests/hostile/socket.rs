@@ -2,23 +2,23 @@
 
 use std::fs::File;
 use std::io::IoSlice;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::socket::sockopt::ReceiveTimeout;
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send,
-    sendmsg, setsockopt, socket,
-};
-use nix::sys::stat::Mode;
-use nix::sys::time::{TimeVal, TimeValLike};
-use nix::unistd::mkfifo;
 use runahead_abi::config::{SOCKET_BYTES, TOKEN_BYTES};
 use runahead_inject::Layout;
 use runahead_supervisor::socket::{self, ControlSocket};
+use rustix::cmsg_space;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::io::{Errno, read};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, send, sendmsg, socket_with,
+};
 
 use crate::random::Random;
 use crate::target::Target;
@@ -45,29 +45,35 @@ impl Open {
     }
 
     fn connect(&self) -> Result<OwnedFd, Errno> {
-        let kind = SockType::SeqPacket;
-        let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).expect("one");
+        let socket = of_kind(SocketType::SEQPACKET);
         let name = &self.address[1..socket::address_len(&self.address)];
-        connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name).expect("short"))?;
+        connect(&socket, &SocketAddrUnix::new_abstract_name(name).expect("short"))?;
         Ok(socket)
     }
 
     /// What is answered to somebody who is about to execute what `file` stands for.
     fn of_exec(&self, file: Option<&OwnedFd>) -> Vec<u8> {
         let socket = self.connect().expect("it listens");
-        setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(10)).expect("a time");
+        let patience = Some(Duration::from_secs(10));
+        set_socket_timeout(&socket, Timeout::Recv, patience).expect("a time");
         let request = [b"E", &self.token[..]].concat();
-        let fds: Vec<_> = file.iter().map(|file| file.as_raw_fd()).collect();
-        let beside = [ControlMessage::ScmRights(&fds)];
-        let beside = if fds.is_empty() { &[] } else { &beside[..] };
+        let fds: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
+        }
         let part = [IoSlice::new(&request)];
-        sendmsg::<()>(socket.as_raw_fd(), &part, beside, MsgFlags::MSG_NOSIGNAL, None)
-            .expect("it listens");
+        sendmsg(&socket, &part, &mut beside, SendFlags::NOSIGNAL).expect("it listens");
         let mut answer = vec![0; 300];
-        let got = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()).expect("an answer");
+        let got = read(&socket, &mut answer).expect("an answer");
         answer.truncate(got);
         answer
     }
+}
+
+fn of_kind(kind: SocketType) -> OwnedFd {
+    socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("one")
 }
 
 /// Only regular files are looked into; nothing else is opened, and nobody waits for it.
@@ -77,21 +83,18 @@ fn what_cannot_be_executed_is_not_looked_into() {
     let open = Open::new(&target);
     let dir = tempfile::tempdir().expect("a directory");
     let named = |name: &str| dir.path().join(name);
-    mkfifo(&named("pipe"), Mode::S_IRWXU).expect("ours");
+    mknodat(CWD, named("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("ours");
     std::fs::write(named("text"), "text").expect("ours");
     std::fs::write(named("empty"), "").expect("ours");
     std::fs::write(named("script"), "#! /bin/sh -e\n").expect("ours");
     let place = |path: &Path| {
-        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-        nix::fcntl::open(path, flags, Mode::empty()).expect("there")
+        rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("there")
     };
     let null = Path::new("/dev/null");
     for path in [dir.path(), null, &named("pipe"), &named("text"), &named("empty")] {
         assert_eq!(open.of_exec(Some(&place(path))), b"n", "{}", path.display());
     }
-    let kind = SockType::Stream;
-    let socket = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).expect("one");
-    assert_eq!(open.of_exec(Some(&socket)), b"n");
+    assert_eq!(open.of_exec(Some(&of_kind(SocketType::STREAM))), b"n");
     assert_eq!(open.of_exec(None), b"n");
     assert_eq!(open.of_exec(Some(&place(&named("script")))), b"s/bin/sh");
 }
@@ -118,7 +121,7 @@ fn nonsense_at_the_control_socket_is_survived() {
                 bytes.extend(token);
             }
         }
-        let _ = send(socket.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
+        let _ = send(&socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         // Some stay and say nothing.
         if random.next().is_multiple_of(16) && kept.len() < 40 {
             kept.push(socket);
@@ -128,9 +131,9 @@ fn nonsense_at_the_control_socket_is_survived() {
     let answered = eventually(|| {
         let Ok(socket) = connect() else { return false };
         let request = [b"?", &token[..]].concat();
-        let _ = send(socket.as_raw_fd(), &request, MsgFlags::MSG_NOSIGNAL);
+        let _ = send(&socket, &request, SendFlags::NOSIGNAL);
         let mut answer = [0];
-        recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()) == Ok(1) && answer == *b"n"
+        read(&socket, &mut answer) == Ok(1) && answer == *b"n"
     });
     assert!(answered, "nobody answers any more");
     assert_bounded(before);

@@ -1,12 +1,10 @@
 //! A target whose part the test plays.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use nix::unistd::Pid;
 use runahead_abi::record::{DEMAND, Header, STEERS};
 use runahead_abi::{AgentConfig, HintKind, Shared};
 use runahead_admission::Common as Admission;
@@ -20,6 +18,9 @@ use runahead_supervisor::common::Common;
 use runahead_supervisor::members::Members;
 use runahead_supervisor::tasks::Tasks;
 use runahead_supervisor::unwatched::Unwatched;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::process::Pid;
 
 /// A process that stands for the target: its memory is written by this test.
 pub struct Target {
@@ -67,7 +68,7 @@ impl Target {
     }
 
     pub fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id() as i32)
+        Pid::from_child(&self.child)
     }
 
     pub fn join(&self) -> Result<Seen, Errno> {
@@ -101,13 +102,11 @@ pub struct Seen {
 
 impl Seen {
     fn new(file: OwnedFd) -> Self {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let (anywhere, len) = (std::ptr::null_mut(), size_of::<Shared>());
         // SAFETY: a new mapping of a file of that size.
-        let at = unsafe {
-            let rights = nix::libc::PROT_READ | nix::libc::PROT_WRITE;
-            let len = size_of::<Shared>();
-            nix::libc::mmap(std::ptr::null_mut(), len, rights, 1, file.as_raw_fd(), 0)
-        };
-        assert_ne!(at, nix::libc::MAP_FAILED);
+        let at = unsafe { mmap(anywhere, len, rights, MapFlags::SHARED, &file, 0) };
+        let at = at.expect("it can be mapped");
         Seen { file: file.into(), at: at.cast() }
     }
 
