@@ -77,10 +77,10 @@ pub mod without {
 pub mod tell {
     /// Targets say nothing of what they find in memory.
     pub const NOTHING: u64 = 0;
-    /// Those that have stalled, or made more than a few accesses, tell each access once
+    /// Targets that have stalled, or made more than a few accesses, tell each access once
     /// (`record::RECORDED`), as far as they see it and there is room.
     pub const SOME: u64 = 1;
-    /// They tell all, leave no call unseen, and wait a bounded while for room.
+    /// Targets tell all accesses, leave no call unseen, and wait a bounded while for room.
     pub const ALL: u64 = 2;
     /// As `SOME`, while some device is slow ([`crate::slow`]): a session that finds everything in memory
     /// pays for nothing.
@@ -95,10 +95,9 @@ pub struct AgentConfig {
     pub version: u32,
     /// Not 0 when the processor and kernel allow `rdfsbase`.
     pub has_fsgsbase: u32,
-    /// Offset of the relocations and their number: pairs of (offset in the image, offset in the
-    /// image whose address belongs there).
+    /// Offset of the relocations: pairs of (offset in the image, offset in the image whose address belongs there).
     pub relocations_at: u32,
-    /// See `relocations_at`.
+    /// Number of the relocations.
     pub relocations: u32,
     /// Offset of the image.
     pub image_at: u32,
@@ -177,7 +176,7 @@ impl AgentConfig {
         unsafe { &*this.add(offset_of!(AgentConfig, slow_devices)).cast() }
     }
 
-    /// The table of programs that need not be followed, likewise.
+    /// The table of programs that need not be followed, in the mapping of which `this` is the front.
     ///
     /// # Safety
     /// As for [`AgentConfig::slow_devices`].

@@ -37,7 +37,7 @@ struct Exemplar {
     /// A [`Kind`]; 0: none.
     kind: AtomicU64,
     len: AtomicU32,
-    /// When it was kept, as a number that grows.
+    /// When the file was kept, as a number that grows.
     used: AtomicU32,
     words: [AtomicU64; FILE_BYTES / 8],
 }

@@ -29,17 +29,17 @@ impl Traits {
         self.has(Traits::STORES)
     }
 
-    /// It asks somebody else for each name that the kernel does not know.
+    /// The file system asks somebody else for each name that the kernel does not know.
     pub const fn is_remote(self) -> bool {
         self.has(Traits::REMOTE)
     }
 
-    /// It lies in memory, and remembers no name that is not there.
+    /// The file system lies in memory, and remembers no name that is not there.
     pub const fn is_in_memory(self) -> bool {
         self.has(Traits::IN_MEMORY)
     }
 
-    /// Its files are calls into the kernel, or requests to a daemon.
+    /// The file system's files are calls into the kernel, or requests to a daemon.
     pub const fn is_made_up(self) -> bool {
         self.has(Traits::MADE_UP)
     }

@@ -24,7 +24,7 @@ impl Blocks {
     /// The whole chunk, or whatever it is that has no blocks.
     pub const ALL: Self = Blocks(u8::MAX);
 
-    /// Those that hold bytes of `from..to` of their chunk, which is not empty.
+    /// The blocks that hold bytes of `from..to` of their chunk, which is not empty.
     const fn of(from: u64, to: u64) -> Self {
         let (first, end) = (from / BLOCK_BYTES, to.div_ceil(BLOCK_BYTES));
         Blocks((0xff_u16 << first & 0xff >> (BLOCKS - end)) as u8)
@@ -171,7 +171,7 @@ impl Identity {
         Piece { key: self.chunk(ChunkIndex::of(offset)), blocks: Blocks::of(from, to) }
     }
 
-    /// Where it goes in a table of up to [`PLACES`] places.
+    /// Where this identity goes in a table of up to [`PLACES`] places.
     pub(crate) const fn place(self) -> u64 {
         self.0 >> PLACE_SHIFT & (PLACES - 1)
     }

@@ -23,11 +23,11 @@ const _: () = assert!(SETS as u64 <= PLACES);
 /// How far the prefetch of one access has got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HintState {
-    /// Nobody foresaw it.
+    /// Nobody foresaw the access.
     Absent,
-    /// A shadow hinted it; the prefetch waits or is under way.
+    /// A shadow hinted the access; the prefetch waits or is under way.
     Hinted,
-    /// It was read, by the prefetcher or by the target.
+    /// What the access needs was read, by the prefetcher or by the target.
     Done,
 }
 
@@ -47,7 +47,7 @@ struct Meta {
     hinted: u8,
     done: u8,
     ahead: u8,
-    /// That hinted it last.
+    /// The run that hinted the access last.
     run: u32,
 }
 

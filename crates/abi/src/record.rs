@@ -125,7 +125,7 @@ impl Header {
 pub struct Record<'a> {
     /// What is hinted.
     pub kind: HintKind,
-    /// The rest of the fixed part.
+    /// The fixed part of the record.
     pub header: Header,
     /// Absolute, without NUL.
     pub path: &'a [u8],

@@ -22,7 +22,7 @@ pub const RUN_SLOTS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum RunEnd {
-    /// It has not.
+    /// The run has not ended.
     Running = 0,
     /// Waits at the horizon for the target.
     Paused = 1,
@@ -36,9 +36,9 @@ pub enum RunEnd {
     Overtaken = 5,
     /// The sandbox could not be put up; nothing was run.
     Unsafe = 6,
-    /// It was killed: by a fault on a guessed value, most likely.
+    /// The run was killed: by a fault on a guessed value, most likely.
     Fault = 7,
-    /// It went on for long and met nothing that the target has not had.
+    /// The run went on for long and met nothing that the target has not had.
     Dry = 8,
 }
 
@@ -68,7 +68,7 @@ pub struct RunStatus {
     pub accesses: AtomicU64,
     /// Answers that were guessed and decide where the shadow goes.
     pub steering: AtomicU64,
-    /// What it made of missing data at which sites: [`Choice::to_raw`]; 0 where there is none.
+    /// What the run made of missing data at which sites: [`Choice::to_raw`]; 0: none.
     pub choices: [AtomicU32; CHOICES],
 }
 
@@ -182,17 +182,17 @@ pub struct Control {
     pub hints_issued: AtomicU64,
     /// The target: hints whose access came.
     pub hints_used: AtomicU64,
-    /// The target: of those, the ones that shadows had issued (the others were guesses, or disclosed).
+    /// The target: hints of shadows whose access came (others were guesses, or disclosed).
     pub shadow_hints_used: AtomicU64,
-    /// The target: of those, the ones that were of data.
+    /// The target: hints of shadows whose access came, of data only.
     pub shadow_data_used: AtomicU64,
-    /// Runners: names that directories told, and those of them that the program then looked up.
+    /// Runners: names that directories told.
     pub names_told: AtomicU64,
-    /// See `names_told`.
+    /// Runners: names that directories told and the program then looked up.
     pub names_used: AtomicU64,
-    /// Runners: directories among the names, and those of them that the program then read.
+    /// Runners: directories among the names that directories told.
     pub directories_told: AtomicU64,
-    /// See `directories_told`.
+    /// Runners: directories among the names that directories told, which the program then read.
     pub directories_used: AtomicU64,
     /// The target: call sites patched.
     pub sites_patched: AtomicU64,

@@ -32,11 +32,11 @@ const ALIKE: usize = 2;
 pub struct Caller {
     /// Words above the stack pointer.
     pub depth: u32,
-    /// Where it leads.
+    /// Where the return address leads.
     pub to: u64,
 }
 
-/// What is known of one of them.
+/// What is known of one [`Caller`].
 #[repr(C)]
 struct Frame {
     depth: AtomicU32,
@@ -118,19 +118,19 @@ impl Stale {
 pub struct Choice {
     /// The number of the site.
     pub site: usize,
-    /// What it does.
+    /// What the run does there.
     pub stale: Stale,
-    /// Which values it was given: bit n for the one of number n.
+    /// Which values the run was given: bit n for the one of number n.
     pub given: u8,
 }
 
 impl Choice {
-    /// As one number, never 0.
+    /// The choice as one number, never 0.
     pub fn to_raw(self) -> u32 {
         (self.site as u32 + 1) << 16 | u32::from(self.given) << 8 | self.stale as u32
     }
 
-    /// From it; `None` if it is none.
+    /// From what [`Choice::to_raw`] made; `None` if that is no choice.
     pub fn from_raw(raw: u32) -> Option<Self> {
         let site = (raw >> 16).checked_sub(1)? as usize;
         Some(Choice { site, stale: Stale::from_raw(raw & 0xff)?, given: (raw >> 8) as u8 })
@@ -191,13 +191,13 @@ struct Value {
     /// How far it let the program return before the next read: depth of the outermost caller. That tells its
     /// kind.
     reach: AtomicU32,
-    /// Runs that have been given it, and their hints that the target used.
+    /// Runs that have been given this value, and their hints that the target used.
     trials: Trials,
-    /// Others of its kind that came since that was looked at.
+    /// Others of its kind that came since it was last looked at whether this value stays.
     passed_over: AtomicU32,
-    /// Hints of those runs.
+    /// Hints of the runs that have been given this value.
     hinted: AtomicU32,
-    /// After which kinds it came how often.
+    /// After which kinds this value came how often.
     after: [After; KINDS + 1],
     words: [AtomicU64; VALUE_BYTES / 8],
 }
@@ -220,8 +220,8 @@ impl Value {
         self.after.iter().for_each(|after| after.times.store(0, Relaxed));
     }
 
-    /// Not to be replaced by another one of its kind, which has just come: it leads on, which the other may not do (a
-    /// page of an index, for instance, whose keys are all smaller than what is looked for), or is still being tried.
+    /// This value is not to be replaced by another of its kind, which has just come: it leads on, which the other may not
+    /// do (a page of an index, for instance, whose keys are all smaller than what is looked for), or is still being tried.
     fn stays(&self) -> bool {
         let runs = self.trials.runs.load(Relaxed);
         if runs == 0 || u64::from(self.hinted.load(Relaxed)) < FAR * u64::from(runs) {
@@ -235,14 +235,14 @@ impl Value {
         self.trials.promise(0) >= FAR << 8
     }
 
-    /// A run is given it for the first time.
+    /// A run is given this value for the first time.
     fn give(&self) {
         if self.trials.begin() {
             self.hinted.store(self.hinted.load(Relaxed) / 2, Relaxed);
         }
     }
 
-    /// Its bytes from `from` on; how many.
+    /// Copies the value's bytes from `from` on into `to`; how many.
     fn copy(&self, from: usize, to: &mut [u8]) -> usize {
         words::copy(&self.words, self.len.load(Relaxed) as usize, from, to)
     }
@@ -252,7 +252,7 @@ impl Value {
         self.after.iter().find(is).map_or(0, |after| after.times.load(Relaxed))
     }
 
-    /// It has come after what let the program return as far as `reach`, and goes on in the place of `old`.
+    /// This value has come after what let the program return as far as `reach`, and goes on in the place of `old`.
     fn follow(&self, reach: u32, old: Option<&Value>) {
         for (new, old) in old.into_iter().flat_map(|old| self.after.iter().zip(&old.after)) {
             new.reach.store(old.reach.load(Relaxed), Relaxed);

@@ -15,13 +15,13 @@ pub const JOIN: u8 = b'J';
 /// file described in [`crate::config`], and is to survive exec, under the number that the agent sends back
 /// (four bytes). Otherwise the answer may be [`COLD`] or [`SCRIPT`].
 pub const EXEC: u8 = b'E';
-/// What the same request is when it is made again of a file that was [`COLD`]: to wait for it.
+/// [`EXEC`] made again of a file that was [`COLD`]: to wait for it.
 pub const EXEC_WAITS: u8 = b'W';
 
 /// Something is about to be unmounted: every shadow of the session is to let go of what it holds. The
 /// answer's descriptor means nothing.
 pub const LET_GO: u8 = b'L';
-/// How long the supervisor waits for that before it answers, in milliseconds: who asks has to be more patient.
+/// How long the supervisor waits after [`LET_GO`] before it answers, in milliseconds: who asks has to be more patient.
 pub const LET_GO_MS: u32 = 2_000;
 
 /// The process is about to change the rules under which it runs (its user, its root) and has no shadows from
@@ -33,9 +33,9 @@ pub const RULES: u8 = b'R';
 /// descriptor means nothing.
 pub const STOP: u8 = b'S';
 
-/// Done.
+/// Answer: done.
 pub const YES: u8 = b'y';
-/// Not done; go on without.
+/// Answer: not done; the process is to go on without.
 pub const NO: u8 = b'n';
 /// The file's start is not in memory. To be asked again with [`EXEC_WAITS`].
 pub const COLD: u8 = b'c';

@@ -19,17 +19,17 @@ pub struct Touched {
 
 #[repr(C)]
 struct Block {
-    /// Its address; 0 where there is none.
+    /// Address of the block; 0: none.
     at: AtomicU64,
-    /// Of what it held when it was copied last (see [`print_of`]).
+    /// Print of what the block held when it was copied last (see [`print_of`]).
     print: AtomicU64,
-    /// Copies since it has changed.
+    /// Copies since the block has changed.
     steady: AtomicU32,
     _unused: u32,
 }
 
 impl Block {
-    /// It holds something else than when it was copied last, or not.
+    /// The block holds what `print` is of: something else than when it was copied last, or not.
     fn look(&self, print: u64) {
         match self.print.swap(print, Relaxed) == print {
             true => self.steady.store(self.steady.load(Relaxed).saturating_add(1), Relaxed),

@@ -39,12 +39,12 @@ impl ProgramKey {
         ProgramKey(word(word(self.0, first), begin.unwrap_or_default()).max(1))
     }
 
-    /// As it is told to the supervisor.
+    /// The key as it is told to the supervisor.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_le_bytes()
     }
 
-    /// What was told; any bytes are some key.
+    /// The key that was told; any bytes are some key.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         ProgramKey(u64::from_le_bytes(bytes).max(1))
     }
@@ -71,7 +71,7 @@ impl Unwatched {
         self.programs.iter().any(is_it)
     }
 
-    /// It need not be followed up to `until`. For one writer at a time: who reads meanwhile may take an
+    /// `key` need not be followed up to `until`. For one writer at a time: who reads meanwhile may take an
     /// entry that is being made for that of the program that had its place.
     pub fn add(&self, key: ProgramKey, until: u64) {
         let known = self.programs.iter().find(|p| p.key.load(Relaxed) == key.0);

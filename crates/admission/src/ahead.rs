@@ -35,19 +35,19 @@ const MOST_READ: u64 = runahead_prefetch::EXTEND_MAX_BYTES / CHUNK_BYTES;
 /// What has become of a hint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Nothing was read for it yet.
+    /// Nothing was read for the hint yet.
     Pending,
-    /// What it names was read.
+    /// What the hint names was read.
     Present,
     /// The target has made the access.
     Used,
-    /// Nobody knows of it any more.
+    /// Nobody knows of the hint any more.
     Gone,
 }
 
 /// See [`Fate`].
 pub(crate) trait Fates {
-    /// Of the hint for `key`.
+    /// The fate of the hint for `key`.
     fn fate(&self, key: Identity) -> Fate;
 }
 
@@ -68,7 +68,7 @@ struct Hint {
     known: bool,
     present: bool,
     position: u64,
-    /// When it was seen to be overdue.
+    /// When the hint was seen to be overdue.
     overdue: Option<Duration>,
 }
 
@@ -156,12 +156,12 @@ impl Ahead {
         }
     }
 
-    /// What of them was read and not used may be gone: it is to be hinted again by whoever misses it.
+    /// What of the hints was read and not used may be gone: it is to be hinted again by whoever misses it.
     pub(crate) fn lose(&self, log: &HintLog) {
         self.hints.iter().for_each(|hint| _ = log.lose(hint.key));
     }
 
-    /// Where it counts.
+    /// The sum in which `hint` counts.
     fn sum(&mut self, hint: &Hint) -> &mut u64 {
         match (hint.known, hint.present) {
             (true, _) => &mut self.known,
@@ -240,7 +240,7 @@ impl Ahead {
         self.furthest > accesses && !self.hints.is_empty()
     }
 
-    /// There are none.
+    /// There are no hints.
     pub(crate) fn is_empty(&self) -> bool {
         self.hints.is_empty()
     }

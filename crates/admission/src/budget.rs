@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_member::proc::{number, stat};
 
-/// Part of it that may hold what was prefetched and not used yet.
+/// Part of memory, one in so many, that may hold what was prefetched and not used yet.
 const SHARE: u64 = 8;
-/// Room that a group must have beside that for shadows.
+/// Room that a group must have for shadows beside twice the resident memory of the process, in bytes.
 const SLACK: u64 = 16 << 20;
 /// A limit that is none, in whole pages (control groups of the first version).
 const UNLIMITED: u64 = 1 << 62;
 /// What a worker of the prefetcher takes, in bytes: its stack, and on shares a buffer of one chunk.
 const WORKER: u64 = CHUNK_BYTES + (64 << 10);
-/// There are this many however little room there is.
+/// Workers of the prefetcher that there are however little room there is.
 const FEWEST: usize = 16;
 /// How long what was found out is believed.
 const FRESH: Duration = Duration::from_millis(250);

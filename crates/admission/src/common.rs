@@ -13,7 +13,7 @@ use crate::without::Without;
 
 /// Accesses that a shadow may be ahead of the target.
 const HORIZON: u64 = 1 << 16;
-/// As good as no bound; a shadow adds to it what the target has done.
+/// Horizon that is as good as no bound; a shadow adds to it what the target has done.
 const UNLIMITED: u64 = u64::MAX / 2;
 
 /// How many processes and threads a session may have.
@@ -33,11 +33,11 @@ pub trait Listener: Send + Sync {
 
 /// See the module's text.
 pub struct Common {
-    /// Reads for all of them.
+    /// Reads for all processes.
     pub prefetcher: Arc<Prefetcher>,
-    /// What they had to do without.
+    /// What processes had to do without.
     pub degraded: Arc<Reasons>,
-    /// What they have waited for.
+    /// What processes have waited for.
     pub waits: Arc<Waits>,
     /// Shadows that have run are kept, so that tests find them.
     pub keep_shadows: bool,

@@ -54,11 +54,11 @@ pub struct Dispatcher {
     stop: Arc<AtomicBool>,
     process: Pid,
     rights: Watch,
-    /// It is not to have anything read any more.
+    /// The process is not to have anything read any more.
     revoked: bool,
     /// Nothing is read ahead: see [`crate::sole`].
     sole: bool,
-    /// Its control group has no room for shadows; when to look again.
+    /// When to look again whether there is room for shadows; `None` while nothing says that there is none.
     lacks_room: Option<Instant>,
     /// The newest sync that was seen.
     sync: u32,
@@ -440,7 +440,7 @@ impl Dispatcher {
         pages
     }
 
-    /// It has none: for a while there are to be no shadows.
+    /// There is no room for a shadow: for a while there are to be none.
     fn go_without(&mut self) {
         if self.shared.control.horizon.swap(0, Relaxed) != 0 {
             let what = "a process ran without shadows: its control group lacks memory, or room for processes";

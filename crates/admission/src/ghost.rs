@@ -88,8 +88,8 @@ impl Share {
         self.held = bytes;
     }
 
-    /// It has since it was last asked. Where nobody can tell, nothing is believed: a target that stalls
-    /// just as its data comes in looks the same in the log.
+    /// The kernel's count has changed since it was last asked. Where nobody can tell, nothing is believed: a target
+    /// that stalls just as its data comes in looks the same in the log.
     fn has_moved(&mut self, kernel: Option<u64>) -> bool {
         let before = std::mem::replace(&mut self.kernel, kernel);
         match (before, kernel) {
@@ -105,7 +105,7 @@ impl Share {
 pub(crate) struct Drops(Option<u64>);
 
 impl Drops {
-    /// It was done since this was last asked.
+    /// What is in memory was dropped since this was last asked.
     pub(crate) fn has_moved(&mut self) -> bool {
         let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
         let times = ["drop_pagecache", "drop_slab"].map(|name| number(&text, name));

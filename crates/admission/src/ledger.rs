@@ -14,9 +14,9 @@ pub struct Ledger {
     pub budget: Budget,
     /// Stalls that were added.
     pub ghost: Ghost,
-    /// Syncs of all processes, and time-stamp ticks spent in them.
+    /// Syncs of all processes.
     pub syncs: AtomicU64,
-    /// See `syncs`.
+    /// Time-stamp ticks spent in syncs of all processes.
     pub sync_ticks: AtomicU64,
     /// Why shadows were stopped, and how often.
     pub stops: Reasons,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use runahead_prefetch::Prefetcher;
 
-/// Before it is measured again, at first and at most.
+/// How long until it is measured again whether requests are served one at a time, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(256));
 
 /// See the module's text. One for a session.
@@ -32,7 +32,7 @@ struct Pause {
 }
 
 impl Sole {
-    /// As it was at the last look.
+    /// Whether nothing was to be read ahead at the last look.
     pub fn is_so(&self) -> bool {
         self.is_so.load(Relaxed)
     }

@@ -212,7 +212,7 @@ impl Throttle {
         }
     }
 
-    /// As if it had never been hinted.
+    /// Forgets what `record` hinted, as if it had never been.
     fn forget(&self, record: &Record<'_>) {
         ahead::keys(record).for_each(|(key, _): (Identity, u32)| {
             self.progress.forget(key, record.header.run.saturating_add(1));

@@ -26,7 +26,7 @@ pub struct Without {
 }
 
 impl Without {
-    /// By which [`Without::switch_off`] knows them.
+    /// Names by which [`Without::switch_off`] knows the mechanisms.
     pub const NAMES: [&'static str; 9] = [
         "stale",
         "again",
@@ -57,7 +57,7 @@ impl Without {
         true
     }
 
-    /// As the agent is told.
+    /// What is switched off, as the agent is told.
     pub fn bits(self) -> u64 {
         let stale = if self.stale { without::STALE } else { 0 };
         let again = if self.again { without::AGAIN } else { 0 };

@@ -12,7 +12,7 @@
 use runahead_abi::identity::{BLOCK_BYTES, CHUNK_BYTES};
 use runahead_abi::{ChunkIndex, HintState, Identity, Shared};
 
-/// Who asks for so much is given all of the chunks: it is not much more.
+/// From so many bytes on, all of the chunks are asked for: it is not much more.
 const LARGE: u64 = CHUNK_BYTES / 4;
 
 /// What to ask for, as (offset, length), where `len` bytes of `file` from `offset` are missing: blocks, and whole

@@ -4,20 +4,20 @@ use linux_raw_sys::general as k;
 
 use crate::sys::{self, AT_FDCWD};
 
-/// A line of it: `start-end rwxs offset device inode name`.
+/// A line of `/proc/self/maps`: `start-end rwxs offset device inode name`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// The one behind the last.
+    /// Address behind the last.
     pub end: u64,
-    /// It can be read.
+    /// The mapping can be read.
     pub readable: bool,
-    /// It can be executed.
+    /// The mapping can be executed.
     pub executable: bool,
-    /// Stores reach others.
+    /// Stores to the mapping reach others.
     pub shared: bool,
-    /// Where in its file it begins, in bytes.
+    /// Where in its file the mapping begins, in bytes.
     pub offset: u64,
     /// Number of the file; 0: of none.
     pub inode: u64,

@@ -84,7 +84,7 @@ pub struct Names {
 
 const UNKNOWN: u8 = Kind::Unknown as u8;
 
-/// This process's; a child or shadow has a copy.
+/// The [`Names`] of this process; a child or shadow has a copy.
 pub static NAMES: Names = Names::new();
 
 impl Names {
@@ -231,7 +231,7 @@ pub(super) fn is_regular(fd: Fd) -> bool {
     classify(fd).0 == Kind::Nowait
 }
 
-/// Its device number, if that is in memory.
+/// Device number of `fd`, if that is in memory.
 pub(super) fn device(fd: Fd) -> Option<u64> {
     sys::statx_fd(fd, k::STATX_TYPE).ok().as_ref().map(device_of)
 }

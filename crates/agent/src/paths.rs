@@ -65,7 +65,7 @@ impl FdPath {
         FdPath(text)
     }
 
-    /// Its address, for the kernel.
+    /// Address of the name, for the kernel.
     pub fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }

@@ -17,9 +17,9 @@ use crate::sys::{self, Fd};
 /// How long an answer may take, in milliseconds; usually it takes a tenth of one.
 pub const PATIENCE_MS: i32 = 500;
 
-/// What came back.
+/// What the supervisor answered.
 pub enum Answer {
-    /// It is granted, and this descriptor comes with it.
+    /// The request is granted, and this descriptor comes with the answer.
     Granted(Fd),
     /// Bytes of an answer in words, in the caller's buffer; the first says what they mean.
     Told(usize),

@@ -12,10 +12,10 @@ use crate::targets;
 
 /// The sixth argument of a call that asks for something; the fifth says what (`tests/programs/verdicts.c`).
 const ASKS: u64 = 0x7261_6861_736b_7321;
-/// It waits until another call asks for it to be woken.
+/// The call waits until another call asks for it to be woken.
 const WAIT: u64 = 1;
 const WAKE: u64 = 2;
-/// It is made once more, as often as the fourth argument says, all such calls taken together.
+/// The call is made once more, as often as the fourth argument says, all such calls taken together.
 const AGAIN: u64 = 3;
 /// All other threads are stopped, for as many microseconds as the third argument says. The answer is how many of the
 /// counters in the program's memory, whose address and number the first two are, have changed meanwhile (and how many threads

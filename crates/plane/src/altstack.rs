@@ -38,12 +38,12 @@ impl Altstack {
         self.first.wrapping_add(self.bytes)
     }
 
-    /// The stack pointer is in it.
+    /// The stack pointer `stack` is in this stack.
     pub fn holds(self, stack: u64) -> bool {
         stack > self.first && stack - self.first <= self.bytes
     }
 
-    /// It holds `stack`, and the program has not asked to be able to leave it without saying so.
+    /// This stack holds `stack`, and the program has not asked to be able to leave it without saying so.
     fn is_used_at(self, stack: u64) -> bool {
         self.flags & AUTODISARM == 0 && self.holds(stack)
     }

@@ -15,13 +15,13 @@ pub(super) static IN_MASK_OF: AtomicU64 = AtomicU64::new(0);
 /// Signals for which the kernel has [`crate::handlers::address`] in place of the program's handler.
 pub(super) static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-/// Those of them whose handler asked for the alternate stack.
+/// Signals in [`HANDLED`] whose handler asked for the alternate stack.
 pub(super) static ON_STACK: AtomicU64 = AtomicU64::new(0);
 
 /// The program has installed a handler that can run between any two instructions.
 pub(super) static HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// It has installed a handler.
+/// The program has installed a handler.
 pub(super) static ANY_HANDLERS: AtomicBool = AtomicBool::new(false);
 
 /// Handlers in whose place [`crate::handlers::address`] is, by signal number.

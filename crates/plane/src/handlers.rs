@@ -128,7 +128,7 @@ fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
         && is_alone(thread, signal)
 }
 
-/// It may be sent once more: no instruction has raised it, it is the only one of its number, and would come to us again.
+/// The signal may be sent once more: no instruction raised it, it is the only one of its number, and would come to us again.
 fn is_alone(thread: &Thread, signal: i32) -> bool {
     thread.armed.get()
         && thread.lent.get().is_none()
@@ -141,9 +141,9 @@ fn is_alone(thread: &Thread, signal: i32) -> bool {
 #[derive(Clone, Copy)]
 pub(super) struct Handler {
     pub address: u64,
-    /// It asked for the alternate stack.
+    /// The handler asked for the alternate stack.
     pub on_stack: bool,
-    /// Where it returns to, if that is not what the frame says.
+    /// Where the handler returns to, if that is not what the frame says.
     pub restorer: Option<u64>,
 }
 

@@ -50,13 +50,13 @@ pub use policy::{Event, Interest, Next, Policy, Verdict};
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Call {
-    /// Its number.
+    /// Number of the call.
     pub nr: u64,
-    /// Its arguments, in the kernel's order.
+    /// Arguments of the call, in the kernel's order.
     pub args: [u64; 6],
     /// The program's stack pointer.
     pub stack: u64,
-    /// Who makes it.
+    /// The thread that makes the call.
     pub thread: &'static Thread,
 }
 

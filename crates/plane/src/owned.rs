@@ -28,7 +28,7 @@ impl<T> Owned<T> {
         unsafe { &mut *self.0.get() }
     }
 
-    /// Its address, for the kernel.
+    /// Address of the value, for the kernel.
     pub const fn as_ptr(&self) -> *mut T {
         self.0.get()
     }

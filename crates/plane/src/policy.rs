@@ -65,7 +65,7 @@ impl Verdict {
         (self.native == Self::WAITS).then_some(self.ret as u64)
     }
 
-    /// It can be followed under [`Interest::Reported`] only.
+    /// This verdict can be followed under [`Interest::Reported`] only.
     pub(crate) fn is_for_reported(self) -> bool {
         self.native >= Self::REPORT.native
     }
@@ -80,9 +80,9 @@ pub fn wake(word: &'static AtomicU32) {
 /// What becomes of a call that has returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// The program goes on behind it.
+    /// The program goes on behind the call.
     GoOn,
-    /// It is made again: the policy is asked, as if the program had just come to it.
+    /// The call is made again: the policy is asked, as if the program had just come to it.
     Again,
 }
 
@@ -114,7 +114,7 @@ pub enum Event {
     Patched,
 }
 
-/// Nothing was prepared for an exec.
+/// Token of an exec for which nothing was prepared.
 pub const NO_TOKEN: Token = -1;
 
 /// See the module's text.

@@ -17,7 +17,7 @@ pub fn begin() -> u64 {
     mask
 }
 
-/// Has them delivered again, as before the [`begin`] that returned `mask`.
+/// Has signals delivered again, as before the [`begin`] that returned `mask`.
 pub fn end(mask: u64) {
     if let Some(thread) = thread::current()
         && thread.mask.get() == Some(mask)

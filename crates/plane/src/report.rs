@@ -59,7 +59,7 @@ pub(super) fn own(call: &Call) {
     }
 }
 
-/// One of them has returned.
+/// One of the plane's own calls has returned.
 pub(super) fn own_returned(number: u64, result: i64) {
     if let (true, Some(policy)) = (reports(), policy::get()) {
         quietly(|| policy.own_returned(number, result));
@@ -129,7 +129,7 @@ pub(super) fn is_trap(site: u64) -> bool {
     site == arch::trap() && site != 0
 }
 
-/// It has come back.
+/// The program has come back from its call, or its wait.
 pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
     context.mask = sys::set_mask(!0);
     finish(thread, context);

@@ -101,7 +101,7 @@ pub(super) fn send_to_itself(signal: i32, info: u64) -> bool {
     unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) == 0 }
 }
 
-/// It may be the running instruction that has raised it.
+/// The running instruction may have raised the signal.
 pub(super) fn may_be_raised_here(signal: i32) -> bool {
     SYNCHRONOUS.contains(&(signal as u32))
 }

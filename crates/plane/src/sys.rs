@@ -254,7 +254,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// So many bytes further on.
+    /// The place so many bytes further on.
     pub fn after(self, bytes: u64) -> Self {
         match self {
             Place::Anywhere => self,
@@ -403,9 +403,9 @@ pub fn set_mask(mask: u64) -> u64 {
 /// How often a thread has left its processor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Switches {
-    /// It gave it up to wait.
+    /// Times that the thread gave its processor up to wait.
     pub voluntary: u32,
-    /// It was pushed off.
+    /// Times that the thread was pushed off its processor.
     pub forced: u32,
 }
 

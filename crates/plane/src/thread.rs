@@ -66,13 +66,13 @@ pub struct Thread {
     pub(super) mask: Cell<Option<u64>>,
     /// A vfork child is using this; what is to be put back when it has gone.
     pub(super) lent: Cell<Option<Lent>>,
-    /// It is about to make a thread, for which there is a place ([`expect_thread`]).
+    /// This thread is about to make another, for which there is a place ([`expect_thread`]).
     pub(super) expects: Cell<bool>,
     /// Stack on which the program is to go on after the call under way; 0: its own.
     pub(crate) go_on_at: Cell<u64>,
-    /// Number of the call by which it makes a child or a thread.
+    /// Number of the call by which this thread makes a child or a thread.
     pub(super) makes: Cell<u64>,
-    /// How often it had left its processor when the policy last asked.
+    /// How often this thread had left its processor when the policy last asked.
     pub switches: Cell<Option<Switches>>,
     mapped: Cell<[u64; 2]>,
 }
@@ -237,7 +237,7 @@ impl Thread {
         Self::map(STACK_BYTES)
     }
 
-    /// Nobody has moved in yet.
+    /// No thread has moved into this place yet.
     pub(super) fn is_spare(&self) -> bool {
         self.key.get() == 0
     }
@@ -292,7 +292,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Its calls are the kernel's again, but for those from patched sites. True if no other thread
+    /// This thread's calls are the kernel's again, but for those from patched sites. True if no other thread
     /// is armed.
     pub(super) fn disarm(&self) -> bool {
         disarm_dispatch();
@@ -357,12 +357,12 @@ impl Thread {
         unsafe { arch::on_stack(self.stack_top.get(), argument, work) };
     }
 
-    /// Its number (gettid(2)).
+    /// Number of the thread (gettid(2)).
     pub(super) fn number(&self) -> u32 {
         self.tid.get()
     }
 
-    /// It waits in the frame of a signal ([`super::stop`]).
+    /// The thread waits in the frame of a signal ([`super::stop`]).
     pub(super) fn is_stopped(&self) -> bool {
         !self.stopped_in.load(Acquire).is_null()
     }

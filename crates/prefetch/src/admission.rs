@@ -36,8 +36,8 @@ const COST: Duration = Duration::from_micros(50);
 /// What operations of a worker took.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Used {
-    /// Those that had a request of their own at the storage: what others have asked for, or what lies in the same
-    /// block, comes without.
+    /// Operations that had a request of their own at the storage: what others have asked for, or what lies in the
+    /// same block, comes without.
     pub requests: u64,
     /// Time of a processor.
     pub processor: Duration,

@@ -45,12 +45,12 @@ const DROUGHT: Duration = Duration::from_millis(400);
 const LOSSES: f64 = 3.0;
 /// For so long after somebody has dropped what is in memory, what was foreseen may be gone.
 const DROPPED: Duration = Duration::from_secs(1);
-/// Before the first trial, and longest.
+/// How long shadows are stopped before the first trial, and longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 /// A trial has succeeded when it lasts for this long.
 const TRIAL: Duration = Duration::from_secs(5);
 
-/// What came to pass since the last one.
+/// What came to pass since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     /// Hints that shadows issued.
@@ -79,9 +79,9 @@ pub struct Sample {
 /// Why shadows are stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// Their hints are not used.
+    /// Shadows' hints are not used.
     Waste,
-    /// They push out of memory what the target uses.
+    /// Shadows push out of memory what the target uses.
     Crowding,
     /// What is fetched is gone before it is used.
     Loss,
@@ -101,7 +101,7 @@ impl Why {
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// No shadows any more.
+    /// There are to be no shadows any more.
     Stop(Why),
     /// Shadows may be made again.
     TryAgain,

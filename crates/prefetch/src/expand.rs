@@ -39,7 +39,7 @@ pub(crate) struct Name {
 /// That a directory is to be expanded, and as what.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// Whose hint it is.
+    /// The client whose hint this is.
     pub client: ClientId,
     pub path: Arc<[u8]>,
     pub keys: Vec<Identity>,
@@ -143,12 +143,12 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Whose hint it follows from.
+    /// The client from whose hint this batch follows.
     pub(crate) fn client(&self) -> ClientId {
         self.wish.client
     }
 
-    /// The directory that holds them.
+    /// The directory that holds the names.
     pub(crate) fn directory(&self) -> &Arc<[u8]> {
         &self.wish.path
     }
@@ -158,12 +158,12 @@ impl Batch {
         self.wish.path_of(self.names.first().map_or(b"", |name| name))
     }
 
-    /// The run that it was wanted by.
+    /// The run that this batch was wanted by.
     pub(crate) fn run(&self) -> u32 {
         self.wish.tag.run
     }
 
-    /// They themselves.
+    /// The names of this batch.
     pub(crate) fn names(&self) -> &[Box<[u8]>] {
         &self.names
     }
@@ -173,14 +173,14 @@ impl Batch {
         self.wish.keys.iter().map(|key| key.join(name))
     }
 
-    /// It came to its end.
+    /// The batch came to its end.
     pub(crate) fn complete<F>(&self, fx: &mut Effects<F>) {
         let hints = self.names.len() as u32;
         let tag = Tag { flags: STEERS | NO_FOLLOW, hints, steers: hints, ..self.wish.tag };
         fx.complete(self.client(), HintKind::Lookup, &tag, 0, false);
     }
 
-    /// It will not be looked up.
+    /// The batch will not be looked up.
     pub(crate) fn forget<F>(&self, fx: &mut Effects<F>) {
         let before = self.wish.tag.run.saturating_add(1);
         for name in &self.names {

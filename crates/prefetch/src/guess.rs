@@ -94,9 +94,9 @@ pub(crate) struct Guesses<F> {
     watches: HashMap<ClientId, Watch>,
     waiting: HashMap<EntryId, Waiting<F>>,
     next: EntryId,
-    /// Those who know what was used.
+    /// The sinks of clients, which know what was used.
     sinks: HashMap<ClientId, Arc<dyn Sink>>,
-    /// What came of them.
+    /// What came of guesses.
     pub tally: Tally,
     /// The storage serves few requests side by side.
     pub narrow: bool,

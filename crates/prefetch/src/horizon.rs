@@ -55,9 +55,9 @@ impl Horizon {
 /// A client's target, as far as the scheduler is concerned; see [`crate::Client::set_pace`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// What it computes from one access to the next, its stalls not counted.
+    /// What the target computes from one access to the next, its stalls not counted.
     pub compute: Duration,
-    /// Bytes that may have been read, or be under way, for accesses that it has not made yet.
+    /// Bytes that may have been read, or be under way, for accesses that the target has not made yet.
     pub budget: u64,
 }
 

@@ -52,15 +52,15 @@ const SCRATCH_BYTES: usize = CHUNK_BYTES as usize;
 /// Bytes of a worker's scratch memory for entries of directories: what C libraries ask for at a time.
 const LISTING_BYTES: usize = 32 << 10;
 
-/// The least that any page has.
+/// The least bytes that any page has.
 const PAGE_BYTES: u64 = 4096;
 
 /// Times what may block; the limit is derived from it.
 pub(crate) struct Clock {
     origin: Instant,
-    /// Not yet reported.
+    /// Samples not yet reported.
     pub samples: Vec<Sample>,
-    /// Operations that had a request of their own, likewise.
+    /// Operations that had a request of their own, not yet reported.
     requests: u64,
     /// Time of a processor that this thread had taken when it was last reported.
     processor: Duration,
@@ -124,9 +124,9 @@ impl Clock {
 /// What this thread has used (getrusage(2)).
 #[derive(Default)]
 struct Usage {
-    /// How often it has given up its processor to wait.
+    /// How often the thread has given up its processor to wait.
     sleeps: i64,
-    /// What it has had read from block devices.
+    /// What the thread has had read from block devices, in blocks of 512 bytes.
     blocks: i64,
     processor: Duration,
 }
@@ -178,7 +178,7 @@ pub(crate) fn trouble(error: Errno) -> Trouble {
 }
 
 impl Node {
-    /// Where it lies. File systems give inodes and blocks from the same places in the same order, as
+    /// Where the node lies. File systems give inodes and blocks from the same places in the same order, as
     /// long as they have room.
     pub(crate) fn place(&self) -> Place {
         Place { home: Some(self.device), at: self.inode }

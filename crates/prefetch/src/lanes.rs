@@ -40,7 +40,7 @@ use whereabouts::Whereabouts;
 pub(crate) struct Head {
     pub home: Home,
     pub tier: Tier,
-    /// Items that wait there, of all tiers and clients.
+    /// Items that wait on the device, of all tiers and clients.
     pub waiting: usize,
 }
 
@@ -175,7 +175,7 @@ impl Lanes {
         }
     }
 
-    /// Takes it out.
+    /// Takes a batch of `names` out.
     pub(crate) fn remove_names(&mut self, client: ClientId, id: EntryId, names: usize) {
         if let Some(lane) = self.lanes.get_mut(&client) {
             lane.names -= names;
@@ -196,7 +196,7 @@ impl Lanes {
         self.join(client, id, self.whereabouts.find(path));
     }
 
-    /// It no longer has.
+    /// `id` no longer has anything for `client`.
     pub(crate) fn leave(&mut self, client: ClientId, id: EntryId) {
         if let Some(lane) = self.lanes.get_mut(&client) {
             lane.members.remove(&id);

@@ -79,7 +79,7 @@ const FLOOR: usize = 2;
 const DRAIN_LIMIT: (usize, usize) = (1, 2);
 /// A limit that few servers explain.
 const FEW: usize = 8;
-/// One that one or two do. There each request more is half a service time more for whoever else wants
+/// A limit that one or two servers explain. There each request more is half a service time more for whoever else wants
 /// something, so less is needed to stop growth, and to cut.
 const SOLE: usize = 4;
 /// So many samples show that it is no accident: where those that began together have said so, and where not.
@@ -89,7 +89,7 @@ const BESIDE: f64 = 1.6;
 /// What serves one request at a time, and what one takes there, at least, to be taken for it: a head that moves. Where
 /// requests are shorter, those that wait for a processor or for each other's locks look as if they had queued.
 const SEEK: Duration = Duration::from_millis(1);
-/// In flight when that is measured a second time.
+/// In flight when it is measured a second time whether requests are served one at a time.
 const AGAIN: usize = 8;
 /// With fewer served at a time there is one, measured as well as can be.
 const ONE_AT_A_TIME: f64 = 1.7;
@@ -154,7 +154,7 @@ pub(crate) struct Sample {
     pub device: DeviceNumber,
     /// Of reads, the inode of what was read, and from where to where.
     pub part: (u64, Range<u64>),
-    /// When it began, since any fixed instant.
+    /// When the operation began, since any fixed instant.
     pub began: Duration,
     pub latency: Duration,
 }
@@ -168,7 +168,7 @@ pub(crate) struct Limit {
     slow_start: bool,
     /// Whether requests are served one at a time, as the first reads tell.
     serial: Serial,
-    /// It has answered before: what is tried again is tried more slowly.
+    /// Latency has answered before: what is tried again is tried more slowly.
     answered: bool,
     /// See [`Self::is_narrow`].
     narrow: bool,

@@ -37,11 +37,11 @@ const SHARED_FROM: usize = 64;
 struct Device {
     limit: Limit,
     in_flight: usize,
-    /// When it was used last, as a number that grows.
+    /// When the device was used last, as a number that grows.
     used: u64,
-    /// Operations that waited for it.
+    /// Operations that waited for the device.
     waits: u64,
-    /// Operations that it served in less time than a wait takes.
+    /// Operations that the device served in less time than a wait takes.
     quick: u64,
 }
 
@@ -155,7 +155,7 @@ impl Limits {
         self.devices.get(&Some(device)).is_some_and(|device| device.limit.is_sole())
     }
 
-    /// That which is waited for most serves one request at a time.
+    /// The device that is waited for most serves one request at a time.
     pub(crate) fn is_sole(&self) -> bool {
         self.most_waited_for().is_some_and(|device| device.limit.is_sole())
     }

@@ -25,13 +25,13 @@ enum Class {
 /// What is compared between clients: within one tier they share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Tier {
-    /// Some target waits for it now.
+    /// What some target waits for now.
     Demand,
-    /// A shadow foresees it, within the horizon.
+    /// What a shadow foresees, within the horizon.
     Hint,
-    /// A shadow foresees it, beyond the horizon.
+    /// What a shadow foresees, beyond the horizon.
     Far,
-    /// Nobody asked for it.
+    /// What nobody asked for.
     Guess,
 }
 
@@ -78,15 +78,15 @@ impl Rank {
 /// Who wants a part, and how urgently: the sum of the hints that were merged into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
-    /// The newest run among them.
+    /// The newest run among the hints.
     pub run: u32,
-    /// Their flags, or-ed.
+    /// Flags of the hints, or-ed.
     pub flags: u32,
-    /// Where that run expects the access.
+    /// Where the newest run expects the access.
     pub position: u64,
     /// Hints merged, repetitions not counted.
     pub hints: u32,
-    /// Those of them that steer the shadow.
+    /// Hints merged that steer the shadow.
     pub steers: u32,
 }
 
@@ -174,7 +174,7 @@ pub(crate) enum Item {
 }
 
 impl Item {
-    /// It stands for something that was hinted.
+    /// The item stands for something that was hinted.
     pub(crate) fn is_hinted(self) -> bool {
         !matches!(self, Item::Names | Item::Guess)
     }

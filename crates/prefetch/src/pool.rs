@@ -58,20 +58,20 @@ const ACTIVE_MAX: usize = 8;
 
 struct State {
     sched: Scheduler<Node>,
-    /// Those that are not gone.
+    /// Clients that are not gone.
     clients: HashMap<ClientId, Arc<Core>>,
     stats: PrefetchStats,
     /// Threads that exist or are being started.
     threads: usize,
-    /// As many as there may be.
+    /// Threads that there may be.
     most: usize,
-    /// Those of them that have not looked for work yet.
+    /// Threads that have not looked for work yet.
     starting: usize,
-    /// Those that have a job.
+    /// Threads that have a job.
     busy: usize,
-    /// Those that sleep.
+    /// Threads that sleep.
     idle: usize,
-    /// Those of the sleeping that were told to wake.
+    /// Sleeping threads that were told to wake.
     woken: usize,
     /// When `settled` was taken: workers that had a job then, less those that have ended one since.
     settled_at: Instant,
@@ -101,11 +101,11 @@ type Waited = dyn Fn(u64, Duration) + Send + Sync;
 struct Work {
     job: Job<Node>,
     ticket: Ticket,
-    /// When it may begin, where that matters.
+    /// When the job may begin, where that matters.
     turn: Option<Turn>,
 }
 
-/// Who is to be brought in.
+/// Which thread is to be brought in to work.
 enum Recruit {
     Nobody,
     Sleeper,
@@ -327,7 +327,7 @@ impl Pool {
         self.lock().sched.queue.len_of(core.id)
     }
 
-    /// Those that are more go as soon as they have ended what they are at.
+    /// Threads beyond `most` go as soon as they have ended what they are at.
     pub(crate) fn set_threads(&self, most: usize) {
         let mut state = self.lock();
         state.most = most.max(1);

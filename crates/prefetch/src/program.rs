@@ -71,13 +71,13 @@ struct Wanted {
     client: ClientId,
     keys: Vec<Identity>,
     tag: Tag,
-    /// Where it stands in the client's lane.
+    /// Where the expansion stands in the client's lane.
     rank: Option<Rank>,
 }
 
 struct Waiting<F> {
     task: Task<F>,
-    /// It is of the program's own file.
+    /// The task is of the program's own file.
     own: bool,
 }
 

@@ -48,15 +48,15 @@ use crate::program::{Programs, Report};
 /// What became of a submitted hint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Submitted {
-    /// It waits, as a job of its own.
+    /// The hint waits, as a job of its own.
     Queued,
-    /// It waits, joined to what was there for the path.
+    /// The hint waits, joined to what was there for the path.
     Merged,
-    /// All of it waits already or is being read.
+    /// All of the hint waits already or is being read.
     Duplicate,
-    /// Its answer is known: completed at once.
+    /// The hint's answer is known: completed at once.
     Answered,
-    /// No room: its keys were forgotten.
+    /// No room for the hint: its keys were forgotten.
     Refused,
 }
 

@@ -12,15 +12,15 @@ use runahead_abi::{HintKind, HintLog, Identity};
 /// Hints that came to their end together: one, or several that were merged into one job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The newest run among them; 0 is the target.
+    /// The newest run among the hints; 0 is the target.
     pub run: u32,
-    /// What they asked for.
+    /// What the hints asked for.
     pub kind: HintKind,
-    /// Their flags, or-ed ([`runahead_abi::record`]).
+    /// Flags of the hints, or-ed ([`runahead_abi::record`]).
     pub flags: u32,
-    /// How many they are; a repetition of a waiting hint does not count.
+    /// How many hints; a repetition of a waiting hint does not count.
     pub hints: u32,
-    /// How many of them carry `STEERS`.
+    /// How many of the hints carry `STEERS`.
     pub steers: u32,
     /// Bytes of file data read or asked for, from memory or from storage.
     pub bytes: u64,

@@ -21,14 +21,14 @@ pub(super) fn waited_for() -> &'static [u32] {
 pub(super) struct Children {
     list: [u32; CHILDREN],
     pub(super) len: usize,
-    /// The number that the next one gets.
+    /// The number that the next child gets.
     pub(super) next: u32,
     pub(super) made: u32,
     /// How far this process is from the runner that its template made.
     pub(super) depth: u32,
     /// Accesses that this process may still make, if it is not that runner.
     pub(super) left: u64,
-    /// It has tried to execute something that is not in memory.
+    /// This process has tried to execute something that is not in memory.
     pub(super) tried: bool,
 }
 

@@ -43,9 +43,9 @@ pub enum Behind {
 /// One descriptor.
 #[derive(Clone, Copy)]
 pub struct Descriptor {
-    /// What it leads to.
+    /// What the descriptor leads to.
     pub behind: Behind,
-    /// Its name in the log.
+    /// Name in the log of what the descriptor leads to.
     pub identity: Identity,
     /// Where the next read starts; for a directory the cookie to seek to.
     pub offset: u64,
@@ -57,7 +57,7 @@ pub struct Descriptor {
     pub listed: bool,
     /// The real descriptor is this runner's own, not shared with its template.
     pub own: bool,
-    /// Another file of its kind is read in its place.
+    /// Another file of the same kind is read in the place of the descriptor's.
     pub stood_in: bool,
 }
 
@@ -230,7 +230,7 @@ pub(super) fn is_stored(fd: Fd) -> bool {
     sys::filesystem_type(fd).is_ok_and(|kind| filesystems::by_number(kind).stores())
 }
 
-/// It is one of procfs that everybody may read: nothing is taken from anybody.
+/// `fd` is a file of procfs that everybody may read: nothing is taken from anybody.
 pub(super) fn is_for_everybody(fd: Fd) -> bool {
     const PROC: u64 = 0x9fa0;
     sys::filesystem_type(fd) == Ok(PROC)

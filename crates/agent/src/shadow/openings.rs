@@ -31,7 +31,7 @@ const WAYS: [(u32, u32); 8] = [
     (FILE | k::O_NOATIME, 0),
 ];
 
-/// This process, or the one that it was forked from, is confined to them.
+/// This process, or the one that it was forked from, is confined to [`WAYS`].
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
 fn address(way: usize) -> u64 {

@@ -31,23 +31,23 @@ const WORDS: u32 = 1024;
 pub(super) enum Way {
     /// Data was there: what is returned is noted.
     Learn,
-    /// It was there, but something before was not: only where the program goes is noted.
+    /// Data was there, but something before was not: only where the program goes is noted.
     Follow,
-    /// It was not: what is expected is returned.
+    /// Data was not there: what is expected is returned.
     Expect,
-    /// It was not: what is expected is returned, and what is returned through pointers as well.
+    /// Data was not there: what is expected is returned, and what is returned through pointers as well.
     ExpectAll,
 }
 
 /// A replaced return address.
 #[derive(Clone, Copy)]
 struct Watched {
-    /// Where it lies.
+    /// Where the return address lies.
     at: u64,
     caller: Caller,
-    /// Words above it that may be of the frame of the function that is returned to.
+    /// Words above the return address that may be of the frame of the function that is returned to.
     locals: usize,
-    /// Those words at the read.
+    /// The words above the return address, as they were at the read.
     before: [u64; LOCALS],
     site: usize,
     way: Way,
@@ -67,9 +67,9 @@ struct Newest {
     site: usize,
     /// Depth of the outermost caller that was returned to since.
     reach: u32,
-    /// Kind of the read before it.
+    /// Kind of the read before this one.
     before: u32,
-    /// Its data was there.
+    /// The data of the read was there.
     learned: bool,
 }
 
@@ -85,7 +85,7 @@ const NONE: Watched = Watched {
 static WATCH: Owned<Watch> =
     Owned::new(Watch { list: [NONE; FRAMES], len: 0, newest: None, before: None });
 
-/// Those that were found last: a program reads mostly from where it read before.
+/// The callers that were found last: a program reads mostly from where it read before.
 static FOUND: Owned<Callers> = Owned::new(NOBODY);
 
 const NOBODY: Callers = Callers { stack: 0, list: [Caller { depth: 0, to: 0 }; FRAMES], len: 0 };
@@ -134,7 +134,7 @@ impl Callers {
         callers
     }
 
-    /// They are where they were found: the program has come there again, as in a loop.
+    /// The callers are where they were found: the program has come there again, as in a loop.
     fn are_there(&self, watch: &Watch) -> bool {
         self.list().iter().all(|caller| {
             // SAFETY: words of the stack that were read before.
@@ -147,7 +147,7 @@ impl Callers {
         &self.list[..self.len]
     }
 
-    /// Has what is returned to them noted, or made as expected, for `site`.
+    /// Has what is returned to these callers noted, or made as expected, for `site`.
     pub(super) fn watch(&self, site: usize, way: Way) {
         // SAFETY: as above.
         let watch = unsafe { WATCH.get() };

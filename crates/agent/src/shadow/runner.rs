@@ -34,7 +34,7 @@ pub struct Runner {
     /// The working directory: a real descriptor or `AT_FDCWD`, and its name.
     pub(super) cwd: (Fd, Identity),
     pub(super) accesses: u64,
-    /// How many of them there had been when something new was met last.
+    /// How many accesses there had been when something new was met last.
     pub(super) fruitful: u64,
     /// The program's stack pointer at the call at hand.
     pub(super) stack: u64,
@@ -120,7 +120,7 @@ impl Runner {
         self.fruitful = self.accesses;
     }
 
-    /// It found what `key` names in memory.
+    /// The runner found what `key` names in memory.
     pub(super) fn meets(&mut self, key: Identity) {
         if self.session.shared().log.is_ahead(key) {
             self.note_progress();

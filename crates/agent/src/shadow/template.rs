@@ -23,7 +23,7 @@ use crate::sys::{self, Fd, nr};
 
 /// How long a template that has nothing to do does not look at who is alive, in microseconds.
 const LOOK_US: u64 = 100_000;
-/// How long it does not while its runner is at work, in microseconds: first and longest.
+/// How long a template whose runner is at work does not look at who is alive, in microseconds: first and longest.
 const WATCH_US: (u64, u64) = (1_000, 4_000);
 
 /// A template's memory of itself.

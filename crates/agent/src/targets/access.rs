@@ -251,7 +251,7 @@ impl Target {
         }
     }
 
-    /// It was hinted. (Before it has joined, nothing was; the log is not to take memory for that.)
+    /// `piece` was hinted. (Before the process has joined, nothing was; the log is not to take memory for that.)
     pub(super) fn knows(&self, session: &'static Session, piece: impl Into<Piece>) -> bool {
         session.is_joined() && session.shared().log.state(piece) != HintState::Absent
     }

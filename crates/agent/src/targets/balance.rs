@@ -21,7 +21,7 @@ use runahead_abi::account::{Account, MOST};
 
 /// What the first sync of a session is taken to cost, in microseconds.
 const FIRST_US: i64 = 1_000;
-/// What it is taken to have cost at most: it may have lost its processor.
+/// What the first sync is taken to have cost at most, in microseconds: it may have lost its processor.
 const FIRST_MOST_US: i64 = 4_000;
 /// A shadow that has cost so many waits more than there was is ended: it had time to be of use.
 const PATIENCE: i64 = 8;
@@ -52,7 +52,7 @@ pub(super) struct Seen {
     pub usual_sync: u64,
     /// Mean of the unforeseen stalls, in ticks, if there were any.
     pub wait: Option<u64>,
-    /// Those of them that were of data.
+    /// Hints of shadows for data that were used, since the process joined.
     pub used_data: u64,
     /// Of 1,024 operations of the prefetcher with names, those that had a request of their own; 0: not known.
     pub own_requests: u32,

@@ -45,7 +45,7 @@ pub(super) fn outlive_everywhere(session: &'static Session) {
     TARGET.outlive_all(session);
 }
 
-/// It waits for any child that there is, of those too whose end sends no SIGCHLD.
+/// The call waits for any child that there is, of those too whose end sends no SIGCHLD.
 fn waits_for_clones(call: &Call) -> bool {
     let a = &call.args;
     let (is_any, options) = match call.nr {

@@ -197,7 +197,7 @@ fn beginning(at: u64, text: &mut [u8; CALLED_MAX]) {
 
 /// What is to be known of a file before it is executed.
 struct Look {
-    /// It gives privileges to who runs it.
+    /// The file gives privileges to who runs it.
     is_privileged: bool,
     key: Option<ProgramKey>,
 }

@@ -23,7 +23,7 @@ use crate::sys::{self, AT_FDCWD, nr};
 struct Page {
     /// Programs executed that were not in memory.
     cold: AtomicU32,
-    /// Programs that were.
+    /// Programs executed that were in memory.
     warm: AtomicU32,
 }
 
@@ -31,7 +31,7 @@ struct Page {
 pub(crate) struct Family {
     /// Where this process hears of its children; null before the first.
     own: AtomicPtr<Page>,
-    /// Where its parent hears of it, if that is known to us.
+    /// Where this process's parent hears of it, if that is known to us.
     parents: AtomicPtr<Page>,
     /// What was known of `cold` at the last sync that followed from it.
     known: AtomicU32,

@@ -20,9 +20,9 @@ pub(super) type Room = MaybeUninit<[u8; PATH_MAX]>;
 
 /// See the module's text.
 pub(super) struct Given<'a> {
-    /// The directory that it is seen from.
+    /// The directory that the name is seen from.
     pub dir: Fd,
-    /// Its address in the program's memory, for the kernel.
+    /// Address of the name in the program's memory, for the kernel.
     pub at: u64,
     text: Text<'a>,
     answer: Answer,
@@ -31,7 +31,7 @@ pub(super) struct Given<'a> {
 enum Text<'a> {
     Copied(&'a [u8]),
     InPlace,
-    /// It was to be copied, and could not be.
+    /// The name was to be copied, and could not be.
     Unreadable,
 }
 
@@ -140,7 +140,7 @@ pub(super) fn is_link(call: &Call) -> bool {
     matches!(call.nr, nr::READLINK | nr::READLINKAT)
 }
 
-/// It was given something else than a link. (No room for a link's text is found out before the name is read.)
+/// The call reads a link, and was given something else. (No room for a link's text is found out before the name is read.)
 pub(super) fn is_no_link(call: &Call, ret: i64) -> bool {
     is_link(call) && ret == sys::fail(sys::EINVAL) && Answer::of(call).len as i32 > 0
 }

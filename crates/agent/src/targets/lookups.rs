@@ -343,7 +343,7 @@ pub(super) enum Place {
     Memory,
     /// Where nobody has waited of late: in memory, most likely.
     Quick,
-    /// It would wait, as far as anybody can tell.
+    /// Where a lookup would wait, as far as anybody can tell.
     Slow,
 }
 

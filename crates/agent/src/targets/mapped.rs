@@ -23,13 +23,13 @@ use crate::plane::{self, quiet};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd};
 
-/// How long it may take at a time, in microseconds.
+/// How long looking at mappings may take at a time, in microseconds.
 const PATIENCE_US: u64 = 4_000;
 /// Between two looks whether there is room for a record, in microseconds.
 const NAP_US: u64 = 50;
 /// Mappings of at least so many bytes are looked at before they are taken away.
 const LARGE_BYTES: u64 = 1 << 20;
-/// Those of them that are remembered.
+/// Large mappings that are remembered.
 const LARGE: usize = 16;
 const PAGE: u64 = 4096;
 /// Pages that are told as one.
@@ -45,11 +45,11 @@ pub(super) struct Mapped {
     next: AtomicU64,
 }
 
-/// One of them; threads may see parts of two, and tell of pages that nobody used.
+/// A large mapping of a file; threads may see parts of two, and tell of pages that nobody used.
 struct Large {
     /// First address; 0: none.
     start: AtomicU64,
-    /// Where in its file that is.
+    /// Where in its file the mapping begins.
     offset: AtomicU64,
     /// [`Identity`] of the file.
     file: AtomicU64,
@@ -139,10 +139,10 @@ fn records(session: &'static Session) -> bool {
 
 /// Who knows which pages of mappings there are.
 enum Pages {
-    /// This process has them: `/proc/self/pagemap`.
+    /// Pages that this process has: `/proc/self/pagemap`.
     Own(Fd),
-    /// They are in memory, somebody may have read them (mincore(2)). Of files that the process may not write, all
-    /// are said to be.
+    /// Pages that are in memory, and that somebody may have read (mincore(2)). Of files that the process may not
+    /// write, all are said to be.
     Cached,
 }
 

@@ -68,7 +68,7 @@ pub struct Target {
     pub(crate) shadowed: AtomicPtr<Thread>,
     /// Whether the supervisor has been asked to let this process join.
     tried_to_join: AtomicBool,
-    /// What it has waited without having joined, in time-stamp ticks.
+    /// What this process has waited without having joined, in time-stamp ticks.
     waited: AtomicU64,
     /// Held by the thread that writes the target's ring.
     sending: Lock<()>,

@@ -7,9 +7,9 @@ use crate::sys::Fd;
 
 /// What became of a call.
 pub(super) enum Outcome {
-    /// It is to be made as it stands.
+    /// The call is to be made as it stands.
     Native,
-    /// Its result.
+    /// Result of the call.
     Answer(i64),
     /// This is the shadow, and the call is still to be answered.
     InShadow,

@@ -88,7 +88,7 @@ pub struct Pace {
     /// Calls of which it is to be told exactly whether they wait.
     doubts: AtomicU32,
     waits: Waits,
-    /// It has rested, or one of its parents had.
+    /// This process has rested, or one of its parents had.
     rested: AtomicBool,
 }
 
@@ -239,13 +239,13 @@ impl Pace {
 
 /// What a call that took long is known to have done meanwhile.
 pub enum Slept {
-    /// It had a processor all the time, or waited for one.
+    /// The call had a processor all the time, or waited for one.
     Never,
-    /// It slept in a process that is read ahead for: how long waits are without that is not to be seen.
+    /// The call slept in a process that is read ahead for: how long waits are without that is not to be seen.
     Helped,
-    /// It slept, and the thread has slept so many times since it was last looked at.
+    /// The call slept, and the thread has slept so many times since it was last looked at.
     AtMost(u32),
-    /// It slept so many times.
+    /// The call slept so many times.
     Times(u32),
 }
 

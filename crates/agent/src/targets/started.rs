@@ -51,7 +51,7 @@ pub(super) struct Started {
 struct Waits {
     blocks: AtomicU64,
     chunks: AtomicU64,
-    /// How often it was asked.
+    /// How often it was asked whether to ask for a whole chunk.
     asked: AtomicU64,
 }
 

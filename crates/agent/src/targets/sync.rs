@@ -45,7 +45,7 @@ pub struct Syncs {
     off: bool,
     /// A shadow was made and not told to end since.
     alive: bool,
-    /// It has been asked for another run since.
+    /// The shadow that was made last has been asked for another run.
     again: bool,
 }
 

@@ -23,7 +23,7 @@ const RANGES: usize = 1024;
 
 /// See the module's text.
 pub(super) struct Unforked {
-    /// There is, or was, such memory.
+    /// There is, or was, memory that forks are not to copy.
     any: AtomicBool,
     ranges: Lock<Ranges>,
 }
@@ -84,18 +84,18 @@ impl Unforked {
         Unforked { any: AtomicBool::new(false), ranges: Lock::new(ranges) }
     }
 
-    /// A forked child has none of it, and none of our locks' holders.
+    /// A forked child has none of that memory, and none of our locks' holders.
     pub(super) fn start_in_child(&self) {
         self.ranges.break_open();
         self.ranges.try_with(|ranges| ranges.len = 0);
     }
 
-    /// A fork is to copy all of it. Signals are blocked.
+    /// A fork is to copy all of the ranges. Signals are blocked.
     pub(super) fn lend(&self) {
         self.advise(k::MADV_DOFORK);
     }
 
-    /// It has been made.
+    /// The fork that was to copy the ranges has been made.
     pub(super) fn take_back(&self) {
         self.advise(k::MADV_DONTFORK);
     }

@@ -41,7 +41,7 @@ impl Unknown {
         self.us.store(sum + us.min(MOST_US) as u32, Relaxed);
     }
 
-    /// They are answered from memory, mostly.
+    /// Names that the kernel does not know are answered from memory, mostly.
     pub(super) fn are_quick(&self) -> bool {
         let names = self.names.load(Relaxed);
         names >= ENOUGH && u64::from(self.us.load(Relaxed)) < SHORT_US * u64::from(names)

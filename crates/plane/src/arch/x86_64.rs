@@ -140,7 +140,7 @@ pub(crate) const RETURNED: usize = 2 * THREAD_HASHES;
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
 /// A policy sees each of these calls.
 pub const SEEN: u8 = 1;
-/// It sees those of them that it does not let go by ([`sampling`]).
+/// A policy sees those of these calls that it does not let go by ([`sampling`]).
 pub const SAMPLED: u8 = 2;
 /// The plane wants to see each of these with the frame of a signal: from patched sites they trap, too.
 pub const TRAPPED: u8 = 3;
@@ -148,7 +148,7 @@ pub const TRAPPED: u8 = 3;
 pub const CHECKED: u8 = 4;
 /// A policy sees those of these calls whose second argument, a command, is none of [`COMMON_COMMANDS`].
 pub const COMMANDED: u8 = 5;
-/// Those of fcntl(2) that are about the flags of one descriptor, or locks (asm-generic/fcntl.h): from 1 on.
+/// Commands of fcntl(2) from 1 up to this one are about the flags of one descriptor, or locks (asm-generic/fcntl.h).
 const COMMON_COMMANDS: u32 = 1023;
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 // SAFETY: a name of ours alone, as above.

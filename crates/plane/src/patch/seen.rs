@@ -41,7 +41,7 @@ impl Seen {
         site.traps >= HOT && (site.traps / HOT).is_power_of_two() && site.traps.is_multiple_of(HOT)
     }
 
-    /// It will not trap any more.
+    /// The site at `at` will not trap any more.
     pub fn forget(&mut self, at: u64) {
         if let Some(site) = self.set(at).iter_mut().find(|site| site.at == at) {
             *site = Site { at: 0, traps: 0 };

@@ -20,14 +20,14 @@ pub(crate) enum Errand<F> {
     Look { path: Arc<[u8]> },
     /// Read the entries of a directory, and do nothing with them.
     Browse { path: Arc<[u8]> },
-    /// Read it.
+    /// Read a file.
     Read { path: Arc<[u8]>, file: Arc<F>, size: u64 },
-    /// Read it, and look for names in it.
+    /// Read a file, and look for names in it.
     Scan { path: Arc<[u8]>, file: Arc<F>, size: u64 },
 }
 
 impl<F> Errand<F> {
-    /// What it is about.
+    /// The path that the errand is about.
     fn path(&self) -> &Arc<[u8]> {
         match self {
             Errand::List { path }
@@ -40,7 +40,7 @@ impl<F> Errand<F> {
 }
 
 impl<F> Errand<F> {
-    /// Of data that it brings.
+    /// Bytes of data that the errand brings.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Errand::Read { size, .. } | Errand::Scan { size, .. } => *size,
@@ -49,14 +49,14 @@ impl<F> Errand<F> {
     }
 }
 
-/// What came of it.
+/// What came of an errand.
 pub(crate) enum Outcome<F> {
     Names(Vec<Name>),
     /// A regular file, and its size.
     File(Arc<F>, u64),
     /// What may be names in a file.
     Tokens(Vec<Box<[u8]>>),
-    /// Nothing to go on with: it was read, is of no use, or there was an error.
+    /// Nothing to go on with: the file was read, is of no use, or there was an error.
     Over,
 }
 
@@ -72,12 +72,12 @@ pub(super) struct Waiting<F> {
 pub(crate) struct Sent {
     client: ClientId,
     place: PlaceName,
-    /// What it is about.
+    /// The path that the errand is about.
     path: Arc<[u8]>,
 }
 
 impl Sent {
-    /// Whose guess it is, and of what.
+    /// The client whose guess the errand is for, and what is guessed.
     pub(crate) fn whose(&self) -> (ClientId, Of) {
         (self.client, self.place.of)
     }

@@ -29,15 +29,15 @@ pub(super) fn cost(size: u64) -> u64 {
 /// How many there are of [`Of`].
 pub(crate) const KINDS: usize = 4;
 
-/// What they are called in statistics, in that order.
+/// What the kinds of guesses are called in statistics, in the order of `Of`.
 pub const KIND_NAMES: [&str; KINDS] = ["files", "names", "directories", "mentioned"];
 
 /// What is guessed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Of {
-    /// The files' contents.
+    /// Files' contents.
     Data,
-    /// That they are there, and their attributes.
+    /// That files are there, and their attributes.
     Names,
     /// What a program looks for in each of several directories, here and that they lie in.
     Siblings,
@@ -105,7 +105,7 @@ impl PlaceName {
         (self.of, own.into(), self.suffix.clone())
     }
 
-    /// Those of the directory's entries that belong to it, in the order in which they probably lie
+    /// Those of the directory's entries that belong to this place, in the order in which they probably lie
     /// on the storage.
     pub(super) fn choose(
         &self,

@@ -60,7 +60,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// What it is about.
+    /// The path that the action is about.
     pub(super) fn path(&self) -> &Arc<[u8]> {
         match self {
             Action::List(path) | Action::Fetch(path) | Action::Scan(path) => path,
@@ -79,10 +79,10 @@ pub(super) struct Name {
 /// See the module's text. Of one client.
 #[derive(Default)]
 pub(super) struct Mentions {
-    /// Files that it had to wait for.
+    /// Files that the program had to wait for.
     demands: u32,
     names: Vec<Name>,
-    /// Those with this last part (its hash).
+    /// Which of `names` have a last part, by its hash.
     by_last: HashMap<u64, Vec<u32>>,
     rules: Rules,
     /// Hashes of entries, by hash of the directory. `None`: it has been asked for.
@@ -91,9 +91,9 @@ pub(super) struct Mentions {
     waiting: HashMap<u64, Vec<(u32, u16)>>,
     /// Hashes of paths that were read, scanned or looked for.
     known: HashSet<u64>,
-    /// Looked for, and not known to have been used: by which rule.
+    /// Hashes of paths that were looked for and are not known to have been used: by which rule.
     pending: HashMap<u64, (u16, Identity)>,
-    /// How often it was asked which of them have been used.
+    /// How often it was asked which of `pending` have been used.
     asked: u32,
     /// Names and rules that are to be tried once the rule has been right more often.
     held: Vec<(u32, u16)>,
@@ -147,7 +147,7 @@ impl Mentions {
         }
     }
 
-    /// It was looked for, and is not known to have been used.
+    /// `path` was looked for, and is not known to have been used.
     pub(super) fn is_pending(&self, path: &[u8]) -> bool {
         self.pending.contains_key(&hash(path))
     }

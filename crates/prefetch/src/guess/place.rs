@@ -40,10 +40,10 @@ pub(super) struct Guess {
     pub opened: bool,
 }
 
-/// What is known of it.
+/// What is known of a place of guesses.
 #[derive(Default)]
 pub(super) struct Place {
-    /// What one costs at least.
+    /// What a guess costs at least.
     unit: u64,
     /// Something was wanted of it since that was last looked at.
     seen: bool,
@@ -58,9 +58,9 @@ pub(super) struct Place {
     /// Errands that wait or are under way.
     pub ahead: usize,
     pub allowance: u64,
-    /// So much of it is not earned.
+    /// So much of the allowance is not earned.
     first: u64,
-    /// Never more than that.
+    /// What was spent, never more than the allowance.
     pub spent: u64,
     /// What was spent on guesses that were used.
     used: u64,
@@ -75,7 +75,7 @@ pub(super) struct Watch {
     pub credit: u64,
     /// Guesses that were used, by what their places have in common. As many as there were places.
     pub habits: HashMap<Habit, u64>,
-    /// Hashes of directories that it has listed.
+    /// Hashes of directories that the program has listed.
     pub listed: HashSet<u64>,
     pub routines: Routines,
     pub mentions: Mentions,

@@ -23,11 +23,11 @@ pub(super) const ENTRIES: &[u8] = b".";
 
 #[derive(Default)]
 struct Use {
-    /// Hashes of directories.
+    /// Hashes of the directories in which the name was wanted.
     directories: HashSet<u64>,
-    /// Those in which its contents were wanted, too.
+    /// How often the contents were wanted, too.
     read: u32,
-    /// How many names were known before it.
+    /// The name's place in the order in which names came.
     order: u64,
 }
 

@@ -19,11 +19,11 @@ pub(crate) struct Devices {
 /// What matters of a file system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// Its files are calls into the kernel.
+    /// A file system whose files are calls into the kernel.
     Unstored,
-    /// It stores files on this machine.
+    /// A file system that stores files on this machine.
     Local,
-    /// It asks somebody else for every name.
+    /// A file system that asks somebody else for every name.
     Remote,
 }
 

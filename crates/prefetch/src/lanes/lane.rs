@@ -15,12 +15,12 @@ pub(crate) struct Reach {
     pub position: u64,
     /// What the target computes from one access to the next.
     pub compute: Duration,
-    /// As much has been read for it as may be.
+    /// As much has been read for the target as may be.
     pub held: bool,
 }
 
 impl Default for Reach {
-    /// No bound.
+    /// A reach without bound.
     fn default() -> Self {
         Reach { position: u64::MAX, compute: Duration::ZERO, held: false }
     }
@@ -30,9 +30,9 @@ impl Default for Reach {
 #[derive(Default)]
 pub(super) struct Track {
     pub set: BTreeSet<(Rank, EntryId, Item)>,
-    /// What was served to it.
+    /// What was served to the client there.
     pub served: u64,
-    /// Where it stands in the turns of its device.
+    /// Where the track stands in the turns of its device.
     pub place: Option<(Tier, u64)>,
     /// What is left of the present sweep; see [`crate::queue`].
     pub plan: VecDeque<(EntryId, Item)>,

@@ -22,7 +22,7 @@ use super::{INFORMATIVE, Kind, SEEK, Sample};
 /// Steps that show that one request is served at a time, and how many there are at least for each operation that shows the
 /// contrary.
 const STEPS: (u32, u32) = (6, 6);
-/// So many that show the contrary tell that requests are served side by side, if they are more than the steps.
+/// So many operations that show the contrary tell that requests are served side by side, if they are more than the steps.
 const CONTRARY: u32 = 3;
 /// With fewer in flight nothing is a queue.
 const DEEP: usize = 3;
@@ -42,7 +42,7 @@ const ENDS: usize = 64;
 /// What ended so much earlier than another is heard of late, and says nothing.
 const LATE: Duration = Duration::from_micros(100);
 
-/// What is known.
+/// What is known of how a device serves requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Served {
     /// Not enough has been read yet.
@@ -71,7 +71,7 @@ impl Serial {
         Self::expect(Served::Unknown)
     }
 
-    /// It is taken for such a device.
+    /// The device is taken to serve requests so, until more is known.
     pub(super) const fn expect(served: Served) -> Self {
         Serial {
             served,
@@ -186,7 +186,7 @@ mod tests {
         assert!(base.abs_diff(SERVICE) < SERVICE / 50, "{base:?}");
     }
 
-    /// Those that wait for a lock or a processor do not wait for a head.
+    /// Operations that wait for a lock or a processor do not wait for a head.
     #[test]
     fn names_and_short_steps_do_not_tell() {
         assert_eq!(of(Kind::Lookup, SERVICE, 1, 8, 10).served(), Served::Unknown);

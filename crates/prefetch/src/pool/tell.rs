@@ -16,7 +16,7 @@ use crate::sink::Sink;
 pub(crate) struct Core {
     pub id: ClientId,
     sink: Arc<dyn Sink>,
-    /// Nothing more is to be looked at for it.
+    /// Nothing more is to be looked at for this client.
     pub closed: AtomicBool,
     /// Runs before this have strayed.
     pub stale_before: AtomicU32,

@@ -29,7 +29,7 @@ pub(crate) const DIRECTORIES: [&[u8]; 6] = [
 ];
 /// The name of musl's dynamic linker, which is its C library as well.
 pub(crate) const MUSL_LOADER: &[u8] = b"ld-musl-x86_64.so.1";
-/// Where it looks, unless its own configuration says otherwise.
+/// Where musl's dynamic linker looks, unless its own configuration says otherwise.
 pub(crate) const MUSL_DIRECTORIES: &[u8] = b"/lib:/usr/local/lib:/usr/lib";
-/// The configuration, from the root directory that it was installed in.
+/// The configuration of musl's dynamic linker, from the root directory that it was installed in.
 pub(crate) const MUSL_PATHS: &[u8] = b"etc/ld-musl-x86_64.path";

@@ -115,7 +115,7 @@ impl Head {
         text(source, range.start, (range.end - range.start).min(PATHS_MAX as u64))
     }
 
-    /// What it asks the dynamic linker for.
+    /// What the file asks the dynamic linker for.
     pub(crate) fn needs(&self, source: &mut dyn Source) -> Needs {
         let mut needs = Needs::default();
         let Some(dynamic) = &self.dynamic else { return needs };

@@ -47,7 +47,7 @@ impl Fresh {
         }
     }
 
-    /// It is not.
+    /// `path` is not fresh any more.
     pub(crate) fn remove(&mut self, path: &[u8]) {
         self.marks.remove(path);
     }

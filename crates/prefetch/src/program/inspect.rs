@@ -25,14 +25,14 @@ pub(crate) trait Files<F> {
     fn open(&mut self, path: &[u8]) -> Result<Option<(F, u64)>, Trouble>;
     /// Up to `length` bytes from `offset` on.
     fn bytes(&mut self, file: &F, offset: u64, length: u64) -> Result<Vec<u8>, Trouble>;
-    /// Its path without symbolic links.
+    /// The path of `file` without symbolic links.
     fn real_path(&mut self, file: &F) -> Option<Vec<u8>>;
 }
 
 /// A file that may name libraries.
 pub(crate) struct Dynamic<F> {
     pub file: Arc<F>,
-    /// Its first bytes.
+    /// The file's first bytes.
     start: Vec<u8>,
     head: Head,
     origin: Origin,

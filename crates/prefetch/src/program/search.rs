@@ -21,9 +21,9 @@ const DIRECTORIES_MAX: usize = 24;
 /// What is known of a file when its libraries are searched.
 #[derive(Clone, Default)]
 pub(crate) struct Origin {
-    /// Its directory, without links if it is the program itself.
+    /// The file's directory, without links if it is the program itself.
     pub directory: Vec<u8>,
-    /// Directories that it inherits from those that need it.
+    /// Directories that the file inherits from those that need it.
     pub inherited: Arc<Vec<Vec<u8>>>,
     /// musl loads it: the root that this is installed in, which ends with a slash.
     pub musl: Option<Arc<[u8]>>,

@@ -24,7 +24,7 @@ pub(crate) enum Turn {
 pub(crate) enum Role {
     /// The program, or what executes it, so many scripts away.
     Program { scripts: u32 },
-    /// Its dynamic linker, which has no libraries.
+    /// The program's dynamic linker, which has no libraries.
     Linker,
     /// A library, with what it inherits.
     Library(Origin),
@@ -35,7 +35,7 @@ pub(crate) enum Role {
 pub(crate) struct Lead {
     /// Each name is followed once.
     pub name: Vec<u8>,
-    /// Where it may be; the first that is a file of the right kind counts.
+    /// Where the file may be; the first that is a file of the right kind counts.
     pub places: Arc<[Vec<u8>]>,
     pub role: Role,
 }
@@ -64,13 +64,13 @@ impl<F> Task<F> {
 pub(crate) struct Located<F> {
     pub path: Arc<[u8]>,
     pub file: Arc<F>,
-    /// Bytes of it that were read on the way.
+    /// Bytes of the file that were read on the way.
     pub bytes: u64,
-    /// What is still to be loaded of it.
+    /// What is still to be loaded of the file.
     pub parts: Vec<(Turn, Range<u64>)>,
-    /// Files that it names in its head.
+    /// Files that the file names in its head.
     pub leads: Vec<Lead>,
-    /// If it may name more.
+    /// The file, if it may name libraries.
     pub needs: Option<Dynamic<F>>,
 }
 

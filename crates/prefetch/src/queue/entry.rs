@@ -18,11 +18,11 @@ use crate::ranges::Added;
 
 /// How much is known of what the path names.
 pub(crate) enum Stage<F> {
-    /// Nothing; the first of its items to be taken starts the lookup.
+    /// Nothing is known; the first item to be taken starts the lookup.
     Waiting,
     /// A worker is looking it up; the items are parked.
     Looking,
-    /// All; items can be served independently.
+    /// All is known; items can be served independently.
     Open(Found<F>),
 }
 
@@ -31,11 +31,11 @@ pub(crate) struct Entry<F> {
     id: EntryId,
     pub path: Arc<[u8]>,
     pub stage: Stage<F>,
-    /// On which device it is, or seems to be.
+    /// On which device the path is, or seems to be.
     pub home: Home,
-    /// It waits for others of its directory to be looked up first; its items are parked.
+    /// The path waits for others of its directory to be looked up first; its items are parked.
     pub held: bool,
-    /// It is being looked up as one of those.
+    /// The path is being looked up, and others of its directory may wait for that.
     pub takes_turn: bool,
     /// A lookup succeeded, though its result may have been given up for another.
     seen: bool,
@@ -114,7 +114,7 @@ impl<F> Entry<F> {
         matches!(self.stage, Stage::Looking)
     }
 
-    /// Its items are not for everybody to take.
+    /// The entry's items are not for everybody to take.
     pub(crate) fn is_parked(&self) -> bool {
         self.held || self.is_looking()
     }
@@ -141,7 +141,7 @@ impl<F> Entry<F> {
         self.shares.iter().flat_map(of)
     }
 
-    /// It is on another device than was thought.
+    /// The path is on another device than was thought.
     pub(crate) fn move_to(&mut self, home: Home, lanes: &mut Lanes) {
         if home == self.home {
             return;

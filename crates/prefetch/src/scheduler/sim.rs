@@ -41,21 +41,21 @@ const FILE_BYTES: u64 = 64 << 10;
 /// What a scheduler might do wrong. Planted where the simulation calls it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
-    /// It does not care how far ahead of the target a hint is.
+    /// The scheduler does not care how far ahead of the target a hint is.
     IgnoresHorizon,
-    /// Nor how much memory is taken.
+    /// The scheduler does not care how much memory is taken.
     IgnoresBudget,
-    /// Nor how much is in flight.
+    /// The scheduler does not care how much is in flight.
     IgnoresLimit,
-    /// It takes what a target waits for as another hint.
+    /// The scheduler takes what a target waits for as another hint.
     HintsFirst,
-    /// It goes on with hints of runs that were given up.
+    /// The scheduler goes on with hints of runs that were given up.
     KeepsCancelled,
-    /// It says nothing of some hints that it has dealt with.
+    /// The scheduler says nothing of some hints that it has dealt with.
     Silent,
-    /// It takes targets to have waited for much longer than they have.
+    /// The scheduler takes targets to have waited for much longer than they have.
     InventsWaits,
-    /// With each job it asks for a dozen times as much, which nobody wants.
+    /// With each job the scheduler asks for a dozen times as much, which nobody wants.
     ReadsOn,
 }
 
@@ -156,7 +156,7 @@ struct Program {
     uses: Arc<Uses>,
     told: Told,
     waiting: bool,
-    /// When it came to its end.
+    /// When the program came to its end.
     ended: u64,
 }
 
@@ -172,9 +172,9 @@ impl Program {
 enum Event {
     /// The program goes on to its next access.
     Target(usize),
-    /// It knows the next file's name and inode.
+    /// The program knows the next file's name and inode.
     Named(usize, File),
-    /// The read that it waits for is over.
+    /// The read that the program waits for is over.
     Read(usize, File),
     /// A worker's job is over.
     Job { job: Job<File>, ticket: Ticket, file: File, began: u64, asked: bool },

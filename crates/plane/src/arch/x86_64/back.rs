@@ -40,7 +40,7 @@ impl Stub {
     const JUMP_BYTES: usize = 6;
     const POINTERS: usize = STUB_BYTES - 16;
 
-    /// That which `address` is in, if it is in one. (A program may have jumped to where nothing is, or what is not to be
+    /// The stub that `address` is in, if it is in one. (A program may have jumped to where nothing is, or what is not to be
     /// read.)
     fn around(address: u64) -> Option<Self> {
         let start = address & !(STUB_BYTES as u64 - 1);
@@ -71,12 +71,12 @@ impl Stub {
         self.call() + Self::CALL_BYTES + Self::LEAVE_BYTES
     }
 
-    /// Offset of the call that it makes itself.
+    /// Offset of the call that the stub makes itself.
     fn own_call(&self) -> usize {
         self.left() + Self::JRCXZ_BYTES + usize::from(self.bytes[self.left() + 1])
     }
 
-    /// Whether it makes a comparison that was displaced, and with what.
+    /// Whether the stub makes a comparison that was displaced, and with what.
     fn compares_with(&self) -> Option<u64> {
         let at = self.left() + Self::JRCXZ_BYTES;
         let compares = self.own_call() - at > Self::JUMP_BYTES;
@@ -123,7 +123,7 @@ impl Stub {
 enum Entry {
     /// The call has not been made.
     Before,
-    /// It has been made, and the result is in rax.
+    /// The call has been made, and the result is in rax.
     Behind,
 }
 

@@ -62,7 +62,7 @@ impl Context {
 
     /// In r11, where calls leave the flags: one that no processor has.
     const ANSWERED: u64 = 1 << 63;
-    /// Its place in [`Context::r8_to_r15`].
+    /// Place of r11 in [`Context::r8_to_r15`].
     const R11: usize = 3;
 
     /// Sets the call's result.

@@ -9,31 +9,31 @@ pub(super) struct Instruction {
     pub len: usize,
     pub flow: Flow,
     pub flags: Flags,
-    /// It does nothing, or stops the program: what stands between functions and before loops.
+    /// The instruction does nothing, or stops the program: what stands between functions and before loops.
     pub is_filler: bool,
 }
 
 /// Where execution goes on. Distances count from the instruction's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
-    /// Behind it.
+    /// Behind the instruction.
     On,
-    /// There, and perhaps behind it: a condition, or a call.
+    /// At this distance, and perhaps behind the instruction: a condition, or a call.
     Perhaps(i32),
-    /// There.
+    /// At this distance.
     Jump(i32),
-    /// Not behind it.
+    /// Not behind the instruction.
     Leaves,
 }
 
 /// What becomes of the arithmetic flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flags {
-    /// They stay, or some do.
+    /// The flags stay, or some do.
     Kept,
-    /// Their old value matters.
+    /// The flags' old value matters.
     Read,
-    /// All of them are new.
+    /// All flags are new.
     New,
 }
 
@@ -56,7 +56,7 @@ enum Tail {
     Nothing,
     /// A ModRM byte and what belongs to it.
     Operand,
-    /// That, and so many bytes.
+    /// A ModRM byte, what belongs to it, and so many bytes.
     OperandAnd(usize),
     /// So many bytes.
     Bytes(usize),

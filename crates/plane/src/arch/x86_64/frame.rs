@@ -130,7 +130,7 @@ impl Context {
         self.reserved[Self::MARK] = if marked { Self::mark_value(at) } else { 0 };
     }
 
-    /// Whether it was marked when it was at `at`.
+    /// Whether this was marked when it was at `at`.
     pub fn is_marked(&self, at: u64) -> bool {
         self.reserved[Self::MARK] == Self::mark_value(at)
     }

@@ -260,7 +260,7 @@ enum Leads {
 /// Code decoded in a row.
 struct Walk {
     from: usize,
-    /// Where it ended.
+    /// Where decoding ended.
     at: usize,
     targets: [i64; 48],
     known: usize,

@@ -37,7 +37,7 @@ pub fn set_trap(address: u64) {
     RUNAHEAD_TOLD_TRAP.store(address, Relaxed);
 }
 
-/// Where it is; 0: nowhere yet.
+/// Address of [`TRAP`]; 0: nowhere yet.
 pub fn trap() -> u64 {
     RUNAHEAD_TOLD_TRAP.load(Relaxed)
 }
@@ -45,9 +45,9 @@ pub fn trap() -> u64 {
 /// How far a call has come that is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// It has not been made, or is to be made again.
+    /// The call has not been made, or is to be made again.
     Before,
-    /// It has been made.
+    /// The call has been made.
     Made,
 }
 

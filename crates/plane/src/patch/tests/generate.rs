@@ -12,7 +12,7 @@ pub(super) const NUMBERS: [u32; 8] = [39, 102, 104, 107, 108, 110, 600, 0x1234];
 /// A function, to be put where `at % 64` is what it was made for.
 pub(super) struct Generated {
     pub code: Vec<u8>,
-    /// Where it is entered.
+    /// Where the function is entered.
     pub entry: usize,
 }
 

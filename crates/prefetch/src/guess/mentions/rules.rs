@@ -16,7 +16,7 @@ pub(super) const AT_ONCE: usize = 8;
 /// How far above the directory of a file that names another is looked.
 const UP_MAX: usize = 2;
 
-/// Where it is looked for.
+/// Where what a name stands for is looked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Base {
     /// The name is whole: it was relative to its file, and has been resolved.

@@ -49,7 +49,7 @@ fn trim(text: &[u8]) -> &[u8] {
     text.get(first..last).unwrap_or_default()
 }
 
-/// As what it can be understood.
+/// The names as which `text` can be understood.
 fn readings(text: &[u8]) -> Vec<Box<[u8]>> {
     let has = |what: &[u8]| text.windows(what.len()).any(|part| part == what);
     if has(b"//") || has(b":::") {

@@ -26,9 +26,11 @@ pub(super) struct Account {
     /// Guesses that were used, and what they have spared.
     pub used: u64,
     spared: u64,
-    /// Those that are under way, most that were at once, and the dearest.
+    /// Guesses that are under way.
     under_way: u64,
+    /// Most guesses that were under way at once.
     most: u64,
+    /// Cost of the dearest guess.
     dearest: u64,
 }
 

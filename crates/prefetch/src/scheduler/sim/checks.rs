@@ -33,7 +33,7 @@ pub(super) struct Checks {
     /// Devices and programs of which some file has been found.
     seen: HashSet<(usize, usize)>,
     in_flight: HashMap<usize, usize>,
-    /// Those of them that a device was asked for, and not just what others wait for.
+    /// Jobs in flight that a device was asked for, and not just what others wait for, by device.
     asked: HashMap<usize, usize>,
     /// Jobs that were taken to be on another device, by device. (A path of a device that has not answered yet has that
     /// of the nearest directory that is known, if only the root.)
@@ -211,7 +211,7 @@ impl Checks {
         self.account.begins();
     }
 
-    /// It is over.
+    /// A guess is over.
     pub fn guess_ends(&mut self, device: usize, bytes: u64, (processor, contention): (u64, f64)) {
         *self.in_flight.entry(device).or_default() -= 1;
         *self.ended.entry(device).or_default() += 1;

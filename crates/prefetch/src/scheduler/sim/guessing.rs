@@ -22,7 +22,7 @@ const TELLING: u64 = 1_000_000;
 #[derive(Clone, Copy)]
 pub(super) struct Directories {
     pub files: u64,
-    /// Those of them that the program reads; others have numbers of their own.
+    /// Files of each directory that the program reads; others have numbers of their own.
     pub read: u64,
 }
 
@@ -106,7 +106,7 @@ impl Sink for Uses {
 pub(super) struct Guessing {
     job: Job<File>,
     ticket: Ticket,
-    /// What it is about; of a directory, one without a number.
+    /// The file that the guess is about; of a directory, one without a number.
     file: File,
     /// What is asked of the device, if anything is, and when it answers.
     asks: Option<Kind>,
