@@ -66,9 +66,9 @@ pub const ROWS: &[Row] = {
     use Place::{Apps, Disk, Large, Memory, Share, Spindle, Spindles};
     use Unit::{KiB, MicrosecondsPerStart, NanosecondsPerCall, RequestsPerSecond, Seconds};
     const WHOLE: Cost = Cost::ratio(Seconds, 1.03);
-    const START: Cost = Cost::added(MicrosecondsPerStart, 400.0);
-    const PREAD: Cost = Cost { unit: NanosecondsPerCall, ratio: Some(1.1), added: Some(40.0) };
-    const SERVED: Cost = Cost::ratio(RequestsPerSecond, 0.98);
+    const START: Cost = Cost::added(MicrosecondsPerStart, 350.0);
+    const PREAD: Cost = Cost { unit: NanosecondsPerCall, ratio: Some(1.05), added: Some(15.0) };
+    const SERVED: Cost = Cost::ratio(RequestsPerSecond, 0.99);
     const RESIDENT: Cost = Cost::added(KiB, 1024.0);
     &[
         row(
