@@ -108,7 +108,7 @@ fn tree(tree: &Path) {
     let fifo = c_path(&path("fifo"));
     must("mknod", libc::SYS_mknod, [fifo.as_ptr() as usize, (libc::S_IFIFO | 0o600) as usize, 0]);
     let file = c_path(&path("file"));
-    let (name, value) = (c"user.old".as_ptr() as usize, c"v".as_ptr() as usize);
+    let (name, value) = (c"trusted.old".as_ptr() as usize, c"v".as_ptr() as usize);
     must("setxattr", libc::SYS_setxattr, [file.as_ptr() as usize, name, value, 1, 0]);
     fs::write(path("other"), text.replace(char::is_alphanumeric, ".")).expect("a new tree");
     let names = ["file", "other", "victim", "foreign", "link", "dir", "leased"];
