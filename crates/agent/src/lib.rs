@@ -21,6 +21,31 @@
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+/// Of a policy that tests plant: children and execs are followed, and costs counted, as a target's are.
+macro_rules! as_a_target {
+    () => {
+        fn before_child(&self) {
+            $crate::targets::POLICY.before_child();
+        }
+
+        fn in_child(&self) {
+            $crate::targets::POLICY.in_child();
+        }
+
+        fn before_exec(&self, call: &$crate::plane::Call) -> $crate::plane::Token {
+            $crate::targets::POLICY.before_exec(call)
+        }
+
+        fn exec_failed(&self, token: $crate::plane::Token) {
+            $crate::targets::POLICY.exec_failed(token);
+        }
+
+        fn event(&self, event: $crate::plane::Event) {
+            $crate::targets::POLICY.event(event);
+        }
+    };
+}
+
 mod extent;
 pub mod hints;
 pub mod logged;

@@ -9,10 +9,9 @@ use linux_raw_sys::general as k;
 use runahead_abi::config::{CALLS_COUNTED, plant};
 
 use crate::paths;
-use crate::plane::{self, Call, Event, Interest, Next, Policy, Token, Verdict};
+use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Place};
-use crate::targets;
 
 /// Where the file is, but for the number.
 const PATH: &[u8] = b"/dev/shm/runahead-calls-";
@@ -83,25 +82,7 @@ impl Policy for Logged {
         returned(number, result);
     }
 
-    fn before_child(&self) {
-        targets::POLICY.before_child();
-    }
-
-    fn in_child(&self) {
-        targets::POLICY.in_child();
-    }
-
-    fn before_exec(&self, call: &Call) -> Token {
-        targets::POLICY.before_exec(call)
-    }
-
-    fn exec_failed(&self, token: Token) {
-        targets::POLICY.exec_failed(token);
-    }
-
-    fn event(&self, event: Event) {
-        targets::POLICY.event(event);
-    }
+    as_a_target!();
 
     fn thread_begins(&self) {
         add(|counts| &counts.threads[0]);

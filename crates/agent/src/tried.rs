@@ -5,10 +5,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use runahead_abi::config::plant;
 
-use crate::plane::{self, Call, Event, Interest, Next, Policy, Token, Verdict, stop};
+use crate::plane::{self, Call, Interest, Next, Policy, Verdict, stop};
 use crate::session::Session;
 use crate::sys;
-use crate::targets;
 
 /// The sixth argument of a call that asks for something; the fifth says what (`tests/programs/verdicts.c`).
 const ASKS: u64 = 0x7261_6861_736b_7321;
@@ -66,25 +65,7 @@ impl Policy for Tried {
         if again { Next::Again } else { Next::GoOn }
     }
 
-    fn before_child(&self) {
-        targets::POLICY.before_child();
-    }
-
-    fn in_child(&self) {
-        targets::POLICY.in_child();
-    }
-
-    fn before_exec(&self, call: &Call) -> Token {
-        targets::POLICY.before_exec(call)
-    }
-
-    fn exec_failed(&self, token: Token) {
-        targets::POLICY.exec_failed(token);
-    }
-
-    fn event(&self, event: Event) {
-        targets::POLICY.event(event);
-    }
+    as_a_target!();
 }
 
 fn asked(call: &Call) -> Option<u64> {

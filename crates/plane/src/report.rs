@@ -14,7 +14,7 @@ use crate::sys::{self, nr};
 use crate::thread::Thread;
 use crate::{Call, reports};
 
-/// What lies below the red zone meanwhile. (`perform::takes_its_stack` knows its size.)
+/// What lies below the red zone meanwhile.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Kept {
@@ -27,7 +27,7 @@ struct Kept {
     arguments: [u64; 6],
 }
 
-const _: () = assert!(size_of::<Kept>() == 9 * 8);
+const _: () = assert!(size_of::<Kept>() == perform::KEPT_BYTES);
 
 /// Puts the call that traps into a page of its own.
 pub(super) fn prepare() -> sys::Result<()> {
