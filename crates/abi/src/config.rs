@@ -5,6 +5,7 @@
 //! each of which has a private copy of what it changes.
 
 use core::mem::{offset_of, size_of};
+use core::sync::atomic::AtomicU64;
 
 use crate::slow::{SLOW_DEVICES_MAX, SlowDevices};
 use crate::unwatched::{UNWATCHED_MAX, Unwatched};
@@ -122,7 +123,8 @@ pub struct AgentConfig {
     /// volume 1, 13.1); 0 where there are no keys. To ask the processor costs tens of microseconds in a
     /// virtual machine, so it is asked once a session.
     pub pkru_at: u64,
-    /// The process in which the supervisor's threads are that may wait for storage; 0: in the supervisor itself.
+    /// The process in which the supervisor's threads are that may wait for storage; 0: in the supervisor itself, or not
+    /// started yet: see [`AgentConfig::beside_pid`].
     pub beside_pid: u64,
     /// Landlock's file-system rights to deny (landlock(7)).
     pub landlock_fs: u64,
@@ -140,7 +142,7 @@ pub struct AgentConfig {
     /// The file systems that ask somebody else for each name that the kernel does not know:
     /// [`device_number`](crate::device_number)s; 0: no more.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
-    /// A [`SlowDevices`]: see [`AgentConfig::slow_devices`]. This and the next are all that changes later.
+    /// A [`SlowDevices`]: see [`AgentConfig::slow_devices`]. This, the next and `beside_pid` are all that changes later.
     pub slow_devices: [u64; 2 + 2 * SLOW_DEVICES_MAX],
     /// An [`Unwatched`]: see [`AgentConfig::unwatched`].
     pub unwatched: [u64; 2 * UNWATCHED_MAX],
@@ -176,6 +178,16 @@ impl AgentConfig {
         unsafe { &*this.add(offset_of!(AgentConfig, slow_devices)).cast() }
     }
 
+    /// The process beside the supervisor as it is now, in the mapping of which `this` is the front. It is there before any
+    /// process has joined.
+    ///
+    /// # Safety
+    /// As for [`AgentConfig::slow_devices`].
+    pub unsafe fn beside_pid<'a>(this: *const u8) -> &'a AtomicU64 {
+        // SAFETY: as there.
+        unsafe { &*this.add(offset_of!(AgentConfig, beside_pid)).cast() }
+    }
+
     /// The table of programs that need not be followed, in the mapping of which `this` is the front.
     ///
     /// # Safety
@@ -196,6 +208,7 @@ const _: () = assert!(
 );
 const _: () = assert!(
     offset_of!(AgentConfig, unwatched) + size_of::<Unwatched>() <= AgentConfig::CHANGES_IN
+        && offset_of!(AgentConfig, beside_pid).is_multiple_of(align_of::<AtomicU64>())
         && offset_of!(AgentConfig, slow_devices).is_multiple_of(align_of::<SlowDevices>())
         && offset_of!(AgentConfig, unwatched).is_multiple_of(align_of::<Unwatched>())
 );

@@ -82,6 +82,13 @@ impl Session {
         unsafe { AgentConfig::slow_devices(self.image.0 as *const u8) }
     }
 
+    /// The process in which the supervisor's threads are that may wait for storage; None: the supervisor itself.
+    pub fn beside_pid(&self) -> Option<u32> {
+        // SAFETY: as above.
+        let beside = unsafe { AgentConfig::beside_pid(self.image.0 as *const u8) };
+        Some(beside.load(Relaxed) as u32).filter(|&process| process != 0)
+    }
+
     /// Whether the supervisor wants to follow starts of that program.
     pub fn watches(&self, program: ProgramKey) -> bool {
         // SAFETY: as above.

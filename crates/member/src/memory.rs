@@ -4,6 +4,7 @@ use std::io::Write;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::AtomicU64;
 
 use runahead_abi::unwatched::Unwatched;
 use runahead_abi::{AgentConfig, Shared, SlowDevices};
@@ -76,6 +77,12 @@ impl Front {
         // SAFETY: mapped below, of that length, for as long as this value is there, from which the
         // reference borrows.
         unsafe { AgentConfig::slow_devices(self.at.as_ptr()) }
+    }
+
+    /// See there.
+    pub fn beside_pid(&self) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AgentConfig::beside_pid(self.at.as_ptr()) }
     }
 
     /// See there.

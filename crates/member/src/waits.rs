@@ -33,6 +33,11 @@ impl Waits {
         self.devices().expect();
     }
 
+    /// Shadows are to watch over that process, too: it is the one that waits.
+    pub fn have_beside(&self, process: u32) {
+        self.front.beside_pid().store(process.into(), Relaxed);
+    }
+
     /// Time-stamp ticks in a microsecond.
     pub fn ticks_per_us(&self) -> u64 {
         self.ticks_per_us

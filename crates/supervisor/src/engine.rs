@@ -44,7 +44,8 @@ pub(crate) struct Prepared {
     pub(crate) waits: Arc<Waits>,
     prefetcher: Option<Arc<Prefetcher>>,
     guesses: bool,
-    pub(crate) beside: Arc<Beside>,
+    has_servers: bool,
+    beside: Option<Arc<Beside>>,
 }
 
 impl Prepared {
@@ -65,12 +66,7 @@ impl Prepared {
             .map_err(|e| unavailable(&format!("there are no random numbers here ({e})")))?;
         raise_descriptor_limit();
         let mounts = Mounts::now();
-        let beside = match mounts.have_servers() {
-            true => Beside::start().map_err(|e| {
-                unavailable(&format!("no process can be had beside it to read ahead in ({e})"))
-            })?,
-            false => Beside::nobody(),
-        };
+        let has_servers = mounts.have_servers();
         let mut config = AgentConfig {
             version: ABI_VERSION,
             has_fsgsbase: has_fsgsbase().into(),
@@ -86,7 +82,7 @@ impl Prepared {
             token,
             ticks_per_us: 0,
             pkru_at: pkru_at().into(),
-            beside_pid: beside::number().map_or(0, |process| process as u64),
+            beside_pid: 0,
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
             slow_devices: [0; _],
@@ -117,7 +113,21 @@ impl Prepared {
             waits.expect();
         }
         let (waits, guesses) = (Arc::new(waits), !faults.without.guesses);
-        Ok(Prepared { layout, listener, token, waits, prefetcher: None, guesses, beside })
+        let (prefetcher, beside) = (None, None);
+        Ok(Prepared { layout, listener, token, waits, prefetcher, guesses, has_servers, beside })
+    }
+
+    /// Where what may wait is done. To make that process takes some 0.4 ms, which a command that starts need not wait for
+    /// either.
+    pub(crate) fn beside(&mut self) -> Result<Arc<Beside>, Errno> {
+        if let Some(beside) = &self.beside {
+            return Ok(beside.clone());
+        }
+        let beside = if self.has_servers { Beside::start()? } else { Beside::nobody() };
+        if let Some(process) = beside::number() {
+            self.waits.have_beside(process as u32);
+        }
+        Ok(self.beside.insert(beside).clone())
     }
 
     /// The prefetcher, without threads yet. When it is first asked for it takes some hundred microseconds to see
@@ -174,8 +184,8 @@ impl Engine {
         faults: &Faults,
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
-        let prefetcher = prepared.prefetcher();
-        let Prepared { layout, listener, token, waits, beside, .. } = prepared;
+        let (beside, prefetcher) = (prepared.beside()?, prepared.prefetcher());
+        let Prepared { layout, listener, token, waits, .. } = prepared;
         let follow_all = history.as_ref().is_some_and(|history| history.follows_all())
             || faults.without.unwatched;
         let &Faults { keep_shadows, without, .. } = faults;

@@ -69,8 +69,9 @@ fn run_held(
         let layout = ready.layout;
         // The command has been forked, and is executed meanwhile.
         if let Some(history) = replayed {
+            let beside = ready.beside().map_err(no_process_beside)?;
             let (prefetcher, waits) = (ready.prefetcher(), ready.waits.clone());
-            ready.beside.post(move || history.start(&prefetcher, &waits));
+            beside.post(move || history.start(&prefetcher, &waits));
         }
         prepared = Some(ready);
         Ok(layout)
@@ -138,6 +139,11 @@ fn run_held(
     let lost = degraded.all();
     let stats = Stats::new(&totals, &prefetch, elapsed, per_us, 1 + followed, native, lost);
     Ok((ended, Stats { history, ..stats }))
+}
+
+fn no_process_beside(errno: rustix::io::Errno) -> NotInjected {
+    let what = format!("no process can be had beside it to read ahead in ({errno})");
+    NotInjected::Unavailable(what)
 }
 
 /// The file for the agent, or why there is to be none.

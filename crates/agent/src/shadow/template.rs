@@ -186,12 +186,9 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Othe
 
 /// The supervisor, the process beside it in which its threads are, if there is one, and the target.
 fn watched(session: &Session) -> sys::Result<Others> {
-    let config = &session.config;
-    let beside = match config.beside_pid {
-        0 => config.supervisor_pid,
-        pid => pid as u32,
-    };
-    let all = [config.supervisor_pid, beside, session.target_pid()];
+    let supervisor = session.config.supervisor_pid;
+    let beside = session.beside_pid().unwrap_or(supervisor);
+    let all = [supervisor, beside, session.target_pid()];
     let mut opened = [0; 3];
     for (fd, pid) in opened.iter_mut().zip(all) {
         *fd = sys::pidfd_open(pid)?;
