@@ -55,6 +55,8 @@ pub mod plant {
     pub const LOGGED: u64 = 4;
     /// Processes have no shadows; calls wait, are made again and stop threads as the program asks for it.
     pub const TRIED: u64 = 5;
+    /// Processes have no shadows; after calls that a generator picks, whose seed is `panic_at`, they speculate.
+    pub const SPECULATED: u64 = 6;
     /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
     /// comes of it then is what a test must be able to see. No flipped bit gives this value.
     pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;

@@ -13,7 +13,7 @@ use core::panic::PanicInfo;
 
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_agent::session::{self, Session};
-use runahead_agent::{logged, shadow, targets, tried};
+use runahead_agent::{logged, shadow, speculation, targets, tried};
 use runahead_plane::{self as plane, room, sys};
 
 global_asm!(
@@ -72,7 +72,9 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     plane::start(text, fast, config.pkru_at as u32)?;
     targets::start();
     match session::get() {
-        Some(session) => logged::start(session).and_then(|()| tried::start(session)),
+        Some(session) => logged::start(session)
+            .and_then(|()| tried::start(session))
+            .and_then(|()| speculation::start(session)),
         None => Ok(()),
     }
 }

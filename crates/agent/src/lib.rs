@@ -55,6 +55,7 @@ pub mod paths;
 pub mod session;
 pub mod shadow;
 pub mod socket;
+pub mod speculation;
 pub mod targets;
 pub mod tried;
 

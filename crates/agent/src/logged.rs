@@ -8,10 +8,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::config::{CALLS_COUNTED, plant};
 
-use crate::paths;
+use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::Session;
-use crate::sys::{self, AT_FDCWD, Place};
+use crate::sys::{self, AT_FDCWD};
+use crate::{paths, room};
 
 /// Where the file is, but for the number.
 const PATH: &[u8] = b"/dev/shm/runahead-calls-";
@@ -69,13 +70,14 @@ impl Policy for Logged {
         Verdict::REPORT
     }
 
-    fn after(&self, call: &Call, result: i64) -> Next {
+    fn after(&self, call: &Call, result: i64, _: Option<&mut Context>) -> Next {
         returned(call.nr, result);
         Next::GoOn
     }
 
-    fn own(&self, call: &Call) {
+    fn own(&self, call: &Call, _: &mut Context) -> Verdict {
         count(|counts| &counts.made, call.nr);
+        Verdict::REPORT
     }
 
     fn own_returned(&self, number: u64, result: i64) {
@@ -106,13 +108,16 @@ pub fn start(session: &Session) -> sys::Result<()> {
     if session.config.plant != plant::LOGGED {
         return Ok(());
     }
+    COUNTS.store(room_of_test(session, size_of::<Counts>())? as *mut Counts, Relaxed);
+    plane::set_policy(&POLICY)
+}
+
+/// Maps the test's file, which has that many bytes.
+pub fn room_of_test(session: &Session, bytes: usize) -> sys::Result<u64> {
     let mut path = [0u8; 64];
     path[..PATH.len()].copy_from_slice(PATH);
     paths::decimal(session.config.supervisor_pid, &mut path[PATH.len()..]);
     let file = sys::openat2(AT_FDCWD, path.as_ptr() as u64, k::O_RDWR | k::O_CLOEXEC, 0, 0)?;
-    // SAFETY: nothing is replaced.
-    let at = unsafe { sys::map_shared(Place::Anywhere, file, size_of::<Counts>() as u64) }?;
-    sys::close(file)?;
-    COUNTS.store(at as *mut Counts, Relaxed);
-    plane::set_policy(&POLICY)
+    let at = room::map_shared(file, bytes as u64);
+    sys::close(file).and(at)
 }

@@ -13,6 +13,8 @@ pub struct Mapping {
     pub end: u64,
     /// The mapping can be read.
     pub readable: bool,
+    /// The mapping can be written.
+    pub writable: bool,
     /// The mapping can be executed.
     pub executable: bool,
     /// Stores to the mapping reach others.
@@ -107,6 +109,7 @@ impl<const NAME: usize> Scanner<NAME> {
                 self.column += 1;
                 match self.column {
                     1 => mapping.readable = flag == b'r',
+                    2 => mapping.writable = flag == b'w',
                     3 => mapping.executable = flag == b'x',
                     4 => mapping.shared = flag == b's',
                     _ => {}
@@ -148,6 +151,7 @@ mod tests {
             start: 0x40_1000,
             end: 0x40_5000,
             readable: true,
+            writable: false,
             executable: true,
             shared: false,
             offset: 0x1000,
@@ -158,6 +162,7 @@ mod tests {
             start: 0x7f00_bb00_0000,
             end: 0x7f00_bb00_1000,
             readable: false,
+            writable: false,
             executable: true,
             shared: true,
             offset: 0x7f00_00ab_1000,

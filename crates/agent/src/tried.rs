@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use runahead_abi::config::plant;
 
+use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict, stop};
 use crate::session::Session;
 use crate::sys;
@@ -60,7 +61,7 @@ impl Policy for Tried {
         }
     }
 
-    fn after(&self, call: &Call, _result: i64) -> Next {
+    fn after(&self, call: &Call, _result: i64, _: Option<&mut Context>) -> Next {
         let again = asked(call) == Some(AGAIN) && MADE_AGAIN.fetch_add(1, Relaxed) < call.args[3];
         if again { Next::Again } else { Next::GoOn }
     }

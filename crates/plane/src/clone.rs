@@ -16,7 +16,7 @@ use linux_raw_sys::general as k;
 use super::altstack::{self, Altstack};
 use super::thread::{self, Thread};
 use super::{
-    Call, PROCESS, is_retired, masks, patch, policy, report, retire, retire_all_threads,
+    Call, PROCESS, faults, is_retired, masks, patch, policy, report, retire, retire_all_threads,
     retire_this, signals, sites, stands_down,
 };
 use crate::arch::{self, Context};
@@ -114,6 +114,7 @@ fn fork_here(call: &Call, context: &mut Context) {
 fn start_in_child(thread: &'static Thread) -> bool {
     PROCESS.store(sys::getpid(), Relaxed);
     masks::in_new_process();
+    faults::in_new_process();
     patch::in_new_process();
     sites::in_new_process();
     thread::forget_others(thread);

@@ -17,6 +17,7 @@ pub mod arch;
 mod clone;
 mod dispatched;
 mod exec;
+pub mod faults;
 mod given;
 mod handlers;
 pub mod lock;
@@ -231,6 +232,12 @@ fn tells_threads_apart() -> bool {
 /// The agent's code, which dispatch lets through: first address and bytes.
 fn text() -> (u64, u64) {
     (TEXT[0].load(Relaxed), TEXT[1].load(Relaxed))
+}
+
+/// Whether the agent's code is at that address.
+fn is_ours(address: u64) -> bool {
+    let (first, len) = text();
+    (first..first + len).contains(&address)
 }
 
 /// Starts interception: every call of this thread, the program's first, from outside the agent's

@@ -25,7 +25,11 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
+use crate::arch::Context;
 use crate::{Call, Token, sys};
+
+/// Value of a SIGSYS that is queued (sigqueue(3)) to have [`Policy::poked`] called.
+pub const POKE: u64 = 0x7261_6864_706f_6b65;
 
 /// What a policy says of a call. Returned in two registers to the entry code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +56,9 @@ impl Verdict {
     pub const REPORT: Verdict = Verdict { ret: 0, native: 3 };
 
     const WAITS: u64 = 4;
+
+    /// The thread goes on as its frame says, which the policy has changed. Under [`Interest::Reported`] only.
+    pub const ELSEWHERE: Verdict = Verdict { ret: 0, native: 5 };
 
     /// The call is not to be made yet. The program waits in front of it, where signals reach it, until `word` is not 0
     /// ([`wake`]); then, and whenever a handler has returned, the policy is asked again. Under [`Interest::Reported`] only; otherwise
@@ -126,14 +133,32 @@ pub trait Policy: Sync {
     /// program makes again for that, is about to be made again.
     fn before(&self, call: &Call) -> Verdict;
 
+    /// Under [`Interest::Reported`], in place of [`Policy::before`]: with the frame of the thread that has come to the call,
+    /// in which it stands in front of that.
+    fn reported(&self, call: &Call, _frame: &mut Context) -> Verdict {
+        self.before(call)
+    }
+
     /// `call`, of which `before` said [`Verdict::REPORT`], has returned this to the program. (Nobody is told of one on
-    /// whose way back a signal ends the process.)
-    fn after(&self, _call: &Call, _result: i64) -> Next {
+    /// whose way back a signal ends the process.) In its frame the thread stands behind the call; there is none where a handler
+    /// is about to begin there.
+    fn after(&self, _call: &Call, _result: i64, _frame: Option<&mut Context>) -> Next {
         Next::GoOn
     }
 
-    /// The plane is about to make, or to do in its way, one of its own calls. Under [`Interest::Reported`] only.
-    fn own(&self, _call: &Call) {}
+    /// The plane is about to make, or to do in its way, one of its own calls. Under [`Interest::Reported`] only. It may be
+    /// made to wait, or the thread to go on elsewhere; any other verdict is taken for consent.
+    fn own(&self, _call: &Call, _frame: &mut Context) -> Verdict {
+        Verdict::REPORT
+    }
+
+    /// Somebody has queued the thread a SIGSYS that carries [`POKE`], which has met it at work of its own, or in front of a
+    /// call.
+    fn poked(&self, _frame: &mut Context) {}
+
+    /// The thread has raised this signal, and the policy has [taken faults over](crate::faults). When it returns the thread
+    /// goes on as its frame says, which may be to raise it again.
+    fn fault(&self, _signal: i32, _frame: &mut Context) {}
 
     /// The plane's own call of that number has returned this to the program. (An exec that succeeds, a return from a signal
     /// and the end of a thread do not return; in a child nothing is told.)

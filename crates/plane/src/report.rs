@@ -52,11 +52,34 @@ fn quietly(work: impl FnOnce()) {
     sys::set_mask(mask);
 }
 
-/// The plane makes one of its own calls.
-pub(super) fn own(call: &Call) {
-    if let (true, Some(policy)) = (reports(), policy::get()) {
-        quietly(|| policy.own(call));
+/// The plane is about to make one of its own calls. True: it is not to, for now.
+pub(super) fn own(call: &Call, site: u64, context: &mut Context) -> bool {
+    let Some(policy) = policy::get() else { return false };
+    let of_frame = core::mem::replace(&mut context.mask, sys::set_mask(!0));
+    let verdict = in_front(site, context, |context| policy.own(call, context));
+    if verdict.waits_on().is_some() {
+        let_go(call, site, verdict.waits_on(), context);
     }
+    let goes_on = !matches!(verdict, Verdict::ELSEWHERE) && verdict.waits_on().is_none();
+    if goes_on {
+        sys::set_mask(core::mem::replace(&mut context.mask, of_frame));
+    }
+    !goes_on
+}
+
+/// What the policy says where the thread stands in front of its call at `site`.
+fn in_front(
+    site: u64,
+    context: &mut Context,
+    asks: impl FnOnce(&mut Context) -> Verdict,
+) -> Verdict {
+    let behind = context.after();
+    context.resume_at(site);
+    let verdict = asks(context);
+    if verdict != Verdict::ELSEWHERE {
+        context.resume_at(behind);
+    }
+    verdict
 }
 
 /// One of the plane's own calls has returned.
@@ -70,7 +93,8 @@ pub(super) fn own_returned(number: u64, result: i64) {
 pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
     let Some(policy) = policy::get() else { return perform::perform(call, site, context) };
     context.mask = sys::set_mask(!0);
-    match policy.before(call) {
+    match in_front(site, context, |context| policy.reported(call, context)) {
+        Verdict::ELSEWHERE => {}
         Verdict::REPORT => let_go(call, site, None, context),
         Verdict { ret, native: 0 } => context.set_result(ret),
         verdict if verdict.waits_on().is_some() => let_go(call, site, verdict.waits_on(), context),
@@ -114,14 +138,14 @@ fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     // SAFETY: the program asked for exactly this call.
     let result = unsafe { sys::raw(call.nr, call.args) };
     context.mask = sys::set_mask(!0);
-    match tell(call, result) {
-        Next::GoOn => context.set_result(result),
-        Next::Again => context.resume_at(site),
+    context.set_result(result);
+    if tell(call, result, Some(context)) == Next::Again {
+        context.make_again(call.nr, call.args, site + 2, call.stack);
     }
 }
 
-fn tell(call: &Call, result: i64) -> Next {
-    policy::get().map_or(Next::GoOn, |policy| policy.after(call, result))
+fn tell(call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
+    policy::get().map_or(Next::GoOn, |policy| policy.after(call, result, frame))
 }
 
 /// The call behind a call that was made traps at `site`.
@@ -132,17 +156,20 @@ pub(super) fn is_trap(site: u64) -> bool {
 /// The program has come back from its call, or its wait.
 pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
     context.mask = sys::set_mask(!0);
-    finish(thread, context);
+    finish(thread, context, false);
 }
 
-/// Signals are blocked.
-fn finish(thread: &'static Thread, context: &mut Context) {
+/// Signals are blocked. If a handler is about to begin, the thread does not go on from here.
+fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
     let (Kept { number, back, waits, arguments }, stack) = kept(context);
     let result = context.result();
     let call = Call { nr: number, args: arguments, stack, thread };
-    if waits == 0 && tell(&call, result) == Next::GoOn {
-        context.go_on_behind(back, stack, result);
-    } else {
+    context.go_on_behind(back, stack, result);
+    let mut told = || {
+        let frame = Some(&mut *context).filter(|_| !handler_begins);
+        tell(&call, result, frame)
+    };
+    if waits != 0 || told() == Next::Again {
         context.make_again(number, arguments, back, stack);
     }
 }
@@ -159,7 +186,7 @@ fn kept(context: &Context) -> (Kept, u64) {
 /// are blocked.
 pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context) {
     match (thread, context.told()) {
-        (Some(thread), Some(Told::Made)) => finish(thread, context),
+        (Some(thread), Some(Told::Made)) => finish(thread, context, true),
         (_, Some(Told::Before)) => go_back(context),
         _ => {}
     }

@@ -203,6 +203,12 @@ pub fn map_stack(len: u64) -> sys::Result<u64> {
     })
 }
 
+/// New private memory.
+pub fn map_private(len: u64) -> sys::Result<u64> {
+    // SAFETY: the room is ours.
+    take(len, &mut |place| unsafe { sys::map_private(place, len) })
+}
+
 /// New memory that children share.
 pub fn map_family(len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.

@@ -64,6 +64,8 @@ pub(super) fn without_sigsys(mask: u64) -> u64 {
 
 /// `si_code` of a signal sent by rt_tgsigqueueinfo(2).
 pub(super) const SI_QUEUE: i32 = -1;
+/// `si_code` of a signal that a timer has sent (timer_create(2)).
+pub(super) const SI_TIMER: i32 = -2;
 
 /// Sends another thread of this process our signal, which is to carry this.
 pub(super) fn send(tid: u32, carried: u64) {

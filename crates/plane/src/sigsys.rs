@@ -65,8 +65,10 @@ fn other(info: &Info, context: &mut Context) {
     let carried = u64::from(info.call as u32) | u64::from(info.arch) << 32;
     let is_sent = |what| info.code == signals::SI_QUEUE && carried == what;
     let is_to_stop = is_sent(stop::STOP);
+    let is_poked = carried == policy::POKE
+        && (info.code == signals::SI_QUEUE || info.code == signals::SI_TIMER);
     let mask = sys::set_mask(!0);
-    match is_to_stop {
+    match is_to_stop || is_poked {
         true => report::stopped(thread, context),
         false => report::interrupted(thread, context),
     }
@@ -75,11 +77,17 @@ fn other(info: &Info, context: &mut Context) {
         if is_to_stop {
             stop::arrive(thread, context);
         }
+        if is_poked
+            && !super::is_ours(context.after())
+            && let Some(policy) = policy::get()
+        {
+            policy.poked(context);
+        }
     }
     sys::set_mask(mask);
     let called_off = is_sent(CALLED_OFF) && super::is_retired();
     match thread {
-        _ if is_to_stop => {}
+        _ if is_to_stop || is_poked => {}
         Some(thread) if called_off => {
             super::leave_for_good(thread);
             keep_mask(context);
@@ -160,7 +168,9 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
     if is_plain || !is_the_planes(call.nr) {
         return report::answer(call, site, context);
     }
-    report::own(call);
+    if report::own(call, site, context) {
+        return;
+    }
     of_the_plane(call, site, context);
     // (What makes a child or a thread says so itself.)
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
@@ -172,10 +182,9 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
 /// Has a call made that was to be dispatched when this other SIGSYS was already under way: of two the
 /// kernel delivers the first. (Where that is the call's, it is the other that gets lost.)
 fn make_a_lost_call_again(thread: &Thread, context: &mut Context) {
-    let (text, len) = super::text();
     if thread.armed.get()
         && let Some(site) = context.unanswered_call()
-        && !(text..text + len).contains(&site)
+        && !super::is_ours(site)
     {
         context.resume_at(site);
     }

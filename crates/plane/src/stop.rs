@@ -39,6 +39,9 @@ pub fn stop_others() -> sys::Result<Stopped> {
     STOPPER.compare_exchange(0, own, SeqCst, Relaxed).map_err(|_| sys::Errno(sys::EAGAIN))?;
     STOPPING.store(1, SeqCst);
     let stopped = Stopped(());
+    if !crate::has_threads() {
+        return Ok(stopped);
+    }
     for step in 0..PATIENCE_US / STEP_US {
         // Threads that are not stopped yet may make others meanwhile: all of them have come when none is missing.
         let mut come = 1;
@@ -97,15 +100,30 @@ fn threads() -> sys::Result<u32> {
 
 /// The thread has been sent the signal, and goes on with `context` when it has returned from it. All signals are blocked.
 pub(super) fn arrive(thread: &Thread, context: &mut Context) {
-    let (text, len) = crate::text();
-    if (text..text + len).contains(&context.after()) {
+    if crate::is_ours(context.after()) {
         // We were at work for it, and what lies there is ours: it will be sent another.
         return thread.stop_sent.store(false, Relaxed);
     }
-    thread.stopped_in.store(context, Release);
-    // (It may have been given up before we came.)
-    while STOPPING.load(SeqCst) != 0 {
-        let _ = sys::futex_wait(&STOPPING, 1, None);
+    while_stopped(thread, context, |_| {});
+}
+
+/// Does `work` while the thread counts as stopped in `context`, with which it goes on. All signals are blocked.
+pub(super) fn while_stopped(
+    thread: &Thread,
+    context: &mut Context,
+    work: impl FnOnce(&mut Context),
+) {
+    thread.stopped_in.store(context, SeqCst);
+    work(context);
+    loop {
+        while STOPPING.load(SeqCst) != 0 {
+            let _ = sys::futex_wait(&STOPPING, 1, None);
+        }
+        thread.stopped_in.store(core::ptr::null_mut(), SeqCst);
+        // Who has begun to stop threads meanwhile may have seen us stopped.
+        if STOPPING.load(SeqCst) == 0 {
+            return;
+        }
+        thread.stopped_in.store(context, SeqCst);
     }
-    thread.stopped_in.store(core::ptr::null_mut(), Release);
 }

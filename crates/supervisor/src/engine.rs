@@ -88,7 +88,7 @@ impl Prepared {
             slow_devices: [0; _],
             unwatched: [0; _],
             plant: faults.plant(),
-            panic_at: faults.panic_at,
+            panic_at: faults.speculated.unwrap_or(faults.panic_at),
             landlock_fs: 0,
             landlock_net: 0,
             landlock_scoped: 0,

@@ -58,6 +58,8 @@ pub struct Faults {
     pub logged: bool,
     /// Processes have no shadows, and calls do as the program asks (the agent's `tried.rs`).
     pub tried: bool,
+    /// Processes have no shadows, and speculate after calls that a generator with this seed picks (the agent's `speculation`).
+    pub speculated: Option<u64>,
     /// What is left undone.
     pub without: Without,
 }
@@ -72,6 +74,7 @@ impl Faults {
             (false, _) if self.plant_rubbish => plant::RUBBISH,
             (false, _) if self.logged => plant::LOGGED,
             (false, _) if self.tried => plant::TRIED,
+            (false, _) if self.speculated.is_some() => plant::SPECULATED,
             (false, _) => 0,
         }
     }

@@ -27,6 +27,12 @@ fn main() -> ExitCode {
             let without = Without { unwatched: true, ..Without::default() };
             Faults { logged: true, without, ..Faults::default() }
         }
+        Some("speculated") => {
+            counted = Some((room(), PathBuf::from("/dev/null")));
+            let seed = args.next().and_then(|n| n.to_str()?.parse().ok());
+            let without = Without { unwatched: true, ..Without::default() };
+            Faults { speculated: Some(seed.expect("a seed")), without, ..Faults::default() }
+        }
         Some("panic") => {
             let at = args.next().and_then(|n| n.to_str()?.parse().ok());
             Faults { panic_at: at.expect("the number of an access"), ..Faults::default() }
@@ -40,6 +46,16 @@ fn main() -> ExitCode {
     if let Some((memory, file)) = counted {
         let tables = std::fs::read(&memory).expect("it is there");
         std::fs::remove_file(&memory).expect("it is ours");
+        if file == std::path::Path::new("/dev/null") {
+            let word = |n: usize| u64::from_ne_bytes(tables[8 * n..][..8].try_into().expect("8"));
+            let reasons: Vec<_> = (0..256).map(|n| (n, word(3 + n))).filter(|r| r.1 != 0).collect();
+            eprintln!(
+                "speculated: committed={} failed={} refused={} {reasons:?}",
+                word(0),
+                word(1),
+                word(2)
+            );
+        }
         std::fs::write(file, Logged::of_memory(&tables).to_string()).expect("it can be written");
     }
     match ended {

@@ -57,6 +57,7 @@ mod back;
 mod context;
 mod decode;
 mod frame;
+mod kept;
 mod padding;
 pub(crate) mod pkeys;
 #[cfg(test)]
@@ -76,8 +77,9 @@ use crate::{Call, Verdict, sampling};
 
 pub(crate) use attempt::attempt;
 pub(crate) use back::to_the_program;
-pub(crate) use context::Context;
+pub use context::Context;
 pub(crate) use frame::{Place, RED_ZONE, REGISTERS};
+pub use kept::KeptFrame;
 pub(crate) use padding::{ABSENT, Code, INT3, LONG_JUMP, PAGE_BYTES, RUN_UP, Window};
 pub use returns::{AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch};
 pub(crate) use sites::*;

@@ -1,0 +1,324 @@
+//! The program's private memory as it was at the checkpoint.
+//!
+//! Each page that a program can write has its like in a *mirror*: private memory of ours at the same address but for one bit.
+//! Which pages were written since, the kernel tells: they are write-protected asynchronously (userfaultfd(2),
+//! `UFFD_FEATURE_WP_ASYNC`), a store takes the protection off, and one call lists and protects again those without it
+//! (ioctl_pagemap_scan(2)). So a checkpoint copies what was written since the last, into the mirror, and a rollback the same
+//! out of it. What the kernel writes on the program's behalf, into buffers or signal frames, is tracked like the program's own stores,
+//! and never fails for that.
+//!
+//! Invariant: at a checkpoint the mirror equals the program's memory, where that is there; where it is not, zeros, or what the
+//! file holds.
+
+use linux_raw_sys::general as k;
+
+use crate::maps;
+use crate::session::Session;
+use crate::sys::{self, AT_FDCWD, Errno, Fd, Place};
+
+const PAGE: u64 = 4096;
+/// The bit in which a page and its like in the mirror differ: far from where the kernel puts anything, below and above.
+const MIRROR: u64 = 1 << 44;
+/// Most pieces of memory that are followed.
+const REGIONS: usize = 1024;
+/// Most bytes of files in private, writable mappings, which are copied whole.
+const FILES_MAX: u64 = 64 << 20;
+/// The descriptor is to be where programs look last.
+const HIGH: u32 = 1000;
+
+/// A piece of the program's memory: private, and writable.
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    is_file: bool,
+}
+
+/// See the module's text. All-zero is valid, and knows nothing.
+pub struct Memory {
+    /// userfaultfd(2), plus one.
+    protector: u32,
+    regions: [Region; REGIONS],
+    count: usize,
+    /// What of the mirror is mapped, in the order of addresses of the program's.
+    mirrored: [Region; REGIONS],
+    mirrors: usize,
+    /// Mappings are as they were when they were looked at.
+    is_settled: bool,
+    /// Pages may be protected of which the mirror has nothing.
+    is_out_of_step: bool,
+}
+
+/// `struct page_region` (linux/fs.h).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Found {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+const WRITTEN: u64 = 1 << 1;
+const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
+const ZERO: u64 = 1 << 5;
+
+impl Memory {
+    /// Mappings may change.
+    pub fn unsettle(&mut self) {
+        self.is_settled = false;
+    }
+
+    /// What lay there has gone.
+    pub fn dropped(&mut self, at: u64, len: u64) {
+        self.unsettle();
+        let end = at.saturating_add(len);
+        for mirrored in &self.mirrored[..self.mirrors] {
+            let (start, end) = (mirrored.start.max(at & !(PAGE - 1)), mirrored.end.min(end));
+            if start < end {
+                empty(start, end);
+            }
+        }
+    }
+
+    /// Pages have moved, and what says that they were written may have or not.
+    pub fn moved(&mut self) {
+        self.unsettle();
+        self.is_out_of_step = true;
+    }
+
+    /// In a forked child, which has no mirror.
+    pub fn in_child(&mut self) {
+        if let Some(protector) = self.protector.checked_sub(1) {
+            let _ = sys::close(protector as Fd);
+        }
+        (self.protector, self.count, self.mirrors, self.is_settled) = (0, 0, 0, false);
+    }
+
+    /// Whether `fd` is the one that this needs.
+    pub fn needs(&self, fd: Fd) -> bool {
+        self.protector == fd as u32 + 1
+    }
+
+    /// Keeps what was written since the last time. Nobody else writes meanwhile.
+    pub fn keep(&mut self, session: &Session) -> sys::Result<()> {
+        if !self.is_settled {
+            self.look(session)?;
+            self.is_settled = true;
+        }
+        let wanted = if self.is_out_of_step { 0 } else { WRITTEN };
+        self.each(wanted, |found| {
+            if found.categories & ZERO != 0 {
+                return empty(found.start, found.end);
+            }
+            // SAFETY: these pages are there, and can be read as they can be written; the mirror is ours alone.
+            unsafe { copy(mirror_of(found.start), found.start, found.end - found.start) };
+        })?;
+        self.is_out_of_step = false;
+        Ok(())
+    }
+
+    /// Puts back what was written since. Nobody else writes meanwhile, and mappings are as they were then.
+    pub fn put_back(&mut self) -> sys::Result<()> {
+        self.each(WRITTEN, |found| {
+            // SAFETY: these pages were just written to; the program is to find there what it had.
+            unsafe { copy(found.start, mirror_of(found.start), found.end - found.start) };
+        })
+    }
+
+    /// Calls `each` with pages that are there and of all these categories, and protects them.
+    fn each(&self, wanted: u64, mut each: impl FnMut(&Found)) -> sys::Result<()> {
+        let path = c"/proc/self/pagemap".as_ptr() as u64;
+        let pagemap = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0)?;
+        let result = self.regions[..self.count]
+            .iter()
+            .try_for_each(|region| scan(pagemap, region, wanted, &mut each));
+        sys::close(pagemap).and(result)
+    }
+
+    /// Looks at what is mapped, and begins to follow what is new.
+    fn look(&mut self, session: &Session) -> sys::Result<()> {
+        let protector = self.protector()?;
+        let (mut count, mut files) = (0, 0);
+        let Memory { regions, mirrored, mirrors, .. } = self;
+        maps::each::<1>(|mapping, _| {
+            if !mapping.writable || session.owns_any(mapping.start, mapping.end - mapping.start) {
+                return Ok(());
+            }
+            if mapping.shared {
+                // Others would see the stores.
+                return Err(Errno(sys::EBUSY));
+            }
+            let (start, end) = (mapping.start, mapping.end);
+            if is_mirror(&mirrored[..*mirrors], start) {
+                return Ok(());
+            }
+            let region = Region { start, end, is_file: mapping.inode != 0 };
+            files += if region.is_file { end - start } else { 0 };
+            *regions.get_mut(count).ok_or(Errno(sys::E2BIG))? = region;
+            count += 1;
+            Ok(())
+        })?;
+        if files > FILES_MAX {
+            return Err(Errno(sys::E2BIG));
+        }
+        self.count = count;
+        for n in 0..count {
+            let region = self.regions[n];
+            protect(protector, region.start, region.end)?;
+            self.mirror(region)?;
+            if region.is_file {
+                copy_of_file(region);
+            }
+        }
+        Ok(())
+    }
+
+    fn protector(&mut self) -> sys::Result<Fd> {
+        if self.protector == 0 {
+            self.protector = protector()? as u32 + 1;
+        }
+        Ok((self.protector - 1) as Fd)
+    }
+
+    /// Maps what of a region's mirror is not mapped yet.
+    fn mirror(&mut self, region: Region) -> sys::Result<()> {
+        let mut at = region.start;
+        while at < region.end {
+            let first = self.mirrored[..self.mirrors].partition_point(|other| other.end <= at);
+            let next = self.mirrored[..self.mirrors].get(first).copied();
+            match next {
+                Some(other) if other.start <= at => at = other.end,
+                _ => {
+                    let end = next.map_or(region.end, |other| other.start.min(region.end));
+                    let place = Place::IfFree(mirror_of(at));
+                    // SAFETY: nothing is replaced.
+                    unsafe { sys::map_private(place, end - at)? };
+                    // SAFETY: memory of ours, which no child needs.
+                    let _ = unsafe { sys::advise(mirror_of(at), end - at, k::MADV_DONTFORK) };
+                    self.note_mirrored(first, Region { start: at, end, is_file: false })?;
+                    at = end;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note_mirrored(&mut self, first: usize, new: Region) -> sys::Result<()> {
+        // Mostly what grows is next to what there was.
+        if let Some(before) = first.checked_sub(1).map(|n| &mut self.mirrored[n])
+            && before.end == new.start
+        {
+            before.end = new.end;
+            return Ok(());
+        }
+        if let Some(behind) = self.mirrored[..self.mirrors].get_mut(first)
+            && behind.start == new.end
+        {
+            behind.start = new.start;
+            return Ok(());
+        }
+        if self.mirrors == REGIONS {
+            return Err(Errno(sys::E2BIG));
+        }
+        self.mirrored.copy_within(first..self.mirrors, first + 1);
+        self.mirrored[first] = new;
+        self.mirrors += 1;
+        Ok(())
+    }
+}
+
+fn mirror_of(at: u64) -> u64 {
+    at ^ MIRROR
+}
+
+fn is_mirror(mirrored: &[Region], at: u64) -> bool {
+    mirrored.iter().any(|region| (region.start..region.end).contains(&mirror_of(at)))
+}
+
+/// The mirror of these pages holds zeros.
+fn empty(start: u64, end: u64) {
+    // SAFETY: memory of ours alone, of which only what it holds is lost.
+    let _ = unsafe { sys::advise(mirror_of(start), end - start, k::MADV_DONTNEED) };
+}
+
+/// # Safety
+/// As for memcpy(3).
+unsafe fn copy(to: u64, from: u64, len: u64) {
+    // SAFETY: passed on to the caller.
+    unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) };
+}
+
+/// What is not in memory of a file's pages comes from there. (Behind its end there is nothing to be read.)
+fn copy_of_file(region: Region) {
+    let mut at = region.start;
+    while at < region.end {
+        // SAFETY: memory of ours alone, a page of it.
+        let page =
+            unsafe { core::slice::from_raw_parts_mut(mirror_of(at) as *mut u8, PAGE as usize) };
+        if sys::copy_bytes(at, page).is_err() {
+            return;
+        }
+        at += PAGE;
+    }
+}
+
+/// Makes the descriptor that protects memory (userfaultfd(2), ioctl_userfaultfd(2)).
+fn protector() -> sys::Result<Fd> {
+    const USERFAULTFD: u64 = 323;
+    const USER_MODE_ONLY: u64 = 1;
+    const API: u64 = 0xc018_aa3f;
+    const VERSION: u64 = 0xaa;
+    const WP_ASYNC: u64 = 1 << 15;
+    let flags = u64::from(k::O_CLOEXEC) | USER_MODE_ONLY;
+    // SAFETY: makes a descriptor.
+    let fd = sys::check(unsafe { sys::raw(USERFAULTFD, [flags, 0, 0, 0, 0, 0]) })? as Fd;
+    let high = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, HIGH.into()).map(|high| high as Fd);
+    if high.is_ok() {
+        let _ = sys::close(fd);
+    }
+    let fd = high.unwrap_or(fd);
+    let api = [VERSION, WP_ASYNC, 0u64];
+    ioctl(fd, API, api.as_ptr() as u64)?;
+    Ok(fd)
+}
+
+/// From here on stores to these pages are noted, once they have been listed.
+fn protect(protector: Fd, start: u64, end: u64) -> sys::Result<u64> {
+    const REGISTER: u64 = 0xc020_aa00;
+    const MODE_WP: u64 = 2;
+    let register = [start, end - start, MODE_WP, 0u64];
+    ioctl(protector, REGISTER, register.as_ptr() as u64)
+}
+
+fn ioctl(fd: Fd, request: u64, argument: u64) -> sys::Result<u64> {
+    // SAFETY: the requests here read and write the structures that they are given.
+    sys::check(unsafe { sys::raw(sys::nr::IOCTL, [fd as u64, request, argument, 0, 0, 0]) })
+}
+
+/// Lists pages of `region` that are there and of the categories `wanted`, and protects them.
+fn scan(
+    pagemap: Fd,
+    region: &Region,
+    wanted: u64,
+    each: &mut impl FnMut(&Found),
+) -> sys::Result<()> {
+    const SCAN: u64 = 0xc060_6610;
+    const ARGUMENTS: usize = 12;
+    const PROTECT: u64 = 1;
+    /// Of the arguments: where the scan has come to.
+    const WALKED: usize = 4;
+    const AT_ONCE: usize = 64;
+    let mut found = [Found { start: 0, end: 0, categories: 0 }; AT_ONCE];
+    let mut at = region.start;
+    while at < region.end {
+        let (room, list) = (AT_ONCE as u64, found.as_mut_ptr() as u64);
+        let (bytes, there) = (8 * ARGUMENTS as u64, PRESENT | SWAPPED);
+        let mut scan: [u64; ARGUMENTS] =
+            [bytes, PROTECT, at, region.end, 0, list, room, 0, 0, wanted, there, ZERO];
+        let count = ioctl(pagemap, SCAN, scan.as_mut_ptr() as u64)?;
+        found[..count as usize].iter().for_each(&mut *each);
+        at = scan[WALKED];
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Predictions that tests plant: at calls that a seeded generator picks, right ones and wrong ones, whose outcome is known
+//! after a while.
+//!
+//! The call has been made when the checkpoint is taken, and what came of it is the checkpoint's: whichever way it ends, the call
+//! is made once.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+
+use super::checkpoint::{self, Outcome};
+use crate::arch::Context;
+use crate::logged;
+use crate::plane::policy::POKE;
+use crate::session::Session;
+use crate::sys;
+
+/// One call in so many is followed by a prediction.
+const ONE_IN: u64 = 4;
+/// Of those one in so many is wrong.
+const WRONG_IN: u64 = 2;
+/// Longest that an outcome takes once somebody waits for it, in microseconds.
+const WAIT_US: u64 = 300;
+/// A program that comes to no call is told then, in nanoseconds.
+const LATEST_NS: u64 = 2_000_000;
+
+/// What came of it, in all processes of the session.
+#[repr(C)]
+struct Counts {
+    /// Predictions that came true, and that did not.
+    ended: [AtomicU64; 2],
+    /// There was no checkpoint.
+    refused: AtomicU64,
+    /// For which reason, by errno.
+    reasons: [AtomicU64; 256],
+}
+
+static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
+/// State of the generator.
+static STATE: AtomicU64 = AtomicU64::new(0);
+static IS_WRONG: AtomicU32 = AtomicU32::new(0);
+/// timer_create(2), plus one.
+static TIMER: AtomicU32 = AtomicU32::new(0);
+
+fn count(one: impl Fn(&Counts) -> &AtomicU64) {
+    // SAFETY: null, or a mapping of ours of this size that stays.
+    if let Some(counts) = unsafe { COUNTS.load(Relaxed).as_ref() } {
+        one(counts).fetch_add(1, Relaxed);
+    }
+}
+
+/// The next number (SplitMix64).
+fn random() -> u64 {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut z = STATE.fetch_add(STEP, Relaxed).wrapping_add(STEP);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Begins; the seed is the session's.
+pub fn start(session: &Session) -> sys::Result<()> {
+    STATE.store(session.config.panic_at, Relaxed);
+    COUNTS.store(logged::room_of_test(session, size_of::<Counts>())? as *mut Counts, Relaxed);
+    Ok(())
+}
+
+/// In a forked child, which is to go another way than its parent.
+pub fn in_child() {
+    TIMER.store(0, Relaxed);
+    STATE.fetch_xor(random() ^ 1, Relaxed);
+}
+
+/// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to have another.
+pub fn plant(session: &Session, result: i64, frame: &mut Context) {
+    if !random().is_multiple_of(ONE_IN) {
+        return;
+    }
+    let is_wrong = random().is_multiple_of(WRONG_IN);
+    IS_WRONG.store(is_wrong.into(), Relaxed);
+    if let Err(errno) = checkpoint::take(session, frame) {
+        count(|counts| &counts.refused);
+        return count(|counts| &counts.reasons[errno.0 as usize % 256]);
+    }
+    let _ = set_timer();
+    if is_wrong {
+        let another = [0, 1, result - 1, result + 1, result ^ 64, sys::fail(sys::EIO)];
+        frame.set_result(another[random() as usize % another.len()]);
+    }
+}
+
+/// Somebody waits for the outcome.
+pub fn wait() {
+    match random() % (2 * WAIT_US) {
+        us @ ..WAIT_US => sys::sleep_us(us),
+        _ => {}
+    }
+}
+
+/// It is known.
+pub fn outcome() -> Outcome {
+    if let Some(timer) = TIMER.swap(0, Relaxed).checked_sub(1) {
+        const TIMER_DELETE: u64 = 226;
+        // SAFETY: a timer of ours.
+        let _ = unsafe { sys::raw(TIMER_DELETE, [timer.into(), 0, 0, 0, 0, 0]) };
+    }
+    let is_wrong = IS_WRONG.load(Relaxed) != 0;
+    count(|counts| &counts.ended[usize::from(is_wrong)]);
+    if is_wrong { Outcome::Fail } else { Outcome::Commit }
+}
+
+/// Has the thread poked if nobody comes to a call.
+fn set_timer() -> sys::Result<()> {
+    const TIMER_CREATE: u64 = 222;
+    const TIMER_SETTIME: u64 = 223;
+    const THREAD_ID: u64 = 4;
+    let mut event = [0u64; 8];
+    event[0] = POKE;
+    event[1] = u64::from(k::SIGSYS) | THREAD_ID << 32;
+    event[2] = sys::gettid().into();
+    let mut timer = 0u32;
+    let args = [k::CLOCK_MONOTONIC.into(), event.as_ptr() as u64, &raw mut timer as u64, 0, 0, 0];
+    // SAFETY: reads a sigevent and writes a timer's number.
+    sys::check(unsafe { sys::raw(TIMER_CREATE, args) })?;
+    let times = [0, LATEST_NS, 0, LATEST_NS];
+    // SAFETY: reads an itimerspec.
+    sys::check(unsafe {
+        sys::raw(TIMER_SETTIME, [timer.into(), 0, times.as_ptr() as u64, 0, 0, 0])
+    })?;
+    TIMER.store(timer + 1, Relaxed);
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Frames that are kept, to go on with later.
+
+use super::Context;
+use crate::sys;
+
+/// Most bytes of vector state: AMX's tiles take 8 KiB, all the rest less than 3 (Intel's manual, volume 1, 13.4).
+const STATE_MAX: usize = 12 << 10;
+
+/// All registers of a thread, and its mask.
+pub struct KeptFrame {
+    context: Context,
+    state_bytes: u64,
+    state: [u8; STATE_MAX],
+}
+
+impl KeptFrame {
+    /// The mask in it.
+    pub fn mask(&self) -> u64 {
+        self.context.mask
+    }
+}
+
+impl Context {
+    /// Keeps this and its vector state. E2BIG: there is no room for that.
+    ///
+    /// # Safety
+    /// A frame of the kernel's; nobody else uses `kept`, which may have any contents.
+    pub unsafe fn keep(&self, kept: *mut KeptFrame) -> sys::Result<()> {
+        // SAFETY: passed on to the caller.
+        let bytes = unsafe { self.state_bytes() };
+        if bytes > STATE_MAX as u64 {
+            return Err(sys::Errno(sys::E2BIG));
+        }
+        // SAFETY: the frame says that there are so many bytes; room for them is checked.
+        unsafe {
+            (&raw mut (*kept).context).write(self.copy());
+            (*kept).state_bytes = bytes;
+            let to = (&raw mut (*kept).state).cast();
+            core::ptr::copy_nonoverlapping(self.fpstate as *const u8, to, bytes as usize);
+        }
+        Ok(())
+    }
+
+    /// Becomes what was kept of this thread. E2BIG: its vector state has another size by now.
+    ///
+    /// # Safety
+    /// A frame of the kernel's.
+    pub unsafe fn take_back(&mut self, kept: &KeptFrame) -> sys::Result<()> {
+        // SAFETY: passed on to the caller.
+        if unsafe { self.state_bytes() } != kept.state_bytes {
+            return Err(sys::Errno(sys::E2BIG));
+        }
+        let own = self.fpstate;
+        *self = kept.context.copy();
+        self.fpstate = own;
+        // SAFETY: it has that many bytes.
+        unsafe {
+            let from = kept.state.as_ptr();
+            core::ptr::copy_nonoverlapping(from, own as *mut u8, kept.state_bytes as usize);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! Faults of the program's, while a policy wants to hear of them first: those that a wrong prediction leads it into are to be
+//! taken back, and none of them may end the process.
+//!
+//! The kernel is given our handler in place of the program's action, whatever that is, for the signals in [`TAKEN`]. (Not
+//! SIGTRAP: a breakpoint lies in front of where the thread goes on, and who has set it waits for it.)
+
+use core::sync::atomic::{AtomicBool, Ordering::*};
+
+use linux_raw_sys::general as k;
+
+use crate::arch::{self, Context};
+use crate::lock::Lock;
+use crate::signals::{self, Action, SIG_DFL};
+use crate::{policy, stop, sys, thread};
+
+/// Signals by which instructions fail.
+pub const TAKEN: [u32; 4] = [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE];
+
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+const NO_ACTION: Action = Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+/// What the kernel had before.
+static BEFORE: Lock<[Action; TAKEN.len()]> = Lock::new([NO_ACTION; TAKEN.len()]);
+
+/// From here on the policy is told of them ([`policy::Policy::fault`]). No other thread is at work; signals are blocked.
+pub fn take() -> sys::Result<()> {
+    let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_ONSTACK;
+    let handler = runahead_fault as *const () as u64;
+    let ours = Action { handler, flags: flags.into(), restorer: arch::restorer(), mask: !0 };
+    BEFORE.with(|before| {
+        for (before, signal) in before.iter_mut().zip(TAKEN) {
+            *before = signals::set_action(signal as i32, Some(&ours))?;
+        }
+        IS_TAKEN.store(true, Relaxed);
+        Ok(())
+    })
+}
+
+/// They are the program's again.
+pub fn give_back() {
+    if !IS_TAKEN.swap(false, Relaxed) {
+        return;
+    }
+    BEFORE.with(|before| {
+        for (before, signal) in before.iter().zip(TAKEN) {
+            let _ = signals::set_action(signal as i32, Some(before));
+        }
+    });
+}
+
+/// In a forked child: what was held is free.
+pub(super) fn in_new_process() {
+    BEFORE.break_open();
+}
+
+/// Our handler, with all signals blocked.
+extern "C" fn runahead_fault(signal: i32, info: u64, context: *mut Context) {
+    // SAFETY: the kernel passes the frame of this signal, live until we return.
+    let context = unsafe { &mut *context };
+    if let (Some(thread), Some(policy)) = (thread::current(), policy::get()) {
+        stop::while_stopped(thread, context, |context| policy.fault(signal, context));
+    }
+    // SAFETY: the kernel passes a siginfo_t.
+    let code = unsafe { *(info as *const i32).add(2) };
+    if code <= 0 {
+        // Somebody has sent it, and no instruction raises it again.
+        signals::send_to_itself(signal, info);
+    }
+}
