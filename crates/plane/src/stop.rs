@@ -19,52 +19,88 @@ use crate::{signals, sys};
 
 /// What our signal carries to a thread that is to stop.
 pub(super) const STOP: u64 = 0x7261_6864_7374_6f70;
-/// How long threads may take to come, and how long until the next look.
-const PATIENCE_US: u64 = 50_000;
-const STEP_US: u64 = 50;
-/// Looks after which the signal is sent again: a thread that makes a call just then may get only the signal for that.
-const AGAIN: u64 = 8;
+/// How often threads that do not come are sent the signal again, and after how long: one that makes a call just then may get
+/// only the signal for that.
+const TIMES: u32 = 125;
+const AGAIN_US: u64 = 400;
 
-/// The thread that stops the others, until all of them have gone on; 0: nobody.
+/// The thread that stops the others; 0: nobody.
 static STOPPER: AtomicU32 = AtomicU32::new(0);
-/// 1 while they are to wait, on this.
+/// While they are to wait, on this, the number of the stop; 0: they are to go on. One that has not gone on yet when the next
+/// stop begins need not.
 static STOPPING: AtomicU32 = AtomicU32::new(0);
+/// Number of the last stop.
+static LAST: AtomicU32 = AtomicU32::new(0);
+/// In place of the number of a stop: the thread waits for something else, and does not go on before that.
+const WAITS: u32 = u32::MAX;
 
-/// All other threads of the process are stopped while this is there.
-pub struct Stopped(());
+/// How often a thread has come or gone on: whoever waits for that waits here.
+static MOVES: AtomicU32 = AtomicU32::new(0);
+
+/// All other threads of the process are stopped while this is there. (The number of the stop; 0: there are none.)
+pub struct Stopped(u32);
 
 /// Stops them. EAGAIN: another thread stops this one; EBUSY: one does not come.
 pub fn stop_others() -> sys::Result<Stopped> {
     let own = sys::gettid();
     STOPPER.compare_exchange(0, own, SeqCst, Relaxed).map_err(|_| sys::Errno(sys::EAGAIN))?;
-    STOPPING.store(1, SeqCst);
-    let stopped = Stopped(());
     if !crate::has_threads() {
-        return Ok(stopped);
+        return Ok(Stopped(0));
     }
-    for step in 0..PATIENCE_US / STEP_US {
-        // Threads that are not stopped yet may make others meanwhile: all of them have come when none is missing.
-        let mut come = 1;
-        let again = step.is_multiple_of(AGAIN);
-        thread::others(|thread| match thread.is_stopped() {
-            true => come += 1,
-            false if !thread.stop_sent.swap(true, Relaxed) || again => {
+    let number = LAST.load(Relaxed) % (WAITS - 1) + 1;
+    LAST.store(number, Relaxed);
+    let stopped = Stopped(number);
+    STOPPING.store(number, SeqCst);
+    for _ in 0..TIMES {
+        thread::others(|thread| {
+            if !has_come(thread, number) {
                 signals::send(thread.number(), STOP);
             }
-            false => {}
         });
-        if come == threads()? {
+        // Threads that are not stopped yet may make others meanwhile: all of them have come when none is missing.
+        let all_have_come = || {
+            let mut come = 1;
+            thread::others(|thread| come += u32::from(has_come(thread, number)));
+            threads().map(|all| all == come)
+        };
+        if wait_until(all_have_come)? {
             return Ok(stopped);
         }
-        sys::sleep_us(STEP_US);
     }
     Err(sys::Errno(sys::EBUSY))
+}
+
+/// Waits for threads to come or go on, until `done` says so, or for long enough.
+fn wait_until(done: impl Fn() -> sys::Result<bool>) -> sys::Result<bool> {
+    loop {
+        let moves = MOVES.load(SeqCst);
+        if done()? {
+            return Ok(true);
+        }
+        let timed_out =
+            sys::futex_wait(&MOVES, moves, Some(AGAIN_US)).is_err_and(|e| e.0 == sys::ETIMEDOUT);
+        if timed_out {
+            return done();
+        }
+    }
+}
+
+fn has_moved() {
+    MOVES.fetch_add(1, SeqCst);
+    if STOPPER.load(SeqCst) != 0 {
+        sys::futex_wake(&MOVES);
+    }
 }
 
 impl Stopped {
     /// Calls `each` with every thread that is stopped, and where it goes on.
     pub fn each(&self, mut each: impl FnMut(u32, &mut Context)) {
+        /// One that is about to go on finds that it may not within a few instructions.
+        const LOOKS: u32 = 10_000;
         thread::others(|thread| {
+            if self.0 == 0 || !(0..LOOKS).any(|_| has_come(thread, self.0)) {
+                return;
+            }
             // SAFETY: that thread's own frame, in which it waits until we release it.
             if let Some(context) = unsafe { thread.stopped_in.load(Acquire).as_mut() } {
                 each(thread.number(), context);
@@ -76,19 +112,15 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         STOPPING.store(0, SeqCst);
-        sys::futex_wake(&STOPPING);
-        // The next one must not take them for stopped.
-        loop {
-            let mut staying = false;
-            thread::others(|thread| staying |= thread.is_stopped());
-            if !staying {
-                break;
-            }
-            sys::sleep_us(STEP_US);
-        }
-        thread::others(|thread| thread.stop_sent.store(false, Relaxed));
+        // Whoever is woken may be the next to stop the others.
         STOPPER.store(0, SeqCst);
+        sys::futex_wake(&STOPPING);
     }
+}
+
+/// Whether the thread has come for the stop of that number.
+fn has_come(thread: &Thread, number: u32) -> bool {
+    [number, WAITS].contains(&thread.stopped_for.load(SeqCst))
 }
 
 /// Threads of this process, as the kernel counts them: their directory has a link for each, and two more (proc(5)).
@@ -102,28 +134,34 @@ fn threads() -> sys::Result<u32> {
 pub(super) fn arrive(thread: &Thread, context: &mut Context) {
     if crate::is_ours(context.after()) {
         // We were at work for it, and what lies there is ours: it will be sent another.
-        return thread.stop_sent.store(false, Relaxed);
+        return;
     }
-    while_stopped(thread, context, |_| {});
+    wait(thread, context);
 }
 
-/// Does `work` while the thread counts as stopped in `context`, with which it goes on. All signals are blocked.
+/// Does `work`, which waits, while the thread counts as stopped in `context`, with which it goes on. All signals are blocked.
 pub(super) fn while_stopped(
     thread: &Thread,
     context: &mut Context,
     work: impl FnOnce(&mut Context),
 ) {
     thread.stopped_in.store(context, SeqCst);
+    thread.stopped_for.store(WAITS, SeqCst);
+    has_moved();
     work(context);
+    wait(thread, context);
+}
+
+/// Waits until nobody stops the thread.
+fn wait(thread: &Thread, context: *mut Context) {
     loop {
-        while STOPPING.load(SeqCst) != 0 {
-            let _ = sys::futex_wait(&STOPPING, 1, None);
-        }
-        thread.stopped_in.store(core::ptr::null_mut(), SeqCst);
-        // Who has begun to stop threads meanwhile may have seen us stopped.
-        if STOPPING.load(SeqCst) == 0 {
+        let number = STOPPING.load(SeqCst);
+        thread.stopped_in.store(context, SeqCst);
+        thread.stopped_for.store(number, SeqCst);
+        has_moved();
+        if number == 0 && STOPPING.load(SeqCst) == 0 {
             return;
         }
-        thread.stopped_in.store(context, SeqCst);
+        let _ = sys::futex_wait(&STOPPING, number, None);
     }
 }

@@ -11,7 +11,7 @@
 mod places;
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use super::altstack::{self, AUTODISARM, Altstack};
 use super::signals::{self, Action};
@@ -56,10 +56,10 @@ pub struct Thread {
     pub(super) armed: Cell<bool>,
     /// Result of the call under way, once the kernel has given it.
     pub(super) result: Cell<Option<i64>>,
-    /// The frame in which it is stopped ([`super::stop`]), and whether it was sent the signal for that. Read and written by
-    /// other threads.
+    /// The frame in which it is stopped ([`super::stop`]). Read by other threads.
     pub(super) stopped_in: AtomicPtr<Context>,
-    pub(super) stop_sent: AtomicBool,
+    /// The number of the stop for which it has come there; 0: it is at work.
+    pub(super) stopped_for: AtomicU32,
     /// The program believes that SIGSYS is blocked.
     pub(super) blocked: Cell<bool>,
     /// What the mask was before signals were made to wait ([`super::quiet`]).
@@ -214,7 +214,7 @@ impl Thread {
             armed: Cell::new(false),
             result: Cell::new(None),
             stopped_in: AtomicPtr::new(core::ptr::null_mut()),
-            stop_sent: AtomicBool::new(false),
+            stopped_for: AtomicU32::new(0),
             blocked: Cell::new(false),
             mask: Cell::new(None),
             lent: Cell::new(None),
@@ -311,7 +311,6 @@ impl Thread {
         self.may_hold.set(false);
         self.alternate.set(Altstack::NONE);
         self.lent.set(None);
-        self.stop_sent.store(false, Relaxed);
     }
 
     /// A spare place that was not wanted, or that nobody lives in any more, becomes a spare one.
@@ -360,11 +359,6 @@ impl Thread {
     /// Number of the thread (gettid(2)).
     pub(super) fn number(&self) -> u32 {
         self.tid.get()
-    }
-
-    /// The thread waits in the frame of a signal ([`super::stop`]).
-    pub(super) fn is_stopped(&self) -> bool {
-        !self.stopped_in.load(Acquire).is_null()
     }
 
     /// A vfork child is using this.

@@ -48,7 +48,14 @@ fn main() -> ExitCode {
         std::fs::remove_file(&memory).expect("it is ours");
         if file == std::path::Path::new("/dev/null") {
             let word = |n: usize| u64::from_ne_bytes(tables[8 * n..][..8].try_into().expect("8"));
-            let reasons: Vec<_> = (0..256).map(|n| (n, word(3 + n))).filter(|r| r.1 != 0).collect();
+            let reasons: Vec<_> = (0..256).map(|n| (n, word(6 + n))).filter(|r| r.1 != 0).collect();
+            let mean = |n: usize, of: u64| word(n) / of.max(1);
+            let (all, ticks) =
+                (word(0) + word(1), [(3, word(0) + word(1)), (4, word(0)), (5, word(1))]);
+            let [checkpoint, commit, rollback] = ticks.map(|(n, of)| mean(n, of));
+            eprintln!(
+                "ticks: all={all} checkpoint={checkpoint} commit={commit} rollback={rollback}"
+            );
             eprintln!(
                 "speculated: committed={} failed={} refused={} {reasons:?}",
                 word(0),

@@ -6,7 +6,7 @@ use linux_raw_sys::general as k;
 
 use super::memory::Memory;
 use super::threads::{self, Threads};
-use crate::arch::Context;
+use crate::arch::{Context, RED_ZONE};
 use crate::lock::Lock;
 use crate::plane::{faults, policy, stop};
 use crate::room;
@@ -22,14 +22,17 @@ struct Checkpoint {
 /// Made when the process takes its first.
 static CHECKPOINT: AtomicPtr<Checkpoint> = AtomicPtr::new(core::ptr::null_mut());
 static IN_USE: Lock<()> = Lock::new(());
-/// The thread that takes a checkpoint, or for which one was taken; 0: there is none.
-static OWNER: AtomicU32 = AtomicU32::new(0);
-/// 1 between a checkpoint and its end.
-static IS_SPECULATIVE: AtomicU32 = AtomicU32::new(0);
+/// How far the process is; see [`NOT`] and what follows.
+static STATE: AtomicU32 = AtomicU32::new(NOT);
+/// It does not speculate.
+const NOT: u32 = 0;
+/// A thread takes a checkpoint.
+const TAKING: u32 = 1;
+const SPECULATIVE: u32 = 2;
+/// The outcome is known, and a thread does what follows from it.
+const ENDING: u32 = 3;
 /// 1 once it has ended: whoever waits for that waits here.
 static RESOLVED: AtomicU32 = AtomicU32::new(0);
-/// 1 while somebody ends it.
-static ENDING: AtomicU32 = AtomicU32::new(0);
 
 /// Signals that a thread cannot but take, when it raises them. All others wait for the outcome.
 const NOT_HELD: u64 = {
@@ -44,7 +47,7 @@ const NOT_HELD: u64 = {
 
 /// The process goes on as if a prediction had come true.
 pub fn is_speculative() -> bool {
-    IS_SPECULATIVE.load(SeqCst) != 0
+    STATE.load(SeqCst) >= SPECULATIVE
 }
 
 /// Where to wait for the outcome.
@@ -64,26 +67,34 @@ fn with<T>(mut work: impl FnMut(&mut Checkpoint) -> T) -> sys::Result<T> {
 }
 
 /// Takes a checkpoint of the process with the calling thread as in `frame`, from which it goes on speculatively. Whatever the
-/// reason why there is none, nothing has happened.
-pub fn take(session: &Session, frame: &mut Context) -> sys::Result<()> {
-    let own = sys::gettid();
-    OWNER.compare_exchange(0, own, SeqCst, Relaxed).map_err(|_| sys::Errno(sys::EBUSY))?;
-    let taken = try_to_take(session, frame);
+/// reason why there is none, nothing has happened. `first` is done when nothing can go wrong any more, and nobody else is at work.
+pub fn take(session: &Session, frame: &mut Context, first: impl FnOnce()) -> sys::Result<()> {
+    let free = STATE.compare_exchange(NOT, TAKING, SeqCst, Relaxed);
+    free.map_err(|_| sys::Errno(sys::EALREADY))?;
+    let taken = try_to_take(session, frame, first);
     if taken.is_err() {
-        OWNER.store(0, SeqCst);
+        STATE.store(NOT, SeqCst);
     }
     taken
 }
 
-fn try_to_take(session: &Session, frame: &mut Context) -> sys::Result<()> {
+fn try_to_take(session: &Session, frame: &mut Context, first: impl FnOnce()) -> sys::Result<()> {
     let stopped = stop::stop_others()?;
-    with(|checkpoint| {
-        checkpoint.memory.keep(session)?;
-        checkpoint.threads.keep(frame, &stopped)
+    with(|Checkpoint { memory, threads }| {
+        threads.keep(frame, &stopped)?;
+        let mut reach = |frame: &Context| {
+            if !memory.covers(frame.stack_pointer() - RED_ZONE) {
+                memory.unsettle();
+            }
+        };
+        reach(frame);
+        stopped.each(|_, frame| reach(frame));
+        memory.keep(session)
     })??;
     faults::take()?;
+    first();
     RESOLVED.store(0, SeqCst);
-    IS_SPECULATIVE.store(1, SeqCst);
+    STATE.store(SPECULATIVE, SeqCst);
     frame.mask = !NOT_HELD;
     stopped.each(|_, frame| frame.mask = !NOT_HELD);
     Ok(())
@@ -100,7 +111,7 @@ pub enum Outcome {
 
 /// Whether it is for the caller to [`end`] it. (One does.)
 pub fn may_end() -> bool {
-    is_speculative() && ENDING.compare_exchange(0, 1, SeqCst, Relaxed).is_ok()
+    STATE.compare_exchange(SPECULATIVE, ENDING, SeqCst, Relaxed).is_ok()
 }
 
 /// Ends the speculation; `frame` is that of the calling thread.
@@ -124,11 +135,10 @@ pub fn end(outcome: Outcome, frame: &mut Context) {
         sys::exit(FAILED);
     }
     faults::give_back();
-    IS_SPECULATIVE.store(0, SeqCst);
-    ENDING.store(0, SeqCst);
+    // Nobody else is at work before this function returns.
+    STATE.store(NOT, SeqCst);
     policy::wake(&RESOLVED);
     drop(stopped);
-    OWNER.store(0, SeqCst);
 }
 
 /// Exit status of a process that could not be taken back.
@@ -161,8 +171,7 @@ pub fn needs(fd: Fd) -> bool {
 /// In a forked child, which does not speculate.
 pub fn in_child() {
     IN_USE.break_open();
-    OWNER.store(0, SeqCst);
-    ENDING.store(0, SeqCst);
+    STATE.store(NOT, SeqCst);
     if !CHECKPOINT.load(Acquire).is_null() {
         let _ = with(|checkpoint| checkpoint.memory.in_child());
     }

@@ -95,6 +95,11 @@ impl Memory {
         (self.protector, self.count, self.mirrors, self.is_settled) = (0, 0, 0, false);
     }
 
+    /// Whether memory that the program can write is known to be there. (Stacks grow without a call.)
+    pub fn covers(&self, at: u64) -> bool {
+        self.regions[..self.count].iter().any(|region| (region.start..region.end).contains(&at))
+    }
+
     /// Whether `fd` is the one that this needs.
     pub fn needs(&self, fd: Fd) -> bool {
         self.protector == fd as u32 + 1
@@ -142,21 +147,24 @@ impl Memory {
         let (mut count, mut files) = (0, 0);
         let Memory { regions, mirrored, mirrors, .. } = self;
         maps::each::<1>(|mapping, _| {
-            if !mapping.writable || session.owns_any(mapping.start, mapping.end - mapping.start) {
-                return Ok(());
+            let is_mirror = is_mirror(&mirrored[..*mirrors], mapping.start);
+            let mut at = mapping.start;
+            while mapping.writable && !is_mirror && at < mapping.end {
+                // (Memory of ours may be one mapping with memory of the program's.)
+                let ours = session.owned_from(at, mapping.end);
+                let (end, next) = ours.unwrap_or((mapping.end, mapping.end));
+                if at < end {
+                    let region = Region { start: at, end, is_file: mapping.inode != 0 };
+                    if mapping.shared {
+                        // Others would see the stores.
+                        return Err(Errno(sys::ETXTBSY));
+                    }
+                    files += if region.is_file { end - at } else { 0 };
+                    *regions.get_mut(count).ok_or(Errno(sys::E2BIG))? = region;
+                    count += 1;
+                }
+                at = next;
             }
-            if mapping.shared {
-                // Others would see the stores.
-                return Err(Errno(sys::EBUSY));
-            }
-            let (start, end) = (mapping.start, mapping.end);
-            if is_mirror(&mirrored[..*mirrors], start) {
-                return Ok(());
-            }
-            let region = Region { start, end, is_file: mapping.inode != 0 };
-            files += if region.is_file { end - start } else { 0 };
-            *regions.get_mut(count).ok_or(Errno(sys::E2BIG))? = region;
-            count += 1;
             Ok(())
         })?;
         if files > FILES_MAX {

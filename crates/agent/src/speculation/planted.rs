@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 
 use super::checkpoint::{self, Outcome};
-use crate::arch::Context;
+use crate::arch::{Context, ticks};
 use crate::logged;
 use crate::plane::policy::POKE;
 use crate::session::Session;
@@ -31,6 +31,8 @@ struct Counts {
     ended: [AtomicU64; 2],
     /// There was no checkpoint.
     refused: AtomicU64,
+    /// Time-stamp ticks that checkpoints took, commits and rollbacks.
+    took: [AtomicU64; 3],
     /// For which reason, by errno.
     reasons: [AtomicU64; 256],
 }
@@ -77,15 +79,27 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) {
         return;
     }
     let is_wrong = random().is_multiple_of(WRONG_IN);
-    IS_WRONG.store(is_wrong.into(), Relaxed);
-    if let Err(errno) = checkpoint::take(session, frame) {
+    let first = || {
+        IS_WRONG.store(is_wrong.into(), Relaxed);
+        let _ = set_timer();
+    };
+    let began = ticks();
+    if let Err(errno) = checkpoint::take(session, frame, first) {
         count(|counts| &counts.refused);
         return count(|counts| &counts.reasons[errno.0 as usize % 256]);
     }
-    let _ = set_timer();
+    note_took(0, began);
     if is_wrong {
         let another = [0, 1, result - 1, result + 1, result ^ 64, sys::fail(sys::EIO)];
         frame.set_result(another[random() as usize % another.len()]);
+    }
+}
+
+/// Notes how long it took: a checkpoint (0), a commit (1), or a rollback (2).
+pub fn note_took(what: usize, began: u64) {
+    // SAFETY: as in `count`.
+    if let Some(counts) = unsafe { COUNTS.load(Relaxed).as_ref() } {
+        counts.took[what].fetch_add(ticks() - began, Relaxed);
     }
 }
 
@@ -99,14 +113,18 @@ pub fn wait() {
 
 /// It is known.
 pub fn outcome() -> Outcome {
-    if let Some(timer) = TIMER.swap(0, Relaxed).checked_sub(1) {
-        const TIMER_DELETE: u64 = 226;
-        // SAFETY: a timer of ours.
-        let _ = unsafe { sys::raw(TIMER_DELETE, [timer.into(), 0, 0, 0, 0, 0]) };
-    }
+    delete_timer();
     let is_wrong = IS_WRONG.load(Relaxed) != 0;
     count(|counts| &counts.ended[usize::from(is_wrong)]);
     if is_wrong { Outcome::Fail } else { Outcome::Commit }
+}
+
+fn delete_timer() {
+    const TIMER_DELETE: u64 = 226;
+    if let Some(timer) = TIMER.swap(0, Relaxed).checked_sub(1) {
+        // SAFETY: a timer of ours.
+        let _ = unsafe { sys::raw(TIMER_DELETE, [timer.into(), 0, 0, 0, 0, 0]) };
+    }
 }
 
 /// Has the thread poked if nobody comes to a call.

@@ -8,7 +8,7 @@ use runahead_abi::config::plant;
 use super::checkpoint::{self, Outcome};
 use super::memory::Memory;
 use super::{planted, threads};
-use crate::arch::Context;
+use crate::arch::{Context, ticks};
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
@@ -35,7 +35,9 @@ fn waits(frame: &mut Context) -> Verdict {
 
 fn end(frame: &mut Context) -> Outcome {
     let outcome = planted::outcome();
+    let began = ticks();
     checkpoint::end(outcome, frame);
+    planted::note_took(1 + usize::from(outcome == Outcome::Fail), began);
     outcome
 }
 
