@@ -20,6 +20,7 @@ pub mod processes;
 pub mod programs;
 mod run;
 mod seed;
+pub mod speculated;
 mod stats;
 pub mod tree;
 

@@ -57,6 +57,8 @@ pub mod plant {
     pub const TRIED: u64 = 5;
     /// Processes have no shadows; after calls that a generator picks, whose seed is `panic_at`, they speculate.
     pub const SPECULATED: u64 = 6;
+    /// As `SPECULATED`, but a rollback leaves the program's memory as it is.
+    pub const SPECULATED_WRONGLY: u64 = 7;
     /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
     /// comes of it then is what a test must be able to see. No flipped bit gives this value.
     pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;

@@ -45,6 +45,17 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
         // SAFETY: what was interrupted goes on as it was, but for the mask.
         unsafe { arch::sigreturn(core::ptr::from_ref(&back) as u64) }
     }
+    if let Some(thread) = thread
+        && comes_before_the_policy(thread, context)
+        && is_alone(thread, signal)
+        && signals::send_to_itself(signal, info)
+    {
+        // It comes where the program goes on, whose mask is in the frame that we return through.
+        let mut back = context.copy();
+        back.mask = !0;
+        // SAFETY: what was interrupted goes on as it was, but for the mask.
+        unsafe { arch::sigreturn(core::ptr::from_ref(&back) as u64) }
+    }
     // SAFETY: the same.
     if let Some(call) = unsafe { dispatched::unanswered(context) }
         && thread.is_some_and(|thread| is_alone(thread, signal))
@@ -126,6 +137,15 @@ fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
         && (text..text + len).contains(&context.after())
         && thread.is_on_stack(context.stack_pointer())
         && is_alone(thread, signal)
+}
+
+/// A call has been dispatched for a policy that is told of all, and a signal has come before we had them wait. (Whoever
+/// looks at the stack then, to unwind it, is to find the program and not us.)
+fn comes_before_the_policy(thread: &Thread, context: &Context) -> bool {
+    crate::reports()
+        && thread.depth.get() == 0
+        && super::is_ours(context.after())
+        && thread.signal_stack().holds(context.stack_pointer())
 }
 
 /// The signal may be sent once more: no instruction raised it, it is the only one of its number, and would come to us again.

@@ -1,7 +1,7 @@
 //! Calls of the program's that are made as they stand, and what becomes of its mask meanwhile.
 
 use super::thread::Thread;
-use super::{Call, given, sites};
+use super::{Call, given, signals, sites};
 use crate::arch::{self, Context};
 use crate::sys::{self, nr};
 
@@ -50,7 +50,11 @@ pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
 /// through); returning from our signal must not set the old one again. Nothing runs in between: the
 /// return is what unblocks signals, so this is the last thing done.
 pub(super) fn keep_mask(context: &mut Context) {
-    context.mask = sys::set_mask(!0);
+    let mask = sys::set_mask(!0);
+    // (Where all signals wait for us the program's mask is in the frame.)
+    if !signals::has_sigsys(mask) || super::is_retired() {
+        context.mask = mask;
+    }
 }
 
 /// Keeps the mask as [`keep_mask`] does where something can have changed it.

@@ -12,7 +12,7 @@ use crate::perform;
 use crate::policy::{self, Next, Verdict};
 use crate::sys::{self, nr};
 use crate::thread::Thread;
-use crate::{Call, reports};
+use crate::{Call, reports, stop};
 
 /// What lies below the red zone meanwhile.
 #[derive(Clone, Copy)]
@@ -55,7 +55,8 @@ fn quietly(work: impl FnOnce()) {
 /// The plane is about to make one of its own calls. True: it is not to, for now.
 pub(super) fn own(call: &Call, site: u64, context: &mut Context) -> bool {
     let Some(policy) = policy::get() else { return false };
-    let of_frame = core::mem::replace(&mut context.mask, sys::set_mask(!0));
+    let of_frame = context.mask;
+    perform::keep_mask(context);
     let verdict = in_front(site, context, |context| policy.own(call, context));
     if verdict.waits_on().is_some() {
         let_go(call, site, verdict.waits_on(), context);
@@ -92,7 +93,7 @@ pub(super) fn own_returned(number: u64, result: i64) {
 /// A call that was dispatched at `site`, and is not the plane's own.
 pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
     let Some(policy) = policy::get() else { return perform::perform(call, site, context) };
-    context.mask = sys::set_mask(!0);
+    perform::keep_mask(context);
     match in_front(site, context, |context| policy.reported(call, context)) {
         Verdict::ELSEWHERE => {}
         Verdict::REPORT => let_go(call, site, None, context),
@@ -125,19 +126,23 @@ fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     }
 }
 
-/// Where there is no room on the program's stack the call is made here, or waits.
+/// Where there is no room on the program's stack the call is made here, or waits, and signals with it.
 fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
-    sys::set_mask(context.mask);
     if let Some(word) = word {
-        let args = [word, k::FUTEX_WAIT.into(), 0, 0, 0, 0];
-        // SAFETY: the policy's word, which stays; nothing is written.
-        let _ = unsafe { sys::raw(nr::FUTEX, args) };
-        context.mask = sys::set_mask(!0);
-        return context.resume_at(site);
+        context.resume_at(site);
+        return stop::while_stopped(call.thread, context, |_| {
+            let args = [word, k::FUTEX_WAIT.into(), 0, 0, 0, 0];
+            // SAFETY: the policy's word, which stays; nothing is written.
+            let _ = unsafe { sys::raw(nr::FUTEX, args) };
+        });
     }
+    // Handlers run on top of this.
+    call.thread.depth.set(1);
+    sys::set_mask(context.mask);
     // SAFETY: the program asked for exactly this call.
     let result = unsafe { sys::raw(call.nr, call.args) };
-    context.mask = sys::set_mask(!0);
+    perform::keep_mask(context);
+    call.thread.depth.set(0);
     context.set_result(result);
     if tell(call, result, Some(context)) == Next::Again {
         context.make_again(call.nr, call.args, site + 2, call.stack);
@@ -155,7 +160,7 @@ pub(super) fn is_trap(site: u64) -> bool {
 
 /// The program has come back from its call, or its wait.
 pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
-    context.mask = sys::set_mask(!0);
+    perform::keep_mask(context);
     finish(thread, context, false);
 }
 

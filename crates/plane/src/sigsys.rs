@@ -346,8 +346,11 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
         nr::EXIT => perform(call, site, context),
         _ if masks::has_plain_mask(call) && made_by_the_program(site, context) => {}
         _ => {
+            // Handlers run on top of this, which they may leave by a jump.
+            let depth = thread.depth.replace(if reports() { 1 } else { thread.depth.get() });
             context.set_result(masks::with_temporary_mask(call));
             keep_mask(context);
+            thread.depth.set(depth);
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Faults {
     pub tried: bool,
     /// Processes have no shadows, and speculate after calls that a generator with this seed picks (the agent's `speculation`).
     pub speculated: Option<u64>,
+    /// With `speculated`: rollbacks leave memory as it is.
+    pub speculated_wrongly: bool,
     /// What is left undone.
     pub without: Without,
 }
@@ -74,6 +76,7 @@ impl Faults {
             (false, _) if self.plant_rubbish => plant::RUBBISH,
             (false, _) if self.logged => plant::LOGGED,
             (false, _) if self.tried => plant::TRIED,
+            (false, _) if self.speculated_wrongly => plant::SPECULATED_WRONGLY,
             (false, _) if self.speculated.is_some() => plant::SPECULATED,
             (false, _) => 0,
         }

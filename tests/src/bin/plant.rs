@@ -1,22 +1,25 @@
 //! Runs a command with faults planted in the agent, and says what became of the effects that
 //! shadows tried: `plant effects COMMAND...` or `plant panic ACCESS COMMAND...`. Or puts the policy that logs calls in the
 //! target's place: `plant logged FILE COMMAND...` writes to the file what it counted ([`Logged`]). Or the one that does to calls
-//! what the program asks for: `plant tried COMMAND...`.
+//! what the program asks for: `plant tried COMMAND...`. Or the one that speculates after calls that a seed picks: `plant speculated
+//! SEED FILE COMMAND...` adds to the file a line of what came of it ([`Speculated`]), and says nothing itself.
 //!
 //! The last line on stderr is `planted: refused=N done=N syncs=N`.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use runahead_inject::Command;
 use runahead_supervisor::{Ended, Faults, Options, Without};
 use runahead_tests::counts::Logged;
+use runahead_tests::speculated::Speculated;
 
 fn main() -> ExitCode {
     // SAFETY: no handler. (Rust's start ignores it, which the command would inherit.)
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut args = std::env::args_os().skip(1);
-    let mut counted = None;
+    let (mut counted, mut speculated) = (None, None);
     let faults = match args.next().as_deref().and_then(|what| what.to_str()) {
         Some("effects") => Faults { plant_effects: true, ..Faults::default() },
         Some("none") => Faults::default(),
@@ -27,11 +30,13 @@ fn main() -> ExitCode {
             let without = Without { unwatched: true, ..Without::default() };
             Faults { logged: true, without, ..Faults::default() }
         }
-        Some("speculated") => {
-            counted = Some((room(), PathBuf::from("/dev/null")));
+        Some(what @ ("speculated" | "speculated-wrongly")) => {
             let seed = args.next().and_then(|n| n.to_str()?.parse().ok());
+            speculated = Some((room(), PathBuf::from(args.next().expect("a file"))));
             let without = Without { unwatched: true, ..Without::default() };
-            Faults { speculated: Some(seed.expect("a seed")), without, ..Faults::default() }
+            let speculated_wrongly = what != "speculated";
+            let speculated = Some(seed.expect("a seed"));
+            Faults { speculated, speculated_wrongly, without, ..Faults::default() }
         }
         Some("panic") => {
             let at = args.next().and_then(|n| n.to_str()?.parse().ok());
@@ -46,38 +51,46 @@ fn main() -> ExitCode {
     if let Some((memory, file)) = counted {
         let tables = std::fs::read(&memory).expect("it is there");
         std::fs::remove_file(&memory).expect("it is ours");
-        if file == std::path::Path::new("/dev/null") {
-            let word = |n: usize| u64::from_ne_bytes(tables[8 * n..][..8].try_into().expect("8"));
-            let reasons: Vec<_> = (0..256).map(|n| (n, word(6 + n))).filter(|r| r.1 != 0).collect();
-            let mean = |n: usize, of: u64| word(n) / of.max(1);
-            let (all, ticks) =
-                (word(0) + word(1), [(3, word(0) + word(1)), (4, word(0)), (5, word(1))]);
-            let [checkpoint, commit, rollback] = ticks.map(|(n, of)| mean(n, of));
-            eprintln!(
-                "ticks: all={all} checkpoint={checkpoint} commit={commit} rollback={rollback}"
-            );
-            eprintln!(
-                "speculated: committed={} failed={} refused={} {reasons:?}",
-                word(0),
-                word(1),
-                word(2)
-            );
-        }
         std::fs::write(file, Logged::of_memory(&tables).to_string()).expect("it can be written");
+    }
+    let is_silent = speculated.is_some();
+    if let Some((memory, file)) = speculated {
+        let tables = std::fs::read(&memory).expect("it is there");
+        std::fs::remove_file(&memory).expect("it is ours");
+        let seen = Speculated::of_memory(&tables).to_string();
+        let mut file =
+            std::fs::File::options().append(true).create(true).open(file).expect("a file");
+        file.write_all(seen.as_bytes()).expect("it can be written");
     }
     match ended {
         Ok((ended, stats)) => {
             let (refused, done) = stats.planted;
-            eprintln!("planted: refused={refused} done={done} syncs={}", stats.syncs.count);
+            if !is_silent {
+                eprintln!("planted: refused={refused} done={done} syncs={}", stats.syncs.count);
+            }
             match ended {
                 Ended::Exited(status) => ExitCode::from(status as u8),
-                Ended::Signaled(signal) => ExitCode::from(128 + signal as u8),
+                Ended::Signaled(signal) => {
+                    if is_silent {
+                        end_by(signal);
+                    }
+                    ExitCode::from(128 + signal as u8)
+                }
             }
         }
         Err(error) => {
             eprintln!("{error}");
             ExitCode::from(125)
         }
+    }
+}
+
+/// Ends this process as the command was.
+fn end_by(signal: i32) {
+    // SAFETY: no handler; the signal is this process's own.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
     }
 }
 

@@ -65,6 +65,16 @@ pub fn looks(case: &Case) -> usize {
     if UNSETTLED.contains(&case.to_string().as_str()) { 3 } else { 1 }
 }
 
+/// Programs in which no predictions are planted, as a process that speculates does not hide all of this yet (`docs/speculation.md`):
+/// its descriptor, where its memory lies, what its barriers are registered for, and the signals that a tracer sees. Or they
+/// take longer than the patience that there is with them.
+const NOT_SPECULATED: &[&str] = &["image", "addresses", "barriers", "tracer", "exceptions"];
+
+/// Whether the case is the same when predictions are planted in it.
+pub fn may_speculate(case: &Case) -> bool {
+    !NOT_SPECULATED.contains(&case.source())
+}
+
 /// Cases that need what not every processor has.
 const KEYS: &str = "pkeys";
 

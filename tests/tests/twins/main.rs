@@ -19,7 +19,8 @@ use std::path::Path;
 
 use catalog::{Build, Case, KNOWN, Known};
 use disk::slow;
-use runahead_tests::{Seed, available, installed};
+use runahead_tests::speculated::Speculated;
+use runahead_tests::{Seed, available, installed, scratch};
 use twin::{Form, Launcher, Seen};
 
 /// Cases in a sample: about half a minute's worth.
@@ -139,6 +140,73 @@ fn judge(known: Option<&Known>, form: Form, plain: &Seen, ahead: &Seen) -> Vec<S
         known.reason
     ));
     found
+}
+
+/// Predictions are planted, right ones and wrong ones, and nobody sees a difference.
+#[test]
+fn programs_that_speculate_and_their_twins() {
+    apart::run("programs_that_speculate_and_their_twins", || {
+        let (failed, report) = speculate("speculated", usize::MAX);
+        assert!(failed == 0, "{failed} pairs differ{report}");
+    });
+}
+
+/// What a rollback leaves behind is seen.
+#[test]
+fn rollbacks_that_leave_memory_as_it_is_are_found() {
+    apart::run("rollbacks_that_leave_memory_as_it_is_are_found", || {
+        let (failed, _) = speculate("speculated-wrongly", 1);
+        assert!(failed > 0 || available(slow()).is_none(), "nothing was found");
+    });
+}
+
+/// Cases of a sample in which processes speculate.
+const SPECULATED: usize = 30;
+
+/// Runs cases with predictions planted by `plant HOW`, until so many pairs differ; how many do, and in what.
+fn speculate(how: &str, most: usize) -> (usize, String) {
+    let (mut failed, mut report) = (0, String::new());
+    let Some(slow) = available(slow()) else { return (failed, report) };
+    let mut chosen = chosen();
+    chosen.retain(|(case, _)| catalog::known(case).is_none() && catalog::may_speculate(case));
+    chosen.truncate(if full() { usize::MAX } else { SPECULATED });
+    slow.compile(&chosen);
+    let counts = scratch().join(format!("twins-{how}"));
+    let _ = std::fs::remove_file(&counts);
+    let mut seed = Seed::new();
+    for (case, build) in &chosen {
+        for form in [Form::Direct, Form::ChildOfAShell] {
+            if failed == most {
+                break;
+            }
+            let number = seed.below(1 << 40).to_string();
+            let plant = env!("CARGO_BIN_EXE_plant");
+            let words = [plant.as_ref(), how.as_ref(), number.as_ref(), counts.as_os_str()];
+            let launcher = Launcher::Wrapped(words.map(OsString::from).to_vec());
+            let plain = slow.observe(case, *build, form, &Launcher::Native);
+            let other = slow.observe(case, *build, form, &launcher);
+            let wrong = plain.differences(&other);
+            if wrong.is_empty() {
+                continue;
+            }
+            failed += 1;
+            let command = slow.command(case, *build, form);
+            write!(report, "\n== {case} {build:?} {form:?}, seed {number}: {command}")
+                .expect("memory");
+            wrong.iter().for_each(|line| write!(report, "\n{line}").expect("memory"));
+        }
+    }
+    let text = std::fs::read_to_string(&counts).unwrap_or_default();
+    let seen: Vec<Speculated> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    let sum = |of: fn(&Speculated) -> u64| seen.iter().map(of).sum::<u64>();
+    let (committed, wrong) = (sum(|seen| seen.committed), sum(|seen| seen.failed));
+    let refused = sum(|seen| seen.refused);
+    eprintln!(
+        "{} twins: {committed} predictions right, {wrong} wrong, {refused} refused",
+        chosen.len()
+    );
+    assert!(wrong * 3 >= committed && committed > 0, "hardly a prediction was wrong");
+    (failed, report)
 }
 
 /// What differs from run to run shows nothing.

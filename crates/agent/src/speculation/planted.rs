@@ -7,15 +7,16 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
+use runahead_abi::config::plant;
 
 use super::checkpoint::{self, Outcome};
 use crate::arch::{Context, ticks};
 use crate::logged;
 use crate::plane::policy::POKE;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::sys;
 
-/// One call in so many is followed by a prediction.
+/// One call in so many is followed by a prediction. (Each is two signals and more.)
 const ONE_IN: u64 = 4;
 /// Of those one in so many is wrong.
 const WRONG_IN: u64 = 2;
@@ -24,17 +25,25 @@ const WAIT_US: u64 = 300;
 /// A program that comes to no call is told then, in nanoseconds.
 const LATEST_NS: u64 = 2_000_000;
 
-/// What came of it, in all processes of the session.
+/// What came of it, in all processes of the session; the test reads it (`tests/src/speculated.rs`).
 #[repr(C)]
 struct Counts {
     /// Predictions that came true, and that did not.
     ended: [AtomicU64; 2],
-    /// There was no checkpoint.
-    refused: AtomicU64,
-    /// Time-stamp ticks that checkpoints took, commits and rollbacks.
-    took: [AtomicU64; 3],
-    /// For which reason, by errno.
-    reasons: [AtomicU64; 256],
+    /// Checkpoints that were refused, by errno.
+    refused: [AtomicU64; ERRNOS],
+    /// How often a checkpoint, a commit and a rollback took so many time-stamp ticks: see [`bucket`].
+    took: [[AtomicU64; BUCKETS]; 3],
+}
+
+const ERRNOS: usize = 134;
+const BUCKETS: usize = 256;
+
+/// Times by their size: eight buckets from each power of two to the next.
+fn bucket(ticks: u64) -> usize {
+    let power = ticks.max(8).ilog2();
+    let eighth = ticks >> (power - 3) & 7;
+    ((power as usize - 3) * 8 + eighth as usize).min(BUCKETS - 1)
 }
 
 static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
@@ -85,8 +94,7 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) {
     };
     let began = ticks();
     if let Err(errno) = checkpoint::take(session, frame, first) {
-        count(|counts| &counts.refused);
-        return count(|counts| &counts.reasons[errno.0 as usize % 256]);
+        return count(|counts| &counts.refused[(errno.0 as usize).min(ERRNOS - 1)]);
     }
     note_took(0, began);
     if is_wrong {
@@ -97,10 +105,8 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) {
 
 /// Notes how long it took: a checkpoint (0), a commit (1), or a rollback (2).
 pub fn note_took(what: usize, began: u64) {
-    // SAFETY: as in `count`.
-    if let Some(counts) = unsafe { COUNTS.load(Relaxed).as_ref() } {
-        counts.took[what].fetch_add(ticks() - began, Relaxed);
-    }
+    let took = ticks() - began;
+    count(|counts| &counts.took[what][bucket(took)]);
 }
 
 /// Somebody waits for the outcome.
@@ -109,6 +115,11 @@ pub fn wait() {
         us @ ..WAIT_US => sys::sleep_us(us),
         _ => {}
     }
+}
+
+/// A violation that a test plants: a rollback leaves memory as it is.
+pub fn leaves_memory() -> bool {
+    session::get().is_some_and(|session| session.config.plant == plant::SPECULATED_WRONGLY)
 }
 
 /// It is known.

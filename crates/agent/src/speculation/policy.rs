@@ -36,7 +36,7 @@ fn waits(frame: &mut Context) -> Verdict {
 fn end(frame: &mut Context) -> Outcome {
     let outcome = planted::outcome();
     let began = ticks();
-    checkpoint::end(outcome, frame);
+    checkpoint::end(outcome, frame, planted::leaves_memory());
     planted::note_took(1 + usize::from(outcome == Outcome::Fail), began);
     outcome
 }
@@ -162,9 +162,11 @@ impl Policy for Speculation {
 
 /// Puts this policy in the target's place, if a test has asked for it.
 pub fn start(session: &Session) -> sys::Result<()> {
-    if session.config.plant != plant::SPECULATED {
-        return Ok(());
+    match session.config.plant {
+        plant::SPECULATED | plant::SPECULATED_WRONGLY => {
+            planted::start(session)?;
+            plane::set_policy(&POLICY)
+        }
+        _ => Ok(()),
     }
-    planted::start(session)?;
-    plane::set_policy(&POLICY)
 }
