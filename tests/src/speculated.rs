@@ -15,8 +15,8 @@ pub struct Speculated {
     pub failed: u64,
     /// Checkpoints that there were not.
     pub refused: u64,
-    /// Time-stamp ticks that a checkpoint, a commit and a rollback took, in the median; 0: there was none.
-    pub ticks: [u64; 3],
+    /// Nanoseconds that a checkpoint, a commit and a rollback took, in the median; 0: there was none.
+    pub took: [u64; 3],
 }
 
 impl Speculated {
@@ -30,8 +30,8 @@ impl Speculated {
             bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let refused = words[2..][..ERRNOS].iter().sum();
         let took = |what: usize| median(&words[2 + ERRNOS + what * BUCKETS..][..BUCKETS]);
-        let ticks = [0, 1, 2].map(took);
-        Speculated { committed: words[0], failed: words[1], refused, ticks }
+        let took = [0, 1, 2].map(took);
+        Speculated { committed: words[0], failed: words[1], refused, took }
     }
 }
 
@@ -48,7 +48,7 @@ fn median(buckets: &[u64]) -> u64 {
 
 impl fmt::Display for Speculated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Speculated { committed, failed, refused, ticks: [a, b, c] } = self;
+        let Speculated { committed, failed, refused, took: [a, b, c] } = self;
         writeln!(f, "{committed} {failed} {refused} {a} {b} {c}")
     }
 }
@@ -61,7 +61,7 @@ impl FromStr for Speculated {
         let &[committed, failed, refused, a, b, c] = words.as_deref().unwrap_or_default() else {
             return Err(format!("not six numbers: {line}"));
         };
-        Ok(Speculated { committed, failed, refused, ticks: [a, b, c] })
+        Ok(Speculated { committed, failed, refused, took: [a, b, c] })
     }
 }
 

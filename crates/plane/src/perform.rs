@@ -50,11 +50,17 @@ pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
 /// through); returning from our signal must not set the old one again. Nothing runs in between: the
 /// return is what unblocks signals, so this is the last thing done.
 pub(super) fn keep_mask(context: &mut Context) {
+    let _ = keep_mask_unless_held(context);
+}
+
+/// [`keep_mask`], or true if signals have come and wait for us: then the program's mask is in the frame.
+pub(super) fn keep_mask_unless_held(context: &mut Context) -> bool {
     let mask = sys::set_mask(!0);
-    // (Where all signals wait for us the program's mask is in the frame.)
-    if !signals::has_sigsys(mask) || super::is_retired() {
+    let held = signals::has_sigsys(mask) && !super::is_retired();
+    if !held {
         context.mask = mask;
     }
+    held
 }
 
 /// Keeps the mask as [`keep_mask`] does where something can have changed it.

@@ -56,7 +56,11 @@ fn quietly(work: impl FnOnce()) {
 pub(super) fn own(call: &Call, site: u64, context: &mut Context) -> bool {
     let Some(policy) = policy::get() else { return false };
     let of_frame = context.mask;
-    perform::keep_mask(context);
+    if perform::keep_mask_unless_held(context) {
+        // They come first.
+        context.resume_at(site);
+        return true;
+    }
     let verdict = in_front(site, context, |context| policy.own(call, context));
     if verdict.waits_on().is_some() {
         let_go(call, site, verdict.waits_on(), context);
@@ -93,7 +97,9 @@ pub(super) fn own_returned(number: u64, result: i64) {
 /// A call that was dispatched at `site`, and is not the plane's own.
 pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
     let Some(policy) = policy::get() else { return perform::perform(call, site, context) };
-    perform::keep_mask(context);
+    if perform::keep_mask_unless_held(context) {
+        return context.resume_at(site);
+    }
     match in_front(site, context, |context| policy.reported(call, context)) {
         Verdict::ELSEWHERE => {}
         Verdict::REPORT => let_go(call, site, None, context),
@@ -164,8 +170,8 @@ pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
     finish(thread, context, false);
 }
 
-/// Signals are blocked. If a handler is about to begin, the thread does not go on from here.
-fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
+/// The program goes on behind its call, or in front of it. Signals are blocked. If a handler is about to begin, the thread does not go on from here.
+pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
     let (Kept { number, back, waits, arguments }, stack) = kept(context);
     let result = context.result();
     let call = Call { nr: number, args: arguments, stack, thread };

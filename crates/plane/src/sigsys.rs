@@ -111,6 +111,10 @@ fn answer(info: &Info, context: &mut Context) {
     };
     if super::is_retired() {
         super::leave_for_good(thread);
+        if report::is_trap(site) {
+            keep_mask(context);
+            return report::finish(thread, context, false);
+        }
         return natively(site, context);
     }
     if info.arch != AUDIT_ARCH_X86_64 {

@@ -21,7 +21,7 @@ use crate::{signals, sys};
 pub(super) const STOP: u64 = 0x7261_6864_7374_6f70;
 /// How often threads that do not come are sent the signal again, and after how long: one that makes a call just then may get
 /// only the signal for that.
-const TIMES: u32 = 125;
+const TIMES: u32 = 500;
 const AGAIN_US: u64 = 400;
 
 /// The thread that stops the others; 0: nobody.

@@ -66,9 +66,10 @@ pub fn looks(case: &Case) -> usize {
 }
 
 /// Programs in which no predictions are planted, as a process that speculates does not hide all of this yet (`docs/speculation.md`):
-/// its descriptor, where its memory lies, what its barriers are registered for, and the signals that a tracer sees. Or they
-/// take longer than the patience that there is with them.
-const NOT_SPECULATED: &[&str] = &["image", "addresses", "barriers", "tracer", "exceptions"];
+/// its descriptor (also `execs`), where its memory lies, what its barriers are registered for, and the signals that a tracer sees, or a thread
+/// that waits for SIGSYS. Or they take longer than the patience that there is with them.
+const NOT_SPECULATED: &[&str] =
+    &["image", "execs", "addresses", "barriers", "tracer", "sigsys", "exceptions"];
 
 /// Whether the case is the same when predictions are planted in it.
 pub fn may_speculate(case: &Case) -> bool {

@@ -155,17 +155,24 @@ fn stop_all() -> stop::Stopped {
     sys::exit(FAILED)
 }
 
-/// A call has changed what is mapped.
-pub fn note_mapped(change: impl Fn(&mut Memory)) {
+/// From here on this process takes no checkpoint.
+pub fn give_up() {
+    let _ = with(|checkpoint| checkpoint.memory.give_up());
+}
+
+/// A call has changed, or is about to change, what is mapped or open.
+pub fn note_change(change: impl Fn(&mut Memory)) {
     if !CHECKPOINT.load(Acquire).is_null() {
         let _ = with(|checkpoint| change(&mut checkpoint.memory));
     }
 }
 
-/// Whether `fd` is one of ours.
-pub fn needs(fd: Fd) -> bool {
-    !CHECKPOINT.load(Acquire).is_null()
-        && with(|checkpoint| checkpoint.memory.needs(fd)).unwrap_or(false)
+/// The descriptor that is ours, if there is one.
+pub fn descriptor() -> Option<Fd> {
+    if CHECKPOINT.load(Acquire).is_null() {
+        return None;
+    }
+    with(|checkpoint| checkpoint.memory.descriptor()).ok().flatten()
 }
 
 /// In a forked child, which does not speculate.

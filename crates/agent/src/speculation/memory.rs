@@ -47,6 +47,8 @@ pub struct Memory {
     is_settled: bool,
     /// Pages may be protected of which the mirror has nothing.
     is_out_of_step: bool,
+    /// Memory is not followed any more.
+    is_given_up: bool,
 }
 
 /// `struct page_region` (linux/fs.h).
@@ -92,7 +94,8 @@ impl Memory {
         if let Some(protector) = self.protector.checked_sub(1) {
             let _ = sys::close(protector as Fd);
         }
-        (self.protector, self.count, self.mirrors, self.is_settled) = (0, 0, 0, false);
+        (self.protector, self.count, self.mirrors) = (0, 0, 0);
+        (self.is_settled, self.is_given_up) = (false, false);
     }
 
     /// Whether memory that the program can write is known to be there. (Stacks grow without a call.)
@@ -100,9 +103,28 @@ impl Memory {
         self.regions[..self.count].iter().any(|region| (region.start..region.end).contains(&at))
     }
 
-    /// Whether `fd` is the one that this needs.
-    pub fn needs(&self, fd: Fd) -> bool {
-        self.protector == fd as u32 + 1
+    /// The descriptor that this needs.
+    pub fn descriptor(&self) -> Option<Fd> {
+        self.protector.checked_sub(1).map(|fd| fd as Fd)
+    }
+
+    /// The program looks after its own memory in the same way, and there can be one of us.
+    pub fn give_up(&mut self) {
+        if let Some(fd) = self.descriptor() {
+            let _ = sys::close(fd);
+        }
+        (self.protector, self.is_given_up) = (0, true);
+        self.unsettle();
+    }
+
+    /// The program wants that number for something else.
+    pub fn move_descriptor(&mut self) {
+        if let Some(fd) = self.descriptor()
+            && let Ok(other) = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, HIGH.into())
+        {
+            let _ = sys::close(fd);
+            self.protector = other as u32 + 1;
+        }
     }
 
     /// Keeps what was written since the last time. Nobody else writes meanwhile.
@@ -183,6 +205,9 @@ impl Memory {
     }
 
     fn protector(&mut self) -> sys::Result<Fd> {
+        if self.is_given_up {
+            return Err(Errno(sys::EOPNOTSUPP));
+        }
         if self.protector == 0 {
             self.protector = protector()? as u32 + 1;
         }

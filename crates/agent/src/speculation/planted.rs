@@ -10,7 +10,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::config::plant;
 
 use super::checkpoint::{self, Outcome};
-use crate::arch::{Context, ticks};
+use crate::arch::Context;
 use crate::logged;
 use crate::plane::policy::POKE;
 use crate::session::{self, Session};
@@ -32,7 +32,7 @@ struct Counts {
     ended: [AtomicU64; 2],
     /// Checkpoints that were refused, by errno.
     refused: [AtomicU64; ERRNOS],
-    /// How often a checkpoint, a commit and a rollback took so many time-stamp ticks: see [`bucket`].
+    /// How often a checkpoint, a commit and a rollback took so many nanoseconds: see [`bucket`].
     took: [[AtomicU64; BUCKETS]; 3],
 }
 
@@ -40,9 +40,9 @@ const ERRNOS: usize = 134;
 const BUCKETS: usize = 256;
 
 /// Times by their size: eight buckets from each power of two to the next.
-fn bucket(ticks: u64) -> usize {
-    let power = ticks.max(8).ilog2();
-    let eighth = ticks >> (power - 3) & 7;
+fn bucket(ns: u64) -> usize {
+    let power = ns.max(8).ilog2();
+    let eighth = ns >> (power - 3) & 7;
     ((power as usize - 3) * 8 + eighth as usize).min(BUCKETS - 1)
 }
 
@@ -58,6 +58,15 @@ fn count(one: impl Fn(&Counts) -> &AtomicU64) {
     if let Some(counts) = unsafe { COUNTS.load(Relaxed).as_ref() } {
         one(counts).fetch_add(1, Relaxed);
     }
+}
+
+/// Nanoseconds. (A program may forbid the time-stamp counter.)
+pub fn now() -> u64 {
+    let mut time = [0u64; 2];
+    let args = [k::CLOCK_MONOTONIC.into(), time.as_mut_ptr() as u64, 0, 0, 0, 0];
+    // SAFETY: writes a timespec.
+    let _ = unsafe { sys::raw(sys::nr::CLOCK_GETTIME, args) };
+    time[0] * 1_000_000_000 + time[1]
 }
 
 /// The next number (SplitMix64).
@@ -92,7 +101,7 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) {
         IS_WRONG.store(is_wrong.into(), Relaxed);
         let _ = set_timer();
     };
-    let began = ticks();
+    let began = now();
     if let Err(errno) = checkpoint::take(session, frame, first) {
         return count(|counts| &counts.refused[(errno.0 as usize).min(ERRNOS - 1)]);
     }
@@ -105,15 +114,15 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) {
 
 /// Notes how long it took: a checkpoint (0), a commit (1), or a rollback (2).
 pub fn note_took(what: usize, began: u64) {
-    let took = ticks() - began;
+    let took = now() - began;
     count(|counts| &counts.took[what][bucket(took)]);
 }
 
 /// Somebody waits for the outcome.
 pub fn wait() {
-    match random() % (2 * WAIT_US) {
-        us @ ..WAIT_US => sys::sleep_us(us),
-        _ => {}
+    let us = random() % (2 * WAIT_US);
+    if us < WAIT_US {
+        sys::sleep_us(us);
     }
 }
 

@@ -8,7 +8,7 @@ use runahead_abi::config::plant;
 use super::checkpoint::{self, Outcome};
 use super::memory::Memory;
 use super::{planted, threads};
-use crate::arch::{Context, ticks};
+use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
@@ -35,11 +35,14 @@ fn waits(frame: &mut Context) -> Verdict {
 
 fn end(frame: &mut Context) -> Outcome {
     let outcome = planted::outcome();
-    let began = ticks();
+    let began = planted::now();
     checkpoint::end(outcome, frame, planted::leaves_memory());
     planted::note_took(1 + usize::from(outcome == Outcome::Fail), began);
     outcome
 }
+
+/// userfaultfd(2).
+const USERFAULTFD: u64 = 323;
 
 /// Where the program's heap ended when it last asked (brk(2)).
 static BREAK: AtomicU64 = AtomicU64::new(0);
@@ -54,7 +57,7 @@ fn note_mapped(call: &Call, result: i64) {
         return;
     }
     let ([at, len, third, ..], result) = (call.args, result as u64);
-    let dropped = |at, len| checkpoint::note_mapped(|memory| memory.dropped(at, len));
+    let dropped = |at, len| checkpoint::note_change(|memory| memory.dropped(at, len));
     match call.nr {
         nr::MUNMAP => dropped(at, len),
         nr::MADVISE if EMPTIES.contains(&(third as u32)) => dropped(at, len),
@@ -62,7 +65,7 @@ fn note_mapped(call: &Call, result: i64) {
         nr::MREMAP if result == at => dropped(at + len.min(third), len.abs_diff(third)),
         nr::MREMAP => {
             dropped(at, len);
-            checkpoint::note_mapped(Memory::moved);
+            checkpoint::note_change(Memory::moved);
         }
         nr::BRK => {
             let before = BREAK.swap(result, Relaxed).max(result);
@@ -70,6 +73,29 @@ fn note_mapped(call: &Call, result: i64) {
         }
         nr::MPROTECT | nr::SHMAT | SHMDT | PKEY_MPROTECT => dropped(0, 0),
         _ => {}
+    }
+}
+
+/// A call that may be about a descriptor that is ours, of which the program does not know.
+fn around_ours(call: &Call) -> Verdict {
+    let Some(ours) = checkpoint::descriptor() else { return Verdict::REPORT };
+    let (ours, [first, last, flags, ..]) = (ours as u64, call.args.map(|arg| arg as u32 as u64));
+    match call.nr {
+        nr::CLOSE if first == ours => Verdict::answer(sys::fail(sys::EBADF)),
+        nr::DUP2 | nr::DUP3 if last == ours => {
+            checkpoint::note_change(Memory::move_descriptor);
+            Verdict::REPORT
+        }
+        nr::CLOSE_RANGE if (first..=last).contains(&ours) => {
+            let close = |from: u64, to: u64| match from <= to {
+                // SAFETY: the program has asked for these to be closed.
+                true => unsafe { sys::raw(nr::CLOSE_RANGE, [from, to, flags, 0, 0, 0]) },
+                false => 0,
+            };
+            let below = ours.checked_sub(1).map_or(0, |end| close(first, end));
+            Verdict::answer(if below == 0 { close(ours + 1, last) } else { below })
+        }
+        _ => Verdict::REPORT,
     }
 }
 
@@ -87,7 +113,11 @@ impl Policy for Speculation {
             return waits(frame);
         }
         match call.nr {
-            nr::CLOSE if checkpoint::needs(call.fd(0)) => Verdict::answer(sys::fail(sys::EBADF)),
+            USERFAULTFD => {
+                checkpoint::give_up();
+                Verdict::REPORT
+            }
+            nr::CLOSE | nr::CLOSE_RANGE | nr::DUP2 | nr::DUP3 => around_ours(call),
             _ => Verdict::REPORT,
         }
     }

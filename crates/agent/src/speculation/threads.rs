@@ -93,11 +93,9 @@ pub fn places_in_child(before: u32) {
 /// of long ago would be wrong.
 pub fn with_places_as_they_are<T>(work: impl FnOnce() -> T) -> T {
     let mut now = [[0u8; PLACE_BYTES]; THREADS];
-    let mut count = 0;
     let places = || PLACES.0.iter().filter(|[number, _]| number.load(Relaxed) != 0);
-    for [_, at] in places() {
-        let _ = sys::copy_bytes(at.load(Relaxed), &mut now[count]);
-        count += 1;
+    for ([_, at], now) in places().zip(&mut now) {
+        let _ = sys::copy_bytes(at.load(Relaxed), now);
     }
     let result = work();
     for ([_, at], now) in places().zip(&now) {
