@@ -67,6 +67,8 @@ pub(super) fn own(call: &Call, site: u64, context: &mut Context) -> bool {
     }
     let goes_on = !matches!(verdict, Verdict::ELSEWHERE) && verdict.waits_on().is_none();
     if goes_on {
+        // From here on handlers run on top of this, which they may leave by a jump.
+        call.thread.depth.set(1);
         sys::set_mask(core::mem::replace(&mut context.mask, of_frame));
     }
     !goes_on

@@ -176,6 +176,7 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
         return;
     }
     of_the_plane(call, site, context);
+    call.thread.depth.set(0);
     // (What makes a child or a thread says so itself.)
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
     if !is_child && context.is_answered() {
@@ -291,6 +292,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
     let thread = call.thread;
     match call.nr {
         nr::RT_SIGRETURN => {
+            thread.depth.set(if reports() { 0 } else { thread.depth.get() });
             // SAFETY: the program asks for it with this very stack pointer, at which the kernel
             // finds the frame; where there is none, both it and we fault. (The frame is only read: its
             // memory may not be writable any more.)
@@ -350,11 +352,8 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
         nr::EXIT => perform(call, site, context),
         _ if masks::has_plain_mask(call) && made_by_the_program(site, context) => {}
         _ => {
-            // Handlers run on top of this, which they may leave by a jump.
-            let depth = thread.depth.replace(if reports() { 1 } else { thread.depth.get() });
             context.set_result(masks::with_temporary_mask(call));
             keep_mask(context);
-            thread.depth.set(depth);
         }
     }
 }
