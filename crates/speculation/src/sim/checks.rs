@@ -1,0 +1,103 @@
+//! What must hold after each step and each resolution, by the history alone.
+
+use std::collections::BTreeSet;
+
+use super::history::{Taints, meet, slot};
+use super::host::{Host, Look};
+use super::resolve::Batch;
+use crate::ids::{SpecId, Thing};
+use crate::set::Set;
+
+impl Host {
+    /// Speculations that are open.
+    pub fn open(&self) -> Set {
+        let mut open = Set::default();
+        self.specs.keys().for_each(|spec| open.insert(slot(*spec)));
+        open
+    }
+
+    /// The things that depend on what is open.
+    pub fn speculative(&self, taints: &Taints) -> BTreeSet<Thing> {
+        let open = self.open();
+        let things = taints.things.iter().filter(|(_, taint)| meet(taint, &open));
+        things.map(|(thing, _)| *thing).collect()
+    }
+
+    /// All that is there, and all that ever had to do with what is there.
+    fn everything(&self, taints: &Taints) -> BTreeSet<Thing> {
+        let processes = self.machine.processes.keys().map(|process| Thing::Process(*process));
+        let objects = self.machine.objects.keys().map(|object| Thing::Object(*object));
+        processes.chain(objects).chain(taints.things.keys().copied()).collect()
+    }
+
+    /// What the tracker knows is what follows from the history.
+    pub fn check(&mut self) {
+        // (Of long worlds not all, which would take their time squared.)
+        if self.look == Look::AtTheEnd || self.clock > 200 && !self.clock.is_multiple_of(5) {
+            return;
+        }
+        let taints = Taints::of(&self.history);
+        for thing in self.everything(&taints) {
+            let taint = taints.get(thing);
+            let open = self.specs.keys().copied();
+            let depends: Vec<SpecId> = open.filter(|spec| taint.contains(slot(*spec))).collect();
+            let told = self.tracker.dependencies(thing);
+            self.must(told == depends, "dependencies are not what follows from the history");
+            let speculative = self.tracker.is_speculative(thing);
+            self.must(
+                speculative != depends.is_empty(),
+                "what depends on nothing is said to be speculative, or the other way round",
+            );
+            let wrong = meet(&taint, &self.failed);
+            self.must(!wrong, "something depends on what has failed");
+        }
+        for process in &self.gone.clone() {
+            let speculative = self.tracker.is_speculative(*process);
+            // (Its parent may have waited for it since.)
+            let runs = self.machine.runs(*process).is_some();
+            self.must(!runs || !speculative, "a process runs that had gone");
+        }
+        let open = self.specs.len();
+        self.must(self.tracker.open() == open, "another number of speculations is open");
+        let held: Vec<_> = self.held.keys().copied().collect();
+        for held in held {
+            let Some(step) = self.history.iter().find(|step| step.held == Some(held)) else {
+                self.must(false, "output is held that was taken back");
+                continue;
+            };
+            let waits = meet(&taints.steps[&step.at].1, &self.open());
+            // It may wait for what shares the last checkpoint before it.
+            let own = self.checkpoints.values().filter(|c| c.process == step.process);
+            let shares = own.filter(|c| c.at < step.at).max_by_key(|c| c.at);
+            let later = shares.is_some_and(|checkpoint| {
+                let steps = self.history.iter().filter(|other| other.process == step.process);
+                let mut later = steps.filter(|other| other.at > checkpoint.at);
+                later.any(|other| meet(&taints.steps[&other.at].1, &self.open()))
+            });
+            self.must(waits || later, "output is held that depends on nothing");
+        }
+    }
+
+    /// A resolution has come to what it should.
+    pub fn check_batch(&mut self, batch: &Batch) {
+        let after = self.speculative(&Taints::of(&self.history));
+        let settled = batch.speculative.difference(&after).copied();
+        let settled: BTreeSet<_> = settled.filter(|thing| !batch.gone.contains(thing)).collect();
+        self.must(settled == batch.told, "not all were told that they depend on nothing");
+        let dropped = self.history.iter().filter_map(|step| step.held);
+        let dropped = dropped.filter(|held| batch.dropped.contains(held)).count();
+        self.must(dropped == 0, "output was dropped that was not taken back");
+        let made = self.history.iter().filter_map(|step| step.spec).collect::<BTreeSet<_>>();
+        let orphans = self.specs.keys().any(|spec| !made.contains(spec));
+        self.must(!orphans, "a speculation has outlived the work that created it");
+    }
+
+    /// Nothing is left to be resolved.
+    pub fn check_end(&mut self) {
+        self.must(self.tracker.open() == 0, "a speculation is left");
+        self.must(self.tracker.speculative() == 0, "something is left speculative");
+        self.must(self.checkpoints.is_empty(), "a checkpoint is left");
+        self.must(self.undos.is_empty(), "an undoing is left");
+        self.must(self.held.is_empty(), "output is left");
+    }
+}
