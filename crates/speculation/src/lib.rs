@@ -22,8 +22,47 @@
 //! | `set` | sets of open speculations |
 //! | `operation`, `action`, `ids` | what host and tracker tell each other |
 //!
-//! Two rules keep it correct, and the simulation in this crate checks both: what is put out does
-//! not depend on an open speculation, and who sees something that does depends on it, too.
+//! Two rules keep it correct (section 5.3): what is put out does not depend on an open speculation,
+//! and who sees something that does depends on it, too. A simulation in this crate's tests holds
+//! them against a model without speculation.
+//!
+//! ```
+//! use std::time::Duration;
+//! use runahead_speculation::*;
+//!
+//! # fn main() -> Result<(), Refused> {
+//! let (writer, reader, pipe) = (ProcessId(1), ProcessId(2), ObjectId(1));
+//! let mut tracker = Tracker::new(Limits::default());
+//! let now = Moment::at(Duration::ZERO);
+//!
+//! // The writer goes on with a prediction, and writes to the pipe what follows from it.
+//! let refused = tracker.create(writer, Effect::ReadOnly, now);
+//! assert_eq!(refused, Err(Refused::NeedsCheckpoint(writer)));
+//! let before = CheckpointId(1);
+//! let spec = tracker.create(writer, Effect::ReadOnly, now.with(before))?.spec;
+//! let write = Access { changes: &[(pipe, UndoId(1))], ..Access::default() };
+//! assert!(tracker.access(writer, write, now)?.kept);
+//!
+//! // The reader reads it, and says something about it.
+//! let read = Access { changes: &[(pipe, UndoId(2))], ..Access::default() };
+//! tracker.access(reader, read, now.with(CheckpointId(2)))?;
+//! assert_eq!(tracker.output(reader, HeldId(1))?, Output::Held);
+//!
+//! // The prediction was wrong.
+//! let actions = tracker.fail(spec)?;
+//! assert_eq!(
+//!     actions[..5],
+//!     [
+//!         Action::Drop(HeldId(1)),
+//!         Action::Undo(pipe.into(), UndoId(2)),
+//!         Action::Undo(pipe.into(), UndoId(1)),
+//!         Action::RollBack(writer, before),
+//!         Action::RollBack(reader, CheckpointId(2)),
+//!     ]
+//! );
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -35,8 +74,6 @@ mod log;
 mod operation;
 mod plant;
 mod set;
-#[cfg(test)]
-mod sim;
 mod specs;
 mod state;
 #[cfg(test)]

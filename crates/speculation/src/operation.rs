@@ -26,7 +26,8 @@ impl Default for Limits {
 pub struct Moment {
     /// The time, by a clock that does not go backwards.
     pub now: Duration,
-    /// A checkpoint that was taken for this operation, just before it.
+    /// A checkpoint that was taken for this operation, just before it. A host may take one without
+    /// having been asked to: then less is taken back if what the process sees fails.
     pub checkpoint: Option<CheckpointId>,
 }
 

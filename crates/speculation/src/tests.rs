@@ -12,6 +12,7 @@ mod output;
 mod processes;
 mod propagation;
 mod sharing;
+mod sim;
 
 const P: ProcessId = ProcessId(8000);
 const Q: ProcessId = ProcessId(8001);

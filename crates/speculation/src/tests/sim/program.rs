@@ -181,7 +181,7 @@ impl Registers {
             Kind::TryTake => Op::TryTake(shape.pipe(n)),
             Kind::Put => Op::Put(shape.pipe(n)),
             Kind::Make => Op::Make,
-            Kind::Fork if self.depth < 2 && self.named < 6 => Op::Fork,
+            Kind::Fork if self.depth < 2 && self.named < 3 => Op::Fork,
             Kind::Fork => Op::Read(file),
             Kind::Wait => self.children.last().map_or(Op::Put(shape.pipe(n)), |c| Op::Wait(*c)),
             Kind::Print => Op::Print(n % shape.sinks),

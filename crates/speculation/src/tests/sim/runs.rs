@@ -1,11 +1,11 @@
 //! Worlds made from seeds, and what must come of them.
 
 use super::host::{Host, Look};
+use super::machine::Object;
 use super::model;
 use super::program::Shape;
 use crate::ids::{ObjectId, ProcessId, SpecId};
 use crate::plant::Plant;
-use crate::sim::machine::Object;
 
 /// How often something has happened.
 #[derive(Clone, Copy, Default, Debug)]
@@ -139,7 +139,7 @@ fn run(seed: u64, plant: Option<Plant>, look: Look) -> Host {
 /// Worlds in which a planted violation must be found out.
 const PLANTED: u64 = 4_000;
 /// Steps and resolutions after which a world is taken never to end.
-const MOST_STEPS: u64 = 10_000;
+const MOST_STEPS: u64 = 100_000;
 /// So many worlds, from `RUNAHEAD_SEED` on, or a new seed; with `RUNAHEAD_FULL`, fifty times as many.
 const WORLDS: u64 = 200;
 
@@ -181,7 +181,6 @@ fn planted_violations_are_found() {
         Plant::UndoesForwards,
         Plant::KeepsChildren,
         Plant::SharesAfterChange,
-        Plant::SharesAfterSeen,
     ];
     let unseen = [Plant::SharesOld, Plant::KeepsCreated, Plant::SplitsShared, Plant::ForgetsExited];
     let seed = crate::testing::seed();
@@ -195,5 +194,8 @@ fn planted_violations_are_found() {
         find(plant, Look::Throughout);
         find(plant, Look::AtTheEnd);
     }
+    // Rarely, as it takes three: one who has seen it, another who has changed what it saw, and a
+    // right prediction that shares its checkpoint with a wrong one.
+    find(Plant::SharesAfterSeen, Look::AtTheEnd);
     unseen.into_iter().for_each(|plant| find(plant, Look::Throughout));
 }
