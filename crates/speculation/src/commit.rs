@@ -23,10 +23,13 @@ pub(crate) fn commit(state: &mut State, slot: Slot) -> Vec<Action> {
         if early && entry.refs.is_empty() {
             done.released.append(&mut entry.held);
         }
+        let mut free = Vec::new();
         while let Some((mut entry, shared)) = log.settle_first() {
             done.released.append(&mut entry.held);
-            done.discarded.extend(State::discard(thing, entry.back, shared));
+            free.push((entry.back, shared));
         }
+        let discarded = free.into_iter().filter_map(|(b, shared)| state.discard(thing, b, shared));
+        done.discarded.extend(discarded);
         done.settled.push(thing);
     }
     done.actions(state)

@@ -34,7 +34,7 @@ pub(crate) fn fail(state: &mut State, slot: Slot) -> Vec<Action> {
             // Only what was done about its exit is taken back.
             Some(Back::Reap(_) | Back::Change(_)) | None => {}
         }
-        taken.add(thing, &entries);
+        taken.add(thing, &entries, state);
     }
     let mut actions = Vec::new();
     for other in failed {
@@ -57,7 +57,11 @@ fn reach(state: &State, slot: Slot) -> (Vec<Slot>, Vec<(Thing, usize)>) {
             let Some(log) = state.logs.get(&thing) else { continue };
             let Some(index) = log.find(order) else { continue };
             let whole = !state.breaks(Plant::SplitsShared);
-            let index = if whole { log.first_with(index) } else { index };
+            let index = match thing {
+                Thing::Process(_) if state.breaks(Plant::GoesTooFar) => 0,
+                _ if whole => log.first_with(index),
+                _ => index,
+            };
             let cut = cuts.entry(thing).or_insert(log.len());
             if index >= *cut {
                 continue;
@@ -90,7 +94,7 @@ struct Taken {
 
 impl Taken {
     /// Of `thing`, whose last entries these were.
-    fn add(&mut self, thing: Thing, entries: &[Entry]) {
+    fn add(&mut self, thing: Thing, entries: &[Entry], state: &State) {
         let first = entries.first().map(|entry| entry.back);
         let mut last = first.and_then(Back::checkpoint);
         for entry in entries {
@@ -101,7 +105,7 @@ impl Taken {
             }
             let checkpoint = entry.back.checkpoint();
             if checkpoint.is_some() && checkpoint != last {
-                self.discarded.extend(State::discard(thing, entry.back, false));
+                self.discarded.extend(state.discard(thing, entry.back, false));
                 last = checkpoint;
             }
         }

@@ -29,4 +29,10 @@ pub(crate) enum Plant {
     SplitsShared,
     /// A process that has exited is done with at once.
     ForgetsExited,
+    /// A process is taken back to its first checkpoint, whatever it was wrong about.
+    GoesTooFar,
+    /// Nobody is told that something depends on nothing any more.
+    TellsNobody,
+    /// Nobody is told that a checkpoint is not needed any more.
+    KeepsCheckpoints,
 }

@@ -66,18 +66,17 @@ impl State {
         if let Some(id) = moment.checkpoint {
             return Ok((Return::Own(id), Back::Checkpoint { id, taken: moment.now }));
         }
-        let (changed, old) =
-            (!self.breaks(Plant::SharesAfterChange), !self.breaks(Plant::SharesOld));
         let last = self.logs.get_mut(&Thing::Process(process)).and_then(Log::last);
-        match last.map(|entry| (entry.back, entry.changed)) {
-            Some((Back::Checkpoint { id, taken }, has_changed))
-                if !(has_changed && changed
-                    || old && moment.now.saturating_sub(taken) >= share) =>
-            {
-                Ok((Return::Shared(id), Back::Checkpoint { id, taken }))
-            }
-            _ => Err(Refused::NeedsCheckpoint(process)),
+        let last = last.map(|entry| (entry.back, entry.changed));
+        let Some((Back::Checkpoint { id, taken }, changed)) = last else {
+            return Err(Refused::NeedsCheckpoint(process));
+        };
+        let seen = changed && !self.breaks(Plant::SharesAfterChange);
+        let old = moment.now.saturating_sub(taken) >= share && !self.breaks(Plant::SharesOld);
+        if seen || old {
+            return Err(Refused::NeedsCheckpoint(process));
         }
+        Ok((Return::Shared(id), Back::Checkpoint { id, taken }))
     }
 
     /// Adds an entry to the log of `thing`, which may be its first.
@@ -105,6 +104,7 @@ impl State {
         let exited = log.exited;
         self.logs.remove(&thing);
         Some(match thing {
+            _ if self.breaks(Plant::TellsNobody) => return None,
             Thing::Object(object) => Action::Settled(object),
             Thing::Process(process) if exited => Action::MayGo(process),
             Thing::Process(process) => Action::Wake(process),
@@ -113,9 +113,11 @@ impl State {
 
     /// What tells the host that nothing will be taken back to `back` of `thing` any more. `shared`:
     /// another entry has the same checkpoint.
-    pub fn discard(thing: Thing, back: Back, shared: bool) -> Option<Action> {
+    pub fn discard(&self, thing: Thing, back: Back, shared: bool) -> Option<Action> {
         match (thing, back) {
-            (Thing::Process(process), Back::Checkpoint { id, .. }) if !shared => {
+            (Thing::Process(process), Back::Checkpoint { id, .. })
+                if !(shared || self.breaks(Plant::KeepsCheckpoints)) =>
+            {
                 Some(Action::DiscardCheckpoint(process, id))
             }
             (_, back) => Some(Action::DiscardUndo(thing, back.undo()?)),

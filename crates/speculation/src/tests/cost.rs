@@ -22,7 +22,8 @@ fn timed<T>(times: &mut Vec<Duration>, act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// 2,000 speculations over 200 processes, each of which changes files of its own, or also one of all.
+/// 2,000 speculations over 200 processes, each of which changes files of its own, or also one of
+/// all.
 fn measure(what: &str, common: bool) {
     let mut host = host();
     let [mut creates, mut commits, mut changes] = [(); 3].map(|()| Vec::new());

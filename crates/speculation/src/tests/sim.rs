@@ -5,7 +5,8 @@
 //! ([`program`]), so that it takes another path after it was taken back and has been answered
 //! otherwise. The host ([`host`], [`resolve`]) lets processes go on with predictions, right and
 //! wrong, keeps what undoes their changes, and carries out what the tracker says, on real state
-//! ([`machine`]). Predictions are resolved in any order; some that are right are failed all the same.
+//! ([`machine`]). Predictions are resolved in any order; some that are right are
+//! failed all the same.
 //!
 //! The host notes each step, and strikes out those that are taken back ([`history`]). After each
 //! step and each resolution the tracker is compared with what follows from the notes ([`checks`]).

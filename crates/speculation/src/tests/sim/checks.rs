@@ -2,18 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::history::{Taints, meet, slot};
+use super::history::{Taints, meet, slot, slots};
 use super::host::{Host, Look};
 use super::resolve::Batch;
-use crate::ids::{SpecId, Thing};
+use crate::ids::{CheckpointId, ProcessId, SpecId, Thing};
 use crate::set::Set;
 
 impl Host {
     /// Speculations that are open.
     pub fn open(&self) -> Set {
-        let mut open = Set::default();
-        self.specs.keys().for_each(|spec| open.insert(slot(*spec)));
-        open
+        slots(self.specs.keys().copied())
     }
 
     /// The things that depend on what is open.
@@ -21,6 +19,41 @@ impl Host {
         let open = self.open();
         let things = taints.things.iter().filter(|(_, taint)| meet(taint, &open));
         things.map(|(thing, _)| *thing).collect()
+    }
+
+    /// The last checkpoint of `process` before it came to depend on any of `failed`.
+    pub fn back(&self, process: ProcessId, taints: &Taints, failed: &Set) -> Option<CheckpointId> {
+        let mut steps = taints.steps.iter();
+        let first = steps.find(|(_, (of, taint))| *of == process && meet(taint, failed));
+        let (&first, _) = first?;
+        let own = self.checkpoints.iter().filter(|(_, c)| c.process == process && c.at < first);
+        own.max_by_key(|(_, c)| c.at).map(|(id, _)| *id)
+    }
+
+    /// Speculations that fail with `spec`: what processes have created in work that is taken back.
+    pub fn fails_with(&self, spec: SpecId, taints: &Taints) -> BTreeSet<SpecId> {
+        let mut failed = BTreeSet::from([spec]);
+        loop {
+            let slots = slots(failed.iter().copied());
+            let mut more = BTreeSet::new();
+            for step in &self.history {
+                let Some(created) = step.spec.filter(|s| self.specs.contains_key(s)) else {
+                    continue;
+                };
+                let taken = match self.back(step.process, taints, &slots) {
+                    Some(checkpoint) => step.at > self.checkpoints[&checkpoint].at,
+                    // It was forked by who was wrong.
+                    None => meet(&taints.steps[&step.at].1, &slots),
+                };
+                if taken && !failed.contains(&created) {
+                    more.insert(created);
+                }
+            }
+            if more.is_empty() {
+                return failed;
+            }
+            failed.extend(more);
+        }
     }
 
     /// All that is there, and all that ever had to do with what is there.
@@ -46,7 +79,7 @@ impl Host {
             let speculative = self.tracker.is_speculative(thing);
             self.must(
                 speculative != depends.is_empty(),
-                "what depends on nothing is said to be speculative, or the other way round",
+                "what is speculative is not what follows from the history",
             );
             let wrong = meet(&taint, &self.failed);
             self.must(!wrong, "something depends on what has failed");

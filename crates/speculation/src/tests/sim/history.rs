@@ -72,6 +72,13 @@ pub(super) fn slot(spec: SpecId) -> Slot {
     Slot(u32::try_from(spec.0).expect("few"))
 }
 
+/// The set of these.
+pub(super) fn slots(specs: impl IntoIterator<Item = SpecId>) -> Set {
+    let mut set = Set::default();
+    specs.into_iter().for_each(|spec| set.insert(slot(spec)));
+    set
+}
+
 /// Whether the sets have something in common.
 pub(super) fn meet(one: &Set, other: &Set) -> bool {
     one.iter().any(|slot| other.contains(slot))

@@ -49,7 +49,7 @@ const KINDS: [Kind; 15] = [
 ];
 
 /// How often each kind occurs, on average, in the order of [`KINDS`].
-const WEIGHTS: [usize; 15] = [8, 3, 4, 4, 1, 5, 2, 7, 1, 2, 2, 7, 2, 2, 1];
+const WEIGHTS: [usize; 15] = [8, 3, 4, 4, 1, 5, 2, 7, 1, 3, 5, 7, 2, 2, 1];
 
 /// What a world is made of, and what its programs do.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::history::{Step, Taints, meet, slot};
+use super::history::{Step, Taints, meet, slots};
 use super::host::Host;
 use super::machine::{Inverse, Life};
 use crate::action::Action;
@@ -39,13 +39,14 @@ impl Host {
         let Some(prediction) = self.specs.remove(&spec) else { return };
         self.known.insert((prediction.process, prediction.state));
         let commits = prediction.right && self.random.u32(..10) > 0;
-        let mut failed = Set::default();
+        let mut failed = BTreeSet::new();
+        let fails_with = self.fails_with(spec, &before);
         let told = if commits {
             self.counts.commits += 1;
             self.tracker.commit(spec)
         } else {
             self.counts.failures += 1;
-            failed.insert(slot(spec));
+            failed.insert(spec);
             self.tracker.fail(spec)
         };
         let Ok(actions) = told else {
@@ -55,10 +56,13 @@ impl Host {
             if let Action::Forget(other) = action {
                 let known = self.specs.remove(other).is_some();
                 self.must(known, "a speculation was forgotten that is not open");
-                failed.insert(slot(*other));
+                failed.insert(*other);
                 self.counts.forgotten += 1;
             }
         }
+        let right = commits || failed == fails_with;
+        self.must(right, "other speculations were forgotten than were created in vain");
+        let failed = slots(failed);
         self.failed.add(&failed);
         let mut batch = Batch {
             before,
@@ -143,13 +147,7 @@ impl Host {
     }
 
     fn roll_back(&mut self, process: ProcessId, id: CheckpointId, batch: &Batch) {
-        let mut steps = batch.before.steps.iter();
-        let first = steps.find(|(_, (of, taint))| *of == process && meet(taint, &batch.failed));
-        let last = first.and_then(|(&first, _)| {
-            let own = self.checkpoints.iter().filter(|(_, c)| c.process == process);
-            own.filter(|(_, c)| c.at < first).max_by_key(|(_, c)| c.at)
-        });
-        let far = last.is_some_and(|(last, _)| *last == id);
+        let far = self.back(process, &batch.before, &batch.failed) == Some(id);
         self.must(far, "a process was not rolled back as far as it was wrong");
         let Some(checkpoint) = self.checkpoints.remove(&id).filter(|c| c.process == process) else {
             return self.must(false, "a process was rolled back to a checkpoint that is not there");
