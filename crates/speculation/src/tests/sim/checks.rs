@@ -1,6 +1,6 @@
 //! What must hold after each step and each resolution, by the history alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::{Taints, meet, slot, slots};
 use super::host::{Host, Look};
@@ -33,14 +33,20 @@ impl Host {
     /// Speculations that fail with `spec`: what processes have created in work that is taken back.
     pub fn fails_with(&self, spec: SpecId, taints: &Taints) -> BTreeSet<SpecId> {
         let mut failed = BTreeSet::from([spec]);
+        if self.look == Look::AtTheEnd {
+            return failed;
+        }
         loop {
             let slots = slots(failed.iter().copied());
+            let processes = self.machine.processes.keys();
+            let back: BTreeMap<_, _> =
+                processes.map(|&process| (process, self.back(process, taints, &slots))).collect();
             let mut more = BTreeSet::new();
             for step in &self.history {
                 let Some(created) = step.spec.filter(|s| self.specs.contains_key(s)) else {
                     continue;
                 };
-                let taken = match self.back(step.process, taints, &slots) {
+                let taken = match back.get(&step.process).copied().flatten() {
                     Some(checkpoint) => step.at > self.checkpoints[&checkpoint].at,
                     // It was forked by who was wrong.
                     None => meet(&taints.steps[&step.at].1, &slots),
@@ -61,6 +67,14 @@ impl Host {
         let processes = self.machine.processes.keys().map(|process| Thing::Process(*process));
         let objects = self.machine.objects.keys().map(|object| Thing::Object(*object));
         processes.chain(objects).chain(taints.things.keys().copied()).collect()
+    }
+
+    /// Who depends on what now; nobody on anything if that is not looked at.
+    pub fn taints(&self) -> Taints {
+        match self.look {
+            Look::Throughout => Taints::of(&self.history),
+            Look::AtTheEnd => Taints::default(),
+        }
     }
 
     /// What the tracker knows is what follows from the history.
@@ -113,7 +127,7 @@ impl Host {
 
     /// A resolution has come to what it should.
     pub fn check_batch(&mut self, batch: &Batch) {
-        let after = self.speculative(&Taints::of(&self.history));
+        let after = self.speculative(&self.taints());
         let settled = batch.speculative.difference(&after).copied();
         let settled: BTreeSet<_> = settled.filter(|thing| !batch.gone.contains(thing)).collect();
         self.must(settled == batch.told, "not all were told that they depend on nothing");

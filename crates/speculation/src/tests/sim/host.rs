@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::history::{Step, Taints, slot};
+use super::history::{Step, slot};
 use super::machine::{Inverse, Machine, Plan};
 use super::program::{Op, Registers, Shape};
 use super::runs::Counts;
@@ -234,7 +234,7 @@ impl Host {
     fn predict(&mut self, process: ProcessId, state: u64, effect: Effect) -> Option<(SpecId, u64)> {
         let told = self.tell(process, false, |t, now| t.create(process, effect, now));
         let (created, own) = told?;
-        let taints = Taints::of(&self.history).get(process.into());
+        let taints = self.taints().get(process.into());
         let after: Vec<_> =
             self.specs.keys().filter(|id| taints.contains(slot(**id))).copied().collect();
         self.must(created.after == after, "a speculation depends on others than its process");

@@ -34,7 +34,7 @@ impl Batch {
 impl Host {
     /// It is known whether the prediction is right; one that is may be taken for wrong.
     pub fn resolve(&mut self, spec: SpecId) {
-        let before = Taints::of(&self.history);
+        let before = self.taints();
         let speculative = self.speculative(&before);
         let Some(prediction) = self.specs.remove(&spec) else { return };
         self.known.insert((prediction.process, prediction.state));
