@@ -21,6 +21,7 @@ const ONE_WAY: &[&str] = &[
     "crates/member",
     "crates/admission",
     "crates/supervisor",
+    "crates/speculation",
 ];
 
 fn root() -> PathBuf {
