@@ -9,7 +9,18 @@ use std::path::{Path, PathBuf};
 /// crate's own business.
 const PARTS: &[(&str, &[&str])] = &[(
     "crates/agent",
-    &["targets", "shadow", "socket", "hints", "session", "names", "maps", "extent", "paths"],
+    &[
+        "speculation",
+        "targets",
+        "shadow",
+        "socket",
+        "hints",
+        "session",
+        "names",
+        "maps",
+        "extent",
+        "paths",
+    ],
 )];
 
 /// Crates whose files depend on each other in one direction only. (A file that is all of a folder's is what the files in it are
