@@ -125,6 +125,8 @@ struct Suite {
     cold: Vec<PathBuf>,
     cases: BTreeMap<String, Case>,
     seed: Seed,
+    /// A sample is one in so many of what it is elsewhere: on a machine that is emulated.
+    part: usize,
     full: bool,
 }
 
@@ -184,7 +186,9 @@ impl Suite {
         let cases = list.lines().map(case).collect();
         let full = std::env::var_os("RUNAHEAD_FULL").is_some();
         let quota = Quota::up(&dir);
-        Some(Suite { _disk: disk, quota, cold, cases, seed: Seed::new(), full })
+        let part = std::env::var("RUNAHEAD_LEAK_PART").ok().and_then(|part| part.parse().ok());
+        let (seed, part) = (Seed::new(), part.unwrap_or(1));
+        Some(Suite { _disk: disk, quota, cold, cases, seed, part, full })
     }
 
     /// All of `jobs`, or as many as a sample has, in any order.
@@ -193,7 +197,7 @@ impl Suite {
             jobs.swap(last, self.seed.below(last as u64 + 1) as usize);
         }
         if !self.full {
-            jobs.truncate(size);
+            jobs.truncate(size.div_ceil(self.part));
         }
         jobs
     }
