@@ -14,8 +14,9 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use linux_raw_sys::general as k;
 
 use crate::arch::Context;
+use crate::signals;
+use crate::sys::{self, nr};
 use crate::thread::{self, Thread};
-use crate::{signals, sys};
 
 /// What our signal carries to a thread that is to stop.
 pub(super) const STOP: u64 = 0x7261_6864_7374_6f70;
@@ -95,11 +96,17 @@ fn has_moved() {
 impl Stopped {
     /// Calls `each` with every thread that is stopped, and where it goes on.
     pub fn each(&self, mut each: impl FnMut(u32, &mut Context)) {
-        /// One that is about to go on finds that it may not within a few instructions.
-        const LOOKS: u32 = 10_000;
+        if self.0 == 0 {
+            return;
+        }
         thread::others(|thread| {
-            if self.0 == 0 || !(0..LOOKS).any(|_| has_come(thread, self.0)) {
-                return;
+            // One that waited for something else ([`WAITS`]) and is about to go on finds that it may not.
+            while !has_come(thread, self.0) {
+                if !is_there(thread) {
+                    return;
+                }
+                // SAFETY: sched_yield(2) takes no arguments.
+                let _ = unsafe { sys::raw(nr::SCHED_YIELD, [0; 6]) };
             }
             // SAFETY: that thread's own frame, in which it waits until we release it.
             if let Some(context) = unsafe { thread.stopped_in.load(Acquire).as_mut() } {
@@ -121,6 +128,13 @@ impl Drop for Stopped {
 /// Whether the thread has come for the stop of that number.
 fn has_come(thread: &Thread, number: u32) -> bool {
     [number, WAITS].contains(&thread.stopped_for.load(SeqCst))
+}
+
+/// Whether the kernel knows the thread (tgkill(2) without a signal). One that has ended unseen may still have its place.
+fn is_there(thread: &Thread) -> bool {
+    let args = [sys::getpid().into(), thread.number().into(), 0, 0, 0, 0];
+    // SAFETY: sends nothing.
+    unsafe { sys::raw(nr::TGKILL, args) == 0 }
 }
 
 /// Threads of this process, as the kernel counts them: their directory has a link for each, and two more (proc(5)).
@@ -159,9 +173,10 @@ fn wait(thread: &Thread, context: *mut Context) {
         thread.stopped_in.store(context, SeqCst);
         thread.stopped_for.store(number, SeqCst);
         has_moved();
-        if number == 0 && STOPPING.load(SeqCst) == 0 {
+        if number != 0 {
+            let _ = sys::futex_wait(&STOPPING, number, None);
+        } else if STOPPING.load(SeqCst) == 0 {
             return;
         }
-        let _ = sys::futex_wait(&STOPPING, number, None);
     }
 }
