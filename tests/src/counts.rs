@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::names_of_calls;
+use runahead_abi::config::CALLS_COUNTED as NUMBERS;
 
-/// Calls that the policy's tables have room for.
-const NUMBERS: usize = 512;
+use crate::names_of_calls;
 
 /// Calls whose number differs from run to run: who waits for whom, and is how often woken.
 const VARIES: [&str; 8] = [

@@ -6,13 +6,7 @@ pub struct Seed(u64);
 impl Seed {
     /// `RUNAHEAD_SEED`, or a new one; printed, so that a failure can be repeated.
     pub fn new() -> Self {
-        let given = std::env::var("RUNAHEAD_SEED").ok().and_then(|s| s.parse().ok());
-        let seed = given.unwrap_or_else(|| {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            now.map_or(1, |t| t.as_nanos() as u64)
-        });
-        eprintln!("repeat with RUNAHEAD_SEED={seed}");
-        Seed(seed)
+        Seed(runahead_harness::seed())
     }
 
     /// A number below `bound`.

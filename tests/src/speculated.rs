@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-const ERRNOS: usize = 134;
-const BUCKETS: usize = 256;
+use runahead_abi::config::{BUCKETS, ERRNOS};
 
 /// What the agents of one session counted (`agent/src/speculation/planted.rs`). Its text is one line.
 #[derive(Clone, Default, PartialEq, Debug)]

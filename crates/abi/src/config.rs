@@ -67,6 +67,11 @@ pub mod plant {
 /// Calls that are counted one by one by [`plant::LOGGED`]: numbers below this.
 pub const CALLS_COUNTED: usize = 512;
 
+/// What [`plant::SPECULATED`] counts: refusals by errno, below this, and times by size.
+pub const ERRNOS: usize = 134;
+/// See [`ERRNOS`].
+pub const BUCKETS: usize = 256;
+
 /// Value of [`AgentConfig::panic_at`]: at the first stall, while signals wait.
 pub const PANICS_IN_STALL: u64 = u64::MAX;
 

@@ -24,6 +24,8 @@
 /// Of a policy that tests plant: children and execs are followed, and costs counted, as a target's are.
 macro_rules! as_a_target {
     () => {
+        as_a_target!(but for children);
+
         fn before_child(&self) {
             $crate::targets::POLICY.before_child();
         }
@@ -31,7 +33,8 @@ macro_rules! as_a_target {
         fn in_child(&self) {
             $crate::targets::POLICY.in_child();
         }
-
+    };
+    (but for children) => {
         fn before_exec(&self, call: &$crate::plane::Call) -> $crate::plane::Token {
             $crate::targets::POLICY.before_exec(call)
         }

@@ -7,6 +7,7 @@
 //! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP, as an error that takes the ordinary way out |
 //! | `output` | lines for people: [`say!`] and [`note!`] |
 //! | `program` | files that are about to be executed |
+//! | `seed` | the seed of what is random in tests |
 //! | `error` | what the kernel refused, as an error that names it |
 
 #![forbid(unsafe_code)]
@@ -15,7 +16,9 @@ mod error;
 pub mod interrupt;
 mod output;
 mod program;
+mod seed;
 
 pub use error::{System, system};
 pub use interrupt::Interrupted;
 pub use program::write_program;
+pub use seed::seed;

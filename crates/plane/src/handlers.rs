@@ -40,10 +40,9 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
     {
         thread.hold(context.mask);
         let mut back = context.copy();
-        back.mask = !0;
         back.give_up_attempt();
-        // SAFETY: what was interrupted goes on as it was, but for the mask.
-        unsafe { arch::sigreturn(core::ptr::from_ref(&back) as u64) }
+        // SAFETY: that frame.
+        unsafe { go_on_undisturbed(back) }
     }
     if let Some(thread) = thread
         && comes_before_the_policy(thread, context)
@@ -51,10 +50,8 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
         && signals::send_to_itself(signal, info)
     {
         // It comes where the program goes on, whose mask is in the frame that we return through.
-        let mut back = context.copy();
-        back.mask = !0;
-        // SAFETY: what was interrupted goes on as it was, but for the mask.
-        unsafe { arch::sigreturn(core::ptr::from_ref(&back) as u64) }
+        // SAFETY: that frame.
+        unsafe { go_on_undisturbed(context.copy()) }
     }
     // SAFETY: the same.
     if let Some(call) = unsafe { dispatched::unanswered(context) }
@@ -76,6 +73,16 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
     }
     // SAFETY: that frame, as the kernel left it, on which nothing depends but what the handler returns to.
     unsafe { enter(thread, signal, handler, mask, context) }
+}
+
+/// What a signal has interrupted goes on as it was, but with signals blocked.
+///
+/// # Safety
+/// A copy of the frame that the kernel has just delivered.
+unsafe fn go_on_undisturbed(mut frame: Context) -> ! {
+    frame.mask = !0;
+    // SAFETY: passed on to the caller.
+    unsafe { arch::sigreturn(core::ptr::from_ref(&frame) as u64) }
 }
 
 /// Calls that do nothing to signals, threads or children: most of those that policies see.
@@ -132,9 +139,8 @@ pub(super) fn may_be_held(number: u64) -> bool {
 
 /// The signal has met us at work, and nothing but its coming a little later is changed if it is sent once more.
 fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
-    let (text, len) = super::text();
     thread.may_hold.get()
-        && (text..text + len).contains(&context.after())
+        && super::is_ours(context.after())
         && thread.is_on_stack(context.stack_pointer())
         && is_alone(thread, signal)
 }

@@ -62,16 +62,18 @@ pub(super) fn own(call: &Call, site: u64, context: &mut Context) -> bool {
         return true;
     }
     let verdict = in_front(site, context, |context| policy.own(call, context));
-    if verdict.waits_on().is_some() {
-        let_go(call, site, verdict.waits_on(), context);
+    match verdict.waits_on() {
+        _ if verdict == Verdict::ELSEWHERE => return true,
+        None => {}
+        word => {
+            let_go(call, site, word, context);
+            return true;
+        }
     }
-    let goes_on = !matches!(verdict, Verdict::ELSEWHERE) && verdict.waits_on().is_none();
-    if goes_on {
-        // From here on handlers run on top of this, which they may leave by a jump.
-        call.thread.depth.set(1);
-        sys::set_mask(core::mem::replace(&mut context.mask, of_frame));
-    }
-    !goes_on
+    // From here on handlers run on top of this, which they may leave by a jump.
+    call.thread.depth.set(1);
+    sys::set_mask(core::mem::replace(&mut context.mask, of_frame));
+    false
 }
 
 /// What the policy says where the thread stands in front of its call at `site`.
@@ -172,7 +174,8 @@ pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
     finish(thread, context, false);
 }
 
-/// The program goes on behind its call, or in front of it. Signals are blocked. If a handler is about to begin, the thread does not go on from here.
+/// The program goes on behind its call, or in front of it. Signals are blocked. If a handler is about to begin, the thread does
+/// not go on from here.
 pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
     let (Kept { number, back, waits, arguments }, stack) = kept(context);
     let result = context.result();

@@ -1,6 +1,7 @@
 //! What the tests of this crate share.
 
 use proptest::test_runner::{Config, RngSeed};
+pub(crate) use runahead_harness::seed;
 
 /// Random cases from `RUNAHEAD_SEED`, or from a new seed; it is printed, so that a failure can be
 /// repeated.
@@ -8,13 +9,4 @@ pub(crate) fn config(cases: u32) -> Config {
     let seed = seed();
     let rng_seed = RngSeed::Fixed(seed);
     Config { rng_seed, failure_persistence: None, ..Config::with_cases(cases) }
-}
-
-/// `RUNAHEAD_SEED`, or a new one; printed.
-pub(crate) fn seed() -> u64 {
-    let given = std::env::var("RUNAHEAD_SEED").ok().and_then(|text| text.parse().ok());
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seed = given.unwrap_or_else(|| now.map_or(1, |now| now.as_nanos() as u64));
-    eprintln!("repeat with RUNAHEAD_SEED={seed}");
-    seed
 }

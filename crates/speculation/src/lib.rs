@@ -77,8 +77,6 @@ mod set;
 mod specs;
 mod state;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 mod tracker;
 

@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_set_is_what_a_tree_says_it_is() {
-        let mut random = fastrand::Rng::with_seed(crate::testing::seed());
+        let mut random = fastrand::Rng::with_seed(runahead_harness::seed());
         let mut sets = [(); 2].map(|()| (Set::default(), BTreeSet::new()));
         for _ in 0..5_000 {
             let slot = random.u32(..300);

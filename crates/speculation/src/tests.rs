@@ -7,7 +7,6 @@ use crate::{
     Refused, Return, SpecId, Thing, Tracker, UndoId,
 };
 
-mod cost;
 mod output;
 mod processes;
 mod propagation;

@@ -14,7 +14,7 @@ use linux_raw_sys::general as k;
 
 use crate::maps;
 use crate::session::Session;
-use crate::sys::{self, AT_FDCWD, Errno, Fd, Place};
+use crate::sys::{self, AT_FDCWD, Errno, Fd, Place, nr};
 
 const PAGE: u64 = 4096;
 /// The bit in which a page and its like in the mirror differ: far from where the kernel puts anything, below and above.
@@ -91,11 +91,8 @@ impl Memory {
 
     /// In a forked child, which has no mirror.
     pub fn in_child(&mut self) {
-        if let Some(protector) = self.protector.checked_sub(1) {
-            let _ = sys::close(protector as Fd);
-        }
-        (self.protector, self.count, self.mirrors) = (0, 0, 0);
-        (self.is_settled, self.is_given_up) = (false, false);
+        self.give_up();
+        (self.is_given_up, self.count, self.mirrors) = (false, 0, 0);
     }
 
     /// Whether memory that the program can write is known to be there. (Stacks grow without a call.)
@@ -208,10 +205,12 @@ impl Memory {
         if self.is_given_up {
             return Err(Errno(sys::EOPNOTSUPP));
         }
-        if self.protector == 0 {
-            self.protector = protector()? as u32 + 1;
+        if let Some(fd) = self.descriptor() {
+            return Ok(fd);
         }
-        Ok((self.protector - 1) as Fd)
+        let fd = protector()?;
+        self.protector = fd as u32 + 1;
+        Ok(fd)
     }
 
     /// Maps what of a region's mirror is not mapped yet.
@@ -298,14 +297,13 @@ fn copy_of_file(region: Region) {
 
 /// Makes the descriptor that protects memory (userfaultfd(2), ioctl_userfaultfd(2)).
 fn protector() -> sys::Result<Fd> {
-    const USERFAULTFD: u64 = 323;
     const USER_MODE_ONLY: u64 = 1;
     const API: u64 = 0xc018_aa3f;
     const VERSION: u64 = 0xaa;
     const WP_ASYNC: u64 = 1 << 15;
     let flags = u64::from(k::O_CLOEXEC) | USER_MODE_ONLY;
     // SAFETY: makes a descriptor.
-    let fd = sys::check(unsafe { sys::raw(USERFAULTFD, [flags, 0, 0, 0, 0, 0]) })? as Fd;
+    let fd = sys::check(unsafe { sys::raw(nr::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) })? as Fd;
     let high = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, HIGH.into()).map(|high| high as Fd);
     if high.is_ok() {
         let _ = sys::close(fd);
@@ -326,7 +324,7 @@ fn protect(protector: Fd, start: u64, end: u64) -> sys::Result<u64> {
 
 fn ioctl(fd: Fd, request: u64, argument: u64) -> sys::Result<u64> {
     // SAFETY: the requests here read and write the structures that they are given.
-    sys::check(unsafe { sys::raw(sys::nr::IOCTL, [fd as u64, request, argument, 0, 0, 0]) })
+    sys::check(unsafe { sys::raw(nr::IOCTL, [fd as u64, request, argument, 0, 0, 0]) })
 }
 
 /// Lists pages of `region` that are there and of the categories `wanted`, and protects them.

@@ -7,14 +7,14 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::config::plant;
+use runahead_abi::config::{BUCKETS, ERRNOS, plant};
 
 use super::checkpoint::{self, Outcome};
 use crate::arch::Context;
 use crate::logged;
 use crate::plane::policy::POKE;
 use crate::session::{self, Session};
-use crate::sys;
+use crate::sys::{self, nr};
 
 /// One call in so many is followed by a prediction. (Each is two signals and more.)
 const ONE_IN: u64 = 4;
@@ -35,9 +35,6 @@ struct Counts {
     /// How often a checkpoint, a commit and a rollback took so many nanoseconds: see [`bucket`].
     took: [[AtomicU64; BUCKETS]; 3],
 }
-
-const ERRNOS: usize = 134;
-const BUCKETS: usize = 256;
 
 /// Times by their size: eight buckets from each power of two to the next.
 fn bucket(ns: u64) -> usize {
@@ -65,7 +62,7 @@ pub fn now() -> u64 {
     let mut time = [0u64; 2];
     let args = [k::CLOCK_MONOTONIC.into(), time.as_mut_ptr() as u64, 0, 0, 0, 0];
     // SAFETY: writes a timespec.
-    let _ = unsafe { sys::raw(sys::nr::CLOCK_GETTIME, args) };
+    let _ = unsafe { sys::raw(nr::CLOCK_GETTIME, args) };
     time[0] * 1_000_000_000 + time[1]
 }
 
@@ -140,17 +137,14 @@ pub fn outcome() -> Outcome {
 }
 
 fn delete_timer() {
-    const TIMER_DELETE: u64 = 226;
     if let Some(timer) = TIMER.swap(0, Relaxed).checked_sub(1) {
         // SAFETY: a timer of ours.
-        let _ = unsafe { sys::raw(TIMER_DELETE, [timer.into(), 0, 0, 0, 0, 0]) };
+        let _ = unsafe { sys::raw(nr::TIMER_DELETE, [timer.into(), 0, 0, 0, 0, 0]) };
     }
 }
 
 /// Has the thread poked if nobody comes to a call.
 fn set_timer() -> sys::Result<()> {
-    const TIMER_CREATE: u64 = 222;
-    const TIMER_SETTIME: u64 = 223;
     const THREAD_ID: u64 = 4;
     let mut event = [0u64; 8];
     event[0] = POKE;
@@ -159,11 +153,11 @@ fn set_timer() -> sys::Result<()> {
     let mut timer = 0u32;
     let args = [k::CLOCK_MONOTONIC.into(), event.as_ptr() as u64, &raw mut timer as u64, 0, 0, 0];
     // SAFETY: reads a sigevent and writes a timer's number.
-    sys::check(unsafe { sys::raw(TIMER_CREATE, args) })?;
+    sys::check(unsafe { sys::raw(nr::TIMER_CREATE, args) })?;
     let times = [0, LATEST_NS, 0, LATEST_NS];
     // SAFETY: reads an itimerspec.
     sys::check(unsafe {
-        sys::raw(TIMER_SETTIME, [timer.into(), 0, times.as_ptr() as u64, 0, 0, 0])
+        sys::raw(nr::TIMER_SETTIME, [timer.into(), 0, times.as_ptr() as u64, 0, 0, 0])
     })?;
     TIMER.store(timer + 1, Relaxed);
     Ok(())

@@ -41,16 +41,11 @@ fn end(frame: &mut Context) -> Outcome {
     outcome
 }
 
-/// userfaultfd(2).
-const USERFAULTFD: u64 = 323;
-
 /// Where the program's heap ended when it last asked (brk(2)).
 static BREAK: AtomicU64 = AtomicU64::new(0);
 
 /// `call` may have changed what is mapped.
 fn note_mapped(call: &Call, result: i64) {
-    const SHMDT: u64 = 67;
-    const PKEY_MPROTECT: u64 = 329;
     /// Advice after which pages hold what they held at first (madvise(2)).
     const EMPTIES: [u32; 3] = [k::MADV_DONTNEED, k::MADV_REMOVE, k::MADV_DONTNEED_LOCKED];
     if (-4095..0).contains(&result) {
@@ -71,7 +66,7 @@ fn note_mapped(call: &Call, result: i64) {
             let before = BREAK.swap(result, Relaxed).max(result);
             dropped(result, before - result);
         }
-        nr::MPROTECT | nr::SHMAT | SHMDT | PKEY_MPROTECT => dropped(0, 0),
+        nr::MPROTECT | nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT => dropped(0, 0),
         _ => {}
     }
 }
@@ -113,7 +108,7 @@ impl Policy for Speculation {
             return waits(frame);
         }
         match call.nr {
-            USERFAULTFD => {
+            nr::USERFAULTFD => {
                 checkpoint::give_up();
                 Verdict::REPORT
             }
@@ -173,17 +168,7 @@ impl Policy for Speculation {
         crate::targets::POLICY.in_child();
     }
 
-    fn before_exec(&self, call: &Call) -> plane::Token {
-        crate::targets::POLICY.before_exec(call)
-    }
-
-    fn exec_failed(&self, token: plane::Token) {
-        crate::targets::POLICY.exec_failed(token);
-    }
-
-    fn event(&self, event: plane::Event) {
-        crate::targets::POLICY.event(event);
-    }
+    as_a_target!(but for children);
 
     fn thread_ends(&self) {
         threads::forget_place(sys::gettid());

@@ -146,7 +146,7 @@ const WORLDS: u64 = 300;
 
 #[test]
 fn no_world_tells_speculation_from_none() {
-    let seed = crate::testing::seed();
+    let seed = runahead_harness::seed();
     let (mut counts, mut longest) = (Counts::default(), 0);
     let worlds = if std::env::var_os("RUNAHEAD_FULL").is_some() { 30 * WORLDS } else { WORLDS };
     for n in 0..worlds {
@@ -173,7 +173,7 @@ fn the_same_seed_makes_the_same_world() {
 
 /// The first world of which the planted violation makes `wrong`.
 fn find(plant: Plant, look: Look, wrong: impl Fn(&Host) -> bool) {
-    let seed = crate::testing::seed();
+    let seed = runahead_harness::seed();
     let mut worlds = (0..PLANTED).map(|n| run(seed.wrapping_add(n), Some(plant), look));
     let found = worlds.position(|host| wrong(&host));
     let found = found.unwrap_or_else(|| panic!("{plant:?} was not found out: {look:?}"));
