@@ -171,6 +171,8 @@ pub struct AgentConfig {
     pub tell: u64,
     /// What is switched off; see [`without`].
     pub without: u64,
+    /// Not 0: processes have no shadows, and speculate by themselves (`runahead_speculate`).
+    pub speculates: u64,
 }
 
 impl AgentConfig {
@@ -209,7 +211,7 @@ impl AgentConfig {
 
 const _: () = assert!(
     size_of::<AgentConfig>()
-        == 184
+        == 192
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
             + size_of::<Unwatched>()

@@ -23,6 +23,7 @@ pub mod shared;
 pub mod sites;
 pub mod slow;
 pub mod socket;
+pub mod speculations;
 pub mod spread;
 pub mod touched;
 pub mod unwatched;
@@ -40,7 +41,7 @@ pub use sites::Sites;
 pub use slow::SlowDevices;
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 
 /// A device as one number: that of a file system, as everything here has it.
 pub const fn device_number(major: u32, minor: u32) -> u64 {

@@ -33,6 +33,9 @@ pub const RULES: u8 = b'R';
 /// descriptor means nothing.
 pub const STOP: u8 = b'S';
 
+/// The process speculates. The answer's descriptor is a file that holds the session's [`crate::speculations::Table`].
+pub const SPECULATES: u8 = b'P';
+
 /// Answer: done.
 pub const YES: u8 = b'y';
 /// Answer: not done; the process is to go on without.

@@ -89,7 +89,14 @@ fn run_command(run: &options::Run) -> i32 {
     let kept = run.stats.as_ref().and_then(kept);
     let file = kept.as_ref().and_then(|file| file.as_ref().ok());
     let also = file.map(AsRawFd::as_raw_fd);
-    let options = Options { require: run.require, keep, also, faults, history: plan };
+    let options = Options {
+        require: run.require,
+        keep,
+        also,
+        faults,
+        speculate: run.speculate,
+        history: plan,
+    };
     let outcome = runahead_supervisor::run(&command, &options, |why| {
         say!("running natively: {why}");
     });

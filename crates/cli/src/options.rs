@@ -147,6 +147,11 @@ pub struct Run {
     #[arg(long, conflicts_with = "learn")]
     pub no_learn: bool,
 
+    /// COMMAND speculates by itself, as docs/speculation.md has it: it predicts answers of slow services and goes on, with
+    /// its output held until they are confirmed. Nothing is fetched ahead then
+    #[arg(long, conflicts_with_all = ["record", "replay", "learn"])]
+    pub speculate: bool,
+
     /// Fail (exit status 125) rather than run COMMAND natively when it cannot be helped
     #[arg(long)]
     pub require: bool,

@@ -20,6 +20,8 @@ fn main() {
         "abi/Cargo.toml",
         "disclose/src",
         "disclose/Cargo.toml",
+        "speculate/src",
+        "speculate/Cargo.toml",
     ] {
         println!("cargo::rerun-if-changed={}", crates.join(watched).display());
     }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 
+use runahead_abi::speculations::Table;
 use runahead_abi::unwatched::Unwatched;
 use runahead_abi::{AgentConfig, Shared, SlowDevices};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -49,6 +50,14 @@ impl Drop for Mapping {
         // SAFETY: mapped by `new`; references borrow from `self`.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), size_of::<Shared>()) };
     }
+}
+
+/// A file that holds a session's [`Table`], all zero at first.
+pub fn table() -> Result<OwnedFd, Errno> {
+    let file = memory_file()?;
+    ftruncate(&file, size_of::<Table>() as u64)?;
+    seal(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(file)
 }
 
 /// An empty file for the agent, under a number that no program is likely to miss: should we be

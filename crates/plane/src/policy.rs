@@ -26,7 +26,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use crate::arch::Context;
-use crate::{Call, Token, sys};
+use crate::{Call, Token, signals, sys};
 
 /// Value of a SIGSYS that is queued (sigqueue(3)) to have [`Policy::poked`] called.
 pub const POKE: u64 = 0x7261_6864_706f_6b65;
@@ -82,6 +82,11 @@ impl Verdict {
 pub fn wake(word: &'static AtomicU32) {
     word.store(1, SeqCst);
     sys::futex_wake(word);
+}
+
+/// Has [`Policy::poked`] called in a thread of this or another process. (One that is gone, or another user's, is not.)
+pub fn poke(process: u32, thread: u32) {
+    signals::send_to(process, thread, POKE);
 }
 
 /// What becomes of a call that has returned.

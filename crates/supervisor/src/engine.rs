@@ -49,12 +49,12 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as much.
+    /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as much, and `speculates` says whether their programs may.
     pub(crate) fn new(
         file: &OwnedFd,
         clock: &Clock,
         faults: &Faults,
-        tell: u64,
+        (tell, speculates): (u64, bool),
     ) -> Result<Self, NotInjected> {
         let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
         let address = socket::address();
@@ -100,6 +100,7 @@ impl Prepared {
             runner_filter: [0; RUNNER_FILTER_MAX],
             tell,
             without: faults.without.bits(),
+            speculates: speculates.into(),
         };
         sandbox::prepare(&mut config, faults.landlock).map_err(|e| unavailable(&e))?;
         config.ticks_per_us = clock.ticks_per_us();

@@ -19,6 +19,8 @@ pub struct Options {
     pub also: Option<RawFd>,
     /// Faults to plant, for tests.
     pub faults: Faults,
+    /// Programs may speculate by themselves; there are no shadows, and nothing is read ahead.
+    pub speculate: bool,
     /// What is to be recorded and replayed.
     pub history: Option<Arc<Plan>>,
 }

@@ -65,7 +65,7 @@ fn run_held(
     let mask = signals::inherited();
     let launched = launch(command, file.as_ref(), options.require, mask, |file| {
         signals::ignore_file_limit();
-        let mut ready = Prepared::new(file, &clock, &options.faults, tell)?;
+        let mut ready = Prepared::new(file, &clock, &options.faults, (tell, options.speculate))?;
         let layout = ready.layout;
         // The command has been forked, and is executed meanwhile.
         if let Some(history) = replayed {

@@ -12,16 +12,19 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use runahead_abi::config::TOKEN_BYTES;
-use runahead_abi::socket::{COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, STOP, YES};
+use runahead_abi::socket::{
+    COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP, YES,
+};
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
 use runahead_member::degraded::{Reasons, UNDER_OTHER_RULES};
+use runahead_member::memory;
 use rustix::cmsg_space;
 use rustix::io::{Errno, read};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -57,6 +60,8 @@ pub struct ControlSocket {
     degraded: Arc<Reasons>,
     servers: AtomicUsize,
     busy: AtomicUsize,
+    /// A file that holds the session's [`Table`](runahead_abi::speculations::Table), once somebody speculates.
+    speculations: OnceLock<OwnedFd>,
     /// Execs that were followed.
     pub followed: AtomicUsize,
 }
@@ -115,6 +120,7 @@ impl ControlSocket {
             degraded,
             servers: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
+            speculations: OnceLock::new(),
             followed: AtomicUsize::new(0),
         });
         socket.keep_one_free();
@@ -210,7 +216,21 @@ impl ControlSocket {
                 self.degraded.count(UNDER_OTHER_RULES);
                 Ok(())
             }
+            SPECULATES => answer(client, self.speculations().as_ref().map(AsFd::as_fd)),
             _ => answer(client, None),
+        }
+    }
+
+    fn speculations(&self) -> Option<&OwnedFd> {
+        if let Some(file) = self.speculations.get() {
+            return Some(file);
+        }
+        match memory::table() {
+            Ok(file) => Some(self.speculations.get_or_init(|| file)),
+            Err(errno) => {
+                self.degraded.count(format!("a process could not speculate ({errno})"));
+                None
+            }
         }
     }
 

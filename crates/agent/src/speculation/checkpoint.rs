@@ -1,11 +1,20 @@
-//! A checkpoint of the whole process, and what it comes to: commit or rollback, in place.
+//! The open speculations of this process, each with a checkpoint of all of it, and what they come to: commit or rollback, in
+//! place.
+//!
+//! They are one stack. What is committed at its bottom is done: what was held for it alone is released. One that fails takes
+//! those above it along, since they began in what never was. One that is committed in the middle waits for those below it.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use linux_raw_sys::general as k;
+use runahead_abi::speculations::{ANSWER_MAX, Id, Status, Table};
 
+use super::held::Held;
+use super::journal::Journal;
 use super::memory::Memory;
+use super::planted;
 use super::threads::{self, Threads};
+use super::undo::Undo;
 use crate::arch::{Context, RED_ZONE};
 use crate::lock::Lock;
 use crate::plane::{faults, policy, stop};
@@ -13,26 +22,66 @@ use crate::room;
 use crate::session::Session;
 use crate::sys::{self, Fd};
 
-/// What a process needs to become again what it was. All-zero is valid.
-struct Checkpoint {
-    memory: Memory,
-    threads: Threads,
+/// Speculations that a process can have open at once.
+const OPEN_MAX: usize = 512;
+/// Answers that are kept for the program to ask for.
+const ANSWERS: usize = 8;
+
+/// One that is open, and where what belongs to it begins.
+#[derive(Clone, Copy)]
+struct Open {
+    id: Id,
+    /// What whoever opened it wants to remember of it.
+    tag: u32,
+    undo: u64,
+    /// Its frames: the first, and behind the last.
+    frames: (u64, u64),
+    journal: u64,
+    held: u64,
 }
 
-/// Made when the process takes its first.
-static CHECKPOINT: AtomicPtr<Checkpoint> = AtomicPtr::new(core::ptr::null_mut());
+/// What was said of a prediction that was wrong.
+struct Answer {
+    id: u64,
+    len: usize,
+    bytes: [u8; ANSWER_MAX],
+}
+
+/// What a process needs to become again what it was at each of its checkpoints. All-zero is valid, and has none.
+pub struct Process {
+    pub memory: Memory,
+    threads: Threads,
+    undo: Undo,
+    pub journal: Journal,
+    pub held: Held,
+    open: [Option<Open>; OPEN_MAX],
+    /// Positions in it of the first that is open and of the next; they only grow.
+    first: u64,
+    end: u64,
+    answers: [Answer; ANSWERS],
+    answered: usize,
+}
+
+/// Made when the process takes its first checkpoint.
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 static IN_USE: Lock<()> = Lock::new(());
 /// How far the process is; see [`NOT`] and what follows.
 static STATE: AtomicU32 = AtomicU32::new(NOT);
 /// It does not speculate.
 const NOT: u32 = 0;
-/// A thread takes a checkpoint.
+/// A thread takes the first checkpoint.
 const TAKING: u32 = 1;
 const SPECULATIVE: u32 = 2;
-/// The outcome is known, and a thread does what follows from it.
-const ENDING: u32 = 3;
-/// 1 once it has ended: whoever waits for that waits here.
-static RESOLVED: AtomicU32 = AtomicU32::new(0);
+/// A thread takes another checkpoint, or does what follows from an outcome: others wait with what they do.
+const CHANGING: u32 = 3;
+/// 0 while anything is open: whoever waits for all of it waits here.
+static RESOLVED: AtomicU32 = AtomicU32::new(1);
+/// 0 while a thread is at [`CHANGING`].
+static SETTLED: AtomicU32 = AtomicU32::new(1);
+/// Of the table, when it was last looked at.
+static SEEN: AtomicU32 = AtomicU32::new(0);
+/// How often this process was rolled back.
+static ROLLBACKS: AtomicU32 = AtomicU32::new(0);
 
 /// Signals that a thread cannot but take, when it raises them. All others wait for the outcome.
 const NOT_HELD: u64 = {
@@ -50,38 +99,102 @@ pub fn is_speculative() -> bool {
     STATE.load(SeqCst) >= SPECULATIVE
 }
 
-/// Where to wait for the outcome.
+/// Where to wait until nothing is open.
 pub fn resolved() -> &'static AtomicU32 {
     &RESOLVED
 }
 
+/// Where to wait while another thread does what follows from an outcome.
+pub fn settled() -> &'static AtomicU32 {
+    &SETTLED
+}
+
+/// Changes whenever the process is rolled back.
+pub fn rollbacks() -> u32 {
+    ROLLBACKS.load(SeqCst)
+}
+
 /// Signals must be blocked.
-fn with<T>(mut work: impl FnMut(&mut Checkpoint) -> T) -> sys::Result<T> {
-    let mut at = CHECKPOINT.load(Acquire);
+pub fn with<T>(mut work: impl FnMut(&mut Process) -> T) -> sys::Result<T> {
+    let mut at = PROCESS.load(Acquire);
     if at.is_null() {
-        at = room::map_private(size_of::<Checkpoint>() as u64)? as *mut Checkpoint;
-        CHECKPOINT.store(at, Release);
+        at = room::map_private(size_of::<Process>() as u64)? as *mut Process;
+        PROCESS.store(at, Release);
     }
     // SAFETY: zeroes are valid; it stays, and who holds the lock is alone with it.
     Ok(IN_USE.with(|()| work(unsafe { &mut *at })))
 }
 
-/// Takes a checkpoint of the process with the calling thread as in `frame`, from which it goes on speculatively. Whatever the
-/// reason why there is none, nothing has happened. `first` is done when nothing can go wrong any more, and nobody else is at work.
-pub fn take(session: &Session, frame: &mut Context, first: impl FnOnce()) -> sys::Result<()> {
-    let free = STATE.compare_exchange(NOT, TAKING, SeqCst, Relaxed);
-    free.map_err(|_| sys::Errno(sys::EALREADY))?;
-    let taken = try_to_take(session, frame, first);
+/// Moves the process from one state to another, or says that it is in neither.
+fn change(from: u32, to: u32) -> sys::Result<()> {
+    STATE
+        .compare_exchange(from, to, SeqCst, Relaxed)
+        .map(drop)
+        .map_err(|_| sys::Errno(sys::EALREADY))
+}
+
+/// Takes a checkpoint of the process with the calling thread as in `frame`, from which on it speculates that `id` will be
+/// committed. Whatever the reason why there is none, nothing has happened.
+pub fn take(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::Result<()> {
+    if change(SPECULATIVE, CHANGING).is_ok() {
+        SETTLED.store(0, SeqCst);
+        let taken = take_another(session, id, tag, frame);
+        STATE.store(SPECULATIVE, SeqCst);
+        policy::wake(&SETTLED);
+        return taken;
+    }
+    change(NOT, TAKING)?;
+    let taken = take_first(session, id, tag, frame);
     if taken.is_err() {
         STATE.store(NOT, SeqCst);
     }
     taken
 }
 
-fn try_to_take(session: &Session, frame: &mut Context, first: impl FnOnce()) -> sys::Result<()> {
+fn take_first(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::Result<()> {
     let stopped = stop::stop_others()?;
-    with(|Checkpoint { memory, threads }| {
-        threads.keep(frame, &stopped)?;
+    with(|process| {
+        process.begin();
+        let frames = process.keep(session, frame, &stopped, false)?;
+        process.threads.mask(frame, &stopped, !NOT_HELD)?;
+        faults::take()?;
+        process.push(id, tag, frames);
+        Ok(())
+    })??;
+    RESOLVED.store(0, SeqCst);
+    // Nobody else is at work before this function returns.
+    STATE.store(SPECULATIVE, SeqCst);
+    Ok(())
+}
+
+fn take_another(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::Result<()> {
+    let stopped = stop::stop_others()?;
+    with(|process| {
+        if process.end - process.first == OPEN_MAX as u64 {
+            return Err(sys::Errno(sys::E2BIG));
+        }
+        let frames = process.keep(session, frame, &stopped, true)?;
+        process.push(id, tag, frames);
+        Ok(())
+    })?
+}
+
+impl Process {
+    /// Nothing is open, and nothing is kept of what was.
+    fn begin(&mut self) {
+        self.threads.forget_until(self.threads.end());
+        self.undo.forget_until(self.undo.end());
+    }
+
+    /// Keeps memory and threads as they are: where the frames lie.
+    fn keep(
+        &mut self,
+        session: &Session,
+        frame: &Context,
+        stopped: &stop::Stopped,
+        is_another: bool,
+    ) -> sys::Result<(u64, u64)> {
+        let Process { memory, threads, undo, .. } = self;
         let mut reach = |frame: &Context| {
             if !memory.covers(frame.stack_pointer() - RED_ZONE) {
                 memory.unsettle();
@@ -89,56 +202,172 @@ fn try_to_take(session: &Session, frame: &mut Context, first: impl FnOnce()) -> 
         };
         reach(frame);
         stopped.each(|_, frame| reach(frame));
-        memory.keep(session)
-    })??;
-    faults::take()?;
-    first();
-    RESOLVED.store(0, SeqCst);
-    STATE.store(SPECULATIVE, SeqCst);
-    frame.mask = !NOT_HELD;
-    stopped.each(|_, frame| frame.mask = !NOT_HELD);
-    Ok(())
-}
-
-/// What becomes of a speculation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// The prediction was right.
-    Commit,
-    /// It was wrong.
-    Fail,
-}
-
-/// Whether it is for the caller to [`end`] it. (One does.)
-pub fn may_end() -> bool {
-    STATE.compare_exchange(SPECULATIVE, ENDING, SeqCst, Relaxed).is_ok()
-}
-
-/// Ends the speculation; `frame` is that of the calling thread. (`leaves_memory`: a test plants that it does.)
-pub fn end(outcome: Outcome, frame: &mut Context, leaves_memory: bool) {
-    let stopped = stop_all();
-    let put_back = |checkpoint: &mut Checkpoint| {
-        let Checkpoint { memory, threads } = checkpoint;
-        if outcome == Outcome::Fail && !leaves_memory {
-            threads::with_places_as_they_are(|| memory.put_back())?;
+        let first = threads.end();
+        threads.keep(frame, stopped)?;
+        match memory.keep(session, is_another.then_some(undo)) {
+            Ok(()) => Ok((first, threads.end())),
+            Err(errno) => {
+                threads.drop_from(first);
+                Err(errno)
+            }
         }
-        let go_on = |number, frame: &mut Context| match outcome {
-            Outcome::Commit => threads.unmask(number, frame),
-            Outcome::Fail => threads.take_back(number, frame),
-        };
-        let mut result = go_on(sys::gettid(), frame);
-        stopped.each(|number, frame| result = result.and_then(|()| go_on(number, frame)));
-        result
-    };
-    if with(put_back).and_then(|result| result).is_err() {
-        // It cannot become what it was, and is not to go on as what it is.
-        sys::exit(FAILED);
     }
-    faults::give_back();
-    // Nobody else is at work before this function returns.
-    STATE.store(NOT, SeqCst);
-    policy::wake(&RESOLVED);
-    drop(stopped);
+
+    /// A checkpoint has just been taken, for this.
+    fn push(&mut self, id: Id, tag: u32, frames: (u64, u64)) {
+        let (undo, journal, held) = (self.undo.end(), self.journal.end(), self.held.end());
+        self.open[self.end as usize % OPEN_MAX] =
+            Some(Open { id, tag, undo, frames, journal, held });
+        self.end += 1;
+        self.journal.begin_interval();
+    }
+
+    /// All that are open, the oldest first, with their positions.
+    fn open(&self) -> impl Iterator<Item = (u64, &Open)> {
+        (self.first..self.end).filter_map(|n| Some((n, self.open[n as usize % OPEN_MAX].as_ref()?)))
+    }
+
+    /// How many of the oldest are committed, and the oldest of all that has failed.
+    fn outcomes(&self, table: &Table) -> (u64, Option<u64>) {
+        let is = |open: &Open, status| table.status(open.id) == status;
+        let committed = self.open().take_while(|(_, open)| is(open, Status::Committed)).count();
+        // (Gone: somebody else has written to the table.)
+        let has_failed = |(_, open): &(u64, &Open)| {
+            matches!(table.status(open.id), Status::Failed | Status::Gone)
+        };
+        (committed as u64, self.open().find(has_failed).map(|(position, _)| position))
+    }
+
+    /// The `count` oldest are done: what belongs to them alone is made for good. How much output could not be released.
+    fn commit(&mut self, table: &Table, count: u64) {
+        for position in self.first..self.first + count {
+            if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
+                table.close(open.id);
+            }
+        }
+        self.first += count;
+        let next = self.open().next().map(|(_, open)| *open);
+        let (undo, frames) =
+            next.map_or((self.undo.end(), self.threads.end()), |next| (next.undo, next.frames.0));
+        let (journal, held) =
+            next.map_or((self.journal.end(), self.held.end()), |next| (next.journal, next.held));
+        self.undo.forget_until(undo);
+        self.threads.forget_until(frames);
+        self.held.release_until(held);
+        self.journal.settle_until(journal, &mut self.memory);
+    }
+
+    /// The process becomes what it was at the checkpoint at `position`. All its other threads are stopped.
+    fn roll_back(
+        &mut self,
+        table: &Table,
+        position: u64,
+        frame: &mut Context,
+        stopped: &stop::Stopped,
+    ) -> sys::Result<()> {
+        let Some(to) = self.open[position as usize % OPEN_MAX] else {
+            return Err(sys::Errno(sys::ESRCH));
+        };
+        let answer = &mut self.answers[self.answered % ANSWERS];
+        self.answered += 1;
+        (answer.id, answer.len) = (to.id.0, table.answer(to.id, &mut answer.bytes));
+        let Process { memory, undo, .. } = self;
+        if !planted::leaves_memory() {
+            threads::with_places_as_they_are(|| memory.put_back(undo, to.undo))?;
+        }
+        self.held.drop_from(to.held);
+        self.journal.take_back(to.journal, &mut self.memory);
+        let mut result = self.threads.take_back(to.frames, sys::gettid(), frame);
+        stopped.each(|number, frame| {
+            result = result.and_then(|()| self.threads.take_back(to.frames, number, frame));
+        });
+        self.threads.drop_from(to.frames.0);
+        for position in position..self.end {
+            if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
+                table.close(open.id);
+            }
+        }
+        self.end = position;
+        ROLLBACKS.fetch_add(1, SeqCst);
+        result
+    }
+
+    /// Nothing is open any more.
+    fn end(&mut self, table: &Table, frame: &mut Context, stopped: &stop::Stopped) {
+        // What threads have added that were still at work when the last was committed.
+        self.commit(table, 0);
+        self.threads.unmask(sys::gettid(), frame);
+        stopped.each(|number, frame| self.threads.unmask(number, frame));
+        faults::give_back();
+    }
+}
+
+/// What has become of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Looked {
+    /// It speculates, and the thread is where it was.
+    Same,
+    /// It was rolled back: the thread goes on as its frame says.
+    Back,
+    /// It does not speculate any more.
+    Ended,
+    /// Another thread does what follows from an outcome, or takes a checkpoint: to be asked again ([`settled`]).
+    Busy,
+}
+
+/// Does what follows from outcomes that are known by now; `frame` is that of the calling thread, which is not stopped.
+pub fn look(table: &Table, frame: &mut Context) -> Looked {
+    let settled = table.settled();
+    match STATE.load(SeqCst) {
+        NOT | TAKING => return Looked::Ended,
+        SPECULATIVE if SEEN.load(SeqCst) == settled => return Looked::Same,
+        _ if change(SPECULATIVE, CHANGING).is_err() => return Looked::Busy,
+        _ => {}
+    }
+    SETTLED.store(0, SeqCst);
+    SEEN.store(settled, SeqCst);
+    let before = rollbacks();
+    let is_done = settle(table, frame);
+    STATE.store(if is_done { NOT } else { SPECULATIVE }, SeqCst);
+    policy::wake(&SETTLED);
+    if is_done {
+        policy::wake(&RESOLVED);
+    }
+    match is_done {
+        _ if rollbacks() != before => Looked::Back,
+        true => Looked::Ended,
+        false => Looked::Same,
+    }
+}
+
+/// True: nothing is open any more.
+fn settle(table: &Table, frame: &mut Context) -> bool {
+    let work = |process: &mut Process| {
+        let (committed, failed) = process.outcomes(table);
+        let is_all = process.end - process.first == committed;
+        process.commit(table, committed);
+        (is_all, failed)
+    };
+    let Ok((is_all, failed)) = with(work) else { return false };
+    if !is_all && failed.is_none() {
+        return false;
+    }
+    let stopped = stop_all();
+    let work = |process: &mut Process| {
+        if let Some(position) = failed {
+            process.roll_back(table, position, frame, &stopped)?;
+        }
+        let is_done = process.first == process.end;
+        if is_done {
+            process.end(table, frame, &stopped);
+        }
+        Ok::<_, sys::Errno>(is_done)
+    };
+    match with(work) {
+        Ok(Ok(is_done)) => is_done,
+        // It cannot become what it was, and is not to go on as what it is.
+        _ => sys::exit(FAILED),
+    }
 }
 
 /// Exit status of a process that could not be taken back.
@@ -155,31 +384,55 @@ fn stop_all() -> stop::Stopped {
     sys::exit(FAILED)
 }
 
+/// Whoever settles one of those that are open is to poke its owner.
+pub fn want_all(table: &Table) {
+    let _ = with(|process| process.open().for_each(|(_, open)| table.want(open.id)));
+}
+
+/// Calls `each` with all that are open, the oldest first, and what was to be remembered of each.
+pub fn each_open(mut each: impl FnMut(Id, u32)) {
+    let _ = with(|process| process.open().for_each(|(_, open)| each(open.id, open.tag)));
+}
+
+/// What was said when `id` failed, into `to`: its bytes. None: it is not known (any more).
+pub fn answer(id: u64, to: &mut [u8; ANSWER_MAX]) -> Option<usize> {
+    let find = |process: &mut Process| {
+        let answer = process.answers.iter().find(|answer| answer.id == id)?;
+        to[..answer.len].copy_from_slice(&answer.bytes[..answer.len]);
+        Some(answer.len)
+    };
+    with(find).ok().flatten()
+}
+
 /// From here on this process takes no checkpoint.
 pub fn give_up() {
-    let _ = with(|checkpoint| checkpoint.memory.give_up());
+    let _ = with(|process| process.memory.give_up());
 }
 
 /// A call has changed, or is about to change, what is mapped or open.
 pub fn note_change(change: impl Fn(&mut Memory)) {
-    if !CHECKPOINT.load(Acquire).is_null() {
-        let _ = with(|checkpoint| change(&mut checkpoint.memory));
+    if !PROCESS.load(Acquire).is_null() {
+        let _ = with(|process| change(&mut process.memory));
     }
 }
 
 /// The descriptor that is ours, if there is one.
 pub fn descriptor() -> Option<Fd> {
-    if CHECKPOINT.load(Acquire).is_null() {
+    if PROCESS.load(Acquire).is_null() {
         return None;
     }
-    with(|checkpoint| checkpoint.memory.descriptor()).ok().flatten()
+    with(|process| process.memory.descriptor()).ok().flatten()
 }
 
 /// In a forked child, which does not speculate.
 pub fn in_child() {
     IN_USE.break_open();
     STATE.store(NOT, SeqCst);
-    if !CHECKPOINT.load(Acquire).is_null() {
-        let _ = with(|checkpoint| checkpoint.memory.in_child());
+    if !PROCESS.load(Acquire).is_null() {
+        let _ = with(|process| {
+            process.memory.in_child();
+            process.undo.in_child();
+            process.journal.in_child();
+        });
     }
 }

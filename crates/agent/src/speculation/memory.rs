@@ -7,11 +7,14 @@
 //! out of it. What the kernel writes on the program's behalf, into buffers or signal frames, is tracked like the program's own stores,
 //! and never fails for that.
 //!
+//! Of several checkpoints the mirror is the latest. What it held before, page by page, is kept for the earlier ones ([`Undo`]).
+//!
 //! Invariant: at a checkpoint the mirror equals the program's memory, where that is there; where it is not, zeros, or what the
 //! file holds.
 
 use linux_raw_sys::general as k;
 
+use super::undo::Undo;
 use crate::maps;
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Place, nr};
@@ -40,6 +43,8 @@ pub struct Memory {
     protector: u32,
     regions: [Region; REGIONS],
     count: usize,
+    /// What is to be followed, while that is prepared.
+    next: [Region; REGIONS],
     /// What of the mirror is mapped, in the order of addresses of the program's.
     mirrored: [Region; REGIONS],
     mirrors: usize,
@@ -124,30 +129,51 @@ impl Memory {
         }
     }
 
-    /// Keeps what was written since the last time. Nobody else writes meanwhile.
-    pub fn keep(&mut self, session: &Session) -> sys::Result<()> {
+    /// Keeps what was written since the last time. Nobody else writes meanwhile. What the mirror held is noted in `undo`, for
+    /// the checkpoints before this one. ENOSPC: there is no room for that, and no checkpoint; those before it stay.
+    pub fn keep(&mut self, session: &Session, undo: Option<&mut Undo>) -> sys::Result<()> {
         if !self.is_settled {
-            self.look(session)?;
+            self.look(session, undo.is_some())?;
             self.is_settled = true;
         }
         let wanted = if self.is_out_of_step { 0 } else { WRITTEN };
+        let mut undo = undo;
+        let mut kept = Ok(());
         self.each(wanted, |found| {
+            if let Some(undo) = undo.as_mut()
+                && kept.is_ok()
+            {
+                kept = undo.note(found.start, found.end, MIRROR);
+            }
+            if kept.is_err() {
+                return write_to_each(found);
+            }
             if found.categories & ZERO != 0 {
                 return empty(found.start, found.end);
             }
             // SAFETY: these pages are there, and can be read as they can be written; the mirror is ours alone.
             unsafe { copy(mirror_of(found.start), found.start, found.end - found.start) };
         })?;
+        kept?;
         self.is_out_of_step = false;
         Ok(())
     }
 
-    /// Puts back what was written since. Nobody else writes meanwhile, and mappings are as they were then.
-    pub fn put_back(&mut self) -> sys::Result<()> {
+    /// Puts back what was written since the checkpoint at which `undo` ended at `mark`. Nobody else writes meanwhile, and all that
+    /// was mapped then is still mapped.
+    pub fn put_back(&mut self, undo: &mut Undo, mark: u64) -> sys::Result<()> {
         self.each(WRITTEN, |found| {
             // SAFETY: these pages were just written to; the program is to find there what it had.
             unsafe { copy(found.start, mirror_of(found.start), found.end - found.start) };
-        })
+        })?;
+        undo.unwind(mark, |at, was| {
+            // SAFETY: a page of the program's that was written since, and its like in the mirror.
+            unsafe {
+                copy(mirror_of(at), was, PAGE);
+                copy(at, was, PAGE);
+            }
+        });
+        Ok(())
     }
 
     /// Calls `each` with pages that are there and of all these categories, and protects them.
@@ -160,11 +186,12 @@ impl Memory {
         sys::close(pagemap).and(result)
     }
 
-    /// Looks at what is mapped, and begins to follow what is new.
-    fn look(&mut self, session: &Session) -> sys::Result<()> {
+    /// Looks at what is mapped, and begins to follow what is new. (Where the process speculates, that is no file.) If that cannot
+    /// be done, what was followed still is.
+    fn look(&mut self, session: &Session, speculates: bool) -> sys::Result<()> {
         let protector = self.protector()?;
         let (mut count, mut files) = (0, 0);
-        let Memory { regions, mirrored, mirrors, .. } = self;
+        let Memory { next: regions, mirrored, mirrors, .. } = self;
         maps::each::<1>(|mapping, _| {
             let is_mirror = is_mirror(&mirrored[..*mirrors], mapping.start);
             let mut at = mapping.start;
@@ -189,15 +216,16 @@ impl Memory {
         if files > FILES_MAX {
             return Err(Errno(sys::E2BIG));
         }
-        self.count = count;
         for n in 0..count {
-            let region = self.regions[n];
+            let region = self.next[n];
             protect(protector, region.start, region.end)?;
             self.mirror(region)?;
-            if region.is_file {
+            if region.is_file && !speculates {
                 copy_of_file(region);
             }
         }
+        self.regions[..count].copy_from_slice(&self.next[..count]);
+        self.count = count;
         Ok(())
     }
 
@@ -257,6 +285,15 @@ impl Memory {
         self.mirrored[first] = new;
         self.mirrors += 1;
         Ok(())
+    }
+}
+
+/// These pages count as written again.
+fn write_to_each(found: &Found) {
+    for page in (found.start..found.end).step_by(PAGE as usize) {
+        let word = page as *mut u64;
+        // SAFETY: the page is there, and writable; nobody else is at work, and it holds afterwards what it held.
+        unsafe { word.write_volatile(word.read_volatile()) };
     }
 }
 

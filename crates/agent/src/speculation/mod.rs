@@ -3,19 +3,28 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | `memory` | what the program's memory held at the checkpoint, and how it comes back |
+//! | `interface` | what the program says of its predictions, and the session's table of them |
+//! | `policy` | what becomes of each call, signal and fault while a process speculates |
+//! | `calls`, `allowed` | which calls need not wait: the table, and how they are made |
+//! | `checkpoint` | the stack of what is open: a checkpoint of each, commit, and rollback, with all threads stopped |
+//! | `memory`, `mapped`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
-//! | `checkpoint` | both, with all threads stopped |
-//! | `policy` | which calls wait, and what becomes of them when the outcome is known |
+//! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
+//! | `held` | output, until what it depends on is committed |
 //! | `planted` | predictions that tests plant |
-//!
-//! While a process speculates every call of it waits, signals wait, and a fault waits: nothing that it does can be seen. So a
-//! rollback has to restore memory and registers, and nothing that the kernel keeps.
 
+mod allowed;
+mod calls;
 mod checkpoint;
+mod held;
+mod interface;
+mod journal;
+mod mapped;
 mod memory;
+mod own;
 mod planted;
 mod policy;
 mod threads;
+mod undo;
 
 pub use policy::start;

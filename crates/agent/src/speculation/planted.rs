@@ -2,14 +2,15 @@
 //! after a while.
 //!
 //! The call has been made when the checkpoint is taken, and what came of it is the checkpoint's: whichever way it ends, the call
-//! is made once.
+//! is made once. While the process speculates others follow, on top of it, and one is settled now and then, the oldest or not.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::{BUCKETS, ERRNOS, plant};
+use runahead_abi::speculations::NotOpen;
 
-use super::checkpoint::{self, Outcome};
+use super::{checkpoint, interface};
 use crate::arch::Context;
 use crate::logged;
 use crate::plane::policy::POKE;
@@ -22,6 +23,12 @@ const ONE_IN: u64 = 4;
 const WRONG_IN: u64 = 2;
 /// Longest that an outcome takes once somebody waits for it, in microseconds.
 const WAIT_US: u64 = 300;
+/// While the process speculates one call in so many has one of them settled.
+const SETTLED_ONE_IN: u64 = 8;
+/// Most predictions that are open.
+const DEPTH: usize = 16;
+/// Of a prediction that is wrong.
+const WRONG: u32 = 1;
 /// A program that comes to no call is told then, in nanoseconds.
 const LATEST_NS: u64 = 2_000_000;
 
@@ -46,7 +53,6 @@ fn bucket(ns: u64) -> usize {
 static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
 /// State of the generator.
 static STATE: AtomicU64 = AtomicU64::new(0);
-static IS_WRONG: AtomicU32 = AtomicU32::new(0);
 /// timer_create(2), plus one.
 static TIMER: AtomicU32 = AtomicU32::new(0);
 
@@ -88,25 +94,45 @@ pub fn in_child() {
     STATE.fetch_xor(random() ^ 1, Relaxed);
 }
 
-/// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to have another.
-pub fn plant(session: &Session, result: i64, frame: &mut Context) {
+/// Tests plant predictions in this session.
+pub fn is_on() -> bool {
+    !COUNTS.load(Relaxed).is_null()
+}
+
+/// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to have another: true.
+pub fn plant(session: &Session, result: i64, frame: &mut Context) -> bool {
     if !random().is_multiple_of(ONE_IN) {
-        return;
+        return false;
     }
     let is_wrong = random().is_multiple_of(WRONG_IN);
-    let first = || {
-        IS_WRONG.store(is_wrong.into(), Relaxed);
-        let _ = set_timer();
-    };
     let began = now();
-    if let Err(errno) = checkpoint::take(session, frame, first) {
-        return count(|counts| &counts.refused[(errno.0 as usize).min(ERRNOS - 1)]);
+    match take(session, u32::from(is_wrong) * WRONG, frame) {
+        Err(errno) => {
+            count(|counts| &counts.refused[(errno.0 as usize).min(ERRNOS - 1)]);
+            return false;
+        }
+        Ok(()) => note_took(0, began),
     }
-    note_took(0, began);
+    let _ = set_timer();
     if is_wrong {
         let another = [0, 1, result - 1, result + 1, result ^ 64, sys::fail(sys::EIO)];
         frame.set_result(another[random() as usize % another.len()]);
     }
+    true
+}
+
+fn take(session: &Session, tag: u32, frame: &mut Context) -> sys::Result<()> {
+    let mut depth = 0;
+    if checkpoint::is_speculative() {
+        checkpoint::each_open(|_, _| depth += 1);
+    }
+    if depth >= DEPTH {
+        return Err(sys::Errno(sys::EAGAIN));
+    }
+    let table = interface::want_table(session)?;
+    let owner = interface::this_thread();
+    let id = table.open(owner, interface::is_alive).ok_or(sys::Errno(sys::ENOSPC))?;
+    checkpoint::take(session, id, tag, frame).inspect_err(|_| table.close(id))
 }
 
 /// Notes how long it took: a checkpoint (0), a commit (1), or a rollback (2).
@@ -115,25 +141,47 @@ pub fn note_took(what: usize, began: u64) {
     count(|counts| &counts.took[what][bucket(took)]);
 }
 
-/// Somebody waits for the outcome.
-pub fn wait() {
-    let us = random() % (2 * WAIT_US);
-    if us < WAIT_US {
-        sys::sleep_us(us);
-    }
-}
-
 /// A violation that a test plants: a rollback leaves memory as it is.
 pub fn leaves_memory() -> bool {
     session::get().is_some_and(|session| session.config.plant == plant::SPECULATED_WRONGLY)
 }
 
-/// It is known.
-pub fn outcome() -> Outcome {
+/// Somebody waits for the outcome of all that are open: after a while it is known.
+pub fn settle() {
+    if !is_on() {
+        return;
+    }
     delete_timer();
-    let is_wrong = IS_WRONG.load(Relaxed) != 0;
-    count(|counts| &counts.ended[usize::from(is_wrong)]);
-    if is_wrong { Outcome::Fail } else { Outcome::Commit }
+    let us = random() % (2 * WAIT_US);
+    if us < WAIT_US {
+        sys::sleep_us(us);
+    }
+    settle_those(|_| true);
+}
+
+/// Perhaps the outcome of one is known.
+pub fn settle_one() {
+    if is_on() && random().is_multiple_of(SETTLED_ONE_IN) {
+        let which = if random().is_multiple_of(2) { 0 } else { random() as usize % DEPTH };
+        settle_those(|n| n == which);
+    }
+}
+
+/// The outcome of those is known (by their numbers, the oldest first).
+fn settle_those(is_known: impl Fn(usize) -> bool) {
+    let Some(table) = interface::table() else { return };
+    let mut n = 0;
+    checkpoint::each_open(|id, tag| {
+        let settled = match tag {
+            _ if !is_known(n) => Err(NotOpen),
+            WRONG => table.fail(id, &[]).map(drop),
+            _ => table.commit(id).map(drop),
+        };
+        n += 1;
+        if settled.is_ok() {
+            count(|counts| &counts.ended[tag as usize]);
+        }
+    });
 }
 
 fn delete_timer() {
@@ -145,6 +193,8 @@ fn delete_timer() {
 
 /// Has the thread poked if nobody comes to a call.
 fn set_timer() -> sys::Result<()> {
+    // (The thread of the one before may have ended.)
+    delete_timer();
     const THREAD_ID: u64 = 4;
     let mut event = [0u64; 8];
     event[0] = POKE;

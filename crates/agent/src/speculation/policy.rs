@@ -1,13 +1,13 @@
-//! What a process may do while it speculates: compute. Every call waits for the outcome (Nightingale 2005, 5.3).
+//! What a process may do while it speculates: what [`super::calls`] lets it. All else waits.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use linux_raw_sys::general as k;
 use runahead_abi::config::plant;
 
-use super::checkpoint::{self, Outcome};
+use super::allowed;
+use super::checkpoint::{self, Looked};
 use super::memory::Memory;
-use super::{planted, threads};
+use super::{interface, mapped, own, planted, threads};
 use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
@@ -21,54 +21,67 @@ static POLICY: &dyn Policy = &Speculation;
 /// The thread that is about to make a child.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Of a call that a speculative process has come to.
-fn waits(frame: &mut Context) -> Verdict {
-    if !checkpoint::may_end() {
-        return Verdict::wait(checkpoint::resolved());
+/// What has become of the process by now; `frame` is that of the thread, which is at work.
+fn look(frame: &mut Context) -> Looked {
+    let Some(table) = interface::table() else { return Looked::Ended };
+    if !planted::is_on() {
+        return checkpoint::look(table, frame);
     }
-    planted::wait();
-    match end(frame) {
-        Outcome::Commit => Verdict::wait(checkpoint::resolved()),
-        Outcome::Fail => Verdict::ELSEWHERE,
-    }
-}
-
-fn end(frame: &mut Context) -> Outcome {
-    let outcome = planted::outcome();
     let began = planted::now();
-    checkpoint::end(outcome, frame, planted::leaves_memory());
-    planted::note_took(1 + usize::from(outcome == Outcome::Fail), began);
-    outcome
+    let looked = checkpoint::look(table, frame);
+    match looked {
+        Looked::Ended => planted::note_took(1, began),
+        Looked::Back => planted::note_took(2, began),
+        Looked::Same | Looked::Busy => {}
+    }
+    looked
 }
 
-/// Where the program's heap ended when it last asked (brk(2)).
-static BREAK: AtomicU64 = AtomicU64::new(0);
+/// What a thread does about a call that it has come to, by what has become of the process. None: the process does not speculate.
+fn by(looked: Looked, goes_on: impl FnOnce() -> Verdict) -> Option<Verdict> {
+    match looked {
+        Looked::Same => Some(goes_on()),
+        Looked::Back => Some(Verdict::ELSEWHERE),
+        Looked::Busy => Some(Verdict::wait(checkpoint::settled())),
+        Looked::Ended => None,
+    }
+}
 
-/// `call` may have changed what is mapped.
-fn note_mapped(call: &Call, result: i64) {
-    /// Advice after which pages hold what they held at first (madvise(2)).
-    const EMPTIES: [u32; 3] = [k::MADV_DONTNEED, k::MADV_REMOVE, k::MADV_DONTNEED_LOCKED];
-    if (-4095..0).contains(&result) {
-        return;
+/// Of a call that is to wait until nothing is open. None: nothing is.
+fn waits(frame: &mut Context) -> Option<Verdict> {
+    if planted::is_on() {
+        planted::settle();
+    } else {
+        interface::want_all();
     }
-    let ([at, len, third, ..], result) = (call.args, result as u64);
-    let dropped = |at, len| checkpoint::note_change(|memory| memory.dropped(at, len));
-    match call.nr {
-        nr::MUNMAP => dropped(at, len),
-        nr::MADVISE if EMPTIES.contains(&(third as u32)) => dropped(at, len),
-        nr::MMAP => dropped(result, len),
-        nr::MREMAP if result == at => dropped(at + len.min(third), len.abs_diff(third)),
-        nr::MREMAP => {
-            dropped(at, len);
-            checkpoint::note_change(Memory::moved);
-        }
-        nr::BRK => {
-            let before = BREAK.swap(result, Relaxed).max(result);
-            dropped(result, before - result);
-        }
-        nr::MPROTECT | nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT => dropped(0, 0),
-        _ => {}
+    by(look(frame), || Verdict::wait(checkpoint::resolved()))
+}
+
+/// A call of a speculative process. None: it does not speculate any more.
+fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
+    planted::settle_one();
+    let looked = look(frame);
+    if looked != Looked::Same {
+        return by(looked, || Verdict::NATIVE);
     }
+    if interface::is_one(call) {
+        let verdict = interface::asked(session::get()?, call, frame);
+        return verdict.or_else(|| waits(frame));
+    }
+    let made = allowed::make(call);
+    if let allowed::Made::Answer(result) = made
+        && planted::is_on()
+        && let Some(session) = session::get()
+    {
+        // What comes next may be predicted, too.
+        let before = frame.copy();
+        frame.go_on_answered(result);
+        if planted::plant(session, result, frame) {
+            return Some(Verdict::ELSEWHERE);
+        }
+        *frame = before;
+    }
+    allowed::verdict(&made).or_else(|| waits(frame))
 }
 
 /// A call that may be about a descriptor that is ours, of which the program does not know.
@@ -104,8 +117,14 @@ impl Policy for Speculation {
     }
 
     fn reported(&self, call: &Call, frame: &mut Context) -> Verdict {
-        if checkpoint::is_speculative() {
-            return waits(frame);
+        if checkpoint::is_speculative()
+            && let Some(verdict) = speculative(call, frame)
+        {
+            return verdict;
+        }
+        if interface::is_one(call) {
+            let asked = session::get().and_then(|session| interface::asked(session, call, frame));
+            return asked.unwrap_or(Verdict::answer(0));
         }
         match call.nr {
             nr::USERFAULTFD => {
@@ -118,11 +137,18 @@ impl Policy for Speculation {
     }
 
     fn own(&self, _call: &Call, frame: &mut Context) -> Verdict {
-        if checkpoint::is_speculative() { waits(frame) } else { Verdict::REPORT }
+        if !checkpoint::is_speculative() {
+            return Verdict::REPORT;
+        }
+        let looked = look(frame);
+        let verdict = by(looked, || waits(frame).unwrap_or(Verdict::ELSEWHERE));
+        // (Where nothing is open any more the thread comes to the call anew, with another mask.)
+        verdict.unwrap_or(Verdict::ELSEWHERE)
     }
 
     fn after(&self, call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
-        note_mapped(call, result);
+        mapped::note(call, result);
+        allowed::note(call, result);
         match call.nr {
             nr::RSEQ if result == 0 && call.args[2] == 0 => {
                 threads::note_place(sys::gettid(), call.args[0]);
@@ -131,6 +157,7 @@ impl Policy for Speculation {
             _ => {}
         }
         if let (Some(frame), Some(session)) = (frame, session::get())
+            && planted::is_on()
             && !checkpoint::is_speculative()
             && !call.thread.is_lent()
         {
@@ -140,23 +167,24 @@ impl Policy for Speculation {
     }
 
     fn poked(&self, frame: &mut Context) {
-        if checkpoint::may_end() {
-            end(frame);
-        }
+        planted::settle();
+        look(frame);
     }
 
     fn fault(&self, _signal: i32, frame: &mut Context) {
-        if checkpoint::may_end() {
-            planted::wait();
-            end(frame);
-            return;
-        }
-        while checkpoint::is_speculative() {
-            let _ = sys::futex_wait(checkpoint::resolved(), 0, None);
+        /// How often to look. (Signals are blocked, so that nobody can poke the thread.)
+        const EVERY_US: u64 = 200;
+        let before = checkpoint::rollbacks();
+        while checkpoint::is_speculative() && checkpoint::rollbacks() == before {
+            planted::settle();
+            if matches!(look(frame), Looked::Same | Looked::Busy) {
+                sys::sleep_us(EVERY_US);
+            }
         }
     }
 
     fn before_child(&self) {
+        own::forget_all();
         FORKS.store(sys::gettid(), Relaxed);
         crate::targets::POLICY.before_child();
     }
@@ -175,13 +203,12 @@ impl Policy for Speculation {
     }
 }
 
-/// Puts this policy in the target's place, if a test has asked for it.
+/// Puts this policy in the target's place, if that was asked for.
 pub fn start(session: &Session) -> sys::Result<()> {
     match session.config.plant {
-        plant::SPECULATED | plant::SPECULATED_WRONGLY => {
-            planted::start(session)?;
-            plane::set_policy(&POLICY)
-        }
-        _ => Ok(()),
+        plant::SPECULATED | plant::SPECULATED_WRONGLY => planted::start(session)?,
+        _ if session.config.speculates != 0 => {}
+        _ => return Ok(()),
     }
+    plane::set_policy(&POLICY)
 }

@@ -8,52 +8,105 @@ use crate::sys::{self, Errno};
 
 /// Most threads of a process that speculates.
 const THREADS: usize = 256;
+/// Frames that are kept for all checkpoints together.
+const FRAMES: usize = 1024;
 
-/// A thread at the checkpoint.
+/// A thread at a checkpoint.
 struct Kept {
     number: u32,
     frame: KeptFrame,
 }
 
-/// All threads at the checkpoint. All-zero is valid, and holds none.
+/// All threads at all open checkpoints. All-zero is valid, and holds none.
 pub struct Threads {
-    kept: [Kept; THREADS],
-    count: usize,
+    kept: [Kept; FRAMES],
+    /// Positions of the first frame that is still wanted and of the next, which only grow.
+    first: u64,
+    end: u64,
+    /// Masks that threads had before the process speculated, by their numbers.
+    masks: [(u32, u64); THREADS],
+    masked: usize,
 }
 
 impl Threads {
-    /// Keeps the frames of the calling thread and of all that are stopped.
+    /// Where what is kept ends.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Keeps the frames of the calling thread and of all that are stopped. E2BIG: there are too many; EDEADLK: one is in
+    /// a handler that has interrupted us.
     pub fn keep(&mut self, own: &Context, stopped: &Stopped) -> sys::Result<()> {
-        self.count = 0;
+        let mark = self.end;
         let mut result = self.keep_one(sys::gettid(), own);
         stopped.each(|number, frame| result = result.and_then(|()| self.keep_one(number, frame)));
+        if result.is_err() {
+            self.end = mark;
+        }
         result
     }
 
     fn keep_one(&mut self, number: u32, frame: &Context) -> sys::Result<()> {
-        let kept = self.kept.get_mut(self.count).ok_or(Errno(sys::E2BIG))?;
+        if self.end - self.first == FRAMES as u64 {
+            return Err(Errno(sys::E2BIG));
+        }
+        if frame.is_on_programs_stack() {
+            // Memory could not be put back with us at work in it.
+            return Err(Errno(sys::EDEADLK));
+        }
+        let kept = &mut self.kept[self.end as usize % FRAMES];
         kept.number = number;
         // SAFETY: the kernel's frame of a thread that is stopped, or that is at work here.
         unsafe { frame.keep(&raw mut kept.frame)? };
-        self.count += 1;
+        self.end += 1;
         Ok(())
     }
 
-    fn of(&self, number: u32) -> sys::Result<&KeptFrame> {
-        let kept = self.kept[..self.count].iter().find(|kept| kept.number == number);
-        kept.map(|kept| &kept.frame).ok_or(Errno(sys::ESRCH))
-    }
-
-    /// The thread goes on as at the checkpoint.
-    pub fn take_back(&self, number: u32, frame: &mut Context) -> sys::Result<()> {
+    /// The thread goes on as at the checkpoint for which frames were kept from position `first` to `end`.
+    pub fn take_back(
+        &self,
+        (first, end): (u64, u64),
+        number: u32,
+        frame: &mut Context,
+    ) -> sys::Result<()> {
+        let mut kept = (first..end).map(|n| &self.kept[n as usize % FRAMES]);
+        let kept = kept.find(|kept| kept.number == number).ok_or(Errno(sys::ESRCH))?;
         // SAFETY: as in `keep_one`.
-        unsafe { frame.take_back(self.of(number)?) }
+        unsafe { frame.take_back(&kept.frame) }
     }
 
-    /// The thread goes on from where it is, with the mask that it had at the checkpoint.
-    pub fn unmask(&self, number: u32, frame: &mut Context) -> sys::Result<()> {
-        frame.mask = self.of(number)?.mask();
+    /// What was kept from `mark` on is not wanted any more.
+    pub fn drop_from(&mut self, mark: u64) {
+        self.end = mark;
+    }
+
+    /// What was kept before `mark` is not wanted any more.
+    pub fn forget_until(&mut self, mark: u64) {
+        self.first = mark;
+    }
+
+    /// From here on the process speculates, and its threads have this mask. E2BIG: there are too many.
+    pub fn mask(&mut self, own: &mut Context, stopped: &Stopped, mask: u64) -> sys::Result<()> {
+        let mut count = 1;
+        stopped.each(|_, _| count += 1);
+        if count > THREADS {
+            return Err(Errno(sys::E2BIG));
+        }
+        self.masked = 0;
+        let mut one = |number: u32, frame: &mut Context| {
+            self.masks[self.masked] = (number, core::mem::replace(&mut frame.mask, mask));
+            self.masked += 1;
+        };
+        one(sys::gettid(), own);
+        stopped.each(one);
         Ok(())
+    }
+
+    /// The thread has the mask again that it had before the process speculated.
+    pub fn unmask(&self, number: u32, frame: &mut Context) {
+        if let Some((_, mask)) = self.masks[..self.masked].iter().find(|(of, _)| *of == number) {
+            frame.mask = *mask;
+        }
     }
 }
 

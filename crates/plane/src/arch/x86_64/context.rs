@@ -107,6 +107,12 @@ impl Context {
         self.r8_to_r15[Self::R11] = core::ptr::from_ref(place) as u64;
     }
 
+    /// Whether this lies on the program's own stack: the thread is in a handler that has interrupted us where we have no other.
+    pub fn is_on_programs_stack(&self) -> bool {
+        let [_, _, bytes] = self.stack;
+        bytes == 0
+    }
+
     /// A copy of this; its vector state is the same.
     pub fn copy(&self) -> Self {
         // SAFETY: plain data.

@@ -1,0 +1,293 @@
+//! The open speculations of a session, and what becomes of each: one table that all its processes share.
+//!
+//! Whoever speculates takes a slot, and gives its [`Id`] to whoever will know the outcome, which may be another process. That
+//! one settles it, once; the owner sees it there. Nobody waits on this table, and nothing of it is locked: an owner that is to
+//! be told of an outcome says so ([`Table::want`]), and who settles pokes it.
+//!
+//! Invariant: a slot goes from free to open to settled to free, each by whoever wins the one exchange on its state, and an id
+//! names one such life of a slot: who comes late finds that it has gone.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+/// Speculations that a session can have open at once.
+pub const SLOTS: usize = 4096;
+/// Most bytes that can be said of a prediction that was wrong.
+pub const ANSWER_MAX: usize = 4000;
+
+const WORDS: usize = ANSWER_MAX / 8;
+
+/// A speculation: never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Id(pub u64);
+
+impl Id {
+    const INDEX_BITS: u32 = 16;
+
+    fn new(generation: u64, index: usize) -> Self {
+        Id(generation << Self::INDEX_BITS | index as u64)
+    }
+
+    fn generation(self) -> u64 {
+        self.0 >> Self::INDEX_BITS
+    }
+
+    fn index(self) -> usize {
+        (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
+    }
+}
+
+/// A thread: whom to tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// Its process.
+    pub process: u32,
+    /// Its number.
+    pub thread: u32,
+}
+
+impl Owner {
+    fn to_word(self) -> u64 {
+        u64::from(self.process) << 32 | u64::from(self.thread)
+    }
+
+    fn of_word(word: u64) -> Self {
+        Owner { process: (word >> 32) as u32, thread: word as u32 }
+    }
+}
+
+/// There is no such speculation, or it was settled before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotOpen;
+
+/// How far a speculation is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// Nobody knows yet.
+    Open,
+    /// The prediction was right.
+    Committed,
+    /// It was wrong.
+    Failed,
+    /// There is none of that id (any more).
+    Gone,
+}
+
+const FREE: u64 = 0;
+const OPEN: u64 = 1;
+const COMMITTED: u64 = 2;
+/// Whoever fails it is writing its answer.
+const ANSWERING: u64 = 3;
+const FAILED: u64 = 4;
+
+fn state(generation: u64, how: u64) -> u64 {
+    generation << 8 | how
+}
+
+/// All-zero is free.
+#[repr(C)]
+struct Slot {
+    state: AtomicU64,
+    owner: AtomicU64,
+    /// Not 0: the owner waits for an outcome, or has something to do once it is known.
+    wants: AtomicU32,
+    answer_len: AtomicU32,
+    answer: [AtomicU64; WORDS],
+}
+
+/// See the module's text. All-zero is valid, and holds none.
+#[repr(C)]
+pub struct Table {
+    /// Where to look for a free slot first.
+    next: AtomicU32,
+    /// How many were settled so far.
+    settled: AtomicU32,
+    slots: [Slot; SLOTS],
+}
+
+impl Table {
+    fn of(&self, id: Id) -> Option<&Slot> {
+        self.slots.get(id.index())
+    }
+
+    /// Opens one; None: the table is full. Slots of owners that are not `alive` any more are free.
+    pub fn open(&self, owner: Owner, alive: impl Fn(Owner) -> bool) -> Option<Id> {
+        self.take(owner, |_| false).or_else(|| self.take(owner, |other| !alive(other)))
+    }
+
+    fn take(&self, owner: Owner, may_replace: impl Fn(Owner) -> bool) -> Option<Id> {
+        let first = self.next.fetch_add(1, Relaxed) as usize;
+        (0..SLOTS).map(|n| (first + n) % SLOTS).find_map(|index| {
+            let slot = &self.slots[index];
+            let now = slot.state.load(Acquire);
+            let is_free = now & 0xff == FREE;
+            if !is_free && !may_replace(Owner::of_word(slot.owner.load(Relaxed))) {
+                return None;
+            }
+            let generation = (now >> 8) + 1;
+            // (Nobody knows its id before this returns.)
+            slot.state.compare_exchange(now, state(generation, ANSWERING), AcqRel, Relaxed).ok()?;
+            slot.owner.store(owner.to_word(), Relaxed);
+            slot.wants.store(0, Relaxed);
+            slot.state.store(state(generation, OPEN), Release);
+            Some(Id::new(generation, index))
+        })
+    }
+
+    /// How far it is.
+    pub fn status(&self, id: Id) -> Status {
+        let Some(slot) = self.of(id) else { return Status::Gone };
+        let now = slot.state.load(SeqCst);
+        match now & 0xff {
+            _ if now >> 8 != id.generation() => Status::Gone,
+            FREE => Status::Gone,
+            COMMITTED => Status::Committed,
+            FAILED => Status::Failed,
+            _ => Status::Open,
+        }
+    }
+
+    /// Changes whenever any is settled.
+    pub fn settled(&self) -> u32 {
+        self.settled.load(SeqCst)
+    }
+
+    /// From here on whoever settles it tells its owner. (Who asks for that looks at the status once more: it may just have
+    /// been settled.)
+    pub fn want(&self, id: Id) {
+        if let Some(slot) = self.of(id) {
+            slot.wants.store(1, SeqCst);
+        }
+    }
+
+    /// The prediction was right. Whom to tell, if somebody wants that; Err: there is no such speculation to be settled.
+    pub fn commit(&self, id: Id) -> Result<Option<Owner>, NotOpen> {
+        let slot = self.exchange(id, OPEN, COMMITTED)?;
+        self.settled.fetch_add(1, SeqCst);
+        let is_wanted = slot.wants.load(SeqCst) != 0;
+        Ok(is_wanted.then(|| Owner::of_word(slot.owner.load(Relaxed))))
+    }
+
+    /// The prediction was wrong; `answer`, as much of it as there is room for, is what is right. Whom to tell.
+    pub fn fail(&self, id: Id, answer: &[u8]) -> Result<Owner, NotOpen> {
+        let slot = self.exchange(id, OPEN, ANSWERING)?;
+        let answer = &answer[..answer.len().min(ANSWER_MAX)];
+        for (word, bytes) in slot.answer.iter().zip(answer.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(whole), Relaxed);
+        }
+        slot.answer_len.store(answer.len() as u32, Relaxed);
+        let owner = Owner::of_word(slot.owner.load(Relaxed));
+        self.exchange(id, ANSWERING, FAILED)?;
+        self.settled.fetch_add(1, SeqCst);
+        Ok(owner)
+    }
+
+    fn exchange(&self, id: Id, from: u64, to: u64) -> Result<&Slot, NotOpen> {
+        let slot = self.of(id).ok_or(NotOpen)?;
+        let [from, to] = [from, to].map(|how| state(id.generation(), how));
+        slot.state.compare_exchange(from, to, SeqCst, Relaxed).map_err(|_| NotOpen)?;
+        Ok(slot)
+    }
+
+    /// What was said of it when it failed, into `to`; its bytes.
+    pub fn answer(&self, id: Id, to: &mut [u8; ANSWER_MAX]) -> usize {
+        let Some(slot) = self.of(id).filter(|_| self.status(id) == Status::Failed) else {
+            return 0;
+        };
+        for (word, bytes) in slot.answer.iter().zip(to.chunks_mut(8)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes()[..bytes.len()]);
+        }
+        (slot.answer_len.load(Relaxed) as usize).min(ANSWER_MAX)
+    }
+
+    /// Its owner has done with it, or goes back to before it.
+    pub fn close(&self, id: Id) {
+        /// How long to wait for one who writes an answer: he may have been killed.
+        const PATIENCE: u32 = 1 << 16;
+        let Some(slot) = self.of(id) else { return };
+        let mut patience = PATIENCE;
+        loop {
+            let now = slot.state.load(Acquire);
+            if now >> 8 != id.generation() || now & 0xff == FREE {
+                return;
+            }
+            if now & 0xff == ANSWERING && patience > 0 {
+                patience -= 1;
+                core::hint::spin_loop();
+                continue;
+            }
+            let free = state(id.generation(), FREE);
+            if slot.state.compare_exchange(now, free, SeqCst, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::boxed::Box;
+
+    const ME: Owner = Owner { process: 7, thread: 8 };
+
+    fn table() -> Box<Table> {
+        // SAFETY: all-zero is valid.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    fn open(table: &Table) -> Id {
+        table.open(ME, |_| true).unwrap()
+    }
+
+    #[test]
+    fn it_is_settled_once() {
+        let table = table();
+        let (a, b) = (open(&table), open(&table));
+        assert_eq!([a, b].map(|id| table.status(id)), [Status::Open; 2]);
+        assert_eq!(table.commit(a), Ok(None));
+        assert_eq!((table.commit(a), table.fail(a, b"late")), (Err(NotOpen), Err(NotOpen)));
+        assert_eq!(table.fail(b, b"another answer"), Ok(ME));
+        assert_eq!([a, b].map(|id| table.status(id)), [Status::Committed, Status::Failed]);
+        let mut answer = [0; ANSWER_MAX];
+        let len = table.answer(b, &mut answer);
+        assert_eq!(
+            (table.answer(a, &mut [0; ANSWER_MAX]), &answer[..len]),
+            (0, &b"another answer"[..])
+        );
+    }
+
+    #[test]
+    fn an_owner_that_wants_it_is_told() {
+        let table = table();
+        let id = open(&table);
+        table.want(id);
+        assert_eq!(table.commit(id), Ok(Some(ME)));
+    }
+
+    #[test]
+    fn an_id_that_has_gone_means_nothing_any_more() {
+        let table = table();
+        let ids: std::vec::Vec<Id> = (0..SLOTS).map(|_| open(&table)).collect();
+        assert_eq!(table.open(ME, |_| true), None, "all are taken");
+        table.close(ids[5]);
+        let again = open(&table);
+        assert_eq!(again.index(), ids[5].index());
+        assert_eq!((table.status(ids[5]), table.commit(ids[5])), (Status::Gone, Err(NotOpen)));
+        assert_eq!(table.status(again), Status::Open);
+        assert_eq!(table.status(Id(u64::MAX)), Status::Gone);
+        assert!(table.open(ME, |_| false).is_some(), "who has died does not keep them");
+    }
+
+    #[test]
+    fn an_answer_is_cut_where_there_is_no_room() {
+        let table = table();
+        let id = open(&table);
+        assert!(table.fail(id, &[7; ANSWER_MAX + 9]).is_ok());
+        assert_eq!(table.answer(id, &mut [0; ANSWER_MAX]), ANSWER_MAX);
+    }
+}

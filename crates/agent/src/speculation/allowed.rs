@@ -1,0 +1,333 @@
+//! Calls of a speculative process that need not wait ([`super::calls`]): made, and undone if it comes to that; or held.
+//!
+//! Each is made here, on the agent's stack with signals blocked, and answered: so only calls that do not wait themselves.
+
+use linux_raw_sys::general as k;
+
+use super::calls::{Class, class};
+use super::checkpoint::{self, Process};
+use super::held::{self, How, Kind};
+use super::journal::Change;
+use super::{mapped, own};
+use crate::plane::{Call, Verdict};
+use crate::sys::{self, Fd, nr};
+use runahead_speculate::protocol::Policy;
+
+/// What becomes of a call.
+pub enum Made {
+    /// It is answered with this.
+    Answer(i64),
+    /// The program makes it, as it stands.
+    Report,
+    /// It waits until nothing is open.
+    Waits,
+}
+
+/// Does with the call what its class says. The process speculates.
+pub fn make(call: &Call) -> Made {
+    match class(call.nr) {
+        Class::Asks => here(call),
+        Class::Looks => looks(call),
+        Class::LooksAt => looks_at(call),
+        Class::Moves => moves(call),
+        Class::Opens => opens(call),
+        Class::Closes => closes(call),
+        Class::Maps => maps(call),
+        Class::Writes => writes(call),
+        Class::Wakes => wakes(call),
+        Class::Commands => commands(call),
+        Class::Waits => Made::Waits,
+    }
+}
+
+/// Makes it.
+fn here(call: &Call) -> Made {
+    // SAFETY: the program asked for exactly this call.
+    Made::Answer(unsafe { sys::raw(call.nr, call.args) })
+}
+
+/// `work` with what this process has open; where that cannot be had the call waits.
+fn with(work: impl FnMut(&mut Process) -> Made) -> Made {
+    checkpoint::with(work).unwrap_or(Made::Waits)
+}
+
+/// Whether output to files is held, which the process would not find there.
+fn holds_files() -> bool {
+    checkpoint::with(|process| process.held.has_files()).unwrap_or(true)
+}
+
+fn holds(kind: Kind) -> bool {
+    match kind {
+        Kind::File(file) => checkpoint::with(|process| process.held.has_file(file)).unwrap_or(true),
+        Kind::Directory | Kind::Stream => false,
+    }
+}
+
+/// What a call is about that looks at file systems.
+enum About {
+    /// A name: from where, its address, and whether symbolic links at its end are followed.
+    Name(Fd, u64, bool),
+    Descriptor(Fd),
+    /// No file's contents or size.
+    Nothing,
+}
+
+fn about(call: &Call) -> About {
+    const AT: Fd = sys::AT_FDCWD;
+    let [first, second, third, fourth, ..] = call.args;
+    let follows = |flags: u64| flags as u32 & k::AT_SYMLINK_NOFOLLOW == 0;
+    match call.nr {
+        nr::STAT | nr::GETXATTR | nr::LISTXATTR => About::Name(AT, first, true),
+        nr::LSTAT | nr::LGETXATTR | nr::LLISTXATTR => About::Name(AT, first, false),
+        nr::FSTAT | nr::FGETXATTR | nr::FLISTXATTR => About::Descriptor(call.fd(0)),
+        // (An empty name stands for the descriptor.)
+        nr::NEWFSTATAT if is_empty(second) => About::Descriptor(call.fd(0)),
+        nr::STATX if is_empty(second) => About::Descriptor(call.fd(0)),
+        nr::NEWFSTATAT => About::Name(call.fd(0), second, follows(fourth)),
+        nr::STATX => About::Name(call.fd(0), second, follows(third)),
+        _ => About::Nothing,
+    }
+}
+
+fn is_empty(path: u64) -> bool {
+    path == 0 || sys::copy_in::<u8>(path) == Ok(0)
+}
+
+fn looks(call: &Call) -> Made {
+    let is_held = holds_files()
+        && match about(call) {
+            About::Name(dir, path, follows) => held::kind_at(dir, path, follows).is_ok_and(holds),
+            About::Descriptor(fd) => held::kind(fd).is_some_and(holds),
+            About::Nothing => false,
+        };
+    if is_held { Made::Waits } else { here(call) }
+}
+
+fn looks_at(call: &Call) -> Made {
+    match held::kind(call.fd(0)) {
+        Some(kind @ Kind::File(_)) if !holds(kind) => here(call),
+        _ => Made::Waits,
+    }
+}
+
+fn moves(call: &Call) -> Made {
+    let fd = call.fd(0);
+    if !own::is(fd) || holds_files() && held::kind(fd).is_none_or(holds) {
+        return Made::Waits;
+    }
+    with(|process| if process.journal.note_offset(fd) { here(call) } else { Made::Waits })
+}
+
+fn opens(call: &Call) -> Made {
+    /// Flags that neither change anything nor have something else opened.
+    const HARMLESS: u32 = k::O_CLOEXEC
+        | k::O_DIRECTORY
+        | k::O_NOFOLLOW
+        | k::O_LARGEFILE
+        | k::O_NOATIME
+        | k::O_NONBLOCK
+        | k::O_NOCTTY;
+    let (dir, path, flags) = match call.nr {
+        nr::OPEN => (sys::AT_FDCWD, call.args[0], call.args[1] as u32),
+        nr::OPENAT => (call.fd(0), call.args[1], call.args[2] as u32),
+        _ => return Made::Waits,
+    };
+    // To open an ordinary file, or nothing, has no effect on anybody.
+    let is_ordinary = match held::kind_at(dir, path, flags & k::O_NOFOLLOW == 0) {
+        Ok(Kind::Stream) => false,
+        Ok(kind) => !holds(kind),
+        Err(errno) => errno.0 != sys::EFAULT,
+    };
+    if flags & !HARMLESS != 0 || !is_ordinary {
+        return Made::Waits;
+    }
+    with(|process| {
+        if !process.journal.has_room() {
+            return Made::Waits;
+        }
+        // SAFETY: the program asked for exactly this call.
+        let result = unsafe { sys::raw(call.nr, call.args) };
+        if result >= 0 {
+            own::set(result as Fd, true);
+            process.journal.note(Change::Opened(result as Fd));
+        }
+        Made::Answer(result)
+    })
+}
+
+fn closes(call: &Call) -> Made {
+    let fd = call.fd(0);
+    if !own::is(fd) {
+        return Made::Waits;
+    }
+    with(|process| {
+        if process.held.has(fd) || !process.journal.has_room() || !process.journal.close(fd) {
+            return Made::Waits;
+        }
+        own::set(fd, false);
+        own::set_policy(fd, 0);
+        Made::Answer(0)
+    })
+}
+
+fn maps(call: &Call) -> Made {
+    const PAGE: u64 = 4096;
+    let [at, len, _, flags, ..] = call.args;
+    let whole = len.next_multiple_of(PAGE);
+    let flags = flags as u32;
+    let known = k::MAP_PRIVATE | k::MAP_ANONYMOUS | k::MAP_NORESERVE | k::MAP_STACK;
+    with(|process| {
+        if !process.journal.has_room() {
+            return Made::Waits;
+        }
+        match call.nr {
+            nr::MMAP if flags & !known == 0 && flags & k::MAP_ANONYMOUS != 0 && len > 0 => {
+                // SAFETY: the program asked for exactly this call.
+                let result = unsafe { sys::raw(call.nr, call.args) };
+                if sys::check(result).is_ok() {
+                    process.memory.dropped(result as u64, whole);
+                    process.journal.note(Change::Mapped { at: result as u64, len: whole });
+                }
+                Made::Answer(result)
+            }
+            nr::MUNMAP if at.is_multiple_of(PAGE) && len > 0 && at.checked_add(whole).is_some() => {
+                process.journal.note(Change::Unmapped { at, len: whole });
+                Made::Answer(0)
+            }
+            nr::BRK => {
+                // SAFETY: asks where it is.
+                let now = unsafe { sys::raw(nr::BRK, [0; 6]) } as u64;
+                if at < now {
+                    // (0 asks. What is below the heap is refused.)
+                    return if at == 0 { Made::Answer(now as i64) } else { Made::Waits };
+                }
+                // SAFETY: the program asked for exactly this call.
+                let result = unsafe { sys::raw(nr::BRK, call.args) };
+                mapped::note_break(result as u64);
+                process.memory.dropped(now, result as u64 - now);
+                process.journal.note(Change::Break(now));
+                Made::Answer(result)
+            }
+            _ => Made::Waits,
+        }
+    })
+}
+
+fn writes(call: &Call) -> Made {
+    let fd = call.fd(0);
+    let [_, at, len, third, ..] = call.args;
+    let mut vectors = held::NO_BUFFERS;
+    let one = [[at, len]];
+    let (how, buffers): (_, &[[u64; 2]]) = match call.nr {
+        nr::WRITE => (How::Here, &one),
+        nr::PWRITE64 => (How::At(third), &one),
+        // (To nobody in particular.)
+        nr::SENDTO if call.args[4] == 0 => (How::Message(third as u32), &one),
+        nr::WRITEV => match held::buffers_of(at, len, &mut vectors) {
+            Some(buffers) => (How::Here, buffers),
+            None => return Made::Waits,
+        },
+        _ => return Made::Waits,
+    };
+    let policy = own::policy(fd);
+    if policy == Policy::Block as u8 {
+        return Made::Waits;
+    }
+    if policy == Policy::Allow as u8 {
+        return allowed(call, buffers);
+    }
+    // Errors change nothing, and come of the call itself.
+    let file = match held::kind(fd) {
+        Some(Kind::File(file)) if writable(fd) => Some(file),
+        Some(Kind::Stream) if writable(fd) => None,
+        _ => return Made::Waits,
+    };
+    let made = with(|process| match process.held.hold(fd, how, buffers, file) {
+        Ok(bytes) => Made::Answer(bytes as i64),
+        Err(sys::Errno(sys::EFAULT)) => Made::Answer(sys::fail(sys::EFAULT)),
+        Err(_) => Made::Waits,
+    });
+    if matches!(made, Made::Answer(_)) {
+        super::interface::want_all();
+    }
+    made
+}
+
+/// What is written to `fd` lies in no buffer of the program's afterwards.
+fn writable(fd: Fd) -> bool {
+    let flags = sys::fcntl(fd, k::F_GETFL, 0).unwrap_or(0) as u32;
+    flags & k::O_ACCMODE != k::O_RDONLY && flags & (k::O_PATH | k::O_DIRECT) == 0
+}
+
+/// What may go out at once: here, if that waits for nobody.
+fn allowed(call: &Call, buffers: &[[u64; 2]]) -> Made {
+    /// So many bytes are written at once where there is room for any (pipe(7)).
+    const AT_ONCE: u64 = 4096;
+    const POLLOUT: u64 = 4;
+    let mut entry = [u64::from(call.fd(0) as u32) | POLLOUT << 32];
+    // SAFETY: reads and writes one pollfd.
+    let ready = unsafe { sys::raw(nr::POLL, [entry.as_mut_ptr() as u64, 1, 0, 0, 0, 0]) };
+    let is_small = buffers.iter().map(|[_, len]| *len).sum::<u64>() <= AT_ONCE;
+    if ready == 1 && entry[0] >> 48 == POLLOUT && is_small { here(call) } else { Made::Report }
+}
+
+fn wakes(call: &Call) -> Made {
+    let command = call.args[1] as u32 & !(k::FUTEX_PRIVATE_FLAG | k::FUTEX_CLOCK_REALTIME);
+    if matches!(command, k::FUTEX_WAKE | k::FUTEX_WAKE_BITSET) { here(call) } else { Made::Waits }
+}
+
+fn commands(call: &Call) -> Made {
+    /// What a terminal is, and how large (ioctl_tty(2)).
+    const TCGETS: u32 = 0x5401;
+    const TIOCGWINSZ: u32 = 0x5413;
+    let command = call.args[1] as u32;
+    let is_harmless = match call.nr {
+        nr::FCNTL => matches!(command, k::F_GETFD | k::F_GETFL),
+        _ => matches!(command, TCGETS | TIOCGWINSZ),
+    };
+    if is_harmless { here(call) } else { Made::Waits }
+}
+
+/// A call has returned: who has which descriptor.
+pub fn note(call: &Call, result: i64) {
+    if result < 0 {
+        return;
+    }
+    let (fd, opened) = (call.fd(0), result as Fd);
+    match call.nr {
+        nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT => {
+            own::set(opened, matches!(held::kind(opened), Some(Kind::File(_) | Kind::Directory)));
+        }
+        nr::CLOSE => {
+            own::set(fd, false);
+            own::set_policy(fd, 0);
+        }
+        nr::DUP | nr::DUP2 | nr::DUP3 if opened != fd => {
+            own::set(opened, own::is(fd));
+            own::set_policy(opened, own::policy(fd));
+        }
+        nr::FCNTL if matches!(call.args[1] as u32, k::F_DUPFD | k::F_DUPFD_CLOEXEC) => {
+            own::set(opened, own::is(fd));
+        }
+        // Somebody was given some, or a lock goes with any close.
+        nr::SENDMSG | nr::FLOCK => own::forget_all(),
+        nr::FCNTL
+            if matches!(
+                call.args[1] as u32,
+                k::F_SETLK | k::F_SETLKW | k::F_OFD_SETLK | k::F_OFD_SETLKW
+            ) =>
+        {
+            own::forget_all();
+        }
+        _ => {}
+    }
+}
+
+/// The verdict on a call that was made.
+pub fn verdict(made: &Made) -> Option<Verdict> {
+    match made {
+        Made::Answer(result) => Some(Verdict::answer(*result)),
+        Made::Report => Some(Verdict::REPORT),
+        Made::Waits => None,
+    }
+}

@@ -1,0 +1,229 @@
+//! Output that is held until what it depends on is committed, and then released in the order in which it was written.
+//!
+//! A call is answered as if all of it had been written. It is written later, by a call of its own, so that what is one message
+//! or one atomic write stays one.
+
+use linux_raw_sys::general as k;
+
+use crate::sys::{self, Errno, Fd, nr};
+
+/// Calls that are held at once.
+const CALLS: usize = 4096;
+/// Bytes of them.
+const BYTES: usize = 1 << 20;
+/// Buffers of one call that are looked at (writev(2)).
+const BUFFERS: u64 = 64;
+
+/// How something is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// Where the descriptor is (write(2)).
+    Here,
+    /// At an offset (pwrite(2)).
+    At(u64),
+    /// As a message with these flags (send(2)).
+    Message(u32),
+}
+
+/// A call that is held.
+#[derive(Clone, Copy)]
+struct Call {
+    fd: Fd,
+    how: How,
+    /// Position of its first byte.
+    at: u64,
+    len: u64,
+    /// Of a regular file: which.
+    file: Option<File>,
+}
+
+/// A file, among all of this machine: its device's numbers, and its own.
+pub type File = ((u32, u32), u64);
+
+/// See the module's text. Positions only grow; what lies at one is in its place in the ring.
+pub struct Held {
+    calls: [Call; CALLS],
+    first: u64,
+    end: u64,
+    bytes: [u8; BYTES],
+    first_byte: u64,
+    end_byte: u64,
+    /// Calls that are about regular files.
+    of_files: u64,
+}
+
+impl Held {
+    /// Where it ends.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether something is held for this descriptor.
+    pub fn has(&self, fd: Fd) -> bool {
+        (self.first..self.end).any(|n| self.call(n).fd == fd)
+    }
+
+    /// Whether something is held for any regular file.
+    pub fn has_files(&self) -> bool {
+        self.of_files > 0
+    }
+
+    /// Whether something is held for that file.
+    pub fn has_file(&self, file: File) -> bool {
+        self.has_files() && (self.first..self.end).any(|n| self.call(n).file == Some(file))
+    }
+
+    fn call(&self, position: u64) -> &Call {
+        &self.calls[position as usize % CALLS]
+    }
+
+    /// Holds what lies in these buffers of the program's (address, bytes), as one call. How many bytes. ENOBUFS: there is no room
+    /// for it; EFAULT: it cannot be read.
+    pub fn hold(
+        &mut self,
+        fd: Fd,
+        how: How,
+        buffers: &[[u64; 2]],
+        file: Option<File>,
+    ) -> sys::Result<u64> {
+        let total = buffers.iter().try_fold(0u64, |sum, [_, len]| sum.checked_add(*len));
+        let room = BYTES as u64 - (self.end_byte - self.first_byte);
+        if self.end - self.first == CALLS as u64 || total.is_none_or(|total| total > room) {
+            return Err(Errno(sys::ENOBUFS));
+        }
+        let at = self.end_byte;
+        let mut next = at;
+        for [from, len] in buffers {
+            let (mut from, mut left) = (*from, *len);
+            while left > 0 {
+                let slot = next as usize % BYTES;
+                let piece = (left as usize).min(BYTES - slot);
+                sys::copy_bytes(from, &mut self.bytes[slot..][..piece])?;
+                (from, left, next) =
+                    (from + piece as u64, left - piece as u64, next + piece as u64);
+            }
+        }
+        self.calls[self.end as usize % CALLS] = Call { fd, how, at, len: next - at, file };
+        self.end_byte = next;
+        self.end += 1;
+        self.of_files += u64::from(file.is_some());
+        Ok(next - at)
+    }
+
+    /// What was held from `mark` on was never written.
+    pub fn drop_from(&mut self, mark: u64) {
+        while self.end > mark {
+            self.end -= 1;
+            let call = *self.call(self.end);
+            self.end_byte = call.at;
+            self.of_files -= u64::from(call.file.is_some());
+        }
+    }
+
+    /// Writes what is held before `mark`. An error that comes only now cannot be told to the program any more: what could not be
+    /// written is lost, as it is when storage is full only after write(2) has returned. How many calls came to that.
+    pub fn release_until(&mut self, mark: u64) -> u64 {
+        let mut lost = 0;
+        while self.first < mark.min(self.end) {
+            let call = *self.call(self.first);
+            lost += u64::from(self.write(&call).is_err());
+            self.first += 1;
+            self.first_byte = call.at + call.len;
+            self.of_files -= u64::from(call.file.is_some());
+        }
+        lost
+    }
+
+    fn write(&self, call: &Call) -> sys::Result<()> {
+        let mut done = 0;
+        loop {
+            let (at, left) = ((call.at + done) as usize % BYTES, (call.len - done) as usize);
+            let pieces = [left.min(BYTES - at), left - left.min(BYTES - at)];
+            let bytes = self.bytes.as_ptr() as u64;
+            let vectors = [[bytes + at as u64, pieces[0] as u64], [bytes, pieces[1] as u64]];
+            let count = 1 + u64::from(pieces[1] > 0);
+            match write_once(call, &vectors, count, done) {
+                Ok(written) if written + done >= call.len => return Ok(()),
+                Ok(0) => return Err(Errno(sys::EIO)),
+                Ok(written) => done += written,
+                Err(Errno(sys::EINTR)) => {}
+                Err(Errno(sys::EAGAIN)) => wait_for_room(call.fd)?,
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+fn write_once(call: &Call, vectors: &[[u64; 2]; 2], count: u64, done: u64) -> sys::Result<u64> {
+    let fd = call.fd as u32 as u64;
+    let at = vectors.as_ptr() as u64;
+    let message = [0, 0, at, count, 0, 0, 0u64];
+    let (number, args) = match call.how {
+        How::Here => (nr::WRITEV, [fd, at, count, 0, 0, 0]),
+        How::At(offset) => (nr::PWRITEV, [fd, at, count, offset + done, 0, 0]),
+        How::Message(flags) => (nr::SENDMSG, [fd, message.as_ptr() as u64, flags.into(), 0, 0, 0]),
+    };
+    // SAFETY: the calls read our own bytes; the program has asked for this to be written.
+    sys::check(unsafe { sys::raw(number, args) })
+}
+
+fn wait_for_room(fd: Fd) -> sys::Result<()> {
+    const POLLOUT: u64 = 4;
+    let entry = [fd as u32 as u64 | POLLOUT << 32];
+    // SAFETY: reads and writes one pollfd.
+    sys::check(unsafe { sys::raw(nr::POLL, [entry.as_ptr() as u64, 1, u64::MAX, 0, 0, 0]) })
+        .map(drop)
+}
+
+/// The buffers of a call that writes several (writev(2)). None: there are more than are looked at, or they cannot be read.
+pub fn buffers_of(
+    vectors: u64,
+    count: u64,
+    to: &mut [[u64; 2]; BUFFERS as usize],
+) -> Option<&[[u64; 2]]> {
+    let to = to.get_mut(..usize::try_from(count).ok()?)?;
+    for (n, vector) in to.iter_mut().enumerate() {
+        *vector = sys::copy_in(vectors + 16 * n as u64).ok()?;
+    }
+    Some(to)
+}
+
+/// Room for [`buffers_of`].
+pub const NO_BUFFERS: [[u64; 2]; BUFFERS as usize] = [[0; 2]; BUFFERS as usize];
+
+/// What a descriptor, or a name, stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A regular file.
+    File(File),
+    /// A directory.
+    Directory,
+    /// A terminal, pipe, socket, or device.
+    Stream,
+}
+
+/// What `fd` is; None: it is not open.
+pub fn kind(fd: Fd) -> Option<Kind> {
+    sys::statx_fd(fd, k::STATX_TYPE | k::STATX_INO).ok().map(|told| kind_of(&told))
+}
+
+/// What is at a path, which is an address in the program's memory.
+pub fn kind_at(dir: Fd, path: u64, follows: bool) -> sys::Result<Kind> {
+    let mut told = core::mem::MaybeUninit::<k::statx>::zeroed();
+    let flags = if follows { 0 } else { k::AT_SYMLINK_NOFOLLOW };
+    let mask = k::STATX_TYPE | k::STATX_INO;
+    let args = [dir as u64, path, flags.into(), mask.into(), told.as_mut_ptr() as u64, 0];
+    // SAFETY: writes a statx; a bad path is an error.
+    sys::check(unsafe { sys::raw(nr::STATX, args) })?;
+    // SAFETY: zeroed, and filled.
+    let told = unsafe { told.assume_init() };
+    Ok(kind_of(&told))
+}
+
+fn kind_of(told: &k::statx) -> Kind {
+    match u32::from(told.stx_mode) & k::S_IFMT {
+        k::S_IFREG => Kind::File(((told.stx_dev_major, told.stx_dev_minor), told.stx_ino)),
+        k::S_IFDIR => Kind::Directory,
+        _ => Kind::Stream,
+    }
+}

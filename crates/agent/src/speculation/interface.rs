@@ -1,0 +1,165 @@
+//! What the program itself says of its predictions: `runahead_speculate` has how.
+
+use core::sync::atomic::{AtomicPtr, Ordering::*};
+
+use runahead_abi::socket::SPECULATES;
+use runahead_abi::speculations::{ANSWER_MAX, Id, NotOpen, Owner, Status, Table};
+use runahead_speculate::protocol as p;
+
+use super::{checkpoint, own};
+use crate::arch::Context;
+use crate::plane::{Call, Verdict, policy};
+use crate::session::Session;
+use crate::sys::{self, Errno, nr};
+use crate::{room, socket};
+
+/// The session's table, once this process has asked for it.
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The session's table, if this process has it.
+pub fn table() -> Option<&'static Table> {
+    // SAFETY: null, or a mapping of a whole table that stays; it is atomics throughout.
+    unsafe { TABLE.load(Acquire).as_ref() }
+}
+
+/// The session's table. Signals must be blocked.
+pub fn want_table(session: &Session) -> sys::Result<&'static Table> {
+    if let Some(table) = table() {
+        return Ok(table);
+    }
+    let file = socket::ask(session, SPECULATES).ok_or(Errno(sys::ENOTCONN))?;
+    let at = room::map_shared(file, size_of::<Table>() as u64);
+    let _ = sys::close(file);
+    let at = at? as *mut Table;
+    // (Two threads may have come here. One mapping is as good as the other.)
+    TABLE.store(at, Release);
+    table().ok_or(Errno(sys::ENOMEM))
+}
+
+/// Whoever settles what is open is to poke its owner.
+pub fn want_all() {
+    if let Some(table) = table() {
+        checkpoint::want_all(table);
+    }
+}
+
+/// Whether a call is one of those that this is about.
+pub fn is_one(call: &Call) -> bool {
+    call.nr == nr::FADVISE64 && call.args[0] as i32 == p::MAGIC
+}
+
+/// Does what the program says; in `frame` the thread stands in front of the call. None: it waits until nothing is open.
+pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Verdict> {
+    let [_, what, a, b, c, _] = call.args;
+    let result = match what {
+        p::BEGIN => match begin(session, a, frame) {
+            Ok(()) => return Some(Verdict::ELSEWHERE),
+            Err(errno) => Err(errno),
+        },
+        p::COMMIT | p::FAIL => {
+            let id = Id(a);
+            if checkpoint::is_speculative() && !is_ours(id) {
+                // That this was said may never come to be.
+                return None;
+            }
+            settle(session, id, (what == p::FAIL).then_some((b, c)))
+        }
+        p::ANSWER => answer(a, b, c),
+        p::SET_POLICY => set_policy(a, b),
+        p::OPEN => open(a, b),
+        p::BARRIER if checkpoint::is_speculative() => return None,
+        p::BARRIER => Ok(0),
+        _ => Err(Errno(sys::EINVAL)),
+    };
+    Some(Verdict::answer(match result {
+        Ok(value) => value as i64,
+        Err(errno) => sys::fail(errno.0),
+    }))
+}
+
+/// This thread, as others can reach it.
+pub fn this_thread() -> Owner {
+    Owner { process: sys::getpid(), thread: sys::gettid() }
+}
+
+/// Whether there is such a process.
+pub fn is_alive(owner: Owner) -> bool {
+    // SAFETY: sends nothing.
+    let result = unsafe { sys::raw(nr::KILL, [owner.process.into(), 0, 0, 0, 0, 0]) };
+    result != sys::fail(sys::ESRCH)
+}
+
+fn begin(session: &Session, id_at: u64, frame: &mut Context) -> sys::Result<()> {
+    let table = want_table(session)?;
+    let id = table.open(this_thread(), is_alive).ok_or(Errno(sys::EAGAIN))?;
+    let word = [[&raw const id as u64, 8]];
+    // SAFETY: where the program wants the number; a bad address is an error.
+    let begun = unsafe { sys::copy_out(&word, &[[id_at, 8]]) }.and_then(|()| {
+        let before = frame.copy();
+        // As it goes on should it come back.
+        frame.go_on_answered(1);
+        checkpoint::take(session, id, 0, frame).inspect_err(|_| *frame = before)
+    });
+    match begun {
+        Ok(()) => frame.set_result(0),
+        Err(_) => table.close(id),
+    }
+    begun
+}
+
+fn is_ours(id: Id) -> bool {
+    let mut found = false;
+    checkpoint::each_open(|other, _| found |= other == id);
+    found
+}
+
+/// `right`: the prediction was wrong, and what is right lies there (address, bytes).
+fn settle(session: &Session, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> {
+    let table = want_table(session)?;
+    let gone = |NotOpen| Errno(sys::ESRCH);
+    let tell = match right {
+        None => table.commit(id).map_err(gone)?,
+        Some((at, len)) => {
+            let mut bytes = [0; ANSWER_MAX];
+            let bytes = &mut bytes[..(len as usize).min(ANSWER_MAX)];
+            if table.status(id) != Status::Open {
+                return Err(Errno(sys::ESRCH));
+            }
+            sys::copy_bytes(at, bytes)?;
+            Some(table.fail(id, bytes).map_err(gone)?)
+        }
+    };
+    if let Some(owner) = tell
+        && owner != this_thread()
+    {
+        policy::poke(owner.process, owner.thread);
+    }
+    Ok(0)
+}
+
+fn answer(id: u64, at: u64, len: u64) -> sys::Result<u64> {
+    let mut bytes = [0; ANSWER_MAX];
+    let known = checkpoint::answer(id, &mut bytes).ok_or(Errno(sys::ESRCH))? as u64;
+    let len = known.min(len);
+    // SAFETY: where the program wants it; a bad address is an error.
+    unsafe { sys::copy_out(&[[bytes.as_ptr() as u64, len]], &[[at, len]]) }?;
+    Ok(len)
+}
+
+fn set_policy(fd: u64, number: u64) -> sys::Result<u64> {
+    let policy = p::Policy::of_number(number).ok_or(Errno(sys::EINVAL))?;
+    own::set_policy(fd as i32, policy as u8).map(u64::from).ok_or(Errno(sys::EBADF))
+}
+
+fn open(at: u64, room: u64) -> sys::Result<u64> {
+    let (mut count, mut result) = (0, Ok(()));
+    checkpoint::each_open(|id, _| {
+        if count < room && result.is_ok() {
+            let word = [[&raw const id as u64, 8]];
+            // SAFETY: where the program wants the numbers; a bad address is an error.
+            result = unsafe { sys::copy_out(&word, &[[at + 8 * count, 8]]) };
+        }
+        count += 1;
+    });
+    result.map(|()| count)
+}

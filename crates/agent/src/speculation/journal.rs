@@ -1,0 +1,148 @@
+//! Private state that calls of a speculative process have changed, and how each change is taken back or made for good.
+//!
+//! Private is what no other process can see: descriptors of files that this process alone has open, their offsets, and its
+//! memory. What cannot be taken back (memory that is given up, a descriptor's last close) is not done before it is committed.
+
+use linux_raw_sys::general as k;
+
+use super::memory::Memory;
+use super::own::DESCRIPTORS;
+use super::{mapped, own};
+use crate::sys::{self, Errno, Fd, nr};
+
+/// Changes that can be open at once.
+const CHANGES: usize = 4096;
+/// Where descriptors are kept that the program has closed: programs look there last.
+const HIGH: u64 = 1000;
+
+/// A change.
+#[derive(Clone, Copy)]
+pub enum Change {
+    /// This was opened.
+    Opened(Fd),
+    /// This was closed, and is open as `kept`.
+    Closed { fd: Fd, kept: Fd, flags: u32 },
+    /// The offset was this before.
+    Offset { fd: Fd, was: u64 },
+    /// This memory is new.
+    Mapped { at: u64, len: u64 },
+    /// This memory is not wanted any more.
+    Unmapped { at: u64, len: u64 },
+    /// The heap ended here before.
+    Break(u64),
+}
+
+/// See the module's text. Positions only grow. All-zero is valid, and empty.
+pub struct Journal {
+    changes: [Option<Change>; CHANGES],
+    first: u64,
+    end: u64,
+    /// Checkpoints so far; and at which of them the offset of each descriptor was last noted.
+    interval: u32,
+    noted: [u32; DESCRIPTORS],
+}
+
+impl Journal {
+    /// Where it ends.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether another change can be noted.
+    pub fn has_room(&self) -> bool {
+        self.end - self.first < CHANGES as u64
+    }
+
+    /// Notes a change that was just made. (There [is room](Self::has_room).)
+    pub fn note(&mut self, change: Change) {
+        self.changes[self.end as usize % CHANGES] = Some(change);
+        self.end += 1;
+    }
+
+    /// A checkpoint has been taken, or gone back to.
+    pub fn begin_interval(&mut self) {
+        self.interval += 1;
+    }
+
+    /// The offset of `fd` is about to change. False: it cannot be noted.
+    pub fn note_offset(&mut self, fd: Fd) -> bool {
+        let interval = self.interval;
+        let Some(noted) = self.noted.get_mut(fd as usize) else { return false };
+        if *noted == interval {
+            return true;
+        }
+        let Ok(was) = sys::lseek(fd, 0, k::SEEK_CUR) else { return false };
+        *noted = interval;
+        if !self.has_room() {
+            return false;
+        }
+        self.note(Change::Offset { fd, was });
+        true
+    }
+
+    /// Closes `fd`, so that it can be opened again as it is. False: it cannot be.
+    pub fn close(&mut self, fd: Fd) -> bool {
+        let kept = |flags: u64| {
+            let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, HIGH)?;
+            sys::close(fd)?;
+            Ok::<_, Errno>((kept as Fd, flags as u32))
+        };
+        let Ok((kept, flags)) = sys::fcntl(fd, k::F_GETFD, 0).and_then(kept) else { return false };
+        self.note(Change::Closed { fd, kept, flags });
+        true
+    }
+
+    /// Takes back all changes from `mark` on, the last first.
+    pub fn take_back(&mut self, mark: u64, memory: &mut Memory) {
+        while self.end > mark {
+            self.end -= 1;
+            match self.changes[self.end as usize % CHANGES].take() {
+                Some(Change::Opened(fd)) => {
+                    let _ = sys::close(fd);
+                    own::set(fd, false);
+                }
+                Some(Change::Closed { fd, kept, flags }) => {
+                    let cloexec = if flags & k::FD_CLOEXEC != 0 { k::O_CLOEXEC } else { 0 };
+                    let _ = sys::dup3(kept, fd, cloexec);
+                    let _ = sys::close(kept);
+                    own::set(fd, true);
+                }
+                Some(Change::Offset { fd, was }) => drop(sys::lseek(fd, was as i64, k::SEEK_SET)),
+                Some(Change::Mapped { at, len }) => unmap(memory, at, len),
+                Some(Change::Break(was)) => {
+                    // SAFETY: asks where it ends.
+                    let now = unsafe { sys::raw(nr::BRK, [0; 6]) } as u64;
+                    // SAFETY: what is behind that never was.
+                    let _ = unsafe { sys::raw(nr::BRK, [was, 0, 0, 0, 0, 0]) };
+                    mapped::note_break(was);
+                    memory.dropped(was, now.saturating_sub(was));
+                }
+                Some(Change::Unmapped { .. }) | None => {}
+            }
+        }
+        self.begin_interval();
+    }
+
+    /// All changes before `mark` are there to stay.
+    pub fn settle_until(&mut self, mark: u64, memory: &mut Memory) {
+        while self.first < mark {
+            match self.changes[self.first as usize % CHANGES].take() {
+                Some(Change::Closed { kept, .. }) => drop(sys::close(kept)),
+                Some(Change::Unmapped { at, len }) => unmap(memory, at, len),
+                _ => {}
+            }
+            self.first += 1;
+        }
+    }
+
+    /// In a forked child: nothing is open.
+    pub fn in_child(&mut self) {
+        (self.first, self.end) = (0, 0);
+    }
+}
+
+fn unmap(memory: &mut Memory, at: u64, len: u64) {
+    // SAFETY: the program has asked for it, or goes back to before it was mapped.
+    let _ = unsafe { sys::unmap(at, len) };
+    memory.dropped(at, len);
+}

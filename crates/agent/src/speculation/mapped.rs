@@ -1,0 +1,45 @@
+//! Calls that change what is mapped, as far as memory that is followed is concerned.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+
+use super::checkpoint;
+use super::memory::Memory;
+use crate::plane::Call;
+use crate::sys::nr;
+
+/// Where the program's heap ended when it last asked (brk(2)).
+static BREAK: AtomicU64 = AtomicU64::new(0);
+
+/// The heap ends here now.
+pub fn note_break(end: u64) {
+    BREAK.store(end, Relaxed);
+}
+
+/// `call` may have changed what is mapped.
+pub fn note(call: &Call, result: i64) {
+    /// Advice after which pages hold what they held at first (madvise(2)).
+    const EMPTIES: [u32; 3] = [k::MADV_DONTNEED, k::MADV_REMOVE, k::MADV_DONTNEED_LOCKED];
+    if (-4095..0).contains(&result) {
+        return;
+    }
+    let ([at, len, third, ..], result) = (call.args, result as u64);
+    let dropped = |at, len| checkpoint::note_change(|memory| memory.dropped(at, len));
+    match call.nr {
+        nr::MUNMAP => dropped(at, len),
+        nr::MADVISE if EMPTIES.contains(&(third as u32)) => dropped(at, len),
+        nr::MMAP => dropped(result, len),
+        nr::MREMAP if result == at => dropped(at + len.min(third), len.abs_diff(third)),
+        nr::MREMAP => {
+            dropped(at, len);
+            checkpoint::note_change(Memory::moved);
+        }
+        nr::BRK => {
+            let before = BREAK.swap(result, Relaxed).max(result);
+            dropped(result, before - result);
+        }
+        nr::MPROTECT | nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT => dropped(0, 0),
+        _ => {}
+    }
+}

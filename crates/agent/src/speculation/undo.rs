@@ -1,0 +1,72 @@
+//! What the mirror held before the latest checkpoints, page by page, for those before them.
+//!
+//! A page may be noted more than once. Going back from the end, what was noted first is what counts, and gives what memory held
+//! at the checkpoint from which on it was noted.
+
+use crate::room;
+use crate::sys::{self, Errno};
+
+const PAGE: u64 = 4096;
+/// Pages for which there is room: 64 MiB.
+const PAGES: u64 = 16 << 10;
+
+/// See the module's text. All-zero is valid, and holds nothing.
+pub struct Undo {
+    /// Where the pages lie; 0: nowhere yet.
+    memory: u64,
+    /// Numbers of the first page that is still wanted, and of the next: positions that only grow.
+    first: u64,
+    end: u64,
+    /// Of which page of the program's each is.
+    of: [u64; PAGES as usize],
+}
+
+impl Undo {
+    /// Where it ends.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Notes what the likes of these pages hold, which differ in `bit` of the address. ENOSPC: there is no room for all, and
+    /// none is noted.
+    pub fn note(&mut self, start: u64, end: u64, bit: u64) -> sys::Result<()> {
+        if self.end - self.first + (end - start) / PAGE > PAGES {
+            return Err(Errno(sys::ENOSPC));
+        }
+        if self.memory == 0 {
+            self.memory = room::map_private(PAGES * PAGE)?;
+            // SAFETY: memory of ours, which no child needs.
+            let _ = unsafe {
+                sys::advise(self.memory, PAGES * PAGE, linux_raw_sys::general::MADV_DONTFORK)
+            };
+        }
+        for at in (start..end).step_by(PAGE as usize) {
+            let slot = self.end % PAGES;
+            self.of[slot as usize] = at;
+            let (from, to) = ((at ^ bit) as *const u8, (self.memory + slot * PAGE) as *mut u8);
+            // SAFETY: a page of the mirror, and one of ours that holds nothing that is wanted.
+            unsafe { core::ptr::copy_nonoverlapping(from, to, PAGE as usize) };
+            self.end += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes back all from `mark` on, the last first: calls `each` with the page and the address of what was noted of it.
+    pub fn unwind(&mut self, mark: u64, mut each: impl FnMut(u64, u64)) {
+        while self.end > mark {
+            self.end -= 1;
+            let slot = self.end % PAGES;
+            each(self.of[slot as usize], self.memory + slot * PAGE);
+        }
+    }
+
+    /// What was noted before `mark` is not wanted any more.
+    pub fn forget_until(&mut self, mark: u64) {
+        self.first = mark;
+    }
+
+    /// In a forked child, which has none of it.
+    pub fn in_child(&mut self) {
+        (self.memory, self.first, self.end) = (0, 0, 0);
+    }
+}

@@ -1,0 +1,80 @@
+//! The C library's functions, as `bindings/c/runahead_speculate.h` declares and describes them.
+//!
+//! Built without `std`, so that the library brings no runtime with it:
+//!
+//! ```text
+//! cargo rustc --release --package runahead-speculate --features c --crate-type cdylib
+//! ```
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_void};
+
+use crate::call;
+use crate::protocol::{ANSWER, BARRIER, BEGIN, COMMIT, FAIL, OPEN, SET_POLICY};
+
+fn status(result: i64) -> c_int {
+    result.clamp(c_int::MIN.into(), c_int::MAX.into()) as c_int
+}
+
+/// See [`crate::begin`].
+// SAFETY: nothing else defines a name that begins with runahead_.
+#[unsafe(no_mangle)]
+pub extern "C" fn runahead_spec_begin(id: *mut u64) -> c_int {
+    // SAFETY: a bad address is an error.
+    status(unsafe { call::make(BEGIN, [id as u64, 0, 0]) })
+}
+
+/// See [`crate::commit`].
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn runahead_spec_commit(id: u64) -> c_int {
+    // SAFETY: no memory is concerned.
+    status(unsafe { call::make(COMMIT, [id, 0, 0]) })
+}
+
+/// See [`crate::fail`].
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn runahead_spec_fail(id: u64, answer: *const c_void, length: usize) -> c_int {
+    // SAFETY: a bad address is an error.
+    status(unsafe { call::make(FAIL, [id, answer as u64, length as u64]) })
+}
+
+/// See [`crate::answer`].
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn runahead_spec_answer(id: u64, to: *mut c_void, length: usize) -> c_int {
+    // SAFETY: the caller has that much room there.
+    status(unsafe { call::make(ANSWER, [id, to as u64, length as u64]) })
+}
+
+/// See [`crate::set_policy`].
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn runahead_spec_set_policy(fd: c_int, policy: c_int) -> c_int {
+    // SAFETY: no memory is concerned.
+    status(unsafe { call::make(SET_POLICY, [fd as u32 as u64, policy as u32 as u64, 0]) })
+}
+
+/// See [`crate::open`].
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn runahead_spec_open(ids: *mut u64, count: usize) -> c_int {
+    // SAFETY: the caller has room there for as many.
+    status(unsafe { call::make(OPEN, [ids as u64, count as u64, 0]) })
+}
+
+/// See [`crate::barrier`].
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn runahead_spec_barrier() -> c_int {
+    // SAFETY: no memory is concerned.
+    status(unsafe { call::make(BARRIER, [0; 3]) })
+}
+
+/// What the compiler asks of a library without `std`. Nothing here panics.
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

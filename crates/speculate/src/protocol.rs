@@ -1,0 +1,67 @@
+//! How a program says what it predicts: a system call that the kernel always refuses.
+//!
+//! The call is `fadvise64(MAGIC, what, a, b, c, 0)`. No descriptor is negative, so the kernel answers EBADF before it looks at anything
+//! else. Under runahead the agent gets the program's calls before the kernel does, and knows the number.
+//!
+//! | what | a | b | c | answer |
+//! |---|---|---|---|---|
+//! | `BEGIN` | where to write the id | 0 | 0 | 0: the program speculates; later, a second time, 1: it was wrong |
+//! | `COMMIT` | an id | 0 | 0 | 0 |
+//! | `FAIL` | an id | address of what is right instead | bytes of that | 0 |
+//! | `ANSWER` | an id | where to write what `FAIL` said | bytes there | bytes written |
+//! | `SET_POLICY` | a descriptor | a [`Policy`] | 0 | the one before |
+//! | `OPEN` | where to write ids | how many fit | 0 | how many are open in this process |
+//! | `BARRIER` | 0 | 0 | 0 | 0, once nothing is open in this process |
+//!
+//! Errors are negative errnos: EBADF, nobody listens; ESRCH, there is no such speculation that is open; others, why the
+//! process cannot speculate now, where it goes on without.
+
+/// `fadvise64` on x86-64.
+pub const CALL: u64 = 221;
+/// In place of a descriptor; the upper half of its register does not count.
+pub const MAGIC: i32 = 0x9d15_5bec_u32 as i32;
+
+/// In the upper half of the second argument.
+const VERSION: u64 = 1 << 32;
+/// The process goes on as if a prediction had come true.
+pub const BEGIN: u64 = VERSION | 1;
+/// A prediction was right.
+pub const COMMIT: u64 = VERSION | 2;
+/// A prediction was wrong.
+pub const FAIL: u64 = VERSION | 3;
+/// What is right instead.
+pub const ANSWER: u64 = VERSION | 4;
+/// What is to become of what is written to a descriptor.
+pub const SET_POLICY: u64 = VERSION | 5;
+/// What is open.
+pub const OPEN: u64 = VERSION | 6;
+/// To wait until nothing is.
+pub const BARRIER: u64 = VERSION | 7;
+
+/// What becomes of what a speculative process writes (Wester 2011, section 3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Policy {
+    /// [`Policy::Defer`].
+    #[default]
+    Default = 0,
+    /// It is held until all that it depends on is committed.
+    Defer = 1,
+    /// The writer waits.
+    Block = 2,
+    /// It goes out at once, and stays where the prediction was wrong: for what does no harm, like a question.
+    Allow = 3,
+}
+
+impl Policy {
+    /// The policy of that number.
+    pub const fn of_number(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(Policy::Default),
+            1 => Some(Policy::Defer),
+            2 => Some(Policy::Block),
+            3 => Some(Policy::Allow),
+            _ => None,
+        }
+    }
+}
