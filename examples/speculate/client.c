@@ -1,0 +1,164 @@
+/*
+ * A client of a slow service that does not wait for it: each answer is predicted, and the client goes on.
+ *
+ *     client SOCKET CALLS MICROSECONDS PERCENT
+ *
+ * asks CALLS questions of service.c, one after another, each of which depends on the answer before, and computes so long in
+ * between. PERCENT of its predictions are right. Prints every hundredth answer, and at the end the last.
+ *
+ * Under `runahead run --speculate` it is faster by as much as the service is slow; without runahead, or where it cannot speculate, it
+ * waits for each answer. What it prints is the same.
+ *
+ * Two processes: this one, and a receiver, a child that gets the answers, knows the predictions, and says which were right. A
+ * process that is taken back forgets what it has received, so that has to be another.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <runahead_speculate.h>
+
+#include "service.h"
+
+/* In front of a tag that is not a speculation's number. */
+#define WAITS (1ull << 63)
+
+static int service, predictions[2], answers[2];
+
+static void die(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static int get(int fd, void *to, size_t bytes) {
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t got = read(fd, (char *)to + done, bytes - done);
+        if (got <= 0)
+            return 0;
+        done += got;
+    }
+    return 1;
+}
+
+static void put(int fd, const void *from, size_t bytes) {
+    if (write(fd, from, bytes) != (ssize_t)bytes)
+        die("write");
+}
+
+/* The other process. */
+static void receive(void) {
+    struct message answer, prediction = {0};
+    while (get(service, &answer, sizeof answer)) {
+        if (answer.tag & WAITS) {
+            put(answers[1], &answer, sizeof answer);
+            continue;
+        }
+        /* Predictions come in the order of questions. One without a question was taken back in between. */
+        while (prediction.tag != answer.tag)
+            if (!get(predictions[0], &prediction, sizeof prediction))
+                return;
+        /* (Errors: it has been taken back since.) */
+        if (prediction.number == answer.number)
+            runahead_spec_commit(answer.tag);
+        else
+            runahead_spec_fail(answer.tag, &answer.number, sizeof answer.number);
+    }
+}
+
+/* The ordinary way: ask, and wait. */
+static uint64_t ask(uint64_t number) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    struct message question = {WAITS | (time.tv_sec * 1000000000ull + time.tv_nsec), number}, answer;
+    put(service, &question, sizeof question);
+    do {
+        /* (Answers to questions that were taken back come first.) */
+        if (!get(answers[0], &answer, sizeof answer))
+            die("the service has gone");
+    } while (answer.tag != question.tag);
+    return answer.number;
+}
+
+/* What the answer will be, mostly. */
+static uint64_t predict(uint64_t number, int call, int percent) {
+    return answer_of(number) + (answer_of(call) % 100 >= (uint64_t)percent);
+}
+
+/* What the service says of a number; or what it will. */
+static uint64_t ask_ahead(uint64_t number, uint64_t prediction) {
+    uint64_t id, right;
+    switch (runahead_spec_begin(&id)) {
+    case RUNAHEAD_SPECULATIVE: {
+        struct message predicted = {id, prediction}, question = {id, number};
+        put(predictions[1], &predicted, sizeof predicted);
+        put(service, &question, sizeof question);
+        return prediction;
+    }
+    case RUNAHEAD_FAILED:
+        if (runahead_spec_answer(id, &right, sizeof right) == sizeof right)
+            return right;
+        /* Nobody could say what is right. */
+        return ask(number);
+    default:
+        return ask(number);
+    }
+}
+
+/* Something to do. */
+static uint64_t compute(uint64_t number, int microseconds) {
+    struct timespec from, now;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    do {
+        for (int n = 0; n < 1000; n++)
+            number = answer_of(number + n) ^ number;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((now.tv_sec - from.tv_sec) * 1000000 + (now.tv_nsec - from.tv_nsec) / 1000 < microseconds);
+    return number;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 5) {
+        fprintf(stderr, "usage: client SOCKET CALLS MICROSECONDS PERCENT\n");
+        return 2;
+    }
+    int calls = atoi(argv[2]), microseconds = atoi(argv[3]), percent = atoi(argv[4]);
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    strncpy(name.sun_path, argv[1], sizeof name.sun_path - 1);
+    service = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (service < 0 || connect(service, (void *)&name, sizeof name))
+        die(argv[1]);
+    if (pipe(predictions) || pipe(answers))
+        die("pipe");
+    pid_t receiver = fork();
+    if (receiver < 0)
+        die("fork");
+    if (receiver == 0) {
+        close(predictions[1]);
+        receive();
+        return 0;
+    }
+    /* Questions do no harm, and what the receiver is told of those that never were it ignores. All else that is written
+       here is held until it is certain. */
+    runahead_spec_set_policy(service, RUNAHEAD_ALLOW);
+    runahead_spec_set_policy(predictions[1], RUNAHEAD_ALLOW);
+    uint64_t number = 1;
+    for (int call = 0; call < calls; call++) {
+        number = ask_ahead(number, predict(number, call, percent));
+        compute(number, microseconds);
+        if (call % 100 == 99)
+            printf("%d: %016llx\n", call + 1, (unsigned long long)number);
+    }
+    printf("last: %016llx\n", (unsigned long long)number);
+    fflush(stdout);
+    runahead_spec_barrier();
+    shutdown(service, SHUT_RDWR);
+    close(predictions[1]);
+    waitpid(receiver, NULL, 0);
+    return 0;
+}
