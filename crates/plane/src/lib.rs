@@ -98,6 +98,7 @@ impl Call {
 pub type Token = i32;
 
 static SEES_ALL: AtomicBool = AtomicBool::new(false);
+static IS_QUICK: AtomicBool = AtomicBool::new(false);
 static REPORTS: AtomicBool = AtomicBool::new(false);
 static RETIRED: AtomicBool = AtomicBool::new(false);
 static STANDS_DOWN: AtomicBool = AtomicBool::new(false);
@@ -163,6 +164,44 @@ fn set_interest(nr: u64, how: u8) {
     RUNAHEAD_INTEREST[nr as usize].store(how, Relaxed);
 }
 
+/// What becomes of a call of a number where a policy that is told of all ([`Interest::Reported`]) can do with less.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quick {
+    /// It is made as it stands, and nobody sees it.
+    Unseen,
+    /// The policy sees it ([`Policy::before`]), by a patched site, and answers it there or has it come as a signal
+    /// ([`Verdict::REPORT`]).
+    Before,
+    /// It comes as a signal, and is reported.
+    Reported,
+}
+
+/// From here on that becomes of each call from a site that is patched, which sites are from here on. Only while the process has one
+/// thread: one that waits in a call that nobody sees cannot be stopped.
+pub fn be_quick(how: impl Fn(u64) -> Quick) {
+    (0..CALLS as u64).for_each(|nr| {
+        let how = match how(nr) {
+            Quick::Unseen => 0,
+            Quick::Before => SEEN,
+            Quick::Reported => TRAPPED,
+        };
+        set_interest(nr, how);
+    });
+    IS_QUICK.store(true, Relaxed);
+}
+
+/// From here on every call is reported again.
+pub fn report_all() {
+    if IS_QUICK.swap(false, Relaxed) {
+        (0..CALLS as u64).for_each(|nr| set_interest(nr, TRAPPED));
+    }
+}
+
+/// See [`be_quick`].
+fn is_quick() -> bool {
+    IS_QUICK.load(Relaxed)
+}
+
 /// Makes the policy see these `calls`, too.
 pub fn take_interest(calls: &[u64]) {
     calls.iter().for_each(|&nr| set_interest(nr, SEEN));
@@ -203,6 +242,7 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     let Some(policy) = policy::get() else { return Verdict::NATIVE };
     match policy.before(call) {
         Verdict { ret: sys::RESTART, native: 0 } => Verdict::NATIVE,
+        verdict if verdict.is_for_reported() && reports() => Verdict::TRAP,
         verdict if verdict.is_for_reported() => Verdict::NATIVE,
         verdict => verdict,
     }

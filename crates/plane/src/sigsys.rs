@@ -126,10 +126,19 @@ fn answer(info: &Info, context: &mut Context) {
         return report::returned(thread, context);
     }
     let mut call = context.call(thread);
+    let is_undisturbed = || thread.depth.get() == 0;
     if reports() {
+        if super::is_quick()
+            && is_undisturbed()
+            && !is_the_planes(call.nr)
+            && patch::is_hot(site)
+            && let Some(again) = patch(&call, site)
+        {
+            context.resume_at(again);
+            return keep_mask_if_left(thread, context);
+        }
         return reported(&call, site, context);
     }
-    let is_undisturbed = || thread.depth.get() == 0;
     if is_the_planes(call.nr) {
         if is_checked(call.nr)
             && is_undisturbed()

@@ -362,6 +362,11 @@ impl Thread {
     }
 
     /// A vfork child is using this.
+    pub fn is_at_work(&self) -> bool {
+        self.depth.get() != 0
+    }
+
+    /// See there.
     pub fn is_lent(&self) -> bool {
         self.lent.get().is_some()
     }

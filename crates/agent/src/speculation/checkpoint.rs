@@ -315,12 +315,17 @@ pub enum Looked {
     Busy,
 }
 
+/// Whether all outcomes that are known by now have had what follows from them.
+pub fn has_seen(table: &Table) -> bool {
+    SEEN.load(SeqCst) == table.settled()
+}
+
 /// Does what follows from outcomes that are known by now; `frame` is that of the calling thread, which is not stopped.
 pub fn look(table: &Table, frame: &mut Context) -> Looked {
     let settled = table.settled();
     match STATE.load(SeqCst) {
         NOT | TAKING => return Looked::Ended,
-        SPECULATIVE if SEEN.load(SeqCst) == settled => return Looked::Same,
+        SPECULATIVE if has_seen(table) => return Looked::Same,
         _ if change(SPECULATIVE, CHANGING).is_err() => return Looked::Busy,
         _ => {}
     }

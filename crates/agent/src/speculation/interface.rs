@@ -48,11 +48,41 @@ pub fn is_one(call: &Call) -> bool {
     call.nr == nr::FADVISE64 && call.args[0] as i32 == p::MAGIC
 }
 
+/// A call that may be about a descriptor of ours.
+pub fn is_about_ours(call: &Call) -> bool {
+    let is_near = |fd: i32| checkpoint::descriptor() == Some(fd);
+    match call.nr {
+        nr::CLOSE => is_near(call.fd(0)),
+        nr::DUP2 | nr::DUP3 => is_near(call.fd(1)),
+        _ => false,
+    }
+}
+
+/// As [`asked`], where the process does not speculate and nothing is needed of the frame. None: something is.
+pub fn asked_at_once(call: &Call) -> Option<Verdict> {
+    let [_, what, a, b, c, _] = call.args;
+    let result = match what {
+        p::COMMIT => settle(crate::session::get()?, Id(a), None),
+        p::FAIL => settle(crate::session::get()?, Id(a), Some((b, c))),
+        p::SET_POLICY => set_policy(a, b),
+        p::BARRIER => Ok(0),
+        _ => return None,
+    };
+    Some(answered(result))
+}
+
+fn answered(result: sys::Result<u64>) -> Verdict {
+    Verdict::answer(match result {
+        Ok(value) => value as i64,
+        Err(errno) => sys::fail(errno.0),
+    })
+}
+
 /// Does what the program says; in `frame` the thread stands in front of the call. None: it waits until nothing is open.
 pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Verdict> {
     let [_, what, a, b, c, _] = call.args;
     let result = match what {
-        p::BEGIN => match begin(session, a, frame) {
+        p::BEGIN => match begin(session, call, frame) {
             Ok(()) => return Some(Verdict::ELSEWHERE),
             Err(errno) => Err(errno),
         },
@@ -71,10 +101,7 @@ pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Verd
         p::BARRIER => Ok(0),
         _ => Err(Errno(sys::EINVAL)),
     };
-    Some(Verdict::answer(match result {
-        Ok(value) => value as i64,
-        Err(errno) => sys::fail(errno.0),
-    }))
+    Some(answered(result))
 }
 
 /// This thread, as others can reach it.
@@ -89,7 +116,12 @@ pub fn is_alive(owner: Owner) -> bool {
     result != sys::fail(sys::ESRCH)
 }
 
-fn begin(session: &Session, id_at: u64, frame: &mut Context) -> sys::Result<()> {
+fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()> {
+    if call.thread.is_at_work() {
+        // In a handler that has interrupted us.
+        return Err(Errno(sys::EDEADLK));
+    }
+    let id_at = call.args[2];
     let table = want_table(session)?;
     let id = table.open(this_thread(), is_alive).ok_or(Errno(sys::EAGAIN))?;
     let word = [[&raw const id as u64, 8]];

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `interface` | what the program says of its predictions, and the session's table of them |
 //! | `policy` | what becomes of each call, signal and fault while a process speculates |
+//! | `quick` | which calls need not come as signals |
 //! | `calls`, `allowed` | which calls need not wait: the table, and how they are made |
 //! | `checkpoint` | the stack of what is open: a checkpoint of each, commit, and rollback, with all threads stopped |
 //! | `memory`, `mapped`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
@@ -24,6 +25,7 @@ mod memory;
 mod own;
 mod planted;
 mod policy;
+mod quick;
 mod threads;
 mod undo;
 

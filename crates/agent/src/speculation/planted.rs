@@ -13,6 +13,7 @@ use runahead_abi::speculations::NotOpen;
 use super::{checkpoint, interface};
 use crate::arch::Context;
 use crate::logged;
+use crate::plane::Call;
 use crate::plane::policy::POKE;
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
@@ -97,6 +98,11 @@ pub fn in_child() {
 /// Tests plant predictions in this session.
 pub fn is_on() -> bool {
     !COUNTS.load(Relaxed).is_null()
+}
+
+/// A call from a patched site is one after which there is to be a prediction, perhaps.
+pub fn wants(_call: &Call) -> bool {
+    is_on() && random().is_multiple_of(ONE_IN)
 }
 
 /// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to have another: true.

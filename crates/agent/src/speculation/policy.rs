@@ -7,7 +7,7 @@ use runahead_abi::config::plant;
 use super::allowed;
 use super::checkpoint::{self, Looked};
 use super::memory::Memory;
-use super::{interface, mapped, own, planted, threads};
+use super::{interface, mapped, own, planted, quick, threads};
 use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
@@ -24,17 +24,26 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// What has become of the process by now; `frame` is that of the thread, which is at work.
 fn look(frame: &mut Context) -> Looked {
     let Some(table) = interface::table() else { return Looked::Ended };
-    if !planted::is_on() {
-        return checkpoint::look(table, frame);
-    }
-    let began = planted::now();
+    let began = if planted::is_on() { planted::now() } else { 0 };
     let looked = checkpoint::look(table, frame);
     match looked {
-        Looked::Ended => planted::note_took(1, began),
-        Looked::Back => planted::note_took(2, began),
-        Looked::Same | Looked::Busy => {}
+        Looked::Same | Looked::Busy => return looked,
+        Looked::Ended if planted::is_on() => planted::note_took(1, began),
+        Looked::Back if planted::is_on() => planted::note_took(2, began),
+        Looked::Ended | Looked::Back => {}
+    }
+    if !checkpoint::is_speculative() {
+        quick::choose();
     }
     looked
+}
+
+/// After a call from which on the process may speculate.
+fn may_have_begun(verdict: Option<Verdict>) -> Option<Verdict> {
+    if verdict == Some(Verdict::ELSEWHERE) {
+        quick::choose();
+    }
+    verdict
 }
 
 /// What a thread does about a call that it has come to, by what has become of the process. None: the process does not speculate.
@@ -65,12 +74,13 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         return by(looked, || Verdict::NATIVE);
     }
     if interface::is_one(call) {
-        let verdict = interface::asked(session::get()?, call, frame);
+        let verdict = may_have_begun(interface::asked(session::get()?, call, frame));
         return verdict.or_else(|| waits(frame));
     }
     let made = allowed::make(call);
     if let allowed::Made::Answer(result) = made
         && planted::is_on()
+        && !call.thread.is_at_work()
         && let Some(session) = session::get()
     {
         // What comes next may be predicted, too.
@@ -112,8 +122,8 @@ impl Policy for Speculation {
         Interest::Reported
     }
 
-    fn before(&self, _call: &Call) -> Verdict {
-        Verdict::REPORT
+    fn before(&self, call: &Call) -> Verdict {
+        quick::before(call)
     }
 
     fn reported(&self, call: &Call, frame: &mut Context) -> Verdict {
@@ -124,7 +134,7 @@ impl Policy for Speculation {
         }
         if interface::is_one(call) {
             let asked = session::get().and_then(|session| interface::asked(session, call, frame));
-            return asked.unwrap_or(Verdict::answer(0));
+            return may_have_begun(asked).unwrap_or(Verdict::answer(0));
         }
         match call.nr {
             nr::USERFAULTFD => {
@@ -136,8 +146,9 @@ impl Policy for Speculation {
         }
     }
 
-    fn own(&self, _call: &Call, frame: &mut Context) -> Verdict {
+    fn own(&self, call: &Call, frame: &mut Context) -> Verdict {
         if !checkpoint::is_speculative() {
+            quick::before_thread(call);
             return Verdict::REPORT;
         }
         let looked = look(frame);
@@ -148,7 +159,9 @@ impl Policy for Speculation {
 
     fn after(&self, call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
         mapped::note(call, result);
-        allowed::note(call, result);
+        if !call.thread.is_lent() {
+            allowed::note(call, result);
+        }
         match call.nr {
             nr::RSEQ if result == 0 && call.args[2] == 0 => {
                 threads::note_place(sys::gettid(), call.args[0]);
@@ -160,8 +173,10 @@ impl Policy for Speculation {
             && planted::is_on()
             && !checkpoint::is_speculative()
             && !call.thread.is_lent()
+            && !call.thread.is_at_work()
         {
-            planted::plant(session, result, frame);
+            let begun = planted::plant(session, result, frame);
+            may_have_begun(begun.then_some(Verdict::ELSEWHERE));
         }
         Next::GoOn
     }
@@ -198,6 +213,14 @@ impl Policy for Speculation {
 
     as_a_target!(but for children);
 
+    fn handler_begins(&self, _signal: i32) {
+        if plane::thread::current().is_some_and(plane::thread::Thread::is_at_work) {
+            // What it does nobody may see.
+            own::forget_all();
+            checkpoint::note_change(Memory::unsettle);
+        }
+    }
+
     fn thread_ends(&self) {
         threads::forget_place(sys::gettid());
     }
@@ -210,5 +233,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
         _ if session.config.speculates != 0 => {}
         _ => return Ok(()),
     }
-    plane::set_policy(&POLICY)
+    plane::set_policy(&POLICY)?;
+    quick::choose();
+    Ok(())
 }
