@@ -65,6 +65,8 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
         }
     }
     report::interrupted(thread, context);
+    let flags = signals::set_action(signal, None).map_or(0, |now| now.flags);
+    report::handler_begins(thread, context, flags);
     let handler = Handler::of_program(given::begin_handler(thread, signal, context));
     // SAFETY: the same.
     let was_busy = unsafe { arch::to_the_program(context) };

@@ -20,6 +20,7 @@ mod exec;
 pub mod faults;
 mod given;
 mod handlers;
+mod interrupted;
 pub mod lock;
 mod masks;
 pub mod owned;
@@ -127,7 +128,9 @@ pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
     }
     policy::install(policy);
     SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
-    REPORTS.store(reports, Relaxed);
+    if REPORTS.swap(reports, Relaxed) != reports {
+        sigsys::renew()?;
+    }
     let others = match interest {
         Interest::Every => SEEN,
         Interest::Only { .. } => 0,
@@ -298,7 +301,9 @@ pub fn stand_down() {
     STANDS_DOWN.store(true, Relaxed);
     report_loss();
     policy::remove();
-    REPORTS.store(false, Relaxed);
+    if REPORTS.swap(false, Relaxed) {
+        let _ = sigsys::renew();
+    }
     (0..CALLS as u64).for_each(|nr| set_interest(nr, 0));
 }
 

@@ -24,13 +24,14 @@ use super::signals::{
     current_mask, has_sigsys, raise_sigsys, send_again, set_action, undisturbed, without_sigsys,
 };
 use super::thread::Thread;
-use super::{Call, dispatched, is_retired, retire_all_threads};
+use super::{Call, dispatched, is_retired, report, retire_all_threads};
 use crate::arch::Context;
 use crate::lock::Lock;
 use crate::sys::{self, copy_in, nr};
 
 pub(super) use calls::{
-    MASK_CALLS, can_go_by, has_plain_mask, sigaction, sigprocmask, with_temporary_mask,
+    MASK_CALLS, can_go_by, has_plain_mask, mask_to_replace, sigaction, sigprocmask,
+    with_temporary_mask,
 };
 
 /// `si_code` of a call that a filter has trapped (asm-generic/siginfo.h).
@@ -147,7 +148,12 @@ pub(super) fn ignores_sigsys(thread: &Thread) -> Option<Action> {
 }
 
 /// A SIGSYS that is no dispatched call, with this `si_code`, goes where the program wants it.
-pub(super) fn forward_sigsys(thread: Option<&Thread>, code: i32, info: u64, context: &mut Context) {
+pub(super) fn forward_sigsys(
+    thread: Option<&'static Thread>,
+    code: i32,
+    info: u64,
+    context: &mut Context,
+) {
     let mut action = undisturbed(|mask| (kept_action(thread), mask));
     let blocked = thread.filter(|thread| thread.blocked.get());
     if code == SYS_SECCOMP {
@@ -186,6 +192,7 @@ pub(super) fn forward_sigsys(thread: Option<&Thread>, code: i32, info: u64, cont
                 });
             }
             let now = sys::set_mask(!0);
+            report::handler_begins(thread, context, action.flags);
             let mask = now | mask_for_handler(thread, &action, context);
             // SAFETY: this signal's own frame; its handler was to be ours.
             unsafe {

@@ -34,6 +34,11 @@ pub(super) fn install(thread: &Thread) -> sys::Result<()> {
     Ok(())
 }
 
+/// Our action has changed ([`action`]).
+pub(super) fn renew() -> sys::Result<()> {
+    signals::set_action(k::SIGSYS as i32, Some(&action())).map(|_| ())
+}
+
 /// Has another thread of this process take its dispatch off at once, wherever it is.
 pub(super) fn call_off(tid: u32) {
     signals::send(tid, CALLED_OFF);
@@ -67,10 +72,12 @@ fn other(info: &Info, context: &mut Context) {
     let is_to_stop = is_sent(stop::STOP);
     let is_poked = carried == policy::POKE
         && (info.code == signals::SI_QUEUE || info.code == signals::SI_TIMER);
+    let called_off = is_sent(CALLED_OFF) && super::is_retired();
     let mask = sys::set_mask(!0);
-    match is_to_stop || is_poked {
-        true => report::stopped(thread, context),
-        false => report::interrupted(thread, context),
+    match called_off {
+        // (It is not to come again.)
+        true => report::interrupted(thread, context),
+        false => report::stopped(thread, context),
     }
     if let Some(thread) = thread {
         make_a_lost_call_again(thread, context);
@@ -85,7 +92,6 @@ fn other(info: &Info, context: &mut Context) {
         }
     }
     sys::set_mask(mask);
-    let called_off = is_sent(CALLED_OFF) && super::is_retired();
     match thread {
         _ if is_to_stop || is_poked => {}
         Some(thread) if called_off => {
@@ -168,8 +174,7 @@ fn answer(info: &Info, context: &mut Context) {
 
 /// A call that was dispatched, for a policy that is told of all.
 fn reported(call: &Call, site: u64, context: &mut Context) {
-    let is_plain = masks::MASK_CALLS.contains(&call.nr) && masks::has_plain_mask(call);
-    if is_plain || !is_the_planes(call.nr) {
+    if masks::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
         return report::answer(call, site, context);
     }
     if report::own(call, site, context) {

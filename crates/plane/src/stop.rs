@@ -148,6 +148,7 @@ fn threads() -> sys::Result<u32> {
 pub(super) fn arrive(thread: &Thread, context: &mut Context) {
     if crate::is_ours(context.after()) {
         // We were at work for it, and what lies there is ours: it will be sent another.
+        thread.is_disturbed.set(true);
         return;
     }
     wait(thread, context);
@@ -166,8 +167,8 @@ pub(super) fn while_stopped(
     wait(thread, context);
 }
 
-/// Waits until nobody stops the thread.
-fn wait(thread: &Thread, context: *mut Context) {
+/// Waits until nobody stops the thread, which goes on with `context`. All signals are blocked.
+pub(super) fn wait(thread: &Thread, context: *mut Context) {
     loop {
         let number = STOPPING.load(SeqCst);
         thread.stopped_in.store(context, SeqCst);

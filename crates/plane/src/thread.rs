@@ -14,6 +14,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use super::altstack::{self, AUTODISARM, Altstack};
+use super::interrupted::Begun;
 use super::signals::{self, Action};
 use crate::arch::{
     self, Context, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES,
@@ -72,6 +73,10 @@ pub struct Thread {
     pub(crate) go_on_at: Cell<u64>,
     /// Number of the call by which this thread makes a child or a thread.
     pub(super) makes: Cell<u64>,
+    /// The call under way that is reported, or that is to be made again ([`super::interrupted`]).
+    pub(super) begun: Cell<Option<Begun>>,
+    /// A stop has met it at work of ours that waits.
+    pub(super) is_disturbed: Cell<bool>,
     /// How often this thread had left its processor when the policy last asked.
     pub switches: Cell<Option<Switches>>,
     mapped: Cell<[u64; 2]>,
@@ -221,6 +226,8 @@ impl Thread {
             expects: Cell::new(false),
             go_on_at: Cell::new(0),
             makes: Cell::new(0),
+            begun: Cell::new(None),
+            is_disturbed: Cell::new(false),
             switches: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
         };
@@ -309,6 +316,7 @@ impl Thread {
         self.move_out();
         self.depth.set(0);
         self.may_hold.set(false);
+        self.begun.set(None);
         self.alternate.set(Altstack::NONE);
         self.lent.set(None);
     }

@@ -198,6 +198,16 @@ pub(crate) fn has_plain_mask(call: &Call) -> bool {
     }
 }
 
+/// Of one of [`MASK_CALLS`] with SIGSYS in its mask: the number of the argument, what the mask is to be, and its bytes.
+pub(crate) fn mask_to_replace(call: &Call) -> Option<(usize, u64, u64)> {
+    if !MASK_CALLS.contains(&call.nr) {
+        return None;
+    }
+    let (slot, at, size) = mask_argument(call).ok().filter(|(_, at, _)| *at != 0)?;
+    let mask = copy_in::<u64>(at).ok().filter(|mask| has_sigsys(*mask))?;
+    Some((slot, without_sigsys(mask), size))
+}
+
 /// Makes one of [`MASK_CALLS`] with SIGSYS taken out of its mask.
 pub(crate) fn with_temporary_mask(call: &Call) -> i64 {
     let mut args = call.args;
