@@ -25,12 +25,16 @@ use crate::sys::{self, nr};
 
 /// What the kernel is given in place of a handler.
 pub(super) fn address() -> u64 {
-    runahead_enter_handler as *const () as u64
+    arch::handler()
 }
 
-/// Entered by the kernel in place of a handler.
-extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Context) -> ! {
-    let mask = sys::set_mask(!0);
+/// Begins in place of a handler, with signals blocked; `mask` is with what the handler is to begin.
+pub(crate) extern "C" fn runahead_begin_handler(
+    signal: i32,
+    info: u64,
+    context: *mut Context,
+    mask: u64,
+) -> ! {
     let thread = thread::current();
     // SAFETY: the kernel passes the frame of this signal, which is ours alone until it is returned from.
     let context = unsafe { &mut *context };
@@ -153,6 +157,8 @@ fn comes_before_the_policy(thread: &Thread, context: &Context) -> bool {
     crate::reports()
         && thread.depth.get() == 0
         && super::is_ours(context.after())
+        // (A handler of another signal's, which has not had the rest wait yet.)
+        && !arch::is_entering_handler(context.after())
         && thread.signal_stack().holds(context.stack_pointer())
 }
 
