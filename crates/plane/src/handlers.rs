@@ -38,6 +38,18 @@ pub(crate) extern "C" fn runahead_begin_handler(
     let thread = thread::current();
     // SAFETY: the kernel passes the frame of this signal, which is ours alone until it is returned from.
     let context = unsafe { &mut *context };
+    let mask = thread.and_then(|thread| thread.mask_to_enter.take()).unwrap_or(mask);
+    if let Some(thread) = thread
+        && crate::reports()
+        && arch::is_entering_handler(context.after())
+        && is_alone(thread, signal)
+        && signals::send_to_itself(signal, info)
+    {
+        // It comes in front of that handler's first instruction, where no stack of ours is in use.
+        thread.mask_to_enter.set(Some(context.mask));
+        // SAFETY: that frame.
+        unsafe { go_on_undisturbed(context.copy()) }
+    }
     if let Some(thread) = thread
         && can_wait(thread, signal, context)
         && signals::send_to_itself(signal, info)

@@ -141,7 +141,7 @@ pub trait Policy: Sync {
 
     /// `call`, of which `before` said [`Verdict::REPORT`], has returned this to the program. (Nobody is told of one on
     /// whose way back a signal ends the process.) In its frame the thread stands behind the call; there is none where a handler
-    /// is about to begin there.
+    /// is about to begin there, nor where the frame lies in memory of the program's.
     fn after(&self, _call: &Call, _result: i64, _frame: Option<&mut Context>) -> Next {
         Next::GoOn
     }

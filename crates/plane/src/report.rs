@@ -175,7 +175,8 @@ fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
         return stop::wait(call.thread, context);
     }
     context.set_result(result);
-    if tell(call, result, Some(context)) == Next::Again {
+    let frame = Some(&mut *context).filter(|frame| call.thread.has_frame(frame));
+    if tell(call, result, frame) == Next::Again {
         context.make_again(call.nr, call.args, site + 2, call.stack);
     }
 }
@@ -206,7 +207,7 @@ pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_beg
     };
     context.go_on_behind(back, stack, result);
     let mut told = || {
-        let frame = Some(&mut *context).filter(|_| !handler_begins);
+        let frame = Some(&mut *context).filter(|frame| !handler_begins && thread.has_frame(frame));
         tell(&call, result, frame)
     };
     if waits != 0 || told() == Next::Again {

@@ -91,9 +91,12 @@ fn other(info: &Info, context: &mut Context) {
             policy.poked(context);
         }
     }
+    if is_to_stop || is_poked {
+        // The return from our signal sets the mask, which may be another now.
+        return;
+    }
     sys::set_mask(mask);
     match thread {
-        _ if is_to_stop || is_poked => {}
         Some(thread) if called_off => {
             super::leave_for_good(thread);
             keep_mask(context);

@@ -7,7 +7,8 @@
 //! ([`Interest::Reported`](crate::Interest::Reported)); elsewhere a call that any handler interrupts fails with EINTR.
 //!
 //! A thread that does not come is not waited for: then nobody is stopped. It may be unknown, have lent itself to a vfork
-//! child, wait where no signal reaches it or with a mask for that call, or be a first thread that has ended before the others.
+//! child, wait where no signal reaches it, have frames of ours in memory of the program's, or be a first thread that has ended before
+//! the others.
 
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -66,6 +67,11 @@ pub fn stop_others() -> sys::Result<Stopped> {
         };
         if wait_until(all_have_come)? {
             return Ok(stopped);
+        }
+        let mut refused = false;
+        thread::others(|thread| refused |= thread.refused.load(SeqCst) == number);
+        if refused {
+            break;
         }
     }
     Err(sys::Errno(sys::EBUSY))
@@ -150,6 +156,11 @@ pub(super) fn arrive(thread: &Thread, context: &mut Context) {
         // We were at work for it, and what lies there is ours: it will be sent another.
         thread.is_disturbed.set(true);
         return;
+    }
+    if !thread.has_frame(context) {
+        // (A handler that met another's first instructions has its frames on the program's stack.)
+        thread.refused.store(STOPPING.load(SeqCst), SeqCst);
+        return has_moved();
     }
     wait(thread, context);
 }
