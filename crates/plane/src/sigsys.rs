@@ -180,11 +180,24 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
     if masks::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
         return report::answer(call, site, context);
     }
-    if report::own(call, site, context) {
-        return;
+    let is_exec = matches!(call.nr, nr::EXECVE | nr::EXECVEAT) && call.thread.lent.get().is_none();
+    if is_exec && !stop::keep_others_from_stopping() {
+        keep_mask(context);
+        context.resume_at(site);
+        return stop::wait(call.thread, context);
     }
-    of_the_plane(call, site, context);
-    call.thread.depth.set(0);
+    if !report::own(call, site, context) {
+        of_the_plane(call, site, context);
+        call.thread.depth.set(0);
+        tell_own(call, context);
+    }
+    if is_exec {
+        stop::let_others_stop();
+    }
+}
+
+/// One of the plane's own calls has been made.
+fn tell_own(call: &Call, context: &Context) {
     // (What makes a child or a thread says so itself.)
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
     if !is_child && context.is_answered() {

@@ -44,8 +44,9 @@ pub struct Stopped(u32);
 
 /// Stops them. EAGAIN: another thread stops this one; EBUSY: one does not come.
 pub fn stop_others() -> sys::Result<Stopped> {
-    let own = sys::gettid();
-    STOPPER.compare_exchange(0, own, SeqCst, Relaxed).map_err(|_| sys::Errno(sys::EAGAIN))?;
+    if !keep_others_from_stopping() {
+        return Err(sys::Errno(sys::EAGAIN));
+    }
     if !crate::has_threads() {
         return Ok(Stopped(0));
     }
@@ -75,6 +76,27 @@ pub fn stop_others() -> sys::Result<Stopped> {
         }
     }
     Err(sys::Errno(sys::EBUSY))
+}
+
+/// Whether the calling thread is the one that may stop others, or is now: then nobody stops it, nor is one of our signals on
+/// its way that it has not taken. A new program must not find one.
+pub(super) fn keep_others_from_stopping() -> bool {
+    let own = sys::gettid();
+    match STOPPER.compare_exchange(0, own, SeqCst, SeqCst) {
+        Ok(_) => true,
+        Err(stopper) => stopper == own,
+    }
+}
+
+/// Others may stop it again.
+pub(super) fn let_others_stop() {
+    let _ = STOPPER.compare_exchange(sys::gettid(), 0, SeqCst, Relaxed);
+}
+
+/// In a forked child: nobody is stopped, nor stops anyone.
+pub(super) fn in_new_process() {
+    STOPPING.store(0, SeqCst);
+    STOPPER.store(0, SeqCst);
 }
 
 /// Waits for threads to come or go on, until `done` says so, or for long enough.
