@@ -48,6 +48,9 @@ pub(super) fn call_off(tid: u32) {
 pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, context: *mut Context) {
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
+    if reports() {
+        context.note_bases();
+    }
     if info.code != SYS_USER_DISPATCH {
         other(info, context);
     } else {
@@ -56,6 +59,9 @@ pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, contex
         answer(info, context);
         // SAFETY: the same.
         unsafe { rights.leave(context) };
+    }
+    if reports() {
+        context.set_bases();
     }
     if super::is_retired()
         && let Some(thread) = thread::current().filter(|thread| !thread.armed.get())

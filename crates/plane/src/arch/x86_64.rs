@@ -54,6 +54,7 @@ macro_rules! restore_vectors {
 
 mod attempt;
 mod back;
+mod bases;
 mod context;
 mod decode;
 mod frame;
