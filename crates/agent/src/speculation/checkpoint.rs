@@ -11,7 +11,7 @@ use crate::lock::Lock;
 use crate::plane::{faults, policy, stop};
 use crate::room;
 use crate::session::Session;
-use crate::sys::{self, Fd};
+use crate::sys;
 
 /// What a process needs to become again what it was. All-zero is valid.
 struct Checkpoint {
@@ -165,14 +165,6 @@ pub fn note_change(change: impl Fn(&mut Memory)) {
     if !CHECKPOINT.load(Acquire).is_null() {
         let _ = with(|checkpoint| change(&mut checkpoint.memory));
     }
-}
-
-/// The descriptor that is ours, if there is one.
-pub fn descriptor() -> Option<Fd> {
-    if CHECKPOINT.load(Acquire).is_null() {
-        return None;
-    }
-    with(|checkpoint| checkpoint.memory.descriptor()).ok().flatten()
 }
 
 /// In a forked child, which does not speculate.

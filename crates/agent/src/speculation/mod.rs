@@ -4,6 +4,7 @@
 //! | part | what it does |
 //! |---|---|
 //! | `memory` | what the program's memory held at the checkpoint, and how it comes back |
+//! | `protector` | the descriptor by which the kernel notes what is written, and who keeps it |
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `checkpoint` | both, with all threads stopped |
 //! | `policy` | which calls wait, and what becomes of them when the outcome is known |
@@ -16,6 +17,7 @@ mod checkpoint;
 mod memory;
 mod planted;
 mod policy;
+mod protector;
 mod threads;
 
 pub use policy::start;

@@ -71,29 +71,6 @@ fn note_mapped(call: &Call, result: i64) {
     }
 }
 
-/// A call that may be about a descriptor that is ours, of which the program does not know.
-fn around_ours(call: &Call) -> Verdict {
-    let Some(ours) = checkpoint::descriptor() else { return Verdict::REPORT };
-    let (ours, [first, last, flags, ..]) = (ours as u64, call.args.map(|arg| arg as u32 as u64));
-    match call.nr {
-        nr::CLOSE if first == ours => Verdict::answer(sys::fail(sys::EBADF)),
-        nr::DUP2 | nr::DUP3 if last == ours => {
-            checkpoint::note_change(Memory::move_descriptor);
-            Verdict::REPORT
-        }
-        nr::CLOSE_RANGE if (first..=last).contains(&ours) => {
-            let close = |from: u64, to: u64| match from <= to {
-                // SAFETY: the program has asked for these to be closed.
-                true => unsafe { sys::raw(nr::CLOSE_RANGE, [from, to, flags, 0, 0, 0]) },
-                false => 0,
-            };
-            let below = ours.checked_sub(1).map_or(0, |end| close(first, end));
-            Verdict::answer(if below == 0 { close(ours + 1, last) } else { below })
-        }
-        _ => Verdict::REPORT,
-    }
-}
-
 impl Policy for Speculation {
     fn interest(&self) -> Interest {
         Interest::Reported
@@ -112,7 +89,6 @@ impl Policy for Speculation {
                 checkpoint::give_up();
                 Verdict::REPORT
             }
-            nr::CLOSE | nr::CLOSE_RANGE | nr::DUP2 | nr::DUP3 => around_ours(call),
             _ => Verdict::REPORT,
         }
     }
