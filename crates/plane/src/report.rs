@@ -112,10 +112,49 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
         Verdict::REPORT => let_go(call, site, None, context),
         Verdict { ret, native: 0 } => context.set_result(ret),
         verdict if verdict.waits_on().is_some() => let_go(call, site, verdict.waits_on(), context),
+        // Interception was given up for it: the program makes it itself.
+        _ if crate::is_retired() => {
+            context.mask = call.thread.as_believed(context.mask);
+            context.resume_at(site);
+        }
         _ => {
             sys::set_mask(context.mask);
             perform::perform(call, site, context);
         }
+    }
+}
+
+/// The thread has come to a call at `site` with which the process is lost to the policy. True: not now, or somewhere else.
+pub(super) fn is_not_to_be_lost_yet(
+    thread: &'static Thread,
+    site: u64,
+    context: &mut Context,
+) -> bool {
+    // (None that the policy could know.)
+    let call = Call { nr: u64::MAX, ..context.call(thread) };
+    let Some(policy) = policy::get() else { return false };
+    if perform::keep_mask_unless_held(context) {
+        context.resume_at(site);
+        return true;
+    }
+    let verdict = in_front(site, context, |context| policy.own(&call, context));
+    match verdict.waits_on() {
+        // Its arguments are in other registers than those of our calls, all of which are to stay.
+        word @ Some(_) => in_place(&call, site, word, context),
+        None if verdict == Verdict::ELSEWHERE => {}
+        None => {
+            sys::set_mask(context.mask);
+            return false;
+        }
+    }
+    true
+}
+
+/// A SIGSYS has come that is not ours, and is to have its effect where the thread is when the outcome is known. All signals are
+/// blocked.
+pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
+    if let (true, Some(policy)) = (reports() && !crate::is_ours(context.after()), policy::get()) {
+        stop::while_stopped(thread, context, |context| policy.fault(k::SIGSYS as i32, context));
     }
 }
 

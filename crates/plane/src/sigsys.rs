@@ -101,7 +101,10 @@ fn other(info: &Info, context: &mut Context) {
         // The return from our signal sets the mask, which may be another now.
         return;
     }
-    sys::set_mask(mask);
+    if let Some(thread) = thread.filter(|_| !called_off) {
+        report::before_a_signal(thread, context);
+    }
+    sys::set_mask(if reports() { context.mask } else { mask });
     match thread {
         Some(thread) if called_off => {
             super::leave_for_good(thread);
@@ -134,6 +137,9 @@ fn answer(info: &Info, context: &mut Context) {
     }
     if info.arch != AUDIT_ARCH_X86_64 {
         // The 32-bit entry (int 0x80), which only the program itself can use.
+        if reports() && report::is_not_to_be_lost_yet(thread, site, context) {
+            return;
+        }
         super::retire();
         return natively(site, context);
     }
@@ -185,6 +191,9 @@ fn answer(info: &Info, context: &mut Context) {
 fn reported(call: &Call, site: u64, context: &mut Context) {
     if masks::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
         return report::answer(call, site, context);
+    }
+    if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && call.thread.lent.get().is_some() {
+        return clone::go_on_natively(call.thread, site, context);
     }
     let is_exec = matches!(call.nr, nr::EXECVE | nr::EXECVEAT) && call.thread.lent.get().is_none();
     if is_exec && !stop::keep_others_from_stopping() {

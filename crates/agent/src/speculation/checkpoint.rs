@@ -141,8 +141,8 @@ pub fn end(outcome: Outcome, frame: &mut Context, leaves_memory: bool) {
     drop(stopped);
 }
 
-/// Exit status of a process that could not be taken back.
-const FAILED: i32 = 125;
+/// Exit status of a process that could not be taken back, or that was lost while it speculated.
+pub const FAILED: i32 = 125;
 
 fn stop_all() -> stop::Stopped {
     const PATIENCE: u32 = 1000;

@@ -12,6 +12,7 @@ use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
+use crate::targets;
 
 /// See the module's text.
 struct Speculation;
@@ -85,6 +86,11 @@ impl Policy for Speculation {
             return waits(frame);
         }
         match call.nr {
+            nr::PRCTL | nr::SECCOMP | nr::PTRACE if !call.thread.is_lent() => {
+                let leaves =
+                    session::get().is_some_and(|session| targets::leave_for(session, call));
+                if leaves { Verdict::NATIVE } else { Verdict::REPORT }
+            }
             nr::USERFAULTFD => {
                 checkpoint::give_up();
                 Verdict::REPORT
@@ -134,17 +140,24 @@ impl Policy for Speculation {
 
     fn before_child(&self) {
         FORKS.store(sys::gettid(), Relaxed);
-        crate::targets::POLICY.before_child();
+        targets::POLICY.before_child();
     }
 
     fn in_child(&self) {
         checkpoint::in_child();
         threads::places_in_child(FORKS.load(Relaxed));
         planted::in_child();
-        crate::targets::POLICY.in_child();
+        targets::POLICY.in_child();
     }
 
     as_a_target!(but for children);
+
+    /// Nobody would hear of what it does from here on, which may be wrong.
+    fn lost(&self) {
+        if checkpoint::is_speculative() {
+            sys::exit(checkpoint::FAILED);
+        }
+    }
 
     fn thread_ends(&self) {
         threads::forget_place(sys::gettid());
