@@ -147,6 +147,10 @@ fn answer(info: &Info, context: &mut Context) {
         return report::returned(thread, context);
     }
     let mut call = context.call(thread);
+    if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
+        // Whoever traces it would see our signals, and is to wait for it meanwhile.
+        return clone::go_on_natively(thread, site, context);
+    }
     if reports() {
         return reported(&call, site, context);
     }
@@ -168,10 +172,6 @@ fn answer(info: &Info, context: &mut Context) {
         // A thread that is about to end does, and a coroutine what is below it: a patched site would need that.
         return perform(&call, site, context);
     }
-    if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
-        // Whoever traces it would see our signals, and is to wait for it meanwhile.
-        return clone::go_on_natively(thread, site, context);
-    }
     if !is_undisturbed() {
         return perform(&call, site, context);
     }
@@ -191,9 +191,6 @@ fn answer(info: &Info, context: &mut Context) {
 fn reported(call: &Call, site: u64, context: &mut Context) {
     if masks::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
         return report::answer(call, site, context);
-    }
-    if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && call.thread.lent.get().is_some() {
-        return clone::go_on_natively(call.thread, site, context);
     }
     let is_exec = matches!(call.nr, nr::EXECVE | nr::EXECVEAT) && call.thread.lent.get().is_none();
     if is_exec && !stop::keep_others_from_stopping() {
