@@ -65,12 +65,12 @@ mod tests {
         let kept = Kept::default();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
         let pid = Pid::from_child(&child);
-        let (end, ours) = rustix::pipe::pipe().expect("there are descriptors");
-        kept.keep(pid, ours).expect("it is there");
+        let (end, ours) = std::io::pipe().expect("there are descriptors");
+        kept.keep(pid, ours.into()).expect("it is there");
         assert!(kept.of(pid).is_some());
         child.kill().expect("it is ours");
         child.wait().expect("it is ours");
         assert!(kept.of(pid).is_none());
-        assert_eq!(kept.keep(pid, end), Err(Errno::SRCH));
+        assert_eq!(kept.keep(pid, end.into()), Err(Errno::SRCH));
     }
 }
