@@ -36,6 +36,11 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// In place of the number of a stop: the thread waits for something else, and does not go on before that.
 const WAITS: u32 = u32::MAX;
 
+/// The first thread of the process, while it is to take signals that are for the process before others go on; 0: nobody.
+static TAKER: AtomicU32 = AtomicU32::new(0);
+/// How often it is woken for that, at most.
+const TAKER_TIMES: u32 = 50;
+
 /// How often a thread has come or gone on: whoever waits for that waits here.
 static MOVES: AtomicU32 = AtomicU32::new(0);
 
@@ -144,8 +149,35 @@ impl Stopped {
     }
 }
 
+impl Stopped {
+    /// Of signals for the process that have come meanwhile the kernel would give each to whoever goes on first. Where nobody is
+    /// stopped it gives them to the first thread, unless that has them blocked (signal(7)).
+    fn let_the_first_take_signals(&self) {
+        let first = sys::getpid();
+        if self.0 == 0 || first == sys::gettid() || signals::waiting() == 0 {
+            return;
+        }
+        let mut is_stopped = false;
+        thread::others(|thread| {
+            is_stopped |= thread.number() == first && thread.stopped_for.load(SeqCst) == self.0;
+        });
+        if !is_stopped {
+            return;
+        }
+        TAKER.store(first, SeqCst);
+        for _ in 0..TAKER_TIMES {
+            sys::futex_wake(&STOPPING);
+            if wait_until(|| Ok(TAKER.load(SeqCst) == 0)) == Ok(true) {
+                return;
+            }
+        }
+        TAKER.store(0, SeqCst);
+    }
+}
+
 impl Drop for Stopped {
     fn drop(&mut self) {
+        self.let_the_first_take_signals();
         STOPPING.store(0, SeqCst);
         // Whoever is woken may be the next to stop the others.
         STOPPER.store(0, SeqCst);
@@ -207,6 +239,12 @@ pub(super) fn wait(thread: &Thread, context: *mut Context) {
         thread.stopped_in.store(context, SeqCst);
         thread.stopped_for.store(number, SeqCst);
         has_moved();
+        if number != 0 && TAKER.load(SeqCst) == thread.number() {
+            // SAFETY: the caller's own frame.
+            signals::take_for_the_process(unsafe { (*context).mask });
+            TAKER.store(0, SeqCst);
+            has_moved();
+        }
         if number != 0 {
             let _ = sys::futex_wait(&STOPPING, number, None);
         } else if STOPPING.load(SeqCst) == 0 {

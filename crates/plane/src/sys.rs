@@ -568,6 +568,24 @@ pub fn queue_to_self(signal: u32, value: u64) -> Result<u64> {
     call!(nr::RT_TGSIGQUEUEINFO, getpid(), gettid(), signal, info.as_ptr())
 }
 
+/// Signals that wait for this thread, and for the process (proc_pid_status(5)).
+pub fn signals_waiting() -> Result<[u64; 2]> {
+    let fd = openat2(AT_FDCWD, c"/proc/thread-self/status".as_ptr() as u64, k::O_CLOEXEC, 0, 0)?;
+    let mut text = [0u8; 4096];
+    let got = call!(nr::READ, fd, text.as_mut_ptr(), text.len());
+    close(fd)?;
+    let text = &text[..got? as usize];
+    let mask = |name: &[u8]| {
+        let at = text.windows(name.len()).position(|word| word == name)? + name.len();
+        let digits = core::str::from_utf8(text.get(at..at + 16)?).ok()?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    match (mask(b"\nSigPnd:\t"), mask(b"\nShdPnd:\t")) {
+        (Some(own), Some(shared)) => Ok([own, shared]),
+        _ => Err(Errno(EINVAL)),
+    }
+}
+
 /// Nanoseconds (clock_gettime(2), CLOCK_MONOTONIC). A call, as a program may forbid the time-stamp counter.
 pub fn now() -> u64 {
     let mut time = [0u64; 2];
