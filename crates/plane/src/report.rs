@@ -131,7 +131,7 @@ pub(super) fn is_not_to_be_lost_yet(
     context: &mut Context,
 ) -> bool {
     // (None that the policy could know.)
-    let call = Call { nr: u64::MAX, ..context.call(thread) };
+    let call = Call { nr: policy::OF_ANOTHER_ABI, ..context.call(thread) };
     let Some(policy) = policy::get() else { return false };
     if perform::keep_mask_unless_held(context) {
         context.resume_at(site);

@@ -2,8 +2,8 @@
 //! program's, with its registers in the frame of our signal, where they can be read and changed.
 //!
 //! Each thread is sent the signal and waits in the handler, with signals blocked, until it is released. One that waits in the
-//! kernel for a call leaves it as for any signal, and makes it anew. (So a timeout begins anew, too: who is stopped again
-//! and again before it is over never sees its end.) That is for a policy that is told of all calls
+//! kernel for a call leaves it as for any signal, and makes it anew, with what is left of
+//! a timeout (`interrupted`). That is for a policy that is told of all calls
 //! ([`Interest::Reported`](crate::Interest::Reported)); elsewhere a call that any handler interrupts fails with EINTR.
 //!
 //! A thread that does not come is not waited for: then nobody is stopped. It may be unknown, have lent itself to a vfork
