@@ -82,8 +82,7 @@ pub(crate) extern "C" fn runahead_begin_handler(
     }
     report::interrupted(thread, context);
     let flags = signals::set_action(signal, None).map_or(0, |now| now.flags);
-    report::handler_begins(thread, context, flags);
-    let handler = Handler::of_program(given::begin_handler(thread, signal, context));
+    let handler = Handler::of_program(given::begin_handler(thread, signal, context), flags);
     // SAFETY: the same.
     let was_busy = unsafe { arch::to_the_program(context) };
     if let Some(thread) = thread.filter(|_| was_busy) {
@@ -189,19 +188,23 @@ pub(super) struct Handler {
     pub address: u64,
     /// The handler asked for the alternate stack.
     pub on_stack: bool,
+    /// Calls that it interrupts are restarted.
+    pub restarts: bool,
     /// Where the handler returns to, if that is not what the frame says.
     pub restorer: Option<u64>,
 }
 
 impl Handler {
     /// For a signal of the handler of which the kernel does not know.
-    fn of_program(given: given::Given) -> Self {
-        Handler { address: given.handler, on_stack: given.on_stack, restorer: None }
+    fn of_program(given: given::Given, flags: u64) -> Self {
+        let restarts = flags & u64::from(k::SA_RESTART) != 0;
+        Handler { address: given.handler, on_stack: given.on_stack, restarts, restorer: None }
     }
 
     pub fn of(action: &Action) -> Self {
         let on_stack = action.flags & u64::from(k::SA_ONSTACK) != 0;
-        Handler { address: action.handler, on_stack, restorer: Some(action.restorer) }
+        let restarts = action.flags & u64::from(k::SA_RESTART) != 0;
+        Handler { address: action.handler, on_stack, restarts, restorer: Some(action.restorer) }
     }
 }
 
@@ -210,12 +213,13 @@ impl Handler {
 /// # Safety
 /// The frame of a signal that the kernel has delivered to us, and nobody returns from it.
 pub(super) unsafe fn enter(
-    thread: Option<&Thread>,
+    thread: Option<&'static Thread>,
     signal: i32,
     handler: Handler,
     mask: u64,
     context: &mut Context,
 ) -> ! {
+    report::handler_begins(thread, context, handler.restarts);
     if let Some(policy) = policy::get() {
         policy.handler_begins(signal);
     }

@@ -13,28 +13,11 @@ use linux_raw_sys::general as k;
 
 use crate::Call;
 use crate::arch::Context;
-use crate::masks;
+use crate::begun::{Begun, Place};
+
 use crate::sys::{self, nr};
+use crate::temporary;
 use crate::thread::Thread;
-
-/// A call of a thread's that is under way, or that it is to make again.
-#[derive(Clone, Copy)]
-pub struct Begun {
-    /// Which one it is.
-    place: Place,
-    /// When its relative timeout is over, in nanoseconds.
-    ends: Option<u64>,
-    /// It waited, and a stop has interrupted it.
-    is_cut_short: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
-    site: u64,
-    stack: u64,
-    number: u64,
-    arguments: [u64; 6],
-}
 
 /// What the kernel is given in place of what the program's arguments point to; it lies where the call is made.
 #[derive(Clone, Copy, Default)]
@@ -133,7 +116,7 @@ pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], Instead) {
     if let Some(number) = rest_argument(call) {
         args[number] = field(core::mem::offset_of!(Instead, pair));
     }
-    if let Some((number, mask, bytes)) = masks::mask_to_replace(call) {
+    if let Some((number, mask, bytes)) = temporary::mask_to_replace(call) {
         instead.mask = mask;
         let mask_at = field(core::mem::offset_of!(Instead, mask));
         if call.nr == nr::PSELECT6 {
@@ -173,15 +156,19 @@ pub fn note_cut_short(thread: &Thread) {
     thread.begun.set(begun);
 }
 
-/// A handler with these flags (sigaction(2)) is about to begin where `context` stands: if that is in front of a call
+/// A handler, by which calls are restarted or not, is about to begin where `context` stands: if that is in front of a call
 /// that a stop has interrupted, and that it would have interrupted itself, the call and its result.
-pub fn by_handler(thread: &'static Thread, context: &Context, flags: u64) -> Option<(Call, i64)> {
+pub fn by_handler(
+    thread: &'static Thread,
+    context: &Context,
+    restarts: bool,
+) -> Option<(Call, i64)> {
     let Begun { place, ends, is_cut_short } = thread.begun.take()?;
     let call = context.call(thread);
     let is_there =
         Place { site: context.after(), stack: call.stack, number: call.nr, arguments: call.args }
             == place;
-    let restarts = flags & u64::from(k::SA_RESTART) != 0 && may_restart(&call);
+    let restarts = restarts && may_restart(&call);
     if !is_cut_short || !is_there || restarts {
         return None;
     }
@@ -195,7 +182,7 @@ pub fn by_handler(thread: &'static Thread, context: &Context, flags: u64) -> Opt
 
 /// Whether the kernel restarts the call after a handler with SA_RESTART (signal(7)).
 fn may_restart(call: &Call) -> bool {
-    !masks::MASK_CALLS.contains(&call.nr)
+    !temporary::MASK_CALLS.contains(&call.nr)
         && Timeout::of(call).is_none()
         && !matches!(
             call.nr,

@@ -14,6 +14,7 @@
 
 mod altstack;
 pub mod arch;
+mod begun;
 mod clone;
 mod dispatched;
 mod exec;
@@ -37,6 +38,7 @@ mod sigsys;
 mod sites;
 pub mod stop;
 pub mod sys;
+mod temporary;
 pub mod thread;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -380,7 +382,7 @@ fn is_the_planes(call: u64) -> bool {
     if sees_all() {
         return call == nr::RT_SIGRETURN;
     }
-    masks::MASK_CALLS.contains(&call)
+    temporary::MASK_CALLS.contains(&call)
         || matches!(
             call,
             nr::RT_SIGRETURN

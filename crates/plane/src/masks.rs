@@ -24,15 +24,12 @@ use super::signals::{
     current_mask, has_sigsys, raise_sigsys, send_again, set_action, undisturbed, without_sigsys,
 };
 use super::thread::Thread;
-use super::{Call, dispatched, is_retired, report, retire_all_threads};
+use super::{Call, dispatched, is_retired, retire_all_threads};
 use crate::arch::Context;
 use crate::lock::Lock;
 use crate::sys::{self, copy_in, nr};
 
-pub(super) use calls::{
-    MASK_CALLS, can_go_by, has_plain_mask, mask_to_replace, sigaction, sigprocmask,
-    with_temporary_mask,
-};
+pub(super) use calls::{can_go_by, sigaction, sigprocmask};
 
 /// `si_code` of a call that a filter has trapped (asm-generic/siginfo.h).
 const SYS_SECCOMP: i32 = 1;
@@ -192,7 +189,6 @@ pub(super) fn forward_sigsys(
                 });
             }
             let now = sys::set_mask(!0);
-            report::handler_begins(thread, context, action.flags);
             let mask = now | mask_for_handler(thread, &action, context);
             // SAFETY: this signal's own frame; its handler was to be ours.
             unsafe {

@@ -13,7 +13,7 @@ use crate::policy::{self, Next, Verdict};
 use crate::sys::{self, nr};
 use crate::thread::Thread;
 use crate::{Call, reports, stop};
-use crate::{masks, perform};
+use crate::{perform, temporary};
 
 /// What lies below the red zone meanwhile.
 #[derive(Clone, Copy)]
@@ -202,8 +202,8 @@ fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     call.thread.depth.set(1);
     sys::set_mask(context.mask);
     call.thread.is_disturbed.set(false);
-    let result = match masks::mask_to_replace(call) {
-        Some(_) => masks::with_temporary_mask(call),
+    let result = match temporary::mask_to_replace(call) {
+        Some(_) => temporary::with_temporary_mask(call),
         // SAFETY: the program asked for exactly this call.
         None => unsafe { sys::raw(call.nr, call.args) },
     };
@@ -286,12 +286,16 @@ pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
     }
 }
 
-/// A handler of the program's with these flags is about to begin where `context` stands. A call in front of that which only
+/// A handler of the program's is about to begin where `context` stands. A call in front of that which only
 /// a stop has interrupted is what it interrupts.
-pub(super) fn handler_begins(thread: Option<&'static Thread>, context: &mut Context, flags: u64) {
+pub(super) fn handler_begins(
+    thread: Option<&'static Thread>,
+    context: &mut Context,
+    restarts: bool,
+) {
     let Some(thread) = thread.filter(|_| reports()) else { return };
     thread.is_disturbed.set(false);
-    if let Some((call, result)) = interrupted::by_handler(thread, context, flags) {
+    if let Some((call, result)) = interrupted::by_handler(thread, context, restarts) {
         context.go_on_behind(context.after() + 2, call.stack, result);
         let _ = tell(&call, result, None);
     }

@@ -13,7 +13,7 @@ use super::perform::{
 use super::thread::{self, Thread};
 use super::{
     Call, Verdict, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch, policy,
-    report, reports, sigaltstack, signals, stop,
+    report, reports, sigaltstack, signals, stop, temporary,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
@@ -189,7 +189,7 @@ fn answer(info: &Info, context: &mut Context) {
 
 /// A call that was dispatched, for a policy that is told of all.
 fn reported(call: &Call, site: u64, context: &mut Context) {
-    if masks::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
+    if temporary::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
         return report::answer(call, site, context);
     }
     let is_exec = matches!(call.nr, nr::EXECVE | nr::EXECVEAT) && call.thread.lent.get().is_none();
@@ -383,9 +383,9 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             context.mask = thread.as_believed(mask);
         }
         nr::EXIT => perform(call, site, context),
-        _ if masks::has_plain_mask(call) && made_by_the_program(site, context) => {}
+        _ if temporary::has_plain_mask(call) && made_by_the_program(site, context) => {}
         _ => {
-            context.set_result(masks::with_temporary_mask(call));
+            context.set_result(temporary::with_temporary_mask(call));
             keep_mask(context);
         }
     }

@@ -14,7 +14,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use super::altstack::{self, AUTODISARM, Altstack};
-use super::interrupted::Begun;
+use super::begun::Begun;
 use super::signals::{self, Action};
 use crate::arch::{
     self, Context, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES,
