@@ -330,8 +330,8 @@ CASE(interrupted_beside_busy_threads)
 	char c;
 	must(pipe(pipes));
 	begin_busy();
-	for (int i = 0; i < 40; i++) {
-		struct itimerval once = { { 0, 0 }, { 0, 30000 } };
+	for (int i = 0; i < 16; i++) {
+		struct itimerval once = { { 0, 0 }, { 0, 150000 } };
 		struct timespec time = { 20, 0 }, rest = { 0, 0 };
 		int ret;
 		on(SIGALRM, count, i % 4 < 2 ? 0 : SA_RESTART);
