@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,8 +39,10 @@ enum {
  * Begins a speculation, whose number it writes to *id (also where it then fails). Returns RUNAHEAD_SPECULATIVE; and, should the
  * prediction turn out to be wrong, a second time, in the same place, with all memory and all threads of the process as they were:
  * RUNAHEAD_FAILED. Negative: the process does not speculate, and goes on the ordinary way.
+ *
+ * `settler` is the process that will settle it: should that end first, it has failed, without an answer. 0: nobody knows which.
  */
-int runahead_spec_begin(uint64_t *id);
+int runahead_spec_begin(uint64_t *id, pid_t settler);
 
 /*
  * The prediction was right. Any process of the session may say so. -ESRCH: no such speculation is open: it has been settled, or

@@ -29,6 +29,7 @@
 #define WAITS (1ull << 63)
 
 static int service, predictions[2], answers[2];
+static pid_t receiver;
 
 static void die(const char *what) {
     perror(what);
@@ -93,7 +94,7 @@ static uint64_t predict(uint64_t number, int call, int percent) {
 /* What the service says of a number; or what it will. */
 static uint64_t ask_ahead(uint64_t number, uint64_t prediction) {
     uint64_t id, right;
-    switch (runahead_spec_begin(&id)) {
+    switch (runahead_spec_begin(&id, receiver)) {
     case RUNAHEAD_SPECULATIVE: {
         struct message predicted = {id, prediction}, question = {id, number};
         put(predictions[1], &predicted, sizeof predicted);
@@ -135,7 +136,7 @@ int main(int argc, char **argv) {
         die(argv[1]);
     if (pipe(predictions) || pipe(answers))
         die("pipe");
-    pid_t receiver = fork();
+    receiver = fork();
     if (receiver < 0)
         die("fork");
     if (receiver == 0) {

@@ -35,6 +35,13 @@ pub const STOP: u8 = b'S';
 
 /// The process speculates. The answer's descriptor is a file that holds the session's [`crate::speculations::Table`].
 pub const SPECULATES: u8 = b'P';
+/// The process has a descriptor for userfaultfd(2), which comes beside the request: the supervisor is to keep it, in place of
+/// one that it may have of that process, until the process ends. The answer's descriptor means nothing.
+pub const KEEP: u8 = b'K';
+/// The process wants the descriptor that it gave with [`KEEP`].
+pub const LEND: u8 = b'B';
+/// The supervisor is to close it. The answer's descriptor means nothing.
+pub const FORGET: u8 = b'F';
 
 /// Answer: done.
 pub const YES: u8 = b'y';

@@ -89,9 +89,12 @@ fn state(generation: u64, how: u64) -> u64 {
 struct Slot {
     state: AtomicU64,
     owner: AtomicU64,
+    /// How many are settling it, and telling its owner.
+    settling: AtomicU32,
     /// Not 0: the owner waits for an outcome, or has something to do once it is known.
     wants: AtomicU32,
     answer_len: AtomicU32,
+    _pad: u32,
     answer: [AtomicU64; WORDS],
 }
 
@@ -129,6 +132,7 @@ impl Table {
             slot.state.compare_exchange(now, state(generation, ANSWERING), AcqRel, Relaxed).ok()?;
             slot.owner.store(owner.to_word(), Relaxed);
             slot.wants.store(0, Relaxed);
+            slot.settling.store(0, Relaxed);
             slot.state.store(state(generation, OPEN), Release);
             Some(Id::new(generation, index))
         })
@@ -161,16 +165,18 @@ impl Table {
     }
 
     /// The prediction was right. Whom to tell, if somebody wants that; Err: there is no such speculation to be settled.
+    /// Whoever has told him, or has nobody to tell, says so ([`Table::told`]).
     pub fn commit(&self, id: Id) -> Result<Option<Owner>, NotOpen> {
-        let slot = self.exchange(id, OPEN, COMMITTED)?;
+        let slot = self.settle(id, COMMITTED)?;
         self.settled.fetch_add(1, SeqCst);
         let is_wanted = slot.wants.load(SeqCst) != 0;
         Ok(is_wanted.then(|| Owner::of_word(slot.owner.load(Relaxed))))
     }
 
-    /// The prediction was wrong; `answer`, as much of it as there is room for, is what is right. Whom to tell.
+    /// The prediction was wrong; `answer`, as much of it as there is room for, is what is right. Whom to tell, as of
+    /// [`Table::commit`].
     pub fn fail(&self, id: Id, answer: &[u8]) -> Result<Owner, NotOpen> {
-        let slot = self.exchange(id, OPEN, ANSWERING)?;
+        let slot = self.settle(id, ANSWERING)?;
         let answer = &answer[..answer.len().min(ANSWER_MAX)];
         for (word, bytes) in slot.answer.iter().zip(answer.chunks(8)) {
             let mut whole = [0; 8];
@@ -182,6 +188,20 @@ impl Table {
         self.exchange(id, ANSWERING, FAILED)?;
         self.settled.fetch_add(1, SeqCst);
         Ok(owner)
+    }
+
+    fn settle(&self, id: Id, to: u64) -> Result<&Slot, NotOpen> {
+        let slot = self.of(id).ok_or(NotOpen)?;
+        slot.settling.fetch_add(1, SeqCst);
+        self.exchange(id, OPEN, to).inspect_err(|_| _ = slot.settling.fetch_sub(1, SeqCst))
+    }
+
+    /// Its owner has been told. (Until then he does not [`close`](Table::close) it, so that nothing that he is sent
+    /// arrives later.)
+    pub fn told(&self, id: Id) {
+        if let Some(slot) = self.of(id) {
+            slot.settling.fetch_sub(1, SeqCst);
+        }
     }
 
     fn exchange(&self, id: Id, from: u64, to: u64) -> Result<&Slot, NotOpen> {
@@ -204,7 +224,7 @@ impl Table {
 
     /// Its owner has done with it, or goes back to before it.
     pub fn close(&self, id: Id) {
-        /// How long to wait for one who writes an answer: he may have been killed.
+        /// How long to wait for one who writes an answer, or tells us: he may have been killed.
         const PATIENCE: u32 = 1 << 16;
         let Some(slot) = self.of(id) else { return };
         let mut patience = PATIENCE;
@@ -213,7 +233,8 @@ impl Table {
             if now >> 8 != id.generation() || now & 0xff == FREE {
                 return;
             }
-            if now & 0xff == ANSWERING && patience > 0 {
+            let is_busy = now & 0xff == ANSWERING || slot.settling.load(SeqCst) != 0;
+            if is_busy && patience > 0 {
                 patience -= 1;
                 core::hint::spin_loop();
                 continue;

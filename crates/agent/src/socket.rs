@@ -59,6 +59,10 @@ impl Talk {
             None => sys::send(self.socket, &request),
         };
         sent.ok()?;
+        self.answer(patience_ms, answer)
+    }
+
+    fn answer(&self, patience_ms: i32, answer: &mut [u8]) -> Option<Answer> {
         if !sys::is_readable_within(self.socket, patience_ms) {
             return None;
         }
@@ -100,6 +104,18 @@ pub fn ask(session: &Session, what: u8) -> Option<Fd> {
     match Talk::new(session)?.ask(session, (what, None), patience, &mut [0])? {
         Answer::Granted(file) => Some(file),
         Answer::Told(_) => None,
+    }
+}
+
+/// Gives the supervisor a descriptor of `file`, for what `what` says. False: it does not take it.
+pub fn hand_over(session: &Session, what: u8, file: Fd) -> bool {
+    let taken = Talk::new(session).and_then(|talk| {
+        sys::send_with(talk.socket, &request(session, what), file).ok()?;
+        talk.answer(PATIENCE_MS, &mut [0])
+    });
+    match taken {
+        Some(Answer::Granted(file)) => sys::close(file).is_ok(),
+        _ => false,
     }
 }
 

@@ -17,7 +17,7 @@ use super::altstack::{self, Altstack};
 use super::thread::{self, Thread};
 use super::{
     Call, PROCESS, faults, is_retired, masks, patch, policy, report, retire, retire_all_threads,
-    retire_this, signals, sites, stands_down,
+    retire_this, signals, sites, stands_down, stop,
 };
 use crate::arch::{self, Context};
 use crate::sys::{self, nr};
@@ -117,6 +117,7 @@ fn start_in_child(thread: &'static Thread) -> bool {
     faults::in_new_process();
     patch::in_new_process();
     sites::in_new_process();
+    stop::in_new_process();
     thread::forget_others(thread);
     if let Some(policy) = policy::get() {
         policy.in_child();

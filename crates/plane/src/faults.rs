@@ -56,9 +56,11 @@ pub(super) fn in_new_process() {
 extern "C" fn runahead_fault(signal: i32, info: u64, context: *mut Context) {
     // SAFETY: the kernel passes the frame of this signal, live until we return.
     let context = unsafe { &mut *context };
+    context.note_bases();
     if let (Some(thread), Some(policy)) = (thread::current(), policy::get()) {
         stop::while_stopped(thread, context, |context| policy.fault(signal, context));
     }
+    context.set_bases();
     // SAFETY: the kernel passes a siginfo_t.
     let code = unsafe { *(info as *const i32).add(2) };
     if code <= 0 {

@@ -25,15 +25,31 @@ use crate::sys::{self, nr};
 
 /// What the kernel is given in place of a handler.
 pub(super) fn address() -> u64 {
-    runahead_enter_handler as *const () as u64
+    arch::handler()
 }
 
-/// Entered by the kernel in place of a handler.
-extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Context) -> ! {
-    let mask = sys::set_mask(!0);
+/// Begins in place of a handler, with signals blocked; `mask` is with what the handler is to begin.
+pub(crate) extern "C" fn runahead_begin_handler(
+    signal: i32,
+    info: u64,
+    context: *mut Context,
+    mask: u64,
+) -> ! {
     let thread = thread::current();
     // SAFETY: the kernel passes the frame of this signal, which is ours alone until it is returned from.
     let context = unsafe { &mut *context };
+    let mask = thread.and_then(|thread| thread.mask_to_enter.take()).unwrap_or(mask);
+    if let Some(thread) = thread
+        && crate::reports()
+        && arch::is_entering_handler(context.after())
+        && is_alone(thread, signal)
+        && signals::send_to_itself(signal, info)
+    {
+        // It comes in front of that handler's first instruction, where no stack of ours is in use.
+        thread.mask_to_enter.set(Some(context.mask));
+        // SAFETY: that frame.
+        unsafe { go_on_undisturbed(context.copy()) }
+    }
     if let Some(thread) = thread
         && can_wait(thread, signal, context)
         && signals::send_to_itself(signal, info)
@@ -65,7 +81,8 @@ extern "C" fn runahead_enter_handler(signal: i32, info: u64, context: *mut Conte
         }
     }
     report::interrupted(thread, context);
-    let handler = Handler::of_program(given::begin_handler(thread, signal, context));
+    let flags = signals::set_action(signal, None).map_or(0, |now| now.flags);
+    let handler = Handler::of_program(given::begin_handler(thread, signal, context), flags);
     // SAFETY: the same.
     let was_busy = unsafe { arch::to_the_program(context) };
     if let Some(thread) = thread.filter(|_| was_busy) {
@@ -151,6 +168,8 @@ fn comes_before_the_policy(thread: &Thread, context: &Context) -> bool {
     crate::reports()
         && thread.depth.get() == 0
         && super::is_ours(context.after())
+        // (A handler of another signal's, which has not had the rest wait yet.)
+        && !arch::is_entering_handler(context.after())
         && thread.signal_stack().holds(context.stack_pointer())
 }
 
@@ -169,19 +188,23 @@ pub(super) struct Handler {
     pub address: u64,
     /// The handler asked for the alternate stack.
     pub on_stack: bool,
+    /// Calls that it interrupts are restarted.
+    pub restarts: bool,
     /// Where the handler returns to, if that is not what the frame says.
     pub restorer: Option<u64>,
 }
 
 impl Handler {
     /// For a signal of the handler of which the kernel does not know.
-    fn of_program(given: given::Given) -> Self {
-        Handler { address: given.handler, on_stack: given.on_stack, restorer: None }
+    fn of_program(given: given::Given, flags: u64) -> Self {
+        let restarts = flags & u64::from(k::SA_RESTART) != 0;
+        Handler { address: given.handler, on_stack: given.on_stack, restarts, restorer: None }
     }
 
     pub fn of(action: &Action) -> Self {
         let on_stack = action.flags & u64::from(k::SA_ONSTACK) != 0;
-        Handler { address: action.handler, on_stack, restorer: Some(action.restorer) }
+        let restarts = action.flags & u64::from(k::SA_RESTART) != 0;
+        Handler { address: action.handler, on_stack, restarts, restorer: Some(action.restorer) }
     }
 }
 
@@ -190,12 +213,13 @@ impl Handler {
 /// # Safety
 /// The frame of a signal that the kernel has delivered to us, and nobody returns from it.
 pub(super) unsafe fn enter(
-    thread: Option<&Thread>,
+    thread: Option<&'static Thread>,
     signal: i32,
     handler: Handler,
     mask: u64,
     context: &mut Context,
 ) -> ! {
+    report::handler_begins(thread, context, handler.restarts);
     if let Some(policy) = policy::get() {
         policy.handler_begins(signal);
     }

@@ -14,12 +14,14 @@
 
 mod altstack;
 pub mod arch;
+mod begun;
 mod clone;
 mod dispatched;
 mod exec;
 pub mod faults;
 mod given;
 mod handlers;
+mod interrupted;
 pub mod lock;
 mod masks;
 pub mod owned;
@@ -36,6 +38,7 @@ mod sigsys;
 mod sites;
 pub mod stop;
 pub mod sys;
+mod temporary;
 pub mod thread;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -128,7 +131,9 @@ pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
     }
     policy::install(policy);
     SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
-    REPORTS.store(reports, Relaxed);
+    if REPORTS.swap(reports, Relaxed) != reports {
+        sigsys::renew()?;
+    }
     let others = match interest {
         Interest::Every => SEEN,
         Interest::Only { .. } => 0,
@@ -338,7 +343,9 @@ pub fn stand_down() {
     STANDS_DOWN.store(true, Relaxed);
     report_loss();
     policy::remove();
-    REPORTS.store(false, Relaxed);
+    if REPORTS.swap(false, Relaxed) {
+        let _ = sigsys::renew();
+    }
     (0..CALLS as u64).for_each(|nr| set_interest(nr, 0));
 }
 
@@ -415,7 +422,7 @@ fn is_the_planes(call: u64) -> bool {
     if sees_all() {
         return call == nr::RT_SIGRETURN;
     }
-    masks::MASK_CALLS.contains(&call)
+    temporary::MASK_CALLS.contains(&call)
         || matches!(
             call,
             nr::RT_SIGRETURN

@@ -29,9 +29,7 @@ use crate::arch::Context;
 use crate::lock::Lock;
 use crate::sys::{self, copy_in, nr};
 
-pub(super) use calls::{
-    MASK_CALLS, can_go_by, has_plain_mask, sigaction, sigprocmask, with_temporary_mask,
-};
+pub(super) use calls::{can_go_by, sigaction, sigprocmask};
 
 /// `si_code` of a call that a filter has trapped (asm-generic/siginfo.h).
 const SYS_SECCOMP: i32 = 1;
@@ -147,7 +145,12 @@ pub(super) fn ignores_sigsys(thread: &Thread) -> Option<Action> {
 }
 
 /// A SIGSYS that is no dispatched call, with this `si_code`, goes where the program wants it.
-pub(super) fn forward_sigsys(thread: Option<&Thread>, code: i32, info: u64, context: &mut Context) {
+pub(super) fn forward_sigsys(
+    thread: Option<&'static Thread>,
+    code: i32,
+    info: u64,
+    context: &mut Context,
+) {
     let mut action = undisturbed(|mask| (kept_action(thread), mask));
     let blocked = thread.filter(|thread| thread.blocked.get());
     if code == SYS_SECCOMP {

@@ -6,7 +6,7 @@ use crate::arch::{self, Context};
 use crate::sys::{self, nr};
 
 /// Bytes that a reported call has below the red zone meanwhile; a patched site has fewer.
-pub(super) const KEPT_BYTES: usize = 9 * size_of::<u64>();
+pub(super) const KEPT_BYTES: usize = 14 * size_of::<u64>();
 
 /// The call takes away what is at the stack pointer, or where patched sites and reported calls keep something below.
 pub(super) fn takes_its_stack(call: &Call) -> bool {

@@ -28,6 +28,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use crate::arch::Context;
 use crate::{Call, Token, signals, sys};
 
+/// In place of the number of a call that is made by the 32-bit entry.
+pub const OF_ANOTHER_ABI: u64 = u64::MAX;
+
 /// Value of a SIGSYS that is queued (sigqueue(3)) to have [`Policy::poked`] called.
 pub const POKE: u64 = 0x7261_6864_706f_6b65;
 
@@ -146,13 +149,14 @@ pub trait Policy: Sync {
 
     /// `call`, of which `before` said [`Verdict::REPORT`], has returned this to the program. (Nobody is told of one on
     /// whose way back a signal ends the process.) In its frame the thread stands behind the call; there is none where a handler
-    /// is about to begin there.
+    /// is about to begin there, nor where the frame lies in memory of the program's.
     fn after(&self, _call: &Call, _result: i64, _frame: Option<&mut Context>) -> Next {
         Next::GoOn
     }
 
     /// The plane is about to make, or to do in its way, one of its own calls. Under [`Interest::Reported`] only. It may be
-    /// made to wait, or the thread to go on elsewhere; any other verdict is taken for consent.
+    /// made to wait, or the thread to go on elsewhere; any other verdict is taken for consent. A call of the number [`OF_ANOTHER_ABI`]
+    /// is one with which the process is lost.
     fn own(&self, _call: &Call, _frame: &mut Context) -> Verdict {
         Verdict::REPORT
     }
@@ -161,7 +165,11 @@ pub trait Policy: Sync {
     /// call.
     fn poked(&self, _frame: &mut Context) {}
 
-    /// The thread has raised this signal, and the policy has [taken faults over](crate::faults). When it returns the thread
+    /// Somebody has poked the thread, which was at work here: [`Policy::poked`] is not called.
+    fn missed(&self) {}
+
+    /// The thread has raised this signal, and the policy has [taken faults over](crate::faults); or somebody has sent it a SIGSYS
+    /// that is not ours. When it returns the thread
     /// goes on as its frame says, which may be to raise it again.
     fn fault(&self, _signal: i32, _frame: &mut Context) {}
 

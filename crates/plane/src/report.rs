@@ -8,11 +8,12 @@
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, Context, RED_ZONE, Told};
-use crate::perform;
+use crate::interrupted::{self, Instead};
 use crate::policy::{self, Next, Verdict};
 use crate::sys::{self, nr};
 use crate::thread::Thread;
 use crate::{Call, reports, stop};
+use crate::{perform, temporary};
 
 /// What lies below the red zone meanwhile.
 #[derive(Clone, Copy)]
@@ -25,6 +26,8 @@ struct Kept {
     /// 1: it is not made yet, but waits ([`Verdict::wait`]).
     waits: u64,
     arguments: [u64; 6],
+    /// What the kernel is given in place of what they point to.
+    instead: Instead,
 }
 
 const _: () = assert!(size_of::<Kept>() == perform::KEPT_BYTES);
@@ -109,6 +112,11 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
         Verdict::REPORT => let_go(call, site, None, context),
         Verdict { ret, native: 0 } => context.set_result(ret),
         verdict if verdict.waits_on().is_some() => let_go(call, site, verdict.waits_on(), context),
+        // Interception was given up for it: the program makes it itself.
+        _ if crate::is_retired() => {
+            context.mask = call.thread.as_believed(context.mask);
+            context.resume_at(site);
+        }
         _ => {
             sys::set_mask(context.mask);
             perform::perform(call, site, context);
@@ -116,10 +124,42 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
     }
 }
 
+/// The thread has come to a call at `site` with which the process is lost to the policy. True: not now, or somewhere else.
+pub(super) fn is_not_to_be_lost_yet(
+    thread: &'static Thread,
+    site: u64,
+    context: &mut Context,
+) -> bool {
+    // (None that the policy could know.)
+    let call = Call { nr: policy::OF_ANOTHER_ABI, ..context.call(thread) };
+    let Some(policy) = policy::get() else { return false };
+    if perform::keep_mask_unless_held(context) {
+        context.resume_at(site);
+        return true;
+    }
+    let verdict = in_front(site, context, |context| policy.own(&call, context));
+    match verdict.waits_on() {
+        // Its arguments are in other registers than those of our calls, all of which are to stay.
+        word @ Some(_) => in_place(&call, site, word, context),
+        None if verdict == Verdict::ELSEWHERE => {}
+        None => {
+            sys::set_mask(context.mask);
+            return false;
+        }
+    }
+    true
+}
+
+/// A SIGSYS has come that is not ours, and is to have its effect where the thread is when the outcome is known. All signals are
+/// blocked.
+pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
+    if let (true, Some(policy)) = (reports() && !crate::is_ours(context.after()), policy::get()) {
+        stop::while_stopped(thread, context, |context| policy.fault(k::SIGSYS as i32, context));
+    }
+}
+
 /// Has the program make the call, or wait on a word, and come back.
 fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
-    let waits = word.is_some().into();
-    let kept = Kept { number: call.nr, back: site + 2, waits, arguments: call.args };
     let bytes = size_of::<Kept>() as u64;
     let at = call.stack.wrapping_sub(RED_ZONE + bytes);
     // (The kernel makes a stack grow to where it writes.)
@@ -128,12 +168,24 @@ fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     if perform::takes_its_stack(call) || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
         return in_place(call, site, word, context);
     }
-    // SAFETY: memory of the program's stack, below what it uses, that has just been written to.
-    unsafe { (at as *mut Kept).write_unaligned(kept) };
+    let mut kept = Kept {
+        number: call.nr,
+        back: site + 2,
+        waits: word.is_some().into(),
+        arguments: call.args,
+        instead: Instead::default(),
+    };
     match word {
-        None => context.make_told(at),
+        None => {
+            let there = at + core::mem::offset_of!(Kept, instead) as u64;
+            let (arguments, instead) = interrupted::begin(call, site, there);
+            kept.instead = instead;
+            context.make_told(at, arguments);
+        }
         Some(word) => context.make_wait(at, word),
     }
+    // SAFETY: memory of the program's stack, below what it uses, that has just been written to.
+    unsafe { (at as *mut Kept).write_unaligned(kept) };
 }
 
 /// Where there is no room on the program's stack the call is made here, or waits, and signals with it.
@@ -149,12 +201,21 @@ fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     // Handlers run on top of this.
     call.thread.depth.set(1);
     sys::set_mask(context.mask);
-    // SAFETY: the program asked for exactly this call.
-    let result = unsafe { sys::raw(call.nr, call.args) };
+    call.thread.is_disturbed.set(false);
+    let result = match temporary::mask_to_replace(call) {
+        Some(_) => temporary::with_temporary_mask(call),
+        // SAFETY: the program asked for exactly this call.
+        None => unsafe { sys::raw(call.nr, call.args) },
+    };
     perform::keep_mask(context);
     call.thread.depth.set(0);
+    if call.thread.is_disturbed.replace(false) && result == sys::fail(sys::EINTR) {
+        context.resume_at(site);
+        return stop::wait(call.thread, context);
+    }
     context.set_result(result);
-    if tell(call, result, Some(context)) == Next::Again {
+    let frame = Some(&mut *context).filter(|frame| call.thread.has_frame(frame));
+    if tell(call, result, frame) == Next::Again {
         context.make_again(call.nr, call.args, site + 2, call.stack);
     }
 }
@@ -177,12 +238,15 @@ pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
 /// The program goes on behind its call, or in front of it. Signals are blocked. If a handler is about to begin, the thread does
 /// not go on from here.
 pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
-    let (Kept { number, back, waits, arguments }, stack) = kept(context);
-    let result = context.result();
+    let (Kept { number, back, waits, arguments, instead }, stack) = kept(context);
     let call = Call { nr: number, args: arguments, stack, thread };
+    let result = match waits {
+        0 => interrupted::end(&call, context.result(), &instead),
+        _ => context.result(),
+    };
     context.go_on_behind(back, stack, result);
     let mut told = || {
-        let frame = Some(&mut *context).filter(|_| !handler_begins);
+        let frame = Some(&mut *context).filter(|frame| !handler_begins && thread.has_frame(frame));
         tell(&call, result, frame)
     };
     if waits != 0 || told() == Next::Again {
@@ -212,8 +276,28 @@ pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context
 pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
     let is_cut_short = context.result() == -i64::from(sys::EINTR);
     match context.told() {
-        Some(Told::Made) if is_cut_short => go_back(context),
+        Some(Told::Made) if is_cut_short => {
+            if kept(context).0.waits == 0 {
+                thread.into_iter().for_each(interrupted::note_cut_short);
+            }
+            go_back(context);
+        }
         _ => interrupted(thread, context),
+    }
+}
+
+/// A handler of the program's is about to begin where `context` stands. A call in front of that which only
+/// a stop has interrupted is what it interrupts.
+pub(super) fn handler_begins(
+    thread: Option<&'static Thread>,
+    context: &mut Context,
+    restarts: bool,
+) {
+    let Some(thread) = thread.filter(|_| reports()) else { return };
+    thread.is_disturbed.set(false);
+    if let Some((call, result)) = interrupted::by_handler(thread, context, restarts) {
+        context.go_on_behind(context.after() + 2, call.stack, result);
+        let _ = tell(&call, result, None);
     }
 }
 

@@ -113,13 +113,55 @@ pub(super) fn may_be_raised_here(signal: i32) -> bool {
     SYNCHRONOUS.contains(&(signal as u32))
 }
 
-/// A second signal of that number waits: one that is sent now would come after it, or not at all.
-pub(super) fn is_another_waiting(signal: i32) -> bool {
+/// Signals that wait for this thread or the process (sigpending(2)).
+pub(super) fn waiting() -> u64 {
     let mut waiting = 0u64;
     let args = [&raw mut waiting as u64, MASK_BYTES, 0, 0, 0, 0];
     // SAFETY: the kernel writes eight bytes of ours.
     unsafe { sys::raw(nr::RT_SIGPENDING, args) };
-    waiting & bit_of(signal as u32) != 0
+    waiting
+}
+
+/// Takes signals that wait for the process and are not in `mask`: from here on they wait for this thread. All are blocked.
+pub(super) fn take_for_the_process(mask: u64) {
+    let Ok([own, shared]) = sys::signals_waiting() else { return };
+    for signal in (1..=SIGNALS as u32).filter(|signal| shared & !own & !mask & bit_of(*signal) != 0)
+    {
+        // (Of the thread's own there are none of that number, so that these are the process's, in their order. How many
+        // there were is known first: what is sent to the thread would be taken again.)
+        let mut taken = [[0u64; 16]; QUEUED];
+        let most = if signal < k::SIGRTMIN { 1 } else { QUEUED };
+        let mut count = 0;
+        while count < most && take(signal, &mut taken[count]) {
+            count += 1;
+        }
+        for info in &taken[..count] {
+            send_to_itself(signal as i32, info.as_ptr() as u64);
+        }
+    }
+}
+
+/// Most signals of one number that are taken at once.
+const QUEUED: usize = 16;
+
+/// Takes one that waits (sigtimedwait(2)); false: there is none.
+fn take(signal: u32, info: &mut [u64; 16]) -> bool {
+    let (set, at_once) = (bit_of(signal), [0u64; 2]);
+    let args = [
+        &raw const set as u64,
+        info.as_mut_ptr() as u64,
+        at_once.as_ptr() as u64,
+        MASK_BYTES,
+        0,
+        0,
+    ];
+    // SAFETY: reads a mask and a timespec, and writes a siginfo_t of 128 bytes.
+    unsafe { sys::raw(nr::RT_SIGTIMEDWAIT, args) > 0 }
+}
+
+/// A second signal of that number waits: one that is sent now would come after it, or not at all.
+pub(super) fn is_another_waiting(signal: i32) -> bool {
+    waiting() & bit_of(signal as u32) != 0
 }
 
 /// Does `work` while no handler can run: between two calls of ours SIGSYS may then be blocked.

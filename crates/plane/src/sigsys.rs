@@ -13,7 +13,7 @@ use super::perform::{
 use super::thread::{self, Thread};
 use super::{
     Call, Verdict, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch, policy,
-    report, reports, sigaltstack, signals, stop,
+    report, reports, sigaltstack, signals, stop, temporary,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
@@ -34,6 +34,11 @@ pub(super) fn install(thread: &Thread) -> sys::Result<()> {
     Ok(())
 }
 
+/// Our action has changed ([`action`]).
+pub(super) fn renew() -> sys::Result<()> {
+    signals::set_action(k::SIGSYS as i32, Some(&action())).map(|_| ())
+}
+
 /// Has another thread of this process take its dispatch off at once, wherever it is.
 pub(super) fn call_off(tid: u32) {
     signals::send(tid, CALLED_OFF);
@@ -43,6 +48,9 @@ pub(super) fn call_off(tid: u32) {
 pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, context: *mut Context) {
     // SAFETY: the kernel passes both, live until we return.
     let (info, context) = unsafe { (&*info, &mut *context) };
+    if reports() {
+        context.note_bases();
+    }
     if info.code != SYS_USER_DISPATCH {
         other(info, context);
     } else {
@@ -51,6 +59,9 @@ pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, contex
         answer(info, context);
         // SAFETY: the same.
         unsafe { rights.leave(context) };
+    }
+    if reports() {
+        context.set_bases();
     }
     if super::is_retired()
         && let Some(thread) = thread::current().filter(|thread| !thread.armed.get())
@@ -67,27 +78,34 @@ fn other(info: &Info, context: &mut Context) {
     let is_to_stop = is_sent(stop::STOP);
     let is_poked = carried == policy::POKE
         && (info.code == signals::SI_QUEUE || info.code == signals::SI_TIMER);
+    let called_off = is_sent(CALLED_OFF) && super::is_retired();
     let mask = sys::set_mask(!0);
-    match is_to_stop || is_poked {
-        true => report::stopped(thread, context),
-        false => report::interrupted(thread, context),
+    match called_off {
+        // (It is not to come again.)
+        true => report::interrupted(thread, context),
+        false => report::stopped(thread, context),
     }
     if let Some(thread) = thread {
         make_a_lost_call_again(thread, context);
         if is_to_stop {
             stop::arrive(thread, context);
         }
-        if is_poked
-            && !super::is_ours(context.after())
-            && let Some(policy) = policy::get()
-        {
-            policy.poked(context);
+        if is_poked && let Some(policy) = policy::get() {
+            match super::is_ours(context.after()) {
+                true => policy.missed(),
+                false => policy.poked(context),
+            }
         }
     }
-    sys::set_mask(mask);
-    let called_off = is_sent(CALLED_OFF) && super::is_retired();
+    if is_to_stop || is_poked {
+        // The return from our signal sets the mask, which may be another now.
+        return;
+    }
+    if let Some(thread) = thread.filter(|_| !called_off) {
+        report::before_a_signal(thread, context);
+    }
+    sys::set_mask(if reports() { context.mask } else { mask });
     match thread {
-        _ if is_to_stop || is_poked => {}
         Some(thread) if called_off => {
             super::leave_for_good(thread);
             keep_mask(context);
@@ -119,6 +137,9 @@ fn answer(info: &Info, context: &mut Context) {
     }
     if info.arch != AUDIT_ARCH_X86_64 {
         // The 32-bit entry (int 0x80), which only the program itself can use.
+        if reports() && report::is_not_to_be_lost_yet(thread, site, context) {
+            return;
+        }
         super::retire();
         return natively(site, context);
     }
@@ -126,6 +147,10 @@ fn answer(info: &Info, context: &mut Context) {
         return report::returned(thread, context);
     }
     let mut call = context.call(thread);
+    if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
+        // Whoever traces it would see our signals, and is to wait for it meanwhile.
+        return clone::go_on_natively(thread, site, context);
+    }
     let is_undisturbed = || thread.depth.get() == 0;
     if reports() {
         if super::is_quick()
@@ -156,10 +181,6 @@ fn answer(info: &Info, context: &mut Context) {
         // A thread that is about to end does, and a coroutine what is below it: a patched site would need that.
         return perform(&call, site, context);
     }
-    if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
-        // Whoever traces it would see our signals, and is to wait for it meanwhile.
-        return clone::go_on_natively(thread, site, context);
-    }
     if !is_undisturbed() {
         return perform(&call, site, context);
     }
@@ -177,15 +198,27 @@ fn answer(info: &Info, context: &mut Context) {
 
 /// A call that was dispatched, for a policy that is told of all.
 fn reported(call: &Call, site: u64, context: &mut Context) {
-    let is_plain = masks::MASK_CALLS.contains(&call.nr) && masks::has_plain_mask(call);
-    if is_plain || !is_the_planes(call.nr) {
+    if temporary::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
         return report::answer(call, site, context);
     }
-    if report::own(call, site, context) {
-        return;
+    let is_exec = matches!(call.nr, nr::EXECVE | nr::EXECVEAT) && call.thread.lent.get().is_none();
+    if is_exec && !stop::keep_others_from_stopping() {
+        keep_mask(context);
+        context.resume_at(site);
+        return stop::wait(call.thread, context);
     }
-    of_the_plane(call, site, context);
-    call.thread.depth.set(0);
+    if !report::own(call, site, context) {
+        of_the_plane(call, site, context);
+        call.thread.depth.set(0);
+        tell_own(call, context);
+    }
+    if is_exec {
+        stop::let_others_stop();
+    }
+}
+
+/// One of the plane's own calls has been made.
+fn tell_own(call: &Call, context: &Context) {
     // (What makes a child or a thread says so itself.)
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
     if !is_child && context.is_answered() {
@@ -359,9 +392,9 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             context.mask = thread.as_believed(mask);
         }
         nr::EXIT => perform(call, site, context),
-        _ if masks::has_plain_mask(call) && made_by_the_program(site, context) => {}
+        _ if temporary::has_plain_mask(call) && made_by_the_program(site, context) => {}
         _ => {
-            context.set_result(masks::with_temporary_mask(call));
+            context.set_result(temporary::with_temporary_mask(call));
             keep_mask(context);
         }
     }

@@ -2,12 +2,13 @@
 //! program's, with its registers in the frame of our signal, where they can be read and changed.
 //!
 //! Each thread is sent the signal and waits in the handler, with signals blocked, until it is released. One that waits in the
-//! kernel for a call leaves it as for any signal, and makes it anew. (So a timeout begins anew, too: who is stopped again
-//! and again before it is over never sees its end.) That is for a policy that is told of all calls
+//! kernel for a call leaves it as for any signal, and makes it anew, with what is left of
+//! a timeout (`interrupted`). That is for a policy that is told of all calls
 //! ([`Interest::Reported`](crate::Interest::Reported)); elsewhere a call that any handler interrupts fails with EINTR.
 //!
 //! A thread that does not come is not waited for: then nobody is stopped. It may be unknown, have lent itself to a vfork
-//! child, wait where no signal reaches it or with a mask for that call, or be a first thread that has ended before the others.
+//! child, wait where no signal reaches it, have frames of ours in memory of the program's, or be a first thread that has ended before
+//! the others.
 
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -35,6 +36,11 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// In place of the number of a stop: the thread waits for something else, and does not go on before that.
 const WAITS: u32 = u32::MAX;
 
+/// The first thread of the process, while it is to take signals that are for the process before others go on; 0: nobody.
+static TAKER: AtomicU32 = AtomicU32::new(0);
+/// How often it is woken for that, at most.
+const TAKER_TIMES: u32 = 50;
+
 /// How often a thread has come or gone on: whoever waits for that waits here.
 static MOVES: AtomicU32 = AtomicU32::new(0);
 
@@ -43,8 +49,9 @@ pub struct Stopped(u32);
 
 /// Stops them. EAGAIN: another thread stops this one; EBUSY: one does not come.
 pub fn stop_others() -> sys::Result<Stopped> {
-    let own = sys::gettid();
-    STOPPER.compare_exchange(0, own, SeqCst, Relaxed).map_err(|_| sys::Errno(sys::EAGAIN))?;
+    if !keep_others_from_stopping() {
+        return Err(sys::Errno(sys::EAGAIN));
+    }
     if !crate::has_threads() {
         return Ok(Stopped(0));
     }
@@ -67,8 +74,34 @@ pub fn stop_others() -> sys::Result<Stopped> {
         if wait_until(all_have_come)? {
             return Ok(stopped);
         }
+        let mut refused = false;
+        thread::others(|thread| refused |= thread.refused.load(SeqCst) == number);
+        if refused {
+            break;
+        }
     }
     Err(sys::Errno(sys::EBUSY))
+}
+
+/// Whether the calling thread is the one that may stop others, or is now: then nobody stops it, nor is one of our signals on
+/// its way that it has not taken. A new program must not find one.
+pub(super) fn keep_others_from_stopping() -> bool {
+    let own = sys::gettid();
+    match STOPPER.compare_exchange(0, own, SeqCst, SeqCst) {
+        Ok(_) => true,
+        Err(stopper) => stopper == own,
+    }
+}
+
+/// Others may stop it again.
+pub(super) fn let_others_stop() {
+    let _ = STOPPER.compare_exchange(sys::gettid(), 0, SeqCst, Relaxed);
+}
+
+/// In a forked child: nobody is stopped, nor stops anyone.
+pub(super) fn in_new_process() {
+    STOPPING.store(0, SeqCst);
+    STOPPER.store(0, SeqCst);
 }
 
 /// Waits for threads to come or go on, until `done` says so, or for long enough.
@@ -116,8 +149,35 @@ impl Stopped {
     }
 }
 
+impl Stopped {
+    /// Of signals for the process that have come meanwhile the kernel would give each to whoever goes on first. Where nobody is
+    /// stopped it gives them to the first thread, unless that has them blocked (signal(7)).
+    fn let_the_first_take_signals(&self) {
+        let first = sys::getpid();
+        if self.0 == 0 || first == sys::gettid() || signals::waiting() == 0 {
+            return;
+        }
+        let mut is_stopped = false;
+        thread::others(|thread| {
+            is_stopped |= thread.number() == first && thread.stopped_for.load(SeqCst) == self.0;
+        });
+        if !is_stopped {
+            return;
+        }
+        TAKER.store(first, SeqCst);
+        for _ in 0..TAKER_TIMES {
+            sys::futex_wake(&STOPPING);
+            if wait_until(|| Ok(TAKER.load(SeqCst) == 0)) == Ok(true) {
+                return;
+            }
+        }
+        TAKER.store(0, SeqCst);
+    }
+}
+
 impl Drop for Stopped {
     fn drop(&mut self) {
+        self.let_the_first_take_signals();
         STOPPING.store(0, SeqCst);
         // Whoever is woken may be the next to stop the others.
         STOPPER.store(0, SeqCst);
@@ -148,7 +208,13 @@ fn threads() -> sys::Result<u32> {
 pub(super) fn arrive(thread: &Thread, context: &mut Context) {
     if crate::is_ours(context.after()) {
         // We were at work for it, and what lies there is ours: it will be sent another.
+        thread.is_disturbed.set(true);
         return;
+    }
+    if !thread.has_frame(context) {
+        // (A handler that met another's first instructions has its frames on the program's stack.)
+        thread.refused.store(STOPPING.load(SeqCst), SeqCst);
+        return has_moved();
     }
     wait(thread, context);
 }
@@ -166,13 +232,19 @@ pub(super) fn while_stopped(
     wait(thread, context);
 }
 
-/// Waits until nobody stops the thread.
-fn wait(thread: &Thread, context: *mut Context) {
+/// Waits until nobody stops the thread, which goes on with `context`. All signals are blocked.
+pub(super) fn wait(thread: &Thread, context: *mut Context) {
     loop {
         let number = STOPPING.load(SeqCst);
         thread.stopped_in.store(context, SeqCst);
         thread.stopped_for.store(number, SeqCst);
         has_moved();
+        if number != 0 && TAKER.load(SeqCst) == thread.number() {
+            // SAFETY: the caller's own frame.
+            signals::take_for_the_process(unsafe { (*context).mask });
+            TAKER.store(0, SeqCst);
+            has_moved();
+        }
         if number != 0 {
             let _ = sys::futex_wait(&STOPPING, number, None);
         } else if STOPPING.load(SeqCst) == 0 {

@@ -107,7 +107,9 @@ pub mod nr {
         PIDFD_OPEN = __NR_pidfd_open, PIDFD_SEND_SIGNAL = __NR_pidfd_send_signal,
         PROCESS_VM_READV = __NR_process_vm_readv, PROCESS_VM_WRITEV = __NR_process_vm_writev, SOCKET = __NR_socket, CONNECT = __NR_connect, RECVMSG = __NR_recvmsg,
         PIPE = __NR_pipe, PIPE2 = __NR_pipe2, TGKILL = __NR_tgkill, SETPGID = __NR_setpgid,
-        RT_SIGTIMEDWAIT = __NR_rt_sigtimedwait, SETRLIMIT = __NR_setrlimit,
+        RT_SIGTIMEDWAIT = __NR_rt_sigtimedwait, SETRLIMIT = __NR_setrlimit, SELECT = __NR_select,
+        PAUSE = __NR_pause, EPOLL_WAIT = __NR_epoll_wait, SEMOP = __NR_semop, SEMTIMEDOP = __NR_semtimedop,
+        MSGSND = __NR_msgsnd, MSGRCV = __NR_msgrcv, IO_GETEVENTS = __NR_io_getevents,
     }
 }
 
@@ -564,6 +566,31 @@ pub fn queue_to_self(signal: u32, value: u64) -> Result<u64> {
     info[1] = SI_QUEUE as u32 as u64;
     info[3] = value;
     call!(nr::RT_TGSIGQUEUEINFO, getpid(), gettid(), signal, info.as_ptr())
+}
+
+/// Signals that wait for this thread, and for the process (proc_pid_status(5)).
+pub fn signals_waiting() -> Result<[u64; 2]> {
+    let fd = openat2(AT_FDCWD, c"/proc/thread-self/status".as_ptr() as u64, k::O_CLOEXEC, 0, 0)?;
+    let mut text = [0u8; 4096];
+    let got = call!(nr::READ, fd, text.as_mut_ptr(), text.len());
+    close(fd)?;
+    let text = &text[..got? as usize];
+    let mask = |name: &[u8]| {
+        let at = text.windows(name.len()).position(|word| word == name)? + name.len();
+        let digits = core::str::from_utf8(text.get(at..at + 16)?).ok()?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    match (mask(b"\nSigPnd:\t"), mask(b"\nShdPnd:\t")) {
+        (Some(own), Some(shared)) => Ok([own, shared]),
+        _ => Err(Errno(EINVAL)),
+    }
+}
+
+/// Nanoseconds (clock_gettime(2), CLOCK_MONOTONIC). A call, as a program may forbid the time-stamp counter.
+pub fn now() -> u64 {
+    let mut time = [0u64; 2];
+    let _ = call!(nr::CLOCK_GETTIME, k::CLOCK_MONOTONIC, time.as_mut_ptr());
+    time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
 }
 
 /// Reads program memory that may not be there: the kernel does it, and says EFAULT.

@@ -14,6 +14,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use super::altstack::{self, AUTODISARM, Altstack};
+use super::begun::Begun;
 use super::signals::{self, Action};
 use crate::arch::{
     self, Context, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES,
@@ -60,6 +61,8 @@ pub struct Thread {
     pub(super) stopped_in: AtomicPtr<Context>,
     /// The number of the stop for which it has come there; 0: it is at work.
     pub(super) stopped_for: AtomicU32,
+    /// The number of the last stop for which it could not come.
+    pub(super) refused: AtomicU32,
     /// The program believes that SIGSYS is blocked.
     pub(super) blocked: Cell<bool>,
     /// What the mask was before signals were made to wait ([`super::quiet`]).
@@ -72,6 +75,12 @@ pub struct Thread {
     pub(crate) go_on_at: Cell<u64>,
     /// Number of the call by which this thread makes a child or a thread.
     pub(super) makes: Cell<u64>,
+    /// The call under way that is reported, or that is to be made again ([`super::interrupted`]).
+    pub(super) begun: Cell<Option<Begun>>,
+    /// With what mask the handler is to begin that has not had signals wait yet: another signal has met it, and waits.
+    pub(super) mask_to_enter: Cell<Option<u64>>,
+    /// A stop has met it at work of ours that waits.
+    pub(super) is_disturbed: Cell<bool>,
     /// How often this thread had left its processor when the policy last asked.
     pub switches: Cell<Option<Switches>>,
     mapped: Cell<[u64; 2]>,
@@ -215,12 +224,16 @@ impl Thread {
             result: Cell::new(None),
             stopped_in: AtomicPtr::new(core::ptr::null_mut()),
             stopped_for: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
             blocked: Cell::new(false),
             mask: Cell::new(None),
             lent: Cell::new(None),
             expects: Cell::new(false),
             go_on_at: Cell::new(0),
             makes: Cell::new(0),
+            begun: Cell::new(None),
+            mask_to_enter: Cell::new(None),
+            is_disturbed: Cell::new(false),
             switches: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
         };
@@ -309,6 +322,7 @@ impl Thread {
         self.move_out();
         self.depth.set(0);
         self.may_hold.set(false);
+        self.begun.set(None);
         self.alternate.set(Altstack::NONE);
         self.lent.set(None);
     }
@@ -331,6 +345,11 @@ impl Thread {
         let first = self.stack_top.get() + GUARD_BYTES;
         let bytes = core::ptr::from_ref(self) as u64 - first;
         Altstack { first, flags: AUTODISARM, bytes }
+    }
+
+    /// The frame of a signal is on that, and not in memory of the program's.
+    pub(super) fn has_frame(&self, context: &Context) -> bool {
+        self.signal_stack().holds(core::ptr::from_ref(context) as u64)
     }
 
     /// A stack pointer is on the stack that the agent works on, which may be empty.

@@ -19,9 +19,9 @@ fn status(result: i64) -> c_int {
 /// See [`crate::begin`].
 // SAFETY: nothing else defines a name that begins with runahead_.
 #[unsafe(no_mangle)]
-pub extern "C" fn runahead_spec_begin(id: *mut u64) -> c_int {
+pub extern "C" fn runahead_spec_begin(id: *mut u64, settler: c_int) -> c_int {
     // SAFETY: a bad address is an error.
-    status(unsafe { call::make(BEGIN, [id as u64, 0, 0]) })
+    status(unsafe { call::make(BEGIN, [id as u64, settler as u32 as u64, 0]) })
 }
 
 /// See [`crate::commit`].

@@ -9,9 +9,9 @@
 //! ```no_run
 //! use runahead_speculate::{ANSWER_MAX, Begun, answer, begin};
 //! # fn ask() {} fn wait_for_it() -> Vec<u8> { Vec::new() } fn tell_receiver(_: runahead_speculate::Id, _: &[u8]) {}
-//! # let prediction = vec![1];
+//! # let (prediction, receiver) = (vec![1], 0);
 //! ask();
-//! let result = match begin() {
+//! let result = match begin(receiver) {
 //!     Begun::Speculative(id) => {
 //!         tell_receiver(id, &prediction);
 //!         prediction
@@ -76,12 +76,13 @@ fn checked(result: i64) -> Result<u64, Errno> {
 }
 
 /// Begins a speculation: see the crate's text. What this process did before is not part of it; all that it does from here on
-/// depends on it.
-pub fn begin() -> Begun {
+/// depends on it. `settler` is the process that will settle it, in which case it fails, without an answer, should that
+/// end; 0: nobody knows which.
+pub fn begin(settler: u32) -> Begun {
     let mut id = 0u64;
     // SAFETY: writes a number to `id`.
     #[allow(unsafe_code)]
-    let result = unsafe { call::make(protocol::BEGIN, [&raw mut id as u64, 0, 0]) };
+    let result = unsafe { call::make(protocol::BEGIN, [&raw mut id as u64, settler.into(), 0]) };
     // (The compiler does not see who has written it.)
     let id = Id(core::hint::black_box(id));
     match checked(result) {
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn nothing_begins_where_nobody_listens() {
-        assert_eq!(begin(), Begun::Refused(EBADF));
+        assert_eq!(begin(0), Begun::Refused(EBADF));
         assert_eq!((commit(Id(1)), fail(Id(1), b"x")), (Err(EBADF), Err(EBADF)));
         assert_eq!(answer(Id(1), &mut [0; 9]), Err(EBADF));
         assert_eq!(set_policy(1, Policy::Allow), Err(EBADF));

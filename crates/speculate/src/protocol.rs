@@ -5,7 +5,7 @@
 //!
 //! | what | a | b | c | answer |
 //! |---|---|---|---|---|
-//! | `BEGIN` | where to write the id | 0 | 0 | 0: the program speculates; later, a second time, 1: it was wrong |
+//! | `BEGIN` | where to write the id | the process that will settle it, or 0 | 0 | 0: the program speculates; later, a second time, 1: it was wrong |
 //! | `COMMIT` | an id | 0 | 0 | 0 |
 //! | `FAIL` | an id | address of what is right instead | bytes of that | 0 |
 //! | `ANSWER` | an id | where to write what `FAIL` said | bytes there | bytes written |

@@ -29,6 +29,7 @@ pub mod descriptors;
 mod engine;
 pub mod history;
 mod image;
+mod kept;
 pub mod limits;
 pub mod members;
 mod mounts;

@@ -19,7 +19,8 @@ use std::time::Duration;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::socket::{
-    COLD, EXEC, EXEC_WAITS, JOIN, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP, YES,
+    COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
+    YES,
 };
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
@@ -37,6 +38,7 @@ use rustix::process::{Pid, geteuid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::image::Image;
+use crate::kept::Kept;
 use crate::members::{self, Members};
 use crate::{limits, signals};
 
@@ -58,6 +60,7 @@ pub struct ControlSocket {
     file: OwnedFd,
     layout: Layout,
     degraded: Arc<Reasons>,
+    kept: Kept,
     servers: AtomicUsize,
     busy: AtomicUsize,
     /// A file that holds the session's [`Table`](runahead_abi::speculations::Table), once somebody speculates.
@@ -118,6 +121,7 @@ impl ControlSocket {
             file,
             layout,
             degraded,
+            kept: Kept::default(),
             servers: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             speculations: OnceLock::new(),
@@ -210,6 +214,20 @@ impl ControlSocket {
             },
             LET_GO => {
                 self.members.let_go(members::LET_GO);
+                answer(client, Some(self.file.as_fd()))
+            }
+            KEEP => {
+                let file = request.place.ok_or(Errno::INVAL);
+                let pid = process.ok_or(Errno::INVAL);
+                let kept = file.and_then(|file| self.kept.keep(pid?, file));
+                answer(client, kept.is_ok().then(|| self.file.as_fd()))
+            }
+            LEND => {
+                let kept = process.and_then(|pid| self.kept.of(pid));
+                answer(client, kept.as_ref().map(|file| file.as_fd()))
+            }
+            FORGET => {
+                process.into_iter().for_each(|pid| self.kept.forget(pid));
                 answer(client, Some(self.file.as_fd()))
             }
             RULES => {

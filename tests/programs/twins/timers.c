@@ -3,6 +3,11 @@
 #include <time.h>
 #include <sys/timerfd.h>
 #include <ucontext.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <linux/futex.h>
 
 static volatile sig_atomic_t caught, wrong;
 static void count(int s) { caught++; }
@@ -228,4 +233,121 @@ CASE(clocks_agree)
 	int64_t used = (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000ll + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000ll;
 	int64_t difference = used - (cpu.tv_sec * 1000000000ll + cpu.tv_nsec);
 	ask(difference > -50000000 && difference < 50000000);
+}
+
+/* Threads that call all the time, beside which others wait. */
+static volatile int over;
+
+static void *calls(void *arg)
+{
+	sigset_t alarm = set_of(SIGALRM, 0);
+	must(sigprocmask(SIG_BLOCK, &alarm, 0));
+	for (int i = 0; !over; i++)
+		if (i % 64)
+			getppid();
+		else
+			stall(i / 64, 1);
+	return 0;
+}
+
+static pthread_t busy[2];
+
+static void begin_busy(void)
+{
+	over = 0;
+	for (int i = 0; i < 2; i++)
+		must(-pthread_create(&busy[i], 0, calls, 0));
+}
+
+static void end_busy(void)
+{
+	over = 1;
+	for (int i = 0; i < 2; i++)
+		pthread_join(busy[i], 0);
+}
+
+/* All wait for 40 ms, in vain. */
+static long waits_in_vain(int how, int *pipes, int sem)
+{
+	struct timespec time = { 0, 40000000 }, untouched = { 47, 11 };
+	struct timeval val = { 0, 40000 };
+	struct pollfd poll_for = { pipes[0], POLLIN, 0 };
+	struct epoll_event event = { EPOLLIN };
+	struct sembuf take = { 0, -1, 0 };
+	sigset_t some = set_of(SIGUSR2, 0);
+	int word = 0, ret = -2;
+	fd_set set;
+	FD_ZERO(&set);
+	FD_SET(pipes[0], &set);
+	errno = 0;
+	if (how == 0)
+		ret = nanosleep(&time, &untouched);
+	else if (how == 1)
+		ret = clock_nanosleep(CLOCK_MONOTONIC, 0, &time, &untouched);
+	else if (how == 2)
+		ret = poll(&poll_for, 1, 40);
+	else if (how == 3)
+		ret = select(pipes[0] + 1, &set, 0, 0, &val);
+	else if (how == 4)
+		ret = ppoll(&poll_for, 1, &time, 0);
+	else if (how == 5)
+		ret = syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &time);
+	else if (how == 6)
+		ret = semtimedop(sem, &take, 1, &time);
+	else if (how == 7)
+		ret = sigtimedwait(&some, 0, &time);
+	else {
+		int fd = must(epoll_create1(EPOLL_CLOEXEC));
+		must(epoll_ctl(fd, EPOLL_CTL_ADD, pipes[0], &event));
+		ret = epoll_wait(fd, &event, 1, 40);
+		close(fd);
+	}
+	if (untouched.tv_sec != 47 || untouched.tv_nsec != 11)
+		return -99;
+	return ret == -1 ? -errno : ret;
+}
+
+CASE(timeouts_beside_busy_threads)
+{
+	int pipes[2], sem = must(semget(IPC_PRIVATE, 1, 0600));
+	sigset_t some = set_of(SIGUSR2, 0);
+	must(pipe(pipes));
+	must(sigprocmask(SIG_BLOCK, &some, 0));
+	begin_busy();
+	for (int how = 0; how < 9; how++) {
+		int64_t start = now();
+		long ret = waits_in_vain(how, pipes, sem);
+		printf("%d: %ld, %s\n", how, ret, now() - start >= 40000000 ? "long enough" : "not");
+	}
+	end_busy();
+	must(semctl(sem, 0, IPC_RMID));
+}
+
+/* A signal comes while they wait, and interrupts them, or does not. */
+CASE(interrupted_beside_busy_threads)
+{
+	int pipes[2];
+	char c;
+	must(pipe(pipes));
+	begin_busy();
+	for (int i = 0; i < 16; i++) {
+		struct itimerval once = { { 0, 0 }, { 0, 150000 } };
+		struct timespec time = { 20, 0 }, rest = { 0, 0 };
+		int ret;
+		on(SIGALRM, count, i % 4 < 2 ? 0 : SA_RESTART);
+		must(setitimer(ITIMER_REAL, &once, 0));
+		errno = 0;
+		if (i % 4 == 0)
+			ret = read(pipes[0], &c, 1);
+		else if (i % 4 == 1)
+			ret = pause();
+		else if (i % 4 == 2)
+			ret = nanosleep(&time, &rest);
+		else {
+			struct pollfd poll_for = { pipes[0], POLLIN, 0 };
+			ret = poll(&poll_for, 1, 20000);
+		}
+		printf("%d: %s, caught %d, %s\n", ret, strerrorname_np(errno), caught, rest.tv_sec == 19 ? "with a rest" : "without");
+	}
+	end_busy();
 }

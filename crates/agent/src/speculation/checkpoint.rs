@@ -20,7 +20,7 @@ use crate::lock::Lock;
 use crate::plane::{faults, policy, stop};
 use crate::room;
 use crate::session::Session;
-use crate::sys::{self, Fd};
+use crate::sys;
 
 /// Speculations that a process can have open at once.
 const OPEN_MAX: usize = 512;
@@ -375,8 +375,8 @@ fn settle(table: &Table, frame: &mut Context) -> bool {
     }
 }
 
-/// Exit status of a process that could not be taken back.
-const FAILED: i32 = 125;
+/// Exit status of a process that could not be taken back, or that was lost while it speculated.
+pub const FAILED: i32 = 125;
 
 fn stop_all() -> stop::Stopped {
     const PATIENCE: u32 = 1000;
@@ -419,14 +419,6 @@ pub fn note_change(change: impl Fn(&mut Memory)) {
     if !PROCESS.load(Acquire).is_null() {
         let _ = with(|process| change(&mut process.memory));
     }
-}
-
-/// The descriptor that is ours, if there is one.
-pub fn descriptor() -> Option<Fd> {
-    if PROCESS.load(Acquire).is_null() {
-        return None;
-    }
-    with(|process| process.memory.descriptor()).ok().flatten()
 }
 
 /// In a forked child, which does not speculate.

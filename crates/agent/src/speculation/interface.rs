@@ -43,19 +43,20 @@ pub fn want_all() {
     }
 }
 
+/// What nobody is left to settle has failed: nobody knows what is right.
+pub fn fail_orphans() {
+    let Some(table) = table().filter(|_| checkpoint::is_speculative()) else { return };
+    checkpoint::each_open(|id, process| {
+        let is_orphan = process != 0 && !is_alive(Owner { process, thread: 0 });
+        if is_orphan && table.fail(id, &[]).is_ok() {
+            table.told(id);
+        }
+    });
+}
+
 /// Whether a call is one of those that this is about.
 pub fn is_one(call: &Call) -> bool {
     call.nr == nr::FADVISE64 && call.args[0] as i32 == p::MAGIC
-}
-
-/// A call that may be about a descriptor of ours.
-pub fn is_about_ours(call: &Call) -> bool {
-    let is_near = |fd: i32| checkpoint::descriptor() == Some(fd);
-    match call.nr {
-        nr::CLOSE => is_near(call.fd(0)),
-        nr::DUP2 | nr::DUP3 => is_near(call.fd(1)),
-        _ => false,
-    }
 }
 
 /// As [`asked`], where the process does not speculate and nothing is needed of the frame. None: something is.
@@ -130,7 +131,7 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
         let before = frame.copy();
         // As it goes on should it come back.
         frame.go_on_answered(1);
-        checkpoint::take(session, id, 0, frame).inspect_err(|_| *frame = before)
+        checkpoint::take(session, id, call.args[3] as u32, frame).inspect_err(|_| *frame = before)
     });
     match begun {
         Ok(()) => frame.set_result(0),
@@ -166,6 +167,7 @@ fn settle(session: &Session, id: Id, right: Option<(u64, u64)>) -> sys::Result<u
     {
         policy::poke(owner.process, owner.thread);
     }
+    table.told(id);
     Ok(0)
 }
 

@@ -14,10 +14,11 @@
 
 use linux_raw_sys::general as k;
 
+use super::protector::{self, Protector};
 use super::undo::Undo;
 use crate::maps;
-use crate::session::Session;
-use crate::sys::{self, AT_FDCWD, Errno, Fd, Place, nr};
+use crate::session::{self, Session};
+use crate::sys::{self, AT_FDCWD, Errno, Fd, Place};
 
 const PAGE: u64 = 4096;
 /// The bit in which a page and its like in the mirror differ: far from where the kernel puts anything, below and above.
@@ -26,8 +27,6 @@ const MIRROR: u64 = 1 << 44;
 const REGIONS: usize = 1024;
 /// Most bytes of files in private, writable mappings, which are copied whole.
 const FILES_MAX: u64 = 64 << 20;
-/// The descriptor is to be where programs look last.
-const HIGH: u32 = 1000;
 
 /// A piece of the program's memory: private, and writable.
 #[derive(Clone, Copy, Default)]
@@ -39,8 +38,7 @@ struct Region {
 
 /// See the module's text. All-zero is valid, and knows nothing.
 pub struct Memory {
-    /// userfaultfd(2), plus one.
-    protector: u32,
+    protector: Protector,
     regions: [Region; REGIONS],
     count: usize,
     /// What is to be followed, while that is prepared.
@@ -52,8 +50,6 @@ pub struct Memory {
     is_settled: bool,
     /// Pages may be protected of which the mirror has nothing.
     is_out_of_step: bool,
-    /// Memory is not followed any more.
-    is_given_up: bool,
 }
 
 /// `struct page_region` (linux/fs.h).
@@ -96,8 +92,10 @@ impl Memory {
 
     /// In a forked child, which has no mirror.
     pub fn in_child(&mut self) {
-        self.give_up();
-        (self.is_given_up, self.count, self.mirrors) = (false, 0, 0);
+        // SAFETY: all-zero is valid.
+        self.protector = unsafe { core::mem::zeroed() };
+        (self.count, self.mirrors) = (0, 0);
+        self.unsettle();
     }
 
     /// Whether memory that the program can write is known to be there. (Stacks grow without a call.)
@@ -105,28 +103,10 @@ impl Memory {
         self.regions[..self.count].iter().any(|region| (region.start..region.end).contains(&at))
     }
 
-    /// The descriptor that this needs.
-    pub fn descriptor(&self) -> Option<Fd> {
-        self.protector.checked_sub(1).map(|fd| fd as Fd)
-    }
-
     /// The program looks after its own memory in the same way, and there can be one of us.
     pub fn give_up(&mut self) {
-        if let Some(fd) = self.descriptor() {
-            let _ = sys::close(fd);
-        }
-        (self.protector, self.is_given_up) = (0, true);
+        self.protector.give_up(session::get());
         self.unsettle();
-    }
-
-    /// The program wants that number for something else.
-    pub fn move_descriptor(&mut self) {
-        if let Some(fd) = self.descriptor()
-            && let Ok(other) = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, HIGH.into())
-        {
-            let _ = sys::close(fd);
-            self.protector = other as u32 + 1;
-        }
     }
 
     /// Keeps what was written since the last time. Nobody else writes meanwhile. What the mirror held is noted in `undo`, for
@@ -139,7 +119,7 @@ impl Memory {
         let wanted = if self.is_out_of_step { 0 } else { WRITTEN };
         let mut undo = undo;
         let mut kept = Ok(());
-        self.each(wanted, |found| {
+        self.each(NOTED, wanted, |found| {
             if let Some(undo) = undo.as_mut()
                 && kept.is_ok()
             {
@@ -162,10 +142,18 @@ impl Memory {
     /// Puts back what was written since the checkpoint at which `undo` ended at `mark`. Nobody else writes meanwhile, and all that
     /// was mapped then is still mapped.
     pub fn put_back(&mut self, undo: &mut Undo, mark: u64) -> sys::Result<()> {
-        self.each(WRITTEN, |found| {
-            // SAFETY: these pages were just written to; the program is to find there what it had.
+        let put = |found: &Found| {
+            // SAFETY: these pages are there, and can be written; the program is to find there what it had.
             unsafe { copy(found.start, mirror_of(found.start), found.end - found.start) };
-        })?;
+        };
+        match self.each(NOTED, WRITTEN, put) {
+            // Who kept the descriptor has gone, and what was written is not known: the mirror has all that there was.
+            Err(Errno(sys::EPERM)) => {
+                self.is_out_of_step = true;
+                self.each(0, 0, put)?;
+            }
+            result => result?,
+        }
         undo.unwind(mark, |at, was| {
             // SAFETY: a page of the program's that was written since, and its like in the mirror.
             unsafe {
@@ -176,20 +164,18 @@ impl Memory {
         Ok(())
     }
 
-    /// Calls `each` with pages that are there and of all these categories, and protects them.
-    fn each(&self, wanted: u64, mut each: impl FnMut(&Found)) -> sys::Result<()> {
-        let path = c"/proc/self/pagemap".as_ptr() as u64;
-        let pagemap = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0)?;
+    /// Calls `each` with pages that are there and of all these categories, and protects them if `flags` say so.
+    fn each(&self, flags: u64, wanted: u64, mut each: impl FnMut(&Found)) -> sys::Result<()> {
+        let pagemap = pagemap()?;
         let result = self.regions[..self.count]
             .iter()
-            .try_for_each(|region| scan(pagemap, region, wanted, &mut each));
+            .try_for_each(|region| scan(pagemap, region, (flags, wanted), &mut each));
         sys::close(pagemap).and(result)
     }
 
     /// Looks at what is mapped, and begins to follow what is new. (Where the process speculates, that is no file.) If that cannot
     /// be done, what was followed still is.
     fn look(&mut self, session: &Session, speculates: bool) -> sys::Result<()> {
-        let protector = self.protector()?;
         let (mut count, mut files) = (0, 0);
         let Memory { next: regions, mirrored, mirrors, .. } = self;
         maps::each::<1>(|mapping, _| {
@@ -216,9 +202,12 @@ impl Memory {
         if files > FILES_MAX {
             return Err(Errno(sys::E2BIG));
         }
+        let pieces = self.next[..count].iter().map(|region| (region.start, region.end));
+        let pagemap = pagemap()?;
+        let protected = self.protector.protect(session, pagemap, pieces);
+        sys::close(pagemap).and(protected)?;
         for n in 0..count {
             let region = self.next[n];
-            protect(protector, region.start, region.end)?;
             self.mirror(region)?;
             if region.is_file && !speculates {
                 copy_of_file(region);
@@ -227,18 +216,6 @@ impl Memory {
         self.regions[..count].copy_from_slice(&self.next[..count]);
         self.count = count;
         Ok(())
-    }
-
-    fn protector(&mut self) -> sys::Result<Fd> {
-        if self.is_given_up {
-            return Err(Errno(sys::EOPNOTSUPP));
-        }
-        if let Some(fd) = self.descriptor() {
-            return Ok(fd);
-        }
-        let fd = protector()?;
-        self.protector = fd as u32 + 1;
-        Ok(fd)
     }
 
     /// Maps what of a region's mirror is not mapped yet.
@@ -332,48 +309,22 @@ fn copy_of_file(region: Region) {
     }
 }
 
-/// Makes the descriptor that protects memory (userfaultfd(2), ioctl_userfaultfd(2)).
-fn protector() -> sys::Result<Fd> {
-    const USER_MODE_ONLY: u64 = 1;
-    const API: u64 = 0xc018_aa3f;
-    const VERSION: u64 = 0xaa;
-    const WP_ASYNC: u64 = 1 << 15;
-    let flags = u64::from(k::O_CLOEXEC) | USER_MODE_ONLY;
-    // SAFETY: makes a descriptor.
-    let fd = sys::check(unsafe { sys::raw(nr::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) })? as Fd;
-    let high = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, HIGH.into()).map(|high| high as Fd);
-    if high.is_ok() {
-        let _ = sys::close(fd);
-    }
-    let fd = high.unwrap_or(fd);
-    let api = [VERSION, WP_ASYNC, 0u64];
-    ioctl(fd, API, api.as_ptr() as u64)?;
-    Ok(fd)
+/// What is mapped, and what was written of it (proc_pid_pagemap(5)).
+fn pagemap() -> sys::Result<Fd> {
+    let path = c"/proc/self/pagemap".as_ptr() as u64;
+    sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0)
 }
 
-/// From here on stores to these pages are noted, once they have been listed.
-fn protect(protector: Fd, start: u64, end: u64) -> sys::Result<u64> {
-    const REGISTER: u64 = 0xc020_aa00;
-    const MODE_WP: u64 = 2;
-    let register = [start, end - start, MODE_WP, 0u64];
-    ioctl(protector, REGISTER, register.as_ptr() as u64)
-}
-
-fn ioctl(fd: Fd, request: u64, argument: u64) -> sys::Result<u64> {
-    // SAFETY: the requests here read and write the structures that they are given.
-    sys::check(unsafe { sys::raw(nr::IOCTL, [fd as u64, request, argument, 0, 0, 0]) })
-}
+/// Flags of a scan that protects what it lists, and fails where nobody notes stores any more.
+const NOTED: u64 = protector::PROTECT | protector::IF_PROTECTED;
 
 /// Lists pages of `region` that are there and of the categories `wanted`, and protects them.
 fn scan(
     pagemap: Fd,
     region: &Region,
-    wanted: u64,
+    (flags, wanted): (u64, u64),
     each: &mut impl FnMut(&Found),
 ) -> sys::Result<()> {
-    const SCAN: u64 = 0xc060_6610;
-    const ARGUMENTS: usize = 12;
-    const PROTECT: u64 = 1;
     /// Of the arguments: where the scan has come to.
     const WALKED: usize = 4;
     const AT_ONCE: usize = 64;
@@ -381,10 +332,10 @@ fn scan(
     let mut at = region.start;
     while at < region.end {
         let (room, list) = (AT_ONCE as u64, found.as_mut_ptr() as u64);
-        let (bytes, there) = (8 * ARGUMENTS as u64, PRESENT | SWAPPED);
-        let mut scan: [u64; ARGUMENTS] =
-            [bytes, PROTECT, at, region.end, 0, list, room, 0, 0, wanted, there, ZERO];
-        let count = ioctl(pagemap, SCAN, scan.as_mut_ptr() as u64)?;
+        let (bytes, there) = (8 * protector::SCAN_WORDS as u64, PRESENT | SWAPPED);
+        let mut scan: [u64; protector::SCAN_WORDS] =
+            [bytes, flags, at, region.end, 0, list, room, 0, 0, wanted, there, ZERO];
+        let count = protector::ioctl(pagemap, protector::SCAN, scan.as_mut_ptr() as u64)?;
         found[..count as usize].iter().for_each(&mut *each);
         at = scan[WALKED];
     }

@@ -9,9 +9,11 @@
 //! | `calls`, `allowed` | which calls need not wait: the table, and how they are made |
 //! | `checkpoint` | the stack of what is open: a checkpoint of each, commit, and rollback, with all threads stopped |
 //! | `memory`, `mapped`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
+//! | `protector` | the descriptor by which the kernel notes what is written, and who keeps it |
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
 //! | `held` | output, until what it depends on is committed |
+//! | `timer` | pokes, where nobody else can be relied upon |
 //! | `planted` | predictions that tests plant |
 
 mod allowed;
@@ -25,8 +27,10 @@ mod memory;
 mod own;
 mod planted;
 mod policy;
+mod protector;
 mod quick;
 mod threads;
+mod timer;
 mod undo;
 
 pub use policy::start;

@@ -4,17 +4,16 @@
 //! The call has been made when the checkpoint is taken, and what came of it is the checkpoint's: whichever way it ends, the call
 //! is made once. While the process speculates others follow, on top of it, and one is settled now and then, the oldest or not.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::{BUCKETS, ERRNOS, plant};
 use runahead_abi::speculations::NotOpen;
 
-use super::{checkpoint, interface};
+use super::{checkpoint, interface, timer};
 use crate::arch::Context;
 use crate::logged;
 use crate::plane::Call;
-use crate::plane::policy::POKE;
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
 
@@ -54,8 +53,6 @@ fn bucket(ns: u64) -> usize {
 static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(core::ptr::null_mut());
 /// State of the generator.
 static STATE: AtomicU64 = AtomicU64::new(0);
-/// timer_create(2), plus one.
-static TIMER: AtomicU32 = AtomicU32::new(0);
 
 fn count(one: impl Fn(&Counts) -> &AtomicU64) {
     // SAFETY: null, or a mapping of ours of this size that stays.
@@ -91,7 +88,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
 
 /// In a forked child, which is to go another way than its parent.
 pub fn in_child() {
-    TIMER.store(0, Relaxed);
+    timer::in_child();
     STATE.fetch_xor(random() ^ 1, Relaxed);
 }
 
@@ -102,7 +99,7 @@ pub fn is_on() -> bool {
 
 /// A call from a patched site is one after which there is to be a prediction, perhaps.
 pub fn wants(_call: &Call) -> bool {
-    is_on() && random().is_multiple_of(ONE_IN)
+    is_on() && (!checkpoint::is_speculative() || random().is_multiple_of(ONE_IN))
 }
 
 /// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to have another: true.
@@ -119,7 +116,8 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) -> bool {
         }
         Ok(()) => note_took(0, began),
     }
-    let _ = set_timer();
+    // If nobody comes to a call.
+    let _ = timer::start(LATEST_NS);
     if is_wrong {
         let another = [0, 1, result - 1, result + 1, result ^ 64, sys::fail(sys::EIO)];
         frame.set_result(another[random() as usize % another.len()]);
@@ -157,7 +155,7 @@ pub fn settle() {
     if !is_on() {
         return;
     }
-    delete_timer();
+    timer::stop();
     let us = random() % (2 * WAIT_US);
     if us < WAIT_US {
         sys::sleep_us(us);
@@ -185,36 +183,8 @@ fn settle_those(is_known: impl Fn(usize) -> bool) {
         };
         n += 1;
         if settled.is_ok() {
+            table.told(id);
             count(|counts| &counts.ended[tag as usize]);
         }
     });
-}
-
-fn delete_timer() {
-    if let Some(timer) = TIMER.swap(0, Relaxed).checked_sub(1) {
-        // SAFETY: a timer of ours.
-        let _ = unsafe { sys::raw(nr::TIMER_DELETE, [timer.into(), 0, 0, 0, 0, 0]) };
-    }
-}
-
-/// Has the thread poked if nobody comes to a call.
-fn set_timer() -> sys::Result<()> {
-    // (The thread of the one before may have ended.)
-    delete_timer();
-    const THREAD_ID: u64 = 4;
-    let mut event = [0u64; 8];
-    event[0] = POKE;
-    event[1] = u64::from(k::SIGSYS) | THREAD_ID << 32;
-    event[2] = sys::gettid().into();
-    let mut timer = 0u32;
-    let args = [k::CLOCK_MONOTONIC.into(), event.as_ptr() as u64, &raw mut timer as u64, 0, 0, 0];
-    // SAFETY: reads a sigevent and writes a timer's number.
-    sys::check(unsafe { sys::raw(nr::TIMER_CREATE, args) })?;
-    let times = [0, LATEST_NS, 0, LATEST_NS];
-    // SAFETY: reads an itimerspec.
-    sys::check(unsafe {
-        sys::raw(nr::TIMER_SETTIME, [timer.into(), 0, times.as_ptr() as u64, 0, 0, 0])
-    })?;
-    TIMER.store(timer + 1, Relaxed);
-    Ok(())
 }

@@ -7,11 +7,12 @@ use runahead_abi::config::plant;
 use super::allowed;
 use super::checkpoint::{self, Looked};
 use super::memory::Memory;
-use super::{interface, mapped, own, planted, quick, threads};
+use super::{interface, mapped, own, planted, quick, threads, timer};
 use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
+use crate::targets;
 
 /// See the module's text.
 struct Speculation;
@@ -33,6 +34,7 @@ fn look(frame: &mut Context) -> Looked {
         Looked::Ended | Looked::Back => {}
     }
     if !checkpoint::is_speculative() {
+        timer::stop();
         quick::choose();
     }
     looked
@@ -56,12 +58,18 @@ fn by(looked: Looked, goes_on: impl FnOnce() -> Verdict) -> Option<Verdict> {
     }
 }
 
+/// How often a process that waits looks whether those that are to settle what is open are still there, in nanoseconds.
+const ORPHANS_NS: u64 = 100_000_000;
+/// A thread that was at work when it was poked is poked again after so many nanoseconds.
+const AGAIN_NS: u64 = 50_000;
+
 /// Of a call that is to wait until nothing is open. None: nothing is.
 fn waits(frame: &mut Context) -> Option<Verdict> {
     if planted::is_on() {
         planted::settle();
     } else {
         interface::want_all();
+        let _ = timer::start(ORPHANS_NS);
     }
     by(look(frame), || Verdict::wait(checkpoint::resolved()))
 }
@@ -94,29 +102,6 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
     allowed::verdict(&made).or_else(|| waits(frame))
 }
 
-/// A call that may be about a descriptor that is ours, of which the program does not know.
-fn around_ours(call: &Call) -> Verdict {
-    let Some(ours) = checkpoint::descriptor() else { return Verdict::REPORT };
-    let (ours, [first, last, flags, ..]) = (ours as u64, call.args.map(|arg| arg as u32 as u64));
-    match call.nr {
-        nr::CLOSE if first == ours => Verdict::answer(sys::fail(sys::EBADF)),
-        nr::DUP2 | nr::DUP3 if last == ours => {
-            checkpoint::note_change(Memory::move_descriptor);
-            Verdict::REPORT
-        }
-        nr::CLOSE_RANGE if (first..=last).contains(&ours) => {
-            let close = |from: u64, to: u64| match from <= to {
-                // SAFETY: the program has asked for these to be closed.
-                true => unsafe { sys::raw(nr::CLOSE_RANGE, [from, to, flags, 0, 0, 0]) },
-                false => 0,
-            };
-            let below = ours.checked_sub(1).map_or(0, |end| close(first, end));
-            Verdict::answer(if below == 0 { close(ours + 1, last) } else { below })
-        }
-        _ => Verdict::REPORT,
-    }
-}
-
 impl Policy for Speculation {
     fn interest(&self) -> Interest {
         Interest::Reported
@@ -137,11 +122,15 @@ impl Policy for Speculation {
             return may_have_begun(asked).unwrap_or(Verdict::answer(0));
         }
         match call.nr {
+            nr::PRCTL | nr::SECCOMP | nr::PTRACE if !call.thread.is_lent() => {
+                let leaves =
+                    session::get().is_some_and(|session| targets::leave_for(session, call));
+                if leaves { Verdict::NATIVE } else { Verdict::REPORT }
+            }
             nr::USERFAULTFD => {
                 checkpoint::give_up();
                 Verdict::REPORT
             }
-            nr::CLOSE | nr::CLOSE_RANGE | nr::DUP2 | nr::DUP3 => around_ours(call),
             _ => Verdict::REPORT,
         }
     }
@@ -182,8 +171,21 @@ impl Policy for Speculation {
     }
 
     fn poked(&self, frame: &mut Context) {
-        planted::settle();
+        match planted::is_on() {
+            true => planted::settle(),
+            false => {
+                // (One that waits comes to its call anew, and sets it again.)
+                timer::stop();
+                interface::fail_orphans();
+            }
+        }
         look(frame);
+    }
+
+    fn missed(&self) {
+        if checkpoint::is_speculative() {
+            let _ = timer::start(AGAIN_NS);
+        }
     }
 
     fn fault(&self, _signal: i32, frame: &mut Context) {
@@ -192,6 +194,7 @@ impl Policy for Speculation {
         let before = checkpoint::rollbacks();
         while checkpoint::is_speculative() && checkpoint::rollbacks() == before {
             planted::settle();
+            interface::fail_orphans();
             if matches!(look(frame), Looked::Same | Looked::Busy) {
                 sys::sleep_us(EVERY_US);
             }
@@ -201,14 +204,14 @@ impl Policy for Speculation {
     fn before_child(&self) {
         own::forget_all();
         FORKS.store(sys::gettid(), Relaxed);
-        crate::targets::POLICY.before_child();
+        targets::POLICY.before_child();
     }
 
     fn in_child(&self) {
         checkpoint::in_child();
         threads::places_in_child(FORKS.load(Relaxed));
         planted::in_child();
-        crate::targets::POLICY.in_child();
+        targets::POLICY.in_child();
     }
 
     as_a_target!(but for children);
@@ -218,6 +221,13 @@ impl Policy for Speculation {
             // What it does nobody may see.
             own::forget_all();
             checkpoint::note_change(Memory::unsettle);
+        }
+    }
+
+    /// Nobody would hear of what it does from here on, which may be wrong.
+    fn lost(&self) {
+        if checkpoint::is_speculative() {
+            sys::exit(checkpoint::FAILED);
         }
     }
 

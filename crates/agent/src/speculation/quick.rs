@@ -23,8 +23,8 @@ fn otherwise(nr: u64) -> Quick {
         nr::FADVISE64 => Quick::Before,
         nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT | nr::USERFAULTFD | nr::RSEQ => Quick::Reported,
         nr::CLOSE_RANGE | nr::SENDMSG | nr::SENDMMSG | nr::FLOCK => Quick::Reported,
-        nr::EXIT_GROUP => Quick::Reported,
-        _ if planted::is_on() => Quick::Before,
+        nr::PRCTL | nr::SECCOMP | nr::PTRACE | nr::EXIT_GROUP => Quick::Reported,
+        _ if planted::is_on() => Quick::Reported,
         _ => Quick::Unseen,
     }
 }
@@ -61,6 +61,8 @@ pub fn before(call: &Call) -> Verdict {
     if planted::wants(call) {
         return Verdict::REPORT;
     }
+    // (What is made here is not made again if a signal of ours interrupts it. Outside of speculations there are none but
+    // those of tests.)
     if checkpoint::is_speculative() {
         let is_settled = interface::table().is_some_and(checkpoint::has_seen);
         if !is_settled || interface::is_one(call) {
@@ -75,9 +77,6 @@ pub fn before(call: &Call) -> Verdict {
         return interface::asked_at_once(call).unwrap_or(Verdict::REPORT);
     }
     if otherwise(call.nr) != Quick::Before || call.thread.is_lent() {
-        return Verdict::REPORT;
-    }
-    if interface::is_about_ours(call) {
         return Verdict::REPORT;
     }
     let result = call.perform();

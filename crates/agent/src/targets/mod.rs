@@ -52,6 +52,7 @@ use given::Given;
 use outcome::Outcome;
 use pace::Pace;
 use rest::SAMPLES;
+pub use rules::leave_for;
 use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, leave};
 
 /// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.

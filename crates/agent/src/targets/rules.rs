@@ -57,13 +57,37 @@ pub(super) fn installs_filter(call: &Call) -> bool {
     operation as u32 == strict || operation as u32 == filtered && filter != 0
 }
 
+/// The call sets up rules under which calls of ours, or our signal, could not go on; and somebody who would see them.
+fn ends_interception(call: &Call) -> bool {
+    use linux_raw_sys::prctl::*;
+    match call.nr {
+        nr::SECCOMP => installs_filter(call),
+        nr::PRCTL => match call.args[0] as u32 {
+            PR_SET_SECCOMP => installs_filter(call),
+            PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC => true,
+            _ => false,
+        },
+        // PTRACE_TRACEME
+        nr::PTRACE => call.args[0] == 0,
+        _ => false,
+    }
+}
+
+/// Gives interception up if the call needs that: true, then, and it is to be made natively.
+pub fn leave_for(session: &'static Session, call: &Call) -> bool {
+    let leaves = ends_interception(call);
+    if leaves {
+        let _ = leave(session);
+    }
+    leaves
+}
+
 impl Target {
     pub(super) fn prctl(&self, session: &'static Session, call: &Call) -> Outcome {
         use linux_raw_sys::prctl::*;
         match call.args[0] as u32 {
-            PR_SET_SECCOMP if !installs_filter(call) => Outcome::Native,
             // A filter of the program's own, or its own dispatch: our calls would be judged by it.
-            PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH | PR_SET_TSC => leave(session),
+            _ if ends_interception(call) => leave(session),
             // Shadows, which are orphans, would become its children, and its children's.
             PR_SET_CHILD_SUBREAPER if call.args[1] != 0 => give_up(session),
             PR_SET_DUMPABLE if call.args[1] == 0 => {

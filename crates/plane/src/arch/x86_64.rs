@@ -54,9 +54,11 @@ macro_rules! restore_vectors {
 
 mod attempt;
 mod back;
+mod bases;
 mod context;
 mod decode;
 mod frame;
+mod handler;
 mod kept;
 mod padding;
 pub(crate) mod pkeys;
@@ -80,6 +82,7 @@ pub(crate) use back::to_the_program;
 pub use context::Context;
 pub use frame::RED_ZONE;
 pub(crate) use frame::{Place, REGISTERS};
+pub use handler::{handler, is_entering_handler};
 pub use kept::KeptFrame;
 pub(crate) use padding::{ABSENT, Code, INT3, LONG_JUMP, PAGE_BYTES, RUN_UP, Window};
 pub use returns::{AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch};

@@ -53,6 +53,7 @@ impl Context {
         let own = self.fpstate;
         *self = kept.context.copy();
         self.fpstate = own;
+        self.take_bases_back();
         // SAFETY: it has that many bytes.
         unsafe {
             let from = kept.state.as_ptr();

@@ -52,18 +52,18 @@ pub enum Told {
 }
 
 impl Context {
-    /// The program goes on to make its call from here, with the stack pointer `stack`.
-    pub fn make_told(&mut self, stack: u64) {
+    /// The program goes on to make its call from here, with these arguments and the stack pointer `stack`.
+    pub fn make_told(&mut self, stack: u64, arguments: [u64; 6]) {
         self.rip = runahead_told as *const () as u64;
         self.rsp = stack;
+        self.set_arguments(arguments);
     }
 
     /// The program goes on to wait from here until the futex at `word` is not 0 (futex(2)), with the stack pointer `stack`.
     pub fn make_wait(&mut self, stack: u64, word: u64) {
         use linux_raw_sys::general::FUTEX_WAIT;
-        self.make_told(stack);
+        self.make_told(stack, [word, FUTEX_WAIT.into(), 0, 0, 0, 0]);
         self.rax = nr::FUTEX;
-        self.set_arguments([word, FUTEX_WAIT.into(), 0, 0, 0, 0]);
     }
 
     /// Whether such a call was interrupted.

@@ -1,0 +1,21 @@
+//! What a thread keeps of a call that is reported ([`crate::interrupted`]).
+
+/// A call of a thread's that is under way, or that it is to make again.
+#[derive(Clone, Copy)]
+pub struct Begun {
+    /// Which one it is.
+    pub place: Place,
+    /// When its relative timeout is over, in nanoseconds.
+    pub ends: Option<u64>,
+    /// It waited, and a stop has interrupted it.
+    pub is_cut_short: bool,
+}
+
+/// Where and with what it is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub site: u64,
+    pub stack: u64,
+    pub number: u64,
+    pub arguments: [u64; 6],
+}

@@ -1,0 +1,76 @@
+//! Descriptors that processes of the session gave the supervisor to keep (`abi::socket::KEEP`): protection of memory lasts
+//! as long as somebody has its descriptor, and is not to be seen in the process's own table.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// Most descriptors that are kept. A process beyond that goes on without.
+const KEPT_MAX: usize = 256;
+
+/// See the module's text.
+#[derive(Default)]
+pub struct Kept(Mutex<HashMap<Pid, One>>);
+
+struct One {
+    /// Of the process.
+    pidfd: OwnedFd,
+    file: Arc<OwnedFd>,
+}
+
+impl Kept {
+    /// Keeps the descriptor for this process. Those of processes that have ended are closed.
+    pub fn keep(&self, pid: Pid, file: OwnedFd) -> Result<(), Errno> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        let mut kept = self.list();
+        kept.retain(|_, one| !has_ended(&one.pidfd));
+        if kept.len() >= KEPT_MAX {
+            return Err(Errno::MFILE);
+        }
+        kept.insert(pid, One { pidfd, file: Arc::new(file) });
+        Ok(())
+    }
+
+    /// The descriptor that is kept for this process.
+    pub fn of(&self, pid: Pid) -> Option<Arc<OwnedFd>> {
+        self.list().get(&pid).filter(|one| !has_ended(&one.pidfd)).map(|one| one.file.clone())
+    }
+
+    /// Closes it.
+    pub fn forget(&self, pid: Pid) {
+        self.list().remove(&pid);
+    }
+
+    fn list(&self) -> MutexGuard<'_, HashMap<Pid, One>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pidfd can be read once its process has ended (pidfd_open(2)).
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut ends = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+    poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_ends_with_its_process() {
+        let kept = Kept::default();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        let pid = Pid::from_child(&child);
+        let (end, ours) = std::io::pipe().expect("there are descriptors");
+        kept.keep(pid, ours.into()).expect("it is there");
+        assert!(kept.of(pid).is_some());
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        assert!(kept.of(pid).is_none());
+        assert_eq!(kept.keep(pid, end.into()), Err(Errno::SRCH));
+    }
+}
