@@ -97,22 +97,22 @@ fn looks(call: &Call) -> Made {
     let is_held = holds_files()
         && match about(call) {
             About::Name(dir, path, follows) => held::kind_at(dir, path, follows).is_ok_and(holds),
-            About::Descriptor(fd) => held::kind(fd).is_some_and(holds),
+            About::Descriptor(fd) => own::known(fd).is_some_and(|(kind, _)| holds(kind)),
             About::Nothing => false,
         };
     if is_held { Made::Waits } else { here(call) }
 }
 
 fn looks_at(call: &Call) -> Made {
-    match held::kind(call.fd(0)) {
-        Some(kind @ Kind::File(_)) if !holds(kind) => here(call),
+    match own::known(call.fd(0)) {
+        Some((kind @ Kind::File(_), _)) if !holds(kind) => here(call),
         _ => Made::Waits,
     }
 }
 
 fn moves(call: &Call) -> Made {
     let fd = call.fd(0);
-    if !own::is(fd) || holds_files() && held::kind(fd).is_none_or(holds) {
+    if !own::is(fd) || holds_files() && own::known(fd).is_none_or(|(kind, _)| holds(kind)) {
         return Made::Waits;
     }
     with(|process| if process.journal.note_offset(fd) { here(call) } else { Made::Waits })
@@ -148,6 +148,7 @@ fn opens(call: &Call) -> Made {
         // SAFETY: the program asked for exactly this call.
         let result = unsafe { sys::raw(call.nr, call.args) };
         if result >= 0 {
+            own::forget(result as Fd);
             own::set(result as Fd, true);
             process.journal.note(Change::Opened(result as Fd));
         }
@@ -165,6 +166,7 @@ fn closes(call: &Call) -> Made {
             return Made::Waits;
         }
         own::set(fd, false);
+        own::forget(fd);
         own::set_policy(fd, 0);
         Made::Answer(0)
     })
@@ -237,9 +239,9 @@ fn writes(call: &Call) -> Made {
         return allowed(call, buffers);
     }
     // Errors change nothing, and come of the call itself.
-    let file = match held::kind(fd) {
-        Some(Kind::File(file)) if writable(fd) => Some(file),
-        Some(Kind::Stream) if writable(fd) => None,
+    let file = match own::known(fd) {
+        Some((Kind::File(file), true)) => Some(file),
+        Some((Kind::Stream, true)) => None,
         _ => return Made::Waits,
     };
     let made = with(|process| match process.held.hold(fd, how, buffers, file) {
@@ -251,12 +253,6 @@ fn writes(call: &Call) -> Made {
         super::interface::want_all();
     }
     made
-}
-
-/// What is written to `fd` lies in no buffer of the program's afterwards.
-fn writable(fd: Fd) -> bool {
-    let flags = sys::fcntl(fd, k::F_GETFL, 0).unwrap_or(0) as u32;
-    flags & k::O_ACCMODE != k::O_RDONLY && flags & (k::O_PATH | k::O_DIRECT) == 0
 }
 
 /// What may go out at once: here, if that waits for nobody.
@@ -294,6 +290,18 @@ pub fn note(call: &Call, result: i64) {
         return;
     }
     let (fd, opened) = (call.fd(0), result as Fd);
+    match call.nr {
+        nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT | nr::DUP | nr::DUP2 | nr::DUP3 => {
+            own::forget(opened);
+        }
+        nr::CLOSE => own::forget(fd),
+        nr::CLOSE_RANGE => own::forget_known(),
+        nr::FCNTL => {
+            own::forget(fd);
+            own::forget(opened);
+        }
+        _ => {}
+    }
     match call.nr {
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT => {
             own::set(opened, matches!(held::kind(opened), Some(Kind::File(_) | Kind::Directory)));

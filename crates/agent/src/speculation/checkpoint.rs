@@ -58,6 +58,8 @@ pub struct Process {
     /// Positions in it of the first that is open and of the next; they only grow.
     first: u64,
     end: u64,
+    /// Of those before this position the owner is to be poked.
+    wanted: u64,
     answers: [Answer; ANSWERS],
     answered: usize,
 }
@@ -288,6 +290,7 @@ impl Process {
             }
         }
         self.end = position;
+        self.wanted = self.wanted.min(position);
         ROLLBACKS.fetch_add(1, SeqCst);
         result
     }
@@ -391,7 +394,12 @@ fn stop_all() -> stop::Stopped {
 
 /// Whoever settles one of those that are open is to poke its owner.
 pub fn want_all(table: &Table) {
-    let _ = with(|process| process.open().for_each(|(_, open)| table.want(open.id)));
+    let _ = with(|process| {
+        let wanted = process.wanted;
+        let news = process.open().filter(|(position, _)| *position >= wanted);
+        news.for_each(|(_, open)| table.want(open.id));
+        process.wanted = process.end;
+    });
 }
 
 /// Calls `each` with all that are open, the oldest first, and what was to be remembered of each.

@@ -99,12 +99,14 @@ impl Journal {
             match self.changes[self.end as usize % CHANGES].take() {
                 Some(Change::Opened(fd)) => {
                     let _ = sys::close(fd);
+                    own::forget(fd);
                     own::set(fd, false);
                 }
                 Some(Change::Closed { fd, kept, flags }) => {
                     let cloexec = if flags & k::FD_CLOEXEC != 0 { k::O_CLOEXEC } else { 0 };
                     let _ = sys::dup3(kept, fd, cloexec);
                     let _ = sys::close(kept);
+                    own::forget(fd);
                     own::set(fd, true);
                 }
                 Some(Change::Offset { fd, was }) => drop(sys::lseek(fd, was as i64, k::SEEK_SET)),

@@ -1,11 +1,16 @@
-//! Descriptors of files and directories that this process alone has open, and what the program wants done with what it writes.
+//! What is known of descriptors: which files and directories this process alone has open, what each stands for, and what the program
+//! wants done with what it writes.
 //!
 //! One that was inherited, or that a child has inherited or somebody was sent, shares its offset with another process, which
 //! would see it move.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use crate::sys::Fd;
+use linux_raw_sys::general as k;
+
+use super::held::{self, Kind};
+use crate::lock::Lock;
+use crate::sys::{self, Fd};
 
 /// Descriptors that are looked after; others are taken to be shared.
 pub const DESCRIPTORS: usize = 1024;
@@ -50,4 +55,43 @@ pub fn policy(fd: Fd) -> u8 {
 pub fn set_policy(fd: Fd, policy: u8) -> Option<u8> {
     let place = usize::try_from(fd).ok().and_then(|fd| POLICIES.get(fd))?;
     Some(place.swap(policy, Relaxed))
+}
+
+/// What a descriptor stands for, and whether what is written to it lies in no buffer of the program's afterwards.
+pub type Known = (Kind, bool);
+
+/// Of each, once it was asked for.
+static KNOWN: Lock<[Option<Known>; DESCRIPTORS]> = Lock::new([None; DESCRIPTORS]);
+
+/// What `fd` is; None: it is not open. Signals must be blocked, or the process has one thread.
+pub fn known(fd: Fd) -> Option<Known> {
+    let index = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS);
+    let before = index.and_then(|index| KNOWN.try_with(|known| known[index]).flatten());
+    before.or_else(|| {
+        let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
+        let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0;
+        let now = (held::kind(fd)?, flags & k::O_ACCMODE != k::O_RDONLY && is_plain);
+        if let Some(index) = index {
+            KNOWN.try_with(|known| known[index] = Some(now));
+        }
+        Some(now)
+    })
+}
+
+/// The descriptor may stand for something else from here on, or be used otherwise.
+pub fn forget(fd: Fd) {
+    if let Some(index) = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS) {
+        KNOWN.with(|known| known[index] = None);
+    }
+}
+
+/// All may.
+pub fn forget_known() {
+    KNOWN.with(|known| *known = [None; DESCRIPTORS]);
+}
+
+/// In a forked child: whoever was at work there is not here.
+pub fn in_child() {
+    KNOWN.break_open();
+    forget_known();
 }

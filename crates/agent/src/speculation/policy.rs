@@ -209,6 +209,7 @@ impl Policy for Speculation {
 
     fn in_child(&self) {
         checkpoint::in_child();
+        own::in_child();
         threads::places_in_child(FORKS.load(Relaxed));
         planted::in_child();
         targets::POLICY.in_child();
@@ -220,6 +221,7 @@ impl Policy for Speculation {
         if plane::thread::current().is_some_and(plane::thread::Thread::is_at_work) {
             // What it does nobody may see.
             own::forget_all();
+            own::forget_known();
             checkpoint::note_change(Memory::unsettle);
         }
     }
