@@ -7,6 +7,7 @@
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::AtomicU64;
 
+use crate::overlay::Overlay;
 use crate::slow::{SLOW_DEVICES_MAX, SlowDevices};
 use crate::unwatched::{UNWATCHED_MAX, Unwatched};
 
@@ -171,6 +172,8 @@ pub struct AgentConfig {
     pub tell: u64,
     /// What is switched off; see [`without`].
     pub without: u64,
+    /// The try that processes are of.
+    pub overlay: Overlay,
 }
 
 impl AgentConfig {
@@ -213,6 +216,7 @@ const _: () = assert!(
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
             + size_of::<Unwatched>()
+            + size_of::<Overlay>()
             + 8 * (MEMORY_DEVICES_MAX + REMOTE_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
 );
 const _: () = assert!(

@@ -7,6 +7,7 @@
 
 mod history;
 mod options;
+mod tries;
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs::File;
@@ -62,6 +63,11 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
             leave();
             exit(status)
         }
+        Task::Try(task) => {
+            let status = tries::work(&task);
+            leave();
+            exit(status)
+        }
         Task::History(history) => {
             runahead_supervisor::signals::release();
             exit(history::work(&history.task))
@@ -89,7 +95,8 @@ fn run_command(run: &options::Run) -> i32 {
     let kept = run.stats.as_ref().and_then(kept);
     let file = kept.as_ref().and_then(|file| file.as_ref().ok());
     let also = file.map(AsRawFd::as_raw_fd);
-    let options = Options { require: run.require, keep, also, faults, history: plan };
+    let options =
+        Options { require: run.require, keep, also, faults, history: plan, ..Options::default() };
     let outcome = runahead_supervisor::run(&command, &options, |why| {
         say!("running natively: {why}");
     });
@@ -127,7 +134,7 @@ fn leave() {
     runahead_supervisor::beside::end();
 }
 
-fn status(error: &LaunchError) -> i32 {
+pub(crate) fn status(error: &LaunchError) -> i32 {
     match error {
         LaunchError::NotFound(_) => NOT_FOUND,
         LaunchError::NotExecutable { .. } => NOT_EXECUTABLE,
@@ -185,7 +192,7 @@ fn report(
 }
 
 /// The command's exit status; its signal, if one ended it, ends us as well.
-fn end_as(ended: Ended) -> i32 {
+pub(crate) fn end_as(ended: Ended) -> i32 {
     let signal = match ended {
         Ended::Exited(status) => return status,
         Ended::Signaled(signal) => signal,

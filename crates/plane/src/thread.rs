@@ -72,6 +72,8 @@ pub struct Thread {
     pub(crate) go_on_at: Cell<u64>,
     /// Number of the call by which this thread makes a child or a thread.
     pub(super) makes: Cell<u64>,
+    /// First address and bytes of memory in which lie the arguments of an exec that is being made; (0, 0): of none.
+    pub(super) exec_memory: Cell<(u64, u64)>,
     /// How often this thread had left its processor when the policy last asked.
     pub switches: Cell<Option<Switches>>,
     mapped: Cell<[u64; 2]>,
@@ -221,6 +223,7 @@ impl Thread {
             expects: Cell::new(false),
             go_on_at: Cell::new(0),
             makes: Cell::new(0),
+            exec_memory: Cell::new((0, 0)),
             switches: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
         };

@@ -1,0 +1,34 @@
+//! The view of a try (`docs/try.md`): what the program changes in the file system is held apart, and it sees it as if it were not.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `policy` | which call goes where |
+//! | `opens`, `looks`, `names`, `attributes`, `listing`, `execs`, `sockets` | the calls, by what they do with a name |
+//! | `copies` | what comes into the upper tree before it is changed |
+//! | `gone` | what is not there any more, and what names led to when they were first changed |
+//! | `rights` | who may change what |
+//! | `view` | where a name leads |
+//! | `name`, `entries`, `descriptors`, `kernel`, `calls` | a path of the view; entries of directories; descriptors' names; system calls; answers |
+//!
+//! Invariant: no call is made that changes a file outside of the directory that is held apart. The kernel sees to that
+//! (`supervisor/src/confine.rs`), also where a call gets past us.
+
+mod attributes;
+mod calls;
+mod copies;
+mod descriptors;
+mod entries;
+mod execs;
+mod gone;
+mod kernel;
+mod listing;
+mod looks;
+mod name;
+mod names;
+mod opens;
+mod policy;
+mod rights;
+mod sockets;
+mod view;
+
+pub use policy::start;
