@@ -86,7 +86,7 @@ unsafe fn go_on_undisturbed(mut frame: Context) -> ! {
 }
 
 /// Calls that do nothing to signals, threads or children: most of those that policies see.
-const HELD_BY: [u64; 78] = [
+const HELD_BY: [u64; 79] = [
     nr::READ,
     nr::PREAD64,
     nr::READV,
@@ -96,6 +96,7 @@ const HELD_BY: [u64; 78] = [
     nr::OPENAT,
     nr::OPENAT2,
     nr::STAT,
+    nr::FSTAT,
     nr::LSTAT,
     nr::NEWFSTATAT,
     nr::STATX,

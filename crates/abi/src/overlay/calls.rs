@@ -8,7 +8,7 @@ pub enum Class {
     /// It is made as it stands: it names no file, and what it does to one it does by a descriptor that was opened for that, or it
     /// changes nothing that outlives the command.
     Free,
-    /// It names a file, or tells names: the agent makes it where the file is in the try's view.
+    /// It names a file, or tells names or numbers of files: the agent makes it where the file is in the try's view.
     Name,
     /// It changes what is kept of a file beside its data, which Landlock does not deny: the agent makes it as those of
     /// [`Class::Name`], and the kernel refuses it from anybody else ([`super::Overlay::token`]).
@@ -30,7 +30,7 @@ const EOPNOTSUPP: u16 = 95;
 /// Number, name and class of every call of x86-64 (Linux 6.18, arch/x86/entry/syscalls/syscall_64.tbl), by number.
 #[rustfmt::skip]
 pub const CALLS: &[(u16, &str, Class)] = &[
-    (0, "read", Free), (1, "write", Free), (2, "open", Name), (3, "close", Free), (4, "stat", Name), (5, "fstat", Free),
+    (0, "read", Free), (1, "write", Free), (2, "open", Name), (3, "close", Free), (4, "stat", Name), (5, "fstat", Name),
     (6, "lstat", Name), (7, "poll", Free), (8, "lseek", Free), (9, "mmap", Free), (10, "mprotect", Free),
     (11, "munmap", Free), (12, "brk", Free), (13, "rt_sigaction", Free), (14, "rt_sigprocmask", Free),
     (15, "rt_sigreturn", Free), (16, "ioctl", Commands), (17, "pread64", Free), (18, "pwrite64", Free), (19, "readv", Free),

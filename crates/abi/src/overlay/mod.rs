@@ -15,10 +15,12 @@
 //! [`UPPER`] and not in the real tree's view.
 
 pub mod calls;
+mod inodes;
 mod origin;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use inodes::Inodes;
 pub use origin::{ORIGIN_MAX, Origin};
 
 /// Bytes of the path of the directory that is held apart.
@@ -101,6 +103,8 @@ pub struct Filter {
     any: AtomicU64,
     unused: [u64; 510],
     bits: [AtomicU64; FILTER_WORDS],
+    /// What copies were made of.
+    pub inodes: Inodes,
 }
 
 impl Filter {

@@ -9,6 +9,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::overlay::TEMPORARY;
 
 use super::gone;
+use super::inodes;
 use super::kernel::{self, Open, Stat, make};
 use super::name::{self, Name};
 use super::rights;
@@ -74,6 +75,7 @@ fn make_directory(session: &Session, name: &mut Name, lower: &Stat) -> Result<()
     match made {
         Ok(_) => {
             dress(name.upper(), lower, token)?;
+            inodes::note(name.upper(), lower);
             name.above(|parent| kernel::set_times(parent.upper(), &before.times(), token))?;
         }
         Err(Errno(sys::EEXIST)) => {}
@@ -121,7 +123,12 @@ impl Unfinished {
     /// It gets its name, if nobody has put anything there meanwhile.
     fn finish(self, to: u64) -> Result<()> {
         match kernel::rename(self.at(), to, k::RENAME_NOREPLACE) {
-            Err(Errno(sys::EEXIST)) => kernel::unlink(self.at()).map(drop),
+            Err(Errno(sys::EEXIST)) => {
+                if let Ok(stat) = Stat::of(self.at()) {
+                    inodes::forget(&stat);
+                }
+                kernel::unlink(self.at()).map(drop)
+            }
             // A file system without that flag.
             Err(Errno(sys::EINVAL)) => match kernel::link(self.at(), to) {
                 Ok(_) | Err(Errno(sys::EEXIST)) => kernel::unlink(self.at()).map(drop),
@@ -163,7 +170,10 @@ fn copy(session: &Session, name: &Name, stat: &Stat, data: bool) -> Result<()> {
         _ => Err(Errno(sys::EPERM)),
     };
     match made {
-        Ok(()) => unfinished.finish(name.upper()),
+        Ok(()) => {
+            inodes::note(unfinished.at(), stat);
+            unfinished.finish(name.upper())
+        }
         Err(errno) => {
             let _ = kernel::unlink(unfinished.at());
             Err(errno)

@@ -3,6 +3,7 @@
 use linux_raw_sys::general as k;
 
 use super::calls::{self, Done, answer, done, give};
+use super::inodes;
 use super::kernel::make;
 use super::name;
 use super::rights;
@@ -95,6 +96,7 @@ const STATX_MODE_AT: u64 = core::mem::offset_of!(k::statx, stx_mode) as u64;
 pub(super) fn stat(session: &Session, call: &Call) -> Done {
     let a = call.args;
     let (dir, argument, flags) = match call.nr {
+        nr::FSTAT => return inodes::of_descriptor(call),
         nr::STAT => (AT_FDCWD, 0, 0),
         nr::LSTAT => (AT_FDCWD, 0, k::AT_SYMLINK_NOFOLLOW),
         nr::NEWFSTATAT => (call.fd(0), 1, a[3] as u32),
@@ -107,7 +109,7 @@ pub(super) fn stat(session: &Session, call: &Call) -> Done {
         // (The kernel takes no address for an empty name, too.)
         let first: u8 = if a[1] == 0 { 0 } else { sys::copy_in(a[1])? };
         if first == 0 {
-            return Ok(Verdict::NATIVE);
+            return inodes::of_descriptor(call);
         }
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
@@ -128,6 +130,14 @@ pub(super) fn stat(session: &Session, call: &Call) -> Done {
     }
     match place.thing {
         Thing::Merged(..) => done(call, stat_merged(call, &place)),
+        Thing::Upper(_) => {
+            let mut args = a;
+            args[argument] = place.name.upper();
+            // SAFETY: what the program asked for, of a name of ours.
+            let ret = sys::check(unsafe { sys::raw(call.nr, args) })?;
+            inodes::told(call)?;
+            done(call, Ok(ret))
+        }
         _ => at_place(call, argument, &place),
     }
 }

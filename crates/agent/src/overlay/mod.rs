@@ -6,6 +6,7 @@
 //! | `opens`, `looks`, `names`, `attributes`, `listing`, `execs`, `sockets` | the calls, by what they do with a name |
 //! | `copies` | what comes into the upper tree before it is changed |
 //! | `gone` | what is not there any more, and what names led to when they were first changed |
+//! | `inodes` | numbers of files |
 //! | `rights` | who may change what |
 //! | `view` | where a name leads |
 //! | `name`, `entries`, `descriptors`, `kernel`, `calls` | a path of the view; entries of directories; descriptors' names; system calls; answers |
@@ -20,6 +21,7 @@ mod descriptors;
 mod entries;
 mod execs;
 mod gone;
+mod inodes;
 mod kernel;
 mod listing;
 mod looks;

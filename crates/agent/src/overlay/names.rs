@@ -6,7 +6,7 @@ use runahead_abi::overlay::Origin;
 use super::kernel::{self, Open, Stat, make};
 use super::name::Name;
 use super::view::{self, Directory, Place, Thing};
-use super::{copies, entries, gone, rights};
+use super::{copies, entries, gone, inodes, rights};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -95,8 +95,9 @@ pub(super) fn remove(session: &Session, place: &mut Place, directory: bool) -> R
         check_empty(session, &place.name)?;
     }
     match place.thing {
-        Thing::Merged(lower, _) => {
+        Thing::Merged(lower, upper) => {
             kernel::rmdir(place.name.upper())?;
+            inodes::forget(&upper);
             gone::mark(session, &place.name, &lower.origin())?;
         }
         Thing::Lower(stat) => gone::mark(session, &place.name, &stat.origin())?,
@@ -106,6 +107,9 @@ pub(super) fn remove(session: &Session, place: &mut Place, directory: bool) -> R
             hide_covered(session, place)?;
             kernel::unlink(place.name.upper())?;
         }
+    }
+    if let Thing::Upper(stat) = &place.thing {
+        inodes::forget(stat);
     }
     if directory {
         view::filter().directory_went();
@@ -282,6 +286,9 @@ pub(super) fn rename(
         make_room(session, to, to_directory)?;
     }
     let renamed = kernel::rename(from.name.upper(), to.name.upper(), flags);
+    if let (Ok(_), false, Thing::Upper(covered)) = (&renamed, exchange, &to.thing) {
+        inodes::forget(covered);
+    }
     if from_directory || to_directory {
         view::filter().directory_went();
     }
@@ -292,8 +299,9 @@ pub(super) fn rename(
 fn make_room(session: &Session, to: &mut Place, is_directory: bool) -> Result<()> {
     match to.thing {
         Thing::Absent => prepare(session, to),
-        Thing::Merged(lower, _) => {
+        Thing::Merged(lower, upper) => {
             kernel::rmdir(to.name.upper())?;
+            inodes::forget(&upper);
             gone::mark(session, &to.name, &lower.origin())
         }
         Thing::Lower(stat) => {

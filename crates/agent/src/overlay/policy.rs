@@ -95,7 +95,7 @@ fn decide(session: &Session, call: &Call) -> Done {
             let how = open(call.fd(0), a[1], flags, mode);
             opens::open(session, call, How { resolve: resolve as u32, ..how })
         }
-        nr::STAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX => looks::stat(session, call),
+        nr::STAT | nr::FSTAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX => looks::stat(session, call),
         nr::ACCESS => looks::access(session, call, look(here, 0, true)),
         nr::FACCESSAT => looks::access(session, call, look(call.fd(0), 1, true)),
         nr::FACCESSAT2 => looks::access(session, call, look(call.fd(0), 1, follows(a[3]))),

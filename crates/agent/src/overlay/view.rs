@@ -296,7 +296,12 @@ fn walk(session: &Session, rest: &mut Rest, look: Look) -> Result<Place> {
             return Ok(place);
         }
         let hash = place.name.hash();
-        if is_last && !look.thing && here != Directory::Upper && !filter().has(hash) {
+        if is_last
+            && !look.thing
+            && !place.is_directory
+            && here != Directory::Upper
+            && !filter().has(hash)
+        {
             place.thing = Thing::Unlooked;
             return Ok(place);
         }
