@@ -17,6 +17,7 @@ use runahead_abi::overlay::UPPER;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::{Changes, Kind, What};
+use crate::install::in_own_directory;
 use crate::store::Try;
 use crate::{Change, Error, Result, failed, install};
 
@@ -161,11 +162,13 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
     match step {
         Step::Unlink(path) => {
             let path = path.path();
-            unless_gone(fs::remove_file(&path)).map_err(failed("remove", &path))
+            unless_gone(in_own_directory(&path, || fs::remove_file(&path)))
+                .map_err(failed("remove", &path))
         }
         Step::RemoveDirectory(path) => {
             let path = path.path();
-            unless_gone(fs::remove_dir(&path)).map_err(failed("remove", &path))
+            unless_gone(in_own_directory(&path, || fs::remove_dir(&path)))
+                .map_err(failed("remove", &path))
         }
         Step::Install(path) => {
             let path = path.path();

@@ -26,7 +26,7 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
     let keeps = |there: &Metadata| there.nlink() > 1 || there.uid() != found.uid();
     let replaced = match &there {
         Some(there) if found.is_file() && keeps(there) => write_into(from, to, &found),
-        _ => put(from, to, &found),
+        _ => in_own_directory(to, || put(from, to, &found)),
     };
     match replaced {
         // Whoever may write to a file need not be one who may make another in its directory.
@@ -34,6 +34,26 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
             write_into(from, to, &found).map_err(failed("write", to))
         }
         other => other.map_err(failed("put something to", to)),
+    }
+}
+
+/// Works in the directory of `path`. Its owner may have been kept from changing anything in it when the try began, and not any more when it did.
+pub(crate) fn in_own_directory(path: &Path, work: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    const ALL: u32 = 0o700;
+    let done = work();
+    let Some(parent) = path.parent() else { return done };
+    match (&done, fs::metadata(parent)) {
+        (Err(error), Ok(found))
+            if error.kind() == ErrorKind::PermissionDenied
+                && found.uid() == rustix::process::geteuid().as_raw()
+                && found.mode() & ALL != ALL =>
+        {
+            fs::set_permissions(parent, fs::Permissions::from_mode(found.mode() | ALL))?;
+            let done = work();
+            fs::set_permissions(parent, found.permissions())?;
+            done
+        }
+        _ => done,
     }
 }
 

@@ -61,17 +61,7 @@ fn make_directory(session: &Session, name: &mut Name, lower: &Stat) -> Result<()
     gone::note(name);
     // Nothing was changed there, as far as anybody can see.
     let before = name.above(|parent| Stat::of(parent.upper()))?;
-    let made = match kernel::mkdir(name.upper(), 0o700) {
-        Err(Errno(sys::EACCES)) if rights::user() == before.0.stx_uid => {
-            // One in which nothing may be made, with something below it that may be changed.
-            let mode = before.mode();
-            name.above(|parent| kernel::chmod(parent.upper(), mode | 0o700, token))?;
-            let made = kernel::mkdir(name.upper(), 0o700);
-            name.above(|parent| kernel::chmod(parent.upper(), mode, token))?;
-            made
-        }
-        made => made,
-    };
+    let made = in_shut_directory(name, token, |name| kernel::mkdir(name.upper(), 0o700));
     match made {
         Ok(_) => {
             dress(name.upper(), lower, token)?;
@@ -83,6 +73,28 @@ fn make_directory(session: &Session, name: &mut Name, lower: &Stat) -> Result<()
     }
     view::remember(name.hash(), Directory::Merged);
     Ok(())
+}
+
+/// Makes something in the upper tree's part of a directory, in which its owner may not make anything: there is something below it
+/// that may be changed.
+fn in_shut_directory<R>(
+    name: &mut Name,
+    token: u64,
+    mut make: impl FnMut(&Name) -> Result<R>,
+) -> Result<R> {
+    const ALL: u32 = 0o700;
+    let made = make(name);
+    if !matches!(made, Err(Errno(sys::EACCES))) {
+        return made;
+    }
+    let parent = name.above(|parent| Stat::of(parent.upper()))?;
+    if parent.0.stx_uid != rights::user() || parent.mode() & ALL == ALL {
+        return made;
+    }
+    name.above(|parent_name| kernel::chmod(parent_name.upper(), parent.mode() | ALL, token))?;
+    let made = make(name);
+    name.above(|parent_name| kernel::chmod(parent_name.upper(), parent.mode(), token))?;
+    made
 }
 
 /// Owner, permissions and times, as far as they can be given.
@@ -121,7 +133,7 @@ impl Unfinished {
     }
 
     /// It gets its name, if nobody has put anything there meanwhile.
-    fn finish(self, to: u64) -> Result<()> {
+    fn finish(&self, to: u64) -> Result<()> {
         match kernel::rename(self.at(), to, k::RENAME_NOREPLACE) {
             Err(Errno(sys::EEXIST)) => {
                 if let Ok(stat) = Stat::of(self.at()) {
@@ -146,19 +158,19 @@ pub(super) fn bring_file(session: &Session, place: &mut Place, data: bool) -> Re
     gone::note(&place.name);
     bring_parent(session, place)?;
     gone::record(session, &place.name, &stat.origin())?;
-    copy(session, &place.name, &stat, data)?;
+    copy(session, &mut place.name, &stat, data)?;
     place.thing = view::thing(&place.name, place.parent)?;
     Ok(())
 }
 
 /// The same, of an entry that is known to be of the real tree, in a directory that is in the upper tree.
-pub(super) fn bring_entry(session: &Session, name: &Name, stat: &Stat) -> Result<()> {
+pub(super) fn bring_entry(session: &Session, name: &mut Name, stat: &Stat) -> Result<()> {
     gone::record(session, name, &stat.origin())?;
     copy(session, name, stat, true)
 }
 
 /// Copies a file of the real tree to the same path of the upper tree, whose directory is there.
-fn copy(session: &Session, name: &Name, stat: &Stat, data: bool) -> Result<()> {
+fn copy(session: &Session, name: &mut Name, stat: &Stat, data: bool) -> Result<()> {
     let unfinished = Unfinished::new(session);
     let token = session.config.overlay.token;
     let made = match stat.kind() {
@@ -172,7 +184,7 @@ fn copy(session: &Session, name: &Name, stat: &Stat, data: bool) -> Result<()> {
     match made {
         Ok(()) => {
             inodes::note(unfinished.at(), stat);
-            unfinished.finish(name.upper())
+            in_shut_directory(name, token, |name| unfinished.finish(name.upper()))
         }
         Err(errno) => {
             let _ = kernel::unlink(unfinished.at());

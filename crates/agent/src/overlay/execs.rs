@@ -56,14 +56,14 @@ fn redirected(session: &Session, call: &Call) -> Result<Exec> {
     if let Some(script) = Script::read(path) {
         let interpreter = view::find(session, AT_FDCWD, script.interpreter(), view::FOLLOWED)?;
         let is_changed =
-            is_upper || interpreter.by_link || matches!(interpreter.thing, Thing::Upper(_));
+            is_upper || interpreter.by_upper_link || matches!(interpreter.thing, Thing::Upper(_));
         if is_changed {
             make!(nr::FACCESSAT2, AT_FDCWD, path, EXECUTE, k::AT_EACCESS)?;
             let name = if text[0] == b'/' || dir == AT_FDCWD { text } else { place.name.text() };
             return interpreted(session, &script, interpreter, name, (arguments, environment));
         }
     }
-    if !is_upper && !place.by_link {
+    if !is_upper && place.as_named {
         return Ok(Exec::AsItStands);
     }
     let mut list = List::new(0)?;

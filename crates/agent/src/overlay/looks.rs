@@ -38,7 +38,7 @@ fn at_place(call: &Call, argument: usize, place: &Place) -> Done {
     let path = match place.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
         Thing::Upper(_) => place.name.upper(),
-        _ if !place.by_link => return Ok(Verdict::NATIVE),
+        _ if place.as_named => return Ok(Verdict::NATIVE),
         _ => place.name.real(),
     };
     let mut args = call.args;
@@ -74,7 +74,7 @@ pub(super) fn read_link(session: &Session, call: &Call, name: Given) -> Done {
     }
     // The kernel may tell of a file in the upper tree.
     let mut link = calls::room();
-    let path = if place.by_link { place.name.real() } else { call.args[name.argument] };
+    let path = if place.as_named { call.args[name.argument] } else { place.name.real() };
     let len = sys::readlinkat(name.dir, path, &mut link)?;
     let Some(viewed) = name::viewed(session, &link[..len]) else {
         return at_place(call, name.argument, &place);
@@ -121,7 +121,7 @@ pub(super) fn stat(session: &Session, call: &Call) -> Done {
             return at_place(call, argument, &place);
         }
         // The kernel tells of the same, if it is no symbolic link.
-        let path = if place.by_link { place.name.real() } else { a[argument] };
+        let path = if place.as_named { a[argument] } else { place.name.real() };
         let ret = stat_itself(call, dir, path)?;
         if !is_link(call)? {
             return done(call, Ok(ret));

@@ -98,7 +98,11 @@ fn open_to_read(session: &Session, call: &Call, how: &How) -> Done {
     let text = calls::given(how.at, &mut room)?;
     let place = view::find(session, how.dir, text, Look { follow: how.follows(), thing: false })?;
     if let Thing::Unlooked = place.thing {
-        if place.by_link || !how.follows() || how.resolve != 0 {
+        if !place.as_named || !how.follows() || how.resolve != 0 {
+            if how.follows() {
+                let place = view::find(session, how.dir, text, FOLLOWED)?;
+                return open_seen(call, how, &place);
+            }
             return open_seen(call, how, &place);
         }
         // The kernel finds the same, if it meets no symbolic link.
@@ -127,7 +131,7 @@ fn open_seen(call: &Call, how: &How, place: &Place) -> Done {
     match place.thing {
         Thing::Absent => Err(Errno(sys::ENOENT)),
         Thing::Upper(_) => open_at(call, how, place.name.upper()),
-        Thing::Lower(_) | Thing::Unlooked | Thing::Outside if !place.by_link => Ok(Verdict::NATIVE),
+        Thing::Lower(_) | Thing::Unlooked | Thing::Outside if place.as_named => Ok(Verdict::NATIVE),
         _ => open_at(call, how, place.name.real()),
     }
 }
@@ -203,8 +207,8 @@ fn open_temporary(session: &Session, call: &Call, how: &How, place: &Place) -> D
 /// Something in `/proc`, `/sys` or `/dev`. The kernel does not let a file be opened for writing by the name of a descriptor
 /// that is not in the upper tree; the descriptor itself is another one's, or was opened before.
 fn outside(call: &Call, how: &How, place: &Place) -> Done {
-    let path = if place.by_link { place.name.real() } else { how.at };
-    let dir = if place.by_link { AT_FDCWD } else { how.dir };
+    let (dir, path) =
+        if place.as_named { (how.dir, how.at) } else { (AT_FDCWD, place.name.real()) };
     let args = [dir as u64, path, how.flags.into(), how.mode.into(), 0, 0];
     // SAFETY: what the program asked for; the name is the program's, or one of ours.
     let ret = unsafe { call.attempt(nr::OPENAT, &args) };

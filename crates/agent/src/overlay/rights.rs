@@ -24,7 +24,13 @@ pub(super) fn may_make(place: &mut Place) -> Result<()> {
     if place.parent == Directory::Upper {
         return Ok(());
     }
-    place.name.above(|parent| kernel::may(parent.real(), WRITE | SEARCH)).map(drop)
+    let is_merged = place.parent == Directory::Merged;
+    place.name.above(|parent| {
+        // Its owner may have changed its permissions, which the upper tree's part has.
+        let is_own = is_merged && Stat::of(parent.real())?.0.stx_uid == user();
+        let path = if is_own { parent.upper() } else { parent.real() };
+        kernel::may(path, WRITE | SEARCH).map(drop)
+    })
 }
 
 /// What is at the place may be removed from the directory that it is in.

@@ -73,7 +73,7 @@ pub(super) fn connect(session: &Session, call: &Call) -> Done {
         Thing::Absent => Err(Errno(sys::ENOENT)),
         Thing::Upper(_) => by_directory(call, &mut place),
         _ if is_shut => Err(Errno(sys::EACCES)),
-        _ if !place.by_link => Ok(Verdict::NATIVE),
+        _ if place.as_named => Ok(Verdict::NATIVE),
         _ => with_path(call, &[place.name.text()]),
     }
 }

@@ -67,6 +67,11 @@ pub(super) struct Place {
     pub is_directory: bool,
     /// A symbolic link was on the way.
     pub by_link: bool,
+    /// A symbolic link of the upper tree was on the way.
+    pub by_upper_link: bool,
+    /// The kernel comes to the same path by the program's name for it: there was no symbolic link on the way, no way back up (which it
+    /// goes in the tree in which it is), and the name is not seen from a directory in the upper tree.
+    pub as_named: bool,
 }
 
 impl Place {
@@ -215,19 +220,21 @@ pub(super) fn find(session: &Session, dir: Fd, path: &[u8], look: Look) -> Resul
         return Err(Errno(sys::ENOENT));
     }
     let mut rest = Rest::new();
-    let text = name::viewed(session, path).unwrap_or(path);
-    rest.prepend(text)?;
-    if text[0] != b'/' {
+    let viewed = name::viewed(session, path);
+    let mut as_named = viewed.is_none();
+    rest.prepend(viewed.unwrap_or(path))?;
+    if path[0] != b'/' {
         let mut base = PathBuf::from([0; PATH_MAX + 1]);
-        let len = directory(session, dir, &mut base)?;
+        let (len, is_upper) = directory(session, dir, &mut base)?;
+        as_named = !is_upper;
         rest.prepend(b"/")?;
         rest.prepend(&base[..len])?;
     }
-    walk(session, &mut rest, look)
+    walk(session, &mut rest, look, as_named)
 }
 
-/// The path of a directory of the program's, as the view has it; its length.
-pub(super) fn directory(session: &Session, dir: Fd, to: &mut PathBuf) -> Result<usize> {
+/// The path of a directory of the program's, as the view has it: its length, and whether it is in the upper tree.
+fn directory(session: &Session, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
     let len = match paths::directory(dir, to) {
         Some(len) => len,
         None if dir == AT_FDCWD || sys::fcntl(dir, k::F_GETFD, 0).is_ok() => {
@@ -235,24 +242,26 @@ pub(super) fn directory(session: &Session, dir: Fd, to: &mut PathBuf) -> Result<
         }
         None => return Err(Errno(sys::EBADF)),
     };
-    let Some(viewed) = name::viewed(session, &to[..len]) else { return Ok(len) };
+    let Some(viewed) = name::viewed(session, &to[..len]) else { return Ok((len, false)) };
     let (start, viewed) = (len - viewed.len(), viewed.len());
     // (The root of the upper tree is told without a slash.)
     if start == len || to[start] != b'/' {
         to[0] = b'/';
-        return Ok(1);
+        return Ok((1, true));
     }
     to.copy_within(start..len, 0);
-    Ok(viewed)
+    Ok((viewed, true))
 }
 
-fn walk(session: &Session, rest: &mut Rest, look: Look) -> Result<Place> {
+fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Result<Place> {
     let mut place = Place {
         name: Name::root(session),
         thing: Thing::Absent,
         parent: Directory::Lower,
         is_directory: false,
         by_link: false,
+        by_upper_link: false,
+        as_named,
     };
     let mut links = 0;
     let mut here = root();
@@ -265,12 +274,14 @@ fn walk(session: &Session, rest: &mut Rest, look: Look) -> Result<Place> {
             b"" | b"." | b".." if behind.is_empty() => {
                 if piece == b".." {
                     place.name.pop();
+                    place.as_named = false;
                 }
                 return at_directory(place);
             }
             b"." | b".." => {
                 if piece == b".." {
                     place.name.pop();
+                    place.as_named = false;
                     here = match known(place.name.hash()) {
                         Some(directory) => directory,
                         None if place.name.is_root() => root(),
@@ -331,6 +342,8 @@ fn walk(session: &Session, rest: &mut Rest, look: Look) -> Result<Place> {
                 return Err(Errno(sys::ELOOP));
             }
             place.by_link = true;
+            place.by_upper_link |= matches!(place.thing, Thing::Upper(_));
+            place.as_named = false;
             here = follow(session, &mut place, rest)?;
             continue;
         }
