@@ -1,6 +1,6 @@
 //! What a try would change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -84,8 +84,9 @@ pub struct Changes {
     all: BTreeMap<PathBuf, Change>,
     /// What is removed to make room for something of another type, by path.
     pub(crate) replaced: BTreeMap<PathBuf, Change>,
-    /// Directories of both trees whose times are to be those of the upper one's.
-    pub(crate) times: Vec<PathBuf>,
+    /// Directories of both trees, and the time of the last change that each is to have, in seconds and nanoseconds: what is
+    /// put into them when they are committed does not count.
+    pub(crate) times: BTreeMap<PathBuf, (i64, i64)>,
 }
 
 impl Changes {
@@ -99,6 +100,15 @@ impl Changes {
                 changes.removed(path, &origins, held)?;
             }
         }
+        let changed: BTreeSet<_> = changes
+            .all
+            .keys()
+            .chain(changes.replaced.keys())
+            .filter_map(|path| path.parent())
+            .collect();
+        let asked: BTreeSet<_> =
+            changes.of_kind(Kind::Attributes).map(|change| change.path.clone()).collect();
+        changes.times.retain(|path, _| changed.contains(path.as_path()) || asked.contains(path));
         if let Some(tries) = held.parent().and_then(Path::parent)
             && let Some(own) = changes.all.keys().find(|path| path.starts_with(tries))
         {
@@ -110,6 +120,11 @@ impl Changes {
     /// All of them, by path.
     pub fn iter(&self) -> impl Iterator<Item = &Change> {
         self.all.values()
+    }
+
+    /// Those of one kind.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Change> {
+        self.iter().filter(move |change| change.kind == kind)
     }
 
     /// There is none.
@@ -192,15 +207,15 @@ impl Changes {
     ) {
         let Some(real) = there else { return };
         let time = |of: &Metadata| (of.mtime(), of.mtime_nsec());
-        if time(upper) != time(real) {
-            self.times.push(path.to_owned());
-        }
+        // Somebody else may have changed it later.
+        self.times.insert(path.to_owned(), time(upper).max(time(real)));
         // Only what was asked for was noted.
         let Some(origin) = origins.of(path) else { return };
         let is_root = rustix::process::geteuid().is_root();
         let owners = |of: &Metadata| if is_root { (of.uid(), of.gid()) } else { (0, of.gid()) };
         let is_changed = upper.mode() != origin.mode as u32 || owners(upper) != owners(real);
         if is_changed || time(upper) != (origin.mtime[0] as i64, origin.mtime[1] as i64) {
+            self.times.insert(path.to_owned(), time(upper));
             let same = is_same_directory(origin, there);
             self.add(Change {
                 path: path.to_owned(),
@@ -225,7 +240,7 @@ impl Changes {
             return Ok(());
         }
         let is_replaced = above.is_some();
-        for entry in walkdir::WalkDir::new(path).follow_links(false) {
+        for entry in walkdir::WalkDir::new(path).follow_root_links(false) {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error)

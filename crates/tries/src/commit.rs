@@ -47,10 +47,10 @@ enum Step {
     RemoveDirectory(Bytes),
     /// Puts the upper tree's thing there.
     Install(Bytes),
-    /// Gives a directory the upper tree's owner, permissions and times.
+    /// Gives a directory the upper tree's owner, permissions and attributes.
     Dress(Bytes),
-    /// Gives a directory the upper tree's times.
-    SetTimes(Bytes),
+    /// Gives a directory the time of its last change: seconds and nanoseconds.
+    SetTime(Bytes, i64, i64),
 }
 
 /// What came of a commit.
@@ -89,8 +89,8 @@ pub fn undo(one: &Try) -> Result<()> {
 }
 
 fn steps(changes: &Changes) -> Vec<Step> {
-    let removed = changes.iter().filter(|change| change.kind == Kind::Deleted);
-    let mut removed: Vec<_> = removed.chain(changes.replaced.values()).collect();
+    let mut removed: Vec<_> =
+        changes.of_kind(Kind::Deleted).chain(changes.replaced.values()).collect();
     removed.sort_by(|a, b| b.path.cmp(&a.path));
     let removed = removed.into_iter().map(|change| match change.what {
         What::Directory => Step::RemoveDirectory(Bytes::of(&change.path)),
@@ -105,9 +105,11 @@ fn steps(changes: &Changes) -> Vec<Step> {
         let unlink = way.then(|| Step::Unlink(Bytes::of(&change.path)));
         unlink.into_iter().chain([Step::Install(Bytes::of(&change.path))])
     });
-    let dressed = changes.iter().filter(|change| change.kind == Kind::Attributes);
-    let dressed = dressed.map(|change| Step::Dress(Bytes::of(&change.path)));
-    let times = changes.times.iter().map(|path| Step::SetTimes(Bytes::of(path)));
+    let dressed =
+        changes.of_kind(Kind::Attributes).map(|change| Step::Dress(Bytes::of(&change.path)));
+    let time =
+        |(path, time): (&PathBuf, &(i64, i64))| Step::SetTime(Bytes::of(path), time.0, time.1);
+    let times = changes.times.iter().map(time);
     // The deepest first: what is done below changes the times of what is above.
     let mut last: Vec<_> = dressed.chain(times).collect();
     last.reverse();
@@ -179,11 +181,11 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
             let found = fs::symlink_metadata(&from).map_err(failed("look at", &from))?;
             install::dress(&from, &path, &found).map_err(failed("change", &path))
         }
-        Step::SetTimes(path) => {
-            let (path, from) = (path.path(), source(&path.path()));
-            let found = fs::symlink_metadata(&from).map_err(failed("look at", &from))?;
+        Step::SetTime(path, seconds, nanoseconds) => {
+            let path = path.path();
+            let set = install::set_modified(&path, (*seconds, *nanoseconds));
             // Of somebody else's directory, in which others may make files, the times are not ours to set.
-            match install::set_times(&path, &found) {
+            match set {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
                 set => set.map_err(failed("change", &path)),
             }

@@ -114,10 +114,11 @@ fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
         }
         _ => return Ok(()),
     }
-    dress(from, to, found)
+    dress(from, to, found)?;
+    set_times(to, found)
 }
 
-/// Owner, permissions, attributes and times of `from` for `to`.
+/// Owner, permissions and attributes of `from` for `to`.
 pub(crate) fn dress(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::lchown(to, Some(found.uid()), Some(found.gid()))?;
@@ -126,15 +127,24 @@ pub(crate) fn dress(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> 
         copy_attributes(from, to);
         fs::set_permissions(to, fs::Permissions::from_mode(found.mode() & 0o7777))?;
     }
-    set_times(to, found)
+    Ok(())
 }
 
 /// Gives a name the times of what was `found`.
-pub(crate) fn set_times(path: &Path, found: &Metadata) -> io::Result<()> {
+fn set_times(path: &Path, found: &Metadata) -> io::Result<()> {
     let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
     let times = Timestamps {
         last_access: time(found.atime(), found.atime_nsec()),
         last_modification: time(found.mtime(), found.mtime_nsec()),
+    };
+    Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Gives a name the time of its last change: seconds and nanoseconds.
+pub(crate) fn set_modified(path: &Path, (seconds, nanoseconds): (i64, i64)) -> io::Result<()> {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ },
     };
     Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }

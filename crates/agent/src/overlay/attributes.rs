@@ -53,7 +53,7 @@ pub(super) fn change(session: &Session, call: &Call) -> Done {
             if text.is_empty() && flags as u32 & k::AT_EMPTY_PATH != 0 {
                 return done(call, of_descriptor(session, call, dir));
             }
-            let place = view::find(session, dir, text, Look { follow, thing: true })?;
+            let place = view::find(session, dir, text, Look { follow, thing: true, name: false })?;
             done(call, of_place(session, call, argument, place))
         }
     }

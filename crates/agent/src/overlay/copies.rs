@@ -184,7 +184,10 @@ fn copy(session: &Session, name: &mut Name, stat: &Stat, data: bool) -> Result<(
     match made {
         Ok(()) => {
             inodes::note(unfinished.at(), stat);
-            in_shut_directory(name, token, |name| unfinished.finish(name.upper()))
+            // Nothing is made there, as far as anybody can see.
+            let before = name.above(|parent| Stat::of(parent.upper()))?;
+            in_shut_directory(name, token, |name| unfinished.finish(name.upper()))?;
+            name.above(|parent| kernel::set_times(parent.upper(), &before.times(), token)).map(drop)
         }
         Err(errno) => {
             let _ = kernel::unlink(unfinished.at());

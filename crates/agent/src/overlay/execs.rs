@@ -45,7 +45,7 @@ fn redirected(session: &Session, call: &Call) -> Result<Exec> {
         return Ok(Exec::AsItStands);
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
-    let place = view::find(session, dir, text, Look { follow, thing: true })?;
+    let place = view::find(session, dir, text, Look { follow, thing: true, name: false })?;
     let is_upper = match place.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
         Thing::Outside | Thing::Unlooked => return Ok(Exec::AsItStands),

@@ -28,8 +28,12 @@ pub(super) fn redirect(session: &Session, call: &Call, name: Given) -> Done {
     }
     let mut room = calls::room();
     let text = calls::given(call.args[name.argument], &mut room)?;
-    let place =
-        view::find(session, name.dir, text, Look { follow: name.follow, thing: name.follow })?;
+    let place = view::find(
+        session,
+        name.dir,
+        text,
+        Look { follow: name.follow, thing: name.follow, name: false },
+    )?;
     at_place(call, name.argument, &place)
 }
 
@@ -68,7 +72,8 @@ pub(super) fn read_link(session: &Session, call: &Call, name: Given) -> Done {
     if text.is_empty() && call.nr == nr::READLINKAT {
         return Ok(Verdict::NATIVE);
     }
-    let place = view::find(session, name.dir, text, Look { follow: false, thing: false })?;
+    let place =
+        view::find(session, name.dir, text, Look { follow: false, thing: false, name: false })?;
     if !matches!(place.thing, Thing::Outside) {
         return at_place(call, name.argument, &place);
     }
@@ -115,7 +120,7 @@ pub(super) fn stat(session: &Session, call: &Call) -> Done {
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
     let mut room = calls::room();
     let text = calls::given(a[argument], &mut room)?;
-    let mut place = view::find(session, dir, text, Look { follow, thing: false })?;
+    let mut place = view::find(session, dir, text, Look { follow, thing: false, name: false })?;
     if let Thing::Unlooked = place.thing {
         if !follow {
             return at_place(call, argument, &place);

@@ -88,12 +88,15 @@ pub(super) fn remove(session: &Session, place: &mut Place, directory: bool) -> R
     match (directory, place.directory().is_ok()) {
         (true, false) => return Err(Errno(sys::ENOTDIR)),
         (false, true) => return Err(Errno(sys::EISDIR)),
+        (false, false) if place.is_directory => return Err(Errno(sys::ENOTDIR)),
         _ => {}
     }
     rights::may_remove(place)?;
     if let (true, Thing::Lower(_) | Thing::Merged(..)) = (directory, &place.thing) {
         check_empty(session, &place.name)?;
     }
+    // (Its time of change is kept there.)
+    copies::bring_parent(session, place)?;
     match place.thing {
         Thing::Merged(lower, upper) => {
             kernel::rmdir(place.name.upper())?;
@@ -108,13 +111,23 @@ pub(super) fn remove(session: &Session, place: &mut Place, directory: bool) -> R
             kernel::unlink(place.name.upper())?;
         }
     }
-    if let Thing::Upper(stat) = &place.thing {
-        inodes::forget(stat);
+    match &place.thing {
+        Thing::Upper(stat) => inodes::forget(stat),
+        _ => touch_parent(session, place),
     }
     if directory {
         view::filter().directory_went();
     }
     Ok(0)
+}
+
+/// The directory that the place is in has been changed just now, which its part of the upper tree does not know if only a mark was made.
+fn touch_parent(session: &Session, place: &mut Place) {
+    if place.parent == Directory::Merged {
+        let times = [0, k::UTIME_OMIT.into(), 0, k::UTIME_NOW.into()];
+        let token = session.config.overlay.token;
+        let _ = place.name.above(|parent| kernel::set_times(parent.upper(), &times, token));
+    }
 }
 
 /// What the real tree has under the name of something in the upper tree is gone when this returns.
@@ -188,15 +201,7 @@ fn bring_tree(session: &Session, name: &mut Name, parent: Directory) -> Result<(
         };
         name.cut(len);
         brought
-    })?;
-    // What was made in it does not count.
-    let token = session.config.overlay.token;
-    if let Thing::Merged(_, upper) = view::thing(name, parent)?
-        && upper.origin().mtime != lower.origin().mtime
-    {
-        kernel::set_times(name.upper(), &lower.times(), token)?;
-    }
-    Ok(())
+    })
 }
 
 /// What is at the place, with all below it, is in the upper tree when this returns, and covers nothing.
@@ -248,6 +253,12 @@ pub(super) fn rename(
     if !is_there && exchange {
         return Err(Errno(sys::ENOENT));
     }
+    // A slash at the end is for directories.
+    if !from_directory && (from.is_directory || to.is_directory && !exchange)
+        || exchange && !to_directory && to.is_directory
+    {
+        return Err(Errno(sys::ENOTDIR));
+    }
     let (old, new) = (from.name.text(), to.name.text());
     if old == new {
         return Ok(0);
@@ -262,9 +273,6 @@ pub(super) fn rename(
     match (from_directory, to_directory) {
         (true, false) if is_there && !exchange => return Err(Errno(sys::ENOTDIR)),
         (false, true) if !exchange => return Err(Errno(sys::EISDIR)),
-        (false, _) if from.is_directory || to.is_directory && !is_there => {
-            return Err(Errno(sys::ENOTDIR));
-        }
         _ => {}
     }
     rights::may_remove(from)?;
@@ -329,14 +337,14 @@ pub(super) fn link(session: &Session, from: &mut Place, to: &mut Place) -> Resul
                 make!(nr::LINKAT, AT_FDCWD, path, AT_FDCWD, new, follow)
             });
         }
-        _ if from.directory().is_ok() => return Err(Errno(sys::EPERM)),
+        _ if !matches!(to.thing, Thing::Absent) => return Err(Errno(sys::EEXIST)),
         _ => {}
-    }
-    if !matches!(to.thing, Thing::Absent) {
-        return Err(Errno(sys::EEXIST));
     }
     no_slash(to)?;
     rights::may_make(to)?;
+    if from.directory().is_ok() {
+        return Err(Errno(sys::EPERM));
+    }
     copies::bring_file(session, from, true)?;
     let old = from.name.upper();
     make_at(session, to, |new| kernel::link(old, new))

@@ -8,7 +8,7 @@ use runahead_abi::overlay::flag;
 
 use super::calls::{self, Done, answer};
 use super::kernel::{self, make};
-use super::view::{self, FOLLOWED, ITSELF, Look, Place, Thing};
+use super::view::{self, FOLLOWED, ITSELF, Look, NAME, Place, Thing};
 use super::{copies, descriptors, names, rights};
 use crate::plane::{Call, Verdict};
 use crate::session::Session;
@@ -96,7 +96,12 @@ fn open_to_read(session: &Session, call: &Call, how: &How) -> Done {
     }
     let mut room = calls::room();
     let text = calls::given(how.at, &mut room)?;
-    let place = view::find(session, how.dir, text, Look { follow: how.follows(), thing: false })?;
+    let place = view::find(
+        session,
+        how.dir,
+        text,
+        Look { follow: how.follows(), thing: false, name: false },
+    )?;
     if let Thing::Unlooked = place.thing {
         if !place.as_named || !how.follows() || how.resolve != 0 {
             if how.follows() {
@@ -146,16 +151,21 @@ fn open_at(call: &Call, how: &How, path: u64) -> Done {
 fn open_to_change(session: &Session, call: &Call, how: &How) -> Done {
     let mut room = calls::room();
     let text = calls::given(how.at, &mut room)?;
-    let look = if how.follows() { FOLLOWED } else { ITSELF };
+    let creates = how.flags & k::O_CREAT != 0;
+    let look = match how.follows() {
+        // What may be made is no directory.
+        _ if creates && text.ends_with(b"/") => NAME,
+        true => FOLLOWED,
+        false => ITSELF,
+    };
     let mut place = view::find(session, how.dir, text, look)?;
     if place.by_link && how.resolve & k::RESOLVE_NO_SYMLINKS != 0 {
         return Err(Errno(sys::ELOOP));
     }
-    let creates = how.flags & k::O_CREAT != 0;
     match place.thing {
+        _ if creates && place.is_directory => return Err(Errno(sys::EISDIR)),
         Thing::Outside => return outside(call, how, &place),
         Thing::Absent if !creates => return Err(Errno(sys::ENOENT)),
-        Thing::Absent if place.is_directory => return Err(Errno(sys::EISDIR)),
         Thing::Absent => {
             if how.flags & k::O_DIRECTORY != 0 {
                 return Err(Errno(sys::EINVAL));

@@ -8,7 +8,7 @@ use super::calls::{self, Done, done, given, room};
 use super::kernel::make;
 use super::looks::{self, Given};
 use super::opens::{self, How};
-use super::view::{self, FOLLOWED, ITSELF, Place, Thing};
+use super::view::{self, FOLLOWED, ITSELF, NAME, Place, Thing};
 use super::{attributes, copies, execs, kernel, listing, names, rights, sockets};
 use crate::plane::policy::Exec;
 use crate::plane::{self, Call, Interest, Policy, Verdict};
@@ -137,7 +137,7 @@ fn decide(session: &Session, call: &Call) -> Done {
 fn change_names(session: &Session, call: &Call) -> Result<u64> {
     let a = call.args;
     let here = AT_FDCWD;
-    let at = |dir, at| place(session, dir, at, ITSELF);
+    let at = |dir, at| place(session, dir, at, NAME);
     match call.nr {
         nr::MKDIR => names::make_directory(session, &mut at(here, a[0])?, a[1] as u32),
         nr::MKDIRAT => names::make_directory(session, &mut at(call.fd(0), a[1])?, a[2] as u32),
@@ -155,7 +155,10 @@ fn change_names(session: &Session, call: &Call) -> Result<u64> {
             let (mut from, mut to) = (at(call.fd(0), a[1])?, at(call.fd(2), a[3])?);
             names::rename(session, &mut from, &mut to, flags)
         }
-        nr::LINK => names::link(session, &mut at(here, a[0])?, &mut at(here, a[1])?),
+        nr::LINK => {
+            let mut from = there(place(session, here, a[0], ITSELF)?)?;
+            names::link(session, &mut from, &mut at(here, a[1])?)
+        }
         nr::LINKAT => link_at(session, call),
         nr::SYMLINK | nr::SYMLINKAT => {
             let mut text = room();
@@ -173,20 +176,28 @@ fn change_names(session: &Session, call: &Call) -> Result<u64> {
 fn link_at(session: &Session, call: &Call) -> Result<u64> {
     let [_, old, _, new, flags, _] = call.args;
     let flags = flags as u32;
-    let mut to = place(session, call.fd(2), new, ITSELF)?;
     let mut text = room();
     let text = given(old, &mut text)?;
+    let to = || place(session, call.fd(2), new, NAME);
     if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
         // A descriptor's file. One of the real tree the kernel does not let be linked into the upper one.
         let fd = call.fd(0);
         let empty = c"".as_ptr() as u64;
-        return names::make_at(session, &mut to, |path| {
+        return names::make_at(session, &mut to()?, |path| {
             make!(nr::LINKAT, fd, empty, AT_FDCWD, path, k::AT_EMPTY_PATH)
         });
     }
     let look = if flags & k::AT_SYMLINK_FOLLOW != 0 { FOLLOWED } else { ITSELF };
-    let mut from = view::find(session, call.fd(0), text, look)?;
-    names::link(session, &mut from, &mut to)
+    let mut from = there(view::find(session, call.fd(0), text, look)?)?;
+    names::link(session, &mut from, &mut to()?)
+}
+
+/// Something is there, which is found out before another name is looked at.
+fn there(place: Place) -> Result<Place> {
+    match place.thing {
+        Thing::Absent => Err(Errno(sys::ENOENT)),
+        _ => Ok(place),
+    }
 }
 
 fn truncate(session: &Session, at: u64, len: u64) -> Result<u64> {

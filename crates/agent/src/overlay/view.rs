@@ -102,12 +102,16 @@ pub(super) struct Look {
     pub follow: bool,
     /// What is there is looked at, also where that is the kernel's to say.
     pub thing: bool,
+    /// It is about the name: a slash at its end means nothing yet.
+    pub name: bool,
 }
 
 /// The last piece is not followed, and what is there is looked at.
-pub(super) const ITSELF: Look = Look { follow: false, thing: true };
+pub(super) const ITSELF: Look = Look { follow: false, thing: true, name: false };
+/// A name that is to be made, removed or changed: of what it leads to, the caller decides.
+pub(super) const NAME: Look = Look { follow: false, thing: true, name: true };
 /// What the name leads to is looked at.
-pub(super) const FOLLOWED: Look = Look { follow: true, thing: true };
+pub(super) const FOLLOWED: Look = Look { follow: true, thing: true, name: false };
 
 static FILTER_AT: AtomicPtr<Filter> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -335,7 +339,7 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
         };
         if let Thing::Lower(stat) | Thing::Upper(stat) = place.thing
             && stat.kind() == k::S_IFLNK
-            && (!is_last || look.follow || place.is_directory)
+            && (!is_last || look.follow || place.is_directory && !look.name)
         {
             links += 1;
             if links > LINKS_MAX {
@@ -355,7 +359,9 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
                 here = directory;
             }
             Err(errno) if !is_last => return Err(errno),
-            Err(Errno(sys::ENOTDIR)) if place.is_directory => return Err(Errno(sys::ENOTDIR)),
+            Err(Errno(sys::ENOTDIR)) if place.is_directory && !look.name => {
+                return Err(Errno(sys::ENOTDIR));
+            }
             Err(_) => {}
         }
         if is_last {
