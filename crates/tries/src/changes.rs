@@ -87,6 +87,8 @@ pub struct Changes {
     /// Directories of both trees, and the time of the last change that each is to have, in seconds and nanoseconds: what is
     /// put into them when they are committed does not count.
     pub(crate) times: BTreeMap<PathBuf, (i64, i64)>,
+    /// Of these, those whose time is that of the try.
+    newer: BTreeSet<PathBuf>,
 }
 
 impl Changes {
@@ -108,7 +110,10 @@ impl Changes {
             .collect();
         let asked: BTreeSet<_> =
             changes.of_kind(Kind::Attributes).map(|change| change.path.clone()).collect();
-        changes.times.retain(|path, _| changed.contains(path.as_path()) || asked.contains(path));
+        let newer = std::mem::take(&mut changes.newer);
+        changes.times.retain(|path, _| {
+            changed.contains(path.as_path()) || asked.contains(path) || newer.contains(path)
+        });
         if let Some(tries) = held.parent().and_then(Path::parent)
             && let Some(own) = changes.all.keys().find(|path| path.starts_with(tries))
         {
@@ -207,6 +212,10 @@ impl Changes {
     ) {
         let Some(real) = there else { return };
         let time = |of: &Metadata| (of.mtime(), of.mtime_nsec());
+        // Something was made in it that is not there any more.
+        if time(upper) > time(real) {
+            self.newer.insert(path.to_owned());
+        }
         // Somebody else may have changed it later.
         self.times.insert(path.to_owned(), time(upper).max(time(real)));
         // Only what was asked for was noted.
