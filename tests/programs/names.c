@@ -130,7 +130,7 @@ static void step(void)
 		static const int flags[] = { O_WRONLY | O_CREAT, O_WRONLY | O_CREAT | O_TRUNC, O_RDWR | O_CREAT | O_EXCL,
 					     O_RDWR | O_APPEND, O_WRONLY, O_RDWR | O_CREAT | O_NOFOLLOW, O_RDONLY | O_CREAT,
 					     O_RDONLY | O_TRUNC, O_RDWR | O_CREAT | O_APPEND };
-		int how = flags[below(sizeof flags / sizeof *flags)];
+		int how = flags[below(sizeof flags / sizeof *flags)] | O_NONBLOCK;
 		fd = openat(dir, a, how, 0600 + below(0100));
 		told("open", a, d, fd);
 		if (fd >= 0) {

@@ -88,7 +88,7 @@ fn in_shut_directory<R>(
         return made;
     }
     let parent = name.above(|parent| Stat::of(parent.upper()))?;
-    if parent.0.stx_uid != rights::user() || parent.mode() & ALL == ALL {
+    if parent.owner != rights::user() || parent.mode() & ALL == ALL {
         return made;
     }
     name.above(|parent_name| kernel::chmod(parent_name.upper(), parent.mode() | ALL, token))?;
@@ -100,7 +100,7 @@ fn in_shut_directory<R>(
 /// Owner, permissions and times, as far as they can be given.
 fn dress(path: u64, like: &Stat, token: u64) -> Result<()> {
     if rights::user() == 0 {
-        kernel::chown(path, like.0.stx_uid, like.0.stx_gid, token)?;
+        kernel::chown(path, like.owner, like.group, token)?;
     }
     kernel::chmod(path, like.mode(), token)?;
     kernel::set_times(path, &like.times(), token).map(drop)
@@ -202,7 +202,7 @@ fn copy_link(from: u64, to: &Unfinished, stat: &Stat, token: u64) -> Result<()> 
     sys::readlinkat(sys::AT_FDCWD, from, &mut text[..room])?;
     kernel::symlink(text.as_ptr() as u64, to.at())?;
     if rights::user() == 0 {
-        kernel::chown(to.at(), stat.0.stx_uid, stat.0.stx_gid, token)?;
+        kernel::chown(to.at(), stat.owner, stat.group, token)?;
     }
     kernel::set_times(to.at(), &stat.times(), token).map(drop)
 }
@@ -212,7 +212,7 @@ fn copy_regular(from: u64, to: &Unfinished, stat: &Stat, data: bool, token: u64)
     let source = match Open::at(from, k::O_RDONLY | k::O_NONBLOCK, 0) {
         Ok(source) => {
             if data {
-                copy_data(source.0, target.0, stat.0.stx_size)?;
+                copy_data(source.0, target.0, stat.size())?;
             }
             Some(source)
         }
@@ -221,7 +221,7 @@ fn copy_regular(from: u64, to: &Unfinished, stat: &Stat, data: bool, token: u64)
         Err(_) => None,
     };
     if rights::user() == 0 {
-        kernel::chown(to.at(), stat.0.stx_uid, stat.0.stx_gid, token)?;
+        kernel::chown(to.at(), stat.owner, stat.group, token)?;
     }
     if let Some(source) = source {
         copy_attributes(source.0, target.0, token);

@@ -30,7 +30,7 @@ pub(super) fn note(copy: u64, of: &Stat) {
 
 /// The last name of something of the upper tree is about to go, or a directory.
 pub(super) fn forget(stat: &Stat) {
-    if all().any() && (stat.0.stx_nlink == 1 || stat.is_directory()) {
+    if all().any() && (stat.links == 1 || stat.is_directory()) {
         all().remove(file(stat));
     }
 }

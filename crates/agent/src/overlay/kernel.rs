@@ -22,7 +22,14 @@ pub(super) use make;
 
 /// What is at a name.
 #[derive(Clone, Copy)]
-pub(super) struct Stat(pub k::statx);
+pub(super) struct Stat {
+    origin: Origin,
+    /// Last access: seconds and nanoseconds.
+    accessed: [i64; 2],
+    pub owner: u32,
+    pub group: u32,
+    pub links: u32,
+}
 
 impl Stat {
     /// Of the name itself, and not of what a symbolic link leads to.
@@ -37,18 +44,33 @@ impl Stat {
 
     fn at(dir: Fd, path: u64, flags: u32) -> Result<Self> {
         // SAFETY: integers, for which zero is valid.
-        let mut out: k::statx = unsafe { core::mem::zeroed() };
-        make!(nr::STATX, dir, path, flags, k::STATX_BASIC_STATS, &raw mut out)?;
-        Ok(Stat(out))
+        let mut told: k::statx = unsafe { core::mem::zeroed() };
+        make!(nr::STATX, dir, path, flags, k::STATX_BASIC_STATS, &raw mut told)?;
+        let time = |t: k::statx_timestamp| [t.tv_sec as u64, t.tv_nsec.into()];
+        let origin = Origin {
+            file: [device_number(told.stx_dev_major, told.stx_dev_minor), told.stx_ino],
+            mode: told.stx_mode.into(),
+            size: told.stx_size,
+            mtime: time(told.stx_mtime),
+            ctime: time(told.stx_ctime),
+        };
+        let accessed = time(told.stx_atime).map(|part| part as i64);
+        let (owner, group, links) = (told.stx_uid, told.stx_gid, told.stx_nlink);
+        Ok(Stat { origin, accessed, owner, group, links })
     }
 
     /// Bits of `S_IFMT`.
     pub(super) fn kind(&self) -> u32 {
-        u32::from(self.0.stx_mode) & k::S_IFMT
+        self.origin.mode as u32 & k::S_IFMT
     }
 
     pub(super) fn mode(&self) -> u32 {
-        u32::from(self.0.stx_mode) & !k::S_IFMT
+        self.origin.mode as u32 & !k::S_IFMT
+    }
+
+    /// Bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.origin.size
     }
 
     pub(super) fn is_directory(&self) -> bool {
@@ -57,20 +79,12 @@ impl Stat {
 
     /// As it is remembered.
     pub(super) fn origin(&self) -> Origin {
-        let time = |t: k::statx_timestamp| [t.tv_sec as u64, t.tv_nsec.into()];
-        Origin {
-            file: [device_number(self.0.stx_dev_major, self.0.stx_dev_minor), self.0.stx_ino],
-            mode: self.0.stx_mode.into(),
-            size: self.0.stx_size,
-            mtime: time(self.0.stx_mtime),
-            ctime: time(self.0.stx_ctime),
-        }
+        self.origin
     }
 
     /// For utimensat(2): times of the last access, and change.
     pub(super) fn times(&self) -> [i64; 4] {
-        let time = |t: k::statx_timestamp| [t.tv_sec, t.tv_nsec.into()];
-        let ([a, b], [c, d]) = (time(self.0.stx_atime), time(self.0.stx_mtime));
+        let ([a, b], [c, d]) = (self.accessed, self.origin.mtime.map(|part| part as i64));
         [a, b, c, d]
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn may_make(place: &mut Place) -> Result<()> {
     let is_merged = place.parent == Directory::Merged;
     place.name.above(|parent| {
         // Its owner may have changed its permissions, which the upper tree's part has.
-        let is_own = is_merged && Stat::of(parent.real())?.0.stx_uid == user();
+        let is_own = is_merged && Stat::of(parent.real())?.owner == user();
         let path = if is_own { parent.upper() } else { parent.real() };
         kernel::may(path, WRITE | SEARCH).map(drop)
     })
@@ -39,10 +39,10 @@ pub(super) fn may_remove(place: &mut Place) -> Result<()> {
     if place.parent == Directory::Upper {
         return Ok(());
     }
-    let Some(owner) = place.stat().map(|stat| stat.0.stx_uid) else { return Ok(()) };
+    let Some(owner) = place.stat().map(|stat| stat.owner) else { return Ok(()) };
     let parent = place.name.above(|parent| Stat::of(parent.real()))?;
     let (is_sticky, user) = (parent.mode() & k::S_ISVTX != 0, user());
-    match is_sticky && user != 0 && user != owner && user != parent.0.stx_uid {
+    match is_sticky && user != 0 && user != owner && user != parent.owner {
         true => Err(Errno(sys::EPERM)),
         false => Ok(()),
     }
@@ -56,5 +56,5 @@ pub(super) fn may_write(place: &Place) -> Result<()> {
 /// What is kept of the real tree's file beside its data may be changed.
 pub(super) fn owns(stat: &Stat) -> Result<()> {
     let user = user();
-    if user == 0 || user == stat.0.stx_uid { Ok(()) } else { Err(Errno(sys::EPERM)) }
+    if user == 0 || user == stat.owner { Ok(()) } else { Err(Errno(sys::EPERM)) }
 }
