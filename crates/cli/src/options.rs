@@ -136,8 +136,8 @@ pub struct TryRun {
     pub inside: Option<String>,
 
     /// For tests: something that is to go wrong
-    #[arg(long, hide = true, value_name = "FAULT", value_parser = ["writes"])]
-    pub plant: Option<String>,
+    #[arg(long, hide = true, value_name = "FAULT", value_parser = ["writes", "unconfined"])]
+    pub plant: Vec<String>,
 
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]

@@ -128,6 +128,12 @@ impl Confinement {
         Ok(Confinement { ruleset, filters: filters(token, allowed.network)?, missing })
     }
 
+    /// None at all: tests plant it, to see that another one is needed.
+    #[must_use]
+    pub fn none() -> Self {
+        Confinement { ruleset: None, filters: Vec::new(), missing: Vec::new() }
+    }
+
     /// Confines the calling thread, and all that comes from it. Between fork and exec: nothing is allocated.
     pub fn enter(&self) -> Result<(), Errno> {
         // SAFETY: sets a flag of this process.

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::TEMPORARY;
 
+use super::changed;
 use super::gone;
 use super::inodes;
 use super::kernel::{self, Open, Stat, make};
@@ -58,7 +59,7 @@ pub(super) fn bring_parent(session: &Session, place: &mut Place) -> Result<()> {
 /// Makes the upper tree's part of a directory, as the real one is, in one that has its part.
 fn make_directory(session: &Session, name: &mut Name, lower: &Stat) -> Result<()> {
     let token = session.config.overlay.token;
-    gone::note(name);
+    changed::note(name);
     // Nothing was changed there, as far as anybody can see.
     let before = name.above(|parent| Stat::of(parent.upper()))?;
     let made = in_shut_directory(name, token, |name| kernel::mkdir(name.upper(), 0o700));
@@ -155,7 +156,7 @@ impl Unfinished {
 /// if that is not wanted.
 pub(super) fn bring_file(session: &Session, place: &mut Place, data: bool) -> Result<()> {
     let Thing::Lower(stat) = place.thing else { return Ok(()) };
-    gone::note(&place.name);
+    changed::note(&place.name);
     bring_parent(session, place)?;
     gone::record(session, &place.name, &stat.origin())?;
     copy(session, &mut place.name, &stat, data)?;

@@ -8,6 +8,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
 
 use super::calls::{self, Room};
+use super::changed;
 use super::kernel::{Open, make};
 use super::view::{self, Look, Place, Thing};
 use crate::plane::Call;
@@ -31,7 +32,7 @@ pub(super) fn redirect(session: &Session, call: &Call) -> Exec {
 }
 
 fn redirected(session: &Session, call: &Call) -> Result<Exec> {
-    if view::filter().is_empty() {
+    if changed::filter().is_empty() {
         return Ok(Exec::AsItStands);
     }
     let [a, b, c, d, e, _] = call.args;

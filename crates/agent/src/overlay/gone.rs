@@ -4,11 +4,11 @@
 //! added, and a mark that was seen is as true a moment later.
 
 use linux_raw_sys::general as k;
-use runahead_abi::overlay::{CHANGES, GONE, ORIGIN_MAX, Origin, PathHash};
+use runahead_abi::overlay::{CHANGES, GONE, ORIGIN_MAX, Origin};
 
+use super::changed;
 use super::kernel::{self, Open};
 use super::name::{self, Name};
-use super::view;
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, Result};
 
@@ -62,7 +62,7 @@ pub(super) fn is_gone(name: &Name) -> bool {
 
 /// From here on the real tree's name is not there, which led to `origin`.
 pub(super) fn mark(session: &Session, name: &Name, origin: &Origin) -> Result<()> {
-    note(name);
+    changed::note(name);
     let mut text = [0u8; ORIGIN_MAX + 1];
     // (As the text of a symbolic link it has to be shorter than a page.)
     let len = origin.write(name.text(), &mut text[..ORIGIN_MAX]);
@@ -90,15 +90,4 @@ pub(super) fn record(session: &Session, name: &Name, origin: &Origin) -> Result<
     let len = origin.write(name.text(), &mut text[..ORIGIN_MAX]).ok_or(Errno(sys::ENAMETOOLONG))?;
     let file = Open::at(path.as_ptr() as u64, k::O_WRONLY | k::O_APPEND, 0)?;
     kernel::write(file.0, &text[..len + 1])
-}
-
-/// Something at the name is about to be changed: it and all above it are entered into the filter.
-pub(super) fn note(name: &Name) {
-    let filter = view::filter();
-    let mut hash = PathHash::ROOT;
-    filter.add(hash);
-    for piece in name.text().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
-        hash = hash.and(b"/").and(piece);
-        filter.add(hash);
-    }
 }

@@ -6,13 +6,14 @@ use runahead_abi::device_number;
 use runahead_abi::overlay::Inodes;
 
 use super::calls::{Done, done, give};
+use super::changed;
 use super::kernel::Stat;
 use super::view;
 use crate::plane::{self, Call, Verdict};
 use crate::sys::{self, Result, nr};
 
 fn all() -> &'static Inodes {
-    &view::filter().inodes
+    &changed::filter().inodes
 }
 
 /// Device and number, as they are kept.

@@ -12,7 +12,7 @@ use super::calls::{Done, done};
 use super::kernel::{Open, Stat, make};
 use super::name::{self, Name};
 use super::view::{self, Directory};
-use super::{calls, descriptors, entries, gone};
+use super::{calls, changed, descriptors, entries, gone};
 use crate::plane::{Call, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
@@ -40,7 +40,7 @@ fn of(fd: Fd) -> Option<&'static Listing> {
 
 /// getdents64(2).
 pub(super) fn list(session: &Session, call: &Call) -> Done {
-    if view::filter().is_empty() {
+    if changed::filter().is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let fd = call.fd(0);
@@ -54,7 +54,7 @@ pub(super) fn list(session: &Session, call: &Call) -> Done {
     for piece in path.split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
         directory.push(piece)?;
     }
-    if !view::filter().has(directory.hash()) {
+    if !changed::filter().has(directory.hash()) {
         return Ok(Verdict::NATIVE);
     }
     if call.nr == nr::GETDENTS {
@@ -122,7 +122,7 @@ fn begin(fd: Fd) {
 
 /// An entry of the real directory is there in the view, and not to be told of as one of the upper tree's part.
 fn is_seen(entry: &Name) -> bool {
-    if !view::filter().has(entry.hash()) {
+    if !changed::filter().has(entry.hash()) {
         return true;
     }
     !gone::is_gone(entry) && Stat::of(entry.upper()).map_or(true, |upper| upper.is_directory())

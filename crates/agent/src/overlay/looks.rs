@@ -3,6 +3,7 @@
 use linux_raw_sys::general as k;
 
 use super::calls::{self, Done, answer, done, give};
+use super::changed;
 use super::inodes;
 use super::kernel::make;
 use super::name;
@@ -23,7 +24,7 @@ pub(super) struct Given {
 
 /// Makes the call with the name in place of the program's by which the kernel finds what is in the view there.
 pub(super) fn redirect(session: &Session, call: &Call, name: Given) -> Done {
-    if view::filter().is_empty() {
+    if changed::filter().is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let mut room = calls::room();
@@ -64,7 +65,7 @@ pub(super) fn access(session: &Session, call: &Call, name: Given) -> Done {
 
 /// readlink(2) and readlinkat(2).
 pub(super) fn read_link(session: &Session, call: &Call, name: Given) -> Done {
-    if view::filter().is_empty() {
+    if changed::filter().is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let mut room = calls::room();
@@ -107,7 +108,7 @@ pub(super) fn stat(session: &Session, call: &Call) -> Done {
         nr::NEWFSTATAT => (call.fd(0), 1, a[3] as u32),
         _ => (call.fd(0), 1, a[2] as u32),
     };
-    if view::filter().is_empty() {
+    if changed::filter().is_empty() {
         return Ok(Verdict::NATIVE);
     }
     if flags & k::AT_EMPTY_PATH != 0 {
@@ -226,7 +227,7 @@ fn stat_merged(call: &Call, place: &Place) -> Result<u64> {
 
 /// getcwd(2): the kernel may tell of a directory in the upper tree.
 pub(super) fn working_directory(session: &Session, call: &Call) -> Done {
-    if view::filter().is_empty() {
+    if changed::filter().is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let mut told = calls::room();

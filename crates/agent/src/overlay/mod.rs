@@ -9,6 +9,7 @@
 //! | `inodes` | numbers of files |
 //! | `rights` | who may change what |
 //! | `view` | where a name leads |
+//! | `changed` | which paths have anything changed |
 //! | `name`, `entries`, `descriptors`, `kernel`, `calls` | a path of the view; entries of directories; descriptors' names; system calls; answers |
 //!
 //! Invariant: no call is made that changes a file outside of the directory that is held apart. The kernel sees to that
@@ -16,6 +17,7 @@
 
 mod attributes;
 mod calls;
+mod changed;
 mod copies;
 mod descriptors;
 mod entries;

@@ -6,7 +6,7 @@ use runahead_abi::overlay::Origin;
 use super::kernel::{self, Open, Stat, make};
 use super::name::Name;
 use super::view::{self, Directory, Place, Thing};
-use super::{copies, entries, gone, inodes, rights};
+use super::{changed, copies, entries, gone, inodes, rights};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -20,7 +20,7 @@ pub(super) fn prepare(session: &Session, place: &mut Place) -> Result<()> {
     if place.parent == Directory::Upper {
         return Ok(());
     }
-    gone::note(&place.name);
+    changed::note(&place.name);
     match gone::is_gone(&place.name) {
         true => Ok(()),
         false => gone::record(session, &place.name, &Origin::ABSENT),
@@ -116,7 +116,7 @@ pub(super) fn remove(session: &Session, place: &mut Place, directory: bool) -> R
         _ => touch_parent(session, place),
     }
     if directory {
-        view::filter().directory_went();
+        changed::filter().directory_went();
     }
     Ok(0)
 }
@@ -167,7 +167,7 @@ fn check_empty(session: &Session, name: &Name) -> Result<()> {
     let len = inside.len();
     each_entry(directory.0, |entry| {
         inside.push(entry)?;
-        let is_there = !(view::filter().has(inside.hash()) && gone::is_gone(&inside));
+        let is_there = !(changed::filter().has(inside.hash()) && gone::is_gone(&inside));
         inside.cut(len);
         if is_there { Err(Errno(sys::ENOTEMPTY)) } else { Ok(()) }
     })
@@ -192,7 +192,7 @@ fn bring_tree(session: &Session, name: &mut Name, parent: Directory) -> Result<(
         name.push(entry)?;
         let brought = match view::thing(name, Directory::Merged) {
             Ok(Thing::Lower(stat)) if !stat.is_directory() => {
-                gone::note(name);
+                changed::note(name);
                 copies::bring_entry(session, name, &stat)
             }
             Ok(Thing::Lower(_) | Thing::Merged(..)) => bring_tree(session, name, Directory::Merged),
@@ -298,7 +298,7 @@ pub(super) fn rename(
         inodes::forget(covered);
     }
     if from_directory || to_directory {
-        view::filter().directory_went();
+        changed::filter().directory_went();
     }
     renamed
 }
@@ -314,7 +314,7 @@ fn make_room(session: &Session, to: &mut Place, is_directory: bool) -> Result<()
         }
         Thing::Lower(stat) => {
             copies::bring_parent(session, to)?;
-            gone::note(&to.name);
+            changed::note(&to.name);
             match is_directory {
                 true => gone::mark(session, &to.name, &stat.origin()),
                 // It is covered from the moment when the other is there.

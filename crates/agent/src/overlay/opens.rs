@@ -9,7 +9,7 @@ use runahead_abi::overlay::flag;
 use super::calls::{self, Done, answer};
 use super::kernel::{self, make};
 use super::view::{self, FOLLOWED, ITSELF, Look, NAME, Place, Thing};
-use super::{copies, descriptors, names, rights};
+use super::{changed, copies, descriptors, names, rights};
 use crate::plane::{Call, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
@@ -91,7 +91,7 @@ pub(super) fn open(session: &Session, call: &Call, how: How) -> Done {
 }
 
 fn open_to_read(session: &Session, call: &Call, how: &How) -> Done {
-    if view::filter().is_empty() {
+    if changed::filter().is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let mut room = calls::room();

@@ -9,7 +9,7 @@ use super::kernel::make;
 use super::looks::{self, Given};
 use super::opens::{self, How};
 use super::view::{self, FOLLOWED, ITSELF, NAME, Place, Thing};
-use super::{attributes, copies, execs, kernel, listing, names, rights, sockets};
+use super::{attributes, changed, copies, execs, kernel, listing, names, rights, sockets};
 use crate::plane::policy::Exec;
 use crate::plane::{self, Call, Interest, Policy, Verdict};
 use crate::session::{self, Session};
@@ -57,7 +57,7 @@ pub fn start(session: &Session) -> Result<()> {
     if session.config.overlay.flags & flag::ON == 0 {
         return Ok(());
     }
-    view::start(session)?;
+    changed::start(session)?;
     plane::set_policy(&POLICY)
 }
 

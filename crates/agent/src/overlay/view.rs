@@ -7,17 +7,17 @@
 //! What is known of a directory is remembered by the hash of its path, as of the filter's generation: the real tree is taken
 //! not to change while the try lasts, as that below an overlayfs is.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
-use runahead_abi::overlay::{FILTER, Filter, PathHash};
+use runahead_abi::overlay::PathHash;
 
+use super::changed;
 use super::gone;
-use super::kernel::{Open, Stat};
+use super::kernel::Stat;
 use super::name::{self, Name};
 use crate::paths::{self, PathBuf};
-use crate::room;
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result};
 
@@ -113,33 +113,12 @@ pub(super) const NAME: Look = Look { follow: false, thing: true, name: true };
 /// What the name leads to is looked at.
 pub(super) const FOLLOWED: Look = Look { follow: true, thing: true, name: false };
 
-static FILTER_AT: AtomicPtr<Filter> = AtomicPtr::new(core::ptr::null_mut());
-
 /// Hashes of paths, the lowest two bits replaced by how the directory stands (0: nothing is known).
 static DIRECTORIES: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
 
-/// Maps the filter that the processes of the try share.
-pub(super) fn start(session: &Session) -> Result<()> {
-    let mut path = [0u8; name::FRONT_MAX + 1];
-    let held = name::held(session);
-    path[..held.len()].copy_from_slice(held);
-    path[held.len()] = b'/';
-    path[held.len() + 1..][..FILTER.len()].copy_from_slice(FILTER.as_bytes());
-    let file = Open::at(path.as_ptr() as u64, k::O_RDWR, 0)?;
-    let at = room::map_shared(file.0, Filter::BYTES as u64)?;
-    FILTER_AT.store(at as *mut Filter, Relaxed);
-    Ok(())
-}
-
-/// What has been changed.
-pub(super) fn filter() -> &'static Filter {
-    // SAFETY: mapped at the start, before the policy is asked anything, and as long as this process; of atomics.
-    unsafe { &*FILTER_AT.load(Relaxed) }
-}
-
 fn key(path: PathHash) -> u64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    (path.bits() ^ filter().generation().wrapping_mul(STEP)) & !3
+    (path.bits() ^ changed::filter().generation().wrapping_mul(STEP)) & !3
 }
 
 fn slot(key: u64) -> &'static AtomicU64 {
@@ -154,7 +133,7 @@ fn known(path: PathHash) -> Option<Directory> {
         return None;
     }
     match word & 3 {
-        1 if !filter().has(path) => Some(Directory::Lower),
+        1 if !changed::filter().has(path) => Some(Directory::Lower),
         2 => Some(Directory::Merged),
         3 => Some(Directory::Upper),
         _ => None,
@@ -315,7 +294,7 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
             && !look.thing
             && !place.is_directory
             && here != Directory::Upper
-            && !filter().has(hash)
+            && !changed::filter().has(hash)
         {
             place.thing = Thing::Unlooked;
             return Ok(place);
@@ -327,7 +306,7 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
         place.thing = match thing(&place.name, here) {
             Ok(thing) => thing,
             // Who may not look may still be there: the kernel finds it by another way, or refuses.
-            Err(Errno(sys::EACCES)) if here != Directory::Upper && !filter().has(hash) => {
+            Err(Errno(sys::EACCES)) if here != Directory::Upper && !changed::filter().has(hash) => {
                 if is_last {
                     place.thing = Thing::Unlooked;
                     return Ok(place);
@@ -353,7 +332,7 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
         }
         match place.directory() {
             Ok(directory) => {
-                if directory != Directory::Lower || !filter().has(hash) {
+                if directory != Directory::Lower || !changed::filter().has(hash) {
                     remember(hash, directory);
                 }
                 here = directory;
@@ -408,7 +387,7 @@ pub(super) fn thing(name: &Name, parent: Directory) -> Result<Thing> {
     if parent == Directory::Upper {
         return there(Stat::of(name.upper())).map(|stat| one(stat, Thing::Upper));
     }
-    if !filter().has(name.hash()) {
+    if !changed::filter().has(name.hash()) {
         return there(Stat::of(name.real())).map(|stat| one(stat, Thing::Lower));
     }
     let upper = match parent {
@@ -459,7 +438,9 @@ pub(super) fn again(session: &Session, name: &Name) -> Result<Directory> {
             None => {
                 let found = match thing(&above, here) {
                     Ok(thing) => thing,
-                    Err(Errno(sys::EACCES)) if here != Directory::Upper && !filter().has(hash) => {
+                    Err(Errno(sys::EACCES))
+                        if here != Directory::Upper && !changed::filter().has(hash) =>
+                    {
                         here = Directory::Lower;
                         continue;
                     }
@@ -472,7 +453,7 @@ pub(super) fn again(session: &Session, name: &Name) -> Result<Directory> {
                     Thing::Absent => return Err(Errno(sys::ENOENT)),
                     _ => return Err(Errno(sys::ENOTDIR)),
                 };
-                if directory != Directory::Lower || !filter().has(hash) {
+                if directory != Directory::Lower || !changed::filter().has(hash) {
                     remember(hash, directory);
                 }
                 directory
