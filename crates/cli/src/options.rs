@@ -100,7 +100,7 @@ pub enum Task {
 
 /// `runahead try`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(subcommand_negates_reqs = true)]
 pub struct Try {
     /// Where tries are kept, in place of $XDG_STATE_HOME/runahead/tries or ~/.local/state/runahead/tries. Best on the file
     /// system of what is changed: then a commit renames, and copies nothing
