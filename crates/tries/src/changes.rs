@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
+use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use runahead_abi::overlay::{Origin, UPPER};
 use serde::Serialize;
 
 use crate::origins::{Origins, is_as_it_was, is_same_directory, now};
-use crate::{Error, Result, failed};
+use crate::{Error, Result, failed, install};
 
 /// How a name is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -166,6 +167,12 @@ impl Changes {
             }
             let origin = origins.of(&path);
             let was = origin.filter(|origin| **origin != Origin::ABSENT);
+            if !is_gone
+                && let (Some(was), Some(there)) = (was, &there)
+                && is_copy(was, (&upper, &found), (&path, there))
+            {
+                continue;
+            }
             let is_in_the_way = there.is_some() && (found.is_dir() || is_directory);
             self.add(Change {
                 kind: if was.is_some() { Kind::Modified } else { Kind::Added },
@@ -283,6 +290,34 @@ impl Changes {
         }
         // It has been removed by somebody else, too: nothing is left to do.
         Ok(())
+    }
+}
+
+/// The upper tree's file is a mere copy: it was opened for writing, and nothing was written. (Where the real one has been
+/// changed meanwhile that cannot be told.)
+fn is_copy(was: &Origin, upper: (&Path, &Metadata), real: (&Path, &Metadata)) -> bool {
+    let ((upper_path, upper), (real_path, real)) = (upper, real);
+    let about = |of: &Metadata| (of.mode(), of.size(), of.mtime(), of.mtime_nsec());
+    upper.is_file()
+        && upper.nlink() == 1
+        && about(upper) == about(real)
+        && is_as_it_was(was, Some(real))
+        && install::have_same_attributes(upper_path, real_path)
+        && have_same_contents(upper_path, real_path).unwrap_or(false)
+}
+
+fn have_same_contents(a: &Path, b: &Path) -> std::io::Result<bool> {
+    const PIECE: usize = 64 << 10;
+    let (mut a, mut b) = (fs::File::open(a)?, fs::File::open(b)?);
+    let (mut from_a, mut from_b) = (Vec::new(), Vec::new());
+    loop {
+        from_a.clear();
+        from_b.clear();
+        a.by_ref().take(PIECE as u64).read_to_end(&mut from_a)?;
+        b.by_ref().take(PIECE as u64).read_to_end(&mut from_b)?;
+        if from_a != from_b || from_a.is_empty() {
+            return Ok(from_a == from_b);
+        }
     }
 }
 

@@ -149,16 +149,38 @@ pub(crate) fn set_modified(path: &Path, (seconds, nanoseconds): (i64, i64)) -> i
     Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Extended attributes, as far as we may give them.
+/// Most bytes of the list of attributes' names, and of one attribute (xattr(7)).
+const ATTRIBUTES_MAX: usize = 64 << 10;
+
+/// Names and values of extended attributes.
+fn attributes(of: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut names = vec![0u8; ATTRIBUTES_MAX];
+    let len = rustix::fs::llistxattr(of, &mut names[..]).unwrap_or(0);
+    if len == 0 {
+        return Vec::new();
+    }
+    let mut value = vec![0u8; ATTRIBUTES_MAX];
+    let names = names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let mut all: Vec<_> = names
+        .filter_map(|name| {
+            let len = rustix::fs::lgetxattr(of, name, &mut value[..]).ok()?;
+            Some((name.to_vec(), value[..len].to_vec()))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// Two files have the same extended attributes.
+pub(crate) fn have_same_attributes(a: &Path, b: &Path) -> bool {
+    attributes(a) == attributes(b)
+}
+
+/// Gives a file the attributes of another, as far as we may.
 fn copy_attributes(from: &Path, to: &Path) {
-    let mut names = vec![0u8; 64 << 10];
-    let Ok(len) = rustix::fs::llistxattr(from, &mut names[..]) else { return };
-    let mut value = vec![0u8; 64 << 10];
-    for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        if let Ok(len) = rustix::fs::lgetxattr(from, name, &mut value[..]) {
-            let flags = rustix::fs::XattrFlags::empty();
-            let _ = rustix::fs::lsetxattr(to, name, &value[..len], flags);
-        }
+    for (name, value) in attributes(from) {
+        let flags = rustix::fs::XattrFlags::empty();
+        let _ = rustix::fs::lsetxattr(to, &name[..], &value, flags);
     }
 }
 

@@ -32,16 +32,15 @@ impl Origins {
         let list = held.join(CHANGES);
         let text = fs::read(&list).map_err(failed("read", &list))?;
         for record in text.split(|byte| *byte == 0) {
-            if let Some((origin, name)) = Origin::read(record) {
+            let (is_gone, words) = match record.split_first() {
+                Some((&GONE, words)) => (true, words),
+                _ => (false, record),
+            };
+            if let Some((origin, name)) = Origin::read(words) {
                 origins.of.entry(path(name)).or_insert(origin);
-            }
-        }
-        let marks = held.join(GONE);
-        for mark in fs::read_dir(&marks).map_err(failed("list", &marks))?.flatten() {
-            let Ok(text) = fs::read_link(mark.path()) else { continue };
-            if let Some((origin, name)) = Origin::read(text.as_os_str().as_bytes()) {
-                origins.of.entry(path(name)).or_insert(origin);
-                origins.gone.insert(path(name));
+                if is_gone {
+                    origins.gone.insert(path(name));
+                }
             }
         }
         Ok(origins)

@@ -12,7 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use runahead_abi::overlay::{CHANGES, FILTER, Filter, GONE, HELD_MAX, TEMPORARY, UPPER};
+use runahead_abi::overlay::{CHANGES, FILTER, Filter, HELD_MAX, TEMPORARY, UPPER};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -119,7 +119,7 @@ impl Store {
                 let _ = fs::remove_dir(&place);
                 return Err(Error::TooLong(root));
             }
-            for name in [UPPER, GONE, TEMPORARY] {
+            for name in [UPPER, TEMPORARY] {
                 private(&held.join(name))?;
             }
             let make = |name: &str| {

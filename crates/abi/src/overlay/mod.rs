@@ -6,8 +6,7 @@
 //! | name | what it is |
 //! |---|---|
 //! | [`UPPER`] | mirrors absolute paths without symbolic links: what was written or made, and the directories above it |
-//! | [`GONE`] | symbolic links, one for each name of the real tree that is not there in the view, and nothing below it: their text is an [`Origin`] |
-//! | [`CHANGES`] | an [`Origin`] and a NUL for each name when it is first made, or its file first copied |
+//! | [`CHANGES`] | an [`Origin`] and a NUL for each name when it is first made, or its file first copied; behind a [`GONE`] for each name of the real tree from when on it is not there in the view, and nothing below it |
 //! | [`TEMPORARY`] | copies that are not complete yet |
 //! | [`FILTER`] | a [`Filter`] |
 //!
@@ -15,11 +14,13 @@
 //! [`UPPER`] and not in the real tree's view.
 
 pub mod calls;
+mod gone;
 mod inodes;
 mod origin;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use gone::Gone;
 pub use inodes::Inodes;
 pub use origin::{ORIGIN_MAX, Origin};
 
@@ -29,7 +30,7 @@ pub const HELD_MAX: usize = 512;
 /// See the module's text.
 pub const UPPER: &str = "upper";
 /// See the module's text.
-pub const GONE: &str = "gone";
+pub const GONE: u8 = b'-';
 /// See the module's text.
 pub const CHANGES: &str = "changes";
 /// See the module's text.
@@ -105,6 +106,8 @@ pub struct Filter {
     bits: [AtomicU64; FILTER_WORDS],
     /// What copies were made of.
     pub inodes: Inodes,
+    /// Names of the real tree that are not there in the view, and nothing below them.
+    pub gone: Gone,
 }
 
 impl Filter {
