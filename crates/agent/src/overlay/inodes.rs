@@ -8,7 +8,6 @@ use runahead_abi::overlay::Inodes;
 use super::calls::{Done, done, give};
 use super::changed;
 use super::kernel::Stat;
-use super::view;
 use crate::plane::{self, Call, Verdict};
 use crate::sys::{self, Result, nr};
 

@@ -66,11 +66,6 @@ impl Name {
         self.initialised(self.front, self.front + self.len.max(1))
     }
 
-    /// Where the upper tree is.
-    pub(super) fn front(&self) -> &[u8] {
-        self.initialised(0, self.front)
-    }
-
     /// Address of the path, for the kernel.
     pub(super) fn real(&self) -> u64 {
         self.bytes[self.front..].as_ptr() as u64
