@@ -12,9 +12,10 @@ use super::changed;
 use super::gone;
 use super::inodes;
 use super::kernel::{self, Open, Stat, make};
+use super::known::{self, Directory};
 use super::name::{self, Name};
 use super::rights;
-use super::view::{self, Directory, Place, Thing};
+use super::view::{self, Place, Thing};
 use crate::paths;
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, Result, nr};
@@ -72,7 +73,7 @@ fn make_directory(session: &Session, name: &mut Name, lower: &Stat) -> Result<()
         Err(Errno(sys::EEXIST)) => {}
         Err(errno) => return Err(errno),
     }
-    view::remember(name.hash(), Directory::Merged);
+    known::remember(name.hash(), Directory::Merged);
     Ok(())
 }
 

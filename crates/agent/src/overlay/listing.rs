@@ -10,8 +10,9 @@ use linux_raw_sys::general as k;
 
 use super::calls::{Done, done};
 use super::kernel::{Open, Stat, make};
+use super::known::Directory;
 use super::name::{self, Name};
-use super::view::{self, Directory};
+use super::view;
 use super::{calls, changed, descriptors, entries, gone};
 use crate::plane::{Call, Verdict};
 use crate::session::Session;

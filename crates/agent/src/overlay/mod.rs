@@ -9,6 +9,7 @@
 //! | `inodes` | numbers of files |
 //! | `rights` | who may change what |
 //! | `view` | where a name leads |
+//! | `known`, `rest` | what is known of directories; what is left of a path |
 //! | `changed` | which paths have anything changed |
 //! | `name`, `entries`, `descriptors`, `kernel`, `calls` | a path of the view; entries of directories; descriptors' names; system calls; answers |
 //!
@@ -25,12 +26,14 @@ mod execs;
 mod gone;
 mod inodes;
 mod kernel;
+mod known;
 mod listing;
 mod looks;
 mod name;
 mod names;
 mod opens;
 mod policy;
+mod rest;
 mod rights;
 mod sockets;
 mod view;

@@ -4,8 +4,9 @@ use linux_raw_sys::general as k;
 use runahead_abi::overlay::Origin;
 
 use super::kernel::{self, Open, Stat, make};
+use super::known::{self, Directory};
 use super::name::Name;
-use super::view::{self, Directory, Place, Thing};
+use super::view::{self, Place, Thing};
 use super::{changed, copies, entries, gone, inodes, rights};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
@@ -46,7 +47,7 @@ pub(super) fn make_at(
 pub(super) fn make_directory(session: &Session, place: &mut Place, mode: u32) -> Result<u64> {
     let made = make_at(session, place, |path| kernel::mkdir(path, mode))?;
     if matches!(place.thing, Thing::Absent) {
-        view::remember(place.name.hash(), Directory::Upper);
+        known::remember(place.name.hash(), Directory::Upper);
     }
     Ok(made)
 }

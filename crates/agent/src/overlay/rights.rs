@@ -3,7 +3,8 @@
 use linux_raw_sys::general as k;
 
 use super::kernel::{self, Stat};
-use super::view::{Directory, Place};
+use super::known::Directory;
+use super::view::Place;
 use crate::sys::{self, Errno, Result, nr};
 
 /// access(2).

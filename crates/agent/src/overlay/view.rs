@@ -3,41 +3,22 @@
 //! A directory of the view is [`Directory::Lower`], one of the real tree of which nothing is in the upper tree;
 //! [`Directory::Merged`], one that is in both; or [`Directory::Upper`], one that is only in the upper tree, with all below it.
 //! Symbolic links are followed here and not by the kernel, which would follow those of one tree into itself.
-//!
-//! What is known of a directory is remembered by the hash of its path, as of the filter's generation: the real tree is taken
-//! not to change while the try lasts, as that below an overlayfs is.
-
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
-use runahead_abi::overlay::PathHash;
 
 use super::changed;
 use super::gone;
 use super::kernel::Stat;
+use super::known::{Directory, known, remember};
 use super::name::{self, Name};
+use super::rest::{Rest, skip_slashes};
 use crate::paths::{self, PathBuf};
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result};
 
 /// Symbolic links that are followed in one name, as by the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
-/// Directories remembered.
-const KNOWN: usize = 1024;
-/// Bytes of what is left of a path, with what symbolic links put in front of it.
-const REST_MAX: usize = 2 * PATH_MAX;
-
-/// How a directory stands in the view.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Directory {
-    /// In the real tree.
-    Lower,
-    /// In both trees.
-    Merged,
-    /// In the upper tree, and so is all that is in it.
-    Upper,
-}
 
 /// What a name leads to.
 #[derive(Clone, Copy)]
@@ -113,71 +94,6 @@ pub(super) const NAME: Look = Look { follow: false, thing: true, name: true };
 /// What the name leads to is looked at.
 pub(super) const FOLLOWED: Look = Look { follow: true, thing: true, name: false };
 
-/// Hashes of paths, the lowest two bits replaced by how the directory stands (0: nothing is known).
-static DIRECTORIES: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
-
-fn key(path: PathHash) -> u64 {
-    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    (path.bits() ^ changed::filter().generation().wrapping_mul(STEP)) & !3
-}
-
-fn slot(key: u64) -> &'static AtomicU64 {
-    &DIRECTORIES[(key >> 2) as usize % KNOWN]
-}
-
-/// How the directory stands, if that is known.
-fn known(path: PathHash) -> Option<Directory> {
-    let key = key(path);
-    let word = slot(key).load(Relaxed);
-    if word & !3 != key {
-        return None;
-    }
-    match word & 3 {
-        1 if !changed::filter().has(path) => Some(Directory::Lower),
-        2 => Some(Directory::Merged),
-        3 => Some(Directory::Upper),
-        _ => None,
-    }
-}
-
-pub(super) fn remember(path: PathHash, directory: Directory) {
-    let how = match directory {
-        Directory::Lower => 1,
-        Directory::Merged => 2,
-        Directory::Upper => 3,
-    };
-    let key = key(path);
-    slot(key).store(key | how, Relaxed);
-}
-
-/// What is left of a path, at the end of the room.
-struct Rest {
-    bytes: [core::mem::MaybeUninit<u8>; REST_MAX],
-    at: usize,
-}
-
-impl Rest {
-    #[inline(always)]
-    fn new() -> Self {
-        Rest { bytes: [const { core::mem::MaybeUninit::uninit() }; REST_MAX], at: REST_MAX }
-    }
-
-    fn text(&self) -> &[u8] {
-        let bytes = &self.bytes[self.at..];
-        // SAFETY: from there on all of them have been written.
-        unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
-    }
-
-    fn prepend(&mut self, text: &[u8]) -> Result<()> {
-        let at = self.at.checked_sub(text.len()).ok_or(Errno(sys::ENAMETOOLONG))?;
-        for (place, byte) in self.bytes[at..self.at].iter_mut().zip(text) {
-            place.write(*byte);
-        }
-        self.at = at;
-        Ok(())
-    }
-}
-
 /// Directories that are left as they are, as they are called in the root directory.
 fn is_outside(name: &Name, rest: &[u8]) -> bool {
     match name.text() {
@@ -189,11 +105,6 @@ fn is_outside(name: &Name, rest: &[u8]) -> bool {
         }
         _ => false,
     }
-}
-
-fn skip_slashes(text: &[u8]) -> &[u8] {
-    let end = text.iter().position(|byte| *byte != b'/').unwrap_or(text.len());
-    &text[end..]
 }
 
 /// Where `path` leads, seen from the directory `dir` of the program's.
@@ -249,7 +160,7 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
     let mut links = 0;
     let mut here = root();
     loop {
-        rest.at = REST_MAX - skip_slashes(rest.text()).len();
+        rest.skip_slashes();
         let text = rest.text();
         let end = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
         let (piece, behind) = (&text[..end], skip_slashes(&text[end..]));
@@ -271,7 +182,7 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
                         None => again(session, &place.name)?,
                     };
                 }
-                rest.at += end;
+                rest.skip(end);
                 continue;
             }
             _ => {}
@@ -280,7 +191,7 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
         place.is_directory = is_last && end < text.len();
         place.name.push(piece)?;
         place.parent = here;
-        rest.at += end;
+        rest.skip(end);
         let behind = skip_slashes(rest.text());
         if is_outside(&place.name, behind) {
             if !behind.is_empty() {
