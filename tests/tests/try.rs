@@ -314,6 +314,30 @@ fn several_tries_start_from_the_same() {
 }
 
 #[test]
+fn what_runs_is_not_decided_yet() {
+    let place = Place::filled("running");
+    let program = runahead().to_str().expect("a plain path");
+    let state = place.state.to_str().expect("a plain path");
+    let script = "echo x > a; until [ -e b ]; do sleep 0.05; done";
+    let argv = [program, "try", "-q", "--state", state, "--", "/bin/sh", "-c", script];
+    let mut running = Run::new(argv).dir(&place.work).command().spawn().expect("it starts");
+    let is_shown = || place.tried(&["status"]).text().contains("work/a");
+    while !is_shown() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(place.tried(&["list"]).text().contains("running"));
+    for task in ["commit", "undo"] {
+        let outcome = place.tried(&[task]);
+        assert_eq!(outcome.end, End::Exit(1), "{outcome:?}");
+        assert!(outcome.complaints().contains("still running"), "{outcome:?}");
+    }
+    // It sees what others make meanwhile.
+    fs::write(place.work.join("b"), "").expect("it is ours");
+    assert!(running.wait().expect("it is ours").success());
+    assert_eq!(place.tried(&["undo"]).end, End::Exit(0));
+}
+
+#[test]
 fn statuses_and_errors() {
     let place = Place::filled("statuses");
     let ended = |words: &[&str]| place.tried(words).end;

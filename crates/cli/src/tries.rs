@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -110,7 +111,7 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
     }
     one.meta.unprotected.clone_from(&held_apart.confinement.missing);
     one.meta.network = if run.network == Network::Refuse { "refuse" } else { "allow" }.to_owned();
-    let ended = execute(run, &one, held_apart);
+    let ended = execute(run, &one, held_apart, lock.as_ref());
     if run.inside.is_some() {
         return Ok(ended.map_or_else(|status| status, crate::end_as));
     }
@@ -231,14 +232,23 @@ fn hold_apart(one: &Try, run: &TryRun) -> Result<HeldApart, Failure> {
 }
 
 /// Runs the command to its end; an exit status of ours if it does not run.
-fn execute(run: &TryRun, one: &Try, held_apart: HeldApart) -> Result<Ended, i32> {
+fn execute(
+    run: &TryRun,
+    one: &Try,
+    held_apart: HeldApart,
+    lock: Option<&Locked>,
+) -> Result<Ended, i32> {
     let Some((program, args)) = run.command.split_first() else { return Err(2) };
     let command = Command { program: program.clone(), args: args.to_vec() };
     // SAFETY: there is one thread.
     unsafe { std::env::set_var(INSIDE, &one.meta.id) };
     let keep = if run.commit_if.is_some() { Keep::All } else { Keep::Stderr };
-    let held_apart = Some(Arc::new(held_apart));
-    let options = Options { require: true, keep, held_apart, ..Options::default() };
+    let held_apart = Arc::new(held_apart);
+    let also = lock.map(|lock| lock.as_fd().as_raw_fd());
+    // Other descriptors than that are given up meanwhile, and their numbers may be others' then.
+    std::mem::forget(held_apart.clone());
+    let held_apart = Some(held_apart);
+    let options = Options { require: true, keep, also, held_apart, ..Options::default() };
     let outcome = runahead_supervisor::run(&command, &options, |_| {});
     // SAFETY: nobody else looks at the environment: those that are left are the session's threads, which read and count.
     unsafe { std::env::remove_var(INSIDE) };

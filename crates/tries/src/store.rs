@@ -7,6 +7,7 @@
 //! | [`HELD`] | what is held apart ([`runahead_abi::overlay`]) |
 
 use std::fs::{self, DirBuilder, File};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,13 @@ pub struct Try {
 /// Keeps a try from others until it is dropped.
 #[derive(Debug)]
 pub struct Locked {
-    _file: File,
+    file: File,
+}
+
+impl AsFd for Locked {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 fn private(path: &Path) -> Result<()> {
@@ -202,7 +209,7 @@ impl Try {
         let file = File::options().create(true).append(true).open(&path);
         let file = file.map_err(failed("open", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Locked { _file: file })),
+            Ok(()) => Ok(Some(Locked { file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(failed("lock", &path)(errno.into())),
         }
