@@ -9,7 +9,9 @@ use std::process::Command;
 
 use runahead_tests::programs::{Link, program};
 use runahead_tests::tree::snapshot;
-use runahead_tests::{End, Outcome, Run, Seed, available, installed, root, runahead, scratch};
+use runahead_tests::{
+    End, Outcome, Run, Seed, available, drain, installed, root, runahead, scratch,
+};
 
 /// A directory for one test: the tree that commands work in, and where tries are kept.
 struct Place {
@@ -335,6 +337,28 @@ fn what_runs_is_not_decided_yet() {
     fs::write(place.work.join("b"), "").expect("it is ours");
     assert!(running.wait().expect("it is ours").success());
     assert_eq!(place.tried(&["undo"]).end, End::Exit(0));
+}
+
+/// Without us the next program would see the real tree, and take it for what the try has made of it.
+#[test]
+fn without_its_supervisor_a_try_ends_at_its_next_program() {
+    let place = Place::filled("alone");
+    let program = runahead().to_str().expect("a plain path");
+    let state = place.state.to_str().expect("a plain path");
+    let script = "echo x > a; until [ -e b ]; do :; done; cat a; echo went on";
+    let argv = [program, "try", "-q", "--state", state, "--", "/bin/sh", "-c", script];
+    let mut running = Run::new(argv).dir(&place.work).command().spawn().expect("it starts");
+    while !place.tried(&["status"]).text().contains("work/a") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    running.kill().expect("it is ours");
+    let output = running.stdout.take().map(drain).expect("it is piped");
+    running.wait().expect("it is ours");
+    fs::write(place.work.join("b"), "").expect("it is ours");
+    let said = output.recv_timeout(std::time::Duration::from_secs(10)).expect("all have ended");
+    assert!(!String::from_utf8_lossy(&said).contains("one"), "the real file's text");
+    assert_eq!(place.tried(&["undo"]).end, End::Exit(0));
+    assert_eq!(fs::read_to_string(place.work.join("a")).expect("it is there"), "one\n");
 }
 
 #[test]

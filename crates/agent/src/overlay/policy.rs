@@ -31,10 +31,11 @@ impl Policy for OfTries {
     }
 
     fn redirect_exec(&self, call: &Call) -> Exec {
-        match session::get() {
-            Some(session) => execs::redirect(session, call),
-            None => Exec::AsItStands,
+        let Some(session) = session::get() else { return Exec::AsItStands };
+        if is_alone(session) {
+            self.lost();
         }
+        execs::redirect(session, call)
     }
 
     fn sees_borrowers(&self) -> bool {
@@ -59,6 +60,12 @@ pub fn start(session: &Session) -> Result<()> {
     }
     changed::start(session)?;
     plane::set_policy(&POLICY)
+}
+
+/// Whoever would put the agent into the next program has gone: that would see the real tree.
+fn is_alone(session: &Session) -> bool {
+    // (One that is there may not be sent a signal from a try, which is another error.)
+    make!(nr::KILL, session.config.supervisor_pid, 0) == Err(Errno(sys::ESRCH))
 }
 
 /// The name at these arguments.
