@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const PARTS: &[(&str, &[&str])] = &[(
     "crates/agent",
     &[
+        "overlay",
         "speculation",
         "targets",
         "shadow",

@@ -7,6 +7,7 @@
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::AtomicU64;
 
+use crate::overlay::Overlay;
 use crate::slow::{SLOW_DEVICES_MAX, SlowDevices};
 use crate::unwatched::{UNWATCHED_MAX, Unwatched};
 
@@ -173,6 +174,8 @@ pub struct AgentConfig {
     pub without: u64,
     /// Not 0: processes have no shadows, and speculate by themselves (`runahead_speculate`).
     pub speculates: u64,
+    /// The try that processes are of.
+    pub overlay: Overlay,
 }
 
 impl AgentConfig {
@@ -215,6 +218,7 @@ const _: () = assert!(
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
             + size_of::<Unwatched>()
+            + size_of::<Overlay>()
             + 8 * (MEMORY_DEVICES_MAX + REMOTE_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
 );
 const _: () = assert!(

@@ -13,7 +13,7 @@ use core::panic::PanicInfo;
 
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_agent::session::{self, Session};
-use runahead_agent::{logged, shadow, speculation, targets, tried};
+use runahead_agent::{logged, overlay, shadow, speculation, targets, tried};
 use runahead_plane::{self as plane, room, sys};
 
 global_asm!(
@@ -74,7 +74,8 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     match session::get() {
         Some(session) => logged::start(session)
             .and_then(|()| tried::start(session))
-            .and_then(|()| speculation::start(session)),
+            .and_then(|()| speculation::start(session))
+            .and_then(|()| overlay::start(session)),
         None => Ok(()),
     }
 }

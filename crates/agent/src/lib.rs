@@ -54,6 +54,7 @@ pub mod hints;
 pub mod logged;
 mod maps;
 mod names;
+pub mod overlay;
 pub mod paths;
 pub mod session;
 pub mod shadow;

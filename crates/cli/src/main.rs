@@ -7,6 +7,7 @@
 
 mod history;
 mod options;
+mod tries;
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs::File;
@@ -62,6 +63,11 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
             leave();
             exit(status)
         }
+        Task::Try(task) => {
+            let status = tries::work(&task);
+            leave();
+            exit(status)
+        }
         Task::History(history) => {
             runahead_supervisor::signals::release();
             exit(history::work(&history.task))
@@ -96,6 +102,7 @@ fn run_command(run: &options::Run) -> i32 {
         faults,
         speculate: run.speculate,
         history: plan,
+        ..Options::default()
     };
     let outcome = runahead_supervisor::run(&command, &options, |why| {
         say!("running natively: {why}");
@@ -134,7 +141,7 @@ fn leave() {
     runahead_supervisor::beside::end();
 }
 
-fn status(error: &LaunchError) -> i32 {
+pub(crate) fn status(error: &LaunchError) -> i32 {
     match error {
         LaunchError::NotFound(_) => NOT_FOUND,
         LaunchError::NotExecutable { .. } => NOT_EXECUTABLE,
@@ -192,7 +199,7 @@ fn report(
 }
 
 /// The command's exit status; its signal, if one ended it, ends us as well.
-fn end_as(ended: Ended) -> i32 {
+pub(crate) fn end_as(ended: Ended) -> i32 {
     let signal = match ended {
         Ended::Exited(status) => return status,
         Ended::Signaled(signal) => signal,

@@ -16,6 +16,25 @@ Exit status:
   126   COMMAND cannot be executed
   127   COMMAND was not found";
 
+const TRY_HELP: &str = "\
+COMMAND runs at full speed and sees what it changes; nobody else does. Held apart are files, directories, links, permissions
+and attributes. Not held apart: what it sends to terminals, networks (see --network) and other programs, and what is done to files that were
+open for writing before. Programs with privileges of their own (sudo) run without them, and cannot change anything.
+
+  runahead try -- make            runahead try status            runahead try commit
+  runahead try -- ./agent.sh      runahead try diff              runahead try undo
+  runahead try --commit-if 'make test' -- sed -i s/a/b/ src/*.c
+
+Exit status:
+  that of COMMAND; if a signal ended it, the same signal ends runahead
+  1     something could not be done with a try
+  2     usage error
+  3     nothing was committed, as somebody else has changed the same meanwhile
+  125   runahead itself failed, or COMMAND cannot be confined here
+  126   COMMAND cannot be executed
+  127   COMMAND was not found
+With --commit-if: that of COMMAND, or if that is 0, of CHECK; 3 as above, and then the try is kept.";
+
 /// Hides storage latency: a harmless copy of the program runs ahead and what it would read is
 /// fetched in parallel.
 #[derive(Debug, Parser)]
@@ -72,8 +91,108 @@ pub enum Task {
     /// Run a command, fetching ahead what it will read
     #[command(after_help = EXIT_STATUS)]
     Run(Run),
+    /// Run a command, and hold what it changes apart until you commit or undo it
+    #[command(after_help = TRY_HELP)]
+    Try(Try),
     /// What is remembered of earlier runs
     History(History),
+}
+
+/// `runahead try`.
+#[derive(Debug, Args)]
+#[command(subcommand_negates_reqs = true)]
+pub struct Try {
+    /// Where tries are kept, in place of $XDG_STATE_HOME/runahead/tries or ~/.local/state/runahead/tries. Best on the file
+    /// system of what is changed: then a commit renames, and copies nothing
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    #[command(subcommand)]
+    pub task: Option<TryTask>,
+    #[command(flatten)]
+    pub run: TryRun,
+}
+
+/// A command that is to be tried.
+#[derive(Debug, Args)]
+pub struct TryRun {
+    /// After COMMAND, run CHECK by /bin/sh where it sees what COMMAND has changed; commit if both exit with 0, undo otherwise
+    #[arg(long, value_name = "CHECK")]
+    pub commit_if: Option<OsString>,
+
+    /// What COMMAND may reach beside files: sockets of networks and of other programs. What went out cannot be undone
+    #[arg(long, value_enum, default_value_t = Network::Allow)]
+    pub network: Network,
+
+    /// Run COMMAND also where the kernel cannot keep it from changing files (Landlock, Linux 6.2), so that only the agent does
+    #[arg(long)]
+    pub unprotected: bool,
+
+    /// Say nothing in the end
+    #[arg(long, short)]
+    pub quiet: bool,
+
+    /// Run COMMAND in the view of this try, which is being decided
+    #[arg(long, hide = true, value_name = "ID")]
+    pub inside: Option<String>,
+
+    /// For tests: something that is to go wrong
+    #[arg(long, hide = true, value_name = "FAULT", value_parser = ["writes", "unconfined"])]
+    pub plant: Vec<String>,
+
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// What a tried command may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Network {
+    /// All that it could without us
+    Allow,
+    /// Not possible yet
+    Hold,
+    /// Only what belongs to the try
+    Refuse,
+}
+
+/// What to do with tries. Without an ID: with the newest.
+#[derive(Debug, Subcommand)]
+pub enum TryTask {
+    /// Which names it would change, and which of them somebody else has changed meanwhile (!)
+    Status {
+        /// Its name, or as much of it as is unambiguous
+        id: Option<String>,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// What it would change, line by line
+    Diff {
+        /// Its name, or as much of it as is unambiguous
+        id: Option<String>,
+        /// Which names, and how many lines of each are added and removed, as one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make it real, unless somebody else has changed something of it meanwhile (exit status 3)
+    Commit {
+        /// Its name, or as much of it as is unambiguous
+        id: Option<String>,
+        /// Also where somebody else has changed something, which is overwritten
+        #[arg(long)]
+        force: bool,
+    },
+    /// Drop it, and all that it has changed
+    Undo {
+        /// Its name, or as much of it as is unambiguous
+        id: Option<String>,
+    },
+    /// List all that are neither committed nor undone, the newest last
+    List {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// `runahead history`.

@@ -58,6 +58,23 @@ pub enum LaunchError {
     /// No process could be made.
     #[error("cannot start a process: {0}")]
     Process(Errno),
+    /// The kernel does not confine it as it was to be.
+    #[error("not run, because the kernel does not confine it: {0}")]
+    NotConfined(Errno),
+}
+
+/// What a program does to itself before it is executed, so that it can do less from there on. It runs between fork and exec.
+pub type Confine<'a> = &'a dyn Fn() -> Result<(), Errno>;
+
+/// How a program is started.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// Not at all if the agent cannot be put into it.
+    pub require: bool,
+    /// The signals that it blocks, one bit for each; the caller may block others.
+    pub mask: u64,
+    /// See [`Confine`].
+    pub confine: Option<Confine<'a>>,
 }
 
 /// Why a program runs without the agent.
@@ -103,18 +120,16 @@ pub struct Launched {
 /// may be a reason to have none. `prepare` fills it while the kernel makes the program. If any of this fails the command runs
 /// without the agent, or, with `require`, not at all.
 ///
-/// The program starts with `mask`, one bit for each signal that it blocks; the caller's may be another.
-///
 /// The calling process must have one thread: the child runs this code between fork and exec. It
 /// gets the default disposition of SIGCHLD, without which there is nothing to wait for; the
 /// program gets the one that was inherited.
 pub fn launch(
     command: &Command,
     file: Result<&OwnedFd, &NotInjected>,
-    require: bool,
-    mask: u64,
+    start: Start<'_>,
     prepare: impl FnOnce(&OwnedFd) -> Result<Layout, NotInjected>,
 ) -> Result<Launched, LaunchError> {
+    let Start { require, mask, confine } = start;
     let shown = command.program.to_string_lossy().into_owned();
     let path = find(&command.program).ok_or_else(|| LaunchError::NotFound(shown.clone()))?;
     let wanted = match privilege::forbids(&path) {
@@ -143,7 +158,7 @@ pub fn launch(
         Ok(ForkResult::Child) => {
             drop(tell_traced);
             let file = wanted.as_ref().ok().map(|file| file.as_fd());
-            exec(&argv, file, traced, tell_errno, (&inherited, mask))
+            exec(&argv, file, traced, tell_errno, (&inherited, mask, confine))
         }
         Ok(ForkResult::Parent { child }) => child,
         Err(errno) => {
@@ -193,8 +208,11 @@ pub fn launch(
             let _ = wait(pid, 0);
         }
         return Err(match errno {
-            Errno::ENOENT | Errno::ENOTDIR if !path.exists() => LaunchError::NotFound(shown),
-            errno => LaunchError::NotExecutable { program: shown, errno },
+            Told::Confine(errno) => LaunchError::NotConfined(errno),
+            Told::Exec(errno) => match errno {
+                Errno::ENOENT | Errno::ENOTDIR if !path.exists() => LaunchError::NotFound(shown),
+                errno => LaunchError::NotExecutable { program: shown, errno },
+            },
         });
     }
     match native {
@@ -242,11 +260,22 @@ fn execute(argv: &[CString]) -> Result<Infallible, Errno> {
     execv(SHELL, &line)
 }
 
+/// What the child tells before it ends.
+enum Told {
+    /// It was not confined.
+    Confine(Errno),
+    /// It was not executed.
+    Exec(Errno),
+}
+
 /// Why exec failed; `None` if it did not.
-fn read_report(report: &mut impl Read) -> Option<Errno> {
+fn read_report(report: &mut impl Read) -> Option<Told> {
     let mut errno = [0u8; 4];
     report.read_exact(&mut errno).ok()?;
-    Some(Errno::from_raw(i32::from_le_bytes(errno)))
+    Some(match i32::from_le_bytes(errno) {
+        errno if errno < 0 => Told::Confine(Errno::from_raw(-errno)),
+        errno => Told::Exec(Errno::from_raw(errno)),
+    })
 }
 
 /// The child's side.
@@ -255,7 +284,7 @@ fn exec(
     file: Option<BorrowedFd<'_>>,
     mut traced: PipeReader,
     mut tell_errno: PipeWriter,
-    (on_child, mask): (&SigAction, u64),
+    (on_child, mask, confine): (&SigAction, u64, Option<Confine<'_>>),
 ) -> ! {
     if matches!(on_child.handler(), SigHandler::SigIgn) {
         // SAFETY: puts back what was there, which is no handler.
@@ -271,8 +300,14 @@ fn exec(
     let none = std::ptr::null_mut::<u64>();
     // SAFETY: a mask of the size that is given, and no place for the old one.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &mask, none, bytes) };
-    let Err(errno) = execute(argv);
-    let _ = tell_errno.write_all(&(errno as i32).to_le_bytes());
+    let errno = match confine.map_or(Ok(()), |confine| confine()) {
+        Ok(()) => match execute(argv) {
+            Err(errno) => errno as i32,
+            Ok(never) => match never {},
+        },
+        Err(errno) => -(errno as i32),
+    };
+    let _ = tell_errno.write_all(&errno.to_le_bytes());
     // SAFETY: ends the child without running the parent's exit handlers.
     unsafe { libc::_exit(127) }
 }

@@ -17,5 +17,7 @@ pub mod tracee;
 
 pub use follow::{Followed, Follower};
 pub use image::{AgentFile, Layout, PAGE};
-pub use launch::{Command, LaunchError, Launched, NotInjected, exec_instead, find, launch};
+pub use launch::{
+    Command, Confine, LaunchError, Launched, NotInjected, Start, exec_instead, find, launch,
+};
 pub use status::{Ended, Status, wait};

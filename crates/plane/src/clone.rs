@@ -16,8 +16,8 @@ use linux_raw_sys::general as k;
 use super::altstack::{self, Altstack};
 use super::thread::{self, Thread};
 use super::{
-    Call, PROCESS, faults, is_retired, masks, patch, policy, report, retire, retire_all_threads,
-    retire_this, signals, sites, stands_down, stop,
+    Call, PROCESS, exec, faults, is_retired, masks, patch, policy, report, retire,
+    retire_all_threads, retire_this, signals, sites, stands_down, stop,
 };
 use crate::arch::{self, Context};
 use crate::sys::{self, nr};
@@ -185,13 +185,17 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
         thread::expected_came();
     }
     if result == 0 {
-        // A vfork child: its parent waits. The depth stays, so that no policy is asked.
+        // A vfork child: its parent waits. The depth stays, so that no policy is asked, but for one that wants to be.
         thread.lend(masks::action_to_lend());
         masks::take_again(thread);
         let _ = thread::arm_dispatch();
+        if policy::get().is_some_and(|policy| policy.sees_borrowers()) {
+            thread.depth.set(0);
+        }
         return;
     }
     thread.take_back();
+    exec::give_memory_back(thread);
     report::own_returned(thread.makes.get(), result);
     thread.depth.set(0);
 }

@@ -3,9 +3,11 @@
 
 use linux_raw_sys::general as k;
 
+use super::policy::Exec;
 use super::signals::{self, Action};
+use super::thread::Thread;
 use super::{Call, Token, masks, policy};
-use crate::sys;
+use crate::{room, sys};
 
 /// Makes the call; returns only if it fails.
 ///
@@ -15,11 +17,15 @@ use crate::sys;
 pub(super) fn exec(call: &Call) -> i64 {
     let thread = call.thread;
     let mask = sys::set_mask(!0);
-    let mut work = Work { call, prepared: None };
+    let mut work = Work { call: *call, prepared: None, answer: None };
     on_agent_stack(&mut work, prepare);
+    if let Some(answer) = work.answer {
+        sys::set_mask(signals::without_sigsys(mask));
+        return answer;
+    }
     sys::set_mask(thread.as_believed(mask));
-    // SAFETY: the program asked for exactly this call.
-    let ret = unsafe { sys::raw(call.nr, call.args) };
+    // SAFETY: the program asked for exactly this call, or the policy has another made in its place.
+    let ret = unsafe { sys::raw(work.call.nr, work.call.args) };
     let now = sys::set_mask(!0);
     on_agent_stack(&mut work, undo);
     sys::set_mask(signals::without_sigsys(now));
@@ -27,9 +33,12 @@ pub(super) fn exec(call: &Call) -> i64 {
 }
 
 /// What is handed to the agent's stack and back.
-struct Work<'a> {
-    call: &'a Call,
+struct Work {
+    /// The call that is made.
+    call: Call,
     prepared: Option<Prepared>,
+    /// None is made; this is what the program sees.
+    answer: Option<i64>,
 }
 
 /// What is to be undone if the call fails.
@@ -40,8 +49,16 @@ struct Prepared {
 
 extern "C" fn prepare(work: u64) {
     // SAFETY: `exec` passes its own, which lives until we return.
-    let work = unsafe { &mut *(work as *mut Work<'_>) };
-    let token = policy::get().map(|policy| policy.before_exec(work.call));
+    let work = unsafe { &mut *(work as *mut Work) };
+    match policy::get().map_or(Exec::AsItStands, |policy| policy.redirect_exec(&work.call)) {
+        Exec::AsItStands => {}
+        Exec::Answer(answer) => return work.answer = Some(answer),
+        Exec::Instead { nr, args, memory } => {
+            work.call = Call { nr, args, ..work.call };
+            work.call.thread.exec_memory.set(memory);
+        }
+    }
+    let token = policy::get().map(|policy| policy.before_exec(&work.call));
     // An ignored SIGSYS stays ignored over exec, a handler does not.
     let ours = masks::ignores_sigsys(work.call.thread)
         .and_then(|action| signals::set_action(k::SIGSYS as i32, Some(&action)).ok());
@@ -50,7 +67,8 @@ extern "C" fn prepare(work: u64) {
 
 extern "C" fn undo(work: u64) {
     // SAFETY: as in `prepare`.
-    let work = unsafe { &mut *(work as *mut Work<'_>) };
+    let work = unsafe { &mut *(work as *mut Work) };
+    give_memory_back(work.call.thread);
     let Some(Prepared { token, ours }) = work.prepared.take() else { return };
     if let Some(ours) = ours {
         let _ = signals::set_action(k::SIGSYS as i32, Some(&ours));
@@ -60,8 +78,17 @@ extern "C" fn undo(work: u64) {
     }
 }
 
+/// What held the arguments of an exec is not needed any more: it has failed, or was a vfork child's, which is gone.
+pub(super) fn give_memory_back(thread: &Thread) {
+    let (at, len) = thread.exec_memory.replace((0, 0));
+    if len != 0 {
+        // SAFETY: the policy has mapped it for that call, which is over, and nobody else knows of it.
+        unsafe { room::give_back(at, len) };
+    }
+}
+
 /// Signals are blocked.
-fn on_agent_stack(work: &mut Work<'_>, step: extern "C" fn(u64)) {
+fn on_agent_stack(work: &mut Work, step: extern "C" fn(u64)) {
     let thread = work.call.thread;
     let at = core::ptr::from_mut(work) as u64;
     if thread.depth.get() != 0 && thread.lent.get().is_none() {

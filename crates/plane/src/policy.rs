@@ -18,7 +18,7 @@
 //! *Fail open or closed*: what the plane cannot go on with it gives up ([`Policy::lost`]), and the process runs natively. A
 //! policy for which that will not do ends the process there. Under [`Interest::Reported`] nothing else is lost: its
 //! methods run with signals blocked, so that no handler of the program's finds the agent at work; and what a vfork child does is
-//! seen, too, on its parent's thread.
+//! seen, too, on its parent's thread. (Other policies can ask for that: [`Policy::sees_borrowers`].)
 //!
 //! A policy's methods run on a stack of the plane's, in the process and on the thread that they are about. They make no call
 //! that the program would see, wait for nothing, and do not panic on a path that the program can take.
@@ -129,6 +129,25 @@ pub enum Event {
     Patched,
 }
 
+/// What becomes of an exec.
+#[derive(Clone, Copy)]
+pub enum Exec {
+    /// The program's call is made.
+    AsItStands,
+    /// This call is made in its place.
+    Instead {
+        /// Number of the call.
+        nr: u64,
+        /// Its arguments.
+        args: [u64; 6],
+        /// First address and bytes of memory in which they lie. It is from [`crate::room`], and given back once
+        /// nobody needs it.
+        memory: (u64, u64),
+    },
+    /// No call is made; the program sees this value.
+    Answer(i64),
+}
+
 /// Token of an exec for which nothing was prepared.
 pub const NO_TOKEN: Token = -1;
 
@@ -197,6 +216,19 @@ pub trait Policy: Sync {
     /// that.
     fn before_exec(&self, _call: &Call) -> Token {
         NO_TOKEN
+    }
+
+    /// Where the program is about to exec: another call may be made in place of its own, or none, and the program is
+    /// answered. Before [`Policy::before_exec`], which is told of the call that is made.
+    fn redirect_exec(&self, _call: &Call) -> Exec {
+        Exec::AsItStands
+    }
+
+    /// A vfork child's calls are this policy's business, too: it is asked of them as of its parent's, on the parent's thread, which
+    /// waits. (The child shares memory, but not descriptors and working directory, with its parent.) Otherwise they are
+    /// seen under [`Interest::Reported`] only. Asked at each vfork.
+    fn sees_borrowers(&self) -> bool {
+        false
     }
 
     /// See [`Policy::before_exec`].

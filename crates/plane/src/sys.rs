@@ -107,6 +107,7 @@ pub mod nr {
         PIDFD_OPEN = __NR_pidfd_open, PIDFD_SEND_SIGNAL = __NR_pidfd_send_signal,
         PROCESS_VM_READV = __NR_process_vm_readv, PROCESS_VM_WRITEV = __NR_process_vm_writev, SOCKET = __NR_socket, CONNECT = __NR_connect, RECVMSG = __NR_recvmsg,
         PIPE = __NR_pipe, PIPE2 = __NR_pipe2, TGKILL = __NR_tgkill, SETPGID = __NR_setpgid,
+        MKNOD = __NR_mknod, MKNODAT = __NR_mknodat, REMOVEXATTR = __NR_removexattr, LREMOVEXATTR = __NR_lremovexattr, FREMOVEXATTR = __NR_fremovexattr, INOTIFY_ADD_WATCH = __NR_inotify_add_watch, BIND = __NR_bind,
         RT_SIGTIMEDWAIT = __NR_rt_sigtimedwait, SETRLIMIT = __NR_setrlimit, SELECT = __NR_select,
         PAUSE = __NR_pause, EPOLL_WAIT = __NR_epoll_wait, SEMOP = __NR_semop, SEMTIMEDOP = __NR_semtimedop,
         MSGSND = __NR_msgsnd, MSGRCV = __NR_msgrcv, IO_GETEVENTS = __NR_io_getevents,

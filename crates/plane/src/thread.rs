@@ -81,6 +81,8 @@ pub struct Thread {
     pub(super) mask_to_enter: Cell<Option<u64>>,
     /// A stop has met it at work of ours that waits.
     pub(super) is_disturbed: Cell<bool>,
+    /// First address and bytes of memory in which lie the arguments of an exec that is being made; (0, 0): of none.
+    pub(super) exec_memory: Cell<(u64, u64)>,
     /// How often this thread had left its processor when the policy last asked.
     pub switches: Cell<Option<Switches>>,
     mapped: Cell<[u64; 2]>,
@@ -234,6 +236,7 @@ impl Thread {
             begun: Cell::new(None),
             mask_to_enter: Cell::new(None),
             is_disturbed: Cell::new(false),
+            exec_memory: Cell::new((0, 0)),
             switches: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
         };

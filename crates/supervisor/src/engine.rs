@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
+use runahead_abi::overlay::Overlay;
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_admission::common::Listener;
 use runahead_admission::ledger::Ledger;
@@ -26,7 +27,7 @@ use crate::descriptors::beyond_standard;
 use crate::history::History;
 use crate::members::Members;
 use crate::mounts::Mounts;
-use crate::options::Faults;
+use crate::options::{Faults, Options};
 use crate::programs::Programs;
 use crate::socket::{self, ControlSocket};
 use crate::stats::Totals;
@@ -49,12 +50,13 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as much, and `speculates` says whether their programs may.
+    /// Fills the agent's file, and opens the control socket where it will ask. Agents `tell` as much, `speculates` says whether
+    /// their programs may, and they are of that try.
     pub(crate) fn new(
         file: &OwnedFd,
         clock: &Clock,
         faults: &Faults,
-        (tell, speculates): (u64, bool),
+        (tell, speculates, overlay): (u64, bool, Overlay),
     ) -> Result<Self, NotInjected> {
         let unavailable = |why: &dyn std::fmt::Display| NotInjected::Unavailable(why.to_string());
         let address = socket::address();
@@ -101,6 +103,7 @@ impl Prepared {
             tell,
             without: faults.without.bits(),
             speculates: speculates.into(),
+            overlay,
         };
         sandbox::prepare(&mut config, faults.landlock).map_err(|e| unavailable(&e))?;
         config.ticks_per_us = clock.ticks_per_us();
@@ -182,13 +185,15 @@ impl Engine {
         mut prepared: Prepared,
         file: OwnedFd,
         degraded: &Arc<Reasons>,
-        faults: &Faults,
+        options: &Options,
         history: Option<Arc<History>>,
     ) -> Result<Self, Errno> {
+        let faults = &options.faults;
         let (beside, prefetcher) = (prepared.beside()?, prepared.prefetcher());
         let Prepared { layout, listener, token, waits, .. } = prepared;
         let follow_all = history.as_ref().is_some_and(|history| history.follows_all())
-            || faults.without.unwatched;
+            || faults.without.unwatched
+            || options.held_apart.is_some();
         let &Faults { keep_shadows, without, .. } = faults;
         let tasks = Arc::new(Tasks::default());
         let learns = history.clone().map(|history| history as Arc<dyn Listener>);

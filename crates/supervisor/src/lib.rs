@@ -17,6 +17,7 @@
 //! | [`common`] | what they share |
 //! | [`members`] | the processes that have joined, from their first stall to their end |
 //! | [`sandbox`] | prepares what the kernel will deny a shadow |
+//! | [`confine`] | what the kernel denies a command whose changes are held apart |
 //! | [`tasks`] | how many processes and threads there may be |
 //! | [`limits`] | under which programs are better left alone |
 //! | [`unwatched`] | which programs need not be followed |
@@ -25,6 +26,7 @@
 
 pub mod beside;
 pub mod common;
+pub mod confine;
 pub mod descriptors;
 mod engine;
 pub mod history;
@@ -45,7 +47,7 @@ pub mod tasks;
 pub mod unwatched;
 mod wait;
 
-pub use options::{Faults, Keep, Options};
+pub use options::{Faults, HeldApart, Keep, Options};
 pub use runahead_admission::Without;
 pub use runahead_inject::Ended;
 pub use session::{SessionError, run};

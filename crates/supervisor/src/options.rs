@@ -4,8 +4,10 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use runahead_abi::config::plant;
+use runahead_abi::overlay::Overlay;
 use runahead_admission::without::Without;
 
+use crate::confine::Confinement;
 use crate::history::Plan;
 
 /// How a session is to run.
@@ -23,6 +25,17 @@ pub struct Options {
     pub speculate: bool,
     /// What is to be recorded and replayed.
     pub history: Option<Arc<Plan>>,
+    /// What the command changes is held apart.
+    pub held_apart: Option<Arc<HeldApart>>,
+}
+
+/// Where what a command changes is held apart, and what keeps it from changing anything else.
+#[derive(Debug)]
+pub struct HeldApart {
+    /// For its agents.
+    pub overlay: Overlay,
+    /// By the kernel.
+    pub confinement: Confinement,
 }
 
 /// Descriptors that are kept while the command runs; see [`descriptors`].

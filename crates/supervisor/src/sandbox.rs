@@ -233,7 +233,7 @@ fn runner_filter() -> Result<BpfProgram, SandboxError> {
 }
 
 /// The highest Landlock version of this kernel.
-fn landlock_version() -> Result<i32, SandboxError> {
+pub(crate) fn landlock_version() -> Result<i32, SandboxError> {
     const CREATE_RULESET_VERSION: u32 = 1;
     // SAFETY: asks for a number; no memory is passed.
     let version = unsafe {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use runahead_abi::config::tell;
-use runahead_inject::{Command, Ended, LaunchError, NotInjected, launch};
+use runahead_abi::overlay::Overlay;
+use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, Start, launch};
 use runahead_member::clock::Clock;
 use runahead_member::degraded::Reasons;
 use runahead_member::memory;
@@ -63,9 +64,15 @@ fn run_held(
     let started = Instant::now();
     let mut prepared = None;
     let mask = signals::inherited();
-    let launched = launch(command, file.as_ref(), options.require, mask, |file| {
+    let confined = options.held_apart.as_ref();
+    let enter = || confined.map_or(Ok(()), |held| held.confinement.enter());
+    let confine: Option<Confine<'_>> = confined.is_some().then_some(&enter);
+    let start = Start { require: options.require, mask, confine };
+    let overlay = confined.map_or(Overlay::NONE, |held| held.overlay);
+    let launched = launch(command, file.as_ref(), start, |file| {
         signals::ignore_file_limit();
-        let mut ready = Prepared::new(file, &clock, &options.faults, (tell, options.speculate))?;
+        let told = (tell, options.speculate, overlay);
+        let mut ready = Prepared::new(file, &clock, &options.faults, told)?;
         let layout = ready.layout;
         // The command has been forked, and is executed meanwhile.
         if let Some(history) = replayed {
@@ -88,7 +95,7 @@ fn run_held(
     let is_over = launched.ended.is_some() || wait::has_ended(launched.pid);
     let engine = match (&native, prepared, file) {
         (None, Some(prepared), Ok(file)) if !is_over => {
-            Engine::new(prepared, file, &degraded, &options.faults, history.clone())
+            Engine::new(prepared, file, &degraded, options, history.clone())
                 .inspect_err(|errno| degraded.count(format!("no process could join ({errno})")))
                 .ok()
         }

@@ -1,0 +1,61 @@
+//! The names of the real tree that are gone, by the hashes of their paths: two paths are taken for one with a chance of one in 2^64 for
+//! each pair.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::PathHash;
+
+const PLACES: usize = 1 << 20;
+/// Places that are looked at, from the first on.
+const PROBES: usize = 128;
+
+/// A set that only grows. Atomics, at first zeroes.
+#[repr(C)]
+pub struct Gone {
+    places: [AtomicU64; PLACES],
+}
+
+impl Gone {
+    fn places(&self, key: u64) -> impl Iterator<Item = &AtomicU64> {
+        let first = (key >> 44) as usize;
+        (0..PROBES).map(move |n| &self.places[(first + n) % PLACES])
+    }
+
+    fn key(path: PathHash) -> u64 {
+        path.bits().max(1)
+    }
+
+    /// Adds a path. False: there is no room.
+    pub fn add(&self, path: PathHash) -> bool {
+        let key = Self::key(path);
+        self.places(key).any(|place| match place.compare_exchange(0, key, Relaxed, Relaxed) {
+            Ok(_) => true,
+            Err(seen) => seen == key,
+        })
+    }
+
+    /// The path has been added.
+    pub fn has(&self, path: PathHash) -> bool {
+        let key = Self::key(path);
+        let seen = self.places(key).map(|place| place.load(Relaxed));
+        seen.take_while(|seen| *seen != 0).any(|seen| seen == key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_there_until_there_is_no_room() {
+        // SAFETY: atomics, for which zero is valid.
+        let gone: std::boxed::Box<Gone> = unsafe { std::boxed::Box::new_zeroed().assume_init() };
+        let path = |n: usize| PathHash::of(std::format!("/a/{n}").as_bytes());
+        let added = (0..2 * PLACES).map(|n| gone.add(path(n))).collect::<std::vec::Vec<_>>();
+        assert!(added[..PLACES / 2].iter().all(|added| *added) && added.contains(&false));
+        assert!(added.iter().enumerate().all(|(n, added)| gone.has(path(n)) == *added));
+        assert!((2 * PLACES..3 * PLACES).all(|n| !gone.has(path(n))));
+    }
+}

@@ -1,0 +1,115 @@
+//! Which file of the real tree a copy was made of, so that it goes on with that one's number.
+
+use core::sync::atomic::{AtomicU64, Ordering::*};
+
+/// Copies that are known at most; later ones have numbers of their own.
+const PLACES: usize = 1 << 16;
+/// Places that are looked at, from the first on.
+const PROBES: usize = 32;
+/// A place that nobody has had yet, one that is free again, and one that is being filled. No file has such a number.
+const NEVER: u64 = 0;
+const FREE: u64 = u64::MAX;
+const BUSY: u64 = u64::MAX - 1;
+
+#[repr(C)]
+struct Place {
+    copy: AtomicU64,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+/// By the copy's number, on the device that all copies are on. Atomics, at first zeroes.
+#[repr(C)]
+pub struct Inodes {
+    /// That device, and one; 0: there are no copies.
+    device: AtomicU64,
+    unused: [u64; 7],
+    places: [Place; PLACES],
+}
+
+impl Inodes {
+    fn places(&self, copy: u64) -> impl Iterator<Item = &Place> {
+        let first = copy.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        (0..PROBES).map(move |n| &self.places[(first as usize + n) % PLACES])
+    }
+
+    /// There are copies.
+    pub fn any(&self) -> bool {
+        self.device.load(Relaxed) != 0
+    }
+
+    /// The file `copy` (device, and number) is a copy of `of`.
+    pub fn add(&self, copy: (u64, u64), of: (u64, u64)) {
+        for place in self.places(copy.1) {
+            let seen = place.copy.load(Relaxed);
+            if (seen == NEVER || seen == FREE)
+                && place.copy.compare_exchange(seen, BUSY, Acquire, Relaxed).is_ok()
+            {
+                place.device.store(of.0, Relaxed);
+                place.inode.store(of.1, Relaxed);
+                place.copy.store(copy.1, Release);
+                self.device.store(copy.0.wrapping_add(1), Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// What the file is a copy of, by device and number.
+    pub fn of(&self, file: (u64, u64)) -> Option<(u64, u64)> {
+        if self.device.load(Relaxed) != file.0.wrapping_add(1) {
+            return None;
+        }
+        let place = self.find(file.1)?;
+        Some((place.device.load(Relaxed), place.inode.load(Relaxed)))
+    }
+
+    fn find(&self, copy: u64) -> Option<&Place> {
+        let mut places = self.places(copy).map(|place| (place, place.copy.load(Acquire)));
+        let found = places.find(|(_, seen)| *seen == copy || *seen == NEVER);
+        found.filter(|(_, seen)| *seen == copy).map(|(place, _)| place)
+    }
+
+    /// The file is about to go; another one may get its number.
+    pub fn remove(&self, file: (u64, u64)) {
+        if self.of(file).is_some()
+            && let Some(place) = self.find(file.1)
+        {
+            place.copy.store(FREE, Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn copies_are_found_until_they_go() {
+        // SAFETY: atomics, for which zero is valid.
+        let inodes: std::boxed::Box<Inodes> =
+            unsafe { std::boxed::Box::new_zeroed().assume_init() };
+        assert!(!inodes.any());
+        let (device, other) = (5, 6);
+        for n in 1..20_000 {
+            inodes.add((device, n), (other, n + 7));
+        }
+        assert!(inodes.any());
+        assert!((1..20_000).all(|n| inodes.of((device, n)) == Some((other, n + 7))));
+        assert_eq!([inodes.of((device, 20_000)), inodes.of((other, 3))], [None; 2]);
+        (1..20_000).filter(|n| n % 2 == 0).for_each(|n| inodes.remove((device, n)));
+        assert!((1..20_000).all(|n| inodes.of((device, n)).is_some() == (n % 2 == 1)));
+        inodes.add((device, 4), (other, 4));
+        assert_eq!(inodes.of((device, 4)), Some((other, 4)));
+    }
+
+    #[test]
+    fn where_there_is_no_room_copies_are_not_known() {
+        // SAFETY: as above.
+        let inodes: std::boxed::Box<Inodes> =
+            unsafe { std::boxed::Box::new_zeroed().assume_init() };
+        (1..2 * PLACES as u64).for_each(|n| inodes.add((0, n), (1, n)));
+        assert!((1..2 * PLACES as u64).all(|n| matches!(inodes.of((0, n)), None | Some((1, _)))));
+    }
+}

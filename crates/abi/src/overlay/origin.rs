@@ -1,0 +1,91 @@
+//! What a name of the real tree led to when a try first changed it.
+
+use super::super::PATH_MAX;
+
+/// Numbers of an [`Origin`] in words, each with a space behind it.
+const NUMBERS_MAX: usize = 8 * 17;
+/// Bytes of an [`Origin`] in words.
+pub const ORIGIN_MAX: usize = NUMBERS_MAX + PATH_MAX;
+
+/// What a name led to. In words: eight numbers in base 16, and the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Origin {
+    /// [`crate::device_number`] of the file system, and the inode's number. Both 0: there was nothing of that name.
+    pub file: [u64; 2],
+    /// Type and permissions (`st_mode`, stat(3type)).
+    pub mode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of its data: seconds (as two's complement), and nanoseconds.
+    pub mtime: [u64; 2],
+    /// Last change of anything: seconds and nanoseconds.
+    pub ctime: [u64; 2],
+}
+
+impl Origin {
+    /// Of a name that led to nothing.
+    pub const ABSENT: Origin =
+        Origin { file: [0; 2], mode: 0, size: 0, mtime: [0; 2], ctime: [0; 2] };
+
+    fn numbers(&self) -> [u64; 8] {
+        let Origin { file: [a, b], mode, size, mtime: [c, d], ctime: [e, f] } = *self;
+        [a, b, mode, size, c, d, e, f]
+    }
+
+    /// Writes it and the path in words into the front of `to`; their length. `None`: there is not enough room.
+    pub fn write(&self, path: &[u8], to: &mut [u8]) -> Option<usize> {
+        let mut at = 0;
+        for number in self.numbers() {
+            let digits = (16 - number.leading_zeros() as usize / 4).max(1);
+            for digit in (0..digits).rev() {
+                *to.get_mut(at)? = b"0123456789abcdef"[(number >> (4 * digit)) as usize & 15];
+                at += 1;
+            }
+            *to.get_mut(at)? = b' ';
+            at += 1;
+        }
+        to.get_mut(at..at + path.len())?.copy_from_slice(path);
+        Some(at + path.len())
+    }
+
+    /// Reads what [`Origin::write`] has written: it and the path.
+    pub fn read(mut text: &[u8]) -> Option<(Origin, &[u8])> {
+        let mut numbers = [0u64; 8];
+        for number in &mut numbers {
+            let end = text.iter().position(|byte| *byte == b' ')?;
+            for digit in &text[..end] {
+                let digit = (*digit as char).to_digit(16)?;
+                *number = number.checked_mul(16)? + u64::from(digit);
+            }
+            text = &text[end + 1..];
+        }
+        let [a, b, mode, size, c, d, e, f] = numbers;
+        Some((Origin { file: [a, b], mode, size, mtime: [c, d], ctime: [e, f] }, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let origin = Origin {
+            file: [0x1_0000_0003, 12345],
+            mode: 0o100_644,
+            size: 0,
+            mtime: [u64::MAX, 999_999_999],
+            ctime: [1, 16],
+        };
+        let mut room = [0u8; ORIGIN_MAX];
+        for origin in [origin, Origin::ABSENT] {
+            for path in [&b"/"[..], b"/a b/\xff"] {
+                let len = origin.write(path, &mut room).unwrap();
+                assert_eq!(Origin::read(&room[..len]), Some((origin, path)));
+            }
+        }
+        assert_eq!(origin.write(b"/a", &mut room[..10]), None);
+        assert_eq!(Origin::read(b"1 2 3"), None);
+        assert_eq!(Origin::read(b"x 0 0 0 0 0 0 0 /a"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Calls that change what is kept of a file beside its data. Landlock does not deny them; the kernel's filter lets them come
+//! from here only.
+
+use linux_raw_sys::general as k;
+
+use super::calls::{self, Done, done};
+use super::kernel::{self, Stat};
+use super::view::{self, Look, Place, Thing};
+use super::{copies, descriptors, gone, name, rights};
+use crate::plane::Call;
+use crate::session::Session;
+use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
+
+/// Of what the attributes are to be changed.
+enum Whose {
+    /// Of what has the name at this argument, seen from a directory.
+    Name { dir: Fd, argument: usize, follow: bool },
+    /// Of a descriptor.
+    Descriptor(Fd),
+}
+
+/// Any of these calls.
+pub(super) fn change(session: &Session, call: &Call) -> Done {
+    let a = call.args;
+    let at = |flags: u64| Whose::Name {
+        dir: call.fd(0),
+        argument: 1,
+        follow: flags as u32 & k::AT_SYMLINK_NOFOLLOW == 0,
+    };
+    let path = |follow| Whose::Name { dir: AT_FDCWD, argument: 0, follow };
+    let whose = match call.nr {
+        nr::FCHMOD | nr::FCHOWN | nr::FSETXATTR | nr::FREMOVEXATTR => Whose::Descriptor(call.fd(0)),
+        nr::CHMOD | nr::CHOWN | nr::UTIME | nr::UTIMES | nr::SETXATTR | nr::REMOVEXATTR => {
+            path(true)
+        }
+        nr::LCHOWN | nr::LSETXATTR | nr::LREMOVEXATTR => path(false),
+        nr::UTIMENSAT | nr::FUTIMESAT if a[1] == 0 => Whose::Descriptor(call.fd(0)),
+        nr::FCHMODAT | nr::FUTIMESAT => at(0),
+        nr::UTIMENSAT | nr::FCHMODAT2 => at(a[3]),
+        nr::FCHOWNAT => at(a[4]),
+        _ => return Err(Errno(sys::ENOSYS)),
+    };
+    match whose {
+        Whose::Descriptor(fd) => done(call, of_descriptor(session, call, fd)),
+        Whose::Name { dir, argument, follow } => {
+            let mut room = calls::room();
+            let text = calls::given(a[argument], &mut room)?;
+            let flags = match call.nr {
+                nr::UTIMENSAT | nr::FCHMODAT2 => a[3],
+                nr::FCHOWNAT => a[4],
+                _ => 0,
+            };
+            if text.is_empty() && flags as u32 & k::AT_EMPTY_PATH != 0 {
+                return done(call, of_descriptor(session, call, dir));
+            }
+            let place = view::find(session, dir, text, Look { follow, thing: true, name: false })?;
+            done(call, of_place(session, call, argument, place))
+        }
+    }
+}
+
+/// Makes the call with these arguments, by the right of the token.
+fn by_right(session: &Session, number: u64, mut args: [u64; 6]) -> Result<u64> {
+    args[5] = session.config.overlay.token;
+    // SAFETY: what the program asked for; a name is one of ours.
+    sys::check(unsafe { sys::raw(number, args) })
+}
+
+fn of_place(session: &Session, call: &Call, argument: usize, mut place: Place) -> Result<u64> {
+    match place.thing {
+        Thing::Absent => return Err(Errno(sys::ENOENT)),
+        Thing::Outside | Thing::Unlooked => match descriptors::named(place.name.text()) {
+            Some(fd) => return of_descriptor(session, call, fd),
+            None => return Err(Errno(sys::EPERM)),
+        },
+        _ => {}
+    }
+    bring(session, call, &mut place)?;
+    let mut args = call.args;
+    args[argument] = place.name.upper();
+    by_right(session, call.nr, args)
+}
+
+/// The place is in the upper tree when this returns, if the program may change what it asks for.
+fn bring(session: &Session, call: &Call, place: &mut Place) -> Result<()> {
+    let (Thing::Lower(stat) | Thing::Merged(stat, _)) = place.thing else { return Ok(()) };
+    let is_to_now = match call.nr {
+        nr::UTIME | nr::UTIMES => call.args[1] == 0,
+        nr::UTIMENSAT | nr::FUTIMESAT => call.args[2] == 0,
+        nr::SETXATTR | nr::LSETXATTR | nr::FSETXATTR => true,
+        nr::REMOVEXATTR | nr::LREMOVEXATTR | nr::FREMOVEXATTR => true,
+        _ => false,
+    };
+    match rights::owns(&stat) {
+        // Whoever may write may do these.
+        Err(_) if is_to_now => rights::may_write(place)?,
+        owns => owns?,
+    }
+    if !stat.is_directory() {
+        return copies::bring_file(session, place, true);
+    }
+    gone::record(session, &place.name, &stat.origin())?;
+    copies::bring_directory(session, &place.name)
+}
+
+/// What a descriptor refers to is changed where it is, if it is in the upper tree or has no name; else in the upper tree, by
+/// its name.
+fn of_descriptor(session: &Session, call: &Call, fd: Fd) -> Result<u64> {
+    let mut room = calls::room();
+    let path = match fd {
+        AT_FDCWD => sys::getcwd(&mut room).map(|len| len.saturating_sub(1)),
+        fd => descriptors::path_of(fd, &mut room),
+    };
+    let path = &room[..path.map_err(|_| Errno(sys::EBADF))?];
+    let is_elsewhere = |place: &Place| {
+        let same = |stat: &Stat, other: &Stat| stat.origin().file == other.origin().file;
+        let of_fd = Stat::of_fd(fd);
+        match (&place.thing, of_fd) {
+            (Thing::Lower(stat) | Thing::Merged(stat, _), Ok(of_fd)) => !same(stat, &of_fd),
+            _ => true,
+        }
+    };
+    if path.first() == Some(&b'/') && name::viewed(session, path).is_none() {
+        // (What has been removed, or replaced, is nobody's any more.)
+        if let Ok(mut place) = view::find(session, AT_FDCWD, path, view::ITSELF)
+            && !matches!(place.thing, Thing::Outside)
+        {
+            if let Thing::Upper(_) = place.thing {
+                // Copied since it was opened.
+                return by_name(session, call, place.name.upper());
+            }
+            if !is_elsewhere(&place) {
+                bring(session, call, &mut place)?;
+                return by_name(session, call, place.name.upper());
+            }
+        }
+        if path.starts_with(b"/proc/") || path.starts_with(b"/sys/") {
+            return Err(Errno(sys::EPERM));
+        }
+    }
+    by_right(session, call.nr, call.args)
+}
+
+/// The call of a descriptor as one of a name.
+fn by_name(session: &Session, call: &Call, path: u64) -> Result<u64> {
+    let token = session.config.overlay.token;
+    let [_, b, c, d, e, _] = call.args;
+    match call.nr {
+        nr::FCHMOD => kernel::chmod(path, b as u32, token),
+        nr::FCHMODAT2 => kernel::chmod(path, c as u32, token),
+        nr::FCHOWN => kernel::chown(path, b as u32, c as u32, token),
+        nr::FCHOWNAT => kernel::chown(path, c as u32, d as u32, token),
+        nr::FSETXATTR => by_right(session, nr::LSETXATTR, [path, b, c, d, e, 0]),
+        nr::FREMOVEXATTR => by_right(session, nr::LREMOVEXATTR, [path, b, 0, 0, 0, 0]),
+        number => {
+            let flags = match number {
+                nr::UTIMENSAT => u64::from(k::AT_SYMLINK_NOFOLLOW),
+                _ => 0,
+            };
+            by_right(session, number, [AT_FDCWD as u64, path, c, flags, 0, 0])
+        }
+    }
+}

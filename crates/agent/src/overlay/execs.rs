@@ -1,0 +1,225 @@
+//! Programs that are executed by a name.
+//!
+//! The kernel finds the interpreter of a script by itself, in the real tree, and tells it the name by which it was given the script.
+//! So where a script or its interpreter is in the upper tree, the interpreter is executed in the script's place, as the
+//! kernel would have (execve(2)).
+
+use linux_raw_sys::general as k;
+use runahead_abi::PATH_MAX;
+
+use super::calls::{self, Room};
+use super::changed;
+use super::kernel::{Open, make};
+use super::view::{self, Look, Place, Thing};
+use crate::plane::Call;
+use crate::plane::policy::Exec;
+use crate::room;
+use crate::session::Session;
+use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
+
+/// Bytes of a file's front that the kernel looks at (linux/binfmts.h).
+const FRONT_BYTES: usize = 256;
+/// Interpreters of interpreters that the kernel follows.
+const INTERPRETERS: usize = 5;
+/// Arguments at most: as many as there can be in the room that the kernel has for them.
+const ARGUMENTS_MAX: usize = 1 << 20;
+/// access(2).
+const EXECUTE: u32 = 1;
+
+/// What is to be executed in place of what the program asks for.
+pub(super) fn redirect(session: &Session, call: &Call) -> Exec {
+    redirected(session, call).unwrap_or_else(|errno| Exec::Answer(sys::fail(errno.0)))
+}
+
+fn redirected(session: &Session, call: &Call) -> Result<Exec> {
+    if changed::filter().is_empty() {
+        return Ok(Exec::AsItStands);
+    }
+    let [a, b, c, d, e, _] = call.args;
+    let (dir, at, arguments, environment, flags) = match call.nr {
+        nr::EXECVE => (AT_FDCWD, a, b, c, 0),
+        _ => (a as Fd, b, c, d, e as u32),
+    };
+    let mut room = calls::room();
+    let text = calls::given(at, &mut room)?;
+    if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
+        return Ok(Exec::AsItStands);
+    }
+    let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
+    let place = view::find(session, dir, text, Look { follow, thing: true, name: false })?;
+    let is_upper = match place.thing {
+        Thing::Absent => return Err(Errno(sys::ENOENT)),
+        Thing::Outside | Thing::Unlooked => return Ok(Exec::AsItStands),
+        Thing::Upper(_) => true,
+        _ => false,
+    };
+    let path = if is_upper { place.name.upper() } else { place.name.real() };
+    if let Some(script) = Script::read(path) {
+        let interpreter = view::find(session, AT_FDCWD, script.interpreter(), view::FOLLOWED)?;
+        let is_changed =
+            is_upper || interpreter.by_upper_link || matches!(interpreter.thing, Thing::Upper(_));
+        if is_changed {
+            make!(nr::FACCESSAT2, AT_FDCWD, path, EXECUTE, k::AT_EACCESS)?;
+            let name = if text[0] == b'/' || dir == AT_FDCWD { text } else { place.name.text() };
+            return interpreted(session, &script, interpreter, name, (arguments, environment));
+        }
+    }
+    if !is_upper && place.as_named {
+        return Ok(Exec::AsItStands);
+    }
+    let mut list = List::new(0)?;
+    let path = list.put(if is_upper { place.name.upper_text() } else { place.name.text() })?;
+    Ok(list.execute(path, arguments, environment))
+}
+
+/// The first line of a script.
+struct Script {
+    line: [u8; FRONT_BYTES],
+    interpreter: (usize, usize),
+    argument: Option<(usize, usize)>,
+}
+
+impl Script {
+    /// The file at `path`, if it is one that can be read.
+    fn read(path: u64) -> Option<Self> {
+        let file = Open::at(path, k::O_RDONLY | k::O_NONBLOCK | k::O_NOCTTY, 0).ok()?;
+        let mut line = [0u8; FRONT_BYTES];
+        let len = sys::pread(file.0, &mut line, 0).ok()?;
+        let text = line[..len].strip_prefix(b"#!")?;
+        let end = text.iter().position(|byte| matches!(byte, b'\n' | 0)).unwrap_or(text.len());
+        let text = &text[..end];
+        let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let start = text.iter().position(|byte| !blank(byte))?;
+        let stop = text[start..].iter().position(blank).map_or(text.len(), |len| start + len);
+        let argument = text[stop..].iter().position(|byte| !blank(byte)).map(|at| {
+            let last = text.iter().rposition(|byte| !blank(byte)).unwrap_or(stop + at);
+            (2 + stop + at, 2 + last + 1)
+        });
+        Some(Script { line, interpreter: (2 + start, 2 + stop), argument })
+    }
+
+    fn interpreter(&self) -> &[u8] {
+        &self.line[self.interpreter.0..self.interpreter.1]
+    }
+
+    fn argument(&self) -> Option<&[u8]> {
+        self.argument.map(|(from, to)| &self.line[from..to])
+    }
+}
+
+/// Executes the interpreter of `script`, which was given by `name`.
+fn interpreted(
+    session: &Session,
+    script: &Script,
+    place: Place,
+    name: &[u8],
+    (arguments, environment): (u64, u64),
+) -> Result<Exec> {
+    let mut count = 0;
+    while count < ARGUMENTS_MAX
+        && arguments != 0
+        && sys::copy_in::<u64>(arguments + 8 * count as u64)? != 0
+    {
+        count += 1;
+    }
+    // What stands in front of the script's own arguments, the last first.
+    let mut front = [0u64; 2 * INTERPRETERS + 1];
+    let mut used = 0;
+    let mut list = List::new(count + front.len() + 1)?;
+    let mut add = |list: &mut List, text: &[u8]| {
+        let place = front.get_mut(used).ok_or(Errno(sys::ELOOP))?;
+        *place = list.put(text)?;
+        used += 1;
+        Ok(())
+    };
+    add(&mut list, name)?;
+    let (mut place, mut inner) = (place, None);
+    for _ in 0..INTERPRETERS {
+        let script = inner.as_ref().unwrap_or(script);
+        if let Some(argument) = script.argument() {
+            add(&mut list, argument)?;
+        }
+        add(&mut list, script.interpreter())?;
+        let (path, text) = match place.thing {
+            Thing::Absent => return Err(Errno(sys::ENOENT)),
+            Thing::Upper(_) => (place.name.upper(), place.name.upper_text()),
+            _ => (place.name.real(), place.name.text()),
+        };
+        let Some(next) = Script::read(path) else {
+            let path = list.put(text)?;
+            for argument in front[..used].iter().rev() {
+                list.push(*argument)?;
+            }
+            for n in 1..count {
+                list.push(sys::copy_in(arguments + 8 * n as u64)?)?;
+            }
+            list.push(0)?;
+            let arguments = list.pointers;
+            return Ok(list.execute(path, arguments, environment));
+        };
+        place = view::find(session, AT_FDCWD, next.interpreter(), view::FOLLOWED)?;
+        inner = Some(next);
+    }
+    Err(Errno(sys::ELOOP))
+}
+
+/// Memory for a list of arguments, and texts.
+struct List {
+    memory: (u64, u64),
+    pointers: u64,
+    count: usize,
+    room: usize,
+    texts: u64,
+    is_given: bool,
+}
+
+/// Bytes for texts.
+const TEXTS: usize = (2 * INTERPRETERS + 2) * FRONT_BYTES + 3 * PATH_MAX;
+
+impl List {
+    fn new(room: usize) -> Result<Self> {
+        let bytes = (8 * room + TEXTS).next_multiple_of(4096) as u64;
+        let pointers = room::map_private(bytes)?;
+        let texts = pointers + 8 * room as u64;
+        Ok(List { memory: (pointers, bytes), pointers, count: 0, room, texts, is_given: false })
+    }
+
+    fn put(&mut self, text: &[u8]) -> Result<u64> {
+        let at = self.texts;
+        let end = self.memory.0 + self.memory.1;
+        if at + text.len() as u64 + 1 > end {
+            return Err(Errno(sys::E2BIG));
+        }
+        // SAFETY: within the mapping, which is ours, and new, so that a NUL is behind it.
+        unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), at as *mut u8, text.len()) };
+        self.texts += text.len() as u64 + 1;
+        Ok(at)
+    }
+
+    fn push(&mut self, pointer: u64) -> Result<()> {
+        if self.count == self.room {
+            return Err(Errno(sys::E2BIG));
+        }
+        // SAFETY: one of the words at the front of the mapping.
+        unsafe { ((self.pointers as *mut u64).add(self.count)).write(pointer) };
+        self.count += 1;
+        Ok(())
+    }
+
+    fn execute(mut self, path: u64, arguments: u64, environment: u64) -> Exec {
+        self.is_given = true;
+        let args = [path, arguments, environment, 0, 0, 0];
+        Exec::Instead { nr: nr::EXECVE, args, memory: self.memory }
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if !self.is_given {
+            // SAFETY: nobody else knows of it.
+            unsafe { room::give_back(self.memory.0, self.memory.1) };
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Room>() == PATH_MAX);

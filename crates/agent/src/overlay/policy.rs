@@ -1,0 +1,241 @@
+//! Which call goes where. Those that name no file are not seen at all.
+
+use linux_raw_sys::general as k;
+use runahead_abi::overlay::calls::SEEN_CALLS;
+use runahead_abi::overlay::flag;
+
+use super::calls::{self, Done, done, given, room};
+use super::kernel::make;
+use super::looks::{self, Given};
+use super::opens::{self, How};
+use super::view::{self, FOLLOWED, ITSELF, NAME, Place, Thing};
+use super::{attributes, changed, copies, execs, kernel, listing, names, rights, sockets};
+use crate::plane::policy::Exec;
+use crate::plane::{self, Call, Interest, Policy, Verdict};
+use crate::session::{self, Session};
+use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
+
+/// See the module's text.
+struct OfTries;
+
+static POLICY: &dyn Policy = &OfTries;
+
+impl Policy for OfTries {
+    fn interest(&self) -> Interest {
+        Interest::Only { all_of: &SEEN_CALLS, commands_of: &[], samples_of: &[] }
+    }
+
+    fn before(&self, call: &Call) -> Verdict {
+        let Some(session) = session::get() else { return Verdict::NATIVE };
+        decide(session, call).unwrap_or_else(|errno| Verdict::answer(sys::fail(errno.0)))
+    }
+
+    fn redirect_exec(&self, call: &Call) -> Exec {
+        let Some(session) = session::get() else { return Exec::AsItStands };
+        if is_alone(session) {
+            self.lost();
+        }
+        execs::redirect(session, call)
+    }
+
+    fn sees_borrowers(&self) -> bool {
+        true
+    }
+
+    /// What the process has made would not be there any more for it.
+    fn lost(&self) {
+        const TEXT: &[u8] =
+            b"runahead: a process of a try is ended: what it does next cannot be held apart\n";
+        let _ = kernel::write(2, TEXT);
+        sys::exit(125);
+    }
+
+    as_a_target!();
+}
+
+/// Puts this policy in the target's place, if this process is of a try.
+pub fn start(session: &Session) -> Result<()> {
+    if session.config.overlay.flags & flag::ON == 0 {
+        return Ok(());
+    }
+    changed::start(session)?;
+    plane::set_policy(&POLICY)
+}
+
+/// Whoever would put the agent into the next program has gone: that would see the real tree.
+fn is_alone(session: &Session) -> bool {
+    // (One that is there may not be sent a signal from a try, which is another error.)
+    make!(nr::KILL, session.config.supervisor_pid, 0) == Err(Errno(sys::ESRCH))
+}
+
+/// The name at these arguments.
+fn place(session: &Session, dir: Fd, at: u64, look: view::Look) -> Result<Place> {
+    let mut room = room();
+    let text = given(at, &mut room)?;
+    view::find(session, dir, text, look)
+}
+
+fn decide(session: &Session, call: &Call) -> Done {
+    let a = call.args;
+    let here = AT_FDCWD;
+    let look = |dir, argument, follow| Given { dir, argument, follow };
+    let follows = |flags: u64| flags as u32 & k::AT_SYMLINK_NOFOLLOW == 0;
+    let open = |dir, at, flags: u64, mode: u64| How {
+        dir,
+        at,
+        flags: flags as u32,
+        mode: mode as u32,
+        resolve: 0,
+    };
+    match call.nr {
+        nr::OPEN => opens::open(session, call, open(here, a[0], a[1], a[2])),
+        nr::OPENAT => opens::open(session, call, open(call.fd(0), a[1], a[2], a[3])),
+        nr::CREAT => {
+            let flags = k::O_CREAT | k::O_WRONLY | k::O_TRUNC;
+            opens::open(session, call, open(here, a[0], flags.into(), a[1]))
+        }
+        nr::OPENAT2 => {
+            if a[3] < size_of::<k::open_how>() as u64 {
+                return Err(Errno(sys::EINVAL));
+            }
+            let k::open_how { flags, mode, resolve } = sys::copy_in(a[2])?;
+            let how = open(call.fd(0), a[1], flags, mode);
+            opens::open(session, call, How { resolve: resolve as u32, ..how })
+        }
+        nr::STAT | nr::FSTAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX => looks::stat(session, call),
+        nr::ACCESS => looks::access(session, call, look(here, 0, true)),
+        nr::FACCESSAT => looks::access(session, call, look(call.fd(0), 1, true)),
+        nr::FACCESSAT2 => looks::access(session, call, look(call.fd(0), 1, follows(a[3]))),
+        nr::READLINK => looks::read_link(session, call, look(here, 0, false)),
+        nr::READLINKAT => looks::read_link(session, call, look(call.fd(0), 1, false)),
+        nr::STATFS | nr::GETXATTR | nr::LISTXATTR | nr::CHDIR => {
+            looks::redirect(session, call, look(here, 0, true))
+        }
+        nr::LGETXATTR | nr::LLISTXATTR => looks::redirect(session, call, look(here, 0, false)),
+        nr::INOTIFY_ADD_WATCH => {
+            let follow = a[2] as u32 & k::IN_DONT_FOLLOW == 0;
+            looks::redirect(session, call, look(here, 1, follow))
+        }
+        nr::GETCWD => looks::working_directory(session, call),
+        nr::GETDENTS | nr::GETDENTS64 => listing::list(session, call),
+        nr::BIND => sockets::bind(session, call),
+        nr::CONNECT => sockets::connect(session, call),
+        nr::SECCOMP | nr::PRCTL => Ok(filters(call)),
+        nr::TRUNCATE => done(call, truncate(session, a[0], a[1])),
+        nr::MKDIR
+        | nr::MKDIRAT
+        | nr::RMDIR
+        | nr::UNLINK
+        | nr::UNLINKAT
+        | nr::RENAME
+        | nr::RENAMEAT
+        | nr::RENAMEAT2
+        | nr::LINK
+        | nr::LINKAT
+        | nr::SYMLINK
+        | nr::SYMLINKAT
+        | nr::MKNOD
+        | nr::MKNODAT => done(call, change_names(session, call)),
+        _ => attributes::change(session, call),
+    }
+}
+
+/// Calls that make, remove and rename names.
+fn change_names(session: &Session, call: &Call) -> Result<u64> {
+    let a = call.args;
+    let here = AT_FDCWD;
+    let at = |dir, at| place(session, dir, at, NAME);
+    match call.nr {
+        nr::MKDIR => names::make_directory(session, &mut at(here, a[0])?, a[1] as u32),
+        nr::MKDIRAT => names::make_directory(session, &mut at(call.fd(0), a[1])?, a[2] as u32),
+        nr::MKNOD => names::make_node(session, &mut at(here, a[0])?, a[1] as u32),
+        nr::MKNODAT => names::make_node(session, &mut at(call.fd(0), a[1])?, a[2] as u32),
+        nr::RMDIR => names::remove(session, &mut at(here, a[0])?, true),
+        nr::UNLINK => names::remove(session, &mut at(here, a[0])?, false),
+        nr::UNLINKAT => {
+            let is_directory = a[2] as u32 & k::AT_REMOVEDIR != 0;
+            names::remove(session, &mut at(call.fd(0), a[1])?, is_directory)
+        }
+        nr::RENAME => names::rename(session, &mut at(here, a[0])?, &mut at(here, a[1])?, 0),
+        nr::RENAMEAT | nr::RENAMEAT2 => {
+            let flags = if call.nr == nr::RENAMEAT2 { a[4] as u32 } else { 0 };
+            let (mut from, mut to) = (at(call.fd(0), a[1])?, at(call.fd(2), a[3])?);
+            names::rename(session, &mut from, &mut to, flags)
+        }
+        nr::LINK => {
+            let mut from = there(place(session, here, a[0], ITSELF)?)?;
+            names::link(session, &mut from, &mut at(here, a[1])?)
+        }
+        nr::LINKAT => link_at(session, call),
+        nr::SYMLINK | nr::SYMLINKAT => {
+            let mut text = room();
+            given(a[0], &mut text)?;
+            let mut new = match call.nr {
+                nr::SYMLINK => at(here, a[1])?,
+                _ => at(call.fd(1), a[2])?,
+            };
+            names::make_link(session, &mut new, text.as_ptr() as u64)
+        }
+        _ => Err(Errno(sys::ENOSYS)),
+    }
+}
+
+fn link_at(session: &Session, call: &Call) -> Result<u64> {
+    let [_, old, _, new, flags, _] = call.args;
+    let flags = flags as u32;
+    let mut text = room();
+    let text = given(old, &mut text)?;
+    let to = || place(session, call.fd(2), new, NAME);
+    if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
+        // A descriptor's file. One of the real tree the kernel does not let be linked into the upper one.
+        let fd = call.fd(0);
+        let empty = c"".as_ptr() as u64;
+        return names::make_at(session, &mut to()?, |path| {
+            make!(nr::LINKAT, fd, empty, AT_FDCWD, path, k::AT_EMPTY_PATH)
+        });
+    }
+    let look = if flags & k::AT_SYMLINK_FOLLOW != 0 { FOLLOWED } else { ITSELF };
+    let mut from = there(view::find(session, call.fd(0), text, look)?)?;
+    names::link(session, &mut from, &mut to()?)
+}
+
+/// Something is there, which is found out before another name is looked at.
+fn there(place: Place) -> Result<Place> {
+    match place.thing {
+        Thing::Absent => Err(Errno(sys::ENOENT)),
+        _ => Ok(place),
+    }
+}
+
+fn truncate(session: &Session, at: u64, len: u64) -> Result<u64> {
+    let mut place = place(session, AT_FDCWD, at, FOLLOWED)?;
+    match place.thing {
+        Thing::Absent => return Err(Errno(sys::ENOENT)),
+        Thing::Outside => return Err(Errno(sys::EPERM)),
+        _ if place.directory().is_ok() => return Err(Errno(sys::EISDIR)),
+        Thing::Lower(_) => {
+            rights::may_write(&place)?;
+            copies::bring_file(session, &mut place, len != 0)?;
+        }
+        _ => {}
+    }
+    make!(nr::TRUNCATE, place.name.upper(), len)
+}
+
+/// Filters of the program's own would judge our calls: it is told that there is one, and goes on under ours.
+fn filters(call: &Call) -> Verdict {
+    const SET_MODE_FILTER: u64 = 1;
+    /// SECCOMP_FILTER_FLAG_NEW_LISTENER (linux/seccomp.h).
+    const NEW_LISTENER: u64 = 1 << 3;
+    let [first, second, ..] = call.args;
+    match call.nr {
+        nr::SECCOMP if first <= SET_MODE_FILTER => {
+            let listens = second & NEW_LISTENER != 0;
+            Verdict::answer(if listens { sys::fail(sys::EINVAL) } else { 0 })
+        }
+        nr::PRCTL if first as u32 == linux_raw_sys::prctl::PR_SET_SECCOMP => Verdict::answer(0),
+        _ => Verdict::NATIVE,
+    }
+}
+
+const _: () = assert!(size_of::<calls::Room>() == runahead_abi::PATH_MAX);

@@ -1,0 +1,52 @@
+//! What is left of a path, with what symbolic links put in front of it.
+
+use runahead_abi::PATH_MAX;
+
+use crate::sys::{self, Errno, Result};
+
+/// Bytes of it.
+const REST_MAX: usize = 2 * PATH_MAX;
+
+/// What is left of a path, at the end of the room.
+pub(super) struct Rest {
+    bytes: [core::mem::MaybeUninit<u8>; REST_MAX],
+    at: usize,
+}
+
+impl Rest {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Rest { bytes: [const { core::mem::MaybeUninit::uninit() }; REST_MAX], at: REST_MAX }
+    }
+
+    pub(super) fn text(&self) -> &[u8] {
+        let bytes = &self.bytes[self.at..];
+        // SAFETY: from there on all of them have been written.
+        unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
+    }
+
+    pub(super) fn prepend(&mut self, text: &[u8]) -> Result<()> {
+        let at = self.at.checked_sub(text.len()).ok_or(Errno(sys::ENAMETOOLONG))?;
+        for (place, byte) in self.bytes[at..self.at].iter_mut().zip(text) {
+            place.write(*byte);
+        }
+        self.at = at;
+        Ok(())
+    }
+
+    /// Leaves out so many bytes at the front.
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.at = (self.at + bytes).min(REST_MAX);
+    }
+
+    /// Leaves out slashes at the front.
+    pub(super) fn skip_slashes(&mut self) {
+        self.at = REST_MAX - skip_slashes(self.text()).len();
+    }
+}
+
+/// What is behind the slashes at the front.
+pub(super) fn skip_slashes(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|byte| *byte != b'/').unwrap_or(text.len());
+    &text[end..]
+}

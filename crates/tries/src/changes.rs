@@ -1,0 +1,345 @@
+//! What a try would change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use runahead_abi::overlay::{Origin, UPPER};
+use serde::Serialize;
+
+use crate::origins::{Origins, is_as_it_was, is_same_directory, now};
+use crate::{Error, Result, failed, install};
+
+/// How a name is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// There was nothing.
+    Added,
+    /// There was something, and is something else, or it has other contents.
+    Modified,
+    /// There is nothing any more.
+    Deleted,
+    /// A directory has other permissions, owners or times.
+    Attributes,
+}
+
+/// What there is, or, of what is deleted, was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket. It is not made real: nobody listens any more.
+    Socket,
+    /// A device.
+    Device,
+}
+
+impl What {
+    /// Of something that is there.
+    pub fn of(found: &Metadata) -> Self {
+        match found.file_type() {
+            kind if kind.is_dir() => What::Directory,
+            kind if kind.is_symlink() => What::Symlink,
+            kind if kind.is_fifo() => What::Fifo,
+            kind if kind.is_socket() => What::Socket,
+            kind if kind.is_file() => What::File,
+            _ => What::Device,
+        }
+    }
+}
+
+/// One name that is changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// How.
+    #[serde(rename = "change")]
+    pub kind: Kind,
+    /// What is there, or was.
+    #[serde(rename = "type")]
+    pub what: What,
+    /// Somebody else has changed it meanwhile, in these words.
+    pub conflict: Option<String>,
+    /// It comes with the directory above, which is new.
+    #[serde(skip)]
+    pub(crate) comes_along: bool,
+    /// Something is there that has to be removed first, as it is of another type.
+    #[serde(skip)]
+    pub(crate) is_in_the_way: bool,
+}
+
+/// All that a try would change, by path.
+#[derive(Debug, Default)]
+pub struct Changes {
+    all: BTreeMap<PathBuf, Change>,
+    /// What is removed to make room for something of another type, by path.
+    pub(crate) replaced: BTreeMap<PathBuf, Change>,
+    /// Directories of both trees, and the time of the last change that each is to have, in seconds and nanoseconds: what is
+    /// put into them when they are committed does not count.
+    pub(crate) times: BTreeMap<PathBuf, (i64, i64)>,
+    /// Of these, those whose time is that of the try.
+    newer: BTreeSet<PathBuf>,
+}
+
+impl Changes {
+    /// Of what is held apart below `held`.
+    pub fn read(held: &Path) -> Result<Self> {
+        let origins = Origins::read(held)?;
+        let mut changes = Changes::default();
+        changes.directory(&held.join(UPPER), Path::new("/"), &origins)?;
+        for path in &origins.gone {
+            if !origins.is_below_gone(path) {
+                changes.removed(path, &origins, held)?;
+            }
+        }
+        let changed: BTreeSet<_> = changes
+            .all
+            .keys()
+            .chain(changes.replaced.keys())
+            .filter_map(|path| path.parent())
+            .collect();
+        let asked: BTreeSet<_> =
+            changes.of_kind(Kind::Attributes).map(|change| change.path.clone()).collect();
+        let newer = std::mem::take(&mut changes.newer);
+        changes.times.retain(|path, _| {
+            changed.contains(path.as_path()) || asked.contains(path) || newer.contains(path)
+        });
+        if let Some(tries) = held.parent().and_then(Path::parent)
+            && let Some(own) = changes.all.keys().find(|path| path.starts_with(tries))
+        {
+            return Err(Error::Itself(own.clone()));
+        }
+        Ok(changes)
+    }
+
+    /// All of them, by path.
+    pub fn iter(&self) -> impl Iterator<Item = &Change> {
+        self.all.values()
+    }
+
+    /// Those of one kind.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Change> {
+        self.iter().filter(move |change| change.kind == kind)
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Those that somebody else has changed meanwhile.
+    pub fn conflicts(&self) -> impl Iterator<Item = &Change> {
+        self.all.values().chain(self.replaced.values()).filter(|change| change.conflict.is_some())
+    }
+
+    fn add(&mut self, change: Change) {
+        self.all.insert(change.path.clone(), change);
+    }
+
+    /// A directory of both trees: `upper` is the upper tree's part of `path`.
+    fn directory(&mut self, upper: &Path, path: &Path, origins: &Origins) -> Result<()> {
+        for entry in entries(upper)? {
+            let (upper, path) = (upper.join(&entry), path.join(&entry));
+            let found = fs::symlink_metadata(&upper).map_err(failed("look at", &upper))?;
+            let there = now(&path)?;
+            let is_gone = origins.gone.contains(&path);
+            let is_directory = there.as_ref().is_some_and(Metadata::is_dir);
+            if found.is_dir() && is_directory && !is_gone {
+                self.attributes(&path, &found, there.as_ref(), origins);
+                self.directory(&upper, &path, origins)?;
+                continue;
+            }
+            let origin = origins.of(&path);
+            let was = origin.filter(|origin| **origin != Origin::ABSENT);
+            if !is_gone
+                && let (Some(was), Some(there)) = (was, &there)
+                && is_copy(was, (&upper, &found), (&path, there))
+            {
+                continue;
+            }
+            let is_in_the_way = there.is_some() && (found.is_dir() || is_directory);
+            self.add(Change {
+                kind: if was.is_some() { Kind::Modified } else { Kind::Added },
+                what: What::of(&found),
+                conflict: conflict(origin, there.as_ref()),
+                comes_along: false,
+                is_in_the_way,
+                path: path.clone(),
+            });
+            if found.is_dir() {
+                self.new_directory(&upper, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All below a directory that is new.
+    fn new_directory(&mut self, upper: &Path, path: &Path) -> Result<()> {
+        for entry in entries(upper)? {
+            let (upper, path) = (upper.join(&entry), path.join(&entry));
+            let found = fs::symlink_metadata(&upper).map_err(failed("look at", &upper))?;
+            self.add(Change {
+                kind: Kind::Added,
+                what: What::of(&found),
+                conflict: None,
+                comes_along: true,
+                is_in_the_way: false,
+                path: path.clone(),
+            });
+            if found.is_dir() {
+                self.new_directory(&upper, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Permissions, owners and times of a directory of both trees.
+    fn attributes(
+        &mut self,
+        path: &Path,
+        upper: &Metadata,
+        there: Option<&Metadata>,
+        origins: &Origins,
+    ) {
+        let Some(real) = there else { return };
+        let time = |of: &Metadata| (of.mtime(), of.mtime_nsec());
+        // Something was made in it that is not there any more.
+        if time(upper) > time(real) {
+            self.newer.insert(path.to_owned());
+        }
+        // Somebody else may have changed it later.
+        self.times.insert(path.to_owned(), time(upper).max(time(real)));
+        // Only what was asked for was noted.
+        let Some(origin) = origins.of(path) else { return };
+        let is_root = rustix::process::geteuid().is_root();
+        let owners = |of: &Metadata| if is_root { (of.uid(), of.gid()) } else { (0, of.gid()) };
+        let is_changed = upper.mode() != origin.mode as u32 || owners(upper) != owners(real);
+        if is_changed || time(upper) != (origin.mtime[0] as i64, origin.mtime[1] as i64) {
+            self.times.insert(path.to_owned(), time(upper));
+            let same = is_same_directory(origin, there);
+            self.add(Change {
+                path: path.to_owned(),
+                kind: Kind::Attributes,
+                what: What::Directory,
+                conflict: (!same).then(|| "its permissions have changed".to_owned()),
+                comes_along: false,
+                is_in_the_way: false,
+            });
+        }
+    }
+
+    /// All at and below a name that is gone.
+    fn removed(&mut self, path: &Path, origins: &Origins, held: &Path) -> Result<()> {
+        let upper = held.join(UPPER).join(path.strip_prefix("/").unwrap_or(path));
+        let above = now(&upper)?;
+        if let (Some(above), Some(there)) = (&above, now(path)?)
+            && !above.is_dir()
+            && !there.is_dir()
+        {
+            // It is replaced by renaming.
+            return Ok(());
+        }
+        let is_replaced = above.is_some();
+        for entry in walkdir::WalkDir::new(path).follow_root_links(false) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error)
+                    if error.io_error().map(std::io::Error::kind)
+                        == Some(std::io::ErrorKind::NotFound) =>
+                {
+                    continue;
+                }
+                Err(error) => {
+                    let path = error.path().unwrap_or(path).to_owned();
+                    return Err(failed("look at", &path)(error.into()));
+                }
+            };
+            let Some(there) = now(entry.path())? else { continue };
+            let conflict = match origins.of(entry.path()) {
+                Some(origin) => conflict(Some(origin), Some(&there)),
+                None => Some("it was made meanwhile".to_owned()),
+            };
+            let change = Change {
+                path: entry.path().to_owned(),
+                kind: Kind::Deleted,
+                what: What::of(&there),
+                conflict,
+                comes_along: false,
+                is_in_the_way: false,
+            };
+            match is_replaced {
+                true => _ = self.replaced.insert(change.path.clone(), change),
+                false => self.add(change),
+            }
+        }
+        // It has been removed by somebody else, too: nothing is left to do.
+        Ok(())
+    }
+}
+
+/// The upper tree's file is a mere copy: it was opened for writing, and nothing was written. (Where the real one has been
+/// changed meanwhile that cannot be told.)
+fn is_copy(was: &Origin, upper: (&Path, &Metadata), real: (&Path, &Metadata)) -> bool {
+    let ((upper_path, upper), (real_path, real)) = (upper, real);
+    let about = |of: &Metadata| (of.mode(), of.size(), of.mtime(), of.mtime_nsec());
+    upper.is_file()
+        && upper.nlink() == 1
+        && about(upper) == about(real)
+        && is_as_it_was(was, Some(real))
+        && install::have_same_attributes(upper_path, real_path)
+        && have_same_contents(upper_path, real_path).unwrap_or(false)
+}
+
+fn have_same_contents(a: &Path, b: &Path) -> std::io::Result<bool> {
+    const PIECE: usize = 64 << 10;
+    let (mut a, mut b) = (fs::File::open(a)?, fs::File::open(b)?);
+    let (mut from_a, mut from_b) = (Vec::new(), Vec::new());
+    loop {
+        from_a.clear();
+        from_b.clear();
+        a.by_ref().take(PIECE as u64).read_to_end(&mut from_a)?;
+        b.by_ref().take(PIECE as u64).read_to_end(&mut from_b)?;
+        if from_a != from_b || from_a.is_empty() {
+            return Ok(from_a == from_b);
+        }
+    }
+}
+
+fn entries(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
+    crate::store::open_up(directory);
+    let list = fs::read_dir(directory).map_err(failed("list", directory))?;
+    let names: std::io::Result<Vec<_>> = list.map(|entry| Ok(entry?.file_name())).collect();
+    let mut names = names.map_err(failed("list", directory))?;
+    names.sort();
+    Ok(names)
+}
+
+/// What somebody else has done meanwhile to a name that led to `origin`.
+fn conflict(origin: Option<&Origin>, there: Option<&Metadata>) -> Option<String> {
+    let origin = origin.unwrap_or(&Origin::ABSENT);
+    if is_as_it_was(origin, there) {
+        return None;
+    }
+    let text = match (*origin == Origin::ABSENT, there) {
+        (true, _) => "it was made meanwhile",
+        (false, None) => "it was removed meanwhile",
+        (false, Some(_)) => "it was changed meanwhile",
+    };
+    Some(text.to_owned())
+}

@@ -1,0 +1,197 @@
+//! Makes the changes of a try real.
+//!
+//! First all of it is looked at, and nothing is done where somebody else has changed anything meanwhile. Then the steps are written down in a
+//! journal, and done one after the other: what goes, the deepest first; what comes, renamed into its place; permissions and times
+//! of directories. Each step can be done again, and a step that was done is noted behind it, so that a commit that was cut short
+//! is taken up where it was.
+//!
+//! Nothing is forced to storage (fsync(2)), as the command itself would not have: when the machine fails, what is there is what could be there had it
+//! failed a moment after the command.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use runahead_abi::overlay::UPPER;
+use serde::{Deserialize, Serialize};
+
+use crate::changes::{Changes, Kind, What};
+use crate::install::in_own_directory;
+use crate::store::Try;
+use crate::{Change, Error, Result, failed, install};
+
+/// The steps, as JSON, one a line; behind them a line for each that was done.
+const JOURNAL: &str = "journal";
+const DONE: &str = "done";
+
+/// A path in JSON, which has text only.
+#[derive(Debug, Serialize, Deserialize)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn of(path: &Path) -> Self {
+        Bytes(path.as_os_str().as_bytes().to_vec())
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(std::ffi::OsString::from_vec(self.0.clone()))
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Step {
+    /// Removes what is no directory.
+    Unlink(Bytes),
+    /// Removes a directory that is empty.
+    RemoveDirectory(Bytes),
+    /// Puts the upper tree's thing there.
+    Install(Bytes),
+    /// Gives a directory the upper tree's owner, permissions and attributes.
+    Dress(Bytes),
+    /// Gives a directory the time of its last change: seconds and nanoseconds.
+    SetTime(Bytes, i64, i64),
+}
+
+/// What came of a commit.
+#[derive(Debug)]
+pub enum Committed {
+    /// All is as the try has it, and nothing of that is left; so many names were changed.
+    Done(usize),
+    /// Somebody else has changed these meanwhile, and nothing was done.
+    Conflicts(Vec<Change>),
+}
+
+/// Commits a try, and drops it. With `force` what somebody else has changed meanwhile is overwritten.
+pub fn commit(one: &Try, force: bool) -> Result<Committed> {
+    let _lock = one.lock()?.ok_or_else(|| Error::Running(one.meta.id.clone()))?;
+    let journal = one.directory().join(JOURNAL);
+    if !journal.exists() {
+        let changes = Changes::read(&one.held())?;
+        let conflicts: Vec<_> = changes.conflicts().cloned().collect();
+        if !conflicts.is_empty() && !force {
+            return Ok(Committed::Conflicts(conflicts));
+        }
+        write(&journal, &steps(&changes))?;
+    }
+    let done = carry_out(one, &journal, usize::MAX)?;
+    one.remove()?;
+    Ok(Committed::Done(done))
+}
+
+/// Drops a try, and all that it has changed.
+pub fn undo(one: &Try) -> Result<()> {
+    let _lock = one.lock()?.ok_or_else(|| Error::Running(one.meta.id.clone()))?;
+    if one.directory().join(JOURNAL).exists() {
+        return Err(Error::HalfCommitted(one.meta.id.clone()));
+    }
+    one.remove()
+}
+
+fn steps(changes: &Changes) -> Vec<Step> {
+    let mut removed: Vec<_> =
+        changes.of_kind(Kind::Deleted).chain(changes.replaced.values()).collect();
+    removed.sort_by(|a, b| b.path.cmp(&a.path));
+    let removed = removed.into_iter().map(|change| match change.what {
+        What::Directory => Step::RemoveDirectory(Bytes::of(&change.path)),
+        _ => Step::Unlink(Bytes::of(&change.path)),
+    });
+    let comes = |change: &&Change| {
+        matches!(change.kind, Kind::Added | Kind::Modified) && !change.comes_along
+    };
+    let installed = changes.iter().filter(comes).flat_map(|change| {
+        // With force, something may be in the way that is of another type.
+        let way = change.is_in_the_way && !changes.replaced.contains_key(&change.path);
+        let unlink = way.then(|| Step::Unlink(Bytes::of(&change.path)));
+        unlink.into_iter().chain([Step::Install(Bytes::of(&change.path))])
+    });
+    let dressed =
+        changes.of_kind(Kind::Attributes).map(|change| Step::Dress(Bytes::of(&change.path)));
+    let time =
+        |(path, time): (&PathBuf, &(i64, i64))| Step::SetTime(Bytes::of(path), time.0, time.1);
+    let times = changes.times.iter().map(time);
+    // The deepest first: what is done below changes the times of what is above.
+    let mut last: Vec<_> = dressed.chain(times).collect();
+    last.reverse();
+    removed.chain(installed).chain(last).collect()
+}
+
+fn write(journal: &Path, steps: &[Step]) -> Result<()> {
+    let new = journal.with_extension("new");
+    let mut text = Vec::new();
+    for step in steps {
+        text.extend(serde_json::to_vec(step).unwrap_or_default());
+        text.push(b'\n');
+    }
+    text.extend(b"\n");
+    fs::write(&new, text).map_err(failed("write", &new))?;
+    fs::rename(&new, journal).map_err(failed("write", journal))
+}
+
+/// Does what the journal says and has not been done, but no more than so many steps; how many it has.
+fn carry_out(one: &Try, journal: &Path, most: usize) -> Result<usize> {
+    let file = File::open(journal).map_err(failed("read", journal))?;
+    let (mut steps, mut done) = (Vec::new(), 0);
+    let mut lines = BufReader::new(file).lines();
+    for line in lines.by_ref() {
+        let line = line.map_err(failed("read", journal))?;
+        if line.is_empty() {
+            break;
+        }
+        let broken =
+            |e: serde_json::Error| Error::Broken { path: journal.to_owned(), why: e.to_string() };
+        steps.push(serde_json::from_str::<Step>(&line).map_err(broken)?);
+    }
+    for line in lines {
+        done += usize::from(line.map_err(failed("read", journal))? == DONE);
+    }
+    let notes = File::options().append(true).open(journal);
+    let mut notes = notes.map_err(failed("write", journal))?;
+    let upper = one.held().join(UPPER);
+    for step in steps.iter().skip(done).take(most) {
+        carry_out_step(step, &upper)?;
+        writeln!(notes, "{DONE}").map_err(failed("write", journal))?;
+    }
+    Ok(steps.len())
+}
+
+fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
+    let source = |path: &Path| upper.join(path.strip_prefix("/").unwrap_or(path));
+    let unless_gone = |done: std::io::Result<()>| match done {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    };
+    match step {
+        Step::Unlink(path) => {
+            let path = path.path();
+            unless_gone(in_own_directory(&path, || fs::remove_file(&path)))
+                .map_err(failed("remove", &path))
+        }
+        Step::RemoveDirectory(path) => {
+            let path = path.path();
+            unless_gone(in_own_directory(&path, || fs::remove_dir(&path)))
+                .map_err(failed("remove", &path))
+        }
+        Step::Install(path) => {
+            let path = path.path();
+            install::install(&source(&path), &path)
+        }
+        Step::Dress(path) => {
+            let (path, from) = (path.path(), source(&path.path()));
+            let found = fs::symlink_metadata(&from).map_err(failed("look at", &from))?;
+            install::dress(&from, &path, &found).map_err(failed("change", &path))
+        }
+        Step::SetTime(path, seconds, nanoseconds) => {
+            let path = path.path();
+            let set = install::set_modified(&path, (*seconds, *nanoseconds));
+            // Of somebody else's directory, in which others may make files, the times are not ours to set.
+            match set {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+                set => set.map_err(failed("change", &path)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! Commits of what an agent would have left, whole and cut short.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use runahead_abi::overlay::{CHANGES, GONE, ORIGIN_MAX, Origin};
+
+use super::*;
+use crate::origins::{now, origin};
+use crate::store::Store;
+
+/// A real tree, and a try as an agent leaves it.
+struct Scene {
+    place: tempfile::TempDir,
+    one: Try,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        let real = place.path().canonicalize().expect("it is there").join("real");
+        for directory in ["keep", "goes/in", "turns"] {
+            fs::create_dir_all(real.join(directory)).expect("made");
+        }
+        for name in ["keep/a", "keep/b", "goes/in/c", "turns/d", "was"] {
+            fs::write(real.join(name), name).expect("written");
+        }
+        let store = Store::new(Some(&place.path().join("state"))).expect("given");
+        let (one, lock) = store.create(vec!["x".into()], &real).expect("new");
+        drop(lock);
+        let scene = Scene { place, one };
+        scene.change();
+        scene
+    }
+
+    fn real(&self, name: &str) -> PathBuf {
+        self.place.path().canonicalize().expect("it is there").join("real").join(name)
+    }
+
+    fn upper(&self, name: &str) -> PathBuf {
+        let path = self.real(name);
+        self.one.held().join(UPPER).join(path.strip_prefix("/").expect("absolute"))
+    }
+
+    fn words(&self, name: &str) -> Vec<u8> {
+        let found = now(&self.real(name)).expect("looked at");
+        let origin = found.as_ref().map_or(Origin::ABSENT, origin);
+        let mut room = [0; ORIGIN_MAX];
+        let len = origin.write(self.real(name).as_os_str().as_bytes(), &mut room);
+        room[..len.expect("there is room")].to_vec()
+    }
+
+    fn write(&self, front: &[u8], name: &str) {
+        let list = self.one.held().join(CHANGES);
+        let mut file = File::options().append(true).open(list).expect("opened");
+        file.write_all(&[front, &self.words(name), &[0]].concat()).expect("written");
+    }
+
+    fn record(&self, name: &str) {
+        self.write(&[], name);
+    }
+
+    fn gone(&self, name: &str) {
+        self.write(&[GONE], name);
+    }
+
+    /// Everything that can be: changed, made, removed, and of another type.
+    fn change(&self) {
+        for directory in ["keep", "new/deep", "was"] {
+            fs::create_dir_all(self.upper(directory)).expect("made");
+        }
+        ["keep/a", "new", "keep/link"].iter().for_each(|name| self.record(name));
+        ["keep/b", "goes", "goes/in", "goes/in/c", "turns", "turns/d", "was"]
+            .iter()
+            .for_each(|name| self.gone(name));
+        let files = ["keep/a", "new/deep/e", "was/f", "turns"];
+        for name in files {
+            fs::write(self.upper(name), format!("new {name}")).expect("written");
+        }
+        symlink("a", self.upper("keep/link")).expect("made");
+        let mode = fs::Permissions::from_mode(0o640);
+        fs::set_permissions(self.upper("new/deep/e"), mode).expect("set");
+    }
+
+    fn tree(&self) -> BTreeMap<PathBuf, String> {
+        let real = self.real("");
+        let all = walkdir::WalkDir::new(&real).into_iter().map(|entry| entry.expect("listed"));
+        all.map(|entry| {
+            let found = entry.metadata().expect("it is there");
+            let contents = match found.is_file() {
+                true => fs::read_to_string(entry.path()).expect("read"),
+                false => String::new(),
+            };
+            let name = entry.path().strip_prefix(&real).expect("below it").to_owned();
+            (name, format!("{:o} {contents}", found.mode()))
+        })
+        .collect()
+    }
+
+    fn expect_done(&self) {
+        let tree = self.tree();
+        let names: Vec<_> = tree.keys().map(|name| name.to_string_lossy().into_owned()).collect();
+        let expected = [
+            "",
+            "keep",
+            "keep/a",
+            "keep/link",
+            "new",
+            "new/deep",
+            "new/deep/e",
+            "turns",
+            "was",
+            "was/f",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(tree[Path::new("keep/a")], "100644 new keep/a");
+        assert_eq!(tree[Path::new("new/deep/e")], "100640 new new/deep/e");
+        assert_eq!(tree[Path::new("turns")], "100644 new turns");
+        assert!(!self.one.directory().exists(), "nothing is left");
+    }
+}
+
+#[test]
+fn all_of_it_becomes_real() {
+    let scene = Scene::new();
+    assert!(matches!(commit(&scene.one, false), Ok(Committed::Done(_))));
+    scene.expect_done();
+}
+
+#[test]
+fn what_was_cut_short_is_taken_up() {
+    let steps = steps(&Changes::read(&Scene::new().one.held()).expect("read")).len();
+    assert!(steps > 10, "{steps}");
+    for most in 0..=steps {
+        for noted in [true, false] {
+            let scene = Scene::new();
+            let journal = scene.one.directory().join(JOURNAL);
+            write(&journal, &super::steps(&Changes::read(&scene.one.held()).expect("read")))
+                .expect("written");
+            carry_out(&scene.one, &journal, most).expect("done so far");
+            if !noted && most > 0 {
+                // It was done, and there was no time to note it.
+                let text = fs::read_to_string(&journal).expect("read");
+                let cut = text.strip_suffix("done\n").expect("one was done");
+                fs::write(&journal, cut).expect("written");
+            }
+            assert!(matches!(undo(&scene.one), Err(Error::HalfCommitted(_))));
+            assert!(matches!(commit(&scene.one, false), Ok(Committed::Done(_))), "after {most}");
+            scene.expect_done();
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_has_changed_stops_it() {
+    type Change = fn(&Scene);
+    let changes: [(&str, Change); 5] = [
+        ("keep/a", |scene| fs::write(scene.real("keep/a"), "x").expect("written")),
+        ("keep/b", |scene| fs::remove_file(scene.real("keep/a")).expect("removed")),
+        ("new", |scene| fs::write(scene.real("new"), "x").expect("written")),
+        ("goes", |scene| fs::write(scene.real("goes/in/late"), "x").expect("written")),
+        ("was", |scene| fs::write(scene.real("was"), "x").expect("written")),
+    ];
+    for (name, change) in changes {
+        let scene = Scene::new();
+        change(&scene);
+        let before = scene.tree();
+        let Ok(Committed::Conflicts(conflicts)) = commit(&scene.one, false) else {
+            panic!("{name}: it was committed")
+        };
+        assert!(!conflicts.is_empty());
+        assert_eq!(before, scene.tree(), "{name}");
+    }
+}
+
+#[test]
+fn what_was_only_copied_is_no_change() {
+    let scene = Scene::new();
+    let before = Changes::read(&scene.one.held()).expect("read").len();
+    scene.record("turns/d");
+    let (real, upper) = (scene.real("was"), scene.upper("copy"));
+    fs::write(scene.real("copy"), "same").expect("written");
+    scene.record("copy");
+    fs::copy(scene.real("copy"), &upper).expect("copied");
+    let found = fs::symlink_metadata(scene.real("copy")).expect("it is there");
+    install::set_modified(&upper, (found.mtime(), found.mtime_nsec())).expect("set");
+    assert_eq!(Changes::read(&scene.one.held()).expect("read").len(), before);
+    fs::write(&upper, "SAME").expect("written");
+    install::set_modified(&upper, (found.mtime(), found.mtime_nsec())).expect("set");
+    assert_eq!(Changes::read(&scene.one.held()).expect("read").len(), before + 1, "its contents");
+    assert!(real.exists());
+}

@@ -1,0 +1,131 @@
+//! What a try would change, line by line.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use runahead_abi::overlay::UPPER;
+use serde::Serialize;
+use similar::{ChangeTag, TextDiff};
+
+use crate::changes::{Changes, Kind, What};
+use crate::{Change, Result, failed};
+
+/// Bytes of the largest file of which lines are compared.
+const BYTES_MAX: u64 = 8 << 20;
+
+/// Writes all of it in the form of `diff -u`, for people and for patch(1).
+pub fn write(changes: &Changes, held: &Path, to: &mut impl Write) -> Result<()> {
+    let written = changes.iter().try_for_each(|change| one(change, &held.join(UPPER), to));
+    written.map_err(failed("write", Path::new("the differences")))
+}
+
+/// What is at a name: text, or in words what it is.
+enum Side {
+    Nothing,
+    Text(String),
+    Other(String),
+}
+
+impl Side {
+    fn of(path: &Path) -> Self {
+        let Ok(found) = fs::symlink_metadata(path) else { return Side::Nothing };
+        match What::of(&found) {
+            What::Symlink => match fs::read_link(path) {
+                Ok(text) => Side::Other(format!("symbolic link to {}", text.display())),
+                Err(error) => Side::Other(error.to_string()),
+            },
+            What::File if found.len() > BYTES_MAX => {
+                Side::Other(format!("file of {} bytes", found.len()))
+            }
+            What::File => match fs::read(path) {
+                Ok(bytes) if bytes.contains(&0) => {
+                    Side::Other(format!("binary file of {} bytes", bytes.len()))
+                }
+                Ok(bytes) => Side::Text(String::from_utf8_lossy(&bytes).into_owned()),
+                Err(error) => Side::Other(error.to_string()),
+            },
+            other => Side::Other(format!("{other:?}").to_lowercase()),
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Side::Text(text) => text,
+            _ => "",
+        }
+    }
+
+    fn words(&self) -> &str {
+        match self {
+            Side::Nothing => "nothing",
+            Side::Text(_) => "text",
+            Side::Other(words) => words,
+        }
+    }
+}
+
+/// What the name leads to, and what it would lead to.
+fn sides(change: &Change, upper: &Path) -> (Side, Side) {
+    let path = &change.path;
+    let inner = upper.join(path.strip_prefix("/").unwrap_or(path));
+    let side = |at: &Path, is_nothing| if is_nothing { Side::Nothing } else { Side::of(at) };
+    (side(path, change.kind == Kind::Added), side(&inner, change.kind == Kind::Deleted))
+}
+
+fn one(change: &Change, upper: &Path, to: &mut impl Write) -> io::Result<()> {
+    let path = &change.path;
+    let (old, new) = sides(change, upper);
+    let label = |side: &Side, prefix: &str| match side {
+        Side::Nothing => "/dev/null".to_owned(),
+        _ => format!("{prefix}{}", path.display()),
+    };
+    let (from, into) = (label(&old, "a"), label(&new, "b"));
+    let said = match (&old, &new) {
+        (Side::Nothing, Side::Nothing) => return Ok(()),
+        (Side::Text(a), Side::Text(b)) if a == b => {
+            "the same contents, other attributes".to_owned()
+        }
+        (Side::Nothing, Side::Text(text)) if text.is_empty() => "nothing -> empty file".to_owned(),
+        (Side::Text(text), Side::Nothing) if text.is_empty() => "empty file -> nothing".to_owned(),
+        (Side::Other(_), _) | (_, Side::Other(_)) if change.kind == Kind::Attributes => {
+            "other attributes".to_owned()
+        }
+        (Side::Other(_), _) | (_, Side::Other(_)) => format!("{} -> {}", old.words(), new.words()),
+        _ => {
+            let diff = TextDiff::from_lines(old.text(), new.text());
+            return write!(to, "{}", diff.unified_diff().header(&from, &into));
+        }
+    };
+    to.write_all(path.as_os_str().as_bytes())?;
+    writeln!(to, ": {said}")
+}
+
+/// Of one name, in numbers.
+#[derive(Debug, Serialize)]
+pub struct Lines<'a> {
+    /// What becomes of it.
+    #[serde(flatten)]
+    pub change: &'a Change,
+    /// Lines that are there and were not. None: it is no text.
+    pub added: Option<usize>,
+    /// Lines that were there and are not.
+    pub removed: Option<usize>,
+}
+
+/// How many lines of each name are added and removed.
+pub fn count<'a>(changes: &'a Changes, held: &Path) -> Vec<Lines<'a>> {
+    let upper = held.join(UPPER);
+    changes.iter().map(|change| lines(change, &upper)).collect()
+}
+
+fn lines<'a>(change: &'a Change, upper: &Path) -> Lines<'a> {
+    let (old, new) = sides(change, upper);
+    if matches!(old, Side::Other(_)) || matches!(new, Side::Other(_)) {
+        return Lines { change, added: None, removed: None };
+    }
+    let diff = TextDiff::from_lines(old.text(), new.text());
+    let of = |tag| diff.iter_all_changes().filter(|line| line.tag() == tag).count();
+    Lines { change, added: Some(of(ChangeTag::Insert)), removed: Some(of(ChangeTag::Delete)) }
+}

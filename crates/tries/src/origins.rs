@@ -1,0 +1,96 @@
+//! What names led to when a try first changed them, and which of them are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use runahead_abi::device_number;
+use runahead_abi::overlay::{CHANGES, GONE, Origin};
+
+use crate::{Result, failed};
+
+/// Of a whole try.
+#[derive(Debug, Default)]
+pub(crate) struct Origins {
+    /// By path.
+    of: BTreeMap<PathBuf, Origin>,
+    /// Names that are gone.
+    pub(crate) gone: BTreeSet<PathBuf>,
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+impl Origins {
+    /// Of what is held apart below `held`. A record that was cut short, with its process, is of something that was not done.
+    pub(crate) fn read(held: &Path) -> Result<Self> {
+        let mut origins = Origins::default();
+        let list = held.join(CHANGES);
+        let text = fs::read(&list).map_err(failed("read", &list))?;
+        for record in text.split(|byte| *byte == 0) {
+            let (is_gone, words) = match record.split_first() {
+                Some((&GONE, words)) => (true, words),
+                _ => (false, record),
+            };
+            if let Some((origin, name)) = Origin::read(words) {
+                origins.of.entry(path(name)).or_insert(origin);
+                if is_gone {
+                    origins.gone.insert(path(name));
+                }
+            }
+        }
+        Ok(origins)
+    }
+
+    /// What the name led to, if that was noted.
+    pub(crate) fn of(&self, path: &Path) -> Option<&Origin> {
+        self.of.get(path)
+    }
+
+    /// Something above the name is gone.
+    pub(crate) fn is_below_gone(&self, path: &Path) -> bool {
+        path.ancestors().skip(1).any(|above| self.gone.contains(above))
+    }
+}
+
+/// What a name leads to now.
+pub(crate) fn now(path: &Path) -> Result<Option<Metadata>> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        Err(error) => Err(failed("look at", path)(error)),
+    }
+}
+
+/// As it is noted.
+pub(crate) fn origin(found: &Metadata) -> Origin {
+    let dev = found.dev();
+    Origin {
+        file: [device_number(rustix::fs::major(dev), rustix::fs::minor(dev)), found.ino()],
+        mode: found.mode().into(),
+        size: found.size(),
+        mtime: [found.mtime() as u64, found.mtime_nsec() as u64],
+        ctime: [found.ctime() as u64, found.ctime_nsec() as u64],
+    }
+}
+
+/// Whether a name leads to the same, unchanged.
+pub(crate) fn is_as_it_was(origin: &Origin, found: Option<&Metadata>) -> bool {
+    match found {
+        None => *origin == Origin::ABSENT,
+        Some(found) => *origin == self::origin(found),
+    }
+}
+
+/// Whether a directory is the same, with the same permissions, whatever has been made in it.
+pub(crate) fn is_same_directory(origin: &Origin, found: Option<&Metadata>) -> bool {
+    found.is_some_and(|found| {
+        let now = self::origin(found);
+        (now.file, now.mode) == (origin.file, origin.mode)
+    })
+}
