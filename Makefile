@@ -71,6 +71,9 @@ bench: setup build
 	scripts/everyday-root $(EVERYDAY)
 	$(BIN)/runahead-bench everyday --root $(EVERYDAY) --runahead $(RUNAHEAD) --pairs $(PAIRS) \
 	    $(if $(STORAGE),--storage $(STORAGE)) --write-md docs/everyday.md
+else ifeq ($(ROW),speculate)
+bench: setup build
+	$(BIN)/runahead-bench speculate --runahead $(RUNAHEAD) --write-md docs/speculation-figures.md
 else
 bench: setup build
 	$(BIN)/runahead-bench run --runahead $(RUNAHEAD) --pairs $(PAIRS) $(if $(ROW),--row $(ROW)) --write-md BENCHMARKS.md

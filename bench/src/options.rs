@@ -27,6 +27,8 @@ pub enum Task {
     Demo(Demo),
     /// Measure everyday commands with real packages, first run and second (needs root and FUSE)
     Everyday(Everyday),
+    /// Measure what speculating costs a process, and what a client of a slow service gains (needs a C compiler)
+    Speculate(Speculate),
     /// Print the names of all rows
     List,
     /// Print the document that belongs to a JSON file of results
@@ -105,6 +107,22 @@ pub struct Everyday {
 
     /// Runs of each kind
     #[arg(long, default_value_t = 1)]
+    pub pairs: usize,
+
+    /// Write the tables here
+    #[arg(long, value_name = "FILE")]
+    pub write_md: Option<PathBuf>,
+
+    /// What is measured.
+    #[command(flatten)]
+    pub subject: Subject,
+}
+
+/// Options of `speculate`.
+#[derive(Debug, Args)]
+pub struct Speculate {
+    /// Runs of each client
+    #[arg(long, default_value_t = 3)]
     pub pairs: usize,
 
     /// Write the tables here
