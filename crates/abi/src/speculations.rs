@@ -98,6 +98,19 @@ struct Slot {
     answer: [AtomicU64; WORDS],
 }
 
+/// What came of the speculations of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Begun.
+    pub opened: u64,
+    /// Right.
+    pub committed: u64,
+    /// Wrong. (Those that neither was said of were taken back with an earlier one, or never settled.)
+    pub failed: u64,
+    /// Asked for, and there was no checkpoint.
+    pub refused: u64,
+}
+
 /// See the module's text. All-zero is valid, and holds none.
 #[repr(C)]
 pub struct Table {
@@ -105,6 +118,11 @@ pub struct Table {
     next: AtomicU32,
     /// How many were settled so far.
     settled: AtomicU32,
+    /// What came of them: see [`Counts`].
+    opened: AtomicU64,
+    committed: AtomicU64,
+    failed: AtomicU64,
+    refused: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
@@ -151,6 +169,24 @@ impl Table {
         }
     }
 
+    /// What came of them so far.
+    pub fn counts(&self) -> Counts {
+        let [opened, committed, failed, refused] =
+            [&self.opened, &self.committed, &self.failed, &self.refused]
+                .map(|count| count.load(Relaxed));
+        Counts { opened, committed, failed, refused }
+    }
+
+    /// One that was asked for could not begin.
+    pub fn refuse(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    /// The process speculates that this will be committed.
+    pub fn begun(&self) {
+        self.opened.fetch_add(1, Relaxed);
+    }
+
     /// Changes whenever any is settled.
     pub fn settled(&self) -> u32 {
         self.settled.load(SeqCst)
@@ -168,6 +204,7 @@ impl Table {
     /// Whoever has told him, or has nobody to tell, says so ([`Table::told`]).
     pub fn commit(&self, id: Id) -> Result<Option<Owner>, NotOpen> {
         let slot = self.settle(id, COMMITTED)?;
+        self.committed.fetch_add(1, Relaxed);
         self.settled.fetch_add(1, SeqCst);
         let is_wanted = slot.wants.load(SeqCst) != 0;
         Ok(is_wanted.then(|| Owner::of_word(slot.owner.load(Relaxed))))
@@ -186,6 +223,7 @@ impl Table {
         slot.answer_len.store(answer.len() as u32, Relaxed);
         let owner = Owner::of_word(slot.owner.load(Relaxed));
         self.exchange(id, ANSWERING, FAILED)?;
+        self.failed.fetch_add(1, Relaxed);
         self.settled.fetch_add(1, SeqCst);
         Ok(owner)
     }
@@ -276,6 +314,7 @@ mod tests {
         assert_eq!([a, b].map(|id| table.status(id)), [Status::Committed, Status::Failed]);
         let mut answer = [0; ANSWER_MAX];
         let len = table.answer(b, &mut answer);
+        assert_eq!(table.counts(), Counts { committed: 1, failed: 1, ..Counts::default() });
         assert_eq!(
             (table.answer(a, &mut [0; ANSWER_MAX]), &answer[..len]),
             (0, &b"another answer"[..])

@@ -52,12 +52,43 @@ impl Drop for Mapping {
     }
 }
 
-/// A file that holds a session's [`Table`], all zero at first.
-pub fn table() -> Result<OwnedFd, Errno> {
-    let file = memory_file()?;
-    ftruncate(&file, size_of::<Table>() as u64)?;
-    seal(&file, SealFlags::SHRINK | SealFlags::GROW)?;
-    Ok(file)
+/// A session's [`Table`], all zero at first, as long as this is kept.
+pub struct Speculations {
+    at: NonNull<Table>,
+    /// By which another process can map it.
+    pub file: OwnedFd,
+}
+
+// SAFETY: a Table consists of atomics, and the mapping belongs to this value alone.
+unsafe impl Send for Speculations {}
+// SAFETY: as above.
+unsafe impl Sync for Speculations {}
+
+impl Speculations {
+    /// Makes one.
+    pub fn new() -> Result<Self, Errno> {
+        let file = memory_file()?;
+        ftruncate(&file, size_of::<Table>() as u64)?;
+        seal(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok(Speculations { at: map(&file, size_of::<Table>())?.cast(), file })
+    }
+}
+
+impl Deref for Speculations {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        // SAFETY: mapped above, page-aligned; a Table is atomics throughout, for which any bytes are valid and which other
+        // processes may change at any time, while the file keeps its length.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl Drop for Speculations {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; references borrow from `self`.
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), size_of::<Table>()) };
+    }
 }
 
 /// An empty file for the agent, under a number that no program is likely to miss: should we be

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::overlay::Overlay;
+use runahead_abi::speculations::Counts;
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_admission::common::Listener;
 use runahead_admission::ledger::Ledger;
@@ -178,6 +179,8 @@ pub(crate) struct Stopped {
     pub(crate) measured: Vec<((u32, u32), bool)>,
     /// Programs that were followed.
     pub(crate) followed: u64,
+    /// What came of predictions of programs' own, if there were any.
+    pub(crate) speculated: Option<Counts>,
 }
 
 impl Engine {
@@ -266,7 +269,8 @@ impl Started {
         socket.close();
         let (totals, prefetch, measured) = ended?;
         let followed = socket.followed.load(Relaxed) as u64;
-        Some(Stopped { totals, prefetch, measured, followed })
+        let speculated = socket.speculated();
+        Some(Stopped { totals, prefetch, measured, followed, speculated })
     }
 }
 

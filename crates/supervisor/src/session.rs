@@ -14,6 +14,7 @@ use runahead_member::memory;
 use crate::engine::{Engine, Prepared, Stopped};
 use crate::history::{History, HistoryStats};
 use crate::options::{Keep, Options};
+use crate::stats::Speculations;
 use crate::stats::Stats;
 use crate::wait;
 use crate::{descriptors, limits, programs, signals, tasks};
@@ -134,7 +135,8 @@ fn run_held(
     if is_lost {
         degraded.count("the process that read ahead has ended before the command");
     }
-    let Stopped { totals, prefetch, measured, followed } = stopped.flatten().unwrap_or_default();
+    let Stopped { totals, prefetch, measured, followed, speculated } =
+        stopped.flatten().unwrap_or_default();
     let history = match (&history, &options.history) {
         (Some(history), _) if tells && !is_lost => Some(history.finish(&ended, &measured)),
         (_, Some(plan)) => {
@@ -145,7 +147,8 @@ fn run_held(
     let per_us = clock.ticks_per_us();
     let lost = degraded.all();
     let stats = Stats::new(&totals, &prefetch, elapsed, per_us, 1 + followed, native, lost);
-    Ok((ended, Stats { history, ..stats }))
+    let speculations = speculated.map(Speculations::from);
+    Ok((ended, Stats { history, speculations, ..stats }))
 }
 
 fn no_process_beside(errno: rustix::io::Errno) -> NotInjected {

@@ -22,10 +22,11 @@ use runahead_abi::socket::{
     COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
     YES,
 };
+use runahead_abi::speculations::Counts;
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
 use runahead_member::degraded::{Reasons, UNDER_OTHER_RULES};
-use runahead_member::memory;
+use runahead_member::memory::Speculations;
 use rustix::cmsg_space;
 use rustix::io::{Errno, read};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -63,8 +64,8 @@ pub struct ControlSocket {
     kept: Kept,
     servers: AtomicUsize,
     busy: AtomicUsize,
-    /// A file that holds the session's [`Table`](runahead_abi::speculations::Table), once somebody speculates.
-    speculations: OnceLock<OwnedFd>,
+    /// What is predicted in the session, once somebody speculates.
+    speculations: OnceLock<Speculations>,
     /// Execs that were followed.
     pub followed: AtomicUsize,
 }
@@ -234,17 +235,22 @@ impl ControlSocket {
                 self.degraded.count(UNDER_OTHER_RULES);
                 Ok(())
             }
-            SPECULATES => answer(client, self.speculations().as_ref().map(AsFd::as_fd)),
+            SPECULATES => answer(client, self.speculations().map(|table| table.file.as_fd())),
             _ => answer(client, None),
         }
     }
 
-    fn speculations(&self) -> Option<&OwnedFd> {
-        if let Some(file) = self.speculations.get() {
-            return Some(file);
+    /// What came of predictions, if there were any.
+    pub(crate) fn speculated(&self) -> Option<Counts> {
+        self.speculations.get().map(|table| table.counts())
+    }
+
+    fn speculations(&self) -> Option<&Speculations> {
+        if let Some(table) = self.speculations.get() {
+            return Some(table);
         }
-        match memory::table() {
-            Ok(file) => Some(self.speculations.get_or_init(|| file)),
+        match Speculations::new() {
+            Ok(table) => Some(self.speculations.get_or_init(|| table)),
             Err(errno) => {
                 self.degraded.count(format!("a process could not speculate ({errno})"));
                 None

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use runahead_abi::Control;
+use runahead_abi::speculations::Counts;
 use runahead_admission::ledger::Ledger;
 use runahead_member::degraded::UNDER_OTHER_RULES;
 use runahead_prefetch::{KIND_NAMES, PrefetchStats};
@@ -34,6 +35,28 @@ pub struct Guesses {
 impl From<(u64, u64)> for Guesses {
     fn from((begun, used): (u64, u64)) -> Self {
         Guesses { begun, used }
+    }
+}
+
+/// What came of a program's own predictions.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub struct Speculations {
+    /// Begun.
+    pub begun: u64,
+    /// Right.
+    pub committed: u64,
+    /// Wrong.
+    pub failed: u64,
+    /// Begun, and taken back with an earlier one, or never settled.
+    pub neither: u64,
+    /// Asked for, and not to be had.
+    pub refused: u64,
+}
+
+impl From<Counts> for Speculations {
+    fn from(Counts { opened, committed, failed, refused }: Counts) -> Self {
+        let neither = opened.saturating_sub(committed).saturating_sub(failed);
+        Speculations { begun: opened, committed, failed, neither, refused }
     }
 }
 
@@ -107,6 +130,8 @@ pub struct Stats {
     pub sites_patched: u64,
     /// What was recorded and replayed, if anything was asked for.
     pub history: Option<HistoryStats>,
+    /// What came of the program's own predictions, if it made any.
+    pub speculations: Option<Speculations>,
     /// Planted effects, in tests: (refused by the kernel, not refused).
     #[serde(skip)]
     pub planted: (u64, u64),
@@ -213,6 +238,7 @@ impl Stats {
             traps: totals.traps,
             sites_patched: totals.sites_patched,
             history: None,
+            speculations: None,
             planted: totals.planted,
         }
     }
@@ -262,6 +288,13 @@ impl fmt::Display for Stats {
             self.bytes_prefetched as f64 / f64::from(1 << 20),
             self.peak_in_flight,
         )?;
+        if let Some(Speculations { begun, committed, failed, neither, refused }) = self.speculations
+        {
+            writeln!(
+                f,
+                "  predicted {begun:>8}   ({committed} right, {failed} wrong, {neither} taken back with those; {refused} refused)"
+            )?;
+        }
         for (why, times) in &self.stopped {
             writeln!(f, "  stopped   {times:>8}   times a process's shadow: {why}")?;
         }

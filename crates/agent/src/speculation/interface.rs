@@ -134,8 +134,14 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
         checkpoint::take(session, id, call.args[3] as u32, frame).inspect_err(|_| *frame = before)
     });
     match begun {
-        Ok(()) => frame.set_result(0),
-        Err(_) => table.close(id),
+        Ok(()) => {
+            table.begun();
+            frame.set_result(0);
+        }
+        Err(_) => {
+            table.refuse();
+            table.close(id);
+        }
     }
     begun
 }
