@@ -130,12 +130,18 @@ static uint64_t compute(uint64_t number, int microseconds) {
     return number;
 }
 
+static int is_number(const char *text, int *number) {
+    char *end;
+    *number = strtol(text, &end, 10);
+    return end != text && !*end && *number >= 0;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 5) {
+    int calls, microseconds, percent;
+    if (argc != 5 || !is_number(argv[2], &calls) || !is_number(argv[3], &microseconds) || !is_number(argv[4], &percent)) {
         fprintf(stderr, "usage: client SOCKET CALLS MICROSECONDS PERCENT\n");
         return 2;
     }
-    int calls = atoi(argv[2]), microseconds = atoi(argv[3]), percent = atoi(argv[4]);
     /* Who is gone is told by errors. */
     signal(SIGPIPE, SIG_IGN);
     struct sockaddr_un name = {.sun_family = AF_UNIX};

@@ -140,6 +140,8 @@ def main() -> None:
     try:
         path, *numbers = sys.argv[1:]
         calls, microseconds, percent = map(int, numbers)
+        if min(calls, microseconds, percent) < 0:
+            raise ValueError
     except ValueError:
         print("usage: client SOCKET CALLS MICROSECONDS PERCENT", file=sys.stderr)
         sys.exit(2)

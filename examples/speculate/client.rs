@@ -155,7 +155,7 @@ fn compute(mut number: u64, time: Duration) {
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     let numbers: Vec<u64> = args.iter().skip(1).filter_map(|arg| arg.parse().ok()).collect();
-    let (&[ref socket, ..], &[calls, microseconds, percent]) = (&args[..], &numbers[..]) else {
+    let ([socket, _, _, _], &[calls, microseconds, percent]) = (&args[..], &numbers[..]) else {
         eprintln!("usage: client SOCKET CALLS MICROSECONDS PERCENT");
         process::exit(2)
     };

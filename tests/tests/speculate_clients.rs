@@ -2,7 +2,7 @@
 //! end is what it is without runahead, whatever comes of their predictions.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -40,6 +40,11 @@ impl Service {
         let is_there = || socket.exists() && processes::state(pid) == Some('S');
         assert!(eventually(is_there), "the service does not start");
         Service { socket, process }
+    }
+
+    /// The arguments of a client that asks it.
+    fn asked(&self, args: [&str; 3]) -> impl Iterator<Item = OsString> {
+        [self.socket.clone().into()].into_iter().chain(args.map(OsString::from))
     }
 
     /// Waits for its end: the questions that it was asked, and how many at once. None: it was ended.
@@ -85,10 +90,9 @@ fn clients() -> Vec<Vec<OsString>> {
     CLIENTS.get_or_init(find).clone()
 }
 
-/// A client that asks a service.
-fn run(client: &[OsString], service: &Path, args: [&str; 3]) -> (Run, Vec<OsString>) {
-    let words = [service.as_os_str().to_owned()].into_iter().chain(args.map(OsString::from));
-    let argv: Vec<OsString> = client.iter().cloned().chain(words).collect();
+/// A client with these arguments, and its command line.
+fn run(client: &[OsString], args: impl IntoIterator<Item = OsString>) -> (Run, Vec<OsString>) {
+    let argv: Vec<OsString> = client.iter().cloned().chain(args).collect();
     let run = bindings::python(Run::new(&argv)).env("LD_LIBRARY_PATH", bindings::library_path());
     (run, argv)
 }
@@ -105,7 +109,7 @@ fn clients_print_the_same_whatever_comes_of_their_predictions() {
         for percent in ["100", "90", "50"] {
             for speculates in [false, true] {
                 let service = Service::start("1000");
-                let (run, _) = run(&client, &service.socket, ["200", "50", percent]);
+                let (run, _) = run(&client, service.asked(["200", "50", percent]));
                 let run = either_way(&run, speculates);
                 let outcome = run.run();
                 let asked = service.end().expect("nobody has ended it");
@@ -118,6 +122,31 @@ fn clients_print_the_same_whatever_comes_of_their_predictions() {
                 assert!(if speculates { most > 1 } else { most == 1 }, "{run}: {asked:?}");
                 let is_often = questions > 200;
                 assert_eq!(is_often, speculates && percent != "100", "{run}: {asked:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn clients_complain_in_the_same_words() {
+    let wrong = ["", "nowhere", "nowhere 1 1 1 1", "nowhere x 1 1", "nowhere 1 -1 1"];
+    for client in clients() {
+        for speculates in [false, true] {
+            for (args, complaint, status) in wrong
+                .map(|args| (args, "usage: client SOCKET CALLS MICROSECONDS PERCENT", 2))
+                .into_iter()
+                .chain([("nowhere 1 1 1", "nowhere: No such file or directory", 1)])
+            {
+                let words = args.split_whitespace().map(OsString::from);
+                let (run, _) = run(&client, words);
+                let run = either_way(&run, speculates);
+                let outcome = run.run();
+                let seen = (outcome.end, outcome.text(), outcome.complaints());
+                assert_eq!(
+                    seen,
+                    (End::Exit(status), String::new(), format!("{complaint}\n")),
+                    "{run}"
+                );
             }
         }
     }
@@ -154,7 +183,7 @@ fn clients_end_that_nobody_is_left_to_answer() {
         for ends in [Ends::Receiver, Ends::Service] {
             for speculates in [false, true] {
                 let service = Service::start(NEVER_US);
-                let (run, argv) = run(&client, &service.socket, ["1000000", "50", "100"]);
+                let (run, argv) = run(&client, service.asked(["1000000", "50", "100"]));
                 let run = either_way(&run, speculates);
                 let outcome = std::thread::scope(|scope| {
                     let outcome = scope.spawn(|| run.run());
