@@ -14,16 +14,17 @@ MOST = (1 << 64) - 1
 Syscall = Callable[..., int]
 
 
-def find_syscall(*types: Any) -> Optional[Syscall]:
+def find_syscall(*types: Any, keeps_lock: bool = False) -> Optional[Syscall]:
     """``syscall(2)``, its last four arguments being of these types; None where runahead cannot run.
 
-    After a call that returns -1, ``ctypes.get_errno()`` says why.
+    ``keeps_lock``: no other thread of Python runs meanwhile. After a call that returns -1, ``ctypes.get_errno()`` says why.
     """
     is_known = sys.platform == "linux" and platform.machine() == "x86_64"
     if not is_known or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     try:
-        syscall = ctypes.CDLL(None, use_errno=True).syscall
+        library = ctypes.PyDLL if keeps_lock else ctypes.CDLL
+        syscall = library(None, use_errno=True).syscall
     except (OSError, AttributeError):
         return None
     syscall.restype = ctypes.c_long

@@ -21,6 +21,10 @@ interpreter with all its objects and threads, is what it was when ``begin`` was 
 that was done since has been done. What has to outlast that, like an answer that was received, another
 process must have. What does no harm, like a question, can be let out at once: ``set_policy``.
 
+In a program with several threads, tell the other process all that it has to know in one call, right
+after ``begin``: any call may have to wait for the interpreter's lock afterwards, and that waits for the
+outcome.
+
 It takes ``runahead run --speculate``. Otherwise each function makes one system call that fails, and
 nothing else: ``begin`` is refused, and the program goes the ordinary way. On systems other than Linux
 on x86-64 it makes none. What is of the wrong type raises ``TypeError``, an unknown policy
@@ -97,6 +101,9 @@ _BARRIER = VERSION | 7
 _NUMBER = ctypes.c_uint64
 _syscall = find_syscall(_NUMBER, _NUMBER, _NUMBER, _NUMBER)
 _syscall_with_address = find_syscall(ctypes.c_void_p, _NUMBER, _NUMBER, _NUMBER)
+# (Who speculates waits for nothing, and so not for the interpreter's lock, until the outcome is known.
+# Were that given up in `begin`, another thread could have it before anybody is told the number.)
+_syscall_to_begin = find_syscall(ctypes.c_void_p, _NUMBER, _NUMBER, _NUMBER, keeps_lock=True)
 _syscall_with_bytes = find_syscall(_NUMBER, ctypes.c_char_p, _NUMBER, _NUMBER)
 _syscall_with_room = find_syscall(_NUMBER, ctypes.c_void_p, _NUMBER, _NUMBER)
 
@@ -112,10 +119,10 @@ def begin(settler: int = 0) -> Begun:
     """
     if not 0 <= settler.__index__() < 1 << 31:
         return Begun(Outcome.REFUSED, 0, errno.ESRCH)
-    if _syscall_with_address is None:
+    if _syscall_to_begin is None:
         return Begun(Outcome.REFUSED, 0, errno.EBADF)
     number = ctypes.c_uint64()
-    result = _syscall_with_address(FADVISE64, _MAGIC, _BEGIN, ctypes.addressof(number), settler, 0, 0)
+    result = _syscall_to_begin(FADVISE64, _MAGIC, _BEGIN, ctypes.addressof(number), settler, 0, 0)
     if result < 0:
         return Begun(Outcome.REFUSED, 0, ctypes.get_errno())
     return Begun(Outcome.FAILED if result else Outcome.SPECULATIVE, number.value, 0)
