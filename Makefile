@@ -4,12 +4,14 @@
 #   make test             sets up and runs all tests
 #   make test-full        the same at length, and of other projects' test suites what an hour has room for
 #   make bench [ROW=name] measures, and writes BENCHMARKS.md
-#   make install          puts runahead into PREFIX/bin, and the C library for disclosures beside it
+#   make install          puts runahead into PREFIX/bin, and the C libraries for programs beside it
 
 PREFIX ?= /usr/local
 PAIRS ?= 5
 CARGO ?= cargo
 BIN := target/release
+# Those that programs use: runahead-NAME is a crate, runahead_NAME a C library.
+BINDINGS := disclose speculate
 # runahead itself is linked statically where Rust has the means: it starts in half the time, and runs on
 # any distribution.
 STATIC := $(shell uname -m)-unknown-linux-musl
@@ -17,7 +19,8 @@ RUNAHEAD = $(if $(or $(wildcard $(shell rustc --print target-libdir --target $(S
 	$(and $(BUILT),$(wildcard target/$(STATIC)/release/runahead))),$\
 	target/$(STATIC)/release/runahead,$(BIN)/runahead)
 
-.PHONY: all build bindings demo test test-full bench lint install install-bindings setup clean
+.PHONY: all build bindings demo test test-full bench lint install install-bindings setup clean \
+	$(BINDINGS:%=bindings-%) $(BINDINGS:%=install-bindings-%)
 
 all: build
 
@@ -26,14 +29,17 @@ build: bindings
 	$(if $(findstring $(STATIC),$(RUNAHEAD)),$\
 	$(CARGO) build --release --locked --package runahead-cli --target $(STATIC))
 
-# The C library of docs/disclosure.md: without a runtime, so it is built by itself.
+# The C libraries, by which programs say what they will read (docs/disclosure.md) and what they predict
+# (docs/speculation.md): without a runtime, so each is built by itself.
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-SONAME := librunahead_disclose.so.0
-DISCLOSE = $(CARGO) rustc --release --locked --package runahead-disclose --features c
+SONAME = librunahead_$*.so.0
+LIBRARY = $(CARGO) rustc --release --locked --package runahead-$* --features c
 
-bindings:
-	$(DISCLOSE) --crate-type staticlib
-	$(DISCLOSE) --crate-type cdylib -- -C link-arg=-Wl,-soname,$(SONAME)
+bindings: $(BINDINGS:%=bindings-%)
+
+$(BINDINGS:%=bindings-%): bindings-%:
+	$(LIBRARY) --crate-type staticlib
+	$(LIBRARY) --crate-type cdylib -- -C link-arg=-Wl,-soname,$(SONAME)
 
 # What the demo, the tests and the benches need beyond Rust. Without root it is left as it is, and
 # whatever is missing is said by what misses it.
@@ -82,25 +88,27 @@ endif
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy --package runahead-disclose --features c --locked -- -D warnings
+	$(CARGO) clippy $(BINDINGS:%=--package runahead-%) --features c --locked -- -D warnings
 	scripts/deny
 
 # What a user has built, root (sudo) installs as it is, rather than build it anew without the user's Rust.
-BUILT = $(shell [ "$$(id -u)" = 0 ] && [ -x $(BIN)/runahead ] && [ -e $(BIN)/librunahead_disclose.so ] && \
-	[ "$$(stat -c %u target)" != 0 ] && echo yes)
+BUILT = $(shell [ "$$(id -u)" = 0 ] && [ -x $(BIN)/runahead ] \
+	$(BINDINGS:%=&& [ -e $(BIN)/librunahead_%.so ]) && [ "$$(stat -c %u target)" != 0 ] && echo yes)
 
 install: $(if $(BUILT),,build) install-bindings
 	install -D -m 755 $(RUNAHEAD) $(DESTDIR)$(PREFIX)/bin/runahead
 
-install-bindings: LIB = $(DESTDIR)$(PREFIX)/lib
-install-bindings: $(if $(BUILT),,bindings)
-	install -D -m 644 bindings/c/runahead_disclose.h $(DESTDIR)$(PREFIX)/include/runahead_disclose.h
-	install -D -m 644 $(BIN)/librunahead_disclose.a $(LIB)/librunahead_disclose.a
-	install -D -m 755 $(BIN)/librunahead_disclose.so $(LIB)/$(SONAME)
-	ln -sf $(SONAME) $(LIB)/librunahead_disclose.so
+install-bindings: $(BINDINGS:%=install-bindings-%)
+
+LIB = $(DESTDIR)$(PREFIX)/lib
+$(BINDINGS:%=install-bindings-%): install-bindings-%: $(if $(BUILT),,bindings-%)
+	install -D -m 644 bindings/c/runahead_$*.h $(DESTDIR)$(PREFIX)/include/runahead_$*.h
+	install -D -m 644 $(BIN)/librunahead_$*.a $(LIB)/librunahead_$*.a
+	install -D -m 755 $(BIN)/librunahead_$*.so $(LIB)/$(SONAME)
+	ln -sf $(SONAME) $(LIB)/librunahead_$*.so
 	install -d $(LIB)/pkgconfig
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' bindings/c/runahead_disclose.pc.in \
-	    >$(LIB)/pkgconfig/runahead_disclose.pc
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' bindings/c/runahead_$*.pc.in \
+	    >$(LIB)/pkgconfig/runahead_$*.pc
 
 clean:
 	$(CARGO) clean

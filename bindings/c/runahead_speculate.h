@@ -1,7 +1,9 @@
 /*
  * Lets a program go on with a predicted answer, and takes it back in place where that was wrong.
  *
- * Link with librunahead_speculate. It needs no runtime, allocates nothing, and does not touch errno. Every function makes one
+ * Link with: pkg-config --cflags --libs runahead_speculate
+ *
+ * The library needs no runtime, allocates nothing, and does not touch errno. Every function makes one
  * system call; without runahead in front that call fails, and nothing else happens. See docs/speculation.md for what a process may do
  * while it speculates, and what waits.
  *

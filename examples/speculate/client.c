@@ -7,11 +7,12 @@
  * between. PERCENT of its predictions are right. Prints every hundredth answer, and at the end the last.
  *
  * Under `runahead run --speculate` it is faster by as much as the service is slow; without runahead, or where it cannot speculate, it
- * waits for each answer. What it prints is the same.
+ * waits for each answer. What it prints is the same. (client.rs and client.py do just that in Rust and Python.)
  *
  * Two processes: this one, and a receiver, a child that gets the answers, knows the predictions, and says which were right. A
  * process that is taken back forgets what it has received, so that has to be another.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,11 @@ static void die(const char *what) {
     exit(1);
 }
 
+static void die_alone(void) {
+    fprintf(stderr, "the service has gone\n");
+    exit(1);
+}
+
 static int get(int fd, void *to, size_t bytes) {
     size_t done = 0;
     while (done < bytes) {
@@ -49,7 +55,7 @@ static int get(int fd, void *to, size_t bytes) {
 
 static void put(int fd, const void *from, size_t bytes) {
     if (write(fd, from, bytes) != (ssize_t)bytes)
-        die("write");
+        die_alone();
 }
 
 /* The other process. */
@@ -74,6 +80,7 @@ static void receive(void) {
 
 /* The ordinary way: ask, and wait. */
 static uint64_t ask(uint64_t number) {
+    /* (A counter would be taken back with the process; time is not.) */
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     struct message question = {WAITS | (time.tv_sec * 1000000000ull + time.tv_nsec), number}, answer;
@@ -81,7 +88,7 @@ static uint64_t ask(uint64_t number) {
     do {
         /* (Answers to questions that were taken back come first.) */
         if (!get(answers[0], &answer, sizeof answer))
-            die("the service has gone");
+            die_alone();
     } while (answer.tag != question.tag);
     return answer.number;
 }
@@ -123,12 +130,20 @@ static uint64_t compute(uint64_t number, int microseconds) {
     return number;
 }
 
+static int is_number(const char *text, int *number) {
+    char *end;
+    *number = strtol(text, &end, 10);
+    return end != text && !*end && *number >= 0;
+}
+
 int main(int argc, char **argv) {
-    if (argc != 5) {
+    int calls, microseconds, percent;
+    if (argc != 5 || !is_number(argv[2], &calls) || !is_number(argv[3], &microseconds) || !is_number(argv[4], &percent)) {
         fprintf(stderr, "usage: client SOCKET CALLS MICROSECONDS PERCENT\n");
         return 2;
     }
-    int calls = atoi(argv[2]), microseconds = atoi(argv[3]), percent = atoi(argv[4]);
+    /* Who is gone is told by errors. */
+    signal(SIGPIPE, SIG_IGN);
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     strncpy(name.sun_path, argv[1], sizeof name.sun_path - 1);
     service = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -141,9 +156,13 @@ int main(int argc, char **argv) {
         die("fork");
     if (receiver == 0) {
         close(predictions[1]);
+        close(answers[0]);
         receive();
         return 0;
     }
+    /* The receiver alone has the other ends, so that they end with it. */
+    close(predictions[0]);
+    close(answers[1]);
     /* Questions do no harm, and what the receiver is told of those that never were it ignores. All else that is written
        here is held until it is certain. */
     runahead_spec_set_policy(service, RUNAHEAD_ALLOW);

@@ -4,9 +4,11 @@
  *     service SOCKET MICROSECONDS
  *
  * A question is two words: a tag, and a number. The answer is the same tag, and a function of the number (service.h). One client at a
- * time; ends when the first has gone.
+ * time; ends when the first has gone, and says how many questions there were, and how many at once.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -37,6 +39,12 @@ static void die(const char *what) {
     exit(1);
 }
 
+/* The client has. */
+static int gone(uint64_t questions, uint64_t most) {
+    printf("%llu questions, at most %llu at once\n", (unsigned long long)questions, (unsigned long long)most);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) {
         fprintf(stderr, "usage: service SOCKET MICROSECONDS\n");
@@ -53,7 +61,7 @@ int main(int argc, char **argv) {
     if (client < 0)
         die("accept");
     unlink(argv[1]);
-    uint64_t first = 0, end = 0;
+    uint64_t first = 0, end = 0, most = 0;
     struct message questions[256];
     size_t have = 0;
     for (;;) {
@@ -70,20 +78,22 @@ int main(int argc, char **argv) {
         if (asked.revents) {
             ssize_t got = read(client, (char *)questions + have, sizeof questions - have);
             if (got <= 0)
-                return 0;
+                return gone(end, most);
             have += got;
             size_t count = have / sizeof *questions;
             for (size_t n = 0; n < count; n++, end++) {
                 queue[end % WAITING].answer = (struct message){questions[n].tag, answer_of(questions[n].number)};
                 queue[end % WAITING].due = now() + latency;
             }
+            if (end - first > most)
+                most = end - first;
             have -= count * sizeof *questions;
             memmove(questions, questions + count, have);
         }
         while (first != end && queue[first % WAITING].due <= now()) {
             struct message *answer = &queue[first++ % WAITING].answer;
             if (send(client, answer, sizeof *answer, MSG_NOSIGNAL) != sizeof *answer)
-                return 0;
+                return gone(end, most);
         }
     }
 }

@@ -1,24 +1,27 @@
-//! The C library for disclosures, installed as `make install` does it; and the Python package.
+//! The C libraries, installed as `make install` does it; the Python packages; and what is built with them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::Link;
+use crate::{Link, Run};
 
 /// The root of this workspace.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace")
 }
 
-/// Where the library is installed: `usr/include`, `usr/lib` and so on lie below.
+/// Where this workspace is built for tests. As in `binary`: no lock is shared with whoever builds meanwhile.
+fn target() -> PathBuf {
+    let exe = std::env::current_exe().expect("tests know their own path");
+    exe.ancestors().nth(3).expect("tests lie in a target directory").join("bindings-under-test")
+}
+
+/// Where the libraries are installed: `usr/include`, `usr/lib` and so on lie below.
 pub fn installed() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
-        let exe = std::env::current_exe().expect("tests know their own path");
-        let target = exe.ancestors().nth(3).expect("tests lie in a target directory");
-        // As in `binary`: no lock is shared with whoever builds meanwhile.
-        let target = target.join("disclose-under-test");
+        let target = target();
         let root = crate::scratch().join("installed");
         let variable = |name: &str, path: &Path| format!("{name}={}", path.display());
         let output = Command::new("make")
@@ -34,12 +37,15 @@ pub fn installed() -> &'static Path {
     })
 }
 
-/// What `pkg-config` says of it, `options` being asked.
-pub fn pkg_config(options: &[&str]) -> Vec<String> {
+/// What `pkg-config` says of `libraries` (`runahead_` goes in front), `options` being asked.
+fn pkg_config(libraries: &[&str], options: &[&str]) -> Vec<String> {
+    if libraries.is_empty() {
+        return Vec::new();
+    }
     let root = installed();
     let output = Command::new("pkg-config")
         .args(options)
-        .arg("runahead_disclose")
+        .args(libraries.iter().map(|name| format!("runahead_{name}")))
         .env("PKG_CONFIG_LIBDIR", root.join("usr/lib/pkgconfig"))
         .env("PKG_CONFIG_SYSROOT_DIR", root)
         // Else what the system has by itself is left out.
@@ -51,13 +57,8 @@ pub fn pkg_config(options: &[&str]) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
 }
 
-/// The directory to put into `PYTHONPATH`.
-pub fn python_path() -> PathBuf {
-    workspace().join("bindings/python/src")
-}
-
-/// Compiles the C program at `source` and links it with the library, into one file or not.
-pub fn compile(source: &Path, link: Link) -> PathBuf {
+/// Compiles the C program at `source` and links it with `libraries`, into one file or not.
+pub fn compile(source: &Path, libraries: &[&str], link: Link) -> PathBuf {
     let stem = source.file_stem().expect("a file").to_string_lossy();
     let output = crate::scratch().join(format!("{stem}.{link:?}"));
     let (options, flags): (_, &[_]) = match link {
@@ -68,7 +69,7 @@ pub fn compile(source: &Path, link: Link) -> PathBuf {
         .args(["-O1", "-g", "-pthread", "-D_GNU_SOURCE", "-Wall", "-Wno-unused-result"])
         .args(flags)
         .arg(source)
-        .args(pkg_config(options))
+        .args(pkg_config(libraries, options))
         .arg("-o")
         .arg(&output)
         .status()
@@ -77,7 +78,40 @@ pub fn compile(source: &Path, link: Link) -> PathBuf {
     output
 }
 
-/// The directory in which such programs find the library when they start.
+/// Example `name` of `package`.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--release", "--locked", "--package", package])
+        .args(["--example", name, "--target-dir"])
+        .arg(target())
+        .current_dir(workspace())
+        .output()
+        .expect("cargo can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    target().join("release/examples").join(name)
+}
+
+/// The directory in which such programs find the libraries when they start.
 pub fn library_path() -> PathBuf {
     installed().join("usr/lib")
+}
+
+/// Those tests of the Python packages that are in `file`.
+pub fn python_tests(file: &str) -> Run {
+    let tests = workspace().join("bindings/python/tests");
+    let tests = tests.to_str().expect("a plain path");
+    let argv = ["python3", "-m", "unittest", "discover", "-s", tests, "-p", file];
+    python(Run::new(argv))
+}
+
+/// The same command, which finds the Python packages, and leaves nothing beside them.
+pub fn python(run: Run) -> Run {
+    let path = workspace().join("bindings/python/src");
+    run.env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1")
+}
+
+/// The Python interpreter: what goes by its name may be a script that starts another.
+pub fn interpreter() -> String {
+    let python = Run::new(["python3", "-c", "import sys; print(sys.executable)"]).run().text();
+    python.trim().to_owned()
 }

@@ -1,5 +1,7 @@
 //! Looking at processes through `/proc`.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,13 @@ fn stat(pid: i32) -> Option<Vec<String>> {
 /// The program that `pid` runs; `None` when it is gone or a zombie.
 pub fn program(pid: i32) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+/// The words of the command line of `pid`; empty when it is gone or a zombie.
+pub fn command_line(pid: i32) -> Vec<OsString> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes.strip_suffix(b"\0").unwrap_or_default().split(|byte| *byte == 0);
+    words.map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
 /// Processes, zombies aside, that run `program`.

@@ -9,11 +9,12 @@ use runahead_tests::{
 };
 use serde_json::Value;
 
+const LIBRARY: &[&str] = &["disclose"];
 const CHUNK: u64 = 128 << 10;
 
 /// Program `name`, linked with the library.
 fn program(fixture: &Fixture, name: &str, link: Link, args: &[&str]) -> Run {
-    let program = bindings::compile(&programs::source(name), link);
+    let program = bindings::compile(&programs::source(name), LIBRARY, link);
     let argv = [program.to_str().expect("a plain path")].into_iter().chain(args.iter().copied());
     Run::new(argv)
         .dir(fixture.dir())
@@ -147,7 +148,7 @@ fn millions_of_disclosures_do_no_harm() {
 
 #[test]
 fn without_runahead_each_function_makes_one_call_that_fails() {
-    let onecall = bindings::compile(&programs::source("onecall"), Link::Static);
+    let onecall = bindings::compile(&programs::source("onecall"), LIBRARY, Link::Static);
     let expected = "the kernel says -1, EBADF\nnothing: 0 calls, taken 0\n\
                     disclose_fd: 1 calls, taken 0\ndisclose_path: 1 calls, taken 0\n\
                     cancel_all: 1 calls, taken 0\n";
@@ -167,12 +168,9 @@ fn python_makes_one_call_that_fails() {
     let script = "import os, runahead_disclose as r; os.getppid(); r.disclose_fd(0, 0, 1); os.getppid(); \
                   r.disclose_path('/etc/passwd'); os.getppid(); r.cancel_all(); os.getppid()";
     let trace = scratch().join("trace");
-    // What goes by that name may be a script that starts another.
-    let python = Run::new(["python3", "-c", "import sys; print(sys.executable)"]).run().text();
-    let strace =
-        ["strace", "-o", trace.to_str().expect("a plain path"), python.trim(), "-c", script];
-    let run = Run::new(strace).env("PYTHONPATH", bindings::python_path());
-    let outcome = run.env("PYTHONDONTWRITEBYTECODE", "1").run();
+    let python = bindings::interpreter();
+    let strace = ["strace", "-o", trace.to_str().expect("a plain path"), &python, "-c", script];
+    let outcome = bindings::python(Run::new(strace)).run();
     assert_eq!(outcome.end, End::Exit(0), "{outcome:?}");
     let trace = std::fs::read_to_string(trace).expect("strace wrote it");
     let parts: Vec<&str> = trace.split("getppid()").collect();
@@ -192,11 +190,7 @@ fn the_python_package_passes_its_tests_either_way() {
         return;
     };
     fixture.reset();
-    let tests = bindings::workspace().join("bindings/python/tests");
-    let argv =
-        ["python3", "-m", "unittest", "discover", "-s", tests.to_str().expect("a plain path")];
-    let run = Run::new(argv).env("PYTHONPATH", bindings::python_path());
-    let run = run.env("PYTHONDONTWRITEBYTECODE", "1").env("W", fixture.work());
+    let run = bindings::python_tests("test_disclose.py").env("W", fixture.work());
     for run in [run.clone(), run.env("RUNAHEAD_LISTENS", "1").ahead(&["--require"])] {
         let outcome = run.run();
         assert_eq!(outcome.end, End::Exit(0), "{run}: {outcome:?}");
@@ -222,7 +216,7 @@ fn the_examples_of_the_document_do_what_they_say() {
     let compiled = c.iter().enumerate().map(|(n, text)| {
         let source = scratch().join(format!("example{n}.c"));
         std::fs::write(&source, text).expect("the directory is ours");
-        let program = bindings::compile(&source, Link::Dynamic);
+        let program = bindings::compile(&source, LIBRARY, Link::Dynamic);
         Run::new([program.as_os_str(), Path::new("data").as_os_str()])
             .env("LD_LIBRARY_PATH", bindings::library_path())
     });
@@ -230,11 +224,10 @@ fn the_examples_of_the_document_do_what_they_say() {
         let path = scratch().join("example.py");
         std::fs::write(&path, text).expect("the directory is ours");
         let argv = ["python3".as_ref(), path.as_os_str(), Path::new("data").as_os_str()];
-        Run::new(argv).env("PYTHONPATH", bindings::python_path())
+        bindings::python(Run::new(argv))
     });
     for run in compiled.chain(scripts) {
-        let run =
-            run.dir(fixture.dir()).env("W", fixture.work()).env("PYTHONDONTWRITEBYTECODE", "1");
+        let run = run.dir(fixture.dir()).env("W", fixture.work());
         let pair = Case::new(&fixture, run.clone()).compare();
         assert_eq!(pair.outcome.end, End::Exit(0), "{run}: {:?}", pair.outcome);
         assert!(count(&pair.stats, "hints_used") >= 5, "{run}: {:#}", pair.stats);
@@ -253,9 +246,7 @@ fn a_child_starts_with_nothing_disclosed_and_can_disclose() {
                   if child: os.waitpid(child, 0)\n\
                   else: r.cancel_all(); r.disclose_fd(f, 1 << 19, 4096)\n\
                   print(len(os.pread(f.fileno(), 4096, 0 if child else 1 << 19)), flush=True)";
-    let run = Run::new(["python3", "-c", script])
-        .env("PYTHONPATH", bindings::python_path())
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let run = bindings::python(Run::new(["python3", "-c", script]));
     let run = run.dir(fixture.dir()).env("W", fixture.work());
     let pair = Case::new(&fixture, run).compare();
     assert_eq!(pair.outcome.text(), "4096\n4096\n");

@@ -22,9 +22,9 @@ Linux on x86-64 it makes none.
 
 import ctypes
 import os
-import platform
-import sys
-from typing import Callable, Optional, Protocol, Union
+from typing import Protocol, Union
+
+from _runahead import FADVISE64, MOST, VERSION, find_syscall
 
 __all__ = ["cancel_all", "disclose_fd", "disclose_path"]
 
@@ -36,49 +36,20 @@ class HasFileno(Protocol):
 
 
 # As `protocol` of the Rust crate runahead-disclose has them.
-_FADVISE64 = 221
 _MAGIC = 0x9D15C105 - (1 << 32)
-_VERSION = 1 << 32
-_DISCLOSE_FD = _VERSION | 1
-_DISCLOSE_PATH = _VERSION | 2
-_CANCEL_ALL = _VERSION | 3
-_MOST = (1 << 64) - 1
-
-_Syscall = Callable[..., int]
-
-
-def _find() -> Optional[_Syscall]:
-    is_known = sys.platform == "linux" and platform.machine() == "x86_64"
-    if not is_known or ctypes.sizeof(ctypes.c_void_p) != 8:
-        return None
-    try:
-        syscall = ctypes.CDLL(None).syscall
-    except (OSError, AttributeError):
-        return None
-    number = ctypes.c_uint64
-    syscall.restype = ctypes.c_long
-    syscall.argtypes = [ctypes.c_long, ctypes.c_long, number, number, number, number, number]
-    return syscall
-
-
-def _find_for_paths() -> Optional[_Syscall]:
-    syscall = _find()
-    if syscall is not None:
-        number = ctypes.c_uint64
-        syscall.argtypes = [  # type: ignore[attr-defined]
-            ctypes.c_long, ctypes.c_long, number, ctypes.c_char_p, number, number, number
-        ]
-    return syscall
-
+_DISCLOSE_FD = VERSION | 1
+_DISCLOSE_PATH = VERSION | 2
+_CANCEL_ALL = VERSION | 3
 
 # Each has argument types of its own.
-_syscall = _find()
-_syscall_with_path = _find_for_paths()
+_NUMBER = ctypes.c_uint64
+_syscall = find_syscall(_NUMBER, _NUMBER, _NUMBER, _NUMBER)
+_syscall_with_path = find_syscall(ctypes.c_char_p, _NUMBER, _NUMBER, _NUMBER)
 
 
 def _fits(offset: int, length: int) -> bool:
     # What is no integer is a mistake of the program's, unlike one that is out of range.
-    return 0 <= offset.__index__() <= _MOST and 0 <= length.__index__() <= _MOST
+    return 0 <= offset.__index__() <= MOST and 0 <= length.__index__() <= MOST
 
 
 def disclose_fd(fd: Union[int, HasFileno], offset: int, length: int) -> bool:
@@ -99,7 +70,7 @@ def disclose_fd(fd: Union[int, HasFileno], offset: int, length: int) -> bool:
             return False
     if _syscall is None or not 0 <= fd < 1 << 31:
         return False
-    return _syscall(_FADVISE64, _MAGIC, _DISCLOSE_FD, fd, offset, length, 0) == 0
+    return _syscall(FADVISE64, _MAGIC, _DISCLOSE_FD, fd, offset, length, 0) == 0
 
 
 def disclose_path(
@@ -113,7 +84,7 @@ def disclose_path(
     name = os.fsencode(path)
     if not _fits(offset, length) or b"\0" in name or _syscall_with_path is None:
         return False
-    return _syscall_with_path(_FADVISE64, _MAGIC, _DISCLOSE_PATH, name, offset, length, 0) == 0
+    return _syscall_with_path(FADVISE64, _MAGIC, _DISCLOSE_PATH, name, offset, length, 0) == 0
 
 
 def cancel_all() -> bool:
@@ -121,4 +92,4 @@ def cancel_all() -> bool:
 
     True if somebody listens.
     """
-    return _syscall is not None and _syscall(_FADVISE64, _MAGIC, _CANCEL_ALL, 0, 0, 0, 0) == 0
+    return _syscall is not None and _syscall(FADVISE64, _MAGIC, _CANCEL_ALL, 0, 0, 0, 0) == 0

@@ -410,7 +410,8 @@ pub fn each_open(mut each: impl FnMut(Id, u32)) {
 /// What was said when `id` failed, into `to`: its bytes. None: it is not known (any more).
 pub fn answer(id: u64, to: &mut [u8; ANSWER_MAX]) -> Option<usize> {
     let find = |process: &mut Process| {
-        let answer = process.answers.iter().find(|answer| answer.id == id)?;
+        // (Those that never were have the number 0.)
+        let answer = process.answers.iter().find(|answer| id != 0 && answer.id == id)?;
         to[..answer.len].copy_from_slice(&answer.bytes[..answer.len]);
         Some(answer.len)
     };

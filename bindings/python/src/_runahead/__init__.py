@@ -1,0 +1,32 @@
+"""The one system call by which programs talk to runahead: of use to the packages beside this one."""
+
+import ctypes
+import platform
+import sys
+from typing import Any, Callable, Optional
+
+FADVISE64 = 221
+# In the upper half of the second argument.
+VERSION = 1 << 32
+# The largest number that there is room for.
+MOST = (1 << 64) - 1
+
+Syscall = Callable[..., int]
+
+
+def find_syscall(*types: Any, keeps_lock: bool = False) -> Optional[Syscall]:
+    """``syscall(2)``, its last four arguments being of these types; None where runahead cannot run.
+
+    ``keeps_lock``: no other thread of Python runs meanwhile. After a call that returns -1, ``ctypes.get_errno()`` says why.
+    """
+    is_known = sys.platform == "linux" and platform.machine() == "x86_64"
+    if not is_known or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    try:
+        library = ctypes.PyDLL if keeps_lock else ctypes.CDLL
+        syscall = library(None, use_errno=True).syscall
+    except (OSError, AttributeError):
+        return None
+    syscall.restype = ctypes.c_long
+    syscall.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_uint64, *types]
+    return syscall

@@ -1,0 +1,236 @@
+//! Programs that speculate by themselves: the clients of `examples/speculate`, in C, Rust and Python. What they print and how they
+//! end is what it is without runahead, whatever comes of their predictions.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use runahead_tests::processes::{self, eventually};
+use runahead_tests::{
+    End, Link, Outcome, Run, available, bindings, drain, installed, programs, scratch,
+};
+
+/// Longer than any test.
+const NEVER_US: &str = "600000000";
+
+/// Where the examples are.
+fn example(name: &str) -> PathBuf {
+    bindings::workspace().join("examples/speculate").join(name)
+}
+
+/// The service, which waits for its client.
+struct Service {
+    socket: PathBuf,
+    process: Child,
+}
+
+impl Service {
+    fn start(latency_us: &str) -> Self {
+        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+        let program =
+            PROGRAM.get_or_init(|| bindings::compile(&example("service.c"), &[], Link::Static));
+        let directory = tempfile::tempdir_in(scratch()).expect("the directory is ours").keep();
+        let socket = directory.join("socket");
+        let mut command = Command::new(program);
+        let command = command.arg(&socket).arg(latency_us).stdout(Stdio::piped());
+        let process = command.spawn().expect("it was just compiled");
+        let pid = process.id() as i32;
+        // Once it has its name it sleeps first when it accepts.
+        let is_there = || socket.exists() && processes::state(pid) == Some('S');
+        assert!(eventually(is_there), "the service does not start");
+        Service { socket, process }
+    }
+
+    /// The arguments of a client that asks it.
+    fn asked(&self, args: [&str; 3]) -> impl Iterator<Item = OsString> {
+        [self.socket.clone().into()].into_iter().chain(args.map(OsString::from))
+    }
+
+    /// Waits for its end: the questions that it was asked, and how many at once. None: it was ended.
+    fn end(mut self) -> Option<[u64; 2]> {
+        let text = drain(self.process.stdout.take().expect("a pipe"));
+        assert!(
+            eventually(|| self.process.try_wait().is_ok_and(|status| status.is_some())),
+            "the service has a client"
+        );
+        let text = text.recv().expect("it has ended");
+        let text = String::from_utf8(text).expect("words");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let &[questions, "questions,", "at", "most", most, "at", "once"] = &words[..] else {
+            assert_eq!(text, "");
+            return None;
+        };
+        Some([questions, most].map(|word| word.parse().expect("a number")))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // (Of a test that has failed.)
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The clients, as their command lines begin.
+fn clients() -> Vec<Vec<OsString>> {
+    static CLIENTS: OnceLock<Vec<Vec<OsString>>> = OnceLock::new();
+    let find = || {
+        let mut clients: Vec<Vec<OsString>> = programs::BOTH
+            .map(|link| bindings::compile(&example("client.c"), &["speculate"], link))
+            .map(|client| vec![client.into()])
+            .into();
+        clients.push(vec![bindings::example("runahead-speculate", "client").into()]);
+        if available(installed("python3")).is_some() {
+            clients.push(vec![bindings::interpreter().into(), example("client.py").into()]);
+        }
+        clients
+    };
+    CLIENTS.get_or_init(find).clone()
+}
+
+/// A client with these arguments, and its command line.
+fn run(client: &[OsString], args: impl IntoIterator<Item = OsString>) -> (Run, Vec<OsString>) {
+    let argv: Vec<OsString> = client.iter().cloned().chain(args).collect();
+    let run = bindings::python(Run::new(&argv)).env("LD_LIBRARY_PATH", bindings::library_path());
+    (run, argv)
+}
+
+/// The same command, behind runahead if it `speculates`.
+fn either_way(run: &Run, speculates: bool) -> Run {
+    if speculates { run.ahead(&["--speculate", "--require"]) } else { run.clone() }
+}
+
+#[test]
+fn clients_print_the_same_whatever_comes_of_their_predictions() {
+    let mut first: Option<Outcome> = None;
+    for client in clients() {
+        for percent in ["100", "90", "50"] {
+            for speculates in [false, true] {
+                let service = Service::start("1000");
+                let (run, _) = run(&client, service.asked(["200", "50", percent]));
+                let run = either_way(&run, speculates);
+                let outcome = run.run();
+                let asked = service.end().expect("nobody has ended it");
+                let same = first.get_or_insert_with(|| outcome.clone());
+                assert_eq!(same.end, End::Exit(0), "{run}: {same:?}");
+                assert_eq!(same.text().lines().count(), 3, "{run}: {same:?}");
+                assert_eq!(*same, outcome, "{run}");
+                // It did go on before it was answered, and was taken back as often as it had to be.
+                let [questions, most] = asked;
+                assert!(if speculates { most > 1 } else { most == 1 }, "{run}: {asked:?}");
+                let is_often = questions > 200;
+                assert_eq!(is_often, speculates && percent != "100", "{run}: {asked:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn clients_complain_in_the_same_words() {
+    let wrong = ["", "nowhere", "nowhere 1 1 1 1", "nowhere x 1 1", "nowhere 1 -1 1"];
+    for client in clients() {
+        for speculates in [false, true] {
+            for (args, complaint, status) in wrong
+                .map(|args| (args, "usage: client SOCKET CALLS MICROSECONDS PERCENT", 2))
+                .into_iter()
+                .chain([("nowhere 1 1 1", "nowhere: No such file or directory", 1)])
+            {
+                let words = args.split_whitespace().map(OsString::from);
+                let (run, _) = run(&client, words);
+                let run = either_way(&run, speculates);
+                let outcome = run.run();
+                let seen = (outcome.end, outcome.text(), outcome.complaints());
+                assert_eq!(
+                    seen,
+                    (End::Exit(status), String::new(), format!("{complaint}\n")),
+                    "{run}"
+                );
+            }
+        }
+    }
+}
+
+/// Who ends while predictions are open.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ends {
+    Receiver,
+    Service,
+}
+
+/// The client with that command line, and its receiver, once the client has nothing to do any more but wait.
+fn waiting(argv: &[OsString]) -> Option<[i32; 2]> {
+    const LOOKS: usize = 20;
+    let mut found = None;
+    let mut slept = 0;
+    let look = || {
+        let ours = |pid: i32| processes::command_line(pid) == argv;
+        found = processes::all().filter(|&pid| ours(pid)).find_map(|receiver| {
+            let client = processes::parent(receiver)?;
+            ours(client).then_some([client, receiver])
+        });
+        let sleeps = |pid: &i32| processes::state(*pid) == Some('S');
+        slept = if found.is_some_and(|pids| pids.iter().all(sleeps)) { slept + 1 } else { 0 };
+        slept == LOOKS
+    };
+    if eventually(look) { found } else { None }
+}
+
+#[test]
+fn clients_end_that_nobody_is_left_to_answer() {
+    for client in clients() {
+        for ends in [Ends::Receiver, Ends::Service] {
+            for speculates in [false, true] {
+                let service = Service::start(NEVER_US);
+                let (run, argv) = run(&client, service.asked(["1000000", "50", "100"]));
+                let run = either_way(&run, speculates);
+                let outcome = std::thread::scope(|scope| {
+                    let outcome = scope.spawn(|| run.run());
+                    let pids = waiting(&argv);
+                    let whom = match (ends, pids) {
+                        (Ends::Receiver, Some([_, receiver])) => receiver,
+                        // (If there is no client it must not hang either.)
+                        _ => service.process.id() as i32,
+                    };
+                    processes::kill(whom, libc::SIGKILL);
+                    assert!(pids.is_some(), "{run}: {:?}", outcome.join());
+                    outcome.join().expect("it ends or is ended")
+                });
+                // As it ends natively.
+                let expected = (End::Exit(1), String::new(), "the service has gone\n".to_owned());
+                let seen = (outcome.end, outcome.text(), outcome.complaints());
+                assert_eq!(seen, expected, "{run}, {ends:?}");
+                match service.end() {
+                    Some([_, most]) => assert_eq!(most > 1, speculates, "{run}, {ends:?}: {most}"),
+                    None => assert_eq!(ends, Ends::Service),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_python_package_passes_its_tests_either_way() {
+    let Some(()) = available(installed("python3")) else { return };
+    let tests = bindings::python_tests("test_speculate.py");
+    for run in [tests.clone(), either_way(&tests.env("RUNAHEAD_SPECULATES", "1"), true)] {
+        let outcome = run.run();
+        assert_eq!(outcome.end, End::Exit(0), "{run}: {outcome:?}");
+        assert!(outcome.complaints().contains("Ran 6 tests"), "{outcome:?}");
+    }
+}
+
+/// Each has what a library without a runtime must bring, and that only once may be in a program.
+#[test]
+fn a_program_can_have_both_c_libraries() {
+    const TEXT: &str = "#include <runahead_disclose.h>\n#include <runahead_speculate.h>\n\
+        int main(void) { uint64_t id; return -runahead_spec_begin(&id, 0) + runahead_cancel_all(); }\n";
+    let source = scratch().join("both.c");
+    std::fs::write(&source, TEXT).expect("the directory is ours");
+    for link in programs::BOTH {
+        let program = bindings::compile(&source, &["disclose", "speculate"], link);
+        let run = Run::new([program]).env("LD_LIBRARY_PATH", bindings::library_path());
+        assert_eq!(run.run().end, End::Exit(libc::EBADF), "{run}");
+    }
+}
