@@ -234,3 +234,16 @@ fn a_program_can_have_both_c_libraries() {
         assert_eq!(run.run().end, End::Exit(libc::EBADF), "{run}");
     }
 }
+
+/// Held output, state that comes back, order, threads, and settlers that end, looked at by the program and by another process.
+#[test]
+fn what_comes_of_predictions_is_as_it_should_be() {
+    let source = programs::source("predicts");
+    let program = bindings::compile(&source, &["runahead_speculate"], Link::Static);
+    let directory = tempfile::tempdir_in(scratch()).expect("the directory is ours");
+    let run = Run::new([program]).dir(directory.path());
+    let plain = run.run();
+    assert_eq!((plain.text().as_str(), plain.complaints().as_str()), ("nobody listens\n", ""));
+    let ours = run.ahead(&["--speculate"]).run();
+    assert_eq!((ours.text().as_str(), ours.complaints().as_str()), ("as it should be\n", ""));
+}

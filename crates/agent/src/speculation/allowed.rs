@@ -8,7 +8,7 @@ use super::calls::{Class, class};
 use super::checkpoint::{self, Process};
 use super::held::{self, How, Kind};
 use super::journal::Change;
-use super::{mapped, own};
+use super::{heap, own};
 use crate::plane::{Call, Verdict};
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
@@ -205,8 +205,8 @@ fn maps(call: &Call) -> Made {
                 }
                 // SAFETY: the program asked for exactly this call.
                 let result = unsafe { sys::raw(nr::BRK, call.args) };
-                mapped::note_break(result as u64);
-                process.memory.dropped(now, result as u64 - now);
+                heap::note_end(result as u64);
+                process.memory.heap_dropped(now, result as u64);
                 process.journal.note(Change::Break(now));
                 Made::Answer(result)
             }
@@ -269,7 +269,12 @@ fn allowed(call: &Call, buffers: &[[u64; 2]]) -> Made {
 
 fn wakes(call: &Call) -> Made {
     let command = call.args[1] as u32 & !(k::FUTEX_PRIVATE_FLAG | k::FUTEX_CLOCK_REALTIME);
-    if matches!(command, k::FUTEX_WAKE | k::FUTEX_WAKE_BITSET) { here(call) } else { Made::Waits }
+    match command {
+        k::FUTEX_WAKE | k::FUTEX_WAKE_BITSET => here(call),
+        // For another thread, which goes on, too. (Memory that others share there is none.)
+        k::FUTEX_WAIT | k::FUTEX_WAIT_BITSET => Made::Report,
+        _ => Made::Waits,
+    }
 }
 
 fn commands(call: &Call) -> Made {

@@ -24,7 +24,7 @@ pub enum Class {
     Maps,
     /// Writes to its first argument: held, or what the program has said of that descriptor.
     Writes,
-    /// Wakes threads that wait in memory of this process; its other commands wait.
+    /// Wakes threads that wait in memory of this process, or waits for one: made. Its other commands wait for the outcome.
     Wakes,
     /// Asks of its first argument what this command asks, and changes nothing; other commands wait.
     Commands,

@@ -7,19 +7,19 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use linux_raw_sys::general as k;
+use runahead_abi::config::plant;
 use runahead_abi::speculations::{ANSWER_MAX, Id, Status, Table};
 
 use super::held::Held;
 use super::journal::Journal;
 use super::memory::Memory;
-use super::planted;
 use super::threads::{self, Threads};
 use super::undo::Undo;
 use crate::arch::{Context, RED_ZONE};
 use crate::lock::Lock;
 use crate::plane::{faults, policy, stop};
 use crate::room;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::sys;
 
 /// Speculations that a process can have open at once.
@@ -274,7 +274,7 @@ impl Process {
         self.answered += 1;
         (answer.id, answer.len) = (to.id.0, table.answer(to.id, &mut answer.bytes));
         let Process { memory, undo, .. } = self;
-        if !planted::leaves_memory() {
+        if !leaves_memory() {
             threads::with_places_as_they_are(|| memory.put_back(undo, to.undo))?;
         }
         self.held.drop_from(to.held);
@@ -303,6 +303,11 @@ impl Process {
         stopped.each(|number, frame| self.threads.unmask(number, frame));
         faults::give_back();
     }
+}
+
+/// A violation that a test plants: a rollback leaves memory as it is.
+fn leaves_memory() -> bool {
+    session::get().is_some_and(|session| session.config.plant == plant::SPECULATED_WRONGLY)
 }
 
 /// What has become of the process.

@@ -7,7 +7,7 @@ use linux_raw_sys::general as k;
 
 use super::memory::Memory;
 use super::own::DESCRIPTORS;
-use super::{mapped, own};
+use super::{heap, own};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Changes that can be open at once.
@@ -116,8 +116,8 @@ impl Journal {
                     let now = unsafe { sys::raw(nr::BRK, [0; 6]) } as u64;
                     // SAFETY: what is behind that never was.
                     let _ = unsafe { sys::raw(nr::BRK, [was, 0, 0, 0, 0, 0]) };
-                    mapped::note_break(was);
-                    memory.dropped(was, now.saturating_sub(was));
+                    heap::note_end(was);
+                    memory.heap_dropped(was, now);
                 }
                 Some(Change::Unmapped { .. }) | None => {}
             }

@@ -1,21 +1,11 @@
 //! Calls that change what is mapped, as far as memory that is followed is concerned.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use linux_raw_sys::general as k;
 
-use super::checkpoint;
 use super::memory::Memory;
+use super::{checkpoint, heap};
 use crate::plane::Call;
 use crate::sys::nr;
-
-/// Where the program's heap ended when it last asked (brk(2)).
-static BREAK: AtomicU64 = AtomicU64::new(0);
-
-/// The heap ends here now.
-pub fn note_break(end: u64) {
-    BREAK.store(end, Relaxed);
-}
 
 /// `call` may have changed what is mapped.
 pub fn note(call: &Call, result: i64) {
@@ -36,8 +26,8 @@ pub fn note(call: &Call, result: i64) {
             checkpoint::note_change(Memory::moved);
         }
         nr::BRK => {
-            let before = BREAK.swap(result, Relaxed).max(result);
-            dropped(result, before - result);
+            let before = heap::note_end(result).max(result);
+            checkpoint::note_change(|memory| memory.heap_dropped(result, before));
         }
         nr::MPROTECT | nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT => dropped(0, 0),
         _ => {}

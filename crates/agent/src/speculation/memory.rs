@@ -72,6 +72,12 @@ impl Memory {
         self.is_settled = false;
     }
 
+    /// The heap ended at `above`, or ends at `end`: what lies between has gone, but for the page in which it still ends.
+    pub fn heap_dropped(&mut self, end: u64, above: u64) {
+        let end = end.next_multiple_of(PAGE);
+        self.dropped(end, above.saturating_sub(end));
+    }
+
     /// What lay there has gone.
     pub fn dropped(&mut self, at: u64, len: u64) {
         self.unsettle();

@@ -8,7 +8,7 @@
 //! | `quick` | which calls need not come as signals |
 //! | `calls`, `allowed` | which calls need not wait: the table, and how they are made |
 //! | `checkpoint` | the stack of what is open: a checkpoint of each, commit, and rollback, with all threads stopped |
-//! | `memory`, `mapped`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
+//! | `memory`, `mapped`, `heap`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
 //! | `protector` | the descriptor by which the kernel notes what is written, and who keeps it |
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
@@ -19,6 +19,7 @@
 mod allowed;
 mod calls;
 mod checkpoint;
+mod heap;
 mod held;
 mod interface;
 mod journal;

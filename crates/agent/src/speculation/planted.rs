@@ -7,14 +7,14 @@
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::config::{BUCKETS, ERRNOS, plant};
+use runahead_abi::config::{BUCKETS, ERRNOS};
 use runahead_abi::speculations::NotOpen;
 
 use super::{checkpoint, interface, timer};
 use crate::arch::Context;
 use crate::logged;
 use crate::plane::Call;
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::sys::{self, nr};
 
 /// One call in so many is followed by a prediction. (Each is two signals and more.)
@@ -143,11 +143,6 @@ fn take(session: &Session, tag: u32, frame: &mut Context) -> sys::Result<()> {
 pub fn note_took(what: usize, began: u64) {
     let took = now() - began;
     count(|counts| &counts.took[what][bucket(took)]);
-}
-
-/// A violation that a test plants: a rollback leaves memory as it is.
-pub fn leaves_memory() -> bool {
-    session::get().is_some_and(|session| session.config.plant == plant::SPECULATED_WRONGLY)
 }
 
 /// Somebody waits for the outcome of all that are open: after a while it is known.

@@ -63,13 +63,19 @@ const ORPHANS_NS: u64 = 100_000_000;
 /// A thread that was at work when it was poked is poked again after so many nanoseconds.
 const AGAIN_NS: u64 = 50_000;
 
+/// The thread is about to wait: it is to be told what comes.
+fn expects_outcome() {
+    interface::want_all();
+    if !planted::is_on() {
+        let _ = timer::start(ORPHANS_NS);
+    }
+}
+
 /// Of a call that is to wait until nothing is open. None: nothing is.
 fn waits(frame: &mut Context) -> Option<Verdict> {
-    if planted::is_on() {
-        planted::settle();
-    } else {
-        interface::want_all();
-        let _ = timer::start(ORPHANS_NS);
+    match planted::is_on() {
+        true => planted::settle(),
+        false => expects_outcome(),
     }
     by(look(frame), || Verdict::wait(checkpoint::resolved()))
 }
@@ -98,6 +104,9 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
             return Some(Verdict::ELSEWHERE);
         }
         *frame = before;
+    }
+    if matches!(made, allowed::Made::Report) {
+        expects_outcome();
     }
     allowed::verdict(&made).or_else(|| waits(frame))
 }
