@@ -11,6 +11,10 @@
 //! * unguarded: the same without a sandbox. What the case says must be seen to change, or the checks
 //!   check nothing.
 //!
+//! And the same for a program that speculates by itself: it begins, makes the call, and is looked at before the outcome
+//! is known, and when it has been taken back. Nothing may change either time. Where it says that all it writes may go
+//! out at once, or does not speculate at all, what the case says must be seen.
+//!
 //! Besides the cases, every number up to 600 and beyond is called with arguments of several shapes.
 //! `RUNAHEAD_FULL=1` runs everything, otherwise a sample is drawn (`RUNAHEAD_SEED`).
 
@@ -89,6 +93,17 @@ const PROBES: [i64; 2] = [335, 336];
 const CACHESTAT: i64 = 451;
 /// The highest number that is called in any case.
 const HIGHEST: i64 = 600;
+/// Calls that write, which a program may have go out at once.
+const ALLOWED: [&str; 8] = [
+    "write_pipe",
+    "writev_pipe",
+    "write_event",
+    "write_socket",
+    "sendto",
+    "write_terminal",
+    "write_file",
+    "pwrite64",
+];
 /// Added to a number, the call of the x32 interface.
 const X32: i64 = 0x4000_0000;
 /// Shapes of arguments that `leak.c` has.
@@ -362,9 +377,9 @@ fn numbers(
 fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Option<String> {
     let case = suite.case(outcome);
     if outcome.attempts == 0 {
-        return Some("no shadow came to the call".into());
+        return Some(format!("nobody came to the call: {:?}", outcome.changed));
     }
-    let marked = outcome.mode != "asis";
+    let marked = !["asis", "speculative"].contains(&outcome.mode.as_str());
     let ours = marked && (let_through.contains(&case.nr) || !case.restraint.is_empty());
     let may = |key: &&String| {
         (ours && OWN.iter().any(|own| key.starts_with(own)))
@@ -427,7 +442,58 @@ fn no_call_of_a_shadow_is_seen_from_outside() {
     assert!(failures.is_empty(), "{} leaks:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// The plant for the test above: without the sandbox every check must see its harm.
+#[test]
+fn no_call_of_a_speculative_process_is_seen_from_outside() {
+    let Some(mut suite) = Suite::up("leak-speculative") else { return };
+    let table = table();
+    let cases = suite.cases_for("speculative");
+    let mut jobs = suite.sample(cases, 100);
+    let full = suite.full;
+    let numbers = numbers(&["speculative"], &table, &mut suite.seed, full);
+    jobs.extend(suite.sample(numbers, 300));
+    let outcomes = suite.run(&jobs);
+    let name = |o: &Outcome| table.get(&suite.case(o).nr).map_or("no name", |name| name);
+    let failures: Vec<String> = outcomes
+        .iter()
+        .filter_map(|o| {
+            wrong(&suite, o, &BTreeSet::new()).map(|w| format!("{}: {w}: {o:?}", name(o)))
+        })
+        .collect();
+    let called: BTreeSet<i64> = outcomes.iter().map(|o| suite.case(o).nr).collect();
+    let answered = outcomes.iter().filter(|o| o.result.is_some()).count();
+    eprintln!(
+        "speculative: {} runs of {} calls, {answered} answered before the outcome was known, the others waited",
+        outcomes.len(),
+        called.len()
+    );
+    assert!(failures.is_empty(), "{} leaks:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The plant for the test above: what goes out before the outcome is known is seen, and so is what a program does that
+/// does not speculate.
+#[test]
+fn what_a_speculative_process_lets_out_is_seen() {
+    let Some(mut suite) = Suite::up("leak-allowed") else { return };
+    let mut jobs: Vec<String> = ALLOWED.iter().map(|name| format!("allowed {name}")).collect();
+    let mut native = suite.cases_for("native");
+    // Its own memory it maps so that nobody can store there.
+    native.retain(|job| {
+        let case = &suite.cases[&job["native ".len()..]];
+        case.unsafe_because.is_empty() && case.nr >= 0
+    });
+    jobs.extend(suite.sample(native, 60));
+    let outcomes = suite.run(&jobs);
+    let is_seen = |o: &&Outcome| {
+        let harm = &suite.case(o).seen;
+        o.changed.iter().any(|key| key.starts_with(harm))
+    };
+    let unknown = |o: &&Outcome| o.result == Some(i64::from(-libc::ENOSYS));
+    let blind: Vec<_> = outcomes.iter().filter(|o| !is_seen(o) && !unknown(o)).collect();
+    eprintln!("{} harms seen of {}", outcomes.iter().filter(is_seen).count(), outcomes.len());
+    assert!(blind.is_empty(), "{} are not seen:\n{blind:#?}", blind.len());
+}
+
+/// The plant for the first test: without the sandbox every check must see its harm.
 #[test]
 fn without_the_sandbox_every_harm_is_seen() {
     let Some(mut suite) = Suite::up("leak-unguarded") else { return };
