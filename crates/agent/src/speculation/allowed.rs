@@ -268,8 +268,10 @@ fn allowed(call: &Call, buffers: &[[u64; 2]]) -> Made {
 }
 
 fn wakes(call: &Call) -> Made {
-    let command = call.args[1] as u32 & !(k::FUTEX_PRIVATE_FLAG | k::FUTEX_CLOCK_REALTIME);
-    if matches!(command, k::FUTEX_WAKE | k::FUTEX_WAKE_BITSET) { here(call) } else { Made::Waits }
+    // (Without the flag others may wait there, in memory of a file that this process can only read.)
+    const WAKE: u32 = k::FUTEX_WAKE | k::FUTEX_PRIVATE_FLAG;
+    const WAKE_SOME: u32 = k::FUTEX_WAKE_BITSET | k::FUTEX_PRIVATE_FLAG;
+    if matches!(call.args[1] as u32, WAKE | WAKE_SOME) { here(call) } else { Made::Waits }
 }
 
 fn commands(call: &Call) -> Made {
