@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 
+use linux_raw_sys::general as k;
 use runahead_abi::socket::SPECULATES;
 use runahead_abi::speculations::{ANSWER_MAX, Id, NotOpen, Owner, Status, Table};
 use runahead_speculate::protocol as p;
@@ -110,11 +111,31 @@ pub fn this_thread() -> Owner {
     Owner { process: sys::getpid(), thread: sys::gettid() }
 }
 
-/// Whether there is such a process.
+/// Whether there is such a process, and it has not ended: a child that has, and that nobody has waited for, is there still. The
+/// program is what would wait for it, and may be waiting for us.
 pub fn is_alive(owner: Owner) -> bool {
     // SAFETY: sends nothing.
     let result = unsafe { sys::raw(nr::KILL, [owner.process.into(), 0, 0, 0, 0, 0]) };
-    result != sys::fail(sys::ESRCH)
+    result != sys::fail(sys::ESRCH) && !has_ended(owner.process)
+}
+
+/// Whether the process has ended, which is there.
+fn has_ended(process: u32) -> bool {
+    const P_PID: u64 = 1;
+    let how = k::WEXITED | k::WNOHANG | k::WNOWAIT;
+    // A siginfo_t; the first word is 0 where there is nothing to be told.
+    let mut told = [0u64; 16];
+    let args = [P_PID, process.into(), told.as_mut_ptr() as u64, how.into(), 0, 0];
+    // SAFETY: writes a siginfo_t, and leaves the child as it is.
+    match sys::check(unsafe { sys::raw(nr::WAITID, args) }) {
+        Ok(_) => told[0] as u32 != 0,
+        // Somebody else's child. (Not asked for every one: for a moment it is a descriptor among the program's.)
+        Err(_) => sys::pidfd_open(process).is_ok_and(|pidfd| {
+            let ended = sys::is_readable_within(pidfd, 0);
+            let _ = sys::close(pidfd);
+            ended
+        }),
+    }
 }
 
 fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()> {
