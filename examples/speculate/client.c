@@ -12,9 +12,11 @@
  * Two processes: this one, and a receiver, a child that gets the answers, knows the predictions, and says which were right. A
  * process that is taken back forgets what it has received, so that has to be another.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -136,14 +138,22 @@ int main(int argc, char **argv) {
         die(argv[1]);
     if (pipe(predictions) || pipe(answers))
         die("pipe");
+    pid_t client = getpid();
     receiver = fork();
     if (receiver < 0)
         die("fork");
     if (receiver == 0) {
+        /* It has the client's socket, and so would not be told by the service that the client has ended. */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != client)
+            return 1;
         close(predictions[1]);
+        close(answers[0]);
         receive();
         return 0;
     }
+    /* If the receiver ends, whoever writes to it or waits for it is told. */
+    close(predictions[0]);
+    close(answers[1]);
     /* Questions do no harm, and what the receiver is told of those that never were it ignores. All else that is written
        here is held until it is certain. */
     runahead_spec_set_policy(service, RUNAHEAD_ALLOW);

@@ -1,4 +1,5 @@
-//! The C library for disclosures, installed as `make install` does it; and the Python package.
+//! The C library for disclosures, installed as `make install` does it, and the Python package; and the C library for programs that
+//! speculate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,6 +50,40 @@ pub fn pkg_config(options: &[&str]) -> Vec<String> {
         .expect("pkg-config is installed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
+}
+
+/// The C library for programs that speculate, built once.
+fn speculate() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let exe = std::env::current_exe().expect("tests know their own path");
+        let target = exe.ancestors().nth(3).expect("tests lie in a target directory");
+        // As above.
+        let target = target.join("speculate-under-test");
+        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["rustc", "--quiet", "--release", "--locked", "--package", "runahead-speculate"])
+            .args(["--features", "c", "--crate-type", "staticlib", "--target-dir"])
+            .arg(&target)
+            .current_dir(workspace())
+            .status()
+            .expect("cargo can be run");
+        assert!(status.success(), "building the library failed: {status}");
+        target.join("release/librunahead_speculate.a")
+    })
+}
+
+/// Compiles the C program at `source`, which speculates, to `output`.
+pub fn compile_speculating(source: &Path, output: &Path) {
+    let status = Command::new("gcc")
+        .args(["-O1", "-g", "-pthread", "-Wall", "-I"])
+        .arg(workspace().join("bindings/c"))
+        .arg(source)
+        .arg(speculate())
+        .arg("-o")
+        .arg(output)
+        .status()
+        .expect("gcc is installed");
+    assert!(status.success(), "compiling {} failed: {status}", source.display());
 }
 
 /// The directory to put into `PYTHONPATH`.
