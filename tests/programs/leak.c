@@ -6,8 +6,8 @@
  * says what of its own has changed meanwhile. Usage: leak CASE COLD-FILE OFFSET, leak --list.
  *
  * leak CASE WAY is the same for a process that speculates by itself: it begins, does the harm, and is taken back
- * when the suite has a child of its own say so. WAY: `speculative`; `allowed`, with all that it writes going out at
- * once; `native`, without a speculation.
+ * when the suite has a child of its own say so. WAY: `speculative`; `own`, with the file opened by itself, for nobody else;
+ * `allowed`, with all that it writes going out at once; `native`, without a speculation.
  */
 #include "leak.h"
 #include <linux/fs.h>
@@ -202,6 +202,13 @@ int main(int argc, char **argv)
 	must(lseek(own, 3, SEEK_SET));
 	if (way) {
 		page->settler = start_settler();
+		if (!strcmp(way, "own")) {
+			char number[16];
+			own = must(open("file", O_RDWR));
+			must(lseek(own, 3, SEEK_SET));
+			snprintf(number, sizeof number, "%d", own);
+			must(setenv("LEAK_file", number, 1));
+		}
 		for (int fd = 0; fd < 1024 && !strcmp(way, "allowed"); fd++)
 			spec(SET_POLICY, fd, ALLOW, 0);
 		struct state before = look(own);

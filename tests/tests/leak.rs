@@ -26,7 +26,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use runahead_testbed::{Disk, DiskOptions};
-use runahead_tests::{Link, Seed, available, installed, names_of_calls, programs, root, scratch};
+use runahead_tests::{
+    Link, Seed, available, facilities, installed, names_of_calls, programs, root, scratch,
+};
 
 /// Ways in which nothing may change: see the text above. `older`: marked, with the Landlock of Linux 5.13.
 const MODES: [&str; 3] = ["asis", "marked", "older"];
@@ -93,6 +95,8 @@ const PROBES: [i64; 2] = [335, 336];
 const CACHESTAT: i64 = 451;
 /// The highest number that is called in any case.
 const HIGHEST: i64 = 600;
+/// Ways in which it is the program that speculates, with files that it was given and with one of its own.
+const SPECULATIVE: [&str; 2] = ["speculative", "own"];
 /// Calls that write, which a program may have go out at once.
 const ALLOWED: [&str; 8] = [
     "write_pipe",
@@ -382,8 +386,9 @@ fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Optio
     if outcome.attempts == 0 {
         return Some(format!("nobody came to the call: {:?}", outcome.changed));
     }
-    let marked = !["asis", "speculative"].contains(&outcome.mode.as_str());
-    let reads = |key: &&String| outcome.mode == "speculative" && key.ends_with(READ);
+    let is_speculative = SPECULATIVE.contains(&outcome.mode.as_str());
+    let marked = outcome.mode != "asis" && !is_speculative;
+    let reads = |key: &&String| is_speculative && key.ends_with(READ);
     let ours = marked && (let_through.contains(&case.nr) || !case.restraint.is_empty());
     let may = |key: &&String| {
         (ours && OWN.iter().any(|own| key.starts_with(own)))
@@ -448,12 +453,15 @@ fn no_call_of_a_shadow_is_seen_from_outside() {
 
 #[test]
 fn no_call_of_a_speculative_process_is_seen_from_outside() {
+    if available(facilities::speculation()).is_none() {
+        return;
+    }
     let Some(mut suite) = Suite::up("leak-speculative") else { return };
     let table = table();
-    let cases = suite.cases_for("speculative");
+    let cases = SPECULATIVE.iter().flat_map(|mode| suite.cases_for(mode)).collect();
     let mut jobs = suite.sample(cases, 100);
     let full = suite.full;
-    let numbers = numbers(&["speculative"], &table, &mut suite.seed, full);
+    let numbers = numbers(&SPECULATIVE, &table, &mut suite.seed, full);
     jobs.extend(suite.sample(numbers, 300));
     let outcomes = suite.run(&jobs);
     let name = |o: &Outcome| table.get(&suite.case(o).nr).map_or("no name", |name| name);
@@ -477,6 +485,9 @@ fn no_call_of_a_speculative_process_is_seen_from_outside() {
 /// does not speculate.
 #[test]
 fn what_a_speculative_process_lets_out_is_seen() {
+    if available(facilities::speculation()).is_none() {
+        return;
+    }
     let Some(mut suite) = Suite::up("leak-allowed") else { return };
     let mut jobs: Vec<String> = ALLOWED.iter().map(|name| format!("allowed {name}")).collect();
     let mut native = suite.cases_for("native");

@@ -51,10 +51,7 @@ struct Seen {
 impl Place {
     /// The error is why there is none.
     fn new(name: &str) -> Result<Self, String> {
-        let missing = facilities::find("userfaultfd").is_some_and(facilities::Facility::is_denied);
-        if missing {
-            return Err("this kernel lets nobody use userfaultfd".into());
-        }
+        facilities::speculation()?;
         let dir = scratch().join(name);
         std::fs::create_dir(&dir).expect("the scratch directory is ours");
         let (client, service) = (dir.join("client"), dir.join("service"));

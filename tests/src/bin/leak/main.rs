@@ -2,7 +2,7 @@
 //!
 //! `leak run MODE PROGRAM ARGS...` is a session of the supervisor's library: `asis` is the shadow
 //! as it is, in `marked` its runners really make the harmful call under the sandbox, in `unguarded`
-//! they make it without. In `speculative`, `allowed` and `native` it is the program itself that makes the call, and
+//! they make it without. In `speculative`, `own`, `allowed` and `native` it is the program itself that makes the call, and
 //! speculates, or not (see `leak.c`). `leak suite PROGRAM COLD` is the first process of namespaces of its own: it
 //! makes a world that can be harmed, reads lines `MODE CASE`, and has each case run in it.
 

@@ -34,11 +34,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is seen of a process that speculates because it does: our timer, signals by which we poke it, and that it
 /// has what it waits with blocked. (docs/speculation.md says what can be noticed.)
-const OF_A_SPECULATION: &[&str] = &["shadow/timers", "shadow/SigBlk", "shadow/SigPnd"];
+const OF_A_SPECULATION: &[&str] = &[
+    "shadow/timers",
+    "shadow/SigBlk",
+    "shadow/SigPnd: 0000000040000000",
+    "shadow/SigPnd: 0000000000000000",
+];
 
 /// Whether it is the program that makes the call, and speculates by itself; or, in `native`, does not.
 pub fn speculates(mode: &str) -> bool {
-    matches!(mode, "speculative" | "allowed" | "native")
+    matches!(mode, "speculative" | "own" | "allowed" | "native")
 }
 
 /// What became of a case.
