@@ -177,7 +177,7 @@ int main(int argc, char **argv)
 	page = mmap((void *)PAGE, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	const char *way = argc == 3 ? argv[2] : 0;
 	/* Who could store into memory that others see does not speculate. */
-	const int both = PROT_READ | (way ? 0 : PROT_WRITE);
+	const int stores = !way || !strcmp(way, "native"), both = PROT_READ | (stores ? PROT_WRITE : 0);
 	int fd = must(open("mapped", O_RDWR));
 	mapped = mmap(0, 4096, both, MAP_SHARED, fd, 0);
 	close(fd);
@@ -193,7 +193,7 @@ int main(int argc, char **argv)
 	/* So large that a shadow gets it as it is used. */
 	anonymous = mmap(0, 1 << 20, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	memory_file = mmap(0, 4096, both, MAP_SHARED, N(memfd), 0);
-	segment = shmat(N(shm), 0, way ? SHM_RDONLY : 0);
+	segment = shmat(N(shm), 0, stores ? 0 : SHM_RDONLY);
 	target_pid = getpid();
 	sigset_t all;
 	sigfillset(&all);

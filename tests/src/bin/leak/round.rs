@@ -154,30 +154,33 @@ impl<'a> Rounds<'a> {
             }
         });
         round.result = read_page(process).filter(|p| p[1] == AFTER_CALL).map(|p| p[4] as i64);
-        let mut note = |native: bool| {
+        let note = |round: &mut Round| {
             let after = both();
             let ended = !process::is_alive(process) || process::is_ending(process);
-            let is_effect = |key: &String| {
-                let own = key.starts_with("shadow/");
-                !(own
-                    && (ended || OF_A_SPECULATION.iter().any(|of| key.starts_with(of)) && !native))
-            };
-            let changed = differences(&before, &after).filter(is_effect);
-            round.changed.extend(changed);
+            let is_ours =
+                |key: &str| !native && OF_A_SPECULATION.iter().any(|of| key.starts_with(of));
+            let is_effect = |key: &String| !(key.starts_with("shadow/") && (ended || is_ours(key)));
+            round.changed.extend(differences(&before, &after).filter(is_effect));
         };
-        note(native);
-        match page {
-            _ if native => write_word(process, 3, 1),
-            Some(page) => write_word(page[6] as i32, 3, page[5]),
-            None => {}
+        note(round);
+        if native {
+            // Some effects take their time.
+            eventually(SOON, || {
+                note(round);
+                round.changed.iter().any(|key| !OF_A_SPECULATION.contains(&key.as_str()))
+            });
+            write_word(process, 3, 1);
+        } else if let Some(page) = page {
+            write_word(page[6] as i32, 3, page[5]);
         }
-        let patience = if native { SOON } else { PATIENCE };
-        eventually(patience, || !session.all_at(TARGET).is_empty() || !process::is_alive(process));
-        note(native);
+        let comes_back = || !session.all_at(TARGET).is_empty() || !process::is_alive(process);
+        eventually(if native { SOON } else { PATIENCE }, comes_back);
         if native && session.all_at(TARGET).is_empty() {
             // It waits, and nobody takes it back.
             // SAFETY: kill(2) has no memory to get wrong.
             unsafe { libc::kill(process, libc::SIGKILL) };
+        } else if !native {
+            note(round);
         }
     }
 
