@@ -109,7 +109,7 @@ impl<'a> Rounds<'a> {
             if speculates(mode) { session.at_call_itself() } else { session.shadow_at_call() };
         match one {
             Some(process) if speculates(mode) => {
-                self.speculated(&session, process, mode == "native", round);
+                self.speculated(&session, process, mode, round);
             }
             Some(shadow) => self.at_call(&session, shadow, mode == "unguarded", round),
             None => {}
@@ -133,9 +133,10 @@ impl<'a> Rounds<'a> {
     }
 
     /// Lets a process that speculates make its call, and looks; has it taken back, and looks again.
-    fn speculated(&self, session: &Session, process: i32, native: bool, round: &mut Round) {
+    fn speculated(&self, session: &Session, process: i32, mode: &str, round: &mut Round) {
         const LONGEST: Duration = Duration::from_secs(2);
         const SOON: Duration = Duration::from_millis(400);
+        let native = mode == "native";
         let both = || {
             let mut seen = look(self.world, Some(session.pid()));
             process::look(process, "shadow", &mut seen);
@@ -163,12 +164,14 @@ impl<'a> Rounds<'a> {
             round.changed.extend(differences(&before, &after).filter(is_effect));
         };
         note(round);
-        if native {
+        if native || mode == "allowed" {
             // Some effects take their time.
             eventually(SOON, || {
                 note(round);
                 round.changed.iter().any(|key| !OF_A_SPECULATION.contains(&key.as_str()))
             });
+        }
+        if native {
             write_word(process, 3, 1);
         } else if let Some(page) = page {
             write_word(page[6] as i32, 3, page[5]);
