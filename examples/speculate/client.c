@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -151,10 +152,14 @@ int main(int argc, char **argv) {
         die(argv[1]);
     if (pipe(predictions) || pipe(answers))
         die("pipe");
+    pid_t client = getpid();
     receiver = fork();
     if (receiver < 0)
         die("fork");
     if (receiver == 0) {
+        /* It has the client's socket, and so would not be told by the service that the client has ended. */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != client)
+            return 1;
         close(predictions[1]);
         close(answers[0]);
         receive();

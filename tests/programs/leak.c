@@ -4,6 +4,10 @@
  * The page at PAGE is how the suite steers it from outside: a shadow says that it has come to the
  * call and waits for `go`; the target, which sees the byte as it is, waits for `done` and then
  * says what of its own has changed meanwhile. Usage: leak CASE COLD-FILE OFFSET, leak --list.
+ *
+ * leak CASE WAY is the same for a process that speculates by itself: it begins, does the harm, and is taken back
+ * when the suite has a child of its own say so. WAY: `speculative`; `own`, with the file opened by itself, for nobody else;
+ * `allowed`, with all that it writes going out at once; `native`, without a speculation.
  */
 #include "leak.h"
 #include <linux/fs.h>
@@ -47,6 +51,8 @@ long number(const char *name)
 static volatile struct {
 	unsigned long magic, stage, go, done;
 	long result;
+	/* Of one that speculates: the speculation, and the child that is to settle it. */
+	unsigned long id, settler;
 } *page;
 enum { START, AT_CALL, AFTER_CALL, TARGET = 10 };
 
@@ -90,6 +96,70 @@ look(int own)
 
 #define COMPARE(FIELD) do if (now.FIELD != before.FIELD) printf("%s: %ld\n", #FIELD, (long)now.FIELD); while (0)
 
+/* Waits until it may go on, and says what has changed since. */
+static int as_before(int own, struct state before)
+{
+	page->stage = TARGET;
+	while (!page->done)
+		poll(0, 0, 1);
+	struct state now = look(own);
+	COMPARE(anonymous);
+	COMPARE(pending);
+	COMPARE(mask);
+	COMPARE(uid);
+	COMPARE(nice);
+	COMPARE(files);
+	COMPARE(offset);
+	if (strcmp(now.directory, before.directory) || strcmp(now.name, before.name))
+		printf("name: %s %s\n", now.directory, now.name);
+	return 17;
+}
+
+/* What runahead_speculate.h has, without the library. */
+enum { BEGIN = 1, FAIL = 3, SET_POLICY = 5 };
+enum { ALLOW = 3 };
+static long spec(long what, long a, long b, long c)
+{
+	return raw(SYS_fadvise64, 0x9d155bec, 1L << 32 | what, a, b, c, 0);
+}
+
+/* A child that says of the speculation whose number the suite writes to its `done` that it has failed. It ends with its parent,
+ * which would be told earlier if it did. */
+static pid_t start_settler(void)
+{
+	pid_t pid = must(fork());
+	if (pid)
+		return pid;
+	must(prctl(PR_SET_PDEATHSIG, SIGKILL));
+	while (!page->done)
+		poll(0, 0, 1);
+	spec(FAIL, page->done, 0, 0);
+	for (;;)
+		pause();
+}
+
+/* Does the harm while it speculates; returns when that has never been. */
+static void speculate(long (*harm)(void), int begins)
+{
+	unsigned long id = 0;
+	long begun = begins ? spec(BEGIN, (long)&id, page->settler, 0) : 0;
+	if (begun < 0) {
+		printf("it cannot speculate: %ld\n", begun);
+		exit(95);
+	}
+	if (begun > 0)
+		return;
+	page->id = id;
+	page->stage = AT_CALL;
+	while (!page->go)
+		__builtin_ia32_pause();
+	page->result = harm();
+	page->stage = AFTER_CALL;
+	/* Who computes only is not told of the outcome. */
+	while (!page->done)
+		raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2) {
@@ -105,7 +175,9 @@ int main(int argc, char **argv)
 	if (!harm)
 		return 97;
 	page = mmap((void *)PAGE, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-	const int both = PROT_READ | PROT_WRITE;
+	const char *way = argc == 3 ? argv[2] : 0;
+	/* Who could store into memory that others see does not speculate. */
+	const int stores = !way || !strcmp(way, "native"), both = PROT_READ | (stores ? PROT_WRITE : 0);
 	int fd = must(open("mapped", O_RDWR));
 	mapped = mmap(0, 4096, both, MAP_SHARED, fd, 0);
 	close(fd);
@@ -121,13 +193,29 @@ int main(int argc, char **argv)
 	/* So large that a shadow gets it as it is used. */
 	anonymous = mmap(0, 1 << 20, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	memory_file = mmap(0, 4096, both, MAP_SHARED, N(memfd), 0);
-	segment = shmat(N(shm), 0, 0);
+	segment = shmat(N(shm), 0, stores ? 0 : SHM_RDONLY);
 	target_pid = getpid();
 	sigset_t all;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, 0);
 	int own = must(open("other", O_RDONLY));
 	must(lseek(own, 3, SEEK_SET));
+	if (way) {
+		page->settler = start_settler();
+		if (!strcmp(way, "own")) {
+			char number[16];
+			own = must(open("file", O_RDWR));
+			must(lseek(own, 3, SEEK_SET));
+			snprintf(number, sizeof number, "%d", own);
+			must(setenv("LEAK_file", number, 1));
+		}
+		for (int fd = 0; fd < 1024 && !strcmp(way, "allowed"); fd++)
+			spec(SET_POLICY, fd, ALLOW, 0);
+		struct state before = look(own);
+		page->magic = PAGE;
+		speculate(harm, strcmp(way, "native"));
+		return as_before(own, before);
+	}
 	int cold = must(open(argv[2], O_RDONLY));
 	must(posix_fadvise(cold, 0, 0, POSIX_FADV_RANDOM));
 	const off_t offset = strtol(argv[3], 0, 0);
@@ -149,18 +237,5 @@ int main(int argc, char **argv)
 		for (;;)
 			__builtin_ia32_pause();
 	}
-	page->stage = TARGET;
-	while (!page->done)
-		poll(0, 0, 1);
-	struct state now = look(own);
-	COMPARE(anonymous);
-	COMPARE(pending);
-	COMPARE(mask);
-	COMPARE(uid);
-	COMPARE(nice);
-	COMPARE(files);
-	COMPARE(offset);
-	if (strcmp(now.directory, before.directory) || strcmp(now.name, before.name))
-		printf("name: %s %s\n", now.directory, now.name);
-	return 17;
+	return as_before(own, before);
 }

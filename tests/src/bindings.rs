@@ -57,6 +57,21 @@ fn pkg_config(libraries: &[&str], options: &[&str]) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
 }
 
+/// Compiles the C program at `source`, which speculates, to `output`.
+pub fn compile_speculating(source: &Path, output: &Path) {
+    let root = installed().join("usr");
+    let status = Command::new("gcc")
+        .args(["-O1", "-g", "-pthread", "-Wall", "-I"])
+        .arg(root.join("include"))
+        .arg(source)
+        .arg(root.join("lib/librunahead_speculate.a"))
+        .arg("-o")
+        .arg(output)
+        .status()
+        .expect("gcc is installed");
+    assert!(status.success(), "compiling {} failed: {status}", source.display());
+}
+
 /// Compiles the C program at `source` and links it with `libraries`, into one file or not.
 pub fn compile(source: &Path, libraries: &[&str], link: Link) -> PathBuf {
     let stem = source.file_stem().expect("a file").to_string_lossy();

@@ -188,13 +188,16 @@ fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     unsafe { (at as *mut Kept).write_unaligned(kept) };
 }
 
-/// Where there is no room on the program's stack the call is made here, or waits, and signals with it.
+/// Where there is no room on the program's stack the call is made here, or waits, and signals with it: for a while, since who
+/// is to come to what it waits for may be this thread, when it is poked.
 fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     if let Some(word) = word {
         context.resume_at(site);
         return stop::while_stopped(call.thread, context, |_| {
-            let args = [word, k::FUTEX_WAIT.into(), 0, 0, 0, 0];
-            // SAFETY: the policy's word, which stays; nothing is written.
+            const LONGEST_NS: u64 = 2_000_000;
+            let longest = [0, LONGEST_NS];
+            let args = [word, k::FUTEX_WAIT.into(), 0, longest.as_ptr() as u64, 0, 0];
+            // SAFETY: the policy's word, which stays, and a timespec; nothing is written.
             let _ = unsafe { sys::raw(nr::FUTEX, args) };
         });
     }

@@ -268,10 +268,11 @@ fn allowed(call: &Call, buffers: &[[u64; 2]]) -> Made {
 }
 
 fn wakes(call: &Call) -> Made {
-    let command = call.args[1] as u32 & !(k::FUTEX_PRIVATE_FLAG | k::FUTEX_CLOCK_REALTIME);
-    match command {
+    // (Without the flag others may wait there, in memory of a file that this process can only read.)
+    const PRIVATE: u32 = k::FUTEX_PRIVATE_FLAG;
+    match call.args[1] as u32 & !k::FUTEX_CLOCK_REALTIME ^ PRIVATE {
         k::FUTEX_WAKE | k::FUTEX_WAKE_BITSET => here(call),
-        // For another thread, which goes on, too. (Memory that others share there is none.)
+        // For another thread, which goes on, too.
         k::FUTEX_WAIT | k::FUTEX_WAIT_BITSET => Made::Report,
         _ => Made::Waits,
     }

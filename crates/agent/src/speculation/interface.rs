@@ -111,7 +111,7 @@ pub fn this_thread() -> Owner {
     Owner { process: sys::getpid(), thread: sys::gettid() }
 }
 
-/// Whether there is such a process.
+/// Whether there is such a process. (One that has ended is there until somebody has waited for it.)
 pub fn is_alive(owner: Owner) -> bool {
     // SAFETY: sends nothing.
     let result = unsafe { sys::raw(nr::KILL, [owner.process.into(), 0, 0, 0, 0, 0]) };

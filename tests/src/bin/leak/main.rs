@@ -2,7 +2,8 @@
 //!
 //! `leak run MODE PROGRAM ARGS...` is a session of the supervisor's library: `asis` is the shadow
 //! as it is, in `marked` its runners really make the harmful call under the sandbox, in `unguarded`
-//! they make it without. `leak suite PROGRAM COLD` is the first process of namespaces of its own: it
+//! they make it without. In `speculative`, `own`, `allowed` and `native` it is the program itself that makes the call, and
+//! speculates, or not (see `leak.c`). `leak suite PROGRAM COLD` is the first process of namespaces of its own: it
 //! makes a world that can be harmed, reads lines `MODE CASE`, and has each case run in it.
 
 mod calls;
@@ -40,11 +41,13 @@ fn run(mode: &str, program: &str, args: &[&str]) -> ExitCode {
         // With what a kernel has that cannot deny truncation.
         "older" => Faults { plant_marked: true, landlock: Some(1), ..Faults::default() },
         "unguarded" => Faults { plant_marked: true, no_sandbox: true, ..Faults::default() },
+        way if round::speculates(way) => Faults::default(),
         other => panic!("not a mode: {other}"),
     };
-    let faults = Faults { keep_shadows: true, ..faults };
+    let speculate = round::speculates(mode);
+    let faults = Faults { keep_shadows: !speculate, ..faults };
     let command = Command { program: program.into(), args: args.iter().map(Into::into).collect() };
-    let options = Options { require: true, faults, ..Options::default() };
+    let options = Options { require: true, speculate, faults, ..Options::default() };
     match runahead_supervisor::run(&command, &options, |why| eprintln!("natively: {why}")) {
         Ok((Ended::Exited(status), _)) => ExitCode::from(status as u8),
         Ok((Ended::Signaled(signal), _)) => ExitCode::from(128 + signal as u8),

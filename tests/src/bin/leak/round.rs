@@ -19,6 +19,7 @@ use crate::world::{World, eventually};
 const APART: u64 = 256 << 10;
 /// The program's page, and what it says there; see `leak.c`.
 const PAGE: usize = 0x2_b000_0000;
+const WORDS: usize = 7;
 const AT_CALL: u64 = 1;
 const AFTER_CALL: u64 = 2;
 const TARGET: u64 = 10;
@@ -30,6 +31,20 @@ const ATTEMPTS: u32 = 10;
 const ENOUGH: u32 = 6;
 /// As long as anything here may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is seen of a process that speculates because it does: our timer, signals by which we poke it, and that it
+/// has what it waits with blocked. (docs/speculation.md says what can be noticed.)
+const OF_A_SPECULATION: &[&str] = &[
+    "shadow/timers",
+    "shadow/SigBlk",
+    "shadow/SigPnd: 0000000040000000",
+    "shadow/SigPnd: 0000000000000000",
+];
+
+/// Whether it is the program that makes the call, and speculates by itself; or, in `native`, does not.
+pub fn speculates(mode: &str) -> bool {
+    matches!(mode, "speculative" | "own" | "allowed" | "native")
+}
 
 /// What became of a case.
 pub struct Round {
@@ -75,7 +90,7 @@ impl<'a> Rounds<'a> {
             let reached = self.attempt(mode, case, &mut round);
             // One that was ended before the call gave anything (another took its place) shows
             // nothing of what the sandbox has to say.
-            let shown = reached && (mode == "asis" || round.result.is_some());
+            let shown = reached && (mode == "asis" || speculates(mode) || round.result.is_some());
             if reached {
                 round.attempts = attempt;
             }
@@ -88,13 +103,16 @@ impl<'a> Rounds<'a> {
 
     /// True if a shadow came to the call.
     fn attempt(&mut self, mode: &str, case: &str, round: &mut Round) -> bool {
-        let offset = self.next % self.blocks * APART;
-        self.next += 1;
-        self.make_cold();
-        let session = Session::start(self, mode, case, offset);
-        let shadow = session.shadow_at_call();
-        if let Some(shadow) = shadow {
-            self.at_call(&session, shadow, mode == "unguarded", round);
+        let rest = if speculates(mode) { vec![mode.into()] } else { self.cold_byte() };
+        let session = Session::start(self, mode, case, &rest);
+        let one =
+            if speculates(mode) { session.at_call_itself() } else { session.shadow_at_call() };
+        match one {
+            Some(process) if speculates(mode) => {
+                self.speculated(&session, process, mode, round);
+            }
+            Some(shadow) => self.at_call(&session, shadow, mode == "unguarded", round),
+            None => {}
         }
         let said = session.finish();
         // Whatever the harm has left alive would be in the way of what comes next.
@@ -111,7 +129,70 @@ impl<'a> Rounds<'a> {
             // SAFETY: kill(2) has no memory to get wrong; nobody here is needed any more.
             unsafe { libc::kill(stranger, libc::SIGKILL) };
         }
-        shadow.is_some()
+        one.is_some()
+    }
+
+    /// Lets a process that speculates make its call, and looks; has it taken back, and looks again.
+    fn speculated(&self, session: &Session, process: i32, mode: &str, round: &mut Round) {
+        const LONGEST: Duration = Duration::from_secs(2);
+        const SOON: Duration = Duration::from_millis(400);
+        let native = mode == "native";
+        let both = || {
+            let mut seen = look(self.world, Some(session.pid()));
+            process::look(process, "shadow", &mut seen);
+            seen
+        };
+        let (before, page) = (both(), read_page(process));
+        write_word(process, 2, 1);
+        let over = || read_page(process).is_some_and(|page| page[1] == AFTER_CALL);
+        // It computes until then: one that sleeps waits for the outcome, or for what the call waits for.
+        let sleeps = || process::stat(process).first().is_some_and(|state| state == "S");
+        eventually(LONGEST, || {
+            over() || !process::is_alive(process) || {
+                let twice = sleeps();
+                std::thread::sleep(Duration::from_millis(2));
+                twice && sleeps()
+            }
+        });
+        round.result = read_page(process).filter(|p| p[1] == AFTER_CALL).map(|p| p[4] as i64);
+        let note = |round: &mut Round| {
+            let after = both();
+            let ended = !process::is_alive(process) || process::is_ending(process);
+            let is_ours =
+                |key: &str| !native && OF_A_SPECULATION.iter().any(|of| key.starts_with(of));
+            let is_effect = |key: &String| !(key.starts_with("shadow/") && (ended || is_ours(key)));
+            round.changed.extend(differences(&before, &after).filter(is_effect));
+        };
+        note(round);
+        if native || mode == "allowed" {
+            // Some effects take their time.
+            eventually(SOON, || {
+                note(round);
+                round.changed.iter().any(|key| !OF_A_SPECULATION.contains(&key.as_str()))
+            });
+        }
+        if native {
+            write_word(process, 3, 1);
+        } else if let Some(page) = page {
+            write_word(page[6] as i32, 3, page[5]);
+        }
+        let comes_back = || !session.all_at(TARGET).is_empty() || !process::is_alive(process);
+        eventually(if native { SOON } else { PATIENCE }, comes_back);
+        if native && session.all_at(TARGET).is_empty() {
+            // It waits, and nobody takes it back.
+            // SAFETY: kill(2) has no memory to get wrong.
+            unsafe { libc::kill(process, libc::SIGKILL) };
+        } else if !native {
+            note(round);
+        }
+    }
+
+    /// What the program is told of a byte that nobody has read.
+    fn cold_byte(&mut self) -> Vec<std::ffi::OsString> {
+        let offset = self.next % self.blocks * APART;
+        self.next += 1;
+        self.make_cold();
+        vec![self.cold.into(), offset.to_string().into()]
     }
 
     /// Lets the shadow make its call, and looks.
@@ -205,10 +286,10 @@ fn differences<'a>(before: &'a Seen, after: &'a Seen) -> impl Iterator<Item = St
     })
 }
 
-/// The five words of a process's page, if it has one.
-fn read_page(pid: i32) -> Option<[u64; 5]> {
-    let mut words = [0u64; 5];
-    let (local, remote) = ([words.as_mut_ptr() as usize, 40], [PAGE, 40]);
+/// The words of a process's page, if it has one.
+fn read_page(pid: i32) -> Option<[u64; WORDS]> {
+    let mut words = [0u64; WORDS];
+    let (local, remote) = ([words.as_mut_ptr() as usize, 8 * WORDS], [PAGE, 8 * WORDS]);
     let (local, remote) = (local.as_ptr() as usize, remote.as_ptr() as usize);
     call(libc::SYS_process_vm_readv, [pid as usize, local, 1, remote, 1, 0]).ok()?;
     (words[0] == PAGE as u64).then_some(words)
@@ -228,10 +309,10 @@ struct Session {
 }
 
 impl Session {
-    fn start(rounds: &Rounds, mode: &str, case: &str, offset: u64) -> Self {
+    fn start(rounds: &Rounds, mode: &str, case: &str, rest: &[std::ffi::OsString]) -> Self {
         let exe = std::env::current_exe().expect("our own path");
         let mut command = Command::new(exe);
-        command.args(["run", mode, rounds.program, case]).arg(rounds.cold).arg(offset.to_string());
+        command.args(["run", mode, rounds.program, case]).args(rest);
         let told = rounds.world.told.iter();
         command.env_clear().envs(told.map(|(name, value)| (format!("LEAK_{name}"), value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -289,6 +370,16 @@ impl Session {
             let _ = call(libc::SYS_sched_setscheduler, [shadow as usize, OTHER, at]);
             let _ = call(libc::SYS_setpriority, [0, shadow as usize, -10isize as usize]);
         }
+    }
+
+    /// The target, once it has come to the call by itself.
+    fn at_call_itself(&self) -> Option<i32> {
+        let mut target = None;
+        eventually(PATIENCE, || {
+            target = self.all_at(AT_CALL).first().copied();
+            target.is_some() || !process::is_alive(self.pid())
+        });
+        target
     }
 
     /// The shadow, once it has come to the call. `None` if the target is past its stall and none

@@ -1,0 +1,247 @@
+//! `kill -9` of a process that speculates, of the one that is to settle what it predicts, of the service that both ask, and of the
+//! supervisor, at random moments.
+//!
+//! Whoever is killed: the others come to an end by themselves, and what stands in a file and went through a pipe is how a run
+//! without speculation begins. `RUNAHEAD_FULL=1` does it a thousand times.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use runahead_tests::{
+    Run, Seed, available, bindings, drain, facilities, processes, programs, scratch,
+};
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Whom {
+    Nobody,
+    Client,
+    Receiver,
+    Service,
+    Supervisor,
+}
+
+/// What the client is asked to do: questions, microseconds in between, and how many of a hundred predictions are right.
+const WORK: [&str; 3] = ["1500", "20", "60"];
+/// Microseconds until the service answers.
+const LATENCY: &str = "150";
+/// Latest moment at which somebody is killed; a run takes about as long.
+const LATEST_US: u64 = 700_000;
+
+/// Programs that nobody else runs, and where they work.
+struct Place {
+    dir: PathBuf,
+    client: PathBuf,
+    service: PathBuf,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+struct Seen {
+    /// There was somebody to be killed.
+    killed: bool,
+    /// How runahead ended.
+    status: ExitStatus,
+    piped: String,
+    filed: String,
+    complaints: String,
+}
+
+impl Place {
+    /// The error is why there is none.
+    fn new(name: &str) -> Result<Self, String> {
+        facilities::speculation()?;
+        let dir = scratch().join(name);
+        std::fs::create_dir(&dir).expect("the scratch directory is ours");
+        let (client, service) = (dir.join("client"), dir.join("service"));
+        bindings::compile_speculating(&programs::source("killed"), &client);
+        let source = bindings::workspace().join("examples/speculate/service.c");
+        bindings::compile_speculating(&source, &service);
+        Ok(Place { dir, client, service })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("socket")
+    }
+
+    fn start_service(&self) -> Child {
+        let mut command = Command::new(&self.service);
+        command.arg(self.socket()).arg(LATENCY).stdin(Stdio::null());
+        let service = command.spawn().expect("the service starts");
+        let listens = || {
+            const LISTENING: &str = "00010000";
+            let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+            let (name, mut lines) = (self.socket().display().to_string(), sockets.lines());
+            lines.any(|line| line.ends_with(&name) && line.contains(LISTENING))
+        };
+        assert!(processes::eventually(listens), "the service does not listen");
+        service
+    }
+
+    fn run(&self) -> Run {
+        let [client, socket] =
+            [&self.client, &self.socket()].map(|path| path.as_os_str().to_owned());
+        let arguments = WORK.map(Into::into);
+        Run::new([client, socket].into_iter().chain(arguments))
+            .env("KILLED_FILE", self.dir.join("file"))
+    }
+
+    /// The client and its receiver, as far as they are there.
+    fn find(&self, whom: Whom, supervisor: i32) -> Option<i32> {
+        let running = processes::running(&self.client);
+        let child_of = |parent: i32| {
+            running.iter().copied().find(|pid| processes::parent(*pid) == Some(parent))
+        };
+        match whom {
+            Whom::Client => child_of(supervisor),
+            Whom::Receiver => child_of(child_of(supervisor)?),
+            _ => None,
+        }
+    }
+
+    /// One run of `run`, in which `whom` is killed after `delay`.
+    fn disturbed(&self, run: &Run, whom: Whom, delay: Duration) -> Seen {
+        let mut service = self.start_service();
+        let mut child = run.command().spawn().expect("it starts");
+        let supervisor = child.id() as i32;
+        let (piped, complaints) = (
+            drain(child.stdout.take().expect("a pipe")),
+            drain(child.stderr.take().expect("a pipe")),
+        );
+        std::thread::sleep(delay);
+        let victim = match whom {
+            Whom::Nobody => None,
+            Whom::Service => Some(service.id() as i32),
+            Whom::Supervisor => Some(supervisor),
+            Whom::Client | Whom::Receiver => self.find(whom, supervisor),
+        };
+        // (Those that are our children are there until they are waited for.)
+        let killed = victim.is_some_and(|pid| {
+            let is_there = !matches!(processes::state(pid), None | Some('Z'));
+            is_there && processes::kill(pid, libc::SIGKILL)
+        });
+        let mut ended = None;
+        let is_over = processes::eventually(|| {
+            ended = ended.or_else(|| child.try_wait().expect("a child of ours"));
+            ended.is_some() && processes::running(&self.client).is_empty()
+        });
+        let who = || processes::describe(supervisor);
+        assert!(is_over, "{whom:?} after {delay:?}: {ended:?}, and there are still:\n{}", who());
+        // One that nobody has come to waits for the first.
+        if self.socket().exists() {
+            processes::kill(service.id() as i32, libc::SIGKILL);
+        }
+        let is_over = processes::eventually(|| service.try_wait().expect("ours").is_some());
+        assert!(is_over, "{whom:?} after {delay:?}: the service still has a client");
+        let _ = std::fs::remove_file(self.socket());
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let patience = Duration::from_secs(5);
+        let all = |pipe: std::sync::mpsc::Receiver<Vec<u8>>| {
+            text(pipe.recv_timeout(patience).expect("nobody is left who could write"))
+        };
+        let file = self.dir.join("file");
+        let filed = text(std::fs::read(&file).unwrap_or_default());
+        let _ = std::fs::remove_file(file);
+        let (piped, complaints) = (all(piped), all(complaints));
+        Seen { killed, status: ended.expect("it has ended"), piped, filed, complaints }
+    }
+
+    /// What a run without speculation writes.
+    fn expected(&self) -> String {
+        let seen = self.disturbed(&self.run(), Whom::Nobody, Duration::ZERO);
+        assert!(seen.status.success() && seen.piped == seen.filed, "{seen:?}");
+        seen.piped
+    }
+}
+
+impl Drop for Place {
+    /// Ends what a failed test has left.
+    fn drop(&mut self) {
+        for program in [&self.client, &self.service] {
+            for pid in processes::running(program) {
+                processes::kill(pid, libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// What is wrong with it.
+fn wrong(seen: &Seen, whom: Whom, expected: &str) -> Option<String> {
+    use std::os::unix::process::ExitStatusExt;
+    for (what, text) in [("pipe", &seen.piped), ("file", &seen.filed)] {
+        if !expected.starts_with(text.as_str()) {
+            return Some(format!("what went to the {what} never was"));
+        }
+    }
+    let is_whole = seen.piped == expected && seen.filed == expected;
+    // (A command that a signal has ended is told of as a shell does.)
+    let signal = seen.status.signal().or_else(|| seen.status.code().map(|code| code - 128));
+    let as_it_should = match whom {
+        _ if !seen.killed => seen.status.success() && is_whole,
+        Whom::Nobody => false,
+        Whom::Client => signal == Some(libc::SIGKILL),
+        // The client goes on by itself, if it had begun.
+        Whom::Supervisor => signal == Some(libc::SIGKILL) && (is_whole || seen.filed.is_empty()),
+        Whom::Receiver | Whom::Service => match seen.status.code() {
+            Some(0) => is_whole,
+            // It says why: the service has gone, or was never there.
+            Some(1) => !seen.complaints.is_empty(),
+            _ => signal == Some(libc::SIGPIPE),
+        },
+    };
+    (!as_it_should).then(|| "it ended in another way than without us".into())
+}
+
+fn place(name: &str) -> Option<Place> {
+    available(Place::new(name))
+}
+
+fn speculating(run: &Run) -> Run {
+    run.ahead(&["--require", "--speculate"])
+}
+
+#[test]
+fn whoever_is_killed_nothing_is_left_and_nothing_is_seen_that_never_was() {
+    let Some(place) = place("kill") else { return };
+    let times = if std::env::var_os("RUNAHEAD_FULL").is_some() { 1000 } else { 100 };
+    let (expected, run) = (place.expected(), speculating(&place.run()));
+    let mut seed = Seed::new();
+    let all = [Whom::Client, Whom::Receiver, Whom::Service, Whom::Supervisor];
+    let (mut killed, mut whole) = ([0; 4], [0; 4]);
+    for iteration in 0..times {
+        let which = seed.below(4) as usize;
+        let (whom, delay) = (all[which], Duration::from_micros(seed.below(LATEST_US)));
+        let seen = place.disturbed(&run, whom, delay);
+        killed[which] += u32::from(seen.killed);
+        whole[which] += u32::from(seen.piped == expected);
+        if let Some(why) = wrong(&seen, whom, &expected) {
+            panic!("{iteration}, {whom:?} after {delay:?}: {why}: {seen:#?}");
+        }
+    }
+    eprintln!("killed, of {all:?}: {killed:?} of {times} times; {whole:?} wrote everything");
+    assert!(killed.iter().all(|count| *count > 0), "somebody was never there: {killed:?}");
+}
+
+/// What an undisturbed run writes is what it writes without us.
+#[test]
+fn a_client_that_nobody_kills_writes_the_same() {
+    let Some(place) = place("undisturbed") else { return };
+    let seen = place.disturbed(&speculating(&place.run()), Whom::Nobody, Duration::ZERO);
+    assert_eq!(wrong(&seen, Whom::Nobody, &place.expected()), None, "{seen:#?}");
+}
+
+/// The plant: output that depends on what is only predicted, and goes out.
+#[test]
+fn output_of_what_never_was_is_found() {
+    let Some(place) = place("planted") else { return };
+    let expected = place.expected();
+    let run = speculating(&place.run().env("KILLED_LETS_OUT", "1"));
+    let mut seed = Seed::new();
+    let found = (0..10).any(|_| {
+        let delay = Duration::from_micros(LATEST_US / 2 + seed.below(LATEST_US / 2));
+        let seen = place.disturbed(&run, Whom::Client, delay);
+        wrong(&seen, Whom::Client, &expected).is_some_and(|why| why.contains("never was"))
+    });
+    assert!(found, "ten runs that let out what they predict, and nothing was found");
+}
