@@ -1,6 +1,6 @@
 //! What the program itself says of its predictions: `runahead_speculate` has how.
 
-use core::sync::atomic::{AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use runahead_abi::socket::SPECULATES;
 use runahead_abi::speculations::{ANSWER_MAX, Id, NotOpen, Owner, Status, Table};
@@ -43,12 +43,24 @@ pub fn want_all() {
     }
 }
 
-/// What nobody is left to settle has failed: nobody knows what is right.
+/// How often a waiting process looks, with nothing settled in between, before it takes its oldest prediction for wrong.
+const PATIENCE: u32 = 300;
+/// How often it has looked so far, and what was settled in the session by then.
+static LOOKED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+
+/// What nobody is left to settle has failed: nobody knows what is right. So has what nobody settles for too long, be it that he was
+/// never told of it: to wait for the answer as ever is always right.
 pub fn fail_orphans() {
     let Some(table) = table().filter(|_| checkpoint::is_speculative()) else { return };
+    let [times, settled] = &LOOKED;
+    if settled.swap(table.settled(), Relaxed) != table.settled() {
+        times.store(0, Relaxed);
+    }
+    let mut is_late = times.fetch_add(1, Relaxed) >= PATIENCE;
     checkpoint::each_open(|id, process| {
         let owner = Owner { process, thread: 0 };
-        let is_orphan = process != 0 && (!is_alive(owner) || has_ended(process));
+        let is_orphan = process != 0 && (!is_alive(owner) || has_ended(process))
+            || core::mem::take(&mut is_late);
         if is_orphan && table.fail(id, &[]).is_ok() {
             table.told(id);
         }

@@ -200,10 +200,14 @@ impl Policy for Speculation {
     fn fault(&self, _signal: i32, frame: &mut Context) {
         /// How often to look. (Signals are blocked, so that nobody can poke the thread.)
         const EVERY_US: u64 = 200;
-        let before = checkpoint::rollbacks();
+        const ORPHANS_EVERY: u64 = ORPHANS_NS / 1000 / EVERY_US;
+        let (before, mut times) = (checkpoint::rollbacks(), 0);
         while checkpoint::is_speculative() && checkpoint::rollbacks() == before {
             planted::settle();
-            interface::fail_orphans();
+            times += 1;
+            if times % ORPHANS_EVERY == 0 {
+                interface::fail_orphans();
+            }
             if matches!(look(frame), Looked::Same | Looked::Busy) {
                 sys::sleep_us(EVERY_US);
             }
