@@ -5,9 +5,10 @@
 use linux_raw_sys::general as k;
 
 use super::calls::{Class, class};
-use super::checkpoint::{self, Process};
+use super::checkpoint;
 use super::held::{self, How, Kind};
 use super::journal::Change;
+use super::process::Process;
 use super::{heap, own};
 use crate::plane::{Call, Verdict};
 use crate::sys::{self, Fd, nr};

@@ -1,68 +1,21 @@
-//! The open speculations of this process, each with a checkpoint of all of it, and what they come to: commit or rollback, in
-//! place.
+//! How far this process is: whether it speculates, and which thread changes that. What is kept for it lies in [`Process`].
 //!
-//! They are one stack. What is committed at its bottom is done: what was held for it alone is released. One that fails takes
+//! Its open speculations are one stack. What is committed at its bottom is done: what was held for it alone is released. One that fails takes
 //! those above it along, since they began in what never was. One that is committed in the middle waits for those below it.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use linux_raw_sys::general as k;
-use runahead_abi::config::plant;
-use runahead_abi::speculations::{ANSWER_MAX, Id, Status, Table};
+use runahead_abi::speculations::{ANSWER_MAX, Id, Table};
 
-use super::held::Held;
-use super::journal::Journal;
 use super::memory::Memory;
-use super::threads::{self, Threads};
-use super::undo::Undo;
-use crate::arch::{Context, RED_ZONE};
+use super::process::{OPEN_MAX, Process};
+use crate::arch::Context;
 use crate::lock::Lock;
 use crate::plane::{faults, policy, stop};
 use crate::room;
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::sys;
-
-/// Speculations that a process can have open at once.
-const OPEN_MAX: usize = 512;
-/// Answers that are kept for the program to ask for.
-const ANSWERS: usize = 8;
-
-/// One that is open, and where what belongs to it begins.
-#[derive(Clone, Copy)]
-struct Open {
-    id: Id,
-    /// What whoever opened it wants to remember of it.
-    tag: u32,
-    undo: u64,
-    /// Its frames: the first, and behind the last.
-    frames: (u64, u64),
-    journal: u64,
-    held: u64,
-}
-
-/// What was said of a prediction that was wrong.
-struct Answer {
-    id: u64,
-    len: usize,
-    bytes: [u8; ANSWER_MAX],
-}
-
-/// What a process needs to become again what it was at each of its checkpoints. All-zero is valid, and has none.
-pub struct Process {
-    pub memory: Memory,
-    threads: Threads,
-    undo: Undo,
-    pub journal: Journal,
-    pub held: Held,
-    open: [Option<Open>; OPEN_MAX],
-    /// Positions in it of the first that is open and of the next; they only grow.
-    first: u64,
-    end: u64,
-    /// Of those before this position the owner is to be poked.
-    wanted: u64,
-    answers: [Answer; ANSWERS],
-    answered: usize,
-}
 
 /// Made when the process takes its first checkpoint.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
@@ -181,135 +134,6 @@ fn take_another(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys
     })?
 }
 
-impl Process {
-    /// Nothing is open, and nothing is kept of what was.
-    fn begin(&mut self) {
-        self.threads.forget_until(self.threads.end());
-        self.undo.forget_until(self.undo.end());
-    }
-
-    /// Keeps memory and threads as they are: where the frames lie.
-    fn keep(
-        &mut self,
-        session: &Session,
-        frame: &Context,
-        stopped: &stop::Stopped,
-        is_another: bool,
-    ) -> sys::Result<(u64, u64)> {
-        let Process { memory, threads, undo, .. } = self;
-        let mut reach = |frame: &Context| {
-            if !memory.covers(frame.stack_pointer() - RED_ZONE) {
-                memory.unsettle();
-            }
-        };
-        reach(frame);
-        stopped.each(|_, frame| reach(frame));
-        let first = threads.end();
-        threads.keep(frame, stopped)?;
-        match memory.keep(session, is_another.then_some(undo)) {
-            Ok(()) => Ok((first, threads.end())),
-            Err(errno) => {
-                threads.drop_from(first);
-                Err(errno)
-            }
-        }
-    }
-
-    /// A checkpoint has just been taken, for this.
-    fn push(&mut self, id: Id, tag: u32, frames: (u64, u64)) {
-        let (undo, journal, held) = (self.undo.end(), self.journal.end(), self.held.end());
-        self.open[self.end as usize % OPEN_MAX] =
-            Some(Open { id, tag, undo, frames, journal, held });
-        self.end += 1;
-        self.journal.begin_interval();
-    }
-
-    /// All that are open, the oldest first, with their positions.
-    fn open(&self) -> impl Iterator<Item = (u64, &Open)> {
-        (self.first..self.end).filter_map(|n| Some((n, self.open[n as usize % OPEN_MAX].as_ref()?)))
-    }
-
-    /// How many of the oldest are committed, and the oldest of all that has failed.
-    fn outcomes(&self, table: &Table) -> (u64, Option<u64>) {
-        let is = |open: &Open, status| table.status(open.id) == status;
-        let committed = self.open().take_while(|(_, open)| is(open, Status::Committed)).count();
-        // (Gone: somebody else has written to the table.)
-        let has_failed = |(_, open): &(u64, &Open)| {
-            matches!(table.status(open.id), Status::Failed | Status::Gone)
-        };
-        (committed as u64, self.open().find(has_failed).map(|(position, _)| position))
-    }
-
-    /// The `count` oldest are done: what belongs to them alone is made for good. How much output could not be released.
-    fn commit(&mut self, table: &Table, count: u64) {
-        for position in self.first..self.first + count {
-            if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
-                table.close(open.id);
-            }
-        }
-        self.first += count;
-        let next = self.open().next().map(|(_, open)| *open);
-        let (undo, frames) =
-            next.map_or((self.undo.end(), self.threads.end()), |next| (next.undo, next.frames.0));
-        let (journal, held) =
-            next.map_or((self.journal.end(), self.held.end()), |next| (next.journal, next.held));
-        self.undo.forget_until(undo);
-        self.threads.forget_until(frames);
-        self.held.release_until(held);
-        self.journal.settle_until(journal, &mut self.memory);
-    }
-
-    /// The process becomes what it was at the checkpoint at `position`. All its other threads are stopped.
-    fn roll_back(
-        &mut self,
-        table: &Table,
-        position: u64,
-        frame: &mut Context,
-        stopped: &stop::Stopped,
-    ) -> sys::Result<()> {
-        let Some(to) = self.open[position as usize % OPEN_MAX] else {
-            return Err(sys::Errno(sys::ESRCH));
-        };
-        let answer = &mut self.answers[self.answered % ANSWERS];
-        self.answered += 1;
-        (answer.id, answer.len) = (to.id.0, table.answer(to.id, &mut answer.bytes));
-        let Process { memory, undo, .. } = self;
-        if !leaves_memory() {
-            threads::with_places_as_they_are(|| memory.put_back(undo, to.undo))?;
-        }
-        self.held.drop_from(to.held);
-        self.journal.take_back(to.journal, &mut self.memory);
-        let mut result = self.threads.take_back(to.frames, sys::gettid(), frame);
-        stopped.each(|number, frame| {
-            result = result.and_then(|()| self.threads.take_back(to.frames, number, frame));
-        });
-        self.threads.drop_from(to.frames.0);
-        for position in position..self.end {
-            if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
-                table.close(open.id);
-            }
-        }
-        self.end = position;
-        self.wanted = self.wanted.min(position);
-        ROLLBACKS.fetch_add(1, SeqCst);
-        result
-    }
-
-    /// Nothing is open any more.
-    fn end(&mut self, table: &Table, frame: &mut Context, stopped: &stop::Stopped) {
-        // What threads have added that were still at work when the last was committed.
-        self.commit(table, 0);
-        self.threads.unmask(sys::gettid(), frame);
-        stopped.each(|number, frame| self.threads.unmask(number, frame));
-        faults::give_back();
-    }
-}
-
-/// A violation that a test plants: a rollback leaves memory as it is.
-fn leaves_memory() -> bool {
-    session::get().is_some_and(|session| session.config.plant == plant::SPECULATED_WRONGLY)
-}
-
 /// What has become of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Looked {
@@ -369,6 +193,7 @@ fn settle(table: &Table, frame: &mut Context) -> bool {
     let work = |process: &mut Process| {
         if let Some(position) = failed {
             process.roll_back(table, position, frame, &stopped)?;
+            ROLLBACKS.fetch_add(1, SeqCst);
         }
         let is_done = process.first == process.end;
         if is_done {
@@ -440,10 +265,6 @@ pub fn in_child() {
     IN_USE.break_open();
     STATE.store(NOT, SeqCst);
     if !PROCESS.load(Acquire).is_null() {
-        let _ = with(|process| {
-            process.memory.in_child();
-            process.undo.in_child();
-            process.journal.in_child();
-        });
+        let _ = with(Process::in_child);
     }
 }

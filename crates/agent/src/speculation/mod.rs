@@ -7,7 +7,8 @@
 //! | `policy` | what becomes of each call, signal and fault while a process speculates |
 //! | `quick` | which calls need not come as signals |
 //! | `calls`, `allowed` | which calls need not wait: the table, and how they are made |
-//! | `checkpoint` | the stack of what is open: a checkpoint of each, commit, and rollback, with all threads stopped |
+//! | `checkpoint` | how far the process is, with all threads stopped where that changes |
+//! | `process` | the stack of what is open: a checkpoint of each, commit, and rollback |
 //! | `memory`, `mapped`, `heap`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
 //! | `protector` | the descriptor by which the kernel notes what is written, and who keeps it |
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
@@ -28,6 +29,7 @@ mod memory;
 mod own;
 mod planted;
 mod policy;
+mod process;
 mod protector;
 mod quick;
 mod threads;
