@@ -239,7 +239,7 @@ fn a_program_can_have_both_c_libraries() {
 #[test]
 fn what_comes_of_predictions_is_as_it_should_be() {
     let source = programs::source("predicts");
-    let program = bindings::compile(&source, &["runahead_speculate"], Link::Static);
+    let program = bindings::compile(&source, &["speculate"], Link::Static);
     let directory = tempfile::tempdir_in(scratch()).expect("the directory is ours");
     let run = Run::new([program]).dir(directory.path());
     let plain = run.run();
