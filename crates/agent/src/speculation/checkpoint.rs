@@ -111,8 +111,9 @@ fn take_first(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::
     with(|process| {
         process.begin();
         let frames = process.keep(session, frame, &stopped, false)?;
-        process.threads.mask(frame, &stopped, !NOT_HELD)?;
         faults::take()?;
+        let masked = process.threads.mask(frame, &stopped, !NOT_HELD);
+        masked.inspect_err(|_| faults::give_back())?;
         process.push(id, tag, frames);
         Ok(())
     })??;

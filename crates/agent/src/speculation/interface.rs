@@ -72,17 +72,24 @@ pub fn is_one(call: &Call) -> bool {
     call.nr == nr::FADVISE64 && call.args[0] as i32 == p::MAGIC
 }
 
-/// As [`asked`], where the process does not speculate and nothing is needed of the frame. None: something is.
+/// As [`asked`], where the process does not speculate, and signals need not be blocked. None: they must be, or its frame is needed.
 pub fn asked_at_once(call: &Call) -> Option<Verdict> {
+    let is_plain = matches!(call.args[1], p::COMMIT | p::FAIL | p::SET_POLICY | p::BARRIER);
+    Some(answered(told(table().filter(|_| is_plain)?, call)))
+}
+
+/// Does what needs neither a checkpoint nor to wait.
+fn told(table: &Table, call: &Call) -> sys::Result<u64> {
     let [_, what, a, b, c, _] = call.args;
-    let result = match what {
-        p::COMMIT => settle(crate::session::get()?, Id(a), None),
-        p::FAIL => settle(crate::session::get()?, Id(a), Some((b, c))),
+    match what {
+        p::COMMIT => settle(table, Id(a), None),
+        p::FAIL => settle(table, Id(a), Some((b, c))),
+        p::ANSWER => answer(a, b, c),
         p::SET_POLICY => set_policy(a, b),
+        p::OPEN => open(a, b),
         p::BARRIER => Ok(0),
-        _ => return None,
-    };
-    Some(answered(result))
+        _ => Err(Errno(sys::EINVAL)),
+    }
 }
 
 fn answered(result: sys::Result<u64>) -> Verdict {
@@ -94,28 +101,19 @@ fn answered(result: sys::Result<u64>) -> Verdict {
 
 /// Does what the program says; in `frame` the thread stands in front of the call. None: it waits until nothing is open.
 pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Verdict> {
-    let [_, what, a, b, c, _] = call.args;
-    let result = match what {
-        p::BEGIN => match begin(session, call, frame) {
-            Ok(()) => return Some(Verdict::ELSEWHERE),
-            Err(errno) => Err(errno),
-        },
-        p::COMMIT | p::FAIL => {
-            let id = Id(a);
-            if checkpoint::is_speculative() && !is_ours(id) {
-                // That this was said may never come to be.
-                return None;
-            }
-            settle(session, id, (what == p::FAIL).then_some((b, c)))
+    let waits = match call.args[1] {
+        p::BEGIN => {
+            let begun = begin(session, call, frame);
+            return Some(begun.map_or_else(|errno| answered(Err(errno)), |()| Verdict::ELSEWHERE));
         }
-        p::ANSWER => answer(a, b, c),
-        p::SET_POLICY => set_policy(a, b),
-        p::OPEN => open(a, b),
-        p::BARRIER if checkpoint::is_speculative() => return None,
-        p::BARRIER => Ok(0),
-        _ => Err(Errno(sys::EINVAL)),
+        // That this was said may never come to be.
+        p::COMMIT | p::FAIL => !is_ours(Id(call.args[2])),
+        what => what == p::BARRIER,
     };
-    Some(answered(result))
+    if waits && checkpoint::is_speculative() {
+        return None;
+    }
+    Some(answered(want_table(session).and_then(|table| told(table, call))))
 }
 
 /// This thread, as others can reach it.
@@ -178,8 +176,7 @@ fn is_ours(id: Id) -> bool {
 }
 
 /// `right`: the prediction was wrong, and what is right lies there (address, bytes).
-fn settle(session: &Session, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> {
-    let table = want_table(session)?;
+fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> {
     let gone = |NotOpen| Errno(sys::ESRCH);
     let tell = match right {
         None => table.commit(id).map_err(gone)?,

@@ -13,7 +13,6 @@ use runahead_abi::speculations::NotOpen;
 use super::{checkpoint, interface, timer};
 use crate::arch::Context;
 use crate::logged;
-use crate::plane::Call;
 use crate::session::Session;
 use crate::sys::{self, nr};
 
@@ -98,7 +97,7 @@ pub fn is_on() -> bool {
 }
 
 /// A call from a patched site is one after which there is to be a prediction, perhaps.
-pub fn wants(_call: &Call) -> bool {
+pub fn wants() -> bool {
     is_on() && (!checkpoint::is_speculative() || random().is_multiple_of(ONE_IN))
 }
 

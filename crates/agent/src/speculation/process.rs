@@ -120,7 +120,7 @@ impl Process {
         (committed as u64, self.open().find(has_failed).map(|(position, _)| position))
     }
 
-    /// The `count` oldest are done: what belongs to them alone is made for good. How much output could not be released.
+    /// The `count` oldest are done: what belongs to them alone is made for good.
     pub fn commit(&mut self, table: &Table, count: u64) {
         for position in self.first..self.first + count {
             if let Some(open) = self.open[position as usize % OPEN_MAX].take() {

@@ -7,10 +7,12 @@
 //! With a second thread there are stops, which a thread in a call that nobody sees does not come to: from then on every call is
 //! reported.
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use super::allowed::{self, Made};
 use super::calls::{Class, class};
 use super::{checkpoint, interface, mapped, planted};
-use crate::plane::{self, Call, Quick, Verdict};
+use crate::plane::{self, Call, Quick, Verdict, quiet};
 use crate::sys::{self, nr};
 
 /// What becomes of a call while the process does not speculate.
@@ -29,12 +31,19 @@ fn otherwise(nr: u64) -> Quick {
     }
 }
 
+/// What was chosen last: nothing yet, or for a process that does not speculate, or that does.
+static CHOSEN: AtomicU32 = AtomicU32::new(0);
+
 /// The process begins, speculates from here on, or does not any more.
 pub fn choose() {
-    if plane::has_threads() {
+    let speculates = checkpoint::is_speculative();
+    // (From one prediction to the next nothing changes, and there are hundreds of calls to be gone through.)
+    if plane::has_threads()
+        || CHOSEN.swap(1 + u32::from(speculates), Relaxed) == 1 + u32::from(speculates)
+    {
         return;
     }
-    match checkpoint::is_speculative() {
+    match speculates {
         true => plane::be_quick(|nr| match class(nr) {
             Class::Waits => Quick::Reported,
             _ => Quick::Before,
@@ -58,7 +67,7 @@ pub fn before_thread(call: &Call) {
 
 /// What becomes of a call from a patched site. (Where its frame is needed it is to come as a signal.)
 pub fn before(call: &Call) -> Verdict {
-    if planted::wants(call) {
+    if planted::wants() {
         return Verdict::REPORT;
     }
     // (What is made here is not made again if a signal of ours interrupts it. Outside of speculations there are none but
@@ -81,8 +90,11 @@ pub fn before(call: &Call) -> Verdict {
     }
     let result = call.perform();
     if result != sys::RESTART {
+        // A handler that came in between would wait for the locks that this takes.
+        let mask = quiet::begin();
         mapped::note(call, result);
         allowed::note(call, result);
+        quiet::end(mask);
     }
     Verdict::answer(result)
 }
