@@ -90,6 +90,18 @@ impl Place {
         }
         assert!(self.tried(&["list"]).stdout.is_empty(), "nothing is left");
     }
+
+    /// A try of a script that makes `a`, and goes on after that.
+    fn until_a_is_there(&self, script: &str) -> std::process::Child {
+        let program = runahead().to_str().expect("a plain path");
+        let state = self.state.to_str().expect("a plain path");
+        let argv = [program, "try", "-q", "--state", state, "--", "/bin/sh", "-c", script];
+        let running = Run::new(argv).dir(&self.work).command().spawn().expect("it starts");
+        while !self.tried(&["status"]).text().contains("work/a") {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        running
+    }
 }
 
 /// All that a program can see of a tree but the times of now: [`snapshot`], and times that were set.
@@ -321,15 +333,7 @@ fn several_tries_start_from_the_same() {
 #[test]
 fn what_runs_is_not_decided_yet() {
     let place = Place::filled("running");
-    let program = runahead().to_str().expect("a plain path");
-    let state = place.state.to_str().expect("a plain path");
-    let script = "echo x > a; until [ -e b ]; do sleep 0.05; done";
-    let argv = [program, "try", "-q", "--state", state, "--", "/bin/sh", "-c", script];
-    let mut running = Run::new(argv).dir(&place.work).command().spawn().expect("it starts");
-    let is_shown = || place.tried(&["status"]).text().contains("work/a");
-    while !is_shown() {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let mut running = place.until_a_is_there("echo x > a; until [ -e b ]; do sleep 0.05; done");
     assert!(place.tried(&["list"]).text().contains("running"));
     for task in ["commit", "undo"] {
         let outcome = place.tried(&[task]);
@@ -346,14 +350,8 @@ fn what_runs_is_not_decided_yet() {
 #[test]
 fn without_its_supervisor_a_try_ends_at_its_next_program() {
     let place = Place::filled("alone");
-    let program = runahead().to_str().expect("a plain path");
-    let state = place.state.to_str().expect("a plain path");
     let script = "echo x > a; until [ -e b ]; do :; done; cat a; echo went on";
-    let argv = [program, "try", "-q", "--state", state, "--", "/bin/sh", "-c", script];
-    let mut running = Run::new(argv).dir(&place.work).command().spawn().expect("it starts");
-    while !place.tried(&["status"]).text().contains("work/a") {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let mut running = place.until_a_is_there(script);
     running.kill().expect("it is ours");
     let output = running.stdout.take().map(drain).expect("it is piped");
     running.wait().expect("it is ours");
