@@ -447,7 +447,7 @@ fn an_ordinary_user_is_told_the_same() {
     fs::set_permissions(scratch(), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let program = scratch().join("runahead-of-all");
     fs::copy(runahead(), &program).expect("it can be copied");
-    let own = "chown -R 65534:65534 .. && chmod 555 d0 && chmod 444 a";
+    let own = "chown -R 65534:65534 ../.. && chmod 555 d0 && chmod 444 a";
     assert!(
         Command::new("/bin/sh")
             .args(["-c", own])

@@ -246,9 +246,11 @@ fn the_same_seed_makes_the_same_world() {
     (1..4).for_each(|seed| assert_eq!(end(seed), end(seed)));
 }
 
-/// Every check fails where it should.
+/// Every check fails where it should. Most worlds give some plants no occasion (few have a queue that reaches the
+/// limit), so that more of them are tried than of those in which nothing is wrong.
 #[test]
 fn planted_violations_are_found() {
+    const TRIED: u64 = 20 * WORLDS;
     let plants = [
         (Plant::IgnoresHorizon, "a hint beyond the horizon was begun on a busy device"),
         (Plant::IgnoresBudget, "more was read ahead than the budget"),
@@ -261,11 +263,11 @@ fn planted_violations_are_found() {
     let seed = crate::testing::seed();
     for (plant, what) in plants {
         let sort = if plant == Plant::InventsWaits { Sort::Unhinted } else { Sort::Any };
-        let mut worlds = (0..WORLDS).map(|n| run(seed.wrapping_add(n), Some(plant), sort));
+        let mut worlds = (0..TRIED).map(|n| run(seed.wrapping_add(n), Some(plant), sort));
         let found = worlds.any(|world| world.checks.violations.contains(what));
         assert!(found, "{plant:?} was not found out");
     }
-    let mut worlds = (0..WORLDS).map(|n| losses(seed.wrapping_add(n), Some(Plant::ReadsOn)));
+    let mut worlds = (0..TRIED).map(|n| losses(seed.wrapping_add(n), Some(Plant::ReadsOn)));
     let found =
         worlds.any(|mut targets| targets.any(|(times, beside)| beside && times > LOSS_MOST.0));
     assert!(found, "{:?} was not found out", Plant::ReadsOn);
