@@ -24,7 +24,6 @@ pub mod shared;
 pub mod sites;
 pub mod slow;
 pub mod socket;
-pub mod speculations;
 pub mod spread;
 pub mod touched;
 pub mod unwatched;

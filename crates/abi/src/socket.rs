@@ -33,7 +33,8 @@ pub const RULES: u8 = b'R';
 /// descriptor means nothing.
 pub const STOP: u8 = b'S';
 
-/// The process speculates. The answer's descriptor is a file that holds the session's [`crate::speculations::Table`].
+/// The process speculates. The answer's descriptor is a file that holds all that the session shares of its speculations
+/// (`runahead_speculation::Session`).
 pub const SPECULATES: u8 = b'P';
 /// The process has a descriptor for userfaultfd(2), which comes beside the request: the supervisor is to keep it, in place of
 /// one that it may have of that process, until the process ends. The answer's descriptor means nothing.

@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU64;
 
-use runahead_abi::speculations::Table;
 use runahead_abi::unwatched::Unwatched;
 use runahead_abi::{AgentConfig, Shared, SlowDevices};
+use runahead_speculation::Session;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -52,14 +52,14 @@ impl Drop for Mapping {
     }
 }
 
-/// A session's [`Table`], all zero at first, as long as this is kept.
+/// What a session shares of its speculations, all zero at first, as long as this is kept.
 pub struct Speculations {
-    at: NonNull<Table>,
+    at: NonNull<Session>,
     /// By which another process can map it.
     pub file: OwnedFd,
 }
 
-// SAFETY: a Table consists of atomics, and the mapping belongs to this value alone.
+// SAFETY: a Session consists of atomics, and of bytes that nobody here touches, and the mapping belongs to this value alone.
 unsafe impl Send for Speculations {}
 // SAFETY: as above.
 unsafe impl Sync for Speculations {}
@@ -68,17 +68,17 @@ impl Speculations {
     /// Makes one.
     pub fn new() -> Result<Self, Errno> {
         let file = memory_file()?;
-        ftruncate(&file, size_of::<Table>() as u64)?;
+        ftruncate(&file, size_of::<Session>() as u64)?;
         seal(&file, SealFlags::SHRINK | SealFlags::GROW)?;
-        Ok(Speculations { at: map(&file, size_of::<Table>())?.cast(), file })
+        Ok(Speculations { at: map(&file, size_of::<Session>())?.cast(), file })
     }
 }
 
 impl Deref for Speculations {
-    type Target = Table;
+    type Target = Session;
 
-    fn deref(&self) -> &Table {
-        // SAFETY: mapped above, page-aligned; a Table is atomics throughout, for which any bytes are valid and which other
+    fn deref(&self) -> &Session {
+        // SAFETY: mapped above, page-aligned; a Session is atomics and bytes throughout, for which any bytes are valid and which other
         // processes may change at any time, while the file keeps its length.
         unsafe { self.at.as_ref() }
     }
@@ -87,7 +87,7 @@ impl Deref for Speculations {
 impl Drop for Speculations {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`; references borrow from `self`.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), size_of::<Table>()) };
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), size_of::<Session>()) };
     }
 }
 

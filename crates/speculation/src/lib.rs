@@ -1,86 +1,55 @@
-//! Who depends on which prediction, what is held back, and what a commit or a failure comes to: the
-//! dependencies of committed speculation after Nightingale, Chen and Flinn, "Speculative Execution
-//! in a Distributed File System" (SOSP 2005), sections 4, 5.2 and 6.
+//! Who depends on which prediction, and what the processes of a session tell each other about it: the dependencies of
+//! committed speculation (Nightingale, Chen and Flinn, "Speculative Execution in a Distributed File System", SOSP 2005,
+//! sections 4 to 6), without a kernel that knows of them.
 //!
-//! A process that would have to wait for a result goes on with a predicted one, a *speculation*,
-//! until it is known what the result is. By then it may have changed files, written to pipes,
-//! forked, or exited, and others may have seen that. The [`Tracker`] knows all of these, so that
-//! when a prediction comes true, what was held back is let go, and when it does not, exactly what
-//! depends on it is taken back.
+//! All of it is one piece of memory that the processes of a session share ([`Session`]). No process is asked, and no message
+//! sent, but for a signal to one that waits.
 //!
-//! It makes no system call and reads no clock: its host tells it what processes do and what time
-//! it is, and carries out what it answers ([`Action`]). The [`Tracker`] therefore runs in a
-//! simulation as it runs in a session.
-//!
-//! | module | what it holds |
+//! | part | what it holds |
 //! |---|---|
-//! | `tracker` | the operations that a host tells of |
-//! | `commit`, `fail` | what the resolution of a speculation comes to |
-//! | `state` | open speculations and undo logs together |
-//! | `log` | the undo log of one process or object |
-//! | `specs` | which speculations are open, and who refers to them |
-//! | `set` | sets of open speculations |
-//! | `operation`, `action`, `ids` | what host and tracker tell each other |
+//! | `table` | the speculations that are open, their outcomes, and who depends on each |
+//! | `tails` | what speculative processes have written to pipes, for readers in the session |
+//! | `files` | for which files output is held somewhere in the session |
 //!
-//! Two rules keep it correct (section 5.3): what is put out does not depend on an open speculation,
-//! and who sees something that does depends on it, too. A simulation in this crate's tests holds
-//! them against a model without speculation.
+//! Two rules keep it correct (section 5.3). *What is put out does not depend on an open speculation*: a pipe, a file or a terminal
+//! has nothing but what is committed, and what is not lies here, where nobody outside looks. *Who sees something that does depends on it, too*:
+//! a process that takes what another has only said so far begins a speculation of its own, which has no other outcome
+//! than that one. So there are chains and no cycles, and what is held is written in the order of cause and effect: a process does
+//! with its own what it has to, and says so ([`Came`]), before those behind it go on.
 //!
-//! ```
-//! use std::time::Duration;
-//! use runahead_speculation::*;
-//!
-//! # fn main() -> Result<(), Refused> {
-//! let (writer, reader, pipe) = (ProcessId(1), ProcessId(2), ObjectId(1));
-//! let mut tracker = Tracker::new(Limits::default());
-//! let now = Moment::at(Duration::ZERO);
-//!
-//! // The writer goes on with a prediction, and writes to the pipe what follows from it.
-//! let refused = tracker.create(writer, Effect::ReadOnly, now);
-//! assert_eq!(refused, Err(Refused::NeedsCheckpoint(writer)));
-//! let before = CheckpointId(1);
-//! let spec = tracker.create(writer, Effect::ReadOnly, now.with(before))?.spec;
-//! let write = Access { changes: &[(pipe, UndoId(1))], ..Access::default() };
-//! assert!(tracker.access(writer, write, now)?.kept);
-//!
-//! // The reader reads it, and says something about it.
-//! let read = Access { changes: &[(pipe, UndoId(2))], ..Access::default() };
-//! tracker.access(reader, read, now.with(CheckpointId(2)))?;
-//! assert_eq!(tracker.output(reader, HeldId(1))?, Output::Held);
-//!
-//! // The prediction was wrong.
-//! let actions = tracker.fail(spec)?;
-//! assert_eq!(
-//!     actions[..5],
-//!     [
-//!         Action::Drop(HeldId(1)),
-//!         Action::Undo(pipe.into(), UndoId(2)),
-//!         Action::Undo(pipe.into(), UndoId(1)),
-//!         Action::RollBack(writer, before),
-//!         Action::RollBack(reader, CheckpointId(2)),
-//!     ]
-//! );
-//! # Ok(())
-//! # }
-//! ```
+//! A simulation in this crate's tests runs processes that write, read and go back, as these parts have it, and holds what comes out
+//! against a run of the same processes in which nothing is predicted.
+#![no_std]
 
-#![forbid(unsafe_code)]
-
-mod action;
-mod commit;
-mod fail;
-mod ids;
-mod log;
-mod operation;
-mod plant;
-mod set;
-mod specs;
-mod state;
+mod files;
+mod table;
+mod tails;
 #[cfg(test)]
 mod tests;
-mod tracker;
 
-pub use action::Action;
-pub use ids::{CheckpointId, HeldId, ObjectId, ProcessId, SpecId, Thing, UndoId};
-pub use operation::{Access, Accessed, Created, Effect, Limits, Moment, Output, Refused, Return};
-pub use tracker::Tracker;
+pub use files::Files;
+pub use table::{ANSWER_MAX, Came, Counts, DEPENDENTS, Id, NotOpen, Owner, SLOTS, Status, Table};
+pub use tails::{Ahead, NotNow, Pipe, Tails, Taken};
+
+/// What is needed of whoever uses this, and of the system: the process that calls.
+pub trait Host {
+    /// The calling thread.
+    fn this(&self) -> Owner;
+    /// Whether that process is still there.
+    fn is_alive(&self, owner: Owner) -> bool;
+    /// Somebody else is to come to work: called again and again, by one who waits.
+    fn pause(&self);
+    /// The thread is to look at what has come of what it depends on, or waits for.
+    fn poke(&self, whom: Owner);
+}
+
+/// All that the processes of a session share of their speculations. All-zero is valid.
+#[repr(C)]
+pub struct Session {
+    /// What is open.
+    pub table: Table,
+    /// What was written to pipes.
+    pub tails: Tails,
+    /// For which files output is held.
+    pub files: Files,
+}

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use nix::libc;
 use runahead_abi::config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::overlay::Overlay;
-use runahead_abi::speculations::Counts;
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_admission::common::Listener;
 use runahead_admission::ledger::Ledger;
@@ -20,6 +19,7 @@ use runahead_member::degraded::Reasons;
 use runahead_member::memory;
 use runahead_member::waits::Waits;
 use runahead_prefetch::{PrefetchStats, Prefetcher};
+use runahead_speculation::Counts;
 use rustix::io::Errno;
 
 use crate::beside::{self, Beside};

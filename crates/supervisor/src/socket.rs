@@ -22,11 +22,11 @@ use runahead_abi::socket::{
     COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
     YES,
 };
-use runahead_abi::speculations::Counts;
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
 use runahead_member::degraded::{Reasons, UNDER_OTHER_RULES};
 use runahead_member::memory::Speculations;
+use runahead_speculation::Counts;
 use rustix::cmsg_space;
 use rustix::io::{Errno, read};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -242,7 +242,7 @@ impl ControlSocket {
 
     /// What came of predictions, if there were any.
     pub(crate) fn speculated(&self) -> Option<Counts> {
-        self.speculations.get().map(|table| table.counts())
+        self.speculations.get().map(|shared| shared.table.counts())
     }
 
     fn speculations(&self) -> Option<&Speculations> {

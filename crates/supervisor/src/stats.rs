@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use runahead_abi::Control;
-use runahead_abi::speculations::Counts;
 use runahead_admission::ledger::Ledger;
 use runahead_member::degraded::UNDER_OTHER_RULES;
 use runahead_prefetch::{KIND_NAMES, PrefetchStats};
+use runahead_speculation::Counts;
 use serde::Serialize;
 
 use crate::history::HistoryStats;
@@ -51,12 +51,14 @@ pub struct Speculations {
     pub neither: u64,
     /// Asked for, and not to be had.
     pub refused: u64,
+    /// How often a process came to depend on another's.
+    pub depended: u64,
 }
 
 impl From<Counts> for Speculations {
-    fn from(Counts { opened, committed, failed, refused }: Counts) -> Self {
+    fn from(Counts { opened, committed, failed, refused, depended }: Counts) -> Self {
         let neither = opened.saturating_sub(committed).saturating_sub(failed);
-        Speculations { begun: opened, committed, failed, neither, refused }
+        Speculations { begun: opened, committed, failed, neither, refused, depended }
     }
 }
 
@@ -288,11 +290,11 @@ impl fmt::Display for Stats {
             self.bytes_prefetched as f64 / f64::from(1 << 20),
             self.peak_in_flight,
         )?;
-        if let Some(Speculations { begun, committed, failed, neither, refused }) = self.speculations
-        {
+        if let Some(of) = self.speculations {
+            let Speculations { begun, committed, failed, neither, refused, depended } = of;
             writeln!(
                 f,
-                "  predicted {begun:>8}   ({committed} right, {failed} wrong, {neither} taken back with those; {refused} refused)"
+                "  predicted {begun:>8}   ({committed} right, {failed} wrong, {neither} taken back with those; {refused} refused; {depended} times another process came to depend on one)"
             )?;
         }
         for (why, times) in &self.stopped {

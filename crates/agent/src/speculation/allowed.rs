@@ -6,13 +6,14 @@ use linux_raw_sys::general as k;
 
 use super::calls::{Class, class};
 use super::checkpoint;
-use super::held::{self, How, Kind};
+use super::held::{self, How, Kind, To};
 use super::journal::Change;
 use super::process::Process;
-use super::{heap, own};
+use super::{depends, heap, interface, own};
 use crate::plane::{Call, Verdict};
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
+use runahead_speculation::{Id, Pipe};
 
 /// What becomes of a call.
 pub enum Made {
@@ -20,6 +21,8 @@ pub enum Made {
     Answer(i64),
     /// The program makes it, as it stands.
     Report,
+    /// It reads from this pipe what depends on that, and the process has to as well: a checkpoint, and the call again.
+    Depends(Pipe, Id),
     /// It waits until nothing is open.
     Waits,
 }
@@ -54,14 +57,16 @@ fn with(work: impl FnMut(&mut Process) -> Made) -> Made {
 
 /// Whether output to files is held, which the process would not find there.
 fn holds_files() -> bool {
+    let of_others = || interface::shared().is_some_and(|shared| shared.files.any());
     checkpoint::with(|process| process.held.has_files()).unwrap_or(true)
+        || of_others() && depends::is_told()
 }
 
 fn holds(kind: Kind) -> bool {
-    match kind {
-        Kind::File(file) => checkpoint::with(|process| process.held.has_file(file)).unwrap_or(true),
-        Kind::Directory | Kind::Stream => false,
-    }
+    let Kind::File((device, inode)) = kind else { return false };
+    let of_others = || interface::shared().is_some_and(|shared| shared.files.has(device, inode));
+    checkpoint::with(|process| process.held.has_file((device, inode))).unwrap_or(true)
+        || of_others() && depends::is_told()
 }
 
 /// What a call is about that looks at file systems.
@@ -113,6 +118,14 @@ fn looks_at(call: &Call) -> Made {
 
 fn moves(call: &Call) -> Made {
     let fd = call.fd(0);
+    match own::known(fd) {
+        Some((Kind::Pipe(pipe), _)) if depends::pipe_of(call).is_some() => {
+            return depends::read(call, pipe);
+        }
+        // (Which changes nothing: ESPIPE.)
+        Some((Kind::Pipe(_), _)) if call.nr == nr::LSEEK => return here(call),
+        _ => {}
+    }
     if !own::is(fd) || holds_files() && own::known(fd).is_none_or(|(kind, _)| holds(kind)) {
         return Made::Waits;
     }
@@ -135,7 +148,7 @@ fn opens(call: &Call) -> Made {
     };
     // To open an ordinary file, or nothing, has no effect on anybody.
     let is_ordinary = match held::kind_at(dir, path, flags & k::O_NOFOLLOW == 0) {
-        Ok(Kind::Stream) => false,
+        Ok(Kind::Stream | Kind::Pipe(_)) => false,
         Ok(kind) => !holds(kind),
         Err(errno) => errno.0 != sys::EFAULT,
     };
@@ -240,12 +253,14 @@ fn writes(call: &Call) -> Made {
         return allowed(call, buffers);
     }
     // Errors change nothing, and come of the call itself.
-    let file = match own::known(fd) {
-        Some((Kind::File(file), true)) => Some(file),
-        Some((Kind::Stream, true)) => None,
+    let to = match own::known(fd) {
+        Some((Kind::File(file), true)) => To::File(file),
+        Some((Kind::Pipe(pipe), true)) => To::Pipe(pipe, None),
+        Some((Kind::Stream, true)) => To::Other,
         _ => return Made::Waits,
     };
-    let made = with(|process| match process.held.hold(fd, how, buffers, file) {
+    let is_shown = policy != Policy::Defer as u8;
+    let made = with(|process| match process.hold(fd, how, buffers, to, is_shown) {
         Ok(bytes) => Made::Answer(bytes as i64),
         Err(sys::Errno(sys::EFAULT)) => Made::Answer(sys::fail(sys::EFAULT)),
         Err(_) => Made::Waits,
@@ -343,6 +358,6 @@ pub fn verdict(made: &Made) -> Option<Verdict> {
     match made {
         Made::Answer(result) => Some(Verdict::answer(*result)),
         Made::Report => Some(Verdict::REPORT),
-        Made::Waits => None,
+        Made::Waits | Made::Depends(..) => None,
     }
 }

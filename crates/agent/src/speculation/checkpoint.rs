@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use linux_raw_sys::general as k;
-use runahead_abi::speculations::{ANSWER_MAX, Id, Table};
+use runahead_speculation::{ANSWER_MAX, Id, Table};
 
 use super::memory::Memory;
 use super::process::{OPEN_MAX, Process};
@@ -89,24 +89,35 @@ fn change(from: u32, to: u32) -> sys::Result<()> {
 }
 
 /// Takes a checkpoint of the process with the calling thread as in `frame`, from which on it speculates that `id` will be
-/// committed. Whatever the reason why there is none, nothing has happened.
-pub fn take(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::Result<()> {
+/// committed, or that of another process's on which it `depends_on`. Whatever the reason why there is none, nothing has happened.
+pub fn take(
+    session: &Session,
+    id: Id,
+    tag: u32,
+    depends_on: Option<Id>,
+    frame: &mut Context,
+) -> sys::Result<()> {
+    let push = |process: &mut Process, frames| process.push(id, tag, depends_on, frames);
     if change(SPECULATIVE, CHANGING).is_ok() {
         SETTLED.store(0, SeqCst);
-        let taken = take_another(session, id, tag, frame);
+        let taken = take_another(session, frame, push);
         STATE.store(SPECULATIVE, SeqCst);
         policy::wake(&SETTLED);
         return taken;
     }
     change(NOT, TAKING)?;
-    let taken = take_first(session, id, tag, frame);
+    let taken = take_first(session, frame, push);
     if taken.is_err() {
         STATE.store(NOT, SeqCst);
     }
     taken
 }
 
-fn take_first(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::Result<()> {
+fn take_first(
+    session: &Session,
+    frame: &mut Context,
+    push: impl Fn(&mut Process, (u64, u64)),
+) -> sys::Result<()> {
     let stopped = stop::stop_others()?;
     with(|process| {
         process.begin();
@@ -114,7 +125,7 @@ fn take_first(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::
         faults::take()?;
         let masked = process.threads.mask(frame, &stopped, !NOT_HELD);
         masked.inspect_err(|_| faults::give_back())?;
-        process.push(id, tag, frames);
+        push(process, frames);
         Ok(())
     })??;
     RESOLVED.store(0, SeqCst);
@@ -123,14 +134,18 @@ fn take_first(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::
     Ok(())
 }
 
-fn take_another(session: &Session, id: Id, tag: u32, frame: &mut Context) -> sys::Result<()> {
+fn take_another(
+    session: &Session,
+    frame: &mut Context,
+    push: impl Fn(&mut Process, (u64, u64)),
+) -> sys::Result<()> {
     let stopped = stop::stop_others()?;
     with(|process| {
         if process.end - process.first == OPEN_MAX as u64 {
             return Err(sys::Errno(sys::E2BIG));
         }
         let frames = process.keep(session, frame, &stopped, true)?;
-        process.push(id, tag, frames);
+        push(process, frames);
         Ok(())
     })?
 }
@@ -233,9 +248,11 @@ pub fn want_all(table: &Table) {
     });
 }
 
-/// Calls `each` with all that are open, the oldest first, and what was to be remembered of each.
-pub fn each_open(mut each: impl FnMut(Id, u32)) {
-    let _ = with(|process| process.open().for_each(|(_, open)| each(open.id, open.tag)));
+/// Calls `each` with all that are open, the oldest first, what was to be remembered of each, and on which of another's it depends.
+pub fn each_open(mut each: impl FnMut(Id, u32, Option<Id>)) {
+    let _ = with(|process| {
+        process.open().for_each(|(_, open)| each(open.id, open.tag, open.depends_on));
+    });
 }
 
 /// What was said when `id` failed, into `to`: its bytes. None: it is not known (any more).

@@ -4,7 +4,10 @@
 //! or one atomic write stays one.
 
 use linux_raw_sys::general as k;
+use runahead_speculation::{Id, Pipe};
 
+use super::host::HOST;
+use super::interface;
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Calls that are held at once.
@@ -33,12 +36,23 @@ struct Call {
     /// Position of its first byte.
     at: u64,
     len: u64,
-    /// Of a regular file: which.
-    file: Option<File>,
+    to: To,
 }
 
-/// A file, among all of this machine: its device's numbers, and its own.
-pub type File = ((u32, u32), u64);
+/// What a held call is written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum To {
+    /// A regular file.
+    File(File),
+    /// A pipe; and on which speculation it depends that readers in the session can have it (`runahead_speculation`). None: they
+    /// wait, as everybody does.
+    Pipe(Pipe, Option<Id>),
+    /// A terminal, socket, or device.
+    Other,
+}
+
+/// A file, among all of this machine: its device, and its own number.
+pub type File = (u64, u64);
 
 /// See the module's text. Positions only grow; what lies at one is in its place in the ring.
 pub struct Held {
@@ -50,6 +64,8 @@ pub struct Held {
     end_byte: u64,
     /// Calls that are about regular files.
     of_files: u64,
+    /// Calls to pipes that readers in the session cannot have: nor then what is written after them.
+    unseen: u64,
 }
 
 impl Held {
@@ -70,7 +86,7 @@ impl Held {
 
     /// Whether something is held for that file.
     pub fn has_file(&self, file: File) -> bool {
-        self.has_files() && (self.first..self.end).any(|n| self.call(n).file == Some(file))
+        self.has_files() && (self.first..self.end).any(|n| self.call(n).to == To::File(file))
     }
 
     fn call(&self, position: u64) -> &Call {
@@ -79,13 +95,7 @@ impl Held {
 
     /// Holds what lies in these buffers of the program's (address, bytes), as one call. How many bytes. ENOBUFS: there is no room
     /// for it; EFAULT: it cannot be read.
-    pub fn hold(
-        &mut self,
-        fd: Fd,
-        how: How,
-        buffers: &[[u64; 2]],
-        file: Option<File>,
-    ) -> sys::Result<u64> {
+    pub fn hold(&mut self, fd: Fd, how: How, buffers: &[[u64; 2]], to: To) -> sys::Result<u64> {
         let total = buffers.iter().try_fold(0u64, |sum, [_, len]| sum.checked_add(*len));
         let room = BYTES as u64 - (self.end_byte - self.first_byte);
         if self.end - self.first == CALLS as u64 || total.is_none_or(|total| total > room) {
@@ -103,11 +113,42 @@ impl Held {
                     (from + piece as u64, left - piece as u64, next + piece as u64);
             }
         }
-        self.calls[self.end as usize % CALLS] = Call { fd, how, at, len: next - at, file };
+        let (mut to, len) = (to, next - at);
+        if let To::Pipe(pipe, Some(id)) = to
+            && (self.unseen > 0 || !self.is_shown(pipe, id, (at, len)))
+        {
+            to = To::Pipe(pipe, None);
+        }
+        self.calls[self.end as usize % CALLS] = Call { fd, how, at, len, to };
         self.end_byte = next;
         self.end += 1;
-        self.of_files += u64::from(file.is_some());
-        Ok(next - at)
+        self.count(to, 1);
+        Ok(len)
+    }
+
+    /// Whether readers in the session can have these bytes, the next call's.
+    fn is_shown(&self, pipe: Pipe, id: Id, (at, len): (u64, u64)) -> bool {
+        let slot = at as usize % BYTES;
+        let piece = (len as usize).min(BYTES - slot);
+        let pieces = [&self.bytes[slot..][..piece], &self.bytes[..len as usize - piece]];
+        interface::shared()
+            .is_some_and(|shared| shared.tails.write(pipe, id, self.end, &pieces, &HOST).is_ok())
+    }
+
+    /// One is held that was not, or not any more (-1).
+    fn count(&mut self, to: To, by: i64) {
+        match to {
+            To::File((device, inode)) => {
+                self.of_files = self.of_files.wrapping_add_signed(by);
+                let files = interface::shared().map(|shared| &shared.files);
+                match by {
+                    1 => files.inspect(|files| files.hold(device, inode)),
+                    _ => files.inspect(|files| files.release(device, inode)),
+                };
+            }
+            To::Pipe(_, None) => self.unseen = self.unseen.wrapping_add_signed(by),
+            To::Pipe(..) | To::Other => {}
+        }
     }
 
     /// What was held from `mark` on was never written.
@@ -116,24 +157,51 @@ impl Held {
             self.end -= 1;
             let call = *self.call(self.end);
             self.end_byte = call.at;
-            self.of_files -= u64::from(call.file.is_some());
+            self.count(call.to, -1);
+            if let (To::Pipe(pipe, Some(_)), Some(shared)) = (call.to, interface::shared()) {
+                shared.tails.take_back(pipe, self.end, &HOST);
+            }
         }
     }
 
     /// Writes what is held before `mark`. An error that comes only now cannot be told to the program any more: what could not be
     /// written is lost, as it is when storage is full only after write(2) has returned.
     pub fn release_until(&mut self, mark: u64) {
+        // Who has read what is passed here need not wait for what comes then, which may wait for him.
+        let mut passed = None;
+        let tell = |passed: &mut Option<Id>| {
+            if let (Some(id), Some(shared)) = (passed.take(), interface::shared()) {
+                shared.table.tell(id, &HOST);
+            }
+        };
         while self.first < mark.min(self.end) {
             let call = *self.call(self.first);
-            let _ = self.write(&call);
+            match (call.to, interface::shared()) {
+                (To::Pipe(pipe, Some(id)), Some(shared)) => {
+                    let read = shared.tails.commit(pipe, self.first, &HOST);
+                    if read > 0 && passed != Some(id) {
+                        tell(&mut passed);
+                        passed = Some(id);
+                    }
+                    if read < call.len {
+                        tell(&mut passed);
+                        let _ = self.write(&call, read);
+                    }
+                    shared.tails.written(pipe, self.first, &HOST);
+                }
+                _ => {
+                    tell(&mut passed);
+                    let _ = self.write(&call, 0);
+                }
+            }
             self.first += 1;
             self.first_byte = call.at + call.len;
-            self.of_files -= u64::from(call.file.is_some());
+            self.count(call.to, -1);
         }
     }
 
-    fn write(&self, call: &Call) -> sys::Result<()> {
-        let mut done = 0;
+    /// Writes what is behind the first `done` bytes.
+    fn write(&self, call: &Call, mut done: u64) -> sys::Result<()> {
         loop {
             let (at, left) = ((call.at + done) as usize % BYTES, (call.len - done) as usize);
             let pieces = [left.min(BYTES - at), left - left.min(BYTES - at)];
@@ -196,7 +264,9 @@ pub enum Kind {
     File(File),
     /// A directory.
     Directory,
-    /// A terminal, pipe, socket, or device.
+    /// A pipe or FIFO.
+    Pipe(Pipe),
+    /// A terminal, socket, or device.
     Stream,
 }
 
@@ -219,8 +289,10 @@ pub fn kind_at(dir: Fd, path: u64, follows: bool) -> sys::Result<Kind> {
 }
 
 fn kind_of(told: &k::statx) -> Kind {
+    let device = runahead_abi::device_number(told.stx_dev_major, told.stx_dev_minor);
     match u32::from(told.stx_mode) & k::S_IFMT {
-        k::S_IFREG => Kind::File(((told.stx_dev_major, told.stx_dev_minor), told.stx_ino)),
+        k::S_IFREG => Kind::File((device, told.stx_ino)),
+        k::S_IFIFO => Kind::Pipe(Pipe::new(device, told.stx_ino)),
         k::S_IFDIR => Kind::Directory,
         _ => Kind::Stream,
     }

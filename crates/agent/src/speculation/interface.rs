@@ -1,11 +1,12 @@
 //! What the program itself says of its predictions: `runahead_speculate` has how.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use runahead_abi::socket::SPECULATES;
-use runahead_abi::speculations::{ANSWER_MAX, Id, NotOpen, Owner, Status, Table};
 use runahead_speculate::protocol as p;
+use runahead_speculation::{self as speculation, ANSWER_MAX, Id, NotOpen, Owner, Status, Table};
 
+use super::host::HOST;
 use super::{checkpoint, own};
 use crate::arch::Context;
 use crate::plane::{Call, Verdict, policy};
@@ -13,27 +14,37 @@ use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 use crate::{room, socket};
 
-/// The session's table, once this process has asked for it.
-static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
+/// What the session shares, once this process has asked for it.
+static SHARED: AtomicPtr<speculation::Session> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What the session shares, if this process has it.
+pub fn shared() -> Option<&'static speculation::Session> {
+    // SAFETY: null, or a mapping of all of it that stays; it is atomics, and bytes that are locked.
+    unsafe { SHARED.load(Acquire).as_ref() }
+}
 
 /// The session's table, if this process has it.
 pub fn table() -> Option<&'static Table> {
-    // SAFETY: null, or a mapping of a whole table that stays; it is atomics throughout.
-    unsafe { TABLE.load(Acquire).as_ref() }
+    shared().map(|shared| &shared.table)
+}
+
+/// What the session shares. Signals must be blocked.
+pub fn want_shared(session: &Session) -> sys::Result<&'static speculation::Session> {
+    if let Some(shared) = shared() {
+        return Ok(shared);
+    }
+    let file = socket::ask(session, SPECULATES).ok_or(Errno(sys::ENOTCONN))?;
+    let at = room::map_shared(file, size_of::<speculation::Session>() as u64);
+    let _ = sys::close(file);
+    let at = at? as *mut speculation::Session;
+    // (Two threads may have come here. One mapping is as good as the other.)
+    SHARED.store(at, Release);
+    shared().ok_or(Errno(sys::ENOMEM))
 }
 
 /// The session's table. Signals must be blocked.
 pub fn want_table(session: &Session) -> sys::Result<&'static Table> {
-    if let Some(table) = table() {
-        return Ok(table);
-    }
-    let file = socket::ask(session, SPECULATES).ok_or(Errno(sys::ENOTCONN))?;
-    let at = room::map_shared(file, size_of::<Table>() as u64);
-    let _ = sys::close(file);
-    let at = at? as *mut Table;
-    // (Two threads may have come here. One mapping is as good as the other.)
-    TABLE.store(at, Release);
-    table().ok_or(Errno(sys::ENOMEM))
+    want_shared(session).map(|shared| &shared.table)
 }
 
 /// Whoever settles what is open is to poke its owner.
@@ -57,7 +68,10 @@ pub fn fail_orphans() {
         times.store(0, Relaxed);
     }
     let mut is_late = times.fetch_add(1, Relaxed) >= PATIENCE;
-    checkpoint::each_open(|id, process| {
+    checkpoint::each_open(|id, process, depends_on| {
+        if let Some(other) = depends_on {
+            return table.say_for_the_dead(other, &HOST);
+        }
         let owner = Owner { process, thread: 0 };
         let is_orphan = process != 0 && (!is_alive(owner) || has_ended(process))
             || core::mem::take(&mut is_late);
@@ -131,7 +145,7 @@ pub fn is_alive(owner: Owner) -> bool {
 /// Whether a process that is still there has ended: it is until its parent has waited for it, and that may be one that waits here.
 /// It has no memory any more. (Nor has one whose first thread alone has ended; then a prediction fails that could have come true.
 /// Where processes must not look at each other's memory, and that is what is answered, nobody is known to have ended.)
-fn has_ended(process: u32) -> bool {
+pub fn has_ended(process: u32) -> bool {
     let mut byte = 0u8;
     let (to, from) = ([&raw mut byte as u64, 1], [0u64, 1]);
     let (to, from) = (to.as_ptr() as u64, from.as_ptr() as u64);
@@ -147,14 +161,15 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
     }
     let id_at = call.args[2];
     let table = want_table(session)?;
-    let id = table.open(this_thread(), is_alive).ok_or(Errno(sys::EAGAIN))?;
+    let settler = call.args[3] as u32;
+    let id = table.open(this_thread(), settler, is_alive).ok_or(Errno(sys::EAGAIN))?;
     let word = [[&raw const id as u64, 8]];
     // SAFETY: where the program wants the number; a bad address is an error.
     let begun = unsafe { sys::copy_out(&word, &[[id_at, 8]]) }.and_then(|()| {
         let before = frame.copy();
         // As it goes on should it come back.
         frame.go_on_answered(1);
-        checkpoint::take(session, id, call.args[3] as u32, frame).inspect_err(|_| *frame = before)
+        checkpoint::take(session, id, settler, None, frame).inspect_err(|_| *frame = before)
     });
     match begun {
         Ok(()) => {
@@ -171,12 +186,21 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
 
 fn is_ours(id: Id) -> bool {
     let mut found = false;
-    checkpoint::each_open(|other, _| found |= other == id);
+    checkpoint::each_open(|other, _, _| found |= other == id);
     found
+}
+
+/// This process has settled some.
+static SETTLES: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is one of those that settle what others predict: it does not come to depend on that.
+pub fn settles() -> bool {
+    SETTLES.load(Relaxed)
 }
 
 /// `right`: the prediction was wrong, and what is right lies there (address, bytes).
 fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> {
+    SETTLES.store(true, Relaxed);
     let gone = |NotOpen| Errno(sys::ESRCH);
     let tell = match right {
         None => table.commit(id).map_err(gone)?,
@@ -215,7 +239,7 @@ fn set_policy(fd: u64, number: u64) -> sys::Result<u64> {
 
 fn open(at: u64, room: u64) -> sys::Result<u64> {
     let (mut count, mut result) = (0, Ok(()));
-    checkpoint::each_open(|id, _| {
+    checkpoint::each_open(|id, _, _| {
         if count < room && result.is_ok() {
             let word = [[&raw const id as u64, 8]];
             // SAFETY: where the program wants the numbers; a bad address is an error.

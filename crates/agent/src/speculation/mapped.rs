@@ -4,7 +4,7 @@ use linux_raw_sys::general as k;
 
 use super::memory::Memory;
 use super::{checkpoint, heap};
-use crate::plane::Call;
+use crate::plane::{Call, patch};
 use crate::sys::nr;
 
 /// `call` may have changed what is mapped.
@@ -16,6 +16,12 @@ pub fn note(call: &Call, result: i64) {
     }
     let ([at, len, third, ..], result) = (call.args, result as u64);
     let dropped = |at, len| checkpoint::note_change(|memory| memory.dropped(at, len));
+    // What the program shares with others is not to be patched.
+    match call.nr {
+        nr::MMAP if call.args[3] as u32 & k::MAP_SHARED != 0 => patch::note_shared(result, len),
+        nr::MREMAP if patch::is_any_shared(at, len.max(1)) => patch::note_shared(result, third),
+        _ => {}
+    }
     match call.nr {
         nr::MUNMAP => dropped(at, len),
         nr::MADVISE if EMPTIES.contains(&(third as u32)) => dropped(at, len),

@@ -14,14 +14,17 @@
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
 //! | `held` | output, until what it depends on is committed |
+//! | `depends`, `host` | what is read from pipes that another process has only said so far |
 //! | `timer` | pokes, where nobody else can be relied upon |
 //! | `planted` | predictions that tests plant |
 
 mod allowed;
 mod calls;
 mod checkpoint;
+mod depends;
 mod heap;
 mod held;
+mod host;
 mod interface;
 mod journal;
 mod mapped;

@@ -4,11 +4,11 @@
 //! The call has been made when the checkpoint is taken, and what came of it is the checkpoint's: whichever way it ends, the call
 //! is made once. While the process speculates others follow, on top of it, and one is settled now and then, the oldest or not.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::{BUCKETS, ERRNOS};
-use runahead_abi::speculations::NotOpen;
+use runahead_speculation::NotOpen;
 
 use super::{checkpoint, interface, timer};
 use crate::arch::Context;
@@ -78,9 +78,21 @@ fn random() -> u64 {
     z ^ z >> 31
 }
 
-/// Begins; the seed is the session's.
+/// One process in so many predicts nothing itself: it comes to depend on others all the more.
+const SILENT_ONE_IN: u64 = 3;
+/// This one does.
+static PLANTS: AtomicBool = AtomicBool::new(true);
+
+/// Begins; the seed is the session's, and the program's name goes into it, so that those of one pipeline differ.
 pub fn start(session: &Session) -> sys::Result<()> {
-    STATE.store(session.config.panic_at, Relaxed);
+    /// prctl(2).
+    const PR_GET_NAME: u64 = 16;
+    let mut name = [0u64; 2];
+    let args = [PR_GET_NAME, name.as_mut_ptr() as u64, 0, 0, 0, 0];
+    // SAFETY: writes 16 bytes.
+    let _ = unsafe { sys::raw(nr::PRCTL, args) };
+    STATE.store(session.config.panic_at ^ name[0] ^ name[1].rotate_left(32), Relaxed);
+    PLANTS.store(!random().is_multiple_of(SILENT_ONE_IN), Relaxed);
     COUNTS.store(logged::room_of_test(session, size_of::<Counts>())? as *mut Counts, Relaxed);
     Ok(())
 }
@@ -89,6 +101,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
 pub fn in_child() {
     timer::in_child();
     STATE.fetch_xor(random() ^ 1, Relaxed);
+    PLANTS.store(!random().is_multiple_of(SILENT_ONE_IN), Relaxed);
 }
 
 /// Tests plant predictions in this session.
@@ -98,12 +111,14 @@ pub fn is_on() -> bool {
 
 /// A call from a patched site is one after which there is to be a prediction, perhaps.
 pub fn wants() -> bool {
-    is_on() && (!checkpoint::is_speculative() || random().is_multiple_of(ONE_IN))
+    is_on()
+        && PLANTS.load(Relaxed)
+        && (!checkpoint::is_speculative() || random().is_multiple_of(ONE_IN))
 }
 
 /// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to have another: true.
 pub fn plant(session: &Session, result: i64, frame: &mut Context) -> bool {
-    if !random().is_multiple_of(ONE_IN) {
+    if !PLANTS.load(Relaxed) || !random().is_multiple_of(ONE_IN) {
         return false;
     }
     let is_wrong = random().is_multiple_of(WRONG_IN);
@@ -127,15 +142,15 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) -> bool {
 fn take(session: &Session, tag: u32, frame: &mut Context) -> sys::Result<()> {
     let mut depth = 0;
     if checkpoint::is_speculative() {
-        checkpoint::each_open(|_, _| depth += 1);
+        checkpoint::each_open(|_, _, _| depth += 1);
     }
     if depth >= DEPTH {
         return Err(sys::Errno(sys::EAGAIN));
     }
     let table = interface::want_table(session)?;
     let owner = interface::this_thread();
-    let id = table.open(owner, interface::is_alive).ok_or(sys::Errno(sys::ENOSPC))?;
-    checkpoint::take(session, id, tag, frame).inspect_err(|_| table.close(id))
+    let id = table.open(owner, 0, interface::is_alive).ok_or(sys::Errno(sys::ENOSPC))?;
+    checkpoint::take(session, id, tag, None, frame).inspect_err(|_| table.close(id))
 }
 
 /// Notes how long it took: a checkpoint (0), a commit (1), or a rollback (2).
@@ -169,7 +184,10 @@ pub fn settle_one() {
 fn settle_those(is_known: impl Fn(usize) -> bool) {
     let Some(table) = interface::table() else { return };
     let mut n = 0;
-    checkpoint::each_open(|id, tag| {
+    checkpoint::each_open(|id, tag, depends_on| {
+        if depends_on.is_some() {
+            return;
+        }
         let settled = match tag {
             _ if !is_known(n) => Err(NotOpen),
             WRONG => table.fail(id, &[]).map(drop),

@@ -7,7 +7,7 @@ use runahead_abi::config::plant;
 use super::allowed;
 use super::checkpoint::{self, Looked};
 use super::memory::Memory;
-use super::{interface, mapped, own, planted, quick, threads, timer};
+use super::{depends, interface, mapped, own, planted, quick, threads, timer};
 use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
@@ -33,6 +33,7 @@ fn look(frame: &mut Context) -> Looked {
         Looked::Back if planted::is_on() => planted::note_took(2, began),
         Looked::Ended | Looked::Back => {}
     }
+    depends::do_not_wait();
     if !checkpoint::is_speculative() {
         timer::stop();
         quick::choose();
@@ -66,17 +67,13 @@ const AGAIN_NS: u64 = 50_000;
 /// The thread is about to wait: it is to be told what comes.
 fn expects_outcome() {
     interface::want_all();
-    if !planted::is_on() {
-        let _ = timer::start(ORPHANS_NS);
-    }
+    let _ = timer::start(ORPHANS_NS);
 }
 
 /// Of a call that is to wait until nothing is open. None: nothing is.
 fn waits(frame: &mut Context) -> Option<Verdict> {
-    match planted::is_on() {
-        true => planted::settle(),
-        false => expects_outcome(),
-    }
+    planted::settle();
+    expects_outcome();
     by(look(frame), || Verdict::wait(checkpoint::resolved()))
 }
 
@@ -105,6 +102,13 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         }
         *frame = before;
     }
+    if let allowed::Made::Depends(pipe, id) = made
+        && !call.thread.is_at_work()
+        && let (Some(session), Some(shared)) = (session::get(), interface::shared())
+        && depends::depend(session, shared, (pipe, id), frame).is_ok()
+    {
+        return Some(Verdict::ELSEWHERE);
+    }
     if matches!(made, allowed::Made::Report) {
         expects_outcome();
     }
@@ -129,6 +133,13 @@ impl Policy for Speculation {
         if interface::is_one(call) {
             let asked = session::get().and_then(|session| interface::asked(session, call, frame));
             return may_have_begun(asked).unwrap_or(Verdict::answer(0));
+        }
+        if let Some(pipe) = depends::pipe_of(call)
+            && !call.thread.is_at_work()
+            && let Some(session) = session::get()
+            && let Some(verdict) = depends::before_read(session, call, pipe, frame)
+        {
+            return may_have_begun(Some(verdict)).unwrap_or(Verdict::REPORT);
         }
         match call.nr {
             nr::PRCTL | nr::SECCOMP | nr::PTRACE if !call.thread.is_lent() => {
@@ -161,6 +172,7 @@ impl Policy for Speculation {
             allowed::note(call, result);
         }
         match call.nr {
+            nr::READ | nr::READV => depends::do_not_wait(),
             nr::RSEQ if result == 0 && call.args[2] == 0 => {
                 threads::note_place(sys::gettid(), call.args[0]);
             }
@@ -180,14 +192,10 @@ impl Policy for Speculation {
     }
 
     fn poked(&self, frame: &mut Context) {
-        match planted::is_on() {
-            true => planted::settle(),
-            false => {
-                // (One that waits comes to its call anew, and sets it again.)
-                timer::stop();
-                interface::fail_orphans();
-            }
-        }
+        planted::settle();
+        // (One that waits comes to its call anew, and sets it again.)
+        timer::stop();
+        interface::fail_orphans();
         look(frame);
     }
 
@@ -223,6 +231,7 @@ impl Policy for Speculation {
     fn in_child(&self) {
         checkpoint::in_child();
         own::in_child();
+        depends::in_child();
         threads::places_in_child(FORKS.load(Relaxed));
         planted::in_child();
         targets::POLICY.in_child();
@@ -259,6 +268,8 @@ pub fn start(session: &Session) -> sys::Result<()> {
         _ => return Ok(()),
     }
     plane::set_policy(&POLICY)?;
+    // (Now: whoever watches a thread in /proc would take the wait for the supervisor for that of the thread's call.)
+    let _ = interface::want_shared(session);
     quick::choose();
     Ok(())
 }

@@ -4,9 +4,11 @@
 //! oldest is forgotten, what is behind that of one that fails is taken back.
 
 use runahead_abi::config::plant;
-use runahead_abi::speculations::{ANSWER_MAX, Id, Status, Table};
+use runahead_speculation::{ANSWER_MAX, Came, Id, Status, Table};
 
-use super::held::Held;
+use super::held::{Held, How, To};
+use super::host::HOST;
+use super::interface;
 use super::journal::Journal;
 use super::memory::Memory;
 use super::threads::{self, Threads};
@@ -14,7 +16,7 @@ use super::undo::Undo;
 use crate::arch::{Context, RED_ZONE};
 use crate::plane::{faults, stop};
 use crate::session::{self, Session};
-use crate::sys;
+use crate::sys::{self, Fd};
 
 /// Speculations that a process can have open at once.
 pub const OPEN_MAX: usize = 512;
@@ -28,6 +30,8 @@ pub struct Open {
     pub id: Id,
     /// What whoever opened it wants to remember of it.
     pub tag: u32,
+    /// Another's, which it is about: it comes to the same end.
+    pub depends_on: Option<Id>,
     undo: u64,
     /// Its frames: the first, and behind the last.
     frames: (u64, u64),
@@ -62,6 +66,23 @@ pub struct Process {
 }
 
 impl Process {
+    /// Holds what is written; readers of a pipe in the session may have it, if it `is_shown`. See [`Held::hold`].
+    pub fn hold(
+        &mut self,
+        fd: Fd,
+        how: How,
+        buffers: &[[u64; 2]],
+        to: To,
+        is_shown: bool,
+    ) -> sys::Result<u64> {
+        let last = self.end.checked_sub(1).and_then(|n| self.open[n as usize % OPEN_MAX]);
+        let to = match (to, last) {
+            (To::Pipe(pipe, _), Some(last)) if is_shown => To::Pipe(pipe, Some(last.id)),
+            _ => to,
+        };
+        self.held.hold(fd, how, buffers, to)
+    }
+
     /// Nothing is open, and nothing is kept of what was.
     pub fn begin(&mut self) {
         self.threads.forget_until(self.threads.end());
@@ -96,10 +117,10 @@ impl Process {
     }
 
     /// A checkpoint has just been taken, for this.
-    pub fn push(&mut self, id: Id, tag: u32, frames: (u64, u64)) {
+    pub fn push(&mut self, id: Id, tag: u32, depends_on: Option<Id>, frames: (u64, u64)) {
         let (undo, journal, held) = (self.undo.end(), self.journal.end(), self.held.end());
         self.open[self.end as usize % OPEN_MAX] =
-            Some(Open { id, tag, undo, frames, journal, held });
+            Some(Open { id, tag, depends_on, undo, frames, journal, held });
         self.end += 1;
         self.journal.begin_interval();
     }
@@ -111,21 +132,27 @@ impl Process {
 
     /// How many of the oldest are committed, and the oldest of all that has failed.
     pub fn outcomes(&self, table: &Table) -> (u64, Option<u64>) {
-        let is = |open: &Open, status| table.status(open.id) == status;
-        let committed = self.open().take_while(|(_, open)| is(open, Status::Committed)).count();
-        // (Gone: somebody else has written to the table.)
-        let has_failed = |(_, open): &(u64, &Open)| {
-            matches!(table.status(open.id), Status::Failed | Status::Gone)
+        let status = |open: &Open| match open.depends_on.map(|other| (other, table.came(other))) {
+            None => table.status(open.id),
+            Some((_, Came::Done)) => Status::Committed,
+            // Its owner has written all that this process can know of.
+            Some((other, Came::Certain)) if has_passed(table.owner(other)) => Status::Committed,
+            Some((_, Came::Nothing | Came::Certain)) => Status::Open,
+            Some((_, Came::TakenBack)) => Status::Failed,
         };
+        let is_committed = |(_, open): &(u64, &Open)| status(open) == Status::Committed;
+        let committed = self.open().take_while(is_committed).count();
+        // (Gone: somebody else has written to the table.)
+        let has_failed =
+            |(_, open): &(u64, &Open)| matches!(status(open), Status::Failed | Status::Gone);
         (committed as u64, self.open().find(has_failed).map(|(position, _)| position))
     }
 
     /// The `count` oldest are done: what belongs to them alone is made for good.
     pub fn commit(&mut self, table: &Table, count: u64) {
-        for position in self.first..self.first + count {
-            if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
-                table.close(open.id);
-            }
+        let done = self.first..self.first + count;
+        for position in done.clone() {
+            self.say(table, position, Came::Certain);
         }
         self.first += count;
         let next = self.open().next().map(|(_, open)| *open);
@@ -137,6 +164,37 @@ impl Process {
         self.threads.forget_until(frames);
         self.held.release_until(held);
         self.journal.settle_until(journal, &mut self.memory);
+        for position in done {
+            self.say(table, position, Came::Done);
+            self.close(table, position);
+        }
+        self.leave_if_alone();
+    }
+
+    /// What has come of the one at `position`.
+    fn say(&self, table: &Table, position: u64, came: Came) {
+        if let Some(open) = &self.open[position as usize % OPEN_MAX] {
+            table.say(open.id, came);
+        }
+    }
+
+    /// The one at `position` is not open any more, and what has come of it was said.
+    fn close(&mut self, table: &Table, position: u64) {
+        if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
+            table.tell(open.id, &HOST);
+            table.close(open.id);
+            if let Some(other) = open.depends_on {
+                table.leave(other, &HOST);
+            }
+        }
+    }
+
+    fn leave_if_alone(&self) {
+        if let Some(shared) = interface::shared()
+            && self.first == self.end
+        {
+            shared.tails.leave(&HOST);
+        }
     }
 
     /// The process becomes what it was at the checkpoint at `position`. All its other threads are stopped.
@@ -150,6 +208,10 @@ impl Process {
         let Some(to) = self.open[position as usize % OPEN_MAX] else {
             return Err(sys::Errno(sys::ESRCH));
         };
+        // (Before anything is taken back that others may look at.)
+        for position in position..self.end {
+            self.say(table, position, Came::TakenBack);
+        }
         let answer = &mut self.answers[self.answered % ANSWERS];
         self.answered += 1;
         (answer.id, answer.len) = (to.id.0, table.answer(to.id, &mut answer.bytes));
@@ -165,12 +227,11 @@ impl Process {
         });
         self.threads.drop_from(to.frames.0);
         for position in position..self.end {
-            if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
-                table.close(open.id);
-            }
+            self.close(table, position);
         }
         self.end = position;
         self.wanted = self.wanted.min(position);
+        self.leave_if_alone();
         result
     }
 
@@ -189,6 +250,11 @@ impl Process {
         stopped.each(|number, frame| self.threads.unmask(number, frame));
         faults::give_back();
     }
+}
+
+/// Whether that process, which writes what it has held, has come to what this one has not read yet.
+fn has_passed(writer: u32) -> bool {
+    interface::shared().is_some_and(|shared| shared.tails.has_passed(writer, &HOST))
 }
 
 /// A violation that a test plants: a rollback leaves memory as it is.

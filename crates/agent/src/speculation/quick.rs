@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::allowed::{self, Made};
 use super::calls::{Class, class};
-use super::{checkpoint, interface, mapped, planted};
+use super::{checkpoint, depends, interface, mapped, planted};
 use crate::plane::{self, Call, Quick, Verdict, quiet};
 use crate::sys::{self, nr};
 
@@ -23,6 +23,8 @@ fn otherwise(nr: u64) -> Quick {
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT => Quick::Before,
         nr::CLOSE | nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => Quick::Before,
         nr::FADVISE64 => Quick::Before,
+        // Pipes in which there is nothing yet but what may be taken back.
+        nr::READ | nr::READV if !planted::is_on() => Quick::Before,
         nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT | nr::USERFAULTFD | nr::RSEQ => Quick::Reported,
         nr::CLOSE_RANGE | nr::SENDMSG | nr::SENDMMSG | nr::FLOCK => Quick::Reported,
         nr::PRCTL | nr::SECCOMP | nr::PTRACE | nr::EXIT_GROUP => Quick::Reported,
@@ -79,7 +81,7 @@ pub fn before(call: &Call) -> Verdict {
         }
         return match allowed::make(call) {
             Made::Answer(result) => Verdict::answer(result),
-            Made::Report | Made::Waits => Verdict::REPORT,
+            Made::Report | Made::Waits | Made::Depends(..) => Verdict::REPORT,
         };
     }
     if interface::is_one(call) {
@@ -87,6 +89,12 @@ pub fn before(call: &Call) -> Verdict {
     }
     if otherwise(call.nr) != Quick::Before || call.thread.is_lent() {
         return Verdict::REPORT;
+    }
+    if depends::pipe_of(call).is_some() && !depends::is_filled(call) {
+        return Verdict::REPORT;
+    }
+    if matches!(call.nr, nr::READ | nr::READV) {
+        return Verdict::NATIVE;
     }
     let result = call.perform();
     if result != sys::RESTART {

@@ -4,10 +4,16 @@
 //! one settles it, once; the owner sees it there. Nobody waits on this table, and nothing of it is locked: an owner that is to
 //! be told of an outcome says so ([`Table::want`]), and who settles pokes it.
 //!
+//! The outcome is one thing, what has come of it another: a prediction may have been right, and its owner is taken back all
+//! the same, by an earlier one that was wrong. The owner says so ([`Came`]), and tells those that depend on it
+//! ([`Table::depend`]): other processes, which have seen what it did.
+//!
 //! Invariant: a slot goes from free to open to settled to free, each by whoever wins the one exchange on its state, and an id
-//! names one such life of a slot: who comes late finds that it has gone.
+//! names one such life of a slot: who comes late finds that it has gone. It is not free while somebody depends on it.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use crate::Host;
 
 /// Speculations that a session can have open at once.
 pub const SLOTS: usize = 4096;
@@ -15,6 +21,8 @@ pub const SLOTS: usize = 4096;
 pub const ANSWER_MAX: usize = 4000;
 
 const WORDS: usize = ANSWER_MAX / 8;
+/// Processes that can depend on one.
+pub const DEPENDENTS: usize = 8;
 
 /// A speculation: never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,11 +55,11 @@ pub struct Owner {
 }
 
 impl Owner {
-    fn to_word(self) -> u64 {
+    pub(crate) fn to_word(self) -> u64 {
         u64::from(self.process) << 32 | u64::from(self.thread)
     }
 
-    fn of_word(word: u64) -> Self {
+    pub(crate) fn of_word(word: u64) -> Self {
         Owner { process: (word >> 32) as u32, thread: word as u32 }
     }
 }
@@ -73,12 +81,37 @@ pub enum Status {
     Gone,
 }
 
+/// What has come of a speculation, as its owner says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Came {
+    /// It is open.
+    Nothing,
+    /// It is committed, and so is all below it: its owner is writing what it has held.
+    Certain,
+    /// All that its owner has held for it is written.
+    Done,
+    /// Its owner was taken back to before it.
+    TakenBack,
+}
+
+impl Came {
+    fn of(word: u32) -> Self {
+        [Came::Nothing, Came::Certain, Came::Done]
+            .into_iter()
+            .find(|came| *came as u32 == word)
+            .unwrap_or(Came::TakenBack)
+    }
+}
+
 const FREE: u64 = 0;
 const OPEN: u64 = 1;
 const COMMITTED: u64 = 2;
 /// Whoever fails it is writing its answer.
 const ANSWERING: u64 = 3;
 const FAILED: u64 = 4;
+/// Its owner has done with it, and others still depend on it.
+const CLOSED: u64 = 5;
 
 fn state(generation: u64, how: u64) -> u64 {
     generation << 8 | how
@@ -94,7 +127,13 @@ struct Slot {
     /// Not 0: the owner waits for an outcome, or has something to do once it is known.
     wants: AtomicU32,
     answer_len: AtomicU32,
+    /// A [`Came`].
+    came: AtomicU32,
+    /// The process that will settle it; 0: nobody knows.
+    settler: AtomicU32,
     _pad: u32,
+    /// Threads of processes that depend on it; 0: nobody.
+    dependents: [AtomicU64; DEPENDENTS],
     answer: [AtomicU64; WORDS],
 }
 
@@ -109,6 +148,8 @@ pub struct Counts {
     pub failed: u64,
     /// Asked for, and there was no checkpoint.
     pub refused: u64,
+    /// How often a process has come to depend on one of another's.
+    pub depended: u64,
 }
 
 /// See the module's text. All-zero is valid, and holds none.
@@ -123,6 +164,7 @@ pub struct Table {
     committed: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
+    depended: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
@@ -131,18 +173,26 @@ impl Table {
         self.slots.get(id.index())
     }
 
-    /// Opens one; None: the table is full. Slots of owners that are not `alive` any more are free.
-    pub fn open(&self, owner: Owner, alive: impl Fn(Owner) -> bool) -> Option<Id> {
-        self.take(owner, |_| false).or_else(|| self.take(owner, |other| !alive(other)))
+    /// Opens one, which process `settler` will settle, or (0) some other; None: the table is full. Slots of owners that are not
+    /// `alive` any more are free.
+    pub fn open(&self, owner: Owner, settler: u32, alive: impl Fn(Owner) -> bool) -> Option<Id> {
+        self.take(owner, settler, |_| false)
+            .or_else(|| self.take(owner, settler, |other| !alive(other)))
     }
 
-    fn take(&self, owner: Owner, may_replace: impl Fn(Owner) -> bool) -> Option<Id> {
+    fn take(&self, owner: Owner, settler: u32, may_replace: impl Fn(Owner) -> bool) -> Option<Id> {
         let first = self.next.fetch_add(1, Relaxed) as usize;
         (0..SLOTS).map(|n| (first + n) % SLOTS).find_map(|index| {
             let slot = &self.slots[index];
             let now = slot.state.load(Acquire);
             let is_free = now & 0xff == FREE;
-            if !is_free && !may_replace(Owner::of_word(slot.owner.load(Relaxed))) {
+            let owners = slot.dependents.iter().chain([&slot.owner]).map(|word| word.load(Relaxed));
+            let is_left = || {
+                owners
+                    .filter(|word| *word != 0)
+                    .all(|word| may_replace(Owner::of_word(word & !TELLING)))
+            };
+            if !is_free && !is_left() {
                 return None;
             }
             let generation = (now >> 8) + 1;
@@ -151,6 +201,9 @@ impl Table {
             slot.owner.store(owner.to_word(), Relaxed);
             slot.wants.store(0, Relaxed);
             slot.settling.store(0, Relaxed);
+            slot.settler.store(settler, Relaxed);
+            slot.came.store(Came::Nothing as u32, Relaxed);
+            slot.dependents.iter().for_each(|word| word.store(0, Relaxed));
             slot.state.store(state(generation, OPEN), Release);
             Some(Id::new(generation, index))
         })
@@ -162,7 +215,7 @@ impl Table {
         let now = slot.state.load(SeqCst);
         match now & 0xff {
             _ if now >> 8 != id.generation() => Status::Gone,
-            FREE => Status::Gone,
+            FREE | CLOSED => Status::Gone,
             COMMITTED => Status::Committed,
             FAILED => Status::Failed,
             _ => Status::Open,
@@ -171,10 +224,10 @@ impl Table {
 
     /// What came of them so far.
     pub fn counts(&self) -> Counts {
-        let [opened, committed, failed, refused] =
-            [&self.opened, &self.committed, &self.failed, &self.refused]
+        let [opened, committed, failed, refused, depended] =
+            [&self.opened, &self.committed, &self.failed, &self.refused, &self.depended]
                 .map(|count| count.load(Relaxed));
-        Counts { opened, committed, failed, refused }
+        Counts { opened, committed, failed, refused, depended }
     }
 
     /// One that was asked for could not begin.
@@ -260,6 +313,83 @@ impl Table {
         (slot.answer_len.load(Relaxed) as usize).min(ANSWER_MAX)
     }
 
+    /// From here on this thread's process depends on it, and is poked when its owner says what has come of it. False: too many
+    /// do. Its owner must not be able to [`close`](Table::close) it meanwhile: what the two share, and is locked, names it.
+    pub fn depend(&self, id: Id, thread: Owner) -> bool {
+        let Some(slot) = self.of(id) else { return false };
+        let mut free = slot.dependents.iter();
+        let is_noted =
+            free.any(|word| word.compare_exchange(0, thread.to_word(), SeqCst, Relaxed).is_ok());
+        self.depended.fetch_add(u64::from(is_noted), Relaxed);
+        is_noted
+    }
+
+    /// The calling process does not any more.
+    pub fn leave(&self, id: Id, host: &impl Host) {
+        let Some(slot) = self.of(id) else { return };
+        for word in &slot.dependents {
+            let thread = word.load(SeqCst) & !TELLING;
+            if Owner::of_word(thread).process == host.this().process {
+                untell(word, thread, host);
+            }
+        }
+        self.free_if_left(id, slot);
+    }
+
+    fn free_if_left(&self, id: Id, slot: &Slot) {
+        if slot.dependents.iter().all(|word| word.load(SeqCst) == 0) {
+            let [from, to] = [CLOSED, FREE].map(|how| state(id.generation(), how));
+            let _ = slot.state.compare_exchange(from, to, SeqCst, Relaxed);
+        }
+    }
+
+    /// Its owner says what has come of it. (Who depends on it sees that [something has](Table::settled), and looks.)
+    pub fn say(&self, id: Id, came: Came) {
+        if let Some(slot) = self.of(id) {
+            slot.came.store(came as u32, SeqCst);
+            let is_of_interest = slot.dependents.iter().any(|word| word.load(SeqCst) != 0);
+            self.settled.fetch_add(is_of_interest.into(), SeqCst);
+        }
+    }
+
+    /// Pokes all that depend on it: something has come of it, or what they have seen of it is written.
+    pub fn tell(&self, id: Id, host: &impl Host) {
+        let dependents = || self.of(id).into_iter().flat_map(|slot| &slot.dependents);
+        if dependents().any(|word| word.load(SeqCst) != 0) {
+            self.settled.fetch_add(1, SeqCst);
+            dependents().for_each(|word| tell(word, host));
+        }
+    }
+
+    /// What has come of it. To be asked by one who depends on it, or whose it is.
+    pub fn came(&self, id: Id) -> Came {
+        self.of(id).map_or(Came::TakenBack, |slot| Came::of(slot.came.load(SeqCst)))
+    }
+
+    /// Where its owner has ended without saying what has come of it: says it. To be asked by one who depends on it.
+    pub fn say_for_the_dead(&self, id: Id, host: &impl Host) {
+        let Some(slot) = self.of(id) else { return };
+        if host.is_alive(Owner::of_word(slot.owner.load(Relaxed))) {
+            return;
+        }
+        let is_right = slot.state.load(SeqCst) & 0xff == COMMITTED;
+        let end = if is_right { Came::Done } else { Came::TakenBack };
+        let (nothing, certain) = (Came::Nothing as u32, Came::Certain as u32);
+        let said = slot.came.compare_exchange(nothing, end as u32, SeqCst, Relaxed);
+        let written = slot.came.compare_exchange(certain, Came::Done as u32, SeqCst, Relaxed);
+        self.settled.fetch_add(u32::from(said.is_ok() || written.is_ok()), SeqCst);
+    }
+
+    /// The process that will settle it; 0: nobody knows.
+    pub fn settler(&self, id: Id) -> u32 {
+        self.of(id).map_or(0, |slot| slot.settler.load(Relaxed))
+    }
+
+    /// Whose it is: the process.
+    pub fn owner(&self, id: Id) -> u32 {
+        self.of(id).map_or(0, |slot| Owner::of_word(slot.owner.load(Relaxed)).process)
+    }
+
     /// Its owner has done with it, or goes back to before it.
     pub fn close(&self, id: Id) {
         /// How long to wait for one who writes an answer, or tells us: he may have been killed.
@@ -268,7 +398,7 @@ impl Table {
         let mut patience = PATIENCE;
         loop {
             let now = slot.state.load(Acquire);
-            if now >> 8 != id.generation() || now & 0xff == FREE {
+            if now >> 8 != id.generation() || matches!(now & 0xff, FREE | CLOSED) {
                 return;
             }
             let is_busy = now & 0xff == ANSWERING || slot.settling.load(SeqCst) != 0;
@@ -277,12 +407,43 @@ impl Table {
                 core::hint::spin_loop();
                 continue;
             }
-            let free = state(id.generation(), FREE);
-            if slot.state.compare_exchange(now, free, SeqCst, Relaxed).is_ok() {
-                return;
+            let closed = state(id.generation(), CLOSED);
+            if slot.state.compare_exchange(now, closed, SeqCst, Relaxed).is_ok() {
+                return self.free_if_left(id, slot);
             }
         }
     }
+}
+
+/// In a word that names a thread: somebody is poking it.
+const TELLING: u64 = 1 << 31;
+
+/// Pokes the thread that a word names, if it does. Whoever takes its name out of it waits until that is done, so that nothing
+/// that it is sent arrives later.
+pub(crate) fn tell(word: &AtomicU64, host: &impl Host) {
+    let thread = word.load(SeqCst);
+    let is_telling = thread & TELLING != 0;
+    if thread == 0
+        || is_telling
+        || word.compare_exchange(thread, thread | TELLING, SeqCst, Relaxed).is_err()
+    {
+        return;
+    }
+    host.poke(Owner::of_word(thread));
+    let _ = word.compare_exchange(thread | TELLING, thread, SeqCst, Relaxed);
+}
+
+/// Takes a thread's name out of such a word, if it is there.
+pub(crate) fn untell(word: &AtomicU64, thread: u64, host: &impl Host) {
+    /// How long to wait for one who tells us: he may have been killed.
+    const PATIENCE: u32 = 10_000;
+    for _ in 0..PATIENCE {
+        match word.compare_exchange(thread, 0, SeqCst, Relaxed) {
+            Err(now) if now == thread | TELLING => host.pause(),
+            _ => return,
+        }
+    }
+    let _ = word.compare_exchange(thread | TELLING, 0, SeqCst, Relaxed);
 }
 
 #[cfg(test)]
@@ -300,7 +461,7 @@ mod tests {
     }
 
     fn open(table: &Table) -> Id {
-        table.open(ME, |_| true).unwrap()
+        table.open(ME, 0, |_| true).unwrap()
     }
 
     #[test]
@@ -333,14 +494,14 @@ mod tests {
     fn an_id_that_has_gone_means_nothing_any_more() {
         let table = table();
         let ids: std::vec::Vec<Id> = (0..SLOTS).map(|_| open(&table)).collect();
-        assert_eq!(table.open(ME, |_| true), None, "all are taken");
+        assert_eq!(table.open(ME, 0, |_| true), None, "all are taken");
         table.close(ids[5]);
         let again = open(&table);
         assert_eq!(again.index(), ids[5].index());
         assert_eq!((table.status(ids[5]), table.commit(ids[5])), (Status::Gone, Err(NotOpen)));
         assert_eq!(table.status(again), Status::Open);
         assert_eq!(table.status(Id(u64::MAX)), Status::Gone);
-        assert!(table.open(ME, |_| false).is_some(), "who has died does not keep them");
+        assert!(table.open(ME, 0, |_| false).is_some(), "who has died does not keep them");
     }
 
     #[test]

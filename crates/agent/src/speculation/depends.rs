@@ -1,0 +1,184 @@
+//! Reading from pipes what another process of the session has written there and may yet take back: this one depends on it from then
+//! on (Nightingale 2005, section 6).
+
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use runahead_speculation::{Ahead, Id, Pipe, Session as Shared, Taken};
+
+use super::allowed::Made;
+use super::held::{self, Kind};
+use super::host::HOST;
+use super::{checkpoint, interface, own};
+use crate::arch::Context;
+use crate::plane::{Call, Verdict};
+use crate::session::Session;
+use crate::sys::{self, Errno, Fd, nr};
+
+/// Threads of this process that have said that they wait for something to be read.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// The pipe that a call reads from, if it does.
+pub fn pipe_of(call: &Call) -> Option<Pipe> {
+    if !matches!(call.nr, nr::READ | nr::READV) || call.thread.is_lent() {
+        return None;
+    }
+    match own::known(call.fd(0)) {
+        Some((Kind::Pipe(pipe), _)) => Some(pipe),
+        _ => None,
+    }
+}
+
+/// Whether nothing is in the pipe itself. (What is comes before what is not yet.)
+fn is_empty(fd: Fd) -> bool {
+    const FIONREAD: u64 = 0x541b;
+    let mut bytes = 0u32;
+    let args = [fd as u32 as u64, FIONREAD, &raw mut bytes as u64, 0, 0, 0];
+    // SAFETY: writes an int.
+    let result = unsafe { sys::raw(nr::IOCTL, args) };
+    result == 0 && bytes == 0
+}
+
+/// Whether a process that does not speculate finds something in the pipe, and need not look any further. Signals need not be
+/// blocked.
+pub fn is_filled(call: &Call) -> bool {
+    interface::shared().is_some() && !is_empty(call.fd(0))
+}
+
+/// What a thread does about a call that reads from `pipe`, in a process that does not speculate. None: it makes it.
+pub fn before_read(
+    session: &Session,
+    call: &Call,
+    pipe: Pipe,
+    frame: &mut Context,
+) -> Option<Verdict> {
+    if interface::settles() {
+        return None;
+    }
+    let shared = interface::want_shared(session).ok()?;
+    do_not_wait();
+    let ahead = || shared.tails.ahead(pipe, &HOST, || is_empty(call.fd(0)));
+    let mut found = ahead();
+    if found == Ahead::Nothing && is_empty(call.fd(0)) {
+        // It is to be told when there is something; which may be since it looked.
+        wait(shared, pipe);
+        found = ahead();
+    }
+    let Ahead::On(id) = found else { return None };
+    do_not_wait();
+    depend(session, shared, (pipe, id), frame).ok().map(|()| Verdict::ELSEWHERE)
+}
+
+fn wait(shared: &Shared, pipe: Pipe) {
+    let is_noted = shared.tails.wait(pipe, &HOST);
+    WAITING.fetch_add(is_noted.into(), SeqCst);
+}
+
+/// The thread does not wait for something to be read (any more).
+pub fn do_not_wait() {
+    if WAITING.load(SeqCst) > 0
+        && let Some(shared) = interface::shared()
+    {
+        WAITING.fetch_sub(shared.tails.go_on(&HOST), SeqCst);
+    }
+}
+
+/// In a forked child, which has said nothing.
+pub fn in_child() {
+    WAITING.store(0, SeqCst);
+}
+
+/// Takes a checkpoint of the process in front of its call, from which on it depends on `id`, in whose process's tail of `pipe` it is
+/// about to read.
+pub fn depend(
+    session: &Session,
+    shared: &Shared,
+    (pipe, id): (Pipe, Id),
+    frame: &mut Context,
+) -> sys::Result<()> {
+    let table = &shared.table;
+    let own = table.open(interface::this_thread(), table.settler(id), interface::is_alive);
+    let own = own.ok_or(Errno(sys::EAGAIN))?;
+    if !shared.tails.depend(pipe, id, table, &HOST) {
+        table.close(own);
+        return Err(Errno(sys::EAGAIN));
+    }
+    checkpoint::take(session, own, 0, Some(id), frame).inspect_err(|_| {
+        table.leave(id, &HOST);
+        table.close(own);
+    })
+}
+
+/// A speculative process reads from `pipe`.
+pub fn read(call: &Call, pipe: Pipe) -> Made {
+    let Some(shared) = interface::shared() else { return Made::Waits };
+    do_not_wait();
+    let fd = call.fd(0);
+    let mut found = shared.tails.ahead(pipe, &HOST, || is_empty(fd));
+    if found == Ahead::Nothing {
+        wait(shared, pipe);
+        found = shared.tails.ahead(pipe, &HOST, || is_empty(fd));
+    }
+    let Ahead::On(id) = found else { return Made::Waits };
+    do_not_wait();
+    let (mut depends, mut is_alone) = (false, true);
+    let writer = shared.table.owner(id);
+    checkpoint::each_open(|_, _, other| {
+        depends |= other == Some(id);
+        // (What was read has gone for good once its writer commits it: so nobody else may take the reader back.)
+        is_alone &= other.is_some_and(|other| shared.table.owner(other) == writer);
+    });
+    match (is_alone, depends) {
+        (true, true) => take(call, shared, (pipe, id)),
+        (true, false) => Made::Depends(pipe, id),
+        (false, _) => Made::Waits,
+    }
+}
+
+/// Reads what depends on `id`, which the process depends on.
+fn take(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> Made {
+    let mut vectors = held::NO_BUFFERS;
+    let one = [[call.args[1], call.args[2]]];
+    let buffers = match call.nr {
+        nr::READ => Some(&one[..]),
+        _ => held::buffers_of(call.args[1], call.args[2], &mut vectors),
+    };
+    let Some(buffers) = buffers else { return Made::Waits };
+    let room = buffers.iter().map(|[_, len]| *len).fold(0, u64::saturating_add);
+    if room == 0 {
+        return Made::Answer(0);
+    }
+    let mut done = 0;
+    let give = |bytes: &[u8]| {
+        let is_given = put(buffers, done, bytes).is_ok();
+        done += bytes.len() as u64;
+        is_given
+    };
+    match shared.tails.take((pipe, id, room), &shared.table, &HOST, || is_empty(call.fd(0)), give) {
+        Taken::Bytes(bytes) => Made::Answer(bytes as i64),
+        Taken::Refused => Made::Answer(sys::fail(sys::EFAULT)),
+        Taken::Gone => Made::Waits,
+    }
+}
+
+/// Puts bytes into the program's buffers, behind the first `done`.
+fn put(buffers: &[[u64; 2]], mut done: u64, mut bytes: &[u8]) -> sys::Result<()> {
+    for [at, len] in buffers {
+        let skipped = done.min(*len);
+        let piece = (len - skipped).min(bytes.len() as u64);
+        done -= skipped;
+        if piece > 0 {
+            // SAFETY: where the program wants it; a bad address is an error.
+            unsafe { sys::copy_out(&[[bytes.as_ptr() as u64, piece]], &[[at + skipped, piece]]) }?;
+            bytes = &bytes[piece as usize..];
+        }
+    }
+    Ok(())
+}
+
+/// Whether the process must not look at files for which output is held anywhere in the session: it has been told something by
+/// one that may hold some.
+pub fn is_told() -> bool {
+    let mut is_told = false;
+    checkpoint::each_open(|_, _, depends_on| is_told |= depends_on.is_some());
+    is_told
+}

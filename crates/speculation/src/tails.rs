@@ -1,0 +1,488 @@
+//! What speculative processes have written to pipes: a *tail* behind what is in the pipe itself, which only processes of the
+//! session look at.
+//!
+//! The pipe has what is committed, and anybody reads that. What is not lies here, call by call ([`Segment`]), with the
+//! speculation on which its writer depends. A reader of the session that finds the pipe empty takes it from here, and depends on that
+//! speculation from then on. When the writer's speculation is committed it writes to the pipe what nobody has taken; when it is taken
+//! back, what it wrote is not here any more, and who took it is taken back, too.
+//!
+//! At any time a tail has one writer and one reader. Others wait, or find the pipe empty. A call of no more than `PIPE_BUF` bytes is
+//! taken whole or not at all, as others that write to the pipe itself may come in between two that are longer, and not into one (pipe(7)).
+//!
+//! Invariant: whoever is killed while he has a tail locked leaves it whole: what is added is there before the position that
+//! says so.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use crate::table::{tell, untell};
+use crate::{Came, Host, Id, Table};
+
+/// Tails in a session.
+const TAILS: usize = 64;
+/// Calls in a tail.
+const SEGMENTS: usize = 512;
+/// Bytes in a tail: as many as a pipe has by default (pipe(7)).
+const BYTES: usize = 64 << 10;
+/// Threads that wait for something to be read.
+const WAITERS: usize = 128;
+/// What is written at once is not torn (pipe(7)).
+const PIPE_BUF: u64 = 4096;
+
+/// A pipe or FIFO of this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pipe(u64);
+
+impl Pipe {
+    /// The one that has these numbers: its file system's device, and its own.
+    pub const fn new(device: u64, inode: u64) -> Self {
+        Pipe(mixed(device, inode) | 1)
+    }
+}
+
+/// Two numbers as one that is different for different ones, most likely (the finisher of SplitMix64).
+pub(crate) const fn mixed(a: u64, b: u64) -> u64 {
+    let z = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b;
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// What one call has written.
+#[repr(C)]
+struct Segment {
+    /// What its writer depended on.
+    id: AtomicU64,
+    /// Which of the calls that the writer holds it is.
+    held: AtomicU64,
+    /// Its first byte's position.
+    at: AtomicU64,
+    len: AtomicU64,
+    /// Bytes that were read.
+    taken: AtomicU64,
+    /// Not 0: what nobody has read is on its way into the pipe.
+    moves: AtomicU32,
+    _pad: u32,
+}
+
+#[repr(C)]
+struct Tail {
+    /// The process that has it locked; 0: none.
+    locked: AtomicU32,
+    writer: AtomicU32,
+    reader: AtomicU32,
+    _pad: u32,
+    /// 0: of none.
+    of: AtomicU64,
+    /// Positions of the first segment, of the first that is not read to its end, and behind the last; they only grow, but for what
+    /// is taken back.
+    first: AtomicU64,
+    next: AtomicU64,
+    end: AtomicU64,
+    segments: [Segment; SEGMENTS],
+    bytes: UnsafeCell<[u8; BYTES]>,
+}
+
+#[repr(C)]
+struct Waiter {
+    of: AtomicU64,
+    thread: AtomicU64,
+}
+
+/// See the module's text. All-zero is valid, and has none.
+#[repr(C)]
+pub struct Tails {
+    /// How many there are.
+    used: AtomicU32,
+    waiting: AtomicU32,
+    waiters: [Waiter; WAITERS],
+    tails: [Tail; TAILS],
+}
+
+// SAFETY: atomics, and bytes that only who has the lock touches.
+unsafe impl Sync for Tails {}
+
+/// It has to wait until it is committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotNow;
+
+/// What a reader would come to behind what is in the pipe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ahead {
+    /// Nothing that it may take, now.
+    Nothing,
+    /// Something that depends on this.
+    On(Id),
+}
+
+/// What a reader was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// So many bytes.
+    Bytes(u64),
+    /// It is to look again: what was there is not.
+    Gone,
+    /// There is no room for it where the reader wants it.
+    Refused,
+}
+
+impl Tails {
+    /// Whether there may be any.
+    pub fn any(&self) -> bool {
+        self.used.load(SeqCst) > 0
+    }
+
+    /// The one of this pipe, locked.
+    fn find(&self, pipe: Pipe, host: &impl Host) -> Option<Locked<'_>> {
+        if !self.any() {
+            return None;
+        }
+        let tail = self.tails.iter().find(|tail| tail.of.load(SeqCst) == pipe.0)?;
+        let locked = lock(self, tail, host)?;
+        (tail.of.load(SeqCst) == pipe.0).then_some(locked)
+    }
+
+    /// As [`Tails::find`]; if there is none it is made.
+    fn make(&self, pipe: Pipe, host: &impl Host) -> Option<Locked<'_>> {
+        if let Some(locked) = self.find(pipe, host) {
+            return Some(locked);
+        }
+        self.tails.iter().find_map(|tail| {
+            // (One that a reader has left that has died is free once it is locked.)
+            let is_left = tail.is_empty() && !is_alive(tail.reader.load(Relaxed), host);
+            if tail.of.load(SeqCst) != 0 && is_left {
+                drop(lock(self, tail, host));
+            }
+            if tail.of.load(SeqCst) != 0 {
+                return None;
+            }
+            let locked = lock(self, tail, host)?;
+            tail.of.compare_exchange(0, pipe.0, SeqCst, Relaxed).ok()?;
+            self.used.fetch_add(1, SeqCst);
+            Some(locked)
+        })
+    }
+
+    /// The calling process has written this to the pipe, depending on `id`; it is the call that it holds as `held`.
+    pub fn write(
+        &self,
+        pipe: Pipe,
+        id: Id,
+        held: u64,
+        pieces: &[&[u8]],
+        host: &impl Host,
+    ) -> Result<(), NotNow> {
+        let locked = self.make(pipe, host).ok_or(NotNow)?;
+        let (tail, process) = (locked.tail, host.this().process);
+        let (first, end) = (tail.first.load(Relaxed), tail.end.load(Relaxed));
+        if first == end {
+            tail.writer.store(process, Relaxed);
+        }
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let at = if first == end { 0 } else { tail.segment(end.wrapping_sub(1)).end() };
+        let used =
+            if first == end { 0 } else { at.wrapping_sub(tail.segment(first).at.load(Relaxed)) };
+        let is_full = end.wrapping_sub(first) >= SEGMENTS as u64
+            || used > BYTES as u64
+            || len > BYTES as u64 - used;
+        if tail.writer.load(Relaxed) != process || is_full || len == 0 {
+            return Err(NotNow);
+        }
+        let mut to = at;
+        for piece in pieces {
+            tail.put(to, piece);
+            to += piece.len() as u64;
+        }
+        let segment = tail.segment(end);
+        segment.id.store(id.0, Relaxed);
+        segment.held.store(held, Relaxed);
+        segment.at.store(at, Relaxed);
+        segment.len.store(len, Relaxed);
+        segment.taken.store(0, Relaxed);
+        segment.moves.store(0, Relaxed);
+        tail.end.store(end + 1, SeqCst);
+        drop(locked);
+        self.wake(pipe, host);
+        Ok(())
+    }
+
+    /// What there is for the calling process behind what is in the pipe; `is_empty` says whether nothing is in that.
+    pub fn ahead(&self, pipe: Pipe, host: &impl Host, is_empty: impl FnOnce() -> bool) -> Ahead {
+        let Some(locked) = self.find(pipe, host) else { return Ahead::Nothing };
+        match locked.tail.front(host) {
+            Some(segment) if is_empty() => Ahead::On(Id(segment.id.load(Relaxed))),
+            _ => Ahead::Nothing,
+        }
+    }
+
+    /// Notes that the calling process depends on `id` from here on, if that is what it would read next, and nothing has come of it
+    /// yet.
+    pub fn depend(&self, pipe: Pipe, id: Id, table: &Table, host: &impl Host) -> bool {
+        let Some(locked) = self.find(pipe, host) else { return false };
+        let is_next =
+            locked.tail.front(host).is_some_and(|segment| segment.id.load(Relaxed) == id.0);
+        // (Who is to say what is right cannot depend on it.)
+        let is_next = is_next && table.settler(id) != host.this().process;
+        if !is_next || !table.depend(id, host.this()) {
+            return false;
+        }
+        // (Its owner says what has come of it, and then looks who is to be told.)
+        let is_open = table.came(id) == Came::Nothing;
+        if !is_open {
+            table.leave(id, host);
+        }
+        is_open
+    }
+
+    /// Gives the calling process, which depends on `id`, up to `room` bytes of what depends on that, by way of `give`.
+    pub fn take(
+        &self,
+        (pipe, id, room): (Pipe, Id, u64),
+        table: &Table,
+        host: &impl Host,
+        is_empty: impl FnOnce() -> bool,
+        mut give: impl FnMut(&[u8]) -> bool,
+    ) -> Taken {
+        let Some(locked) = self.find(pipe, host) else { return Taken::Gone };
+        let tail = locked.tail;
+        let is_there = tail.front(host).is_some() && is_empty();
+        let mut given = 0;
+        while is_there && table.came(id) != Came::TakenBack {
+            let Some(segment) = tail.front(host) else { break };
+            let (len, taken) = (segment.len.load(Relaxed), segment.taken.load(Relaxed));
+            let piece = len.saturating_sub(taken).min(room - given);
+            let is_torn = len <= PIPE_BUF && piece < len;
+            if segment.id.load(Relaxed) != id.0 || piece == 0 || is_torn {
+                break;
+            }
+            let is_given = tail.each(segment.at.load(Relaxed) + taken, piece, |bytes| give(bytes));
+            if !is_given {
+                return Taken::Refused;
+            }
+            tail.reader.store(host.this().process, Relaxed);
+            segment.taken.store(taken + piece, Relaxed);
+            given += piece;
+            if taken + piece == len {
+                tail.next.store(tail.next() + 1, Relaxed);
+            }
+        }
+        if given == 0 { Taken::Gone } else { Taken::Bytes(given) }
+    }
+
+    /// The call that the calling process holds as `held` is committed, and about to be written to the pipe: how many of its bytes
+    /// were read here. The process says when it is ([`Tails::written`]).
+    pub fn commit(&self, pipe: Pipe, held: u64, host: &impl Host) -> u64 {
+        let Some(locked) = self.find(pipe, host) else { return 0 };
+        let Some(segment) = locked.tail.first_of(held, host) else { return 0 };
+        segment.moves.store(1, SeqCst);
+        segment.taken.load(Relaxed)
+    }
+
+    /// It is written.
+    pub fn written(&self, pipe: Pipe, held: u64, host: &impl Host) {
+        let Some(locked) = self.find(pipe, host) else { return };
+        let tail = locked.tail;
+        if tail.first_of(held, host).is_some() {
+            tail.first.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// The calls that the calling process holds from `held` on were never made.
+    pub fn take_back(&self, pipe: Pipe, held: u64, host: &impl Host) {
+        let Some(locked) = self.find(pipe, host) else { return };
+        let tail = locked.tail;
+        if tail.writer.load(Relaxed) != host.this().process {
+            return;
+        }
+        let (first, mut end) = (tail.first.load(Relaxed), tail.end.load(Relaxed));
+        while end > first && tail.segment(end - 1).held.load(Relaxed) >= held {
+            end -= 1;
+        }
+        tail.next.fetch_min(end, Relaxed);
+        tail.end.store(end, SeqCst);
+    }
+
+    /// Whether nothing is left here that the calling process has read of what `writer` has written. (Then what the writer has done
+    /// before is written, too: it goes from one call to the next.)
+    pub fn has_passed(&self, writer: u32, host: &impl Host) -> bool {
+        let process = host.this().process;
+        self.tails.iter().all(|tail| {
+            let is_ours = tail.reader.load(SeqCst) == process && tail.writer.load(SeqCst) == writer;
+            !is_ours || tail.first.load(SeqCst) >= tail.next.load(SeqCst)
+        })
+    }
+
+    /// The calling process depends on nobody any more, and others may read what it has read.
+    pub fn leave(&self, host: &impl Host) {
+        if !self.any() {
+            return;
+        }
+        let process = host.this().process;
+        for tail in self.tails.iter().filter(|tail| tail.reader.load(Relaxed) == process) {
+            if let Some(_locked) = lock(self, tail, host) {
+                let _ = tail.reader.compare_exchange(process, 0, SeqCst, Relaxed);
+            }
+        }
+    }
+
+    /// The calling thread is about to wait for something in the pipe, and is to be poked when there is something here. (It
+    /// looks once more.) False: too many do.
+    pub fn wait(&self, pipe: Pipe, host: &impl Host) -> bool {
+        let thread = host.this().to_word();
+        let mut free = self.waiters.iter();
+        let is_noted = free.any(|waiter| {
+            let is_ours = waiter.thread.compare_exchange(0, thread, SeqCst, Relaxed).is_ok();
+            if is_ours {
+                waiter.of.store(pipe.0, SeqCst);
+            }
+            is_ours
+        });
+        self.waiting.fetch_add(u32::from(is_noted), SeqCst);
+        is_noted
+    }
+
+    /// It does not wait any more. How often it had said so.
+    pub fn go_on(&self, host: &impl Host) -> u32 {
+        let thread = host.this().to_word();
+        let mut times = 0;
+        for waiter in &self.waiters {
+            if waiter.thread.load(SeqCst) & !(1 << 31) == thread {
+                waiter.of.store(0, SeqCst);
+                untell(&waiter.thread, thread, host);
+                self.waiting.fetch_sub(1, SeqCst);
+                times += 1;
+            }
+        }
+        times
+    }
+
+    fn wake(&self, pipe: Pipe, host: &impl Host) {
+        if self.waiting.load(SeqCst) > 0 {
+            let waiters = self.waiters.iter().filter(|waiter| waiter.of.load(SeqCst) == pipe.0);
+            waiters.for_each(|waiter| tell(&waiter.thread, host));
+        }
+    }
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.at.load(Relaxed).wrapping_add(self.len.load(Relaxed))
+    }
+}
+
+impl Tail {
+    fn is_empty(&self) -> bool {
+        self.first.load(Relaxed) == self.end.load(Relaxed)
+    }
+
+    fn segment(&self, position: u64) -> &Segment {
+        &self.segments[position as usize % SEGMENTS]
+    }
+
+    /// Position of the first segment that is not read to its end.
+    fn next(&self) -> u64 {
+        self.next.load(Relaxed).max(self.first.load(Relaxed))
+    }
+
+    /// What the calling process would read next, if it may. It has the lock.
+    fn front(&self, host: &impl Host) -> Option<&Segment> {
+        let next = self.next();
+        let reader = self.reader.load(Relaxed);
+        let is_ours = reader == 0 || reader == host.this().process;
+        let segment = (next < self.end.load(Relaxed)).then(|| self.segment(next))?;
+        (is_ours && segment.moves.load(Relaxed) == 0).then_some(segment)
+    }
+
+    /// The first segment, if it is the one that the calling process holds as `held`.
+    fn first_of(&self, held: u64, host: &impl Host) -> Option<&Segment> {
+        let first = self.first.load(Relaxed);
+        let is_there = first < self.end.load(Relaxed)
+            && self.writer.load(Relaxed) == host.this().process
+            && self.segment(first).held.load(Relaxed) == held;
+        is_there.then(|| self.segment(first))
+    }
+
+    /// The bytes at these positions, in at most two pieces; false once `each` says so. Who calls has the lock.
+    fn each(&self, at: u64, len: u64, mut each: impl FnMut(&[u8]) -> bool) -> bool {
+        let (at, len) = (at as usize % BYTES, (len as usize).min(BYTES));
+        let piece = len.min(BYTES - at);
+        // SAFETY: within the array; only who has the lock writes.
+        let (one, other) = unsafe {
+            let bytes = self.bytes.get().cast::<u8>();
+            (
+                core::slice::from_raw_parts(bytes.add(at), piece),
+                core::slice::from_raw_parts(bytes, len - piece),
+            )
+        };
+        each(one) && (other.is_empty() || each(other))
+    }
+
+    /// Puts bytes where nobody has any. Who calls has the lock.
+    fn put(&self, at: u64, from: &[u8]) {
+        let at = at as usize % BYTES;
+        let piece = from.len().min(BYTES - at);
+        // SAFETY: within the array, as no more bytes are in it than it has; nobody else has the lock, and so no reference.
+        unsafe {
+            let bytes = self.bytes.get().cast::<u8>();
+            core::ptr::copy_nonoverlapping(from.as_ptr(), bytes.add(at), piece);
+            core::ptr::copy_nonoverlapping(from[piece..].as_ptr(), bytes, from.len() - piece);
+        }
+    }
+}
+
+fn is_alive(process: u32, host: &impl Host) -> bool {
+    host.is_alive(crate::Owner { process, thread: 0 })
+}
+
+/// A tail that the calling process has locked.
+struct Locked<'a> {
+    tail: &'a Tail,
+    all: &'a Tails,
+}
+
+/// Locks a tail. None: it is another's for too long, who may be stopped.
+fn lock<'a>(all: &'a Tails, tail: &'a Tail, host: &impl Host) -> Option<Locked<'a>> {
+    /// How often to try, and after how many times to ask whether the one who has it still lives.
+    const TRIES: u32 = 20_000;
+    const ASKED_EVERY: u32 = 1000;
+    let process = host.this().process;
+    for n in 1..=TRIES {
+        match tail.locked.compare_exchange(0, process, SeqCst, Relaxed) {
+            Ok(_) => {
+                let locked = Locked { tail, all };
+                locked.tidy(host);
+                return Some(locked);
+            }
+            Err(other) if n % ASKED_EVERY == 0 && !is_alive(other, host) => {
+                let _ = tail.locked.compare_exchange(other, 0, SeqCst, Relaxed);
+            }
+            Err(_) => host.pause(),
+        }
+    }
+    None
+}
+
+impl Locked<'_> {
+    /// What a writer has left that has died is nobody's; nor is what a reader has.
+    fn tidy(&self, host: &impl Host) {
+        let (writer, end) = (self.tail.writer.load(Relaxed), self.tail.end.load(Relaxed));
+        let reader = self.tail.reader.load(Relaxed);
+        if reader != 0 && reader != host.this().process && !is_alive(reader, host) {
+            self.tail.reader.store(0, Relaxed);
+        }
+        if !self.tail.is_empty() && writer != host.this().process && !is_alive(writer, host) {
+            self.tail.next.store(end, Relaxed);
+            self.tail.first.store(end, SeqCst);
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let tail = self.tail;
+        if tail.is_empty() && tail.reader.load(Relaxed) == 0 && tail.of.swap(0, SeqCst) != 0 {
+            self.all.used.fetch_sub(1, SeqCst);
+        }
+        tail.locked.store(0, SeqCst);
+    }
+}
