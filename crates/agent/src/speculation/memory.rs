@@ -14,11 +14,12 @@
 
 use linux_raw_sys::general as k;
 
-use super::protector::{self, Protector};
+use super::protector::Protector;
 use super::undo::Undo;
+use super::written::{Found, Pagemap, Protect, Which};
 use crate::maps;
 use crate::session::{self, Session};
-use crate::sys::{self, AT_FDCWD, Errno, Fd, Place};
+use crate::sys::{self, Errno, Place};
 
 const PAGE: u64 = 4096;
 /// The bit in which a page and its like in the mirror differ: far from where the kernel puts anything, below and above.
@@ -51,20 +52,6 @@ pub struct Memory {
     /// Pages may be protected of which the mirror has nothing.
     is_out_of_step: bool,
 }
-
-/// `struct page_region` (linux/fs.h).
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Found {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-const WRITTEN: u64 = 1 << 1;
-const PRESENT: u64 = 1 << 3;
-const SWAPPED: u64 = 1 << 4;
-const ZERO: u64 = 1 << 5;
 
 impl Memory {
     /// Mappings may change.
@@ -122,19 +109,18 @@ impl Memory {
             self.look(session, undo.is_some())?;
             self.is_settled = true;
         }
-        let wanted = if self.is_out_of_step { 0 } else { WRITTEN };
         let mut undo = undo;
         let mut kept = Ok(());
-        self.each(NOTED, wanted, |found| {
+        self.each(self.which(), Protect::Before, |found| {
             if let Some(undo) = undo.as_mut()
                 && kept.is_ok()
             {
                 kept = undo.note(found.start, found.end, MIRROR);
             }
             if kept.is_err() {
-                return write_to_each(found);
+                return (found.start..found.end).step_by(PAGE as usize).for_each(write_to);
             }
-            if found.categories & ZERO != 0 {
+            if found.is_zero() {
                 return empty(found.start, found.end);
             }
             // SAFETY: these pages are there, and can be read as they can be written; the mirror is ours alone.
@@ -148,35 +134,40 @@ impl Memory {
     /// Puts back what was written since the checkpoint at which `undo` ended at `mark`. Nobody else writes meanwhile, and all that
     /// was mapped then is still mapped.
     pub fn put_back(&mut self, undo: &mut Undo, mark: u64) -> sys::Result<()> {
+        undo.unwind(mark, |at, was| {
+            // SAFETY: a page of the mirror; the program's was written since, and will be put back with all that was.
+            unsafe { copy(mirror_of(at), was, PAGE) };
+            write_to(at);
+        });
         let put = |found: &Found| {
             // SAFETY: these pages are there, and can be written; the program is to find there what it had.
             unsafe { copy(found.start, mirror_of(found.start), found.end - found.start) };
         };
-        match self.each(NOTED, WRITTEN, put) {
+        match self.each(self.which(), Protect::After, put) {
             // Who kept the descriptor has gone, and what was written is not known: the mirror has all that there was.
-            Err(Errno(sys::EPERM)) => {
-                self.is_out_of_step = true;
-                self.each(0, 0, put)?;
-            }
-            result => result?,
+            Err(Errno(sys::EPERM)) => self.each(Which::All, Protect::Never, put),
+            result => result,
         }
-        undo.unwind(mark, |at, was| {
-            // SAFETY: a page of the program's that was written since, and its like in the mirror.
-            unsafe {
-                copy(mirror_of(at), was, PAGE);
-                copy(at, was, PAGE);
-            }
-        });
-        Ok(())
     }
 
-    /// Calls `each` with pages that are there and of all these categories, and protects them if `flags` say so.
-    fn each(&self, flags: u64, wanted: u64, mut each: impl FnMut(&Found)) -> sys::Result<()> {
-        let pagemap = pagemap()?;
-        let result = self.regions[..self.count]
-            .iter()
-            .try_for_each(|region| scan(pagemap, region, (flags, wanted), &mut each));
-        sys::close(pagemap).and(result)
+    /// What is not certain to be as in the mirror.
+    fn which(&self) -> Which {
+        if self.is_out_of_step { Which::All } else { Which::Written }
+    }
+
+    /// Calls `each` with pages that are there.
+    fn each(
+        &mut self,
+        which: Which,
+        protect: Protect,
+        mut each: impl FnMut(&Found),
+    ) -> sys::Result<()> {
+        let pagemap = Pagemap::open()?;
+        let mut pieces = self.regions[..self.count].iter().map(|region| (region.start, region.end));
+        let result = pieces.try_for_each(|piece| pagemap.each(piece, which, protect, &mut each));
+        // What it had protected when it failed nobody has seen.
+        self.is_out_of_step |= result.is_err();
+        pagemap.close().and(result)
     }
 
     /// Looks at what is mapped, and begins to follow what is new. (Where the process speculates, that is no file.) If that cannot
@@ -209,9 +200,9 @@ impl Memory {
             return Err(Errno(sys::E2BIG));
         }
         let pieces = self.next[..count].iter().map(|region| (region.start, region.end));
-        let pagemap = pagemap()?;
-        let protected = self.protector.protect(session, pagemap, pieces);
-        sys::close(pagemap).and(protected)?;
+        let pagemap = Pagemap::open()?;
+        let protected = self.protector.protect(session, pagemap.0, pieces);
+        pagemap.close().and(protected)?;
         for n in 0..count {
             let region = self.next[n];
             self.mirror(region)?;
@@ -271,13 +262,11 @@ impl Memory {
     }
 }
 
-/// These pages count as written again.
-fn write_to_each(found: &Found) {
-    for page in (found.start..found.end).step_by(PAGE as usize) {
-        let word = page as *mut u64;
-        // SAFETY: the page is there, and writable; nobody else is at work, and it holds afterwards what it held.
-        unsafe { word.write_volatile(word.read_volatile()) };
-    }
+/// The page counts as written (again).
+fn write_to(page: u64) {
+    let word = page as *mut u64;
+    // SAFETY: the page is there, and writable; nobody else is at work, and it holds afterwards what it held.
+    unsafe { word.write_volatile(word.read_volatile()) };
 }
 
 fn mirror_of(at: u64) -> u64 {
@@ -313,37 +302,4 @@ fn copy_of_file(region: Region) {
         }
         at += PAGE;
     }
-}
-
-/// What is mapped, and what was written of it (proc_pid_pagemap(5)).
-fn pagemap() -> sys::Result<Fd> {
-    let path = c"/proc/self/pagemap".as_ptr() as u64;
-    sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0)
-}
-
-/// Flags of a scan that protects what it lists, and fails where nobody notes stores any more.
-const NOTED: u64 = protector::PROTECT | protector::IF_PROTECTED;
-
-/// Lists pages of `region` that are there and of the categories `wanted`, and protects them.
-fn scan(
-    pagemap: Fd,
-    region: &Region,
-    (flags, wanted): (u64, u64),
-    each: &mut impl FnMut(&Found),
-) -> sys::Result<()> {
-    /// Of the arguments: where the scan has come to.
-    const WALKED: usize = 4;
-    const AT_ONCE: usize = 64;
-    let mut found = [Found { start: 0, end: 0, categories: 0 }; AT_ONCE];
-    let mut at = region.start;
-    while at < region.end {
-        let (room, list) = (AT_ONCE as u64, found.as_mut_ptr() as u64);
-        let (bytes, there) = (8 * protector::SCAN_WORDS as u64, PRESENT | SWAPPED);
-        let mut scan: [u64; protector::SCAN_WORDS] =
-            [bytes, flags, at, region.end, 0, list, room, 0, 0, wanted, there, ZERO];
-        let count = protector::ioctl(pagemap, protector::SCAN, scan.as_mut_ptr() as u64)?;
-        found[..count as usize].iter().for_each(&mut *each);
-        at = scan[WALKED];
-    }
-    Ok(())
 }

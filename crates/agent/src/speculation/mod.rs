@@ -11,6 +11,7 @@
 //! | `process` | the stack of what is open: a checkpoint of each, commit, and rollback |
 //! | `memory`, `mapped`, `heap`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
 //! | `protector` | the descriptor by which the kernel notes what is written, and who keeps it |
+//! | `written` | which pages the kernel has noted as written |
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
 //! | `held` | output, until what it depends on is committed |
@@ -38,5 +39,6 @@ mod quick;
 mod threads;
 mod timer;
 mod undo;
+mod written;
 
 pub use policy::start;

@@ -63,7 +63,7 @@ impl Protector {
 }
 
 /// Makes the descriptor (userfaultfd(2), ioctl_userfaultfd(2)).
-fn new() -> sys::Result<Fd> {
+pub fn new() -> sys::Result<Fd> {
     const USER_MODE_ONLY: u64 = 1;
     const API: u64 = 0xc018_aa3f;
     const VERSION: u64 = 0xaa;
@@ -78,7 +78,7 @@ fn new() -> sys::Result<Fd> {
     }
 }
 
-fn register(protector: Fd, start: u64, end: u64) -> sys::Result<()> {
+pub fn register(protector: Fd, start: u64, end: u64) -> sys::Result<()> {
     const REGISTER: u64 = 0xc020_aa00;
     const MODE_WP: u64 = 2;
     let register = [start, end - start, MODE_WP, 0u64];
