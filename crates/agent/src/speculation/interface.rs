@@ -10,7 +10,7 @@ use super::host::HOST;
 use super::{checkpoint, own};
 use crate::arch::Context;
 use crate::plane::{Call, Verdict, policy};
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::sys::{self, Errno, nr};
 use crate::{room, socket};
 
@@ -40,6 +40,25 @@ pub fn want_shared(session: &Session) -> sys::Result<&'static speculation::Sessi
     // (Two threads may have come here. One mapping is as good as the other.)
     SHARED.store(at, Release);
     shared().ok_or(Errno(sys::ENOMEM))
+}
+
+/// The process has not asked for it yet.
+static IS_TO_ASK: AtomicBool = AtomicBool::new(true);
+
+/// Whether [`ask_once`] would ask.
+pub fn is_to_ask() -> bool {
+    IS_TO_ASK.load(Relaxed)
+}
+
+/// Asks for what the session shares at one of the first calls of a program: whoever watches a thread in /proc would take
+/// the wait for the supervisor for that of a later call. Signals must be blocked.
+pub fn ask_once() {
+    if IS_TO_ASK.load(Relaxed)
+        && IS_TO_ASK.swap(false, Relaxed)
+        && let Some(session) = session::get()
+    {
+        let _ = want_shared(session);
+    }
 }
 
 /// The session's table. Signals must be blocked.

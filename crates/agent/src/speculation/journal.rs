@@ -7,6 +7,7 @@ use linux_raw_sys::general as k;
 
 use super::memory::Memory;
 use super::own::DESCRIPTORS;
+use super::undo::Undo;
 use super::{heap, own};
 use crate::sys::{self, Errno, Fd, nr};
 
@@ -126,11 +127,14 @@ impl Journal {
     }
 
     /// All changes before `mark` are there to stay.
-    pub fn settle_until(&mut self, mark: u64, memory: &mut Memory) {
+    pub fn settle_until(&mut self, mark: u64, memory: &mut Memory, undo: &mut Undo) {
         while self.first < mark {
             match self.changes[self.first as usize % CHANGES].take() {
                 Some(Change::Closed { kept, .. }) => drop(sys::close(kept)),
-                Some(Change::Unmapped { at, len }) => unmap(memory, at, len),
+                Some(Change::Unmapped { at, len }) => {
+                    unmap(memory, at, len);
+                    undo.forget_pages(at, len);
+                }
                 _ => {}
             }
             self.first += 1;

@@ -125,6 +125,7 @@ impl Policy for Speculation {
     }
 
     fn reported(&self, call: &Call, frame: &mut Context) -> Verdict {
+        interface::ask_once();
         if checkpoint::is_speculative()
             && let Some(verdict) = speculative(call, frame)
         {
@@ -268,8 +269,6 @@ pub fn start(session: &Session) -> sys::Result<()> {
         _ => return Ok(()),
     }
     plane::set_policy(&POLICY)?;
-    // (Now: whoever watches a thread in /proc would take the wait for the supervisor for that of the thread's call.)
-    let _ = interface::want_shared(session);
     quick::choose();
     Ok(())
 }

@@ -163,7 +163,7 @@ impl Process {
         self.undo.forget_until(undo);
         self.threads.forget_until(frames);
         self.held.release_until(held);
-        self.journal.settle_until(journal, &mut self.memory);
+        self.journal.settle_until(journal, &mut self.memory, &mut self.undo);
         for position in done {
             self.say(table, position, Came::Done);
             self.close(table, position);

@@ -69,7 +69,7 @@ pub fn before_thread(call: &Call) {
 
 /// What becomes of a call from a patched site. (Where its frame is needed it is to come as a signal.)
 pub fn before(call: &Call) -> Verdict {
-    if planted::wants() {
+    if planted::wants() || interface::is_to_ask() {
         return Verdict::REPORT;
     }
     // (What is made here is not made again if a signal of ours interrupts it. Outside of speculations there are none but

@@ -10,6 +10,9 @@ const PAGE: u64 = 4096;
 /// Pages for which there is room: 64 MiB.
 const PAGES: u64 = 16 << 10;
 
+/// In place of a page that is not there any more.
+const GONE: u64 = 0;
+
 /// See the module's text. All-zero is valid, and holds nothing.
 pub struct Undo {
     /// Where the pages lie; 0: nowhere yet.
@@ -56,7 +59,20 @@ impl Undo {
         while self.end > mark {
             self.end -= 1;
             let slot = self.end % PAGES;
-            each(self.of[slot as usize], self.memory + slot * PAGE);
+            let page = self.of[slot as usize];
+            if page != GONE {
+                each(page, self.memory + slot * PAGE);
+            }
+        }
+    }
+
+    /// These pages have been given up for good: by what was done before any of the checkpoints that are left.
+    pub fn forget_pages(&mut self, at: u64, len: u64) {
+        for n in self.first..self.end {
+            let page = &mut self.of[(n % PAGES) as usize];
+            if (at..at.saturating_add(len)).contains(page) {
+                *page = GONE;
+            }
         }
     }
 
