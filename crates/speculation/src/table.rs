@@ -131,7 +131,8 @@ struct Slot {
     came: AtomicU32,
     /// The process that will settle it; 0: nobody knows.
     settler: AtomicU32,
-    _pad: u32,
+    /// Of a child's: its parent has written all that it had held before.
+    passed: AtomicU32,
     /// Threads of processes that depend on it; 0: nobody.
     dependents: [AtomicU64; DEPENDENTS],
     answer: [AtomicU64; WORDS],
@@ -201,6 +202,7 @@ impl Table {
             slot.owner.store(owner.to_word(), Relaxed);
             slot.wants.store(0, Relaxed);
             slot.settling.store(0, Relaxed);
+            slot.passed.store(0, Relaxed);
             slot.settler.store(settler, Relaxed);
             slot.came.store(Came::Nothing as u32, Relaxed);
             slot.dependents.iter().for_each(|word| word.store(0, Relaxed));
@@ -380,6 +382,46 @@ impl Table {
         self.settled.fetch_add(u32::from(said.is_ok() || written.is_ok()), SeqCst);
     }
 
+    /// A child is about to be made that depends on `id`, and `of_child` is to be its own: both are kept for it, whatever comes.
+    /// False: too many depend on it.
+    pub fn expect_child(&self, id: Id, of_child: Id) -> bool {
+        self.depend(id, expected(of_child))
+    }
+
+    /// There is none.
+    pub fn expects_no_child(&self, id: Id, of_child: Id) {
+        self.put(id, expected(of_child), 0);
+    }
+
+    /// In the child, before it looks at anything.
+    pub fn is_child(&self, id: Id, of_child: Id, host: &impl Host) {
+        let thread = host.this().to_word();
+        if let Some(slot) = self.of(of_child) {
+            slot.owner.store(thread, SeqCst);
+        }
+        self.put(id, expected(of_child), thread);
+    }
+
+    fn put(&self, id: Id, from: Owner, to: u64) {
+        for word in self.of(id).iter().flat_map(|slot| &slot.dependents) {
+            let _ = word.compare_exchange(from.to_word(), to, SeqCst, Relaxed);
+        }
+    }
+
+    /// The parent of the process whose this is has written all that it had held before that was made.
+    pub fn pass(&self, of_child: Id, host: &impl Host) {
+        if let Some(slot) = self.of(of_child) {
+            slot.passed.store(1, SeqCst);
+            self.settled.fetch_add(1, SeqCst);
+            host.poke(Owner::of_word(slot.owner.load(SeqCst)));
+        }
+    }
+
+    /// Whether that is so.
+    pub fn has_passed(&self, of_child: Id) -> bool {
+        self.of(of_child).is_some_and(|slot| slot.passed.load(SeqCst) != 0)
+    }
+
     /// The process that will settle it; 0: nobody knows.
     pub fn settler(&self, id: Id) -> u32 {
         self.of(id).map_or(0, |slot| slot.settler.load(Relaxed))
@@ -413,6 +455,11 @@ impl Table {
             }
         }
     }
+}
+
+/// In place of a thread, until there is one: of no process that could be.
+fn expected(of_child: Id) -> Owner {
+    Owner { process: u32::MAX, thread: of_child.index() as u32 }
 }
 
 /// In a word that names a thread: somebody is poking it.

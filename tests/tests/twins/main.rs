@@ -18,9 +18,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use catalog::{Build, Case, KNOWN, Known};
-use disk::slow;
+use disk::{Slow, slow};
 use runahead_tests::speculated::Speculated;
-use runahead_tests::{Seed, available, installed, scratch};
+use runahead_tests::{Seed, available, installed, runahead, scratch};
 use twin::{Form, Launcher, Seen};
 
 /// Cases in a sample: about half a minute's worth.
@@ -170,32 +170,16 @@ fn speculate(how: &str, most: usize) -> (usize, String) {
     let mut chosen = chosen();
     chosen.retain(|(case, _)| catalog::known(case).is_none() && catalog::may_speculate(case));
     chosen.truncate(if full() { usize::MAX } else { SPECULATED });
-    slow.compile(&chosen);
     let counts = scratch().join(format!("twins-{how}"));
     let _ = std::fs::remove_file(&counts);
     let mut seed = Seed::new();
-    for (case, build) in &chosen {
-        for form in [Form::Direct, Form::ChildOfAShell] {
-            if failed == most {
-                break;
-            }
-            let number = seed.below(1 << 40).to_string();
-            let plant = env!("CARGO_BIN_EXE_plant");
-            let words = [plant.as_ref(), how.as_ref(), number.as_ref(), counts.as_os_str()];
-            let launcher = Launcher::Wrapped(words.map(OsString::from).to_vec());
-            let plain = slow.observe(case, *build, form, &Launcher::Native);
-            let other = slow.observe(case, *build, form, &launcher);
-            let wrong = plain.differences(&other);
-            if wrong.is_empty() {
-                continue;
-            }
-            failed += 1;
-            let command = slow.command(case, *build, form);
-            write!(report, "\n== {case} {build:?} {form:?}, seed {number}: {command}")
-                .expect("memory");
-            wrong.iter().for_each(|line| write!(report, "\n{line}").expect("memory"));
-        }
-    }
+    let launcher = || {
+        let number = seed.below(1 << 40).to_string();
+        let plant = env!("CARGO_BIN_EXE_plant");
+        let words = [plant.as_ref(), how.as_ref(), number.as_ref(), counts.as_os_str()];
+        words.map(OsString::from).to_vec()
+    };
+    (failed, report) = compare(&slow, &chosen, most, launcher);
     let text = std::fs::read_to_string(&counts).unwrap_or_default();
     let seen: Vec<Speculated> = text.lines().filter_map(|line| line.parse().ok()).collect();
     let sum = |of: fn(&Speculated) -> u64| seen.iter().map(of).sum::<u64>();
@@ -207,6 +191,52 @@ fn speculate(how: &str, most: usize) -> (usize, String) {
     );
     assert!(wrong * 3 >= committed && committed > 0, "hardly a prediction was wrong");
     (failed, report)
+}
+
+/// Runs cases natively and by what `launcher` says, until so many pairs differ; how many do, and in what.
+fn compare(
+    slow: &Slow,
+    chosen: &[(Case, Build)],
+    most: usize,
+    mut launcher: impl FnMut() -> Vec<OsString>,
+) -> (usize, String) {
+    let (mut failed, mut report) = (0, String::new());
+    slow.compile(chosen);
+    for (case, build) in chosen {
+        for form in [Form::Direct, Form::ChildOfAShell] {
+            if failed == most {
+                break;
+            }
+            let words = launcher();
+            let by = format!("{words:?}");
+            let plain = slow.observe(case, *build, form, &Launcher::Native);
+            let other = slow.observe(case, *build, form, &Launcher::Wrapped(words));
+            let wrong = plain.differences(&other);
+            if wrong.is_empty() {
+                continue;
+            }
+            failed += 1;
+            let command = slow.command(case, *build, form);
+            write!(report, "\n== {case} {build:?} {form:?}, by {by}: {command}").expect("memory");
+            wrong.iter().for_each(|line| write!(report, "\n{line}").expect("memory"));
+        }
+    }
+    (failed, report)
+}
+
+/// A program that might predict something, and does not.
+#[test]
+fn programs_that_may_speculate_and_their_twins() {
+    apart::run("programs_that_may_speculate_and_their_twins", || {
+        let Some(slow) = available(slow()) else { return };
+        let mut chosen = chosen();
+        chosen.retain(|(case, _)| catalog::known(case).is_none());
+        chosen.truncate(if full() { usize::MAX } else { SPECULATED });
+        let words = ["run", "--require", "--speculate", "--"].map(OsString::from);
+        let launcher = || [&[runahead().into()], &words[..]].concat();
+        let (failed, report) = compare(&slow, &chosen, usize::MAX, launcher);
+        assert!(failed == 0, "{failed} pairs differ{report}");
+    });
 }
 
 /// What differs from run to run shows nothing.

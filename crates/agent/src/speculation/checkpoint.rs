@@ -144,7 +144,8 @@ fn take_another(
         if process.end - process.first == OPEN_MAX as u64 {
             return Err(sys::Errno(sys::E2BIG));
         }
-        let frames = process.keep(session, frame, &stopped, true)?;
+        let is_another = process.has_checkpoint();
+        let frames = process.keep(session, frame, &stopped, is_another)?;
         push(process, frames);
         Ok(())
     })?
@@ -278,11 +279,18 @@ pub fn note_change(change: impl Fn(&mut Memory)) {
     }
 }
 
-/// In a forked child, which does not speculate.
-pub fn in_child() {
+/// In a forked child, whose thread was `before` in its parent. It does not speculate, but for its `birth`: its own speculation, and that
+/// on which it depends.
+pub fn in_child(before: u32, birth: Option<(Id, Id)>) {
     IN_USE.break_open();
-    STATE.store(NOT, SeqCst);
+    STATE.store(if birth.is_some() { SPECULATIVE } else { NOT }, SeqCst);
     if !PROCESS.load(Acquire).is_null() {
-        let _ = with(Process::in_child);
+        let _ = with(|process| process.in_child(before, birth));
     }
+    SEEN.fetch_sub(1, SeqCst);
+}
+
+/// The youngest that is open.
+pub fn last_open() -> Option<Id> {
+    with(|process| process.open().last().map(|(_, open)| open.id)).ok().flatten()
 }

@@ -49,6 +49,8 @@ pub enum To {
     Pipe(Pipe, Option<Id>),
     /// A terminal, socket, or device.
     Other,
+    /// Nothing: here a child was made, which depends on what is before.
+    Child(Id),
 }
 
 /// A file, among all of this machine: its device, and its own number.
@@ -147,8 +149,25 @@ impl Held {
                 };
             }
             To::Pipe(_, None) => self.unseen = self.unseen.wrapping_add_signed(by),
-            To::Pipe(..) | To::Other => {}
+            To::Pipe(..) | To::Other | To::Child(_) => {}
         }
+    }
+
+    /// A child is made here, whose this is. ENOBUFS: there is no room for that.
+    pub fn note_child(&mut self, child: Id) -> sys::Result<()> {
+        if self.end - self.first == CALLS as u64 {
+            return Err(Errno(sys::ENOBUFS));
+        }
+        let (at, to) = (self.end_byte, To::Child(child));
+        self.calls[self.end as usize % CALLS] = Call { fd: -1, how: How::Here, at, len: 0, to };
+        self.end += 1;
+        Ok(())
+    }
+
+    /// In a forked child: all that is held is its parent's.
+    pub fn in_child(&mut self) {
+        (self.first, self.end, self.first_byte, self.end_byte) = (0, 0, 0, 0);
+        (self.of_files, self.unseen) = (0, 0);
     }
 
     /// What was held from `mark` on was never written.
@@ -189,6 +208,7 @@ impl Held {
                     }
                     shared.tails.written(pipe, self.first, &HOST);
                 }
+                (To::Child(child), Some(shared)) => shared.table.pass(child, &HOST),
                 _ => {
                     tell(&mut passed);
                     let _ = self.write(&call, 0);

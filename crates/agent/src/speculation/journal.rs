@@ -8,7 +8,7 @@ use linux_raw_sys::general as k;
 use super::memory::Memory;
 use super::own::DESCRIPTORS;
 use super::undo::Undo;
-use super::{heap, own};
+use super::{children, heap, own};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Changes that can be open at once.
@@ -31,6 +31,8 @@ pub enum Change {
     Unmapped { at: u64, len: u64 },
     /// The heap ended here before.
     Break(u64),
+    /// This child was made.
+    Born(u32),
 }
 
 /// See the module's text. Positions only grow. All-zero is valid, and empty.
@@ -120,6 +122,7 @@ impl Journal {
                     heap::note_end(was);
                     memory.heap_dropped(was, now);
                 }
+                Some(Change::Born(child)) => children::collect(child),
                 Some(Change::Unmapped { .. }) | None => {}
             }
         }

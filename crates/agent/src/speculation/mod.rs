@@ -14,6 +14,7 @@
 //! | `written` | which pages the kernel has noted as written |
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
+//! | `children` | forks, which depend on their parent |
 //! | `held` | output, until what it depends on is committed |
 //! | `depends`, `host` | what is read from pipes that another process has only said so far |
 //! | `timer` | pokes, where nobody else can be relied upon |
@@ -22,6 +23,7 @@
 mod allowed;
 mod calls;
 mod checkpoint;
+mod children;
 mod depends;
 mod heap;
 mod held;

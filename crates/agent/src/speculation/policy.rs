@@ -7,7 +7,7 @@ use runahead_abi::config::plant;
 use super::allowed;
 use super::checkpoint::{self, Looked};
 use super::memory::Memory;
-use super::{depends, interface, mapped, own, planted, quick, threads, timer};
+use super::{children, depends, interface, mapped, own, planted, quick, threads, timer};
 use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
@@ -162,6 +162,9 @@ impl Policy for Speculation {
             return Verdict::REPORT;
         }
         let looked = look(frame);
+        if looked == Looked::Same && children::may_be_made(call) {
+            return Verdict::REPORT;
+        }
         let verdict = by(looked, || waits(frame).unwrap_or(Verdict::ELSEWHERE));
         // (Where nothing is open any more the thread comes to the call anew, with another mask.)
         verdict.unwrap_or(Verdict::ELSEWHERE)
@@ -229,8 +232,12 @@ impl Policy for Speculation {
         targets::POLICY.before_child();
     }
 
+    fn own_returned(&self, _number: u64, result: i64) {
+        children::was_made(result);
+    }
+
     fn in_child(&self) {
-        checkpoint::in_child();
+        checkpoint::in_child(FORKS.load(Relaxed), children::in_child());
         own::in_child();
         depends::in_child();
         threads::places_in_child(FORKS.load(Relaxed));

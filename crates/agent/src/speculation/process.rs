@@ -32,6 +32,8 @@ pub struct Open {
     pub tag: u32,
     /// Another's, which it is about: it comes to the same end.
     pub depends_on: Option<Id>,
+    /// The process was made by one that speculated: there is nothing to go back to.
+    pub is_birth: bool,
     undo: u64,
     /// Its frames: the first, and behind the last.
     frames: (u64, u64),
@@ -120,7 +122,7 @@ impl Process {
     pub fn push(&mut self, id: Id, tag: u32, depends_on: Option<Id>, frames: (u64, u64)) {
         let (undo, journal, held) = (self.undo.end(), self.journal.end(), self.held.end());
         self.open[self.end as usize % OPEN_MAX] =
-            Some(Open { id, tag, depends_on, undo, frames, journal, held });
+            Some(Open { id, tag, depends_on, is_birth: false, undo, frames, journal, held });
         self.end += 1;
         self.journal.begin_interval();
     }
@@ -136,7 +138,12 @@ impl Process {
             None => table.status(open.id),
             Some((_, Came::Done)) => Status::Committed,
             // Its owner has written all that this process can know of.
-            Some((other, Came::Certain)) if has_passed(table.owner(other)) => Status::Committed,
+            Some((_, Came::Certain)) if open.is_birth && table.has_passed(open.id) => {
+                Status::Committed
+            }
+            Some((other, Came::Certain)) if !open.is_birth && has_passed(table.owner(other)) => {
+                Status::Committed
+            }
             Some((_, Came::Nothing | Came::Certain)) => Status::Open,
             Some((_, Came::TakenBack)) => Status::Failed,
         };
@@ -212,6 +219,13 @@ impl Process {
         for position in position..self.end {
             self.say(table, position, Came::TakenBack);
         }
+        if to.is_birth {
+            self.held.drop_from(to.held);
+            for position in position..self.end {
+                self.close(table, position);
+            }
+            sys::exit(0);
+        }
         let answer = &mut self.answers[self.answered % ANSWERS];
         self.answered += 1;
         (answer.id, answer.len) = (to.id.0, table.answer(to.id, &mut answer.bytes));
@@ -235,11 +249,24 @@ impl Process {
         result
     }
 
-    /// In a forked child, which has nothing of it.
-    pub fn in_child(&mut self) {
+    /// In a forked child, which has nothing of it; `before` was its thread's number in its parent.
+    pub fn in_child(&mut self, before: u32, birth: Option<(Id, Id)>) {
         self.memory.in_child();
         self.undo.in_child();
         self.journal.in_child();
+        self.held.in_child();
+        self.threads.in_child(before);
+        (self.first, self.end, self.wanted) = (0, 0, 0);
+        self.open = [None; OPEN_MAX];
+        if let Some((id, on)) = birth {
+            self.push(id, 0, Some(on), (0, 0));
+            self.open[0].iter_mut().for_each(|open| open.is_birth = true);
+        }
+    }
+
+    /// There is something to go back to.
+    pub fn has_checkpoint(&self) -> bool {
+        self.open().any(|(_, open)| !open.is_birth)
     }
 
     /// Nothing is open any more.

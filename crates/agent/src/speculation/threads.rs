@@ -102,6 +102,13 @@ impl Threads {
         Ok(())
     }
 
+    /// In a forked child, whose only thread was `before` in its parent.
+    pub fn in_child(&mut self, before: u32) {
+        let own = self.masks[..self.masked].iter().find(|(of, _)| *of == before);
+        self.masks[0] = (sys::gettid(), own.map_or(0, |(_, mask)| *mask));
+        (self.masked, self.first, self.end) = (1, 0, 0);
+    }
+
     /// The thread has the mask again that it had before the process speculated.
     pub fn unmask(&self, number: u32, frame: &mut Context) {
         if let Some((_, mask)) = self.masks[..self.masked].iter().find(|(of, _)| *of == number) {

@@ -1,0 +1,117 @@
+//! Children of a speculative process: a fork goes on, and depends on what its parent does (Nightingale 2005, section 6). If that was
+//! wrong it has never been.
+//!
+//! A child has no checkpoint to go back to, and ends instead; its parent, which goes back to before it was made, collects it.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+use runahead_speculation::{Host, Id};
+
+use super::checkpoint;
+use super::host::HOST;
+use super::interface;
+use super::journal::Change;
+use crate::plane::{self, Call};
+use crate::sys::{self, nr};
+
+/// The child that is about to be made, and on what it depends; 0: none is.
+static EXPECTED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+fn expected() -> Option<(Id, Id)> {
+    let [child, on] = EXPECTED.each_ref().map(|id| Id(id.load(Relaxed)));
+    (child.0 != 0).then_some((child, on))
+}
+
+fn expect(child: Id, on: Id) {
+    EXPECTED[1].store(on.0, Relaxed);
+    EXPECTED[0].store(child.0, Relaxed);
+}
+
+/// A call that makes a process that has all of its own, and tells of its end by SIGCHLD, as fork(2) does.
+fn is_plain(call: &Call) -> bool {
+    let harmless = k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID;
+    match call.nr {
+        nr::FORK => true,
+        nr::CLONE => {
+            let flags = call.args[0] as u32;
+            flags & !(harmless | k::CSIGNAL) == 0
+                && flags & k::CSIGNAL == k::SIGCHLD
+                && call.args[1] == 0
+        }
+        _ => false,
+    }
+}
+
+/// Whether a speculative process may go on and make this call, which is one of the plane's own. (With other threads one of them could
+/// take this one back meanwhile.)
+pub fn may_be_made(call: &Call) -> bool {
+    if !is_plain(call) || plane::has_threads() || call.thread.is_lent() || call.thread.is_at_work()
+    {
+        return false;
+    }
+    let Some(table) = interface::table() else { return false };
+    let Some(on) = checkpoint::last_open() else { return false };
+    let child = table.open(HOST.this(), table.settler(on), interface::is_alive);
+    let Some(child) = child else { return false };
+    if !table.expect_child(on, child) {
+        table.close(child);
+        return false;
+    }
+    let has_room = checkpoint::with(|process| {
+        process.journal.has_room() && process.held.note_child(child).is_ok()
+    });
+    if has_room != Ok(true) {
+        table.expects_no_child(on, child);
+        table.close(child);
+        return false;
+    }
+    expect(child, on);
+    true
+}
+
+/// In the parent: the call has returned this.
+pub fn was_made(result: i64) {
+    let Some((child, on)) = expected() else { return };
+    expect(Id(0), Id(0));
+    if let Some(table) = interface::table()
+        && result < 0
+    {
+        table.expects_no_child(on, child);
+        table.close(child);
+        return;
+    }
+    let _ = checkpoint::with(|process| process.journal.note(Change::Born(result as u32)));
+}
+
+/// In a forked child: its own speculation, and the one on which it depends, if its parent speculates.
+pub fn in_child() -> Option<(Id, Id)> {
+    let expected = expected()?;
+    expect(Id(0), Id(0));
+    interface::table()?.is_child(expected.1, expected.0, &HOST);
+    Some(expected)
+}
+
+/// This child has never been: it ends, and is collected, and nobody hears of that.
+pub fn collect(child: u32) {
+    // SAFETY: a child of ours, which nobody else has collected: that waits.
+    let _ = unsafe { sys::raw(nr::KILL, [child.into(), k::SIGKILL.into(), 0, 0, 0, 0]) };
+    let wait = |child: u64, flags: u32| {
+        // SAFETY: writes nothing.
+        unsafe { sys::raw(nr::WAIT4, [child, 0, flags.into(), 0, 0, 0]) }
+    };
+    while wait(child.into(), k::__WALL) == sys::fail(sys::EINTR) {}
+    // (The signal may be another child's, too, that has ended meanwhile: then it stays.)
+    const ALL: u64 = 0;
+    let mut told = [0u64; 16];
+    let flags = k::WEXITED | k::WSTOPPED | k::WCONTINUED | k::WNOHANG | k::WNOWAIT;
+    let args = [ALL, 0, told.as_mut_ptr() as u64, flags.into(), 0, 0];
+    // SAFETY: writes a siginfo_t.
+    let result = unsafe { sys::raw(nr::WAITID, args) };
+    if result != 0 || told[0] == 0 {
+        let (set, at_once) = (1u64 << (k::SIGCHLD - 1), [0u64; 2]);
+        let args = [&raw const set as u64, 0, at_once.as_ptr() as u64, 8, 0, 0];
+        // SAFETY: reads a mask and a timespec.
+        let _ = unsafe { sys::raw(nr::RT_SIGTIMEDWAIT, args) };
+    }
+}
