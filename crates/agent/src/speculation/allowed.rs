@@ -255,6 +255,8 @@ fn writes(call: &Call) -> Made {
     // Errors change nothing, and come of the call itself.
     let to = match own::known(fd) {
         Some((Kind::File(file), true)) => To::File(file),
+        // (Where nobody reads any more the program is told so now.)
+        Some((Kind::Pipe(_), true)) if ready_to_write(fd) & POLLERR != 0 => return Made::Waits,
         Some((Kind::Pipe(pipe), true)) => To::Pipe(pipe, None),
         Some((Kind::Stream, true)) => To::Other,
         _ => return Made::Waits,
@@ -275,12 +277,20 @@ fn writes(call: &Call) -> Made {
 fn allowed(call: &Call, buffers: &[[u64; 2]]) -> Made {
     /// So many bytes are written at once where there is room for any (pipe(7)).
     const AT_ONCE: u64 = 4096;
-    const POLLOUT: u64 = 4;
-    let mut entry = [u64::from(call.fd(0) as u32) | POLLOUT << 32];
+    let is_small = buffers.iter().map(|[_, len]| *len).sum::<u64>() <= AT_ONCE;
+    let is_ready = ready_to_write(call.fd(0)) == POLLOUT;
+    if is_ready && is_small { here(call) } else { Made::Report }
+}
+
+const POLLOUT: u64 = 4;
+const POLLERR: u64 = 8;
+
+/// What poll(2) says of writing to `fd`.
+fn ready_to_write(fd: Fd) -> u64 {
+    let mut entry = [u64::from(fd as u32) | POLLOUT << 32];
     // SAFETY: reads and writes one pollfd.
     let ready = unsafe { sys::raw(nr::POLL, [entry.as_mut_ptr() as u64, 1, 0, 0, 0, 0]) };
-    let is_small = buffers.iter().map(|[_, len]| *len).sum::<u64>() <= AT_ONCE;
-    if ready == 1 && entry[0] >> 48 == POLLOUT && is_small { here(call) } else { Made::Report }
+    if ready == 1 { entry[0] >> 48 } else { 0 }
 }
 
 fn wakes(call: &Call) -> Made {

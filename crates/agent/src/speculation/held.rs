@@ -195,29 +195,66 @@ impl Held {
         };
         while self.first < mark.min(self.end) {
             let call = *self.call(self.first);
+            let (len, count) = self.together(mark.min(self.end));
+            let mut done = count;
             match (call.to, interface::shared()) {
                 (To::Pipe(pipe, Some(id)), Some(shared)) => {
-                    let read = shared.tails.commit(pipe, self.first, &HOST);
+                    let (read, count) = shared.tails.commit(pipe, self.first, count, &HOST);
                     if read > 0 && passed != Some(id) {
                         tell(&mut passed);
                         passed = Some(id);
                     }
-                    if read < call.len {
+                    let len = if count == done { len } else { self.len_of(count) };
+                    if read < len {
                         tell(&mut passed);
-                        let _ = self.write(&call, read);
+                        let _ = self.write(&Call { len, ..call }, read);
                     }
-                    shared.tails.written(pipe, self.first, &HOST);
+                    shared.tails.written(pipe, self.first, count, &HOST);
+                    done = count;
                 }
                 (To::Child(child), Some(shared)) => shared.table.pass(child, &HOST),
                 _ => {
                     tell(&mut passed);
-                    let _ = self.write(&call, 0);
+                    let _ = self.write(&Call { len, ..call }, 0);
                 }
             }
-            self.first += 1;
-            self.first_byte = call.at + call.len;
-            self.count(call.to, -1);
+            for _ in 0..done {
+                let call = *self.call(self.first);
+                self.first += 1;
+                self.first_byte = call.at + call.len;
+                self.count(call.to, -1);
+            }
         }
+    }
+
+    /// Bytes, and number, of the calls that can be written as one, from the first on: what is one call to a reader of a pipe stays
+    /// that, as others may write there, and a file has no calls in it.
+    fn together(&self, mark: u64) -> (u64, u64) {
+        /// What is written to a pipe at once is not torn (pipe(7)).
+        const PIPE_BUF: u64 = 4096;
+        const MOST: u64 = 64 << 10;
+        let first = self.call(self.first);
+        let most = match first.to {
+            To::Pipe(..) => PIPE_BUF,
+            To::File(_) => MOST,
+            To::Other | To::Child(_) => 0,
+        };
+        let (mut len, mut count) = (first.len, 1);
+        while self.first + count < mark {
+            let next = self.call(self.first + count);
+            let is_like = next.fd == first.fd && next.to == first.to;
+            let is_here = (next.how, first.how) == (How::Here, How::Here);
+            if !is_like || !is_here || len + next.len > most {
+                break;
+            }
+            (len, count) = (len + next.len, count + 1);
+        }
+        (len, count)
+    }
+
+    /// Bytes of so many calls, from the first on.
+    fn len_of(&self, count: u64) -> u64 {
+        (self.first..self.first + count).map(|n| self.call(n).len).sum()
     }
 
     /// Writes what is behind the first `done` bytes.

@@ -78,16 +78,37 @@ pub fn known(fd: Fd) -> Option<Known> {
     })
 }
 
+/// Of each descriptor, once it was asked for, whether it is a pipe.
+static PIPES: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
+const IS_PIPE: u8 = 1;
+const IS_NOT: u8 = 2;
+
+/// Whether `fd` is a pipe, for who cannot keep handlers away. (One that comes in between and opens another there leaves a wrong
+/// answer behind until that is closed.)
+pub fn may_be_pipe(fd: Fd) -> bool {
+    let Some(pipe) = usize::try_from(fd).ok().and_then(|fd| PIPES.get(fd)) else { return false };
+    match pipe.load(Relaxed) {
+        0 => {
+            let is_pipe = matches!(held::kind(fd), Some(Kind::Pipe(_)));
+            pipe.store(if is_pipe { IS_PIPE } else { IS_NOT }, Relaxed);
+            is_pipe
+        }
+        known => known == IS_PIPE,
+    }
+}
+
 /// The descriptor may stand for something else from here on, or be used otherwise.
 pub fn forget(fd: Fd) {
     if let Some(index) = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS) {
         KNOWN.with(|known| known[index] = None);
+        PIPES[index].store(0, Relaxed);
     }
 }
 
 /// All may.
 pub fn forget_known() {
     KNOWN.with(|known| *known = [None; DESCRIPTORS]);
+    PIPES.iter().for_each(|pipe| pipe.store(0, Relaxed));
 }
 
 /// In a forked child: whoever was at work there is not here.

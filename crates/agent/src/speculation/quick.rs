@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::allowed::{self, Made};
 use super::calls::{Class, class};
-use super::{checkpoint, depends, interface, mapped, planted};
+use super::{checkpoint, depends, interface, mapped, own, planted};
 use crate::plane::{self, Call, Quick, Verdict, quiet};
 use crate::sys::{self, nr};
 
@@ -90,11 +90,9 @@ pub fn before(call: &Call) -> Verdict {
     if otherwise(call.nr) != Quick::Before || call.thread.is_lent() {
         return Verdict::REPORT;
     }
-    if depends::pipe_of(call).is_some() && !depends::is_filled(call) {
-        return Verdict::REPORT;
-    }
     if matches!(call.nr, nr::READ | nr::READV) {
-        return Verdict::NATIVE;
+        let looks = own::may_be_pipe(call.fd(0)) && !depends::is_filled(call);
+        return if looks { Verdict::REPORT } else { Verdict::NATIVE };
     }
     let result = call.perform();
     if result != sys::RESTART {
