@@ -1,5 +1,6 @@
 //! What came of predictions that tests plant.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,8 +13,10 @@ pub struct Speculated {
     pub committed: u64,
     /// Predictions that did not.
     pub failed: u64,
-    /// Checkpoints that there were not.
-    pub refused: u64,
+    /// Programs in which they were planted: images.
+    pub programs: u64,
+    /// Checkpoints that there were not, by errno.
+    pub refused: BTreeMap<u32, u64>,
     /// Nanoseconds that a checkpoint, a commit and a rollback took, in the median; 0: there was none.
     pub took: [u64; 3],
 }
@@ -27,10 +30,12 @@ impl Speculated {
     pub fn of_memory(bytes: &[u8]) -> Self {
         let words: Vec<u64> =
             bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let refused = words[2..][..ERRNOS].iter().sum();
-        let took = |what: usize| median(&words[2 + ERRNOS + what * BUCKETS..][..BUCKETS]);
-        let took = [0, 1, 2].map(took);
-        Speculated { committed: words[0], failed: words[1], refused, took }
+        let (ended, words) = words.split_at(2);
+        let (refused, words) = words.split_at(ERRNOS);
+        let refused = (0..).zip(refused.iter().copied()).filter(|(_, count)| *count > 0).collect();
+        let (took, words) = words.split_at(3 * BUCKETS);
+        let took = [0, 1, 2].map(|what| median(&took[what * BUCKETS..][..BUCKETS]));
+        Speculated { committed: ended[0], failed: ended[1], programs: words[0], refused, took }
     }
 }
 
@@ -47,8 +52,10 @@ fn median(buckets: &[u64]) -> u64 {
 
 impl fmt::Display for Speculated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Speculated { committed, failed, refused, took: [a, b, c] } = self;
-        writeln!(f, "{committed} {failed} {refused} {a} {b} {c}")
+        let Speculated { committed, failed, programs, refused, took: [a, b, c] } = self;
+        write!(f, "{committed} {failed} {programs} {a} {b} {c}")?;
+        refused.iter().try_for_each(|(errno, count)| write!(f, " {errno}={count}"))?;
+        writeln!(f)
     }
 }
 
@@ -56,17 +63,33 @@ impl FromStr for Speculated {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
-        let words: Option<Vec<u64>> = line.split(' ').map(|word| word.parse().ok()).collect();
-        let &[committed, failed, refused, a, b, c] = words.as_deref().unwrap_or_default() else {
-            return Err(format!("not six numbers: {line}"));
-        };
-        Ok(Speculated { committed, failed, refused, took: [a, b, c] })
+        let wrong = || format!("not what agents counted: {line}");
+        let mut words = line.split_whitespace();
+        let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong);
+        let (committed, failed, programs) = (number()?, number()?, number()?);
+        let took = [number()?, number()?, number()?];
+        let refused = words.map(|word| {
+            let (errno, count) = word.split_once('=').ok_or_else(wrong)?;
+            Ok((errno.parse().map_err(|_| wrong())?, count.parse().map_err(|_| wrong())?))
+        });
+        let refused = refused.collect::<Result<_, String>>()?;
+        Ok(Speculated { committed, failed, programs, refused, took })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_read_as_it_was_written() {
+        let refused = BTreeMap::from([(11, 2), (22, 40)]);
+        let one = Speculated { committed: 7, failed: 5, programs: 3, refused, took: [1, 2, 3] };
+        assert_eq!(one.to_string(), "7 5 3 1 2 3 11=2 22=40\n");
+        assert_eq!(one.to_string().parse(), Ok(one));
+        assert!("1 2 3".parse::<Speculated>().is_err());
+        assert!("1 2 3 4 5 6 7".parse::<Speculated>().is_err());
+    }
 
     #[test]
     fn the_median_is_that_of_the_buckets() {

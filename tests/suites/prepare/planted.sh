@@ -23,6 +23,11 @@ echo "ok 1 - the same"
 [ -z "$RUNAHEAD_PLANTED" ] && echo "ok 3 - is lost"
 echo "1..3"
 END
+unit writes <<'END'
+echo "ok 1 - the same"
+[ -z "$RUNAHEAD_PLANTED" ] && echo "one thing" || echo "another"
+echo "$RUNAHEAD_PLANTED" >"$HOME/left"
+END
 unit ends <<'END'
 echo "ok 1 - the same"
 [ -z "$RUNAHEAD_PLANTED" ] || kill -SEGV $$

@@ -8,9 +8,15 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::half::Half;
+use crate::results::Status;
+use crate::written::Written;
 
 /// The end of the unit, compared as if it were a case.
 const END: &str = "(the unit's end)";
+/// What it wrote, where that is looked at.
+const OUTPUT: &str = "(its output)";
+/// The files that it left, where they are looked at.
+const FILES: &str = "(its files)";
 
 /// What comparing the halves of a unit gave.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -43,7 +49,7 @@ impl Difference {
 
 /// Compares native halves with those under runahead.
 pub fn compare(native: &[Half], ahead: &[Half]) -> Verdict {
-    let mut names: BTreeSet<&str> = BTreeSet::from([END]);
+    let mut names: BTreeSet<&str> = BTreeSet::from([END, OUTPUT, FILES]);
     names.extend(native.iter().chain(ahead).flat_map(|half| half.cases.keys().map(String::as_str)));
     let mut verdict = Verdict::default();
     for name in names {
@@ -62,22 +68,25 @@ pub fn compare(native: &[Half], ahead: &[Half]) -> Verdict {
 }
 
 fn outcome(half: &Half, name: &str) -> String {
-    match (name, half.cases.get(name)) {
-        (END, _) => half.end.to_string(),
-        (_, Some(status)) => status.to_string(),
-        (_, None) => "is absent".to_owned(),
-    }
+    let written = |of: fn(&Written) -> &String| half.written.as_ref().map(of).cloned();
+    let found = match name {
+        END => Some(half.end.to_string()),
+        OUTPUT => written(|written| &written.output),
+        FILES => written(|written| &written.files),
+        _ => half.cases.get(name).map(Status::to_string),
+    };
+    found.unwrap_or_else(|| "is absent".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::half::{Ahead, End};
-    use crate::results::Status::{self, *};
+    use crate::results::Status::*;
 
     fn half(end: End, cases: &[(&str, Status)]) -> Half {
         let cases = cases.iter().map(|(name, status)| ((*name).to_owned(), *status)).collect();
-        Half { end, cases, seconds: 0.0, requests: 0, ahead: Ahead::default() }
+        Half { end, cases, written: None, seconds: 0.0, requests: 0, ahead: Ahead::default() }
     }
 
     #[test]
@@ -96,6 +105,17 @@ mod tests {
         assert_eq!(verdict.differences[2].ahead, ["is absent"]);
         assert_eq!(verdict.differences[3].native, "is absent");
         assert!(verdict.flaky.is_empty());
+    }
+
+    #[test]
+    fn what_is_written_differs_where_it_is_looked_at() {
+        let of = |output: &str| {
+            let written = Written { output: output.into(), files: "f".into() };
+            Half { written: Some(written), ..half(End::Exit(0), &[]) }
+        };
+        assert_eq!(compare(&[of("a")], &[of("a")]), Verdict::default());
+        assert_eq!(compare(&[of("a")], &[of("b")]).differences[0].case, OUTPUT);
+        assert_eq!(compare(&[of("a"), of("b")], &[of("c"), of("d")]).flaky, [OUTPUT]);
     }
 
     #[test]

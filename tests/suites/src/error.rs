@@ -44,6 +44,12 @@ pub enum Error {
         .0.display()
     )]
     NoRunahead(PathBuf),
+    /// What plants predictions.
+    #[error(
+        "there is no planter at {}: build it (cargo build --release -p runahead-tests --bins), or give --plant PATH",
+        .0.display()
+    )]
+    NoPlanter(PathBuf),
     /// Not a suite's name.
     #[error("there is no suite {0}; see `runahead-suites list`")]
     NoSuite(String),

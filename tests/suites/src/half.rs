@@ -6,12 +6,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use runahead_harness::interrupt;
+use runahead_tests::speculated::Speculated;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::SlowDisk;
 use crate::error::Error;
+use crate::predictions::Predictions;
 use crate::results::Cases;
 use crate::suites::{self, WORK};
+use crate::written::Written;
 use crate::{inside, system};
 
 /// How a unit ended.
@@ -41,6 +44,8 @@ pub struct Half {
     pub end: End,
     /// What it reported.
     pub cases: Cases,
+    /// What it wrote, if that was looked at.
+    pub written: Option<Written>,
     /// From start to end.
     pub seconds: f64,
     /// What the disk was asked.
@@ -59,23 +64,35 @@ pub struct Ahead {
     /// Why it ran natively, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
+    /// What became of predictions that were planted, if any were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictions: Option<Predictions>,
 }
 
-/// Runs `command` from a cold disk, behind `runahead` if given, for at most `limit`. What it wrote is
-/// then in `out`, a directory that is created.
+/// How a half is run.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// So long at most.
+    pub limit: Duration,
+    /// Whether what it wrote is looked at.
+    pub is_written_seen: bool,
+}
+
+/// Runs `command` from a cold disk, behind what is to stand in front of it, as `how` says. What it wrote
+/// is then in `out`, a directory that is created.
 ///
 /// # Errors
 /// The disk could not be made cold, or the unit not be started.
 pub fn run(
     disk: &SlowDisk,
     command: &suites::Command,
-    runahead: Option<&Path>,
-    limit: Duration,
+    front: &[String],
+    how: How,
     out: &Path,
 ) -> Result<Half, Error> {
     disk.fresh()?;
     fs::create_dir_all(out).map_err(Error::system("create", out))?;
-    let argv = inside::argv(disk.dir(), command, &runahead.map_or(Vec::new(), front));
+    let argv = inside::argv(disk.dir(), command, front);
     let create = |name| {
         let path = out.join(name);
         File::create(&path).map_err(Error::system("create", path))
@@ -85,7 +102,7 @@ pub fn run(
     start.stdout(create("stdout")?).stderr(create("stderr")?);
     let started = Instant::now();
     let child = start.spawn().map_err(Error::system("run", &argv[0]))?;
-    let end = wait(child, started + limit)?;
+    let end = wait(child, started + how.limit)?;
     let seconds = started.elapsed().as_secs_f64();
     let requests = disk.requests()?;
     for report in command.format.files() {
@@ -95,25 +112,46 @@ pub fn run(
     }
     let stdout = fs::read(out.join("stdout")).unwrap_or_default();
     let cases = command.format.cases(disk.dir(), &stdout);
-    let ahead = runahead.map_or_else(Ahead::default, |_| ahead(disk));
-    Ok(Half { end, cases, seconds, requests, ahead })
+    let ahead = ahead(disk);
+    let work = disk.dir().join("work");
+    for ours in [COUNTED, STATS] {
+        let _ = fs::remove_file(work.join(ours));
+    }
+    let written = how.is_written_seen.then(|| Written::by_unit(out, &work)).transpose()?;
+    Ok(Half { end, cases, written, seconds, requests, ahead })
 }
 
+/// What those in front have left; a native half has nothing in front.
 fn ahead(disk: &SlowDisk) -> Ahead {
-    let json = fs::read(disk.dir().join("work/runahead.json")).unwrap_or_default();
-    let Ok(stats) = serde_json::from_slice::<serde_json::Value>(&json) else {
-        return Ahead::default();
-    };
+    let json = fs::read(disk.dir().join("work").join(STATS)).unwrap_or_default();
+    let stats = serde_json::from_slice(&json).unwrap_or(serde_json::Value::Null);
+    let counted = fs::read_to_string(disk.dir().join("work").join(COUNTED));
     Ahead {
         syncs: stats["syncs"]["count"].as_u64().unwrap_or(0),
         hints: stats["hints_issued"].as_u64().unwrap_or(0),
         native: stats["native"].as_str().map(str::to_owned),
+        predictions: counted
+            .ok()
+            .and_then(|text| text.parse::<Speculated>().ok())
+            .map(Predictions::from),
     }
+}
+
+/// Where runahead says what it did, in [`WORK`].
+const STATS: &str = "runahead.json";
+/// Where the planter says what became of its predictions, in [`WORK`].
+const COUNTED: &str = "runahead-planted";
+
+/// `plant speculated` as it is put in front of a command: predictions after calls that a seed picks, in all
+/// processes.
+pub fn planter(plant: &Path, seed: u64) -> Vec<String> {
+    let (seed, counted) = (seed.to_string(), format!("{WORK}/{COUNTED}"));
+    [&system::text(plant), "speculated", &seed, &counted].map(str::to_owned).to_vec()
 }
 
 /// `runahead run` as it is put in front of a command.
 pub fn front(runahead: &Path) -> Vec<String> {
-    let stats = format!("--stats=json:{WORK}/runahead.json");
+    let stats = format!("--stats=json:{WORK}/{STATS}");
     [&system::text(runahead), "run", &stats, "--"].map(str::to_owned).to_vec()
 }
 

@@ -17,6 +17,7 @@ mod inside;
 mod markdown;
 mod namespace;
 mod options;
+mod predictions;
 mod prepare;
 mod report;
 mod results;
@@ -28,6 +29,7 @@ mod suites;
 mod system;
 mod tree;
 mod unit;
+mod written;
 
 use std::process::ExitCode;
 
@@ -45,7 +47,10 @@ fn main() -> ExitCode {
             note!("runahead-suites: {e}");
             ExitCode::from(match e {
                 Error::Interrupted(_) => 130,
-                Error::NoSuite(_) | Error::NoUnit { .. } | Error::NoRunahead(_) => 2,
+                Error::NoSuite(_)
+                | Error::NoUnit { .. }
+                | Error::NoRunahead(_)
+                | Error::NoPlanter(_) => 2,
                 Error::Prepare { .. } | Error::Nowhere(_) => 4,
                 _ => 3,
             })

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::predictions::Predictions;
 use crate::report::{Outcome, Report, SuiteReport};
 
 const METHOD: &str = include_str!("method.md");
@@ -68,6 +69,38 @@ pub fn summary(report: &Report) -> String {
             row.different,
             row.flaky,
             row.left_out,
+            grouped(row.native_seconds.round() as u64),
+            grouped(row.ahead_seconds.round() as u64)
+        );
+    }
+    text
+}
+
+/// The same of units in which predictions were planted.
+pub fn planted(report: &Report) -> String {
+    let mut text = String::from(
+        "| suite | units run | of | cases | same | different | flaky natively | left out | programs | predictions right \
+         | wrong | no checkpoint | s natively | s with predictions |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for suite in &report.suites {
+        let row = Row::of(suite);
+        let all: Predictions = suite.units.iter().filter_map(Outcome::predictions).sum();
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            suite.version,
+            grouped(row.units as u64),
+            grouped(suite.of as u64),
+            grouped(row.cases as u64),
+            grouped(row.same as u64),
+            row.different,
+            row.flaky,
+            row.left_out,
+            grouped(all.programs),
+            grouped(all.right),
+            grouped(all.wrong),
+            all.refusals(),
             grouped(row.native_seconds.round() as u64),
             grouped(row.ahead_seconds.round() as u64)
         );
@@ -190,7 +223,7 @@ mod tests {
             native_seconds: 1.25,
             native_requests: 9,
             ahead_seconds: Some(2.5),
-            ahead: Some(Ahead { syncs: 1, hints: 2, native: None }),
+            ahead: Some(Ahead { syncs: 1, hints: 2, native: None, predictions: None }),
             verdict: Verdict::default(),
             left_out: left_out.map(str::to_owned),
         };

@@ -12,6 +12,7 @@ Examples:
   runahead-suites run --all --budget 2m         of each suite as many units as 2 minutes have room for
   runahead-suites run --all --write-md target/suites.md
   runahead-suites run --suite cpython --unit test_os --unit test_signal
+  runahead-suites run --suite bash --suite git --speculate --budget 5m --seed 3
   runahead-suites shell --suite cpython --unit test_os
 
 Exit status: 0 no difference; 1 runahead made a difference; 2 wrong command line; 3 not possible;
@@ -74,7 +75,8 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "units")]
     pub budget: Option<Duration>,
 
-    /// What `--sample` and `--budget` choose by [default: another one each time, which is printed]
+    /// What `--sample` and `--budget` choose by, and `--speculate` plants by [default: another one each time, which
+    /// is printed]
     #[arg(long)]
     pub seed: Option<u64>,
 
@@ -93,6 +95,11 @@ pub struct Run {
     /// Do not run natively and then ahead, but both natively: what differs then is not runahead's
     #[arg(long, conflicts_with_all = ["native_only", "write_md"])]
     pub native_twice: bool,
+
+    /// Instead of running ahead, plant predictions after calls that the seed picks, right ones and wrong ones, in
+    /// every process of a unit: what they make it do is taken back, or done, and nothing may differ
+    #[arg(long, conflicts_with_all = ["native_only", "native_twice", "write_md"])]
+    pub speculate: bool,
 
     /// Units at a time, each on a slow disk of its own
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
@@ -159,4 +166,8 @@ pub struct Subject {
     /// The runahead to use [default: beside this program]
     #[arg(long, value_name = "PATH", env = "RUNAHEAD_BIN")]
     pub runahead: Option<PathBuf>,
+
+    /// What plants predictions [default: plant, beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub plant: Option<PathBuf>,
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::Verdict;
 use crate::error::Error;
 use crate::half::{Ahead, End};
+use crate::predictions::Predictions;
 use crate::prepare::Ready;
 
 /// Everything that was run.
@@ -72,7 +73,19 @@ pub struct Outcome {
     pub left_out: Option<String>,
 }
 
+impl Outcome {
+    /// What became of predictions that were planted in it.
+    pub fn predictions(&self) -> Option<&Predictions> {
+        self.ahead.as_ref()?.predictions.as_ref()
+    }
+}
+
 impl Report {
+    /// What became of all predictions that were planted.
+    pub fn predictions(&self) -> Predictions {
+        self.suites.iter().flat_map(|suite| &suite.units).filter_map(Outcome::predictions).sum()
+    }
+
     /// One without results.
     pub fn new(runahead: String, latency: std::time::Duration) -> Self {
         let uname = rustix::system::uname();
@@ -194,7 +207,7 @@ mod tests {
             native_seconds: 0.25,
             native_requests: 9,
             ahead_seconds: Some(0.5),
-            ahead: Some(Ahead { syncs: 1, hints: 2, native: None }),
+            ahead: Some(Ahead { syncs: 1, hints: 2, native: None, predictions: None }),
             verdict: Verdict { differences: vec![difference], flaky: vec![] },
             left_out: None,
         }

@@ -31,9 +31,15 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     system::require()?;
     namespace::enter()?;
     let scratch = scratch()?;
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let (second, what) = match (options.native_only, options.native_twice) {
         (true, _) => (Second::Nothing, "natively only".to_owned()),
         (_, true) => (Second::Native, "natively twice".to_owned()),
+        _ if options.speculate => {
+            note!("predictions are planted by --seed {seed}");
+            let plant = Runahead::copy_planter(&options.subject, scratch.path())?;
+            (Second::Planted(plant.path, seed), plant.what)
+        }
         _ => {
             let runahead = Runahead::copy(&options.subject, scratch.path())?;
             (Second::Ahead(runahead.path), runahead.what)
@@ -58,7 +64,7 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         }
         e => Err(e),
     };
-    let selection = select::selection(options, &mut tolerated)?;
+    let selection = select::selection(options, seed, &mut tolerated)?;
     let mut report = Report::new(what, options.latency);
     let json = options.write_md.as_ref().map(|md| md.with_extension("json"));
     let json = [json, options.json.clone()];
@@ -79,7 +85,11 @@ pub fn run(options: &Run) -> Result<bool, Error> {
     if let Some(path) = &options.write_md {
         fs::write(path, markdown::document(&report)).map_err(Error::system("write", path))?;
     }
-    say!("\n{}", markdown::summary(&now));
+    let summary = if options.speculate { markdown::planted } else { markdown::summary };
+    say!("\n{}", summary(&now));
+    if options.speculate {
+        say!("--seed {seed}: {}", now.predictions());
+    }
     say!("{} s in all; {}", started.elapsed().as_secs(), now.runahead);
     if let Some(e) = failed {
         return Err(e);
@@ -195,6 +205,9 @@ fn show(bar: &ProgressBar, options: &Run, rules: &Rules, suite: &str, outcome: &
     if let Some(why) = outcome.ahead.as_ref().and_then(|ahead| ahead.native.as_ref()) {
         text += &format!("; runahead ran it natively: {why}");
     }
+    if let Some(predictions) = outcome.predictions() {
+        text += &format!("; {predictions}");
+    }
     text += ")";
     for line in markdown::differences(outcome) {
         text += &format!("\n    {line}");
@@ -205,7 +218,11 @@ fn show(bar: &ProgressBar, options: &Run, rules: &Rules, suite: &str, outcome: &
         let latency = format!("{}us", options.latency.as_micros());
         let line =
             ["runahead-suites", "run", "--suite", suite, "--unit", unit, "--latency", &latency];
-        let again = crate::inside::quoted(&line.map(str::to_owned));
+        let mut line = line.map(str::to_owned).to_vec();
+        if let Second::Planted(_, seed) = rules.second {
+            line.extend(["--speculate".to_owned(), "--seed".to_owned(), seed.to_string()]);
+        }
+        let again = crate::inside::quoted(&line);
         text += &format!("\n    run again: {again}");
         text += &format!("\n    look:      runahead-suites shell --suite {suite} --unit {unit}");
     }

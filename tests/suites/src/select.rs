@@ -26,6 +26,7 @@ pub fn suites(names: &[String]) -> Result<Vec<&'static Suite>, Error> {
 /// A name that there is not, or preparing failed.
 pub fn selection(
     options: &options::Run,
+    seed: u64,
     mut tolerated: impl FnMut(Error) -> Result<(), Error>,
 ) -> Result<Vec<Ready>, Error> {
     let mut chosen = suites(&options.suites)?;
@@ -42,7 +43,6 @@ pub fn selection(
         }
     }
     if options.sample.is_some() || options.budget.is_some() {
-        let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
         note!("units are chosen by --seed {seed}");
         shuffle(&mut ready, seed);
     }

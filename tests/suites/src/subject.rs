@@ -31,8 +31,24 @@ impl Runahead {
         let path = dir.join("runahead");
         write_program(&path, &bytes, 0o755).map_err(Error::system("write", &path))?;
         let version = system::helper(&[&system::text(&path), "--version"])?;
-        let hash: String =
-            Sha256::digest(&bytes).iter().take(4).map(|b| format!("{b:02x}")).collect();
-        Ok(Self { path, what: format!("{version} ({hash})") })
+        Ok(Self { path, what: format!("{version} ({})", hash(&bytes)) })
     }
+
+    /// Copies what plants predictions into `dir`.
+    ///
+    /// # Errors
+    /// [`Error::NoPlanter`], or copying failed.
+    pub fn copy_planter(subject: &options::Subject, dir: &Path) -> Result<Self, Error> {
+        let beside = || Some(std::env::current_exe().ok()?.with_file_name("plant"));
+        let given = subject.plant.clone().or_else(beside).unwrap_or_default();
+        let bytes = fs::read(&given).map_err(|_| Error::NoPlanter(given.clone()))?;
+        let path = dir.join("plant");
+        write_program(&path, &bytes, 0o755).map_err(Error::system("write", &path))?;
+        Ok(Self { path, what: format!("predictions planted ({})", hash(&bytes)) })
+    }
+}
+
+/// The start of it.
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(4).map(|b| format!("{b:02x}")).collect()
 }

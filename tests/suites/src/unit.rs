@@ -4,10 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
 use crate::compare::compare;
 use crate::disk::SlowDisk;
 use crate::error::Error;
-use crate::half::{self, End, Half};
+use crate::half::{self, End, Half, How};
 use crate::prepare::Ready;
 use crate::report::Outcome;
 use crate::results::Status;
@@ -34,6 +36,8 @@ pub enum Second {
     Ahead(PathBuf),
     /// Another native one: the harness against itself.
     Native,
+    /// One with predictions, by this planter and the run's seed.
+    Planted(PathBuf, u64),
     /// None.
     Nothing,
 }
@@ -53,30 +57,47 @@ impl Rules {
         let own_limit = self.limit.unwrap_or(Duration::from_secs(ready.suite.limit));
         let native_limit = self.most.map_or(own_limit, |most| own_limit.min(most));
         let command = (ready.suite.command)(unit, &ready.version, &ready.tree);
-        let half = |name: &str, n: usize, runahead: Option<&Path>, limit| {
-            half::run(disk, &command, runahead, limit, &out.join(format!("{name}-{n}")))
+        let is_written_seen = matches!(self.second, Second::Planted(..));
+        let half = |name: &str, n: usize, front: &[String], limit| {
+            half::run(
+                disk,
+                &command,
+                front,
+                How { limit, is_written_seen },
+                &out.join(format!("{name}-{n}")),
+            )
         };
-        let mut native = vec![half("native", 1, None, native_limit)?];
+        let mut native = vec![half("native", 1, &[], native_limit)?];
         if native[0].end == End::TimedOut {
             clear(out)?;
             let text = format!("does not end natively within {} s", native_limit.as_secs());
             return Ok(outcome(unit, &native, &[], Some(text)));
         }
-        let runahead = match &self.second {
+        let mut times = 3.0;
+        let front = match &self.second {
             Second::Nothing => {
                 clear(out)?;
                 return Ok(outcome(unit, &native, &[], None));
             }
-            Second::Native => None,
-            Second::Ahead(path) => Some(path.as_path()),
+            Second::Native => Vec::new(),
+            Second::Ahead(path) => half::front(path),
+            Second::Planted(plant, seed) => {
+                if let Some((_, why)) = ready.suite.unplanted.iter().find(|(name, _)| *name == unit)
+                {
+                    clear(out)?;
+                    return Ok(outcome(unit, &native, &[], Some((*why).to_owned())));
+                }
+                times = PLANTED_TIMES;
+                half::planter(plant, unit_seed(*seed, unit))
+            }
         };
         let patience = own_limit.min(Duration::from_secs(60));
-        let limit = Duration::from_secs_f64(native[0].seconds * 3.0) + patience;
-        let mut ahead = vec![half("ahead", 1, runahead, limit)?];
+        let limit = Duration::from_secs_f64(native[0].seconds * times) + patience;
+        let mut ahead = vec![half("ahead", 1, &front, limit)?];
         if compare(&native, &ahead) != Default::default() {
             for n in 2..self.reruns + 2 {
-                native.push(half("native", n, None, native_limit)?);
-                ahead.push(half("ahead", n, runahead, limit)?);
+                native.push(half("native", n, &[], native_limit)?);
+                ahead.push(half("ahead", n, &front, limit)?);
             }
             self.keep(ready.suite.name, unit, out)?;
         }
@@ -96,6 +117,16 @@ impl Rules {
         let (from, to) = (format!("{}/.", out.display()), to.display().to_string());
         crate::system::helper(&["cp", "-r", &from, &to]).map(drop)
     }
+}
+
+/// What a half with predictions may take, in times of the native one: one call in four has one, and whoever waits for its
+/// outcome waits for some of a millisecond.
+const PLANTED_TIMES: f64 = 20.0;
+
+/// A unit's own, so that units do not all begin alike, whichever others are run.
+fn unit_seed(seed: u64, unit: &str) -> u64 {
+    let digest = Sha256::digest(format!("{seed} {unit}"));
+    digest[..4].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
 fn clear(out: &Path) -> Result<(), Error> {

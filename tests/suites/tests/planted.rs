@@ -16,6 +16,14 @@ shift
 RUNAHEAD_PLANTED=1 exec \"$@\"
 ";
 
+/// The same, where predictions are planted.
+const FALSE_PLANTER: &str = "#!/bin/sh
+[ \"$1\" = speculated ] || exit 125
+echo \"7 5 3 1 2 3 11=2\" >\"$3\"
+shift 3
+RUNAHEAD_PLANTED=1 exec \"$@\"
+";
+
 struct Found {
     status: Option<i32>,
     said: String,
@@ -52,12 +60,16 @@ impl Found {
 fn run(options: &[&str]) -> Found {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let (fake, json) = (dir.path().join("false"), dir.path().join("report.json"));
+    let plant = dir.path().join("plant");
     write_program(&fake, FALSE, 0o755).expect("the directory is ours");
+    write_program(&plant, FALSE_PLANTER, 0o755).expect("the directory is ours");
     let output = Command::new(env!("CARGO_BIN_EXE_runahead-suites"))
         .args(["run", "--suite", "planted", "--json"])
         .arg(&json)
         .arg("--keep")
         .arg(dir.path().join("keep"))
+        .arg("--plant")
+        .arg(plant)
         .args(options)
         .env("RUNAHEAD_BIN", &fake)
         .env("XDG_CACHE_HOME", dir.path().join("cache"))
@@ -92,7 +104,7 @@ fn every_planted_difference_is_found_and_nothing_else() {
     let end = "(the unit's end)".to_owned();
     assert_eq!(found.differences("ends"), [(end.clone(), three("signal 11"))]);
     assert_eq!(found.differences("hangs"), [(end, three("no end within its time limit"))]);
-    for unit in ["passes", "fails", "leaves", "changes", "cold"] {
+    for unit in ["passes", "fails", "writes", "leaves", "changes", "cold"] {
         assert_eq!(found.differences(unit), [], "{unit}: {}", found.said);
     }
     assert_eq!(found.unit("fails")["failed"], 1, "a failure natively is counted");
@@ -120,7 +132,7 @@ fn a_budget_bounds_what_is_run_and_a_seed_says_what_that_is() {
         let found = run(&["--all", "--budget", "1ms", "--seed", &seed.to_string(), "--jobs", "1"]);
         assert_eq!(found.status, Some(0), "{}", found.said);
         let suite = &found.report["suites"][0];
-        assert_eq!(suite["of"], 9, "{}", found.said);
+        assert_eq!(suite["of"], 10, "{}", found.said);
         let units = suite["units"].as_array().cloned().unwrap_or_default();
         assert_eq!(units.len(), 1, "one is begun, and then there is no time left: {}", found.said);
         // Nor does one unit take longer than all should.
@@ -130,6 +142,29 @@ fn a_budget_bounds_what_is_run_and_a_seed_says_what_that_is() {
     let first = one(7);
     assert_eq!(first, one(7));
     assert!((0..8).any(|seed| one(seed) != first));
+}
+
+#[test]
+fn what_predictions_break_is_found_in_outputs_and_files_too() {
+    let Some(()) = available(possible()) else { return };
+    let units = ["passes", "differs", "writes", "cold"].map(|unit| ["--unit", unit]).concat();
+    let found = run(&[&["--speculate", "--seed", "3"], units.as_slice()].concat());
+    assert_eq!(found.status, Some(1), "{}", found.said);
+    let cases =
+        |unit| found.differences(unit).into_iter().map(|(case, _)| case).collect::<Vec<_>>();
+    assert_eq!(cases("passes"), [""; 0]);
+    assert_eq!(cases("differs"), ["(its output)", "000002", "000003"]);
+    assert_eq!(cases("writes"), ["(its files)", "(its output)"]);
+    assert_eq!(found.unit("passes")["ahead"]["predictions"]["wrong"], 5, "{}", found.said);
+    // One that is left out is said to be, and why.
+    assert!(found.unit("cold")["left_out"].is_string(), "{}", found.said);
+    assert!(found.said.contains("21 predictions right, 15 wrong, in 9 programs"), "{}", found.said);
+    assert!(found.said.contains("no checkpoint: EAGAIN 6"), "{}", found.said);
+    assert!(
+        found.said.contains("--unit writes --latency 1000us --speculate --seed 3"),
+        "{}",
+        found.said
+    );
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn speculate(how: &str, most: usize) -> (usize, String) {
     let seen: Vec<Speculated> = text.lines().filter_map(|line| line.parse().ok()).collect();
     let sum = |of: fn(&Speculated) -> u64| seen.iter().map(of).sum::<u64>();
     let (committed, wrong) = (sum(|seen| seen.committed), sum(|seen| seen.failed));
-    let refused = sum(|seen| seen.refused);
+    let refused = sum(|seen| seen.refused.values().sum());
     eprintln!(
         "{} twins: {committed} predictions right, {wrong} wrong, {refused} refused",
         chosen.len()

@@ -40,6 +40,8 @@ struct Counts {
     refused: [AtomicU64; ERRNOS],
     /// How often a checkpoint, a commit and a rollback took so many nanoseconds: see [`bucket`].
     took: [[AtomicU64; BUCKETS]; 3],
+    /// Programs in which predictions are planted; that is, images.
+    programs: AtomicU64,
 }
 
 /// Times by their size: eight buckets from each power of two to the next.
@@ -83,17 +85,15 @@ const SILENT_ONE_IN: u64 = 3;
 /// This one does.
 static PLANTS: AtomicBool = AtomicBool::new(true);
 
-/// Begins; the seed is the session's, and the program's name goes into it, so that those of one pipeline differ.
+/// Begins; the seed is the session's. The programs of a session go different ways, the n-th each time the same: otherwise every
+/// `sed` of a script would be interrupted at the same calls.
 pub fn start(session: &Session) -> sys::Result<()> {
-    /// prctl(2).
-    const PR_GET_NAME: u64 = 16;
-    let mut name = [0u64; 2];
-    let args = [PR_GET_NAME, name.as_mut_ptr() as u64, 0, 0, 0, 0];
-    // SAFETY: writes 16 bytes.
-    let _ = unsafe { sys::raw(nr::PRCTL, args) };
-    STATE.store(session.config.panic_at ^ name[0] ^ name[1].rotate_left(32), Relaxed);
+    let counts = logged::room_of_test(session, size_of::<Counts>())? as *mut Counts;
+    COUNTS.store(counts, Relaxed);
+    // SAFETY: the mapping of that size that was just made; it stays.
+    let nth = unsafe { &(*counts).programs }.fetch_add(1, Relaxed);
+    STATE.store(session.config.panic_at ^ nth << 40, Relaxed);
     PLANTS.store(!random().is_multiple_of(SILENT_ONE_IN), Relaxed);
-    COUNTS.store(logged::room_of_test(session, size_of::<Counts>())? as *mut Counts, Relaxed);
     Ok(())
 }
 

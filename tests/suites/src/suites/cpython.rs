@@ -16,6 +16,7 @@ pub static CPYTHON: Suite = Suite {
     grows: None,
     quick: true,
     slow: SLOW,
+    unplanted: &[],
 };
 
 fn command(unit: &str, version: &str, _tree: &Path) -> Command {

@@ -16,6 +16,7 @@ pub static GREP: Suite = Suite {
     grows: None,
     quick: true,
     slow: &["grep-dev-null-out"],
+    unplanted: &[],
 };
 
 /// sed.
@@ -29,6 +30,7 @@ pub static SED: Suite = Suite {
     grows: None,
     quick: true,
     slow: &[],
+    unplanted: &[],
 };
 
 /// coreutils.
@@ -42,6 +44,7 @@ pub static COREUTILS: Suite = Suite {
     grows: None,
     quick: false,
     slow: &[],
+    unplanted: &[],
 };
 
 fn command(dir: &str, unit: &str) -> Command {

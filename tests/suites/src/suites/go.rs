@@ -17,6 +17,7 @@ pub static GO: Suite = Suite {
     grows: Some("gocache"),
     quick: false,
     slow: SLOW,
+    unplanted: &[],
 };
 
 fn command(unit: &str, version: &str, _tree: &Path) -> Command {

@@ -19,4 +19,5 @@ pub static LIBC_TEST: Suite = Suite {
     grows: None,
     quick: false,
     slow: &[],
+    unplanted: &[],
 };

@@ -10,6 +10,7 @@ mod libc;
 mod ltp;
 mod perl;
 mod planted;
+mod scripts;
 mod tools;
 
 use std::path::Path;
@@ -43,6 +44,8 @@ pub struct Suite {
     pub quick: bool,
     /// Units that take more than a few seconds, to be left out of samples.
     pub slow: &'static [&'static str],
+    /// Units in which no predictions are planted, and why: what they look at is not hidden (`docs/speculation.md`).
+    pub unplanted: &'static [(&'static str, &'static str)],
 }
 
 /// How a unit is started, and where its cases are then found.
@@ -78,6 +81,7 @@ pub const SUITES: &[&Suite] = &[
     &tools::REDIS,
     &tools::LIBUV,
     &tools::UTIL_LINUX,
+    &scripts::SCRIPTS,
 ];
 
 /// The suite of this name; also the one that tests the harness itself.

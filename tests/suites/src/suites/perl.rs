@@ -24,6 +24,7 @@ pub static PERL: Suite = Suite {
         "op/fork.t",
         "op/sselect.t",
     ],
+    unplanted: &[],
 };
 
 /// As `t/TEST` starts them: the basic ones with nothing, the others with what makes them find the

@@ -16,6 +16,7 @@ pub static PLANTED: Suite = Suite {
     grows: None,
     quick: false,
     slow: &["slow"],
+    unplanted: &[("cold", "for the sake of the harness's own tests")],
 };
 
 fn command(unit: &str, _version: &str, _tree: &Path) -> Command {

@@ -16,6 +16,7 @@ const TOOL: Suite = Suite {
     grows: None,
     quick: false,
     slow: &[],
+    unplanted: &[],
 };
 
 /// git.
