@@ -26,7 +26,7 @@ pub enum ParseError {
 }
 
 const SIZE_UNITS: &str = "B, KiB, MiB, GiB, TiB, kB, MB, GB, TB";
-const DURATION_UNITS: &str = "ns, us, ms, s";
+const DURATION_UNITS: &str = "ns, us, ms, s, m";
 
 fn split(text: &str) -> Result<(f64, &str), ParseError> {
     let text = text.trim();
@@ -64,7 +64,7 @@ pub fn parse_size(text: &str) -> Result<u64, ParseError> {
     Ok(bytes.round() as u64)
 }
 
-/// Parses a duration: `5ms`, `250us`, `1.5s`; plain `0` needs no unit.
+/// Parses a duration: `5ms`, `250us`, `1.5s`, `2m`; plain `0` needs no unit.
 ///
 /// # Errors
 /// No number, a missing or unknown unit, or more than an hour (surely a mistake, and it would hang
@@ -76,6 +76,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
         "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
+        "m" => 60e9,
         "" if number == 0.0 => 1.0,
         _ => {
             return Err(ParseError::Unit { text: text.to_owned(), expected: DURATION_UNITS });
@@ -125,6 +126,7 @@ mod tests {
         assert_eq!(parse_duration("5ms"), Ok(Duration::from_millis(5)));
         assert_eq!(parse_duration("250us"), Ok(Duration::from_micros(250)));
         assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
         assert!(matches!(parse_duration("5"), Err(ParseError::Unit { .. })));
         assert!(matches!(parse_duration("fast"), Err(ParseError::Number(_))));
