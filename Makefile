@@ -57,7 +57,10 @@ test: setup build
 # each of those suites, units in a random order for BUDGET; BUDGET=whole runs all of them, which takes a
 # day. The order is printed, and repeated by SEED. Once, the suites are also downloaded and built, which
 # takes another hour: `runahead-suites prepare`.
+# Then some of them with predictions planted in all their processes, right ones and wrong ones (docs/speculation.md).
 BUDGET ?= 2m
+PLANTED := bash coreutils git scripts
+CHOSEN = $(if $(filter whole,$(BUDGET)),,--budget $(BUDGET)) $(if $(SEED),--seed $(SEED))
 test-full: setup build
 	scripts/setup full
 	status=0; \
@@ -65,8 +68,8 @@ test-full: setup build
 	    --features runahead-suites/full --no-fail-fast || status=$$?; \
 	scripts/keys-in-a-vm $(RUNAHEAD) || status=$$?; \
 	scripts/older-kernel $(RUNAHEAD) || status=$$?; \
-	$(BIN)/runahead-suites run --all $(if $(filter whole,$(BUDGET)),,--budget $(BUDGET)) $(if $(SEED),--seed $(SEED)) \
-	    --runahead $(abspath $(RUNAHEAD)) --write-md target/suites.md || status=$$?; \
+	$(BIN)/runahead-suites run --all $(CHOSEN) --runahead $(abspath $(RUNAHEAD)) --write-md target/suites.md || status=$$?; \
+	$(BIN)/runahead-suites run --all --speculate $(PLANTED:%=--suite %) $(CHOSEN) || status=$$?; \
 	exit $$status
 
 # Of everyday commands with real packages, a table for each of seven kinds of storage (STORAGE=name: one of

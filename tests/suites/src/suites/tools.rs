@@ -49,6 +49,10 @@ pub static BASH: Suite = Suite {
         ];
         Command { env, ..command }
     },
+    unplanted: &[(
+        "run-read",
+        "gives a read a tenth of a millisecond, and prints whether that was enough",
+    )],
     ..TOOL
 };
 
