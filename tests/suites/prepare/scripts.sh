@@ -101,7 +101,7 @@ cksum config.h Makefile lib/*/Makefile
 END
 # A build by two jobs: each object file, and what the program then does.
 unit build <<'END'
-cp -r /mnt/tree/source "$HOME/b" && cd "$HOME/b" && make -s -j2 >log 2>&1
+cp -Rp /mnt/tree/source "$HOME/b" && cd "$HOME/b" && make -s -j2 >log 2>&1
 echo "$?"
 find . -name '*.o' | sort | xargs sha256sum
 ./bash -c 'for ((n = 0; n < 5; n++)); do echo "$n" | ./bash -c "read x; echo \$((x * x))"; done'
