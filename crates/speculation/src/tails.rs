@@ -311,6 +311,13 @@ impl Tails {
         tail.end.store(end, SeqCst);
     }
 
+    /// Whether another process, which is alive, reads what is written here.
+    pub fn has_reader(&self, pipe: Pipe, host: &impl Host) -> bool {
+        let tail = self.tails.iter().find(|tail| tail.of.load(SeqCst) == pipe.0);
+        let reader = tail.map_or(0, |tail| tail.reader.load(SeqCst));
+        reader != 0 && reader != host.this().process && is_alive(reader, host)
+    }
+
     /// Whether nothing is left here that the calling process has read of what `writer` has written. (Then what the writer has done
     /// before is written, too: it goes from one call to the next.)
     pub fn has_passed(&self, writer: u32, host: &impl Host) -> bool {

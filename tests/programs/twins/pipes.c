@@ -219,6 +219,32 @@ CASE(spliced_and_teed)
 	}
 }
 
+/* Who does not block is told how much there is room for; and reads it all itself. */
+CASE(as_much_as_there_is_room_for)
+{
+	static char buf[30000];
+	for (int i = 0; i < 24; i++) {
+		int p[2], size = i % 3 == 0 ? 100 : i % 3 == 1 ? 4096 : 30000, calls = 0;
+		long wrote = 0, got = 0;
+		ssize_t n;
+		if (i % 2)
+			must(pipe2(p, O_NONBLOCK));
+		else
+			must(socketpair(AF_UNIX, i % 4 ? SOCK_STREAM : SOCK_SEQPACKET, 0, p));
+		fcntl(p[0], F_SETFL, O_NONBLOCK);
+		fcntl(p[1], F_SETFL, O_NONBLOCK);
+		stall(20 + i % 20, 1);
+		for (; (n = write(p[1], buf, size)) > 0; wrote += n)
+			calls++;
+		printf("%d %ld %s ", calls, wrote, strerror(errno));
+		while ((n = read(p[0], buf, sizeof buf)) > 0)
+			got += n;
+		printf("%ld\n", got);
+		close(p[0]);
+		close(p[1]);
+	}
+}
+
 /* A ring of the program's own: its calls are made by the kernel. */
 CASE(a_ring)
 {

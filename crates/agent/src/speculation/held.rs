@@ -7,7 +7,7 @@ use linux_raw_sys::general as k;
 use runahead_speculation::{Id, Pipe};
 
 use super::host::HOST;
-use super::interface;
+use super::{interface, outlet};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Calls that are held at once.
@@ -53,6 +53,30 @@ pub enum To {
     Child(Id),
 }
 
+/// Sorts of what is held, by what surely takes it.
+const FILES: usize = 0;
+const PIPES: usize = 1;
+const OTHERS: usize = 2;
+
+impl To {
+    fn sort(self) -> Option<usize> {
+        match self {
+            To::File(_) => Some(FILES),
+            To::Pipe(..) => Some(PIPES),
+            To::Other => Some(OTHERS),
+            To::Child(_) => None,
+        }
+    }
+
+    /// Another process of the session has read there what this one may yet take back: it goes on reading what that writes.
+    fn has_reader(self) -> bool {
+        match (self, interface::shared()) {
+            (To::Pipe(pipe, Some(_)), Some(shared)) => shared.tails.has_reader(pipe, &HOST),
+            _ => false,
+        }
+    }
+}
+
 /// A file, among all of this machine: its device, and its own number.
 pub type File = (u64, u64);
 
@@ -64,8 +88,8 @@ pub struct Held {
     bytes: [u8; BYTES],
     first_byte: u64,
     end_byte: u64,
-    /// Calls that are about regular files.
-    of_files: u64,
+    /// Calls, and bytes of them, that are about regular files, about pipes, and about other streams.
+    sums: [[u64; 2]; 3],
     /// Calls to pipes that readers in the session cannot have: nor then what is written after them.
     unseen: u64,
 }
@@ -83,7 +107,7 @@ impl Held {
 
     /// Whether something is held for any regular file.
     pub fn has_files(&self) -> bool {
-        self.of_files > 0
+        self.sums[FILES][0] > 0
     }
 
     /// Whether something is held for that file.
@@ -96,12 +120,19 @@ impl Held {
     }
 
     /// Holds what lies in these buffers of the program's (address, bytes), as one call. How many bytes. ENOBUFS: there is no room
-    /// for it; EFAULT: it cannot be read.
+    /// for it, here or surely where it goes; EFAULT: it cannot be read.
     pub fn hold(&mut self, fd: Fd, how: How, buffers: &[[u64; 2]], to: To) -> sys::Result<u64> {
         let total = buffers.iter().try_fold(0u64, |sum, [_, len]| sum.checked_add(*len));
         let room = BYTES as u64 - (self.end_byte - self.first_byte);
         if self.end - self.first == CALLS as u64 || total.is_none_or(|total| total > room) {
             return Err(Errno(sys::ENOBUFS));
+        }
+        // (Two descriptors may be of one stream. What another process of the session reads makes room.)
+        if let Some(sort) = to.sort().filter(|sort| *sort != FILES && !to.has_reader()) {
+            let [calls, bytes] = self.sums[sort];
+            if !outlet::takes(fd, calls + 1, bytes + total.unwrap_or(0)) {
+                return Err(Errno(sys::ENOBUFS));
+            }
         }
         let at = self.end_byte;
         let mut next = at;
@@ -124,7 +155,7 @@ impl Held {
         self.calls[self.end as usize % CALLS] = Call { fd, how, at, len, to };
         self.end_byte = next;
         self.end += 1;
-        self.count(to, 1);
+        self.count(self.end - 1, u64::wrapping_add);
         Ok(len)
     }
 
@@ -137,19 +168,19 @@ impl Held {
             .is_some_and(|shared| shared.tails.write(pipe, id, self.end, &pieces, &HOST).is_ok())
     }
 
-    /// One is held that was not, or not any more (-1).
-    fn count(&mut self, to: To, by: i64) {
-        match to {
-            To::File((device, inode)) => {
-                self.of_files = self.of_files.wrapping_add_signed(by);
-                let files = interface::shared().map(|shared| &shared.files);
-                match by {
-                    1 => files.inspect(|files| files.hold(device, inode)),
-                    _ => files.inspect(|files| files.release(device, inode)),
-                };
+    /// Counts the call at `position` in, or out.
+    fn count(&mut self, position: u64, change: fn(u64, u64) -> u64) {
+        let Call { to, len, .. } = *self.call(position);
+        let Some(sort) = to.sort() else { return };
+        let [calls, bytes] = &mut self.sums[sort];
+        (*calls, *bytes) = (change(*calls, 1), change(*bytes, len));
+        match (to, interface::shared()) {
+            (To::File((device, inode)), Some(shared)) if change(0, 1) == 1 => {
+                shared.files.hold(device, inode);
             }
-            To::Pipe(_, None) => self.unseen = self.unseen.wrapping_add_signed(by),
-            To::Pipe(..) | To::Other | To::Child(_) => {}
+            (To::File((device, inode)), Some(shared)) => shared.files.release(device, inode),
+            (To::Pipe(_, None), _) => self.unseen = change(self.unseen, 1),
+            _ => {}
         }
     }
 
@@ -167,7 +198,7 @@ impl Held {
     /// In a forked child: all that is held is its parent's.
     pub fn in_child(&mut self) {
         (self.first, self.end, self.first_byte, self.end_byte) = (0, 0, 0, 0);
-        (self.of_files, self.unseen) = (0, 0);
+        (self.sums, self.unseen) = ([[0; 2]; 3], 0);
     }
 
     /// What was held from `mark` on was never written.
@@ -176,7 +207,7 @@ impl Held {
             self.end -= 1;
             let call = *self.call(self.end);
             self.end_byte = call.at;
-            self.count(call.to, -1);
+            self.count(self.end, u64::wrapping_sub);
             if let (To::Pipe(pipe, Some(_)), Some(shared)) = (call.to, interface::shared()) {
                 shared.tails.take_back(pipe, self.end, &HOST);
             }
@@ -220,9 +251,9 @@ impl Held {
             }
             for _ in 0..done {
                 let call = *self.call(self.first);
+                self.count(self.first, u64::wrapping_sub);
                 self.first += 1;
                 self.first_byte = call.at + call.len;
-                self.count(call.to, -1);
             }
         }
     }

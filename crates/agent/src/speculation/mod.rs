@@ -15,7 +15,7 @@
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
 //! | `children` | forks, which depend on their parent |
-//! | `held` | output, until what it depends on is committed |
+//! | `held`, `outlet` | output, until what it depends on is committed; how much of it there may be |
 //! | `depends`, `host` | what is read from pipes that another process has only said so far |
 //! | `timer` | pokes, where nobody else can be relied upon |
 //! | `planted` | predictions that tests plant |
@@ -32,6 +32,7 @@ mod interface;
 mod journal;
 mod mapped;
 mod memory;
+mod outlet;
 mod own;
 mod planted;
 mod policy;
