@@ -9,6 +9,8 @@ pub struct Begun {
     pub ends: Option<u64>,
     /// It waited, and a stop has interrupted it.
     pub is_cut_short: bool,
+    /// Bytes that it had written by then.
+    pub done: u64,
 }
 
 /// Where and with what it is made.

@@ -4,6 +4,9 @@
 //! pselect(2) and ppoll(2) do so themselves: what is left is in the program's memory. Of a socket's own timeouts, SO_RCVTIMEO
 //! and SO_SNDTIMEO, nothing is known here.)
 //!
+//! *Writes.* One that waits for room has written some of it, and a program that no signal comes to would not be told so. What is
+//! left is written, and the result is all of it. (writev(2) and the like are not looked at.)
+//!
 //! *Signals.* One that comes while the thread stands in front of a call that had begun would find it waiting: for the
 //! program the call has been interrupted, or is restarted (signal(7)).
 //!
@@ -98,11 +101,16 @@ pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], Instead) {
     let timeout = Timeout::of(call);
     let first = || {
         let ends = timeout.map(|timeout| sys::now().saturating_add(timeout.ns()));
-        Begun { place, ends, is_cut_short: false }
+        Begun { place, ends, is_cut_short: false, done: 0 }
     };
     call.thread.begun.set(Some(again.unwrap_or_else(first)));
     let (mut args, mut instead) = (call.args, Instead::default());
     let field = |offset: usize| at + offset as u64;
+    if let Some(Begun { done, .. }) = again {
+        // (Nothing for all but writes.)
+        args[1] += done;
+        args[2] -= done;
+    }
     if let (Some(timeout), Some(ends)) = (timeout, again.and_then(|begun| begun.ends)) {
         let left = ends.saturating_sub(sys::now());
         match timeout {
@@ -131,7 +139,11 @@ pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], Instead) {
 
 /// `call` has returned this to the program. What that is to be.
 pub fn end(call: &Call, result: i64, instead: &Instead) -> i64 {
-    call.thread.begun.set(None);
+    let done = call.thread.begun.take().map_or(0, |begun| begun.done) as i64;
+    if done > 0 {
+        // An error comes with the next call, as it does natively.
+        return done + result.max(0);
+    }
     match rest_argument(call) {
         Some(number) if result == sys::fail(sys::EINTR) => {
             tell_rest(call.args[number], instead.pair)
@@ -156,6 +168,27 @@ pub fn note_cut_short(thread: &Thread) {
     thread.begun.set(begun);
 }
 
+/// A stop has interrupted a call with this result: whether it is a write that has written some of what it is to write, which goes on
+/// then.
+pub fn note_partly_written(thread: &Thread, result: i64) -> bool {
+    let Some(begun) = thread.begun.get() else { return false };
+    let Place { number, arguments, .. } = begun.place;
+    let done = begun.done + result.max(0) as u64;
+    let is_partly = matches!(number, nr::WRITE | nr::SENDTO) && result > 0 && done < arguments[2];
+    if is_partly {
+        thread.begun.set(Some(Begun { is_cut_short: true, done, ..begun }));
+    }
+    is_partly
+}
+
+/// See [`Call::is_partly_made`].
+pub fn is_partly_made(call: &Call) -> bool {
+    let is_it = |place: &Place| {
+        (place.stack, place.number, place.arguments) == (call.stack, call.nr, call.args)
+    };
+    call.thread.begun.get().is_some_and(|begun| begun.done > 0 && is_it(&begun.place))
+}
+
 /// A handler, by which calls are restarted or not, is about to begin where `context` stands: if that is in front of a call
 /// that a stop has interrupted, and that it would have interrupted itself, the call and its result.
 pub fn by_handler(
@@ -163,18 +196,19 @@ pub fn by_handler(
     context: &Context,
     restarts: bool,
 ) -> Option<(Call, i64)> {
-    let Begun { place, ends, is_cut_short } = thread.begun.take()?;
+    let Begun { place, ends, is_cut_short, done } = thread.begun.take()?;
     let call = context.call(thread);
     let is_there =
         Place { site: context.after(), stack: call.stack, number: call.nr, arguments: call.args }
             == place;
-    let restarts = restarts && may_restart(&call);
+    let restarts = restarts && may_restart(&call) && done == 0;
     if !is_cut_short || !is_there || restarts {
         return None;
     }
     let left = ends.map_or(0, |ends| ends.saturating_sub(sys::now()));
     let result = match rest_argument(&call) {
         Some(number) => tell_rest(call.args[number], [left / NS, left % NS]),
+        None if done > 0 => done as i64,
         None => sys::fail(sys::EINTR),
     };
     Some((call, result))

@@ -65,6 +65,11 @@ pub struct Call {
 }
 
 impl Call {
+    /// It waited for room, and some of what it is to write has been written: only the kernel is to make the rest of it.
+    pub fn is_partly_made(&self) -> bool {
+        interrupted::is_partly_made(self)
+    }
+
     /// Makes the call as it stands, here and now. [`sys::RESTART`] if a signal is held, which is to be the answer: the
     /// program makes the call once the signal has been handled.
     pub fn perform(&self) -> i64 {

@@ -285,6 +285,14 @@ pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
             }
             go_back(context);
         }
+        Some(Told::Made)
+            if kept(context).0.waits == 0
+                && thread.is_some_and(|thread| {
+                    interrupted::note_partly_written(thread, context.result())
+                }) =>
+        {
+            go_back(context);
+        }
         _ => interrupted(thread, context),
     }
 }

@@ -245,6 +245,39 @@ CASE(as_much_as_there_is_room_for)
 	}
 }
 
+static void *reads_to_the_end(void *fd)
+{
+	static char buf[5000];
+	ssize_t n;
+	long got = 0;
+	while ((n = must(read((long)fd, buf, sizeof buf))) > 0)
+		got += n;
+	return (void *)got;
+}
+
+/* More than there is room for, because a thread reads it. */
+CASE(a_thread_reads_what_another_writes)
+{
+	static char buf[50000];
+	for (int i = 0; i < 8; i++) {
+		int p[2];
+		pthread_t t;
+		void *got;
+		if (i % 2)
+			must(pipe(p));
+		else
+			must(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
+		must(pthread_create(&t, 0, reads_to_the_end, (void *)(long)p[0]));
+		for (int k = 0; k < 12; k++)
+			if (must(write(p[1], buf, k % 3 ? 50000 : 3000)) < 3000)
+				puts("not all");
+		close(p[1]);
+		pthread_join(t, &got);
+		printf("%ld\n", (long)got);
+		close(p[0]);
+	}
+}
+
 /* A ring of the program's own: its calls are made by the kernel. */
 CASE(a_ring)
 {

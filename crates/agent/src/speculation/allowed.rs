@@ -230,6 +230,9 @@ fn maps(call: &Call) -> Made {
 }
 
 fn writes(call: &Call) -> Made {
+    if call.is_partly_made() {
+        return Made::Waits;
+    }
     let fd = call.fd(0);
     let [_, at, len, third, ..] = call.args;
     let mut vectors = held::NO_BUFFERS;
