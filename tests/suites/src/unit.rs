@@ -57,7 +57,8 @@ impl Rules {
         let own_limit = self.limit.unwrap_or(Duration::from_secs(ready.suite.limit));
         let native_limit = self.most.map_or(own_limit, |most| own_limit.min(most));
         let command = (ready.suite.command)(unit, &ready.version, &ready.tree);
-        let is_written_seen = matches!(self.second, Second::Planted(..));
+        let is_written_seen =
+            matches!(self.second, Second::Planted(..)) && command.format.repeats_itself();
         let half = |name: &str, n: usize, front: &[String], limit| {
             half::run(
                 disk,

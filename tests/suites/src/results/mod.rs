@@ -70,6 +70,11 @@ pub enum Format {
 }
 
 impl Format {
+    /// Whether what a unit writes besides is the same each time: without times, and identifiers of processes.
+    pub fn repeats_itself(&self) -> bool {
+        matches!(self, Format::Tap | Format::Status | Format::Automake { .. })
+    }
+
     /// Files besides the two outputs that tell what happened, below the disk.
     pub fn files(&self) -> Vec<String> {
         match self {
