@@ -82,6 +82,7 @@ fn name(errno: u32) -> String {
         (Errno::NOSYS, "ENOSYS"),
         (Errno::OPNOTSUPP, "EOPNOTSUPP"),
         (Errno::TIMEDOUT, "ETIMEDOUT"),
+        (Errno::TXTBSY, "ETXTBSY"),
         (Errno::ALREADY, "EALREADY"),
     ];
     let found = known.iter().find(|(known, _)| known.raw_os_error() as u32 == errno);
