@@ -311,11 +311,11 @@ impl Tails {
         tail.end.store(end, SeqCst);
     }
 
-    /// Whether another process, which is alive, reads what is written here.
+    /// Whether another process reads what is written here. (One that has died is no reader of the pipe either.)
     pub fn has_reader(&self, pipe: Pipe, host: &impl Host) -> bool {
         let tail = self.tails.iter().find(|tail| tail.of.load(SeqCst) == pipe.0);
         let reader = tail.map_or(0, |tail| tail.reader.load(SeqCst));
-        reader != 0 && reader != host.this().process && is_alive(reader, host)
+        reader != 0 && reader != host.this().process
     }
 
     /// Whether nothing is left here that the calling process has read of what `writer` has written. (Then what the writer has done
