@@ -21,6 +21,9 @@
 //! against a run of the same processes in which nothing is predicted.
 #![no_std]
 
+#[cfg(test)]
+extern crate std;
+
 mod files;
 mod table;
 mod tails;

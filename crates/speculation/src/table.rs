@@ -432,6 +432,13 @@ impl Table {
         self.of(id).map_or(0, |slot| Owner::of_word(slot.owner.load(Relaxed)).process)
     }
 
+    /// Whether nothing is left of it.
+    #[cfg(test)]
+    pub(crate) fn is_free(&self, id: Id) -> bool {
+        let now = self.of(id).map_or(0, |slot| slot.state.load(SeqCst));
+        now & 0xff == FREE || now >> 8 != id.generation()
+    }
+
     /// Its owner has done with it, or goes back to before it.
     pub fn close(&self, id: Id) {
         /// How long to wait for one who writes an answer, or tells us: he may have been killed.
@@ -495,8 +502,6 @@ pub(crate) fn untell(word: &AtomicU64, thread: u64, host: &impl Host) {
 
 #[cfg(test)]
 mod tests {
-    extern crate std;
-
     use super::*;
     use std::boxed::Box;
 

@@ -149,8 +149,9 @@ impl Tails {
         }
         self.tails.iter().find_map(|tail| {
             // (One that a reader has left that has died is free once it is locked.)
-            let is_left = tail.is_empty() && !is_alive(tail.reader.load(Relaxed), host);
-            if tail.of.load(SeqCst) != 0 && is_left {
+            let reader = tail.reader.load(Relaxed);
+            let is_read = tail.of.load(SeqCst) != 0 && tail.is_empty() && reader != 0;
+            if is_read && !is_alive(reader, host) {
                 drop(lock(self, tail, host));
             }
             if tail.of.load(SeqCst) != 0 {
@@ -370,6 +371,13 @@ impl Tails {
             }
         }
         times
+    }
+
+    /// Whether somebody has said that it waits.
+    #[cfg(test)]
+    pub(crate) fn has_waiters(&self) -> bool {
+        let mut threads = self.waiters.iter().map(|waiter| waiter.thread.load(SeqCst));
+        self.waiting.load(SeqCst) > 0 || threads.any(|thread| thread != 0)
     }
 
     fn wake(&self, pipe: Pipe, host: &impl Host) {

@@ -1,1 +1,75 @@
+//! Each part by itself, under threads, and all of them together in a simulation.
 
+use std::boxed::Box;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::vec::Vec;
+
+use crate::{Host, Owner, Session};
+
+mod dependents;
+mod files;
+mod sim;
+mod tails;
+mod threads;
+
+/// What nobody shares yet.
+fn session() -> Box<Session> {
+    // SAFETY: all-zero is valid.
+    unsafe { Box::new_zeroed().assume_init() }
+}
+
+/// The only thread of the process of this number.
+const fn owner(process: u32) -> Owner {
+    Owner { process, thread: process + 1000 }
+}
+
+/// A process of a machine on which nothing happens at once.
+struct One {
+    this: Owner,
+    /// Who has ended.
+    dead: Rc<RefCell<Vec<u32>>>,
+    /// Who was poked, in order.
+    poked: Rc<RefCell<Vec<Owner>>>,
+    pauses: Cell<u32>,
+}
+
+impl One {
+    fn new(process: u32) -> Self {
+        let (dead, poked) = (Rc::default(), Rc::default());
+        One { this: owner(process), dead, poked, pauses: Cell::new(0) }
+    }
+
+    /// Another process of the same machine.
+    fn beside(&self, process: u32) -> Self {
+        let (dead, poked) = (self.dead.clone(), self.poked.clone());
+        One { this: owner(process), dead, poked, pauses: Cell::new(0) }
+    }
+
+    fn dies(&self) {
+        self.dead.borrow_mut().push(self.this.process);
+    }
+
+    /// Who was poked since this was asked last.
+    fn poked(&self) -> Vec<Owner> {
+        self.poked.take()
+    }
+}
+
+impl Host for One {
+    fn this(&self) -> Owner {
+        self.this
+    }
+
+    fn is_alive(&self, owner: Owner) -> bool {
+        !self.dead.borrow().contains(&owner.process)
+    }
+
+    fn pause(&self) {
+        self.pauses.set(self.pauses.get() + 1);
+    }
+
+    fn poke(&self, whom: Owner) {
+        self.poked.borrow_mut().push(whom);
+    }
+}

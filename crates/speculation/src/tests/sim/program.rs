@@ -1,0 +1,182 @@
+//! Networks of programs, made from a seed.
+
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+use crate::tails::mixed;
+
+/// What a process of the network is like.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Program {
+    /// Pipes that it reads from, and writes to.
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+    /// Operations before it reads its inputs to their end.
+    pub operations: u32,
+}
+
+/// A pipe: who writes, who reads, and how much it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Joint {
+    pub writer: usize,
+    pub reader: usize,
+    pub capacity: usize,
+}
+
+/// A network.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    pub seed: u64,
+    pub programs: Vec<Program>,
+    pub pipes: Vec<Joint>,
+}
+
+impl Network {
+    /// Who writes comes before who reads. Every process but the last writes; if it may `fork`, one network in four has some that
+    /// write to two pipes.
+    pub fn new(seed: u64, forks: bool, random: &mut fastrand::Rng) -> Self {
+        let count = random.usize(2..=6);
+        let most = *random.choice(&[12, 30, 60]).expect("some");
+        let program = |random: &mut fastrand::Rng| Program {
+            operations: random.u32(3..most),
+            ..Program::default()
+        };
+        let programs = (0..count).map(|_| program(random)).collect();
+        let mut network = Network { seed, programs, pipes: Vec::new() };
+        let is_chain = random.bool();
+        for writer in 0..count - 1 {
+            let reader = if is_chain { writer + 1 } else { random.usize(writer + 1..count) };
+            network.join(writer, reader, random);
+        }
+        if random.u32(..4) == 0 && forks {
+            for _ in 0..random.usize(1..3) {
+                let writer = random.usize(..count - 1);
+                network.join(writer, random.usize(writer + 1..count), random);
+            }
+        }
+        network
+    }
+
+    fn join(&mut self, writer: usize, reader: usize, random: &mut fastrand::Rng) {
+        let capacity = *random.choice(&[512, 4096, 5000, 16384]).expect("some");
+        self.programs[writer].outputs.push(self.pipes.len());
+        self.programs[reader].inputs.push(self.pipes.len());
+        self.pipes.push(Joint { writer, reader, capacity });
+    }
+}
+
+/// What a program does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Operation {
+    Compute,
+    /// A question, whose answer may be predicted.
+    Ask,
+    /// So many bytes to a pipe.
+    Write(usize, usize),
+    /// A line, to a file of its own.
+    Line,
+    /// So many bytes of its input of that number, or what there is to its end.
+    Read(usize, usize),
+    End,
+}
+
+/// What a program knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct State {
+    hash: u64,
+    left: u32,
+    has_said: bool,
+    /// What it has read from each input and not looked at.
+    pub inbox: Vec<VecDeque<u8>>,
+    /// Inputs that have come to their end.
+    pub ended: Vec<bool>,
+    /// What it has looked at.
+    pub used: Vec<u64>,
+}
+
+impl State {
+    pub fn new(network: &Network, process: usize) -> Self {
+        let program = &network.programs[process];
+        let inputs = program.inputs.len();
+        State {
+            hash: mixed(network.seed, process as u64),
+            left: program.operations,
+            has_said: false,
+            inbox: std::vec![VecDeque::new(); inputs],
+            ended: std::vec![false; inputs],
+            used: std::vec![0; inputs],
+        }
+    }
+
+    pub fn next(&self, program: &Program) -> Operation {
+        /// At the end an input is read in such pieces.
+        const PIECE: usize = 3000;
+        if self.left == 0 {
+            let mut inputs = 0..program.inputs.len();
+            let input = inputs.find(|input| !self.ended[*input] || !self.inbox[*input].is_empty());
+            return match input {
+                Some(input) => Operation::Read(input, PIECE),
+                None if !self.has_said => Operation::Line,
+                None => Operation::End,
+            };
+        }
+        let a = mixed(self.hash, 1) as usize;
+        let any = |all: &[usize]| all[(a >> 8) % all.len()];
+        let len = 1 + (a >> 16) % [20, 300, 4096, 6000][a >> 40 & 3];
+        match a % 16 {
+            0..5 if !program.outputs.is_empty() => Operation::Write(any(&program.outputs), len),
+            5..9 if !program.inputs.is_empty() => {
+                Operation::Read((a >> 8) % program.inputs.len(), len)
+            }
+            9..13 => Operation::Ask,
+            13 | 14 => Operation::Line,
+            _ => Operation::Compute,
+        }
+    }
+
+    /// It has done that.
+    fn advance(&mut self) {
+        self.hash = mixed(self.hash, 2);
+        self.has_said |= self.left == 0;
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// Of an operation that gives it nothing.
+    pub fn done(&mut self) {
+        self.advance();
+    }
+
+    /// What is right at the question that it has come to.
+    pub fn truth(&self) -> u64 {
+        mixed(self.hash, 3) % 8
+    }
+
+    pub fn answered(&mut self, answer: u64) {
+        self.hash = mixed(self.hash, answer);
+        self.advance();
+    }
+
+    /// Whether what it wants to read is there.
+    pub fn has(&self, input: usize, len: usize) -> bool {
+        self.ended[input] || self.inbox[input].len() >= len
+    }
+
+    /// It looks at that.
+    pub fn look_at(&mut self, input: usize, len: usize) {
+        let len = len.min(self.inbox[input].len());
+        for byte in self.inbox[input].drain(..len) {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        self.used[input] += len as u64;
+        self.hash = mixed(self.hash, len as u64);
+        if self.left > 0 {
+            self.advance();
+        }
+    }
+
+    /// What it writes.
+    pub fn bytes(&self, len: usize) -> Vec<u8> {
+        let words = (0..).flat_map(|n| mixed(self.hash, 4 + n).to_le_bytes());
+        words.take(len).collect()
+    }
+}

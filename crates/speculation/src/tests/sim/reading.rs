@@ -1,0 +1,139 @@
+//! How a process reads from pipes, and comes to depend on what it finds behind them.
+
+use super::process::{Doing, Sleep};
+use super::program::Operation;
+use super::world::{Plant, World, pipe};
+use crate::{Ahead, Id, Taken};
+
+impl World {
+    fn is_empty(&self, number: usize) -> bool {
+        self.channels[number].bytes.is_empty()
+    }
+
+    fn pipe_of(&self, p: usize, input: usize) -> usize {
+        self.network.programs[p].inputs[input]
+    }
+
+    /// How many bytes a call asks for: what is needed, or any other number.
+    fn asks_for(&mut self, p: usize, input: usize) -> usize {
+        let state = &self.processes[p].state;
+        match state.next(&self.network.programs[p]) {
+            Operation::Read(_, len) if self.is_exact || self.random.bool() => {
+                len - state.inbox[input].len()
+            }
+            _ => self.random.usize(1..9000),
+        }
+    }
+
+    fn ahead(&self, p: usize, number: usize) -> Ahead {
+        let seat = &self.processes[p].seat;
+        let is_empty = || self.is_empty(number) || self.has(Plant::ReadsFromBehind);
+        self.session.tails.ahead(pipe(number), seat, is_empty)
+    }
+
+    /// As [`World::ahead`]; where nothing is, the process is to be poked when there is something.
+    fn ahead_or_told(&self, p: usize, number: usize) -> Ahead {
+        let seat = &self.processes[p].seat;
+        self.session.tails.go_on(seat);
+        let found = self.ahead(p, number);
+        if found != Ahead::Nothing || !self.is_empty(number) {
+            return found;
+        }
+        if !self.has(Plant::Forgets) {
+            self.session.tails.wait(pipe(number), seat);
+        }
+        self.ahead(p, number)
+    }
+
+    /// A process that does not speculate comes to a call that reads.
+    pub fn comes_to_read(&mut self, p: usize, input: usize) {
+        let number = self.pipe_of(p, input);
+        let found = self.ahead_or_told(p, number);
+        self.processes[p].doing = match found {
+            Ahead::Nothing => Doing::Reads(input),
+            Ahead::On(id) => Doing::Depends(input, id),
+        };
+    }
+
+    /// It reads what is in the pipe, or waits for it.
+    pub fn reads_itself(&mut self, p: usize, input: usize) {
+        let number = self.pipe_of(p, input);
+        let asks = self.asks_for(p, input);
+        let channel = &mut self.channels[number];
+        let room = asks.min(channel.bytes.len());
+        let state = &mut self.processes[p].state;
+        state.inbox[input].extend(channel.bytes.drain(..room));
+        if room == 0 && channel.is_closed {
+            state.ended[input] = true;
+        } else if room == 0 {
+            // (Whoever is poked comes to the call anew.)
+            self.processes[p].sleep = Sleep::UntilFilled(number);
+            return;
+        }
+        self.session.tails.go_on(&self.processes[p].seat);
+    }
+
+    /// A speculative process reads.
+    pub fn reads(&mut self, p: usize, input: usize) {
+        let number = self.pipe_of(p, input);
+        let Ahead::On(id) = self.ahead_or_told(p, number) else { return self.waits(p) };
+        self.session.tails.go_on(&self.processes[p].seat);
+        let table = &self.session.table;
+        let writer = table.owner(id);
+        let open = &self.processes[p].open;
+        let depends = open.iter().any(|open| open.depends_on == Some(id));
+        let is_of_writer = |other| table.owner(other) == writer;
+        let is_alone = open.iter().all(|open| open.depends_on.is_some_and(is_of_writer));
+        match (is_alone || self.has(Plant::TakesWithOthers), depends) {
+            (true, true) => self.takes(p, input, id),
+            (true, false) => self.processes[p].doing = Doing::Depends(input, id),
+            (false, _) => self.waits(p),
+        }
+    }
+
+    /// Takes a checkpoint, from which on the process depends on `id`.
+    pub fn depends(&mut self, p: usize, input: usize, id: Id) {
+        let number = self.pipe_of(p, input);
+        let is_speculative = !self.processes[p].open.is_empty();
+        if self.has(Plant::DependsOnNothing) {
+            return self.takes(p, input, id);
+        }
+        let Some(own) = self.opens(p) else { return };
+        let (table, tails) = (&self.session.table, &self.session.tails);
+        if tails.depend(pipe(number), id, table, &self.processes[p].seat) {
+            self.session.tails.go_on(&self.processes[p].seat);
+            self.counts.depended += 1;
+            return self.pushes(p, own, 0, Some(id));
+        }
+        table.close(own);
+        self.counts.refused += 1;
+        match is_speculative {
+            true => self.waits(p),
+            false => self.processes[p].doing = Doing::Reads(input),
+        }
+    }
+
+    fn takes(&mut self, p: usize, input: usize, id: Id) {
+        let number = self.pipe_of(p, input);
+        let room = self.asks_for(p, input) as u64;
+        let mut bytes = std::vec::Vec::new();
+        let seat = &self.processes[p].seat;
+        let is_empty = || self.is_empty(number) || self.has(Plant::ReadsFromBehind);
+        let give = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            true
+        };
+        let (table, tails) = (&self.session.table, &self.session.tails);
+        let taken = tails.take((pipe(number), id, room), table, seat, is_empty, give);
+        match taken {
+            Taken::Bytes(count) => {
+                self.must(bytes.len() as u64 == count, "other bytes were given than were taken");
+                self.counts.taken += 1;
+                self.counts.taken_in_part += u64::from(count == room);
+                self.processes[p].state.inbox[input].extend(bytes);
+            }
+            Taken::Gone => self.waits(p),
+            Taken::Refused => self.must(false, "it was refused what was given"),
+        }
+    }
+}

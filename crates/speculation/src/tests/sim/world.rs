@@ -1,0 +1,395 @@
+//! A machine whose processes are run a little at a time, and who settles what they predict.
+
+use std::boxed::Box;
+use std::cell::Cell;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::vec::Vec;
+
+use super::model::{self, Course, Effect};
+use super::process::{Process, Sleep};
+use super::program::{Network, State};
+use crate::tests::{owner, session};
+use crate::{Host, Id, Owner, Pipe, Session};
+
+/// A rule that is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Plant {
+    /// A reader takes what another may take back, and does not note that it depends on it.
+    DependsOnNothing,
+    /// It does so while something else can take it back: a prediction of its own, or what another writer has said.
+    TakesWithOthers,
+    /// It looks behind the pipe before the pipe is empty.
+    ReadsFromBehind,
+    /// What one has read counts as certain only once its writer has written all.
+    NeverPasses,
+    /// What one has read counts as certain before its writer has come to it.
+    PassesAtOnce,
+    /// Whoever is taken back does not say so.
+    SaysNothing,
+    /// It says so once those that depend on it have been told.
+    SaysLate,
+    /// What it has written stays behind the pipe.
+    KeepsTail,
+    /// It says that all is written before it is.
+    DoneBeforeRelease,
+    /// Nobody is told that what he has read was passed.
+    TellsNobody,
+    /// Only those are told that have read something.
+    TellsReadersOnly,
+    /// What comes after a call that readers cannot have they can have.
+    ShowsBehindUnseen,
+    /// One that is committed above one that is open is done.
+    CommitsOutOfOrder,
+    /// What was read stays locked for other readers, and its tail in use.
+    NeverLeaves,
+    /// It goes on depending on what is done.
+    StaysDependent,
+    /// Nobody is poked when there is something to be read.
+    Forgets,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Counts {
+    pub steps: u64,
+    pub predicted: u64,
+    pub failed: u64,
+    pub depended: u64,
+    pub refused: u64,
+    pub taken: u64,
+    pub taken_in_part: u64,
+    pub unseen: u64,
+    pub passed: u64,
+    pub taken_back: u64,
+    pub blocked: u64,
+    pub killed: u64,
+}
+
+impl Counts {
+    pub fn all(&mut self) -> [&mut u64; 12] {
+        let Counts { steps, predicted, failed, depended, refused, taken, .. } = self;
+        let Counts { taken_in_part, unseen, passed, taken_back, blocked, killed, .. } = self;
+        [
+            steps,
+            predicted,
+            failed,
+            depended,
+            refused,
+            taken,
+            taken_in_part,
+            unseen,
+            passed,
+            taken_back,
+            blocked,
+            killed,
+        ]
+    }
+}
+
+/// What one process may know of all.
+#[derive(Default)]
+pub(super) struct Life {
+    pub is_alive: Cell<bool>,
+    pub is_poked: Cell<bool>,
+}
+
+/// A process, as the session's memory asks for it.
+#[derive(Clone)]
+pub(super) struct Seat {
+    pub this: Owner,
+    pub lives: Rc<Vec<Life>>,
+}
+
+impl Seat {
+    pub fn life(&self, process: u32) -> &Life {
+        &self.lives[process as usize - 1]
+    }
+}
+
+impl Host for Seat {
+    fn this(&self) -> Owner {
+        self.this
+    }
+
+    fn is_alive(&self, owner: Owner) -> bool {
+        self.life(owner.process).is_alive.get()
+    }
+
+    fn pause(&self) {
+        panic!("nothing happens while one waits");
+    }
+
+    fn poke(&self, whom: Owner) {
+        if whom != self.this {
+            self.life(whom.process).is_poked.set(true);
+        }
+    }
+}
+
+/// What a pipe has.
+#[derive(Default)]
+pub(super) struct Channel {
+    pub bytes: VecDeque<u8>,
+    pub capacity: usize,
+    pub is_closed: bool,
+    /// Nobody reads it any more: what is written vanishes.
+    pub is_broken: bool,
+}
+
+impl Channel {
+    pub fn room(&self) -> usize {
+        if self.is_broken { usize::MAX } else { self.capacity - self.bytes.len() }
+    }
+}
+
+/// A prediction that is to be settled.
+pub(super) struct Question {
+    pub id: Id,
+    pub is_right: bool,
+    pub truth: u64,
+}
+
+pub(super) struct World {
+    pub network: Network,
+    pub random: fastrand::Rng,
+    pub session: Box<Session>,
+    pub processes: Vec<Process>,
+    pub channels: Vec<Channel>,
+    pub questions: Vec<Question>,
+    /// All that were ever opened.
+    pub ids: Vec<Id>,
+    pub courses: Vec<Course>,
+    pub violations: BTreeSet<&'static str>,
+    pub plant: Option<Plant>,
+    pub counts: Counts,
+    /// In 100: how often one predicts, and is right; how often one is settled.
+    pub odds: [u32; 3],
+    /// Nobody reads more than it needs.
+    pub is_exact: bool,
+    /// The step at which a process is killed, and which.
+    kill: Option<(u64, usize)>,
+    lives: Rc<Vec<Life>>,
+}
+
+/// Names the pipes of a network.
+pub(super) fn pipe(number: usize) -> Pipe {
+    Pipe::new(13, number as u64)
+}
+
+impl World {
+    pub fn new(seed: u64, plant: Option<Plant>, kills: bool) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let network = Network::new(seed, !kills, &mut random);
+        let count = network.programs.len();
+        let life = || Life { is_alive: Cell::new(true), ..Life::default() };
+        let lives: Rc<Vec<Life>> = Rc::new((0..count).map(|_| life()).collect());
+        let process = |n: usize| {
+            let seat = Seat { this: owner(n as u32 + 1), lives: lives.clone() };
+            Process::new(seat, State::new(&network, n))
+        };
+        let processes = (0..count).map(process).collect();
+        let channel =
+            |joint: &_| Channel { capacity: capacity(joint), ..Channel::default() };
+        let courses = model::run(&network, &std::vec![None; network.pipes.len()]);
+        let odds = [random.u32(10..100), random.u32(20..100), random.u32(1..40)];
+        let mut kill = None;
+        if kills {
+            let last: u32 = random.u32(4..12);
+            kill = Some((random.u64(1..1 << last), random.usize(..count)));
+        }
+        World {
+            random,
+            session: session(),
+            processes,
+            channels: network.pipes.iter().map(channel).collect(),
+            questions: Vec::new(),
+            ids: Vec::new(),
+            courses,
+            violations: BTreeSet::new(),
+            plant,
+            counts: Counts::default(),
+            odds,
+            is_exact: false,
+            kill,
+            lives,
+            network,
+        }
+    }
+
+    pub fn has(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
+    }
+
+    pub fn must(&mut self, holds: bool, what: &'static str) {
+        if !holds {
+            self.violations.insert(what);
+        }
+    }
+
+    pub fn chance(&mut self, percent: u32) -> bool {
+        self.random.u32(..100) < percent
+    }
+
+    pub fn has_killed(&self) -> bool {
+        self.counts.killed > 0
+    }
+
+    fn can_go_on(&self, p: usize) -> bool {
+        let life = &self.lives[p];
+        let is_filled = |pipe: usize| {
+            let channel = &self.channels[pipe];
+            !channel.bytes.is_empty() || channel.is_closed
+        };
+        life.is_alive.get()
+            && match self.processes[p].sleep {
+                Sleep::Not => true,
+                Sleep::UntilPoked => life.is_poked.get(),
+                Sleep::UntilFilled(pipe) => life.is_poked.get() || is_filled(pipe),
+                Sleep::UntilRoom(pipe) => self.channels[pipe].room() > 0,
+            }
+    }
+
+    /// Until all have ended, or something is wrong.
+    pub fn go(&mut self) {
+        const MOST_STEPS: u64 = 200_000;
+        while self.violations.is_empty() {
+            self.counts.steps += 1;
+            self.must(self.counts.steps < MOST_STEPS, "it does not end");
+            if self.kill.is_some_and(|(step, _)| step <= self.counts.steps) {
+                self.kill();
+            }
+            let all = 0..self.processes.len();
+            let able: Vec<usize> = all.filter(|p| self.can_go_on(*p)).collect();
+            let settles = self.odds[2];
+            if !self.questions.is_empty() && (able.is_empty() || self.chance(settles)) {
+                self.settle();
+            } else if let Some(p) = self.random.choice(able) {
+                self.step(p);
+            } else if !self.look_for_the_dead() {
+                break;
+            }
+        }
+        if self.violations.is_empty() {
+            self.check_end();
+        }
+    }
+
+    /// The outcome of any is known.
+    fn settle(&mut self) {
+        let which = self.random.usize(..self.questions.len());
+        let Question { id, is_right, truth } = self.questions.swap_remove(which);
+        let table = &self.session.table;
+        let told = match is_right {
+            true => table.commit(id),
+            false => table.fail(id, &truth.to_ne_bytes()).map(Some),
+        };
+        // (Err: it was taken back, with an earlier one.)
+        if let Ok(whom) = told {
+            if let Some(whom) = whom {
+                self.lives[whom.process as usize - 1].is_poked.set(true);
+            }
+            table.told(id);
+        }
+    }
+
+    fn kill(&mut self) {
+        let Some((_, p)) = self.kill.take() else { return };
+        if self.lives[p].is_alive.get() {
+            self.counts.killed += 1;
+            self.goes(p);
+        }
+    }
+
+    /// The process is not there any more.
+    pub fn goes(&mut self, p: usize) {
+        self.lives[p].is_alive.set(false);
+        let program = self.network.programs[p].clone();
+        program.outputs.iter().for_each(|pipe| self.channels[*pipe].is_closed = true);
+        for input in program.inputs {
+            let channel = &mut self.channels[input];
+            channel.is_broken = true;
+            channel.bytes.clear();
+        }
+        let table = &self.session.table;
+        self.questions.retain(|question| table.owner(question.id) as usize - 1 != p);
+    }
+
+    /// Whoever waits looks now and then whether those that it waits for are still there. Whether that lets somebody go on.
+    fn look_for_the_dead(&mut self) -> bool {
+        for p in 0..self.processes.len() {
+            let Process { seat, open, .. } = &self.processes[p];
+            if !self.has_killed() || !self.lives[p].is_alive.get() {
+                continue;
+            }
+            let before = self.session.table.settled();
+            let others = open.iter().filter_map(|open| open.depends_on);
+            others.for_each(|other| self.session.table.say_for_the_dead(other, seat));
+            if self.session.table.settled() != before {
+                self.lives[p].is_poked.set(true);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// An effect of the process begins to be seen: it is what is right, and follows from nothing that is not yet seen.
+    pub fn begins(&mut self, p: usize, to: Option<usize>, bytes: &[u8]) {
+        let effect = Effect { to, bytes: bytes.into() };
+        let number = self.processes[p].effects.len();
+        if !self.has_killed() {
+            let right = self.courses[p].effects.get(number) == Some(&effect);
+            self.must(right, "what was put out is wrong");
+            let mut seen = self.processes.iter().map(|process| process.seen_effects);
+            let after = self.courses[p].after.get(number);
+            let is_after =
+                after.is_none_or(|after| after.iter().all(|n| seen.next() >= Some(*n)));
+            self.must(is_after, "something was seen before what it follows from");
+        }
+        self.processes[p].effects.push(effect);
+    }
+
+    /// It is seen as a whole.
+    pub fn ends(&mut self, p: usize) {
+        self.processes[p].seen_effects += 1;
+    }
+
+    fn check_end(&mut self) {
+        let all_ended = self.processes.iter().zip(self.lives.iter());
+        let all_ended = all_ended.filter(|(process, _)| !process.has_ended).count();
+        self.must(all_ended as u64 <= self.counts.killed, "nobody goes on");
+        // What a reader of one that was killed has got of it.
+        let limit = |(pipe, joint): (usize, &super::program::Joint)| {
+            let reader = &self.processes[joint.reader].state;
+            let inputs = &self.network.programs[joint.reader].inputs;
+            let input = inputs.iter().position(|input| *input == pipe)?;
+            let got = reader.used[input] + reader.inbox[input].len() as u64;
+            (!self.processes[joint.writer].has_ended).then_some(got)
+        };
+        let limits: Vec<_> = self.network.pipes.iter().enumerate().map(limit).collect();
+        if self.has_killed() {
+            self.courses = model::run(&self.network, &limits);
+        }
+        for (process, course) in self.processes.iter().zip(&self.courses) {
+            let is_right = match process.has_ended {
+                true => process.effects == course.effects,
+                false => course.effects.starts_with(&process.effects),
+            };
+            if !is_right {
+                self.violations.insert("it has not come to what is right");
+            }
+        }
+        if !self.has_killed() {
+            let session = &self.session;
+            let is_free = self.ids.iter().all(|id| session.table.is_free(*id));
+            let is_left = session.tails.any() || session.files.any();
+            self.must(is_free, "a speculation is left");
+            self.must(!is_left, "something is left of what was written");
+            self.must(!self.session.tails.has_waiters(), "somebody is left who waits");
+        }
+    }
+}
+
+fn capacity(joint: &super::program::Joint) -> usize {
+    joint.capacity
+}
