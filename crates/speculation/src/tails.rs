@@ -325,7 +325,11 @@ impl Tails {
         let process = host.this().process;
         self.tails.iter().all(|tail| {
             let is_ours = tail.reader.load(SeqCst) == process && tail.writer.load(SeqCst) == writer;
-            !is_ours || tail.first.load(SeqCst) >= tail.next.load(SeqCst)
+            let (first, next) = (tail.first.load(SeqCst), tail.next.load(SeqCst));
+            // (Of one that is read in part what was held before it may not be written, until the rest is on its way.)
+            let segment = tail.segment(first);
+            let is_read = segment.taken.load(SeqCst) > 0 && segment.moves.load(SeqCst) == 0;
+            !is_ours || first >= next && (tail.is_empty() || !is_read)
         })
     }
 

@@ -192,7 +192,8 @@ impl World {
         let channel =
             |joint: &_| Channel { capacity: capacity(joint), ..Channel::default() };
         let courses = model::run(&network, &std::vec![None; network.pipes.len()]);
-        let odds = [random.u32(10..100), random.u32(20..100), random.u32(1..40)];
+        let often = *random.choice(&[1, 3, 10, 30]).expect("some");
+        let odds = [random.u32(10..100), random.u32(20..100), often];
         let mut kill = None;
         if kills {
             let last: u32 = random.u32(4..12);
@@ -318,15 +319,16 @@ impl World {
     /// Whoever waits looks now and then whether those that it waits for are still there. Whether that lets somebody go on.
     fn look_for_the_dead(&mut self) -> bool {
         for p in 0..self.processes.len() {
-            let Process { seat, open, .. } = &self.processes[p];
+            let Process { seat, open, looked, .. } = &self.processes[p];
             if !self.has_killed() || !self.lives[p].is_alive.get() {
                 continue;
             }
-            let before = self.session.table.settled();
             let others = open.iter().filter_map(|open| open.depends_on);
             others.for_each(|other| self.session.table.say_for_the_dead(other, seat));
-            if self.session.table.settled() != before {
-                self.lives[p].is_poked.set(true);
+            // (One that was killed may have said so, and told nobody.)
+            let has_news = self.session.table.settled() != *looked && !open.is_empty();
+            self.lives[p].is_poked.set(has_news);
+            if has_news && self.can_go_on(p) {
                 return true;
             }
         }
@@ -344,6 +346,12 @@ impl World {
             let after = self.courses[p].after.get(number);
             let is_after =
                 after.is_none_or(|after| after.iter().all(|n| seen.next() >= Some(*n)));
+            if !is_after {
+                std::println!(
+                    "DBG p{p} effect {number} after {after:?} seen {:?}",
+                    self.processes.iter().map(|p| p.seen_effects).collect::<Vec<_>>()
+                );
+            }
             self.must(is_after, "something was seen before what it follows from");
         }
         self.processes[p].effects.push(effect);
