@@ -133,6 +133,8 @@ struct Slot {
     settler: AtomicU32,
     /// Of a child's: its parent has written all that it had held before.
     passed: AtomicU32,
+    /// Later ones have greater numbers: see [`Table::stack`].
+    order: AtomicU64,
     /// Threads of processes that depend on it; 0: nobody.
     dependents: [AtomicU64; DEPENDENTS],
     answer: [AtomicU64; WORDS],
@@ -166,6 +168,8 @@ pub struct Table {
     failed: AtomicU64,
     refused: AtomicU64,
     depended: AtomicU64,
+    /// Of the last that was put on top of its owner's.
+    order: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
@@ -204,11 +208,26 @@ impl Table {
             slot.settling.store(0, Relaxed);
             slot.passed.store(0, Relaxed);
             slot.settler.store(settler, Relaxed);
+            slot.order.store(0, Relaxed);
             slot.came.store(Came::Nothing as u32, Relaxed);
             slot.dependents.iter().for_each(|word| word.store(0, Relaxed));
             slot.state.store(state(generation, OPEN), Release);
             Some(Id::new(generation, index))
         })
+    }
+
+    /// Its owner has put it on top of those that it has open: whatever takes one of these back takes it back, too.
+    pub fn stack(&self, id: Id) {
+        if let Some(slot) = self.of(id) {
+            slot.order.store(self.order.fetch_add(1, SeqCst) + 1, SeqCst);
+        }
+    }
+
+    /// Whether `id` lies above `other`, of the same owner: it may be taken back alone, and `other` may not.
+    pub fn is_above(&self, id: Id, other: Id) -> bool {
+        let [one, other] =
+            [id, other].map(|id| self.of(id).map_or(0, |slot| slot.order.load(SeqCst)));
+        one > other
     }
 
     /// How far it is.

@@ -247,19 +247,26 @@ impl Tails {
         let Some(locked) = self.find(pipe, host) else { return Taken::Gone };
         let tail = locked.tail;
         let is_there = tail.front(host).is_some() && is_empty();
-        let mut given = 0;
+        let (mut given, mut last) = (0, None);
         while is_there && table.came(id) != Came::TakenBack {
             let Some(segment) = tail.front(host) else { break };
             let (len, taken) = (segment.len.load(Relaxed), segment.taken.load(Relaxed));
             let piece = len.saturating_sub(taken).min(room - given);
             let is_torn = len <= PIPE_BUF && piece < len;
-            if segment.id.load(Relaxed) != id.0 || piece == 0 || is_torn {
+            // (What the writer has done between two calls may wait for the reader, who has asked for the first alone.)
+            let held = segment.held.load(Relaxed);
+            let is_next = last.is_none_or(|last: u64| held == last + 1);
+            if segment.id.load(Relaxed) != id.0 || piece == 0 || is_torn || !is_next {
                 break;
             }
             let is_given = tail.each(segment.at.load(Relaxed) + taken, piece, |bytes| give(bytes));
-            if !is_given {
+            if !is_given && given == 0 {
                 return Taken::Refused;
             }
+            if !is_given {
+                break;
+            }
+            last = Some(held);
             tail.reader.store(host.this().process, Relaxed);
             segment.taken.store(taken + piece, Relaxed);
             given += piece;

@@ -139,6 +139,14 @@ impl World {
     /// The process does a little.
     pub fn step(&mut self, p: usize) {
         self.processes[p].sleep = Sleep::Not;
+        if std::env::var_os("TRACE").is_some() {
+            let q = &self.processes[p];
+            std::println!(
+                "{} p{p} {:?} open {:?} next {:?} inbox {:?}", self.counts.steps, q.doing,
+                q.open.iter().map(|o| (o.id.0 & 0xffff, o.depends_on.map(|i| i.0 & 0xffff))).collect::<Vec<_>>(),
+                q.state.next(&self.network.programs[p]), q.state.inbox.iter().map(|i| i.len()).collect::<Vec<_>>(),
+            );
+        }
         match core::mem::take(&mut self.processes[p].doing) {
             Doing::Runs => self.runs(p),
             Doing::Writes(effect, done) => self.writes(p, effect, done),
@@ -211,6 +219,7 @@ impl World {
 
     /// The process as it is is what it comes back to.
     pub fn pushes(&mut self, p: usize, id: Id, truth: u64, depends_on: Option<Id>) {
+        self.session.table.stack(id);
         let process = &mut self.processes[p];
         let (before, held) = (process.state.clone(), process.held_end());
         process.open.push(Open { id, truth, depends_on, before, held });

@@ -44,21 +44,26 @@ impl Network {
         let programs = (0..count).map(|_| program(random)).collect();
         let mut network = Network { seed, programs, pipes: Vec::new() };
         let is_chain = random.bool();
+        let forks = forks && random.u32(..4) == 0;
+        // (With pipes as small as the others most of these would stand still by themselves.)
+        let capacities = if forks { [2048, 4096, 16384, 65536] } else { [512, 4096, 5000, 16384] };
         for writer in 0..count - 1 {
             let reader = if is_chain { writer + 1 } else { random.usize(writer + 1..count) };
-            network.join(writer, reader, random);
+            network.join(writer, reader, *random.choice(&capacities).expect("some"));
         }
-        if random.u32(..4) == 0 && forks {
-            for _ in 0..random.usize(1..3) {
+        if forks {
+            for _ in 0..random.usize(1..4) {
                 let writer = random.usize(..count - 1);
-                network.join(writer, random.usize(writer + 1..count), random);
+                let reader = network.pipes[network.programs[writer].outputs[0]].reader;
+                let other = random.usize(writer + 1..count);
+                let reader = if random.bool() { reader } else { other };
+                network.join(writer, reader, *random.choice(&capacities).expect("some"));
             }
         }
         network
     }
 
-    fn join(&mut self, writer: usize, reader: usize, random: &mut fastrand::Rng) {
-        let capacity = *random.choice(&[512, 4096, 5000, 16384]).expect("some");
+    fn join(&mut self, writer: usize, reader: usize, capacity: usize) {
         self.programs[writer].outputs.push(self.pipes.len());
         self.programs[reader].inputs.push(self.pipes.len());
         self.pipes.push(Joint { writer, reader, capacity });

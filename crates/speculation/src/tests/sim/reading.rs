@@ -81,13 +81,19 @@ impl World {
         let table = &self.session.table;
         let writer = table.owner(id);
         let open = &self.processes[p].open;
-        let depends = open.iter().any(|open| open.depends_on == Some(id));
         let is_of_writer = |other| table.owner(other) == writer;
         let is_alone = open.iter().all(|open| open.depends_on.is_some_and(is_of_writer));
-        match (is_alone || self.has(Plant::TakesWithOthers), depends) {
-            (true, true) => self.takes(p, input, id),
-            (true, false) => self.processes[p].doing = Doing::Depends(input, id),
-            (false, _) => self.waits(p),
+        let is_alone = is_alone || self.has(Plant::TakesWithOthers);
+        // (What lies below what the process has taken stays when that is taken back, and the process with it.)
+        let takes_any = self.has(Plant::TakesFromBelow);
+        let depends = open.iter().any(|open| open.depends_on == Some(id));
+        let last = open.last().and_then(|open| open.depends_on);
+        let is_on_top = takes_any || last == Some(id);
+        let is_above = takes_any || last.is_none_or(|last| table.is_above(id, last));
+        match depends {
+            true if is_alone && is_on_top => self.takes(p, input, id),
+            false if is_alone && is_above => self.processes[p].doing = Doing::Depends(input, id),
+            _ => self.waits(p),
         }
     }
 
