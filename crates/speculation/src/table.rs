@@ -191,7 +191,9 @@ impl Table {
             let slot = &self.slots[index];
             let now = slot.state.load(Acquire);
             let is_free = now & 0xff == FREE;
-            let owners = slot.dependents.iter().chain([&slot.owner]).map(|word| word.load(Relaxed));
+            // (An owner that has closed it has no more to do with it.)
+            let has_owner = (now & 0xff != CLOSED).then_some(&slot.owner);
+            let owners = slot.dependents.iter().chain(has_owner).map(|word| word.load(Relaxed));
             let is_left = || {
                 owners
                     .filter(|word| *word != 0)
@@ -387,16 +389,15 @@ impl Table {
         self.of(id).map_or(Came::TakenBack, |slot| Came::of(slot.came.load(SeqCst)))
     }
 
-    /// Where its owner has ended without saying what has come of it: says it. To be asked by one who depends on it.
+    /// Where its owner has ended without saying what has come of it: says it. To be asked by one who depends on it. (Its owner had
+    /// written nothing then of what it held: not even one that was right is known to lie on none that was wrong.)
     pub fn say_for_the_dead(&self, id: Id, host: &impl Host) {
         let Some(slot) = self.of(id) else { return };
         if host.is_alive(Owner::of_word(slot.owner.load(Relaxed))) {
             return;
         }
-        let is_right = slot.state.load(SeqCst) & 0xff == COMMITTED;
-        let end = if is_right { Came::Done } else { Came::TakenBack };
         let (nothing, certain) = (Came::Nothing as u32, Came::Certain as u32);
-        let said = slot.came.compare_exchange(nothing, end as u32, SeqCst, Relaxed);
+        let said = slot.came.compare_exchange(nothing, Came::TakenBack as u32, SeqCst, Relaxed);
         let written = slot.came.compare_exchange(certain, Came::Done as u32, SeqCst, Relaxed);
         self.settled.fetch_add(u32::from(said.is_ok() || written.is_ok()), SeqCst);
     }

@@ -16,7 +16,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use crate::table::{tell, untell};
-use crate::{Came, Host, Id, Table};
+use crate::{Came, Host, Id, Owner, Table};
 
 /// Tails in a session.
 const TAILS: usize = 64;
@@ -142,12 +142,23 @@ impl Tails {
         (tail.of.load(SeqCst) == pipe.0).then_some(locked)
     }
 
+    /// As [`Tails::find`], by one who has written there: whoever has it locked is waited for. (To go on without would write once more
+    /// what was read, or leave what was taken back.)
+    fn find_own(&self, pipe: Pipe, host: &impl Host) -> Option<Locked<'_>> {
+        loop {
+            let found = self.find(pipe, host);
+            if found.is_some() || self.tails.iter().all(|tail| tail.of.load(SeqCst) != pipe.0) {
+                return found;
+            }
+        }
+    }
+
     /// As [`Tails::find`]; if there is none it is made.
     fn make(&self, pipe: Pipe, host: &impl Host) -> Option<Locked<'_>> {
         if let Some(locked) = self.find(pipe, host) {
             return Some(locked);
         }
-        self.tails.iter().find_map(|tail| {
+        let made = self.tails.iter().find_map(|tail| {
             // (One that a reader has left that has died is free once it is locked.)
             let reader = tail.reader.load(Relaxed);
             let is_read = tail.of.load(SeqCst) != 0 && tail.is_empty() && reader != 0;
@@ -160,8 +171,12 @@ impl Tails {
             let locked = lock(self, tail, host)?;
             tail.of.compare_exchange(0, pipe.0, SeqCst, Relaxed).ok()?;
             self.used.fetch_add(1, SeqCst);
-            Some(locked)
-        })
+            // (Who has made another meanwhile sees this one, or is seen here. With two of them, calls would be looked for in the wrong one.)
+            let is_alone =
+                self.tails.iter().filter(|tail| tail.of.load(SeqCst) == pipe.0).count() == 1;
+            Some(is_alone.then_some(locked))
+        });
+        made.flatten()
     }
 
     /// The calling process has written this to the pipe, depending on `id`; it is the call that it holds as `held`.
@@ -281,7 +296,7 @@ impl Tails {
     /// together: how many bytes of the first were read here, and how many of the calls it is to write. (What somebody has read of
     /// is written by itself, if at all.) The process says when it is done ([`Tails::written`]).
     pub fn commit(&self, pipe: Pipe, held: u64, count: u64, host: &impl Host) -> (u64, u64) {
-        let Some(locked) = self.find(pipe, host) else { return (0, count) };
+        let Some(locked) = self.find_own(pipe, host) else { return (0, count) };
         let tail = locked.tail;
         let Some(segment) = tail.first_of(held, host) else { return (0, count) };
         let read = segment.taken.load(Relaxed);
@@ -298,7 +313,7 @@ impl Tails {
 
     /// So many of them are written, from the first on.
     pub fn written(&self, pipe: Pipe, held: u64, count: u64, host: &impl Host) {
-        let Some(locked) = self.find(pipe, host) else { return };
+        let Some(locked) = self.find_own(pipe, host) else { return };
         if locked.tail.first_of(held, host).is_some() {
             locked.tail.first.fetch_add(count, SeqCst);
         }
@@ -306,7 +321,7 @@ impl Tails {
 
     /// The calls that the calling process holds from `held` on were never made.
     pub fn take_back(&self, pipe: Pipe, held: u64, host: &impl Host) {
-        let Some(locked) = self.find(pipe, host) else { return };
+        let Some(locked) = self.find_own(pipe, host) else { return };
         let tail = locked.tail;
         if tail.writer.load(Relaxed) != host.this().process {
             return;
@@ -326,17 +341,21 @@ impl Tails {
         reader != 0 && reader != host.this().process
     }
 
-    /// Whether nothing is left here that the calling process has read of what `writer` has written. (Then what the writer has done
-    /// before is written, too: it goes from one call to the next.)
-    pub fn has_passed(&self, writer: u32, host: &impl Host) -> bool {
-        let process = host.this().process;
+    /// Whether nothing is left here that the calling process has read and that depends on `id`, or on what lies below that. (Then what the
+    /// writer has done before is written, too: it goes from one call to the next.)
+    pub fn has_passed(&self, id: Id, table: &Table, host: &impl Host) -> bool {
+        let (process, writer) = (host.this().process, table.owner(id));
         self.tails.iter().all(|tail| {
             let is_ours = tail.reader.load(SeqCst) == process && tail.writer.load(SeqCst) == writer;
+            if !is_ours || tail.is_empty() {
+                return true;
+            }
             let (first, next) = (tail.first.load(SeqCst), tail.next.load(SeqCst));
-            // (Of one that is read in part what was held before it may not be written, until the rest is on its way.)
             let segment = tail.segment(first);
-            let is_read = segment.taken.load(SeqCst) > 0 && segment.moves.load(SeqCst) == 0;
-            !is_ours || first >= next && (tail.is_empty() || !is_read)
+            // (Of one that is read in part what was held before it may not be written, until the rest is on its way.)
+            let is_in_part = segment.taken.load(SeqCst) > 0 && segment.moves.load(SeqCst) == 0;
+            let is_passed = first >= next && !is_in_part;
+            is_passed || table.is_above(Id(segment.id.load(SeqCst)), id)
         })
     }
 
@@ -357,16 +376,24 @@ impl Tails {
     /// looks once more.) False: too many do.
     pub fn wait(&self, pipe: Pipe, host: &impl Host) -> bool {
         let thread = host.this().to_word();
-        let mut free = self.waiters.iter();
-        let is_noted = free.any(|waiter| {
-            let is_ours = waiter.thread.compare_exchange(0, thread, SeqCst, Relaxed).is_ok();
+        let takes = |waiter: &Waiter, from: u64| {
+            let is_ours = waiter.thread.compare_exchange(from, thread, SeqCst, Relaxed).is_ok();
             if is_ours {
                 waiter.of.store(pipe.0, SeqCst);
             }
             is_ours
-        });
-        self.waiting.fetch_add(u32::from(is_noted), SeqCst);
-        is_noted
+        };
+        let is_noted = self.waiters.iter().any(|waiter| takes(waiter, 0));
+        // (Those who were killed while they waited have left their places, and are still counted.)
+        if !is_noted {
+            return self.waiters.iter().any(|waiter| {
+                let other = waiter.thread.load(SeqCst);
+                let is_left = !host.is_alive(Owner::of_word(other & !(1 << 31)));
+                other != 0 && is_left && takes(waiter, other)
+            });
+        }
+        self.waiting.fetch_add(1, SeqCst);
+        true
     }
 
     /// It does not wait any more. How often it had said so.
@@ -466,7 +493,7 @@ impl Tail {
 }
 
 fn is_alive(process: u32, host: &impl Host) -> bool {
-    host.is_alive(crate::Owner { process, thread: 0 })
+    host.is_alive(Owner { process, thread: 0 })
 }
 
 /// A tail that the calling process has locked.

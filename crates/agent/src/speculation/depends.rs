@@ -120,17 +120,20 @@ pub fn read(call: &Call, pipe: Pipe) -> Made {
     }
     let Ahead::On(id) = found else { return Made::Waits };
     do_not_wait();
-    let (mut depends, mut is_alone) = (false, true);
+    let (mut depends, mut is_alone, mut last) = (false, true, None);
     let writer = shared.table.owner(id);
     checkpoint::each_open(|_, _, other| {
         depends |= other == Some(id);
         // (What was read has gone for good once its writer commits it: so nobody else may take the reader back.)
         is_alone &= other.is_some_and(|other| shared.table.owner(other) == writer);
+        last = other;
     });
-    match (is_alone, depends) {
-        (true, true) => take(call, shared, (pipe, id)),
-        (true, false) => Made::Depends(pipe, id),
-        (false, _) => Made::Waits,
+    // (Nor may the writer, by something above it alone: in another pipe the process may have read that first.)
+    let is_above = last.is_none_or(|last| shared.table.is_above(id, last));
+    match depends {
+        true if is_alone && last == Some(id) => take(call, shared, (pipe, id)),
+        false if is_alone && is_above => Made::Depends(pipe, id),
+        _ => Made::Waits,
     }
 }
 

@@ -214,14 +214,18 @@ impl Held {
         }
     }
 
-    /// Writes what is held before `mark`. An error that comes only now cannot be told to the program any more: what could not be
-    /// written is lost, as it is when storage is full only after write(2) has returned.
-    pub fn release_until(&mut self, mark: u64) {
+    /// Writes what is held before `mark`; calls `before_any` before the first of it is, which may take long. An error that comes only now
+    /// cannot be told to the program any more: what could not be written is lost, as it is when storage is full only after write(2) has
+    /// returned.
+    pub fn release_until(&mut self, mark: u64, before_any: impl FnOnce()) {
         // Who has read what is passed here need not wait for what comes then, which may wait for him.
-        let mut passed = None;
-        let tell = |passed: &mut Option<Id>| {
+        let (mut passed, mut before_any) = (None, Some(before_any));
+        let mut tell = |passed: &mut Option<Id>, is_written: bool| {
             if let (Some(id), Some(shared)) = (passed.take(), interface::shared()) {
                 shared.table.tell(id, &HOST);
+            }
+            if is_written && let Some(before_any) = before_any.take() {
+                before_any();
             }
         };
         while self.first < mark.min(self.end) {
@@ -232,12 +236,12 @@ impl Held {
                 (To::Pipe(pipe, Some(id)), Some(shared)) => {
                     let (read, count) = shared.tails.commit(pipe, self.first, count, &HOST);
                     if read > 0 && passed != Some(id) {
-                        tell(&mut passed);
+                        tell(&mut passed, false);
                         passed = Some(id);
                     }
                     let len = if count == done { len } else { self.len_of(count) };
                     if read < len {
-                        tell(&mut passed);
+                        tell(&mut passed, true);
                         let _ = self.write(&Call { len, ..call }, read);
                     }
                     shared.tails.written(pipe, self.first, count, &HOST);
@@ -245,7 +249,7 @@ impl Held {
                 }
                 (To::Child(child), Some(shared)) => shared.table.pass(child, &HOST),
                 _ => {
-                    tell(&mut passed);
+                    tell(&mut passed, true);
                     let _ = self.write(&Call { len, ..call }, 0);
                 }
             }

@@ -120,6 +120,9 @@ impl Process {
 
     /// A checkpoint has just been taken, for this.
     pub fn push(&mut self, id: Id, tag: u32, depends_on: Option<Id>, frames: (u64, u64)) {
+        if let Some(shared) = interface::shared() {
+            shared.table.stack(id);
+        }
         let (undo, journal, held) = (self.undo.end(), self.journal.end(), self.held.end());
         self.open[self.end as usize % OPEN_MAX] =
             Some(Open { id, tag, depends_on, is_birth: false, undo, frames, journal, held });
@@ -141,7 +144,7 @@ impl Process {
             Some((_, Came::Certain)) if open.is_birth && table.has_passed(open.id) => {
                 Status::Committed
             }
-            Some((other, Came::Certain)) if !open.is_birth && has_passed(table.owner(other)) => {
+            Some((other, Came::Certain)) if !open.is_birth && has_passed(table, other) => {
                 Status::Committed
             }
             Some((_, Came::Nothing | Came::Certain)) => Status::Open,
@@ -169,7 +172,12 @@ impl Process {
             next.map_or((self.journal.end(), self.held.end()), |next| (next.journal, next.held));
         self.undo.forget_until(undo);
         self.threads.forget_until(frames);
-        self.held.release_until(held);
+        // Who has read nothing of it that is not written yet need not wait for what is, which may wait for him.
+        let open = &self.open;
+        self.held.release_until(held, || {
+            let ids = done.clone().filter_map(|position| open[position as usize % OPEN_MAX].as_ref());
+            ids.for_each(|open| table.tell(open.id, &HOST));
+        });
         self.journal.settle_until(journal, &mut self.memory, &mut self.undo);
         for position in done {
             self.say(table, position, Came::Done);
@@ -279,9 +287,9 @@ impl Process {
     }
 }
 
-/// Whether that process, which writes what it has held, has come to what this one has not read yet.
-fn has_passed(writer: u32) -> bool {
-    interface::shared().is_some_and(|shared| shared.tails.has_passed(writer, &HOST))
+/// Whether the owner of that one, who writes what he has held, has come to what this process has not read yet of it.
+fn has_passed(table: &Table, id: Id) -> bool {
+    interface::shared().is_some_and(|shared| shared.tails.has_passed(id, table, &HOST))
 }
 
 /// A violation that a test plants: a rollback leaves memory as it is.

@@ -1,0 +1,138 @@
+//! Who depends on a speculation, and what he is told.
+
+use std::vec;
+
+use super::{One, owner, session};
+use crate::{Came, DEPENDENTS, Host, Id, Owner, SLOTS, Session, Status, Table};
+
+fn open(table: &Table, one: &One) -> Id {
+    table.open(one.this(), 0, |other| one.is_alive(other)).expect("there is room")
+}
+
+fn world() -> (std::boxed::Box<Session>, One, One) {
+    let writer = One::new(1);
+    let reader = writer.beside(2);
+    (session(), writer, reader)
+}
+
+#[test]
+fn who_depends_is_told_until_he_leaves() {
+    let (session, writer, reader) = world();
+    let table = &session.table;
+    let id = open(table, &writer);
+    let before = table.settled();
+    table.say(id, Came::Certain);
+    table.tell(id, &writer);
+    assert_eq!((table.settled(), writer.poked()), (before, vec![]), "nobody depends on it");
+    assert!(table.depend(id, reader.this()));
+    table.say(id, Came::Done);
+    assert_eq!((table.settled(), writer.poked()), (before + 1, vec![]));
+    table.tell(id, &writer);
+    assert_eq!((table.came(id), writer.poked()), (Came::Done, vec![owner(2)]));
+    table.leave(id, &reader);
+    table.tell(id, &writer);
+    assert_eq!(writer.poked(), []);
+    assert_eq!(table.counts().depended, 1);
+}
+
+#[test]
+fn no_more_depend_on_one_than_there_is_room_for() {
+    let (session, writer, _) = world();
+    let id = open(&session.table, &writer);
+    let depends = |n| session.table.depend(id, owner(n));
+    let most = DEPENDENTS as u32;
+    assert!((10..10 + most).all(depends) && !depends(10 + most));
+    session.table.leave(id, &writer.beside(12));
+    assert!(depends(10 + most));
+}
+
+/// A slot is another's only once nobody depends on what was there.
+#[test]
+fn a_slot_is_not_used_again_while_somebody_depends_on_it() {
+    let (session, writer, reader) = world();
+    let table = &session.table;
+    let ids: vec::Vec<Id> = (0..SLOTS).map(|_| open(table, &writer)).collect();
+    let take = || table.open(writer.this(), 0, |other| writer.is_alive(other));
+    assert!(table.depend(ids[7], reader.this()));
+    table.say(ids[7], Came::TakenBack);
+    table.close(ids[7]);
+    assert_eq!((take(), table.status(ids[7])), (None, Status::Gone));
+    assert_eq!(table.came(ids[7]), Came::TakenBack, "what has come of it can be seen");
+    table.leave(ids[7], &reader);
+    let again = take().expect("nobody depends on it");
+    assert_eq!((table.is_free(ids[7]), table.came(again)), (true, Came::Nothing));
+}
+
+#[test]
+fn the_dead_do_not_keep_a_slot_whoever_they_were() {
+    let (session, writer, reader) = world();
+    let table = &session.table;
+    let ids: vec::Vec<Id> = (0..SLOTS).map(|_| open(table, &writer)).collect();
+    let take = || table.open(owner(3), 0, |other| writer.is_alive(other));
+    assert!(table.depend(ids[7], reader.this()) && table.depend(ids[8], reader.this()));
+    table.close(ids[7]);
+    reader.dies();
+    assert!(take().is_some(), "its owner has done with it, and is still there");
+    assert_eq!(take(), None, "the other is its owner's");
+    writer.dies();
+    assert!(take().is_some());
+}
+
+/// Whether a prediction was right does not say whether one below it was.
+#[test]
+fn what_the_dead_have_not_said_was_taken_back() {
+    let (session, writer, reader) = world();
+    let table = &session.table;
+    let ids = [(); 4].map(|()| open(table, &writer));
+    assert!(ids.iter().all(|id| table.depend(*id, reader.this())));
+    assert_eq!(table.commit(ids[1]).map(|_| table.told(ids[1])), Ok(()));
+    table.say(ids[2], Came::Certain);
+    table.say(ids[3], Came::Done);
+    ids.iter().for_each(|id| table.say_for_the_dead(*id, &reader));
+    let came = || ids.map(|id| table.came(id));
+    assert_eq!(came(), [Came::Nothing, Came::Nothing, Came::Certain, Came::Done], "he is alive");
+    writer.dies();
+    let before = table.settled();
+    ids.iter().for_each(|id| table.say_for_the_dead(*id, &reader));
+    assert_eq!(came(), [Came::TakenBack, Came::TakenBack, Came::Done, Came::Done]);
+    assert_eq!(table.settled(), before + 3, "whoever depends on them is to look");
+}
+
+/// Who was killed while he told somebody keeps him from leaving for a while only.
+#[test]
+fn who_leaves_waits_for_one_who_tells_him_and_not_for_ever() {
+    struct Dies(One);
+    impl Host for Dies {
+        fn this(&self) -> Owner {
+            self.0.this()
+        }
+        fn is_alive(&self, owner: Owner) -> bool {
+            self.0.is_alive(owner)
+        }
+        fn pause(&self) {}
+        fn poke(&self, _: Owner) {
+            panic!("it is killed");
+        }
+    }
+    let (session, writer, reader) = world();
+    let table = &session.table;
+    let id = open(table, &writer);
+    assert!(table.depend(id, reader.this()));
+    let dies = std::panic::AssertUnwindSafe(|| table.tell(id, &Dies(writer.beside(1))));
+    assert!(std::panic::catch_unwind(dies).is_err());
+    table.leave(id, &reader);
+    assert!(reader.pauses.get() > 0);
+    table.close(id);
+    assert!(table.is_free(id));
+}
+
+#[test]
+fn what_was_stacked_later_lies_above() {
+    let (session, writer, _) = world();
+    let table = &session.table;
+    let [one, other] = [(); 2].map(|()| open(table, &writer));
+    table.stack(other);
+    table.stack(one);
+    assert!(table.is_above(one, other) && !table.is_above(other, one));
+    assert!(!table.is_above(one, one));
+}

@@ -1,0 +1,301 @@
+//! What is written to pipes and may yet be taken back.
+
+use std::boxed::Box;
+use std::vec::Vec;
+
+use super::{One, owner, session};
+use crate::{Ahead, Came, Host, Id, NotNow, Pipe, Session, Taken};
+
+const PIPE: Pipe = Pipe::new(1, 2);
+const OTHER: Pipe = Pipe::new(1, 3);
+
+struct World {
+    session: Box<Session>,
+    writer: One,
+    reader: One,
+    held: core::cell::Cell<u64>,
+}
+
+fn world() -> World {
+    let writer = One::new(1);
+    let reader = writer.beside(2);
+    World { session: session(), writer, reader, held: 0.into() }
+}
+
+impl World {
+    fn open(&self) -> Id {
+        let id = self.session.table.open(self.writer.this(), 0, |_| true).expect("there is room");
+        self.session.table.stack(id);
+        id
+    }
+
+    /// The writer's next call, of that many bytes; its number.
+    fn write(&self, pipe: Pipe, id: Id, len: usize) -> Result<u64, NotNow> {
+        let held = self.held.get();
+        let bytes: Vec<u8> = (0..len).map(|n| (n as u64 + held) as u8).collect();
+        let (one, other) = bytes.split_at(len / 3);
+        self.session.tails.write(pipe, id, held, &[one, other], &self.writer)?;
+        self.held.set(held + 1);
+        Ok(held)
+    }
+
+    fn ahead(&self, one: &One) -> Ahead {
+        self.session.tails.ahead(PIPE, one, || true)
+    }
+
+    fn depend(&self, id: Id) -> bool {
+        self.session.tails.depend(PIPE, id, &self.session.table, &self.reader)
+    }
+
+    fn take_into(&self, id: Id, room: u64, to: &mut Vec<u8>) -> Taken {
+        let give = |bytes: &[u8]| {
+            to.extend_from_slice(bytes);
+            true
+        };
+        let Session { table, tails, .. } = &*self.session;
+        tails.take((PIPE, id, room), table, &self.reader, || true, give)
+    }
+
+    fn take(&self, id: Id, room: u64) -> Taken {
+        self.take_into(id, room, &mut Vec::new())
+    }
+
+    fn commit(&self, held: u64) -> u64 {
+        self.session.tails.commit(PIPE, held, &self.writer)
+    }
+
+    fn has_passed(&self, id: Id) -> bool {
+        self.session.tails.has_passed(id, &self.session.table, &self.reader)
+    }
+}
+
+#[test]
+fn what_is_read_is_what_was_written() {
+    let world = world();
+    let id = world.open();
+    assert_eq!(world.ahead(&world.reader), Ahead::Nothing);
+    // (Round the ring more than once.)
+    for n in 0..40 {
+        let (one, other) = (world.write(PIPE, id, 3000), world.write(PIPE, id, 5000));
+        assert_eq!(world.ahead(&world.reader), Ahead::On(id));
+        assert!(n > 0 || world.depend(id));
+        let mut bytes = Vec::new();
+        assert_eq!(world.take_into(id, 9000, &mut bytes), Taken::Bytes(8000));
+        let held = one.expect("there is room");
+        let right = (0..3000).map(|n| (n + held) as u8);
+        let right = right.chain((0..5000).map(|n| (n + held + 1) as u8));
+        assert!(bytes.into_iter().eq(right), "round {n}");
+        for (held, len) in [(held, 3000), (other.expect("there is room"), 5000)] {
+            assert_eq!(world.commit(held), len);
+            world.session.tails.written(PIPE, held, &world.writer);
+        }
+    }
+    assert!(world.session.tails.any(), "its reader has it");
+    world.session.tails.leave(&world.reader);
+    assert!(!world.session.tails.any());
+}
+
+#[test]
+fn a_small_call_is_taken_whole_or_not_at_all() {
+    let world = world();
+    let id = world.open();
+    let held = [100, 4096, 4097].map(|len| world.write(PIPE, id, len).expect("there is room"));
+    assert_eq!(world.take(id, 99), Taken::Gone);
+    assert_eq!(world.take(id, 4195), Taken::Bytes(100), "the second does not fit");
+    assert_eq!(world.take(id, 4100), Taken::Bytes(4100), "the third is read in part");
+    assert_eq!(held.map(|held| world.commit(held)), [100, 0, 0], "only the first can be passed");
+    world.session.tails.written(PIPE, held[0], &world.writer);
+    assert_eq!(world.commit(held[1]), 4096);
+    world.session.tails.written(PIPE, held[1], &world.writer);
+    assert_eq!(world.commit(held[2]), 4);
+    assert_eq!(world.take(id, 9000), Taken::Gone, "the rest is on its way");
+}
+
+/// In between the writer has done something that may wait for the reader.
+#[test]
+fn no_more_is_taken_at_once_than_was_written_without_a_pause() {
+    let world = world();
+    let id = world.open();
+    world.write(PIPE, id, 10).expect("there is room");
+    world.write(OTHER, id, 10).expect("there is room");
+    world.write(PIPE, id, 20).expect("there is room");
+    world.write(PIPE, id, 30).expect("there is room");
+    assert_eq!([100; 2].map(|room| world.take(id, room)), [10, 50].map(Taken::Bytes));
+}
+
+#[test]
+fn what_is_in_the_pipe_comes_first() {
+    let world = world();
+    let id = world.open();
+    world.write(PIPE, id, 10).expect("there is room");
+    let Session { table, tails, .. } = &*world.session;
+    assert_eq!(tails.ahead(PIPE, &world.reader, || false), Ahead::Nothing);
+    let taken = tails.take((PIPE, id, 10), table, &world.reader, || false, |_| true);
+    assert_eq!(taken, Taken::Gone);
+}
+
+#[test]
+fn what_cannot_be_given_is_not_taken() {
+    let world = world();
+    let id = world.open();
+    world.write(PIPE, id, 10).expect("there is room");
+    world.write(PIPE, id, 10).expect("there is room");
+    let Session { table, tails, .. } = &*world.session;
+    let mut room = 0;
+    let mut take = |more: usize| {
+        room += more;
+        let give = |bytes: &[u8]| bytes.len() <= core::mem::take(&mut room);
+        tails.take((PIPE, id, 20), table, &world.reader, || true, give)
+    };
+    assert_eq!(take(0), Taken::Refused);
+    assert_eq!(take(10), Taken::Bytes(10), "and not the second");
+    assert_eq!(world.take(id, 20), Taken::Bytes(10));
+}
+
+#[test]
+fn it_has_one_writer_and_one_reader_at_a_time() {
+    let world = world();
+    let id = world.open();
+    let [other, third] = [3, 4].map(|process| world.writer.beside(process));
+    let held = world.write(PIPE, id, 10).expect("there is room");
+    let tails = &world.session.tails;
+    assert_eq!(tails.write(PIPE, Id(99), 0, &[b"x"], &other), Err(NotNow));
+    assert_eq!(world.take(id, 10), Taken::Bytes(10));
+    world.write(PIPE, id, 10).expect("there is room");
+    assert_eq!((world.ahead(&third), world.ahead(&world.reader)), (Ahead::Nothing, Ahead::On(id)));
+    tails.take_back(PIPE, held, &other);
+    assert_eq!(world.ahead(&world.reader), Ahead::On(id), "only its writer takes it back");
+    tails.leave(&world.reader);
+    assert_eq!(world.ahead(&third), Ahead::On(id));
+    tails.take_back(PIPE, 0, &world.writer);
+    assert_eq!(tails.write(PIPE, Id(99), 0, &[b"x"], &other), Ok(()));
+}
+
+#[test]
+fn what_there_is_no_room_for_is_refused() {
+    let world = world();
+    let id = world.open();
+    assert_eq!(world.write(PIPE, id, 0), Err(NotNow));
+    assert_eq!(world.write(PIPE, id, (64 << 10) + 1), Err(NotNow));
+    assert!(world.write(PIPE, id, 64 << 10).is_ok());
+    assert_eq!(world.write(PIPE, id, 1), Err(NotNow));
+    world.session.tails.take_back(PIPE, 0, &world.writer);
+    let calls = (0..1000).take_while(|_| world.write(PIPE, id, 1).is_ok()).count();
+    assert_eq!(calls, 512);
+    let tails = |n| world.write(Pipe::new(7, n), id, 1).is_ok();
+    assert_eq!((0..1000).take_while(|n| tails(*n)).count(), 63, "and the one");
+}
+
+#[test]
+fn what_is_taken_back_is_not_there_any_more() {
+    let world = world();
+    let [below, above] = [world.open(), world.open()];
+    world.write(PIPE, below, 10).expect("there is room");
+    let held = world.write(PIPE, above, 20).expect("there is room");
+    assert!(world.depend(below) && !world.depend(above), "it is not next");
+    assert_eq!(world.take(below, 100), Taken::Bytes(10), "and none of the next");
+    assert_eq!(
+        (world.take(below, 100), world.ahead(&world.reader)),
+        (Taken::Gone, Ahead::On(above))
+    );
+    world.session.table.say(above, Came::TakenBack);
+    assert!(!world.depend(above), "something has come of it");
+    assert_eq!(world.take(above, 100), Taken::Gone);
+    world.session.tails.take_back(PIPE, held, &world.writer);
+    assert_eq!(world.ahead(&world.reader), Ahead::Nothing);
+    assert_eq!(world.commit(0), 10, "what was below is as it was");
+}
+
+#[test]
+fn who_settles_it_does_not_depend_on_it() {
+    let world = world();
+    let this = world.writer.this();
+    let settler = world.reader.this().process;
+    let id = world.session.table.open(this, settler, |_| true).expect("there is room");
+    world.write(PIPE, id, 10).expect("there is room");
+    assert!(!world.depend(id));
+}
+
+/// Of what was read all is written that lies before it: of what depends on this one.
+#[test]
+fn it_has_passed_once_its_writer_has_come_to_it() {
+    let world = world();
+    let [below, above] = [world.open(), world.open()];
+    let held = [(below, 10), (below, 5000), (above, 10)]
+        .map(|(id, len)| world.write(PIPE, id, len).expect("there is room"));
+    assert!(world.has_passed(below), "nothing was read");
+    assert_eq!(world.take(below, 5000), Taken::Bytes(5000));
+    assert_eq!(world.commit(held[0]), 10);
+    world.session.tails.written(PIPE, held[0], &world.writer);
+    assert!(!world.has_passed(below), "what lies before the part may not be written");
+    assert_eq!(world.take(below, 5000), Taken::Bytes(10));
+    assert_eq!(world.take(above, 5000), Taken::Bytes(10));
+    assert_eq!(world.commit(held[1]), 5000);
+    assert!(!world.has_passed(below));
+    world.session.tails.written(PIPE, held[1], &world.writer);
+    assert!(world.has_passed(below) && !world.has_passed(above));
+}
+
+#[test]
+fn one_that_is_read_in_part_has_passed_once_the_rest_is_on_its_way() {
+    let world = world();
+    let id = world.open();
+    let held = world.write(PIPE, id, 5000).expect("there is room");
+    assert_eq!(world.take(id, 100), Taken::Bytes(100));
+    assert!(!world.has_passed(id));
+    assert_eq!(world.commit(held), 100);
+    assert!(world.has_passed(id));
+}
+
+#[test]
+fn what_a_dead_writer_has_left_is_nobodys() {
+    let world = world();
+    let id = world.open();
+    world.write(PIPE, id, 10).expect("there is room");
+    world.writer.dies();
+    assert_eq!((world.ahead(&world.reader), world.depend(id)), (Ahead::Nothing, false));
+    assert!(!world.session.tails.any());
+}
+
+#[test]
+fn what_a_dead_reader_has_left_others_may_read() {
+    let world = world();
+    let id = world.open();
+    let held = world.write(PIPE, id, 10).expect("there is room");
+    world.write(PIPE, id, 10).expect("there is room");
+    assert_eq!(world.take(id, 10), Taken::Bytes(10));
+    let other = world.writer.beside(3);
+    assert_eq!(world.ahead(&other), Ahead::Nothing);
+    world.reader.dies();
+    assert_eq!(world.ahead(&other), Ahead::On(id));
+    assert_eq!(world.commit(held), 10, "what the dead have read was read");
+}
+
+#[test]
+fn who_waits_is_told_of_his_pipe_until_he_goes_on() {
+    let world = world();
+    let id = world.open();
+    let tails = &world.session.tails;
+    assert!(tails.wait(PIPE, &world.reader));
+    world.write(OTHER, id, 1).expect("there is room");
+    assert_eq!(world.writer.poked(), []);
+    world.write(PIPE, id, 1).expect("there is room");
+    assert_eq!(world.writer.poked(), [owner(2)]);
+    assert_eq!((tails.go_on(&world.reader), tails.go_on(&world.reader)), (1, 0));
+    world.write(PIPE, id, 1).expect("there is room");
+    assert_eq!((world.writer.poked(), tails.has_waiters()), (std::vec![], false));
+}
+
+#[test]
+fn who_was_killed_while_he_waited_leaves_his_place() {
+    let world = world();
+    let tails = &world.session.tails;
+    let others: Vec<One> = (100..300).map(|process| world.writer.beside(process)).collect();
+    let waiting = others.iter().take_while(|other| tails.wait(PIPE, *other)).count();
+    assert_eq!(waiting, 128);
+    others[5].dies();
+    assert!(tails.wait(PIPE, &world.reader) && !tails.wait(PIPE, &others[150]));
+    others[..waiting].iter().for_each(|other| _ = tails.go_on(other));
+    assert_eq!(tails.go_on(&world.reader), 1);
+    assert!(!tails.has_waiters());
+}

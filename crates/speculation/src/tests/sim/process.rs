@@ -139,14 +139,6 @@ impl World {
     /// The process does a little.
     pub fn step(&mut self, p: usize) {
         self.processes[p].sleep = Sleep::Not;
-        if std::env::var_os("TRACE").is_some() {
-            let q = &self.processes[p];
-            std::println!(
-                "{} p{p} {:?} open {:?} next {:?} inbox {:?}", self.counts.steps, q.doing,
-                q.open.iter().map(|o| (o.id.0 & 0xffff, o.depends_on.map(|i| i.0 & 0xffff))).collect::<Vec<_>>(),
-                q.state.next(&self.network.programs[p]), q.state.inbox.iter().map(|i| i.len()).collect::<Vec<_>>(),
-            );
-        }
         match core::mem::take(&mut self.processes[p].doing) {
             Doing::Runs => self.runs(p),
             Doing::Writes(effect, done) => self.writes(p, effect, done),
@@ -317,7 +309,8 @@ impl World {
 
     /// How many of the oldest are committed, and the oldest of all that has failed.
     fn outcomes(&mut self, p: usize) -> (usize, Option<usize>) {
-        let status: Vec<_> = self.processes[p].open.iter().map(|open| self.status(p, open)).collect();
+        let status: Vec<_> =
+            self.processes[p].open.iter().map(|open| self.status(p, open)).collect();
         let is_committed = |status: &&Status| **status == Status::Committed;
         let mut count = status.iter().take_while(is_committed).count();
         if self.has(Plant::CommitsOutOfOrder) && status.iter().any(|s| is_committed(&s)) {
@@ -337,7 +330,7 @@ impl World {
         let has_passed = || {
             self.has(Plant::PassesAtOnce)
                 || !self.has(Plant::NeverPasses)
-                    && tails.has_passed(table.owner(other), &self.processes[p].seat)
+                    && tails.has_passed(other, table, &self.processes[p].seat)
         };
         match table.came(other) {
             Came::Done => Status::Committed,

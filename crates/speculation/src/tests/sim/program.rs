@@ -23,6 +23,16 @@ pub(super) struct Joint {
     pub capacity: usize,
 }
 
+/// What networks are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sort {
+    /// Each process writes to one pipe.
+    Trees,
+    /// Some write to several.
+    Forks,
+    Any,
+}
+
 /// A network.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
@@ -32,10 +42,10 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Who writes comes before who reads. Every process but the last writes; if it may `fork`, one network in four has some that
-    /// write to two pipes.
-    pub fn new(seed: u64, forks: bool, random: &mut fastrand::Rng) -> Self {
-        let count = random.usize(2..=6);
+    /// Who writes comes before who reads. Every process but the last writes, to one pipe where it is a tree.
+    pub fn new(seed: u64, sort: Sort, random: &mut fastrand::Rng) -> Self {
+        let forks = sort == Sort::Forks || sort == Sort::Any && random.u32(..4) == 0;
+        let count = random.usize(2..=if forks { 4 } else { 6 });
         let most = *random.choice(&[12, 30, 60]).expect("some");
         let program = |random: &mut fastrand::Rng| Program {
             operations: random.u32(3..most),
@@ -43,22 +53,17 @@ impl Network {
         };
         let programs = (0..count).map(|_| program(random)).collect();
         let mut network = Network { seed, programs, pipes: Vec::new() };
-        let is_chain = random.bool();
-        let forks = forks && random.u32(..4) == 0;
-        // (With pipes as small as the others most of these would stand still by themselves.)
+        // (With pipes as small as the others most of those that fork would stand still by themselves.)
         let capacities = if forks { [2048, 4096, 16384, 65536] } else { [512, 4096, 5000, 16384] };
+        let capacity = |random: &mut fastrand::Rng| capacities[random.usize(..4)];
+        let is_chain = random.bool();
         for writer in 0..count - 1 {
             let reader = if is_chain { writer + 1 } else { random.usize(writer + 1..count) };
-            network.join(writer, reader, *random.choice(&capacities).expect("some"));
+            network.join(writer, reader, capacity(random));
         }
-        if forks {
-            for _ in 0..random.usize(1..4) {
-                let writer = random.usize(..count - 1);
-                let reader = network.pipes[network.programs[writer].outputs[0]].reader;
-                let other = random.usize(writer + 1..count);
-                let reader = if random.bool() { reader } else { other };
-                network.join(writer, reader, *random.choice(&capacities).expect("some"));
-            }
+        for _ in 0..if forks { random.usize(1..4) } else { 0 } {
+            let writer = random.usize(..count - 1);
+            network.join(writer, random.usize(writer + 1..count), capacity(random));
         }
         network
     }

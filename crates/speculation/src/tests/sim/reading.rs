@@ -39,9 +39,7 @@ impl World {
         if found != Ahead::Nothing || !self.is_empty(number) {
             return found;
         }
-        if !self.has(Plant::Forgets) {
-            self.session.tails.wait(pipe(number), seat);
-        }
+        self.session.tails.wait(pipe(number), seat);
         self.ahead(p, number)
     }
 

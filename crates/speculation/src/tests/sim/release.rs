@@ -116,7 +116,7 @@ impl World {
 
     pub fn goes_back(&mut self, p: usize, mut back: Back) {
         let open = self.processes[p].open.len();
-        let is_silent = self.has(Plant::SaysNothing) || self.has(Plant::SaysLate);
+        let is_silent = self.has(Plant::SaysNothing);
         back.at = match back.at {
             BackStage::Says(n) if n < open && is_silent => BackStage::Says(open),
             BackStage::Says(n) if n < open => {
@@ -131,9 +131,6 @@ impl World {
             BackStage::Drops => BackStage::Closes(back.to),
             BackStage::Closes(n) if n < open => {
                 self.close(p, n);
-                if self.has(Plant::SaysLate) {
-                    self.say(p, n, Came::TakenBack);
-                }
                 BackStage::Closes(n + 1)
             }
             BackStage::Closes(_) => {

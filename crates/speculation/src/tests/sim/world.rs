@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use super::model::{self, Course, Effect};
 use super::process::{Process, Sleep};
-use super::program::{Network, State};
+use super::program::{Joint, Network, Sort, State};
 use crate::tests::{owner, session};
 use crate::{Host, Id, Owner, Pipe, Session};
 
@@ -32,8 +32,6 @@ pub(super) enum Plant {
     PassesAtOnce,
     /// Whoever is taken back does not say so.
     SaysNothing,
-    /// It says so once those that depend on it have been told.
-    SaysLate,
     /// What it has written stays behind the pipe.
     KeepsTail,
     /// It says that all is written before it is.
@@ -50,8 +48,6 @@ pub(super) enum Plant {
     NeverLeaves,
     /// It goes on depending on what is done.
     StaysDependent,
-    /// Nobody is poked when there is something to be read.
-    Forgets,
 }
 
 /// What has happened.
@@ -177,15 +173,20 @@ pub(super) struct World {
     lives: Rc<Vec<Life>>,
 }
 
+std::thread_local! {
+    /// What the processes of an earlier world shared, and have left empty. (To have it anew each time takes longer than the world.)
+    static LEFT: Cell<Option<Box<Session>>> = const { Cell::new(None) };
+}
+
 /// Names the pipes of a network.
 pub(super) fn pipe(number: usize) -> Pipe {
     Pipe::new(13, number as u64)
 }
 
 impl World {
-    pub fn new(seed: u64, plant: Option<Plant>, kills: bool) -> Self {
+    pub fn new(seed: u64, plant: Option<Plant>, sort: Sort, kills: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let network = Network::new(seed, !kills, &mut random);
+        let network = Network::new(seed, sort, &mut random);
         let count = network.programs.len();
         let life = || Life { is_alive: Cell::new(true), ..Life::default() };
         let lives: Rc<Vec<Life>> = Rc::new((0..count).map(|_| life()).collect());
@@ -194,8 +195,7 @@ impl World {
             Process::new(seat, State::new(&network, n))
         };
         let processes = (0..count).map(process).collect();
-        let channel =
-            |joint: &_| Channel { capacity: capacity(joint), ..Channel::default() };
+        let channel = |joint: &Joint| Channel { capacity: joint.capacity, ..Channel::default() };
         let courses = model::run(&network, &std::vec![None; network.pipes.len()]);
         let often = *random.choice(&[1, 3, 10, 30]).expect("some");
         let odds = [random.u32(10..100), random.u32(20..100), often];
@@ -206,7 +206,7 @@ impl World {
         }
         World {
             random,
-            session: session(),
+            session: LEFT.take().unwrap_or_else(session),
             processes,
             channels: network.pipes.iter().map(channel).collect(),
             questions: Vec::new(),
@@ -220,6 +220,13 @@ impl World {
             kill,
             lives,
             network,
+        }
+    }
+
+    /// Where nothing is left in what the processes shared, the next world may have it.
+    pub fn gives_back(&mut self) {
+        if self.violations.is_empty() && !self.has_killed() && self.plant.is_none() {
+            LEFT.set(Some(core::mem::replace(&mut self.session, session())));
         }
     }
 
@@ -346,20 +353,10 @@ impl World {
         let number = self.processes[p].effects.len();
         if !self.has_killed() {
             let right = self.courses[p].effects.get(number) == Some(&effect);
-            if !right {
-                std::println!("DBG wrong p{p} effect {number} step {} to {to:?} len {}", self.counts.steps, bytes.len());
-            }
             self.must(right, "what was put out is wrong");
             let mut seen = self.processes.iter().map(|process| process.seen_effects);
             let after = self.courses[p].after.get(number);
-            let is_after =
-                after.is_none_or(|after| after.iter().all(|n| seen.next() >= Some(*n)));
-            if !is_after {
-                std::println!(
-                    "DBG p{p} effect {number} after {after:?} seen {:?}",
-                    self.processes.iter().map(|p| p.seen_effects).collect::<Vec<_>>()
-                );
-            }
+            let is_after = after.is_none_or(|after| after.iter().all(|n| seen.next() >= Some(*n)));
             self.must(is_after, "something was seen before what it follows from");
         }
         self.processes[p].effects.push(effect);
@@ -378,7 +375,7 @@ impl World {
             return;
         }
         // What a reader of one that was killed has got of it.
-        let limit = |(pipe, joint): (usize, &super::program::Joint)| {
+        let limit = |(pipe, joint): (usize, &Joint)| {
             let reader = &self.processes[joint.reader].state;
             let inputs = &self.network.programs[joint.reader].inputs;
             let input = inputs.iter().position(|input| *input == pipe)?;
@@ -407,8 +404,4 @@ impl World {
             self.must(!self.session.tails.has_waiters(), "somebody is left who waits");
         }
     }
-}
-
-fn capacity(joint: &super::program::Joint) -> usize {
-    joint.capacity
 }
