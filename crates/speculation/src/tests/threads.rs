@@ -1,1 +1,286 @@
-//! (To come.)
+//! Handshakes between processes that do their part at the same time, as threads. (The memory is to be valid as zeroes, so that its atomics
+//! cannot be those of a model checker: many rounds stand in for all orders, and a failure names its seed.)
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+use std::vec::Vec;
+
+use super::{owner, session};
+use crate::{Ahead, Came, Host, Id, Owner, Pipe, Session, Taken};
+
+const PIPE: Pipe = Pipe::new(3, 4);
+const ROUNDS: u32 = 2000;
+
+/// Processes that run: who has ended, and how often each was poked.
+#[derive(Default)]
+struct All {
+    dead: [AtomicBool; 8],
+    poked: [AtomicU32; 8],
+    /// Who must not be poked (any more).
+    has_left: [AtomicBool; 8],
+    late: AtomicU32,
+}
+
+struct Running<'a>(u32, &'a All);
+
+impl Host for Running<'_> {
+    fn this(&self) -> Owner {
+        owner(self.0)
+    }
+
+    fn is_alive(&self, owner: Owner) -> bool {
+        !self.1.dead[owner.process as usize].load(SeqCst)
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+
+    fn poke(&self, whom: Owner) {
+        let whom = whom.process as usize;
+        // (A signal takes its time to arrive.)
+        (0..300).for_each(|_| core::hint::spin_loop());
+        self.1.late.fetch_add(self.1.has_left[whom].load(SeqCst).into(), SeqCst);
+        self.1.poked[whom].fetch_add(1, SeqCst);
+    }
+}
+
+/// In such rounds the one waits for the other, so that something comes of them however threads are run.
+fn waits(round: u32) -> bool {
+    round.is_multiple_of(8)
+}
+
+/// Lets the other go first, by some time.
+fn idle(random: &mut fastrand::Rng) {
+    let most = 1 << random.u32(..12);
+    (0..random.u32(..most)).for_each(|_| core::hint::spin_loop());
+}
+
+/// Waits until that holds. (A word that is lost is waited for in vain.)
+fn until(what: &str, holds: impl Fn() -> bool) {
+    const SPINS: u32 = 1000;
+    let mut spins = 0;
+    let began = Instant::now();
+    while !holds() {
+        spins += 1;
+        if spins % SPINS == 0 {
+            thread::yield_now();
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        core::hint::spin_loop();
+    }
+}
+
+/// Runs two at once, again and again.
+fn both(
+    one: impl Fn(u32, &mut fastrand::Rng) + Sync,
+    other: impl Fn(u32, &mut fastrand::Rng) + Sync,
+) {
+    let (seed, there) = (runahead_harness::seed(), AtomicU32::new(0));
+    let run = |work: &(dyn Fn(u32, &mut fastrand::Rng) + Sync), seed| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        for round in 0..ROUNDS {
+            // (Who sleeps comes when the other has done.)
+            there.fetch_add(1, SeqCst);
+            until("the other does not come", || there.load(SeqCst) >= 2 * (round + 1));
+            idle(&mut random);
+            work(round, &mut random);
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| run(&one, seed));
+        run(&other, !seed);
+    });
+}
+
+/// After one has left nothing that he is sent arrives; until then he is told.
+#[test]
+fn nobody_is_told_after_he_has_left() {
+    let (session, all) = (session(), All::default());
+    let (table, owns, depends) = (&session.table, Running(1, &all), Running(2, &all));
+    let ids: Vec<Id> =
+        (0..ROUNDS).map(|_| table.open(owner(1), 0, |_| true).expect("there is room")).collect();
+    let id = |round: u32| ids[round as usize];
+    let met = AtomicU32::new(0);
+    let tells = |round, random: &mut fastrand::Rng| {
+        if waits(round) {
+            until("nobody depends on it", || met.load(SeqCst) > round);
+        }
+        table.tell(id(round), &owns);
+        idle(random);
+        table.say(id(round), Came::Done);
+        table.tell(id(round), &owns);
+        table.close(id(round));
+    };
+    let leaves = |round, random: &mut fastrand::Rng| {
+        let before = all.poked[2].load(SeqCst);
+        all.has_left[2].store(false, SeqCst);
+        assert!(table.depend(id(round), owner(2)));
+        met.store(round + 1, SeqCst);
+        if waits(round) {
+            until("he is not told", || all.poked[2].load(SeqCst) != before);
+        }
+        idle(random);
+        table.leave(id(round), &depends);
+        all.has_left[2].store(true, SeqCst);
+        until("the slot is not free", || table.is_free(id(round)));
+    };
+    both(tells, leaves);
+    assert_eq!(all.late.load(SeqCst), 0, "he was told after he had left");
+    assert!(all.poked[2].load(SeqCst) > 0, "nobody was ever told");
+}
+
+/// Whoever finds nothing and has said that he waits is poked when there is something.
+#[test]
+fn who_waits_is_poked_for_what_is_written() {
+    let (session, all) = (session(), All::default());
+    let (writes, waits, tails) = (Running(1, &all), Running(2, &all), &session.tails);
+    let id = session.table.open(owner(1), 0, |_| true).expect("there is room");
+    let written = |round, _: &mut fastrand::Rng| {
+        assert_eq!(tails.write(PIPE, id, round, &[b"some"], &writes), Ok(()));
+    };
+    let waited = |_, random: &mut fastrand::Rng| {
+        let before = all.poked[2].load(SeqCst);
+        assert!(tails.wait(PIPE, &waits));
+        idle(random);
+        if tails.ahead(PIPE, &waits, || true) == Ahead::Nothing {
+            until("nobody was poked", || all.poked[2].load(SeqCst) != before);
+        }
+        until("it is not there", || tails.ahead(PIPE, &waits, || true) == Ahead::On(id));
+        assert_eq!(tails.go_on(&waits), 1);
+        all.has_left[2].store(true, SeqCst);
+        idle(random);
+        all.has_left[2].store(false, SeqCst);
+        until("it is not taken back", || {
+            tails.take_back(PIPE, 0, &writes);
+            !tails.any()
+        });
+    };
+    both(|round, random| written(round.into(), random), waited);
+    assert_eq!(all.late.load(SeqCst), 0, "he was poked after he had gone on");
+    assert!(!tails.has_waiters());
+}
+
+/// What one writes, takes back and commits while another reads is read once, and nothing else.
+#[test]
+fn a_tail_is_locked_while_somebody_is_at_it() {
+    let (session, all) = (session(), All::default());
+    let Session { table, tails, .. } = &*session;
+    let (writes, reads) = (Running(1, &all), Running(2, &all));
+    let (came, gone, met) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    let writer = |round: u32, random: &mut fastrand::Rng| {
+        let id = table.open(owner(1), 0, |_| true).expect("there is room");
+        table.stack(id);
+        let held = u64::from(round);
+        assert_eq!(tails.write(PIPE, id, held, &[&[round as u8; 100]], &writes), Ok(()));
+        if waits(round) {
+            until("nobody reads it", || met.load(SeqCst) > round);
+        }
+        idle(random);
+        let is_right = random.bool();
+        table.say(id, if is_right { Came::Certain } else { Came::TakenBack });
+        if is_right {
+            let read = tails.commit(PIPE, held, &writes);
+            assert!(read == 0 || read == 100, "a small call was torn");
+            came.fetch_add((read > 0).into(), SeqCst);
+            tails.written(PIPE, held, &writes);
+            table.say(id, Came::Done);
+        } else {
+            tails.take_back(PIPE, held, &writes);
+        }
+        table.tell(id, &writes);
+        table.close(id);
+    };
+    let reader = |round: u32, random: &mut fastrand::Rng| {
+        let ahead = || tails.ahead(PIPE, &reads, || true);
+        if waits(round) {
+            until("nothing is written", || ahead() != Ahead::Nothing);
+        }
+        let Ahead::On(id) = ahead() else { return };
+        idle(random);
+        if !tails.depend(PIPE, id, table, &reads) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        let give = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            true
+        };
+        let taken = tails.take((PIPE, id, 200), table, &reads, || true, give);
+        met.store(round + 1, SeqCst);
+        let is_all = taken == Taken::Bytes(100) && bytes == [round as u8; 100];
+        assert!(is_all || taken == Taken::Gone, "{taken:?} in round {round}");
+        until("its owner says nothing", || matches!(table.came(id), Came::Done | Came::TakenBack));
+        let is_read = is_all && table.came(id) == Came::Done;
+        gone.fetch_add(is_read.into(), SeqCst);
+        table.leave(id, &reads);
+        tails.leave(&reads);
+    };
+    both(writer, reader);
+    assert_eq!(came.load(SeqCst), gone.load(SeqCst), "one knows of other bytes than the other");
+    assert!(gone.load(SeqCst) > 0, "nothing was ever read");
+    tails.leave(&reads);
+    assert!(!tails.any());
+}
+
+/// Of two that write at once where nobody has written yet one at most is heard.
+#[test]
+fn a_pipe_has_one_tail() {
+    let (session, all) = (session(), All::default());
+    let (tails, done) = (&session.tails, AtomicU32::new(0));
+    let heard = AtomicU32::new(0);
+    let work = |process: u32, round: u32| {
+        let host = Running(process, &all);
+        let is_heard = tails.write(PIPE, Id(1), 0, &[b"some"], &host).is_ok();
+        heard.fetch_add(is_heard.into(), SeqCst);
+        done.fetch_add(1, SeqCst);
+        until("the other does not write", || done.load(SeqCst) >= 2 * (round + 1));
+        tails.take_back(PIPE, 0, &host);
+        done.fetch_add(1, SeqCst);
+    };
+    let both_done = |round: u32| {
+        until("the other does not end", || done.load(SeqCst) == 4 * (round + 1));
+        assert!(heard.load(SeqCst) <= round + 1, "both were heard");
+        assert!(!tails.any(), "one was not taken back");
+    };
+    both(
+        |round, _| {
+            work(1, 2 * round);
+            both_done(round);
+        },
+        |round, _| {
+            work(3, 2 * round);
+            both_done(round);
+        },
+    );
+}
+
+/// Who is killed while he has a tail locked does not keep it.
+#[test]
+fn a_tail_that_the_dead_have_locked_is_anybodys() {
+    let (session, all) = (session(), All::default());
+    let Session { table, tails, .. } = &*session;
+    let (writes, reads, other) = (Running(1, &all), Running(2, &all), Running(3, &all));
+    let id = table.open(owner(1), 0, |_| true).expect("there is room");
+    assert_eq!(tails.write(PIPE, id, 0, &[b"some"], &writes), Ok(()));
+    let (has_it, is_locked) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let reads = &reads;
+        scope.spawn(move || {
+            let give = |_: &[u8]| {
+                has_it.send(()).expect("somebody waits");
+                // (It stays there as the dead do.)
+                ends.recv().is_ok()
+            };
+            tails.take((PIPE, id, 10), table, reads, || true, give)
+        });
+        is_locked.recv().expect("it came to it");
+        assert_eq!(tails.ahead(PIPE, &other, || true), Ahead::Nothing, "it is another's");
+        all.dead[2].store(true, SeqCst);
+        assert_eq!(tails.ahead(PIPE, &other, || true), Ahead::On(id));
+        drop(end);
+    });
+}
