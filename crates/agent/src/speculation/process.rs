@@ -175,7 +175,8 @@ impl Process {
         // Who has read nothing of it that is not written yet need not wait for what is, which may wait for him.
         let open = &self.open;
         self.held.release_until(held, || {
-            let ids = done.clone().filter_map(|position| open[position as usize % OPEN_MAX].as_ref());
+            let ids =
+                done.clone().filter_map(|position| open[position as usize % OPEN_MAX].as_ref());
             ids.for_each(|open| table.tell(open.id, &HOST));
         });
         self.journal.settle_until(journal, &mut self.memory, &mut self.undo);
