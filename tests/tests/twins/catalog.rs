@@ -84,6 +84,11 @@ pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
         "the mirror is where it has just seen nothing",
     ),
     ("reads.bad_in_the_middle", "memory that was given up is there until that is committed"),
+    ("paths.names_at_the_end_of_memory", "the same"),
+    (
+        "timers.interrupted_beside_busy_threads",
+        "its threads do nothing but make calls, after each of which the others may be stopped: it takes minutes",
+    ),
 ];
 
 /// Whether the case is the same when predictions are planted in it.
