@@ -3,9 +3,11 @@
 //   speculates checkpoint MEGABYTES PAGES ROUNDS   medians in nanoseconds: checkpoint, commit, rollback
 //   speculates loop WHAT                           nanoseconds a call, not speculative and speculative (natively: the first)
 //   speculates release ROUNDS                      median nanoseconds from the verdict to the byte in a pipe
+//   speculates many PROCESSES EACH                 medians in nanoseconds, all open at once: beginning one, committing one
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +101,9 @@ static int checkpoint(size_t megabytes, int pages, int rounds) {
 }
 
 static int loop(const char *what) {
-    enum { CALLS = 1000, ROUNDS = 41 };
+    enum { ROUNDS = 41 };
+    // (As much as a pipe takes that nobody reads from.)
+    const int CALLS = *what == 'p' ? 400 : 1000;
     static char buffer[PAGE];
     static uint64_t took[2][ROUNDS];
     char name[] = "speculates.XXXXXX";
@@ -188,6 +192,52 @@ static int release(int rounds) {
     return 0;
 }
 
+// Each process keeps its predictions open until all have begun theirs.
+static int many(int processes, int each) {
+    static uint64_t took[2][MOST];
+    int results[2], count = 0;
+    if (pipe(results) || processes * each > MOST)
+        return 1;
+    uint64_t all_have_begun = now() + 3000000000ull;
+    for (int n = 0; n < processes; n++) {
+        if (fork())
+            continue;
+        uint64_t ids[each], own[2][each];
+        for (int k = 0; k < each; k++) {
+            uint64_t began = now();
+            if (runahead_spec_begin(&ids[k], 0) != RUNAHEAD_SPECULATIVE)
+                refused(0);
+            own[0][k] = now() - began;
+        }
+        if (now() > all_have_begun)
+            refused(0);
+        while (now() < all_have_begun)
+            sched_yield();
+        uint64_t began = now();
+        for (int k = 0; k < each; k++)
+            runahead_spec_commit(ids[k]);
+        runahead_spec_barrier();
+        for (int k = 0; k < each; k++)
+            own[1][k] = (now() - began) / each;
+        write(results[1], own, sizeof own);
+        _exit(0);
+    }
+    close(results[1]);
+    uint64_t own[2][each];
+    while (read(results[0], own, sizeof own) == sizeof own) {
+        for (int k = 0; k < each; k++, count++) {
+            took[0][count] = own[0][k];
+            took[1][count] = own[1][k];
+        }
+    }
+    while (wait(NULL) > 0)
+        ;
+    if (count != processes * each)
+        refused(0);
+    printf("%llu %llu\n", median(took[0], count), median(took[1], count));
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc == 5 && !strcmp(argv[1], "checkpoint"))
         return checkpoint(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
@@ -195,6 +245,8 @@ int main(int argc, char **argv) {
         return loop(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "release"))
         return release(atoi(argv[2]));
-    fprintf(stderr, "usage: speculates checkpoint MEGABYTES PAGES ROUNDS | loop WHAT | release ROUNDS\n");
+    if (argc == 4 && !strcmp(argv[1], "many"))
+        return many(atoi(argv[2]), atoi(argv[3]));
+    fprintf(stderr, "usage: speculates checkpoint MEGABYTES PAGES ROUNDS | loop WHAT | release ROUNDS | many PROCESSES EACH\n");
     return 2;
 }

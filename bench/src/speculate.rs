@@ -37,6 +37,8 @@ const SIZES: [(u32, u32, u32); 6] = [
     (1_024, 1_000, 50),
     (1_024, 50_000, 10),
 ];
+/// Processes, and predictions that each has open at once.
+const MANY: (u32, u32) = (200, 10);
 const LOOPS: [(&str, &str); 3] = [
     ("r", "`read` of 8 bytes of a file"),
     ("p", "`write` of 64 bytes to a pipe that a child reads"),
@@ -156,12 +158,23 @@ impl Bench {
              computes: {:.0} µs.\n",
             released / 1e3
         );
+        let (processes, each) = MANY;
+        let words = [processes, each].map(|word| word.to_string());
+        let took = self.ask(true, &["many", &words[0], &words[1]])?;
+        let &[begun, committed] = &took[..] else { return Err(self.silent()) };
+        _ = writeln!(
+            table,
+            "{} predictions open at once, {each} in each of {processes} processes: {:.0} µs to begin one, {:.0} µs to commit one.\n",
+            processes * each,
+            begun / 1e3,
+            committed / 1e3
+        );
         Ok(table)
     }
 
     fn loops(&self) -> Result<String, Error> {
         let mut table = String::from(
-            "Nanoseconds a call, medians of 41 times 1,000: natively, in a session that may speculate, and while it does.\n\n\
+            "Nanoseconds a call, medians of 41 times 1,000 (400 to the pipe): natively, in a session that may speculate, and while it does.\n\n\
              | loop | natively | may | speculates | times native |\n|---|---|---|---|---|\n",
         );
         for (what, about) in LOOPS {

@@ -385,6 +385,9 @@ fn is_refused(outcome: &Outcome, call: i64, let_through: &BTreeSet<i64>) -> bool
     outcome.mode != "asis" && call >= 0 && !let_through.contains(&call)
 }
 
+/// Calls by which a speculative process makes a child: fork(2), and clone(2) as that.
+const FORKS: [i64; 2] = [libc::SYS_fork, libc::SYS_clone];
+
 /// What is wrong with a run in which nothing was to change.
 fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Option<String> {
     let case = suite.case(outcome);
@@ -394,12 +397,17 @@ fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Optio
     let is_speculative = SPECULATIVE.contains(&outcome.mode.as_str());
     let marked = outcome.mode != "asis" && !is_speculative;
     let reads = |key: &&String| is_speculative && key.ends_with(READ);
+    // (A child is there, and is seen to be; what it does is not.)
+    let forks = is_speculative && FORKS.contains(&case.nr);
+    let is_there =
+        |key: &&String| forks && (key.starts_with("processes/") || key.as_str() == "ipc/shm");
     let ours = marked && (let_through.contains(&case.nr) || !case.restraint.is_empty());
     let may = |key: &&String| {
         (ours && OWN.iter().any(|own| key.starts_with(own)))
             || (marked && !case.restraint.is_empty() && key.starts_with(&case.seen))
     };
-    let leaked: Vec<_> = outcome.changed.iter().filter(|key| !may(key) && !reads(key)).collect();
+    let leaked: Vec<_> =
+        outcome.changed.iter().filter(|key| !may(key) && !reads(key) && !is_there(key)).collect();
     if !leaked.is_empty() {
         return Some(format!("leaked: {leaked:?}"));
     }

@@ -14,7 +14,7 @@
 
 mod altstack;
 pub mod arch;
-mod begun;
+pub mod begun;
 mod clone;
 mod dispatched;
 mod exec;

@@ -420,8 +420,10 @@ impl Tails {
 
     fn wake(&self, pipe: Pipe, host: &impl Host) {
         if self.waiting.load(SeqCst) > 0 {
-            let waiters = self.waiters.iter().filter(|waiter| waiter.of.load(SeqCst) == pipe.0);
-            waiters.for_each(|waiter| tell(&waiter.thread, host));
+            // (Once: it looks, and says anew that it waits.)
+            let is_its =
+                |waiter: &&Waiter| waiter.of.compare_exchange(pipe.0, 0, SeqCst, Relaxed).is_ok();
+            self.waiters.iter().filter(is_its).for_each(|waiter| tell(&waiter.thread, host));
         }
     }
 }

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::arch::{Context, KeptFrame};
+use crate::plane::begun::{self, Begun};
 use crate::plane::stop::Stopped;
 use crate::sys::{self, Errno};
 
@@ -14,6 +15,8 @@ const FRAMES: usize = 1024;
 /// A thread at a checkpoint.
 struct Kept {
     number: u32,
+    /// The call that it is in, if it is: its timeout goes on.
+    begun: Option<Begun>,
     frame: KeptFrame,
 }
 
@@ -56,6 +59,7 @@ impl Threads {
         }
         let kept = &mut self.kept[self.end as usize % FRAMES];
         kept.number = number;
+        kept.begun = begun::of(number);
         // SAFETY: the kernel's frame of a thread that is stopped, or that is at work here.
         unsafe { frame.keep(&raw mut kept.frame)? };
         self.end += 1;
@@ -71,6 +75,7 @@ impl Threads {
     ) -> sys::Result<()> {
         let mut kept = (first..end).map(|n| &self.kept[n as usize % FRAMES]);
         let kept = kept.find(|kept| kept.number == number).ok_or(Errno(sys::ESRCH))?;
+        begun::put(number, kept.begun);
         // SAFETY: as in `keep_one`.
         unsafe { frame.take_back(&kept.frame) }
     }
