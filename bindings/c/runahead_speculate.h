@@ -28,10 +28,11 @@ enum {
 
 /* What becomes of what a speculative process writes to a descriptor. */
 enum {
-    RUNAHEAD_DEFAULT = 0, /* as RUNAHEAD_DEFER */
+    RUNAHEAD_DEFAULT = 0, /* RUNAHEAD_EXPAND for pipes, RUNAHEAD_DEFER for all else */
     RUNAHEAD_DEFER = 1,   /* it is held until all that it depends on is committed */
     RUNAHEAD_BLOCK = 2,   /* the writer waits */
     RUNAHEAD_ALLOW = 3,   /* it goes out at once, and stays where the prediction was wrong */
+    RUNAHEAD_EXPAND = 4,  /* it is held, but other processes of the session can read it, and depend on it then (pipes) */
 };
 
 /* Most bytes of an answer that are kept. */

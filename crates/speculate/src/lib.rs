@@ -165,9 +165,10 @@ mod tests {
 
     #[test]
     fn policies_have_their_numbers() {
-        for policy in [Policy::Default, Policy::Defer, Policy::Block, Policy::Allow] {
+        for policy in [Policy::Default, Policy::Defer, Policy::Block, Policy::Allow, Policy::Expand]
+        {
             assert_eq!(Policy::of_number(policy as u64), Some(policy));
         }
-        assert_eq!(Policy::of_number(4), None);
+        assert_eq!(Policy::of_number(5), None);
     }
 }

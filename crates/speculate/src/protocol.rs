@@ -42,7 +42,7 @@ pub const BARRIER: u64 = VERSION | 7;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Policy {
-    /// [`Policy::Defer`].
+    /// [`Policy::Expand`] for pipes, [`Policy::Defer`] for all else.
     #[default]
     Default = 0,
     /// It is held until all that it depends on is committed.
@@ -51,6 +51,9 @@ pub enum Policy {
     Block = 2,
     /// It goes out at once, and stays where the prediction was wrong: for what does no harm, like a question.
     Allow = 3,
+    /// It is held, but other processes of the session can read it, and then depend on what it depends on. (Pipes; all else is as with
+    /// [`Policy::Defer`].)
+    Expand = 4,
 }
 
 impl Policy {
@@ -61,6 +64,7 @@ impl Policy {
             1 => Some(Policy::Defer),
             2 => Some(Policy::Block),
             3 => Some(Policy::Allow),
+            4 => Some(Policy::Expand),
             _ => None,
         }
     }

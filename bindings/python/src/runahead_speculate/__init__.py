@@ -72,13 +72,15 @@ class Policy(enum.IntEnum):
     """What becomes of what a speculative process writes to a descriptor."""
 
     DEFAULT = 0
-    """As ``DEFER``."""
+    """``EXPAND`` for pipes, ``DEFER`` for all else."""
     DEFER = 1
     """It is held until all that it depends on is committed."""
     BLOCK = 2
     """The writer waits."""
     ALLOW = 3
     """It goes out at once, and stays where the prediction was wrong."""
+    EXPAND = 4
+    """It is held, but other processes of the session can read it, and depend on it then (pipes)."""
 
 
 class HasFileno(Protocol):

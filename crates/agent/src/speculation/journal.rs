@@ -13,8 +13,8 @@ use crate::sys::{self, Errno, Fd, nr};
 
 /// Changes that can be open at once.
 const CHANGES: usize = 4096;
-/// Where descriptors are kept that the program has closed: programs look there last.
-const HIGH: u64 = 1000;
+/// Where descriptors are kept that the program has closed: programs look there late, and the kernel's table is mostly as large.
+const HIGH: u64 = 200;
 
 /// A change.
 #[derive(Clone, Copy)]
@@ -144,8 +144,13 @@ impl Journal {
         }
     }
 
-    /// In a forked child: nothing is open.
+    /// In a forked child: nothing is open. What its parent keeps it need not keep.
     pub fn in_child(&mut self) {
+        for n in self.first..self.end {
+            if let Some(Change::Closed { kept, .. }) = self.changes[n as usize % CHANGES].take() {
+                let _ = sys::close(kept);
+            }
+        }
         (self.first, self.end) = (0, 0);
     }
 }

@@ -69,7 +69,10 @@ pub fn known(fd: Fd) -> Option<Known> {
     let before = index.and_then(|index| KNOWN.try_with(|known| known[index]).flatten());
     before.or_else(|| {
         let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
-        let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0;
+        // (A write to a memfd may be refused: memfd_create(2).)
+        let is_sealed = sys::fcntl(fd, k::F_GET_SEALS, 0)
+            .is_ok_and(|seals| seals as u32 & !k::F_SEAL_SEAL != 0);
+        let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0 && !is_sealed;
         let now = (held::kind(fd)?, flags & k::O_ACCMODE != k::O_RDONLY && is_plain);
         if let Some(index) = index {
             KNOWN.try_with(|known| known[index] = Some(now));

@@ -172,6 +172,8 @@ impl Process {
             next.map_or((self.journal.end(), self.held.end()), |next| (next.journal, next.held));
         self.undo.forget_until(undo);
         self.threads.forget_until(frames);
+        // (Before others go on, who would find files open that were closed when they were told of them.)
+        self.journal.settle_until(journal, &mut self.memory, &mut self.undo);
         // Who has read nothing of it that is not written yet need not wait for what is, which may wait for him.
         let open = &self.open;
         self.held.release_until(held, || {
@@ -179,7 +181,6 @@ impl Process {
                 done.clone().filter_map(|position| open[position as usize % OPEN_MAX].as_ref());
             ids.for_each(|open| table.tell(open.id, &HOST));
         });
-        self.journal.settle_until(journal, &mut self.memory, &mut self.undo);
         for position in done {
             self.say(table, position, Came::Done);
             self.close(table, position);
