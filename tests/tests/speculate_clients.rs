@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use runahead_tests::processes::{self, eventually};
 use runahead_tests::{
-    End, Link, Outcome, Run, available, bindings, drain, installed, programs, scratch,
+    End, Link, Outcome, Run, available, bindings, drain, facilities, installed, programs, scratch,
 };
 
 /// Longer than any test.
@@ -246,4 +246,25 @@ fn what_comes_of_predictions_is_as_it_should_be() {
     assert_eq!((plain.text().as_str(), plain.complaints().as_str()), ("nobody listens\n", ""));
     let ours = run.ahead(&["--speculate"]).run();
     assert_eq!((ours.text().as_str(), ours.complaints().as_str()), ("as it should be\n", ""));
+}
+
+/// Processes that read what another has only said so far, and children that may never have been.
+#[test]
+fn whoever_depends_on_a_prediction_is_taken_back_with_it() {
+    let source = programs::source("depends");
+    let program = bindings::compile(&source, &["speculate"], Link::Static);
+    let program = program.to_str().expect("a plain path");
+    for [lines, wrong_in, us] in [["40", "0", "5000"], ["40", "3", "5000"], ["60", "1", "200"]] {
+        let run = Run::new([program, lines, wrong_in, us]);
+        let (plain, ours) = (run.run(), run.ahead(&["--speculate"]).run());
+        assert_eq!(plain, ours, "{lines} {wrong_in} {us}");
+    }
+    let told = Run::new([program, "40", "0", "5000"]).ahead(&["--speculate", "--stats"]).run();
+    let depended = told.complaints().lines().find_map(|line| {
+        let (_, rest) = line.split_once("refused; ")?;
+        rest.split(' ').next()?.parse::<u32>().ok()
+    });
+    if available(facilities::speculation()).is_some() {
+        assert!(depended.is_some_and(|times| times > 10), "{depended:?} of {told:?}");
+    }
 }
