@@ -11,9 +11,11 @@
 //! Invariant: a slot goes from free to open to settled to free, each by whoever wins the one exchange on its state, and an id
 //! names one such life of a slot: who comes late finds that it has gone. It is not free while somebody depends on it.
 
+mod dependents;
+
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-use crate::Host;
+pub(crate) use dependents::{tell, untell};
 
 /// Speculations that a session can have open at once.
 pub const SLOTS: usize = 4096;
@@ -197,7 +199,7 @@ impl Table {
             let is_left = || {
                 owners
                     .filter(|word| *word != 0)
-                    .all(|word| may_replace(Owner::of_word(word & !TELLING)))
+                    .all(|word| may_replace(Owner::of_word(word & !dependents::TELLING)))
             };
             if !is_free && !is_left() {
                 return None;
@@ -336,129 +338,6 @@ impl Table {
         (slot.answer_len.load(Relaxed) as usize).min(ANSWER_MAX)
     }
 
-    /// From here on this thread's process depends on it, and is poked when its owner says what has come of it. False: too many
-    /// do. Its owner must not be able to [`close`](Table::close) it meanwhile: what the two share, and is locked, names it.
-    pub fn depend(&self, id: Id, thread: Owner) -> bool {
-        let Some(slot) = self.of(id) else { return false };
-        let mut free = slot.dependents.iter();
-        let is_noted =
-            free.any(|word| word.compare_exchange(0, thread.to_word(), SeqCst, Relaxed).is_ok());
-        self.depended.fetch_add(u64::from(is_noted), Relaxed);
-        is_noted
-    }
-
-    /// The calling process does not any more.
-    pub fn leave(&self, id: Id, host: &impl Host) {
-        let Some(slot) = self.of(id) else { return };
-        for word in &slot.dependents {
-            let thread = word.load(SeqCst) & !TELLING;
-            if Owner::of_word(thread).process == host.this().process {
-                untell(word, thread, host);
-            }
-        }
-        self.free_if_left(id, slot);
-    }
-
-    fn free_if_left(&self, id: Id, slot: &Slot) {
-        if slot.dependents.iter().all(|word| word.load(SeqCst) == 0) {
-            let [from, to] = [CLOSED, FREE].map(|how| state(id.generation(), how));
-            let _ = slot.state.compare_exchange(from, to, SeqCst, Relaxed);
-        }
-    }
-
-    /// Its owner says what has come of it. (Who depends on it sees that [something has](Table::settled), and looks.)
-    pub fn say(&self, id: Id, came: Came) {
-        if let Some(slot) = self.of(id) {
-            slot.came.store(came as u32, SeqCst);
-            let is_of_interest = slot.dependents.iter().any(|word| word.load(SeqCst) != 0);
-            self.settled.fetch_add(is_of_interest.into(), SeqCst);
-        }
-    }
-
-    /// Pokes all that depend on it: something has come of it, or what they have seen of it is written.
-    pub fn tell(&self, id: Id, host: &impl Host) {
-        let dependents = || self.of(id).into_iter().flat_map(|slot| &slot.dependents);
-        if dependents().any(|word| word.load(SeqCst) != 0) {
-            self.settled.fetch_add(1, SeqCst);
-            dependents().for_each(|word| tell(word, host));
-        }
-    }
-
-    /// What has come of it. To be asked by one who depends on it, or whose it is.
-    pub fn came(&self, id: Id) -> Came {
-        self.of(id).map_or(Came::TakenBack, |slot| Came::of(slot.came.load(SeqCst)))
-    }
-
-    /// Where its owner has ended without saying what has come of it: says it. To be asked by one who depends on it. (Its owner had
-    /// written nothing then of what it held: not even one that was right is known to lie on none that was wrong.)
-    pub fn say_for_the_dead(&self, id: Id, host: &impl Host) {
-        let Some(slot) = self.of(id) else { return };
-        if host.is_alive(Owner::of_word(slot.owner.load(Relaxed))) {
-            return;
-        }
-        let (nothing, certain) = (Came::Nothing as u32, Came::Certain as u32);
-        let said = slot.came.compare_exchange(nothing, Came::TakenBack as u32, SeqCst, Relaxed);
-        let written = slot.came.compare_exchange(certain, Came::Done as u32, SeqCst, Relaxed);
-        self.settled.fetch_add(u32::from(said.is_ok() || written.is_ok()), SeqCst);
-    }
-
-    /// A child is about to be made that depends on `id`, and `of_child` is to be its own: both are kept for it, whatever comes.
-    /// False: too many depend on it.
-    pub fn expect_child(&self, id: Id, of_child: Id) -> bool {
-        self.depend(id, expected(of_child))
-    }
-
-    /// There is none.
-    pub fn expects_no_child(&self, id: Id, of_child: Id) {
-        self.put(id, expected(of_child), 0);
-    }
-
-    /// In the child, before it looks at anything.
-    pub fn is_child(&self, id: Id, of_child: Id, host: &impl Host) {
-        let thread = host.this().to_word();
-        if let Some(slot) = self.of(of_child) {
-            slot.owner.store(thread, SeqCst);
-        }
-        self.put(id, expected(of_child), thread);
-    }
-
-    fn put(&self, id: Id, from: Owner, to: u64) {
-        for word in self.of(id).iter().flat_map(|slot| &slot.dependents) {
-            let _ = word.compare_exchange(from.to_word(), to, SeqCst, Relaxed);
-        }
-    }
-
-    /// The parent of the process whose this is has written all that it had held before that was made.
-    pub fn pass(&self, of_child: Id, host: &impl Host) {
-        if let Some(slot) = self.of(of_child) {
-            slot.passed.store(1, SeqCst);
-            self.settled.fetch_add(1, SeqCst);
-            host.poke(Owner::of_word(slot.owner.load(SeqCst)));
-        }
-    }
-
-    /// Whether that is so.
-    pub fn has_passed(&self, of_child: Id) -> bool {
-        self.of(of_child).is_some_and(|slot| slot.passed.load(SeqCst) != 0)
-    }
-
-    /// The process that will settle it; 0: nobody knows.
-    pub fn settler(&self, id: Id) -> u32 {
-        self.of(id).map_or(0, |slot| slot.settler.load(Relaxed))
-    }
-
-    /// Whose it is: the process.
-    pub fn owner(&self, id: Id) -> u32 {
-        self.of(id).map_or(0, |slot| Owner::of_word(slot.owner.load(Relaxed)).process)
-    }
-
-    /// Whether nothing is left of it.
-    #[cfg(test)]
-    pub(crate) fn is_free(&self, id: Id) -> bool {
-        let now = self.of(id).map_or(0, |slot| slot.state.load(SeqCst));
-        now & 0xff == FREE || now >> 8 != id.generation()
-    }
-
     /// Its owner has done with it, or goes back to before it.
     pub fn close(&self, id: Id) {
         /// How long to wait for one who writes an answer, or tells us: he may have been killed.
@@ -482,42 +361,6 @@ impl Table {
             }
         }
     }
-}
-
-/// In place of a thread, until there is one: of no process that could be.
-fn expected(of_child: Id) -> Owner {
-    Owner { process: u32::MAX, thread: of_child.index() as u32 }
-}
-
-/// In a word that names a thread: somebody is poking it.
-const TELLING: u64 = 1 << 31;
-
-/// Pokes the thread that a word names, if it does. Whoever takes its name out of it waits until that is done, so that nothing
-/// that it is sent arrives later.
-pub(crate) fn tell(word: &AtomicU64, host: &impl Host) {
-    let thread = word.load(SeqCst);
-    let is_telling = thread & TELLING != 0;
-    if thread == 0
-        || is_telling
-        || word.compare_exchange(thread, thread | TELLING, SeqCst, Relaxed).is_err()
-    {
-        return;
-    }
-    host.poke(Owner::of_word(thread));
-    let _ = word.compare_exchange(thread | TELLING, thread, SeqCst, Relaxed);
-}
-
-/// Takes a thread's name out of such a word, if it is there.
-pub(crate) fn untell(word: &AtomicU64, thread: u64, host: &impl Host) {
-    /// How long to wait for one who tells us: he may have been killed.
-    const PATIENCE: u32 = 10_000;
-    for _ in 0..PATIENCE {
-        match word.compare_exchange(thread, 0, SeqCst, Relaxed) {
-            Err(now) if now == thread | TELLING => host.pause(),
-            _ => return,
-        }
-    }
-    let _ = word.compare_exchange(thread | TELLING, 0, SeqCst, Relaxed);
 }
 
 #[cfg(test)]

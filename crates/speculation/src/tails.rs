@@ -12,11 +12,14 @@
 //! Invariant: whoever is killed while he has a tail locked leaves it whole: what is added is there before the position that
 //! says so.
 
+mod locked;
+mod waiters;
+
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-use crate::table::{tell, untell};
-use crate::{Came, Host, Id, Owner, Table};
+use crate::{Came, Host, Id, Table};
+use locked::{Locked, is_alive, lock};
 
 /// Tails in a session.
 const TAILS: usize = 64;
@@ -371,61 +374,6 @@ impl Tails {
             }
         }
     }
-
-    /// The calling thread is about to wait for something in the pipe, and is to be poked when there is something here. (It
-    /// looks once more.) False: too many do.
-    pub fn wait(&self, pipe: Pipe, host: &impl Host) -> bool {
-        let thread = host.this().to_word();
-        let takes = |waiter: &Waiter, from: u64| {
-            let is_ours = waiter.thread.compare_exchange(from, thread, SeqCst, Relaxed).is_ok();
-            if is_ours {
-                waiter.of.store(pipe.0, SeqCst);
-            }
-            is_ours
-        };
-        let is_noted = self.waiters.iter().any(|waiter| takes(waiter, 0));
-        // (Those who were killed while they waited have left their places, and are still counted.)
-        if !is_noted {
-            return self.waiters.iter().any(|waiter| {
-                let other = waiter.thread.load(SeqCst);
-                let is_left = !host.is_alive(Owner::of_word(other & !(1 << 31)));
-                other != 0 && is_left && takes(waiter, other)
-            });
-        }
-        self.waiting.fetch_add(1, SeqCst);
-        true
-    }
-
-    /// It does not wait any more. How often it had said so.
-    pub fn go_on(&self, host: &impl Host) -> u32 {
-        let thread = host.this().to_word();
-        let mut times = 0;
-        for waiter in &self.waiters {
-            if waiter.thread.load(SeqCst) & !(1 << 31) == thread {
-                waiter.of.store(0, SeqCst);
-                untell(&waiter.thread, thread, host);
-                self.waiting.fetch_sub(1, SeqCst);
-                times += 1;
-            }
-        }
-        times
-    }
-
-    /// Whether somebody has said that it waits.
-    #[cfg(test)]
-    pub(crate) fn has_waiters(&self) -> bool {
-        let mut threads = self.waiters.iter().map(|waiter| waiter.thread.load(SeqCst));
-        self.waiting.load(SeqCst) > 0 || threads.any(|thread| thread != 0)
-    }
-
-    fn wake(&self, pipe: Pipe, host: &impl Host) {
-        if self.waiting.load(SeqCst) > 0 {
-            // (Once: it looks, and says anew that it waits.)
-            let is_its =
-                |waiter: &&Waiter| waiter.of.compare_exchange(pipe.0, 0, SeqCst, Relaxed).is_ok();
-            self.waiters.iter().filter(is_its).for_each(|waiter| tell(&waiter.thread, host));
-        }
-    }
 }
 
 impl Segment {
@@ -491,62 +439,5 @@ impl Tail {
             core::ptr::copy_nonoverlapping(from.as_ptr(), bytes.add(at), piece);
             core::ptr::copy_nonoverlapping(from[piece..].as_ptr(), bytes, from.len() - piece);
         }
-    }
-}
-
-fn is_alive(process: u32, host: &impl Host) -> bool {
-    host.is_alive(Owner { process, thread: 0 })
-}
-
-/// A tail that the calling process has locked.
-struct Locked<'a> {
-    tail: &'a Tail,
-    all: &'a Tails,
-}
-
-/// Locks a tail. None: it is another's for too long, who may be stopped.
-fn lock<'a>(all: &'a Tails, tail: &'a Tail, host: &impl Host) -> Option<Locked<'a>> {
-    /// How often to try, and after how many times to ask whether the one who has it still lives.
-    const TRIES: u32 = 20_000;
-    const ASKED_EVERY: u32 = 1000;
-    let process = host.this().process;
-    for n in 1..=TRIES {
-        match tail.locked.compare_exchange(0, process, SeqCst, Relaxed) {
-            Ok(_) => {
-                let locked = Locked { tail, all };
-                locked.tidy(host);
-                return Some(locked);
-            }
-            Err(other) if n % ASKED_EVERY == 0 && !is_alive(other, host) => {
-                let _ = tail.locked.compare_exchange(other, 0, SeqCst, Relaxed);
-            }
-            Err(_) => host.pause(),
-        }
-    }
-    None
-}
-
-impl Locked<'_> {
-    /// What a writer has left that has died is nobody's; nor is what a reader has.
-    fn tidy(&self, host: &impl Host) {
-        let (writer, end) = (self.tail.writer.load(Relaxed), self.tail.end.load(Relaxed));
-        let reader = self.tail.reader.load(Relaxed);
-        if reader != 0 && reader != host.this().process && !is_alive(reader, host) {
-            self.tail.reader.store(0, Relaxed);
-        }
-        if !self.tail.is_empty() && writer != host.this().process && !is_alive(writer, host) {
-            self.tail.next.store(end, Relaxed);
-            self.tail.first.store(end, SeqCst);
-        }
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        let tail = self.tail;
-        if tail.is_empty() && tail.reader.load(Relaxed) == 0 && tail.of.swap(0, SeqCst) != 0 {
-            self.all.used.fetch_sub(1, SeqCst);
-        }
-        tail.locked.store(0, SeqCst);
     }
 }
