@@ -65,6 +65,24 @@ int runahead_spec_set_policy(int fd, int policy);
 /* The speculations that this process depends on, the oldest first, as many as fit. Returns how many there are. */
 int runahead_spec_open(uint64_t *ids, size_t count);
 
+/* What has become of a speculation of the session's. */
+struct runahead_spec_event {
+    uint64_t id;
+    uint64_t what; /* one of these: */
+#define RUNAHEAD_BEGUN 0
+#define RUNAHEAD_COMMITTED 1
+#define RUNAHEAD_ABORTED 2
+};
+
+/* In place of a position: behind all that has happened so far. */
+#define RUNAHEAD_NOW UINT64_MAX
+
+/*
+ * What has happened from *position on, as much as fits; *position moves on behind that. Returns how much. Nothing is told twice;
+ * who is slow misses some: a thousand are kept.
+ */
+int runahead_spec_events(uint64_t *position, struct runahead_spec_event *events, size_t count);
+
 /* Waits until this process depends on nothing any more. */
 int runahead_spec_barrier(void);
 

@@ -257,6 +257,25 @@ static void threads_come_back(void) {
     pthread_join(thread, NULL);
 }
 
+// Whoever follows what becomes of them is told all of it, once.
+static void events_are_told(void) {
+    struct runahead_spec_event seen[4] = {{0, 9}};
+    uint64_t position = RUNAHEAD_NOW, ids[2];
+    is(runahead_spec_events(&position, seen, 4), 0, "nothing has happened since now");
+    if (runahead_spec_begin(&ids[0], 0) == RUNAHEAD_SPECULATIVE)
+        runahead_spec_commit(ids[0]);
+    runahead_spec_barrier();
+    if (runahead_spec_begin(&ids[1], 0) == RUNAHEAD_SPECULATIVE)
+        runahead_spec_fail(ids[1], NULL, 0);
+    is(runahead_spec_events(&position, seen, 3), 3, "three events fit");
+    is(seen[0].id == ids[0] && seen[0].what == RUNAHEAD_BEGUN, 1, "it has begun");
+    is(seen[1].id == ids[0] && seen[1].what == RUNAHEAD_COMMITTED, 1, "it is committed");
+    is(seen[2].id == ids[1] && seen[2].what == RUNAHEAD_BEGUN, 1, "another has begun");
+    is(runahead_spec_events(&position, seen, 4), 1, "one is left");
+    is(seen[0].id == ids[1] && seen[0].what == RUNAHEAD_ABORTED, 1, "the other has failed");
+    is(runahead_spec_events(&position, seen, 4), 0, "nothing is told twice");
+}
+
 int main(void) {
     uint64_t id;
     if (runahead_spec_set_policy(1, RUNAHEAD_DEFAULT) == -EBADF) {
@@ -272,6 +291,7 @@ int main(void) {
         observe();
     }
     runahead_spec_set_policy(requests[1], RUNAHEAD_ALLOW);
+    events_are_told();
     output_is_held(out);
     output_of_a_wrong_one_never_was(out);
     state_comes_back();

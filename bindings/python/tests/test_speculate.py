@@ -6,7 +6,7 @@ import unittest
 
 import runahead_speculate
 from runahead_speculate import (
-    ANSWER_MAX, Begun, Outcome, Policy, answer, barrier, begin, commit, fail, open_ids, set_policy
+    ANSWER_MAX, Begun, Event, NOW, Outcome, Policy, answer, barrier, begin, commit, events, fail, open_ids, set_policy
 )
 
 LISTENS = os.environ.get("RUNAHEAD_SPECULATES") == "1"
@@ -27,6 +27,7 @@ class Speculating(unittest.TestCase):
         self.assertIsNone(answer(1))
         self.assertIsNone(set_policy(1, Policy.ALLOW))
         self.assertEqual(open_ids(), [])
+        self.assertEqual(events(), (NOW, []))
 
     @unittest.skipUnless(LISTENS, "nobody listens")
     def test_a_prediction_comes_true_or_is_taken_back(self) -> None:
@@ -38,6 +39,7 @@ class Speculating(unittest.TestCase):
                 id = int.from_bytes(os.read(wanted, 8), "little")
                 os._exit(not (commit(id) if right is None else fail(id, right)))
             done = []
+            position, _ = events()
             begun = begin(child)
             if begun.outcome is Outcome.SPECULATIVE:
                 done.append("something")
@@ -46,6 +48,8 @@ class Speculating(unittest.TestCase):
                 barrier()
             self.assertEqual(open_ids(), [])
             self.assertEqual(os.waitpid(child, 0)[1], 0)
+            end = Event.COMMITTED if right is None else Event.FAILED
+            self.assertEqual(events(position)[1], [(begun.id, Event.BEGUN), (begun.id, end)])
             if right is None:
                 self.assertEqual((begun.outcome, done), (Outcome.SPECULATIVE, ["something"]))
             else:
@@ -77,12 +81,12 @@ class Speculating(unittest.TestCase):
     def test_what_is_of_the_wrong_type_is_a_mistake(self) -> None:
         for wrong in (lambda: begin(0.5), lambda: commit(None), lambda: fail(1, "x"),  # type: ignore
                       lambda: answer("x"), lambda: set_policy(None, Policy.ALLOW),  # type: ignore
-                      lambda: set_policy(1, 4)):  # type: ignore
+                      lambda: set_policy(1, 5)):  # type: ignore
             self.assertRaises((TypeError, AttributeError, ValueError), wrong)
 
     def test_all_that_is_public_is_named(self) -> None:
-        named = ["ANSWER_MAX", "Begun", "Outcome", "Policy", "answer", "barrier", "begin", "commit", "fail",
-                 "open_ids", "set_policy"]
+        named = ["ANSWER_MAX", "Begun", "Event", "NOW", "Outcome", "Policy", "answer", "barrier", "begin", "commit",
+                 "events", "fail", "open_ids", "set_policy"]
         self.assertEqual(runahead_speculate.__all__, named)
 
 

@@ -10,7 +10,7 @@
 use core::ffi::{c_int, c_void};
 
 use crate::call;
-use crate::protocol::{ANSWER, BARRIER, BEGIN, COMMIT, FAIL, OPEN, SET_POLICY};
+use crate::protocol::{ANSWER, BARRIER, BEGIN, COMMIT, EVENTS, FAIL, OPEN, SET_POLICY};
 
 fn status(result: i64) -> c_int {
     result.clamp(c_int::MIN.into(), c_int::MAX.into()) as c_int
@@ -62,6 +62,21 @@ pub extern "C" fn runahead_spec_set_policy(fd: c_int, policy: c_int) -> c_int {
 pub extern "C" fn runahead_spec_open(ids: *mut u64, count: usize) -> c_int {
     // SAFETY: the caller has room there for as many.
     status(unsafe { call::make(OPEN, [ids as u64, count as u64, 0]) })
+}
+
+/// `struct runahead_spec_event`.
+#[repr(C)]
+pub struct Event {
+    id: u64,
+    what: u64,
+}
+
+/// See [`crate::events`].
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+pub extern "C" fn runahead_spec_events(position: *mut u64, to: *mut Event, count: usize) -> c_int {
+    // SAFETY: the caller has room there for as many.
+    status(unsafe { call::make(EVENTS, [position as u64, to as u64, count as u64]) })
 }
 
 /// See [`crate::barrier`].

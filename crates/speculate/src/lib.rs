@@ -38,7 +38,7 @@ mod c;
 mod call;
 pub mod protocol;
 
-pub use protocol::Policy;
+pub use protocol::{Event, NOW, Policy};
 
 /// Most bytes of an answer.
 pub const ANSWER_MAX: usize = 4000;
@@ -133,6 +133,29 @@ pub fn open(to: &mut [Id]) -> usize {
     checked(unsafe { call::make(protocol::OPEN, args) }).map_or(0, |count| count as usize)
 }
 
+/// What has become of the session's speculations from `position` on, or ([`NOW`]) from now on, as much as there is room for; how much.
+/// The position moves on behind that. Who is slow misses some: a thousand are kept.
+pub fn events(position: &mut u64, to: &mut [(Id, Event)]) -> Result<usize, Errno> {
+    let mut count = 0;
+    while count < to.len() {
+        let mut one = [0u64; 2];
+        let args = [&raw mut *position as u64, one.as_mut_ptr() as u64, 1];
+        // SAFETY: moves the position, and writes two numbers.
+        #[allow(unsafe_code)]
+        let told = checked(unsafe { call::make(protocol::EVENTS, args) })?;
+        let [id, what] = core::hint::black_box(one);
+        if told == 0 {
+            break;
+        }
+        let known = [Event::Begun, Event::Committed, Event::Failed];
+        if let Some(event) = known.into_iter().find(|event| *event as u64 == what) {
+            to[count] = (Id(id), event);
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
 /// Waits until this process depends on nothing any more.
 pub fn barrier() {
     // SAFETY: no memory is concerned.
@@ -153,6 +176,7 @@ mod tests {
         assert_eq!(answer(Id(1), &mut [0; 9]), Err(EBADF));
         assert_eq!(set_policy(1, Policy::Allow), Err(EBADF));
         assert_eq!(open(&mut [Id(0); 4]), 0);
+        assert_eq!(events(&mut NOW.clone(), &mut [(Id(0), Event::Begun)]), Err(EBADF));
         barrier();
     }
 

@@ -12,6 +12,7 @@
 //! | `SET_POLICY` | a descriptor | a [`Policy`] | 0 | the one before |
 //! | `OPEN` | where to write ids | how many fit | 0 | how many are open in this process |
 //! | `BARRIER` | 0 | 0 | 0 | 0, once nothing is open in this process |
+//! | `EVENTS` | address of a position, which moves on; [`NOW`] for that of the next | where to write events: an id and an [`Event`] each | how many fit | how many were written |
 //!
 //! Errors are negative errnos: EBADF, nobody listens; ESRCH, there is no such speculation that is open; others, why the
 //! process cannot speculate now, where it goes on without.
@@ -37,6 +38,24 @@ pub const SET_POLICY: u64 = VERSION | 5;
 pub const OPEN: u64 = VERSION | 6;
 /// To wait until nothing is.
 pub const BARRIER: u64 = VERSION | 7;
+
+/// What has become of the session's speculations.
+pub const EVENTS: u64 = VERSION | 8;
+
+/// In place of a position among events: behind all that there are.
+pub const NOW: u64 = u64::MAX;
+
+/// What has become of a speculation (Wester 2011, section 5.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Event {
+    /// A process goes on with it.
+    Begun = 0,
+    /// It was right.
+    Committed = 1,
+    /// It was wrong.
+    Failed = 2,
+}
 
 /// What becomes of what a speculative process writes (Wester 2011, section 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `table` | the speculations that are open, their outcomes, and who depends on each |
 //! | `tails` | what speculative processes have written to pipes, for readers in the session |
+//! | `events` | what has become of them, for whoever follows that |
 //! | `files` | for which files output is held somewhere in the session |
 //!
 //! Two rules keep it correct (section 5.3). *What is put out does not depend on an open speculation*: a pipe, a file or a terminal
@@ -24,12 +25,14 @@
 #[cfg(test)]
 extern crate std;
 
+mod events;
 mod files;
 mod table;
 mod tails;
 #[cfg(test)]
 mod tests;
 
+pub use events::{Event, Events};
 pub use files::Files;
 pub use table::{ANSWER_MAX, Came, Counts, DEPENDENTS, Id, NotOpen, Owner, SLOTS, Status, Table};
 pub use tails::{Ahead, NotNow, Pipe, Tails, Taken};
@@ -55,4 +58,6 @@ pub struct Session {
     pub tails: Tails,
     /// For which files output is held.
     pub files: Files,
+    /// What has become of what programs have predicted.
+    pub events: Events,
 }

@@ -34,13 +34,13 @@ on x86-64 it makes none. What is of the wrong type raises ``TypeError``, an unkn
 import ctypes
 import enum
 import errno
-from typing import List, NamedTuple, Optional, Protocol, Union
+from typing import List, NamedTuple, Optional, Protocol, Tuple, Union
 
 from _runahead import FADVISE64, MOST, VERSION, find_syscall
 
 __all__ = [
-    "ANSWER_MAX", "Begun", "Outcome", "Policy", "answer", "barrier", "begin", "commit", "fail", "open_ids",
-    "set_policy",
+    "ANSWER_MAX", "Begun", "Event", "NOW", "Outcome", "Policy", "answer", "barrier", "begin", "commit", "events", "fail",
+    "open_ids", "set_policy",
 ]
 
 ANSWER_MAX = 4000
@@ -83,6 +83,14 @@ class Policy(enum.IntEnum):
     """It is held, but other processes of the session can read it, and depend on it then (pipes)."""
 
 
+class Event(enum.IntEnum):
+    """What has become of a speculation."""
+
+    BEGUN = 0
+    COMMITTED = 1
+    FAILED = 2
+
+
 class HasFileno(Protocol):
     """An open file."""
 
@@ -98,6 +106,7 @@ _ANSWER = VERSION | 4
 _SET_POLICY = VERSION | 5
 _OPEN = VERSION | 6
 _BARRIER = VERSION | 7
+_EVENTS = VERSION | 8
 
 # Each has argument types of its own.
 _NUMBER = ctypes.c_uint64
@@ -194,6 +203,27 @@ def open_ids() -> List[int]:
         if count <= room:
             return ids[: max(count, 0)]
         room = count
+
+
+NOW = MOST
+"""In place of a position among events: behind all that has happened so far."""
+
+
+def events(position: int = NOW) -> Tuple[int, List[Tuple[int, Event]]]:
+    """What has become of the session's speculations from ``position`` on: a new position, and ids with what happened.
+
+    Nothing is told twice; who is slow misses some: a thousand are kept.
+    """
+    if not 0 <= position.__index__() <= MOST or _syscall_with_address is None:
+        return position, []
+    room = 256
+    at = ctypes.c_uint64(position)
+    words = (ctypes.c_uint64 * (2 * room))()
+    count = _syscall_with_address(
+        FADVISE64, _MAGIC, _EVENTS, ctypes.addressof(at), ctypes.addressof(words), room, 0
+    )
+    pairs = [(words[2 * n], Event(words[2 * n + 1])) for n in range(max(count, 0))]
+    return at.value, pairs
 
 
 def barrier() -> bool:

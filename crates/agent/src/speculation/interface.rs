@@ -4,7 +4,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use runahead_abi::socket::SPECULATES;
 use runahead_speculate::protocol as p;
-use runahead_speculation::{self as speculation, ANSWER_MAX, Id, NotOpen, Owner, Status, Table};
+use runahead_speculation::{
+    self as speculation, ANSWER_MAX, Event, Id, NotOpen, Owner, Status, Table,
+};
 
 use super::host::HOST;
 use super::{checkpoint, own};
@@ -95,6 +97,7 @@ pub fn fail_orphans() {
         let is_orphan = process != 0 && (!is_alive(owner) || has_ended(process))
             || core::mem::take(&mut is_late);
         if is_orphan && table.fail(id, &[]).is_ok() {
+            note(id, Event::Failed);
             table.told(id);
         }
     });
@@ -121,6 +124,7 @@ fn told(table: &Table, call: &Call) -> sys::Result<u64> {
         p::SET_POLICY => set_policy(a, b),
         p::OPEN => open(a, b),
         p::BARRIER => Ok(0),
+        p::EVENTS => events(a, b, c),
         _ => Err(Errno(sys::EINVAL)),
     }
 }
@@ -193,6 +197,7 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
     match begun {
         Ok(()) => {
             table.begun();
+            note(id, Event::Begun);
             frame.set_result(0);
         }
         Err(_) => {
@@ -222,7 +227,7 @@ fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> 
     SETTLES.store(true, Relaxed);
     let gone = |NotOpen| Errno(sys::ESRCH);
     let tell = match right {
-        None => table.commit(id).map_err(gone)?,
+        None => table.commit(id).inspect(|_| note(id, Event::Committed)).map_err(gone)?,
         Some((at, len)) => {
             let mut bytes = [0; ANSWER_MAX];
             let bytes = &mut bytes[..(len as usize).min(ANSWER_MAX)];
@@ -230,7 +235,7 @@ fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> 
                 return Err(Errno(sys::ESRCH));
             }
             sys::copy_bytes(at, bytes)?;
-            Some(table.fail(id, bytes).map_err(gone)?)
+            Some(table.fail(id, bytes).inspect(|_| note(id, Event::Failed)).map_err(gone)?)
         }
     };
     if let Some(owner) = tell
@@ -240,6 +245,31 @@ fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> 
     }
     table.told(id);
     Ok(0)
+}
+
+fn note(id: Id, event: Event) {
+    if let Some(shared) = shared() {
+        shared.events.note(id, event);
+    }
+}
+
+/// Tells events from the position on that lies at `position`, of which `room` fit at `at`, two numbers each.
+fn events(position: u64, at: u64, room: u64) -> sys::Result<u64> {
+    let events = &shared().ok_or(Errno(sys::ENOTCONN))?.events;
+    let asked: u64 = sys::copy_in(position)?;
+    let mut next = if asked == p::NOW { events.end() } else { asked };
+    let mut count = 0;
+    while count < room
+        && let Some((id, event, behind)) = events.next(next)
+    {
+        let words = [id.0, event as u64];
+        // SAFETY: where the program wants them; a bad address is an error.
+        unsafe { sys::copy_out(&[[words.as_ptr() as u64, 16]], &[[at + 16 * count, 16]]) }?;
+        (next, count) = (behind, count + 1);
+    }
+    // SAFETY: as above.
+    unsafe { sys::copy_out(&[[&raw const next as u64, 8]], &[[position, 8]]) }?;
+    Ok(count)
 }
 
 fn answer(id: u64, at: u64, len: u64) -> sys::Result<u64> {

@@ -1,0 +1,92 @@
+//! What has become of the speculations of a session, one after the other, for whoever wants to follow them (Wester 2011, section 5.2).
+//!
+//! A ring: who follows it keeps a position, and is told nothing twice; who is slow misses what was overwritten.
+
+use core::sync::atomic::{AtomicU64, Ordering::*};
+
+use crate::Id;
+
+const EVENTS: usize = 1024;
+
+/// What has happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Event {
+    /// A process goes on with a prediction.
+    Begun,
+    /// It was right.
+    Committed,
+    /// It was wrong.
+    Failed,
+}
+
+/// See the module's text. All-zero is valid, and has none.
+#[repr(C)]
+pub struct Events {
+    end: AtomicU64,
+    /// Of each its position, plus one, and what it is: written in this order, the other way round.
+    places: [[AtomicU64; 2]; EVENTS],
+}
+
+impl Events {
+    /// This has happened.
+    pub fn note(&self, id: Id, event: Event) {
+        let position = self.end.fetch_add(1, SeqCst);
+        let [number, word] = &self.places[position as usize % EVENTS];
+        number.store(0, SeqCst);
+        word.store(id.0 << 2 | event as u64, SeqCst);
+        number.store(position + 1, SeqCst);
+    }
+
+    /// Where the next will be.
+    pub fn end(&self) -> u64 {
+        self.end.load(SeqCst)
+    }
+
+    /// The first event at `position` or behind it that is (still) there, and the position after that.
+    pub fn next(&self, position: u64) -> Option<(Id, Event, u64)> {
+        let end = self.end();
+        let first = position.max(end.saturating_sub(EVENTS as u64));
+        (first..end).find_map(|position| {
+            let [number, word] = &self.places[position as usize % EVENTS];
+            let before = number.load(SeqCst);
+            let what = word.load(SeqCst);
+            if before != position + 1 || number.load(SeqCst) != before {
+                return None;
+            }
+            let events = [Event::Begun, Event::Committed, Event::Failed];
+            let event = events.into_iter().find(|event| *event as u64 == what & 3)?;
+            Some((Id(what >> 2), event, position + 1))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    #[test]
+    fn each_is_told_once_and_what_is_overwritten_is_missed() {
+        // SAFETY: all-zero is valid.
+        let events: Box<Events> = unsafe { Box::new_zeroed().assume_init() };
+        assert_eq!(events.next(0), None);
+        events.note(Id(7), Event::Begun);
+        events.note(Id(7), Event::Failed);
+        assert_eq!(events.next(0), Some((Id(7), Event::Begun, 1)));
+        assert_eq!(events.next(1), Some((Id(7), Event::Failed, 2)));
+        assert_eq!(events.next(2), None);
+        (0..2000).for_each(|n| events.note(Id(n), Event::Committed));
+        let mut position = 2;
+        let mut seen = Vec::new();
+        while let Some((id, event, next)) = events.next(position) {
+            assert_eq!(event, Event::Committed);
+            seen.push(id.0);
+            position = next;
+        }
+        assert_eq!((position, seen), (events.end(), (2000 - EVENTS as u64..2000).collect()));
+    }
+}
