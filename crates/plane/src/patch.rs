@@ -10,7 +10,7 @@
 //! - *compare after*: the jump replaces the call and what follows. Someone who stands behind the
 //!   call would return into the middle of it: another thread, or a signal handler's caller. So
 //!   this shape is used only while the program has one thread and no handler that could have
-//!   interrupted it there.
+//!   interrupted it there, and no policy will have it go on from where it was once ([`keep_frames`]).
 //!
 //! While other threads may be fetching the bytes that change, two of them are stored at once. A long
 //! jump in padding is there before the short one leads to it. A long jump in place of an instruction
@@ -69,6 +69,13 @@ impl State {
 }
 
 static THREADS: AtomicBool = AtomicBool::new(false);
+
+static KEEPS_FRAMES: AtomicBool = AtomicBool::new(false);
+
+/// The policy keeps frames of threads, to which they may go back; or not any more.
+pub fn keep_frames(keeps: bool) {
+    KEEPS_FRAMES.store(keeps, Relaxed);
+}
 
 static SHARED: SharedRanges = SharedRanges::new();
 
@@ -171,7 +178,8 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
         }
         SiteShape::ByPadding { .. } => !threads || code::can_replace_at_once(site),
         SiteShape::CompareAfter => {
-            site - page + LONG_JUMP as u64 <= PAGE && !threads && !given::has_async_handlers()
+            let is_alone = !threads && !given::has_async_handlers();
+            is_alone && !KEEPS_FRAMES.load(Relaxed) && site - page + LONG_JUMP as u64 <= PAGE
         }
     })?;
     let stub = arch::stub(shape, number, (start, at), &code, entry());

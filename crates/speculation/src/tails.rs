@@ -295,30 +295,20 @@ impl Tails {
         if given == 0 { Taken::Gone } else { Taken::Bytes(given) }
     }
 
-    /// The calls that the calling process holds from `held` on are committed, `count` of them, and about to be written to the pipe
-    /// together: how many bytes of the first were read here, and how many of the calls it is to write. (What somebody has read of
-    /// is written by itself, if at all.) The process says when it is done ([`Tails::written`]).
-    pub fn commit(&self, pipe: Pipe, held: u64, count: u64, host: &impl Host) -> (u64, u64) {
-        let Some(locked) = self.find_own(pipe, host) else { return (0, count) };
-        let tail = locked.tail;
-        let Some(segment) = tail.first_of(held, host) else { return (0, count) };
-        let read = segment.taken.load(Relaxed);
-        let first = tail.first.load(Relaxed);
-        let next = tail.next();
-        let is_unread = |n: &u64| *n > next || tail.segment(*n).taken.load(Relaxed) == 0;
-        let count = match read {
-            0 => (first..(first + count).min(tail.end.load(Relaxed))).take_while(is_unread).count(),
-            _ => 1,
-        };
-        (first..first + count as u64).for_each(|n| tail.segment(n).moves.store(1, SeqCst));
-        (read, count as u64)
+    /// The call that the calling process holds as `held` is committed, and about to be written to the pipe: how many of its bytes
+    /// were read here. The process says when it is ([`Tails::written`]).
+    pub fn commit(&self, pipe: Pipe, held: u64, host: &impl Host) -> u64 {
+        let Some(locked) = self.find_own(pipe, host) else { return 0 };
+        let Some(segment) = locked.tail.first_of(held, host) else { return 0 };
+        segment.moves.store(1, SeqCst);
+        segment.taken.load(Relaxed)
     }
 
-    /// So many of them are written, from the first on.
-    pub fn written(&self, pipe: Pipe, held: u64, count: u64, host: &impl Host) {
+    /// It is written.
+    pub fn written(&self, pipe: Pipe, held: u64, host: &impl Host) {
         let Some(locked) = self.find_own(pipe, host) else { return };
         if locked.tail.first_of(held, host).is_some() {
-            locked.tail.first.fetch_add(count, SeqCst);
+            locked.tail.first.fetch_add(1, SeqCst);
         }
     }
 

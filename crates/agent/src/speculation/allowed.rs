@@ -110,6 +110,10 @@ fn looks(call: &Call) -> Made {
 }
 
 fn looks_at(call: &Call) -> Made {
+    if call.nr == nr::PREADV2 && call.args[3] == u64::MAX {
+        // From where the descriptor is.
+        return moves(call);
+    }
     match own::known(call.fd(0)) {
         Some((kind @ Kind::File(_), _)) if !holds(kind) => here(call),
         _ => Made::Waits,
@@ -206,7 +210,7 @@ fn maps(call: &Call) -> Made {
                 }
                 Made::Answer(result)
             }
-            nr::MUNMAP if at.is_multiple_of(PAGE) && len > 0 && at.checked_add(whole).is_some() => {
+            nr::MUNMAP if at.is_multiple_of(PAGE) && len > 0 && is_of_programs(at, whole) => {
                 process.journal.note(Change::Unmapped { at, len: whole });
                 Made::Answer(0)
             }
@@ -227,6 +231,12 @@ fn maps(call: &Call) -> Made {
             _ => Made::Waits,
         }
     })
+}
+
+/// Whether a program can have memory there.
+fn is_of_programs(at: u64, len: u64) -> bool {
+    const END: u64 = (1 << 47) - 4096;
+    at.checked_add(len).is_some_and(|end| end <= END)
 }
 
 fn writes(call: &Call) -> Made {

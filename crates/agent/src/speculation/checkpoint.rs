@@ -12,7 +12,7 @@ use super::memory::Memory;
 use super::process::{OPEN_MAX, Process};
 use crate::arch::Context;
 use crate::lock::Lock;
-use crate::plane::{faults, policy, stop};
+use crate::plane::{faults, patch, policy, stop};
 use crate::room;
 use crate::session::Session;
 use crate::sys;
@@ -119,7 +119,8 @@ fn take_first(
     push: impl Fn(&mut Process, (u64, u64)),
 ) -> sys::Result<()> {
     let stopped = stop::stop_others()?;
-    with(|process| {
+    patch::keep_frames(true);
+    let taken = with(|process| {
         process.begin();
         let frames = process.keep(session, frame, &stopped, false)?;
         faults::take()?;
@@ -127,7 +128,8 @@ fn take_first(
         masked.inspect_err(|_| faults::give_back())?;
         push(process, frames);
         Ok(())
-    })??;
+    });
+    taken.and_then(|taken| taken).inspect_err(|_| patch::keep_frames(false))?;
     RESOLVED.store(0, SeqCst);
     // Nobody else is at work before this function returns.
     STATE.store(SPECULATIVE, SeqCst);
@@ -183,6 +185,7 @@ pub fn look(table: &Table, frame: &mut Context) -> Looked {
     let before = rollbacks();
     let is_done = settle(table, frame);
     STATE.store(if is_done { NOT } else { SPECULATIVE }, SeqCst);
+    patch::keep_frames(!is_done);
     policy::wake(&SETTLED);
     if is_done {
         policy::wake(&RESOLVED);
@@ -284,6 +287,7 @@ pub fn note_change(change: impl Fn(&mut Memory)) {
 pub fn in_child(before: u32, birth: Option<(Id, Id)>) {
     IN_USE.break_open();
     STATE.store(if birth.is_some() { SPECULATIVE } else { NOT }, SeqCst);
+    patch::keep_frames(birth.is_some());
     if !PROCESS.load(Acquire).is_null() {
         let _ = with(|process| process.in_child(before, birth));
     }

@@ -230,50 +230,41 @@ impl Held {
         };
         while self.first < mark.min(self.end) {
             let call = *self.call(self.first);
-            let (len, count) = self.together(mark.min(self.end));
-            let mut done = count;
+            let (mut len, mut count) = (call.len, 1);
             match (call.to, interface::shared()) {
                 (To::Pipe(pipe, Some(id)), Some(shared)) => {
-                    let (read, count) = shared.tails.commit(pipe, self.first, count, &HOST);
+                    let read = shared.tails.commit(pipe, self.first, &HOST);
                     if read > 0 && passed != Some(id) {
                         tell(&mut passed, false);
                         passed = Some(id);
                     }
-                    let len = if count == done { len } else { self.len_of(count) };
-                    if read < len {
+                    if read < call.len {
                         tell(&mut passed, true);
-                        let _ = self.write(&Call { len, ..call }, read);
+                        let _ = self.write(&call, read);
                     }
-                    shared.tails.written(pipe, self.first, count, &HOST);
-                    done = count;
+                    shared.tails.written(pipe, self.first, &HOST);
                 }
                 (To::Child(child), Some(shared)) => shared.table.pass(child, &HOST),
                 _ => {
                     tell(&mut passed, true);
+                    (len, count) = self.together(mark.min(self.end));
                     let _ = self.write(&Call { len, ..call }, 0);
                 }
             }
-            for _ in 0..done {
-                let call = *self.call(self.first);
+            for _ in 0..count {
                 self.count(self.first, u64::wrapping_sub);
                 self.first += 1;
-                self.first_byte = call.at + call.len;
             }
+            self.first_byte = call.at + len;
         }
     }
 
-    /// Bytes, and number, of the calls that can be written as one, from the first on: what is one call to a reader of a pipe stays
-    /// that, as others may write there, and a file has no calls in it.
+    /// Bytes, and number, of the calls that can be written as one, from the first on: a file has no calls in it. (How much a pipe takes
+    /// depends on how its bytes came.)
     fn together(&self, mark: u64) -> (u64, u64) {
-        /// What is written to a pipe at once is not torn (pipe(7)).
-        const PIPE_BUF: u64 = 4096;
         const MOST: u64 = 64 << 10;
         let first = self.call(self.first);
-        let most = match first.to {
-            To::Pipe(..) => PIPE_BUF,
-            To::File(_) => MOST,
-            To::Other | To::Child(_) => 0,
-        };
+        let most = if matches!(first.to, To::File(_)) { MOST } else { 0 };
         let (mut len, mut count) = (first.len, 1);
         while self.first + count < mark {
             let next = self.call(self.first + count);
@@ -285,11 +276,6 @@ impl Held {
             (len, count) = (len + next.len, count + 1);
         }
         (len, count)
-    }
-
-    /// Bytes of so many calls, from the first on.
-    fn len_of(&self, count: u64) -> u64 {
-        (self.first..self.first + count).map(|n| self.call(n).len).sum()
     }
 
     /// Writes what is behind the first `done` bytes.

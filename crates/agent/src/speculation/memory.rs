@@ -143,10 +143,33 @@ impl Memory {
             // SAFETY: these pages are there, and can be written; the program is to find there what it had.
             unsafe { copy(found.start, mirror_of(found.start), found.end - found.start) };
         };
-        match self.each(self.which(), Protect::After, put) {
-            // Who kept the descriptor has gone, and what was written is not known: the mirror has all that there was.
-            Err(Errno(sys::EPERM)) => self.each(Which::All, Protect::Never, put),
-            result => result,
+        // Where it cannot be known what was written (who kept the descriptor has gone, or this thread may not ask, or has no
+        // descriptor left to ask by) the mirror has all that there was.
+        if self.each(self.which(), Protect::After, put).is_err() {
+            self.is_out_of_step = true;
+            if self.each(Which::All, Protect::Never, put).is_err() {
+                self.put_back_what_differs();
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares all memory with the mirror.
+    fn put_back_what_differs(&self) {
+        let mut now = [0u8; PAGE as usize];
+        for region in &self.regions[..self.count] {
+            for at in (region.start..region.end).step_by(PAGE as usize) {
+                // (Behind the end of a file there is nothing to be read.)
+                if sys::copy_bytes(at, &mut now).is_err() {
+                    continue;
+                }
+                // SAFETY: a page of the mirror, which is ours alone.
+                let was = unsafe { &*(mirror_of(at) as *const [u8; PAGE as usize]) };
+                if now != *was {
+                    // SAFETY: the page is there, and can be written; the program is to find there what it had.
+                    unsafe { copy(at, mirror_of(at), PAGE) };
+                }
+            }
         }
     }
 

@@ -61,7 +61,7 @@ impl World {
     }
 
     fn commit(&self, held: u64) -> u64 {
-        self.session.tails.commit(PIPE, held, 1, &self.writer).0
+        self.session.tails.commit(PIPE, held, &self.writer)
     }
 
     fn has_passed(&self, id: Id) -> bool {
@@ -87,7 +87,7 @@ fn what_is_read_is_what_was_written() {
         assert!(bytes.into_iter().eq(right), "round {n}");
         for (held, len) in [(held, 3000), (other.expect("there is room"), 5000)] {
             assert_eq!(world.commit(held), len);
-            world.session.tails.written(PIPE, held, 1, &world.writer);
+            world.session.tails.written(PIPE, held, &world.writer);
         }
     }
     assert!(world.session.tails.any(), "its reader has it");
@@ -104,9 +104,9 @@ fn a_small_call_is_taken_whole_or_not_at_all() {
     assert_eq!(world.take(id, 4195), Taken::Bytes(100), "the second does not fit");
     assert_eq!(world.take(id, 4100), Taken::Bytes(4100), "the third is read in part");
     assert_eq!(held.map(|held| world.commit(held)), [100, 0, 0], "only the first can be passed");
-    world.session.tails.written(PIPE, held[0], 1, &world.writer);
+    world.session.tails.written(PIPE, held[0], &world.writer);
     assert_eq!(world.commit(held[1]), 4096);
-    world.session.tails.written(PIPE, held[1], 1, &world.writer);
+    world.session.tails.written(PIPE, held[1], &world.writer);
     assert_eq!(world.commit(held[2]), 4);
     assert_eq!(world.take(id, 9000), Taken::Gone, "the rest is on its way");
 }
@@ -226,13 +226,13 @@ fn it_has_passed_once_its_writer_has_come_to_it() {
     assert!(world.has_passed(below), "nothing was read");
     assert_eq!(world.take(below, 5000), Taken::Bytes(5000));
     assert_eq!(world.commit(held[0]), 10);
-    world.session.tails.written(PIPE, held[0], 1, &world.writer);
+    world.session.tails.written(PIPE, held[0], &world.writer);
     assert!(!world.has_passed(below), "what lies before the part may not be written");
     assert_eq!(world.take(below, 5000), Taken::Bytes(10));
     assert_eq!(world.take(above, 5000), Taken::Bytes(10));
     assert_eq!(world.commit(held[1]), 5000);
     assert!(!world.has_passed(below));
-    world.session.tails.written(PIPE, held[1], 1, &world.writer);
+    world.session.tails.written(PIPE, held[1], &world.writer);
     assert!(world.has_passed(below) && !world.has_passed(above));
 }
 

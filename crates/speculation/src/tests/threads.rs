@@ -182,10 +182,10 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
         let is_right = random.bool();
         table.say(id, if is_right { Came::Certain } else { Came::TakenBack });
         if is_right {
-            let (read, _) = tails.commit(PIPE, held, 1, &writes);
+            let read = tails.commit(PIPE, held, &writes);
             assert!(read == 0 || read == 100, "a small call was torn");
             came.fetch_add((read > 0).into(), SeqCst);
-            tails.written(PIPE, held, 1, &writes);
+            tails.written(PIPE, held, &writes);
             table.say(id, Came::Done);
         } else {
             tails.take_back(PIPE, held, &writes);

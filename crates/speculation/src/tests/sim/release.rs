@@ -75,7 +75,7 @@ impl World {
         let mut read = 0;
         if let (Some(number), Some(id)) = (to, held.shown) {
             let seat = &self.processes[p].seat;
-            read = self.session.tails.commit(pipe(number), position, 1, seat).0 as usize;
+            read = self.session.tails.commit(pipe(number), position, seat) as usize;
             if read > 0 && !commit.passed.contains(&id) {
                 commit.passed.push(id);
             }
@@ -105,7 +105,7 @@ impl World {
             let seat = &process.seat;
             match (held.effect.to, held.shown) {
                 (Some(number), Some(_)) => {
-                    self.session.tails.written(pipe(number), position, 1, seat);
+                    self.session.tails.written(pipe(number), position, seat);
                 }
                 (Some(_), None) => process.unseen -= 1,
                 (None, _) => self.session.files.release(p as u64, 0),
