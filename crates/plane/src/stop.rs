@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use linux_raw_sys::general as k;
 
 use crate::arch::Context;
+use crate::begun::Begun;
 use crate::signals;
 use crate::sys::{self, nr};
 use crate::thread::{self, Thread};
@@ -217,6 +218,29 @@ pub(super) fn arrive(thread: &Thread, context: &mut Context) {
         return has_moved();
     }
     wait(thread, context);
+}
+
+/// What the thread of that number keeps of the call that it is in: the calling one, or one that is stopped.
+pub fn begun(number: u32) -> Option<Begun> {
+    let mut begun = None;
+    with(number, |thread| begun = thread.begun.get());
+    begun
+}
+
+/// It keeps this. As for [`begun`].
+pub fn put_begun(number: u32, begun: Option<Begun>) {
+    with(number, |thread| thread.begun.set(begun));
+}
+
+fn with(number: u32, mut work: impl FnMut(&Thread)) {
+    match thread::current() {
+        Some(own) if own.number() == number => work(own),
+        _ => thread::others(|thread| {
+            if thread.number() == number {
+                work(thread);
+            }
+        }),
+    }
 }
 
 /// Does `work`, which waits, while the thread counts as stopped in `context`, with which it goes on. All signals are blocked.

@@ -4,28 +4,16 @@
 
 use linux_raw_sys::general as k;
 
-use super::calls::{Class, class};
+use super::calls::{Class, Made, class};
 use super::checkpoint;
 use super::held::{self, How, Kind, To};
+use super::host;
 use super::journal::Change;
 use super::process::Process;
-use super::{depends, heap, interface, own};
+use super::{depends, heap, own};
 use crate::plane::{Call, Verdict};
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
-use runahead_speculation::{Id, Pipe};
-
-/// What becomes of a call.
-pub enum Made {
-    /// It is answered with this.
-    Answer(i64),
-    /// The program makes it, as it stands.
-    Report,
-    /// It reads from this pipe what depends on that, and the process has to as well: a checkpoint, and the call again.
-    Depends(Pipe, Id),
-    /// It waits until nothing is open.
-    Waits,
-}
 
 /// Does with the call what its class says. The process speculates.
 pub fn make(call: &Call) -> Made {
@@ -57,14 +45,14 @@ fn with(work: impl FnMut(&mut Process) -> Made) -> Made {
 
 /// Whether output to files is held, which the process would not find there.
 fn holds_files() -> bool {
-    let of_others = || interface::shared().is_some_and(|shared| shared.files.any());
+    let of_others = || host::shared().is_some_and(|shared| shared.files.any());
     checkpoint::with(|process| process.held.has_files()).unwrap_or(true)
         || of_others() && depends::is_told()
 }
 
 fn holds(kind: Kind) -> bool {
     let Kind::File((device, inode)) = kind else { return false };
-    let of_others = || interface::shared().is_some_and(|shared| shared.files.has(device, inode));
+    let of_others = || host::shared().is_some_and(|shared| shared.files.has(device, inode));
     checkpoint::with(|process| process.held.has_file((device, inode))).unwrap_or(true)
         || of_others() && depends::is_told()
 }

@@ -2,6 +2,8 @@
 //!
 //! A call that is not named here waits until nothing is open any more (Nightingale 2005, section 5.3), which is always right.
 
+use runahead_speculation::{Id, Pipe};
+
 use crate::sys::nr;
 
 /// What becomes of a call.
@@ -63,4 +65,16 @@ pub fn class(nr: u64) -> Class {
         nr::FCNTL | nr::IOCTL => Class::Commands,
         _ => Class::Waits,
     }
+}
+
+/// What has become of a call of a speculative process.
+pub enum Made {
+    /// It is answered with this.
+    Answer(i64),
+    /// The program makes it, as it stands.
+    Report,
+    /// It reads from this pipe what depends on that, and the process has to as well: a checkpoint, and the call again.
+    Depends(Pipe, Id),
+    /// It waits until nothing is open.
+    Waits,
 }

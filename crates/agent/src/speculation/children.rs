@@ -9,11 +9,10 @@ use linux_raw_sys::general as k;
 use runahead_speculation::{Host, Id};
 
 use super::checkpoint;
-use super::host::HOST;
-use super::interface;
+use super::host::{self, HOST};
 use super::journal::Change;
 use crate::plane::{self, Call};
-use crate::sys::{self, nr};
+use crate::sys::nr;
 
 /// The child that is about to be made, and on what it depends; 0: none is.
 static EXPECTED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -50,9 +49,9 @@ pub fn may_be_made(call: &Call) -> bool {
     {
         return false;
     }
-    let Some(table) = interface::table() else { return false };
+    let Some(table) = host::table() else { return false };
     let Some(on) = checkpoint::last_open() else { return false };
-    let child = table.open(HOST.this(), table.settler(on), interface::is_alive);
+    let child = table.open(HOST.this(), table.settler(on), host::is_alive);
     let Some(child) = child else { return false };
     if !table.expect_child(on, child) {
         table.close(child);
@@ -74,7 +73,7 @@ pub fn may_be_made(call: &Call) -> bool {
 pub fn was_made(result: i64) {
     let Some((child, on)) = expected() else { return };
     expect(Id(0), Id(0));
-    if let Some(table) = interface::table()
+    if let Some(table) = host::table()
         && result < 0
     {
         table.expects_no_child(on, child);
@@ -88,30 +87,6 @@ pub fn was_made(result: i64) {
 pub fn in_child() -> Option<(Id, Id)> {
     let expected = expected()?;
     expect(Id(0), Id(0));
-    interface::table()?.is_child(expected.1, expected.0, &HOST);
+    host::table()?.is_child(expected.1, expected.0, &HOST);
     Some(expected)
-}
-
-/// This child has never been: it ends, and is collected, and nobody hears of that.
-pub fn collect(child: u32) {
-    // SAFETY: a child of ours, which nobody else has collected: that waits.
-    let _ = unsafe { sys::raw(nr::KILL, [child.into(), k::SIGKILL.into(), 0, 0, 0, 0]) };
-    let wait = |child: u64, flags: u32| {
-        // SAFETY: writes nothing.
-        unsafe { sys::raw(nr::WAIT4, [child, 0, flags.into(), 0, 0, 0]) }
-    };
-    while wait(child.into(), k::__WALL) == sys::fail(sys::EINTR) {}
-    // (The signal may be another child's, too, that has ended meanwhile: then it stays.)
-    const ALL: u64 = 0;
-    let mut told = [0u64; 16];
-    let flags = k::WEXITED | k::WSTOPPED | k::WCONTINUED | k::WNOHANG | k::WNOWAIT;
-    let args = [ALL, 0, told.as_mut_ptr() as u64, flags.into(), 0, 0];
-    // SAFETY: writes a siginfo_t.
-    let result = unsafe { sys::raw(nr::WAITID, args) };
-    if result != 0 || told[0] == 0 {
-        let (set, at_once) = (1u64 << (k::SIGCHLD - 1), [0u64; 2]);
-        let args = [&raw const set as u64, 0, at_once.as_ptr() as u64, 8, 0, 0];
-        // SAFETY: reads a mask and a timespec.
-        let _ = unsafe { sys::raw(nr::RT_SIGTIMEDWAIT, args) };
-    }
 }

@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use runahead_speculation::{Ahead, Id, Pipe, Session as Shared, Taken};
 
-use super::allowed::Made;
+use super::calls::Made;
 use super::held::{self, Kind};
-use super::host::HOST;
+use super::host::{self, HOST};
 use super::{checkpoint, interface, own};
 use crate::arch::Context;
 use crate::plane::{Call, Verdict};
@@ -41,7 +41,7 @@ fn is_empty(fd: Fd) -> bool {
 /// Whether a process that does not speculate finds something in the pipe, and need not look any further. Signals need not be
 /// blocked.
 pub fn is_filled(call: &Call) -> bool {
-    interface::shared().is_some() && !is_empty(call.fd(0))
+    host::shared().is_some() && !is_empty(call.fd(0))
 }
 
 /// What a thread does about a call that reads from `pipe`, in a process that does not speculate. None: it makes it.
@@ -54,7 +54,7 @@ pub fn before_read(
     if interface::settles() {
         return None;
     }
-    let shared = interface::want_shared(session).ok()?;
+    let shared = host::want_shared(session).ok()?;
     do_not_wait();
     let ahead = || shared.tails.ahead(pipe, &HOST, || is_empty(call.fd(0)));
     let mut found = ahead();
@@ -76,7 +76,7 @@ fn wait(shared: &Shared, pipe: Pipe) {
 /// The thread does not wait for something to be read (any more).
 pub fn do_not_wait() {
     if WAITING.load(SeqCst) > 0
-        && let Some(shared) = interface::shared()
+        && let Some(shared) = host::shared()
     {
         WAITING.fetch_sub(shared.tails.go_on(&HOST), SeqCst);
     }
@@ -96,7 +96,7 @@ pub fn depend(
     frame: &mut Context,
 ) -> sys::Result<()> {
     let table = &shared.table;
-    let own = table.open(interface::this_thread(), table.settler(id), interface::is_alive);
+    let own = table.open(host::this_thread(), table.settler(id), host::is_alive);
     let own = own.ok_or(Errno(sys::EAGAIN))?;
     if !shared.tails.depend(pipe, id, table, &HOST) {
         table.close(own);
@@ -110,7 +110,7 @@ pub fn depend(
 
 /// A speculative process reads from `pipe`.
 pub fn read(call: &Call, pipe: Pipe) -> Made {
-    let Some(shared) = interface::shared() else { return Made::Waits };
+    let Some(shared) = host::shared() else { return Made::Waits };
     do_not_wait();
     let fd = call.fd(0);
     let mut found = shared.tails.ahead(pipe, &HOST, || is_empty(fd));

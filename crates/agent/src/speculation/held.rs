@@ -6,8 +6,8 @@
 use linux_raw_sys::general as k;
 use runahead_speculation::{Id, Pipe};
 
-use super::host::HOST;
-use super::{interface, outlet};
+use super::host::{self, HOST};
+use super::outlet;
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Calls that are held at once.
@@ -70,7 +70,7 @@ impl To {
 
     /// Another process of the session has read there what this one may yet take back: it goes on reading what that writes.
     fn has_reader(self) -> bool {
-        match (self, interface::shared()) {
+        match (self, host::shared()) {
             (To::Pipe(pipe, Some(_)), Some(shared)) => shared.tails.has_reader(pipe, &HOST),
             _ => false,
         }
@@ -164,7 +164,7 @@ impl Held {
         let slot = at as usize % BYTES;
         let piece = (len as usize).min(BYTES - slot);
         let pieces = [&self.bytes[slot..][..piece], &self.bytes[..len as usize - piece]];
-        interface::shared()
+        host::shared()
             .is_some_and(|shared| shared.tails.write(pipe, id, self.end, &pieces, &HOST).is_ok())
     }
 
@@ -174,7 +174,7 @@ impl Held {
         let Some(sort) = to.sort() else { return };
         let [calls, bytes] = &mut self.sums[sort];
         (*calls, *bytes) = (change(*calls, 1), change(*bytes, len));
-        match (to, interface::shared()) {
+        match (to, host::shared()) {
             (To::File((device, inode)), Some(shared)) if change(0, 1) == 1 => {
                 shared.files.hold(device, inode);
             }
@@ -208,7 +208,7 @@ impl Held {
             let call = *self.call(self.end);
             self.end_byte = call.at;
             self.count(self.end, u64::wrapping_sub);
-            if let (To::Pipe(pipe, Some(_)), Some(shared)) = (call.to, interface::shared()) {
+            if let (To::Pipe(pipe, Some(_)), Some(shared)) = (call.to, host::shared()) {
                 shared.tails.take_back(pipe, self.end, &HOST);
             }
         }
@@ -221,7 +221,7 @@ impl Held {
         // Who has read what is passed here need not wait for what comes then, which may wait for him.
         let (mut passed, mut before_any) = (None, Some(before_any));
         let mut tell = |passed: &mut Option<Id>, is_written: bool| {
-            if let (Some(id), Some(shared)) = (passed.take(), interface::shared()) {
+            if let (Some(id), Some(shared)) = (passed.take(), host::shared()) {
                 shared.table.tell(id, &HOST);
             }
             if is_written && let Some(before_any) = before_any.take() {
@@ -231,7 +231,7 @@ impl Held {
         while self.first < mark.min(self.end) {
             let call = *self.call(self.first);
             let (mut len, mut count) = (call.len, 1);
-            match (call.to, interface::shared()) {
+            match (call.to, host::shared()) {
                 (To::Pipe(pipe, Some(id)), Some(shared)) => {
                     let read = shared.tails.commit(pipe, self.first, &HOST);
                     if read > 0 && passed != Some(id) {

@@ -1,72 +1,16 @@
 //! What the program itself says of its predictions: `runahead_speculate` has how.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-use runahead_abi::socket::SPECULATES;
 use runahead_speculate::protocol as p;
-use runahead_speculation::{
-    self as speculation, ANSWER_MAX, Event, Id, NotOpen, Owner, Status, Table,
-};
+use runahead_speculation::{ANSWER_MAX, Event, Id, NotOpen, Owner, Status, Table};
 
-use super::host::HOST;
+use super::host::{HOST, has_ended, is_alive, shared, table, this_thread, want_table};
 use super::{checkpoint, own};
 use crate::arch::Context;
 use crate::plane::{Call, Verdict, policy};
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::sys::{self, Errno, nr};
-use crate::{room, socket};
-
-/// What the session shares, once this process has asked for it.
-static SHARED: AtomicPtr<speculation::Session> = AtomicPtr::new(core::ptr::null_mut());
-
-/// What the session shares, if this process has it.
-pub fn shared() -> Option<&'static speculation::Session> {
-    // SAFETY: null, or a mapping of all of it that stays; it is atomics, and bytes that are locked.
-    unsafe { SHARED.load(Acquire).as_ref() }
-}
-
-/// The session's table, if this process has it.
-pub fn table() -> Option<&'static Table> {
-    shared().map(|shared| &shared.table)
-}
-
-/// What the session shares. Signals must be blocked.
-pub fn want_shared(session: &Session) -> sys::Result<&'static speculation::Session> {
-    if let Some(shared) = shared() {
-        return Ok(shared);
-    }
-    let file = socket::ask(session, SPECULATES).ok_or(Errno(sys::ENOTCONN))?;
-    let at = room::map_shared(file, size_of::<speculation::Session>() as u64);
-    let _ = sys::close(file);
-    let at = at? as *mut speculation::Session;
-    // (Two threads may have come here. One mapping is as good as the other.)
-    SHARED.store(at, Release);
-    shared().ok_or(Errno(sys::ENOMEM))
-}
-
-/// The process has not asked for it yet.
-static IS_TO_ASK: AtomicBool = AtomicBool::new(true);
-
-/// Whether [`ask_once`] would ask.
-pub fn is_to_ask() -> bool {
-    IS_TO_ASK.load(Relaxed)
-}
-
-/// Asks for what the session shares at one of the first calls of a program: whoever watches a thread in /proc would take
-/// the wait for the supervisor for that of a later call. Signals must be blocked.
-pub fn ask_once() {
-    if IS_TO_ASK.load(Relaxed)
-        && IS_TO_ASK.swap(false, Relaxed)
-        && let Some(session) = session::get()
-    {
-        let _ = want_shared(session);
-    }
-}
-
-/// The session's table. Signals must be blocked.
-pub fn want_table(session: &Session) -> sys::Result<&'static Table> {
-    want_shared(session).map(|shared| &shared.table)
-}
 
 /// Whoever settles what is open is to poke its owner.
 pub fn want_all() {
@@ -151,30 +95,6 @@ pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Verd
         return None;
     }
     Some(answered(want_table(session).and_then(|table| told(table, call))))
-}
-
-/// This thread, as others can reach it.
-pub fn this_thread() -> Owner {
-    Owner { process: sys::getpid(), thread: sys::gettid() }
-}
-
-/// Whether there is such a process. (One that has ended is there until somebody has waited for it.)
-pub fn is_alive(owner: Owner) -> bool {
-    // SAFETY: sends nothing.
-    let result = unsafe { sys::raw(nr::KILL, [owner.process.into(), 0, 0, 0, 0, 0]) };
-    result != sys::fail(sys::ESRCH)
-}
-
-/// Whether a process that is still there has ended: it is until its parent has waited for it, and that may be one that waits here.
-/// It has no memory any more. (Nor has one whose first thread alone has ended; then a prediction fails that could have come true.
-/// Where processes must not look at each other's memory, and that is what is answered, nobody is known to have ended.)
-pub fn has_ended(process: u32) -> bool {
-    let mut byte = 0u8;
-    let (to, from) = ([&raw mut byte as u64, 1], [0u64, 1]);
-    let (to, from) = (to.as_ptr() as u64, from.as_ptr() as u64);
-    // SAFETY: writes one byte, ours.
-    let result = unsafe { sys::raw(nr::PROCESS_VM_READV, [process.into(), to, 1, from, 1, 0]) };
-    result == sys::fail(sys::ESRCH)
 }
 
 fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()> {

@@ -8,7 +8,7 @@ use linux_raw_sys::general as k;
 use super::memory::Memory;
 use super::own::DESCRIPTORS;
 use super::undo::Undo;
-use super::{children, heap, own};
+use super::{heap, own};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Changes that can be open at once.
@@ -122,7 +122,7 @@ impl Journal {
                     heap::note_end(was);
                     memory.heap_dropped(was, now);
                 }
-                Some(Change::Born(child)) => children::collect(child),
+                Some(Change::Born(child)) => collect(child),
                 Some(Change::Unmapped { .. }) | None => {}
             }
         }
@@ -159,4 +159,28 @@ fn unmap(memory: &mut Memory, at: u64, len: u64) {
     // SAFETY: the program has asked for it, or goes back to before it was mapped.
     let _ = unsafe { sys::unmap(at, len) };
     memory.dropped(at, len);
+}
+
+/// This child has never been: it ends, and is collected, and nobody hears of that.
+fn collect(child: u32) {
+    // SAFETY: a child of ours, which nobody else has collected: that waits.
+    let _ = unsafe { sys::raw(nr::KILL, [child.into(), k::SIGKILL.into(), 0, 0, 0, 0]) };
+    let wait = |child: u64, flags: u32| {
+        // SAFETY: writes nothing.
+        unsafe { sys::raw(nr::WAIT4, [child, 0, flags.into(), 0, 0, 0]) }
+    };
+    while wait(child.into(), k::__WALL) == sys::fail(sys::EINTR) {}
+    // (The signal may be another child's, too, that has ended meanwhile: then it stays.)
+    const ALL: u64 = 0;
+    let mut told = [0u64; 16];
+    let flags = k::WEXITED | k::WSTOPPED | k::WCONTINUED | k::WNOHANG | k::WNOWAIT;
+    let args = [ALL, 0, told.as_mut_ptr() as u64, flags.into(), 0, 0];
+    // SAFETY: writes a siginfo_t.
+    let result = unsafe { sys::raw(nr::WAITID, args) };
+    if result != 0 || told[0] == 0 {
+        let (set, at_once) = (1u64 << (k::SIGCHLD - 1), [0u64; 2]);
+        let args = [&raw const set as u64, 0, at_once.as_ptr() as u64, 8, 0, 0];
+        // SAFETY: reads a mask and a timespec.
+        let _ = unsafe { sys::raw(nr::RT_SIGTIMEDWAIT, args) };
+    }
 }

@@ -10,7 +10,8 @@ use linux_raw_sys::general as k;
 use runahead_abi::config::{BUCKETS, ERRNOS};
 use runahead_speculation::NotOpen;
 
-use super::{checkpoint, interface, timer};
+use super::host;
+use super::{checkpoint, timer};
 use crate::arch::Context;
 use crate::logged;
 use crate::session::Session;
@@ -147,9 +148,9 @@ fn take(session: &Session, tag: u32, frame: &mut Context) -> sys::Result<()> {
     if depth >= DEPTH {
         return Err(sys::Errno(sys::EAGAIN));
     }
-    let table = interface::want_table(session)?;
-    let owner = interface::this_thread();
-    let id = table.open(owner, 0, interface::is_alive).ok_or(sys::Errno(sys::ENOSPC))?;
+    let table = host::want_table(session)?;
+    let owner = host::this_thread();
+    let id = table.open(owner, 0, host::is_alive).ok_or(sys::Errno(sys::ENOSPC))?;
     checkpoint::take(session, id, tag, None, frame).inspect_err(|_| table.close(id))
 }
 
@@ -182,7 +183,7 @@ pub fn settle_one() {
 
 /// The outcome of those is known (by their numbers, the oldest first).
 fn settle_those(is_known: impl Fn(usize) -> bool) {
-    let Some(table) = interface::table() else { return };
+    let Some(table) = host::table() else { return };
     let mut n = 0;
     checkpoint::each_open(|id, tag, depends_on| {
         if depends_on.is_some() {

@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use runahead_abi::config::plant;
 
 use super::allowed;
+use super::calls::Made;
 use super::checkpoint::{self, Looked};
+use super::host;
 use super::memory::Memory;
 use super::{children, depends, interface, mapped, own, planted, quick, threads, timer};
 use crate::arch::Context;
@@ -24,7 +26,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// What has become of the process by now; `frame` is that of the thread, which is at work.
 fn look(frame: &mut Context) -> Looked {
-    let Some(table) = interface::table() else { return Looked::Ended };
+    let Some(table) = host::table() else { return Looked::Ended };
     let began = if planted::is_on() { planted::now() } else { 0 };
     let looked = checkpoint::look(table, frame);
     match looked {
@@ -89,7 +91,7 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         return verdict.or_else(|| waits(frame));
     }
     let made = allowed::make(call);
-    if let allowed::Made::Answer(result) = made
+    if let Made::Answer(result) = made
         && planted::is_on()
         && !call.thread.is_at_work()
         && let Some(session) = session::get()
@@ -102,14 +104,14 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         }
         *frame = before;
     }
-    if let allowed::Made::Depends(pipe, id) = made
+    if let Made::Depends(pipe, id) = made
         && !call.thread.is_at_work()
-        && let (Some(session), Some(shared)) = (session::get(), interface::shared())
+        && let (Some(session), Some(shared)) = (session::get(), host::shared())
         && depends::depend(session, shared, (pipe, id), frame).is_ok()
     {
         return Some(Verdict::ELSEWHERE);
     }
-    if matches!(made, allowed::Made::Report) {
+    if matches!(made, Made::Report) {
         expects_outcome();
     }
     allowed::verdict(&made).or_else(|| waits(frame))
@@ -125,7 +127,7 @@ impl Policy for Speculation {
     }
 
     fn reported(&self, call: &Call, frame: &mut Context) -> Verdict {
-        interface::ask_once();
+        host::ask_once();
         if checkpoint::is_speculative()
             && let Some(verdict) = speculative(call, frame)
         {

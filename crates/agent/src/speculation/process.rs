@@ -7,8 +7,7 @@ use runahead_abi::config::plant;
 use runahead_speculation::{ANSWER_MAX, Came, Id, Status, Table};
 
 use super::held::{Held, How, To};
-use super::host::HOST;
-use super::interface;
+use super::host::{self, HOST};
 use super::journal::Journal;
 use super::memory::Memory;
 use super::threads::{self, Threads};
@@ -120,7 +119,7 @@ impl Process {
 
     /// A checkpoint has just been taken, for this.
     pub fn push(&mut self, id: Id, tag: u32, depends_on: Option<Id>, frames: (u64, u64)) {
-        if let Some(shared) = interface::shared() {
+        if let Some(shared) = host::shared() {
             shared.table.stack(id);
         }
         let (undo, journal, held) = (self.undo.end(), self.journal.end(), self.held.end());
@@ -207,7 +206,7 @@ impl Process {
     }
 
     fn leave_if_alone(&self) {
-        if let Some(shared) = interface::shared()
+        if let Some(shared) = host::shared()
             && self.first == self.end
         {
             shared.tails.leave(&HOST);
@@ -291,7 +290,7 @@ impl Process {
 
 /// Whether the owner of that one, who writes what he has held, has come to what this process has not read yet of it.
 fn has_passed(table: &Table, id: Id) -> bool {
-    interface::shared().is_some_and(|shared| shared.tails.has_passed(id, table, &HOST))
+    host::shared().is_some_and(|shared| shared.tails.has_passed(id, table, &HOST))
 }
 
 /// A violation that a test plants: a rollback leaves memory as it is.

@@ -9,8 +9,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::allowed::{self, Made};
-use super::calls::{Class, class};
+use super::allowed;
+use super::calls::{Class, Made, class};
+use super::host;
 use super::{checkpoint, depends, interface, mapped, own, planted};
 use crate::plane::{self, Call, Quick, Verdict, quiet};
 use crate::sys::{self, nr};
@@ -69,13 +70,13 @@ pub fn before_thread(call: &Call) {
 
 /// What becomes of a call from a patched site. (Where its frame is needed it is to come as a signal.)
 pub fn before(call: &Call) -> Verdict {
-    if planted::wants() || interface::is_to_ask() {
+    if planted::wants() || host::is_to_ask() {
         return Verdict::REPORT;
     }
     // (What is made here is not made again if a signal of ours interrupts it. Outside of speculations there are none but
     // those of tests.)
     if checkpoint::is_speculative() {
-        let is_settled = interface::table().is_some_and(checkpoint::has_seen);
+        let is_settled = host::table().is_some_and(checkpoint::has_seen);
         if !is_settled || interface::is_one(call) {
             return Verdict::REPORT;
         }

@@ -3,8 +3,8 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::arch::{Context, KeptFrame};
-use crate::plane::begun::{self, Begun};
-use crate::plane::stop::Stopped;
+use crate::plane::begun::Begun;
+use crate::plane::stop::{self, Stopped};
 use crate::sys::{self, Errno};
 
 /// Most threads of a process that speculates.
@@ -59,7 +59,7 @@ impl Threads {
         }
         let kept = &mut self.kept[self.end as usize % FRAMES];
         kept.number = number;
-        kept.begun = begun::of(number);
+        kept.begun = stop::begun(number);
         // SAFETY: the kernel's frame of a thread that is stopped, or that is at work here.
         unsafe { frame.keep(&raw mut kept.frame)? };
         self.end += 1;
@@ -75,7 +75,7 @@ impl Threads {
     ) -> sys::Result<()> {
         let mut kept = (first..end).map(|n| &self.kept[n as usize % FRAMES]);
         let kept = kept.find(|kept| kept.number == number).ok_or(Errno(sys::ESRCH))?;
-        begun::put(number, kept.begun);
+        stop::put_begun(number, kept.begun);
         // SAFETY: as in `keep_one`.
         unsafe { frame.take_back(&kept.frame) }
     }
