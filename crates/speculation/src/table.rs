@@ -15,7 +15,7 @@ mod dependents;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-pub(crate) use dependents::{tell, untell};
+pub(crate) use dependents::{TELLING, tell, untell};
 
 /// Speculations that a session can have open at once.
 pub const SLOTS: usize = 4096;
@@ -199,7 +199,7 @@ impl Table {
             let is_left = || {
                 owners
                     .filter(|word| *word != 0)
-                    .all(|word| may_replace(Owner::of_word(word & !dependents::TELLING)))
+                    .all(|word| may_replace(Owner::of_word(word & !TELLING)))
             };
             if !is_free && !is_left() {
                 return None;

@@ -10,7 +10,7 @@ use super::held::{self, How, Kind, To};
 use super::host;
 use super::journal::Change;
 use super::process::Process;
-use super::{depends, heap, own};
+use super::{depends, heap, outlet, own};
 use crate::plane::{Call, Verdict};
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
@@ -110,15 +110,14 @@ fn looks_at(call: &Call) -> Made {
 
 fn moves(call: &Call) -> Made {
     let fd = call.fd(0);
-    match own::known(fd) {
-        Some((Kind::Pipe(pipe), _)) if depends::pipe_of(call).is_some() => {
-            return depends::read(call, pipe);
-        }
-        // (Which changes nothing: ESPIPE.)
-        Some((Kind::Pipe(_), _)) if call.nr == nr::LSEEK => return here(call),
-        _ => {}
+    if !own::is(fd) {
+        return match own::known(fd) {
+            // (Which changes nothing: ESPIPE.)
+            Some((Kind::Pipe(_), _)) if call.nr == nr::LSEEK => here(call),
+            _ => depends::pipe_of(call).map_or(Made::Waits, |pipe| depends::read(call, pipe)),
+        };
     }
-    if !own::is(fd) || holds_files() && own::known(fd).is_none_or(|(kind, _)| holds(kind)) {
+    if holds_files() && own::known(fd).is_none_or(|(kind, _)| holds(kind)) {
         return Made::Waits;
     }
     with(|process| if process.journal.note_offset(fd) { here(call) } else { Made::Waits })
@@ -256,8 +255,6 @@ fn writes(call: &Call) -> Made {
     // Errors change nothing, and come of the call itself.
     let to = match own::known(fd) {
         Some((Kind::File(file), true)) => To::File(file),
-        // (Where nobody reads any more the program is told so now.)
-        Some((Kind::Pipe(_), true)) if ready_to_write(fd) & POLLERR != 0 => return Made::Waits,
         Some((Kind::Pipe(pipe), true)) => To::Pipe(pipe, None),
         Some((Kind::Stream, true)) => To::Other,
         _ => return Made::Waits,
@@ -279,19 +276,8 @@ fn allowed(call: &Call, buffers: &[[u64; 2]]) -> Made {
     /// So many bytes are written at once where there is room for any (pipe(7)).
     const AT_ONCE: u64 = 4096;
     let is_small = buffers.iter().map(|[_, len]| *len).sum::<u64>() <= AT_ONCE;
-    let is_ready = ready_to_write(call.fd(0)) == POLLOUT;
+    let is_ready = outlet::poll(call.fd(0), 0) == Ok(outlet::POLLOUT);
     if is_ready && is_small { here(call) } else { Made::Report }
-}
-
-const POLLOUT: u64 = 4;
-const POLLERR: u64 = 8;
-
-/// What poll(2) says of writing to `fd`.
-fn ready_to_write(fd: Fd) -> u64 {
-    let mut entry = [u64::from(fd as u32) | POLLOUT << 32];
-    // SAFETY: reads and writes one pollfd.
-    let ready = unsafe { sys::raw(nr::POLL, [entry.as_mut_ptr() as u64, 1, 0, 0, 0, 0]) };
-    if ready == 1 { entry[0] >> 48 } else { 0 }
 }
 
 fn wakes(call: &Call) -> Made {

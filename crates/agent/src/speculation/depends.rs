@@ -8,11 +8,12 @@ use runahead_speculation::{Ahead, Id, Pipe, Session as Shared, Taken};
 use super::calls::Made;
 use super::held::{self, Kind};
 use super::host::{self, HOST};
+use super::outlet::is_empty;
 use super::{checkpoint, interface, own};
 use crate::arch::Context;
 use crate::plane::{Call, Verdict};
 use crate::session::Session;
-use crate::sys::{self, Errno, Fd, nr};
+use crate::sys::{self, Errno, nr};
 
 /// Threads of this process that have said that they wait for something to be read.
 static WAITING: AtomicU32 = AtomicU32::new(0);
@@ -26,16 +27,6 @@ pub fn pipe_of(call: &Call) -> Option<Pipe> {
         Some((Kind::Pipe(pipe), _)) => Some(pipe),
         _ => None,
     }
-}
-
-/// Whether nothing is in the pipe itself. (What is comes before what is not yet.)
-fn is_empty(fd: Fd) -> bool {
-    const FIONREAD: u64 = 0x541b;
-    let mut bytes = 0u32;
-    let args = [fd as u32 as u64, FIONREAD, &raw mut bytes as u64, 0, 0, 0];
-    // SAFETY: writes an int.
-    let result = unsafe { sys::raw(nr::IOCTL, args) };
-    result == 0 && bytes == 0
 }
 
 /// Whether a process that does not speculate finds something in the pipe, and need not look any further. Signals need not be

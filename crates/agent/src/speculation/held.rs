@@ -128,9 +128,13 @@ impl Held {
             return Err(Errno(sys::ENOBUFS));
         }
         // (Two descriptors may be of one stream. What another process of the session reads makes room.)
-        if let Some(sort) = to.sort().filter(|sort| *sort != FILES && !to.has_reader()) {
+        if let Some(sort) = to.sort().filter(|sort| *sort != FILES) {
             let [calls, bytes] = self.sums[sort];
-            if !outlet::takes(fd, calls + 1, bytes + total.unwrap_or(0)) {
+            let is_taken = match to.has_reader() {
+                true => outlet::is_read(fd),
+                false => outlet::takes(fd, calls + 1, bytes + total.unwrap_or(0)),
+            };
+            if !is_taken {
                 return Err(Errno(sys::ENOBUFS));
             }
         }
@@ -291,7 +295,7 @@ impl Held {
                 Ok(0) => return Err(Errno(sys::EIO)),
                 Ok(written) => done += written,
                 Err(Errno(sys::EINTR)) => {}
-                Err(Errno(sys::EAGAIN)) => wait_for_room(call.fd)?,
+                Err(Errno(sys::EAGAIN)) => drop(outlet::poll(call.fd, u64::MAX)?),
                 Err(errno) => return Err(errno),
             }
         }
@@ -309,14 +313,6 @@ fn write_once(call: &Call, vectors: &[[u64; 2]; 2], count: u64, done: u64) -> sy
     };
     // SAFETY: the calls read our own bytes; the program has asked for this to be written.
     sys::check(unsafe { sys::raw(number, args) })
-}
-
-fn wait_for_room(fd: Fd) -> sys::Result<()> {
-    const POLLOUT: u64 = 4;
-    let entry = [fd as u32 as u64 | POLLOUT << 32];
-    // SAFETY: reads and writes one pollfd.
-    sys::check(unsafe { sys::raw(nr::POLL, [entry.as_ptr() as u64, 1, u64::MAX, 0, 0, 0]) })
-        .map(drop)
 }
 
 /// The buffers of a call that writes several (writev(2)). None: there are more than are looked at, or they cannot be read.

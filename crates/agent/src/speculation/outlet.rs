@@ -24,16 +24,13 @@ const PART: u64 = 4;
 
 /// Whether so many calls, of so many bytes together, can be made without waiting.
 pub fn takes(fd: Fd, calls: u64, bytes: u64) -> bool {
-    if !has_some_room(fd) {
+    if poll(fd, 0) != Ok(POLLOUT) {
         return false;
     }
     if let Ok(size) = made(nr::FCNTL, [fd as u64, k::F_GETPIPE_SZ.into(), 0, 0, 0, 0]) {
-        let mut waiting = 0u32;
-        let args = [fd as u64, FIONREAD, (&raw mut waiting) as u64, 0, 0, 0];
         // Of two writes, one upon the other, that are not put into one page, the bytes are more than a page.
         let all = (size / 2).saturating_sub(AT_ONCE);
-        let is_empty = made(nr::IOCTL, args).is_ok() && waiting == 0;
-        return bytes <= if is_empty { all.max(AT_ONCE) } else { AT_ONCE };
+        return bytes <= if is_empty(fd) { all.max(AT_ONCE) } else { AT_ONCE };
     }
     match option(fd, SO_TYPE) {
         Some(kind) if kind == SOCK_STREAM || calls == 1 => {
@@ -47,11 +44,27 @@ pub fn takes(fd: Fd, calls: u64, bytes: u64) -> bool {
     }
 }
 
-fn has_some_room(fd: Fd) -> bool {
-    const POLLOUT: u64 = 4;
+/// Whether what is written can be read by somebody yet.
+pub fn is_read(fd: Fd) -> bool {
+    poll(fd, 0).is_ok_and(|events| events & POLLERR == 0)
+}
+
+/// Whether nothing waits there to be read.
+pub fn is_empty(fd: Fd) -> bool {
+    let mut waiting = 0u32;
+    let args = [fd as u32 as u64, FIONREAD, (&raw mut waiting) as u64, 0, 0, 0];
+    made(nr::IOCTL, args).is_ok() && waiting == 0
+}
+
+/// There is room for what is written; nobody reads it any more (poll(2)).
+pub const POLLOUT: u64 = 4;
+const POLLERR: u64 = 8;
+
+/// What poll(2) says of writing to `fd` within so many milliseconds; `u64::MAX`: whenever that is.
+pub fn poll(fd: Fd, ms: u64) -> sys::Result<u64> {
     let mut entry = [fd as u32 as u64 | POLLOUT << 32];
-    let ready = made(nr::POLL, [entry.as_mut_ptr() as u64, 1, 0, 0, 0, 0]);
-    ready == Ok(1) && entry[0] >> 48 == POLLOUT
+    made(nr::POLL, [entry.as_mut_ptr() as u64, 1, ms, 0, 0, 0])?;
+    Ok(entry[0] >> 48)
 }
 
 /// None: it is no socket.

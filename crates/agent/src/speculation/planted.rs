@@ -6,7 +6,6 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
-use linux_raw_sys::general as k;
 use runahead_abi::config::{BUCKETS, ERRNOS};
 use runahead_speculation::NotOpen;
 
@@ -15,7 +14,7 @@ use super::{checkpoint, timer};
 use crate::arch::Context;
 use crate::logged;
 use crate::session::Session;
-use crate::sys::{self, nr};
+use crate::sys;
 
 /// One call in so many is followed by a prediction. (Each is two signals and more.)
 const ONE_IN: u64 = 4;
@@ -61,15 +60,6 @@ fn count(one: impl Fn(&Counts) -> &AtomicU64) {
     if let Some(counts) = unsafe { COUNTS.load(Relaxed).as_ref() } {
         one(counts).fetch_add(1, Relaxed);
     }
-}
-
-/// Nanoseconds. (A program may forbid the time-stamp counter.)
-pub fn now() -> u64 {
-    let mut time = [0u64; 2];
-    let args = [k::CLOCK_MONOTONIC.into(), time.as_mut_ptr() as u64, 0, 0, 0, 0];
-    // SAFETY: writes a timespec.
-    let _ = unsafe { sys::raw(nr::CLOCK_GETTIME, args) };
-    time[0] * 1_000_000_000 + time[1]
 }
 
 /// The next number (SplitMix64).
@@ -123,7 +113,7 @@ pub fn plant(session: &Session, result: i64, frame: &mut Context) -> bool {
         return false;
     }
     let is_wrong = random().is_multiple_of(WRONG_IN);
-    let began = now();
+    let began = sys::now();
     match take(session, u32::from(is_wrong) * WRONG, frame) {
         Err(errno) => {
             count(|counts| &counts.refused[(errno.0 as usize).min(ERRNOS - 1)]);
@@ -156,7 +146,7 @@ fn take(session: &Session, tag: u32, frame: &mut Context) -> sys::Result<()> {
 
 /// Notes how long it took: a checkpoint (0), a commit (1), or a rollback (2).
 pub fn note_took(what: usize, began: u64) {
-    let took = now() - began;
+    let took = sys::now() - began;
     count(|counts| &counts.took[what][bucket(took)]);
 }
 

@@ -27,7 +27,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// What has become of the process by now; `frame` is that of the thread, which is at work.
 fn look(frame: &mut Context) -> Looked {
     let Some(table) = host::table() else { return Looked::Ended };
-    let began = if planted::is_on() { planted::now() } else { 0 };
+    let began = if planted::is_on() { sys::now() } else { 0 };
     let looked = checkpoint::look(table, frame);
     match looked {
         Looked::Same | Looked::Busy => return looked,

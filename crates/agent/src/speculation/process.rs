@@ -140,12 +140,7 @@ impl Process {
             None => table.status(open.id),
             Some((_, Came::Done)) => Status::Committed,
             // Its owner has written all that this process can know of.
-            Some((_, Came::Certain)) if open.is_birth && table.has_passed(open.id) => {
-                Status::Committed
-            }
-            Some((other, Came::Certain)) if !open.is_birth && has_passed(table, other) => {
-                Status::Committed
-            }
+            Some((other, Came::Certain)) if has_passed(table, open, other) => Status::Committed,
             Some((_, Came::Nothing | Came::Certain)) => Status::Open,
             Some((_, Came::TakenBack)) => Status::Failed,
         };
@@ -288,9 +283,13 @@ impl Process {
     }
 }
 
-/// Whether the owner of that one, who writes what he has held, has come to what this process has not read yet of it.
-fn has_passed(table: &Table, id: Id) -> bool {
-    host::shared().is_some_and(|shared| shared.tails.has_passed(id, table, &HOST))
+/// Whether the owner of `other`, who writes what he has held, has come to what this process has not seen yet of it: to the fork that
+/// made it, or to what it has not read.
+fn has_passed(table: &Table, open: &Open, other: Id) -> bool {
+    if open.is_birth {
+        return table.has_passed(open.id);
+    }
+    host::shared().is_some_and(|shared| shared.tails.has_passed(other, table, &HOST))
 }
 
 /// A violation that a test plants: a rollback leaves memory as it is.

@@ -136,7 +136,7 @@ fn expected(of_child: Id) -> Owner {
 }
 
 /// In a word that names a thread: somebody is poking it.
-pub(super) const TELLING: u64 = 1 << 31;
+pub(crate) const TELLING: u64 = 1 << 31;
 
 /// Pokes the thread that a word names, if it does. Whoever takes its name out of it waits until that is done, so that nothing
 /// that it is sent arrives later.

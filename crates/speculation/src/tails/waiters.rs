@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::*;
 
 use super::{Pipe, Tails, Waiter};
-use crate::table::{tell, untell};
+use crate::table::{TELLING, tell, untell};
 use crate::{Host, Owner};
 
 impl Tails {
@@ -23,7 +23,7 @@ impl Tails {
         if !is_noted {
             return self.waiters.iter().any(|waiter| {
                 let other = waiter.thread.load(SeqCst);
-                let is_left = !host.is_alive(Owner::of_word(other & !(1 << 31)));
+                let is_left = !host.is_alive(Owner::of_word(other & !TELLING));
                 other != 0 && is_left && takes(waiter, other)
             });
         }
@@ -36,7 +36,7 @@ impl Tails {
         let thread = host.this().to_word();
         let mut times = 0;
         for waiter in &self.waiters {
-            if waiter.thread.load(SeqCst) & !(1 << 31) == thread {
+            if waiter.thread.load(SeqCst) & !TELLING == thread {
                 waiter.of.store(0, SeqCst);
                 untell(&waiter.thread, thread, host);
                 self.waiting.fetch_sub(1, SeqCst);
