@@ -379,7 +379,7 @@ impl Thread {
     }
 
     /// Number of the thread (gettid(2)).
-    pub(super) fn number(&self) -> u32 {
+    pub fn number(&self) -> u32 {
         self.tid.get()
     }
 

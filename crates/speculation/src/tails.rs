@@ -51,8 +51,9 @@ pub(crate) const fn mixed(a: u64, b: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// What one call has written.
-#[repr(C)]
+/// What one call has written. (In a cache line of its own: one process writes the next while another reads this.)
+#[derive(Default)]
+#[repr(C, align(64))]
 struct Segment {
     /// What its writer depended on.
     id: AtomicU64,
@@ -75,8 +76,6 @@ struct Tail {
     writer: AtomicU32,
     reader: AtomicU32,
     _pad: u32,
-    /// 0: of none.
-    of: AtomicU64,
     /// Positions of the first segment, of the first that is not read to its end, and behind the last; they only grow, but for what
     /// is taken back.
     first: AtomicU64,
@@ -99,10 +98,12 @@ pub struct Tails {
     used: AtomicU32,
     waiting: AtomicU32,
     waiters: [Waiter; WAITERS],
+    /// Of which pipe each is; 0: of none. (Side by side, as they are looked through at each call.)
+    of: [AtomicU64; TAILS],
     tails: [Tail; TAILS],
 }
 
-// SAFETY: atomics, and bytes that only who has the lock touches.
+// SAFETY: atomics, and bytes that are written before the position says so, and then read by who has the lock, until he has them.
 unsafe impl Sync for Tails {}
 
 /// It has to wait until it is committed.
@@ -135,14 +136,19 @@ impl Tails {
         self.used.load(SeqCst) > 0
     }
 
-    /// The one of this pipe, locked.
-    fn find(&self, pipe: Pipe, host: &impl Host) -> Option<Locked<'_>> {
+    /// Where the one of this pipe is.
+    fn place(&self, pipe: Pipe) -> Option<usize> {
         if !self.any() {
             return None;
         }
-        let tail = self.tails.iter().find(|tail| tail.of.load(SeqCst) == pipe.0)?;
-        let locked = lock(self, tail, host)?;
-        (tail.of.load(SeqCst) == pipe.0).then_some(locked)
+        self.of.iter().position(|of| of.load(SeqCst) == pipe.0)
+    }
+
+    /// The one of this pipe, locked.
+    fn find(&self, pipe: Pipe, host: &impl Host) -> Option<Locked<'_>> {
+        let place = self.place(pipe)?;
+        let locked = lock(self, place, host)?;
+        (self.of[place].load(SeqCst) == pipe.0).then_some(locked)
     }
 
     /// As [`Tails::find`], by one who has written there: whoever has it locked is waited for. (To go on without would write once more
@@ -150,7 +156,7 @@ impl Tails {
     fn find_own(&self, pipe: Pipe, host: &impl Host) -> Option<Locked<'_>> {
         loop {
             let found = self.find(pipe, host);
-            if found.is_some() || self.tails.iter().all(|tail| tail.of.load(SeqCst) != pipe.0) {
+            if found.is_some() || self.place(pipe).is_none() {
                 return found;
             }
         }
@@ -161,28 +167,28 @@ impl Tails {
         if let Some(locked) = self.find(pipe, host) {
             return Some(locked);
         }
-        let made = self.tails.iter().find_map(|tail| {
-            // (One that a reader has left that has died is free once it is locked.)
+        let made = self.tails.iter().zip(&self.of).enumerate().find_map(|(place, (tail, of))| {
+            // (One that a reader has left that has died is free once it is tidy.)
             let reader = tail.reader.load(Relaxed);
-            let is_read = tail.of.load(SeqCst) != 0 && tail.is_empty() && reader != 0;
+            let is_read = of.load(SeqCst) != 0 && tail.is_empty() && reader != 0;
             if is_read && !is_alive(reader, host) {
-                drop(lock(self, tail, host));
+                lock(self, place, host)?.tidy(host);
             }
-            if tail.of.load(SeqCst) != 0 {
+            if of.load(SeqCst) != 0 {
                 return None;
             }
-            let locked = lock(self, tail, host)?;
-            tail.of.compare_exchange(0, pipe.0, SeqCst, Relaxed).ok()?;
+            let locked = lock(self, place, host)?;
+            of.compare_exchange(0, pipe.0, SeqCst, Relaxed).ok()?;
             self.used.fetch_add(1, SeqCst);
             // (Who has made another meanwhile sees this one, or is seen here. With two of them, calls would be looked for in the wrong one.)
-            let is_alone =
-                self.tails.iter().filter(|tail| tail.of.load(SeqCst) == pipe.0).count() == 1;
+            let is_alone = self.of.iter().filter(|of| of.load(SeqCst) == pipe.0).count() == 1;
             Some(is_alone.then_some(locked))
         });
         made.flatten()
     }
 
-    /// The calling process has written this to the pipe, depending on `id`; it is the call that it holds as `held`.
+    /// The calling process has written this to the pipe, depending on `id`; it is the call that it holds as `held`. (Its threads do
+    /// so one after the other, and none commits or takes back meanwhile.)
     pub fn write(
         &self,
         pipe: Pipe,
@@ -191,36 +197,32 @@ impl Tails {
         pieces: &[&[u8]],
         host: &impl Host,
     ) -> Result<(), NotNow> {
-        let locked = self.make(pipe, host).ok_or(NotNow)?;
-        let (tail, process) = (locked.tail, host.this().process);
-        let (first, end) = (tail.first.load(Relaxed), tail.end.load(Relaxed));
-        if first == end {
-            tail.writer.store(process, Relaxed);
+        let process = host.this().process;
+        let call = Segment {
+            id: id.0.into(),
+            held: held.into(),
+            len: pieces.iter().map(|piece| piece.len() as u64).sum::<u64>().into(),
+            ..Segment::default()
+        };
+        // (While something of the process's is there nobody else may write, and the tail stays this pipe's: so it need not be locked.)
+        let tail = self.place(pipe).map(|place| &self.tails[place]);
+        let tail = tail.filter(|tail| !tail.is_empty() && tail.writer.load(SeqCst) == process);
+        match tail {
+            Some(tail) => tail.add(call, pieces)?,
+            None => {
+                let locked = self.make(pipe, host).ok_or(NotNow)?;
+                if locked.tail.writer.load(Relaxed) != process {
+                    locked.tidy(host);
+                }
+                if locked.tail.is_empty() {
+                    locked.tail.writer.store(process, SeqCst);
+                }
+                if locked.tail.writer.load(Relaxed) != process {
+                    return Err(NotNow);
+                }
+                locked.tail.add(call, pieces)?;
+            }
         }
-        let len = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-        let at = if first == end { 0 } else { tail.segment(end.wrapping_sub(1)).end() };
-        let used =
-            if first == end { 0 } else { at.wrapping_sub(tail.segment(first).at.load(Relaxed)) };
-        let is_full = end.wrapping_sub(first) >= SEGMENTS as u64
-            || used > BYTES as u64
-            || len > BYTES as u64 - used;
-        if tail.writer.load(Relaxed) != process || is_full || len == 0 {
-            return Err(NotNow);
-        }
-        let mut to = at;
-        for piece in pieces {
-            tail.put(to, piece);
-            to += piece.len() as u64;
-        }
-        let segment = tail.segment(end);
-        segment.id.store(id.0, Relaxed);
-        segment.held.store(held, Relaxed);
-        segment.at.store(at, Relaxed);
-        segment.len.store(len, Relaxed);
-        segment.taken.store(0, Relaxed);
-        segment.moves.store(0, Relaxed);
-        tail.end.store(end + 1, SeqCst);
-        drop(locked);
         self.wake(pipe, host);
         Ok(())
     }
@@ -238,6 +240,7 @@ impl Tails {
     /// yet.
     pub fn depend(&self, pipe: Pipe, id: Id, table: &Table, host: &impl Host) -> bool {
         let Some(locked) = self.find(pipe, host) else { return false };
+        locked.tidy(host);
         let is_next =
             locked.tail.front(host).is_some_and(|segment| segment.id.load(Relaxed) == id.0);
         // (Who is to say what is right cannot depend on it.)
@@ -329,7 +332,7 @@ impl Tails {
 
     /// Whether another process reads what is written here. (One that has died is no reader of the pipe either.)
     pub fn has_reader(&self, pipe: Pipe, host: &impl Host) -> bool {
-        let tail = self.tails.iter().find(|tail| tail.of.load(SeqCst) == pipe.0);
+        let tail = self.place(pipe).map(|place| &self.tails[place]);
         let reader = tail.map_or(0, |tail| tail.reader.load(SeqCst));
         reader != 0 && reader != host.this().process
     }
@@ -358,8 +361,10 @@ impl Tails {
             return;
         }
         let process = host.this().process;
-        for tail in self.tails.iter().filter(|tail| tail.reader.load(Relaxed) == process) {
-            if let Some(_locked) = lock(self, tail, host) {
+        for (place, tail) in self.tails.iter().enumerate() {
+            if tail.reader.load(Relaxed) == process
+                && let Some(_locked) = lock(self, place, host)
+            {
                 let _ = tail.reader.compare_exchange(process, 0, SeqCst, Relaxed);
             }
         }
@@ -390,8 +395,8 @@ impl Tail {
     fn front(&self, host: &impl Host) -> Option<&Segment> {
         let next = self.next();
         let reader = self.reader.load(Relaxed);
-        let is_ours = reader == 0 || reader == host.this().process;
-        let segment = (next < self.end.load(Relaxed)).then(|| self.segment(next))?;
+        let is_ours = [0, host.this().process].contains(&reader) || !is_alive(reader, host);
+        let segment = (next < self.end.load(SeqCst)).then(|| self.segment(next))?;
         (is_ours && segment.moves.load(Relaxed) == 0).then_some(segment)
     }
 
@@ -408,7 +413,7 @@ impl Tail {
     fn each(&self, at: u64, len: u64, mut each: impl FnMut(&[u8]) -> bool) -> bool {
         let (at, len) = (at as usize % BYTES, (len as usize).min(BYTES));
         let piece = len.min(BYTES - at);
-        // SAFETY: within the array; only who has the lock writes.
+        // SAFETY: within the array; who writes, writes to others.
         let (one, other) = unsafe {
             let bytes = self.bytes.get().cast::<u8>();
             (
@@ -419,11 +424,45 @@ impl Tail {
         each(one) && (other.is_empty() || each(other))
     }
 
-    /// Puts bytes where nobody has any. Who calls has the lock.
+    /// Adds a call, of which the position is found here. Who calls is the writer, and nobody else takes anything of it away.
+    fn add(&self, call: Segment, pieces: &[&[u8]]) -> Result<(), NotNow> {
+        let (first, end) = (self.first.load(Relaxed), self.end.load(Relaxed));
+        let (at, used) = match first == end {
+            true => (0, 0),
+            false => {
+                let at = self.segment(end.wrapping_sub(1)).end();
+                (at, at.wrapping_sub(self.segment(first).at.load(Relaxed)))
+            }
+        };
+        let len = call.len.load(Relaxed);
+        let is_full = end.wrapping_sub(first) >= SEGMENTS as u64
+            || used > BYTES as u64
+            || len > BYTES as u64 - used;
+        if is_full || len == 0 {
+            return Err(NotNow);
+        }
+        let mut to = at;
+        for piece in pieces {
+            self.put(to, piece);
+            to += piece.len() as u64;
+        }
+        let segment = self.segment(end);
+        segment.id.store(call.id.into_inner(), Relaxed);
+        segment.held.store(call.held.into_inner(), Relaxed);
+        segment.at.store(at, Relaxed);
+        segment.len.store(len, Relaxed);
+        segment.taken.store(0, Relaxed);
+        segment.moves.store(0, Relaxed);
+        // (Before this nobody looks at it.)
+        self.end.store(end + 1, SeqCst);
+        Ok(())
+    }
+
+    /// Puts bytes where nobody has any. Who calls is the writer.
     fn put(&self, at: u64, from: &[u8]) {
         let at = at as usize % BYTES;
         let piece = from.len().min(BYTES - at);
-        // SAFETY: within the array, as no more bytes are in it than it has; nobody else has the lock, and so no reference.
+        // SAFETY: within the array, as no more bytes are in it than it has; readers look at others.
         unsafe {
             let bytes = self.bytes.get().cast::<u8>();
             core::ptr::copy_nonoverlapping(from.as_ptr(), bytes.add(at), piece);

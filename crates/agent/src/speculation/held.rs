@@ -14,6 +14,8 @@ use crate::sys::{self, Errno, Fd, nr};
 const CALLS: usize = 4096;
 /// Bytes of them.
 const BYTES: usize = 1 << 20;
+/// After so many calls a stream is asked again what it takes, and whether anybody still reads it.
+const ASKED_AFTER: u64 = 16;
 /// Buffers of one call that are looked at (writev(2)).
 const BUFFERS: u64 = 64;
 
@@ -92,6 +94,8 @@ pub struct Held {
     sums: [[u64; 2]; 3],
     /// Calls to pipes that readers in the session cannot have: nor then what is written after them.
     unseen: u64,
+    /// The stream that was asked last, and how many calls, and bytes of them, of its sort it surely takes in all.
+    sure: (Fd, [u64; 2]),
 }
 
 impl Held {
@@ -119,9 +123,16 @@ impl Held {
         &self.calls[position as usize % CALLS]
     }
 
-    /// Holds what lies in these buffers of the program's (address, bytes), as one call. How many bytes. ENOBUFS: there is no room
-    /// for it, here or surely where it goes; EFAULT: it cannot be read.
-    pub fn hold(&mut self, fd: Fd, how: How, buffers: &[[u64; 2]], to: To) -> sys::Result<u64> {
+    /// Holds what lies in these buffers of the program's (address, bytes), as one call; `read` copies it. How many bytes. ENOBUFS:
+    /// there is no room for it, here or surely where it goes; EFAULT: it cannot be read.
+    pub fn hold(
+        &mut self,
+        fd: Fd,
+        how: How,
+        buffers: &[[u64; 2]],
+        to: To,
+        read: impl Fn(u64, &mut [u8]) -> sys::Result<()>,
+    ) -> sys::Result<u64> {
         let total = buffers.iter().try_fold(0u64, |sum, [_, len]| sum.checked_add(*len));
         let room = BYTES as u64 - (self.end_byte - self.first_byte);
         if self.end - self.first == CALLS as u64 || total.is_none_or(|total| total > room) {
@@ -129,10 +140,9 @@ impl Held {
         }
         // (Two descriptors may be of one stream. What another process of the session reads makes room.)
         if let Some(sort) = to.sort().filter(|sort| *sort != FILES) {
-            let [calls, bytes] = self.sums[sort];
             let is_taken = match to.has_reader() {
-                true => outlet::is_read(fd),
-                false => outlet::takes(fd, calls + 1, bytes + total.unwrap_or(0)),
+                true => !self.end.is_multiple_of(ASKED_AFTER) || outlet::is_read(fd),
+                false => self.takes(fd, sort, total.unwrap_or(0)),
             };
             if !is_taken {
                 return Err(Errno(sys::ENOBUFS));
@@ -145,7 +155,7 @@ impl Held {
             while left > 0 {
                 let slot = next as usize % BYTES;
                 let piece = (left as usize).min(BYTES - slot);
-                sys::copy_bytes(from, &mut self.bytes[slot..][..piece])?;
+                read(from, &mut self.bytes[slot..][..piece])?;
                 (from, left, next) =
                     (from + piece as u64, left - piece as u64, next + piece as u64);
             }
@@ -161,6 +171,20 @@ impl Held {
         self.end += 1;
         self.count(self.end - 1, u64::wrapping_add);
         Ok(len)
+    }
+
+    /// Whether a stream surely takes another call of so many bytes, besides all of its sort that are held.
+    fn takes(&mut self, fd: Fd, sort: usize, bytes: u64) -> bool {
+        let [calls, bytes] = [self.sums[sort][0] + 1, self.sums[sort][1] + bytes];
+        let is_sure = |(of, [most_calls, most]): (Fd, [u64; 2])| {
+            of == fd && calls <= most_calls && bytes <= most
+        };
+        for calls in [calls + ASKED_AFTER, calls] {
+            if !is_sure(self.sure) {
+                self.sure = (fd, [calls, outlet::room(fd, calls)]);
+            }
+        }
+        is_sure(self.sure)
     }
 
     /// Whether readers in the session can have these bytes, the next call's.
@@ -202,11 +226,12 @@ impl Held {
     /// In a forked child: all that is held is its parent's.
     pub fn in_child(&mut self) {
         (self.first, self.end, self.first_byte, self.end_byte) = (0, 0, 0, 0);
-        (self.sums, self.unseen) = ([[0; 2]; 3], 0);
+        (self.sums, self.unseen, self.sure) = ([[0; 2]; 3], 0, Default::default());
     }
 
     /// What was held from `mark` on was never written.
     pub fn drop_from(&mut self, mark: u64) {
+        self.sure = Default::default();
         while self.end > mark {
             self.end -= 1;
             let call = *self.call(self.end);
@@ -222,6 +247,7 @@ impl Held {
     /// cannot be told to the program any more: what could not be written is lost, as it is when storage is full only after write(2) has
     /// returned.
     pub fn release_until(&mut self, mark: u64, before_any: impl FnOnce()) {
+        self.sure = Default::default();
         // Who has read what is passed here need not wait for what comes then, which may wait for him.
         let (mut passed, mut before_any) = (None, Some(before_any));
         let mut tell = |passed: &mut Option<Id>, is_written: bool| {

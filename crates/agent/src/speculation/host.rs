@@ -1,11 +1,11 @@
 //! The calling process, as the session's speculations see it, and what it shares of those with the others.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use runahead_abi::socket::SPECULATES;
 use runahead_speculation::{self as speculation, Host, Owner, Table};
 
-use crate::plane::policy;
+use crate::plane::{policy, thread};
 use crate::session::{self, Session};
 use crate::sys::{self, Errno, nr};
 use crate::{room, socket};
@@ -88,9 +88,32 @@ pub fn want_table(session: &Session) -> sys::Result<&'static Table> {
     want_shared(session).map(|shared| &shared.table)
 }
 
+/// This process's number; 0: nobody has asked for it.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
 /// This thread, as others can reach it.
 pub fn this_thread() -> Owner {
-    Owner { process: sys::getpid(), thread: sys::gettid() }
+    match thread::current() {
+        // (A vfork child has our memory.)
+        Some(thread) if !thread.is_lent() => Owner { process: number(), thread: thread.number() },
+        _ => Owner { process: sys::getpid(), thread: sys::gettid() },
+    }
+}
+
+fn number() -> u32 {
+    match NUMBER.load(Relaxed) {
+        0 => {
+            let number = sys::getpid();
+            NUMBER.store(number, Relaxed);
+            number
+        }
+        number => number,
+    }
+}
+
+/// In a forked child, which has another number.
+pub fn in_child() {
+    NUMBER.store(0, Relaxed);
 }
 
 /// Whether there is such a process. (One that has ended is there until somebody has waited for it.)

@@ -96,6 +96,22 @@ impl Memory {
         self.regions[..self.count].iter().any(|region| (region.start..region.end).contains(&at))
     }
 
+    /// Copies as many bytes as `to` has from the program's memory; EFAULT if they are not all there.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> sys::Result<()> {
+        let regions = &self.regions[..self.count];
+        let region = regions[..regions.partition_point(|region| region.start <= at)].last();
+        let end = at.checked_add(to.len() as u64).ok_or(Errno(sys::EFAULT))?;
+        // (Pages of a file can go without a call, where that is cut short.)
+        let is_there = region.is_some_and(|region| end <= region.end && !region.is_file);
+        if !is_there || !self.is_settled {
+            return sys::copy_bytes(at, to);
+        }
+        // SAFETY: the program can write there, as nothing was unmapped since that was looked at, nor can be just now: that takes
+        // who has this. Other threads may be writing there, and get what write(2) would have written.
+        unsafe { core::ptr::copy(at as *const u8, to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
     /// The program looks after its own memory in the same way, and there can be one of us.
     pub fn give_up(&mut self) {
         self.protector.give_up(session::get());

@@ -22,25 +22,25 @@ const MESSAGE: u64 = 1024;
 /// A socket into which one can write has at least this part of its buffer left: three quarters if it is local, a third if not.
 const PART: u64 = 4;
 
-/// Whether so many calls, of so many bytes together, can be made without waiting.
-pub fn takes(fd: Fd, calls: u64, bytes: u64) -> bool {
+/// Most bytes that so many calls together can write without waiting.
+pub fn room(fd: Fd, calls: u64) -> u64 {
     if poll(fd, 0) != Ok(POLLOUT) {
-        return false;
+        return 0;
     }
     if let Ok(size) = made(nr::FCNTL, [fd as u64, k::F_GETPIPE_SZ.into(), 0, 0, 0, 0]) {
         // Of two writes, one upon the other, that are not put into one page, the bytes are more than a page.
         let all = (size / 2).saturating_sub(AT_ONCE);
-        return bytes <= if is_empty(fd) { all.max(AT_ONCE) } else { AT_ONCE };
+        return if is_empty(fd) { all.max(AT_ONCE) } else { AT_ONCE };
     }
     match option(fd, SO_TYPE) {
         Some(kind) if kind == SOCK_STREAM || calls == 1 => {
             let room = option(fd, SO_SNDBUF).unwrap_or(0) / PART;
-            bytes.saturating_mul(2).saturating_add(calls * MESSAGE) <= room
+            room.saturating_sub(calls * MESSAGE) / 2
         }
         // Of messages the receiver has room for a few.
-        Some(_) => false,
+        Some(_) => 0,
         // A terminal, or a device.
-        None => bytes <= AT_ONCE,
+        None => AT_ONCE,
     }
 }
 

@@ -239,6 +239,7 @@ impl Policy for Speculation {
     }
 
     fn in_child(&self) {
+        host::in_child();
         checkpoint::in_child(FORKS.load(Relaxed), children::in_child());
         own::in_child();
         depends::in_child();

@@ -81,7 +81,8 @@ impl Process {
             (To::Pipe(pipe, _), Some(last)) if is_shown => To::Pipe(pipe, Some(last.id)),
             _ => to,
         };
-        self.held.hold(fd, how, buffers, to)
+        let Process { held, memory, .. } = self;
+        held.hold(fd, how, buffers, to, |at, to| memory.read(at, to))
     }
 
     /// Nothing is open, and nothing is kept of what was.

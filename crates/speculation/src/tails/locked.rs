@@ -1,6 +1,6 @@
 //! Who has a tail, and what the dead have left in it.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use super::{Tail, Tails};
 use crate::{Host, Owner};
@@ -12,22 +12,21 @@ pub(super) fn is_alive(process: u32, host: &impl Host) -> bool {
 /// A tail that the calling process has locked.
 pub(super) struct Locked<'a> {
     pub(super) tail: &'a Tail,
+    /// Of which pipe it is.
+    of: &'a AtomicU64,
     all: &'a Tails,
 }
 
-/// Locks a tail. None: it is another's for too long, who may be stopped.
-pub(super) fn lock<'a>(all: &'a Tails, tail: &'a Tail, host: &impl Host) -> Option<Locked<'a>> {
+/// Locks the tail at `place`. None: it is another's for too long, who may be stopped.
+pub(super) fn lock<'a>(all: &'a Tails, place: usize, host: &impl Host) -> Option<Locked<'a>> {
     /// How often to try, and after how many times to ask whether the one who has it still lives.
     const TRIES: u32 = 20_000;
     const ASKED_EVERY: u32 = 1000;
+    let (tail, of) = (&all.tails[place], &all.of[place]);
     let process = host.this().process;
     for n in 1..=TRIES {
         match tail.locked.compare_exchange(0, process, SeqCst, Relaxed) {
-            Ok(_) => {
-                let locked = Locked { tail, all };
-                locked.tidy(host);
-                return Some(locked);
-            }
+            Ok(_) => return Some(Locked { tail, of, all }),
             Err(other) if n % ASKED_EVERY == 0 && !is_alive(other, host) => {
                 let _ = tail.locked.compare_exchange(other, 0, SeqCst, Relaxed);
             }
@@ -38,8 +37,9 @@ pub(super) fn lock<'a>(all: &'a Tails, tail: &'a Tail, host: &impl Host) -> Opti
 }
 
 impl Locked<'_> {
-    /// What a writer has left that has died is nobody's; nor is what a reader has.
-    fn tidy(&self, host: &impl Host) {
+    /// What a writer has left that has died is nobody's; nor is what a reader has. (To ask who lives takes longer than all else here.
+    /// So only who comes anew asks.)
+    pub(super) fn tidy(&self, host: &impl Host) {
         let (writer, end) = (self.tail.writer.load(Relaxed), self.tail.end.load(Relaxed));
         let reader = self.tail.reader.load(Relaxed);
         if reader != 0 && reader != host.this().process && !is_alive(reader, host) {
@@ -55,7 +55,7 @@ impl Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let tail = self.tail;
-        if tail.is_empty() && tail.reader.load(Relaxed) == 0 && tail.of.swap(0, SeqCst) != 0 {
+        if tail.is_empty() && tail.reader.load(Relaxed) == 0 && self.of.swap(0, SeqCst) != 0 {
             self.all.used.fetch_sub(1, SeqCst);
         }
         tail.locked.store(0, SeqCst);

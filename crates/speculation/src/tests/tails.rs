@@ -253,7 +253,7 @@ fn what_a_dead_writer_has_left_is_nobodys() {
     let id = world.open();
     world.write(PIPE, id, 10).expect("there is room");
     world.writer.dies();
-    assert_eq!((world.ahead(&world.reader), world.depend(id)), (Ahead::Nothing, false));
+    assert_eq!((world.depend(id), world.ahead(&world.reader)), (false, Ahead::Nothing));
     assert!(!world.session.tails.any());
 }
 
