@@ -43,18 +43,17 @@ fn with(work: impl FnMut(&mut Process) -> Made) -> Made {
     checkpoint::with(work).unwrap_or(Made::Waits)
 }
 
-/// Whether output to files is held, which the process would not find there.
-fn holds_files() -> bool {
+/// Whether output to files is held, which the process would not find there: its own, or, once it has been told something by
+/// another, anybody's in the session.
+fn holds_files(process: &Process) -> bool {
     let of_others = || host::shared().is_some_and(|shared| shared.files.any());
-    checkpoint::with(|process| process.held.has_files()).unwrap_or(true)
-        || of_others() && depends::is_told()
+    process.held.has_files() || of_others() && process.is_told()
 }
 
-fn holds(kind: Kind) -> bool {
+fn holds(process: &Process, kind: Kind) -> bool {
     let Kind::File((device, inode)) = kind else { return false };
     let of_others = || host::shared().is_some_and(|shared| shared.files.has(device, inode));
-    checkpoint::with(|process| process.held.has_file((device, inode))).unwrap_or(true)
-        || of_others() && depends::is_told()
+    process.held.has_file((device, inode)) || of_others() && process.is_told()
 }
 
 /// What a call is about that looks at file systems.
@@ -88,13 +87,19 @@ fn is_empty(path: u64) -> bool {
 }
 
 fn looks(call: &Call) -> Made {
-    let is_held = holds_files()
-        && match about(call) {
-            About::Name(dir, path, follows) => held::kind_at(dir, path, follows).is_ok_and(holds),
-            About::Descriptor(fd) => own::known(fd).is_some_and(|(kind, _)| holds(kind)),
-            About::Nothing => false,
-        };
-    if is_held { Made::Waits } else { here(call) }
+    let is_held = |process: &mut Process| {
+        holds_files(process)
+            && match about(call) {
+                About::Name(dir, path, follows) => {
+                    held::kind_at(dir, path, follows).is_ok_and(|kind| holds(process, kind))
+                }
+                About::Descriptor(fd) => {
+                    own::known(fd).is_some_and(|(kind, _)| holds(process, kind))
+                }
+                About::Nothing => false,
+            }
+    };
+    if checkpoint::with(is_held) == Ok(false) { here(call) } else { Made::Waits }
 }
 
 fn looks_at(call: &Call) -> Made {
@@ -102,9 +107,11 @@ fn looks_at(call: &Call) -> Made {
         // From where the descriptor is.
         return moves(call);
     }
-    match own::known(call.fd(0)) {
-        Some((kind @ Kind::File(_), _)) if !holds(kind) => here(call),
-        _ => Made::Waits,
+    let Some((kind @ Kind::File(_), _)) = own::known(call.fd(0)) else { return Made::Waits };
+    if checkpoint::with(|process| holds(process, kind)) == Ok(false) {
+        here(call)
+    } else {
+        Made::Waits
     }
 }
 
@@ -117,10 +124,11 @@ fn moves(call: &Call) -> Made {
             _ => depends::pipe_of(call).map_or(Made::Waits, |pipe| depends::read(call, pipe)),
         };
     }
-    if holds_files() && own::known(fd).is_none_or(|(kind, _)| holds(kind)) {
-        return Made::Waits;
-    }
-    with(|process| if process.journal.note_offset(fd) { here(call) } else { Made::Waits })
+    with(|process| {
+        let is_held =
+            holds_files(process) && own::known(fd).is_none_or(|(kind, _)| holds(process, kind));
+        if is_held || !process.journal.note_offset(fd) { Made::Waits } else { here(call) }
+    })
 }
 
 fn opens(call: &Call) -> Made {
@@ -138,16 +146,15 @@ fn opens(call: &Call) -> Made {
         _ => return Made::Waits,
     };
     // To open an ordinary file, or nothing, has no effect on anybody.
-    let is_ordinary = match held::kind_at(dir, path, flags & k::O_NOFOLLOW == 0) {
-        Ok(Kind::Stream | Kind::Pipe(_)) => false,
-        Ok(kind) => !holds(kind),
-        Err(errno) => errno.0 != sys::EFAULT,
+    let kind = match held::kind_at(dir, path, flags & k::O_NOFOLLOW == 0) {
+        Ok(Kind::Stream | Kind::Pipe(_)) | Err(sys::Errno(sys::EFAULT)) => return Made::Waits,
+        kind => kind,
     };
-    if flags & !HARMLESS != 0 || !is_ordinary {
+    if flags & !HARMLESS != 0 {
         return Made::Waits;
     }
     with(|process| {
-        if !process.journal.has_room() {
+        if kind.is_ok_and(|kind| holds(process, kind)) || !process.journal.has_room() {
             return Made::Waits;
         }
         // SAFETY: the program asked for exactly this call.

@@ -168,11 +168,3 @@ fn put(buffers: &[[u64; 2]], mut done: u64, mut bytes: &[u8]) -> sys::Result<()>
     }
     Ok(())
 }
-
-/// Whether the process must not look at files for which output is held anywhere in the session: it has been told something by
-/// one that may hold some.
-pub fn is_told() -> bool {
-    let mut is_told = false;
-    checkpoint::each_open(|_, _, depends_on| is_told |= depends_on.is_some());
-    is_told
-}

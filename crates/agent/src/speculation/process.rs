@@ -269,6 +269,11 @@ impl Process {
         }
     }
 
+    /// It has been told something by another process that speculates, or is its child.
+    pub fn is_told(&self) -> bool {
+        self.open().any(|(_, open)| open.depends_on.is_some())
+    }
+
     /// There is something to go back to.
     pub fn has_checkpoint(&self) -> bool {
         self.open().any(|(_, open)| !open.is_birth)
