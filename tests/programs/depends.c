@@ -1,11 +1,13 @@
 // A chain of processes: one predicts what it will be told and writes to a pipe what follows from it; one reads that, and writes on; one
 // prints. Between two predictions the first forks children, which print as well, and collects them. With LINES lines, one prediction
-// in WRONG_IN is wrong, and an answer takes MICROSECONDS. Prints the same whatever comes of the predictions.
+// in WRONG_IN is wrong, and an answer takes MICROSECONDS. With "sockets" behind that the chain is one of local sockets. Prints the same
+// whatever comes of the predictions.
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,14 +40,30 @@ static void serve(int microseconds) {
     exit(0);
 }
 
+static int are_sockets;
+
+// [0] is to be read from, [1] to be written to.
+static int channel(int ends[2]) {
+    return are_sockets ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends);
+}
+
+// By the calls that are made of sockets, mostly.
+static ssize_t take(int from, char *to, size_t bytes) {
+    return are_sockets && *to ? recv(from, to, bytes, 0) : read(from, to, bytes);
+}
+
+static ssize_t put(int to, const char *from, size_t bytes) {
+    return are_sockets && to != 1 ? send(to, from, bytes, MSG_NOSIGNAL) : write(to, from, bytes);
+}
+
 // Copies lines of eight bytes, and adds up what they say.
 static void pass_on(int from, int to, const char *name) {
     char line[9] = "", out[64];
     long sum = 0;
-    while (read(from, line, 8) == 8) {
+    while (take(from, line, 8) == 8) {
         sum += atoi(line);
         int length = to == 1 ? sprintf(out, "%s %.7s %ld\n", name, line, sum) : sprintf(out, "%07ld\n", sum % 1000000);
-        write(to, out, length);
+        put(to, out, length);
     }
     exit(0);
 }
@@ -74,7 +92,8 @@ static int ask(int number, int is_wrong) {
 
 int main(int argc, char **argv) {
     int lines = atoi(argv[1]), wrong_in = atoi(argv[2]), first[2], second[2];
-    if (argc < 4 || pipe(questions) || pipe(answers) || pipe(first) || pipe(second))
+    are_sockets = argc > 4 && !strcmp(argv[4], "sockets");
+    if (argc < 4 || pipe(questions) || pipe(answers) || channel(first) || channel(second))
         return 2;
     if (fork() == 0) {
         close(questions[1]), close(first[0]), close(first[1]), close(second[0]), close(second[1]);
@@ -96,7 +115,7 @@ int main(int argc, char **argv) {
         char line[16];
         int value = ask(number, wrong_in && number % wrong_in == wrong_in - 1);
         sprintf(line, "%07d\n", value);
-        write(first[1], line, 8);
+        put(first[1], line, 8);
         if (number % 4)
             continue;
         pid_t child = fork();

@@ -254,17 +254,21 @@ fn whoever_depends_on_a_prediction_is_taken_back_with_it() {
     let source = programs::source("depends");
     let program = bindings::compile(&source, &["speculate"], Link::Static);
     let program = program.to_str().expect("a plain path");
-    for [lines, wrong_in, us] in [["40", "0", "5000"], ["40", "3", "5000"], ["60", "1", "200"]] {
-        let run = Run::new([program, lines, wrong_in, us]);
-        let (plain, ours) = (run.run(), run.ahead(&["--speculate"]).run());
-        assert_eq!(plain, ours, "{lines} {wrong_in} {us}");
-    }
-    let told = Run::new([program, "40", "0", "5000"]).ahead(&["--speculate", "--stats"]).run();
-    let depended = told.complaints().lines().find_map(|line| {
-        let (_, rest) = line.split_once("refused; ")?;
-        rest.split(' ').next()?.parse::<u32>().ok()
-    });
-    if available(facilities::speculation()).is_some() {
-        assert!(depended.is_some_and(|times| times > 10), "{depended:?} of {told:?}");
+    for by in ["pipes", "sockets"] {
+        for [lines, wrong_in, us] in [["40", "0", "5000"], ["40", "3", "5000"], ["60", "1", "200"]]
+        {
+            let run = Run::new([program, lines, wrong_in, us, by]);
+            let (plain, ours) = (run.run(), run.ahead(&["--speculate"]).run());
+            assert_eq!(plain, ours, "{lines} {wrong_in} {us} {by}");
+        }
+        let run = Run::new([program, "40", "0", "5000", by]);
+        let told = run.ahead(&["--speculate", "--stats"]).run();
+        let depended = told.complaints().lines().find_map(|line| {
+            let (_, rest) = line.split_once("refused; ")?;
+            rest.split(' ').next()?.parse::<u32>().ok()
+        });
+        if available(facilities::speculation()).is_some() {
+            assert!(depended.is_some_and(|times| times > 10), "{depended:?} of {told:?}");
+        }
     }
 }

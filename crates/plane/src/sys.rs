@@ -48,7 +48,7 @@ pub mod nr {
         SCHED_YIELD = __NR_sched_yield, MREMAP = __NR_mremap, MSYNC = __NR_msync,
         MINCORE = __NR_mincore, MADVISE = __NR_madvise, DUP = __NR_dup, DUP2 = __NR_dup2,
         NANOSLEEP = __NR_nanosleep, GETPID = __NR_getpid, SENDFILE = __NR_sendfile,
-        SENDTO = __NR_sendto, GETSOCKOPT = __NR_getsockopt, SENDMSG = __NR_sendmsg, SENDMMSG = __NR_sendmmsg, CLONE = __NR_clone, FORK = __NR_fork,
+        SENDTO = __NR_sendto, RECVFROM = __NR_recvfrom, GETSOCKOPT = __NR_getsockopt, SENDMSG = __NR_sendmsg, SENDMMSG = __NR_sendmmsg, CLONE = __NR_clone, FORK = __NR_fork,
         VFORK = __NR_vfork, EXECVE = __NR_execve, EXECVEAT = __NR_execveat, EXIT = __NR_exit, KILL = __NR_kill,
         UNAME = __NR_uname, FCNTL = __NR_fcntl, FLOCK = __NR_flock, FSYNC = __NR_fsync,
         FDATASYNC = __NR_fdatasync, FANOTIFY_INIT = __NR_fanotify_init, TRUNCATE = __NR_truncate, FTRUNCATE = __NR_ftruncate,

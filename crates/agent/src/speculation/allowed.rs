@@ -120,7 +120,7 @@ fn moves(call: &Call) -> Made {
     if !own::is(fd) {
         return match own::known(fd) {
             // (Which changes nothing: ESPIPE.)
-            Some((Kind::Pipe(_), _)) if call.nr == nr::LSEEK => here(call),
+            Some((Kind::Pipe(_) | Kind::Local(_), _)) if call.nr == nr::LSEEK => here(call),
             _ => depends::pipe_of(call).map_or(Made::Waits, |pipe| depends::read(call, pipe)),
         };
     }
@@ -147,7 +147,9 @@ fn opens(call: &Call) -> Made {
     };
     // To open an ordinary file, or nothing, has no effect on anybody.
     let kind = match held::kind_at(dir, path, flags & k::O_NOFOLLOW == 0) {
-        Ok(Kind::Stream | Kind::Pipe(_)) | Err(sys::Errno(sys::EFAULT)) => return Made::Waits,
+        Ok(Kind::Stream | Kind::Local(_) | Kind::Pipe(_)) | Err(sys::Errno(sys::EFAULT)) => {
+            return Made::Waits;
+        }
         kind => kind,
     };
     if flags & !HARMLESS != 0 {
@@ -238,14 +240,17 @@ fn writes(call: &Call) -> Made {
         return Made::Waits;
     }
     let fd = call.fd(0);
-    let [_, at, len, third, ..] = call.args;
+    const HARMLESS: u64 = outlet::MSG_DONTWAIT | outlet::MSG_NOSIGNAL;
+    let [_, at, len, fourth, ..] = call.args;
     let mut vectors = held::NO_BUFFERS;
     let one = [[at, len]];
     let (how, buffers): (_, &[[u64; 2]]) = match call.nr {
         nr::WRITE => (How::Here, &one),
-        nr::PWRITE64 => (How::At(third), &one),
+        nr::PWRITE64 => (How::At(fourth), &one),
         // (To nobody in particular.)
-        nr::SENDTO if call.args[4] == 0 => (How::Message(third as u32), &one),
+        nr::SENDTO if call.args[4] == 0 && fourth & !HARMLESS == 0 => {
+            (How::Message(fourth as u32), &one)
+        }
         nr::WRITEV => match held::buffers_of(at, len, &mut vectors) {
             Some(buffers) => (How::Here, buffers),
             None => return Made::Waits,
@@ -263,7 +268,8 @@ fn writes(call: &Call) -> Made {
     let to = match own::known(fd) {
         Some((Kind::File(file), true)) => To::File(file),
         Some((Kind::Pipe(pipe), true)) => To::Pipe(pipe, None),
-        Some((Kind::Stream, true)) => To::Other,
+        Some((Kind::Local(Some(ends)), true)) => To::Pipe(ends.writes, None),
+        Some((Kind::Local(None) | Kind::Stream, true)) => To::Other,
         _ => return Made::Waits,
     };
     let is_shown = policy != Policy::Defer as u8;

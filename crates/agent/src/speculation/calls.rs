@@ -56,6 +56,8 @@ pub fn class(nr: u64) -> Class {
 
         nr::PREAD64 | nr::PREADV | nr::PREADV2 | nr::READAHEAD | nr::FADVISE64 => Class::LooksAt,
         nr::READ | nr::READV | nr::LSEEK | nr::GETDENTS | nr::GETDENTS64 => Class::Moves,
+        // (From a local socket, as from a pipe.)
+        nr::RECVFROM => Class::Moves,
 
         nr::OPEN | nr::OPENAT | nr::OPENAT2 => Class::Opens,
         nr::CLOSE => Class::Closes,

@@ -9,7 +9,7 @@ use super::calls::Made;
 use super::held::{self, Kind};
 use super::host::{self, HOST};
 use super::outlet::is_empty;
-use super::{checkpoint, interface, own};
+use super::{checkpoint, interface, outlet, own};
 use crate::arch::Context;
 use crate::plane::{Call, Verdict};
 use crate::session::Session;
@@ -18,13 +18,25 @@ use crate::sys::{self, Errno, nr};
 /// Threads of this process that have said that they wait for something to be read.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// The pipe that a call reads from, if it does.
+/// Whether a call may read from a pipe, or take from a stream what comes next.
+pub fn may_read(call: &Call) -> bool {
+    const HARMLESS: u64 = outlet::MSG_DONTWAIT | outlet::MSG_NOSIGNAL;
+    match call.nr {
+        nr::READ | nr::READV => true,
+        // (Without asking who has sent it.)
+        nr::RECVFROM => call.args[3] & !HARMLESS == 0 && call.args[4] == 0,
+        _ => false,
+    }
+}
+
+/// The pipe, or direction of a socket, that a call reads from, if it does.
 pub fn pipe_of(call: &Call) -> Option<Pipe> {
-    if !matches!(call.nr, nr::READ | nr::READV) || call.thread.is_lent() {
+    if !may_read(call) || call.thread.is_lent() {
         return None;
     }
     match own::known(call.fd(0)) {
         Some((Kind::Pipe(pipe), _)) => Some(pipe),
+        Some((Kind::Local(ends), _)) => ends.map(|ends| ends.reads),
         _ => None,
     }
 }
@@ -133,7 +145,7 @@ fn take(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> Made {
     let mut vectors = held::NO_BUFFERS;
     let one = [[call.args[1], call.args[2]]];
     let buffers = match call.nr {
-        nr::READ => Some(&one[..]),
+        nr::READ | nr::RECVFROM => Some(&one[..]),
         _ => held::buffers_of(call.args[1], call.args[2], &mut vectors),
     };
     let Some(buffers) = buffers else { return Made::Waits };

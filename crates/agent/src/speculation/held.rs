@@ -8,6 +8,7 @@ use runahead_speculation::{Id, Pipe};
 
 use super::host::{self, HOST};
 use super::outlet;
+use super::sockets::{self, Ends};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Calls that are held at once.
@@ -366,13 +367,25 @@ pub enum Kind {
     Directory,
     /// A pipe or FIFO.
     Pipe(Pipe),
-    /// A terminal, socket, or device.
+    /// A local stream socket, and its two directions if it is known to what it is connected.
+    Local(Option<Ends>),
+    /// A terminal, another socket, or a device.
     Stream,
 }
 
-/// What `fd` is; None: it is not open.
+/// What `fd` is; None: it is not open. Signals must be blocked.
 pub fn kind(fd: Fd) -> Option<Kind> {
-    sys::statx_fd(fd, k::STATX_TYPE | k::STATX_INO).ok().map(|told| kind_of(&told))
+    let told = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_INO).ok()?;
+    if u32::from(told.stx_mode) & k::S_IFMT == k::S_IFSOCK && sockets::is_local_stream(fd) {
+        return Some(Kind::Local(sockets::ends(told.stx_ino)));
+    }
+    Some(kind_of(&told))
+}
+
+/// Whether `fd` is a pipe or FIFO.
+pub fn is_pipe(fd: Fd) -> bool {
+    sys::statx_fd(fd, k::STATX_TYPE)
+        .is_ok_and(|told| u32::from(told.stx_mode) & k::S_IFMT == k::S_IFIFO)
 }
 
 /// What is at a path, which is an address in the program's memory.

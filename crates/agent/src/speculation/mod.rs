@@ -16,7 +16,7 @@
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
 //! | `children` | forks, which depend on their parent |
 //! | `held`, `outlet` | output, until what it depends on is committed; how much of it there may be |
-//! | `depends` | what is read from pipes that another process has only said so far |
+//! | `depends`, `sockets` | what is read from pipes and local sockets that another process has only said so far |
 //! | `host` | what the session shares, and the process as the others see it |
 //! | `timer` | pokes, where nobody else can be relied upon |
 //! | `planted` | predictions that tests plant |
@@ -40,6 +40,7 @@ mod policy;
 mod process;
 mod protector;
 mod quick;
+mod sockets;
 mod threads;
 mod timer;
 mod undo;

@@ -15,6 +15,10 @@ const SO_TYPE: u64 = 3;
 const SO_SNDBUF: u64 = 7;
 const SOCK_STREAM: u64 = 1;
 
+/// Do not wait; raise no SIGPIPE (send(2), recv(2)).
+pub const MSG_DONTWAIT: u64 = 0x40;
+pub const MSG_NOSIGNAL: u64 = 0x4000;
+
 /// So many bytes are written at once where there is room for any (pipe(7)).
 const AT_ONCE: u64 = 4096;
 /// Of memory that one message takes besides its bytes, which take up to twice as much, not more than this.
@@ -46,7 +50,7 @@ pub fn room(fd: Fd, calls: u64) -> u64 {
 
 /// Whether what is written can be read by somebody yet.
 pub fn is_read(fd: Fd) -> bool {
-    poll(fd, 0).is_ok_and(|events| events & POLLERR == 0)
+    poll(fd, 0).is_ok_and(|events| events & (POLLERR | POLLHUP) == 0)
 }
 
 /// Whether nothing waits there to be read.
@@ -59,6 +63,7 @@ pub fn is_empty(fd: Fd) -> bool {
 /// There is room for what is written; nobody reads it any more (poll(2)).
 pub const POLLOUT: u64 = 4;
 const POLLERR: u64 = 8;
+const POLLHUP: u64 = 16;
 
 /// What poll(2) says of writing to `fd` within so many milliseconds; `u64::MAX`: whenever that is.
 pub fn poll(fd: Fd, ms: u64) -> sys::Result<u64> {
@@ -67,8 +72,8 @@ pub fn poll(fd: Fd, ms: u64) -> sys::Result<u64> {
     Ok(entry[0] >> 48)
 }
 
-/// None: it is no socket.
-fn option(fd: Fd, option: u64) -> Option<u64> {
+/// An option of a socket (socket(7)). None: it is none.
+pub fn option(fd: Fd, option: u64) -> Option<u64> {
     let (mut value, mut len) = (0u32, 4u32);
     let at = [(&raw mut value) as u64, (&raw mut len) as u64];
     let args = [fd as u64, SOL_SOCKET, option, at[0], at[1], 0];

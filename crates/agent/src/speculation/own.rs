@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 
 use super::held::{self, Kind};
+use super::sockets;
 use crate::lock::Lock;
 use crate::sys::{self, Fd};
 
@@ -74,25 +75,28 @@ pub fn known(fd: Fd) -> Option<Known> {
             .is_ok_and(|seals| seals as u32 & !k::F_SEAL_SEAL != 0);
         let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0 && !is_sealed;
         let now = (held::kind(fd)?, flags & k::O_ACCMODE != k::O_RDONLY && is_plain);
-        if let Some(index) = index {
+        // (It may yet be connected.)
+        if let Some(index) = index
+            && now.0 != Kind::Local(None)
+        {
             KNOWN.try_with(|known| known[index] = Some(now));
         }
         Some(now)
     })
 }
 
-/// Of each descriptor, once it was asked for, whether it is a pipe.
+/// Of each descriptor, once it was asked for, whether it is a pipe or local stream socket.
 static PIPES: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
 const IS_PIPE: u8 = 1;
 const IS_NOT: u8 = 2;
 
-/// Whether `fd` is a pipe, for who cannot keep handlers away. (One that comes in between and opens another there leaves a wrong
-/// answer behind until that is closed.)
+/// Whether `fd` is a pipe or local stream socket, for who cannot keep handlers away. (One that comes in between and opens another there
+/// leaves a wrong answer behind until that is closed.)
 pub fn may_be_pipe(fd: Fd) -> bool {
     let Some(pipe) = usize::try_from(fd).ok().and_then(|fd| PIPES.get(fd)) else { return false };
     match pipe.load(Relaxed) {
         0 => {
-            let is_pipe = matches!(held::kind(fd), Some(Kind::Pipe(_)));
+            let is_pipe = held::is_pipe(fd) || sockets::is_local_stream(fd);
             pipe.store(if is_pipe { IS_PIPE } else { IS_NOT }, Relaxed);
             is_pipe
         }

@@ -178,7 +178,7 @@ impl Policy for Speculation {
             allowed::note(call, result);
         }
         match call.nr {
-            nr::READ | nr::READV => depends::do_not_wait(),
+            nr::READ | nr::READV | nr::RECVFROM => depends::do_not_wait(),
             nr::RSEQ if result == 0 && call.args[2] == 0 => {
                 threads::note_place(sys::gettid(), call.args[0]);
             }

@@ -25,7 +25,7 @@ fn otherwise(nr: u64) -> Quick {
         nr::CLOSE | nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => Quick::Before,
         nr::FADVISE64 => Quick::Before,
         // Pipes in which there is nothing yet but what may be taken back.
-        nr::READ | nr::READV if !planted::is_on() => Quick::Before,
+        nr::READ | nr::READV | nr::RECVFROM if !planted::is_on() => Quick::Before,
         nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT | nr::USERFAULTFD | nr::RSEQ => Quick::Reported,
         nr::CLOSE_RANGE | nr::SENDMSG | nr::SENDMMSG | nr::FLOCK => Quick::Reported,
         nr::PRCTL | nr::SECCOMP | nr::PTRACE | nr::EXIT_GROUP => Quick::Reported,
@@ -91,7 +91,7 @@ pub fn before(call: &Call) -> Verdict {
     if otherwise(call.nr) != Quick::Before || call.thread.is_lent() {
         return Verdict::REPORT;
     }
-    if matches!(call.nr, nr::READ | nr::READV) {
+    if depends::may_read(call) {
         let looks = own::may_be_pipe(call.fd(0)) && !depends::is_filled(call);
         return if looks { Verdict::REPORT } else { Verdict::NATIVE };
     }
