@@ -204,7 +204,8 @@ impl Tails {
             len: pieces.iter().map(|piece| piece.len() as u64).sum::<u64>().into(),
             ..Segment::default()
         };
-        // (While something of the process's is there nobody else may write, and the tail stays this pipe's: so it need not be locked.)
+        // (While something of the process's is there nobody else may write, and the tail stays this pipe's: so it need not be locked.
+        // That something is there is asked first: its writer is noted before it comes.)
         let tail = self.place(pipe).map(|place| &self.tails[place]);
         let tail = tail.filter(|tail| !tail.is_empty() && tail.writer.load(SeqCst) == process);
         match tail {
@@ -379,7 +380,7 @@ impl Segment {
 
 impl Tail {
     fn is_empty(&self) -> bool {
-        self.first.load(Relaxed) == self.end.load(Relaxed)
+        self.first.load(SeqCst) == self.end.load(SeqCst)
     }
 
     fn segment(&self, position: u64) -> &Segment {
