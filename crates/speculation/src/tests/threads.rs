@@ -225,6 +225,59 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
     assert!(!tails.any());
 }
 
+/// What one adds while another reads is there as soon as it is seen, and in its order.
+#[test]
+fn what_is_added_while_another_reads_is_whole() {
+    const CALLS: u64 = 40;
+    let (session, all) = (session(), All::default());
+    let Session { table, tails, .. } = &*session;
+    let (writes, reads) = (Running(1, &all), Running(2, &all));
+    let done = AtomicU32::new(0);
+    // Of each call, as many bytes, and which.
+    let call = |round: u32, n: u64| std::vec![round as u8 ^ n as u8; 1 + (n as usize * 37) % 700];
+    let writer = |round: u32, random: &mut fastrand::Rng| {
+        let id = table.open(owner(1), 0, |_| true).expect("there is room");
+        table.stack(id);
+        for n in 0..CALLS {
+            assert_eq!(tails.write(PIPE, id, n, &[&call(round, n)], &writes), Ok(()));
+            (0..random.u32(..200)).for_each(|_| core::hint::spin_loop());
+        }
+        until("not all of it is read", || done.load(SeqCst) > round);
+        table.say(id, Came::Certain);
+        for n in 0..CALLS {
+            assert_eq!(tails.commit(PIPE, n, &writes), call(round, n).len() as u64);
+            tails.written(PIPE, n, &writes);
+        }
+        table.say(id, Came::Done);
+        table.tell(id, &writes);
+        table.close(id);
+    };
+    let reader = |round: u32, _: &mut fastrand::Rng| {
+        let ahead = || tails.ahead(PIPE, &reads, || true);
+        until("nothing is written", || ahead() != Ahead::Nothing);
+        let Ahead::On(id) = ahead() else { panic!("it has gone") };
+        assert!(tails.depend(PIPE, id, table, &reads));
+        let (mut bytes, whole) = (Vec::new(), (0..CALLS).flat_map(|n| call(round, n)));
+        let whole: Vec<u8> = whole.collect();
+        let began = Instant::now();
+        while bytes.len() < whole.len() {
+            let give = |piece: &[u8]| {
+                bytes.extend_from_slice(piece);
+                true
+            };
+            tails.take((PIPE, id, 1 << 16), table, &reads, || true, give);
+            assert!(bytes == whole[..bytes.len()], "other bytes were read in round {round}");
+            assert!(began.elapsed() < Duration::from_secs(20), "not all of it comes");
+        }
+        done.store(round + 1, SeqCst);
+        until("it is not committed", || table.came(id) == Came::Done);
+        table.leave(id, &reads);
+        tails.leave(&reads);
+        until("it is still there", || !tails.any());
+    };
+    both(writer, reader);
+}
+
 /// Of two that write at once where nobody has written yet one at most is heard.
 #[test]
 fn a_pipe_has_one_tail() {
