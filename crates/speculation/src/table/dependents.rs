@@ -155,8 +155,9 @@ pub(crate) fn tell(word: &AtomicU64, host: &impl Host) {
 
 /// Takes a thread's name out of such a word, if it is there.
 pub(crate) fn untell(word: &AtomicU64, thread: u64, host: &impl Host) {
-    /// How long to wait for one who tells us: he may have been killed.
-    const PATIENCE: u32 = 10_000;
+    /// How long to wait for one who tells us, and may be kept off his processor meanwhile: some tenths of a second, as he may have been
+    /// killed.
+    const PATIENCE: u32 = 1_000_000;
     for _ in 0..PATIENCE {
         match word.compare_exchange(thread, 0, SeqCst, Relaxed) {
             Err(now) if now == thread | TELLING => host.pause(),
