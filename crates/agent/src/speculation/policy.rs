@@ -63,8 +63,11 @@ fn by(looked: Looked, goes_on: impl FnOnce() -> Verdict) -> Option<Verdict> {
 
 /// How often a process that waits looks whether those that are to settle what is open are still there, in nanoseconds.
 const ORPHANS_NS: u64 = 100_000_000;
-/// A thread that was at work when it was poked is poked again after so many nanoseconds.
+/// A thread that was at work when it was poked is poked again after so many nanoseconds, and after twice as many each time, up to
+/// [`ORPHANS_NS`]: where each call takes long, as under a tracer, it would come to nothing else.
 const AGAIN_NS: u64 = 50_000;
+/// How often in a row.
+static MISSED: AtomicU32 = AtomicU32::new(0);
 
 /// The thread is about to wait: it is to be told what comes.
 fn expects_outcome() {
@@ -198,6 +201,7 @@ impl Policy for Speculation {
     }
 
     fn poked(&self, frame: &mut Context) {
+        MISSED.store(0, Relaxed);
         planted::settle();
         // (One that waits comes to its call anew, and sets it again.)
         timer::stop();
@@ -207,7 +211,8 @@ impl Policy for Speculation {
 
     fn missed(&self) {
         if checkpoint::is_speculative() {
-            let _ = timer::start(AGAIN_NS);
+            let times = MISSED.fetch_add(1, Relaxed);
+            let _ = timer::start((AGAIN_NS << times.min(16)).min(ORPHANS_NS));
         }
     }
 
