@@ -44,6 +44,9 @@ const USED: u8 = 1;
 /// The program has something there, or had.
 const LOST: u8 = 2;
 
+/// Maps so many bytes of something at a place, and says where.
+type Map<'a> = dyn FnMut(Place, u64) -> sys::Result<u64> + 'a;
+
 /// Consecutive units of address space. (Atomics, so that a fork finds it whole whoever was at work.)
 struct Stretch<const N: usize> {
     /// First address; 0: there is none.
@@ -82,9 +85,11 @@ impl<const N: usize> Stretch<N> {
         self.units[first..end].iter().for_each(|unit| unit.store(state, Relaxed));
     }
 
-    /// Room for `len` bytes, in which `map` has mapped something.
-    fn take(&self, len: u64, map: &mut dyn FnMut(Place) -> sys::Result<u64>) -> sys::Result<u64> {
+    /// Room for `len` bytes, in which `map` has mapped something. Where what is not used is not reserved, whole units are: what is left
+    /// of one the kernel could give the program, which could not unmap it then.
+    fn take(&self, len: u64, map: &mut Map<'_>) -> sys::Result<u64> {
         let (start, count) = (self.start.load(Relaxed), len.div_ceil(self.unit) as usize);
+        let len = if self.reserved { len } else { count as u64 * self.unit };
         let mut first = 0;
         while start != 0 && first + count <= N {
             if let Err(taken) = self.claim(first, count) {
@@ -92,7 +97,7 @@ impl<const N: usize> Stretch<N> {
                 continue;
             }
             let at = start + first as u64 * self.unit;
-            match map(if self.reserved { Place::Over(at) } else { Place::IfFree(at) }) {
+            match map(if self.reserved { Place::Over(at) } else { Place::IfFree(at) }, len) {
                 Ok(mapped) => return Ok(mapped),
                 Err(Errno(sys::EEXIST)) => self.mark(first, first + count, LOST),
                 Err(errno) => {
@@ -183,10 +188,10 @@ pub fn reserve(image: u64) -> sys::Result<()> {
 }
 
 /// Room for `len` bytes, in which `map` maps something and says where.
-fn take(len: u64, map: &mut dyn FnMut(Place) -> sys::Result<u64>) -> sys::Result<u64> {
+fn take(len: u64, map: &mut Map<'_>) -> sys::Result<u64> {
     if NEAR.start.load(Relaxed) == 0 {
         // No program is here but a test of ours.
-        return map(Place::Anywhere);
+        return map(Place::Anywhere, len);
     }
     match NEAR.take(len, map) {
         Err(Errno(sys::ENOMEM)) => FAR.take(len, map),
@@ -196,7 +201,7 @@ fn take(len: u64, map: &mut dyn FnMut(Place) -> sys::Result<u64>) -> sys::Result
 
 /// New private memory for a stack of `len` bytes, of which the first page is left without access.
 pub fn map_stack(len: u64) -> sys::Result<u64> {
-    take(len, &mut |place| {
+    take(len, &mut |place, len| {
         // SAFETY: the room is ours.
         let at = unsafe { sys::map_private(place.after(PAGE), len - PAGE)? };
         Ok(if matches!(place, Place::Anywhere) { at } else { at - PAGE })
@@ -206,19 +211,26 @@ pub fn map_stack(len: u64) -> sys::Result<u64> {
 /// New private memory.
 pub fn map_private(len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
-    take(len, &mut |place| unsafe { sys::map_private(place, len) })
+    take(len, &mut |place, len| unsafe { sys::map_private(place, len) })
 }
 
 /// New memory that children share.
 pub fn map_family(len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
-    take(len, &mut |place| unsafe { sys::map_family(place, len) })
+    take(len, &mut |place, len| unsafe { sys::map_family(place, len) })
 }
 
 /// The memory of a file, shared and writable.
 pub fn map_shared(fd: sys::Fd, len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
-    take(len, &mut |place| unsafe { sys::map_shared(place, fd, len) })
+    take(len, &mut |place, len| unsafe { sys::map_shared(place, fd, len) })
+}
+
+/// As [`map_shared`], but where the near stretch is to be left to what comes later, if it can be.
+pub fn map_shared_far(fd: sys::Fd, len: u64) -> sys::Result<u64> {
+    // SAFETY: the room is ours.
+    FAR.take(len, &mut |place, len| unsafe { sys::map_shared(place, fd, len) })
+        .or_else(|_| map_shared(fd, len))
 }
 
 /// Whether the kernel puts mappings, of libraries and all else, into the terabytes that hold `at`.
@@ -235,7 +247,7 @@ pub fn near() -> u64 {
 /// A page of private memory in the near stretch. (Never given back.)
 pub fn map_near_page() -> sys::Result<u64> {
     // SAFETY: the room is ours.
-    NEAR.take(PAGE, &mut |place| unsafe { sys::map_private(place, PAGE) })
+    NEAR.take(PAGE, &mut |place, _| unsafe { sys::map_private(place, PAGE) })
 }
 
 /// Gives back what one of these has mapped.
@@ -290,7 +302,7 @@ mod tests {
         let room = stretch(true);
         let start = room.start.load(Relaxed);
         let take =
-            |len: u64| room.take(len, &mut |place| page(place)).map(|at| (at - start) / UNIT);
+            |len: u64| room.take(len, &mut |place, _| page(place)).map(|at| (at - start) / UNIT);
         assert_eq!([take(UNIT), take(2 * UNIT + 1), take(1)], [Ok(0), Ok(1), Ok(4)]);
         // SAFETY: nobody uses it.
         assert!(unsafe { room.give_back(start + UNIT, 2 * UNIT + 1) });
@@ -311,7 +323,7 @@ mod tests {
     fn what_the_program_covers_is_lost_and_what_is_used_stays() {
         let room = stretch(true);
         let start = room.start.load(Relaxed);
-        let used = room.take(UNIT, &mut |place| page(place)).unwrap();
+        let used = room.take(UNIT, &mut |place, _| page(place)).unwrap();
         assert!(room.make_way(start + 2 * UNIT, start + 4 * UNIT));
         assert!(!room.make_way(start - UNIT, start + 1), "it is used");
         assert!(
@@ -322,7 +334,7 @@ mod tests {
         assert_eq!(own, Ok(start + 2 * UNIT), "the reservation has gone");
         // SAFETY: the page was mapped readable and is still there.
         assert_eq!(unsafe { *(used as *const u8) }, 0);
-        let next = |_| room.take(UNIT, &mut |place| page(place)).map(|at| (at - start) / UNIT);
+        let next = |_| room.take(UNIT, &mut |place, _| page(place)).map(|at| (at - start) / UNIT);
         assert_eq!([0; 3].map(next), [Ok(1), Ok(4), Ok(5)]);
     }
 
@@ -332,7 +344,7 @@ mod tests {
         let start = room.start.load(Relaxed);
         // SAFETY: replaces nothing.
         let _ = unsafe { sys::map_nothing(Place::IfFree(start), UNIT) };
-        let at = room.take(UNIT, &mut |place| page(place)).unwrap();
+        let at = room.take(UNIT, &mut |place, _| page(place)).unwrap();
         assert!(at > start && room.units[0].load(Relaxed) == LOST);
     }
 }

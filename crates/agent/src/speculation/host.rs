@@ -56,7 +56,8 @@ pub fn want_shared(session: &Session) -> sys::Result<&'static speculation::Sessi
         return Ok(shared);
     }
     let file = socket::ask(session, SPECULATES).ok_or(Errno(sys::ENOTCONN))?;
-    let at = room::map_shared(file, size_of::<speculation::Session>() as u64);
+    // (This is early; a process that joins needs the near stretch when the program may have looked at what is free.)
+    let at = room::map_shared_far(file, size_of::<speculation::Session>() as u64);
     let _ = sys::close(file);
     let at = at? as *mut speculation::Session;
     // (Two threads may have come here. One mapping is as good as the other.)
@@ -73,14 +74,13 @@ pub fn is_to_ask() -> bool {
 }
 
 /// Asks for what the session shares at one of the first calls of a program: whoever watches a thread in /proc would take
-/// the wait for the supervisor for that of a later call. Signals must be blocked.
-pub fn ask_once() {
-    if IS_TO_ASK.load(Relaxed)
-        && IS_TO_ASK.swap(false, Relaxed)
-        && let Some(session) = session::get()
-    {
+/// the wait for the supervisor for that of a later call. Whether it has asked now. Signals must be blocked.
+pub fn ask_once() -> bool {
+    let asks = IS_TO_ASK.load(Relaxed) && IS_TO_ASK.swap(false, Relaxed);
+    if asks && let Some(session) = session::get() {
         let _ = want_shared(session);
     }
+    asks
 }
 
 /// The session's table. Signals must be blocked.
