@@ -127,6 +127,11 @@ pub fn has_threads() -> bool {
     patch::has_threads()
 }
 
+/// The program has, or has had, handlers of its own for signals.
+pub fn has_handlers() -> bool {
+    given::has_handlers()
+}
+
 /// Makes `policy` the one that is asked.
 pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
     let interest = policy.interest();
@@ -136,7 +141,8 @@ pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
     }
     policy::install(policy);
     SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
-    if REPORTS.swap(reports, Relaxed) != reports {
+    // (A shadow that was told of all before may not change an action any more, and no signal of ours interrupts it.)
+    if REPORTS.swap(reports, Relaxed) != reports && reports {
         sigsys::renew()?;
     }
     let others = match interest {
@@ -179,7 +185,9 @@ fn set_interest(nr: u64, how: u8) {
 pub enum Quick {
     /// It is made as it stands, and nobody sees it.
     Unseen,
-    /// The policy sees it ([`Policy::before`]), by a patched site, and answers it there or has it come as a signal
+    /// As [`Quick::Before`], but for those that the policy lets go by ([`sampling`]).
+    Sampled,
+    /// The policy sees it ([`Policy::before`]), by a patched site if there is one, and answers it there or has it come with its frame
     /// ([`Verdict::REPORT`]).
     Before,
     /// It comes as a signal, and is reported.
@@ -192,6 +200,7 @@ pub fn be_quick(how: impl Fn(u64) -> Quick) {
     (0..CALLS as u64).for_each(|nr| {
         let how = match how(nr) {
             Quick::Unseen => 0,
+            Quick::Sampled => SAMPLED,
             Quick::Before => SEEN,
             Quick::Reported => TRAPPED,
         };
@@ -218,8 +227,11 @@ pub fn take_interest(calls: &[u64]) {
 }
 
 /// Has the policy see each of the calls `nr`, of which samples were enough, or again only samples.
-/// Where interception was given up, nothing changes.
+/// Where interception was given up, or calls are reported, nothing changes.
 pub fn see_all_of(nr: u64, all: bool) {
+    if reports() {
+        return;
+    }
     let (from, to) = if all { (SAMPLED, SEEN) } else { (SEEN, SAMPLED) };
     let _ = RUNAHEAD_INTEREST[nr as usize].compare_exchange(from, to, Relaxed, Relaxed);
 }
@@ -227,6 +239,16 @@ pub fn see_all_of(nr: u64, all: bool) {
 /// Of this call samples are enough.
 pub fn is_sampled(nr: u64) -> bool {
     RUNAHEAD_INTEREST.get(nr as usize).is_some_and(|call| call.load(Relaxed) == SAMPLED)
+}
+
+/// Of calls of this number nobody sees any, though the policy is told of all others ([`Quick::Unseen`]).
+fn is_unseen(nr: u64) -> bool {
+    is_quick() && (nr as usize) < CALLS && !is_interesting(nr)
+}
+
+/// See [`Policy::is_asked_first`].
+fn is_asked_first(nr: u64) -> bool {
+    policy::get().is_some_and(|policy| policy.is_asked_first(nr))
 }
 
 fn is_interesting(nr: u64) -> bool {

@@ -37,6 +37,11 @@ pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
     }
     // What comes from here on finds the program at its call. (See `keep_mask` for what came before.)
     let mask = sys::set_mask(!0);
+    if is_of_held(mask) {
+        // What came before waits for us, and comes first.
+        context.resume_at(site);
+        return true;
+    }
     let made = sites::plainly_from_the_program(site, context);
     if made {
         context.mask = mask;
@@ -56,11 +61,21 @@ pub(super) fn keep_mask(context: &mut Context) {
 /// [`keep_mask`], or true if signals have come and wait for us: then the program's mask is in the frame.
 pub(super) fn keep_mask_unless_held(context: &mut Context) -> bool {
     let mask = sys::set_mask(!0);
-    let held = signals::has_sigsys(mask) && !super::is_retired();
+    let held = is_of_held(mask);
     if !held {
         context.mask = mask;
     }
     held
+}
+
+/// With this mask the thread is at work of ours for which signals wait that have come: its own is in the frame.
+fn is_of_held(mask: u64) -> bool {
+    signals::has_sigsys(mask) && !super::is_retired()
+}
+
+/// Signals have come that wait for us, and handlers of the program's for them.
+pub(super) fn has_held() -> bool {
+    given::has_handlers() && is_of_held(sys::mask())
 }
 
 /// Keeps the mask as [`keep_mask`] does where something can have changed it.

@@ -70,6 +70,11 @@ impl Verdict {
         Verdict { ret: word.as_ptr() as i64, native: Self::WAITS }
     }
 
+    /// What the call is answered, if it is.
+    pub fn answered(self) -> Option<i64> {
+        (self.native == 0).then_some(self.ret)
+    }
+
     /// The word to wait on.
     pub(crate) fn waits_on(self) -> Option<u64> {
         (self.native == Self::WAITS).then_some(self.ret as u64)
@@ -160,7 +165,14 @@ pub trait Policy: Sync {
     /// program makes again for that, is about to be made again.
     fn before(&self, call: &Call) -> Verdict;
 
-    /// Under [`Interest::Reported`], in place of [`Policy::before`]: with the frame of the thread that has come to the call,
+    /// Under [`Interest::Reported`]: whether [`Policy::before`] is asked of a call of this number that has come as a signal, as it is of
+    /// one from a patched site, with signals as the program has them. It may answer it there, or say [`Verdict::REPORT`], and is asked
+    /// by [`Policy::reported`] then.
+    fn is_asked_first(&self, _number: u64) -> bool {
+        false
+    }
+
+    /// Under [`Interest::Reported`], in place of [`Policy::before`], or after it: with the frame of the thread that has come to the call,
     /// in which it stands in front of that.
     fn reported(&self, call: &Call, _frame: &mut Context) -> Verdict {
         self.before(call)

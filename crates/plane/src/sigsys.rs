@@ -8,7 +8,8 @@ use linux_raw_sys::general as k;
 
 use super::dispatched::{Info, SYS_USER_DISPATCH, action};
 use super::perform::{
-    keep_changed_mask, keep_mask, keep_mask_if_left, made_by_the_program, perform, takes_its_stack,
+    has_held, keep_changed_mask, keep_mask, keep_mask_if_left, made_by_the_program, perform,
+    takes_its_stack,
 };
 use super::thread::{self, Thread};
 use super::{
@@ -162,6 +163,14 @@ fn answer(info: &Info, context: &mut Context) {
             context.resume_at(again);
             return keep_mask_if_left(thread, context);
         }
+        if is_undisturbed() && !is_the_planes(call.nr) {
+            if super::is_unseen(call.nr) {
+                return perform(&call, site, context);
+            }
+            if super::is_asked_first(call.nr) && dispatch(&mut call, site, context) {
+                return;
+            }
+        }
         return reported(&call, site, context);
     }
     if is_the_planes(call.nr) {
@@ -279,9 +288,17 @@ fn patch(call: &Call, site: u64) -> Option<u64> {
     work.again
 }
 
-fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
+/// Asks the policy of a call as a patched site does, and does what it says. False: it wants the frame, too.
+fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
     let thread = call.thread;
     thread.depth.set(1);
+    if reports() && has_held() {
+        // They come first. (From here on others wait by way of what is held, or come on top of us.)
+        thread.depth.set(0);
+        context.resume_at(site);
+        return true;
+    }
+    thread.is_disturbed.set(false);
     let stack = call.stack;
     let mut work = Dispatch { call, verdict: Verdict::NATIVE };
     let at = &raw mut work as u64;
@@ -294,6 +311,16 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
     }
     let held = thread.take_held();
     match verdict {
+        // A stop has interrupted it, as nothing of the program's has.
+        Verdict { ret, native: 0 }
+            if reports() && thread.is_disturbed.take() && ret == sys::fail(sys::EINTR) =>
+        {
+            keep_mask(context);
+            context.mask = held.unwrap_or(context.mask);
+            context.resume_at(site);
+            stop::wait(thread, context);
+            return true;
+        }
         Verdict { ret, native: 0 } => {
             context.set_result(ret);
             keep_changed_mask(context);
@@ -307,11 +334,13 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) {
         _ if super::is_retired() => natively(site, context),
         // They come first.
         _ if held.is_some() => context.resume_at(site),
+        Verdict::TRAP if reports() => return false,
         _ => perform(call, site, context),
     }
     if let Some(mask) = held {
         context.mask = mask;
     }
+    true
 }
 
 /// What is handed to the agent's stack and back.

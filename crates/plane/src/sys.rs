@@ -405,6 +405,13 @@ pub fn set_mask(mask: u64) -> u64 {
     old
 }
 
+/// The mask of blocked signals.
+pub fn mask() -> u64 {
+    let mut now = 0u64;
+    let _ = call!(nr::RT_SIGPROCMASK, k::SIG_BLOCK, 0, &raw mut now, 8);
+    now
+}
+
 /// How often a thread has left its processor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Switches {

@@ -21,6 +21,7 @@ pub mod memory;
 mod openings;
 mod planted;
 mod policy;
+mod predicts;
 pub mod quiet;
 pub mod returns;
 pub mod runner;

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as k;
 use runahead_abi::{Identity, RunEnd};
 use runahead_disclose::protocol::MAGIC;
+use runahead_speculate::protocol::MAGIC as PREDICTS;
 
 use super::children::{self, Children};
 use super::files::{self, Behind, Descriptor};
@@ -128,6 +129,7 @@ impl Runner {
             nr::FCHDIR => self.change_directory_fd(call.fd(0)),
             nr::MMAP => self.map(call),
             nr::FADVISE64 if call.fd(0) == MAGIC => self.disclose(call),
+            nr::FADVISE64 if call.fd(0) == PREDICTS => self.predict(call),
             nr::FADVISE64 => self.advise(call.fd(0), a[1], a[2], a[3] as u32),
             nr::READAHEAD => self.advise(call.fd(0), a[1], a[2], k::POSIX_FADV_WILLNEED),
             nr::SENDFILE => self.transfer(call.fd(1), a[2], a[3]),

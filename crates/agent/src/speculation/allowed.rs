@@ -1,6 +1,7 @@
 //! Calls of a speculative process that need not wait ([`super::calls`]): made, and undone if it comes to that; or held.
 //!
-//! Each is made here, on the agent's stack with signals blocked, and answered: so only calls that do not wait themselves.
+//! Each is made here, with signals blocked, and answered: so only calls that do not wait themselves, but for storage. Those that may are
+//! made by [`Maker`], which may read ahead for them.
 
 use linux_raw_sys::general as k;
 
@@ -10,19 +11,29 @@ use super::held::{self, How, Kind, To};
 use super::host;
 use super::journal::Change;
 use super::process::Process;
-use super::{depends, heap, outlet, own};
+use super::{ahead, depends, heap, outlet, own};
 use crate::plane::{Call, Verdict};
+use crate::session;
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
 
+/// Makes a call that may wait for storage: its result.
+pub type Maker = fn(&Call) -> i64;
+
+/// See there.
+pub fn as_it_stands(call: &Call) -> i64 {
+    // SAFETY: the program asked for exactly this call.
+    unsafe { sys::raw(call.nr, call.args) }
+}
+
 /// Does with the call what its class says. The process speculates.
-pub fn make(call: &Call) -> Made {
+pub fn make(call: &Call, maker: Maker) -> Made {
     match class(call.nr) {
         Class::Asks => here(call),
-        Class::Looks => looks(call),
-        Class::LooksAt => looks_at(call),
-        Class::Moves => moves(call),
-        Class::Opens => opens(call),
+        Class::Looks => looks(call, maker),
+        Class::LooksAt => looks_at(call, maker),
+        Class::Moves => moves(call, maker),
+        Class::Opens => opens(call, maker),
         Class::Closes => closes(call),
         Class::Maps => maps(call),
         Class::Writes => writes(call),
@@ -34,8 +45,7 @@ pub fn make(call: &Call) -> Made {
 
 /// Makes it.
 fn here(call: &Call) -> Made {
-    // SAFETY: the program asked for exactly this call.
-    Made::Answer(unsafe { sys::raw(call.nr, call.args) })
+    Made::Answer(as_it_stands(call))
 }
 
 /// `work` with what this process has open; where that cannot be had the call waits.
@@ -86,7 +96,7 @@ fn is_empty(path: u64) -> bool {
     path == 0 || sys::copy_in::<u8>(path) == Ok(0)
 }
 
-fn looks(call: &Call) -> Made {
+fn looks(call: &Call, maker: Maker) -> Made {
     let is_held = |process: &mut Process| {
         holds_files(process)
             && match about(call) {
@@ -99,23 +109,23 @@ fn looks(call: &Call) -> Made {
                 About::Nothing => false,
             }
     };
-    if checkpoint::with(is_held) == Ok(false) { here(call) } else { Made::Waits }
+    if checkpoint::with(is_held) == Ok(false) { Made::Answer(maker(call)) } else { Made::Waits }
 }
 
-fn looks_at(call: &Call) -> Made {
+fn looks_at(call: &Call, maker: Maker) -> Made {
     if call.nr == nr::PREADV2 && call.args[3] == u64::MAX {
         // From where the descriptor is.
-        return moves(call);
+        return moves(call, maker);
     }
     let Some((kind @ Kind::File(_), _)) = own::known(call.fd(0)) else { return Made::Waits };
     if checkpoint::with(|process| holds(process, kind)) == Ok(false) {
-        here(call)
+        Made::Answer(maker(call))
     } else {
         Made::Waits
     }
 }
 
-fn moves(call: &Call) -> Made {
+fn moves(call: &Call, maker: Maker) -> Made {
     let fd = call.fd(0);
     if !own::is(fd) {
         return match own::known(fd) {
@@ -124,14 +134,15 @@ fn moves(call: &Call) -> Made {
             _ => depends::pipe_of(call).map_or(Made::Waits, |pipe| depends::read(call, pipe)),
         };
     }
-    with(|process| {
+    let is_noted = checkpoint::with(|process| {
         let is_held =
             holds_files(process) && own::known(fd).is_none_or(|(kind, _)| holds(process, kind));
-        if is_held || !process.journal.note_offset(fd) { Made::Waits } else { here(call) }
-    })
+        !is_held && process.journal.note_offset(fd)
+    });
+    if is_noted == Ok(true) { Made::Answer(maker(call)) } else { Made::Waits }
 }
 
-fn opens(call: &Call) -> Made {
+fn opens(call: &Call, maker: Maker) -> Made {
     /// Flags that neither change anything nor have something else opened.
     const HARMLESS: u32 = k::O_CLOEXEC
         | k::O_DIRECTORY
@@ -155,12 +166,15 @@ fn opens(call: &Call) -> Made {
     if flags & !HARMLESS != 0 {
         return Made::Waits;
     }
+    // (No rollback of another thread's comes between: signals are blocked, so that this one is not stopped.)
+    let may_open = |process: &mut Process| {
+        !kind.is_ok_and(|kind| holds(process, kind)) && process.journal.has_room()
+    };
+    if checkpoint::with(may_open) != Ok(true) {
+        return Made::Waits;
+    }
+    let result = maker(call);
     with(|process| {
-        if kind.is_ok_and(|kind| holds(process, kind)) || !process.journal.has_room() {
-            return Made::Waits;
-        }
-        // SAFETY: the program asked for exactly this call.
-        let result = unsafe { sys::raw(call.nr, call.args) };
         if result >= 0 {
             own::forget(result as Fd);
             own::set(result as Fd, true);
@@ -182,6 +196,7 @@ fn closes(call: &Call) -> Made {
         own::set(fd, false);
         own::forget(fd);
         own::set_policy(fd, 0);
+        ahead::forget(fd);
         Made::Answer(0)
     })
 }
@@ -229,10 +244,11 @@ fn maps(call: &Call) -> Made {
     })
 }
 
-/// Whether a program can have memory there.
+/// Whether a program can have memory there, and we have none.
 fn is_of_programs(at: u64, len: u64) -> bool {
     const END: u64 = (1 << 47) - 4096;
-    at.checked_add(len).is_some_and(|end| end <= END)
+    let is_ours = || session::get().is_some_and(|session| session.owns_any(at, len));
+    at.checked_add(len).is_some_and(|end| end <= END) && !is_ours()
 }
 
 fn writes(call: &Call) -> Made {
@@ -336,18 +352,18 @@ pub fn note(call: &Call, result: i64) {
     }
     match call.nr {
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT => {
-            own::set(opened, matches!(held::kind(opened), Some(Kind::File(_) | Kind::Directory)));
+            own::set(opened, true);
         }
         nr::CLOSE => {
             own::set(fd, false);
             own::set_policy(fd, 0);
         }
         nr::DUP | nr::DUP2 | nr::DUP3 if opened != fd => {
-            own::set(opened, own::is(fd));
+            own::set(opened, own::is_alone(fd));
             own::set_policy(opened, own::policy(fd));
         }
         nr::FCNTL if matches!(call.args[1] as u32, k::F_DUPFD | k::F_DUPFD_CLOEXEC) => {
-            own::set(opened, own::is(fd));
+            own::set(opened, own::is_alone(fd));
         }
         // Somebody was given some, or a lock goes with any close.
         nr::SENDMSG | nr::FLOCK => own::forget_all(),

@@ -7,8 +7,9 @@ use linux_raw_sys::general as k;
 
 use super::memory::Memory;
 use super::own::DESCRIPTORS;
+use super::threads::THREADS;
 use super::undo::Undo;
-use super::{heap, own};
+use super::{ahead, heap, own};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Changes that can be open at once.
@@ -51,9 +52,9 @@ impl Journal {
         self.end
     }
 
-    /// Whether another change can be noted.
+    /// Whether another change can be noted, by each thread that is about to make one.
     pub fn has_room(&self) -> bool {
-        self.end - self.first < CHANGES as u64
+        self.end - self.first + (THREADS as u64) < CHANGES as u64
     }
 
     /// Notes a change that was just made. (There [is room](Self::has_room).)
@@ -104,6 +105,7 @@ impl Journal {
                     let _ = sys::close(fd);
                     own::forget(fd);
                     own::set(fd, false);
+                    ahead::forget(fd);
                 }
                 Some(Change::Closed { fd, kept, flags }) => {
                     let cloexec = if flags & k::FD_CLOEXEC != 0 { k::O_CLOEXEC } else { 0 };
@@ -111,6 +113,7 @@ impl Journal {
                     let _ = sys::close(kept);
                     own::forget(fd);
                     own::set(fd, true);
+                    ahead::forget(fd);
                 }
                 Some(Change::Offset { fd, was }) => drop(sys::lseek(fd, was as i64, k::SEEK_SET)),
                 Some(Change::Mapped { at, len }) => unmap(memory, at, len),

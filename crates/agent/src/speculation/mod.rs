@@ -6,6 +6,7 @@
 //! | `interface` | what the program says of its predictions, and the session's table of them |
 //! | `policy` | what becomes of each call, signal and fault while a process speculates |
 //! | `quick` | which calls need not come as signals |
+//! | `ahead` | reading ahead, by the target's policy, for calls that are let go on |
 //! | `calls`, `allowed` | which calls need not wait: the table, and how they are made |
 //! | `checkpoint` | how far the process is, with all threads stopped where that changes |
 //! | `process` | the stack of what is open: a checkpoint of each, commit, and rollback |
@@ -21,6 +22,7 @@
 //! | `timer` | pokes, where nobody else can be relied upon |
 //! | `planted` | predictions that tests plant |
 
+mod ahead;
 mod allowed;
 mod calls;
 mod checkpoint;

@@ -1,4 +1,4 @@
-//! What is known of descriptors: which files and directories this process alone has open, what each stands for, and what the program
+//! What is known of descriptors: which of them this process alone has, what each stands for, and what the program
 //! wants done with what it writes.
 //!
 //! One that was inherited, or that a child has inherited or somebody was sent, shares its offset with another process, which
@@ -24,8 +24,13 @@ fn place(fd: Fd) -> Option<(&'static AtomicU64, u64)> {
     Some((OWN.get(fd / 64)?, 1 << (fd % 64)))
 }
 
-/// Whether no other process has it.
+/// Whether it is of a file or directory, and no other process has it. As for [`known`].
 pub fn is(fd: Fd) -> bool {
+    is_alone(fd) && matches!(known(fd), Some((Kind::File(_) | Kind::Directory, _)))
+}
+
+/// Whether no other process has it, whatever it is.
+pub fn is_alone(fd: Fd) -> bool {
     place(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
 }
 

@@ -93,7 +93,7 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         let verdict = may_have_begun(interface::asked(session::get()?, call, frame));
         return verdict.or_else(|| waits(frame));
     }
-    let made = allowed::make(call);
+    let made = allowed::make(call, allowed::as_it_stands);
     if let Made::Answer(result) = made
         && planted::is_on()
         && !call.thread.is_at_work()
@@ -129,12 +129,21 @@ impl Policy for Speculation {
         quick::before(call)
     }
 
+    fn is_asked_first(&self, number: u64) -> bool {
+        quick::is_asked_first(number)
+    }
+
     fn reported(&self, call: &Call, frame: &mut Context) -> Verdict {
-        host::ask_once();
-        if checkpoint::is_speculative()
-            && let Some(verdict) = speculative(call, frame)
-        {
-            return verdict;
+        let mut is_news = host::ask_once();
+        if checkpoint::is_speculative() {
+            if let Some(verdict) = speculative(call, frame) {
+                return verdict;
+            }
+            is_news = true;
+        }
+        if is_news && quick::is_asked_first(call.nr) && !call.thread.is_at_work() {
+            // Nobody has asked the target's policy yet: the thread comes to the call anew.
+            return Verdict::ELSEWHERE;
         }
         if interface::is_one(call) {
             let asked = session::get().and_then(|session| interface::asked(session, call, frame));
@@ -283,6 +292,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
         _ if session.config.speculates != 0 => {}
         _ => return Ok(()),
     }
+    targets::be_asked_by_another();
     plane::set_policy(&POLICY)?;
     quick::choose();
     Ok(())

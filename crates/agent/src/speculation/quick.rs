@@ -9,14 +9,17 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use linux_raw_sys::general as k;
+
 use super::allowed;
 use super::calls::{Class, Made, class};
 use super::host;
-use super::{checkpoint, depends, interface, mapped, own, planted};
+use super::{ahead, checkpoint, depends, interface, mapped, own, planted};
 use crate::plane::{self, Call, Quick, Verdict, quiet};
 use crate::sys::{self, nr};
+use crate::targets;
 
-/// What becomes of a call while the process does not speculate.
+/// What becomes of a call while the process does not speculate, as far as that is to be known for speculating.
 fn otherwise(nr: u64) -> Quick {
     match nr {
         // What is mapped, and who has which descriptor.
@@ -51,7 +54,20 @@ pub fn choose() {
             Class::Waits => Quick::Reported,
             _ => Quick::Before,
         }),
-        false => plane::be_quick(otherwise),
+        false => plane::be_quick(|nr| match otherwise(nr) {
+            Quick::Unseen if ahead::sees(nr) && targets::samples(nr) => Quick::Sampled,
+            Quick::Unseen if ahead::sees(nr) => Quick::Before,
+            otherwise => otherwise,
+        }),
+    }
+}
+
+/// Whether [`before`] is to be asked of a call that has come as a signal. (With threads a process that speculates goes on by those.)
+pub fn is_asked_first(nr: u64) -> bool {
+    match checkpoint::is_speculative() {
+        true => !plane::has_threads() && class(nr) != Class::Waits,
+        false if plane::has_threads() => ahead::sees(nr),
+        false => ahead::sees(nr) || otherwise(nr) == Quick::Before,
     }
 }
 
@@ -68,10 +84,21 @@ pub fn before_thread(call: &Call) {
     }
 }
 
+/// A call that changes nothing of what is noted here, though others of its number do.
+fn changes_nothing(call: &Call) -> bool {
+    const HARMLESS: [u32; 3] = [k::F_GETFD, k::F_SETFD, k::F_GETFL];
+    let is_harmless = || HARMLESS.contains(&(call.args[1] as u32));
+    call.nr == nr::RECVFROM || call.nr == nr::FCNTL && is_harmless()
+}
+
 /// What becomes of a call from a patched site. (Where its frame is needed it is to come as a signal.)
 pub fn before(call: &Call) -> Verdict {
-    if planted::wants() || host::is_to_ask() {
+    let need_not_ask = || checkpoint::is_speculative() || targets::may_miss(call.nr);
+    if host::is_to_ask() || planted::is_on() && need_not_ask() && planted::wants() {
         return Verdict::REPORT;
+    }
+    if plane::has_threads() {
+        return with_threads(call);
     }
     // (What is made here is not made again if a signal of ours interrupts it. Outside of speculations there are none but
     // those of tests.)
@@ -80,7 +107,9 @@ pub fn before(call: &Call) -> Verdict {
         if !is_settled || interface::is_one(call) {
             return Verdict::REPORT;
         }
-        return match allowed::make(call) {
+        return match allowed::make(call, ahead::make) {
+            // (Which a held signal asks for; the program has them blocked.)
+            Made::Answer(sys::RESTART) => Verdict::REPORT,
             Made::Answer(result) => Verdict::answer(result),
             Made::Report | Made::Waits | Made::Depends(..) => Verdict::REPORT,
         };
@@ -88,20 +117,57 @@ pub fn before(call: &Call) -> Verdict {
     if interface::is_one(call) {
         return interface::asked_at_once(call).unwrap_or(Verdict::REPORT);
     }
-    if otherwise(call.nr) != Quick::Before || call.thread.is_lent() {
+    if call.thread.is_lent() {
         return Verdict::REPORT;
     }
-    if depends::may_read(call) {
-        let looks = own::may_be_pipe(call.fd(0)) && !depends::is_filled(call);
-        return if looks { Verdict::REPORT } else { Verdict::NATIVE };
+    let asked = ahead::asked(call);
+    if ahead::is_in_shadow() {
+        return asked;
     }
-    let result = call.perform();
-    if result != sys::RESTART {
-        // A handler that came in between would wait for the locks that this takes.
-        let mask = quiet::begin();
-        mapped::note(call, result);
-        allowed::note(call, result);
-        quiet::end(mask);
+    let otherwise = otherwise(call.nr);
+    let result = match (asked.answered(), otherwise) {
+        (Some(result), _) => result,
+        _ if planted::wants() => return Verdict::REPORT,
+        (None, Quick::Unseen | Quick::Sampled) => return Verdict::NATIVE,
+        (None, Quick::Reported) => return Verdict::REPORT,
+        (None, Quick::Before) if depends::may_read(call) => {
+            let looks = own::may_be_pipe(call.fd(0)) && !depends::is_filled(call);
+            return if looks { Verdict::REPORT } else { Verdict::NATIVE };
+        }
+        (None, Quick::Before) if changes_nothing(call) => return Verdict::NATIVE,
+        (None, Quick::Before) => call.perform(),
+    };
+    if otherwise != Quick::Unseen {
+        note(call, result);
     }
     Verdict::answer(result)
+}
+
+/// As [`before`], of a call that has come as a signal in a process with threads: one that may wait for storage is made here. (No other
+/// thread takes a checkpoint meanwhile: this one does not stop before it is behind its call, or, if that was interrupted, in front of it.)
+fn with_threads(call: &Call) -> Verdict {
+    if checkpoint::is_speculative() || interface::is_one(call) || call.thread.is_lent() {
+        return Verdict::REPORT;
+    }
+    let asked = ahead::asked(call);
+    match asked.answered() {
+        _ if ahead::is_in_shadow() => asked,
+        Some(result) => {
+            note(call, result);
+            asked
+        }
+        None => Verdict::REPORT,
+    }
+}
+
+/// The call was made here, and had this result.
+fn note(call: &Call, result: i64) {
+    if result == sys::RESTART {
+        return;
+    }
+    // A handler that came in between would wait for the locks that this takes.
+    let mask = plane::has_handlers().then(quiet::begin);
+    mapped::note(call, result);
+    allowed::note(call, result);
+    mask.into_iter().for_each(quiet::end);
 }

@@ -8,7 +8,7 @@ use crate::plane::stop::{self, Stopped};
 use crate::sys::{self, Errno};
 
 /// Most threads of a process that speculates.
-const THREADS: usize = 256;
+pub const THREADS: usize = 256;
 /// Frames that are kept for all checkpoints together.
 const FRAMES: usize = 1024;
 

@@ -14,6 +14,7 @@ use super::given::{Given, was_read};
 use super::outcome::{Side, Stall};
 use super::pace::{SHORT_US, Slept};
 use super::reads::is_absent;
+use super::rest::is_sampled;
 use crate::arch::ticks;
 use crate::hints::{self, Hint};
 use crate::names::{self, Kind, NAMES};
@@ -62,7 +63,7 @@ impl Target {
     ) {
         let control = &session.shared().control;
         if self.is_shadowed(call.thread) {
-            let sampled = plane::is_sampled(call.nr);
+            let sampled = is_sampled(call.nr);
             let unseen = if sampled { sampling::of_stack(call.stack).account() } else { 0 };
             let accesses = control.accesses.load(Relaxed) + 1 + unseen;
             control.accesses.store(accesses, Relaxed);

@@ -40,7 +40,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::config::tell;
 use runahead_abi::{Identity, PATH_MAX};
 
-use crate::arch::ticks;
+use crate::arch::{CALLS, ticks};
 use crate::lock::Lock;
 use crate::names::{Kind, NAMES};
 use crate::plane::thread::Thread;
@@ -52,6 +52,7 @@ use given::Given;
 use outcome::Outcome;
 use pace::Pace;
 use rest::SAMPLES;
+pub(crate) use rest::{lets_by, samples};
 pub use rules::leave_for;
 use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, leave};
 
@@ -162,6 +163,60 @@ const INTEREST: &[u64] = &[
     nr::CAPSET,
     nr::LANDLOCK_RESTRICT_SELF,
 ];
+
+/// Whether this policy looks at calls of that number, wherever it is asked from.
+pub(crate) fn sees(number: u64) -> bool {
+    const SEES: [bool; CALLS] = {
+        let (mut table, mut n) = ([false; CALLS], 0);
+        while n < INTEREST.len() {
+            table[INTEREST[n] as usize] = true;
+            n += 1;
+        }
+        n = 0;
+        while n < SAMPLES.len() {
+            table[SAMPLES[n] as usize] = true;
+            n += 1;
+        }
+        table[nr::FCNTL as usize] = true;
+        table
+    };
+    SEES.get(number as usize).is_some_and(|&sees| sees)
+}
+
+/// Calls of that number are looked at for hints alone: to miss one costs no more than that.
+pub(crate) fn may_miss(number: u64) -> bool {
+    samples(number)
+        || matches!(number, nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CHDIR | nr::FCHDIR)
+        || matches!(number, nr::SENDFILE | nr::COPY_FILE_RANGE | nr::SPLICE)
+}
+
+/// How this policy ends, where another asks it ([`be_asked_by_another`]).
+static IS_ASKED_BY_ANOTHER: AtomicBool = AtomicBool::new(false);
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// From here on it is another policy that the plane asks, and that asks this one of calls that it lets go on. This one can end without
+/// that one: see [`has_ended`].
+pub(crate) fn be_asked_by_another() {
+    IS_ASKED_BY_ANOTHER.store(true, Relaxed);
+}
+
+/// See there.
+fn is_asked_by_another() -> bool {
+    IS_ASKED_BY_ANOTHER.load(Relaxed)
+}
+
+/// This policy is not to be asked any more, nor in children.
+pub(crate) fn has_ended() -> bool {
+    HAS_ENDED.load(Relaxed)
+}
+
+/// The program has changed the rules under which it runs, and this policy ends.
+fn end() {
+    match is_asked_by_another() {
+        true => HAS_ENDED.store(true, Relaxed),
+        false => plane::stand_down(),
+    }
+}
 
 /// Makes this process a target, in which the plane has started.
 pub fn start() {

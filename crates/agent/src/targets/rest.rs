@@ -33,12 +33,32 @@ pub(super) const SAMPLES: &[u64] = &[
     nr::DUP3,
 ];
 
+/// Samples of calls of that number are enough.
+pub(crate) fn samples(number: u64) -> bool {
+    SAMPLES.contains(&number)
+}
+
+/// Calls of that number are sampled now: by the plane, or, where another policy wants to see all of them, by that ([`lets_by`]).
+pub(super) fn is_sampled(number: u64) -> bool {
+    plane::is_sampled(number) || super::is_asked_by_another() && samples(number)
+}
+
+/// Whether the policy that sees this call need not ask this one about it, as if it had gone by unseen.
+pub(crate) fn lets_by(call: &Call) -> bool {
+    let here = sampling::of_stack(call.stack);
+    let lets = here.left() > 0 && samples(call.nr);
+    if lets {
+        here.one_less();
+    }
+    lets
+}
+
 impl Target {
     /// A call has been seen to its end, or to where it is made as it stands: what of those to come is
     /// to be seen.
     pub(super) fn rest(&self, call: &Call) {
         let here = sampling::of_stack(call.stack);
-        let sampled = plane::is_sampled(call.nr);
+        let sampled = is_sampled(call.nr);
         match here.left() {
             0 if sampled => {
                 let calls = self.pace.unseen(|| here.chance());

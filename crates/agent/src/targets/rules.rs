@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::outcome::Outcome;
-use super::{Target, sync};
+use super::{Target, end, sync};
 use crate::plane::{self, Call, quiet};
 use crate::session::Session;
 use crate::socket;
@@ -103,7 +103,7 @@ impl Target {
 /// nothing that it starts is followed.
 pub(super) fn give_up(session: &'static Session) -> Outcome {
     stop(session);
-    plane::stand_down();
+    end();
     Outcome::Native
 }
 
