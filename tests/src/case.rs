@@ -9,6 +9,7 @@ pub struct Case<'a> {
     fixture: &'a Fixture,
     run: Run,
     shadow: bool,
+    speculates: bool,
 }
 
 /// What the two runs gave; they were equal.
@@ -23,7 +24,7 @@ pub struct Pair {
 impl<'a> Case<'a> {
     /// Of a command that is not one of the fixture's own.
     pub fn new(fixture: &'a Fixture, run: Run) -> Self {
-        Case { fixture, run, shadow: false }
+        Case { fixture, run, shadow: false, speculates: false }
     }
 
     /// Gives the command input, through a pipe.
@@ -44,11 +45,18 @@ impl<'a> Case<'a> {
         self
     }
 
+    /// Lets the command speculate, in its second run.
+    pub fn speculating(mut self) -> Self {
+        self.speculates = true;
+        self
+    }
+
     /// Runs the command both ways and demands the same output, end and files.
     pub fn compare(self) -> Pair {
         let report = crate::scratch().join("stats.json");
         let option = format!("--stats=json:{}", report.display());
-        let ahead = self.run.ahead(&["--require", &option]);
+        let options = ["--require", &option, "--speculate"];
+        let ahead = self.run.ahead(&options[..if self.speculates { 3 } else { 2 }]);
         let (plain, plain_files) = self.once(&self.run);
         let _ = std::fs::remove_file(&report);
         let (outcome, files) = self.once(&ahead);
