@@ -56,7 +56,7 @@ pub mod plant {
     pub const LOGGED: u64 = 4;
     /// Processes have no shadows; calls wait, are made again and stop threads as the program asks for it.
     pub const TRIED: u64 = 5;
-    /// Processes have no shadows; after calls that a generator picks, whose seed is `panic_at`, they speculate.
+    /// After calls that a generator picks, whose seed is `panic_at`, processes speculate.
     pub const SPECULATED: u64 = 6;
     /// As `SPECULATED`, but a rollback leaves the program's memory as it is.
     pub const SPECULATED_WRONGLY: u64 = 7;
@@ -172,7 +172,7 @@ pub struct AgentConfig {
     pub tell: u64,
     /// What is switched off; see [`without`].
     pub without: u64,
-    /// Not 0: processes have no shadows, and speculate by themselves (`runahead_speculate`).
+    /// Not 0: processes may speculate by themselves (`runahead_speculate`).
     pub speculates: u64,
     /// The try that processes are of.
     pub overlay: Overlay,

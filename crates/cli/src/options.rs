@@ -267,7 +267,7 @@ pub struct Run {
     pub no_learn: bool,
 
     /// COMMAND speculates by itself, as docs/speculation.md has it: it predicts answers of slow services and goes on, with
-    /// its output held until they are confirmed. Nothing is fetched ahead then
+    /// its output held until they are confirmed
     #[arg(long, conflicts_with_all = ["record", "replay", "learn"])]
     pub speculate: bool,
 

@@ -210,7 +210,7 @@ fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
 /// looks at the stack then, to unwind it, is to find the program and not us.)
 fn comes_before_the_policy(thread: &Thread, context: &Context) -> bool {
     crate::reports()
-        && thread.depth.get() == 0
+        && (thread.depth.get() == 0 || thread.is_asking.get())
         && super::is_ours(context.after())
         // (A handler of another signal's, which has not had the rest wait yet.)
         && !arch::is_entering_handler(context.after())

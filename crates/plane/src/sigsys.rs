@@ -13,8 +13,8 @@ use super::perform::{
 };
 use super::thread::{self, Thread};
 use super::{
-    Call, Verdict, clone, exec, is_checked, is_interesting, is_the_planes, masks, patch, policy,
-    report, reports, sigaltstack, signals, stop, temporary,
+    Call, Verdict, clone, exec, handlers, is_checked, is_interesting, is_the_planes, masks, patch,
+    policy, report, reports, sigaltstack, signals, stop, temporary,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
@@ -207,6 +207,8 @@ fn answer(info: &Info, context: &mut Context) {
 
 /// A call that was dispatched, for a policy that is told of all.
 fn reported(call: &Call, site: u64, context: &mut Context) {
+    // (A handler may have jumped out of the asking.)
+    call.thread.is_asking.set(false);
     if temporary::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
         return report::answer(call, site, context);
     }
@@ -292,20 +294,21 @@ fn patch(call: &Call, site: u64) -> Option<u64> {
 fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
     let thread = call.thread;
     thread.depth.set(1);
-    if reports() && has_held() {
-        // They come first. (From here on others wait by way of what is held, or come on top of us.)
-        thread.depth.set(0);
-        context.resume_at(site);
-        return true;
-    }
+    thread.is_asking.set(reports());
     thread.is_disturbed.set(false);
     let stack = call.stack;
-    let mut work = Dispatch { call, verdict: Verdict::NATIVE };
+    let mut work = Dispatch { call, verdict: Verdict::NATIVE, waits_for_signals: false };
     let at = &raw mut work as u64;
     // SAFETY: the depth is ours.
     unsafe { thread.on_stack(stack, at, on_agent_stack) };
-    let verdict = work.verdict;
+    let Dispatch { verdict, waits_for_signals, .. } = work;
     thread.depth.set(0);
+    thread.is_asking.set(false);
+    if waits_for_signals {
+        context.mask = thread.take_held().unwrap_or(context.mask);
+        context.resume_at(site);
+        return true;
+    }
     if super::is_retired() {
         thread.release();
     }
@@ -347,13 +350,22 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
 struct Dispatch<'a> {
     call: &'a mut Call,
     verdict: Verdict,
+    /// Some have come before the policy was asked, and come first.
+    waits_for_signals: bool,
 }
 
 extern "C" fn on_agent_stack(work: u64) {
     // SAFETY: `dispatch` passes its own, which lives until we return, and holds the depth.
     unsafe {
         let work = &mut *(work as *mut Dispatch<'_>);
-        work.verdict = arch::dispatch(work.call);
+        if reports() {
+            // From here on they wait until the call is over, if they may. (The mask of what came before is in the frame.)
+            work.call.thread.hold_if(handlers::may_be_held(work.call.nr));
+            work.waits_for_signals = has_held();
+        }
+        if !work.waits_for_signals {
+            work.verdict = arch::dispatch(work.call);
+        }
     }
 }
 

@@ -79,6 +79,8 @@ pub struct Thread {
     pub(super) begun: Cell<Option<Begun>>,
     /// With what mask the handler is to begin that has not had signals wait yet: another signal has met it, and waits.
     pub(super) mask_to_enter: Cell<Option<u64>>,
+    /// It asks the policy of a call that has come as a signal, though all are reported.
+    pub(super) is_asking: Cell<bool>,
     /// A stop has met it at work of ours that waits.
     pub(super) is_disturbed: Cell<bool>,
     /// First address and bytes of memory in which lie the arguments of an exec that is being made; (0, 0): of none.
@@ -235,6 +237,7 @@ impl Thread {
             makes: Cell::new(0),
             begun: Cell::new(None),
             mask_to_enter: Cell::new(None),
+            is_asking: Cell::new(false),
             is_disturbed: Cell::new(false),
             exec_memory: Cell::new((0, 0)),
             switches: Cell::new(None),

@@ -21,7 +21,7 @@ pub struct Options {
     pub also: Option<RawFd>,
     /// Faults to plant, for tests.
     pub faults: Faults,
-    /// Programs may speculate by themselves; there are no shadows, and nothing is read ahead.
+    /// Programs may speculate by themselves, and are read ahead for all the same.
     pub speculate: bool,
     /// What is to be recorded and replayed.
     pub history: Option<Arc<Plan>>,
@@ -73,7 +73,7 @@ pub struct Faults {
     pub logged: bool,
     /// Processes have no shadows, and calls do as the program asks (the agent's `tried.rs`).
     pub tried: bool,
-    /// Processes have no shadows, and speculate after calls that a generator with this seed picks (the agent's `speculation`).
+    /// Processes speculate after calls that a generator with this seed picks (the agent's `speculation`).
     pub speculated: Option<u64>,
     /// With `speculated`: rollbacks leave memory as it is.
     pub speculated_wrongly: bool,

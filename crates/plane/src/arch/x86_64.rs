@@ -332,8 +332,11 @@ global_asm!(
     // The stub makes the call itself, from where the program's calls trap.
     "7: xor ecx, ecx",
     "ret",
-    // A thread that is not known takes a spare place, if there is one.
-    "8: take_spare 9b",
+    // A thread that is not known takes a spare place, if there is one. Where all are to be known it may be that a program has changed
+    // the thread pointer: then the call traps, by which it is found.
+    "8: cmp byte ptr [rip + {is_quick}], 0",
+    "jne 7b",
+    "take_spare 9b",
     "jmp 6b",
     // Where a checked call cannot be looked at, it traps.
     "12: cmp byte ptr [rcx + rax], {checked}",
@@ -578,6 +581,7 @@ global_asm!(
     threads_at = sym RUNAHEAD_THREADS_AT,
     seen = const SEEN,
     trapped = const TRAPPED,
+    is_quick = sym crate::IS_QUICK,
     checked = const CHECKED,
     common_commands = const COMMON_COMMANDS,
     places = const sampling::PLACES,
