@@ -13,7 +13,7 @@ pub const JOIN: u8 = b'J';
 /// file that it executes (`O_PATH`): the supervisor looks into it, since a process that closed a descriptor
 /// for reading would lose its locks on the file (fcntl(2)). After a yes it is traced; the descriptor is the
 /// file described in [`crate::config`], and is to survive exec, under the number that the agent sends back
-/// (four bytes). Otherwise the answer may be [`COLD`] or [`SCRIPT`].
+/// (four bytes, and behind them what the new image's agent is to be told: `overlay::inner`). Otherwise the answer may be [`COLD`] or [`SCRIPT`].
 pub const EXEC: u8 = b'E';
 /// [`EXEC`] made again of a file that was [`COLD`]: to wait for it.
 pub const EXEC_WAITS: u8 = b'W';

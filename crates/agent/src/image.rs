@@ -1,7 +1,7 @@
 //! The injected image: entry point, and the C functions that rustc expects everywhere.
 //!
 //! The supervisor has a target that is stopped at exec map a private copy of it (see `abi::config`)
-//! and run `_start` with the copy's address in `rdi`. `_start` relocates the image, and ends at a
+//! and run `_start` with the copy's address in `rdi`, and what the agent is told at the top of the stack. `_start` relocates the image, and ends at a
 //! breakpoint, with 0 or a negative errno in `rax`; the supervisor then gives the target back its
 //! registers.
 #![no_std]
@@ -20,6 +20,10 @@ global_asm!(
     ".pushsection .text.runahead_start, \"ax\", @progbits",
     ".globl _start",
     "_start:",
+    // What it is told beside the image: where, and in the upper half of rbp how much.
+    "mov r12, rsp",
+    "mov r13, rbp",
+    "shr r13, 32",
     "and rsp, -16",
     // The image; its relocations, and how many are left.
     "mov edx, [rdi + {image_at}]",
@@ -36,7 +40,9 @@ global_asm!(
     "add rsi, 8",
     "dec ecx",
     "jmp 2b",
-    "3: call {start}",
+    "3: mov rsi, r12",
+    "mov rdx, r13",
+    "call {start}",
     "int3",
     ".popsection",
     image_at = const offset_of!(AgentConfig, image_at),
@@ -45,15 +51,17 @@ global_asm!(
     start = sym start,
 );
 
-extern "C" fn start(config: *const AgentConfig) -> i64 {
+extern "C" fn start(config: *const AgentConfig, told: *const u8, len: usize) -> i64 {
+    // SAFETY: the supervisor has put so many bytes there.
+    let told = unsafe { core::slice::from_raw_parts(told, len) };
     // SAFETY: the supervisor has had it mapped, and this is the only thread.
-    match init(unsafe { &*config }) {
+    match init(unsafe { &*config }, told) {
         Ok(()) => 0,
         Err(errno) => sys::fail(errno.0),
     }
 }
 
-fn init(config: &AgentConfig) -> sys::Result<()> {
+fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
     if config.version != ABI_VERSION {
         return Err(sys::Errno(sys::EPROTO));
     }
@@ -67,6 +75,7 @@ fn init(config: &AgentConfig) -> sys::Result<()> {
     let session = Session::new(*config, (base, config.total_len.into()));
     // SAFETY: the program has not started; nothing has called `get` yet.
     unsafe { session::set(session) };
+    session::be_inside(told);
     let fast = config.has_fsgsbase != 0;
     plane::patch::enable(fast);
     plane::start(text, fast, config.pkru_at as u32)?;

@@ -1,8 +1,9 @@
 //! What this process knows of the session that it belongs to.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
+use runahead_abi::overlay::HELD_MAX;
 use runahead_abi::unwatched::ProgramKey;
 use runahead_abi::{AgentConfig, Control, Shared, SlowDevices};
 
@@ -117,6 +118,26 @@ impl Session {
     pub fn is_image(&self, at: u64, end: u64) -> bool {
         at < self.image.0 + self.image.1 && self.image.0 < end
     }
+}
+
+/// Where the process is in a try inside that of the session: what the path of the directory that is held apart has more than that
+/// one's.
+static INNER: Owned<[u8; HELD_MAX]> = Owned::new([0; HELD_MAX]);
+static INNER_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// See [`be_inside`]; empty: it is in none.
+pub fn inner() -> &'static [u8] {
+    // SAFETY: written only when there is one thread, which then is at that and at nothing else.
+    let all = unsafe { &*INNER.as_ptr() };
+    &all[..INNER_LEN.load(Relaxed).min(HELD_MAX)]
+}
+
+/// From here on the process is in such a try. It has one thread.
+pub fn be_inside(behind: &[u8]) {
+    let len = behind.len().min(HELD_MAX);
+    // SAFETY: as above.
+    unsafe { (&mut *INNER.get())[..len].copy_from_slice(&behind[..len]) };
+    INNER_LEN.store(len, Relaxed);
 }
 
 static SESSION: Owned<Option<Session>> = Owned::new(None);

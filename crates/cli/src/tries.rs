@@ -1,6 +1,6 @@
 //! `runahead try`: runs a command whose changes are held apart, and decides on them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runahead_abi::overlay::{HELD_MAX, Overlay, flag};
 use runahead_inject::Command;
-use runahead_supervisor::confine::{Allowed, Confinement};
+use runahead_supervisor::confine::{self, Allowed, Confinement};
 use runahead_supervisor::{Ended, HeldApart, Keep, Options, SessionError};
 use runahead_tries::changes::Changes;
 use runahead_tries::commit::{self, Committed};
@@ -34,13 +34,22 @@ macro_rules! say {
     }};
 }
 
+/// Where the tries are that are meant.
+fn store(asked: &options::Try) -> Result<Store, Failure> {
+    match (confine::around(), &asked.state) {
+        (None, state) => Ok(Store::new(state.as_deref())?),
+        (Some(_), Some(_)) => Err(Failure::StateInside),
+        (Some(held), None) => Ok(Store::inside(&held)?),
+    }
+}
+
 /// Does what is asked for; the exit status.
 pub fn work(asked: &options::Try) -> i32 {
-    let opened = Store::new(asked.state.as_deref());
+    let opened = store(asked);
     match (&asked.task, opened) {
         (Some(task), Ok(store)) => {
             runahead_supervisor::signals::release();
-            decide(&store, task).unwrap_or_else(|error| {
+            decide(&store, asked, task).unwrap_or_else(|error| {
                 say!("{error}");
                 FAILED
             })
@@ -63,10 +72,10 @@ enum Failure {
     Tries(#[from] runahead_tries::Error),
     #[error("not run: {0}")]
     Confine(#[from] runahead_supervisor::confine::ConfineError),
-    #[error(
-        "not run: this is a command of try {0} already, and tries do not nest; commit or undo that one first"
-    )]
-    Nested(String),
+    #[error("a try inside a try is kept in that; --state cannot be given here")]
+    StateInside,
+    #[error("not run: this is a command of try {0}, and without an agent in it no try can be inside that")]
+    Unseen(String),
     #[error(
         "not run: what a command sends cannot be held yet; give --network allow or --network refuse"
     )]
@@ -75,14 +84,15 @@ enum Failure {
     Directory(std::io::Error),
     #[error("not run: there are no random numbers here: {0}")]
     Random(std::io::Error),
-    #[error("CHECK cannot be run: {0}")]
-    Check(std::io::Error),
+    #[error("nothing can be run inside the try: {0}")]
+    Inside(std::io::Error),
 }
 
 fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
     let run = &asked.run;
-    if let Some(inside) = std::env::var_os(INSIDE) {
-        return Err(Failure::Nested(inside.to_string_lossy().into_owned()));
+    let around = confine::around();
+    if let (Some(name), None) = (std::env::var_os(INSIDE), &around) {
+        return Err(Failure::Unseen(name.to_string_lossy().into_owned()));
     }
     if run.network == Network::Hold {
         return Err(Failure::Hold);
@@ -97,7 +107,7 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
             (one, Some(lock))
         }
     };
-    let held_apart = match hold_apart(&one, run) {
+    let held_apart = match hold_apart(&one, run, around.is_some()) {
         Ok(held_apart) => held_apart,
         Err(error) => {
             if run.inside.is_none() {
@@ -140,13 +150,17 @@ fn conclude(
 ) -> Result<i32, Failure> {
     let id = &one.meta.id;
     let changes = Changes::read(&one.held())?;
-    if changes.is_empty() {
+    let undecided = one.has_none_inside();
+    if changes.is_empty() && undecided.is_ok() {
         one.remove()?;
         if !asked.run.quiet && asked.run.commit_if.is_none() {
             say!("the command has changed nothing");
         }
     }
     let Some(check) = &asked.run.commit_if else {
+        if let (Err(undecided), false) = (&undecided, asked.run.quiet) {
+            say!("{undecided}");
+        }
         if !changes.is_empty() && !asked.run.quiet {
             say!(
                 "try {id}: {}; see runahead try diff {id}, then runahead try commit {id} or undo {id}",
@@ -156,11 +170,15 @@ fn conclude(
         return Ok(crate::end_as(ended));
     };
     let status = match ended {
-        Ended::Exited(0) if changes.is_empty() => return Ok(0),
+        Ended::Exited(0) if changes.is_empty() && undecided.is_ok() => return Ok(0),
         Ended::Exited(0) => self::check(asked, one, check)?,
         _ => None,
     };
     drop(lock);
+    if let (Some(0), Err(undecided)) = (status, &undecided) {
+        say!("{undecided}");
+        return Ok(CONFLICT);
+    }
     if status == Some(0) {
         return Ok(match commit::commit(one, false)? {
             Committed::Done(_) => {
@@ -186,24 +204,34 @@ fn conclude(
 
 /// Runs the check in the view of the try; its exit status.
 fn check(asked: &options::Try, one: &Try, check: &OsString) -> Result<Option<i32>, Failure> {
+    let words = ["/bin/sh".as_ref(), "-c".as_ref(), check.as_os_str()];
+    run_inside(one, asked.run.unprotected, &words).map(Some)
+}
+
+/// Runs a command in the view of a try; its exit status.
+fn run_inside(one: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Failure> {
     use std::os::unix::process::ExitStatusExt;
-    let program = std::env::current_exe().map_err(Failure::Check)?;
+    let program = std::env::current_exe().map_err(Failure::Inside)?;
     let mut command = std::process::Command::new(program);
     command.arg("try").args(["--inside", &one.meta.id]).args(["--network", &one.meta.network]);
-    if let Some(state) = one.directory().parent() {
+    if let (Some(state), None) = (one.directory().parent(), confine::around()) {
         command.arg("--state").arg(state);
     }
-    if asked.run.unprotected {
+    if unprotected {
         command.arg("--unprotected");
     }
-    command.args(["--", "/bin/sh", "-c"]).arg(check).env_remove(INSIDE);
-    let status = command.status().map_err(Failure::Check)?;
-    Ok(Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))))
+    let status = command.arg("--").args(words).env_remove(INSIDE).status();
+    let status = status.map_err(Failure::Inside)?;
+    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
 /// What agents and the kernel are to be told.
-fn hold_apart(one: &Try, run: &TryRun) -> Result<HeldApart, Failure> {
+fn hold_apart(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> {
     let refused = run.network == Network::Refuse;
+    if inside {
+        let confinement = Confinement::inside(&one.held(), !refused)?;
+        return Ok(HeldApart { overlay: Overlay::NONE, confinement });
+    }
     let mut token = [0u8; 8];
     let random = std::fs::File::open("/dev/urandom");
     random
@@ -222,12 +250,13 @@ fn hold_apart(one: &Try, run: &TryRun) -> Result<HeldApart, Failure> {
     if plants("writes") {
         flags |= flag::PLANT_WRITES;
     }
-    let overlay = Overlay { flags, token, held_len: bytes.len() as u64, held };
     let allowed = Allowed { network: !refused, unprotected: run.unprotected };
     let confinement = match plants("unconfined") {
         true => Confinement::none(),
         false => Confinement::new(&one.held(), token, allowed)?,
     };
+    let rights = confinement.rights;
+    let overlay = Overlay { flags, token, rights, held_len: bytes.len() as u64, held };
     Ok(HeldApart { overlay, confinement })
 }
 
@@ -290,8 +319,11 @@ fn say_conflicts(id: &str, conflicts: &[Change]) {
 }
 
 /// The exit status.
-fn decide(store: &Store, task: &TryTask) -> Result<i32, runahead_tries::Error> {
+fn decide(store: &Store, asked: &options::Try, task: &TryTask) -> Result<i32, Failure> {
     let mut out = Vec::new();
+    if let Some(status) = decide_inside(store, asked, task)? {
+        return Ok(status);
+    }
     match task {
         TryTask::Status { id, json } => status(&store.find(id.as_deref())?, *json, &mut out)?,
         TryTask::Diff { id, json: false } => {
@@ -321,6 +353,44 @@ fn decide(store: &Store, task: &TryTask) -> Result<i32, runahead_tries::Error> {
     Ok(0)
 }
 
+/// What is asked of a try that is inside another one, which is where it can be answered; the exit status. (Who undoes one need not see anything.)
+fn decide_inside(
+    store: &Store,
+    asked: &options::Try,
+    task: &TryTask,
+) -> Result<Option<i32>, Failure> {
+    let (id, words): (_, &[&str]) = match task {
+        TryTask::Status { id, json } => (id, if *json { &["status", "--json"] } else { &["status"] }),
+        TryTask::Diff { id, json } => (id, if *json { &["diff", "--json"] } else { &["diff"] }),
+        TryTask::Commit { id, force } => {
+            (id, if *force { &["commit", "--force"] } else { &["commit"] })
+        }
+        TryTask::Undo { .. } | TryTask::List { .. } => return Ok(None),
+    };
+    let Some(id) = id else { return Ok(None) };
+    let one = store.find(Some(id))?;
+    if !store.is_inner(&one) {
+        return Ok(None);
+    }
+    // The outermost: what is inside that is found from there.
+    let name = one.meta.id.as_str();
+    let is_around = |other: &Try| {
+        !store.is_inner(other) && name.strip_prefix(&other.meta.id).is_some_and(|rest| rest.starts_with('.'))
+    };
+    let Some(around) = store.list().into_iter().find(is_around) else { return Ok(None) };
+    let _lock = match (around.lock()?, task) {
+        (None, TryTask::Commit { .. }) => {
+            return Err(runahead_tries::Error::Running(around.meta.id).into());
+        }
+        (lock, _) => lock,
+    };
+    let program = std::env::current_exe().map_err(Failure::Inside)?;
+    let words = words.iter().map(OsStr::new);
+    let words: Vec<_> = [program.as_os_str(), OsStr::new("try")].into_iter().chain(words).collect();
+    let words = [&words[..], &[OsStr::new(name)]].concat();
+    run_inside(&around, asked.run.unprotected, &words).map(Some)
+}
+
 /// Whoever reads may have gone.
 fn print(text: &[u8]) {
     if let Err(error) = std::io::stdout().write_all(text)
@@ -341,6 +411,7 @@ fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_tries
         let value = json!({
             "try": one.meta, "running": one.is_running(), "held": one.held(),
             "conflicts": changes.conflicts().count(), "changes": changes.iter().collect::<Vec<_>>(),
+            "tries": one.inner().list().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
         });
         put_json(&value, out);
         return Ok(());

@@ -36,14 +36,14 @@ impl Follower {
     }
 
     /// Waits for the exec, and inserts the agent. `file` tells, when the new program is there, under
-    /// which number it has inherited the agent's file.
-    pub fn follow(self, layout: Layout, file: impl FnOnce() -> Option<i32>) -> Followed {
+    /// which number it has inherited the agent's file, and what the agent is to find there.
+    pub fn follow(self, layout: Layout, file: impl FnOnce() -> Option<(i32, Vec<u8>)>) -> Followed {
         let stopped = match self.running.wait_for_exec() {
             Ok(Some(stopped)) => stopped,
             Ok(None) | Err(_) => return Followed::Not,
         };
-        let Some(file) = file() else { return Followed::Not };
-        match insert(stopped, file, Ok(layout), false) {
+        let Some((file, told)) = file() else { return Followed::Not };
+        match insert(stopped, (file, &told), Ok(layout), false) {
             Ok(()) => Followed::Inserted,
             Err(Failure::Ended(_)) => Followed::Not,
             Err(Failure::Native(why)) => Followed::Native(why),

@@ -34,14 +34,14 @@ const CLOSE_32: libc::c_long = 6;
 /// User code segment of 64-bit programs (asm/segment.h).
 const USER_CS: u64 = 0x33;
 
-/// Inserts the agent, whose file the program has open as `file`, and lets the program go.
+/// Inserts the agent, whose file the program has open as `file` and which finds `told` there, and lets the program go.
 pub fn insert(
     mut program: Stopped,
-    file: i32,
+    (file, told): (i32, &[u8]),
     layout: Result<Layout, NotInjected>,
     require: bool,
 ) -> Result<(), Failure> {
-    let inserted = try_insert(&mut program, file, layout);
+    let inserted = try_insert(&mut program, (file, told), layout);
     let is_refused = require && inserted.is_err();
     if is_refused {
         program.kill();
@@ -54,7 +54,7 @@ pub fn insert(
 
 fn try_insert(
     program: &mut Stopped,
-    file: i32,
+    (file, told): (i32, &[u8]),
     layout: Result<Layout, NotInjected>,
 ) -> Result<(), Failure> {
     let mut saved = program.registers()?;
@@ -69,7 +69,7 @@ fn try_insert(
     };
     let placed = match (entry, layout) {
         (Entry::Compat, _) => Err(Failure::Native(NotInjected::Architecture)),
-        (Entry::Long, Ok(layout)) => place(program, site, file, layout),
+        (Entry::Long, Ok(layout)) => place(program, site, (file, told), layout),
         (Entry::Long, Err(why)) => Err(Failure::Native(why)),
     };
     if !matches!(placed, Ok(0) | Err(Failure::Ended(_))) {
@@ -77,7 +77,7 @@ fn try_insert(
         let _ = program.syscall(site, entry, close, [file as u64, 0, 0, 0, 0, 0]);
     }
     if !matches!(placed, Err(Failure::Ended(_))) {
-        program.write_code(site, &code)?;
+        program.write_words(site, &code)?;
         program.set_registers(saved)?;
     }
     match placed? {
@@ -87,11 +87,19 @@ fn try_insert(
 }
 
 /// The result of the agent's start: 0, or a negative errno, in which case its memory is given back.
-fn place(program: &mut Stopped, site: u64, file: i32, layout: Layout) -> Result<i64, Failure> {
-    program.write_code(site, &BOOTSTRAP)?;
+fn place(
+    program: &mut Stopped,
+    site: u64,
+    (file, told): (i32, &[u8]),
+    layout: Layout,
+) -> Result<i64, Failure> {
+    program.write_words(site, &BOOTSTRAP)?;
     let mut regs = program.registers()?;
     // Below what the kernel has put on the stack for the program.
-    regs.rsp = (regs.rsp - 1024) & !15;
+    let mut words = told.to_vec();
+    words.resize(told.len().next_multiple_of(8), 0);
+    regs.rsp = (regs.rsp - 1024 - words.len() as u64) & !15;
+    program.write_words(regs.rsp, &words)?;
     regs.rip = site;
     regs.orig_rax = u64::MAX;
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -100,7 +108,9 @@ fn place(program: &mut Stopped, site: u64, file: i32, layout: Layout) -> Result<
     (regs.rdi, regs.rsi, regs.rdx) = (0, layout.total_len, data as u64);
     (regs.r10, regs.r8, regs.r9) = (private as u64, u64::MAX, 0);
     // and what the code takes from registers later. Until there is a mapping rbx stays 0.
-    (regs.rbx, regs.rbp, regs.r15) = (0, file as u64, layout.entry);
+    (regs.rbx, regs.r15) = (0, layout.entry);
+    // (As a descriptor only its lower half is looked at.)
+    regs.rbp = u64::from(file as u32) | (told.len() as u64) << 32;
     (regs.r12, regs.r13) = (layout.file_len, (data | libc::PROT_EXEC) as u64);
     regs.r14 = (libc::MAP_PRIVATE | libc::MAP_FIXED) as u64;
     let after = program.run(regs)?;

@@ -183,7 +183,7 @@ pub fn launch(
                 let prepared = prepare(file);
                 let inserted = running.wait_for_exec().map_err(Failure::from).and_then(|stopped| {
                     let Some(stopped) = stopped else { return Ok(()) };
-                    insert(stopped, file.as_raw_fd(), prepared, require)
+                    insert(stopped, (file.as_raw_fd(), &[]), prepared, require)
                 });
                 match inserted {
                     Ok(()) => None,

@@ -191,8 +191,8 @@ impl Stopped {
         Ok(())
     }
 
-    /// Overwrites code with `bytes`, whose number is a multiple of eight.
-    pub fn write_code(&mut self, address: u64, bytes: &[u8]) -> Result<(), TraceError> {
+    /// Overwrites memory, also code, with `bytes`, whose number is a multiple of eight.
+    pub fn write_words(&mut self, address: u64, bytes: &[u8]) -> Result<(), TraceError> {
         for (n, word) in bytes.chunks_exact(8).enumerate() {
             let word: [u8; 8] = word.try_into().unwrap_or_default();
             self.poke(address + 8 * n as u64, i64::from_le_bytes(word))?;

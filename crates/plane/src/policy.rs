@@ -71,8 +71,8 @@ impl Verdict {
     }
 
     /// What the call is answered, if it is.
-    pub fn answered(self) -> Option<i64> {
-        (self.native == 0).then_some(self.ret)
+    pub const fn answered(self) -> Option<i64> {
+        if self.native == 0 { Some(self.ret) } else { None }
     }
 
     /// The word to wait on.

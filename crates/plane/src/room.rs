@@ -233,6 +233,12 @@ pub fn map_shared_far(fd: sys::Fd, len: u64) -> sys::Result<u64> {
         .or_else(|_| map_shared(fd, len))
 }
 
+/// The memory of a file, shared, to be read only.
+pub fn map_shared_to_read(fd: sys::Fd, len: u64) -> sys::Result<u64> {
+    // SAFETY: the room is ours.
+    take(len, &mut |place| unsafe { sys::map_shared_to_read(place, fd, len) })
+}
+
 /// Whether the kernel puts mappings, of libraries and all else, into the terabytes that hold `at`.
 pub fn is_busy(at: u64) -> bool {
     let near = NEAR.start.load(Relaxed);

@@ -94,6 +94,7 @@ pub mod nr {
         CLONE3 = __NR_clone3, CLOSE_RANGE = __NR_close_range, OPENAT2 = __NR_openat2,
         FACCESSAT2 = __NR_faccessat2, EPOLL_PWAIT2 = __NR_epoll_pwait2,
         LANDLOCK_CREATE_RULESET = __NR_landlock_create_ruleset,
+        LANDLOCK_ADD_RULE = __NR_landlock_add_rule,
         LANDLOCK_RESTRICT_SELF = __NR_landlock_restrict_self, FCHMODAT2 = __NR_fchmodat2,
         MLOCK = __NR_mlock, MLOCK2 = __NR_mlock2, MLOCKALL = __NR_mlockall,
         MEMFD_SECRET = __NR_memfd_secret,
@@ -331,6 +332,15 @@ pub unsafe fn map_family(place: Place, len: u64) -> Result<u64> {
 pub unsafe fn map_shared(place: Place, fd: Fd, len: u64) -> Result<u64> {
     // SAFETY: passed on to the caller.
     unsafe { map(place, len, k::PROT_READ | k::PROT_WRITE, k::MAP_SHARED, fd) }
+}
+
+/// mmap(2) of a descriptor, shared, to be read only.
+///
+/// # Safety
+/// Nothing that is still needed is replaced.
+pub unsafe fn map_shared_to_read(place: Place, fd: Fd, len: u64) -> Result<u64> {
+    // SAFETY: passed on to the caller.
+    unsafe { map(place, len, k::PROT_READ, k::MAP_SHARED, fd) }
 }
 
 /// mmap(2) of fresh private memory in place of whatever is at `at`.

@@ -8,7 +8,9 @@
 //! (`PR_SET_NO_NEW_PRIVS`).
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -18,24 +20,14 @@ use landlock::{
 use nix::errno::Errno;
 use nix::libc;
 use runahead_abi::overlay::calls::{CALLS, Class};
+use runahead_abi::overlay::HELD_MAX;
+use runahead_abi::overlay::inner::{ENTER, HELD, PRCTL, Rights, WRITABLE};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
     SeccompFilter, SeccompRule, TargetArch,
 };
 
 use crate::sandbox::landlock_version;
-
-/// Devices that may be written to: nothing of it is kept.
-const DEVICES: [&str; 8] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-];
 
 /// Commands of ioctl(2) by which a descriptor that may only be read changes its file or file system, and the one that types for the user
 /// (linux/fs.h, linux/fsverity.h, linux/fscrypt.h, asm-generic/ioctls.h).
@@ -98,19 +90,24 @@ pub struct Allowed {
 pub struct Confinement {
     ruleset: Option<OwnedFd>,
     filters: Vec<BpfProgram>,
+    /// Where it is held apart, if the agent of the try around does it all.
+    inside: Option<PathBuf>,
     /// What this kernel does not deny, in words.
     pub missing: Vec<String>,
+    /// What is to be denied commands of tries inside this one.
+    pub rights: Rights,
 }
 
 impl Confinement {
     /// Changes are held apart below `held`; agents show `token`.
     pub fn new(held: &Path, token: u64, allowed: Allowed) -> Result<Self, ConfineError> {
-        let mut missing = Vec::new();
+        let (mut missing, mut inside) = (Vec::new(), Rights::NONE);
         let ruleset = match landlock_version() {
             Ok(version) if version >= VERSION_NEEDED => {
                 if version < VERSION_OF_SCOPES {
                     missing.push("signals to processes outside are not denied".to_owned());
                 }
+                inside = rights(version);
                 ruleset(held)?
             }
             found if allowed.unprotected => {
@@ -125,17 +122,39 @@ impl Confinement {
                 return Err(ConfineError::NoLandlock { found });
             }
         };
-        Ok(Confinement { ruleset, filters: filters(token, allowed.network)?, missing })
+        let filters = filters(token, allowed.network)?;
+        Ok(Confinement { ruleset, filters, inside: None, missing, rights: inside })
+    }
+
+    /// Of a command of a try inside the one of which this process is: that one's agent, which is in this process, has the kernel deny it changes but
+    /// below `held`, and shows it what is held apart there.
+    pub fn inside(held: &Path, network: bool) -> Result<Self, ConfineError> {
+        let filters = if network { Vec::new() } else { vec![no_network()?] };
+        Ok(Confinement { filters, inside: Some(held.to_owned()), ..Confinement::none() })
+    }
+
+    /// It is one of those: there is an agent already.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inside.is_some()
     }
 
     /// None at all: tests plant it, to see that another one is needed.
     #[must_use]
     pub fn none() -> Self {
-        Confinement { ruleset: None, filters: Vec::new(), missing: Vec::new() }
+        Confinement {
+            ruleset: None,
+            filters: Vec::new(),
+            inside: None,
+            missing: Vec::new(),
+            rights: Rights::NONE,
+        }
     }
 
     /// Confines the calling thread, and all that comes from it. Between fork and exec: nothing is allocated.
     pub fn enter(&self) -> Result<(), Errno> {
+        if let Some(held) = &self.inside {
+            return enter_inside(held, self.filters.first());
+        }
         // SAFETY: sets a flag of this process.
         Errno::result(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
         if let Some(ruleset) = &self.ruleset {
@@ -149,11 +168,56 @@ impl Confinement {
     }
 }
 
-fn ruleset(held: &Path) -> Result<Option<OwnedFd>, ConfineError> {
-    let all = AccessFs::from_all(ABI::V6);
+/// As the kernel has it (linux/filter.h).
+#[repr(C)]
+struct Program {
+    len: u16,
+    filter: *const seccompiler::sock_filter,
+}
+
+/// See [`Confinement::inside`].
+fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
+    let path = held.as_os_str().as_bytes();
+    let program = filter.map(|filter| Program { len: filter.len() as u16, filter: filter.as_ptr() });
+    let program = program.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: a path and its length, and a filter that lives as long as the call, for the agent; the kernel does not know the call.
+    let entered = unsafe { libc::prctl(PRCTL as i32, ENTER, path.as_ptr(), path.len(), program) };
+    Errno::result(entered).map(drop)
+}
+
+/// Where the try is held apart of which this process is, if it is of one.
+pub fn around() -> Option<PathBuf> {
+    let mut path = [0u8; HELD_MAX];
+    // SAFETY: room for a path and its length, for the agent; the kernel does not know the call.
+    let len = unsafe { libc::prctl(PRCTL as i32, HELD, path.as_mut_ptr(), path.len(), 0) };
+    let path = path.get(..usize::try_from(len).ok().filter(|&len| len > 0)?)?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+/// Everything that changes files, and of that what a device may be allowed, as far as that version of Landlock knows it.
+fn changing(version: ABI) -> (BitFlags<AccessFs>, BitFlags<AccessFs>) {
     let reading = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
-    let changing: BitFlags<AccessFs> = all & !reading;
-    let of_files = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let of_devices = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let all = AccessFs::from_all(version);
+    (all & !reading, all & of_devices)
+}
+
+/// What Landlock is to deny commands of tries inside this one.
+fn rights(version: i32) -> Rights {
+    let known = match version {
+        3 => ABI::V3,
+        4 => ABI::V4,
+        5 => ABI::V5,
+        _ => ABI::V6,
+    };
+    let (changing, writing) = changing(known);
+    let scoped = if version >= VERSION_OF_SCOPES { BitFlags::from(Scope::Signal).bits() } else { 0 };
+    let size = 8 * (1 + u64::from(version >= 4) + u64::from(version >= VERSION_OF_SCOPES));
+    Rights { size, changing: changing.bits(), writing: writing.bits(), scoped }
+}
+
+fn ruleset(held: &Path) -> Result<Option<OwnedFd>, ConfineError> {
+    let (changing, of_files) = changing(ABI::V6);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(changing)?
@@ -163,7 +227,7 @@ fn ruleset(held: &Path) -> Result<Option<OwnedFd>, ConfineError> {
         PathFd::new(path).map_err(|error| ConfineError::Path { path: path.to_owned(), error })
     };
     ruleset = ruleset.add_rule(PathBeneath::new(open(held)?, changing))?;
-    for device in DEVICES {
+    for device in WRITABLE {
         if let Ok(device) = open(Path::new(device)) {
             ruleset = ruleset.add_rule(PathBeneath::new(device, of_files))?;
         }
@@ -191,7 +255,10 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
         calls.map(|call| (i64::from(call.0), Vec::new())).collect::<BTreeMap<_, _>>()
     };
     // What is in the table, and is there.
-    let known = of_class(|class| class != Class::Refused(libc::ENOSYS as u16));
+    let mut known = of_class(|class| class != Class::Refused(libc::ENOSYS as u16));
+    for (number, ..) in CALLS.iter().filter(|call| call.2 == Class::Ours) {
+        known.insert((*number).into(), vec![condition(5, Len::Qword, Op::Eq, token)?]);
+    }
     let mut effects = of_class(|class| class == Class::Refused(libc::EPERM as u16));
     for (number, _, class) in CALLS {
         if *class == Class::Attribute {
@@ -206,14 +273,19 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
     let mut all = vec![
         program(known, refused(libc::ENOSYS), allow.clone())?,
         program(effects, allow.clone(), refused(libc::EPERM))?,
-        program(elsewhere, allow.clone(), refused(libc::EOPNOTSUPP))?,
+        program(elsewhere, allow, refused(libc::EOPNOTSUPP))?,
     ];
     if !network {
-        // (Names of hosts and interfaces are asked for by netlink, which stays in the machine.)
-        let family = |op, family: i32| SeccompCondition::new(0, Len::Dword, op, family as u64);
-        let others = vec![family(Op::Ne, libc::AF_UNIX)?, family(Op::Ne, libc::AF_NETLINK)?];
-        let rules = [(libc::SYS_socket, vec![SeccompRule::new(others)?])].into();
-        all.push(program(rules, allow, refused(libc::EACCES))?);
+        all.push(no_network()?);
     }
     Ok(all)
+}
+
+/// The filter that refuses sockets of networks.
+pub fn no_network() -> Result<BpfProgram, ConfineError> {
+    // (Names of hosts and interfaces are asked for by netlink, which stays in the machine.)
+    let family = |op, family: i32| SeccompCondition::new(0, Len::Dword, op, family as u64);
+    let others = vec![family(Op::Ne, libc::AF_UNIX)?, family(Op::Ne, libc::AF_NETLINK)?];
+    let rules = [(libc::SYS_socket, vec![SeccompRule::new(others)?])].into();
+    program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EACCES as u32))
 }

@@ -17,7 +17,7 @@ use crate::options::{Keep, Options};
 use crate::stats::Speculations;
 use crate::stats::Stats;
 use crate::wait;
-use crate::{descriptors, limits, programs, signals, tasks};
+use crate::{confine, descriptors, limits, programs, signals, tasks};
 
 /// Why there was no session.
 #[derive(Debug, thiserror::Error)]
@@ -61,14 +61,15 @@ fn run_held(
     let inherited = replayed.is_some().then(descriptors::open_now);
     let tell = history.as_ref().map_or(tell::NOTHING, |history| history.tell());
     let degraded = Arc::new(Reasons::default());
+    let confined = options.held_apart.as_ref();
+    let inside = confined.is_some_and(|held| held.confinement.is_inside());
     let file = agent_file();
     let started = Instant::now();
     let mut prepared = None;
     let mask = signals::inherited();
-    let confined = options.held_apart.as_ref();
     let enter = || confined.map_or(Ok(()), |held| held.confinement.enter());
     let confine: Option<Confine<'_>> = confined.is_some().then_some(&enter);
-    let start = Start { require: options.require, mask, confine };
+    let start = Start { require: options.require && !inside, mask, confine };
     let overlay = confined.map_or(Overlay::NONE, |held| held.overlay);
     let launched = launch(command, file.as_ref(), start, |file| {
         signals::ignore_file_limit();
@@ -158,6 +159,10 @@ fn no_process_beside(errno: rustix::io::Errno) -> NotInjected {
 
 /// The file for the agent, or why there is to be none.
 fn agent_file() -> Result<OwnedFd, NotInjected> {
+    if confine::around().is_some() {
+        let why = "it is a command of a try, whose agent is in it";
+        return Err(NotInjected::Unavailable(why.to_owned()));
+    }
     if let Some(why) = limits::too_narrow(None) {
         return Err(NotInjected::Unavailable(why));
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use runahead_abi::config::TOKEN_BYTES;
+use runahead_abi::overlay::HELD_MAX;
 use runahead_abi::socket::{
     COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
     YES,
@@ -315,9 +316,10 @@ impl ControlSocket {
             return Err(errno);
         }
         let number = || {
-            let mut number = [0u8; 4];
-            let got = read(client, &mut number).ok()?;
-            (got == 4).then(|| i32::from_le_bytes(number))
+            let mut said = [0u8; 4 + HELD_MAX];
+            let got = read(client, &mut said).ok()?;
+            let (number, told) = said[..got].split_first_chunk()?;
+            Some((i32::from_le_bytes(*number), told.to_vec()))
         };
         match follower.follow(self.layout, number) {
             Followed::Inserted => {

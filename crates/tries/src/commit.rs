@@ -67,6 +67,7 @@ pub fn commit(one: &Try, force: bool) -> Result<Committed> {
     let _lock = one.lock()?.ok_or_else(|| Error::Running(one.meta.id.clone()))?;
     let journal = one.directory().join(JOURNAL);
     if !journal.exists() {
+        one.has_none_inside()?;
         let changes = Changes::read(&one.held())?;
         let conflicts: Vec<_> = changes.conflicts().cloned().collect();
         if !conflicts.is_empty() && !force {

@@ -70,6 +70,14 @@ pub enum Error {
     /// It would change what tries are kept in.
     #[error("it has changed {path}, in which tries are kept: undo it", path = .0.display())]
     Itself(PathBuf),
+    /// What it would be of would be gone.
+    #[error("try {id} has tries inside it; commit or undo them first: {inside}")]
+    Undecided {
+        /// The try.
+        id: String,
+        /// Those.
+        inside: String,
+    },
     /// It is only to be taken up again.
     #[error("try {0} is half committed: finish that with runahead try commit {0}")]
     HalfCommitted(String),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`META`] | a [`Meta`] as JSON |
 //! | [`LOCK`] | locked (flock(2)) while its command runs, and while it is committed |
-//! | [`HELD`] | what is held apart ([`runahead_abi::overlay`]) |
+//! | [`APART`] | what is held apart ([`runahead_abi::overlay`]); in it, such a directory of directories for the tries inside this one |
 
 use std::fs::{self, DirBuilder, File};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,6 +13,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use runahead_abi::overlay::inner::{APART, TRIES};
 use runahead_abi::overlay::{CHANGES, FILTER, Filter, HELD_MAX, TEMPORARY, UPPER};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -23,14 +24,16 @@ use crate::{Error, Result, failed};
 pub const META: &str = "meta.json";
 /// See the module's text.
 pub const LOCK: &str = "lock";
-/// See the module's text.
-pub const HELD: &str = "held";
 
 /// What is known of a try beside its changes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Meta {
-    /// Its name: the time of its start in base 32, so that later ones sort behind.
+    /// Its name: the time of its start in base 32, so that later ones sort behind. One inside another has that one's, and a dot, at
+    /// its front.
     pub id: String,
+    /// Name of the try that it is inside, if it is.
+    #[serde(default)]
+    pub inside: Option<String>,
     /// The command and its arguments.
     pub command: Vec<String>,
     /// Directory in which it was started.
@@ -49,10 +52,12 @@ pub struct Meta {
     pub unprotected: Vec<String>,
 }
 
-/// All tries of a user.
+/// All tries of a user, or those inside one.
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
+    /// Name of that one.
+    inside: Option<String>,
 }
 
 /// One of them.
@@ -106,7 +111,18 @@ impl Store {
                 state.join("runahead/tries")
             }
         };
-        Ok(Store { directory })
+        Ok(Store { directory, inside: None })
+    }
+
+    /// Those inside the try that is held apart there.
+    pub fn inside(held: &Path) -> Result<Self> {
+        let around = Try::load(held.parent().unwrap_or(held).to_owned())?;
+        Ok(around.inner())
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// A new one for a command that is about to start, and the lock for as long as it runs.
@@ -115,13 +131,17 @@ impl Store {
         let root = self.directory.canonicalize().map_err(failed("find", &self.directory))?;
         let started = now();
         for later in 0.. {
-            let id = name(started + later);
-            let place = root.join(&id);
+            let name = name(started + later);
+            let place = root.join(&name);
+            let id = match &self.inside {
+                Some(around) => format!("{around}.{name}"),
+                None => name,
+            };
             match DirBuilder::new().mode(0o700).create(&place) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
                 made => made.map_err(failed("make", &place))?,
             }
-            let held = place.join(HELD);
+            let held = place.join(APART);
             if held.as_os_str().len() >= HELD_MAX {
                 let _ = fs::remove_dir(&place);
                 return Err(Error::TooLong(root));
@@ -139,6 +159,7 @@ impl Store {
             dress_root(&held.join(UPPER))?;
             let meta = Meta {
                 id,
+                inside: self.inside.clone(),
                 command,
                 directory: directory.to_string_lossy().into_owned(),
                 started,
@@ -153,19 +174,42 @@ impl Store {
         unreachable!("there is a second in which nobody has started one")
     }
 
-    /// All of them, the newest last. What cannot be read is left out.
+    /// All of them, the newest last, and behind each those inside it. What cannot be read is left out.
     pub fn list(&self) -> Vec<Try> {
-        let names = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        let mut all: Vec<_> = names.filter_map(|entry| Try::load(entry.path()).ok()).collect();
-        all.sort_by(|a, b| a.meta.id.cmp(&b.meta.id));
-        all
+        let mut own = self.own();
+        own.sort_by(|a, b| a.meta.id.cmp(&b.meta.id));
+        let with_inner = |one: Try| {
+            let inner = one.inner().list();
+            std::iter::once(one).chain(inner)
+        };
+        own.into_iter().flat_map(with_inner).collect()
     }
 
-    /// The one whose name begins so; without one, the newest.
+    /// Without those inside others.
+    fn own(&self) -> Vec<Try> {
+        let names = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        names.filter_map(|entry| Try::load(entry.path()).ok()).collect()
+    }
+
+    /// One of them is inside another one.
+    pub fn is_inner(&self, one: &Try) -> bool {
+        one.meta.inside != self.inside
+    }
+
+    /// The one that is called so, or whose name begins so, or without that of those around it does; without one, the newest that
+    /// is not inside another.
     pub fn find(&self, id: Option<&str>) -> Result<Try> {
+        let Some(id) = id else {
+            return self.own().into_iter().max_by_key(|one| one.meta.id.clone()).ok_or(Error::None);
+        };
         let mut all = self.list();
-        let Some(id) = id else { return all.pop().ok_or(Error::None) };
-        all.retain(|one| one.meta.id.starts_with(id));
+        if let Some(exact) = all.iter().find(|one| one.meta.id == id) {
+            return Ok(exact.clone());
+        }
+        all.retain(|one| {
+            let own = one.meta.id.rsplit('.').next().unwrap_or_default();
+            one.meta.id.starts_with(id) || own.starts_with(id)
+        });
         match all.len() {
             1 if !id.is_empty() => Ok(all.remove(0)),
             0 => Err(Error::Unknown(id.to_owned())),
@@ -227,7 +271,21 @@ impl Try {
 
     /// What is held apart.
     pub fn held(&self) -> PathBuf {
-        self.directory.join(HELD)
+        self.directory.join(APART)
+    }
+
+    /// Those inside it.
+    pub fn inner(&self) -> Store {
+        Store { directory: self.held().join(TRIES), inside: Some(self.meta.id.clone()) }
+    }
+
+    /// An error if there are any.
+    pub fn has_none_inside(&self) -> Result<()> {
+        let inside: Vec<_> = self.inner().list().into_iter().map(|one| one.meta.id).collect();
+        match inside.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Undecided { id: self.meta.id.clone(), inside: inside.join(", ") }),
+        }
     }
 
     /// The bytes of [`Try::held`], for agents.

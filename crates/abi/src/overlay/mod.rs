@@ -9,12 +9,14 @@
 //! | [`CHANGES`] | an [`Origin`] and a NUL for each name when it is first made, or its file first copied; behind a [`GONE`] for each name of the real tree from when on it is not there in the view, and nothing below it |
 //! | [`TEMPORARY`] | copies that are not complete yet |
 //! | [`FILTER`] | a [`Filter`] |
+//! | [`inner::TRIES`] | tries inside this one, once there was one |
 //!
 //! Invariant: where [`Filter::has`] denies a path, nothing at or below it was changed, unless a directory above it is in
 //! [`UPPER`] and not in the real tree's view.
 
 pub mod calls;
 mod gone;
+pub mod inner;
 mod inodes;
 mod origin;
 
@@ -26,6 +28,8 @@ pub use origin::{ORIGIN_MAX, Origin};
 
 /// Bytes of the path of the directory that is held apart.
 pub const HELD_MAX: usize = 512;
+/// A try, one inside it, and so on.
+pub const LAYERS_MAX: usize = 4;
 
 /// See the module's text.
 pub const UPPER: &str = "upper";
@@ -56,6 +60,8 @@ pub struct Overlay {
     pub flags: u64,
     /// Sixth argument, without meaning to the kernel, of calls of [`calls::Class::Attribute`] that agents make.
     pub token: u64,
+    /// What Landlock is to deny commands of tries inside this one.
+    pub rights: inner::Rights,
     /// Bytes of `held`.
     pub held_len: u64,
     /// Absolute path of the directory that is held apart, without symbolic links.
@@ -64,7 +70,13 @@ pub struct Overlay {
 
 impl Overlay {
     /// Of processes that are of no try.
-    pub const NONE: Overlay = Overlay { flags: 0, token: 0, held_len: 0, held: [0; HELD_MAX] };
+    pub const NONE: Overlay = Overlay {
+        flags: 0,
+        token: 0,
+        rights: inner::Rights::NONE,
+        held_len: 0,
+        held: [0; HELD_MAX],
+    };
 }
 
 /// Hash of a path, made piece by piece.
@@ -102,7 +114,9 @@ pub struct Filter {
     generation: AtomicU64,
     /// Not 0 once anything was changed.
     any: AtomicU64,
-    unused: [u64; 510],
+    /// Not 0 where sockets outside of the try are not to be reached, as it is inside another one.
+    shut: AtomicU64,
+    unused: [u64; 509],
     bits: [AtomicU64; FILTER_WORDS],
     /// What copies were made of.
     pub inodes: Inodes,
@@ -137,6 +151,16 @@ impl Filter {
     /// Nothing was changed yet.
     pub fn is_empty(&self) -> bool {
         self.any.load(Relaxed) == 0
+    }
+
+    /// Sockets outside of the try are not to be reached from here on.
+    pub fn shut(&self) {
+        self.shut.store(1, Relaxed);
+    }
+
+    /// See [`Filter::shut`].
+    pub fn is_shut(&self) -> bool {
+        self.shut.load(Relaxed) != 0
     }
 
     /// What is known of directories is known as of this.

@@ -3,12 +3,11 @@
 
 use linux_raw_sys::general as k;
 
-use super::calls::{self, Done, done};
+use super::calls::{self, Call, Done, done};
 use super::kernel::{self, Stat};
 use super::view::{self, Look, Place, Thing};
-use super::{copies, descriptors, gone, name, rights};
-use crate::plane::Call;
-use crate::session::Session;
+use super::{copies, descriptors, gone, rights};
+use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Of what the attributes are to be changed.
@@ -20,7 +19,7 @@ enum Whose {
 }
 
 /// Any of these calls.
-pub(super) fn change(session: &Session, call: &Call) -> Done {
+pub(super) fn change(layer: Layer, call: &Call) -> Done {
     let a = call.args;
     let at = |flags: u64| Whose::Name {
         dir: call.fd(0),
@@ -41,7 +40,7 @@ pub(super) fn change(session: &Session, call: &Call) -> Done {
         _ => return Err(Errno(sys::ENOSYS)),
     };
     match whose {
-        Whose::Descriptor(fd) => done(call, of_descriptor(session, call, fd)),
+        Whose::Descriptor(fd) => done(call, of_descriptor(layer, call, fd)),
         Whose::Name { dir, argument, follow } => {
             let mut room = calls::room();
             let text = calls::given(a[argument], &mut room)?;
@@ -51,38 +50,43 @@ pub(super) fn change(session: &Session, call: &Call) -> Done {
                 _ => 0,
             };
             if text.is_empty() && flags as u32 & k::AT_EMPTY_PATH != 0 {
-                return done(call, of_descriptor(session, call, dir));
+                return done(call, of_descriptor(layer, call, dir));
             }
-            let place = view::find(session, dir, text, Look { follow, thing: true, name: false })?;
-            done(call, of_place(session, call, argument, place))
+            let place = view::find(layer, dir, text, Look { follow, thing: true, name: false })?;
+            done(call, of_place(layer, call, argument, place))
         }
     }
 }
 
 /// Makes the call with these arguments, by the right of the token.
-fn by_right(session: &Session, number: u64, mut args: [u64; 6]) -> Result<u64> {
-    args[5] = session.config.overlay.token;
+fn by_right(layer: Layer, number: u64, mut args: [u64; 6]) -> Result<u64> {
+    args[5] = layer.token();
     // SAFETY: what the program asked for; a name is one of ours.
     sys::check(unsafe { sys::raw(number, args) })
 }
 
-fn of_place(session: &Session, call: &Call, argument: usize, mut place: Place) -> Result<u64> {
+fn of_place(layer: Layer, call: &Call, argument: usize, mut place: Place) -> Result<u64> {
     match place.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
+        Thing::Outside if layer.keeps(place.name.text()) => {
+            let mut args = call.args;
+            args[argument] = place.name.real();
+            return by_right(layer, call.nr, args);
+        }
         Thing::Outside | Thing::Unlooked => match descriptors::named(place.name.text()) {
-            Some(fd) => return of_descriptor(session, call, fd),
+            Some(fd) => return of_descriptor(layer, call, fd),
             None => return Err(Errno(sys::EPERM)),
         },
         _ => {}
     }
-    bring(session, call, &mut place)?;
+    bring(layer, call, &mut place)?;
     let mut args = call.args;
     args[argument] = place.name.upper();
-    by_right(session, call.nr, args)
+    by_right(layer, call.nr, args)
 }
 
 /// The place is in the upper tree when this returns, if the program may change what it asks for.
-fn bring(session: &Session, call: &Call, place: &mut Place) -> Result<()> {
+fn bring(layer: Layer, call: &Call, place: &mut Place) -> Result<()> {
     let (Thing::Lower(stat) | Thing::Merged(stat, _)) = place.thing else { return Ok(()) };
     let is_to_now = match call.nr {
         nr::UTIME | nr::UTIMES => call.args[1] == 0,
@@ -97,67 +101,73 @@ fn bring(session: &Session, call: &Call, place: &mut Place) -> Result<()> {
         owns => owns?,
     }
     if !stat.is_directory() {
-        return copies::bring_file(session, place, true);
+        return copies::bring_file(layer, place, true);
     }
-    gone::record(session, &place.name, &stat.origin())?;
-    copies::bring_directory(session, &place.name)
+    gone::record(layer, &place.name, &stat.origin())?;
+    copies::bring_directory(layer, &place.name)
 }
 
 /// What a descriptor refers to is changed where it is, if it is in the upper tree or has no name; else in the upper tree, by
 /// its name.
-fn of_descriptor(session: &Session, call: &Call, fd: Fd) -> Result<u64> {
+fn of_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
     let mut room = calls::room();
     let path = match fd {
         AT_FDCWD => sys::getcwd(&mut room).map(|len| len.saturating_sub(1)),
         fd => descriptors::path_of(fd, &mut room),
     };
-    let path = &room[..path.map_err(|_| Errno(sys::EBADF))?];
+    let len = path.map_err(|_| Errno(sys::EBADF))?.min(room.len() - 1);
+    let path = &room[..len];
+    let same = |stat: &Stat, other: &Stat| stat.origin().file == other.origin().file;
     let is_elsewhere = |place: &Place| {
-        let same = |stat: &Stat, other: &Stat| stat.origin().file == other.origin().file;
-        let of_fd = Stat::of_fd(fd);
+        let of_fd = Stat::of_fd(layer, fd);
         match (&place.thing, of_fd) {
             (Thing::Lower(stat) | Thing::Merged(stat, _), Ok(of_fd)) => !same(stat, &of_fd),
             _ => true,
         }
     };
-    if path.first() == Some(&b'/') && name::viewed(session, path).is_none() {
-        // (What has been removed, or replaced, is nobody's any more.)
-        if let Ok(mut place) = view::find(session, AT_FDCWD, path, view::ITSELF)
+    if path.first() == Some(&b'/') && layer.is_upper(path).is_none() && !layer.keeps(path) {
+        if let Ok(mut place) = view::find(layer, AT_FDCWD, path, view::ITSELF)
             && !matches!(place.thing, Thing::Outside)
         {
             if let Thing::Upper(_) = place.thing {
                 // Copied since it was opened.
-                return by_name(session, call, place.name.upper());
+                return by_name(layer, call, place.name.upper());
             }
             if !is_elsewhere(&place) {
-                bring(session, call, &mut place)?;
-                return by_name(session, call, place.name.upper());
+                bring(layer, call, &mut place)?;
+                return by_name(layer, call, place.name.upper());
             }
         }
         if path.starts_with(b"/proc/") || path.starts_with(b"/sys/") {
             return Err(Errno(sys::EPERM));
         }
+        // Removed or replaced in the view, and not in the real tree, which is to stay as it is: nobody else sees what becomes of it here.
+        if let (Ok(there), Ok(of_fd)) = (Stat::of(path.as_ptr() as u64), Stat::of_open(fd))
+            && same(&there, &of_fd)
+        {
+            return Ok(0);
+        }
     }
-    by_right(session, call.nr, call.args)
+    by_right(layer, call.nr, call.args)
 }
 
 /// The call of a descriptor as one of a name.
-fn by_name(session: &Session, call: &Call, path: u64) -> Result<u64> {
-    let token = session.config.overlay.token;
+fn by_name(layer: Layer, call: &Call, path: u64) -> Result<u64> {
+    let token = layer.token();
     let [_, b, c, d, e, _] = call.args;
     match call.nr {
         nr::FCHMOD => kernel::chmod(path, b as u32, token),
         nr::FCHMODAT2 => kernel::chmod(path, c as u32, token),
         nr::FCHOWN => kernel::chown(path, b as u32, c as u32, token),
         nr::FCHOWNAT => kernel::chown(path, c as u32, d as u32, token),
-        nr::FSETXATTR => by_right(session, nr::LSETXATTR, [path, b, c, d, e, 0]),
-        nr::FREMOVEXATTR => by_right(session, nr::LREMOVEXATTR, [path, b, 0, 0, 0, 0]),
+        nr::FSETXATTR => by_right(layer, nr::LSETXATTR, [path, b, c, d, e, 0]),
+        nr::FREMOVEXATTR => by_right(layer, nr::LREMOVEXATTR, [path, b, 0, 0, 0, 0]),
         number => {
             let flags = match number {
                 nr::UTIMENSAT => u64::from(k::AT_SYMLINK_NOFOLLOW),
                 _ => 0,
             };
-            by_right(session, number, [AT_FDCWD as u64, path, c, flags, 0, 0])
+            by_right(layer, number, [AT_FDCWD as u64, path, c, flags, 0, 0])
         }
     }
 }

@@ -2,8 +2,54 @@
 
 use runahead_abi::PATH_MAX;
 
-use crate::plane::{Call, Verdict};
-use crate::sys::{self, Errno, Result};
+use crate::plane::{self, Verdict};
+use crate::sys::{self, Errno, Fd, Result};
+
+/// A call: the program's, or one of ours to a layer that shows another one's real tree.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub nr: u64,
+    pub args: [u64; 6],
+    program: Option<plane::Call>,
+}
+
+impl Call {
+    pub(super) fn of_program(call: &plane::Call) -> Self {
+        Call { nr: call.nr, args: call.args, program: Some(*call) }
+    }
+
+    pub(super) fn ours(nr: u64, args: [u64; 6]) -> Self {
+        Call { nr, args, program: None }
+    }
+
+    /// Another call in its place.
+    pub(super) fn with(&self, nr: u64, args: &[u64; 6]) -> Self {
+        Call { nr, args: *args, ..*self }
+    }
+
+    /// An argument that is a descriptor.
+    pub(super) fn fd(&self, index: usize) -> Fd {
+        self.args[index] as u32 as Fd
+    }
+
+    /// As [`plane::Call::attempt`]; nothing keeps us from making one of ours.
+    ///
+    /// # Safety
+    /// As unsafe as the call it makes.
+    pub(super) unsafe fn attempt(&self, nr: u64, args: &[u64; 6]) -> i64 {
+        match &self.program {
+            // SAFETY: passed on to the caller.
+            Some(call) => unsafe { call.attempt(nr, args) },
+            // SAFETY: the same.
+            None => unsafe { sys::raw(nr, *args) },
+        }
+    }
+
+    /// As [`plane::Call::performed`]: nothing for one of ours, which is not all of what is done for the program.
+    pub(super) fn performed(&self, ret: i64) -> i64 {
+        self.program.as_ref().map_or(ret, |call| call.performed(ret))
+    }
+}
 
 /// What becomes of a call: an error is the program's answer.
 pub(super) type Done = Result<Verdict>;

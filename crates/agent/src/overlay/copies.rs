@@ -17,7 +17,7 @@ use super::name::{self, Name};
 use super::rights;
 use super::view::{self, Place, Thing};
 use crate::paths;
-use crate::session::Session;
+use super::layer::Layer;
 use crate::sys::{self, Errno, Fd, Result, nr};
 
 /// ioctl(2): share the data of a file (linux/fs.h).
@@ -29,14 +29,14 @@ const ATTRIBUTES_MAX: usize = 4096;
 const ATTRIBUTE_MAX: usize = 16 << 10;
 
 /// The directory of that path is in the upper tree when this returns.
-pub(super) fn bring_directory(session: &Session, directory: &Name) -> Result<()> {
+pub(super) fn bring_directory(layer: Layer, directory: &Name) -> Result<()> {
     let mut here = Directory::Merged;
-    let mut above = Name::root(session);
+    let mut above = Name::root(layer);
     for piece in directory.text().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
         above.push(piece)?;
         match view::thing(&above, here)? {
             Thing::Lower(stat) if stat.is_directory() => {
-                make_directory(session, &mut above, &stat)?;
+                make_directory(layer, &mut above, &stat)?;
                 here = Directory::Merged;
             }
             Thing::Merged(..) => here = Directory::Merged,
@@ -49,17 +49,17 @@ pub(super) fn bring_directory(session: &Session, directory: &Name) -> Result<()>
 }
 
 /// The directory that the place is in is in the upper tree when this returns.
-pub(super) fn bring_parent(session: &Session, place: &mut Place) -> Result<()> {
+pub(super) fn bring_parent(layer: Layer, place: &mut Place) -> Result<()> {
     if place.parent == Directory::Lower {
-        place.name.above(|parent| bring_directory(session, parent))?;
+        place.name.above(|parent| bring_directory(layer, parent))?;
         place.parent = Directory::Merged;
     }
     Ok(())
 }
 
 /// Makes the upper tree's part of a directory, as the real one is, in one that has its part.
-fn make_directory(session: &Session, name: &mut Name, lower: &Stat) -> Result<()> {
-    let token = session.config.overlay.token;
+fn make_directory(layer: Layer, name: &mut Name, lower: &Stat) -> Result<()> {
+    let token = layer.token();
     changed::note(name);
     // Nothing was changed there, as far as anybody can see.
     let before = name.above(|parent| Stat::of(parent.upper()))?;
@@ -67,13 +67,13 @@ fn make_directory(session: &Session, name: &mut Name, lower: &Stat) -> Result<()
     match made {
         Ok(_) => {
             dress(name.upper(), lower, token)?;
-            inodes::note(name.upper(), lower);
+            inodes::note(layer, name.upper(), lower);
             name.above(|parent| kernel::set_times(parent.upper(), &before.times(), token))?;
         }
         Err(Errno(sys::EEXIST)) => {}
         Err(errno) => return Err(errno),
     }
-    known::remember(name.hash(), Directory::Merged);
+    known::remember(layer, name.hash(), Directory::Merged);
     Ok(())
 }
 
@@ -116,13 +116,13 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    fn new(session: &Session) -> Self {
+    fn new(layer: Layer) -> Self {
         let mut path = [0u8; name::FRONT_MAX + 48];
         let mut at = 0;
         let (mut thread, mut count) = ([b'_'; 10], [b'_'; 10]);
         paths::decimal(sys::gettid(), &mut thread);
         paths::decimal(COPIES.fetch_add(1, Relaxed), &mut count);
-        let held = name::held(session);
+        let held = layer.held();
         for part in [held, b"/", TEMPORARY.as_bytes(), b"/", &thread, b"-", &count] {
             path[at..at + part.len()].copy_from_slice(part);
             at += part.len();
@@ -135,11 +135,11 @@ impl Unfinished {
     }
 
     /// It gets its name, if nobody has put anything there meanwhile.
-    fn finish(&self, to: u64) -> Result<()> {
+    fn finish(&self, layer: Layer, to: u64) -> Result<()> {
         match kernel::rename(self.at(), to, k::RENAME_NOREPLACE) {
             Err(Errno(sys::EEXIST)) => {
                 if let Ok(stat) = Stat::of(self.at()) {
-                    inodes::forget(&stat);
+                    inodes::forget(layer, &stat);
                 }
                 kernel::unlink(self.at()).map(drop)
             }
@@ -155,29 +155,29 @@ impl Unfinished {
 
 /// The file at the place, which is the real tree's and no directory, is in the upper tree when this returns; without its data
 /// if that is not wanted.
-pub(super) fn bring_file(session: &Session, place: &mut Place, data: bool) -> Result<()> {
+pub(super) fn bring_file(layer: Layer, place: &mut Place, data: bool) -> Result<()> {
     let Thing::Lower(stat) = place.thing else { return Ok(()) };
     changed::note(&place.name);
-    bring_parent(session, place)?;
-    gone::record(session, &place.name, &stat.origin())?;
-    copy(session, &mut place.name, &stat, data)?;
+    bring_parent(layer, place)?;
+    gone::record(layer, &place.name, &stat.origin())?;
+    copy(layer, &mut place.name, &stat, data)?;
     place.thing = view::thing(&place.name, place.parent)?;
     Ok(())
 }
 
 /// The same, of an entry that is known to be of the real tree, in a directory that is in the upper tree.
-pub(super) fn bring_entry(session: &Session, name: &mut Name, stat: &Stat) -> Result<()> {
-    gone::record(session, name, &stat.origin())?;
-    copy(session, name, stat, true)
+pub(super) fn bring_entry(layer: Layer, name: &mut Name, stat: &Stat) -> Result<()> {
+    gone::record(layer, name, &stat.origin())?;
+    copy(layer, name, stat, true)
 }
 
 /// Copies a file of the real tree to the same path of the upper tree, whose directory is there.
-fn copy(session: &Session, name: &mut Name, stat: &Stat, data: bool) -> Result<()> {
-    let unfinished = Unfinished::new(session);
-    let token = session.config.overlay.token;
+fn copy(layer: Layer, name: &mut Name, stat: &Stat, data: bool) -> Result<()> {
+    let unfinished = Unfinished::new(layer);
+    let token = layer.token();
     let made = match stat.kind() {
-        k::S_IFREG => copy_regular(name.real(), &unfinished, stat, data, token),
-        k::S_IFLNK => copy_link(name.real(), &unfinished, stat, token),
+        k::S_IFREG => copy_regular(name, &unfinished, stat, data, token),
+        k::S_IFLNK => copy_link(name, &unfinished, stat, token),
         k::S_IFIFO => make!(nr::MKNOD, unfinished.at(), k::S_IFIFO | 0o600, 0)
             .and_then(|_| dress(unfinished.at(), stat, token)),
         // A socket is its process's, a device the kernel's: neither has a copy.
@@ -185,10 +185,10 @@ fn copy(session: &Session, name: &mut Name, stat: &Stat, data: bool) -> Result<(
     };
     match made {
         Ok(()) => {
-            inodes::note(unfinished.at(), stat);
+            inodes::note(layer, unfinished.at(), stat);
             // Nothing is made there, as far as anybody can see.
             let before = name.above(|parent| Stat::of(parent.upper()))?;
-            in_shut_directory(name, token, |name| unfinished.finish(name.upper()))?;
+            in_shut_directory(name, token, |name| unfinished.finish(layer, name.upper()))?;
             name.above(|parent| kernel::set_times(parent.upper(), &before.times(), token)).map(drop)
         }
         Err(errno) => {
@@ -198,10 +198,10 @@ fn copy(session: &Session, name: &mut Name, stat: &Stat, data: bool) -> Result<(
     }
 }
 
-fn copy_link(from: u64, to: &Unfinished, stat: &Stat, token: u64) -> Result<()> {
+fn copy_link(from: &Name, to: &Unfinished, stat: &Stat, token: u64) -> Result<()> {
     let mut text = [0u8; runahead_abi::PATH_MAX];
     let room = text.len() - 1;
-    sys::readlinkat(sys::AT_FDCWD, from, &mut text[..room])?;
+    kernel::read_link(from, &mut text[..room])?;
     kernel::symlink(text.as_ptr() as u64, to.at())?;
     if rights::user() == 0 {
         kernel::chown(to.at(), stat.owner, stat.group, token)?;
@@ -209,9 +209,15 @@ fn copy_link(from: u64, to: &Unfinished, stat: &Stat, token: u64) -> Result<()> 
     kernel::set_times(to.at(), &stat.times(), token).map(drop)
 }
 
-fn copy_regular(from: u64, to: &Unfinished, stat: &Stat, data: bool, token: u64) -> Result<()> {
+fn copy_regular(
+    from: &Name,
+    to: &Unfinished,
+    stat: &Stat,
+    data: bool,
+    token: u64,
+) -> Result<()> {
     let target = Open::at(to.at(), k::O_WRONLY | k::O_CREAT | k::O_EXCL, 0o600)?;
-    let source = match Open::at(from, k::O_RDONLY | k::O_NONBLOCK, 0) {
+    let source = match Open::real(from, k::O_RDONLY | k::O_NONBLOCK) {
         Ok(source) => {
             if data {
                 copy_data(source.0, target.0, stat.size())?;

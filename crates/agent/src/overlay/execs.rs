@@ -7,14 +7,13 @@
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
 
-use super::calls::{self, Room};
+use super::calls::{self, Call, Room};
 use super::changed;
-use super::kernel::{Open, make};
+use super::kernel::{self, Open};
 use super::view::{self, Look, Place, Thing};
-use crate::plane::Call;
 use crate::plane::policy::Exec;
 use crate::room;
-use crate::session::Session;
+use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Bytes of a file's front that the kernel looks at (linux/binfmts.h).
@@ -27,13 +26,17 @@ const ARGUMENTS_MAX: usize = 1 << 20;
 const EXECUTE: u32 = 1;
 
 /// What is to be executed in place of what the program asks for.
-pub(super) fn redirect(session: &Session, call: &Call) -> Exec {
-    redirected(session, call).unwrap_or_else(|errno| Exec::Answer(sys::fail(errno.0)))
+pub(super) fn redirect(layer: Layer, call: &Call) -> Exec {
+    redirected(layer, call).unwrap_or_else(|errno| Exec::Answer(sys::fail(errno.0)))
 }
 
-fn redirected(session: &Session, call: &Call) -> Result<Exec> {
-    if changed::filter().is_empty() {
-        return Ok(Exec::AsItStands);
+fn redirected(layer: Layer, call: &Call) -> Result<Exec> {
+    let below = |call: &Call| match layer.below() {
+        Some(below) => redirected(below, call),
+        None => Ok(Exec::AsItStands),
+    };
+    if changed::filter(layer).is_empty() {
+        return below(call);
     }
     let [a, b, c, d, e, _] = call.args;
     let (dir, at, arguments, environment, flags) = match call.nr {
@@ -43,29 +46,37 @@ fn redirected(session: &Session, call: &Call) -> Result<Exec> {
     let mut room = calls::room();
     let text = calls::given(at, &mut room)?;
     if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
-        return Ok(Exec::AsItStands);
+        return below(call);
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
-    let place = view::find(session, dir, text, Look { follow, thing: true, name: false })?;
+    let place = view::find(layer, dir, text, Look { follow, thing: true, name: false })?;
     let is_upper = match place.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
-        Thing::Outside | Thing::Unlooked => return Ok(Exec::AsItStands),
+        Thing::Outside | Thing::Unlooked => return below(call),
         Thing::Upper(_) => true,
         _ => false,
     };
-    let path = if is_upper { place.name.upper() } else { place.name.real() };
-    if let Some(script) = Script::read(path) {
-        let interpreter = view::find(session, AT_FDCWD, script.interpreter(), view::FOLLOWED)?;
+    if let Some(script) = Script::read(&place) {
+        let interpreter = view::find(layer, AT_FDCWD, script.interpreter(), view::FOLLOWED)?;
         let is_changed =
             is_upper || interpreter.by_upper_link || matches!(interpreter.thing, Thing::Upper(_));
         if is_changed {
-            make!(nr::FACCESSAT2, AT_FDCWD, path, EXECUTE, k::AT_EACCESS)?;
+            match is_upper {
+                true => kernel::may(place.name.upper(), EXECUTE)?,
+                false => kernel::may_real(&place.name, EXECUTE)?,
+            };
             let name = if text[0] == b'/' || dir == AT_FDCWD { text } else { place.name.text() };
-            return interpreted(session, &script, interpreter, name, (arguments, environment));
+            return interpreted(layer, &script, interpreter, name, (arguments, environment));
         }
     }
-    if !is_upper && place.as_named {
-        return Ok(Exec::AsItStands);
+    if !is_upper {
+        let named = [place.name.real(), arguments, environment, 0, 0, 0];
+        let named = if place.as_named { *call } else { call.with(nr::EXECVE, &named) };
+        match below(&named)? {
+            // (Otherwise its name is on our stack.)
+            Exec::AsItStands if !place.as_named => {}
+            exec => return Ok(exec),
+        }
     }
     let mut list = List::new(0)?;
     let path = list.put(if is_upper { place.name.upper_text() } else { place.name.text() })?;
@@ -80,9 +91,14 @@ struct Script {
 }
 
 impl Script {
-    /// The file at `path`, if it is one that can be read.
-    fn read(path: u64) -> Option<Self> {
-        let file = Open::at(path, k::O_RDONLY | k::O_NONBLOCK | k::O_NOCTTY, 0).ok()?;
+    /// The file at the place, if it is one that can be read.
+    fn read(place: &Place) -> Option<Self> {
+        let flags = k::O_RDONLY | k::O_NONBLOCK | k::O_NOCTTY;
+        let file = match place.thing {
+            Thing::Upper(_) => Open::at(place.name.upper(), flags, 0),
+            _ => Open::real(&place.name, flags),
+        };
+        let file = file.ok()?;
         let mut line = [0u8; FRONT_BYTES];
         let len = sys::pread(file.0, &mut line, 0).ok()?;
         let text = line[..len].strip_prefix(b"#!")?;
@@ -109,7 +125,7 @@ impl Script {
 
 /// Executes the interpreter of `script`, which was given by `name`.
 fn interpreted(
-    session: &Session,
+    layer: Layer,
     script: &Script,
     place: Place,
     name: &[u8],
@@ -140,13 +156,11 @@ fn interpreted(
             add(&mut list, argument)?;
         }
         add(&mut list, script.interpreter())?;
-        let (path, text) = match place.thing {
-            Thing::Absent => return Err(Errno(sys::ENOENT)),
-            Thing::Upper(_) => (place.name.upper(), place.name.upper_text()),
-            _ => (place.name.real(), place.name.text()),
-        };
-        let Some(next) = Script::read(path) else {
-            let path = list.put(text)?;
+        if let Thing::Absent = place.thing {
+            return Err(Errno(sys::ENOENT));
+        }
+        let Some(next) = Script::read(&place) else {
+            let path = put_where_it_lies(&mut list, &place)?;
             for argument in front[..used].iter().rev() {
                 list.push(*argument)?;
             }
@@ -157,10 +171,22 @@ fn interpreted(
             let arguments = list.pointers;
             return Ok(list.execute(path, arguments, environment));
         };
-        place = view::find(session, AT_FDCWD, next.interpreter(), view::FOLLOWED)?;
+        place = view::find(layer, AT_FDCWD, next.interpreter(), view::FOLLOWED)?;
         inner = Some(next);
     }
     Err(Errno(sys::ELOOP))
+}
+
+/// The path by which the kernel finds what is at the place.
+fn put_where_it_lies(list: &mut List, place: &Place) -> Result<u64> {
+    match (&place.thing, place.name.layer().below()) {
+        (Thing::Upper(_), _) => list.put(place.name.upper_text()),
+        (_, None) => list.put(place.name.text()),
+        (_, Some(below)) => {
+            let place = view::find(below, AT_FDCWD, place.name.text(), view::ITSELF)?;
+            put_where_it_lies(list, &place)
+        }
+    }
 }
 
 /// Memory for a list of arguments, and texts.

@@ -9,36 +9,36 @@ use runahead_abi::overlay::{CHANGES, GONE, ORIGIN_MAX, Origin};
 use super::changed;
 use super::kernel::{self, Open};
 use super::name::{self, Name};
-use crate::session::Session;
+use super::layer::Layer;
 use crate::sys::{self, Errno, Result};
 
 /// Whether the real tree's name is not there in the view, whatever is above it.
 pub(super) fn is_gone(name: &Name) -> bool {
-    changed::filter().gone.has(name.hash())
+    changed::filter(name.layer()).gone.has(name.hash())
 }
 
 /// From here on the real tree's name is not there, which led to `origin`.
-pub(super) fn mark(session: &Session, name: &Name, origin: &Origin) -> Result<()> {
+pub(super) fn mark(layer: Layer, name: &Name, origin: &Origin) -> Result<()> {
     changed::note(name);
     if is_gone(name) {
         return Ok(());
     }
-    write(session, name, origin, &[GONE])?;
-    match changed::filter().gone.add(name.hash()) {
+    write(layer, name, origin, &[GONE])?;
+    match changed::filter(layer).gone.add(name.hash()) {
         true => Ok(()),
         false => Err(Errno(sys::ENOSPC)),
     }
 }
 
 /// Remembers what a name led to before its file was first copied, or something was made there.
-pub(super) fn record(session: &Session, name: &Name, origin: &Origin) -> Result<()> {
-    write(session, name, origin, &[])
+pub(super) fn record(layer: Layer, name: &Name, origin: &Origin) -> Result<()> {
+    write(layer, name, origin, &[])
 }
 
 /// One call, so that what several processes write is not mixed.
-fn write(session: &Session, name: &Name, origin: &Origin, front: &[u8]) -> Result<()> {
+fn write(layer: Layer, name: &Name, origin: &Origin, front: &[u8]) -> Result<()> {
     let mut path = [0u8; name::FRONT_MAX + 1];
-    let held = name::held(session);
+    let held = layer.held();
     path[..held.len()].copy_from_slice(held);
     path[held.len()] = b'/';
     path[held.len() + 1..][..CHANGES.len()].copy_from_slice(CHANGES.as_bytes());

@@ -5,14 +5,16 @@ use linux_raw_sys::general as k;
 use runahead_abi::device_number;
 use runahead_abi::overlay::Inodes;
 
-use super::calls::{Done, done, give};
+use super::calls::{Call, Done, done, give};
+use super::below;
 use super::changed;
 use super::kernel::Stat;
-use crate::plane::{self, Call, Verdict};
+use super::layer::Layer;
+use crate::plane::{self, Verdict};
 use crate::sys::{self, Result, nr};
 
-fn all() -> &'static Inodes {
-    &changed::filter().inodes
+fn all(layer: Layer) -> &'static Inodes {
+    &changed::filter(layer).inodes
 }
 
 /// Device and number, as they are kept.
@@ -22,16 +24,16 @@ fn file(stat: &Stat) -> (u64, u64) {
 }
 
 /// What is at `copy` has just been made of something.
-pub(super) fn note(copy: u64, of: &Stat) {
+pub(super) fn note(layer: Layer, copy: u64, of: &Stat) {
     if let Ok(copy) = Stat::of(copy) {
-        all().add(file(&copy), file(of));
+        all(layer).add(file(&copy), file(of));
     }
 }
 
 /// The last name of something of the upper tree is about to go, or a directory.
-pub(super) fn forget(stat: &Stat) {
-    if all().any() && (stat.links == 1 || stat.is_directory()) {
-        all().remove(file(stat));
+pub(super) fn forget(layer: Layer, stat: &Stat) {
+    if all(layer).any() && (stat.links == 1 || stat.is_directory()) {
+        all(layer).remove(file(stat));
     }
 }
 
@@ -53,15 +55,15 @@ fn of_program<T: Copy>(at: u64) -> Result<T> {
 }
 
 /// What the kernel has just told the program of something, perhaps of a copy.
-pub(super) fn told(call: &Call) -> Result<()> {
-    if !all().any() {
+pub(super) fn told(layer: Layer, call: &Call) -> Result<()> {
+    if !all(layer).any() {
         return Ok(());
     }
     let (at, extended) = answer(call);
     if extended {
         let told: k::statx = of_program(at)?;
         let device = device_number(told.stx_dev_major, told.stx_dev_minor);
-        let Some((device, inode)) = all().of((device, told.stx_ino)) else { return Ok(()) };
+        let Some((device, inode)) = all(layer).of((device, told.stx_ino)) else { return Ok(()) };
         give(&inode.to_ne_bytes(), at + core::mem::offset_of!(k::statx, stx_ino) as u64)?;
         let numbers = ((device >> 32) as u32, device as u32);
         give(&numbers.0.to_ne_bytes(), at + core::mem::offset_of!(k::statx, stx_dev_major) as u64)?;
@@ -71,7 +73,7 @@ pub(super) fn told(call: &Call) -> Result<()> {
         );
     }
     let told: k::stat = of_program(at)?;
-    let Some((device, inode)) = all().of((numbered(told.st_dev), told.st_ino)) else {
+    let Some((device, inode)) = all(layer).of((numbered(told.st_dev), told.st_ino)) else {
         return Ok(());
     };
     let [a, b] = [encoded(device), inode].map(u64::to_ne_bytes);
@@ -96,14 +98,14 @@ fn encoded(device: u64) -> u64 {
 }
 
 /// fstat(2), and its kin where they are given no name.
-pub(super) fn of_descriptor(call: &Call) -> Done {
-    if !all().any() {
+pub(super) fn of_descriptor(layer: Layer, call: &Call) -> Done {
+    if !all(layer).any() {
         return Ok(Verdict::NATIVE);
     }
     // SAFETY: the program asked for exactly this call.
-    let ret = sys::check(unsafe { sys::raw(call.nr, call.args) });
+    let ret = unsafe { below::make(layer, call.nr, call.args) };
     if ret.is_ok() {
-        told(call)?;
+        told(layer, call)?;
     }
     done(call, ret)
 }

@@ -5,6 +5,8 @@ use linux_raw_sys::general as k;
 use runahead_abi::device_number;
 use runahead_abi::overlay::Origin;
 
+use super::layer::Layer;
+use super::name::Name;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Makes a call whose arguments are numbers, and addresses of memory that lives as long as the call.
@@ -20,6 +22,18 @@ macro_rules! make {
 }
 pub(super) use make;
 
+/// The same, of a name of the layer's real tree, or a descriptor that may be of it.
+macro_rules! make_below {
+    ($layer:expr, $nr:expr $(, $arg:expr)*) => {{
+        let given = [$($arg as u64),*];
+        let mut args = [0u64; 6];
+        args[..given.len()].copy_from_slice(&given);
+        // SAFETY: as above.
+        unsafe { $crate::overlay::below::make($layer, $nr, args) }
+    }};
+}
+pub(super) use make_below;
+
 /// What is at a name.
 #[derive(Clone, Copy)]
 pub(super) struct Stat {
@@ -32,20 +46,43 @@ pub(super) struct Stat {
 }
 
 impl Stat {
-    /// Of the name itself, and not of what a symbolic link leads to.
+    /// Of the name itself, and not of what a symbolic link leads to, as the kernel has it.
     pub(super) fn of(path: u64) -> Result<Self> {
-        Self::at(AT_FDCWD, path, k::AT_SYMLINK_NOFOLLOW)
+        Self::told(|told| {
+            let flags = k::AT_SYMLINK_NOFOLLOW;
+            make!(nr::STATX, AT_FDCWD, path, flags, k::STATX_BASIC_STATS, told)
+        })
     }
 
-    /// Of an open descriptor.
-    pub(super) fn of_fd(fd: Fd) -> Result<Self> {
-        Self::at(fd, c"".as_ptr() as u64, k::AT_EMPTY_PATH)
+    /// Of the real tree's name itself.
+    pub(super) fn real(name: &Name) -> Result<Self> {
+        let (path, flags) = (name.real(), k::AT_SYMLINK_NOFOLLOW);
+        Self::told(|told| {
+            make_below!(name.layer(), nr::STATX, AT_FDCWD, path, flags, k::STATX_BASIC_STATS, told)
+        })
     }
 
-    fn at(dir: Fd, path: u64, flags: u32) -> Result<Self> {
+    /// Of an open descriptor of the real tree.
+    pub(super) fn of_fd(layer: Layer, fd: Fd) -> Result<Self> {
+        let empty = c"".as_ptr();
+        Self::told(|told| {
+            make_below!(layer, nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, told)
+        })
+    }
+
+    /// The same, as the kernel has it.
+    pub(super) fn of_open(fd: Fd) -> Result<Self> {
+        let empty = c"".as_ptr();
+        Self::told(|told| {
+            make!(nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, told)
+        })
+    }
+
+    #[inline(always)]
+    fn told(make: impl FnOnce(*mut k::statx) -> Result<u64>) -> Result<Self> {
         // SAFETY: integers, for which zero is valid.
         let mut told: k::statx = unsafe { core::mem::zeroed() };
-        make!(nr::STATX, dir, path, flags, k::STATX_BASIC_STATS, &raw mut told)?;
+        make(&raw mut told)?;
         let time = |t: k::statx_timestamp| [t.tv_sec as u64, t.tv_nsec.into()];
         let origin = Origin {
             file: [device_number(told.stx_dev_major, told.stx_dev_minor), told.stx_ino],
@@ -98,6 +135,13 @@ impl Open {
         let flags = flags | k::O_CLOEXEC | k::O_NOFOLLOW;
         make!(nr::OPENAT, AT_FDCWD, path, flags, mode).map(|fd| Open(fd as Fd))
     }
+
+    /// The same, of a name of the real tree, to be read.
+    pub(super) fn real(name: &Name, flags: u32) -> Result<Self> {
+        let flags = flags | k::O_CLOEXEC | k::O_NOFOLLOW;
+        let fd = make_below!(name.layer(), nr::OPENAT, AT_FDCWD, name.real(), flags, 0)?;
+        Ok(Open(fd as Fd))
+    }
 }
 
 impl Drop for Open {
@@ -110,6 +154,25 @@ impl Drop for Open {
 pub(super) fn may(path: u64, how: u32) -> Result<u64> {
     let flags = k::AT_EACCESS | k::AT_SYMLINK_NOFOLLOW;
     make!(nr::FACCESSAT2, AT_FDCWD, path, how, flags)
+}
+
+/// The same, of a name of the real tree.
+pub(super) fn may_real(name: &Name, how: u32) -> Result<u64> {
+    let flags = k::AT_EACCESS | k::AT_SYMLINK_NOFOLLOW;
+    make_below!(name.layer(), nr::FACCESSAT2, AT_FDCWD, name.real(), how, flags)
+}
+
+/// readlink(2) of a name of the real tree.
+pub(super) fn read_link(name: &Name, to: &mut [u8]) -> Result<usize> {
+    let (at, room) = (to.as_mut_ptr(), to.len());
+    let len = make_below!(name.layer(), nr::READLINKAT, AT_FDCWD, name.real(), at, room)?;
+    Ok(len as usize)
+}
+
+/// getdents64(2) of a directory of the real tree.
+pub(super) fn list(layer: Layer, directory: Fd, to: &mut [u8]) -> Result<usize> {
+    let (at, room) = (to.as_mut_ptr(), to.len());
+    make_below!(layer, nr::GETDENTS64, directory, at, room).map(|len| len as usize)
 }
 
 pub(super) fn mkdir(path: u64, mode: u32) -> Result<u64> {

@@ -3,9 +3,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use runahead_abi::overlay::PathHash;
+use runahead_abi::overlay::{LAYERS_MAX, PathHash};
 
 use super::changed;
+use super::layer::Layer;
 
 /// Directories remembered.
 const KNOWN: usize = 1024;
@@ -21,27 +22,28 @@ pub(super) enum Directory {
     Upper,
 }
 
-/// Hashes of paths, the lowest two bits replaced by how the directory stands (0: nothing is known).
-static DIRECTORIES: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
+/// Of each layer hashes of paths, the lowest two bits replaced by how the directory stands (0: nothing is known).
+static DIRECTORIES: [[AtomicU64; KNOWN]; LAYERS_MAX] =
+    [const { [const { AtomicU64::new(0) }; KNOWN] }; LAYERS_MAX];
 
-fn key(path: PathHash) -> u64 {
+fn key(layer: Layer, path: PathHash) -> u64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    (path.bits() ^ changed::filter().generation().wrapping_mul(STEP)) & !3
+    (path.bits() ^ changed::filter(layer).generation().wrapping_mul(STEP)) & !3
 }
 
-fn slot(key: u64) -> &'static AtomicU64 {
-    &DIRECTORIES[(key >> 2) as usize % KNOWN]
+fn slot(layer: Layer, key: u64) -> &'static AtomicU64 {
+    &DIRECTORIES[layer.number()][(key >> 2) as usize % KNOWN]
 }
 
 /// How the directory stands, if that is known.
-pub(super) fn known(path: PathHash) -> Option<Directory> {
-    let key = key(path);
-    let word = slot(key).load(Relaxed);
+pub(super) fn known(layer: Layer, path: PathHash) -> Option<Directory> {
+    let key = key(layer, path);
+    let word = slot(layer, key).load(Relaxed);
     if word & !3 != key {
         return None;
     }
     match word & 3 {
-        1 if !changed::filter().has(path) => Some(Directory::Lower),
+        1 if !changed::filter(layer).has(path) => Some(Directory::Lower),
         2 => Some(Directory::Merged),
         3 => Some(Directory::Upper),
         _ => None,
@@ -49,12 +51,12 @@ pub(super) fn known(path: PathHash) -> Option<Directory> {
 }
 
 /// The directory stands so.
-pub(super) fn remember(path: PathHash, directory: Directory) {
+pub(super) fn remember(layer: Layer, path: PathHash, directory: Directory) {
     let how = match directory {
         Directory::Lower => 1,
         Directory::Merged => 2,
         Directory::Upper => 3,
     };
-    let key = key(path);
-    slot(key).store(key | how, Relaxed);
+    let key = key(layer, path);
+    slot(layer, key).store(key | how, Relaxed);
 }

@@ -7,16 +7,17 @@
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
+use runahead_abi::overlay::LAYERS_MAX;
 
-use super::calls::{Done, done};
-use super::kernel::{Open, Stat, make};
+use super::calls::{Call, Done, done};
+use super::kernel::{self, Open, Stat, make};
 use super::known::Directory;
-use super::name::{self, Name};
+use super::name::Name;
 use super::view;
 use super::{calls, changed, descriptors, entries, gone};
-use crate::plane::{Call, Verdict};
-use crate::session::Session;
-use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
+use crate::plane::Verdict;
+use super::layer::Layer;
+use crate::sys::{self, Errno, Fd, Result, nr};
 
 /// Listings that are in the upper tree's part at once.
 const LISTINGS: usize = 64;
@@ -31,46 +32,50 @@ struct Listing {
     position: AtomicI64,
 }
 
-static OPEN: [Listing; LISTINGS] =
-    [const { Listing { fd: AtomicU32::new(0), position: AtomicI64::new(0) } }; LISTINGS];
+/// Of each layer.
+static OPEN: [[Listing; LISTINGS]; LAYERS_MAX] = [const {
+    [const { Listing { fd: AtomicU32::new(0), position: AtomicI64::new(0) } }; LISTINGS]
+}; LAYERS_MAX];
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-fn of(fd: Fd) -> Option<&'static Listing> {
-    OPEN.iter().find(|listing| listing.fd.load(Relaxed) == fd as u32 + 1)
+fn of(layer: Layer, fd: Fd) -> Option<&'static Listing> {
+    OPEN[layer.number()].iter().find(|listing| listing.fd.load(Relaxed) == fd as u32 + 1)
 }
 
 /// getdents64(2).
-pub(super) fn list(session: &Session, call: &Call) -> Done {
-    if changed::filter().is_empty() {
+pub(super) fn list(layer: Layer, call: &Call) -> Done {
+    if changed::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let fd = call.fd(0);
     let mut room = calls::room();
     let Ok(len) = descriptors::path_of(fd, &mut room) else { return Ok(Verdict::NATIVE) };
     let path = &room[..len];
-    if path.first() != Some(&b'/') || name::viewed(session, path).is_some() {
+    if path.first() != Some(&b'/') || layer.is_upper(path).is_some() {
         return Ok(Verdict::NATIVE);
     }
-    let mut directory = Name::root(session);
+    // (It may be one that a lower layer has made.)
+    let path = layer.viewed(path).unwrap_or(path);
+    let mut directory = Name::root(layer);
     for piece in path.split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
         directory.push(piece)?;
     }
-    if !changed::filter().has(directory.hash()) {
+    if !changed::filter(layer).has(directory.hash()) {
         return Ok(Verdict::NATIVE);
     }
     if call.nr == nr::GETDENTS {
         // Of another form, which no C library has asked for in twenty years.
         return Err(Errno(sys::ENOSYS));
     }
-    done(call, merged(session, call, fd, &mut directory))
+    done(call, merged(layer, call, fd, &mut directory))
 }
 
-fn merged(session: &Session, call: &Call, fd: Fd, directory: &mut Name) -> Result<u64> {
+fn merged(layer: Layer, call: &Call, fd: Fd, directory: &mut Name) -> Result<u64> {
     let [_, to, bytes, ..] = call.args;
     let mut told = [0u8; ENTRIES_MAX];
     let room = (bytes as u32 as usize).min(ENTRIES_MAX);
     let position = make!(nr::LSEEK, fd, 0, k::SEEK_CUR)?;
-    let standing = of(fd);
+    let standing = of(layer, fd);
     if position == 0
         && let Some(listing) = standing
     {
@@ -78,7 +83,7 @@ fn merged(session: &Session, call: &Call, fd: Fd, directory: &mut Name) -> Resul
     }
     if position == 0 || standing.is_none() {
         loop {
-            let len = sys::getdents(fd, &mut told[..room])?;
+            let len = kernel::list(layer, fd, &mut told[..room])?;
             if len == 0 {
                 break;
             }
@@ -88,13 +93,13 @@ fn merged(session: &Session, call: &Call, fd: Fd, directory: &mut Name) -> Resul
                 return Ok(kept as u64);
             }
         }
-        begin(fd);
+        begin(layer, fd);
     }
     // A directory of the real tree alone has no more.
-    if view::again(session, directory) != Ok(Directory::Merged) {
+    if view::again(layer, directory) != Ok(Directory::Merged) {
         return Ok(0);
     }
-    let Some(listing) = of(fd) else { return Ok(0) };
+    let Some(listing) = of(layer, fd) else { return Ok(0) };
     let upper = Open::at(directory.upper(), k::O_RDONLY | k::O_DIRECTORY, 0)?;
     let start = listing.position.load(Relaxed);
     make!(nr::LSEEK, upper.0, start, k::SEEK_SET)?;
@@ -114,16 +119,17 @@ fn merged(session: &Session, call: &Call, fd: Fd, directory: &mut Name) -> Resul
     }
 }
 
-fn begin(fd: Fd) {
-    let free = OPEN.iter().find(|listing| listing.fd.load(Relaxed) == 0);
-    let listing = free.unwrap_or_else(|| &OPEN[NEXT.fetch_add(1, Relaxed) as usize % LISTINGS]);
+fn begin(layer: Layer, fd: Fd) {
+    let open = &OPEN[layer.number()];
+    let free = open.iter().find(|listing| listing.fd.load(Relaxed) == 0);
+    let listing = free.unwrap_or_else(|| &open[NEXT.fetch_add(1, Relaxed) as usize % LISTINGS]);
     listing.position.store(0, Relaxed);
     listing.fd.store(fd as u32 + 1, Relaxed);
 }
 
 /// An entry of the real directory is there in the view, and not to be told of as one of the upper tree's part.
 fn is_seen(entry: &Name) -> bool {
-    if !changed::filter().has(entry.hash()) {
+    if !changed::filter(entry.layer()).has(entry.hash()) {
         return true;
     }
     !gone::is_gone(entry) && Stat::of(entry.upper()).map_or(true, |upper| upper.is_directory())
@@ -135,7 +141,7 @@ fn is_added(entry: &Name) -> bool {
         || match Stat::of(entry.upper()) {
             // (As a directory it is there in both, and has been told of.)
             Ok(upper) if upper.is_directory() => {
-                make!(nr::FACCESSAT2, AT_FDCWD, entry.real(), 0, k::AT_SYMLINK_NOFOLLOW).is_err()
+                kernel::may_real(entry, 0).is_err()
             }
             _ => true,
         }

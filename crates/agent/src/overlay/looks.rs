@@ -2,15 +2,15 @@
 
 use linux_raw_sys::general as k;
 
-use super::calls::{self, Done, answer, done, give};
+use super::calls::{self, Call, Done, answer, done, give};
 use super::changed;
 use super::inodes;
-use super::kernel::make;
-use super::name;
+use super::below;
+use super::kernel::{make, make_below};
 use super::rights;
 use super::view::{self, Look, Place, Thing};
-use crate::plane::{self, Call, Verdict};
-use crate::session::Session;
+use crate::plane::{self, Verdict};
+use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// A name that a call gives.
@@ -23,49 +23,55 @@ pub(super) struct Given {
 }
 
 /// Makes the call with the name in place of the program's by which the kernel finds what is in the view there.
-pub(super) fn redirect(session: &Session, call: &Call, name: Given) -> Done {
-    if changed::filter().is_empty() {
+pub(super) fn redirect(layer: Layer, call: &Call, name: Given) -> Done {
+    if changed::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let mut room = calls::room();
     let text = calls::given(call.args[name.argument], &mut room)?;
     let place = view::find(
-        session,
+        layer,
         name.dir,
         text,
         Look { follow: name.follow, thing: name.follow, name: false },
     )?;
-    at_place(call, name.argument, &place)
+    at_place(layer, call, name.argument, &place)
 }
 
 /// [`redirect`], once the name has been found.
-fn at_place(call: &Call, argument: usize, place: &Place) -> Done {
-    let path = match place.thing {
-        Thing::Absent => return Err(Errno(sys::ENOENT)),
-        Thing::Upper(_) => place.name.upper(),
-        _ if place.as_named => return Ok(Verdict::NATIVE),
-        _ => place.name.real(),
-    };
+fn at_place(layer: Layer, call: &Call, argument: usize, place: &Place) -> Done {
     let mut args = call.args;
-    args[argument] = path;
-    // SAFETY: what the program asked for, of a name of ours.
-    Ok(answer(call, unsafe { call.attempt(call.nr, &args) }))
+    let ret = match place.thing {
+        Thing::Absent => return Err(Errno(sys::ENOENT)),
+        Thing::Upper(_) => {
+            args[argument] = place.name.upper();
+            // SAFETY: what the program asked for, of a name of ours.
+            unsafe { call.attempt(call.nr, &args) }
+        }
+        _ if place.as_named => return Ok(Verdict::NATIVE),
+        _ => {
+            args[argument] = place.name.real();
+            // SAFETY: the same.
+            unsafe { below::attempt(layer, call, call.nr, &args) }
+        }
+    };
+    Ok(answer(call, ret))
 }
 
 /// access(2) and its kin. (A directory of both trees is the user's own in the upper one; the real one says who may what.)
-pub(super) fn access(session: &Session, call: &Call, name: Given) -> Done {
+pub(super) fn access(layer: Layer, call: &Call, name: Given) -> Done {
     if call.nr == nr::FACCESSAT2 && call.args[3] as u32 & k::AT_EMPTY_PATH != 0 {
         let first: u8 = sys::copy_in(call.args[1])?;
         if first == 0 {
             return Ok(Verdict::NATIVE);
         }
     }
-    redirect(session, call, name)
+    redirect(layer, call, name)
 }
 
 /// readlink(2) and readlinkat(2).
-pub(super) fn read_link(session: &Session, call: &Call, name: Given) -> Done {
-    if changed::filter().is_empty() {
+pub(super) fn read_link(layer: Layer, call: &Call, name: Given) -> Done {
+    if changed::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let mut room = calls::room();
@@ -74,16 +80,16 @@ pub(super) fn read_link(session: &Session, call: &Call, name: Given) -> Done {
         return Ok(Verdict::NATIVE);
     }
     let place =
-        view::find(session, name.dir, text, Look { follow: false, thing: false, name: false })?;
+        view::find(layer, name.dir, text, Look { follow: false, thing: false, name: false })?;
     if !matches!(place.thing, Thing::Outside) {
-        return at_place(call, name.argument, &place);
+        return at_place(layer, call, name.argument, &place);
     }
     // The kernel may tell of a file in the upper tree.
     let mut link = calls::room();
     let path = if place.as_named { call.args[name.argument] } else { place.name.real() };
     let len = sys::readlinkat(name.dir, path, &mut link)?;
-    let Some(viewed) = name::viewed(session, &link[..len]) else {
-        return at_place(call, name.argument, &place);
+    let Some(viewed) = layer.viewed(&link[..len]) else {
+        return at_place(layer, call, name.argument, &place);
     };
     let [to, room] = [call.args[name.argument + 1], call.args[name.argument + 2]];
     if room as i32 <= 0 {
@@ -99,65 +105,68 @@ const MODE_AT: u64 = core::mem::offset_of!(k::stat, st_mode) as u64;
 const STATX_MODE_AT: u64 = core::mem::offset_of!(k::statx, stx_mode) as u64;
 
 /// stat(2) and its kin.
-pub(super) fn stat(session: &Session, call: &Call) -> Done {
+pub(super) fn stat(layer: Layer, call: &Call) -> Done {
     let a = call.args;
     let (dir, argument, flags) = match call.nr {
-        nr::FSTAT => return inodes::of_descriptor(call),
+        nr::FSTAT => return inodes::of_descriptor(layer, call),
         nr::STAT => (AT_FDCWD, 0, 0),
         nr::LSTAT => (AT_FDCWD, 0, k::AT_SYMLINK_NOFOLLOW),
         nr::NEWFSTATAT => (call.fd(0), 1, a[3] as u32),
         _ => (call.fd(0), 1, a[2] as u32),
     };
-    if changed::filter().is_empty() {
+    if changed::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
     }
     if flags & k::AT_EMPTY_PATH != 0 {
         // (The kernel takes no address for an empty name, too.)
         let first: u8 = if a[1] == 0 { 0 } else { sys::copy_in(a[1])? };
         if first == 0 {
-            return inodes::of_descriptor(call);
+            return inodes::of_descriptor(layer, call);
         }
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
     let mut room = calls::room();
     let text = calls::given(a[argument], &mut room)?;
-    let mut place = view::find(session, dir, text, Look { follow, thing: false, name: false })?;
+    let mut place = view::find(layer, dir, text, Look { follow, thing: false, name: false })?;
     if let Thing::Unlooked = place.thing {
         if !follow {
-            return at_place(call, argument, &place);
+            return at_place(layer, call, argument, &place);
         }
         // The kernel tells of the same, if it is no symbolic link.
         let path = if place.as_named { a[argument] } else { place.name.real() };
-        let ret = stat_itself(call, dir, path)?;
+        let ret = stat_itself(layer, call, dir, path)?;
         if !is_link(call)? {
             return done(call, Ok(ret));
         }
-        place = view::find(session, dir, text, view::FOLLOWED)?;
+        place = view::find(layer, dir, text, view::FOLLOWED)?;
     }
     match place.thing {
-        Thing::Merged(..) => done(call, stat_merged(call, &place)),
+        Thing::Merged(..) => done(call, stat_merged(layer, call, &place)),
         Thing::Upper(_) => {
             let mut args = a;
             args[argument] = place.name.upper();
             // SAFETY: what the program asked for, of a name of ours.
             let ret = sys::check(unsafe { sys::raw(call.nr, args) })?;
-            inodes::told(call)?;
+            inodes::told(layer, call)?;
             done(call, Ok(ret))
         }
-        _ => at_place(call, argument, &place),
+        _ => at_place(layer, call, argument, &place),
     }
 }
 
 /// The call, of the name itself, where a symbolic link may be.
-fn stat_itself(call: &Call, dir: Fd, path: u64) -> Result<u64> {
+fn stat_itself(layer: Layer, call: &Call, dir: Fd, path: u64) -> Result<u64> {
     let a = call.args;
     match call.nr {
         nr::STATX => {
             let flags = a[2] as u32 | k::AT_SYMLINK_NOFOLLOW;
-            make!(nr::STATX, dir, path, flags, a[3], a[4])
+            make_below!(layer, nr::STATX, dir, path, flags, a[3], a[4])
         }
-        nr::STAT => make!(nr::LSTAT, path, a[1]),
-        _ => make!(nr::NEWFSTATAT, dir, path, a[2], a[3] as u32 | k::AT_SYMLINK_NOFOLLOW),
+        nr::STAT => make_below!(layer, nr::LSTAT, path, a[1]),
+        _ => {
+            let flags = a[3] as u32 | k::AT_SYMLINK_NOFOLLOW;
+            make_below!(layer, nr::NEWFSTATAT, dir, path, a[2], flags)
+        }
     }
 }
 
@@ -177,7 +186,7 @@ fn is_link(call: &Call) -> Result<bool> {
 }
 
 /// Of a directory of both trees: what it is comes from the real one, what was changed from the upper one.
-fn stat_merged(call: &Call, place: &Place) -> Result<u64> {
+fn stat_merged(layer: Layer, call: &Call, place: &Place) -> Result<u64> {
     let (real, upper) = (place.name.real(), place.name.upper());
     let is_root = rights::user() == 0;
     if call.nr == nr::STATX {
@@ -185,9 +194,10 @@ fn stat_merged(call: &Call, place: &Place) -> Result<u64> {
         let flags = flags as u32 & !k::AT_EMPTY_PATH;
         // SAFETY: integers, for which zero is valid.
         let mut all: [k::statx; 2] = unsafe { core::mem::zeroed() };
-        for (one, path) in all.iter_mut().zip([real, upper]) {
-            make!(nr::STATX, AT_FDCWD, path, flags, mask, core::ptr::from_mut(one))?;
-        }
+        let [told, changed] = &mut all;
+        let (to_real, to_upper) = (core::ptr::from_mut(told), core::ptr::from_mut(changed));
+        make_below!(layer, nr::STATX, AT_FDCWD, real, flags, mask, to_real)?;
+        make!(nr::STATX, AT_FDCWD, upper, flags, mask, to_upper)?;
         let [mut told, changed] = all;
         told.stx_nlink = 1;
         told.stx_mode = changed.stx_mode;
@@ -206,9 +216,10 @@ fn stat_merged(call: &Call, place: &Place) -> Result<u64> {
     let to = call.args[if call.nr == nr::NEWFSTATAT { 2 } else { 1 }];
     // SAFETY: integers, for which zero is valid.
     let mut all: [k::stat; 2] = unsafe { core::mem::zeroed() };
-    for (one, path) in all.iter_mut().zip([real, upper]) {
-        make!(nr::LSTAT, path, core::ptr::from_mut(one))?;
-    }
+    let [told, changed] = &mut all;
+    let (to_real, to_upper) = (core::ptr::from_mut(told), core::ptr::from_mut(changed));
+    make_below!(layer, nr::LSTAT, real, to_real)?;
+    make!(nr::LSTAT, upper, to_upper)?;
     let [mut told, changed] = all;
     told.st_nlink = 1;
     told.st_mode = changed.st_mode;
@@ -226,14 +237,14 @@ fn stat_merged(call: &Call, place: &Place) -> Result<u64> {
 }
 
 /// getcwd(2): the kernel may tell of a directory in the upper tree.
-pub(super) fn working_directory(session: &Session, call: &Call) -> Done {
-    if changed::filter().is_empty() {
+pub(super) fn working_directory(layer: Layer, call: &Call) -> Done {
+    if changed::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let mut told = calls::room();
     let len = sys::getcwd(&mut told)?;
     let text = &told[..len.saturating_sub(1)];
-    let Some(viewed) = name::viewed(session, text) else { return Ok(Verdict::NATIVE) };
+    let Some(viewed) = layer.viewed(text) else { return Ok(Verdict::NATIVE) };
     let [to, room, ..] = call.args;
     let len = viewed.len() + 1;
     if room < len as u64 {

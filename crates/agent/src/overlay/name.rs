@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use runahead_abi::PATH_MAX;
 use runahead_abi::overlay::{HELD_MAX, PathHash, UPPER};
 
-use crate::session::Session;
+use super::layer::Layer;
 use crate::sys::{self, Errno, Result};
 
 /// Bytes of the front.
@@ -21,19 +21,21 @@ pub(super) struct Name {
     front: usize,
     len: usize,
     hash: PathHash,
+    layer: Layer,
 }
 
 impl Name {
     /// The root directory.
     #[inline(always)]
-    pub(super) fn root(session: &Session) -> Self {
+    pub(super) fn root(layer: Layer) -> Self {
         let mut name = Name {
             bytes: [const { MaybeUninit::uninit() }; BYTES],
             front: 0,
             len: 0,
             hash: PathHash::ROOT,
+            layer,
         };
-        let held = held(session);
+        let held = layer.held();
         name.put(0, held);
         name.put(held.len(), b"/");
         name.put(held.len() + 1, UPPER.as_bytes());
@@ -66,7 +68,7 @@ impl Name {
         self.initialised(self.front, self.front + self.len.max(1))
     }
 
-    /// Address of the path, for the kernel.
+    /// Address of the path, for the layer below ([`super::below`]).
     pub(super) fn real(&self) -> u64 {
         self.bytes[self.front..].as_ptr() as u64
     }
@@ -84,6 +86,11 @@ impl Name {
     /// It is the root directory.
     pub(super) fn is_root(&self) -> bool {
         self.len == 0
+    }
+
+    /// In whose view it is.
+    pub(super) fn layer(&self) -> Layer {
+        self.layer
     }
 
     pub(super) fn hash(&self) -> PathHash {
@@ -157,23 +164,5 @@ impl Name {
         self.len += 1 + rest.len();
         self.end();
         Ok(())
-    }
-}
-
-/// Absolute path of the directory that is held apart.
-pub(super) fn held(session: &Session) -> &[u8] {
-    let overlay = &session.config.overlay;
-    &overlay.held[..(overlay.held_len as usize).min(HELD_MAX)]
-}
-
-/// What `path`, as the kernel tells it, is called in the view: without the front of the upper tree. `None`: it does not begin
-/// with that.
-pub(super) fn viewed<'a>(session: &Session, path: &'a [u8]) -> Option<&'a [u8]> {
-    let rest = path.strip_prefix(held(session))?.strip_prefix(b"/")?;
-    let rest = rest.strip_prefix(UPPER.as_bytes())?;
-    match rest {
-        [] => Some(b"/"),
-        [b'/', ..] => Some(rest),
-        _ => None,
     }
 }

@@ -8,29 +8,29 @@ use super::known::{self, Directory};
 use super::name::Name;
 use super::view::{self, Place, Thing};
 use super::{changed, copies, entries, gone, inodes, rights};
-use crate::session::Session;
+use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Bytes of a directory's entries that are looked at together.
 const ENTRIES_BYTES: usize = 2048;
 
 /// Something is about to be made at a place where nothing is: its directory is in the upper tree when this returns.
-pub(super) fn prepare(session: &Session, place: &mut Place) -> Result<()> {
+pub(super) fn prepare(layer: Layer, place: &mut Place) -> Result<()> {
     rights::may_make(place)?;
-    copies::bring_parent(session, place)?;
+    copies::bring_parent(layer, place)?;
     if place.parent == Directory::Upper {
         return Ok(());
     }
     changed::note(&place.name);
     match gone::is_gone(&place.name) {
         true => Ok(()),
-        false => gone::record(session, &place.name, &Origin::ABSENT),
+        false => gone::record(layer, &place.name, &Origin::ABSENT),
     }
 }
 
 /// Makes something at a place by `work`, which gets the path for the kernel.
 pub(super) fn make_at(
-    session: &Session,
+    layer: Layer,
     place: &mut Place,
     work: impl FnOnce(u64) -> Result<u64>,
 ) -> Result<u64> {
@@ -39,34 +39,34 @@ pub(super) fn make_at(
         Thing::Outside => return work(place.name.real()),
         _ => return Err(Errno(sys::EEXIST)),
     }
-    prepare(session, place)?;
+    prepare(layer, place)?;
     work(place.name.upper())
 }
 
 /// mkdir(2).
-pub(super) fn make_directory(session: &Session, place: &mut Place, mode: u32) -> Result<u64> {
-    let made = make_at(session, place, |path| kernel::mkdir(path, mode))?;
+pub(super) fn make_directory(layer: Layer, place: &mut Place, mode: u32) -> Result<u64> {
+    let made = make_at(layer, place, |path| kernel::mkdir(path, mode))?;
     if matches!(place.thing, Thing::Absent) {
-        known::remember(place.name.hash(), Directory::Upper);
+        known::remember(layer, place.name.hash(), Directory::Upper);
     }
     Ok(made)
 }
 
 /// mknod(2). A device would be one in the real tree, too.
-pub(super) fn make_node(session: &Session, place: &mut Place, mode: u32) -> Result<u64> {
+pub(super) fn make_node(layer: Layer, place: &mut Place, mode: u32) -> Result<u64> {
     match mode & k::S_IFMT {
         0 | k::S_IFREG | k::S_IFIFO | k::S_IFSOCK => {}
         k::S_IFCHR | k::S_IFBLK => return Err(Errno(sys::EPERM)),
         _ => return Err(Errno(sys::EINVAL)),
     }
     no_slash(place)?;
-    make_at(session, place, |path| make!(nr::MKNOD, path, mode, 0))
+    make_at(layer, place, |path| make!(nr::MKNOD, path, mode, 0))
 }
 
 /// symlink(2), of a text of ours.
-pub(super) fn make_link(session: &Session, place: &mut Place, text: u64) -> Result<u64> {
+pub(super) fn make_link(layer: Layer, place: &mut Place, text: u64) -> Result<u64> {
     no_slash(place)?;
-    make_at(session, place, |path| kernel::symlink(text, path))
+    make_at(layer, place, |path| kernel::symlink(text, path))
 }
 
 /// What has a slash at its end is no file that can be made.
@@ -78,7 +78,7 @@ fn no_slash(place: &Place) -> Result<()> {
 }
 
 /// unlink(2), or rmdir(2).
-pub(super) fn remove(session: &Session, place: &mut Place, directory: bool) -> Result<u64> {
+pub(super) fn remove(layer: Layer, place: &mut Place, directory: bool) -> Result<u64> {
     match place.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
         Thing::Outside if directory => return kernel::rmdir(place.name.real()),
@@ -94,59 +94,63 @@ pub(super) fn remove(session: &Session, place: &mut Place, directory: bool) -> R
     }
     rights::may_remove(place)?;
     if let (true, Thing::Lower(_) | Thing::Merged(..)) = (directory, &place.thing) {
-        check_empty(session, &place.name)?;
+        check_empty(layer, &place.name)?;
     }
     // (Its time of change is kept there.)
-    copies::bring_parent(session, place)?;
+    copies::bring_parent(layer, place)?;
     match place.thing {
         Thing::Merged(lower, upper) => {
             kernel::rmdir(place.name.upper())?;
-            inodes::forget(&upper);
-            gone::mark(session, &place.name, &lower.origin())?;
+            inodes::forget(layer, &upper);
+            gone::mark(layer, &place.name, &lower.origin())?;
         }
-        Thing::Lower(stat) => gone::mark(session, &place.name, &stat.origin())?,
+        Thing::Lower(stat) => gone::mark(layer, &place.name, &stat.origin())?,
         // What it covers is to stay covered.
         _ if directory => _ = kernel::rmdir(place.name.upper())?,
         _ => {
-            hide_covered(session, place)?;
+            hide_covered(layer, place)?;
             kernel::unlink(place.name.upper())?;
         }
     }
     match &place.thing {
-        Thing::Upper(stat) => inodes::forget(stat),
-        _ => touch_parent(session, place),
+        Thing::Upper(stat) => inodes::forget(layer, stat),
+        _ => touch_parent(layer, place),
     }
     if directory {
-        changed::filter().directory_went();
+        changed::filter(layer).directory_went();
     }
     Ok(0)
 }
 
 /// The directory that the place is in has been changed just now, which its part of the upper tree does not know if only a mark was made.
-fn touch_parent(session: &Session, place: &mut Place) {
+fn touch_parent(layer: Layer, place: &mut Place) {
     if place.parent == Directory::Merged {
         let times = [0, k::UTIME_OMIT.into(), 0, k::UTIME_NOW.into()];
-        let token = session.config.overlay.token;
+        let token = layer.token();
         let _ = place.name.above(|parent| kernel::set_times(parent.upper(), &times, token));
     }
 }
 
 /// What the real tree has under the name of something in the upper tree is gone when this returns.
-fn hide_covered(session: &Session, place: &Place) -> Result<()> {
+fn hide_covered(layer: Layer, place: &Place) -> Result<()> {
     if place.parent == Directory::Upper || gone::is_gone(&place.name) {
         return Ok(());
     }
-    match Stat::of(place.name.real()) {
-        Ok(stat) => gone::mark(session, &place.name, &stat.origin()),
+    match Stat::real(&place.name) {
+        Ok(stat) => gone::mark(layer, &place.name, &stat.origin()),
         Err(_) => Ok(()),
     }
 }
 
-/// Calls `each` with the entries of an open directory.
-pub(super) fn each_entry(directory: Fd, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+/// Calls `each` with the entries of an open directory of the real tree.
+fn each_entry(
+    layer: Layer,
+    directory: Fd,
+    mut each: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
     let mut told = [0u8; ENTRIES_BYTES];
     loop {
-        let len = sys::getdents(directory, &mut told)?;
+        let len = kernel::list(layer, directory, &mut told)?;
         if len == 0 {
             return Ok(());
         }
@@ -161,14 +165,14 @@ pub(super) fn each_entry(directory: Fd, mut each: impl FnMut(&[u8]) -> Result<()
 }
 
 /// The real tree's directory has nothing in the view. (Of the upper tree's the kernel says so.)
-fn check_empty(session: &Session, name: &Name) -> Result<()> {
-    let directory = Open::at(name.real(), k::O_RDONLY | k::O_DIRECTORY, 0)?;
-    let mut inside = Name::root(session);
+fn check_empty(layer: Layer, name: &Name) -> Result<()> {
+    let directory = Open::real(name, k::O_RDONLY | k::O_DIRECTORY)?;
+    let mut inside = Name::root(layer);
     copy_name(name, &mut inside)?;
     let len = inside.len();
-    each_entry(directory.0, |entry| {
+    each_entry(layer, directory.0, |entry| {
         inside.push(entry)?;
-        let is_there = !(changed::filter().has(inside.hash()) && gone::is_gone(&inside));
+        let is_there = !(changed::filter(layer).has(inside.hash()) && gone::is_gone(&inside));
         inside.cut(len);
         if is_there { Err(Errno(sys::ENOTEMPTY)) } else { Ok(()) }
     })
@@ -180,23 +184,23 @@ fn copy_name(from: &Name, to: &mut Name) -> Result<()> {
 }
 
 /// All that is in the view at and below a directory is in the upper tree when this returns.
-fn bring_tree(session: &Session, name: &mut Name, parent: Directory) -> Result<()> {
+fn bring_tree(layer: Layer, name: &mut Name, parent: Directory) -> Result<()> {
     let lower = match view::thing(name, parent)? {
         Thing::Lower(stat) | Thing::Merged(stat, _) => stat,
         _ => return Ok(()),
     };
-    gone::record(session, name, &lower.origin())?;
-    copies::bring_directory(session, name)?;
-    let directory = Open::at(name.real(), k::O_RDONLY | k::O_DIRECTORY, 0)?;
+    gone::record(layer, name, &lower.origin())?;
+    copies::bring_directory(layer, name)?;
+    let directory = Open::real(name, k::O_RDONLY | k::O_DIRECTORY)?;
     let len = name.len();
-    each_entry(directory.0, |entry| {
+    each_entry(layer, directory.0, |entry| {
         name.push(entry)?;
         let brought = match view::thing(name, Directory::Merged) {
             Ok(Thing::Lower(stat)) if !stat.is_directory() => {
                 changed::note(name);
-                copies::bring_entry(session, name, &stat)
+                copies::bring_entry(layer, name, &stat)
             }
-            Ok(Thing::Lower(_) | Thing::Merged(..)) => bring_tree(session, name, Directory::Merged),
+            Ok(Thing::Lower(_) | Thing::Merged(..)) => bring_tree(layer, name, Directory::Merged),
             Ok(_) => Ok(()),
             Err(errno) => Err(errno),
         };
@@ -206,27 +210,27 @@ fn bring_tree(session: &Session, name: &mut Name, parent: Directory) -> Result<(
 }
 
 /// What is at the place, with all below it, is in the upper tree when this returns, and covers nothing.
-fn bring_whole(session: &Session, place: &mut Place) -> Result<()> {
+fn bring_whole(layer: Layer, place: &mut Place) -> Result<()> {
     match place.thing {
         Thing::Lower(stat) if stat.is_directory() => {
-            bring_tree(session, &mut place.name, place.parent)?;
-            place.parent = view::again_above(session, place)?;
-            gone::mark(session, &place.name, &stat.origin())
+            bring_tree(layer, &mut place.name, place.parent)?;
+            place.parent = view::again_above(layer, place)?;
+            gone::mark(layer, &place.name, &stat.origin())
         }
         Thing::Merged(stat, _) => {
-            bring_tree(session, &mut place.name, place.parent)?;
-            gone::mark(session, &place.name, &stat.origin())
+            bring_tree(layer, &mut place.name, place.parent)?;
+            gone::mark(layer, &place.name, &stat.origin())
         }
         _ => {
-            copies::bring_file(session, place, true)?;
-            hide_covered(session, place)
+            copies::bring_file(layer, place, true)?;
+            hide_covered(layer, place)
         }
     }
 }
 
 /// renameat2(2).
 pub(super) fn rename(
-    session: &Session,
+    layer: Layer,
     from: &mut Place,
     to: &mut Place,
     flags: u32,
@@ -286,40 +290,40 @@ pub(super) fn rename(
         && let Thing::Lower(_) | Thing::Merged(..) = &to.thing
         && to_directory
     {
-        check_empty(session, &to.name)?;
+        check_empty(layer, &to.name)?;
     }
-    bring_whole(session, from)?;
+    bring_whole(layer, from)?;
     if exchange {
-        bring_whole(session, to)?;
+        bring_whole(layer, to)?;
     } else {
-        make_room(session, to, to_directory)?;
+        make_room(layer, to, to_directory)?;
     }
     let renamed = kernel::rename(from.name.upper(), to.name.upper(), flags);
     if let (Ok(_), false, Thing::Upper(covered)) = (&renamed, exchange, &to.thing) {
-        inodes::forget(covered);
+        inodes::forget(layer, covered);
     }
     if from_directory || to_directory {
-        changed::filter().directory_went();
+        changed::filter(layer).directory_went();
     }
     renamed
 }
 
 /// Something else is about to take the place in the upper tree.
-fn make_room(session: &Session, to: &mut Place, is_directory: bool) -> Result<()> {
+fn make_room(layer: Layer, to: &mut Place, is_directory: bool) -> Result<()> {
     match to.thing {
-        Thing::Absent => prepare(session, to),
+        Thing::Absent => prepare(layer, to),
         Thing::Merged(lower, upper) => {
             kernel::rmdir(to.name.upper())?;
-            inodes::forget(&upper);
-            gone::mark(session, &to.name, &lower.origin())
+            inodes::forget(layer, &upper);
+            gone::mark(layer, &to.name, &lower.origin())
         }
         Thing::Lower(stat) => {
-            copies::bring_parent(session, to)?;
+            copies::bring_parent(layer, to)?;
             changed::note(&to.name);
             match is_directory {
-                true => gone::mark(session, &to.name, &stat.origin()),
+                true => gone::mark(layer, &to.name, &stat.origin()),
                 // It is covered from the moment when the other is there.
-                false => gone::record(session, &to.name, &stat.origin()),
+                false => gone::record(layer, &to.name, &stat.origin()),
             }
         }
         _ => Ok(()),
@@ -327,14 +331,14 @@ fn make_room(session: &Session, to: &mut Place, is_directory: bool) -> Result<()
 }
 
 /// linkat(2).
-pub(super) fn link(session: &Session, from: &mut Place, to: &mut Place) -> Result<u64> {
+pub(super) fn link(layer: Layer, from: &mut Place, to: &mut Place) -> Result<u64> {
     match from.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
         // A descriptor's name: of a file without one (O_TMPFILE, open(2)).
         Thing::Outside => {
             let path = from.name.real();
             let follow = k::AT_SYMLINK_FOLLOW;
-            return make_at(session, to, |new| {
+            return make_at(layer, to, |new| {
                 make!(nr::LINKAT, AT_FDCWD, path, AT_FDCWD, new, follow)
             });
         }
@@ -346,7 +350,7 @@ pub(super) fn link(session: &Session, from: &mut Place, to: &mut Place) -> Resul
     if from.directory().is_ok() {
         return Err(Errno(sys::EPERM));
     }
-    copies::bring_file(session, from, true)?;
+    copies::bring_file(layer, from, true)?;
     let old = from.name.upper();
-    make_at(session, to, |new| kernel::link(old, new))
+    make_at(layer, to, |new| kernel::link(old, new))
 }

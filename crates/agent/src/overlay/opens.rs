@@ -6,12 +6,13 @@
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
 
-use super::calls::{self, Done, answer};
+use super::calls::{self, Call, Done, answer};
+use super::below;
 use super::kernel::{self, make};
 use super::view::{self, FOLLOWED, ITSELF, Look, NAME, Place, Thing};
 use super::{changed, copies, descriptors, names, rights};
-use crate::plane::{Call, Verdict};
-use crate::session::Session;
+use crate::plane::Verdict;
+use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
 /// Flags that openat2(2) takes; open(2) does not look at others.
@@ -74,7 +75,7 @@ impl How {
 }
 
 /// openat(2), and its kin.
-pub(super) fn open(session: &Session, call: &Call, how: How) -> Done {
+pub(super) fn open(layer: Layer, call: &Call, how: How) -> Done {
     const ELSEWHERE: u32 = k::RESOLVE_BENEATH | k::RESOLVE_IN_ROOT;
     if how.resolve & ELSEWHERE != 0 {
         // As by a kernel that has no openat2.
@@ -84,20 +85,20 @@ pub(super) fn open(session: &Session, call: &Call, how: How) -> Done {
         return Err(Errno(sys::EAGAIN));
     }
     match how.changes() {
-        true if session.config.overlay.flags & flag::PLANT_WRITES != 0 => Ok(Verdict::NATIVE),
-        true => open_to_change(session, call, &how),
-        false => open_to_read(session, call, &how),
+        true if layer.flags() & flag::PLANT_WRITES != 0 => Ok(Verdict::NATIVE),
+        true => open_to_change(layer, call, &how),
+        false => open_to_read(layer, call, &how),
     }
 }
 
-fn open_to_read(session: &Session, call: &Call, how: &How) -> Done {
-    if changed::filter().is_empty() {
+fn open_to_read(layer: Layer, call: &Call, how: &How) -> Done {
+    if changed::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
     }
     let mut room = calls::room();
     let text = calls::given(how.at, &mut room)?;
     let place = view::find(
-        session,
+        layer,
         how.dir,
         text,
         Look { follow: how.follows(), thing: false, name: false },
@@ -105,10 +106,10 @@ fn open_to_read(session: &Session, call: &Call, how: &How) -> Done {
     if let Thing::Unlooked = place.thing {
         if !place.as_named || !how.follows() || how.resolve != 0 {
             if how.follows() {
-                let place = view::find(session, how.dir, text, FOLLOWED)?;
-                return open_seen(call, how, &place);
+                let place = view::find(layer, how.dir, text, FOLLOWED)?;
+                return open_seen(layer, call, how, &place);
             }
-            return open_seen(call, how, &place);
+            return open_seen(layer, call, how, &place);
         }
         // The kernel finds the same, if it meets no symbolic link.
         let flags = how.flags & KNOWN_FLAGS & !(k::O_CREAT | k::O_EXCL);
@@ -117,18 +118,18 @@ fn open_to_read(session: &Session, call: &Call, how: &How) -> Done {
         let open = (&raw const open as u64, size_of::<k::open_how>() as u64);
         let args = [how.dir as u64, how.at, open.0, open.1, 0, 0];
         // SAFETY: what the program asked for, as openat2 has it; the structure lives as long as the call.
-        let ret = unsafe { call.attempt(nr::OPENAT2, &args) };
+        let ret = unsafe { below::attempt(layer, call, nr::OPENAT2, &args) };
         if ret != sys::fail(sys::ELOOP) && ret != sys::fail(sys::EINVAL) {
             return Ok(answer(call, ret));
         }
-        let place = view::find(session, how.dir, text, FOLLOWED)?;
-        return open_seen(call, how, &place);
+        let place = view::find(layer, how.dir, text, FOLLOWED)?;
+        return open_seen(layer, call, how, &place);
     }
-    open_seen(call, how, &place)
+    open_seen(layer, call, how, &place)
 }
 
 /// Opens what has been found as it is.
-fn open_seen(call: &Call, how: &How, place: &Place) -> Done {
+fn open_seen(layer: Layer, call: &Call, how: &How, place: &Place) -> Done {
     const NO_LINKS: u32 = k::RESOLVE_NO_SYMLINKS;
     if place.by_link && how.resolve & NO_LINKS != 0 {
         return Err(Errno(sys::ELOOP));
@@ -137,7 +138,7 @@ fn open_seen(call: &Call, how: &How, place: &Place) -> Done {
         Thing::Absent => Err(Errno(sys::ENOENT)),
         Thing::Upper(_) => open_at(call, how, place.name.upper()),
         Thing::Lower(_) | Thing::Unlooked | Thing::Outside if place.as_named => Ok(Verdict::NATIVE),
-        _ => open_at(call, how, place.name.real()),
+        _ => open_real(layer, call, how, place.name.real()),
     }
 }
 
@@ -148,7 +149,15 @@ fn open_at(call: &Call, how: &How, path: u64) -> Done {
     Ok(answer(call, ret))
 }
 
-fn open_to_change(session: &Session, call: &Call, how: &How) -> Done {
+/// The same, of a name of the real tree.
+fn open_real(layer: Layer, call: &Call, how: &How, path: u64) -> Done {
+    let args = [AT_FDCWD as u64, path, how.flags.into(), how.mode.into(), 0, 0];
+    // SAFETY: what the program asked for; the name is one of ours.
+    let ret = unsafe { below::attempt(layer, call, nr::OPENAT, &args) };
+    Ok(answer(call, ret))
+}
+
+fn open_to_change(layer: Layer, call: &Call, how: &How) -> Done {
     let mut room = calls::room();
     let text = calls::given(how.at, &mut room)?;
     let creates = how.flags & k::O_CREAT != 0;
@@ -158,7 +167,7 @@ fn open_to_change(session: &Session, call: &Call, how: &How) -> Done {
         true => FOLLOWED,
         false => ITSELF,
     };
-    let mut place = view::find(session, how.dir, text, look)?;
+    let mut place = view::find(layer, how.dir, text, look)?;
     if place.by_link && how.resolve & k::RESOLVE_NO_SYMLINKS != 0 {
         return Err(Errno(sys::ELOOP));
     }
@@ -170,12 +179,12 @@ fn open_to_change(session: &Session, call: &Call, how: &How) -> Done {
             if how.flags & k::O_DIRECTORY != 0 {
                 return Err(Errno(sys::EINVAL));
             }
-            names::prepare(session, &mut place)?;
+            names::prepare(layer, &mut place)?;
             return open_at(call, how, place.name.upper());
         }
         _ if how.is_temporary() => {
             place.directory()?;
-            return open_temporary(session, call, how, &place);
+            return open_temporary(layer, call, how, &place);
         }
         _ if creates && how.flags & k::O_EXCL != 0 => return Err(Errno(sys::EEXIST)),
         _ => {}
@@ -183,7 +192,7 @@ fn open_to_change(session: &Session, call: &Call, how: &How) -> Done {
     if place.directory().is_ok() {
         // Refused, but to be read, or merely named.
         let is_refused = how.accesses() != k::O_RDONLY || creates || how.flags & k::O_TRUNC != 0;
-        return if is_refused { Err(Errno(sys::EISDIR)) } else { open_seen(call, how, &place) };
+        return if is_refused { Err(Errno(sys::EISDIR)) } else { open_seen(layer, call, how, &place) };
     }
     let writes = how.accesses() != k::O_RDONLY || how.flags & k::O_TRUNC != 0;
     match place.thing {
@@ -192,24 +201,24 @@ fn open_to_change(session: &Session, call: &Call, how: &How) -> Done {
                 return Err(Errno(sys::ENOTDIR));
             }
             let reads = if how.accesses() == k::O_WRONLY { 0 } else { READ };
-            kernel::may(place.name.real(), WRITE | reads)?;
-            copies::bring_file(session, &mut place, how.flags & k::O_TRUNC == 0)?;
+            kernel::may_real(&place.name, WRITE | reads)?;
+            copies::bring_file(layer, &mut place, how.flags & k::O_TRUNC == 0)?;
             open_at(call, how, place.name.upper())
         }
         Thing::Upper(_) => open_at(call, how, place.name.upper()),
         // Nothing is made any more, as something is there. (What is no file, the kernel keeps apart, or does not let be opened.)
         _ => {
             let how = How { flags: how.flags & !(k::O_CREAT | k::O_EXCL), ..*how };
-            open_at(call, &how, place.name.real())
+            open_real(layer, call, &how, place.name.real())
         }
     }
 }
 
 /// A file without a name, in a directory.
-fn open_temporary(session: &Session, call: &Call, how: &How, place: &Place) -> Done {
+fn open_temporary(layer: Layer, call: &Call, how: &How, place: &Place) -> Done {
     if let Thing::Lower(_) | Thing::Merged(..) = place.thing {
         rights::may_write(place)?;
-        copies::bring_directory(session, &place.name)?;
+        copies::bring_directory(layer, &place.name)?;
     }
     open_at(call, how, place.name.upper())
 }

@@ -2,16 +2,19 @@
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::calls::SEEN_CALLS;
+use runahead_abi::overlay::inner::PRCTL;
 use runahead_abi::overlay::flag;
 
-use super::calls::{self, Done, done, given, room};
+use super::below::{self, Decide};
+use super::calls::{self, Call, Done, done, given, room};
 use super::kernel::make;
+use super::layer::{self, Layer};
 use super::looks::{self, Given};
 use super::opens::{self, How};
 use super::view::{self, FOLLOWED, ITSELF, NAME, Place, Thing};
-use super::{attributes, changed, copies, execs, kernel, listing, names, rights, sockets};
+use super::{attributes, changed, copies, execs, inner, kernel, listing, names, rights, sockets};
 use crate::plane::policy::Exec;
-use crate::plane::{self, Call, Interest, Policy, Verdict};
+use crate::plane::{self, Interest, Policy, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -25,17 +28,16 @@ impl Policy for OfTries {
         Interest::Only { all_of: &SEEN_CALLS, commands_of: &[], samples_of: &[] }
     }
 
-    fn before(&self, call: &Call) -> Verdict {
-        let Some(session) = session::get() else { return Verdict::NATIVE };
-        decide(session, call).unwrap_or_else(|errno| Verdict::answer(sys::fail(errno.0)))
+    fn before(&self, call: &plane::Call) -> Verdict {
+        let call = Call::of_program(call);
+        below::decide(Some(Layer::top()), &call).map_or(Verdict::NATIVE, Verdict::answer)
     }
 
-    fn redirect_exec(&self, call: &Call) -> Exec {
-        let Some(session) = session::get() else { return Exec::AsItStands };
-        if is_alone(session) {
+    fn redirect_exec(&self, call: &plane::Call) -> Exec {
+        if session::get().is_some_and(is_alone) {
             self.lost();
         }
-        execs::redirect(session, call)
+        execs::redirect(Layer::top(), &Call::of_program(call))
     }
 
     fn sees_borrowers(&self) -> bool {
@@ -58,7 +60,14 @@ pub fn start(session: &Session) -> Result<()> {
     if session.config.overlay.flags & flag::ON == 0 {
         return Ok(());
     }
-    changed::start(session)?;
+    static DECIDE: Decide = Decide(decide);
+    layer::start(session, session::inner())?;
+    let mut layer = Some(Layer::top());
+    while let Some(one) = layer {
+        changed::start(one)?;
+        layer = one.below();
+    }
+    below::ask_by(&DECIDE);
     plane::set_policy(&POLICY)
 }
 
@@ -69,13 +78,13 @@ fn is_alone(session: &Session) -> bool {
 }
 
 /// The name at these arguments.
-fn place(session: &Session, dir: Fd, at: u64, look: view::Look) -> Result<Place> {
+fn place(layer: Layer, dir: Fd, at: u64, look: view::Look) -> Result<Place> {
     let mut room = room();
     let text = given(at, &mut room)?;
-    view::find(session, dir, text, look)
+    view::find(layer, dir, text, look)
 }
 
-fn decide(session: &Session, call: &Call) -> Done {
+fn decide(layer: Layer, call: &Call) -> Done {
     let a = call.args;
     let here = AT_FDCWD;
     let look = |dir, argument, follow| Given { dir, argument, follow };
@@ -88,11 +97,11 @@ fn decide(session: &Session, call: &Call) -> Done {
         resolve: 0,
     };
     match call.nr {
-        nr::OPEN => opens::open(session, call, open(here, a[0], a[1], a[2])),
-        nr::OPENAT => opens::open(session, call, open(call.fd(0), a[1], a[2], a[3])),
+        nr::OPEN => opens::open(layer, call, open(here, a[0], a[1], a[2])),
+        nr::OPENAT => opens::open(layer, call, open(call.fd(0), a[1], a[2], a[3])),
         nr::CREAT => {
             let flags = k::O_CREAT | k::O_WRONLY | k::O_TRUNC;
-            opens::open(session, call, open(here, a[0], flags.into(), a[1]))
+            opens::open(layer, call, open(here, a[0], flags.into(), a[1]))
         }
         nr::OPENAT2 => {
             if a[3] < size_of::<k::open_how>() as u64 {
@@ -100,28 +109,29 @@ fn decide(session: &Session, call: &Call) -> Done {
             }
             let k::open_how { flags, mode, resolve } = sys::copy_in(a[2])?;
             let how = open(call.fd(0), a[1], flags, mode);
-            opens::open(session, call, How { resolve: resolve as u32, ..how })
+            opens::open(layer, call, How { resolve: resolve as u32, ..how })
         }
-        nr::STAT | nr::FSTAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX => looks::stat(session, call),
-        nr::ACCESS => looks::access(session, call, look(here, 0, true)),
-        nr::FACCESSAT => looks::access(session, call, look(call.fd(0), 1, true)),
-        nr::FACCESSAT2 => looks::access(session, call, look(call.fd(0), 1, follows(a[3]))),
-        nr::READLINK => looks::read_link(session, call, look(here, 0, false)),
-        nr::READLINKAT => looks::read_link(session, call, look(call.fd(0), 1, false)),
+        nr::STAT | nr::FSTAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX => looks::stat(layer, call),
+        nr::ACCESS => looks::access(layer, call, look(here, 0, true)),
+        nr::FACCESSAT => looks::access(layer, call, look(call.fd(0), 1, true)),
+        nr::FACCESSAT2 => looks::access(layer, call, look(call.fd(0), 1, follows(a[3]))),
+        nr::READLINK => looks::read_link(layer, call, look(here, 0, false)),
+        nr::READLINKAT => looks::read_link(layer, call, look(call.fd(0), 1, false)),
         nr::STATFS | nr::GETXATTR | nr::LISTXATTR | nr::CHDIR => {
-            looks::redirect(session, call, look(here, 0, true))
+            looks::redirect(layer, call, look(here, 0, true))
         }
-        nr::LGETXATTR | nr::LLISTXATTR => looks::redirect(session, call, look(here, 0, false)),
+        nr::LGETXATTR | nr::LLISTXATTR => looks::redirect(layer, call, look(here, 0, false)),
         nr::INOTIFY_ADD_WATCH => {
             let follow = a[2] as u32 & k::IN_DONT_FOLLOW == 0;
-            looks::redirect(session, call, look(here, 1, follow))
+            looks::redirect(layer, call, look(here, 1, follow))
         }
-        nr::GETCWD => looks::working_directory(session, call),
-        nr::GETDENTS | nr::GETDENTS64 => listing::list(session, call),
-        nr::BIND => sockets::bind(session, call),
-        nr::CONNECT => sockets::connect(session, call),
+        nr::GETCWD => looks::working_directory(layer, call),
+        nr::GETDENTS | nr::GETDENTS64 => listing::list(layer, call),
+        nr::BIND => sockets::bind(layer, call),
+        nr::CONNECT => sockets::connect(layer, call),
+        nr::PRCTL if call.args[0] as u32 == PRCTL => done(call, inner::asked(layer, call)),
         nr::SECCOMP | nr::PRCTL => Ok(filters(call)),
-        nr::TRUNCATE => done(call, truncate(session, a[0], a[1])),
+        nr::TRUNCATE => done(call, truncate(layer, a[0], a[1])),
         nr::MKDIR
         | nr::MKDIRAT
         | nr::RMDIR
@@ -135,38 +145,38 @@ fn decide(session: &Session, call: &Call) -> Done {
         | nr::SYMLINK
         | nr::SYMLINKAT
         | nr::MKNOD
-        | nr::MKNODAT => done(call, change_names(session, call)),
-        _ => attributes::change(session, call),
+        | nr::MKNODAT => done(call, change_names(layer, call)),
+        _ => attributes::change(layer, call),
     }
 }
 
 /// Calls that make, remove and rename names.
-fn change_names(session: &Session, call: &Call) -> Result<u64> {
+fn change_names(layer: Layer, call: &Call) -> Result<u64> {
     let a = call.args;
     let here = AT_FDCWD;
-    let at = |dir, at| place(session, dir, at, NAME);
+    let at = |dir, at| place(layer, dir, at, NAME);
     match call.nr {
-        nr::MKDIR => names::make_directory(session, &mut at(here, a[0])?, a[1] as u32),
-        nr::MKDIRAT => names::make_directory(session, &mut at(call.fd(0), a[1])?, a[2] as u32),
-        nr::MKNOD => names::make_node(session, &mut at(here, a[0])?, a[1] as u32),
-        nr::MKNODAT => names::make_node(session, &mut at(call.fd(0), a[1])?, a[2] as u32),
-        nr::RMDIR => names::remove(session, &mut at(here, a[0])?, true),
-        nr::UNLINK => names::remove(session, &mut at(here, a[0])?, false),
+        nr::MKDIR => names::make_directory(layer, &mut at(here, a[0])?, a[1] as u32),
+        nr::MKDIRAT => names::make_directory(layer, &mut at(call.fd(0), a[1])?, a[2] as u32),
+        nr::MKNOD => names::make_node(layer, &mut at(here, a[0])?, a[1] as u32),
+        nr::MKNODAT => names::make_node(layer, &mut at(call.fd(0), a[1])?, a[2] as u32),
+        nr::RMDIR => names::remove(layer, &mut at(here, a[0])?, true),
+        nr::UNLINK => names::remove(layer, &mut at(here, a[0])?, false),
         nr::UNLINKAT => {
             let is_directory = a[2] as u32 & k::AT_REMOVEDIR != 0;
-            names::remove(session, &mut at(call.fd(0), a[1])?, is_directory)
+            names::remove(layer, &mut at(call.fd(0), a[1])?, is_directory)
         }
-        nr::RENAME => names::rename(session, &mut at(here, a[0])?, &mut at(here, a[1])?, 0),
+        nr::RENAME => names::rename(layer, &mut at(here, a[0])?, &mut at(here, a[1])?, 0),
         nr::RENAMEAT | nr::RENAMEAT2 => {
             let flags = if call.nr == nr::RENAMEAT2 { a[4] as u32 } else { 0 };
             let (mut from, mut to) = (at(call.fd(0), a[1])?, at(call.fd(2), a[3])?);
-            names::rename(session, &mut from, &mut to, flags)
+            names::rename(layer, &mut from, &mut to, flags)
         }
         nr::LINK => {
-            let mut from = there(place(session, here, a[0], ITSELF)?)?;
-            names::link(session, &mut from, &mut at(here, a[1])?)
+            let mut from = there(place(layer, here, a[0], ITSELF)?)?;
+            names::link(layer, &mut from, &mut at(here, a[1])?)
         }
-        nr::LINKAT => link_at(session, call),
+        nr::LINKAT => link_at(layer, call),
         nr::SYMLINK | nr::SYMLINKAT => {
             let mut text = room();
             given(a[0], &mut text)?;
@@ -174,29 +184,29 @@ fn change_names(session: &Session, call: &Call) -> Result<u64> {
                 nr::SYMLINK => at(here, a[1])?,
                 _ => at(call.fd(1), a[2])?,
             };
-            names::make_link(session, &mut new, text.as_ptr() as u64)
+            names::make_link(layer, &mut new, text.as_ptr() as u64)
         }
         _ => Err(Errno(sys::ENOSYS)),
     }
 }
 
-fn link_at(session: &Session, call: &Call) -> Result<u64> {
+fn link_at(layer: Layer, call: &Call) -> Result<u64> {
     let [_, old, _, new, flags, _] = call.args;
     let flags = flags as u32;
     let mut text = room();
     let text = given(old, &mut text)?;
-    let to = || place(session, call.fd(2), new, NAME);
+    let to = || place(layer, call.fd(2), new, NAME);
     if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
         // A descriptor's file. One of the real tree the kernel does not let be linked into the upper one.
         let fd = call.fd(0);
         let empty = c"".as_ptr() as u64;
-        return names::make_at(session, &mut to()?, |path| {
+        return names::make_at(layer, &mut to()?, |path| {
             make!(nr::LINKAT, fd, empty, AT_FDCWD, path, k::AT_EMPTY_PATH)
         });
     }
     let look = if flags & k::AT_SYMLINK_FOLLOW != 0 { FOLLOWED } else { ITSELF };
-    let mut from = there(view::find(session, call.fd(0), text, look)?)?;
-    names::link(session, &mut from, &mut to()?)
+    let mut from = there(view::find(layer, call.fd(0), text, look)?)?;
+    names::link(layer, &mut from, &mut to()?)
 }
 
 /// Something is there, which is found out before another name is looked at.
@@ -207,15 +217,15 @@ fn there(place: Place) -> Result<Place> {
     }
 }
 
-fn truncate(session: &Session, at: u64, len: u64) -> Result<u64> {
-    let mut place = place(session, AT_FDCWD, at, FOLLOWED)?;
+fn truncate(layer: Layer, at: u64, len: u64) -> Result<u64> {
+    let mut place = place(layer, AT_FDCWD, at, FOLLOWED)?;
     match place.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
         Thing::Outside => return Err(Errno(sys::EPERM)),
         _ if place.directory().is_ok() => return Err(Errno(sys::EISDIR)),
         Thing::Lower(_) => {
             rights::may_write(&place)?;
-            copies::bring_file(session, &mut place, len != 0)?;
+            copies::bring_file(layer, &mut place, len != 0)?;
         }
         _ => {}
     }

@@ -28,9 +28,12 @@ pub(super) fn may_make(place: &mut Place) -> Result<()> {
     let is_merged = place.parent == Directory::Merged;
     place.name.above(|parent| {
         // Its owner may have changed its permissions, which the upper tree's part has.
-        let is_own = is_merged && Stat::of(parent.real())?.owner == user();
-        let path = if is_own { parent.upper() } else { parent.real() };
-        kernel::may(path, WRITE | SEARCH).map(drop)
+        let is_own = is_merged && Stat::real(parent)?.owner == user();
+        let may = match is_own {
+            true => kernel::may(parent.upper(), WRITE | SEARCH),
+            false => kernel::may_real(parent, WRITE | SEARCH),
+        };
+        may.map(drop)
     })
 }
 
@@ -41,7 +44,7 @@ pub(super) fn may_remove(place: &mut Place) -> Result<()> {
         return Ok(());
     }
     let Some(owner) = place.stat().map(|stat| stat.owner) else { return Ok(()) };
-    let parent = place.name.above(|parent| Stat::of(parent.real()))?;
+    let parent = place.name.above(|parent| Stat::real(parent))?;
     let (is_sticky, user) = (parent.mode() & k::S_ISVTX != 0, user());
     match is_sticky && user != 0 && user != owner && user != parent.owner {
         true => Err(Errno(sys::EPERM)),
@@ -51,7 +54,7 @@ pub(super) fn may_remove(place: &mut Place) -> Result<()> {
 
 /// The real tree's file may be written to.
 pub(super) fn may_write(place: &Place) -> Result<()> {
-    kernel::may(place.name.real(), WRITE).map(drop)
+    kernel::may_real(&place.name, WRITE).map(drop)
 }
 
 /// What is kept of the real tree's file beside its data may be changed.

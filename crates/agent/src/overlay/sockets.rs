@@ -4,14 +4,16 @@
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
 
-use super::calls::{Done, answer};
+use super::below;
+use super::calls::{Call, Done, answer};
 use super::kernel::Open;
 use super::name::Name;
+use super::changed;
 use super::names;
 use super::view::{self, FOLLOWED, ITSELF, Place, Thing};
 use crate::paths;
-use crate::plane::{Call, Verdict};
-use crate::session::Session;
+use crate::plane::Verdict;
+use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Result, nr};
 
 const AF_UNIX: u16 = 1;
@@ -45,36 +47,39 @@ fn given(call: &Call) -> Result<Option<Address>> {
 }
 
 /// bind(2).
-pub(super) fn bind(session: &Session, call: &Call) -> Done {
+pub(super) fn bind(layer: Layer, call: &Call) -> Done {
     let Some(address) = given(call)? else { return Ok(Verdict::NATIVE) };
     if address.path().is_empty() {
         return Ok(Verdict::NATIVE);
     }
-    let mut place = view::find(session, AT_FDCWD, address.path(), ITSELF)?;
+    let mut place = view::find(layer, AT_FDCWD, address.path(), ITSELF)?;
     match place.thing {
         Thing::Absent => {}
         Thing::Outside => return Ok(Verdict::NATIVE),
         _ => return Err(Errno(sys::EADDRINUSE)),
     }
-    names::prepare(session, &mut place)?;
+    names::prepare(layer, &mut place)?;
     by_directory(call, &mut place)
 }
 
 /// connect(2).
-pub(super) fn connect(session: &Session, call: &Call) -> Done {
+pub(super) fn connect(layer: Layer, call: &Call) -> Done {
     let Some(address) = given(call)? else { return Ok(Verdict::NATIVE) };
-    let is_shut = session.config.overlay.flags & flag::NO_NETWORK != 0;
+    let is_shut = layer.flags() & flag::NO_NETWORK != 0 || changed::filter(layer).is_shut();
     if address.path().is_empty() {
         // An abstract name may be anybody's.
         return if is_shut { Err(Errno(sys::EACCES)) } else { Ok(Verdict::NATIVE) };
     }
-    let mut place = view::find(session, AT_FDCWD, address.path(), FOLLOWED)?;
+    let mut place = view::find(layer, AT_FDCWD, address.path(), FOLLOWED)?;
     match place.thing {
         Thing::Absent => Err(Errno(sys::ENOENT)),
         Thing::Upper(_) => by_directory(call, &mut place),
         _ if is_shut => Err(Errno(sys::EACCES)),
         _ if place.as_named => Ok(Verdict::NATIVE),
-        _ => with_path(call, &[place.name.text()]),
+        _ => with_path(call, &[place.name.text()], |args| {
+            // SAFETY: what the program asked for, with an address of ours.
+            unsafe { below::attempt(layer, call, call.nr, args) }
+        }),
     }
 }
 
@@ -84,10 +89,12 @@ fn by_directory(call: &Call, place: &mut Place) -> Done {
     let mut number = [0u8; 10];
     paths::decimal(directory.0 as u32, &mut number);
     let digits = number.iter().position(|digit| *digit == 0).unwrap_or(number.len());
-    with_path(call, &[b"/proc/self/fd/", &number[..digits], b"/", place.name.last()])
+    let parts = [b"/proc/self/fd/", &number[..digits], b"/", place.name.last()];
+    // SAFETY: what the program asked for, with an address of ours.
+    with_path(call, &parts, |args| unsafe { call.attempt(call.nr, args) })
 }
 
-fn with_path(call: &Call, parts: &[&[u8]]) -> Done {
+fn with_path(call: &Call, parts: &[&[u8]], make: impl FnOnce(&[u64; 6]) -> i64) -> Done {
     let mut bytes = [0u8; ADDRESS_BYTES];
     bytes[..PATH_AT].copy_from_slice(&AF_UNIX.to_ne_bytes());
     let mut at = PATH_AT;
@@ -99,6 +106,5 @@ fn with_path(call: &Call, parts: &[&[u8]]) -> Done {
     let len = (at + 1).min(ADDRESS_BYTES) as u64;
     let args = [call.args[0], bytes.as_ptr() as u64, len, 0, 0, 0];
     debug_assert!(matches!(call.nr, nr::BIND | nr::CONNECT));
-    // SAFETY: what the program asked for, with an address of ours.
-    Ok(answer(call, unsafe { call.attempt(call.nr, &args) }))
+    Ok(answer(call, make(&args)))
 }

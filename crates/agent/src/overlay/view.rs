@@ -9,12 +9,12 @@ use runahead_abi::PATH_MAX;
 
 use super::changed;
 use super::gone;
-use super::kernel::Stat;
+use super::kernel::{self, Stat};
 use super::known::{Directory, known, remember};
-use super::name::{self, Name};
+use super::name::Name;
 use super::rest::{Rest, skip_slashes};
 use crate::paths::{self, PathBuf};
-use crate::session::{self, Session};
+use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result};
 
 /// Symbolic links that are followed in one name, as by the kernel (path_resolution(7)).
@@ -23,7 +23,7 @@ const LINKS_MAX: usize = 40;
 /// What a name leads to.
 #[derive(Clone, Copy)]
 pub(super) enum Thing {
-    /// Something that the view leaves as it is: in `/proc`, `/sys`, `/dev`.
+    /// Something that the view leaves as it is: in `/proc`, `/sys`, `/dev`, or of a try inside this one.
     Outside,
     /// Whatever is in the real tree, at which nobody has looked: it may also be a symbolic link, or nothing.
     Unlooked,
@@ -94,8 +94,11 @@ pub(super) const NAME: Look = Look { follow: false, thing: true, name: true };
 /// What the name leads to is looked at.
 pub(super) const FOLLOWED: Look = Look { follow: true, thing: true, name: false };
 
-/// Directories that are left as they are, as they are called in the root directory.
+/// Directories that are left as they are, as they are called in the root directory; and that of the tries inside this one.
 fn is_outside(name: &Name, rest: &[u8]) -> bool {
+    if name.layer().keeps(name.text()) {
+        return true;
+    }
     match name.text() {
         b"/proc" | b"/sys" => true,
         // (POSIX's shared memory is files like any others.)
@@ -109,26 +112,26 @@ fn is_outside(name: &Name, rest: &[u8]) -> bool {
 
 /// Where `path` leads, seen from the directory `dir` of the program's.
 #[inline(never)]
-pub(super) fn find(session: &Session, dir: Fd, path: &[u8], look: Look) -> Result<Place> {
+pub(super) fn find(layer: Layer, dir: Fd, path: &[u8], look: Look) -> Result<Place> {
     if path.is_empty() {
         return Err(Errno(sys::ENOENT));
     }
     let mut rest = Rest::new();
-    let viewed = name::viewed(session, path);
+    let viewed = layer.viewed(path);
     let mut as_named = viewed.is_none();
     rest.prepend(viewed.unwrap_or(path))?;
     if path[0] != b'/' {
         let mut base = PathBuf::from([0; PATH_MAX + 1]);
-        let (len, is_upper) = directory(session, dir, &mut base)?;
+        let (len, is_upper) = directory(layer, dir, &mut base)?;
         as_named = !is_upper;
         rest.prepend(b"/")?;
         rest.prepend(&base[..len])?;
     }
-    walk(session, &mut rest, look, as_named)
+    walk(layer, &mut rest, look, as_named)
 }
 
 /// The path of a directory of the program's, as the view has it: its length, and whether it is in the upper tree.
-fn directory(session: &Session, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
+fn directory(layer: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
     let len = match paths::directory(dir, to) {
         Some(len) => len,
         None if dir == AT_FDCWD || sys::fcntl(dir, k::F_GETFD, 0).is_ok() => {
@@ -136,7 +139,7 @@ fn directory(session: &Session, dir: Fd, to: &mut PathBuf) -> Result<(usize, boo
         }
         None => return Err(Errno(sys::EBADF)),
     };
-    let Some(viewed) = name::viewed(session, &to[..len]) else { return Ok((len, false)) };
+    let Some(viewed) = layer.viewed(&to[..len]) else { return Ok((len, false)) };
     let (start, viewed) = (len - viewed.len(), viewed.len());
     // (The root of the upper tree is told without a slash.)
     if start == len || to[start] != b'/' {
@@ -147,9 +150,9 @@ fn directory(session: &Session, dir: Fd, to: &mut PathBuf) -> Result<(usize, boo
     Ok((viewed, true))
 }
 
-fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Result<Place> {
+fn walk(layer: Layer, rest: &mut Rest, look: Look, as_named: bool) -> Result<Place> {
     let mut place = Place {
-        name: Name::root(session),
+        name: Name::root(layer),
         thing: Thing::Absent,
         parent: Directory::Lower,
         is_directory: false,
@@ -176,10 +179,10 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
                 if piece == b".." {
                     place.name.pop();
                     place.as_named = false;
-                    here = match known(place.name.hash()) {
+                    here = match known(layer, place.name.hash()) {
                         Some(directory) => directory,
                         None if place.name.is_root() => root(),
-                        None => again(session, &place.name)?,
+                        None => again(layer, &place.name)?,
                     };
                 }
                 rest.skip(end);
@@ -205,19 +208,19 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
             && !look.thing
             && !place.is_directory
             && here != Directory::Upper
-            && !changed::filter().has(hash)
+            && !changed::filter(layer).has(hash)
         {
             place.thing = Thing::Unlooked;
             return Ok(place);
         }
-        if !is_last && let Some(directory) = known(hash) {
+        if !is_last && let Some(directory) = known(layer, hash) {
             here = directory;
             continue;
         }
         place.thing = match thing(&place.name, here) {
             Ok(thing) => thing,
             // Who may not look may still be there: the kernel finds it by another way, or refuses.
-            Err(Errno(sys::EACCES)) if here != Directory::Upper && !changed::filter().has(hash) => {
+            Err(Errno(sys::EACCES)) if here != Directory::Upper && !changed::filter(layer).has(hash) => {
                 if is_last {
                     place.thing = Thing::Unlooked;
                     return Ok(place);
@@ -238,13 +241,13 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
             place.by_link = true;
             place.by_upper_link |= matches!(place.thing, Thing::Upper(_));
             place.as_named = false;
-            here = follow(session, &mut place, rest)?;
+            here = follow(layer, &mut place, rest)?;
             continue;
         }
         match place.directory() {
             Ok(directory) => {
-                if directory != Directory::Lower || !changed::filter().has(hash) {
-                    remember(hash, directory);
+                if directory != Directory::Lower || !changed::filter(layer).has(hash) {
+                    remember(layer, hash, directory);
                 }
                 here = directory;
             }
@@ -261,14 +264,13 @@ fn walk(session: &Session, rest: &mut Rest, look: Look, as_named: bool) -> Resul
 }
 
 /// The text of the symbolic link at `place` comes in front of the rest; goes to the directory that it is seen from.
-fn follow(session: &Session, place: &mut Place, rest: &mut Rest) -> Result<Directory> {
-    let at = match place.thing {
-        Thing::Upper(_) => place.name.upper(),
-        _ => place.name.real(),
-    };
+fn follow(layer: Layer, place: &mut Place, rest: &mut Rest) -> Result<Directory> {
     let mut text = [0u8; PATH_MAX];
-    let len = sys::readlinkat(AT_FDCWD, at, &mut text)?;
-    let text = name::viewed(session, &text[..len]).unwrap_or(&text[..len]);
+    let len = match place.thing {
+        Thing::Upper(_) => sys::readlinkat(AT_FDCWD, place.name.upper(), &mut text)?,
+        _ => kernel::read_link(&place.name, &mut text)?,
+    };
+    let text = layer.viewed(&text[..len]).unwrap_or(&text[..len]);
     if text.is_empty() {
         return Err(Errno(sys::ENOENT));
     }
@@ -289,6 +291,7 @@ fn root() -> Directory {
 
 /// What the entry `name` of a directory is that stands so.
 pub(super) fn thing(name: &Name, parent: Directory) -> Result<Thing> {
+    let layer = name.layer();
     let there = |stat: Result<Stat>| match stat {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno(sys::ENOENT | sys::ENOTDIR)) => Ok(None),
@@ -298,8 +301,8 @@ pub(super) fn thing(name: &Name, parent: Directory) -> Result<Thing> {
     if parent == Directory::Upper {
         return there(Stat::of(name.upper())).map(|stat| one(stat, Thing::Upper));
     }
-    if !changed::filter().has(name.hash()) {
-        return there(Stat::of(name.real())).map(|stat| one(stat, Thing::Lower));
+    if !changed::filter(layer).has(name.hash()) {
+        return there(Stat::real(name)).map(|stat| one(stat, Thing::Lower));
     }
     let upper = match parent {
         Directory::Merged => there(Stat::of(name.upper()))?,
@@ -310,7 +313,7 @@ pub(super) fn thing(name: &Name, parent: Directory) -> Result<Thing> {
         _ if gone::is_gone(name) => return Ok(one(upper, Thing::Upper)),
         _ => {}
     }
-    let lower = there(Stat::of(name.real()))?;
+    let lower = there(Stat::real(name))?;
     Ok(match (lower, upper) {
         (Some(lower), Some(upper)) if lower.is_directory() => Thing::Merged(lower, upper),
         (lower, None) => one(lower, Thing::Lower),
@@ -322,35 +325,34 @@ pub(super) fn thing(name: &Name, parent: Directory) -> Result<Thing> {
 fn at_directory(mut place: Place) -> Result<Place> {
     place.is_directory = true;
     if place.name.is_root() {
-        place.thing = Thing::Merged(Stat::of(place.name.real())?, Stat::of(place.name.upper())?);
+        place.thing = Thing::Merged(Stat::real(&place.name)?, Stat::of(place.name.upper())?);
         return Ok(place);
     }
-    let session = session::get().ok_or(Errno(sys::ESRCH))?;
-    place.parent = again_above(session, &mut place)?;
+    place.parent = again_above(place.name.layer(), &mut place)?;
     place.thing = thing(&place.name, place.parent)?;
     place.directory()?;
     Ok(place)
 }
 
 /// How the directory stands that a place is in.
-pub(super) fn again_above(session: &Session, place: &mut Place) -> Result<Directory> {
-    place.name.above(|parent| again(session, parent))
+pub(super) fn again_above(layer: Layer, place: &mut Place) -> Result<Directory> {
+    place.name.above(|parent| again(layer, parent))
 }
 
 /// How a directory stands whose path is without symbolic links.
-pub(super) fn again(session: &Session, name: &Name) -> Result<Directory> {
+pub(super) fn again(layer: Layer, name: &Name) -> Result<Directory> {
     let mut here = root();
-    let mut above = Name::root(session);
+    let mut above = Name::root(layer);
     for piece in name.text().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
         above.push(piece)?;
         let hash = above.hash();
-        here = match known(hash) {
+        here = match known(layer, hash) {
             Some(directory) => directory,
             None => {
                 let found = match thing(&above, here) {
                     Ok(thing) => thing,
                     Err(Errno(sys::EACCES))
-                        if here != Directory::Upper && !changed::filter().has(hash) =>
+                        if here != Directory::Upper && !changed::filter(layer).has(hash) =>
                     {
                         here = Directory::Lower;
                         continue;
@@ -364,8 +366,8 @@ pub(super) fn again(session: &Session, name: &Name) -> Result<Directory> {
                     Thing::Absent => return Err(Errno(sys::ENOENT)),
                     _ => return Err(Errno(sys::ENOTDIR)),
                 };
-                if directory != Directory::Lower || !changed::filter().has(hash) {
-                    remember(hash, directory);
+                if directory != Directory::Lower || !changed::filter(layer).has(hash) {
+                    remember(layer, hash, directory);
                 }
                 directory
             }

@@ -12,6 +12,7 @@
 use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
+use runahead_abi::overlay::HELD_MAX;
 use runahead_abi::socket;
 use runahead_abi::unwatched::ProgramKey;
 
@@ -115,9 +116,13 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
     }
 }
 
-/// Says which number the agent's file has here, and will have in the new program.
+/// Says which number the agent's file has here, and will have in the new program, and what that is to be told.
 fn hand_over(talk: &Talk, agent: Fd) -> Option<Token> {
-    talk.tell(&agent.to_le_bytes());
+    let inner = session::inner();
+    let mut told = [0; 4 + HELD_MAX];
+    told[..4].copy_from_slice(&agent.to_le_bytes());
+    told[4..4 + inner.len()].copy_from_slice(inner);
+    talk.tell(&told[..4 + inner.len()]);
     if agent > 0xffff {
         failed(agent);
         return None;
