@@ -70,6 +70,12 @@ impl Place {
         Run::new(first.iter().chain(words)).dir(&self.work).run()
     }
 
+    /// Runs a script as a try, in which `TRY` is the program that tries.
+    fn around(&self, script: &str) -> Outcome {
+        let script = format!("TRY={:?}; {script}", runahead());
+        self.shell(&script)
+    }
+
     fn shell(&self, script: &str) -> Outcome {
         self.tried(&["-q", "--", "/bin/sh", "-c", script])
     }
@@ -151,8 +157,40 @@ fn twins(place: &Place, argv: &[&str]) {
 }
 
 fn sh(place: &Place, script: &str) {
-    twins(place, &["/bin/sh", "-c", script]);
+    let argv = ["/bin/sh", "-c", script];
+    twins(place, &argv);
     place.again();
+    nested_twins(place, &argv);
+    place.again();
+}
+
+/// The same, as a try inside a try, in which `before` has been done: the inner one is committed, and changes what the outer one has; then that.
+fn nested_twins_behind(place: &Place, before: &str, argv: &[&str]) {
+    place.run(&["/bin/sh", "-c", before]);
+    let plain = place.run(argv);
+    let made = seen(&place.work);
+    place.again();
+    let untouched_before = untouched(&place.work);
+    let list =
+        "find . | sort; find . -type f ! -perm 000 | sort | xargs -d '\\n' -r cat 2> /dev/null";
+    // The status is the inner command's; what the outer one sees is the same before and after.
+    let script = format!(
+        "{before}; {{ {list}; }} > ../before; \"$TRY\" try -q -- \"$@\"; status=$?; {{ {list}; }} > ../after; cmp ../before ../after || exit 99; \
+         rm ../before ../after; if [ -n \"$(\"$TRY\" try list)\" ]; then \"$TRY\" try commit || exit 98; fi; exit $status"
+    );
+    let program = runahead().to_str().expect("a plain path");
+    let environment = format!("TRY={program}");
+    let command = ["-q", "--", "env", &environment, "/bin/sh", "-c", &script, "sh"];
+    let tried = place.tried(&[&command[..], argv].concat());
+    assert_eq!(plain, tried, "{argv:?} behind {before}");
+    assert_eq!(untouched_before, untouched(&place.work), "{argv:?}: before it was committed");
+    place.commit();
+    let differences = differences(&made, &seen(&place.work));
+    assert!(differences.is_empty(), "{argv:?} behind {before}: {differences:#?}");
+}
+
+fn nested_twins(place: &Place, argv: &[&str]) {
+    nested_twins_behind(place, "true", argv);
 }
 
 #[test]
@@ -206,6 +244,23 @@ fn random_steps_do_the_same() {
         let seed = seeds.below(u64::MAX).to_string();
         eprintln!("names {seed} 150");
         twins(&place, &[program, &seed, "150"]);
+        place.again();
+    }
+}
+
+/// The same, some in a try, and some in one inside that.
+#[test]
+fn random_steps_do_the_same_inside() {
+    const RUNS: usize = 25;
+    let (place, program) = (Place::filled("random-inside"), program("names", Link::Dynamic));
+    let program = program.to_str().expect("a plain path");
+    let mut seeds = Seed::new();
+    for _ in 0..RUNS {
+        let [first, second] = [(); 2].map(|()| seeds.below(u64::MAX).to_string());
+        eprintln!("names {first} 60, names {second} 100");
+        // (Whoever writes to a named pipe of the real tree is refused.)
+        let before = format!("{program:?} {first} 60 > /dev/null 2>&1; find . -type p -delete");
+        nested_twins_behind(&place, &before, &[program, &second, "100"]);
         place.again();
     }
 }
@@ -373,11 +428,146 @@ fn statuses_and_errors() {
     assert_eq!(ended(&["--network", "hold", "--", "true"]), End::Exit(125));
     assert_eq!(ended(&["status"]), End::Exit(1));
     assert_eq!(ended(&["commit", "x"]), End::Exit(1));
-    let program = runahead().to_str().expect("a plain path");
-    let nested = place.tried(&["-q", "--", program, "try", "--", "true"]);
-    assert_eq!(nested.end, End::Exit(125));
-    assert!(nested.complaints().contains("do not nest"), "{nested:?}");
+    assert_eq!(place.around("\"$TRY\" try -q -- sh -c 'exit 9'").end, End::Exit(9));
+    assert_eq!(place.around("\"$TRY\" try -q -- no-such-program").end, End::Exit(127));
+    assert_eq!(place.around("\"$TRY\" try --state /tmp -- true").end, End::Exit(125));
+    let unseen = place.around("RUNAHEAD=0 \"$TRY\" try -- true");
+    assert_eq!(unseen.end, End::Exit(125));
+    assert!(unseen.complaints().contains("without an agent"), "{unseen:?}");
     assert!(place.tried(&["list"]).stdout.is_empty(), "what has changed nothing is not kept");
+}
+
+/// The names of all tries, as they are listed.
+fn names(place: &Place) -> Vec<String> {
+    let list = place.tried(&["list"]).text();
+    list.lines().map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn what_is_undone_inside_leaves_what_is_around_it() {
+    let place = Place::filled("undone-inside");
+    let script = "echo outer > a; echo outer > o; mkdir e; touch -d 2002-02-02 a o e; stat -c '%n %i %s %Y %Z %a %h' a o e d1 d0/b > ../s; \
+                  \"$TRY\" try -q -- sh -c 'cat a; rm -r d0 e; echo inner > a; chmod 700 o; mv d1 x; mkfifo p; ls'; \
+                  stat -c '%n %i %s %Y %Z %a %h' a o e d1 d0/b | cmp - ../s; rm ../s; cat a; ls; \"$TRY\" try undo; \"$TRY\" try list; ls; cat a";
+    let outcome = place.around(script);
+    let inner = "outer\na\nd2\nl\no\np\nx\n";
+    let outer = ["a", "d0", "d1", "d2", "e", "l", "o"].map(|name| format!("{name}\n")).concat();
+    assert_eq!(outcome.text(), format!("{inner}outer\n{outer}{outer}outer\n"), "{outcome:?}");
+    place.commit();
+    assert_eq!(fs::read_to_string(place.work.join("a")).expect("it is there"), "outer\n");
+    assert!(place.work.join("d0/b").exists() && !place.work.join("p").exists());
+}
+
+#[test]
+fn tries_inside_one_are_decided_from_outside_too() {
+    let place = Place::filled("decided");
+    place.around("echo 1 > a; for n in one two; do \"$TRY\" try -q -- sh -c \"cat a; echo $n > a; echo > $n\"; done");
+    let [outer, one, two] = &names(&place)[..] else { panic!("three: {:?}", names(&place)) };
+    assert!(one.starts_with(&format!("{outer}.")) && two.starts_with(&format!("{outer}.")));
+    let json = place.tried(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(
+        (&status["try"]["id"], &status["try"]["inside"]),
+        (&outer.as_str().into(), &serde_json::Value::Null)
+    );
+    let inside: Vec<_> = status["tries"].as_array().into_iter().flatten().collect();
+    assert_eq!(
+        inside.iter().map(|one| one["id"].as_str()).collect::<Vec<_>>(),
+        [Some(one.as_str()), Some(two)]
+    );
+    assert!(inside.iter().all(|one| one["inside"] == outer.as_str()), "{status}");
+    let refused = place.tried(&["commit"]);
+    assert_eq!(refused.end, End::Exit(1));
+    assert!(refused.complaints().contains(two.as_str()), "{refused:?}");
+    let diff = place.tried(&["diff", one]).text();
+    assert!(diff.contains("\n-1\n+one\n"), "against what is around it: {diff}");
+    assert_eq!(place.tried(&["commit", one]).end, End::Exit(0));
+    let conflict = place.tried(&["commit", two]);
+    assert_eq!(conflict.end, End::Exit(3), "{conflict:?}");
+    assert_eq!(place.tried(&["undo", two]).end, End::Exit(0));
+    assert_eq!(
+        fs::read_to_string(place.work.join("a")).expect("it is there"),
+        "one\n",
+        "of the real tree"
+    );
+    place.commit();
+    assert_eq!(fs::read_to_string(place.work.join("a")).expect("it is there"), "one\n");
+    assert!(place.work.join("one").exists() && !place.work.join("two").exists());
+}
+
+#[test]
+fn tries_are_inside_tries_inside_tries() {
+    let place = Place::filled("deep");
+    let step = |script: &str, inner: &str| {
+        format!("{script}; \"$TRY\" try -q -- sh -c '{inner}' && \"$TRY\" try commit; cat a; ls")
+    };
+    let third = "echo 3 >> a; rm -r d1; cat a d2/*";
+    let second = step("echo 2 >> a; mv d0 x", &third.replace('\'', ""));
+    // (Quotes inside quotes.)
+    let first = format!(
+        "echo 1 >> a; export TRY; cat > ../second <<'END'\n{second}\nEND\n\
+                         \"$TRY\" try -q -- sh ../second && \"$TRY\" try commit; cat a; ls; rm ../second"
+    );
+    let outcome = place.around(&first);
+    assert_eq!(outcome.end, End::Exit(0), "{outcome:?}");
+    place.commit();
+    assert_eq!(
+        fs::read_to_string(place.work.join("a")).expect("it is there"),
+        "one\n1\n2\n3\n",
+        "{outcome:?}"
+    );
+    assert!(!place.work.join("d1").exists() && place.work.join("x/b").exists());
+}
+
+/// Of a process without the agent in it, that knows where the outer try has its changes.
+#[test]
+fn the_kernel_keeps_what_is_inside_from_what_is_around_it() {
+    let place = Place::filled("fence");
+    let work = place.work.to_str().expect("a plain path");
+    let state = place.state.to_str().expect("a plain path");
+    let change = format!(
+        "for f in {state}/*/held/upper{work}/a; do echo x >> $f; rm $f; chmod 700 $f; touch -d 2002-02-02 $f; done"
+    );
+    let all = place.around(&format!("echo outer > a; RUNAHEAD=0 sh -c '{change}'; cat a"));
+    assert!(!all.text().contains("outer"), "this test can fail: {all:?}");
+    assert_eq!(place.tried(&["undo"]).end, End::Exit(0));
+    let inner = format!(
+        "echo outer > a; touch -d 2001-01-01 a; \"$TRY\" try -q -- env RUNAHEAD=0 sh -c '{change}'; cat a; stat -c '%a %Y' a"
+    );
+    let outcome = place.around(&inner);
+    assert_eq!(outcome.text(), "outer\n644 978307200\n", "{outcome:?}");
+    assert_eq!(
+        outcome.complaints().matches("denied").count()
+            + outcome.complaints().matches("not permitted").count(),
+        4,
+        "{outcome:?}"
+    );
+}
+
+/// One that a try has removed, and has open, is still there in the real tree.
+#[test]
+fn what_is_gone_keeps_its_permissions() {
+    if available(installed("python3")).is_none() {
+        return;
+    }
+    let place = Place::filled("gone");
+    let before = untouched(&place.work);
+    let program = "import os; f = os.open('a', os.O_RDONLY); g = os.open('d0/b', os.O_RDONLY); os.unlink('a')\n\
+                   os.rename('d0', 'x'); os.fchmod(f, 0o600); os.utime(f, (5, 5)); os.fchmod(g, 0o640); print(oct(os.stat('x/b').st_mode))";
+    let outcome = place.tried(&["-q", "--", "python3", "-I", "-S", "-B", "-c", program]);
+    assert_eq!(outcome.end, End::Exit(0), "{outcome:?}");
+    assert_eq!(before, untouched(&place.work));
+}
+
+/// Two sessions cannot trace one process: there is one.
+#[test]
+fn a_session_inside_a_try_is_not_one() {
+    let place = Place::filled("session");
+    let outcome = place.around(
+        "echo new > a; \"$TRY\" run -- cat a; \"$TRY\" run -- sh -c 'echo more >> a; cat a'",
+    );
+    assert_eq!(outcome.text(), "new\nnew\nmore\n", "{outcome:?}");
+    assert_eq!(fs::read_to_string(place.work.join("a")).expect("it is there"), "one\n");
 }
 
 /// With the agent letting writes through, as a bug of its would, the kernel still denies them.

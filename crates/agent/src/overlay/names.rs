@@ -243,6 +243,9 @@ pub(super) fn rename(
         (Thing::Outside, Thing::Outside) => {
             return kernel::rename(from.name.real(), to.name.real(), flags);
         }
+        (Thing::Outside, _) if flags == 0 && layer.keeps(from.name.text()) => {
+            return take_over(layer, from, to);
+        }
         (Thing::Outside, _) | (_, Thing::Outside) => return Err(Errno(sys::EXDEV)),
         (Thing::Absent, _) => return Err(Errno(sys::ENOENT)),
         _ => {}
@@ -303,6 +306,34 @@ pub(super) fn rename(
         inodes::forget(layer, covered);
     }
     if from_directory || to_directory {
+        changed::filter(layer).directory_went();
+    }
+    renamed
+}
+
+/// What a try inside this one has made, with all below it, becomes this one's, as that is committed.
+fn take_over(layer: Layer, from: &Place, to: &mut Place) -> Result<u64> {
+    let is_directory = Stat::of(from.name.real())?.is_directory();
+    let (is_there, to_directory) = (!matches!(to.thing, Thing::Absent), to.directory().is_ok());
+    match (is_directory, to_directory) {
+        _ if to.name.is_root() => return Err(Errno(sys::EBUSY)),
+        (true, false) if is_there => return Err(Errno(sys::ENOTDIR)),
+        (false, true) => return Err(Errno(sys::EISDIR)),
+        _ => {}
+    }
+    match is_there {
+        true => rights::may_remove(to)?,
+        false => rights::may_make(to)?,
+    }
+    if let (true, Thing::Lower(_) | Thing::Merged(..)) = (to_directory, &to.thing) {
+        check_empty(layer, &to.name)?;
+    }
+    make_room(layer, to, to_directory)?;
+    let renamed = kernel::rename(from.name.real(), to.name.upper(), 0);
+    if let (Ok(_), Thing::Upper(covered)) = (&renamed, &to.thing) {
+        inodes::forget(layer, covered);
+    }
+    if is_directory {
         changed::filter(layer).directory_went();
     }
     renamed
