@@ -258,8 +258,10 @@ fn random_steps_do_the_same_inside() {
     for _ in 0..RUNS {
         let [first, second] = [(); 2].map(|()| seeds.below(u64::MAX).to_string());
         eprintln!("names {first} 60, names {second} 100");
-        // (Whoever writes to a named pipe of the real tree is refused.)
-        let before = format!("{program:?} {first} 60 > /dev/null 2>&1; find . -type p -delete");
+        // (Whoever writes to a named pipe of the real tree is refused, and names of one file of it part.)
+        let before = format!(
+            "{program:?} {first} 60 > /dev/null 2>&1; find . -type p -delete; find . ! -type d -links +1 -delete"
+        );
         nested_twins_behind(&place, &before, &[program, &second, "100"]);
         place.again();
     }

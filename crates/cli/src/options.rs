@@ -25,11 +25,13 @@ open for writing before. Programs with privileges of their own (sudo) run withou
   runahead try -- ./agent.sh      runahead try diff              runahead try undo
   runahead try --commit-if 'make test' -- sed -i s/a/b/ src/*.c
 
+In COMMAND all of this works too: a try inside it starts from what COMMAND has changed so far, and what is committed there is part of that.
+
 Exit status:
   that of COMMAND; if a signal ended it, the same signal ends runahead
   1     something could not be done with a try
   2     usage error
-  3     nothing was committed, as somebody else has changed the same meanwhile
+  3     nothing was committed, as somebody else has changed the same meanwhile, or tries inside are not decided
   125   runahead itself failed, or COMMAND cannot be confined here
   126   COMMAND cannot be executed
   127   COMMAND was not found

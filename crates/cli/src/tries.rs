@@ -74,7 +74,9 @@ enum Failure {
     Confine(#[from] runahead_supervisor::confine::ConfineError),
     #[error("a try inside a try is kept in that; --state cannot be given here")]
     StateInside,
-    #[error("not run: this is a command of try {0}, and without an agent in it no try can be inside that")]
+    #[error(
+        "not run: this is a command of try {0}, and without an agent in it no try can be inside that"
+    )]
     Unseen(String),
     #[error(
         "not run: what a command sends cannot be held yet; give --network allow or --network refuse"
@@ -360,7 +362,9 @@ fn decide_inside(
     task: &TryTask,
 ) -> Result<Option<i32>, Failure> {
     let (id, words): (_, &[&str]) = match task {
-        TryTask::Status { id, json } => (id, if *json { &["status", "--json"] } else { &["status"] }),
+        TryTask::Status { id, json } => {
+            (id, if *json { &["status", "--json"] } else { &["status"] })
+        }
         TryTask::Diff { id, json } => (id, if *json { &["diff", "--json"] } else { &["diff"] }),
         TryTask::Commit { id, force } => {
             (id, if *force { &["commit", "--force"] } else { &["commit"] })
@@ -375,7 +379,8 @@ fn decide_inside(
     // The outermost: what is inside that is found from there.
     let name = one.meta.id.as_str();
     let is_around = |other: &Try| {
-        !store.is_inner(other) && name.strip_prefix(&other.meta.id).is_some_and(|rest| rest.starts_with('.'))
+        !store.is_inner(other)
+            && name.strip_prefix(&other.meta.id).is_some_and(|rest| rest.starts_with('.'))
     };
     let Some(around) = store.list().into_iter().find(is_around) else { return Ok(None) };
     let _lock = match (around.lock()?, task) {

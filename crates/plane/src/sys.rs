@@ -6,6 +6,8 @@
 pub use linux_raw_sys::errno::*;
 use linux_raw_sys::general as k;
 
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+
 use crate::arch::syscall;
 
 /// An errno of the kernel, positive.
@@ -611,12 +613,39 @@ pub fn now() -> u64 {
     time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
 }
 
+/// Where the number of the process is remembered, which the kernel clears in a forked child; null: it is not.
+static PROCESS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// From here on the number of this process is remembered at an address, for reads of its memory.
+///
+/// # Safety
+/// A page of zeroes, which stays, and which is cleared in children (`MADV_WIPEONFORK`).
+pub(crate) unsafe fn remember_process(at: u64) {
+    PROCESS_AT.store(at as *mut AtomicU32, Relaxed);
+}
+
+/// process_vm_readv(2) of this process: into one place, from `count`.
+fn read_program(local: *const [u64; 2], remote: *const [u64; 2], count: usize) -> Result<u64> {
+    // SAFETY: null, or an atomic that stays.
+    let known = unsafe { PROCESS_AT.load(Relaxed).as_ref() };
+    let read = |process: u32| call!(nr::PROCESS_VM_READV, process, local, 1, remote, count, 0);
+    let Some(known) = known else { return read(getpid()) };
+    if known.load(Relaxed) == 0 {
+        known.store(getpid(), Relaxed);
+    }
+    match read(known.load(Relaxed)) {
+        // A vfork child has its parent's number there, and the parent's memory; but it may be that it may not read that by this name.
+        Err(Errno(EPERM | ESRCH)) => read(getpid()),
+        read => read,
+    }
+}
+
 /// Reads program memory that may not be there: the kernel does it, and says EFAULT.
 pub fn copy_in<T: Copy>(from: u64) -> Result<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     let len = size_of::<T>() as u64;
     let (local, remote) = ([value.as_mut_ptr() as u64, len], [from, len]);
-    match call!(nr::PROCESS_VM_READV, getpid(), &raw const local, 1, &raw const remote, 1, 0)? {
+    match read_program(&raw const local, &raw const remote, 1)? {
         // SAFETY: the kernel has copied all of it, and T is plain data in this crate's uses.
         copied if copied == len => Ok(unsafe { value.assume_init() }),
         _ => Err(Errno(EFAULT)),
@@ -639,7 +668,7 @@ pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N])
 /// Copies as many bytes as `to` has from the program's memory; EFAULT if they are not all there.
 pub fn copy_bytes(from: u64, to: &mut [u8]) -> Result<()> {
     let (local, remote) = ([to.as_mut_ptr() as u64, to.len() as u64], [from, to.len() as u64]);
-    match call!(nr::PROCESS_VM_READV, getpid(), &raw const local, 1, &raw const remote, 1, 0)? {
+    match read_program(&raw const local, &raw const remote, 1)? {
         copied if copied == to.len() as u64 => Ok(()),
         _ => Err(Errno(EFAULT)),
     }
@@ -655,8 +684,7 @@ pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
         let at = from.checked_add(len as u64).ok_or(Errno(EFAULT))?;
         let part = (PART - at % PART).min((to.len() - len) as u64);
         let (local, remote) = ([to[len..].as_mut_ptr() as u64, part], [at, part]);
-        let copied =
-            call!(nr::PROCESS_VM_READV, getpid(), &raw const local, 1, &raw const remote, 1, 0)?;
+        let copied = read_program(&raw const local, &raw const remote, 1)?;
         if copied != part {
             return Err(Errno(EFAULT));
         }
@@ -681,7 +709,7 @@ pub fn gather<const N: usize>(from: &[u64], to: &mut [[u8; N]]) -> usize {
     }
     let local = [to.as_mut_ptr() as u64, (count * N) as u64];
     let (local, remote) = (&raw const local, remote.as_ptr());
-    let copied = call!(nr::PROCESS_VM_READV, getpid(), local, 1, remote, count, 0);
+    let copied = read_program(local, remote, count);
     copied.map_or(0, |bytes| bytes as usize / N)
 }
 

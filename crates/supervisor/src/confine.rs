@@ -19,8 +19,8 @@ use landlock::{
 };
 use nix::errno::Errno;
 use nix::libc;
-use runahead_abi::overlay::calls::{CALLS, Class};
 use runahead_abi::overlay::HELD_MAX;
+use runahead_abi::overlay::calls::{CALLS, Class};
 use runahead_abi::overlay::inner::{ENTER, HELD, PRCTL, Rights, WRITABLE};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
@@ -178,7 +178,8 @@ struct Program {
 /// See [`Confinement::inside`].
 fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
     let path = held.as_os_str().as_bytes();
-    let program = filter.map(|filter| Program { len: filter.len() as u16, filter: filter.as_ptr() });
+    let program =
+        filter.map(|filter| Program { len: filter.len() as u16, filter: filter.as_ptr() });
     let program = program.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: a path and its length, and a filter that lives as long as the call, for the agent; the kernel does not know the call.
     let entered = unsafe { libc::prctl(PRCTL as i32, ENTER, path.as_ptr(), path.len(), program) };
@@ -211,7 +212,8 @@ fn rights(version: i32) -> Rights {
         _ => ABI::V6,
     };
     let (changing, writing) = changing(known);
-    let scoped = if version >= VERSION_OF_SCOPES { BitFlags::from(Scope::Signal).bits() } else { 0 };
+    let scoped =
+        if version >= VERSION_OF_SCOPES { BitFlags::from(Scope::Signal).bits() } else { 0 };
     let size = 8 * (1 + u64::from(version >= 4) + u64::from(version >= VERSION_OF_SCOPES));
     Rights { size, changing: changing.bits(), writing: writing.bits(), scoped }
 }

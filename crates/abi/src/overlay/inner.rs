@@ -73,7 +73,17 @@ mod tests {
         let path = b"/tries/abc/held/tries/d/held";
         assert_eq!(end(path), Some(15));
         assert_eq!(end(&path[15..]), Some(13));
-        let others = ["", "/", "/tries", "/tries/a", "/tries//held", "/tries/../held", "/tries/a/upper", "/tries/a/heldx", "tries/a/held"];
+        let others = [
+            "",
+            "/",
+            "/tries",
+            "/tries/a",
+            "/tries//held",
+            "/tries/../held",
+            "/tries/a/upper",
+            "/tries/a/heldx",
+            "tries/a/held",
+        ];
         assert!(others.iter().all(|path| end(path.as_bytes()).is_none()));
     }
 }

@@ -5,9 +5,9 @@ use linux_raw_sys::general as k;
 
 use super::calls::{self, Call, Done, done};
 use super::kernel::{self, Stat};
+use super::layer::Layer;
 use super::view::{self, Look, Place, Thing};
 use super::{copies, descriptors, gone, rights};
-use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Of what the attributes are to be changed.
@@ -52,7 +52,12 @@ pub(super) fn change(layer: Layer, call: &Call) -> Done {
             if text.is_empty() && flags as u32 & k::AT_EMPTY_PATH != 0 {
                 return done(call, of_descriptor(layer, call, dir));
             }
-            let place = view::find(layer, dir, text, Look { follow, thing: true, name: false })?;
+            let place = view::find(
+                layer,
+                dir,
+                text,
+                Look { follow, thing: true, name: false, but_upper: false },
+            )?;
             done(call, of_place(layer, call, argument, place))
         }
     }

@@ -6,9 +6,9 @@ use linux_raw_sys::general as k;
 use runahead_abi::overlay::{FILTER, Filter, LAYERS_MAX, PathHash};
 
 use super::kernel::Open;
+use super::layer::Layer;
 use super::name::{self, Name};
 use crate::room;
-use super::layer::Layer;
 use crate::sys::Result;
 
 static FILTERS: [AtomicPtr<Filter>; LAYERS_MAX] =

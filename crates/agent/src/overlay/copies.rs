@@ -13,11 +13,11 @@ use super::gone;
 use super::inodes;
 use super::kernel::{self, Open, Stat, make};
 use super::known::{self, Directory};
+use super::layer::Layer;
 use super::name::{self, Name};
 use super::rights;
 use super::view::{self, Place, Thing};
 use crate::paths;
-use super::layer::Layer;
 use crate::sys::{self, Errno, Fd, Result, nr};
 
 /// ioctl(2): share the data of a file (linux/fs.h).
@@ -209,13 +209,7 @@ fn copy_link(from: &Name, to: &Unfinished, stat: &Stat, token: u64) -> Result<()
     kernel::set_times(to.at(), &stat.times(), token).map(drop)
 }
 
-fn copy_regular(
-    from: &Name,
-    to: &Unfinished,
-    stat: &Stat,
-    data: bool,
-    token: u64,
-) -> Result<()> {
+fn copy_regular(from: &Name, to: &Unfinished, stat: &Stat, data: bool, token: u64) -> Result<()> {
     let target = Open::at(to.at(), k::O_WRONLY | k::O_CREAT | k::O_EXCL, 0o600)?;
     let source = match Open::real(from, k::O_RDONLY | k::O_NONBLOCK) {
         Ok(source) => {

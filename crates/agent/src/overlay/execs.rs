@@ -10,10 +10,10 @@ use runahead_abi::PATH_MAX;
 use super::calls::{self, Call, Room};
 use super::changed;
 use super::kernel::{self, Open};
+use super::layer::Layer;
 use super::view::{self, Look, Place, Thing};
 use crate::plane::policy::Exec;
 use crate::room;
-use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Bytes of a file's front that the kernel looks at (linux/binfmts.h).
@@ -49,7 +49,8 @@ fn redirected(layer: Layer, call: &Call) -> Result<Exec> {
         return below(call);
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
-    let place = view::find(layer, dir, text, Look { follow, thing: true, name: false })?;
+    let place =
+        view::find(layer, dir, text, Look { follow, thing: true, name: false, but_upper: false })?;
     let is_upper = match place.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
         Thing::Outside | Thing::Unlooked => return below(call),

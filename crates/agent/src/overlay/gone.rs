@@ -8,8 +8,8 @@ use runahead_abi::overlay::{CHANGES, GONE, ORIGIN_MAX, Origin};
 
 use super::changed;
 use super::kernel::{self, Open};
-use super::name::{self, Name};
 use super::layer::Layer;
+use super::name::{self, Name};
 use crate::sys::{self, Errno, Result};
 
 /// Whether the real tree's name is not there in the view, whatever is above it.

@@ -72,15 +72,8 @@ fn confine(layer: Layer) -> Result<()> {
         return Err(Errno(sys::EOPNOTSUPP));
     }
     let ruleset = Ruleset { files: rights.changing, network: 0, scoped: rights.scoped };
-    let ruleset = make!(
-        nr::LANDLOCK_CREATE_RULESET,
-        &raw const ruleset,
-        rights.size,
-        0,
-        0,
-        0,
-        token
-    )?;
+    let ruleset =
+        make!(nr::LANDLOCK_CREATE_RULESET, &raw const ruleset, rights.size, 0, 0, 0, token)?;
     let ruleset = Open(ruleset as sys::Fd);
     let allow = |path: u64, allowed: u64| {
         let place = Open::at(path, k::O_PATH, 0)?;

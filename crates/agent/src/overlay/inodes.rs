@@ -5,8 +5,8 @@ use linux_raw_sys::general as k;
 use runahead_abi::device_number;
 use runahead_abi::overlay::Inodes;
 
-use super::calls::{Call, Done, done, give};
 use super::below;
+use super::calls::{Call, Done, done, give};
 use super::changed;
 use super::kernel::Stat;
 use super::layer::Layer;

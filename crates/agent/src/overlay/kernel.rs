@@ -73,9 +73,7 @@ impl Stat {
     /// The same, as the kernel has it.
     pub(super) fn of_open(fd: Fd) -> Result<Self> {
         let empty = c"".as_ptr();
-        Self::told(|told| {
-            make!(nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, told)
-        })
+        Self::told(|told| make!(nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, told))
     }
 
     #[inline(always)]

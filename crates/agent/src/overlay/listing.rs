@@ -12,11 +12,11 @@ use runahead_abi::overlay::LAYERS_MAX;
 use super::calls::{Call, Done, done};
 use super::kernel::{self, Open, Stat, make};
 use super::known::Directory;
+use super::layer::Layer;
 use super::name::Name;
 use super::view;
 use super::{calls, changed, descriptors, entries, gone};
 use crate::plane::Verdict;
-use super::layer::Layer;
 use crate::sys::{self, Errno, Fd, Result, nr};
 
 /// Listings that are in the upper tree's part at once.
@@ -140,9 +140,7 @@ fn is_added(entry: &Name) -> bool {
     gone::is_gone(entry)
         || match Stat::of(entry.upper()) {
             // (As a directory it is there in both, and has been told of.)
-            Ok(upper) if upper.is_directory() => {
-                kernel::may_real(entry, 0).is_err()
-            }
+            Ok(upper) if upper.is_directory() => kernel::may_real(entry, 0).is_err(),
             _ => true,
         }
 }

@@ -2,15 +2,15 @@
 
 use linux_raw_sys::general as k;
 
+use super::below;
 use super::calls::{self, Call, Done, answer, done, give};
 use super::changed;
 use super::inodes;
-use super::below;
 use super::kernel::{make, make_below};
+use super::layer::Layer;
 use super::rights;
 use super::view::{self, Look, Place, Thing};
 use crate::plane::{self, Verdict};
-use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// A name that a call gives.
@@ -33,7 +33,7 @@ pub(super) fn redirect(layer: Layer, call: &Call, name: Given) -> Done {
         layer,
         name.dir,
         text,
-        Look { follow: name.follow, thing: name.follow, name: false },
+        Look { follow: name.follow, thing: name.follow, name: false, but_upper: false },
     )?;
     at_place(layer, call, name.argument, &place)
 }
@@ -79,8 +79,12 @@ pub(super) fn read_link(layer: Layer, call: &Call, name: Given) -> Done {
     if text.is_empty() && call.nr == nr::READLINKAT {
         return Ok(Verdict::NATIVE);
     }
-    let place =
-        view::find(layer, name.dir, text, Look { follow: false, thing: false, name: false })?;
+    let place = view::find(
+        layer,
+        name.dir,
+        text,
+        Look { follow: false, thing: false, name: false, but_upper: false },
+    )?;
     if !matches!(place.thing, Thing::Outside) {
         return at_place(layer, call, name.argument, &place);
     }
@@ -127,7 +131,8 @@ pub(super) fn stat(layer: Layer, call: &Call) -> Done {
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
     let mut room = calls::room();
     let text = calls::given(a[argument], &mut room)?;
-    let mut place = view::find(layer, dir, text, Look { follow, thing: false, name: false })?;
+    let mut place =
+        view::find(layer, dir, text, Look { follow, thing: false, name: false, but_upper: false })?;
     if let Thing::Unlooked = place.thing {
         if !follow {
             return at_place(layer, call, argument, &place);

@@ -5,10 +5,10 @@ use runahead_abi::overlay::Origin;
 
 use super::kernel::{self, Open, Stat, make};
 use super::known::{self, Directory};
+use super::layer::Layer;
 use super::name::Name;
 use super::view::{self, Place, Thing};
 use super::{changed, copies, entries, gone, inodes, rights};
-use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Bytes of a directory's entries that are looked at together.
@@ -229,12 +229,7 @@ fn bring_whole(layer: Layer, place: &mut Place) -> Result<()> {
 }
 
 /// renameat2(2).
-pub(super) fn rename(
-    layer: Layer,
-    from: &mut Place,
-    to: &mut Place,
-    flags: u32,
-) -> Result<u64> {
+pub(super) fn rename(layer: Layer, from: &mut Place, to: &mut Place, flags: u32) -> Result<u64> {
     let exchange = flags & k::RENAME_EXCHANGE != 0;
     if flags & !(k::RENAME_NOREPLACE | k::RENAME_EXCHANGE) != 0 {
         return Err(Errno(sys::EINVAL));

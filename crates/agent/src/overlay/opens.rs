@@ -6,13 +6,13 @@
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
 
-use super::calls::{self, Call, Done, answer};
 use super::below;
+use super::calls::{self, Call, Done, answer};
 use super::kernel::{self, make};
+use super::layer::Layer;
 use super::view::{self, FOLLOWED, ITSELF, Look, NAME, Place, Thing};
 use super::{changed, copies, descriptors, names, rights};
 use crate::plane::Verdict;
-use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
 /// Flags that openat2(2) takes; open(2) does not look at others.
@@ -101,7 +101,7 @@ fn open_to_read(layer: Layer, call: &Call, how: &How) -> Done {
         layer,
         how.dir,
         text,
-        Look { follow: how.follows(), thing: false, name: false },
+        Look { follow: how.follows(), thing: false, name: false, but_upper: false },
     )?;
     if let Thing::Unlooked = place.thing {
         if !place.as_named || !how.follows() || how.resolve != 0 {
@@ -167,7 +167,17 @@ fn open_to_change(layer: Layer, call: &Call, how: &How) -> Done {
         true => FOLLOWED,
         false => ITSELF,
     };
-    let mut place = view::find(layer, how.dir, text, look)?;
+    let is_there = how.resolve == 0 && creates && !how.is_temporary() && !text.ends_with(b"/");
+    let mut place = view::find(layer, how.dir, text, Look { but_upper: is_there, ..look })?;
+    if let Thing::UnlookedUpper = place.thing {
+        // The kernel makes it, or opens what is there, if that is no symbolic link.
+        let alike = How { flags: how.flags | k::O_NOFOLLOW, ..*how };
+        let opened = open_at(call, &alike, place.name.upper())?;
+        if !how.follows() || opened.answered() != sys::fail(sys::ELOOP) {
+            return Ok(opened);
+        }
+        place = view::find(layer, how.dir, text, look)?;
+    }
     if place.by_link && how.resolve & k::RESOLVE_NO_SYMLINKS != 0 {
         return Err(Errno(sys::ELOOP));
     }
@@ -192,7 +202,11 @@ fn open_to_change(layer: Layer, call: &Call, how: &How) -> Done {
     if place.directory().is_ok() {
         // Refused, but to be read, or merely named.
         let is_refused = how.accesses() != k::O_RDONLY || creates || how.flags & k::O_TRUNC != 0;
-        return if is_refused { Err(Errno(sys::EISDIR)) } else { open_seen(layer, call, how, &place) };
+        return if is_refused {
+            Err(Errno(sys::EISDIR))
+        } else {
+            open_seen(layer, call, how, &place)
+        };
     }
     let writes = how.accesses() != k::O_RDONLY || how.flags & k::O_TRUNC != 0;
     match place.thing {

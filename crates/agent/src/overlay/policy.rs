@@ -2,8 +2,8 @@
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::calls::SEEN_CALLS;
-use runahead_abi::overlay::inner::PRCTL;
 use runahead_abi::overlay::flag;
+use runahead_abi::overlay::inner::PRCTL;
 
 use super::below::{self, Decide};
 use super::calls::{self, Call, Done, done, given, room};
@@ -68,6 +68,7 @@ pub fn start(session: &Session) -> Result<()> {
         layer = one.below();
     }
     below::ask_by(&DECIDE);
+    plane::remember_process()?;
     plane::set_policy(&POLICY)
 }
 

@@ -6,14 +6,14 @@ use runahead_abi::overlay::flag;
 
 use super::below;
 use super::calls::{Call, Done, answer};
-use super::kernel::Open;
-use super::name::Name;
 use super::changed;
+use super::kernel::Open;
+use super::layer::Layer;
+use super::name::Name;
 use super::names;
 use super::view::{self, FOLLOWED, ITSELF, Place, Thing};
 use crate::paths;
 use crate::plane::Verdict;
-use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Result, nr};
 
 const AF_UNIX: u16 = 1;

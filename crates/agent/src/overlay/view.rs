@@ -11,10 +11,10 @@ use super::changed;
 use super::gone;
 use super::kernel::{self, Stat};
 use super::known::{Directory, known, remember};
+use super::layer::Layer;
 use super::name::Name;
 use super::rest::{Rest, skip_slashes};
 use crate::paths::{self, PathBuf};
-use super::layer::Layer;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result};
 
 /// Symbolic links that are followed in one name, as by the kernel (path_resolution(7)).
@@ -27,6 +27,8 @@ pub(super) enum Thing {
     Outside,
     /// Whatever is in the real tree, at which nobody has looked: it may also be a symbolic link, or nothing.
     Unlooked,
+    /// Whatever is at that name of the upper tree, in a directory that is all in it ([`Look::but_upper`]).
+    UnlookedUpper,
     /// Nothing.
     Absent,
     /// This, of the real tree.
@@ -85,14 +87,16 @@ pub(super) struct Look {
     pub thing: bool,
     /// It is about the name: a slash at its end means nothing yet.
     pub name: bool,
+    /// What is there is not looked at in a directory that is all in the upper tree.
+    pub but_upper: bool,
 }
 
 /// The last piece is not followed, and what is there is looked at.
-pub(super) const ITSELF: Look = Look { follow: false, thing: true, name: false };
+pub(super) const ITSELF: Look = Look { follow: false, thing: true, name: false, but_upper: false };
 /// A name that is to be made, removed or changed: of what it leads to, the caller decides.
-pub(super) const NAME: Look = Look { follow: false, thing: true, name: true };
+pub(super) const NAME: Look = Look { follow: false, thing: true, name: true, but_upper: false };
 /// What the name leads to is looked at.
-pub(super) const FOLLOWED: Look = Look { follow: true, thing: true, name: false };
+pub(super) const FOLLOWED: Look = Look { follow: true, thing: true, name: false, but_upper: false };
 
 /// Directories that are left as they are, as they are called in the root directory; and that of the tries inside this one.
 fn is_outside(name: &Name, rest: &[u8]) -> bool {
@@ -213,6 +217,10 @@ fn walk(layer: Layer, rest: &mut Rest, look: Look, as_named: bool) -> Result<Pla
             place.thing = Thing::Unlooked;
             return Ok(place);
         }
+        if is_last && look.but_upper && !place.is_directory && here == Directory::Upper {
+            place.thing = Thing::UnlookedUpper;
+            return Ok(place);
+        }
         if !is_last && let Some(directory) = known(layer, hash) {
             here = directory;
             continue;
@@ -220,7 +228,9 @@ fn walk(layer: Layer, rest: &mut Rest, look: Look, as_named: bool) -> Result<Pla
         place.thing = match thing(&place.name, here) {
             Ok(thing) => thing,
             // Who may not look may still be there: the kernel finds it by another way, or refuses.
-            Err(Errno(sys::EACCES)) if here != Directory::Upper && !changed::filter(layer).has(hash) => {
+            Err(Errno(sys::EACCES))
+                if here != Directory::Upper && !changed::filter(layer).has(hash) =>
+            {
                 if is_last {
                     place.thing = Thing::Unlooked;
                     return Ok(place);
