@@ -206,6 +206,7 @@ fn a_shell_does_the_same() {
         "cp /bin/echo e; ./e hello; ln -s e k; ./k again; readlink -f k; rm e; ./k; echo $?; umask 077; echo > new; mkdir newd; ls -ld newd new | cut -c1-10",
         "(cd d0 && exec cat b) ; cat < a > c; cat c; exec 3<>d0/b; echo z >&3; cat d0/b; (sleep 0.1; echo later > d2/x) & wait; cat d2/x",
         "echo x > nowhere/file; cat nowhere; rm nowhere; rmdir a; rm d0; mkdir a; mv d0 d0/d1; mv a d0; mv d0 a; cd a; ln d0 x; echo end",
+        "ln -s a/ k; ln -s none/ n; ln -s d0/ d; echo x > k; echo x > n; echo x > d; cat k; ls n d; echo x >> d/b; cat d0/b; echo end",
     ];
     scripts.iter().for_each(|script| sh(&place, script));
 }

@@ -164,7 +164,8 @@ fn open_to_change(layer: Layer, call: &Call, how: &How) -> Done {
     let look = match how.follows() {
         // What may be made is no directory.
         _ if creates && text.ends_with(b"/") => NAME,
-        true => FOLLOWED,
+        // Nor is it where a symbolic link leads that has a slash at its end.
+        true => Look { name: creates, ..FOLLOWED },
         false => ITSELF,
     };
     let is_there = how.resolve == 0 && creates && !how.is_temporary() && !text.ends_with(b"/");
