@@ -112,26 +112,18 @@ pub fn find(name: &str) -> Option<&'static Facility> {
     FACILITIES.iter().find(|f| f.name == name)
 }
 
-/// Whether a process can speculate here: its memory is protected by a descriptor of its own, which then notes what is written.
-/// The error is why not.
-pub fn speculation() -> Result<(), String> {
-    const USER_MODE_ONLY: i64 = 1;
-    const API: libc::c_ulong = 0xc018_aa3f;
-    const VERSION: u64 = 0xaa;
-    const WP_ASYNC: u64 = 1 << 15;
-    let why = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
-    // SAFETY: makes a descriptor, or fails.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, USER_MODE_ONLY) } as i32;
-    if fd < 0 {
-        return Err(why("this kernel gives no userfaultfd"));
-    }
-    let mut api = [VERSION, WP_ASYNC, 0];
-    // SAFETY: reads and writes a structure of that size.
-    let made = unsafe { libc::ioctl(fd, API, api.as_mut_ptr()) };
-    let made = if made == 0 { Ok(()) } else { Err(why("this kernel cannot note what is written")) };
-    // SAFETY: nobody else has it.
-    unsafe { libc::close(fd) };
-    made
+/// Runs tests of this binary again, by their full names, where userfaultfd(2) is refused, as by the default profile of a container;
+/// `confine` is the path of the program.
+///
+/// # Panics
+/// One of them fails.
+pub fn without_userfaultfd(confine: &str, tests: &[&str]) {
+    let exe = std::env::current_exe().expect("tests know their own path");
+    let mut command = std::process::Command::new(confine);
+    command.args(["--deny=userfaultfd:EPERM", "--"]).arg(exe);
+    let status = command.args(tests).args(["--exact", "--nocapture"]).status();
+    let status = status.expect("it starts");
+    assert!(status.success(), "without userfaultfd(2): {status}");
 }
 
 fn errno([nr, a, b, c]: [i64; 4]) -> i32 {

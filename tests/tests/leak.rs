@@ -26,9 +26,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use runahead_testbed::{Disk, DiskOptions};
-use runahead_tests::{
-    Link, Seed, available, facilities, installed, names_of_calls, programs, root, scratch,
-};
+use runahead_tests::{Link, Seed, available, installed, names_of_calls, programs, root, scratch};
 
 /// Ways in which nothing may change: see the text above. `older`: marked, with the Landlock of Linux 5.13.
 const MODES: [&str; 3] = ["asis", "marked", "older"];
@@ -468,9 +466,6 @@ fn no_call_of_a_shadow_is_seen_from_outside() {
 
 #[test]
 fn no_call_of_a_speculative_process_is_seen_from_outside() {
-    if available(facilities::speculation()).is_none() {
-        return;
-    }
     let Some(mut suite) = Suite::up("leak-speculative") else { return };
     let table = table();
     let cases = SPECULATIVE.iter().flat_map(|mode| suite.cases_for(mode)).collect();
@@ -500,9 +495,6 @@ fn no_call_of_a_speculative_process_is_seen_from_outside() {
 /// does not speculate.
 #[test]
 fn what_a_speculative_process_lets_out_is_seen() {
-    if available(facilities::speculation()).is_none() {
-        return;
-    }
     let Some(mut suite) = Suite::up("leak-allowed") else { return };
     let mut jobs: Vec<String> = ALLOWED.iter().map(|name| format!("allowed {name}")).collect();
     let mut native = suite.cases_for("native");

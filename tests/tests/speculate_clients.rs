@@ -267,8 +267,38 @@ fn whoever_depends_on_a_prediction_is_taken_back_with_it() {
             let (_, rest) = line.split_once("refused; ")?;
             rest.split(' ').next()?.parse::<u32>().ok()
         });
-        if available(facilities::speculation()).is_some() {
-            assert!(depended.is_some_and(|times| times > 10), "{depended:?} of {told:?}");
-        }
+        assert!(depended.is_some_and(|times| times > 10), "{depended:?} of {told:?}");
     }
+}
+
+/// Stores and calls of which the kernel cannot know when memory is protected by mprotect(2).
+#[test]
+fn memory_is_as_the_program_has_it_where_stores_fault() {
+    let source = programs::source("stores");
+    let program = bindings::compile(&source, &["speculate"], Link::Dynamic);
+    let run = Run::new([program]).env("LD_LIBRARY_PATH", bindings::library_path());
+    let plain = run.run();
+    assert_eq!((plain.text().as_str(), plain.complaints().as_str()), ("nobody listens\n", ""));
+    let ours = run.ahead(&["--speculate"]).run();
+    assert_eq!((ours.text().as_str(), ours.complaints().as_str()), ("as it should be\n", ""));
+}
+
+/// As in a container: by copies before the first store.
+#[test]
+fn clients_speculate_where_userfaultfd_is_refused() {
+    let confine = env!("CARGO_BIN_EXE_confine");
+    let tests = [
+        "clients_print_the_same_whatever_comes_of_their_predictions",
+        "what_comes_of_predictions_is_as_it_should_be",
+        "whoever_depends_on_a_prediction_is_taken_back_with_it",
+        "memory_is_as_the_program_has_it_where_stores_fault",
+    ];
+    facilities::without_userfaultfd(confine, &tests);
+    let service = Service::start("1000");
+    let (run, _) = run(&clients()[0], service.asked(["100", "50", "90"]));
+    let refused = [confine, "--deny=userfaultfd:EPERM", "--"];
+    let run = run.ahead(&["--speculate", "--require", "--stats"]);
+    let told = run.behind(refused.map(AsRef::as_ref)).run();
+    let is_said = told.complaints().contains("where userfaultfd(2) is refused");
+    assert!(is_said, "{told:?}");
 }

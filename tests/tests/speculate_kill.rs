@@ -8,9 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use runahead_tests::{
-    Run, Seed, available, bindings, drain, facilities, processes, programs, scratch,
-};
+use runahead_tests::{Run, Seed, bindings, drain, processes, programs, scratch};
 
 /// Who is killed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,16 +47,14 @@ struct Seen {
 }
 
 impl Place {
-    /// The error is why there is none.
-    fn new(name: &str) -> Result<Self, String> {
-        facilities::speculation()?;
+    fn new(name: &str) -> Self {
         let dir = scratch().join(name);
         std::fs::create_dir(&dir).expect("the scratch directory is ours");
         let (client, service) = (dir.join("client"), dir.join("service"));
         bindings::compile_speculating(&programs::source("killed"), &client);
         let source = bindings::workspace().join("examples/speculate/service.c");
         bindings::compile_speculating(&source, &service);
-        Ok(Place { dir, client, service })
+        Place { dir, client, service }
     }
 
     fn socket(&self) -> PathBuf {
@@ -193,17 +189,13 @@ fn wrong(seen: &Seen, whom: Whom, expected: &str) -> Option<String> {
     (!as_it_should).then(|| "it ended in another way than without us".into())
 }
 
-fn place(name: &str) -> Option<Place> {
-    available(Place::new(name))
-}
-
 fn speculating(run: &Run) -> Run {
     run.ahead(&["--require", "--speculate"])
 }
 
 #[test]
 fn whoever_is_killed_nothing_is_left_and_nothing_is_seen_that_never_was() {
-    let Some(place) = place("kill") else { return };
+    let place = Place::new("kill");
     let times = if std::env::var_os("RUNAHEAD_FULL").is_some() { 1000 } else { 100 };
     let (expected, run) = (place.expected(), speculating(&place.run()));
     let mut seed = Seed::new();
@@ -226,7 +218,7 @@ fn whoever_is_killed_nothing_is_left_and_nothing_is_seen_that_never_was() {
 /// What an undisturbed run writes is what it writes without us.
 #[test]
 fn a_client_that_nobody_kills_writes_the_same() {
-    let Some(place) = place("undisturbed") else { return };
+    let place = Place::new("undisturbed");
     let seen = place.disturbed(&speculating(&place.run()), Whom::Nobody, Duration::ZERO);
     assert_eq!(wrong(&seen, Whom::Nobody, &place.expected()), None, "{seen:#?}");
 }
@@ -234,7 +226,7 @@ fn a_client_that_nobody_kills_writes_the_same() {
 /// The plant: output that depends on what is only predicted, and goes out.
 #[test]
 fn output_of_what_never_was_is_found() {
-    let Some(place) = place("planted") else { return };
+    let place = Place::new("planted");
     let expected = place.expected();
     let run = speculating(&place.run().env("KILLED_LETS_OUT", "1"));
     let mut seed = Seed::new();

@@ -16,6 +16,9 @@ use crate::{policy, stop, sys, thread};
 /// Signals by which instructions fail.
 pub const TAKEN: [u32; 4] = [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE];
 
+/// `si_code` of a SIGSEGV for want of rights (asm-generic/siginfo.h).
+const SEGV_ACCERR: i32 = 2;
+
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 const NO_ACTION: Action = Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
 /// What the kernel had before.
@@ -56,13 +59,21 @@ pub(super) fn in_new_process() {
 extern "C" fn runahead_fault(signal: i32, info: u64, context: *mut Context) {
     // SAFETY: the kernel passes the frame of this signal, live until we return.
     let context = unsafe { &mut *context };
+    // SAFETY: the kernel passes a siginfo_t.
+    let (code, at) = unsafe { (*(info as *const i32).add(2), *(info as *const u64).add(2)) };
+    if signal == k::SIGSEGV as i32
+        && code == SEGV_ACCERR
+        && context.is_store()
+        && let Some(policy) = policy::get()
+        && policy.stored(at)
+    {
+        return;
+    }
     context.note_bases();
     if let (Some(thread), Some(policy)) = (thread::current(), policy::get()) {
         stop::while_stopped(thread, context, |context| policy.fault(signal, context));
     }
     context.set_bases();
-    // SAFETY: the kernel passes a siginfo_t.
-    let code = unsafe { *(info as *const i32).add(2) };
     if code <= 0 {
         // Somebody has sent it, and no instruction raises it again.
         signals::send_to_itself(signal, info);

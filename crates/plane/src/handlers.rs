@@ -366,6 +366,9 @@ unsafe fn program(
 fn is_writable(place: Place) -> bool {
     const PAGE: u64 = 4096;
     const WORD: u64 = 8;
+    if !policy::will_write(place.frame, place.end - place.frame) {
+        return false;
+    }
     let mut at = place.frame;
     while at < place.end {
         let args = [k::SIG_BLOCK.into(), 0, at.min(place.end - WORD), WORD, 0, 0];

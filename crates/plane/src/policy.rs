@@ -204,6 +204,17 @@ pub trait Policy: Sync {
     /// goes on as its frame says, which may be to raise it again.
     fn fault(&self, _signal: i32, _frame: &mut Context) {}
 
+    /// The thread has raised SIGSEGV, for want of the right to write at `at`, and the policy has taken faults over. True: it can write
+    /// there now. (Whoever asks may be we, at work for the program: nothing else is to be done.)
+    fn stored(&self, _at: u64) -> bool {
+        false
+    }
+
+    /// The plane, or the kernel for it, is about to write to `len` bytes of the program's memory. False: it is not to.
+    fn will_write(&self, _at: u64, _len: u64) -> bool {
+        true
+    }
+
     /// The plane's own call of that number has returned this to the program. (An exec that succeeds, a return from a signal
     /// and the end of a thread do not return; in a child nothing is told.)
     fn own_returned(&self, _number: u64, _result: i64) {}
@@ -259,6 +270,11 @@ static POLICY: AtomicPtr<&'static dyn Policy> = AtomicPtr::new(core::ptr::null_m
 pub(crate) fn get() -> Option<&'static dyn Policy> {
     // SAFETY: only ever set from a static reference.
     unsafe { POLICY.load(Acquire).as_ref() }.copied()
+}
+
+/// What the policy says to a write of the plane's into the program's memory ([`Policy::will_write`]).
+pub(crate) fn will_write(at: u64, len: u64) -> bool {
+    get().is_none_or(|policy| policy.will_write(at, len))
 }
 
 pub(crate) fn install(policy: &'static &'static dyn Policy) {

@@ -165,7 +165,8 @@ fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
     // (The kernel makes a stack grow to where it writes.)
     let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
     // SAFETY: the kernel writes eight bytes below the red zone, or fails.
-    if perform::takes_its_stack(call) || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } != 0 {
+    let is_writable = || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } == 0;
+    if perform::takes_its_stack(call) || !policy::will_write(at, bytes) || !is_writable() {
         return in_place(call, site, word, context);
     }
     let mut kept = Kept {

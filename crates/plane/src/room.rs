@@ -236,7 +236,7 @@ pub fn map_shared_far(fd: sys::Fd, len: u64) -> sys::Result<u64> {
 /// The memory of a file, shared, to be read only.
 pub fn map_shared_to_read(fd: sys::Fd, len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
-    take(len, &mut |place| unsafe { sys::map_shared_to_read(place, fd, len) })
+    take(len, &mut |place, len| unsafe { sys::map_shared_to_read(place, fd, len) })
 }
 
 /// Whether the kernel puts mappings, of libraries and all else, into the terabytes that hold `at`.

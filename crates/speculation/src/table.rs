@@ -155,6 +155,8 @@ pub struct Counts {
     pub refused: u64,
     /// How often a process has come to depend on one of another's.
     pub depended: u64,
+    /// Of those begun: where the kernel does not note what is written, and memory is copied before the first store.
+    pub unnoted: u64,
 }
 
 /// See the module's text. All-zero is valid, and holds none.
@@ -170,6 +172,7 @@ pub struct Table {
     failed: AtomicU64,
     refused: AtomicU64,
     depended: AtomicU64,
+    unnoted: AtomicU64,
     /// Of the last that was put on top of its owner's.
     order: AtomicU64,
     slots: [Slot; SLOTS],
@@ -249,10 +252,15 @@ impl Table {
 
     /// What came of them so far.
     pub fn counts(&self) -> Counts {
-        let [opened, committed, failed, refused, depended] =
-            [&self.opened, &self.committed, &self.failed, &self.refused, &self.depended]
-                .map(|count| count.load(Relaxed));
-        Counts { opened, committed, failed, refused, depended }
+        let of = |count: &AtomicU64| count.load(Relaxed);
+        Counts {
+            opened: of(&self.opened),
+            committed: of(&self.committed),
+            failed: of(&self.failed),
+            refused: of(&self.refused),
+            depended: of(&self.depended),
+            unnoted: of(&self.unnoted),
+        }
     }
 
     /// One that was asked for could not begin.
@@ -260,9 +268,10 @@ impl Table {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// The process speculates that this will be committed.
-    pub fn begun(&self) {
+    /// The process speculates that this will be committed, where the kernel notes what is written, or not.
+    pub fn begun(&self, is_noted: bool) {
         self.opened.fetch_add(1, Relaxed);
+        self.unnoted.fetch_add(u64::from(!is_noted), Relaxed);
     }
 
     /// Changes whenever any is settled.

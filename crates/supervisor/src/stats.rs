@@ -53,12 +53,16 @@ pub struct Speculations {
     pub refused: u64,
     /// How often a process came to depend on another's.
     pub depended: u64,
+    /// Of those begun: where userfaultfd(2) is refused, and memory is copied before the first store.
+    pub by_write_faults: u64,
 }
 
 impl From<Counts> for Speculations {
-    fn from(Counts { opened, committed, failed, refused, depended }: Counts) -> Self {
+    fn from(Counts { opened, committed, failed, refused, depended, unnoted }: Counts) -> Self {
         let neither = opened.saturating_sub(committed).saturating_sub(failed);
-        Speculations { begun: opened, committed, failed, neither, refused, depended }
+        let by_write_faults = unnoted;
+        let begun = opened;
+        Speculations { begun, committed, failed, neither, refused, depended, by_write_faults }
     }
 }
 
@@ -291,11 +295,18 @@ impl fmt::Display for Stats {
             self.peak_in_flight,
         )?;
         if let Some(of) = self.speculations {
-            let Speculations { begun, committed, failed, neither, refused, depended } = of;
+            let Speculations { begun, committed, failed, neither, refused, depended, .. } = of;
             writeln!(
                 f,
                 "  predicted {begun:>8}   ({committed} right, {failed} wrong, {neither} taken back with those; {refused} refused; {depended} times another process came to depend on one)"
             )?;
+            if of.by_write_faults > 0 {
+                writeln!(
+                    f,
+                    "            {:>8}   of these where userfaultfd(2) is refused: memory is copied before the first store",
+                    of.by_write_faults
+                )?;
+            }
         }
         for (why, times) in &self.stopped {
             writeln!(f, "  stopped   {times:>8}   times a process's shadow: {why}")?;

@@ -20,7 +20,7 @@ use std::path::Path;
 use catalog::{Build, Case, KNOWN, Known};
 use disk::{Slow, slow};
 use runahead_tests::speculated::Speculated;
-use runahead_tests::{Seed, available, installed, runahead, scratch};
+use runahead_tests::{Seed, available, facilities, installed, runahead, scratch};
 use twin::{Form, Launcher, Seen};
 
 /// Cases in a sample: about half a minute's worth.
@@ -158,6 +158,16 @@ fn rollbacks_that_leave_memory_as_it_is_are_found() {
         let (failed, _) = speculate("speculated-wrongly", 1);
         assert!(failed > 0 || available(slow()).is_none(), "nothing was found");
     });
+}
+
+/// The same where userfaultfd(2) is refused.
+#[test]
+fn programs_that_speculate_by_write_faults_and_their_twins() {
+    let tests = [
+        "programs_that_speculate_and_their_twins",
+        "rollbacks_that_leave_memory_as_it_is_are_found",
+    ];
+    facilities::without_userfaultfd(env!("CARGO_BIN_EXE_confine"), &tests);
 }
 
 /// Cases of a sample in which processes speculate.

@@ -174,7 +174,7 @@ fn open_to_change(layer: Layer, call: &Call, how: &How) -> Done {
         // The kernel makes it, or opens what is there, if that is no symbolic link.
         let alike = How { flags: how.flags | k::O_NOFOLLOW, ..*how };
         let opened = open_at(call, &alike, place.name.upper())?;
-        if !how.follows() || opened.answered() != sys::fail(sys::ELOOP) {
+        if !how.follows() || opened.answered() != Some(sys::fail(sys::ELOOP)) {
             return Ok(opened);
         }
         place = view::find(layer, how.dir, text, look)?;

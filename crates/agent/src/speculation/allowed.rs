@@ -3,6 +3,8 @@
 //! Each is made here, with signals blocked, and answered: so only calls that do not wait themselves, but for storage. Those that may are
 //! made by [`Maker`], which may read ahead for them.
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use linux_raw_sys::general as k;
 
 use super::calls::{Class, Made, class};
@@ -11,7 +13,7 @@ use super::held::{self, How, Kind, To};
 use super::host;
 use super::journal::Change;
 use super::process::Process;
-use super::{ahead, depends, heap, outlet, own};
+use super::{ahead, depends, heap, outlet, outputs, own, write_faults};
 use crate::plane::{Call, Verdict};
 use crate::session;
 use crate::sys::{self, Fd, nr};
@@ -28,6 +30,8 @@ pub fn as_it_stands(call: &Call) -> i64 {
 
 /// Does with the call what its class says. The process speculates.
 pub fn make(call: &Call, maker: Maker) -> Made {
+    // (A shadow would have memory that it cannot write.)
+    let maker = if write_faults::is_on() { as_it_stands } else { maker };
     match class(call.nr) {
         Class::Asks => here(call),
         Class::Looks => looks(call, maker),
@@ -43,9 +47,14 @@ pub fn make(call: &Call, maker: Maker) -> Made {
     }
 }
 
-/// Makes it.
+/// Makes it, if what it writes can be written.
 fn here(call: &Call) -> Made {
-    Made::Answer(as_it_stands(call))
+    by(as_it_stands, call)
+}
+
+/// As [`here`], by `maker`.
+fn by(maker: Maker, call: &Call) -> Made {
+    if outputs::open(call) { Made::Answer(maker(call)) } else { Made::Waits }
 }
 
 /// `work` with what this process has open; where that cannot be had the call waits.
@@ -64,6 +73,22 @@ fn holds(process: &Process, kind: Kind) -> bool {
     let Kind::File((device, inode)) = kind else { return false };
     let of_others = || host::shared().is_some_and(|shared| shared.files.has(device, inode));
     process.held.has_file((device, inode)) || of_others() && process.is_told()
+}
+
+/// Whether it may tell of memory that is protected just now: nothing else is to show that.
+fn is_of_proc(kind: Kind) -> bool {
+    static DEVICE: AtomicU64 = AtomicU64::new(0);
+    let Kind::File((device, _)) = kind else { return false };
+    if !write_faults::is_on() {
+        return false;
+    }
+    if DEVICE.load(Relaxed) == 0
+        && let Ok(Kind::File((device, _))) =
+            held::kind_at(sys::AT_FDCWD, c"/proc/self/maps".as_ptr() as u64, true)
+    {
+        DEVICE.store(device, Relaxed);
+    }
+    device == DEVICE.load(Relaxed)
 }
 
 /// What a call is about that looks at file systems.
@@ -109,7 +134,7 @@ fn looks(call: &Call, maker: Maker) -> Made {
                 About::Nothing => false,
             }
     };
-    if checkpoint::with(is_held) == Ok(false) { Made::Answer(maker(call)) } else { Made::Waits }
+    if checkpoint::with(is_held) == Ok(false) { by(maker, call) } else { Made::Waits }
 }
 
 fn looks_at(call: &Call, maker: Maker) -> Made {
@@ -118,8 +143,8 @@ fn looks_at(call: &Call, maker: Maker) -> Made {
         return moves(call, maker);
     }
     let Some((kind @ Kind::File(_), _)) = own::known(call.fd(0)) else { return Made::Waits };
-    if checkpoint::with(|process| holds(process, kind)) == Ok(false) {
-        Made::Answer(maker(call))
+    if !is_of_proc(kind) && checkpoint::with(|process| holds(process, kind)) == Ok(false) {
+        by(maker, call)
     } else {
         Made::Waits
     }
@@ -134,12 +159,15 @@ fn moves(call: &Call, maker: Maker) -> Made {
             _ => depends::pipe_of(call).map_or(Made::Waits, |pipe| depends::read(call, pipe)),
         };
     }
+    if write_faults::is_on() && own::known(fd).is_none_or(|(kind, _)| is_of_proc(kind)) {
+        return Made::Waits;
+    }
     let is_noted = checkpoint::with(|process| {
         let is_held =
             holds_files(process) && own::known(fd).is_none_or(|(kind, _)| holds(process, kind));
         !is_held && process.journal.note_offset(fd)
     });
-    if is_noted == Ok(true) { Made::Answer(maker(call)) } else { Made::Waits }
+    if is_noted == Ok(true) { by(maker, call) } else { Made::Waits }
 }
 
 fn opens(call: &Call, maker: Maker) -> Made {
@@ -161,6 +189,7 @@ fn opens(call: &Call, maker: Maker) -> Made {
         Ok(Kind::Stream | Kind::Local(_) | Kind::Pipe(_)) | Err(sys::Errno(sys::EFAULT)) => {
             return Made::Waits;
         }
+        Ok(kind) if is_of_proc(kind) => return Made::Waits,
         kind => kind,
     };
     if flags & !HARMLESS != 0 {

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use linux_raw_sys::general as k;
 use runahead_speculation::{ANSWER_MAX, Id, Table};
 
+use super::FAILED;
 use super::memory::Memory;
 use super::process::{OPEN_MAX, Process};
 use crate::arch::Context;
@@ -123,9 +124,11 @@ fn take_first(
     let taken = with(|process| {
         process.begin();
         let frames = process.keep(session, frame, &stopped, false)?;
-        faults::take()?;
-        let masked = process.threads.mask(frame, &stopped, !NOT_HELD);
-        masked.inspect_err(|_| faults::give_back())?;
+        let masked = faults::take().and_then(|()| {
+            let masked = process.threads.mask(frame, &stopped, !NOT_HELD);
+            masked.inspect_err(|_| faults::give_back())
+        });
+        masked.or_else(|errno| process.memory.end().and(Err(errno)))?;
         push(process, frames);
         Ok(())
     });
@@ -217,7 +220,7 @@ fn settle(table: &Table, frame: &mut Context) -> bool {
         }
         let is_done = process.first == process.end;
         if is_done {
-            process.end(table, frame, &stopped);
+            process.end(table, frame, &stopped)?;
         }
         Ok::<_, sys::Errno>(is_done)
     };
@@ -227,9 +230,6 @@ fn settle(table: &Table, frame: &mut Context) -> bool {
         _ => sys::exit(FAILED),
     }
 }
-
-/// Exit status of a process that could not be taken back, or that was lost while it speculated.
-pub const FAILED: i32 = 125;
 
 fn stop_all() -> stop::Stopped {
     const PATIENCE: u32 = 1000;

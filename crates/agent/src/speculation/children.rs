@@ -11,6 +11,7 @@ use runahead_speculation::{Host, Id};
 use super::checkpoint;
 use super::host::{self, HOST};
 use super::journal::Change;
+use super::write_faults;
 use crate::plane::{self, Call};
 use crate::sys::nr;
 
@@ -47,6 +48,10 @@ fn is_plain(call: &Call) -> bool {
 pub fn may_be_made(call: &Call) -> bool {
     if !is_plain(call) || plane::has_threads() || call.thread.is_lent() || call.thread.is_at_work()
     {
+        return false;
+    }
+    if write_faults::is_on() {
+        // A child inherits mappings taken apart, each with an object of its own by which pages are found: for good.
         return false;
     }
     let Some(table) = host::table() else { return false };

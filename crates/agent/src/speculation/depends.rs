@@ -9,7 +9,7 @@ use super::calls::Made;
 use super::held::{self, Kind};
 use super::host::{self, HOST};
 use super::outlet::is_empty;
-use super::{checkpoint, interface, outlet, own};
+use super::{checkpoint, interface, outlet, outputs, own};
 use crate::arch::Context;
 use crate::plane::{Call, Verdict};
 use crate::session::Session;
@@ -153,6 +153,9 @@ fn take(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> Made {
     if room == 0 {
         return Made::Answer(0);
     }
+    if !outputs::open(call) {
+        return Made::Waits;
+    }
     let mut done = 0;
     let give = |bytes: &[u8]| {
         let is_given = put(buffers, done, bytes).is_ok();
@@ -173,9 +176,9 @@ fn put(buffers: &[[u64; 2]], mut done: u64, mut bytes: &[u8]) -> sys::Result<()>
         let piece = (len - skipped).min(bytes.len() as u64);
         done -= skipped;
         if piece > 0 {
-            // SAFETY: where the program wants it; a bad address is an error.
-            unsafe { sys::copy_out(&[[bytes.as_ptr() as u64, piece]], &[[at + skipped, piece]]) }?;
-            bytes = &bytes[piece as usize..];
+            let (given, left) = bytes.split_at(piece as usize);
+            outputs::write(at + skipped, given)?;
+            bytes = left;
         }
     }
     Ok(())

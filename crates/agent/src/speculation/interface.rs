@@ -6,7 +6,7 @@ use runahead_speculate::protocol as p;
 use runahead_speculation::{ANSWER_MAX, Event, Id, NotOpen, Owner, Status, Table};
 
 use super::host::{HOST, has_ended, is_alive, shared, table, this_thread, want_table};
-use super::{checkpoint, own};
+use super::{checkpoint, outputs, own, write_faults};
 use crate::arch::Context;
 use crate::plane::{Call, Verdict, policy};
 use crate::session::Session;
@@ -94,7 +94,11 @@ pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Verd
     if waits && checkpoint::is_speculative() {
         return None;
     }
-    Some(answered(want_table(session).and_then(|table| told(table, call))))
+    match want_table(session).and_then(|table| told(table, call)) {
+        // (Not where the program wants it, before nothing is open.)
+        Err(Errno(sys::EAGAIN)) if checkpoint::is_speculative() => None,
+        result => Some(answered(result)),
+    }
 }
 
 fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()> {
@@ -106,9 +110,7 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
     let table = want_table(session)?;
     let settler = call.args[3] as u32;
     let id = table.open(this_thread(), settler, is_alive).ok_or(Errno(sys::EAGAIN))?;
-    let word = [[&raw const id as u64, 8]];
-    // SAFETY: where the program wants the number; a bad address is an error.
-    let begun = unsafe { sys::copy_out(&word, &[[id_at, 8]]) }.and_then(|()| {
+    let begun = outputs::write(id_at, &id.0.to_ne_bytes()).and_then(|()| {
         let before = frame.copy();
         // As it goes on should it come back.
         frame.go_on_answered(1);
@@ -116,7 +118,7 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
     });
     match begun {
         Ok(()) => {
-            table.begun();
+            table.begun(!write_faults::is_on());
             note(id, Event::Begun);
             frame.set_result(0);
         }
@@ -182,13 +184,11 @@ fn events(position: u64, at: u64, room: u64) -> sys::Result<u64> {
     while count < room
         && let Some((id, event, behind)) = events.next(next)
     {
-        let words = [id.0, event as u64];
-        // SAFETY: where the program wants them; a bad address is an error.
-        unsafe { sys::copy_out(&[[words.as_ptr() as u64, 16]], &[[at + 16 * count, 16]]) }?;
+        let words = [id.0, event as u64].map(u64::to_ne_bytes);
+        outputs::write(at + 16 * count, words.as_flattened())?;
         (next, count) = (behind, count + 1);
     }
-    // SAFETY: as above.
-    unsafe { sys::copy_out(&[[&raw const next as u64, 8]], &[[position, 8]]) }?;
+    outputs::write(position, &next.to_ne_bytes())?;
     Ok(count)
 }
 
@@ -196,8 +196,7 @@ fn answer(id: u64, at: u64, len: u64) -> sys::Result<u64> {
     let mut bytes = [0; ANSWER_MAX];
     let known = checkpoint::answer(id, &mut bytes).ok_or(Errno(sys::ESRCH))? as u64;
     let len = known.min(len);
-    // SAFETY: where the program wants it; a bad address is an error.
-    unsafe { sys::copy_out(&[[bytes.as_ptr() as u64, len]], &[[at, len]]) }?;
+    outputs::write(at, &bytes[..len as usize])?;
     Ok(len)
 }
 
@@ -210,9 +209,7 @@ fn open(at: u64, room: u64) -> sys::Result<u64> {
     let (mut count, mut result) = (0, Ok(()));
     checkpoint::each_open(|id, _, _| {
         if count < room && result.is_ok() {
-            let word = [[&raw const id as u64, 8]];
-            // SAFETY: where the program wants the numbers; a bad address is an error.
-            result = unsafe { sys::copy_out(&word, &[[at + 8 * count, 8]]) };
+            result = outputs::write(at + 8 * count, &id.0.to_ne_bytes());
         }
         count += 1;
     });

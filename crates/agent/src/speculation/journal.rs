@@ -8,7 +8,6 @@ use linux_raw_sys::general as k;
 use super::memory::Memory;
 use super::own::DESCRIPTORS;
 use super::threads::THREADS;
-use super::undo::Undo;
 use super::{ahead, heap, own};
 use crate::sys::{self, Errno, Fd, nr};
 
@@ -133,13 +132,13 @@ impl Journal {
     }
 
     /// All changes before `mark` are there to stay.
-    pub fn settle_until(&mut self, mark: u64, memory: &mut Memory, undo: &mut Undo) {
+    pub fn settle_until(&mut self, mark: u64, memory: &mut Memory) {
         while self.first < mark {
             match self.changes[self.first as usize % CHANGES].take() {
                 Some(Change::Closed { kept, .. }) => drop(sys::close(kept)),
                 Some(Change::Unmapped { at, len }) => {
                     unmap(memory, at, len);
-                    undo.forget_pages(at, len);
+                    memory.forget_pages(at, len);
                 }
                 _ => {}
             }

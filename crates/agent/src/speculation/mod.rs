@@ -10,9 +10,9 @@
 //! | `calls`, `allowed` | which calls need not wait: the table, and how they are made |
 //! | `checkpoint` | how far the process is, with all threads stopped where that changes |
 //! | `process` | the stack of what is open: a checkpoint of each, commit, and rollback |
-//! | `memory`, `mapped`, `heap`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
-//! | `protector` | the descriptor by which the kernel notes what is written, and who keeps it |
-//! | `written` | which pages the kernel has noted as written |
+//! | `memory`, `pieces`, `mapped`, `heap`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
+//! | `mirror`, `written`, `protector` | the same, where the kernel notes what is written: a copy, which pages, and the descriptor for it |
+//! | `write_faults`, `opened`, `outputs` | the same, where it does not: copies before the first store, and what calls write |
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
 //! | `children` | forks, which depend on their parent |
@@ -35,8 +35,12 @@ mod interface;
 mod journal;
 mod mapped;
 mod memory;
+mod mirror;
+mod opened;
 mod outlet;
+mod outputs;
 mod own;
+mod pieces;
 mod planted;
 mod policy;
 mod process;
@@ -46,6 +50,10 @@ mod sockets;
 mod threads;
 mod timer;
 mod undo;
+mod write_faults;
 mod written;
 
 pub use policy::start;
+
+/// Exit status of a process that could not be taken back, or that was lost while it speculated.
+const FAILED: i32 = 125;

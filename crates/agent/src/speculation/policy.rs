@@ -9,7 +9,9 @@ use super::calls::Made;
 use super::checkpoint::{self, Looked};
 use super::host;
 use super::memory::Memory;
-use super::{children, depends, interface, mapped, own, planted, quick, threads, timer};
+use super::{
+    children, depends, interface, mapped, own, planted, quick, threads, timer, write_faults,
+};
 use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::{self, Session};
@@ -230,6 +232,7 @@ impl Policy for Speculation {
         const EVERY_US: u64 = 200;
         const ORPHANS_EVERY: u64 = ORPHANS_NS / 1000 / EVERY_US;
         let (before, mut times) = (checkpoint::rollbacks(), 0);
+        let lacks_room = write_faults::lacks_room();
         while checkpoint::is_speculative() && checkpoint::rollbacks() == before {
             planted::settle();
             times += 1;
@@ -239,7 +242,18 @@ impl Policy for Speculation {
             if matches!(look(frame), Looked::Same | Looked::Busy) {
                 sys::sleep_us(EVERY_US);
             }
+            if lacks_room && write_faults::has_room() {
+                break;
+            }
         }
+    }
+
+    fn stored(&self, at: u64) -> bool {
+        write_faults::stored(at)
+    }
+
+    fn will_write(&self, at: u64, len: u64) -> bool {
+        write_faults::will_write(at, len)
     }
 
     fn before_child(&self) {
@@ -276,7 +290,7 @@ impl Policy for Speculation {
     /// Nobody would hear of what it does from here on, which may be wrong.
     fn lost(&self) {
         if checkpoint::is_speculative() {
-            sys::exit(checkpoint::FAILED);
+            sys::exit(super::FAILED);
         }
     }
 

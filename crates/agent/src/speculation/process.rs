@@ -11,7 +11,6 @@ use super::host::{self, HOST};
 use super::journal::Journal;
 use super::memory::Memory;
 use super::threads::{self, Threads};
-use super::undo::Undo;
 use crate::arch::{Context, RED_ZONE};
 use crate::plane::{faults, stop};
 use crate::session::{self, Session};
@@ -53,7 +52,6 @@ pub struct Answer {
 pub struct Process {
     pub memory: Memory,
     pub threads: Threads,
-    undo: Undo,
     pub journal: Journal,
     pub held: Held,
     open: [Option<Open>; OPEN_MAX],
@@ -88,7 +86,7 @@ impl Process {
     /// Nothing is open, and nothing is kept of what was.
     pub fn begin(&mut self) {
         self.threads.forget_until(self.threads.end());
-        self.undo.forget_until(self.undo.end());
+        self.memory.forget_until(self.memory.mark());
     }
 
     /// Keeps memory and threads as they are: where the frames lie.
@@ -99,7 +97,7 @@ impl Process {
         stopped: &stop::Stopped,
         is_another: bool,
     ) -> sys::Result<(u64, u64)> {
-        let Process { memory, threads, undo, .. } = self;
+        let Process { memory, threads, .. } = self;
         let mut reach = |frame: &Context| {
             if !memory.covers(frame.stack_pointer() - RED_ZONE) {
                 memory.unsettle();
@@ -109,7 +107,7 @@ impl Process {
         stopped.each(|_, frame| reach(frame));
         let first = threads.end();
         threads.keep(frame, stopped)?;
-        match memory.keep(session, is_another.then_some(undo)) {
+        match memory.keep(session, is_another) {
             Ok(()) => Ok((first, threads.end())),
             Err(errno) => {
                 threads.drop_from(first);
@@ -123,7 +121,7 @@ impl Process {
         if let Some(shared) = host::shared() {
             shared.table.stack(id);
         }
-        let (undo, journal, held) = (self.undo.end(), self.journal.end(), self.held.end());
+        let (undo, journal, held) = (self.memory.mark(), self.journal.end(), self.held.end());
         self.open[self.end as usize % OPEN_MAX] =
             Some(Open { id, tag, depends_on, is_birth: false, undo, frames, journal, held });
         self.end += 1;
@@ -161,14 +159,14 @@ impl Process {
         }
         self.first += count;
         let next = self.open().next().map(|(_, open)| *open);
-        let (undo, frames) =
-            next.map_or((self.undo.end(), self.threads.end()), |next| (next.undo, next.frames.0));
+        let (undo, frames) = next
+            .map_or((self.memory.mark(), self.threads.end()), |next| (next.undo, next.frames.0));
         let (journal, held) =
             next.map_or((self.journal.end(), self.held.end()), |next| (next.journal, next.held));
-        self.undo.forget_until(undo);
+        self.memory.forget_until(undo);
         self.threads.forget_until(frames);
         // (Before others go on, who would find files open that were closed when they were told of them.)
-        self.journal.settle_until(journal, &mut self.memory, &mut self.undo);
+        self.journal.settle_until(journal, &mut self.memory);
         // Who has read nothing of it that is not written yet need not wait for what is, which may wait for him.
         let open = &self.open;
         self.held.release_until(held, || {
@@ -234,9 +232,9 @@ impl Process {
         let answer = &mut self.answers[self.answered % ANSWERS];
         self.answered += 1;
         (answer.id, answer.len) = (to.id.0, table.answer(to.id, &mut answer.bytes));
-        let Process { memory, undo, .. } = self;
+        let memory = &mut self.memory;
         if !leaves_memory() {
-            threads::with_places_as_they_are(|| memory.put_back(undo, to.undo))?;
+            threads::with_places_as_they_are(|| memory.put_back(to.undo))?;
         }
         self.held.drop_from(to.held);
         self.journal.take_back(to.journal, &mut self.memory);
@@ -251,13 +249,15 @@ impl Process {
         self.end = position;
         self.wanted = self.wanted.min(position);
         self.leave_if_alone();
+        if self.first < self.end {
+            self.memory.go_on()?;
+        }
         result
     }
 
     /// In a forked child, which has nothing of it; `before` was its thread's number in its parent.
     pub fn in_child(&mut self, before: u32, birth: Option<(Id, Id)>) {
         self.memory.in_child();
-        self.undo.in_child();
         self.journal.in_child();
         self.held.in_child();
         self.threads.in_child(before);
@@ -280,12 +280,19 @@ impl Process {
     }
 
     /// Nothing is open any more.
-    pub fn end(&mut self, table: &Table, frame: &mut Context, stopped: &stop::Stopped) {
+    pub fn end(
+        &mut self,
+        table: &Table,
+        frame: &mut Context,
+        stopped: &stop::Stopped,
+    ) -> sys::Result<()> {
         // What threads have added that were still at work when the last was committed.
         self.commit(table, 0);
         self.threads.unmask(sys::gettid(), frame);
         stopped.each(|number, frame| self.threads.unmask(number, frame));
+        let ended = self.memory.end();
         faults::give_back();
+        ended
     }
 }
 

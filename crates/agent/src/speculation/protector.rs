@@ -62,6 +62,15 @@ impl Protector {
     }
 }
 
+/// Whether there is no such descriptor to be had here, or it does not protect asynchronously. An error says nothing of that.
+pub fn is_refused() -> sys::Result<bool> {
+    match new() {
+        Ok(fd) => sys::close(fd).map(|_| false),
+        Err(Errno(sys::EPERM | sys::ENOSYS | sys::EINVAL | sys::EACCES)) => Ok(true),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Makes the descriptor (userfaultfd(2), ioctl_userfaultfd(2)).
 pub fn new() -> sys::Result<Fd> {
     const USER_MODE_ONLY: u64 = 1;

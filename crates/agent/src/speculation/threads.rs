@@ -1,6 +1,6 @@
 //! The threads of a process at its checkpoint.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::arch::{Context, KeptFrame};
 use crate::plane::begun::Begun;
@@ -129,14 +129,23 @@ static PLACES: Places = Places([const { [const { AtomicU64::new(0) }; 2] }; THRE
 /// Bytes of it that the kernel writes.
 const PLACE_BYTES: usize = 32;
 
-/// The thread has given the kernel such a place.
+/// The thread has given the kernel such a place. (Two may begin at once. Nobody looks at places while one is at work here.)
 pub fn note_place(thread: u32, at: u64) {
-    let same = PLACES.0.iter().find(|[number, _]| number.load(Relaxed) == thread.into());
-    let free = || PLACES.0.iter().find(|[number, _]| number.load(Relaxed) == 0);
-    if let Some([number, place]) = same.or_else(free) {
-        place.store(at, Relaxed);
-        number.store(thread.into(), Relaxed);
+    let thread = u64::from(thread);
+    let same = PLACES.0.iter().find(|[number, _]| number.load(Relaxed) == thread);
+    let take = |number: &AtomicU64| number.compare_exchange(0, thread, Relaxed, Relaxed).is_ok();
+    match same.or_else(|| PLACES.0.iter().find(|[number, _]| take(number))) {
+        Some([_, place]) => place.store(at, Relaxed),
+        None => ARE_UNKNOWN.store(true, Relaxed),
     }
+}
+
+/// There was no room for the place of some thread.
+static ARE_UNKNOWN: AtomicBool = AtomicBool::new(false);
+
+/// Whether all such places are known.
+pub fn places_are_known() -> bool {
+    !ARE_UNKNOWN.load(Relaxed)
 }
 
 /// The thread ends, or has no such place any more.
@@ -144,6 +153,12 @@ pub fn forget_place(thread: u32) {
     for [number, _] in PLACES.0.iter().filter(|[number, _]| number.load(Relaxed) == thread.into()) {
         number.store(0, Relaxed);
     }
+}
+
+/// Calls `each` with the address of each such place.
+pub fn each_place(mut each: impl FnMut(u64)) {
+    let used = PLACES.0.iter().filter(|[number, _]| number.load(Relaxed) != 0);
+    used.for_each(|[_, place]| each(place.load(Relaxed)));
 }
 
 /// In a forked child, whose only thread was `before` in its parent.

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU16, Ordering::SeqCst, fence};
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, ABSENT, INT3, LONG_JUMP, PAGE_BYTES, RUN_UP, STUB_BYTES, Window};
+use crate::policy;
 use crate::room;
 use crate::sys::{self, Place, nr};
 
@@ -104,6 +105,10 @@ pub(super) fn write(at: u64, write: impl FnOnce(*mut u8)) -> Option<()> {
 /// right away from it would be seen. Tried with an addition of nothing, by the kernel (futex(2)).
 pub(super) fn is_writable(page: u64) -> bool {
     const ADD_NOTHING: u64 = 1 << 28;
+    const WORD: u64 = 4;
+    if !policy::will_write(page, WORD) {
+        return true;
+    }
     let private = core::sync::atomic::AtomicU32::new(0);
     let wake = u64::from(k::FUTEX_WAKE_OP | k::FUTEX_PRIVATE_FLAG);
     let args = [private.as_ptr() as u64, wake, 0, 0, page, ADD_NOTHING];

@@ -52,6 +52,12 @@ impl Context {
         noted
     }
 
+    /// In the frame of a fault: an instruction has tried to write.
+    pub fn is_store(&self) -> bool {
+        const WRITE: u64 = 1 << 1;
+        self.err_trapno_oldmask_cr2[0] & WRITE != 0
+    }
+
     /// The call that was dispatched; `rip` is behind its instruction.
     pub fn call(&self, thread: &'static Thread) -> Call {
         let [r8, r9, r10, ..] = self.r8_to_r15;

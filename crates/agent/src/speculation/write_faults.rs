@@ -1,0 +1,850 @@
+//! The program's private memory as it was at each checkpoint, where the kernel does not note what is written: userfaultfd(2) is refused,
+//! as by Docker's default seccomp profile, or does not protect asynchronously, as before Linux 6.7.
+//!
+//! At the first checkpoint all memory that the program can write is made read-only (mprotect(2)). A store to it raises SIGSEGV, whose
+//! handler copies the group of pages into the notes ([`Undo`]) and gives the right to write back: it is *open*. A checkpoint closes
+//! all groups again, but for a few that are written all the time, which are copied at once. A rollback
+//! copies the notes back, the last first. When no checkpoint is left all is as the program has it.
+//!
+//! What writes and is not an instruction finds closed groups closed: the kernel says EFAULT. So whoever has it write on the program's behalf says
+//! so first ([`will_write`]), calls that are not known wait, and what the kernel writes by itself (rseq(2)) is never closed. Where
+//! a group cannot be opened (there is no room for more notes, or for more mappings) the store waits until nothing is open any more.
+//!
+//! A mapping of which no page was ever written has no object of the kernel's by which its pages are found (`anon_vma`). Were it taken apart like
+//! that, its parts would get one each, and never be one mapping again, which mremap(2) wants. So one page of each is written first.
+//!
+//! Invariant: while there is a checkpoint, a page of a [`Region`] can be written only if its group is open, and what the page held at the
+//! latest checkpoint was noted since, or was the same as when it was last noted.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+
+use linux_raw_sys::general as k;
+
+use super::opened::{Group, Opened};
+use super::pieces::{self, REGIONS, Region};
+use super::threads::{self, THREADS};
+use super::undo::Undo;
+use crate::lock::Lock;
+use crate::room;
+use crate::session::Session;
+use crate::sys::{self, Errno, nr};
+
+const PAGE: u64 = 4096;
+/// Bytes of a group, at such a multiple.
+const GROUP: u64 = 4 * PAGE;
+/// Most groups that one store opens: as many as are open in front of it.
+const AHEAD: u64 = 16;
+/// Most groups that stay open over a checkpoint, because they are written all the time.
+const HOT: usize = 64;
+/// Groups that must stay open: one for each thread, and the end of the stack.
+const FORCED: usize = THREADS + 1;
+/// Regions that are left for what comes of taking some apart.
+const SPARE: usize = 128;
+/// Pages for which there is room in the notes at each checkpoint.
+const RESERVE: u64 = (HOT + FORCED) as u64 * (GROUP / PAGE);
+
+/// See the module's text. All-zero is valid, and holds nothing.
+struct State {
+    /// What is followed, in the order of addresses.
+    regions: [Region; REGIONS],
+    count: usize,
+    opened: Opened,
+    /// Groups that were open each time when there was no checkpoint any more, where they begin: they will be soon after the next, and are
+    /// not closed then. And those that were the last time.
+    hot: [u64; HOT],
+    open_last: [u64; HOT],
+    /// How often there was none any more.
+    ends: u32,
+    undo: Undo,
+    /// Where the notes ended at the latest checkpoint.
+    latest: u64,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
+static IN_USE: Lock<()> = Lock::new(());
+/// There is a checkpoint, and memory is protected.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+static IS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// The thread whose store was the last that there was no room for.
+static LACKS_ROOM: AtomicU32 = AtomicU32::new(0);
+
+/// Signals must be blocked, or the process has one thread. `work` does not touch what is protected.
+fn with<T>(mut work: impl FnMut(&mut State) -> T) -> Option<T> {
+    let at = STATE.load(Acquire);
+    // SAFETY: zeroes are valid; it stays, and who holds the lock is alone with it.
+    (!at.is_null()).then(|| IN_USE.with(|()| work(unsafe { &mut *at })))
+}
+
+/// Whether memory is protected now.
+pub fn is_on() -> bool {
+    IS_ON.load(Acquire)
+}
+
+/// A store to `at` has failed. True: it can be made now. All signals are blocked.
+pub fn stored(at: u64) -> bool {
+    let open = |state: &mut State| match state.region(at) {
+        Some(region) => state.open_for_store(region, at),
+        None => false,
+    };
+    is_on() && with(open) == Some(true)
+}
+
+/// Somebody is about to write to `len` bytes at `at` who is not an instruction of the program's: the kernel, or we. False: not
+/// before nothing is open.
+pub fn will_write(at: u64, len: u64) -> bool {
+    if !is_on() || len == 0 {
+        return true;
+    }
+    with(|state| state.open_all(at, at.saturating_add(len))) != Some(false)
+}
+
+/// Whether there was no room for a store of this thread's, which was the last to ask.
+pub fn lacks_room() -> bool {
+    LACKS_ROOM.compare_exchange(sys::gettid(), 0, Relaxed, Relaxed).is_ok()
+}
+
+/// Whether there is room for another store.
+pub fn has_room() -> bool {
+    with(|state| state.has_room(AHEAD)) == Some(true)
+}
+
+/// See [`super::memory::Memory::keep`]. `is_settled`: mappings are as they were when they were looked at.
+pub fn keep(session: &Session, is_settled: bool) -> sys::Result<()> {
+    // (What the kernel writes by itself must not be protected.)
+    if IS_GIVEN_UP.load(Relaxed) || !threads::places_are_known() {
+        return Err(Errno(sys::EOPNOTSUPP));
+    }
+    if STATE.load(Acquire).is_null() {
+        STATE.store(room::map_private(size_of::<State>() as u64)? as *mut State, Release);
+    }
+    with(|state| match is_on() {
+        true => state.again(session, is_settled),
+        false => state.first(session, is_settled),
+    })
+    .unwrap_or(Err(Errno(sys::ENOMEM)))
+}
+
+/// See [`super::memory::Memory::put_back`].
+pub fn put_back(mark: u64) -> sys::Result<()> {
+    with(|state| state.put_back(mark)).unwrap_or(Ok(()))
+}
+
+/// See [`super::memory::Memory::go_on`].
+pub fn go_on() -> sys::Result<()> {
+    with(|state| state.renew(|_| true)).unwrap_or(Ok(()))
+}
+
+/// See [`super::memory::Memory::end`].
+pub fn end() -> sys::Result<()> {
+    with(State::end).unwrap_or(Ok(()))
+}
+
+/// See [`super::memory::Memory::mark`].
+pub fn mark() -> u64 {
+    with(|state| state.latest).unwrap_or(0)
+}
+
+/// See [`super::memory::Memory::forget_until`].
+pub fn forget_until(mark: u64) {
+    with(|state| state.undo.forget_until(mark));
+}
+
+/// See [`super::memory::Memory::forget_pages`].
+pub fn forget_pages(at: u64, len: u64) {
+    with(|state| state.undo.forget_pages(at, len));
+}
+
+/// The piece of memory that holds `at`.
+pub fn region(at: u64) -> Option<Region> {
+    with(|state| state.region(at)).flatten()
+}
+
+/// What lay there has gone, or is new.
+pub fn dropped(at: u64, len: u64) {
+    with(|state| state.cut(at, at.saturating_add(len)));
+}
+
+/// The program uses userfaultfd(2), and we might wait for it where we read its memory.
+pub fn give_up() {
+    IS_GIVEN_UP.store(true, Relaxed);
+}
+
+/// In a forked child, whose memory is as the program has it: there are none while memory is protected.
+pub fn in_child() {
+    IN_USE.break_open();
+    IS_ON.store(false, Release);
+    with(|state| {
+        state.count = 0;
+        state.opened.clear();
+        state.undo.in_child();
+    });
+}
+
+impl State {
+    fn regions(&self) -> &[Region] {
+        &self.regions[..self.count]
+    }
+
+    /// The region that holds `at`.
+    fn region(&self, at: u64) -> Option<Region> {
+        let n = self.regions().partition_point(|region| region.end <= at);
+        self.regions().get(n).copied().filter(|region| region.holds(at))
+    }
+
+    fn open_for_store(&mut self, region: Region, at: u64) -> bool {
+        let (start, end) = group(&region, at);
+        if self.opened.has(start) {
+            // Another thread was faster.
+            return protect(start, end, region.rights).is_ok();
+        }
+        // Who writes one group after the other is met less often.
+        let (mut before, mut count) = (start, 0);
+        while count < AHEAD
+            && before > region.start
+            && self.opened.has(group(&region, before - 1).0)
+        {
+            (before, count) = (group(&region, before - 1).0, count + 1);
+        }
+        let mut far = end;
+        for _ in 1..count {
+            if far == region.end || self.opened.has(far) {
+                break;
+            }
+            far = group(&region, far).1;
+        }
+        self.open(&region, start, far) || far != end && self.open(&region, start, end)
+    }
+
+    /// Opens all that is closed from `start` to `end`.
+    fn open_all(&mut self, start: u64, end: u64) -> bool {
+        let first = self.regions().partition_point(|region| region.end <= start);
+        for n in first..self.count {
+            let region = self.regions[n];
+            if region.start >= end {
+                break;
+            }
+            let (mut at, end) = (group(&region, start.max(region.start)).0, end.min(region.end));
+            while at < end {
+                let from = at;
+                while at < end && !self.opened.has(at) {
+                    at = group(&region, at).1;
+                }
+                if at > from && !self.open(&region, from, at) {
+                    return false;
+                }
+                while at < end && self.opened.has(at) {
+                    at = group(&region, at).1;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether so many groups can be opened.
+    fn has_room(&self, groups: u64) -> bool {
+        let pages = groups * (GROUP / PAGE) + RESERVE;
+        self.opened.room() as u64 >= groups && self.undo.room() >= pages
+    }
+
+    /// Opens the groups from `start` to `end`, of one region, all of which are closed.
+    fn open(&mut self, region: &Region, start: u64, end: u64) -> bool {
+        // (Its first and its last may be cut off.)
+        if !self.has_room((end - start) / GROUP + 2) {
+            LACKS_ROOM.store(sys::gettid(), Relaxed);
+            return false;
+        }
+        let mark = self.undo.end();
+        let opened = self.undo.note_memory(start, end);
+        if opened.and_then(|()| protect(start, end, region.rights)).is_err() {
+            self.undo.drop_from(mark);
+            return false;
+        }
+        self.add(region, start, end);
+        true
+    }
+
+    fn add(&mut self, region: &Region, start: u64, end: u64) {
+        let mut at = start;
+        while at < end {
+            let (start, end) = group(region, at);
+            self.opened.add(start, end);
+            at = end;
+        }
+    }
+
+    /// Calls `each` with where the groups begin that must stay open.
+    fn forced(&self, mut each: impl FnMut(u64)) {
+        let mut at = |at: u64| {
+            if let Some(region) = self.region(at) {
+                each(group(&region, at).0);
+            }
+        };
+        threads::each_place(&mut at);
+        // (Where the stack grows it has the rights that are there.)
+        self.regions().iter().filter(|region| region.is_stack).for_each(|region| at(region.start));
+    }
+
+    /// The first checkpoint.
+    fn first(&mut self, session: &Session, is_settled: bool) -> sys::Result<()> {
+        if is_data_limited() {
+            // What is read-only does not count, and might not get its right to be written back.
+            return Err(Errno(sys::EPERM));
+        }
+        if !is_settled {
+            self.count = 0;
+            let State { regions, count, .. } = self;
+            pieces::each(
+                session,
+                |_| false,
+                |region| {
+                    *regions[..REGIONS - SPARE].get_mut(*count).ok_or(Errno(sys::E2BIG))? = region;
+                    *count += 1;
+                    Ok(())
+                },
+            )?;
+            self.regions().iter().for_each(write_a_page);
+        }
+        self.begin().inspect_err(|_| _ = self.end())?;
+        IS_ON.store(true, Release);
+        Ok(())
+    }
+
+    /// Closes all regions, but for some groups.
+    fn begin(&mut self) -> sys::Result<()> {
+        self.undo.forget_until(self.undo.end());
+        self.latest = self.undo.end();
+        self.opened.clear();
+        let mut open = [0u64; HOT + FORCED];
+        let mut opens = 0;
+        let mut add = |at: u64| {
+            open[opens] = at;
+            opens = (opens + 1).min(HOT + FORCED - 1);
+        };
+        self.forced(&mut add);
+        for hot in self.hot.iter().filter(|hot| **hot != 0) {
+            if let Some(region) = self.region(*hot) {
+                add(group(&region, *hot).0);
+            }
+        }
+        let open = &mut open[..opens];
+        open.sort_unstable();
+        (0..self.count).try_for_each(|n| self.close_region(n, open))
+    }
+
+    /// Closes a region, but for the groups that begin at one of `open`, which are sorted; or nothing of one that is no larger than a
+    /// group: to copy it is faster.
+    fn close_region(&mut self, n: usize, open: &[u64]) -> sys::Result<()> {
+        let region = self.regions[n];
+        let has_room = self.opened.room() > FORCED && self.undo.room() > RESERVE;
+        if is_small(&region) && has_room {
+            self.undo.note_memory(region.start, region.end)?;
+            self.add(&region, region.start, region.end);
+            return Ok(());
+        }
+        let mut at = region.start;
+        let inside = open.partition_point(|open| *open < region.start);
+        for open in open[inside..].iter().copied().take_while(|open| *open < region.end) {
+            if open < at {
+                // (Twice the same.)
+                continue;
+            }
+            close(&region, at, open)?;
+            let end = group(&region, open).1;
+            self.undo.note_memory(open, end)?;
+            self.add(&region, open, end);
+            at = end;
+        }
+        close(&region, at, region.end)
+    }
+
+    /// Another checkpoint.
+    fn again(&mut self, session: &Session, is_settled: bool) -> sys::Result<()> {
+        if self.undo.room() < RESERVE {
+            return Err(Errno(sys::ENOSPC));
+        }
+        if !is_settled {
+            self.look(session)?;
+        }
+        self.settle()
+    }
+
+    /// Another checkpoint, where all regions are known.
+    fn settle(&mut self) -> sys::Result<()> {
+        let State { undo, opened, latest, regions, count, .. } = self;
+        let regions = &regions[..*count];
+        undo.keep_of(*latest, |page, was| {
+            let n = regions.partition_point(|region| region.end <= page);
+            let Some(region) = regions.get(n).filter(|region| region.holds(page)) else {
+                return true;
+            };
+            let is_changed = !is_same(region, page, was);
+            if is_changed {
+                opened.note_changed(group(region, page).0);
+            }
+            is_changed
+        });
+        self.renew(|group| group.is_changed)
+    }
+
+    /// Begins to follow what is new: memory that was mapped since. It was never closed.
+    fn look(&mut self, session: &Session) -> sys::Result<()> {
+        let mut new = [Region::default(); 64];
+        loop {
+            let mut count = 0;
+            let found = pieces::each(
+                session,
+                |_| false,
+                |region| {
+                    let mut at = region.start;
+                    while at < region.end {
+                        let n = self.regions().partition_point(|other| other.end <= at);
+                        let next = self.regions().get(n).filter(|other| other.start < region.end);
+                        let end = next.map_or(region.end, |next| next.start);
+                        if end > at {
+                            // EAGAIN: there are more.
+                            let new = new.get_mut(count).ok_or(Errno(sys::EAGAIN))?;
+                            *new = Region { start: at, end, ..region };
+                            count += 1;
+                        }
+                        at = next.map_or(region.end, |next| next.end);
+                    }
+                    Ok(())
+                },
+            );
+            for region in &new[..count] {
+                self.insert(*region)?;
+            }
+            match found {
+                Err(Errno(sys::EAGAIN)) => {}
+                found => return found,
+            }
+        }
+    }
+
+    /// Closes what is new, all of it.
+    fn insert(&mut self, region: Region) -> sys::Result<()> {
+        if self.count >= REGIONS - SPARE {
+            return Err(Errno(sys::E2BIG));
+        }
+        write_a_page(&region);
+        let n = self.regions().partition_point(|other| other.end <= region.start);
+        self.regions.copy_within(n..self.count, n + 1);
+        self.regions[n] = region;
+        self.count += 1;
+        let mut forced = [0; FORCED];
+        let mut count = 0;
+        self.forced(|at| {
+            forced[count] = at;
+            count = (count + 1).min(FORCED - 1);
+        });
+        let forced = &mut forced[..count];
+        forced.sort_unstable();
+        self.close_region(n, forced).inspect_err(|_| {
+            let _ = protect(region.start, region.end, region.rights);
+            self.cut(region.start, region.end);
+        })
+    }
+
+    /// Closes all groups but those that must stay open, and some of those that are `hot`, which are noted.
+    fn renew(&mut self, hot: impl Fn(&Group) -> bool) -> sys::Result<()> {
+        self.latest = self.undo.end();
+        let mut forced = [0; FORCED];
+        let mut count = 0;
+        self.forced(|at| {
+            forced[count] = at;
+            count = (count + 1).min(FORCED - 1);
+        });
+        let forced = &mut forced[..count];
+        forced.sort_unstable();
+        let State { regions, count, opened, undo, .. } = self;
+        let regions = &regions[..*count];
+        let (mut result, mut hots) = (Ok(()), 0);
+        // What is to be closed, and lies together.
+        let (mut from, mut to, mut of) = (0, 0, Region::default());
+        let mut close_all = |from: u64, to: u64, of: &Region| {
+            if from < to && result.is_ok() {
+                result = close(of, from, to);
+            }
+        };
+        let mut noted = Ok(());
+        opened.retain(|group| {
+            let is_hot = hot(group) && hots < HOT && undo.room() > 2 * RESERVE;
+            if is_hot || forced.binary_search(&group.start).is_ok() {
+                hots += usize::from(is_hot);
+                noted = noted.and_then(|()| undo.note_memory(group.start, group.end));
+                return true;
+            }
+            if group.start != to || !of.holds(group.start) {
+                close_all(from, to, &of);
+                let n = regions.partition_point(|region| region.end <= group.start);
+                (from, of) = (group.start, regions.get(n).copied().unwrap_or_default());
+            }
+            to = group.end;
+            false
+        });
+        close_all(from, to, &of);
+        noted.and(result)
+    }
+
+    /// Copies the notes back from `mark` on, the last first.
+    fn put_back(&mut self, mark: u64) -> sys::Result<()> {
+        let State { regions, count, opened, undo, .. } = self;
+        let regions = &regions[..*count];
+        let mut result = Ok(());
+        self.latest = self.latest.min(mark);
+        undo.unwind(mark, |page, was| {
+            let n = regions.partition_point(|region| region.end <= page);
+            let Some(region) = regions.get(n).filter(|region| region.holds(page)) else { return };
+            let (start, end) = group(region, page);
+            if !opened.has(start) {
+                if opened.room() == 0 {
+                    opened.retain(|group| {
+                        let n = regions.partition_point(|region| region.end <= group.start);
+                        let closed = close(&regions[n], group.start, group.end);
+                        result = result.and(closed);
+                        false
+                    });
+                }
+                let is_open = protect(start, end, region.rights);
+                result = result.and(is_open);
+                if is_open.is_err() {
+                    return;
+                }
+                opened.add(start, end);
+            }
+            // SAFETY: the page is there, as it was noted, and can be written now; the program is to find there what it had.
+            unsafe {
+                core::ptr::copy_nonoverlapping(was as *const u8, page as *mut u8, PAGE as usize);
+            }
+        });
+        result
+    }
+
+    /// No checkpoint is left: all memory is as the program has it.
+    fn end(&mut self) -> sys::Result<()> {
+        let mut result = Ok(());
+        for region in self.regions() {
+            // (It was never closed, or was opened.)
+            let is_open = is_small(region) && self.opened.has(region.start);
+            if !is_open {
+                result = result.and(protect(region.start, region.end, region.rights));
+            }
+        }
+        self.note_hot();
+        self.opened.clear();
+        self.undo.forget_until(self.undo.end());
+        IS_ON.store(false, Release);
+        result
+    }
+
+    /// Notes what is open.
+    fn note_hot(&mut self) {
+        /// After so many times they have to show it again.
+        const OFTEN: u32 = 32;
+        self.ends += 1;
+        if self.ends.is_multiple_of(OFTEN) {
+            (self.hot, self.open_last) = ([0; HOT], [0; HOT]);
+        }
+        let mut open = [0; HOT];
+        let large = |group: &&Group| self.region(group.start).is_some_and(|all| !is_small(&all));
+        let groups = self.opened.groups().iter().filter(large);
+        open.iter_mut().zip(groups).for_each(|(open, group)| *open = group.start);
+        let before = core::mem::replace(&mut self.open_last, open);
+        self.hot = open.map(|start| if before.contains(&start) { start } else { 0 });
+    }
+
+    /// What lies between has gone, and is followed no more.
+    fn cut(&mut self, at: u64, end: u64) {
+        let (at, end) = (at & !(PAGE - 1), end.next_multiple_of(PAGE));
+        let mut n = 0;
+        while n < self.count {
+            let region = self.regions[n];
+            if region.end <= at || end <= region.start {
+                n += 1;
+                continue;
+            }
+            let (below, above) = (Region { end: at, ..region }, Region { start: end, ..region });
+            match (region.start < at, end < region.end) {
+                (true, true) if self.count < REGIONS => {
+                    self.regions.copy_within(n..self.count, n + 1);
+                    (self.regions[n], self.regions[n + 1]) = (below, above);
+                    self.count += 1;
+                    n += 2;
+                }
+                (true, true) => sys::exit(super::FAILED),
+                (true, false) => {
+                    self.regions[n] = below;
+                    n += 1;
+                }
+                (false, true) => {
+                    self.regions[n] = above;
+                    n += 1;
+                }
+                (false, false) => {
+                    self.regions.copy_within(n + 1..self.count, n);
+                    self.count -= 1;
+                }
+            }
+        }
+        let is_there = |start: u64, other_end: u64| other_end <= at || end <= start;
+        let State { hot, open_last, .. } = self;
+        let noted = hot.iter_mut().chain(open_last);
+        noted.filter(|start| !is_there(**start, **start + GROUP)).for_each(|start| *start = 0);
+        if self.opened.groups().iter().all(|group| is_there(group.start, group.end)) {
+            return;
+        }
+        // (At most two groups are there in part.)
+        let (mut parts, mut count) = ([(0, 0); 2], 0);
+        self.opened.retain(|group| {
+            for part in [(group.start, at.min(group.end)), (group.start.max(end), group.end)] {
+                if !is_there(group.start, group.end) && part.0 < part.1 {
+                    parts[count % 2] = part;
+                    count += 1;
+                }
+            }
+            is_there(group.start, group.end)
+        });
+        for (start, end) in parts.into_iter().take(count) {
+            let Some(region) = self.region(start) else { continue };
+            if self.opened.room() > 0 {
+                self.opened.add(start, end);
+            } else if close(&region, start, end).is_err() {
+                sys::exit(super::FAILED);
+            }
+        }
+    }
+}
+
+/// First address and end of the group that holds `at`, as far as it is in the region.
+fn group(region: &Region, at: u64) -> (u64, u64) {
+    let start = at & !(GROUP - 1);
+    (start.max(region.start), (start + GROUP).min(region.end))
+}
+
+/// All of it is in one group.
+fn is_small(region: &Region) -> bool {
+    group(region, region.start).1 == region.end
+}
+
+fn protect(start: u64, end: u64, rights: u32) -> sys::Result<()> {
+    // SAFETY: no more rights than the program has given this memory, or fewer, which it gets back before it misses them.
+    unsafe { sys::protect(start, end - start, rights) }.map(drop)
+}
+
+fn close(region: &Region, start: u64, end: u64) -> sys::Result<()> {
+    if start >= end {
+        return Ok(());
+    }
+    protect(start, end, region.rights & !k::PROT_WRITE | k::PROT_READ)
+}
+
+/// Whether `page` holds what was noted of it at `was`.
+fn is_same(region: &Region, page: u64, was: u64) -> bool {
+    const WORDS: usize = PAGE as usize / 8;
+    /// Words that are compared at once.
+    const AT_ONCE: usize = 32;
+    let mut copy = [0u8; PAGE as usize];
+    let now = match region.is_file {
+        // (It may have become shorter meanwhile.)
+        true if sys::copy_bytes(page, &mut copy).is_err() => return true,
+        true => copy.as_ptr() as u64,
+        false => page,
+    };
+    // SAFETY: a page that could be read when it was noted, or a copy of one, and one of ours; nobody writes to them.
+    let (now, was) =
+        unsafe { (&*(now as *const [[u8; 8]; WORDS]), &*(was as *const [[u8; 8]; WORDS])) };
+    now.chunks(AT_ONCE).zip(was.chunks(AT_ONCE)).all(|(now, was)| {
+        let differs = |all, (now, was): (&[u8; 8], &[u8; 8])| {
+            all | u64::from_ne_bytes(*now) ^ u64::from_ne_bytes(*was)
+        };
+        now.iter().zip(was).fold(0, differs) == 0
+    })
+}
+
+/// Writes to a page of the mapping what it holds. (See the module's text.) Nobody else writes meanwhile.
+fn write_a_page(region: &Region) {
+    let page = if region.is_stack { region.end - PAGE } else { region.start };
+    // SAFETY: changes nothing of what it holds.
+    if unsafe { sys::advise(page, PAGE, k::MADV_POPULATE_WRITE) }.is_ok() {
+        return;
+    }
+    // (Before Linux 5.14; or it is behind the end of a file.)
+    if let Ok(byte) = sys::copy_in::<u8>(page) {
+        // SAFETY: a page of the program's, which holds the same afterwards.
+        let _ = unsafe { sys::copy_out(&[[&raw const byte as u64, 1]], &[[page, 1]]) };
+    }
+}
+
+/// There is a limit of the memory that the program can write (RLIMIT_DATA).
+fn is_data_limited() -> bool {
+    let mut limit = [0u64; 2];
+    let args = [k::RLIMIT_DATA.into(), limit.as_mut_ptr() as u64, 0, 0, 0, 0];
+    // SAFETY: writes two words.
+    let result = unsafe { sys::raw(nr::GETRLIMIT, args) };
+    result != 0 || limit[0] != u64::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    /// A generator of numbers (xorshift).
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % end
+        }
+    }
+
+    /// Memory of so many pages, from a page on that is not the first of a group; behind it is nothing.
+    fn region(pages: u64) -> Region {
+        // SAFETY: memory of this test's own.
+        let at = unsafe { sys::map_private(sys::Place::Anywhere, (pages + 8) * PAGE) }.unwrap();
+        let start = at.next_multiple_of(GROUP) + PAGE;
+        let end = start + pages * PAGE;
+        // SAFETY: the same.
+        unsafe { sys::unmap(end, PAGE) }.unwrap();
+        let rights = k::PROT_READ | k::PROT_WRITE;
+        Region { start, end, rights, ..Region::default() }
+    }
+
+    /// Whether the kernel would write there.
+    fn is_writable(at: u64) -> bool {
+        let byte = sys::copy_in::<u8>(at).unwrap();
+        // SAFETY: memory of this test's own, which holds the same afterwards.
+        unsafe { sys::copy_out(&[[&raw const byte as u64, 1]], &[[at, 1]]) }.is_ok()
+    }
+
+    /// What can be written is what is open.
+    fn check(state: &State) {
+        for region in state.regions() {
+            for page in (region.start..region.end).step_by(PAGE as usize) {
+                let is_open = state.opened.has(group(region, page).0);
+                assert_eq!(is_writable(page), is_open, "{page:x} of {:x}", region.start);
+            }
+        }
+    }
+
+    /// What has gone takes what is open along, and nothing that is there.
+    #[test]
+    fn groups_of_which_a_part_has_gone_stay_open() {
+        // SAFETY: zeroes are valid.
+        let mut state: Box<State> = unsafe { Box::new_zeroed().assume_init() };
+        let random = &mut Random(88_172_645_463_325_252);
+        for _ in 0..200 {
+            let region = region(60);
+            (state.regions[0], state.count) = (region, 1);
+            state.begin().unwrap();
+            for _ in 0..6 {
+                let at = region.start + random.below(60) * PAGE;
+                if let Some(found) = state.region(at)
+                    && !is_writable(at)
+                {
+                    assert!(state.open_for_store(found, at));
+                }
+                let at = region.start + random.below(60) * PAGE;
+                let end = (at + (1 + random.below(9)) * PAGE).min(region.end);
+                // SAFETY: memory of this test's own.
+                unsafe { sys::unmap(at, end - at) }.unwrap();
+                state.cut(at, end);
+                check(&state);
+            }
+            state.settle().unwrap();
+            check(&state);
+            state.end().unwrap();
+            // SAFETY: memory of this test's own.
+            unsafe { sys::unmap(region.start, region.end - region.start) }.unwrap();
+        }
+    }
+
+    fn contents(state: &State) -> Vec<u8> {
+        let bytes = |region: &Region| {
+            // SAFETY: memory of this test's own.
+            let all = unsafe {
+                core::slice::from_raw_parts(
+                    region.start as *const u8,
+                    (region.end - region.start) as usize,
+                )
+            };
+            all.to_vec()
+        };
+        state.regions().iter().flat_map(bytes).collect()
+    }
+
+    /// Whatever is stored, and whichever checkpoints are gone back to or given up, memory is what it was there; and in the end one mapping
+    /// again with its rights.
+    #[test]
+    fn memory_is_what_it_was_at_each_checkpoint() {
+        // SAFETY: zeroes are valid.
+        let mut state: Box<State> = unsafe { Box::new_zeroed().assume_init() };
+        let mut regions = [region(300), region(1), region(37), region(2)];
+        regions.sort_by_key(|region| region.start);
+        let random = &mut Random(88_172_645_463_325_252);
+        for _ in 0..20 {
+            state.regions[..regions.len()].copy_from_slice(&regions);
+            state.count = regions.len();
+            state.regions().iter().for_each(write_a_page);
+            state.begin().unwrap();
+            let mut checkpoints = Vec::new();
+            checkpoints.push((state.latest, contents(&state)));
+            for n in 0..200 {
+                if n % 16 == 0 {
+                    check(&state);
+                }
+                let number = random.below(checkpoints.len() as u64 + 3) as usize;
+                match random.below(12) {
+                    0 | 1 => {
+                        state.settle().unwrap();
+                        checkpoints.push((state.latest, contents(&state)));
+                    }
+                    2 if number < checkpoints.len() => {
+                        let (mark, held) = &checkpoints[number];
+                        state.put_back(*mark).unwrap();
+                        assert!(contents(&state) == *held, "checkpoint {number}");
+                        checkpoints.truncate(number);
+                        if checkpoints.is_empty() {
+                            break;
+                        }
+                        state.renew(|_| true).unwrap();
+                    }
+                    3 if checkpoints.len() > 1 => {
+                        checkpoints.remove(0);
+                        state.undo.forget_until(checkpoints[0].0);
+                    }
+                    _ => {
+                        let region = regions[random.below(regions.len() as u64) as usize];
+                        let at = region.start + random.below(region.end - region.start);
+                        for at in (at..region.end).step_by(997).take(random.below(40) as usize) {
+                            if !is_writable(at) {
+                                assert!(state.open_for_store(region, at));
+                            }
+                            // SAFETY: memory of this test's own, which can be written now.
+                            unsafe { (at as *mut u8).write(random.below(3) as u8) };
+                        }
+                    }
+                }
+            }
+            state.end().unwrap();
+        }
+        let mappings = regions.map(|region| {
+            let mut count = 0;
+            crate::maps::each::<1>(|mapping, _| {
+                let is_there = mapping.start < region.end && region.start < mapping.end;
+                count += u32::from(is_there);
+                assert!(!is_there || mapping.writable);
+                Ok(())
+            })
+            .unwrap();
+            count
+        });
+        assert_eq!(mappings, [1; 4]);
+    }
+}
