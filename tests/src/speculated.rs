@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use runahead_abi::config::{BUCKETS, ERRNOS};
+use runahead_abi::config::{BUCKETS, CALLS, ERRNOS};
+
+/// In front of the number of a call.
+const WAITED: char = 'w';
 
 /// What the agents of one session counted (`agent/src/speculation/planted.rs`). Its text is one line.
 #[derive(Clone, Default, PartialEq, Debug)]
@@ -15,8 +18,12 @@ pub struct Speculated {
     pub failed: u64,
     /// Programs in which they were planted: images.
     pub programs: u64,
+    /// Of those, such as began speculative, executed by a child of a process that speculated.
+    pub executed: u64,
     /// Checkpoints that there were not, by errno.
     pub refused: BTreeMap<u32, u64>,
+    /// How often a process has come to a call with which it waits for the outcome, by the call's number.
+    pub waited: BTreeMap<u32, u64>,
     /// Nanoseconds that a checkpoint, a commit and a rollback took, in the median; 0: there was none.
     pub took: [u64; 3],
 }
@@ -32,10 +39,15 @@ impl Speculated {
             bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let (ended, words) = words.split_at(2);
         let (refused, words) = words.split_at(ERRNOS);
-        let refused = (0..).zip(refused.iter().copied()).filter(|(_, count)| *count > 0).collect();
+        let by_number = |counts: &[u64]| {
+            (0..).zip(counts.iter().copied()).filter(|(_, count)| *count > 0).collect()
+        };
+        let refused = by_number(refused);
         let (took, words) = words.split_at(3 * BUCKETS);
         let took = [0, 1, 2].map(|what| median(&took[what * BUCKETS..][..BUCKETS]));
-        Speculated { committed: ended[0], failed: ended[1], programs: words[0], refused, took }
+        let waited = by_number(&words[2..2 + CALLS]);
+        let (committed, failed, [programs, executed]) = (ended[0], ended[1], [words[0], words[1]]);
+        Speculated { committed, failed, programs, executed, refused, waited, took }
     }
 }
 
@@ -52,9 +64,11 @@ fn median(buckets: &[u64]) -> u64 {
 
 impl fmt::Display for Speculated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Speculated { committed, failed, programs, refused, took: [a, b, c] } = self;
-        write!(f, "{committed} {failed} {programs} {a} {b} {c}")?;
+        let Speculated { committed, failed, programs, executed, refused, waited, took } = self;
+        let [a, b, c] = took;
+        write!(f, "{committed} {failed} {programs} {executed} {a} {b} {c}")?;
         refused.iter().try_for_each(|(errno, count)| write!(f, " {errno}={count}"))?;
+        waited.iter().try_for_each(|(nr, count)| write!(f, " {WAITED}{nr}={count}"))?;
         writeln!(f)
     }
 }
@@ -66,14 +80,20 @@ impl FromStr for Speculated {
         let wrong = || format!("not what agents counted: {line}");
         let mut words = line.split_whitespace();
         let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong);
-        let (committed, failed, programs) = (number()?, number()?, number()?);
+        let (committed, failed) = (number()?, number()?);
+        let (programs, executed) = (number()?, number()?);
         let took = [number()?, number()?, number()?];
-        let refused = words.map(|word| {
-            let (errno, count) = word.split_once('=').ok_or_else(wrong)?;
-            Ok((errno.parse().map_err(|_| wrong())?, count.parse().map_err(|_| wrong())?))
-        });
-        let refused = refused.collect::<Result<_, String>>()?;
-        Ok(Speculated { committed, failed, programs, refused, took })
+        let (mut refused, mut waited) = (BTreeMap::new(), BTreeMap::new());
+        for word in words {
+            let (number, count) = word.split_once('=').ok_or_else(wrong)?;
+            let (counts, number) = match number.strip_prefix(WAITED) {
+                Some(nr) => (&mut waited, nr),
+                None => (&mut refused, number),
+            };
+            counts
+                .insert(number.parse().map_err(|_| wrong())?, count.parse().map_err(|_| wrong())?);
+        }
+        Ok(Speculated { committed, failed, programs, executed, refused, waited, took })
     }
 }
 
@@ -84,8 +104,10 @@ mod tests {
     #[test]
     fn a_line_is_read_as_it_was_written() {
         let refused = BTreeMap::from([(11, 2), (22, 40)]);
-        let one = Speculated { committed: 7, failed: 5, programs: 3, refused, took: [1, 2, 3] };
-        assert_eq!(one.to_string(), "7 5 3 1 2 3 11=2 22=40\n");
+        let (waited, took) = (BTreeMap::from([(231, 9)]), [1, 2, 3]);
+        let one =
+            Speculated { committed: 7, failed: 5, programs: 3, executed: 2, refused, waited, took };
+        assert_eq!(one.to_string(), "7 5 3 2 1 2 3 11=2 22=40 w231=9\n");
         assert_eq!(one.to_string().parse(), Ok(one));
         assert!("1 2 3".parse::<Speculated>().is_err());
         assert!("1 2 3 4 5 6 7".parse::<Speculated>().is_err());

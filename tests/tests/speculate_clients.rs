@@ -302,3 +302,79 @@ fn clients_speculate_where_userfaultfd_is_refused() {
     let is_said = told.complaints().contains("where userfaultfd(2) is refused");
     assert!(is_said, "{told:?}");
 }
+
+/// What children do with a prediction by way of other programs.
+const EXECUTED: [&[&str]; 8] = [
+    &["sh", "-c", "echo $ANSWER; /bin/echo two | cat; exit 3"],
+    &["bash", "-c", "x=$(/bin/echo $ANSWER); echo $x >&2; exec cat /etc/hostname"],
+    &["cat", "/etc/hostname", "/nonexistent"],
+    &["env", "-i", "/bin/sh", "-c", "kill -9 $$"],
+    &["nonexistent-program"],
+    &["/etc/hostname"],
+    &["python3", "-c", "import os, sys; print(os.environ['ANSWER']); sys.exit(7)"],
+    &["perl", "-e", "print $ENV{ANSWER}; exec 'nonexistent-program' or print ' no'"],
+];
+
+fn executes() -> String {
+    let source = programs::source("executes");
+    let program = bindings::compile(&source, &["speculate"], Link::Static);
+    program.to_str().expect("a plain path").to_owned()
+}
+
+/// Programs that a child executes depend on what it depends on.
+#[test]
+fn children_execute_programs_with_what_is_predicted() {
+    let program = executes();
+    for command in EXECUTED.into_iter().filter(|command| !command[0].starts_with("py")) {
+        for how in ["fork", "vfork", "spawn"] {
+            for wrong in ["0", "1"] {
+                let argv = [&program[..], wrong, how].into_iter().chain(command.iter().copied());
+                let run = Run::new(argv);
+                let (plain, ours) = (run.run(), run.ahead(&["--speculate"]).run());
+                assert_eq!(plain, ours, "{run}");
+            }
+        }
+    }
+    for wrong in ["0", "1"] {
+        let run = Run::new([&program[..], wrong, "fork", &program, "has"]);
+        let (plain, ours) = (run.run(), run.ahead(&["--speculate"]).run());
+        assert!(plain.text().contains("8 is ignored"), "{plain:?}");
+        assert_eq!(plain, ours, "{run}");
+    }
+}
+
+/// They are executed before that is known, unless they could not be followed; they end with what was wrong; and who is killed meanwhile has
+/// no part in what comes of it.
+#[test]
+fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
+    let Some(()) = available(facilities::speculation()) else { return };
+    let program = executes();
+    let seen = |wrong: &str, how: &str| {
+        let argv = [&program[..], wrong, how, "sh", "-c", "echo $ANSWER; exit 5"];
+        let outcome = Run::new(argv).ahead(&["--speculate"]).run();
+        (outcome.text(), outcome.complaints())
+    };
+    let told = |text: &str, complaints: &str| (text.to_owned(), complaints.to_owned());
+    for wrong in ["0", "1"] {
+        assert_eq!(seen(wrong, "fork+"), told("42\n1280\n", "a child is sh\n"), "{wrong}");
+        assert_eq!(seen(wrong, "fork-o"), told("42\n1280\n", ""), "{wrong}");
+        let killed = if wrong == "0" { "9\n" } else { "42\n1280\n" };
+        assert_eq!(seen(wrong, "forkk"), told(killed, ""), "{wrong}");
+        assert_eq!(seen(wrong, "forkp"), told("", ""), "{wrong}");
+    }
+}
+
+/// The plant: a program that was executed too early, and lets something out.
+#[test]
+fn what_such_a_program_lets_out_is_found() {
+    let Some(()) = available(facilities::speculation()) else { return };
+    let program = executes();
+    // (Who waits for it knows it by another name.)
+    let other = scratch().join("other");
+    std::os::unix::fs::symlink(&program, &other).expect("the directory is ours");
+    let other = other.to_str().expect("a plain path");
+    let run = Run::new([&program[..], "1", "fork+", other, "says"]);
+    let (plain, ours) = (run.run(), run.ahead(&["--speculate"]).run());
+    assert_eq!(plain.text(), "420\n");
+    assert_ne!(plain, ours, "{run}");
+}

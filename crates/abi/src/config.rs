@@ -70,6 +70,8 @@ pub const CALLS_COUNTED: usize = 512;
 
 /// What [`plant::SPECULATED`] counts: refusals by errno, below this, and times by size.
 pub const ERRNOS: usize = 134;
+/// Numbers of calls that a test counts.
+pub const CALLS: usize = 512;
 /// See [`ERRNOS`].
 pub const BUCKETS: usize = 256;
 

@@ -17,6 +17,38 @@ pub const JOIN: u8 = b'J';
 pub const EXEC: u8 = b'E';
 /// [`EXEC`] made again of a file that was [`COLD`]: to wait for it.
 pub const EXEC_WAITS: u8 = b'W';
+/// With [`EXEC`] and [`EXEC_WAITS`]: the new program must not execute an instruction without the agent, and the process ends rather
+/// than that, also if the supervisor does. What the agent sends back is a [`Bequest`].
+pub const STRICTLY: u8 = 0x80;
+
+/// What a process that must not go on without the agent says before its exec, behind the number of the agent's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bequest {
+    /// A word for the agent of the new program.
+    pub word: u64,
+    /// The signals that the new program begins with as blocked; until then all are.
+    pub mask: u64,
+}
+
+impl Bequest {
+    /// Bytes of one that is sent.
+    pub const BYTES: usize = 16;
+
+    /// As it is sent.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.word.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.mask.to_le_bytes());
+        bytes
+    }
+
+    /// What was sent. None: it was something else.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let (word, mask) = bytes.split_first_chunk()?;
+        let mask = mask.try_into().ok()?;
+        Some(Bequest { word: u64::from_le_bytes(*word), mask: u64::from_le_bytes(mask) })
+    }
+}
 
 /// Something is about to be unmounted: every shadow of the session is to let go of what it holds. The
 /// answer's descriptor means nothing.

@@ -75,10 +75,16 @@ fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
     let session = Session::new(*config, (base, config.total_len.into()));
     // SAFETY: the program has not started; nothing has called `get` yet.
     unsafe { session::set(session) };
-    session::be_inside(told);
     let fast = config.has_fsgsbase != 0;
     plane::patch::enable(fast);
-    plane::start(text, fast, config.pkru_at as u32)?;
+    let believed = match session::get() {
+        Some(session) if speculation::may(session) => speculation::inherit(session, told)?,
+        _ => {
+            session::be_inside(told);
+            None
+        }
+    };
+    plane::start(text, fast, config.pkru_at as u32, believed)?;
     targets::start();
     match session::get() {
         Some(session) => logged::start(session)

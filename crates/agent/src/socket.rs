@@ -77,9 +77,9 @@ impl Talk {
         }
     }
 
-    /// Tells what is no question.
-    pub fn tell(&self, bytes: &[u8]) {
-        let _ = sys::send(self.socket, bytes);
+    /// Tells what is no question. False: nobody hears it.
+    pub fn tell(&self, bytes: &[u8]) -> bool {
+        sys::send(self.socket, bytes).is_ok()
     }
 }
 

@@ -3,6 +3,8 @@
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
+use runahead_abi::socket::Bequest;
+
 use crate::image::Layout;
 use crate::insert::{Failure, insert};
 use crate::launch::NotInjected;
@@ -25,9 +27,9 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Traces `pid`. Waiting, and everything else, is this thread's alone.
-    pub fn new(pid: Pid) -> Result<Self, Errno> {
-        Ok(Follower { running: Running::seize(pid)? })
+    /// Traces `pid`. Waiting, and everything else, is this thread's alone. `dies_with_us`: it must not go on without us.
+    pub fn new(pid: Pid, dies_with_us: bool) -> Result<Self, Errno> {
+        Ok(Follower { running: Running::seize(pid, dies_with_us)? })
     }
 
     /// It does not want to be followed after all.
@@ -36,14 +38,20 @@ impl Follower {
     }
 
     /// Waits for the exec, and inserts the agent. `file` tells, when the new program is there, under
-    /// which number it has inherited the agent's file, and what the agent is to find there.
+    /// which number it has inherited the agent's file, and what the agent is to find there: a [`Bequest`], where the process dies with us,
+    /// and then the new program ends rather than to run without the agent.
     pub fn follow(self, layout: Layout, file: impl FnOnce() -> Option<(i32, Vec<u8>)>) -> Followed {
+        let strictly = self.running.dies_with_us();
         let stopped = match self.running.wait_for_exec() {
             Ok(Some(stopped)) => stopped,
             Ok(None) | Err(_) => return Followed::Not,
         };
         let Some((file, told)) = file() else { return Followed::Not };
-        match insert(stopped, (file, &told), Ok(layout), false) {
+        let bequest = if strictly { Bequest::of_bytes(&told) } else { None };
+        if bequest.is_none() && strictly {
+            return Followed::Not;
+        }
+        match insert(stopped, (file, &told), Ok(layout), strictly, bequest.map(|left| left.mask)) {
             Ok(()) => Followed::Inserted,
             Err(Failure::Ended(_)) => Followed::Not,
             Err(Failure::Native(why)) => Followed::Native(why),

@@ -34,14 +34,19 @@ const CLOSE_32: libc::c_long = 6;
 /// User code segment of 64-bit programs (asm/segment.h).
 const USER_CS: u64 = 0x33;
 
-/// Inserts the agent, whose file the program has open as `file` and which finds `told` there, and lets the program go.
+/// Inserts the agent, whose file the program has open as `file` and which finds `told` there, and lets the program go, with `mask` for its
+/// blocked signals, if it has another until then.
 pub fn insert(
     mut program: Stopped,
     (file, told): (i32, &[u8]),
     layout: Result<Layout, NotInjected>,
     require: bool,
+    mask: Option<u64>,
 ) -> Result<(), Failure> {
-    let inserted = try_insert(&mut program, (file, told), layout);
+    let mut inserted = try_insert(&mut program, (file, told), layout);
+    if let (Ok(()), Some(mask)) = (&inserted, mask) {
+        inserted = program.set_mask(mask).map_err(Failure::from);
+    }
     let is_refused = require && inserted.is_err();
     if is_refused {
         program.kill();

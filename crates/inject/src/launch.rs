@@ -174,7 +174,7 @@ pub fn launch(
             drop(tell_traced);
             Some(why)
         }
-        Ok(file) => match Running::seize(pid) {
+        Ok(file) => match Running::seize(pid, false) {
             Ok(running) => {
                 // If a signal has ended it meanwhile, waiting tells, not SIGPIPE: our copy of the
                 // other end is still open.
@@ -183,7 +183,7 @@ pub fn launch(
                 let prepared = prepare(file);
                 let inserted = running.wait_for_exec().map_err(Failure::from).and_then(|stopped| {
                     let Some(stopped) = stopped else { return Ok(()) };
-                    insert(stopped, (file.as_raw_fd(), &[]), prepared, require)
+                    insert(stopped, (file.as_raw_fd(), &[]), prepared, require, None)
                 });
                 match inserted {
                     Ok(()) => None,

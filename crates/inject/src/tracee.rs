@@ -16,6 +16,9 @@ use runahead_abi::socket;
 
 use crate::status::{self, Ended, Status};
 
+/// ptrace(2): sets the signals that are blocked (linux/ptrace.h).
+const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
+
 /// Why a tracee could not be worked on.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
@@ -40,6 +43,8 @@ fn refused(what: &'static str) -> impl FnOnce(Errno) -> TraceError {
 #[derive(Debug)]
 pub struct Running {
     pid: Pid,
+    /// It dies with us already.
+    dies_with_us: bool,
 }
 
 /// A traced process that stands still. Dropping it lets it go.
@@ -74,10 +79,17 @@ impl Entry {
 }
 
 impl Running {
-    /// Traces a process that is about to call exec, without stopping it before that.
-    pub fn seize(pid: Pid) -> Result<Self, Errno> {
-        ptrace::seize(pid, Options::PTRACE_O_TRACEEXEC)?;
-        Ok(Running { pid })
+    /// Traces a process that is about to call exec, without stopping it before that. `dies_with_us`: from here on, and not
+    /// only from its exec on.
+    pub fn seize(pid: Pid, dies_with_us: bool) -> Result<Self, Errno> {
+        let dies = if dies_with_us { Options::PTRACE_O_EXITKILL } else { Options::empty() };
+        ptrace::seize(pid, Options::PTRACE_O_TRACEEXEC | dies)?;
+        Ok(Running { pid, dies_with_us })
+    }
+
+    /// It does not go on without us, from here on.
+    pub fn dies_with_us(&self) -> bool {
+        self.dies_with_us
     }
 
     /// Waits until it stops at exec. From there until it is let go it dies with us. `None`: it says
@@ -86,6 +98,9 @@ impl Running {
         let stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
         loop {
             match wait(self.pid) {
+                Ok(Status::Event(libc::PTRACE_EVENT_EXEC)) if self.dies_with_us => {
+                    return Ok(Some(stopped));
+                }
                 Ok(Status::Event(libc::PTRACE_EVENT_EXEC)) => {
                     return match ptrace::setoptions(self.pid, Options::PTRACE_O_EXITKILL) {
                         // Killed: what is tried next says so.
@@ -236,6 +251,15 @@ impl Stopped {
         }
     }
 
+    /// Blocks these signals, and no others.
+    pub fn set_mask(&mut self, mask: u64) -> Result<(), TraceError> {
+        let bytes = size_of_val(&mask);
+        // SAFETY: the kernel reads a mask of the size that is given.
+        let done =
+            unsafe { libc::ptrace(PTRACE_SETSIGMASK, self.pid.as_raw(), bytes, &raw const mask) };
+        Errno::result(done).map(drop).map_err(refused("setting the mask"))
+    }
+
     /// Ends it before it executes anything.
     pub fn kill(&self) {
         send(self.pid, libc::SIGKILL);
@@ -328,7 +352,7 @@ mod tests {
             }
         };
         come_to("(sleep) S ");
-        let running = Running::seize(pid).expect("a child can be traced");
+        let running = Running::seize(pid, false).expect("a child can be traced");
         send(pid, libc::SIGTERM);
         come_to(") t ");
         running.release();

@@ -6,7 +6,7 @@ use linux_raw_sys::general as k;
 use super::policy::Exec;
 use super::signals::{self, Action};
 use super::thread::Thread;
-use super::{Call, Token, masks, policy};
+use super::{Call, Token, faults, masks, policy};
 use crate::{room, sys};
 
 /// Makes the call; returns only if it fails.
@@ -23,7 +23,8 @@ pub(super) fn exec(call: &Call) -> i64 {
         sys::set_mask(signals::without_sigsys(mask));
         return answer;
     }
-    sys::set_mask(thread.as_believed(mask));
+    let believed = thread.as_believed(mask);
+    sys::set_mask(policy::get().map_or(believed, |policy| policy.mask_over_exec(believed)));
     // SAFETY: the program asked for exactly this call, or the policy has another made in its place.
     let ret = unsafe { sys::raw(work.call.nr, work.call.args) };
     let now = sys::set_mask(!0);
@@ -62,6 +63,7 @@ extern "C" fn prepare(work: u64) {
     // An ignored SIGSYS stays ignored over exec, a handler does not.
     let ours = masks::ignores_sigsys(work.call.thread)
         .and_then(|action| signals::set_action(k::SIGSYS as i32, Some(&action)).ok());
+    faults::lend_for_exec();
     work.prepared = Some(Prepared { token, ours });
 }
 
@@ -70,6 +72,7 @@ extern "C" fn undo(work: u64) {
     let work = unsafe { &mut *(work as *mut Work) };
     give_memory_back(work.call.thread);
     let Some(Prepared { token, ours }) = work.prepared.take() else { return };
+    faults::take_again();
     if let Some(ours) = ours {
         let _ = signals::set_action(k::SIGSYS as i32, Some(&ours));
     }

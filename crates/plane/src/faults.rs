@@ -24,11 +24,15 @@ const NO_ACTION: Action = Action { handler: SIG_DFL, flags: 0, restorer: 0, mask
 /// What the kernel had before.
 static BEFORE: Lock<[Action; TAKEN.len()]> = Lock::new([NO_ACTION; TAKEN.len()]);
 
-/// From here on the policy is told of them ([`policy::Policy::fault`]). No other thread is at work; signals are blocked.
-pub fn take() -> sys::Result<()> {
+fn action() -> Action {
     let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_ONSTACK;
     let handler = runahead_fault as *const () as u64;
-    let ours = Action { handler, flags: flags.into(), restorer: arch::restorer(), mask: !0 };
+    Action { handler, flags: flags.into(), restorer: arch::restorer(), mask: !0 }
+}
+
+/// From here on the policy is told of them ([`policy::Policy::fault`]). No other thread is at work; signals are blocked.
+pub fn take() -> sys::Result<()> {
+    let ours = action();
     BEFORE.with(|before| {
         for (before, signal) in before.iter_mut().zip(TAKEN) {
             *before = signals::set_action(signal as i32, Some(&ours))?;
@@ -48,6 +52,41 @@ pub fn give_back() {
             let _ = signals::set_action(signal as i32, Some(before));
         }
     });
+}
+
+/// Does `work`, which looks at the program's action for this signal, or changes it, while the kernel has that. No other thread is at
+/// work; signals are blocked.
+pub(super) fn with_programs<T>(signal: u32, work: impl FnOnce() -> T) -> T {
+    let number = TAKEN.iter().position(|taken| *taken == signal);
+    let Some(number) = number.filter(|_| IS_TAKEN.load(Relaxed)) else { return work() };
+    let _ = set_action_of(signal, BEFORE.with(|before| before[number]));
+    let result = work();
+    if let Ok(now) = set_action_of(signal, action()) {
+        BEFORE.with(|before| before[number] = now);
+    }
+    result
+}
+
+/// A new program is to inherit the program's actions: the kernel has them until the exec has failed ([`take_again`]). Signals are blocked.
+pub(super) fn lend_for_exec() {
+    set_all(|number| BEFORE.with(|before| before[number]));
+}
+
+/// The exec has failed.
+pub(super) fn take_again() {
+    set_all(|_| action());
+}
+
+fn set_all(action: impl Fn(usize) -> Action) {
+    if IS_TAKEN.load(Relaxed) {
+        for (number, signal) in TAKEN.into_iter().enumerate() {
+            let _ = set_action_of(signal, action(number));
+        }
+    }
+}
+
+fn set_action_of(signal: u32, action: Action) -> sys::Result<Action> {
+    signals::set_action(signal as i32, Some(&action))
 }
 
 /// In a forked child: what was held is free.

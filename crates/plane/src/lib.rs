@@ -313,8 +313,14 @@ fn is_ours(address: u64) -> bool {
 }
 
 /// Starts interception: every call of this thread, the program's first, from outside the agent's
-/// `text` becomes a signal. `pkru_at`: see [`arch::pkeys::begin`].
-pub fn start(text: (u64, u64), has_fsgsbase: bool, pkru_at: u32) -> sys::Result<()> {
+/// `text` becomes a signal. `pkru_at`: see [`arch::pkeys::begin`]. `believed`: the program believes that it has this mask, and all
+/// signals stay blocked until somebody else gives it the mask to begin with; None: it has the mask that it believes to have.
+pub fn start(
+    text: (u64, u64),
+    has_fsgsbase: bool,
+    pkru_at: u32,
+    believed: Option<u64>,
+) -> sys::Result<()> {
     TEXT[0].store(text.0, Relaxed);
     TEXT[1].store(text.1, Relaxed);
     arch::RUNAHEAD_FSGSBASE.store(has_fsgsbase.into(), Relaxed);
@@ -327,7 +333,7 @@ pub fn start(text: (u64, u64), has_fsgsbase: bool, pkru_at: u32) -> sys::Result<
     }
     clone::note_that_memory_is_ours();
     thread.take_signals();
-    sigsys::install(thread)?;
+    sigsys::install(thread, believed)?;
     thread.arm()
 }
 

@@ -24,7 +24,7 @@ use super::signals::{
     current_mask, has_sigsys, raise_sigsys, send_again, set_action, undisturbed, without_sigsys,
 };
 use super::thread::Thread;
-use super::{Call, dispatched, is_retired, retire_all_threads};
+use super::{Call, dispatched, faults, is_retired, retire_all_threads};
 use crate::arch::Context;
 use crate::lock::Lock;
 use crate::sys::{self, copy_in, nr};
@@ -100,12 +100,12 @@ pub(super) fn in_new_process() {
     KEPT.break_open();
 }
 
-/// Takes SIGSYS over from the program, with what it inherited: its action, and the mask.
-pub(super) fn keep_sigsys(thread: &Thread, action: Action) {
+/// Takes SIGSYS over from the program, with what it inherited: its action, and the mask, or what it believes of that.
+pub(super) fn keep_sigsys(thread: &Thread, action: Action, believed: Option<u64>) {
     undisturbed(|mask| {
         KEPT.with(|kept| kept.sigsys = action);
-        thread.blocked.set(has_sigsys(mask));
-        ((), without_sigsys(mask))
+        thread.blocked.set(has_sigsys(believed.unwrap_or(mask)));
+        ((), if believed.is_some() { mask } else { without_sigsys(mask) })
     });
 }
 

@@ -254,6 +254,12 @@ pub trait Policy: Sync {
         false
     }
 
+    /// The program is about to exec, with this mask of signals as the kernel has it, and after [`Policy::before_exec`]: the mask
+    /// with which it does, and the new program begins.
+    fn mask_over_exec(&self, mask: u64) -> u64 {
+        mask
+    }
+
     /// See [`Policy::before_exec`].
     fn exec_failed(&self, _token: Token) {}
 

@@ -28,10 +28,10 @@ const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 /// What our signal carries to a thread that is to take its dispatch off.
 const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
 
-/// Puts our handler in place of the program's, which `masks` keeps.
-pub(super) fn install(thread: &Thread) -> sys::Result<()> {
+/// Puts our handler in place of the program's, which `masks` keeps. `believed`: see [`crate::start`].
+pub(super) fn install(thread: &Thread, believed: Option<u64>) -> sys::Result<()> {
     let old = signals::set_action(k::SIGSYS as i32, Some(&action()))?;
-    masks::keep_sigsys(thread, old);
+    masks::keep_sigsys(thread, old, believed);
     Ok(())
 }
 

@@ -173,6 +173,17 @@ impl Thread {
         self.held.set(1);
     }
 
+    /// What the program believes that its mask is, of which the kernel is to have `mask`.
+    pub fn believed_mask(&self, mask: u64) -> u64 {
+        self.as_believed(mask)
+    }
+
+    /// The program believes that this is its mask: what the kernel is to have.
+    pub fn believe_mask(&self, mask: u64) -> u64 {
+        self.blocked.set(signals::has_sigsys(mask));
+        signals::without_sigsys(mask)
+    }
+
     /// `mask` with SIGSYS as the program believes it to be.
     pub(super) fn as_believed(&self, mask: u64) -> u64 {
         if self.blocked.get() { mask | signals::SYS_BIT } else { signals::without_sigsys(mask) }

@@ -135,6 +135,8 @@ struct Slot {
     settler: AtomicU32,
     /// Of a child's: its parent has written all that it had held before.
     passed: AtomicU32,
+    /// Of a process that has become another program: on what it depends, and the signals that it blocks ([`Table::leave_behind`]).
+    left_behind: [AtomicU64; 2],
     /// Later ones have greater numbers: see [`Table::stack`].
     order: AtomicU64,
     /// Threads of processes that depend on it; 0: nobody.
@@ -217,6 +219,7 @@ impl Table {
             slot.settler.store(settler, Relaxed);
             slot.order.store(0, Relaxed);
             slot.came.store(Came::Nothing as u32, Relaxed);
+            slot.left_behind[0].store(0, Relaxed);
             slot.dependents.iter().for_each(|word| word.store(0, Relaxed));
             slot.state.store(state(generation, OPEN), Release);
             Some(Id::new(generation, index))

@@ -20,8 +20,8 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::overlay::HELD_MAX;
 use runahead_abi::socket::{
-    COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
-    YES,
+    COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT,
+    SPECULATES, STOP, STRICTLY, YES,
 };
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};
@@ -268,14 +268,17 @@ impl ControlSocket {
             self.degraded.count("a process that is not of the session asked, and was refused");
             return Err(Errno::PERM);
         };
-        Ok(Request { what, place, called: called.try_into().ok().map(ProgramKey::from_bytes) })
+        let (what, strictly) = (what & !STRICTLY, what & STRICTLY != 0);
+        let called = called.try_into().ok().map(ProgramKey::from_bytes);
+        Ok(Request { what, strictly, place, called })
     }
 
     /// As far as an interpreter of interpreters goes, and each time it has to be waited for.
     fn follow_if_ours(&self, client: &OwnedFd, pid: Pid, mut asked: Request) -> Result<(), Errno> {
         const REQUESTS_MAX: usize = 16;
         for _ in 0..REQUESTS_MAX {
-            let Request { what: what @ (EXEC | EXEC_WAITS), place: Some(place), called } = asked
+            let Request { what: what @ (EXEC | EXEC_WAITS), place: Some(place), called, strictly } =
+                asked
             else {
                 break;
             };
@@ -284,7 +287,7 @@ impl ControlSocket {
                 Image::Ours => {
                     self.members.executes(pid, &place, called);
                     drop(place);
-                    return self.follow(client, pid);
+                    return self.follow(client, pid, strictly);
                 }
                 Image::Cold => {
                     say(client, &[COLD])?;
@@ -299,12 +302,12 @@ impl ControlSocket {
         answer(client, None)
     }
 
-    fn follow(&self, client: &OwnedFd, pid: Pid) -> Result<(), Errno> {
+    fn follow(&self, client: &OwnedFd, pid: Pid, strictly: bool) -> Result<(), Errno> {
         if let Some(why) = limits::too_narrow(Some(pid)) {
             self.degraded.count(format!("a program ran natively: {why}"));
             return answer(client, None);
         }
-        let follower = match Follower::new(nix::unistd::Pid::from_raw(pid.as_raw_pid())) {
+        let follower = match Follower::new(nix::unistd::Pid::from_raw(pid.as_raw_pid()), strictly) {
             Ok(follower) => follower,
             Err(errno) => {
                 self.degraded.count(format!("a program ran natively: no tracing here ({errno})"));
@@ -338,6 +341,8 @@ impl ControlSocket {
 /// What somebody asks for.
 struct Request {
     what: u8,
+    /// With [`STRICTLY`].
+    strictly: bool,
     /// The descriptor beside it.
     place: Option<OwnedFd>,
     /// Before an exec: the file, and what it is called to do.

@@ -9,11 +9,11 @@ use linux_raw_sys::general as k;
 
 use super::calls::{Class, Made, class};
 use super::checkpoint;
-use super::held::{self, How, Kind, To};
+use super::held::{self, How, Kind, Quiet, To};
 use super::host;
 use super::journal::Change;
 use super::process::Process;
-use super::{ahead, depends, heap, outlet, outputs, own, write_faults};
+use super::{ahead, depends, heap, outlet, outputs, own, private, write_faults};
 use crate::plane::{Call, Verdict};
 use crate::session;
 use crate::sys::{self, Fd, nr};
@@ -30,6 +30,9 @@ pub fn as_it_stands(call: &Call) -> i64 {
 
 /// Does with the call what its class says. The process speculates.
 pub fn make(call: &Call, maker: Maker) -> Made {
+    if let Some(made) = private::make(call) {
+        return made;
+    }
     // (A shadow would have memory that it cannot write.)
     let maker = if write_faults::is_on() { as_it_stands } else { maker };
     match class(call.nr) {
@@ -64,12 +67,13 @@ fn with(work: impl FnMut(&mut Process) -> Made) -> Made {
 
 /// Whether output to files is held, which the process would not find there: its own, or, once it has been told something by
 /// another, anybody's in the session.
-fn holds_files(process: &Process) -> bool {
+pub fn holds_files(process: &Process) -> bool {
     let of_others = || host::shared().is_some_and(|shared| shared.files.any());
     process.held.has_files() || of_others() && process.is_told()
 }
 
-fn holds(process: &Process, kind: Kind) -> bool {
+/// Whether output is held for it, which the process would not find there.
+pub fn holds(process: &Process, kind: Kind) -> bool {
     let Kind::File((device, inode)) = kind else { return false };
     let of_others = || host::shared().is_some_and(|shared| shared.files.has(device, inode));
     process.held.has_file((device, inode)) || of_others() && process.is_told()
@@ -165,7 +169,7 @@ fn moves(call: &Call, maker: Maker) -> Made {
     let is_noted = checkpoint::with(|process| {
         let is_held =
             holds_files(process) && own::known(fd).is_none_or(|(kind, _)| holds(process, kind));
-        !is_held && process.journal.note_offset(fd)
+        !is_held && (!process.has_checkpoint() || process.journal.note_offset(fd))
     });
     if is_noted == Ok(true) { by(maker, call) } else { Made::Waits }
 }
@@ -184,29 +188,39 @@ fn opens(call: &Call, maker: Maker) -> Made {
         nr::OPENAT => (call.fd(0), call.args[1], call.args[2] as u32),
         _ => return Made::Waits,
     };
+    /// Nor of a device that takes what is written and keeps nothing.
+    const HARMLESS_THERE: u32 = k::O_ACCMODE | k::O_CREAT | k::O_TRUNC | k::O_APPEND;
+    let follows = flags & k::O_NOFOLLOW == 0;
     // To open an ordinary file, or nothing, has no effect on anybody.
-    let kind = match held::kind_at(dir, path, flags & k::O_NOFOLLOW == 0) {
-        Ok(Kind::Stream | Kind::Local(_) | Kind::Pipe(_)) | Err(sys::Errno(sys::EFAULT)) => {
-            return Made::Waits;
-        }
+    let (kind, device) = match held::kind_at(dir, path, follows) {
+        Ok(Kind::Local(_) | Kind::Pipe(_)) | Err(sys::Errno(sys::EFAULT)) => return Made::Waits,
+        Ok(Kind::Stream) => match held::quiet_device(dir, path, follows) {
+            None => return Made::Waits,
+            device => (Ok(Kind::Stream), device),
+        },
         Ok(kind) if is_of_proc(kind) => return Made::Waits,
-        kind => kind,
+        kind => (kind, None),
     };
-    if flags & !HARMLESS != 0 {
+    let harmless = HARMLESS | if device.is_some() { HARMLESS_THERE } else { 0 };
+    if flags & !harmless != 0 {
         return Made::Waits;
     }
     // (No rollback of another thread's comes between: signals are blocked, so that this one is not stopped.)
     let may_open = |process: &mut Process| {
-        !kind.is_ok_and(|kind| holds(process, kind)) && process.journal.has_room()
+        let has_room = !process.has_checkpoint() || process.journal.has_room();
+        !kind.is_ok_and(|kind| holds(process, kind)) && has_room
     };
     if checkpoint::with(may_open) != Ok(true) {
         return Made::Waits;
     }
     let result = maker(call);
     with(|process| {
+        let is_noted = process.has_checkpoint();
         if result >= 0 {
             own::forget(result as Fd);
-            own::set(result as Fd, true);
+            own::set(result as Fd, device != Some(Quiet::Terminal));
+        }
+        if result >= 0 && is_noted {
             process.journal.note(Change::Opened(result as Fd));
         }
         Made::Answer(result)
@@ -353,10 +367,11 @@ fn commands(call: &Call) -> Made {
     /// What a terminal is, and how large (ioctl_tty(2)).
     const TCGETS: u32 = 0x5401;
     const TIOCGWINSZ: u32 = 0x5413;
+    const TIOCGPGRP: u32 = 0x540f;
     let command = call.args[1] as u32;
     let is_harmless = match call.nr {
         nr::FCNTL => matches!(command, k::F_GETFD | k::F_GETFL),
-        _ => matches!(command, TCGETS | TIOCGWINSZ),
+        _ => matches!(command, TCGETS | TIOCGWINSZ | TIOCGPGRP),
     };
     if is_harmless { here(call) } else { Made::Waits }
 }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use linux_raw_sys::general as k;
 use runahead_speculation::{ANSWER_MAX, Id, Table};
 
-use super::FAILED;
+use super::{FAILED, host};
 use super::memory::Memory;
 use super::process::{OPEN_MAX, Process};
 use crate::arch::Context;
@@ -38,6 +38,9 @@ static SETTLED: AtomicU32 = AtomicU32::new(1);
 static SEEN: AtomicU32 = AtomicU32::new(0);
 /// How often this process was rolled back.
 static ROLLBACKS: AtomicU32 = AtomicU32::new(0);
+
+/// Signals that are held while the process speculates.
+pub const HELD: u64 = !NOT_HELD;
 
 /// Signals that a thread cannot but take, when it raises them. All others wait for the outcome.
 const NOT_HELD: u64 = {
@@ -125,7 +128,7 @@ fn take_first(
         process.begin();
         let frames = process.keep(session, frame, &stopped, false)?;
         let masked = faults::take().and_then(|()| {
-            let masked = process.threads.mask(frame, &stopped, !NOT_HELD);
+            let masked = process.threads.mask(frame, &stopped, HELD);
             masked.inspect_err(|_| faults::give_back())
         });
         masked.or_else(|errno| process.memory.end().and(Err(errno)))?;
@@ -292,6 +295,23 @@ pub fn in_child(before: u32, birth: Option<(Id, Id)>) {
         let _ = with(|process| process.in_child(before, birth));
     }
     SEEN.fetch_sub(1, SeqCst);
+}
+
+/// In a new program, whose process speculated before: see [`Process::begin_as`]. Nothing is intercepted yet.
+pub fn begin_as(births: (Id, Id), mask: u64) -> sys::Result<()> {
+    faults::take()?;
+    with(|process| process.begin_as(births, mask))?;
+    patch::keep_frames(true);
+    RESOLVED.store(0, SeqCst);
+    STATE.store(SPECULATIVE, SeqCst);
+    // (Something may have come of it meanwhile.)
+    SEEN.store(host::table().map_or(0, Table::settled).wrapping_sub(1), SeqCst);
+    Ok(())
+}
+
+/// Whether the process ends, should anything be taken back: it has nothing open but its birth.
+pub fn ends_if_wrong() -> bool {
+    with(|process| process.birth_alone().is_some()) == Ok(true)
 }
 
 /// The youngest that is open.

@@ -43,11 +43,15 @@ fn is_plain(call: &Call) -> bool {
     }
 }
 
+/// Whether a process that speculates, or is to, can make a child by this call meanwhile.
+pub fn can_be_made(call: &Call) -> bool {
+    is_plain(call) && !plane::has_threads() && !call.thread.is_lent() && !call.thread.is_at_work()
+}
+
 /// Whether a speculative process may go on and make this call, which is one of the plane's own. (With other threads one of them could
 /// take this one back meanwhile.)
 pub fn may_be_made(call: &Call) -> bool {
-    if !is_plain(call) || plane::has_threads() || call.thread.is_lent() || call.thread.is_at_work()
-    {
+    if !can_be_made(call) {
         return false;
     }
     if write_faults::is_on() {

@@ -54,6 +54,8 @@ pub enum To {
     Other,
     /// Nothing: here a child was made, which depends on what is before.
     Child(Id),
+    /// Nothing: the program has closed what is open as this for what is before.
+    Closed,
 }
 
 /// Sorts of what is held, by what surely takes it.
@@ -67,7 +69,7 @@ impl To {
             To::File(_) => Some(FILES),
             To::Pipe(..) => Some(PIPES),
             To::Other => Some(OTHERS),
-            To::Child(_) => None,
+            To::Child(_) | To::Closed => None,
         }
     }
 
@@ -103,6 +105,16 @@ impl Held {
     /// Where it ends.
     pub fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.first == self.end
+    }
+
+    /// Whether a child depends on what is held, or on what came before.
+    pub fn has_child(&self) -> bool {
+        (self.first..self.end).any(|n| matches!(self.call(n).to, To::Child(_)))
     }
 
     /// Whether something is held for this descriptor.
@@ -224,8 +236,34 @@ impl Held {
         Ok(())
     }
 
+    /// A descriptor may stand for another stream from here on.
+    pub fn forget_room(&mut self) {
+        self.sure = Default::default();
+    }
+
+    /// The program closes `fd`, for which something is held: that is written to `kept`, and closed then. ENOBUFS: there is no room.
+    pub fn note_closed(&mut self, fd: Fd, kept: Fd) -> sys::Result<()> {
+        if self.end - self.first == CALLS as u64 {
+            return Err(Errno(sys::ENOBUFS));
+        }
+        for position in self.first..self.end {
+            let call = &mut self.calls[position as usize % CALLS];
+            call.fd = if call.fd == fd { kept } else { call.fd };
+        }
+        let at = self.end_byte;
+        self.calls[self.end as usize % CALLS] =
+            Call { fd: kept, how: How::Here, at, len: 0, to: To::Closed };
+        self.end += 1;
+        Ok(())
+    }
+
     /// In a forked child: all that is held is its parent's.
     pub fn in_child(&mut self) {
+        for call in (self.first..self.end).map(|n| self.call(n)) {
+            if call.to == To::Closed {
+                let _ = sys::close(call.fd);
+            }
+        }
         (self.first, self.end, self.first_byte, self.end_byte) = (0, 0, 0, 0);
         (self.sums, self.unseen, self.sure) = ([[0; 2]; 3], 0, Default::default());
     }
@@ -276,6 +314,7 @@ impl Held {
                     shared.tails.written(pipe, self.first, &HOST);
                 }
                 (To::Child(child), Some(shared)) => shared.table.pass(child, &HOST),
+                (To::Closed, _) => drop(sys::close(call.fd)),
                 _ => {
                     tell(&mut passed, true);
                     (len, count) = self.together(mark.min(self.end));
@@ -373,6 +412,32 @@ pub enum Kind {
     Stream,
 }
 
+/// A device that nobody notices to be opened (`Documentation/admin-guide/devices.txt` of the kernel).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quiet {
+    /// /dev/null and those like it: who reads from it takes from nobody.
+    Memory,
+    /// The process's own terminal.
+    Terminal,
+}
+
+/// Whether a path, which is an address in the program's memory, names such a device.
+pub fn quiet_device(dir: Fd, path: u64, follows: bool) -> Option<Quiet> {
+    const NULL: (u32, u32) = (1, 3);
+    const ZERO: (u32, u32) = (1, 5);
+    const FULL: (u32, u32) = (1, 7);
+    const URANDOM: (u32, u32) = (1, 9);
+    const TTY: (u32, u32) = (5, 0);
+    let told = told_at(dir, path, follows).ok()?;
+    let is_device = u32::from(told.stx_mode) & k::S_IFMT == k::S_IFCHR;
+    match (told.stx_rdev_major, told.stx_rdev_minor) {
+        _ if !is_device => None,
+        NULL | ZERO | FULL | URANDOM => Some(Quiet::Memory),
+        TTY => Some(Quiet::Terminal),
+        _ => None,
+    }
+}
+
 /// What `fd` is; None: it is not open. Signals must be blocked.
 pub fn kind(fd: Fd) -> Option<Kind> {
     let told = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_INO).ok()?;
@@ -390,6 +455,10 @@ pub fn is_pipe(fd: Fd) -> bool {
 
 /// What is at a path, which is an address in the program's memory.
 pub fn kind_at(dir: Fd, path: u64, follows: bool) -> sys::Result<Kind> {
+    told_at(dir, path, follows).map(|told| kind_of(&told))
+}
+
+fn told_at(dir: Fd, path: u64, follows: bool) -> sys::Result<k::statx> {
     let mut told = core::mem::MaybeUninit::<k::statx>::zeroed();
     let flags = if follows { 0 } else { k::AT_SYMLINK_NOFOLLOW };
     let mask = k::STATX_TYPE | k::STATX_INO;
@@ -397,8 +466,7 @@ pub fn kind_at(dir: Fd, path: u64, follows: bool) -> sys::Result<Kind> {
     // SAFETY: writes a statx; a bad path is an error.
     sys::check(unsafe { sys::raw(nr::STATX, args) })?;
     // SAFETY: zeroed, and filled.
-    let told = unsafe { told.assume_init() };
-    Ok(kind_of(&told))
+    Ok(unsafe { told.assume_init() })
 }
 
 fn kind_of(told: &k::statx) -> Kind {

@@ -7,14 +7,14 @@ use linux_raw_sys::general as k;
 
 use super::memory::Memory;
 use super::own::DESCRIPTORS;
-use super::threads::THREADS;
+use super::threads::{THREADS, Threads};
 use super::{ahead, heap, own};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Changes that can be open at once.
 const CHANGES: usize = 4096;
 /// Where descriptors are kept that the program has closed: programs look there late, and the kernel's table is mostly as large.
-const HIGH: u64 = 200;
+pub const HIGH: u64 = 200;
 
 /// A change.
 #[derive(Clone, Copy)]
@@ -33,6 +33,8 @@ pub enum Change {
     Break(u64),
     /// This child was made.
     Born(u32),
+    /// The thread, which is the only one, believed this to be its mask of signals before.
+    Mask(u64),
 }
 
 /// See the module's text. Positions only grow. All-zero is valid, and empty.
@@ -96,7 +98,7 @@ impl Journal {
     }
 
     /// Takes back all changes from `mark` on, the last first.
-    pub fn take_back(&mut self, mark: u64, memory: &mut Memory) {
+    pub fn take_back(&mut self, mark: u64, memory: &mut Memory, threads: &mut Threads) {
         while self.end > mark {
             self.end -= 1;
             match self.changes[self.end as usize % CHANGES].take() {
@@ -125,6 +127,7 @@ impl Journal {
                     memory.heap_dropped(was, now);
                 }
                 Some(Change::Born(child)) => collect(child),
+                Some(Change::Mask(was)) => threads.believe(was),
                 Some(Change::Unmapped { .. }) | None => {}
             }
         }

@@ -16,6 +16,9 @@
 //! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
 //! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
 //! | `children` | forks, which depend on their parent |
+//! | `execs` | programs that such children execute |
+//! | `private` | which calls need not wait where nothing would be undone, but the process would end |
+//! | `masks` | the mask of signals, while all are held |
 //! | `held`, `outlet` | output, until what it depends on is committed; how much of it there may be |
 //! | `depends`, `sockets` | what is read from pipes and local sockets that another process has only said so far |
 //! | `host` | what the session shares, and the process as the others see it |
@@ -28,12 +31,14 @@ mod calls;
 mod checkpoint;
 mod children;
 mod depends;
+mod execs;
 mod heap;
 mod held;
 mod host;
 mod interface;
 mod journal;
 mod mapped;
+mod masks;
 mod memory;
 mod mirror;
 mod opened;
@@ -43,6 +48,7 @@ mod own;
 mod pieces;
 mod planted;
 mod policy;
+mod private;
 mod process;
 mod protector;
 mod quick;
@@ -53,7 +59,8 @@ mod undo;
 mod write_faults;
 mod written;
 
-pub use policy::start;
+pub use execs::inherit;
+pub use policy::{may, start};
 
 /// Exit status of a process that could not be taken back, or that was lost while it speculated.
 const FAILED: i32 = 125;

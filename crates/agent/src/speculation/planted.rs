@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 
-use runahead_abi::config::{BUCKETS, ERRNOS};
+use runahead_abi::config::{BUCKETS, CALLS, ERRNOS};
 use runahead_speculation::NotOpen;
 
 use super::host;
@@ -22,10 +22,15 @@ const ONE_IN: u64 = 4;
 const WRONG_IN: u64 = 2;
 /// Longest that an outcome takes once somebody waits for it, in microseconds.
 const WAIT_US: u64 = 300;
+/// Where a child depends on it, one in so many takes longer, in microseconds: so that the child comes far.
+const LONG_ONE_IN: u64 = 2;
+const LONG_US: u64 = 4_000;
 /// While the process speculates one call in so many has one of them settled.
 const SETTLED_ONE_IN: u64 = 8;
 /// Most predictions that are open.
 const DEPTH: usize = 16;
+/// One fork in so many has one in front.
+const FORKS_ONE_IN: u64 = 2;
 /// Of a prediction that is wrong.
 const WRONG: u32 = 1;
 /// A program that comes to no call is told then, in nanoseconds.
@@ -42,6 +47,10 @@ struct Counts {
     took: [[AtomicU64; BUCKETS]; 3],
     /// Programs in which predictions are planted; that is, images.
     programs: AtomicU64,
+    /// Programs that began speculative.
+    executed: AtomicU64,
+    /// How often a process has come to a call, by its number, with which it waits for the outcome.
+    waited: [AtomicU64; CALLS],
 }
 
 /// Times by their size: eight buckets from each power of two to the next.
@@ -73,6 +82,8 @@ fn random() -> u64 {
 
 /// One process in so many predicts nothing itself: it comes to depend on others all the more.
 const SILENT_ONE_IN: u64 = 3;
+/// Of forked children it is one in so many: one that predicts something executes no program before that is settled.
+const SILENT_CHILD_ONE_IN: u64 = 2;
 /// This one does.
 static PLANTS: AtomicBool = AtomicBool::new(true);
 
@@ -92,7 +103,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
 pub fn in_child() {
     timer::in_child();
     STATE.fetch_xor(random() ^ 1, Relaxed);
-    PLANTS.store(!random().is_multiple_of(SILENT_ONE_IN), Relaxed);
+    PLANTS.store(!random().is_multiple_of(SILENT_CHILD_ONE_IN), Relaxed);
 }
 
 /// Tests plant predictions in this session.
@@ -105,6 +116,19 @@ pub fn wants() -> bool {
     is_on()
         && PLANTS.load(Relaxed)
         && (!checkpoint::is_speculative() || random().is_multiple_of(ONE_IN))
+}
+
+/// The thread stands in front of a call that makes a child: that may depend on a prediction, which says nothing itself: true.
+pub fn plant_in_front(session: &Session, frame: &mut Context) -> bool {
+    if !PLANTS.load(Relaxed) || !random().is_multiple_of(FORKS_ONE_IN) {
+        return false;
+    }
+    let is_wrong = random().is_multiple_of(WRONG_IN);
+    let is_taken = take(session, u32::from(is_wrong) * WRONG, frame).is_ok();
+    if is_taken {
+        let _ = timer::start(LATEST_NS);
+    }
+    is_taken
 }
 
 /// A call has had this result, with which the thread is to go on in `frame`. It may be predicted to have another: true.
@@ -150,6 +174,18 @@ pub fn note_took(what: usize, began: u64) {
     count(|counts| &counts.took[what][bucket(took)]);
 }
 
+/// A program begins that depends on what is predicted.
+pub fn note_executed() {
+    count(|counts| &counts.executed);
+}
+
+/// A process has come to this call, and waits for the outcome.
+pub fn note_wait(nr: u64) {
+    if let Some(nr) = usize::try_from(nr).ok().filter(|&nr| nr < CALLS) {
+        count(|counts| &counts.waited[nr]);
+    }
+}
+
 /// Somebody waits for the outcome of all that are open: after a while it is known.
 pub fn settle() {
     if !is_on() {
@@ -157,7 +193,10 @@ pub fn settle() {
     }
     timer::stop();
     let us = random() % (2 * WAIT_US);
-    if us < WAIT_US {
+    let has_child = checkpoint::with(|process| process.held.has_child()) == Ok(true);
+    if has_child && random().is_multiple_of(LONG_ONE_IN) {
+        sys::sleep_us(LONG_US);
+    } else if us < WAIT_US {
         sys::sleep_us(us);
     }
     settle_those(|_| true);

@@ -7,13 +7,15 @@ use runahead_abi::config::plant;
 use super::allowed;
 use super::calls::Made;
 use super::checkpoint::{self, Looked};
+use super::execs::{self, Exec};
 use super::host;
 use super::memory::Memory;
 use super::{
-    children, depends, interface, mapped, own, planted, quick, threads, timer, write_faults,
+    children, depends, interface, mapped, masks, own, planted, private, quick, threads, timer,
+    write_faults,
 };
 use crate::arch::Context;
-use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
+use crate::plane::{self, Call, Event, Interest, Next, Policy, Token, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
 use crate::targets;
@@ -78,7 +80,8 @@ fn expects_outcome() {
 }
 
 /// Of a call that is to wait until nothing is open. None: nothing is.
-fn waits(frame: &mut Context) -> Option<Verdict> {
+fn waits(call: &Call, frame: &mut Context) -> Option<Verdict> {
+    planted::note_wait(call.nr);
     planted::settle();
     expects_outcome();
     by(look(frame), || Verdict::wait(checkpoint::resolved()))
@@ -93,7 +96,7 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
     }
     if interface::is_one(call) {
         let verdict = may_have_begun(interface::asked(session::get()?, call, frame));
-        return verdict.or_else(|| waits(frame));
+        return verdict.or_else(|| waits(call, frame));
     }
     let made = allowed::make(call, allowed::as_it_stands);
     if let Made::Answer(result) = made
@@ -119,7 +122,25 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
     if matches!(made, Made::Report) {
         expects_outcome();
     }
-    allowed::verdict(&made).or_else(|| waits(frame))
+    allowed::verdict(&made).or_else(|| waits(call, frame))
+}
+
+/// A call of the plane's own that a speculative process need not wait with. None: it waits.
+fn goes_on(call: &Call, frame: &mut Context) -> Option<Verdict> {
+    let mut answer = |result| {
+        frame.go_on_answered(result);
+        Verdict::ELSEWHERE
+    };
+    match call.nr {
+        nr::RT_SIGPROCMASK => masks::change(call).map(answer),
+        nr::EXECVE | nr::EXECVEAT => match execs::prepare(call) {
+            Exec::Goes => Some(Verdict::REPORT),
+            Exec::Fails(errno) => Some(answer(sys::fail(errno.0))),
+            Exec::Waits => None,
+        },
+        _ if private::is_own(call) || children::may_be_made(call) => Some(Verdict::REPORT),
+        _ => None,
+    }
 }
 
 impl Policy for Speculation {
@@ -173,15 +194,24 @@ impl Policy for Speculation {
     }
 
     fn own(&self, call: &Call, frame: &mut Context) -> Verdict {
+        if planted::is_on()
+            && children::can_be_made(call)
+            && let Some(session) = session::get()
+            && planted::plant_in_front(session, frame)
+        {
+            return may_have_begun(Some(Verdict::ELSEWHERE)).unwrap_or(Verdict::ELSEWHERE);
+        }
         if !checkpoint::is_speculative() {
             quick::before_thread(call);
             return Verdict::REPORT;
         }
         let looked = look(frame);
-        if looked == Looked::Same && children::may_be_made(call) {
-            return Verdict::REPORT;
+        if looked == Looked::Same
+            && let Some(verdict) = goes_on(call, frame)
+        {
+            return verdict;
         }
-        let verdict = by(looked, || waits(frame).unwrap_or(Verdict::ELSEWHERE));
+        let verdict = by(looked, || waits(call, frame).unwrap_or(Verdict::ELSEWHERE));
         // (Where nothing is open any more the thread comes to the call anew, with another mask.)
         verdict.unwrap_or(Verdict::ELSEWHERE)
     }
@@ -193,10 +223,7 @@ impl Policy for Speculation {
         }
         match call.nr {
             nr::READ | nr::READV | nr::RECVFROM => depends::do_not_wait(),
-            nr::RSEQ if result == 0 && call.args[2] == 0 => {
-                threads::note_place(sys::gettid(), call.args[0]);
-            }
-            nr::RSEQ if result == 0 => threads::forget_place(sys::gettid()),
+            nr::RSEQ => threads::note_call(call, result),
             _ => {}
         }
         if let (Some(frame), Some(session)) = (frame, session::get())
@@ -271,12 +298,28 @@ impl Policy for Speculation {
         checkpoint::in_child(FORKS.load(Relaxed), children::in_child());
         own::in_child();
         depends::in_child();
+        execs::in_child();
         threads::places_in_child(FORKS.load(Relaxed));
         planted::in_child();
         targets::POLICY.in_child();
     }
 
-    as_a_target!(but for children);
+    fn before_exec(&self, call: &Call) -> Token {
+        execs::prepared().unwrap_or_else(|| targets::POLICY.before_exec(call))
+    }
+
+    fn mask_over_exec(&self, mask: u64) -> u64 {
+        execs::mask_over(mask)
+    }
+
+    fn exec_failed(&self, token: Token) {
+        execs::failed();
+        targets::POLICY.exec_failed(token);
+    }
+
+    fn event(&self, event: Event) {
+        targets::POLICY.event(event);
+    }
 
     fn handler_begins(&self, _signal: i32) {
         if plane::thread::current().is_some_and(plane::thread::Thread::is_at_work) {
@@ -299,15 +342,30 @@ impl Policy for Speculation {
     }
 }
 
+/// Whether programs of the session may speculate.
+pub fn may(session: &Session) -> bool {
+    session.config.speculates != 0 || predicts_by_itself(session)
+}
+
+/// Predictions are planted, by a test.
+fn predicts_by_itself(session: &Session) -> bool {
+    matches!(session.config.plant, plant::SPECULATED | plant::SPECULATED_WRONGLY)
+}
+
 /// Puts this policy in the target's place, if that was asked for.
 pub fn start(session: &Session) -> sys::Result<()> {
-    match session.config.plant {
-        plant::SPECULATED | plant::SPECULATED_WRONGLY => planted::start(session)?,
-        _ if session.config.speculates != 0 => {}
-        _ => return Ok(()),
+    if !may(session) {
+        return Ok(());
+    }
+    if predicts_by_itself(session) {
+        planted::start(session)?;
     }
     targets::be_asked_by_another();
     plane::set_policy(&POLICY)?;
+    if let Some((id, on, mask)) = execs::inherited() {
+        checkpoint::begin_as((id, on), mask)?;
+        planted::note_executed();
+    }
     quick::choose();
     Ok(())
 }

@@ -237,7 +237,7 @@ impl Process {
             threads::with_places_as_they_are(|| memory.put_back(to.undo))?;
         }
         self.held.drop_from(to.held);
-        self.journal.take_back(to.journal, &mut self.memory);
+        self.journal.take_back(to.journal, &mut self.memory, &mut self.threads);
         let mut result = self.threads.take_back(to.frames, sys::gettid(), frame);
         stopped.each(|number, frame| {
             result = result.and_then(|()| self.threads.take_back(to.frames, number, frame));
@@ -272,6 +272,20 @@ impl Process {
     /// It has been told something by another process that speculates, or is its child.
     pub fn is_told(&self) -> bool {
         self.open().any(|(_, open)| open.depends_on.is_some())
+    }
+
+    /// In a new program, whose process depended on `on` before, by its birth, and is to have this mask in the end.
+    pub fn begin_as(&mut self, (id, on): (Id, Id), mask: u64) {
+        self.threads.believe(mask);
+        self.push(id, 0, Some(on), (0, 0));
+        self.open[0].iter_mut().for_each(|open| open.is_birth = true);
+    }
+
+    /// The process's birth, and on what that depends, if nothing else is open.
+    pub fn birth_alone(&self) -> Option<(Id, Id)> {
+        let mut open = self.open();
+        let (_, first) = open.next().filter(|(_, open)| open.is_birth)?;
+        Some((first.id, first.depends_on?)).filter(|_| open.next().is_none())
     }
 
     /// There is something to go back to.

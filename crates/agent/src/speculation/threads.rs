@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::arch::{Context, KeptFrame};
 use crate::plane::begun::Begun;
 use crate::plane::stop::{self, Stopped};
-use crate::sys::{self, Errno};
+use crate::plane::{Call, thread};
+use crate::sys::{self, Errno, nr};
 
 /// Most threads of a process that speculates.
 pub const THREADS: usize = 256;
@@ -107,6 +108,19 @@ impl Threads {
         Ok(())
     }
 
+    /// The mask that the calling thread is to have once nothing is open.
+    pub fn own_mask(&self) -> Option<u64> {
+        let own = sys::gettid();
+        self.masks[..self.masked].iter().find(|(of, _)| *of == own).map(|(_, mask)| *mask)
+    }
+
+    /// The calling thread, which is the only one, believes that this is its mask.
+    pub fn believe(&mut self, mask: u64) {
+        if let Some(thread) = thread::current() {
+            (self.masks[0], self.masked) = ((sys::gettid(), thread.believe_mask(mask)), 1);
+        }
+    }
+
     /// In a forked child, whose only thread was `before` in its parent.
     pub fn in_child(&mut self, before: u32) {
         let own = self.masks[..self.masked].iter().find(|(of, _)| *of == before);
@@ -129,8 +143,17 @@ static PLACES: Places = Places([const { [const { AtomicU64::new(0) }; 2] }; THRE
 /// Bytes of it that the kernel writes.
 const PLACE_BYTES: usize = 32;
 
+/// A call has returned: it may have been about such a place.
+pub fn note_call(call: &Call, result: i64) {
+    match call.nr {
+        nr::RSEQ if result == 0 && call.args[2] == 0 => note_place(sys::gettid(), call.args[0]),
+        nr::RSEQ if result == 0 => forget_place(sys::gettid()),
+        _ => {}
+    }
+}
+
 /// The thread has given the kernel such a place. (Two may begin at once. Nobody looks at places while one is at work here.)
-pub fn note_place(thread: u32, at: u64) {
+fn note_place(thread: u32, at: u64) {
     let thread = u64::from(thread);
     let same = PLACES.0.iter().find(|[number, _]| number.load(Relaxed) == thread);
     let take = |number: &AtomicU64| number.compare_exchange(0, thread, Relaxed, Relaxed).is_ok();

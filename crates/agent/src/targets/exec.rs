@@ -13,7 +13,7 @@ use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::HELD_MAX;
-use runahead_abi::socket;
+use runahead_abi::socket::{self, Bequest};
 use runahead_abi::unwatched::ProgramKey;
 
 use super::TARGET;
@@ -42,7 +42,23 @@ const COLD_PATIENCE_MS: i32 = 10_000;
 
 /// Asks the supervisor to follow, if this exec is one that it can follow. Signals are blocked.
 pub(super) fn before(call: &Call) -> Token {
-    let Some(session) = session::get() else { return NONE };
+    match prepare_call(call, None) {
+        Ok(token) => token,
+        Err(_) => NONE,
+    }
+}
+
+/// As before any exec, but the new program must not run without the agent, to which this is left: a word (not 0), and the signals
+/// that it begins with as blocked. Err: it cannot be followed; with an error that the call would have, it is that. Signals are blocked.
+pub fn prepare_strictly(call: &Call, word: u64, mask: u64) -> sys::Result<Token> {
+    match prepare_call(call, Some(Bequest { word, mask }))? {
+        NONE => Err(Errno(sys::EOPNOTSUPP)),
+        token => Ok(token),
+    }
+}
+
+fn prepare_call(call: &Call, bequest: Option<Bequest>) -> sys::Result<Token> {
+    let Some(session) = session::get() else { return Ok(NONE) };
     match call.thread.is_lent() {
         true => TARGET.let_go_of_all(session),
         // A shadow executes this program's file.
@@ -54,7 +70,7 @@ pub(super) fn before(call: &Call) -> Token {
     // The kernel gives a new number to another thread than the first; then nobody would know whom to
     // follow.
     if sys::gettid() != sys::getpid() || opts_out(call) {
-        return NONE;
+        return Ok(NONE);
     }
     let (dir, path, flags) = match call.nr {
         nr::EXECVE => (AT_FDCWD, call.args[0], 0),
@@ -64,13 +80,19 @@ pub(super) fn before(call: &Call) -> Token {
     let mut room = MaybeUninit::uninit();
     let name = Given::copied(dir, path, &mut room);
     let program = Program { name, arguments, flags, lent: call.thread.is_lent() };
-    prepare(session, &program).unwrap_or(NONE)
+    // If there is no such file, the exec will fail, or it is not ours to look at.
+    let found = program.find(session)?;
+    Ok(prepare(session, &program, found, bequest).unwrap_or(NONE))
 }
 
 /// The number that the agent's file has in the new program, if the supervisor follows.
-fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
-    // If there is no such file, the exec will fail, or it is not ours to look at.
-    let (mut file, mut said) = program.find(session).ok()?;
+fn prepare(
+    session: &'static Session,
+    program: &Program<'_>,
+    (mut file, mut said): (File, bool),
+    bequest: Option<Bequest>,
+) -> Option<Token> {
+    let strictly = if bequest.is_some() { socket::STRICTLY } else { 0 };
     let mut talk = None;
     let mut answer = [0u8; socket::ANSWER_BYTES + 1];
     let mut request = (socket::EXEC, supervisor::PATIENCE_MS);
@@ -85,7 +107,8 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
             return None;
         }
         let known = *called.get_or_insert_with(|| look.key.map(|key| program.called(key)));
-        if [look.key, known].into_iter().flatten().any(|key| !session.watches(key)) {
+        let is_watched = |key: Option<ProgramKey>| key.is_none_or(|key| session.watches(key));
+        if bequest.is_none() && !(is_watched(look.key) && is_watched(known)) {
             if !said {
                 program.is(false);
             }
@@ -95,7 +118,8 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
         let (what, patience) = request;
         let talk = talk.get_or_insert_with(|| Talk::new(session)).as_ref();
         let reply = talk.and_then(|talk| {
-            let reply = talk.ask(session, (what, Some((file.0, known?))), patience, room)?;
+            let reply =
+                talk.ask(session, (what | strictly, Some((file.0, known?))), patience, room)?;
             Some((talk, reply))
         });
         let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == socket::COLD;
@@ -103,7 +127,7 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
             program.is(cold);
         }
         match reply? {
-            (talk, Answer::Granted(agent)) => return hand_over(talk, agent),
+            (talk, Answer::Granted(agent)) => return hand_over(talk, agent, bequest),
             _ if cold && what == socket::EXEC => request = (socket::EXEC_WAITS, COLD_PATIENCE_MS),
             (_, Answer::Told(got)) if room[0] == socket::SCRIPT && interpreters < INTERPRETERS => {
                 interpreters += 1;
@@ -117,13 +141,15 @@ fn prepare(session: &'static Session, program: &Program<'_>) -> Option<Token> {
 }
 
 /// Says which number the agent's file has here, and will have in the new program, and what that is to be told.
-fn hand_over(talk: &Talk, agent: Fd) -> Option<Token> {
-    let inner = session::inner();
+fn hand_over(talk: &Talk, agent: Fd, bequest: Option<Bequest>) -> Option<Token> {
+    let left = bequest.map(Bequest::to_bytes);
+    let said = left.as_ref().map_or(session::inner(), |bytes| &bytes[..]);
     let mut told = [0; 4 + HELD_MAX];
     told[..4].copy_from_slice(&agent.to_le_bytes());
-    told[4..4 + inner.len()].copy_from_slice(inner);
-    talk.tell(&told[..4 + inner.len()]);
-    if agent > 0xffff {
+    told[4..4 + said.len()].copy_from_slice(said);
+    let is_told = talk.tell(&told[..4 + said.len()]);
+    // (A program that may run without it need not hear of that.)
+    if agent > 0xffff || bequest.is_some() && !is_told {
         failed(agent);
         return None;
     }

@@ -48,6 +48,7 @@ use crate::plane::{self, Call, Event, Interest, Policy, Token, Verdict, sampling
 use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
+pub use exec::prepare_strictly;
 use given::Given;
 use outcome::Outcome;
 use pace::Pace;

@@ -6,7 +6,8 @@ use crate::temporary::refused;
 /// rt_sigaction as the program means it. What the kernel made of it is put right before any handler
 /// can run here.
 pub(crate) fn sigaction(call: &Call) -> i64 {
-    undisturbed(|mask| (sigaction_undisturbed(call), mask))
+    let work = || sigaction_undisturbed(call);
+    undisturbed(|mask| (faults::with_programs(call.args[0] as u32, work), mask))
 }
 
 fn note_handler(handler: u64) {

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-use super::{CLOSED, Came, FREE, Id, Owner, Slot, Table, state};
+use super::{CLOSED, Came, FREE, Id, Owner, Slot, Status, Table, state};
 use crate::Host;
 
 impl Table {
@@ -92,6 +92,23 @@ impl Table {
         self.put(id, expected(of_child), thread);
     }
 
+    /// The calling process, which `of_child` is of, is about to become another program: this is for that. What it depends on, and the
+    /// signals that it blocks.
+    pub fn leave_behind(&self, of_child: Id, on: Id, mask: u64) {
+        if let Some(slot) = self.of(of_child) {
+            slot.left_behind[1].store(mask, SeqCst);
+            slot.left_behind[0].store(on.0, SeqCst);
+        }
+    }
+
+    /// What the program has left behind that the calling process was before. None: nothing, or `of_child` is none of this process's.
+    pub fn left_behind(&self, of_child: Id, host: &impl Host) -> Option<(Id, u64)> {
+        let slot = self.of(of_child).filter(|_| self.status(of_child) == Status::Open)?;
+        let [on, mask] = slot.left_behind.each_ref().map(|word| word.load(SeqCst));
+        let is_own = slot.owner.load(SeqCst) == host.this().to_word();
+        (is_own && on != 0).then_some((Id(on), mask))
+    }
+
     fn put(&self, id: Id, from: Owner, to: u64) {
         for word in self.of(id).iter().flat_map(|slot| &slot.dependents) {
             let _ = word.compare_exchange(from.to_word(), to, SeqCst, Relaxed);
@@ -100,7 +117,9 @@ impl Table {
 
     /// The parent of the process whose this is has written all that it had held before that was made.
     pub fn pass(&self, of_child: Id, host: &impl Host) {
-        if let Some(slot) = self.of(of_child) {
+        // (A child that was killed has none any more.)
+        let is_there = |slot: &&Slot| slot.state.load(SeqCst) >> 8 == of_child.generation();
+        if let Some(slot) = self.of(of_child).filter(is_there) {
             slot.passed.store(1, SeqCst);
             self.settled.fetch_add(1, SeqCst);
             host.poke(Owner::of_word(slot.owner.load(SeqCst)));

@@ -136,3 +136,30 @@ fn what_was_stacked_later_lies_above() {
     assert!(table.is_above(one, other) && !table.is_above(other, one));
     assert!(!table.is_above(one, one));
 }
+
+/// A process that becomes another program finds again what it depends on, and nobody else does.
+#[test]
+fn what_a_program_leaves_behind_the_next_of_its_process_finds() {
+    let (session, parent, child) = world();
+    let table = &session.table;
+    let (on, birth) = (open(table, &parent), open(table, &parent));
+    assert!(table.expect_child(on, birth));
+    table.is_child(on, birth, &child);
+    assert_eq!(table.left_behind(birth, &child), None, "it has left nothing yet");
+    table.leave_behind(birth, on, 7);
+    assert_eq!(table.left_behind(birth, &child), Some((on, 7)));
+    assert_eq!(table.left_behind(birth, &parent), None, "it is the child's");
+    assert_eq!(table.left_behind(Id(birth.0 + (1 << 16)), &child), None, "it is of another life");
+    // What has come of it in the middle of the exec is still there to be seen.
+    table.say(on, Came::TakenBack);
+    table.close(on);
+    assert_eq!(
+        table.left_behind(birth, &child).map(|(on, _)| table.came(on)),
+        Some(Came::TakenBack)
+    );
+    table.close(birth);
+    table.leave(on, &child);
+    assert_eq!(table.left_behind(birth, &child), None);
+    let again = open(table, &child);
+    assert_eq!(table.left_behind(again, &child), None, "nothing is left of earlier lives");
+}

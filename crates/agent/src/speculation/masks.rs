@@ -1,0 +1,55 @@
+//! The mask of signals that a speculative process believes to have: all are held meanwhile, and it gets this one in the end.
+
+use linux_raw_sys::general as k;
+
+use super::checkpoint;
+use super::journal::Change;
+use crate::plane::{self, Call};
+use crate::sys;
+
+/// rt_sigprocmask(2), by a process that has one thread. None: it waits.
+pub fn change(call: &Call) -> Option<i64> {
+    const NEVER: u64 = 1 << (k::SIGKILL - 1) | 1 << (k::SIGSTOP - 1);
+    let [how, new, old, size, ..] = call.args;
+    if plane::has_threads() || call.thread.is_lent() || call.thread.is_at_work() {
+        return None;
+    }
+    if size != 8 {
+        return Some(sys::fail(sys::EINVAL));
+    }
+    let given = match new {
+        0 => None,
+        _ => match sys::copy_in::<u64>(new) {
+            Ok(mask) => Some(mask & !NEVER),
+            Err(errno) => return Some(sys::fail(errno.0)),
+        },
+    };
+    let is_known = how as u32 <= k::SIG_SETMASK;
+    if given.is_some() && !is_known {
+        return Some(sys::fail(sys::EINVAL));
+    }
+    let changed = checkpoint::with(|process| {
+        let was = call.thread.believed_mask(process.threads.own_mask()?);
+        let Some(given) = given else { return Some(was) };
+        let now = match how as u32 {
+            k::SIG_BLOCK => was | given,
+            k::SIG_UNBLOCK => was & !given,
+            _ => given,
+        };
+        if process.has_checkpoint() {
+            if !process.journal.has_room() {
+                return None;
+            }
+            process.journal.note(Change::Mask(was));
+        }
+        process.threads.believe(now);
+        Some(was)
+    });
+    let was = changed.ok().flatten()?;
+    if old == 0 {
+        return Some(0);
+    }
+    // SAFETY: where the program wants it; a bad address is an error.
+    let told = unsafe { sys::copy_out(&[[&raw const was as u64, 8]], &[[old, 8]]) };
+    Some(told.map_or_else(|errno| sys::fail(errno.0), |()| 0))
+}

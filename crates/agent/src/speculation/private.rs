@@ -1,0 +1,100 @@
+//! Calls by which a process changes what is its own, and that nothing would have to undo: it has been made by one that speculates, has
+//! no checkpoint, and ends if that was wrong. So a new program comes to its work, and a shell's child to its exec.
+//!
+//! What it shares with its parent it does not change: offsets, what is written. Descriptors that it closes are open there as
+//! long as the process speculates, since a close of what others have waits.
+
+use linux_raw_sys::general as k;
+
+use super::calls::Made;
+use super::held::Kind;
+use super::{allowed, checkpoint, journal, mapped, own, threads};
+use crate::plane::Call;
+use crate::sys::{self, nr};
+
+/// What becomes of the call, if it is one of these. The process speculates.
+pub fn make(call: &Call) -> Option<Made> {
+    if !is_one(call) || !checkpoint::ends_if_wrong() {
+        return None;
+    }
+    if let Some(fd) = closes(call)
+        && !keep_open(fd)
+    {
+        return Some(Made::Waits);
+    }
+    // SAFETY: the program asked for exactly this call.
+    let result = unsafe { sys::raw(call.nr, call.args) };
+    mapped::note(call, result);
+    allowed::note(call, result);
+    threads::note_call(call, result);
+    Some(Made::Answer(result))
+}
+
+/// One of the plane's own that it makes as ever.
+pub fn is_own(call: &Call) -> bool {
+    let is_one = match call.nr {
+        nr::SIGALTSTACK | nr::ARCH_PRCTL | nr::RT_SIGACTION => true,
+        _ => false,
+    };
+    is_one && !call.thread.is_lent() && checkpoint::ends_if_wrong()
+}
+
+fn is_one(call: &Call) -> bool {
+    const FIOCLEX: u32 = 0x5451;
+    const FIONCLEX: u32 = 0x5450;
+    match call.nr {
+        nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE | nr::BRK => true,
+        nr::MMAP => is_private(call),
+        nr::SET_TID_ADDRESS | nr::SET_ROBUST_LIST | nr::RSEQ => true,
+        nr::PRLIMIT64 => call.args[0] == 0,
+        nr::DUP | nr::CLOSE | nr::DUP2 | nr::DUP3 => true,
+        nr::FCNTL => {
+            matches!(call.args[1] as u32, k::F_DUPFD | k::F_DUPFD_CLOEXEC | k::F_SETFD)
+        }
+        // (As F_SETFD.)
+        nr::IOCTL => matches!(call.args[1] as u32, FIOCLEX | FIONCLEX),
+        nr::PIPE | nr::PIPE2 => true,
+        nr::CHDIR | nr::FCHDIR | nr::UMASK => true,
+        _ => false,
+    }
+}
+
+/// Whether nobody sees what is written there.
+fn is_private(call: &Call) -> bool {
+    let [_, _, protection, flags, ..] = call.args.map(|arg| arg as u32);
+    if flags & k::MAP_ANONYMOUS != 0 {
+        return flags & k::MAP_SHARED == 0;
+    }
+    let fd = call.fd(4);
+    let Some((kind @ Kind::File(_), _)) = own::known(fd) else { return false };
+    // (What is open for reading alone cannot be made writable later.)
+    let is_read_only = || {
+        let flags = sys::fcntl(fd, k::F_GETFL, 0);
+        flags.is_ok_and(|flags| flags as u32 & k::O_ACCMODE == k::O_RDONLY)
+    };
+    let is_shared = flags & k::MAP_SHARED != 0;
+    (!is_shared || protection & k::PROT_WRITE == 0 && is_read_only())
+        && checkpoint::with(|process| allowed::holds(process, kind)) == Ok(false)
+}
+
+/// The descriptor that it closes.
+fn closes(call: &Call) -> Option<sys::Fd> {
+    match call.nr {
+        nr::CLOSE => Some(call.fd(0)),
+        nr::DUP2 | nr::DUP3 => Some(call.fd(1)).filter(|closed| *closed != call.fd(0)),
+        _ => None,
+    }
+}
+
+/// If output is held for it, that goes out by another number. False: there is none.
+fn keep_open(fd: sys::Fd) -> bool {
+    let kept = checkpoint::with(|process| {
+        process.held.forget_room();
+        if !process.held.has(fd) {
+            return Ok(());
+        }
+        let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, journal::HIGH)? as sys::Fd;
+        process.held.note_closed(fd, kept).inspect_err(|_| drop(sys::close(kept)))
+    });
+    matches!(kept, Ok(Ok(())))
+}
