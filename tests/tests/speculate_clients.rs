@@ -316,9 +316,13 @@ const EXECUTED: [&[&str]; 8] = [
 ];
 
 fn executes() -> String {
-    let source = programs::source("executes");
-    let program = bindings::compile(&source, &["speculate"], Link::Static);
-    program.to_str().expect("a plain path").to_owned()
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    let compile = || {
+        let source = programs::source("executes");
+        let program = bindings::compile(&source, &["speculate"], Link::Static);
+        program.to_str().expect("a plain path").to_owned()
+    };
+    PROGRAM.get_or_init(compile).clone()
 }
 
 /// Programs that a child executes depend on what it depends on.

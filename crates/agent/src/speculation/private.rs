@@ -32,10 +32,7 @@ pub fn make(call: &Call) -> Option<Made> {
 
 /// One of the plane's own that it makes as ever.
 pub fn is_own(call: &Call) -> bool {
-    let is_one = match call.nr {
-        nr::SIGALTSTACK | nr::ARCH_PRCTL | nr::RT_SIGACTION => true,
-        _ => false,
-    };
+    let is_one = matches!(call.nr, nr::SIGALTSTACK | nr::ARCH_PRCTL | nr::RT_SIGACTION);
     is_one && !call.thread.is_lent() && checkpoint::ends_if_wrong()
 }
 
@@ -94,7 +91,7 @@ fn keep_open(fd: sys::Fd) -> bool {
             return Ok(());
         }
         let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, journal::HIGH)? as sys::Fd;
-        process.held.note_closed(fd, kept).inspect_err(|_| drop(sys::close(kept)))
+        process.held.note_closed(fd, kept).inspect_err(|_| _ = sys::close(kept))
     });
     matches!(kept, Ok(Ok(())))
 }
