@@ -20,8 +20,8 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use runahead_abi::config::TOKEN_BYTES;
 use runahead_abi::overlay::HELD_MAX;
 use runahead_abi::socket::{
-    COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT,
-    SPECULATES, STOP, STRICTLY, YES,
+    COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
+    STRICTLY, YES,
 };
 use runahead_abi::unwatched::ProgramKey;
 use runahead_inject::{Followed, Follower, Layout};

@@ -13,7 +13,7 @@ use super::held::{self, How, Kind, Quiet, To};
 use super::host;
 use super::journal::Change;
 use super::process::Process;
-use super::{ahead, depends, heap, outlet, outputs, own, private, write_faults};
+use super::{ahead, depends, heap, outlet, outputs, own, write_faults};
 use crate::plane::{Call, Verdict};
 use crate::session;
 use crate::sys::{self, Fd, nr};
@@ -30,9 +30,6 @@ pub fn as_it_stands(call: &Call) -> i64 {
 
 /// Does with the call what its class says. The process speculates.
 pub fn make(call: &Call, maker: Maker) -> Made {
-    if let Some(made) = private::make(call) {
-        return made;
-    }
     // (A shadow would have memory that it cannot write.)
     let maker = if write_faults::is_on() { as_it_stands } else { maker };
     match class(call.nr) {

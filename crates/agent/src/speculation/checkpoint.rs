@@ -8,9 +8,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use linux_raw_sys::general as k;
 use runahead_speculation::{ANSWER_MAX, Id, Table};
 
-use super::{FAILED, host};
 use super::memory::Memory;
 use super::process::{OPEN_MAX, Process};
+use super::{FAILED, host};
 use crate::arch::Context;
 use crate::lock::Lock;
 use crate::plane::{faults, patch, policy, stop};

@@ -98,7 +98,7 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         let verdict = may_have_begun(interface::asked(session::get()?, call, frame));
         return verdict.or_else(|| waits(call, frame));
     }
-    let made = allowed::make(call, allowed::as_it_stands);
+    let made = private::make(call, allowed::as_it_stands);
     if let Made::Answer(result) = made
         && planted::is_on()
         && !call.thread.is_at_work()

@@ -6,28 +6,30 @@
 
 use linux_raw_sys::general as k;
 
+use super::allowed::{self, Maker};
 use super::calls::Made;
 use super::held::Kind;
-use super::{allowed, checkpoint, journal, mapped, own, threads};
+use super::{ahead, checkpoint, journal, mapped, own, threads};
 use crate::plane::Call;
 use crate::sys::{self, nr};
 
-/// What becomes of the call, if it is one of these. The process speculates.
-pub fn make(call: &Call) -> Option<Made> {
+/// Does with the call what is to become of it: as one of these, or what its class says ([`allowed::make`]). The process speculates.
+pub fn make(call: &Call, maker: Maker) -> Made {
     if !is_one(call) || !checkpoint::ends_if_wrong() {
-        return None;
+        return allowed::make(call, maker);
     }
-    if let Some(fd) = closes(call)
-        && !keep_open(fd)
-    {
-        return Some(Made::Waits);
+    if let Some(fd) = closes(call) {
+        if !keep_open(fd) {
+            return Made::Waits;
+        }
+        ahead::forget(fd);
     }
     // SAFETY: the program asked for exactly this call.
     let result = unsafe { sys::raw(call.nr, call.args) };
     mapped::note(call, result);
     allowed::note(call, result);
     threads::note_call(call, result);
-    Some(Made::Answer(result))
+    Made::Answer(result)
 }
 
 /// One of the plane's own that it makes as ever.

@@ -14,7 +14,7 @@ use linux_raw_sys::general as k;
 use super::allowed;
 use super::calls::{Class, Made, class};
 use super::host;
-use super::{ahead, checkpoint, depends, interface, mapped, own, planted};
+use super::{ahead, checkpoint, depends, interface, mapped, own, planted, private};
 use crate::plane::{self, Call, Quick, Verdict, quiet};
 use crate::sys::{self, nr};
 use crate::targets;
@@ -107,7 +107,7 @@ pub fn before(call: &Call) -> Verdict {
         if !is_settled || interface::is_one(call) {
             return Verdict::REPORT;
         }
-        return match allowed::make(call, ahead::make) {
+        return match private::make(call, ahead::make) {
             // (Which a held signal asks for; the program has them blocked.)
             Made::Answer(sys::RESTART) => Verdict::REPORT,
             Made::Answer(result) => Verdict::answer(result),
