@@ -10,6 +10,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::filesystems;
 
 use crate::lock::Lock;
+use crate::plane;
 use crate::shadow::files;
 use crate::sys::{self, AT_FDCWD, Fd};
 
@@ -33,30 +34,44 @@ impl Flushes {
 
     /// A file is open for writing whose close is an event.
     pub(super) fn are_due(&self) -> bool {
+        const LOOKS: usize = 4;
+        // (Others may open and close descriptors so fast that nobody can tell.)
+        (0..LOOKS).find_map(|_| self.look()).unwrap_or(true)
+    }
+
+    /// Whether one is; None: not all have been found, because others have opened or closed some meanwhile.
+    fn look(&self) -> Option<bool> {
         /// So many free numbers in a row are passed by one by one; beyond, the kernel is asked for the next.
         const GAP: Fd = 256;
-        // The kernel tells how many there are.
-        let Ok(open) = sys::statx_path(LIST.as_ptr() as u64, k::STATX_SIZE) else { return true };
-        let (mut left, mut fd, mut gap) = (open.stx_size, 0, 0);
-        while left > 0 {
+        /// Where that would be noticed: so many in all.
+        const GAPS: Fd = 16 * GAP;
+        let (mut found, mut fd, mut gap) = (0, 0, 0);
+        let mut open = count()?;
+        while found < open {
             if let Ok(flags) = sys::fcntl(fd, k::F_GETFL, 0) {
-                (left, gap) = (left - 1, 0);
+                (found, gap) = (found + 1, 0);
                 let flags = flags as u32;
                 let writes = flags & k::O_ACCMODE != k::O_RDONLY && flags & k::O_PATH == 0;
                 if writes && self.flushes(fd) {
-                    return true;
+                    return Some(true);
                 }
             } else {
                 gap += 1;
             }
             fd += 1;
-            if gap == GAP {
-                // None: another thread has closed one meanwhile.
-                let Some(next) = next_open(fd) else { return false };
-                (fd, gap) = (next, 0);
+            if gap > 0 && gap % GAP == 0 {
+                // Another thread may have closed one; it is to have the lowest number that is free, so we take none.
+                match plane::has_threads() {
+                    true if gap < GAPS => open = count()?,
+                    true => return None,
+                    false => match next_open(fd) {
+                        Some(next) => (fd, gap) = (next, 0),
+                        None => return Some(false),
+                    },
+                }
             }
         }
-        false
+        Some(false)
     }
 
     /// `fd`, open for writing, is of such a file.
@@ -82,7 +97,12 @@ impl Flushes {
 /// The process's descriptors.
 const LIST: &core::ffi::CStr = c"/proc/self/fd";
 
-/// The lowest number from `from` that is open, as the kernel lists them.
+/// How many there are, as the kernel tells.
+fn count() -> Option<u64> {
+    sys::statx_path(LIST.as_ptr() as u64, k::STATX_SIZE).ok().map(|told| told.stx_size)
+}
+
+/// The lowest number from `from` that is open, as the kernel lists them. Takes a descriptor for a moment.
 fn next_open(from: Fd) -> Option<Fd> {
     /// What the directory has before the first number.
     const DOTS: i64 = 2;
