@@ -50,7 +50,7 @@ pub mod nr {
         SCHED_YIELD = __NR_sched_yield, MREMAP = __NR_mremap, MSYNC = __NR_msync,
         MINCORE = __NR_mincore, MADVISE = __NR_madvise, DUP = __NR_dup, DUP2 = __NR_dup2,
         NANOSLEEP = __NR_nanosleep, GETPID = __NR_getpid, SENDFILE = __NR_sendfile,
-        SENDTO = __NR_sendto, RECVFROM = __NR_recvfrom, GETSOCKOPT = __NR_getsockopt, SENDMSG = __NR_sendmsg, SENDMMSG = __NR_sendmmsg, CLONE = __NR_clone, FORK = __NR_fork,
+        SENDTO = __NR_sendto, RECVFROM = __NR_recvfrom, GETSOCKOPT = __NR_getsockopt, GETPEERNAME = __NR_getpeername, SENDMSG = __NR_sendmsg, SENDMMSG = __NR_sendmmsg, CLONE = __NR_clone, FORK = __NR_fork,
         VFORK = __NR_vfork, EXECVE = __NR_execve, EXECVEAT = __NR_execveat, EXIT = __NR_exit, KILL = __NR_kill,
         UNAME = __NR_uname, FCNTL = __NR_fcntl, FLOCK = __NR_flock, FSYNC = __NR_fsync,
         FDATASYNC = __NR_fdatasync, FANOTIFY_INIT = __NR_fanotify_init, TRUNCATE = __NR_truncate, FTRUNCATE = __NR_ftruncate,
@@ -218,11 +218,17 @@ pub fn is_cached(fd: Fd, offset: u64, len: u64) -> Result<bool> {
     cached_pages(fd, offset, len).map(|cached| cached >= pages)
 }
 
-/// fstatfs(2): the type of the file system (`f_type`).
-pub fn filesystem_type(fd: Fd) -> Result<u64> {
-    let mut out = [0u64; 16];
+/// fstatfs(2).
+pub fn filesystem(fd: Fd) -> Result<k::statfs> {
+    // SAFETY: statfs is integers, for which zero is valid.
+    let mut out: k::statfs = unsafe { core::mem::zeroed() };
     call!(nr::FSTATFS, fd, &raw mut out)?;
-    Ok(out[0])
+    Ok(out)
+}
+
+/// The type of the file system (`f_type` of fstatfs(2)).
+pub fn filesystem_type(fd: Fd) -> Result<u64> {
+    filesystem(fd).map(|told| told.f_type as u64)
 }
 
 /// fcntl(2), for the commands that take and give numbers.

@@ -3,8 +3,6 @@
 //! Each is made here, with signals blocked, and answered: so only calls that do not wait themselves, but for storage. Those that may are
 //! made by [`Maker`], which may read ahead for them.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use linux_raw_sys::general as k;
 
 use super::calls::{Class, Made, class};
@@ -12,8 +10,9 @@ use super::checkpoint;
 use super::held::{self, How, Kind, Quiet, To};
 use super::host;
 use super::journal::Change;
+use super::own::{self, Known};
 use super::process::Process;
-use super::{ahead, depends, heap, outlet, outputs, own, write_faults};
+use super::{ahead, depends, heap, outlet, outputs, write_faults};
 use crate::plane::{Call, Verdict};
 use crate::session;
 use crate::sys::{self, Fd, nr};
@@ -76,22 +75,6 @@ pub fn holds(process: &Process, kind: Kind) -> bool {
     process.held.has_file((device, inode)) || of_others() && process.is_told()
 }
 
-/// Whether it may tell of memory that is protected just now: nothing else is to show that.
-fn is_of_proc(kind: Kind) -> bool {
-    static DEVICE: AtomicU64 = AtomicU64::new(0);
-    let Kind::File((device, _)) = kind else { return false };
-    if !write_faults::is_on() {
-        return false;
-    }
-    if DEVICE.load(Relaxed) == 0
-        && let Ok(Kind::File((device, _))) =
-            held::kind_at(sys::AT_FDCWD, c"/proc/self/maps".as_ptr() as u64, true)
-    {
-        DEVICE.store(device, Relaxed);
-    }
-    device == DEVICE.load(Relaxed)
-}
-
 /// What a call is about that looks at file systems.
 enum About {
     /// A name: from where, its address, and whether symbolic links at its end are followed.
@@ -130,7 +113,7 @@ fn looks(call: &Call, maker: Maker) -> Made {
                     held::kind_at(dir, path, follows).is_ok_and(|kind| holds(process, kind))
                 }
                 About::Descriptor(fd) => {
-                    own::known(fd).is_some_and(|(kind, _)| holds(process, kind))
+                    own::known(fd).is_some_and(|known| holds(process, known.kind))
                 }
                 About::Nothing => false,
             }
@@ -143,8 +126,9 @@ fn looks_at(call: &Call, maker: Maker) -> Made {
         // From where the descriptor is.
         return moves(call, maker);
     }
-    let Some((kind @ Kind::File(_), _)) = own::known(call.fd(0)) else { return Made::Waits };
-    if !is_of_proc(kind) && checkpoint::with(|process| holds(process, kind)) == Ok(false) {
+    let known = own::known(call.fd(0)).filter(|known| known.is_stored);
+    let Some(Known { kind, .. }) = known else { return Made::Waits };
+    if checkpoint::with(|process| holds(process, kind)) == Ok(false) {
         by(maker, call)
     } else {
         Made::Waits
@@ -154,18 +138,16 @@ fn looks_at(call: &Call, maker: Maker) -> Made {
 fn moves(call: &Call, maker: Maker) -> Made {
     let fd = call.fd(0);
     if !own::is(fd) {
-        return match own::known(fd) {
+        return match own::known(fd).map(|known| known.kind) {
             // (Which changes nothing: ESPIPE.)
-            Some((Kind::Pipe(_) | Kind::Local(_), _)) if call.nr == nr::LSEEK => here(call),
+            Some(Kind::Pipe(_) | Kind::Local(_)) if call.nr == nr::LSEEK => here(call),
             _ => depends::pipe_of(call).map_or(Made::Waits, |pipe| depends::read(call, pipe)),
         };
     }
-    if write_faults::is_on() && own::known(fd).is_none_or(|(kind, _)| is_of_proc(kind)) {
-        return Made::Waits;
-    }
+    let is_at_once = |known: &Known| known.is_stored || known.kind == Kind::Directory;
+    let Some(known) = own::known(fd).filter(is_at_once) else { return Made::Waits };
     let is_noted = checkpoint::with(|process| {
-        let is_held =
-            holds_files(process) && own::known(fd).is_none_or(|(kind, _)| holds(process, kind));
+        let is_held = holds_files(process) && holds(process, known.kind);
         !is_held && (!process.has_checkpoint() || process.journal.note_offset(fd))
     });
     if is_noted == Ok(true) { by(maker, call) } else { Made::Waits }
@@ -195,7 +177,6 @@ fn opens(call: &Call, maker: Maker) -> Made {
             None => return Made::Waits,
             device => (Ok(Kind::Stream), device),
         },
-        Ok(kind) if is_of_proc(kind) => return Made::Waits,
         kind => (kind, None),
     };
     let harmless = HARMLESS | if device.is_some() { HARMLESS_THERE } else { 0 };
@@ -321,17 +302,18 @@ fn writes(call: &Call) -> Made {
         return allowed(call, buffers);
     }
     // Errors change nothing, and come of the call itself.
-    let to = match own::known(fd) {
-        Some((Kind::File(file), true)) => To::File(file),
-        Some((Kind::Pipe(pipe), true)) => To::Pipe(pipe, None),
-        Some((Kind::Local(Some(ends)), true)) => To::Pipe(ends.writes, None),
-        Some((Kind::Local(None) | Kind::Stream, true)) => To::Other,
+    let Some(Known { kind, takes: true, .. }) = own::known(fd) else { return Made::Waits };
+    let to = match (kind, how) {
+        (Kind::File(file), How::Here) => To::File(file),
+        (Kind::File(file), How::At(at)) if i64::try_from(at).is_ok() => To::File(file),
+        (Kind::Pipe(pipe), How::Here) => To::Pipe(pipe, None),
+        (Kind::Local(Some(ends)), How::Here | How::Message(_)) => To::Pipe(ends.writes, None),
+        (Kind::Local(None) | Kind::Stream, How::Here | How::Message(_)) => To::Other,
         _ => return Made::Waits,
     };
     let is_shown = policy != Policy::Defer as u8;
     let made = with(|process| match process.hold(fd, how, buffers, to, is_shown) {
         Ok(bytes) => Made::Answer(bytes as i64),
-        Err(sys::Errno(sys::EFAULT)) => Made::Answer(sys::fail(sys::EFAULT)),
         Err(_) => Made::Waits,
     });
     if matches!(made, Made::Answer(_)) {
@@ -385,6 +367,10 @@ pub fn note(call: &Call, result: i64) {
         }
         nr::CLOSE => own::forget(fd),
         nr::CLOSE_RANGE => own::forget_known(),
+        // Of all descriptors of the same open file.
+        nr::FCNTL if matches!(call.args[1] as u32, k::F_SETFL | k::F_ADD_SEALS) => {
+            own::forget_known();
+        }
         nr::FCNTL => {
             own::forget(fd);
             own::forget(opened);

@@ -34,9 +34,10 @@ pub fn pipe_of(call: &Call) -> Option<Pipe> {
     if !may_read(call) || call.thread.is_lent() {
         return None;
     }
-    match own::known(call.fd(0)) {
-        Some((Kind::Pipe(pipe), _)) => Some(pipe),
-        Some((Kind::Local(ends), _)) => ends.map(|ends| ends.reads),
+    let fd = call.fd(0);
+    match own::may_be_pipe(fd).then(|| own::known(fd))??.kind {
+        Kind::Pipe(pipe) => Some(pipe),
+        Kind::Local(ends) => ends.map(|ends| ends.reads),
         _ => None,
     }
 }

@@ -7,8 +7,8 @@ use linux_raw_sys::general as k;
 use runahead_speculation::{Id, Pipe};
 
 use super::host::{self, HOST};
-use super::outlet;
 use super::sockets::{self, Ends};
+use super::{outlet, storage};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Calls that are held at once.
@@ -97,8 +97,10 @@ pub struct Held {
     sums: [[u64; 2]; 3],
     /// Calls to pipes that readers in the session cannot have: nor then what is written after them.
     unseen: u64,
-    /// The stream that was asked last, and how many calls, and bytes of them, of its sort it surely takes in all.
+    /// The stream or file that was asked last, and how many calls, and bytes of them, of its sort it surely takes in all.
     sure: (Fd, [u64; 2]),
+    /// Where that ends of what is held for files which has a place of its own.
+    reaches: u64,
 }
 
 impl Held {
@@ -151,11 +153,11 @@ impl Held {
         if self.end - self.first == CALLS as u64 || total.is_none_or(|total| total > room) {
             return Err(Errno(sys::ENOBUFS));
         }
-        // (Two descriptors may be of one stream. What another process of the session reads makes room.)
-        if let Some(sort) = to.sort().filter(|sort| *sort != FILES) {
+        // (Two descriptors may be of one stream or file. What another process of the session reads makes room.)
+        if let Some(sort) = to.sort() {
             let is_taken = match to.has_reader() {
                 true => !self.end.is_multiple_of(ASKED_AFTER) || outlet::is_read(fd),
-                false => self.takes(fd, sort, total.unwrap_or(0)),
+                false => self.takes(fd, how, sort, total.unwrap_or(0)),
             };
             if !is_taken {
                 return Err(Errno(sys::ENOBUFS));
@@ -186,18 +188,36 @@ impl Held {
         Ok(len)
     }
 
-    /// Whether a stream surely takes another call of so many bytes, besides all of its sort that are held.
-    fn takes(&mut self, fd: Fd, sort: usize, bytes: u64) -> bool {
-        let [calls, bytes] = [self.sums[sort][0] + 1, self.sums[sort][1] + bytes];
+    /// Whether a stream or file surely takes another call of so many bytes, besides all of its sort that are held.
+    fn takes(&mut self, fd: Fd, how: How, sort: usize, new: u64) -> bool {
+        let [calls, held] = self.sums[sort];
+        let (calls, bytes) = (calls + 1, held + new);
         let is_sure = |(of, [most_calls, most]): (Fd, [u64; 2])| {
             of == fd && calls <= most_calls && bytes <= most
         };
+        // (What it takes here it does not take at any place of a file, nor as a message.)
+        if how != How::Here {
+            self.sure = Default::default();
+        }
         for calls in [calls + ASKED_AFTER, calls] {
             if !is_sure(self.sure) {
-                self.sure = (fd, [calls, outlet::room(fd, calls)]);
+                let surely = match (sort, how) {
+                    (FILES, How::At(at)) => {
+                        held + storage::room(fd, Some(at), [held, self.reaches])
+                    }
+                    (FILES, _) => held + storage::room(fd, None, [held, self.reaches]),
+                    _ => outlet::room(fd, how, calls),
+                };
+                // (What takes nothing may refuse even that.)
+                self.sure = (fd, [if surely > 0 { calls } else { 0 }, surely]);
             }
         }
-        is_sure(self.sure)
+        let is_sure = is_sure(self.sure);
+        // (The end of the file may be elsewhere from here on.)
+        if let How::At(at) = how {
+            (self.sure, self.reaches) = (Default::default(), self.reaches.max(at + new));
+        }
+        is_sure
     }
 
     /// Whether readers in the session can have these bytes, the next call's.
@@ -215,6 +235,9 @@ impl Held {
         let Some(sort) = to.sort() else { return };
         let [calls, bytes] = &mut self.sums[sort];
         (*calls, *bytes) = (change(*calls, 1), change(*bytes, len));
+        if !self.has_files() {
+            self.reaches = 0;
+        }
         match (to, host::shared()) {
             (To::File((device, inode)), Some(shared)) if change(0, 1) == 1 => {
                 shared.files.hold(device, inode);
@@ -266,6 +289,7 @@ impl Held {
         }
         (self.first, self.end, self.first_byte, self.end_byte) = (0, 0, 0, 0);
         (self.sums, self.unseen, self.sure) = ([[0; 2]; 3], 0, Default::default());
+        self.reaches = 0;
     }
 
     /// What was held from `mark` on was never written.

@@ -19,7 +19,7 @@
 //! | `execs` | programs that such children execute |
 //! | `private` | which calls need not wait where nothing would be undone, but the process would end |
 //! | `masks` | the mask of signals, while all are held |
-//! | `held`, `outlet` | output, until what it depends on is committed; how much of it there may be |
+//! | `held`, `outlet`, `storage` | output, until what it depends on is committed; how much of it a stream or a file surely takes |
 //! | `depends`, `sockets` | what is read from pipes and local sockets that another process has only said so far |
 //! | `host` | what the session shares, and the process as the others see it |
 //! | `timer` | pokes, where nobody else can be relied upon |
@@ -53,6 +53,7 @@ mod process;
 mod protector;
 mod quick;
 mod sockets;
+mod storage;
 mod threads;
 mod timer;
 mod undo;

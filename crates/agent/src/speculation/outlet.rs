@@ -2,17 +2,24 @@
 //!
 //! What is held is answered as if it had been written, and is written later, by a thread for which all others wait. So it must not have
 //! to wait itself: who reads from that stream may be one of them, or the same thread a call later. And where a descriptor does not
-//! block, the program would have been told that there is no room.
+//! block, the program would have been told that there is no room. Nor may it fail: what a device answers, or becomes of a message, is
+//! not known before.
 
 use linux_raw_sys::general as k;
 
+use super::held::How;
 use crate::sys::{self, Fd, nr};
 
 // Of ioctl_tty(2) and socket(7).
+const TCGETS: u64 = 0x5401;
+const TOSTOP: u32 = 0o400;
 const FIONREAD: u64 = 0x541b;
 const SOL_SOCKET: u64 = 1;
 const SO_TYPE: u64 = 3;
 const SO_SNDBUF: u64 = 7;
+const SO_DOMAIN: u64 = 39;
+/// Local and internet sockets (AF_UNIX, AF_INET, AF_INET6).
+const KNOWN: [u64; 3] = [1, 2, 10];
 const SOCK_STREAM: u64 = 1;
 
 /// Do not wait; raise no SIGPIPE (send(2), recv(2)).
@@ -21,14 +28,22 @@ pub const MSG_NOSIGNAL: u64 = 0x4000;
 
 /// So many bytes are written at once where there is room for any (pipe(7)).
 const AT_ONCE: u64 = 4096;
-/// Of memory that one message takes besides its bytes, which take up to twice as much, not more than this.
+/// Of memory that the bytes of one call take besides themselves, which take up to twice as much, not more than this.
 const MESSAGE: u64 = 1024;
 /// A socket into which one can write has at least this part of its buffer left: three quarters if it is local, a third if not.
 const PART: u64 = 4;
 
-/// Most bytes that so many calls together can write without waiting.
-pub fn room(fd: Fd, calls: u64) -> u64 {
+/// Most bytes that so many calls together, the last of them like this, can surely write without waiting.
+pub fn room(fd: Fd, how: How, calls: u64) -> u64 {
     if poll(fd, 0) != Ok(POLLOUT) {
+        return 0;
+    }
+    if option(fd, SO_TYPE) == Some(SOCK_STREAM) {
+        let is_known = option(fd, SO_DOMAIN).is_some_and(|domain| KNOWN.contains(&domain));
+        let room = option(fd, SO_SNDBUF).filter(|_| is_known && is_sent_to(fd)).unwrap_or(0);
+        return (room / PART).saturating_sub(calls * MESSAGE) / 2;
+    }
+    if how != How::Here {
         return 0;
     }
     if let Ok(size) = made(nr::FCNTL, [fd as u64, k::F_GETPIPE_SZ.into(), 0, 0, 0, 0]) {
@@ -36,16 +51,36 @@ pub fn room(fd: Fd, calls: u64) -> u64 {
         let all = (size / 2).saturating_sub(AT_ONCE);
         return if is_empty(fd) { all.max(AT_ONCE) } else { AT_ONCE };
     }
-    match option(fd, SO_TYPE) {
-        Some(kind) if kind == SOCK_STREAM || calls == 1 => {
-            let room = option(fd, SO_SNDBUF).unwrap_or(0) / PART;
-            room.saturating_sub(calls * MESSAGE) / 2
-        }
-        // Of messages the receiver has room for a few.
-        Some(_) => 0,
-        // A terminal, or a device.
-        None => AT_ONCE,
+    if is_null(fd) {
+        return u64::MAX;
     }
+    if is_terminal(fd) { AT_ONCE } else { 0 }
+}
+
+/// Whether a stream of sockets is connected (and not only once something is sent: tcp(7), TCP_FASTOPEN_CONNECT), and has not been
+/// shut down. Nothing is sent.
+fn is_sent_to(fd: Fd) -> bool {
+    let (mut name, mut len) = ([0u64; 16], 128u32);
+    let at = [name.as_mut_ptr() as u64, (&raw mut len) as u64];
+    made(nr::GETPEERNAME, [fd as u64, at[0], at[1], 0, 0, 0]).is_ok()
+        && made(nr::SENDTO, [fd as u64, 0, 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0]).is_ok()
+}
+
+/// Whether it is a terminal on which any process may write (ioctl_tty(2)).
+fn is_terminal(fd: Fd) -> bool {
+    // (Four words of flags, of which the last says that; and control characters.)
+    let mut told = [0u32; 16];
+    let args = [fd as u64, TCGETS, told.as_mut_ptr() as u64, 0, 0, 0];
+    made(nr::IOCTL, args).is_ok() && told[3] & TOSTOP == 0
+}
+
+/// Whether it is the device that takes everything (null(4)).
+fn is_null(fd: Fd) -> bool {
+    const NULL: (u32, u32) = (1, 3);
+    sys::statx_fd(fd, k::STATX_TYPE).is_ok_and(|told| {
+        let is_device = u32::from(told.stx_mode) & k::S_IFMT == k::S_IFCHR;
+        is_device && (told.stx_rdev_major, told.stx_rdev_minor) == NULL
+    })
 }
 
 /// Whether what is written can be read by somebody yet.
@@ -81,7 +116,7 @@ pub fn option(fd: Fd, option: u64) -> Option<u64> {
 }
 
 fn made(number: u64, args: [u64; 6]) -> sys::Result<u64> {
-    // SAFETY: poll(2), fcntl(2), ioctl(2) and getsockopt(2) with the arguments above write what lies on the callers' stacks, and change
-    // nothing else.
+    // SAFETY: poll(2), fcntl(2), ioctl(2), getsockopt(2), getpeername(2) and an empty send(2) with the arguments above write what lies on
+    // the callers' stacks, and change nothing else.
     sys::check(unsafe { sys::raw(number, args) })
 }

@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
+use runahead_abi::filesystems;
 
 use super::held::{self, Kind};
 use super::sockets;
@@ -26,7 +27,8 @@ fn place(fd: Fd) -> Option<(&'static AtomicU64, u64)> {
 
 /// Whether it is of a file or directory, and no other process has it. As for [`known`].
 pub fn is(fd: Fd) -> bool {
-    is_alone(fd) && matches!(known(fd), Some((Kind::File(_) | Kind::Directory, _)))
+    is_alone(fd)
+        && known(fd).is_some_and(|known| matches!(known.kind, Kind::File(_) | Kind::Directory))
 }
 
 /// Whether no other process has it, whatever it is.
@@ -63,8 +65,17 @@ pub fn set_policy(fd: Fd, policy: u8) -> Option<u8> {
     Some(place.swap(policy, Relaxed))
 }
 
-/// What a descriptor stands for, and whether what is written to it lies in no buffer of the program's afterwards.
-pub type Known = (Kind, bool);
+/// What is known of a descriptor.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// What it stands for.
+    pub kind: Kind,
+    /// A regular file that keeps what was written to it: who reads it takes nothing away, and waits for nobody but storage.
+    pub is_stored: bool,
+    /// It can be written to, and what is written lies in no buffer of the program's afterwards; if it is a regular file, it is stored by
+    /// this machine.
+    pub takes: bool,
+}
 
 /// Of each, once it was asked for.
 static KNOWN: Lock<[Option<Known>; DESCRIPTORS]> = Lock::new([None; DESCRIPTORS]);
@@ -75,14 +86,21 @@ pub fn known(fd: Fd) -> Option<Known> {
     let before = index.and_then(|index| KNOWN.try_with(|known| known[index]).flatten());
     before.or_else(|| {
         let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
-        // (A write to a memfd may be refused: memfd_create(2).)
-        let is_sealed = sys::fcntl(fd, k::F_GET_SEALS, 0)
-            .is_ok_and(|seals| seals as u32 & !k::F_SEAL_SEAL != 0);
-        let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0 && !is_sealed;
-        let now = (held::kind(fd)?, flags & k::O_ACCMODE != k::O_RDONLY && is_plain);
+        // (Who has a memfd may have writes refused, unless that is sealed itself: memfd_create(2).)
+        let may_be_sealed =
+            sys::fcntl(fd, k::F_GET_SEALS, 0).is_ok_and(|seals| seals as u32 != k::F_SEAL_SEAL);
+        let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0 && !may_be_sealed;
+        let kind = held::kind(fd)?;
+        let traits = match kind {
+            Kind::File(_) => filesystems::by_number(sys::filesystem_type(fd).unwrap_or(0)),
+            _ => filesystems::Traits::default(),
+        };
+        let is_here = !matches!(kind, Kind::File(_)) || traits.stores() && !traits.is_remote();
+        let takes = flags & k::O_ACCMODE != k::O_RDONLY && is_plain && is_here;
+        let now = Known { kind, is_stored: traits.stores(), takes };
         // (It may yet be connected.)
         if let Some(index) = index
-            && now.0 != Kind::Local(None)
+            && kind != Kind::Local(None)
         {
             KNOWN.try_with(|known| known[index] = Some(now));
         }

@@ -65,7 +65,8 @@ fn is_private(call: &Call) -> bool {
         return flags & k::MAP_SHARED == 0;
     }
     let fd = call.fd(4);
-    let Some((kind @ Kind::File(_), _)) = own::known(fd) else { return false };
+    let kind = own::known(fd).map(|known| known.kind);
+    let Some(kind @ Kind::File(_)) = kind else { return false };
     // (What is open for reading alone cannot be made writable later.)
     let is_read_only = || {
         let flags = sys::fcntl(fd, k::F_GETFL, 0);
