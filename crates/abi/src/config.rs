@@ -60,6 +60,8 @@ pub mod plant {
     pub const SPECULATED: u64 = 6;
     /// As `SPECULATED`, but a rollback leaves the program's memory as it is.
     pub const SPECULATED_WRONGLY: u64 = 7;
+    /// In processes that speculate by themselves calls that have to wait are made at once.
+    pub const LETS_OUT: u64 = 8;
     /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
     /// comes of it then is what a test must be able to see. No flipped bit gives this value.
     pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;

@@ -77,6 +77,8 @@ pub struct Faults {
     pub speculated: Option<u64>,
     /// With `speculated`: rollbacks leave memory as it is.
     pub speculated_wrongly: bool,
+    /// Processes that speculate by themselves make calls at once that have to wait.
+    pub lets_out: bool,
     /// What is left undone.
     pub without: Without,
 }
@@ -93,6 +95,7 @@ impl Faults {
             (false, _) if self.tried => plant::TRIED,
             (false, _) if self.speculated_wrongly => plant::SPECULATED_WRONGLY,
             (false, _) if self.speculated.is_some() => plant::SPECULATED,
+            (false, _) if self.lets_out => plant::LETS_OUT,
             (false, _) => 0,
         }
     }

@@ -4,6 +4,7 @@
 //! made by [`Maker`], which may read ahead for them.
 
 use linux_raw_sys::general as k;
+use runahead_abi::config::plant;
 
 use super::calls::{Class, Made, class};
 use super::checkpoint;
@@ -31,6 +32,18 @@ pub fn as_it_stands(call: &Call) -> i64 {
 pub fn make(call: &Call, maker: Maker) -> Made {
     // (A shadow would have memory that it cannot write.)
     let maker = if write_faults::is_on() { as_it_stands } else { maker };
+    match by_class(call, maker) {
+        Made::Waits if lets_out() => here(call),
+        made => made,
+    }
+}
+
+/// A violation that a test plants: nothing waits.
+fn lets_out() -> bool {
+    session::get().is_some_and(|session| session.config.plant == plant::LETS_OUT)
+}
+
+fn by_class(call: &Call, maker: Maker) -> Made {
     match class(call.nr) {
         Class::Asks => here(call),
         Class::Looks => looks(call, maker),

@@ -2,7 +2,7 @@
 //!
 //! `leak run MODE PROGRAM ARGS...` is a session of the supervisor's library: `asis` is the shadow
 //! as it is, in `marked` its runners really make the harmful call under the sandbox, in `unguarded`
-//! they make it without. In `speculative`, `own`, `allowed` and `native` it is the program itself that makes the call, and
+//! they make it without. In `speculative`, `own`, `let-out`, `allowed` and `native` it is the program itself that makes the call, and
 //! speculates, or not (see `leak.c`). `leak suite PROGRAM COLD` is the first process of namespaces of its own: it
 //! makes a world that can be harmed, reads lines `MODE CASE`, and has each case run in it.
 
@@ -41,6 +41,7 @@ fn run(mode: &str, program: &str, args: &[&str]) -> ExitCode {
         // With what a kernel has that cannot deny truncation.
         "older" => Faults { plant_marked: true, landlock: Some(1), ..Faults::default() },
         "unguarded" => Faults { plant_marked: true, no_sandbox: true, ..Faults::default() },
+        "let-out" => Faults { lets_out: true, ..Faults::default() },
         way if round::speculates(way) => Faults::default(),
         other => panic!("not a mode: {other}"),
     };

@@ -43,7 +43,7 @@ const OF_A_SPECULATION: &[&str] = &[
 
 /// Whether it is the program that makes the call, and speculates by itself; or, in `native`, does not.
 pub fn speculates(mode: &str) -> bool {
-    matches!(mode, "speculative" | "own" | "allowed" | "native")
+    matches!(mode, "speculative" | "own" | "let-out" | "allowed" | "native")
 }
 
 /// What became of a case.
@@ -164,7 +164,7 @@ impl<'a> Rounds<'a> {
             round.changed.extend(differences(&before, &after).filter(is_effect));
         };
         note(round);
-        if native || mode == "allowed" {
+        if native || matches!(mode, "allowed" | "let-out") {
             // Some effects take their time.
             eventually(SOON, || {
                 note(round);
