@@ -261,7 +261,7 @@ fn random_steps_do_the_same_inside() {
         eprintln!("names {first} 60, names {second} 100");
         // (Whoever writes to a named pipe of the real tree is refused, and names of one file of it part.)
         let before = format!(
-            "{program:?} {first} 60 > /dev/null 2>&1; find . -type p -delete; find . ! -type d -links +1 -delete"
+            "{program:?} {first} 60 > /dev/null 2>&1; find . -type p -delete; find . ! -type d -links +1 > ../more; sort ../more | xargs -d '\\n' -r rm; rm ../more"
         );
         nested_twins_behind(&place, &before, &[program, &second, "100"]);
         place.again();

@@ -56,7 +56,7 @@ pub(super) fn change(layer: Layer, call: &Call) -> Done {
                 layer,
                 dir,
                 text,
-                Look { follow, thing: true, name: false, but_upper: false },
+                Look { follow, thing: true, name: false, but_upper: false, no_links: false },
             )?;
             done(call, of_place(layer, call, argument, place))
         }

@@ -33,7 +33,13 @@ pub(super) fn redirect(layer: Layer, call: &Call, name: Given) -> Done {
         layer,
         name.dir,
         text,
-        Look { follow: name.follow, thing: name.follow, name: false, but_upper: false },
+        Look {
+            follow: name.follow,
+            thing: name.follow,
+            name: false,
+            but_upper: false,
+            no_links: false,
+        },
     )?;
     at_place(layer, call, name.argument, &place)
 }
@@ -83,7 +89,7 @@ pub(super) fn read_link(layer: Layer, call: &Call, name: Given) -> Done {
         layer,
         name.dir,
         text,
-        Look { follow: false, thing: false, name: false, but_upper: false },
+        Look { follow: false, thing: false, name: false, but_upper: false, no_links: false },
     )?;
     if !matches!(place.thing, Thing::Outside) {
         return at_place(layer, call, name.argument, &place);
@@ -131,8 +137,12 @@ pub(super) fn stat(layer: Layer, call: &Call) -> Done {
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
     let mut room = calls::room();
     let text = calls::given(a[argument], &mut room)?;
-    let mut place =
-        view::find(layer, dir, text, Look { follow, thing: false, name: false, but_upper: false })?;
+    let mut place = view::find(
+        layer,
+        dir,
+        text,
+        Look { follow, thing: false, name: false, but_upper: false, no_links: false },
+    )?;
     if let Thing::Unlooked = place.thing {
         if !follow {
             return at_place(layer, call, argument, &place);

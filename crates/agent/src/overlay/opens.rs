@@ -68,6 +68,10 @@ impl How {
         !self.is_place() && (self.accesses() != k::O_RDONLY || self.flags & changing != 0)
     }
 
+    fn no_links(&self) -> bool {
+        self.resolve & k::RESOLVE_NO_SYMLINKS != 0
+    }
+
     fn follows(&self) -> bool {
         let makes_new = self.flags & (k::O_CREAT | k::O_EXCL) == k::O_CREAT | k::O_EXCL;
         self.flags & k::O_NOFOLLOW == 0 && (!makes_new || self.is_place())
@@ -101,12 +105,23 @@ fn open_to_read(layer: Layer, call: &Call, how: &How) -> Done {
         layer,
         how.dir,
         text,
-        Look { follow: how.follows(), thing: false, name: false, but_upper: false },
+        Look {
+            follow: how.follows(),
+            thing: false,
+            name: false,
+            but_upper: false,
+            no_links: how.no_links(),
+        },
     )?;
     if let Thing::Unlooked = place.thing {
         if !place.as_named || !how.follows() || how.resolve != 0 {
             if how.follows() {
-                let place = view::find(layer, how.dir, text, FOLLOWED)?;
+                let place = view::find(
+                    layer,
+                    how.dir,
+                    text,
+                    Look { no_links: how.no_links(), ..FOLLOWED },
+                )?;
                 return open_seen(layer, call, how, &place);
             }
             return open_seen(layer, call, how, &place);
@@ -122,7 +137,8 @@ fn open_to_read(layer: Layer, call: &Call, how: &How) -> Done {
         if ret != sys::fail(sys::ELOOP) && ret != sys::fail(sys::EINVAL) {
             return Ok(answer(call, ret));
         }
-        let place = view::find(layer, how.dir, text, FOLLOWED)?;
+        let place =
+            view::find(layer, how.dir, text, Look { no_links: how.no_links(), ..FOLLOWED })?;
         return open_seen(layer, call, how, &place);
     }
     open_seen(layer, call, how, &place)
@@ -130,10 +146,6 @@ fn open_to_read(layer: Layer, call: &Call, how: &How) -> Done {
 
 /// Opens what has been found as it is.
 fn open_seen(layer: Layer, call: &Call, how: &How, place: &Place) -> Done {
-    const NO_LINKS: u32 = k::RESOLVE_NO_SYMLINKS;
-    if place.by_link && how.resolve & NO_LINKS != 0 {
-        return Err(Errno(sys::ELOOP));
-    }
     match place.thing {
         Thing::Absent => Err(Errno(sys::ENOENT)),
         Thing::Upper(_) => open_at(call, how, place.name.upper()),
@@ -168,6 +180,7 @@ fn open_to_change(layer: Layer, call: &Call, how: &How) -> Done {
         true => Look { name: creates, ..FOLLOWED },
         false => ITSELF,
     };
+    let look = Look { no_links: how.no_links(), ..look };
     let is_there = how.resolve == 0 && creates && !how.is_temporary() && !text.ends_with(b"/");
     let mut place = view::find(layer, how.dir, text, Look { but_upper: is_there, ..look })?;
     if let Thing::UnlookedUpper = place.thing {
@@ -178,9 +191,6 @@ fn open_to_change(layer: Layer, call: &Call, how: &How) -> Done {
             return Ok(opened);
         }
         place = view::find(layer, how.dir, text, look)?;
-    }
-    if place.by_link && how.resolve & k::RESOLVE_NO_SYMLINKS != 0 {
-        return Err(Errno(sys::ELOOP));
     }
     match place.thing {
         _ if creates && place.is_directory => return Err(Errno(sys::EISDIR)),

@@ -48,8 +48,6 @@ pub(super) struct Place {
     pub parent: Directory,
     /// The name has a slash at its end, or means a directory in another way.
     pub is_directory: bool,
-    /// A symbolic link was on the way.
-    pub by_link: bool,
     /// A symbolic link of the upper tree was on the way.
     pub by_upper_link: bool,
     /// The kernel comes to the same path by the program's name for it: there was no symbolic link on the way, no way back up (which it
@@ -89,14 +87,19 @@ pub(super) struct Look {
     pub name: bool,
     /// What is there is not looked at in a directory that is all in the upper tree.
     pub but_upper: bool,
+    /// A symbolic link is not followed anywhere, and is an error (`RESOLVE_NO_SYMLINKS`).
+    pub no_links: bool,
 }
 
 /// The last piece is not followed, and what is there is looked at.
-pub(super) const ITSELF: Look = Look { follow: false, thing: true, name: false, but_upper: false };
+pub(super) const ITSELF: Look =
+    Look { follow: false, thing: true, name: false, but_upper: false, no_links: false };
 /// A name that is to be made, removed or changed: of what it leads to, the caller decides.
-pub(super) const NAME: Look = Look { follow: false, thing: true, name: true, but_upper: false };
+pub(super) const NAME: Look =
+    Look { follow: false, thing: true, name: true, but_upper: false, no_links: false };
 /// What the name leads to is looked at.
-pub(super) const FOLLOWED: Look = Look { follow: true, thing: true, name: false, but_upper: false };
+pub(super) const FOLLOWED: Look =
+    Look { follow: true, thing: true, name: false, but_upper: false, no_links: false };
 
 /// Directories that are left as they are, as they are called in the root directory; and that of the tries inside this one.
 fn is_outside(name: &Name, rest: &[u8]) -> bool {
@@ -160,7 +163,6 @@ fn walk(layer: Layer, rest: &mut Rest, look: Look, as_named: bool) -> Result<Pla
         thing: Thing::Absent,
         parent: Directory::Lower,
         is_directory: false,
-        by_link: false,
         by_upper_link: false,
         as_named,
     };
@@ -245,10 +247,9 @@ fn walk(layer: Layer, rest: &mut Rest, look: Look, as_named: bool) -> Result<Pla
             && (!is_last || look.follow || place.is_directory && !look.name)
         {
             links += 1;
-            if links > LINKS_MAX {
+            if links > LINKS_MAX || look.no_links {
                 return Err(Errno(sys::ELOOP));
             }
-            place.by_link = true;
             place.by_upper_link |= matches!(place.thing, Thing::Upper(_));
             place.as_named = false;
             here = follow(layer, &mut place, rest)?;
