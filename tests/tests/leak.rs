@@ -540,9 +540,6 @@ fn what_a_speculative_process_lets_out_is_seen() {
 /// The same for the table of calls: one that is made when it has to wait is seen, before the outcome is known.
 #[test]
 fn calls_of_a_speculative_process_that_do_not_wait_are_seen() {
-    if available(facilities::speculation()).is_none() {
-        return;
-    }
     let Some(mut suite) = Suite::up("leak-let-out") else { return };
     let mut all = suite.cases_for("let-out");
     all.retain(|job| {

@@ -4,9 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use runahead_tests::{
-    Case, Fixture, Link, Pair, available, bindings, facilities, fixture, programs,
-};
+use runahead_tests::{Case, Fixture, Link, Pair, available, bindings, fixture, programs};
 
 /// Keys in the table (`lookups.c`).
 const KEYS: u64 = 192;
@@ -62,7 +60,6 @@ fn asks<'a>(fixture: &'a Fixture, args: &[&str]) -> Case<'a> {
 /// Runs it, with predictions of which so many are right and wrong, and demands that what it reads under them was foreseen.
 fn is_foreseen(args: &[&str], [right, wrong]: [u64; 2]) {
     let Some(fixture) = available(fixture()) else { return };
-    let Some(()) = available(facilities::speculation()) else { return };
     let best = best(|| {
         let pair = asks(&fixture, args).with_shadow().speculating().compare();
         let of = &pair.stats["speculations"];

@@ -351,7 +351,6 @@ fn children_execute_programs_with_what_is_predicted() {
 /// no part in what comes of it.
 #[test]
 fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
-    let Some(()) = available(facilities::speculation()) else { return };
     let program = executes();
     let seen = |wrong: &str, how: &str| {
         let argv = [&program[..], wrong, how, "sh", "-c", "echo $ANSWER; exit 5"];
@@ -371,7 +370,6 @@ fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
 /// The plant: a program that was executed too early, and lets something out.
 #[test]
 fn what_such_a_program_lets_out_is_found() {
-    let Some(()) = available(facilities::speculation()) else { return };
     let program = executes();
     // (Who waits for it knows it by another name.)
     let other = scratch().join("other");
