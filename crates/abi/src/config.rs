@@ -56,7 +56,7 @@ pub mod plant {
     pub const LOGGED: u64 = 4;
     /// Processes have no shadows; calls wait, are made again and stop threads as the program asks for it.
     pub const TRIED: u64 = 5;
-    /// After calls that a generator picks, whose seed is `panic_at`, processes speculate.
+    /// After calls that a generator picks, whose seed is [`AgentConfig::seed`], processes speculate.
     pub const SPECULATED: u64 = 6;
     /// As `SPECULATED`, but a rollback leaves the program's memory as it is.
     pub const SPECULATED_WRONGLY: u64 = 7;
@@ -164,6 +164,8 @@ pub struct AgentConfig {
     pub plant: u64,
     /// For tests: the agent panics at this access of a target (0: never).
     pub panic_at: u64,
+    /// Of predictions that a test plants.
+    pub seed: u64,
     /// Instructions in `filter`.
     pub filter_len: u32,
     /// Instructions in `runner_filter`.
@@ -218,7 +220,7 @@ impl AgentConfig {
 
 const _: () = assert!(
     size_of::<AgentConfig>()
-        == 192
+        == 200
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
             + size_of::<Unwatched>()

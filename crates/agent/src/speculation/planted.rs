@@ -94,7 +94,7 @@ pub fn start(session: &Session) -> sys::Result<()> {
     COUNTS.store(counts, Relaxed);
     // SAFETY: the mapping of that size that was just made; it stays.
     let nth = unsafe { &(*counts).programs }.fetch_add(1, Relaxed);
-    STATE.store(session.config.panic_at ^ nth << 40, Relaxed);
+    STATE.store(session.config.seed ^ nth << 40, Relaxed);
     PLANTS.store(!random().is_multiple_of(SILENT_ONE_IN), Relaxed);
     Ok(())
 }
