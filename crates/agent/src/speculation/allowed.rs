@@ -151,7 +151,11 @@ fn looks_at(call: &Call, maker: Maker) -> Made {
 fn moves(call: &Call, maker: Maker) -> Made {
     let fd = call.fd(0);
     if !own::is(fd) {
+        // Where a device or file is that others have, too: that does not move it.
+        let asks = call.nr == nr::LSEEK && call.args[1] == 0 && call.args[2] as u32 == k::SEEK_CUR;
         return match own::known(fd).map(|known| known.kind) {
+            Some(Kind::Stream) if asks => here(call),
+            Some(Kind::File(_)) if asks => looks_at(call, maker),
             // (Which changes nothing: ESPIPE.)
             Some(Kind::Pipe(_) | Kind::Local(_)) if call.nr == nr::LSEEK => here(call),
             _ => depends::pipe_of(call).map_or(Made::Waits, |pipe| depends::read(call, pipe)),

@@ -52,6 +52,7 @@ pub fn class(nr: u64) -> Class {
         nr::READLINK | nr::READLINKAT | nr::GETCWD => Class::Looks,
         nr::GETXATTR | nr::LGETXATTR | nr::LISTXATTR | nr::LLISTXATTR => Class::Looks,
         // (Of any descriptor: what these tell of a pipe or terminal changes nothing there.)
+        nr::GETPEERNAME => Class::Looks,
         nr::FSTAT | nr::FSTATFS | nr::FGETXATTR | nr::FLISTXATTR => Class::Looks,
 
         nr::PREAD64 | nr::PREADV | nr::PREADV2 | nr::READAHEAD | nr::FADVISE64 => Class::LooksAt,

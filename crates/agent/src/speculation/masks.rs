@@ -5,7 +5,7 @@ use linux_raw_sys::general as k;
 use super::checkpoint;
 use super::journal::Change;
 use crate::plane::{self, Call};
-use crate::sys;
+use crate::sys::{self, nr};
 
 /// rt_sigprocmask(2), by a process that has one thread. None: it waits.
 pub fn change(call: &Call) -> Option<i64> {
@@ -36,6 +36,10 @@ pub fn change(call: &Call) -> Option<i64> {
             k::SIG_UNBLOCK => was & !given,
             _ => given,
         };
+        // (One of those has come before the call returns.)
+        if waiting() & was & !now != 0 {
+            return None;
+        }
         if process.has_checkpoint() {
             if !process.journal.has_room() {
                 return None;
@@ -52,4 +56,12 @@ pub fn change(call: &Call) -> Option<i64> {
     // SAFETY: where the program wants it; a bad address is an error.
     let told = unsafe { sys::copy_out(&[[&raw const was as u64, 8]], &[[old, 8]]) };
     Some(told.map_or_else(|errno| sys::fail(errno.0), |()| 0))
+}
+
+/// Signals that wait for the thread or the process.
+fn waiting() -> u64 {
+    let mut waiting = 0u64;
+    // SAFETY: writes a mask of eight bytes.
+    unsafe { sys::raw(nr::RT_SIGPENDING, [&raw mut waiting as u64, 8, 0, 0, 0, 0]) };
+    waiting
 }
