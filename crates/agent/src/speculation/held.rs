@@ -206,7 +206,7 @@ impl Held {
                         held + storage::room(fd, Some(at), [held, self.reaches])
                     }
                     (FILES, _) => held + storage::room(fd, None, [held, self.reaches]),
-                    _ => outlet::room(fd, how, calls),
+                    _ => outlet::room(fd, how != How::Here, calls),
                 };
                 // (What takes nothing may refuse even that.)
                 self.sure = (fd, [if surely > 0 { calls } else { 0 }, surely]);

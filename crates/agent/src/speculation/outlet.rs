@@ -7,7 +7,6 @@
 
 use linux_raw_sys::general as k;
 
-use super::held::How;
 use crate::sys::{self, Fd, nr};
 
 // Of ioctl_tty(2) and socket(7).
@@ -33,8 +32,8 @@ const MESSAGE: u64 = 1024;
 /// A socket into which one can write has at least this part of its buffer left: three quarters if it is local, a third if not.
 const PART: u64 = 4;
 
-/// Most bytes that so many calls together, the last of them like this, can surely write without waiting.
-pub fn room(fd: Fd, how: How, calls: u64) -> u64 {
+/// Most bytes that so many calls together can surely write without waiting, if the last `is_message` (send(2)).
+pub fn room(fd: Fd, is_message: bool, calls: u64) -> u64 {
     if poll(fd, 0) != Ok(POLLOUT) {
         return 0;
     }
@@ -43,7 +42,7 @@ pub fn room(fd: Fd, how: How, calls: u64) -> u64 {
         let room = option(fd, SO_SNDBUF).filter(|_| is_known && is_sent_to(fd)).unwrap_or(0);
         return (room / PART).saturating_sub(calls * MESSAGE) / 2;
     }
-    if how != How::Here {
+    if is_message {
         return 0;
     }
     if let Ok(size) = made(nr::FCNTL, [fd as u64, k::F_GETPIPE_SZ.into(), 0, 0, 0, 0]) {
