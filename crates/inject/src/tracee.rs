@@ -254,9 +254,10 @@ impl Stopped {
     /// Blocks these signals, and no others.
     pub fn set_mask(&mut self, mask: u64) -> Result<(), TraceError> {
         let bytes = size_of_val(&mask);
+        let (request, pid) = (PTRACE_SETSIGMASK, self.pid.as_raw());
+        // (C libraries differ in the request's type.)
         // SAFETY: the kernel reads a mask of the size that is given.
-        let done =
-            unsafe { libc::ptrace(PTRACE_SETSIGMASK, self.pid.as_raw(), bytes, &raw const mask) };
+        let done = unsafe { libc::ptrace(request as _, pid, bytes, &raw const mask) };
         Errno::result(done).map(drop).map_err(refused("setting the mask"))
     }
 
