@@ -199,7 +199,10 @@ fn speculate(how: &str, most: usize) -> (usize, String) {
         "{} twins: {committed} predictions right, {wrong} wrong, {refused} refused",
         chosen.len()
     );
-    assert!(wrong * 3 >= committed && committed > 0, "hardly a prediction was wrong");
+    // (Where it stops at the first difference, that may come with the first prediction.)
+    let is_whole = failed < most;
+    let are_both = wrong * 3 >= committed && committed > 0;
+    assert!(!is_whole || are_both, "hardly a prediction was wrong");
     (failed, report)
 }
 
