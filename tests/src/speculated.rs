@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(one.to_string(), "7 5 3 2 1 2 3 11=2 22=40 w231=9\n");
         assert_eq!(one.to_string().parse(), Ok(one));
         assert!("1 2 3".parse::<Speculated>().is_err());
-        assert!("1 2 3 4 5 6 7".parse::<Speculated>().is_err());
+        assert!("1 2 3 4 5 6 7 8".parse::<Speculated>().is_err());
     }
 
     #[test]
