@@ -86,10 +86,6 @@ pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
     ("reads.bad_in_the_middle", "memory that was given up is there until that is committed"),
     ("paths.names_at_the_end_of_memory", "the same"),
     ("addresses.asked_for_again", "the same"),
-    (
-        "addresses.stacks_of_threads_that_have_ended",
-        "the same: later mappings lie elsewhere, and so it maps over a stack that the library keeps for its next thread",
-    ),
     ("image.open_descriptors", "a descriptor that was closed is kept until that is committed"),
     ("image.status_of_the_process", "the same; and signals are held"),
     ("opens.opens_that_are_allowed", "the answer for which an open waits is held"),
