@@ -81,13 +81,16 @@ fn other(info: &Info, context: &mut Context) {
         && (info.code == signals::SI_QUEUE || info.code == signals::SI_TIMER);
     let called_off = is_sent(CALLED_OFF) && super::is_retired();
     let mask = sys::set_mask(!0);
+    // (First, as what is lost may be the call behind one that was made, of which the policy has not been told.)
+    if let Some(thread) = thread {
+        make_a_lost_call_again(thread, context);
+    }
     match called_off {
         // (It is not to come again.)
         true => report::interrupted(thread, context),
         false => report::stopped(thread, context),
     }
     if let Some(thread) = thread {
-        make_a_lost_call_again(thread, context);
         if is_to_stop {
             stop::arrive(thread, context);
         }

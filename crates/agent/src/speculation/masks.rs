@@ -4,6 +4,7 @@ use linux_raw_sys::general as k;
 
 use super::checkpoint;
 use super::journal::Change;
+use super::write_faults;
 use crate::plane::{self, Call};
 use crate::sys::{self, nr};
 
@@ -16,6 +17,9 @@ pub fn change(call: &Call) -> Option<i64> {
     }
     if size != 8 {
         return Some(sys::fail(sys::EINVAL));
+    }
+    if old != 0 && !write_faults::will_write(old, size) {
+        return None;
     }
     let given = match new {
         0 => None,
