@@ -86,6 +86,11 @@ pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
     ("reads.bad_in_the_middle", "memory that was given up is there until that is committed"),
     ("paths.names_at_the_end_of_memory", "the same"),
     ("addresses.asked_for_again", "the same"),
+    ("memory.protections", "the same"),
+    (
+        "addresses.moved_to_what_was_free",
+        "the same: later mappings lie elsewhere, one of them where it is about to move another",
+    ),
     ("image.open_descriptors", "a descriptor that was closed is kept until that is committed"),
     ("image.status_of_the_process", "the same; and signals are held"),
     ("opens.opens_that_are_allowed", "the answer for which an open waits is held"),
