@@ -85,6 +85,7 @@ pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
     ),
     ("reads.bad_in_the_middle", "memory that was given up is there until that is committed"),
     ("paths.names_at_the_end_of_memory", "the same"),
+    ("memory.protections", "the same"),
     ("addresses.asked_for_again", "the same"),
     ("memory.protections", "the same"),
     (

@@ -224,7 +224,9 @@ fn opens(call: &Call, maker: Maker) -> Made {
 
 fn closes(call: &Call) -> Made {
     let fd = call.fd(0);
-    if !own::is(fd) {
+    // (It stays open until that is committed, and nobody can execute a file that is open for writing.)
+    let writes = |flags: u64| flags as u32 & k::O_ACCMODE != k::O_RDONLY;
+    if !own::is(fd) || sys::fcntl(fd, k::F_GETFL, 0).is_ok_and(writes) {
         return Made::Waits;
     }
     with(|process| {

@@ -24,6 +24,8 @@ pub fn note(call: &Call, result: i64) {
     }
     match call.nr {
         nr::MUNMAP => dropped(at, len),
+        // It grows without a call, and what is followed would not be all of it.
+        nr::MMAP if call.args[3] as u32 & k::MAP_GROWSDOWN != 0 => checkpoint::give_up(),
         nr::MADVISE if EMPTIES.contains(&(third as u32)) => dropped(at, len),
         nr::MMAP => dropped(result, len),
         nr::MREMAP if result == at => dropped(at + len.min(third), len.abs_diff(third)),
