@@ -87,7 +87,6 @@ pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
     ("paths.names_at_the_end_of_memory", "the same"),
     ("memory.protections", "the same"),
     ("addresses.asked_for_again", "the same"),
-    ("memory.protections", "the same"),
     (
         "addresses.moved_to_what_was_free",
         "the same: later mappings lie elsewhere, one of them where it is about to move another",
