@@ -52,12 +52,7 @@ pub(super) fn change(layer: Layer, call: &Call) -> Done {
             if text.is_empty() && flags as u32 & k::AT_EMPTY_PATH != 0 {
                 return done(call, of_descriptor(layer, call, dir));
             }
-            let place = view::find(
-                layer,
-                dir,
-                text,
-                Look { follow, thing: true, name: false, but_upper: false, no_links: false },
-            )?;
+            let place = view::find(layer, dir, text, Look { follow, ..view::ITSELF })?;
             done(call, of_place(layer, call, argument, place))
         }
     }

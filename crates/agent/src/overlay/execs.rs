@@ -49,12 +49,7 @@ fn redirected(layer: Layer, call: &Call) -> Result<Exec> {
         return below(call);
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
-    let place = view::find(
-        layer,
-        dir,
-        text,
-        Look { follow, thing: true, name: false, but_upper: false, no_links: false },
-    )?;
+    let place = view::find(layer, dir, text, Look { follow, ..view::ITSELF })?;
     let is_upper = match place.thing {
         Thing::Absent => return Err(Errno(sys::ENOENT)),
         Thing::Outside | Thing::Unlooked => return below(call),

@@ -33,13 +33,7 @@ pub(super) fn redirect(layer: Layer, call: &Call, name: Given) -> Done {
         layer,
         name.dir,
         text,
-        Look {
-            follow: name.follow,
-            thing: name.follow,
-            name: false,
-            but_upper: false,
-            no_links: false,
-        },
+        Look { follow: name.follow, thing: name.follow, ..view::ITSELF },
     )?;
     at_place(layer, call, name.argument, &place)
 }
@@ -85,12 +79,7 @@ pub(super) fn read_link(layer: Layer, call: &Call, name: Given) -> Done {
     if text.is_empty() && call.nr == nr::READLINKAT {
         return Ok(Verdict::NATIVE);
     }
-    let place = view::find(
-        layer,
-        name.dir,
-        text,
-        Look { follow: false, thing: false, name: false, but_upper: false, no_links: false },
-    )?;
+    let place = view::find(layer, name.dir, text, Look { thing: false, ..view::ITSELF })?;
     if !matches!(place.thing, Thing::Outside) {
         return at_place(layer, call, name.argument, &place);
     }
@@ -137,12 +126,7 @@ pub(super) fn stat(layer: Layer, call: &Call) -> Done {
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
     let mut room = calls::room();
     let text = calls::given(a[argument], &mut room)?;
-    let mut place = view::find(
-        layer,
-        dir,
-        text,
-        Look { follow, thing: false, name: false, but_upper: false, no_links: false },
-    )?;
+    let mut place = view::find(layer, dir, text, Look { follow, thing: false, ..view::ITSELF })?;
     if let Thing::Unlooked = place.thing {
         if !follow {
             return at_place(layer, call, argument, &place);

@@ -105,13 +105,7 @@ fn open_to_read(layer: Layer, call: &Call, how: &How) -> Done {
         layer,
         how.dir,
         text,
-        Look {
-            follow: how.follows(),
-            thing: false,
-            name: false,
-            but_upper: false,
-            no_links: how.no_links(),
-        },
+        Look { follow: how.follows(), thing: false, no_links: how.no_links(), ..view::ITSELF },
     )?;
     if let Thing::Unlooked = place.thing {
         if !place.as_named || !how.follows() || how.resolve != 0 {

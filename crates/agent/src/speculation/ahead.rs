@@ -13,6 +13,15 @@ use crate::shadow;
 use crate::sys::{self, Fd};
 use crate::targets;
 
+/// Makes a call that may wait for storage: its result.
+pub type Maker = fn(&Call) -> i64;
+
+/// Makes it, and reads nothing ahead.
+pub fn as_it_stands(call: &Call) -> i64 {
+    // SAFETY: the program asked for exactly this call.
+    unsafe { sys::raw(call.nr, call.args) }
+}
+
 /// Whether the target's policy wants to see calls of that number.
 pub fn sees(number: u64) -> bool {
     targets::sees(number) && !targets::has_ended()
@@ -33,11 +42,7 @@ pub fn is_in_shadow() -> bool {
 
 /// Makes a call that a speculative process may make, as [`asked`] has it. The depth is held.
 pub fn make(call: &Call) -> i64 {
-    match asked(call).answered() {
-        Some(result) => result,
-        // SAFETY: the program asked for exactly this call.
-        None => unsafe { sys::raw(call.nr, call.args) },
-    }
+    asked(call).answered().unwrap_or_else(|| as_it_stands(call))
 }
 
 /// The descriptor does not stand any more for what it did: it was closed, or taken back.

@@ -1,11 +1,12 @@
 //! Calls of a speculative process that need not wait ([`super::calls`]): made, and undone if it comes to that; or held.
 //!
 //! Each is made here, with signals blocked, and answered: so only calls that do not wait themselves, but for storage. Those that may are
-//! made by [`Maker`], which may read ahead for them.
+//! made by a [`Maker`], which may read ahead for them.
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::plant;
 
+use super::ahead::{Maker, as_it_stands};
 use super::calls::{Class, Made, class};
 use super::checkpoint;
 use super::held::{self, How, Kind, Quiet, To};
@@ -18,15 +19,6 @@ use crate::plane::{Call, Verdict};
 use crate::session;
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
-
-/// Makes a call that may wait for storage: its result.
-pub type Maker = fn(&Call) -> i64;
-
-/// See there.
-pub fn as_it_stands(call: &Call) -> i64 {
-    // SAFETY: the program asked for exactly this call.
-    unsafe { sys::raw(call.nr, call.args) }
-}
 
 /// Does with the call what its class says. The process speculates.
 pub fn make(call: &Call, maker: Maker) -> Made {
@@ -253,8 +245,7 @@ fn maps(call: &Call) -> Made {
         }
         match call.nr {
             nr::MMAP if flags & !known == 0 && flags & k::MAP_ANONYMOUS != 0 && len > 0 => {
-                // SAFETY: the program asked for exactly this call.
-                let result = unsafe { sys::raw(call.nr, call.args) };
+                let result = as_it_stands(call);
                 if sys::check(result).is_ok() {
                     process.memory.dropped(result as u64, whole);
                     process.journal.note(Change::Mapped { at: result as u64, len: whole });
@@ -272,8 +263,7 @@ fn maps(call: &Call) -> Made {
                     // (0 asks. What is below the heap is refused.)
                     return if at == 0 { Made::Answer(now as i64) } else { Made::Waits };
                 }
-                // SAFETY: the program asked for exactly this call.
-                let result = unsafe { sys::raw(nr::BRK, call.args) };
+                let result = as_it_stands(call);
                 heap::note_end(result as u64);
                 process.memory.heap_dropped(now, result as u64);
                 process.journal.note(Change::Break(now));
@@ -296,7 +286,6 @@ fn writes(call: &Call) -> Made {
         return Made::Waits;
     }
     let fd = call.fd(0);
-    const HARMLESS: u64 = outlet::MSG_DONTWAIT | outlet::MSG_NOSIGNAL;
     let [_, at, len, fourth, ..] = call.args;
     let mut vectors = held::NO_BUFFERS;
     let one = [[at, len]];
@@ -304,7 +293,7 @@ fn writes(call: &Call) -> Made {
         nr::WRITE => (How::Here, &one),
         nr::PWRITE64 => (How::At(fourth), &one),
         // (To nobody in particular.)
-        nr::SENDTO if call.args[4] == 0 && fourth & !HARMLESS == 0 => {
+        nr::SENDTO if call.args[4] == 0 && fourth & !outlet::PLAIN == 0 => {
             (How::Message(fourth as u32), &one)
         }
         nr::WRITEV => match held::buffers_of(at, len, &mut vectors) {

@@ -20,11 +20,10 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a call may read from a pipe, or take from a stream what comes next.
 pub fn may_read(call: &Call) -> bool {
-    const HARMLESS: u64 = outlet::MSG_DONTWAIT | outlet::MSG_NOSIGNAL;
     match call.nr {
         nr::READ | nr::READV => true,
         // (Without asking who has sent it.)
-        nr::RECVFROM => call.args[3] & !HARMLESS == 0 && call.args[4] == 0,
+        nr::RECVFROM => call.args[3] & !outlet::PLAIN == 0 && call.args[4] == 0,
         _ => false,
     }
 }

@@ -4,7 +4,7 @@ use linux_raw_sys::general as k;
 
 use super::checkpoint;
 use super::journal::Change;
-use super::write_faults;
+use super::{outputs, write_faults};
 use crate::plane::{self, Call};
 use crate::sys::{self, nr};
 
@@ -57,8 +57,7 @@ pub fn change(call: &Call) -> Option<i64> {
     if old == 0 {
         return Some(0);
     }
-    // SAFETY: where the program wants it; a bad address is an error.
-    let told = unsafe { sys::copy_out(&[[&raw const was as u64, 8]], &[[old, 8]]) };
+    let told = outputs::write(old, &was.to_ne_bytes());
     Some(told.map_or_else(|errno| sys::fail(errno.0), |()| 0))
 }
 

@@ -22,8 +22,10 @@ const KNOWN: [u64; 3] = [1, 2, 10];
 const SOCK_STREAM: u64 = 1;
 
 /// Do not wait; raise no SIGPIPE (send(2), recv(2)).
-pub const MSG_DONTWAIT: u64 = 0x40;
-pub const MSG_NOSIGNAL: u64 = 0x4000;
+const MSG_DONTWAIT: u64 = 0x40;
+const MSG_NOSIGNAL: u64 = 0x4000;
+/// With no other flags what is sent or taken is what comes next in a stream.
+pub const PLAIN: u64 = MSG_DONTWAIT | MSG_NOSIGNAL;
 
 /// So many bytes are written at once where there is room for any (pipe(7)).
 const AT_ONCE: u64 = 4096;

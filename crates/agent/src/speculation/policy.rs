@@ -11,8 +11,8 @@ use super::execs::{self, Exec};
 use super::host;
 use super::memory::Memory;
 use super::{
-    children, depends, interface, mapped, masks, own, planted, private, quick, threads, timer,
-    write_faults,
+    ahead, children, depends, interface, mapped, masks, own, planted, private, quick, threads,
+    timer, write_faults,
 };
 use crate::arch::Context;
 use crate::plane::{self, Call, Event, Interest, Next, Policy, Token, Verdict};
@@ -98,7 +98,7 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         let verdict = may_have_begun(interface::asked(session::get()?, call, frame));
         return verdict.or_else(|| waits(call, frame));
     }
-    let made = private::make(call, allowed::as_it_stands);
+    let made = private::make(call, ahead::as_it_stands);
     if let Made::Answer(result) = made
         && planted::is_on()
         && !call.thread.is_at_work()

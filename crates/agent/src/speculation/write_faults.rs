@@ -272,16 +272,21 @@ impl State {
         }
     }
 
-    /// Calls `each` with where the groups begin that must stay open.
-    fn forced(&self, mut each: impl FnMut(u64)) {
+    /// Where the groups begin that must stay open, in the order of addresses, into `to`.
+    fn forced<'a>(&self, to: &'a mut [u64; FORCED]) -> &'a [u64] {
+        let mut count = 0;
         let mut at = |at: u64| {
             if let Some(region) = self.region(at) {
-                each(group(&region, at).0);
+                to[count] = group(&region, at).0;
+                count = (count + 1).min(FORCED - 1);
             }
         };
         threads::each_place(&mut at);
         // (Where the stack grows it has the rights that are there.)
         self.regions().iter().filter(|region| region.is_stack).for_each(|region| at(region.start));
+        let forced = &mut to[..count];
+        forced.sort_unstable();
+        forced
     }
 
     /// The first checkpoint.
@@ -320,7 +325,7 @@ impl State {
             open[opens] = at;
             opens = (opens + 1).min(HOT + FORCED - 1);
         };
-        self.forced(&mut add);
+        self.forced(&mut [0; FORCED]).iter().for_each(|at| add(*at));
         for hot in self.hot.iter().filter(|hot| **hot != 0) {
             if let Some(region) = self.region(*hot) {
                 add(group(&region, *hot).0);
@@ -432,13 +437,7 @@ impl State {
         self.regions[n] = region;
         self.count += 1;
         let mut forced = [0; FORCED];
-        let mut count = 0;
-        self.forced(|at| {
-            forced[count] = at;
-            count = (count + 1).min(FORCED - 1);
-        });
-        let forced = &mut forced[..count];
-        forced.sort_unstable();
+        let forced = self.forced(&mut forced);
         self.close_region(n, forced).inspect_err(|_| {
             let _ = protect(region.start, region.end, region.rights);
             self.cut(region.start, region.end);
@@ -449,13 +448,7 @@ impl State {
     fn renew(&mut self, hot: impl Fn(&Group) -> bool) -> sys::Result<()> {
         self.latest = self.undo.end();
         let mut forced = [0; FORCED];
-        let mut count = 0;
-        self.forced(|at| {
-            forced[count] = at;
-            count = (count + 1).min(FORCED - 1);
-        });
-        let forced = &mut forced[..count];
-        forced.sort_unstable();
+        let forced = self.forced(&mut forced);
         let State { regions, count, opened, undo, .. } = self;
         let regions = &regions[..*count];
         let (mut result, mut hots) = (Ok(()), 0);
