@@ -4,8 +4,10 @@
 //   speculates loop WHAT                           nanoseconds a call, not speculative and speculative (natively: the first)
 //   speculates release ROUNDS                      median nanoseconds from the verdict to the byte in a pipe
 //   speculates many PROCESSES EACH                 medians in nanoseconds, all open at once: beginning one, committing one
+//   speculates userfaultfd                         1 if userfaultfd(2) is there, 0 if it is refused
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdint.h>
@@ -13,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,9 +53,12 @@ static void write_to_pages(char *memory, size_t bytes, int pages) {
         memory[random_number() % bytes / PAGE * PAGE]++;
 }
 
+/* Exit status, which bench/src/speculate.rs knows. */
+enum { CANNOT = 3 };
+
 static void refused(int error) {
     fprintf(stderr, "speculates: the process cannot speculate (%d)\n", error);
-    exit(1);
+    exit(CANNOT);
 }
 
 static int checkpoint(size_t megabytes, int pages, int rounds) {
@@ -247,6 +253,9 @@ int main(int argc, char **argv) {
         return release(atoi(argv[2]));
     if (argc == 4 && !strcmp(argv[1], "many"))
         return many(atoi(argv[2]), atoi(argv[3]));
-    fprintf(stderr, "usage: speculates checkpoint MEGABYTES PAGES ROUNDS | loop WHAT | release ROUNDS | many PROCESSES EACH\n");
+    if (argc == 2 && !strcmp(argv[1], "userfaultfd"))
+        return printf("%d\n", syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY) >= 0) < 0;
+    fprintf(stderr,
+            "usage: speculates checkpoint MEGABYTES PAGES ROUNDS | loop WHAT | release ROUNDS | many PROCESSES EACH | userfaultfd\n");
     return 2;
 }

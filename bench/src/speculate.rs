@@ -57,6 +57,8 @@ const SERVICES: [(Duration, u32); 4] = [
     (Duration::from_millis(30), 200),
 ];
 const PERCENTS: [u32; 4] = [100, 99, 90, 50];
+/// With this status `speculates` ends if the process cannot go on with a prediction.
+const CANNOT: i32 = 3;
 /// Between two calls of the client.
 const COMPUTES: Duration = Duration::from_micros(200);
 
@@ -80,6 +82,9 @@ pub fn speculate(options: &Speculate) -> Result<bool, Error> {
         "# What speculating costs, and what it gains\n\n`make bench ROW=speculate`, on {cores} x {processor}, Linux {kernel}, in \
          one go. {ASKED}"
     );
+    if bench.ask(false, &["userfaultfd"])? != [1.0] {
+        document += "userfaultfd(2) is refused here: memory is copied before the first store to it (decision 54).\n\n";
+    }
     document += &bench.checkpoints()?;
     document += &bench.loops()?;
     let (table, same) = bench.clients()?;
@@ -136,14 +141,22 @@ impl Bench {
     fn checkpoints(&self) -> Result<String, Error> {
         let mut table = String::from(
             "Microseconds, medians. A process with one thread and so much memory, of which random pages, one store each, are written \
-             before each checkpoint, and again before it is taken back.\n\n\
+             before each checkpoint, and again before it is taken back. (*waits*: what is written is more than may be open.)\n\n\
              | resident, pages written | checkpoint | Nightingale 2005 | commit | rollback |\n|---|---|---|---|---|\n",
         );
         for (megabytes, pages, rounds, paper) in SIZES {
             let words = [megabytes, pages, rounds].map(|word| word.to_string());
             let args: Vec<&str> =
                 std::iter::once("checkpoint").chain(words.iter().map(String::as_str)).collect();
-            let took = self.ask(true, &args)?;
+            let took = match self.ask(true, &args) {
+                Err(Error::Helper { status, .. }) if status.code() == Some(CANNOT) => {
+                    let line = format!("| {megabytes} MB, {pages} | waits | {paper} | | |");
+                    note!("{line}");
+                    _ = writeln!(table, "{line}");
+                    continue;
+                }
+                took => took?,
+            };
             let [taken, committed, back] = took[..] else { return Err(self.silent()) };
             let us = |ns: f64| format!("{:.0}", ns / 1e3);
             let line = format!(

@@ -298,6 +298,25 @@ fn calls_that_are_refused_to_us_are_not_missed_by_the_program() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+/// Docker before 23 lets no process read memory by process_vm_readv(2), not even its own: the agent goes another way.
+#[test]
+fn who_may_not_read_his_own_memory_by_calls_is_followed_all_the_same() {
+    let script = "cat /etc/passwd | wc -c; cd /etc && ls | sort | tail -1; trap 'echo caught' USR1; kill -USR1 $$; exit 6";
+    let plain = Run::new(["sh", "-c", script]).run();
+    for errno in ["EPERM", "ENOSYS"] {
+        let denied = format!("--deny=process_vm:{errno}");
+        let ahead = runahead().to_str().expect("a plain path");
+        let confine = env!("CARGO_BIN_EXE_confine");
+        let run = [confine, &denied, "--", ahead, "run", "--require", "--", "sh", "-c", script];
+        let outcome = Run::new(run).run();
+        assert_eq!(
+            (outcome.end, outcome.text()),
+            (plain.end, plain.text()),
+            "{errno}: {outcome:?}"
+        );
+    }
+}
+
 #[test]
 fn input_reaches_the_command() {
     let text: Vec<u8> = (0..300_000u32).flat_map(|n| n.to_le_bytes()).collect();

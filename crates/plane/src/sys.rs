@@ -6,8 +6,6 @@
 pub use linux_raw_sys::errno::*;
 use linux_raw_sys::general as k;
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
-
 use crate::arch::syscall;
 
 /// An errno of the kernel, positive.
@@ -143,6 +141,11 @@ macro_rules! call {
         check(unsafe { syscall($nr, args) })
     }};
 }
+
+// (Behind the macro, which it uses.)
+mod program;
+pub(crate) use program::remember_process;
+pub use program::{GATHER_MAX, copy_bytes, copy_in, copy_out, copy_string, gather};
 
 /// close(2).
 pub fn close(fd: Fd) -> Result<u64> {
@@ -617,106 +620,6 @@ pub fn now() -> u64 {
     let mut time = [0u64; 2];
     let _ = call!(nr::CLOCK_GETTIME, k::CLOCK_MONOTONIC, time.as_mut_ptr());
     time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
-}
-
-/// Where the number of the process is remembered, which the kernel clears in a forked child; null: it is not.
-static PROCESS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-
-/// From here on the number of this process is remembered at an address, for reads of its memory.
-///
-/// # Safety
-/// A page of zeroes, which stays, and which is cleared in children (`MADV_WIPEONFORK`).
-pub(crate) unsafe fn remember_process(at: u64) {
-    PROCESS_AT.store(at as *mut AtomicU32, Relaxed);
-}
-
-/// process_vm_readv(2) of this process: into one place, from `count`.
-fn read_program(local: *const [u64; 2], remote: *const [u64; 2], count: usize) -> Result<u64> {
-    // SAFETY: null, or an atomic that stays.
-    let known = unsafe { PROCESS_AT.load(Relaxed).as_ref() };
-    let read = |process: u32| call!(nr::PROCESS_VM_READV, process, local, 1, remote, count, 0);
-    let Some(known) = known else { return read(getpid()) };
-    if known.load(Relaxed) == 0 {
-        known.store(getpid(), Relaxed);
-    }
-    match read(known.load(Relaxed)) {
-        // A vfork child has its parent's number there, and the parent's memory; but it may be that it may not read that by this name.
-        Err(Errno(EPERM | ESRCH)) => read(getpid()),
-        read => read,
-    }
-}
-
-/// Reads program memory that may not be there: the kernel does it, and says EFAULT.
-pub fn copy_in<T: Copy>(from: u64) -> Result<T> {
-    let mut value = core::mem::MaybeUninit::<T>::uninit();
-    let len = size_of::<T>() as u64;
-    let (local, remote) = ([value.as_mut_ptr() as u64, len], [from, len]);
-    match read_program(&raw const local, &raw const remote, 1)? {
-        // SAFETY: the kernel has copied all of it, and T is plain data in this crate's uses.
-        copied if copied == len => Ok(unsafe { value.assume_init() }),
-        _ => Err(Errno(EFAULT)),
-    }
-}
-
-/// Copies pieces of our memory, each an address and bytes, to places of the program's that may not be
-/// there: the kernel does it.
-///
-/// # Safety
-/// What is copied is there, and nobody depends on what is replaced.
-pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N]) -> Result<()> {
-    let all: u64 = from.iter().map(|[_, bytes]| bytes).sum();
-    match call!(nr::PROCESS_VM_WRITEV, getpid(), from.as_ptr(), N, to.as_ptr(), N, 0)? {
-        copied if copied == all => Ok(()),
-        _ => Err(Errno(EFAULT)),
-    }
-}
-
-/// Copies as many bytes as `to` has from the program's memory; EFAULT if they are not all there.
-pub fn copy_bytes(from: u64, to: &mut [u8]) -> Result<()> {
-    let (local, remote) = ([to.as_mut_ptr() as u64, to.len() as u64], [from, to.len() as u64]);
-    match read_program(&raw const local, &raw const remote, 1)? {
-        copied if copied == to.len() as u64 => Ok(()),
-        _ => Err(Errno(EFAULT)),
-    }
-}
-
-/// Copies a string from the program's memory: its length without the NUL at its end, which is less than `to` has
-/// room for. No page behind the one that holds the NUL is touched.
-pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
-    /// A divisor of a page. Most strings are shorter.
-    const PART: u64 = 256;
-    let mut len = 0;
-    while len < to.len() {
-        let at = from.checked_add(len as u64).ok_or(Errno(EFAULT))?;
-        let part = (PART - at % PART).min((to.len() - len) as u64);
-        let (local, remote) = ([to[len..].as_mut_ptr() as u64, part], [at, part]);
-        let copied = read_program(&raw const local, &raw const remote, 1)?;
-        if copied != part {
-            return Err(Errno(EFAULT));
-        }
-        let end = len + part as usize;
-        if let Some(nul) = to[len..end].iter().position(|&byte| byte == 0) {
-            return Ok(len + nul);
-        }
-        len = end;
-    }
-    Err(Errno(ENAMETOOLONG))
-}
-
-/// Most places that [`gather`] reads from at once.
-pub const GATHER_MAX: usize = 32;
-
-/// Copies `N` bytes from each of several places in the program's memory; how many could be read before one could not.
-pub fn gather<const N: usize>(from: &[u64], to: &mut [[u8; N]]) -> usize {
-    let count = from.len().min(to.len()).min(GATHER_MAX);
-    let mut remote = [[0u64; 2]; GATHER_MAX];
-    for (part, at) in remote.iter_mut().zip(from) {
-        *part = [*at, N as u64];
-    }
-    let local = [to.as_mut_ptr() as u64, (count * N) as u64];
-    let (local, remote) = (&raw const local, remote.as_ptr());
-    let copied = read_program(local, remote, count);
-    copied.map_or(0, |bytes| bytes as usize / N)
 }
 
 /// mincore(2) of the pages from `at`, a byte each: how many, all of them.

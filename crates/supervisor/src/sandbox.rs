@@ -121,6 +121,9 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
         libc::MADV_FREE,
         libc::MADV_HUGEPAGE,
         libc::MADV_NOHUGEPAGE,
+        // Of the agent, where process_vm_readv(2) is refused.
+        libc::MADV_POPULATE_READ,
+        libc::MADV_POPULATE_WRITE,
     ];
     rules.extend(advice.map(|a| (libc::SYS_madvise, 2, Op::Eq, a as u64)));
     rules

@@ -1,0 +1,184 @@
+//! Reads and writes of the program's memory that may not be there: by calls, so that the kernel says EFAULT and nobody faults.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+
+use super::{EAGAIN, EFAULT, EINTR, ENAMETOOLONG, ENOSYS, EPERM, ESRCH, Errno, Result, check, nr};
+use crate::arch::syscall;
+use crate::sys;
+
+const PAGE: u64 = 4096;
+
+/// Where the number of the process is remembered, which the kernel clears in a forked child; null: it is not.
+static PROCESS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// From here on the number of this process is remembered at an address, for reads of its memory.
+///
+/// # Safety
+/// A page of zeroes, which stays, and which is cleared in children (`MADV_WIPEONFORK`).
+pub unsafe fn remember_process(at: u64) {
+    PROCESS_AT.store(at as *mut AtomicU32, Relaxed);
+}
+
+/// process_vm_readv(2) of this process: into one place, from `count`.
+fn read_program(local: &[u64; 2], remote: &[[u64; 2]]) -> Result<u64> {
+    if IS_REFUSED.load(Relaxed) {
+        return read_what_is_there(local[0], remote);
+    }
+    // SAFETY: null, or an atomic that stays.
+    let known = unsafe { PROCESS_AT.load(Relaxed).as_ref() };
+    let (to, from, count) = (core::ptr::from_ref(local), remote.as_ptr(), remote.len());
+    let read = |process: u32| call!(nr::PROCESS_VM_READV, process, to, 1, from, count, 0);
+    let of_this_process = || match read(sys::getpid()) {
+        Err(error) if is_refusal(error) => read_what_is_there(local[0], remote),
+        read => read,
+    };
+    let Some(known) = known else { return of_this_process() };
+    if known.load(Relaxed) == 0 {
+        known.store(sys::getpid(), Relaxed);
+    }
+    match read(known.load(Relaxed)) {
+        // A vfork child has its parent's number there, and the parent's memory; but it may be that it may not read that by this name.
+        Err(Errno(EPERM | ESRCH | ENOSYS)) => of_this_process(),
+        read => read,
+    }
+}
+
+/// The kernel lets a process read its own memory, but a filter may not. (Docker before 23 refuses both calls.)
+static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// From here on it is done without these calls, if `error` says that a filter refuses them and the kernel has what that takes.
+fn is_refusal(error: Errno) -> bool {
+    let refuses = matches!(error, Errno(EPERM | ENOSYS))
+        && is_there(&raw const IS_REFUSED as u64, 1, k::MADV_POPULATE_READ);
+    if refuses {
+        IS_REFUSED.store(true, Relaxed);
+    }
+    refuses
+}
+
+/// Whether the program could read or write (`advice`) all of these bytes just now; they are in memory then (madvise(2), since 5.14).
+fn is_there(at: u64, len: u64, advice: u32) -> bool {
+    let first = at & !(PAGE - 1);
+    let Some(bytes) = at
+        .checked_add(len)
+        .and_then(|end| end.checked_next_multiple_of(PAGE))
+        .map(|end| end - first)
+    else {
+        return false;
+    };
+    loop {
+        // SAFETY: changes nothing that the program has there.
+        match unsafe { sys::advise(first, bytes, advice) } {
+            Err(Errno(EINTR | EAGAIN)) => {}
+            result => return result.is_ok(),
+        }
+    }
+}
+
+/// What the kernel's copy would do, for who may not ask for that. A program that takes memory away while a call has it for an argument
+/// ends by a fault here, where the kernel would answer EFAULT or not, as it happens.
+fn read_what_is_there(mut to: u64, remote: &[[u64; 2]]) -> Result<u64> {
+    let mut copied = 0;
+    for &[from, len] in remote {
+        if !is_there(from, len, k::MADV_POPULATE_READ) {
+            break;
+        }
+        // SAFETY: it was there just now; `to` has room for all pieces.
+        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) };
+        to += len;
+        copied += len;
+    }
+    if copied == 0 { Err(Errno(EFAULT)) } else { Ok(copied) }
+}
+
+/// Reads program memory that may not be there: the kernel does it, and says EFAULT.
+pub fn copy_in<T: Copy>(from: u64) -> Result<T> {
+    let mut value = core::mem::MaybeUninit::<T>::uninit();
+    let len = size_of::<T>() as u64;
+    let (local, remote) = ([value.as_mut_ptr() as u64, len], [[from, len]]);
+    match read_program(&local, &remote)? {
+        // SAFETY: the kernel has copied all of it, and T is plain data in this crate's uses.
+        copied if copied == len => Ok(unsafe { value.assume_init() }),
+        _ => Err(Errno(EFAULT)),
+    }
+}
+
+/// Copies pieces of our memory, each an address and bytes, to places of the program's that may not be
+/// there: the kernel does it.
+///
+/// # Safety
+/// What is copied is there, and nobody depends on what is replaced.
+pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N]) -> Result<()> {
+    let all: u64 = from.iter().map(|[_, bytes]| bytes).sum();
+    let refused = IS_REFUSED.load(Relaxed);
+    let written = if refused {
+        Err(Errno(EPERM))
+    } else {
+        call!(nr::PROCESS_VM_WRITEV, sys::getpid(), from.as_ptr(), N, to.as_ptr(), N, 0)
+    };
+    match written {
+        Ok(copied) if copied == all => Ok(()),
+        Err(error) if refused || is_refusal(error) => {
+            from.iter().zip(to).try_for_each(|(&[from, len], &[to, room])| {
+                if len != room || !is_there(to, len, k::MADV_POPULATE_WRITE) {
+                    return Err(Errno(EFAULT));
+                }
+                // SAFETY: it was there just now; nobody depends on it, as promised.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize)
+                };
+                Ok(())
+            })
+        }
+        _ => Err(Errno(EFAULT)),
+    }
+}
+
+/// Copies as many bytes as `to` has from the program's memory; EFAULT if they are not all there.
+pub fn copy_bytes(from: u64, to: &mut [u8]) -> Result<()> {
+    let (local, remote) = ([to.as_mut_ptr() as u64, to.len() as u64], [[from, to.len() as u64]]);
+    match read_program(&local, &remote)? {
+        copied if copied == to.len() as u64 => Ok(()),
+        _ => Err(Errno(EFAULT)),
+    }
+}
+
+/// Copies a string from the program's memory: its length without the NUL at its end, which is less than `to` has
+/// room for. No page behind the one that holds the NUL is touched.
+pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
+    /// A divisor of a page. Most strings are shorter.
+    const PART: u64 = 256;
+    let mut len = 0;
+    while len < to.len() {
+        let at = from.checked_add(len as u64).ok_or(Errno(EFAULT))?;
+        let part = (PART - at % PART).min((to.len() - len) as u64);
+        let (local, remote) = ([to[len..].as_mut_ptr() as u64, part], [[at, part]]);
+        let copied = read_program(&local, &remote)?;
+        if copied != part {
+            return Err(Errno(EFAULT));
+        }
+        let end = len + part as usize;
+        if let Some(nul) = to[len..end].iter().position(|&byte| byte == 0) {
+            return Ok(len + nul);
+        }
+        len = end;
+    }
+    Err(Errno(ENAMETOOLONG))
+}
+
+/// Most places that [`gather`] reads from at once.
+pub const GATHER_MAX: usize = 32;
+
+/// Copies `N` bytes from each of several places in the program's memory; how many could be read before one could not.
+pub fn gather<const N: usize>(from: &[u64], to: &mut [[u8; N]]) -> usize {
+    let count = from.len().min(to.len()).min(GATHER_MAX);
+    let mut remote = [[0u64; 2]; GATHER_MAX];
+    for (part, at) in remote.iter_mut().zip(from) {
+        *part = [*at, N as u64];
+    }
+    let local = [to.as_mut_ptr() as u64, (count * N) as u64];
+    let copied = read_program(&local, &remote[..count]);
+    copied.map_or(0, |bytes| bytes as usize / N)
+}
