@@ -220,11 +220,17 @@ fn compare(
             if failed == most {
                 break;
             }
-            let words = launcher();
-            let by = format!("{words:?}");
             let plain = slow.observe(case, *build, form, &Launcher::Native);
-            let other = slow.observe(case, *build, form, &Launcher::Wrapped(words));
-            let wrong = plain.differences(&other);
+            let (mut wrong, mut by) = (Vec::new(), String::new());
+            for _ in 0..catalog::looks(case) {
+                let words = launcher();
+                by = format!("{words:?}");
+                let other = slow.observe(case, *build, form, &Launcher::Wrapped(words));
+                wrong = plain.differences(&other);
+                if wrong.is_empty() {
+                    break;
+                }
+            }
             if wrong.is_empty() {
                 continue;
             }
