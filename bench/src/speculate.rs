@@ -148,23 +148,18 @@ impl Bench {
             let words = [megabytes, pages, rounds].map(|word| word.to_string());
             let args: Vec<&str> =
                 std::iter::once("checkpoint").chain(words.iter().map(String::as_str)).collect();
-            let took = match self.ask(true, &args) {
-                Err(Error::Helper { status, .. }) if status.code() == Some(CANNOT) => {
-                    let line = format!("| {megabytes} MB, {pages} | waits | {paper} | | |");
-                    note!("{line}");
-                    _ = writeln!(table, "{line}");
-                    continue;
-                }
-                took => took?,
-            };
-            let [taken, committed, back] = took[..] else { return Err(self.silent()) };
             let us = |ns: f64| format!("{:.0}", ns / 1e3);
-            let line = format!(
-                "| {megabytes} MB, {pages} | {} | {paper} | {} | {} |",
-                us(taken),
-                us(committed),
-                us(back)
-            );
+            let [taken, committed, back] = match self.ask(true, &args) {
+                Err(Error::Helper { status, .. }) if status.code() == Some(CANNOT) => {
+                    ["waits".to_owned(), String::new(), String::new()]
+                }
+                took => match took?[..] {
+                    [taken, committed, back] => [taken, committed, back].map(us),
+                    _ => return Err(self.silent()),
+                },
+            };
+            let line =
+                format!("| {megabytes} MB, {pages} | {taken} | {paper} | {committed} | {back} |");
             note!("{line}");
             _ = writeln!(table, "{line}");
         }
