@@ -40,6 +40,15 @@ pub fn is_made_up(path: &[u8]) -> bool {
     [&b"/proc/"[..], b"/sys/"].iter().any(|prefix| path.starts_with(prefix))
 }
 
+/// The name is that of a file that may be there again.
+pub fn is_lasting(name: &[u8]) -> bool {
+    name.first() == Some(&b'/')
+        && !name.ends_with(b" (deleted)")
+        && !name.starts_with(b"/dev/")
+        && !is_made_up(name)
+        && name.len() < PATH_MAX
+}
+
 /// Writes a number into the front of `text`, which has room for ten digits.
 pub fn decimal(number: u32, text: &mut [u8]) {
     let mut digits = [0u8; 10];
@@ -101,6 +110,14 @@ pub fn append(out: &mut PathBuf, len: usize, path: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_files_that_last_are_told() {
+        let lasting = ["/usr/lib/libc.so.6", "/data/a b"];
+        let others = ["", "[heap]", "/memfd:x (deleted)", "/dev/shm/x", "/proc/self/mem"];
+        assert!(lasting.iter().all(|name| is_lasting(name.as_bytes())));
+        assert!(!others.iter().any(|name| is_lasting(name.as_bytes())));
+    }
 
     #[test]
     fn descriptors_have_names() {

@@ -90,6 +90,9 @@ const ALLOWED: &[libc::c_long] = &[
 /// cachestat(2), which libc does not name on every target.
 pub(crate) const CACHESTAT: libc::c_long = 451;
 const ARCH_GET_FS: u64 = 0x1003;
+/// madvise(2), Linux 6.13; libc does not name them on every target.
+const MADV_GUARD_INSTALL: libc::c_int = 102;
+const MADV_GUARD_REMOVE: libc::c_int = 103;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const MAP_TYPE: u64 = 0xf;
@@ -124,6 +127,9 @@ fn conditional() -> Vec<(libc::c_long, u8, Op, u64)> {
         // Of the agent, where process_vm_readv(2) is refused.
         libc::MADV_POPULATE_READ,
         libc::MADV_POPULATE_WRITE,
+        // Of memory that comes as it is touched.
+        MADV_GUARD_INSTALL,
+        MADV_GUARD_REMOVE,
     ];
     rules.extend(advice.map(|a| (libc::SYS_madvise, 2, Op::Eq, a as u64)));
     rules

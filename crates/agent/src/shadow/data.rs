@@ -12,7 +12,9 @@ use runahead_abi::{ChunkIndex, Entry, HintKind, HintState, Identity, RunEnd, Sha
 
 use super::faults;
 use super::files::{self, Behind, Descriptor};
+use super::pages;
 use super::quiet::vector_bytes;
+use super::regions::FilePart;
 use super::returns::{self, Callers, Way};
 use super::runner::{Answer, Runner, Stop};
 use crate::extent;
@@ -224,7 +226,7 @@ impl Runner {
     /// How many of `len` bytes of a file from `offset` may be read without the kernel beginning to read others: it does
     /// so for a read that does not wait as well, and past the limit of what the storage can serve, with nobody to tell
     /// the prefetcher. `len` where that cannot be told: cachestat(2) is of Linux 6.5, and for a file's owner.
-    fn resident(&mut self, d: &Descriptor, real: Fd, offset: u64, len: u64) -> u64 {
+    pub(super) fn resident(&mut self, d: &Descriptor, real: Fd, offset: u64, len: u64) -> u64 {
         if len == 0 {
             return 0;
         }
@@ -248,7 +250,7 @@ impl Runner {
     }
 
     /// The read at hand found its data in memory.
-    fn found(&mut self, d: &Descriptor, offset: u64, buf: u64, got: u64) {
+    pub(super) fn found(&mut self, d: &Descriptor, offset: u64, buf: u64, got: u64) {
         self.meets(d.identity.chunk(ChunkIndex::of(offset)));
         self.learn(buf, got);
     }
@@ -277,7 +279,7 @@ impl Runner {
     }
 
     /// The read at hand would have brought `len` bytes, of which `got` are there.
-    fn stand_in(&mut self, buf: u64, got: u64, len: u64) {
+    pub(super) fn stand_in(&mut self, buf: u64, got: u64, len: u64) {
         if self.leaves_stale() {
             return;
         }
@@ -342,26 +344,43 @@ impl Runner {
     /// Hints `len` bytes of `fd` from `offset`, and what is worth reading with them, if any of that is not known yet.
     /// `steers`: the program is taken to go on as the data says.
     fn miss_data(&mut self, fd: Fd, d: &Descriptor, offset: u64, len: u64, steers: bool) {
+        if let Some(hint) = self.foresee_data(d, offset, len, steers)
+            && let Some(path) = self.directory_text(fd)
+        {
+            self.send_data(&Hint { path, ..hint });
+        }
+    }
+
+    /// As [`Runner::miss_data`]: what is to be sent, with the file's name, if that is new.
+    pub(super) fn foresee_data(
+        &mut self,
+        d: &Descriptor,
+        offset: u64,
+        len: u64,
+        steers: bool,
+    ) -> Option<Hint<'static>> {
         let (shared, len) = (self.session.shared(), len.clamp(1, HINT_BYTES));
-        let (offset, len) = extent::around(shared, d.identity, offset, len);
+        let (offset, length) = extent::around(shared, d.identity, offset, len);
         let mut new = false;
-        for piece in d.identity.pieces(offset, len) {
+        for piece in d.identity.pieces(offset, length) {
             new |= self.foresee(piece);
         }
         if !new {
-            return;
+            return None;
         }
         let mut flags = if d.behind == Behind::ColdFile { LENGTH_UNKNOWN } else { 0 };
         if steers {
             flags |= STEERS;
         }
-        let object = d.identity;
-        if let Some(path) = self.directory_text(fd) {
-            let kind = HintKind::Data;
-            self.send(&Hint { kind, object, offset, length: len, flags, path });
-            let sites = &shared.sites;
-            self.status().choices().for_each(|choice| sites.get(choice.site).hinted(choice));
-        }
+        let (kind, object) = (HintKind::Data, d.identity);
+        Some(Hint { kind, object, offset, length, flags, path: b"" })
+    }
+
+    /// Sends a hint of data.
+    pub(super) fn send_data(&self, hint: &Hint<'_>) {
+        self.send(hint);
+        let sites = &self.session.shared().sites;
+        self.status().choices().for_each(|choice| sites.get(choice.site).hinted(choice));
     }
 
     pub(super) fn read_vector(
@@ -488,8 +507,11 @@ impl Runner {
     pub(super) fn map(&mut self, call: &Call) -> Answer {
         let [at, len, prot, flags, _, offset] = call.args;
         let flags = flags as u32;
-        if flags & k::MAP_FIXED != 0 && self.session.owns_any(at, len) {
-            return Err(Stop(RunEnd::Call));
+        if flags & k::MAP_FIXED != 0 {
+            if self.session.owns_any(at, len) {
+                return Err(Stop(RunEnd::Call));
+            }
+            pages::forget(at, len);
         }
         let private = flags
             & !(k::MAP_SHARED | k::MAP_SHARED_VALIDATE | k::MAP_LOCKED | k::MAP_POPULATE)
@@ -516,14 +538,35 @@ impl Runner {
         };
         self.access()?;
         let want = len.min(d.size.saturating_sub(offset));
-        if want > 0 && !self.is_believed_resident(&d, real, offset, want) {
-            // The page faults to come wait for these reads; what a mapped file holds decides too
-            // much (an index, a library) to go on without it.
+        let is_cold = want > 0 && !self.is_believed_resident(&d, real, offset, want);
+        let is_loaded = prot & u64::from(k::PROT_EXEC) != 0 || flags & k::MAP_DENYWRITE != 0;
+        if is_cold && is_loaded {
+            // The page faults to come wait for these reads.
             self.miss_data(fd, &d, offset, want, false);
         }
         let args = [at, len, prot, private.into(), real as u64, offset];
         // SAFETY: the program's own request, of a read-only descriptor, made private.
-        Ok(unsafe { sys::raw(sys::nr::MMAP, args) })
+        let mapped = unsafe { sys::raw(sys::nr::MMAP, args) };
+        if is_cold && !is_loaded && mapped > 0 {
+            let writable = prot & u64::from(k::PROT_WRITE) != 0;
+            self.lay_out(fd, &d, (mapped as u64, len), (offset, writable));
+        }
+        Ok(mapped)
+    }
+
+    /// What was mapped of `fd` comes as it is touched, where there is room for that; else it is asked for whole.
+    fn lay_out(&mut self, fd: Fd, d: &Descriptor, (at, len): (u64, u64), (offset, writable): (u64, bool)) {
+        let Behind::File(real) = d.behind else { return };
+        let name = self.directory_text(fd).unwrap_or(b"");
+        // Of its own, as the program closes its descriptor.
+        let own = pages::keep_open(real, name).and_then(|(fd, name)| {
+            let part = FilePart { fd, offset, size: d.size, identity: d.identity, name, writable };
+            // SAFETY: what the program has just mapped, and not used yet.
+            unsafe { pages::lay_out(at, at + len.next_multiple_of(PAGE_BYTES), part) }
+        });
+        if own.is_err() {
+            self.miss_data(fd, d, offset, len.min(d.size.saturating_sub(offset)), false);
+        }
     }
 
     pub(super) fn advise(&mut self, fd: Fd, offset: u64, len: u64, advice: u32) -> Answer {

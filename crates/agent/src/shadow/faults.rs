@@ -1,10 +1,10 @@
-//! Faults of a runner: pages of shared memory that it uses are copied when it first touches them; any
-//! other fault ends the run, without a word in the kernel's log.
+//! Faults of a runner: memory that comes as it is used ([`regions`]) is brought; any other fault ends the run, without a
+//! word in the kernel's log.
 //!
 //! What the program shares with others may be large (a database's buffers), and a run uses little of
 //! it. So the template moves it elsewhere, makes it read-only, and has the kernel keep it so
 //! (mseal(2), Linux 6.10); where it was, there is private memory, with what earlier runs have used and the target
-//! changes, as it was at the sync, and else without contents.
+//! changes, as it was at the sync, and else without contents. (What it has mapped of files: [`pages`](super::pages).)
 //!
 //! Invariant: a shared mapping that a runner can read is sealed: nothing that it or we do can make
 //! it writable again.
@@ -14,33 +14,16 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared, touched};
 
-use crate::arch;
-use crate::owned::Owned;
+use super::regions::{self, Region, Source};
+use super::{pages, runner};
+use crate::arch::{self, Context};
 use crate::session;
-use crate::sys::{self, Errno, nr};
+use crate::sys::{self, nr};
 
 /// Smaller ones are copied at once.
 pub(super) const LARGE_BYTES: u64 = 256 << 10;
 /// Bytes that one fault brings. Divides [`LARGE_BYTES`], so that no two overlap.
 const BLOCK_BYTES: u64 = 8 << 10;
-/// Shared mappings that are copied so; a process with more large ones does without the rest.
-const REGIONS: usize = 32;
-
-/// Shared memory that lies at `from` now.
-#[derive(Clone, Copy)]
-struct Region {
-    at: u64,
-    end: u64,
-    from: u64,
-}
-
-struct Regions {
-    list: [Region; REGIONS],
-    count: usize,
-}
-
-static MOVED: Owned<Regions> =
-    Owned::new(Regions { list: [Region { at: 0, end: 0, from: 0 }; REGIONS], count: 0 });
 
 /// What faults now is wanted for its place and not for what it holds: it need not be as it was at the sync.
 static IS_OVERWRITTEN: AtomicBool = AtomicBool::new(false);
@@ -57,8 +40,10 @@ pub(super) fn can_move() -> bool {
 /// The program's memory in this process's copy, of which we hold no reference.
 pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
     // SAFETY: the one thread of a new process.
-    let moved = unsafe { MOVED.get() };
-    let place = moved.list.get_mut(moved.count).ok_or(Errno(sys::ENOMEM))?;
+    let regions = unsafe { regions::all() };
+    if !regions.has_room() {
+        return Err(sys::Errno(sys::ENOMEM));
+    }
     let from = sys::map_anywhere(len as usize)?;
     // SAFETY: a mapping of ours is replaced, then what the caller promised.
     unsafe {
@@ -67,14 +52,21 @@ pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
         sys::protect(from, len, k::PROT_READ)?;
     }
     sys::seal(from, len)?;
-    *place = Region { at, end: at + len, from };
-    moved.count += 1;
-    Ok(())
+    regions.add(Region { at, end: at + len, source: Source::Moved(from) })
 }
 
 /// Copies what earlier runs have used and others change. In a template, after all has been moved.
 pub(super) fn bring_known(shared: &Shared) {
-    shared.touched.each(|at| bring(at).map(Block::print));
+    shared.touched.each(|at| match region(at)? {
+        Region { source: Source::Moved(_), .. } => bring(&region(at)?, at).map(Block::print),
+        _ => None,
+    });
+}
+
+/// What comes as it is used, around `at`.
+fn region(at: u64) -> Option<Region> {
+    // SAFETY: the one thread of a shadow, where nobody holds them while the program's memory is touched.
+    unsafe { regions::all() }.find(at)
 }
 
 /// Signals of what a process does wrong itself.
@@ -83,7 +75,7 @@ pub(super) const SIGNALS: [u32; 6] =
 
 /// Has the faults of this process, and of those that it forks, come here.
 pub(super) fn take_over() -> sys::Result<()> {
-    let handler: extern "C" fn(i32, *const [u64; 3], u64) = on_fault;
+    let handler: extern "C" fn(i32, *const Info, *const Context) = on_fault;
     let flags = u64::from(k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER);
     // As the kernel has it: handler, flags, restorer, mask.
     let action = [handler as usize as u64, flags, arch::restorer(), 0];
@@ -95,23 +87,47 @@ pub(super) fn take_over() -> sys::Result<()> {
     Ok(())
 }
 
-/// `info` begins with signal, error, code and, at the third word, the address.
-extern "C" fn on_fault(signal: i32, info: *const [u64; 3], _context: u64) {
-    // SAFETY: the kernel's record of the signal.
-    let at = unsafe { (*info)[2] };
-    match (signal as u32 == k::SIGSEGV).then(|| bring(at)).flatten() {
-        Some(_) if IS_OVERWRITTEN.load(Relaxed) => {}
-        Some(block) => {
-            let Some(session) = session::get() else { return };
-            session.shared().touched.note(block.at, BLOCK_BYTES, block.print());
+/// What the kernel says of a fault: the beginning of `siginfo_t` (sigaction(2)).
+#[repr(C)]
+struct Info {
+    signal: i32,
+    error: i32,
+    code: i32,
+    _unused: i32,
+    at: u64,
+}
+
+/// Code of a SIGSEGV: something is mapped there, without this access.
+const ACCESS: i32 = 2;
+
+extern "C" fn on_fault(signal: i32, info: *const Info, context: *const Context) {
+    // SAFETY: the kernel's record of the signal, and its frame.
+    let (info, context) = unsafe { (&*info, &*context) };
+    let at = info.at;
+    let region = (signal as u32 == k::SIGSEGV).then(|| region(at)).flatten();
+    match region {
+        Some(Region { source: Source::File(part), .. }) => {
+            let is_first = info.code == ACCESS;
+            let fault = pages::Fault { at, is_first, stack: context.stack_pointer() };
+            if pages::bring(&region.unwrap_or_else(|| end()), part, fault).is_none() {
+                end();
+            }
         }
+        Some(region) => match bring(&region, at) {
+            Some(_) if IS_OVERWRITTEN.load(Relaxed) => {}
+            Some(block) => {
+                let Some(session) = session::get() else { return };
+                session.shared().touched.note(block.at, BLOCK_BYTES, block.print());
+            }
+            None => end(),
+        },
         None => end(),
     }
 }
 
 fn end() -> ! {
     match session::get() {
-        Some(session) => super::runner::end_at_fault(session, RunEnd::Fault),
+        Some(session) => runner::end_at_fault(session, RunEnd::Fault),
         None => sys::exit(1),
     }
 }
@@ -131,12 +147,9 @@ impl Block {
     }
 }
 
-/// Copies the block around `at`, if that is of memory that was moved away.
-fn bring(at: u64) -> Option<Block> {
-    // SAFETY: the one thread of a runner; nobody else holds it.
-    let moved = unsafe { MOVED.get() };
-    let regions = &moved.list[..moved.count];
-    let region = regions.iter().find(|r| (r.at..r.end).contains(&at))?;
+/// Copies the block around `at` of a region that was moved away.
+fn bring(region: &Region, at: u64) -> Option<Block> {
+    let Source::Moved(from) = region.source else { return None };
     let offset = (at - region.at) / BLOCK_BYTES * BLOCK_BYTES;
     let len = BLOCK_BYTES.min(region.end - region.at - offset);
     let to = region.at + offset;
@@ -144,8 +157,7 @@ fn bring(at: u64) -> Option<Block> {
     // else there, it is a shadow's loss.
     unsafe {
         sys::protect(to, len, k::PROT_READ | k::PROT_WRITE).ok()?;
-        let from = (region.from + offset) as *const u8;
-        core::ptr::copy_nonoverlapping(from, to as *mut u8, len as usize);
+        core::ptr::copy_nonoverlapping((from + offset) as *const u8, to as *mut u8, len as usize);
     }
     Some(Block { at: to, len })
 }
@@ -229,15 +241,17 @@ mod tests {
                 if move_away(memory as u64, LEN).is_err() {
                     return 100;
                 }
-                MOVED.get().list[0]
+                region(memory as u64)
             };
-            let successes = attacks(moved.from);
+            let Some(moved) = moved else { return 100 };
+            let Source::Moved(from) = moved.source else { return 100 };
+            let successes = attacks(from);
             if successes > 0 {
                 return successes;
             }
             let second = memory as u64 + 3 * BLOCK_BYTES;
-            if bring(second + 77).map(|block| block.at) != Some(second)
-                || bring(memory as u64 - 1).is_some()
+            if bring(&moved, second + 77).map(|block| block.at) != Some(second)
+                || region(memory as u64 - 1).is_some()
             {
                 return 101;
             }

@@ -6,11 +6,15 @@
 //! ends. Read-only ones go, too, since their protection could be changed back. Of devices nothing is copied: to
 //! read their registers may do anything.
 //!
+//! What the program has mapped of large files comes as it is touched, shared or not ([`pages`]).
+//!
 //! On the way the program's code and stack are noted, for [`super::returns`].
 
 use linux_raw_sys::general as k;
 
-use super::faults;
+use runahead_abi::PATH_MAX;
+
+use super::{faults, pages, regions};
 use crate::maps::{self, Mapping};
 use crate::owned::Owned;
 use crate::sys::{self, Errno};
@@ -67,40 +71,76 @@ impl Places {
 /// In a shadow, after it; with no other reference to it in use.
 pub(super) unsafe fn places() -> &'static Places {
     // SAFETY: passed on to the caller.
+    unsafe { places_mut() }
+}
+
+/// # Safety
+/// As for [`places`].
+unsafe fn places_mut() -> &'static mut Places {
+    // SAFETY: passed on to the caller.
     unsafe { PLACES.get() }
 }
 
-/// Replaces every shared mapping except the one at `ours`, in a process whose program has its stack
-/// pointer at `stack`.
-pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
-    let mut found = [(Mapping::default(), false); MAPPINGS];
+/// A mapping that does not stay as it is.
+#[derive(Clone, Copy)]
+struct Found {
+    mapping: Mapping,
+    /// A shared one is memory, and not a device.
+    is_memory: bool,
+    /// A file whose pages are to come as they are touched: its name.
+    file: Option<(u32, u32)>,
+}
+
+/// Finds the mappings that are shared, or of files that no loader has mapped; and notes code and stack.
+fn find(stack: u64, found: &mut [Found; MAPPINGS]) -> sys::Result<usize> {
     // SAFETY: the one thread of a new process.
-    let places = unsafe { PLACES.get() };
+    let (places, regions) = unsafe { (places_mut(), regions::all()) };
     places.count = 0;
-    let mut count = 0;
-    maps::each::<NAME_BYTES>(|mapping, name| {
+    let mut loaded = [0; CODE];
+    let (mut count, mut programs) = (0, 0);
+    maps::each::<PATH_MAX>(|mapping, name| {
         places.note(&mapping, stack);
-        if mapping.shared {
-            *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? = (mapping, is_memory(name));
+        if mapping.executable && mapping.inode != 0 && programs < CODE {
+            loaded[programs] = mapping.inode;
+            programs += 1;
+        }
+        let is_worth_it = pages::is_worth_it(&mapping, name);
+        if mapping.shared || is_worth_it && count < MAPPINGS {
+            let file = if is_worth_it { regions.keep_name(name) } else { None };
+            let is_memory = is_memory(name);
+            *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? = Found { mapping, is_memory, file };
             count += 1;
         }
         Ok(())
     })?;
+    for found in &mut found[..count] {
+        found.file = found.file.filter(|_| !loaded[..programs].contains(&found.mapping.inode));
+    }
+    Ok(count)
+}
+
+/// Replaces every shared mapping except the one at `ours`, and what is mapped of large files, in a process whose program has
+/// its stack pointer at `stack`.
+pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
+    let none = Found { mapping: Mapping::default(), is_memory: false, file: None };
+    let mut found = [none; MAPPINGS];
+    let count = find(stack, &mut found)?;
     let can_move = faults::can_move();
     let mut copied = 0;
-    for &(Mapping { start, end, readable, .. }, memory) in &found[..count] {
-        if start == ours {
+    for &Found { mapping, is_memory, file } in &found[..count] {
+        let Mapping { start, end, readable, shared, .. } = mapping;
+        if start == ours || file.is_some_and(|name| pages::inherit(&mapping, name)) || !shared {
             continue;
         }
         let len = end - start;
         // SAFETY: the program's memory in this process's copy; it is replaced by the same contents
         // or taken away, and the agent keeps nothing in shared memory but `ours`.
         unsafe {
-            if readable && memory && can_move && len >= faults::LARGE_BYTES {
+            if readable && is_memory && can_move && len >= faults::LARGE_BYTES {
                 faults::move_away(start, len)?;
                 continue;
             }
-            if !readable || !memory || copied + len > COPY_BYTES {
+            if !readable || !is_memory || copied + len > COPY_BYTES {
                 sys::replace_with_private(start, len, k::PROT_NONE)?;
                 continue;
             }
@@ -113,9 +153,6 @@ pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
     }
     Ok(())
 }
-
-/// As much of a name as tells what it is of.
-const NAME_BYTES: usize = 16;
 
 /// Whether a shared mapping of this name is memory, however it is called. (`/dev/zero` is what has no name.)
 fn is_memory(name: &[u8]) -> bool {
@@ -137,7 +174,7 @@ mod tests {
 
     fn found() -> Vec<Mapping> {
         let mut found = Vec::new();
-        maps::in_text::<NAME_BYTES>(MAPS.as_bytes(), |mapping, _| found.push(mapping));
+        maps::in_text::<PATH_MAX>(MAPS.as_bytes(), |mapping, _| found.push(mapping));
         found
     }
 

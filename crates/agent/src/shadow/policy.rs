@@ -11,7 +11,7 @@ use super::children::{self, Children};
 use super::files::{self, Behind, Descriptor};
 use super::runner::{Answer, RUNNER, Runner, Stop};
 use super::texts::Texts;
-use super::{life, planted, quiet, returns, sandbox};
+use super::{life, pages, planted, quiet, returns, sandbox};
 use crate::arch;
 use crate::names::{NAMES, TRACKED};
 use crate::plane::{self, Call, Interest, Policy, Verdict};
@@ -78,12 +78,16 @@ static SHADOW: &dyn Policy = &Shadow;
 pub fn policy(call: &Call) -> Verdict {
     // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
     let Some(runner) = (unsafe { RUNNER.get() }) else { sys::exit(1) };
+    pages::BUSY.store(true, Relaxed);
     if runner.session.shared().control.sync.load(Relaxed) != runner.sync {
         runner.end(RunEnd::Superseded, call);
     }
     runner.stack = call.stack;
     match runner.answer(call) {
-        Ok(ret) => Verdict::answer(ret),
+        Ok(ret) => {
+            pages::BUSY.store(false, Relaxed);
+            Verdict::answer(ret)
+        }
         Err(Stop(why)) => runner.end(why, call),
     }
 }

@@ -6,6 +6,7 @@
 use linux_raw_sys::general as k;
 use runahead_abi::RunEnd;
 
+use super::pages;
 use super::runner::{Answer, Stop};
 use crate::plane::Call;
 use crate::session;
@@ -128,6 +129,17 @@ fn memory(call: &Call) -> Answer {
     let [at, len, ..] = call.args;
     match session::get() {
         Some(session) if session.owns_any(at, len) => Err(Stop(RunEnd::Call)),
+        _ if call.nr == nr::MUNMAP => {
+            pages::forget(at, len);
+            Ok(call.perform())
+        }
+        // What comes as it is used is accessible as it comes, and has no contents to be given back.
+        _ if pages::are_in(at, len) => {
+            if call.nr == nr::MPROTECT && call.args[2] & u64::from(k::PROT_WRITE) != 0 {
+                pages::allow_stores(at, len);
+            }
+            if call.nr == nr::MREMAP { Err(Stop(RunEnd::Call)) } else { Ok(0) }
+        }
         _ => Ok(call.perform()),
     }
 }

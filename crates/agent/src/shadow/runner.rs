@@ -115,6 +115,20 @@ impl Runner {
         }
     }
 
+    /// Waits while more was hinted than there is room for.
+    pub(super) fn has_room(&self) -> Result<(), Stop> {
+        let control = &self.session.shared().control;
+        while control.queued.load(Relaxed) > QUEUE_LIMIT
+            || control.bytes_ahead.load(Relaxed) > control.bytes_budget.load(Relaxed)
+        {
+            if control.sync.load(Acquire) != self.sync {
+                return Err(Stop(RunEnd::Superseded));
+            }
+            let _ = sys::futex_wait(&self.status().run, self.run, Some(PAUSE_US));
+        }
+        Ok(())
+    }
+
     /// The access at hand leads to something new.
     pub(super) fn note_progress(&mut self) {
         self.fruitful = self.accesses;

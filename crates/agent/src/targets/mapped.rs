@@ -96,7 +96,7 @@ impl Target {
             let until = ticks() + PATIENCE_US * session.config.ticks_per_us;
             self.sending.try_with(|()| {
                 let _ = maps::each::<PATH_MAX>(|mapping, name| {
-                    if mapping.inode == 0 || !is_lasting(name) {
+                    if mapping.inode == 0 || !paths::is_lasting(name) {
                         return Ok(());
                     }
                     let file = (Identity::ROOT.join(name), name);
@@ -192,15 +192,6 @@ impl Pages {
     }
 }
 
-/// The name is that of a file that may be there again.
-fn is_lasting(name: &[u8]) -> bool {
-    name.first() == Some(&b'/')
-        && !name.ends_with(b" (deleted)")
-        && !name.starts_with(b"/dev/")
-        && !paths::is_made_up(name)
-        && name.len() < PATH_MAX
-}
-
 /// Tells which parts of a mapping are there: of that `file` (by identity and name), from the first address to the
 /// one behind the last, which begins at an offset.
 fn tell_used(
@@ -282,14 +273,6 @@ mod tests {
         let mut all: Vec<_> = (0..3 * LONGEST).filter_map(|page| ranges.add(page)).collect();
         all.extend(ranges.end());
         assert_eq!(all, [(0, LONGEST), (LONGEST, LONGEST), (2 * LONGEST, LONGEST)]);
-    }
-
-    #[test]
-    fn only_files_that_last_are_told() {
-        let lasting = ["/usr/lib/libc.so.6", "/data/a b"];
-        let others = ["", "[heap]", "/memfd:x (deleted)", "/dev/shm/x", "/proc/self/mem"];
-        assert!(lasting.iter().all(|name| is_lasting(name.as_bytes())));
-        assert!(!others.iter().any(|name| is_lasting(name.as_bytes())));
     }
 
     #[test]

@@ -1,0 +1,273 @@
+//! Pages of mapped files, as a runner touches them: no fault of a runner waits for storage.
+//!
+//! What the program has mapped of a file, or maps, has no contents in a shadow ([`regions`](super::regions)). The first touch
+//! of a chunk that is in memory maps the chunk; elsewhere each page that is in memory is copied, and each that is not is
+//! a read that misses its data: it is hinted, and what stands in for it is what reads from the same place in the program
+//! have brought ([`returns`](super::returns)).
+//!
+//! *Programs and libraries* are left as they are: nothing can stand in for code, and what a loader maps is fetched
+//! whole. A page of one that is on its way is waited for.
+//!
+//! *How a page is kept from being touched unseen.* A chunk is memory without access until its first touch. Then it is
+//! made accessible, and each of its pages gets a guard (MADV_GUARD_INSTALL, madvise(2), Linux 6.13), which is taken off
+//! as the page is brought: no mapping is split. On older kernels each page becomes accessible by itself, and a runner
+//! that touches more than the kernel allows mappings (`vm.max_map_count`) ends there.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+use runahead_abi::{ChunkIndex, Identity, PATH_MAX};
+use runahead_abi::identity::{BLOCK_BYTES, CHUNK_BYTES};
+
+use super::files::{self, Behind, Descriptor};
+use super::regions::{self, FilePart, Region, Source};
+use super::runner::{RUNNER, Runner};
+use crate::hints::Hint;
+use crate::maps::Mapping;
+use crate::paths;
+use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
+
+const PAGE_BYTES: u64 = 4096;
+/// Private mappings that are read only and smaller are left as they are: the kernel maps them at a touch or two.
+const LEAST_BYTES: u64 = CHUNK_BYTES;
+
+/// A page was touched that has not been brought.
+#[derive(Clone, Copy)]
+pub(super) struct Fault {
+    pub at: u64,
+    /// Nothing of the chunk has been touched since it lost its contents.
+    pub is_first: bool,
+    /// The program's stack pointer.
+    pub stack: u64,
+}
+
+/// A runner is answering a call: its state is in use.
+pub(super) static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// Lays out the mapping from `at` to `end` so that its pages come as they are touched.
+///
+/// # Safety
+/// Memory of the program's, in a shadow, or of nobody.
+pub(super) unsafe fn lay_out(at: u64, end: u64, part: FilePart) -> sys::Result<()> {
+    // SAFETY: the one thread of a shadow; nothing of it is touched meanwhile.
+    let regions = unsafe { regions::all() };
+    if !regions.has_room() {
+        return Err(Errno(sys::ENOMEM));
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { sys::map_nothing(sys::Place::Over(at), end - at)? };
+    regions.forget(&(at..end));
+    regions.add(Region { at, end, source: Source::File(part) })
+}
+
+/// What a shadow inherits of a mapped file, whose name was kept, is laid out anew. False: it stays as it is, as that file
+/// cannot be opened, or is another now.
+pub(super) fn inherit(mapping: &Mapping, name: (u32, u32)) -> bool {
+    let Mapping { start, end, offset, inode, .. } = *mapping;
+    let mut path = [0; PATH_MAX + 1];
+    // SAFETY: the one thread of a new process.
+    let text = unsafe { regions::all() }.name(name);
+    let Some(to) = path.get_mut(..text.len()) else { return false };
+    to.copy_from_slice(text);
+    let identity = Identity::ROOT.join(to);
+    let Ok((fd, size)) = open(path.as_ptr() as u64, inode) else { return false };
+    let part = FilePart { fd, offset, size, identity, name, writable: false };
+    // SAFETY: the program's memory in this process's copy, of which we hold nothing.
+    let laid_out = unsafe { lay_out(start, end, part) }.is_ok();
+    if !laid_out {
+        let _ = sys::close(fd);
+    }
+    laid_out
+}
+
+/// Opens the regular file of that name for reading, if it is the one of number `inode`; and its size.
+fn open(path: u64, inode: u64) -> sys::Result<(Fd, u64)> {
+    const CACHED: u32 = k::RESOLVE_CACHED;
+    let place = sys::openat2(AT_FDCWD, path, k::O_PATH | k::O_CLOEXEC, 0, CACHED)?;
+    let opened = sys::statx_fd(place, k::STATX_TYPE | k::STATX_INO | k::STATX_SIZE).and_then(|stat| {
+        if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG || stat.stx_ino != inode {
+            return Err(Errno(sys::ENOENT));
+        }
+        Ok((files::open_again(place, false)?, stat.stx_size))
+    });
+    let _ = sys::close(place);
+    opened
+}
+
+/// A descriptor of the file that is open as `real`, and a place for its name, for a mapping that outlives both.
+pub(super) fn keep_open(real: Fd, name: &[u8]) -> sys::Result<(Fd, (u32, u32))> {
+    // SAFETY: the one thread of a runner.
+    let name = unsafe { regions::all() }.keep_name(name).ok_or(Errno(sys::ENOMEM))?;
+    Ok((files::open_again(real, false)?, name))
+}
+
+/// What lies in `len` bytes from `at` does not come as it is touched any more.
+pub(super) fn forget(at: u64, len: u64) {
+    // SAFETY: the one thread of a runner.
+    unsafe { regions::all() }.forget(&range(at, len));
+}
+
+/// Some of the `len` bytes from `at` comes as it is touched.
+pub(super) fn are_in(at: u64, len: u64) -> bool {
+    // SAFETY: as above.
+    unsafe { regions::all() }.overlap(&range(at, len))
+}
+
+/// The program may store there from now on.
+pub(super) fn allow_stores(at: u64, len: u64) {
+    // SAFETY: as above.
+    unsafe { regions::all() }.allow_stores(&range(at, len));
+}
+
+fn range(at: u64, len: u64) -> core::ops::Range<u64> {
+    at..at.saturating_add(len).checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
+}
+
+/// A mapping of a lasting file is worth laying out anew: it is read, and no code. (Private memory that can be written may
+/// have been.)
+pub(super) fn is_worth_it(mapping: &Mapping, name: &[u8]) -> bool {
+    mapping.inode != 0
+        && mapping.readable
+        && !mapping.executable
+        && paths::is_lasting(name)
+        && (mapping.shared || !mapping.writable && mapping.end - mapping.start >= LEAST_BYTES)
+}
+
+/// Brings the page that `fault` is of, and perhaps more. `None`: there is nothing that could be.
+pub(super) fn bring(region: &Region, part: FilePart, fault: Fault) -> Option<()> {
+    let page = fault.at - fault.at % PAGE_BYTES;
+    let offset = part.offset + (page - region.at);
+    if offset >= part.size {
+        return None;
+    }
+    let piece = Piece { region, part, page, offset };
+    if BUSY.load(Relaxed) {
+        // What is answered needs the place, or what is there: a call does not wait for a hint.
+        piece.open_chunk(fault.is_first)?;
+        piece.open(PAGE_BYTES)?;
+        let _ = sys::read_nowait(part.fd, page, PAGE_BYTES, Some(offset));
+        return Some(());
+    }
+    // SAFETY: the one thread of a runner, outside of any call.
+    let runner = unsafe { RUNNER.get() }.as_mut()?;
+    runner.stack = fault.stack;
+    runner.bring(&piece, fault.is_first)
+}
+
+/// The page that is to be brought.
+struct Piece<'a> {
+    region: &'a Region,
+    part: FilePart,
+    /// Its address.
+    page: u64,
+    /// Where it is in the file.
+    offset: u64,
+}
+
+impl Piece<'_> {
+    /// First address and end of the part of the region that is of the same chunk.
+    fn chunk(&self) -> (u64, u64) {
+        let before = self.offset % CHUNK_BYTES;
+        let start = self.page.saturating_sub(before).max(self.region.at);
+        (start, (self.page - before + CHUNK_BYTES).min(self.region.end))
+    }
+
+    fn offset_of(&self, at: u64) -> u64 {
+        self.part.offset + (at - self.region.at)
+    }
+
+    /// Maps the chunk from the file, if all of it is in memory.
+    fn map_chunk(&self) -> bool {
+        let (start, end) = self.chunk();
+        let offset = self.offset_of(start);
+        let len = (end - start).min(self.part.size - offset);
+        if sys::is_cached(self.part.fd, offset, len) != Ok(true) {
+            return false;
+        }
+        let prot = k::PROT_READ | k::PROT_WRITE;
+        let flags = k::MAP_PRIVATE | k::MAP_FIXED | k::MAP_NORESERVE;
+        let args = [start, end - start, prot.into(), flags.into(), self.part.fd as u64, offset];
+        // SAFETY: memory of the program's that has no contents yet.
+        sys::check(unsafe { sys::raw(nr::MMAP, args) }).is_ok()
+    }
+
+    /// Makes the chunk accessible, and guards its pages, at its first touch.
+    fn open_chunk(&self, is_first: bool) -> Option<()> {
+        if !is_first || !has_guards() {
+            return Some(());
+        }
+        let (start, end) = self.chunk();
+        // SAFETY: memory of the program's that has no contents yet.
+        unsafe {
+            sys::protect(start, end - start, k::PROT_READ | k::PROT_WRITE).ok()?;
+            sys::advise(start, end - start, k::MADV_GUARD_INSTALL).ok()?;
+        }
+        Some(())
+    }
+
+    /// `len` bytes from the page can be touched from now on.
+    fn open(&self, len: u64) -> Option<()> {
+        // SAFETY: memory of the program's, which has contents from now on.
+        let opened = unsafe {
+            match has_guards() {
+                true => sys::advise(self.page, len, k::MADV_GUARD_REMOVE),
+                false => sys::protect(self.page, len, k::PROT_READ | k::PROT_WRITE),
+            }
+        };
+        opened.ok().map(|_| ())
+    }
+
+    /// How much to bring at once: what lies behind in the same block, where the program has stored nothing.
+    fn most(&self) -> u64 {
+        if self.part.writable {
+            return PAGE_BYTES;
+        }
+        let (_, end) = self.chunk();
+        (BLOCK_BYTES - self.offset % BLOCK_BYTES).min(end - self.page)
+    }
+}
+
+impl Runner {
+    fn bring(&mut self, piece: &Piece<'_>, is_first: bool) -> Option<()> {
+        let FilePart { fd, size, identity, .. } = piece.part;
+        let d = Descriptor { size, ..Descriptor::new(Behind::File(fd), identity) };
+        if (is_first && !piece.part.writable || is_first && has_guards()) && piece.map_chunk() {
+            self.meets(identity.chunk(ChunkIndex::of(piece.offset)));
+            return Some(());
+        }
+        piece.open_chunk(is_first)?;
+        let want = piece.most().min(size - piece.offset);
+        let there = self.resident(&d, fd, piece.offset, want);
+        if there > 0 {
+            piece.open(there.next_multiple_of(PAGE_BYTES))?;
+            let got = sys::read_nowait(fd, piece.page, there, Some(piece.offset)).unwrap_or(0);
+            if got > 0 {
+                // (Less than was there a moment ago: the rest is as if it had been read.)
+                self.found(&d, piece.offset, piece.page, got.min(PAGE_BYTES));
+                return Some(());
+            }
+        }
+        piece.open(PAGE_BYTES)?;
+        let len = PAGE_BYTES.min(size - piece.offset);
+        if let Some(hint) = self.foresee_data(&d, piece.offset, len, true) {
+            // SAFETY: the one thread of a runner; the name is not changed.
+            let path = unsafe { regions::all() }.name(piece.part.name);
+            self.send_data(&Hint { path, ..hint });
+            self.has_room().ok()?;
+        }
+        self.stand_in(piece.page, 0, len);
+        Some(())
+    }
+}
+
+/// Whether the kernel knows guards. Found out once.
+fn has_guards() -> bool {
+    const UNKNOWN: u32 = 0;
+    static KNOWN: AtomicU32 = AtomicU32::new(UNKNOWN);
+    if KNOWN.load(Relaxed) == UNKNOWN {
+        // Of no pages. SAFETY: changes nothing.
+        let has = unsafe { sys::advise(0, 0, k::MADV_GUARD_INSTALL) }.is_ok();
+        KNOWN.store(1 + u32::from(has), Relaxed);
+    }
+    KNOWN.load(Relaxed) == 2
+}
