@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Acquire, Ord
 
 use crate::entries::Entries;
 use crate::exemplars::Exemplars;
-use crate::identity::Parents;
+use crate::identity::{Parents, Piece};
 use crate::log::HintLog;
 use crate::record::DISCLOSED;
 use crate::ring::Ring;
@@ -180,11 +180,11 @@ pub struct Control {
     pub shadow_cpu_us: AtomicU64,
     /// Runners: hints issued.
     pub hints_issued: AtomicU64,
-    /// The target: hints whose access came.
+    /// The target, and of mapped files the supervisor: hints whose access came.
     pub hints_used: AtomicU64,
-    /// The target: hints of shadows whose access came (others were guesses, or disclosed).
+    /// As `hints_used`: hints of shadows whose access came (others were guesses, or disclosed).
     pub shadow_hints_used: AtomicU64,
-    /// The target: hints of shadows whose access came, of data only.
+    /// As `hints_used`: hints of shadows whose access came, of data only.
     pub shadow_data_used: AtomicU64,
     /// Runners: names that directories told.
     pub names_told: AtomicU64,
@@ -212,6 +212,9 @@ pub struct Control {
     /// The supervisor: with more pages of its own than this the process has no shadows, for which its
     /// control group would have no room; 0: there is no limit ([`Control::tell_most`]).
     pub pages_most: AtomicU64,
+    /// The target: large files that it has mapped while they were not in memory. What it uses of them no call tells.
+    pub mapped_cold: AtomicU32,
+    _unused: u32,
     /// The target: accesses that it should have told (`config::tell::ALL`), and could not.
     pub untold: AtomicU64,
 }
@@ -302,8 +305,21 @@ impl Shared {
         &self.runs[run as usize % RUN_SLOTS]
     }
 
+    /// The program has come to `piece`. True if that had been hinted: then it is counted as used.
+    pub fn touch(&self, piece: impl Into<Piece>, is_data: bool) -> bool {
+        let Some(run) = self.log.touch(piece) else { return false };
+        self.was_used(run);
+        let control = &self.control;
+        control.hints_used.fetch_add(1, Relaxed);
+        if (1..DISCLOSED).contains(&run) {
+            control.shadow_hints_used.fetch_add(1, Relaxed);
+            control.shadow_data_used.fetch_add(u64::from(is_data), Relaxed);
+        }
+        true
+    }
+
     /// A hint of run `run` was used: what the run had chosen was right.
-    pub fn was_used(&self, run: u32) {
+    fn was_used(&self, run: u32) {
         let status = self.run(run);
         if status.run.load(Relaxed) == run {
             status.choices().for_each(|choice| self.sites.get(choice.site).was_used(choice));

@@ -19,6 +19,7 @@ use crate::budget;
 use crate::common::Common;
 use crate::progress::Progress;
 use crate::throttle::{self, Throttle};
+use crate::uses::Uses;
 
 mod again;
 
@@ -51,6 +52,7 @@ pub struct Dispatcher {
     client: Client,
     progress: Arc<Progress>,
     throttle: Throttle,
+    uses: Uses,
     stop: Arc<AtomicBool>,
     process: Pid,
     rights: Watch,
@@ -127,6 +129,7 @@ impl Dispatcher {
         let workers = common.prefetcher.stats().processor;
         Dispatcher {
             throttle: Throttle::new(shared.clone(), common.clone(), progress.clone()),
+            uses: Uses::new(process.as_raw_pid()),
             shared,
             client: common.prefetcher.client(progress.clone()),
             common,
@@ -417,10 +420,11 @@ impl Dispatcher {
                 self.go_without();
             }
         }
+        let uses = self.uses.look(&self.shared);
         self.throttle.release(|record| self.client.submit(record));
         let patience = self.throttle.patience();
         let rest = if self.sole { self.common.sole.rest() } else { None };
-        timeout.into_iter().chain(patience).chain(rest).min()
+        timeout.into_iter().chain(patience).chain(rest).chain(uses).min()
     }
 
     /// The control group has room for a shadow. The target is told how large it may become.

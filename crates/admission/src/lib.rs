@@ -6,6 +6,7 @@
 //! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
 //! | `progress` | what came of a process's hints |
 //! | `throttle` | keeps what shadows take within bounds |
+//! | `uses` | what of it was used of mapped files |
 //! | `ahead` | what was hinted and not used yet |
 //! | [`ghost`] | stalls that were added |
 //! | [`ledger`] | what prefetching takes and gives, in all processes |
@@ -22,6 +23,7 @@ pub mod ledger;
 mod progress;
 pub mod sole;
 mod throttle;
+mod uses;
 pub mod without;
 
 pub use common::Common;

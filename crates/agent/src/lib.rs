@@ -61,6 +61,7 @@ pub mod shadow;
 pub mod socket;
 pub mod speculation;
 pub mod targets;
+mod timer;
 pub mod tried;
 
 use runahead_plane::{self as plane, arch, lock, owned, room, sys};

@@ -5,6 +5,7 @@
 //! | [`memory`] | what it shares with us |
 //! | [`wake`] | how the two sides of that wake each other |
 //! | [`rights`] | whether it may have us read for it |
+//! | [`present`] | which pages of mapped files it has |
 //! | [`waits`] | how long it has waited, and on which devices somebody has of late |
 //! | [`clock`] | by which it measures |
 //! | [`degraded`] | what it had to do without |
@@ -13,6 +14,7 @@
 pub mod clock;
 pub mod degraded;
 pub mod memory;
+pub mod present;
 pub mod proc;
 pub mod rights;
 pub mod waits;

@@ -446,10 +446,10 @@ pub struct Switches {
 const USAGE_WORDS: usize = 18;
 /// Of whom: all threads of the process.
 const RUSAGE_SELF: u64 = 0;
+const RUSAGE_THREAD: u64 = 1;
 
 /// getrusage(2): those of this thread.
 pub fn switches() -> Switches {
-    const RUSAGE_THREAD: u64 = 1;
     /// Behind two times of two words each and twelve other counters.
     const NVCSW: usize = 2 * 2 + 12;
     let mut usage = [0u64; USAGE_WORDS];
@@ -464,6 +464,22 @@ pub fn minor_faults() -> u64 {
     let mut usage = [0u64; USAGE_WORDS];
     let _ = call!(nr::GETRUSAGE, RUSAGE_SELF, &raw mut usage);
     usage[MINFLT]
+}
+
+/// getrusage(2): page faults of this thread that waited for a device.
+pub fn major_faults() -> u64 {
+    /// Behind two times, four sizes and the faults that did not.
+    const MAJFLT: usize = 2 * 2 + 5;
+    let mut usage = [0u64; USAGE_WORDS];
+    let _ = call!(nr::GETRUSAGE, RUSAGE_THREAD, &raw mut usage);
+    usage[MAJFLT]
+}
+
+/// Processor time of this thread, in nanoseconds (clock_gettime(2)).
+pub fn thread_ns() -> u64 {
+    let mut time = [0u64; 2];
+    let _ = call!(nr::CLOCK_GETTIME, k::CLOCK_THREAD_CPUTIME_ID, &raw mut time);
+    time[0] * 1_000_000_000 + time[1]
 }
 
 /// Lets go of every descriptor and of the working directory.

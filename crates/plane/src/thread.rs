@@ -87,7 +87,22 @@ pub struct Thread {
     pub(super) exec_memory: Cell<(u64, u64)>,
     /// How often this thread had left its processor when the policy last asked.
     pub switches: Cell<Option<Switches>>,
+    /// What the policy knows of this thread's waits in page faults.
+    pub faults: Cell<Option<Faults>>,
     mapped: Cell<[u64; 2]>,
+}
+
+/// Page faults of a thread that waited for a device, as the policy last saw them.
+#[derive(Clone, Copy)]
+pub struct Faults {
+    /// The number of the timer by which it looks.
+    pub timer: u32,
+    /// After how much of the thread's processor time it looks, in nanoseconds.
+    pub every_ns: u64,
+    /// How many there had been.
+    pub seen: u64,
+    /// When that was, in time-stamp ticks, and what the thread had used of a processor by then, in nanoseconds.
+    pub at: (u64, u64),
 }
 
 /// What a vfork child may change of its parent's thread.
@@ -252,6 +267,7 @@ impl Thread {
             is_disturbed: Cell::new(false),
             exec_memory: Cell::new((0, 0)),
             switches: Cell::new(None),
+            faults: Cell::new(None),
             mapped: Cell::new([at, stack as u64]),
         };
         // SAFETY: the end of a fresh mapping, aligned, with room for one; it is unmapped only when

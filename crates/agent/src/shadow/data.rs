@@ -555,7 +555,13 @@ impl Runner {
     }
 
     /// What was mapped of `fd` comes as it is touched, where there is room for that; else it is asked for whole.
-    fn lay_out(&mut self, fd: Fd, d: &Descriptor, (at, len): (u64, u64), (offset, writable): (u64, bool)) {
+    fn lay_out(
+        &mut self,
+        fd: Fd,
+        d: &Descriptor,
+        (at, len): (u64, u64),
+        (offset, writable): (u64, bool),
+    ) {
         let Behind::File(real) = d.behind else { return };
         let name = self.directory_text(fd).unwrap_or(b"");
         // Of its own, as the program closes its descriptor.

@@ -16,8 +16,8 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::{ChunkIndex, Identity, PATH_MAX};
 use runahead_abi::identity::{BLOCK_BYTES, CHUNK_BYTES};
+use runahead_abi::{ChunkIndex, Identity, PATH_MAX};
 
 use super::files::{self, Behind, Descriptor};
 use super::regions::{self, FilePart, Region, Source};
@@ -84,12 +84,13 @@ pub(super) fn inherit(mapping: &Mapping, name: (u32, u32)) -> bool {
 fn open(path: u64, inode: u64) -> sys::Result<(Fd, u64)> {
     const CACHED: u32 = k::RESOLVE_CACHED;
     let place = sys::openat2(AT_FDCWD, path, k::O_PATH | k::O_CLOEXEC, 0, CACHED)?;
-    let opened = sys::statx_fd(place, k::STATX_TYPE | k::STATX_INO | k::STATX_SIZE).and_then(|stat| {
-        if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG || stat.stx_ino != inode {
-            return Err(Errno(sys::ENOENT));
-        }
-        Ok((files::open_again(place, false)?, stat.stx_size))
-    });
+    let opened =
+        sys::statx_fd(place, k::STATX_TYPE | k::STATX_INO | k::STATX_SIZE).and_then(|stat| {
+            if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG || stat.stx_ino != inode {
+                return Err(Errno(sys::ENOENT));
+            }
+            Ok((files::open_again(place, false)?, stat.stx_size))
+        });
     let _ = sys::close(place);
     opened
 }
@@ -231,7 +232,9 @@ impl Runner {
     fn bring(&mut self, piece: &Piece<'_>, is_first: bool) -> Option<()> {
         let FilePart { fd, size, identity, .. } = piece.part;
         let d = Descriptor { size, ..Descriptor::new(Behind::File(fd), identity) };
-        if (is_first && !piece.part.writable || is_first && has_guards()) && piece.map_chunk() {
+        // (Without guards each touch is a first one, and stores may be lost.)
+        let may_map = is_first && (has_guards() || !piece.part.writable);
+        if may_map && piece.map_chunk() {
             self.meets(identity.chunk(ChunkIndex::of(piece.offset)));
             return Some(());
         }

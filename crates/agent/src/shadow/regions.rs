@@ -216,7 +216,10 @@ mod tests {
         let mut all = regions(&many);
         assert!(!all.has_room() && all.add(NONE).is_err());
         all.forget(&(1..2));
-        assert_eq!((origin(&all, 0), origin(&all, 1), origin(&all, 2)), (Some(1_000_000), None, None));
+        assert_eq!(
+            (origin(&all, 0), origin(&all, 1), origin(&all, 2)),
+            (Some(1_000_000), None, None)
+        );
         assert_eq!(all.keep_name(&[1; NAMES + 1]), None);
         let kept = all.keep_name(b"/x").expect("room");
         assert_eq!(all.name(kept), b"/x");

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::PANICS_IN_STALL;
-use runahead_abi::record::{DEMAND, DISCLOSED};
+use runahead_abi::record::DEMAND;
 use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
@@ -76,14 +76,7 @@ impl Target {
 
     /// If this was hinted, it is used now.
     pub(super) fn touch(&self, session: &'static Session, piece: impl Into<Piece>, is_data: bool) {
-        if let Some(run) = session.shared().log.touch(piece) {
-            session.shared().was_used(run);
-            let control = &session.shared().control;
-            control.hints_used.fetch_add(1, Relaxed);
-            if (1..DISCLOSED).contains(&run) {
-                control.shadow_hints_used.fetch_add(1, Relaxed);
-                control.shadow_data_used.fetch_add(u64::from(is_data), Relaxed);
-            }
+        if session.shared().touch(piece, is_data) {
             self.wake();
             self.pace.used();
             self.review(session);

@@ -156,11 +156,11 @@ impl Balance {
         self.account.balance() >= -PATIENCE * wait
     }
 
-    /// An unforeseen stall: whether a sync is to be made in it.
-    pub(super) fn affords(&mut self, seen: &Seen) -> bool {
+    /// So many unforeseen stalls: whether a sync is to be made in the last.
+    pub(super) fn affords(&mut self, seen: &Seen, stalls: u64) -> bool {
         let wait = self.wait(seen);
         self.learn();
-        self.account.waited(wait);
+        (0..stalls.min(MOST as u64)).for_each(|_| self.account.waited(wait));
         let usual = match (self.has_synced, seen.usual_sync) {
             (true, _) => self.usual,
             (false, 0) => FIRST_US * self.per_us,
@@ -224,7 +224,7 @@ mod tests {
 
     /// Stalls until a sync is afforded, at most `most`.
     fn stalls(balance: &mut Balance, seen: &Seen, most: u32) -> Option<u32> {
-        (1..=most).find(|_| balance.affords(seen))
+        (1..=most).find(|_| balance.affords(seen, 1))
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
     fn what_was_spared_without_a_sync_pays_for_none() {
         let (mut balance, mut seen) = begun(3 << 16);
         seen.used = 1_000;
-        assert!(balance.look(&seen) && !balance.affords(&seen), "49 ms in a wait of 2");
+        assert!(balance.look(&seen) && !balance.affords(&seen, 1), "49 ms in a wait of 2");
     }
 
     /// A fork takes twice as long as a wait, as on a fast disk.
@@ -272,7 +272,7 @@ mod tests {
         for _ in 0..1_000 {
             seen.used += 4;
             balance.look(&seen);
-            if balance.affords(&seen) {
+            if balance.affords(&seen, 1) {
                 syncs += 1;
                 balance.made(&seen, 2 * WAIT_US * PER_US);
             }
@@ -293,7 +293,7 @@ mod tests {
         let mut syncs = 0;
         for _ in 0..1_000 {
             balance.look(&seen);
-            if balance.affords(&seen) {
+            if balance.affords(&seen, 1) {
                 syncs += 1;
                 balance.made(&seen, 2 * WAIT_US * PER_US);
             }
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_fork_that_lost_its_processor_does_not_keep_the_next_from_being_made() {
         let (mut balance, mut seen) = begun(500);
-        assert!(balance.affords(&seen));
+        assert!(balance.affords(&seen, 1));
         balance.made(&seen, 1_000 * PER_US);
         balance.made(&seen, 200_000 * PER_US);
         seen.used = 1_000;
@@ -315,7 +315,7 @@ mod tests {
             seen.used += 1_000;
             balance.look(&seen);
         });
-        assert!(balance.affords(&seen), "what was spared has made up for it");
+        assert!(balance.affords(&seen, 1), "what was spared has made up for it");
         assert!(balance.usual <= 1_250 * PER_US as i64);
     }
 
@@ -326,7 +326,7 @@ mod tests {
         balance.made(&seen, 20_000 * PER_US);
         seen.used = 100;
         assert!(balance.look(&seen));
-        assert!(balance.affords(&seen), "32 waits of 2 ms against 20 ms");
+        assert!(balance.affords(&seen, 1), "32 waits of 2 ms against 20 ms");
         seen.used = u64::MAX / 2;
         balance.look(&seen);
         assert!(
@@ -370,7 +370,7 @@ mod tests {
                 balance.look(&seen);
                 let shadow = computed * PER_US;
                 (cost, gain) = (cost + copies + shadow, gain + used * wait + wait / TRY as u64);
-                if balance.affords(&seen) {
+                if balance.affords(&seen, 1) {
                     let fork = below(pages + 1) * PER_US / 10;
                     balance.made(&seen, fork);
                     // The one before it ends: what it has not computed it never will.

@@ -16,6 +16,7 @@ mod covered;
 mod disclose;
 mod exec;
 pub(crate) mod family;
+mod faults;
 mod flushes;
 mod given;
 mod lookups;
@@ -40,7 +41,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::config::tell;
 use runahead_abi::{Identity, PATH_MAX};
 
-use crate::arch::{CALLS, ticks};
+use crate::arch::{CALLS, Context, ticks};
 use crate::lock::Lock;
 use crate::names::{Kind, NAMES};
 use crate::plane::thread::Thread;
@@ -85,6 +86,7 @@ pub struct Target {
     family: family::Family,
     flushes: flushes::Flushes,
     mapped: mapped::Mapped,
+    watched: faults::Watched,
     /// There is memory of which no copy is to be made.
     keeps_secrets: AtomicBool,
     /// Threads wait for children of all kinds.
@@ -108,6 +110,7 @@ static TARGET: Target = Target {
     family: family::Family::new(),
     flushes: flushes::Flushes::new(),
     mapped: mapped::Mapped::new(),
+    watched: faults::Watched::new(),
     keeps_secrets: AtomicBool::new(false),
     waits_for_clones: AtomicBool::new(false),
 };
@@ -253,6 +256,18 @@ impl Policy for OfTargets {
         policy(call)
     }
 
+    fn poked(&self, frame: &mut Context) {
+        TARGET.look_at_faults(frame);
+    }
+
+    fn missed(&self) {
+        faults::look_later();
+    }
+
+    fn thread_ends(&self) {
+        faults::thread_ends();
+    }
+
     fn before_child(&self) {
         TARGET.family.expect_child();
         // A parent hears of its children when it reads from a pipe (`family`).
@@ -294,6 +309,7 @@ fn start_in_child() {
     TARGET.sending.break_open();
     TARGET.disclosed.start_in_child();
     TARGET.unforked.start_in_child();
+    TARGET.watched.start_in_child();
     TARGET.family.start_in_child();
     TARGET.runnable.start_in_child();
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
@@ -306,6 +322,7 @@ fn start_in_child() {
 
 fn policy(call: &Call) -> Verdict {
     let Some(session) = session::get() else { return Verdict::NATIVE };
+    TARGET.watch_faults(call.thread);
     let verdict = match TARGET.decide(session, call) {
         Outcome::Native => Verdict::NATIVE,
         Outcome::Answer(ret) => Verdict::answer(ret),

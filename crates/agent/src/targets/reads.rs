@@ -2,13 +2,15 @@
 
 use core::mem::MaybeUninit;
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use linux_raw_sys::general as k;
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::MAPPED;
 use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
-use super::outcome::{Outcome, Stall};
+use super::outcome::{Outcome, Side, Stall};
 use crate::extent;
 use crate::names::{Kind, NAMES};
 use crate::plane::Call;
@@ -17,6 +19,8 @@ use crate::sys::{self, Errno, Fd, nr};
 
 /// Bytes that a demand asks for at most.
 const DEMAND_BYTES: u64 = 8 << 20;
+/// From so many bytes on, a mapping of the program's own is taken to be used here and there.
+const LARGE_BYTES: u64 = 1 << 20;
 
 impl Target {
     pub(super) fn read(
@@ -181,15 +185,28 @@ impl Target {
         let fd = call.fd(4);
         if flags as u32 & k::MAP_ANONYMOUS != 0
             // Nobody will ask what was mapped.
-            || !session.is_joined() && !self.probing(session) && !self.tells(session)
+            || !session.is_joined() && !self.probing(session) && !self.tells(session) && !is_large(call)
             || !matches!(self.kind(fd), Kind::Nowait | Kind::Remote)
         {
             return self.map_anything(call);
         }
+        if is_large(call) && is_cold(fd, offset) {
+            // Its pages will be waited for in faults, of which nobody tells.
+            self.expect_faults(call.thread);
+            self.join(session);
+            if session.is_joined() {
+                session.shared().control.mapped_cold.fetch_add(1, Relaxed);
+            }
+            if self.sync(session, call) == Side::Shadow {
+                return Outcome::InShadow;
+            }
+        }
         let len = len.min(DEMAND_BYTES);
         let piece = self.piece(fd, offset, len);
         let known = self.knows(session, piece);
-        let absent = self.probing(session) && !known && is_mostly_absent(fd, offset, len);
+        // (What is used of a large one a shadow tells better.)
+        let absent =
+            self.probing(session) && !known && !is_large(call) && is_mostly_absent(fd, offset, len);
         if absent {
             let stall = self.of_fd(fd, piece, HintKind::Data, offset, len);
             if self.stall(session, &probe_only(call), stall, len).is_none() {
@@ -209,6 +226,20 @@ impl Target {
         }
         Outcome::Answer(ret)
     }
+}
+
+/// A mapping of much of a file, by the program and not by a loader: it is mostly used here and there.
+fn is_large(call: &Call) -> bool {
+    let [_, len, prot, flags, ..] = call.args;
+    const LOADED: u32 = k::MAP_DENYWRITE | k::MAP_ANONYMOUS;
+    len >= LARGE_BYTES && prot as u32 & k::PROT_EXEC == 0 && flags as u32 & LOADED == 0
+}
+
+/// Most of what lies behind `offset` in a file is not in memory; where the kernel does not tell (cachestat(2) is for a
+/// file's owner), the first byte of it.
+fn is_cold(fd: Fd, offset: u64) -> bool {
+    residency(fd, offset, DEMAND_BYTES)
+        .map_or_else(|| is_absent(fd, offset), |(cached, pages)| cached * 4 < pages)
 }
 
 /// A call without effect, for a stall that is not in the call at hand.

@@ -36,6 +36,16 @@ const TURN_US: u64 = 20_000;
 /// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
 const NEAR: u64 = 16;
 
+/// With so many hints used to one fault that waits, a shadow is taken to foresee what comes.
+const MOST_USED: u64 = 4;
+
+/// Page faults of a thread that have waited, and for how many ticks together.
+#[derive(Clone, Copy)]
+pub(super) struct Faults {
+    pub count: u64,
+    pub ticks: u64,
+}
+
 /// Remembers how the last syncs went, to decide which stalls are worth one.
 pub struct Syncs {
     last_end: u64,
@@ -47,6 +57,12 @@ pub struct Syncs {
     alive: bool,
     /// The shadow that was made last has been asked for another run.
     again: bool,
+    /// What a page fault takes that waits, in ticks, if those are what the thread waits for of late; 0: calls are.
+    fault_ticks: u64,
+    /// Faults have been waited for before.
+    has_faulted: bool,
+    /// Hints issued and used when faults were looked at last.
+    hints: (u64, u64),
 }
 
 impl Syncs {
@@ -58,11 +74,29 @@ impl Syncs {
             off: false,
             alive: false,
             again: false,
+            fault_ticks: 0,
+            has_faulted: false,
+            hints: (0, 0),
         }
     }
 
+    /// So many faults have waited since this was last asked: whether a shadow foresees most of what comes. One that is at
+    /// work and finds something is given `turn` ticks to get ahead.
+    pub(super) fn foresees(&mut self, session: &Session, faults: u64, turn: u64) -> bool {
+        let control = &session.shared().control;
+        let hints = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
+        let before = core::mem::replace(&mut self.hints, hints);
+        if hints.1.saturating_sub(before.1) > MOST_USED * faults {
+            return true;
+        }
+        let run = session.shared().run(control.run_request.load(Relaxed));
+        let end = RunEnd::from_raw(run.end.load(Relaxed));
+        let is_at_work = matches!(end, RunEnd::Running | RunEnd::Paused);
+        is_at_work && hints.0 > before.0 && ticks().wrapping_sub(self.last_end) < turn
+    }
+
     /// Whether a sync is worth while now.
-    fn is_due(&mut self, session: &'static Session, family: &Family) -> bool {
+    fn is_due(&mut self, session: &'static Session, family: &Family, stalls: u64) -> bool {
         let control = &session.shared().control;
         // The supervisor takes the horizon away where there is no memory for shadows.
         if control.horizon.load(Relaxed) == 0 || control.stopped.load(Relaxed) != 0 {
@@ -77,14 +111,24 @@ impl Syncs {
         let warm = family.take_warm().min(open);
         control.hints_used.fetch_add(warm, Relaxed);
         control.shadow_hints_used.fetch_add(warm, Relaxed);
-        let seen = seen(control, session.config.ticks_per_us);
-        if !self.balance.has_begun() {
+        let seen = self.seen(session);
+        // What shadows for calls have cost says nothing of those for faults.
+        let is_first = self.fault_ticks > 0 && !core::mem::replace(&mut self.has_faulted, true);
+        if is_first || !self.balance.has_begun() {
             self.balance.begin(session.config.ticks_per_us, &seen);
         }
         if !self.balance.look(&seen) && core::mem::take(&mut self.alive) {
             supersede(control);
         }
-        self.balance.affords(&seen)
+        self.balance.affords(&seen, stalls)
+    }
+
+    fn seen(&self, session: &Session) -> Seen {
+        let seen = seen(&session.shared().control, session.config.ticks_per_us);
+        match self.fault_ticks {
+            0 => seen,
+            ticks => Seen { wait: Some(ticks), ..seen },
+        }
     }
 }
 
@@ -124,9 +168,10 @@ impl Target {
             return;
         }
         let pays = self.syncs.try_with(|syncs| {
-            let mut stays =
-                |seen: Seen| syncs.balance.look(&seen) && control.has_room(|| seen.faults);
-            !syncs.alive || stays(seen(control, session.config.ticks_per_us))
+            !syncs.alive || {
+                let seen = syncs.seen(session);
+                syncs.balance.look(&seen) && control.has_room(|| seen.faults)
+            }
         });
         if pays == Some(false) {
             self.let_go(session);
@@ -183,6 +228,15 @@ impl Target {
 
     /// Makes a shadow of the thread that makes `call`, if it is worth while now.
     pub(super) fn sync(&self, session: &'static Session, call: &Call) -> Side {
+        self.sync_after(session, call, Faults { count: 0, ticks: 0 })
+    }
+
+    /// As [`Target::sync`], in no call, and far from where the last was made: of the faults since then nobody told.
+    pub(super) fn sync_anew(&self, session: &'static Session, call: &Call, faults: Faults) -> Side {
+        self.sync_after(session, call, faults)
+    }
+
+    fn sync_after(&self, session: &'static Session, call: &Call, faults: Faults) -> Side {
         let thread = call.thread;
         if !session.is_joined()
             || self.keeps_secrets.load(Relaxed)
@@ -209,10 +263,11 @@ impl Target {
                 ring_bell(session.shared());
                 return Some(Side::Target);
             }
-            if syncs.alive && runs_again(session, syncs) {
+            syncs.fault_ticks = faults.ticks.checked_div(faults.count).unwrap_or(0);
+            if faults.count == 0 && syncs.alive && runs_again(session, syncs) {
                 return Some(Side::Target);
             }
-            if !syncs.is_due(session, &self.family) {
+            if !syncs.is_due(session, &self.family, faults.count.max(1)) {
                 return Some(Side::Target);
             }
             if self.flushes.are_due() {
@@ -237,7 +292,7 @@ impl Target {
             syncs.last_cost = syncs.last_end - start;
             control.syncs.fetch_add(1, Relaxed);
             control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
-            let seen = seen(control, session.config.ticks_per_us);
+            let seen = syncs.seen(session);
             syncs.balance.made(&seen, syncs.last_cost);
             side
         });

@@ -1,0 +1,112 @@
+//! What a process uses of mapped files: it makes no call for that, so it is looked for.
+//!
+//! A page is used once the process has it, which the kernel tells (`member::present`). It has those around a page that it has
+//! touched as well, up to 64 KiB, if they were in memory: some hints are taken for used that only lay beside such a page.
+//!
+//! Invariant: looking takes at most a part in [`SHARE`] of the time.
+
+use std::time::{Duration, Instant};
+
+use runahead_abi::identity::BLOCK_BYTES;
+use runahead_abi::{Identity, Shared};
+use runahead_member::present::{Present, mapped_parts};
+
+use std::sync::atomic::Ordering::Relaxed;
+
+/// See the module's text.
+const SHARE: u32 = 32;
+/// Between two looks, at least.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Smaller mappings are not looked at: their files are asked for as a whole.
+const LEAST_BYTES: u64 = 128 << 10;
+
+/// See the module's text.
+pub(crate) struct Uses {
+    process: i32,
+    next: Instant,
+}
+
+impl Uses {
+    pub(crate) fn new(process: i32) -> Self {
+        Uses { process, next: Instant::now() }
+    }
+
+    /// Counts what has been used, if it is time to; how long until the next look.
+    pub(crate) fn look(&mut self, shared: &Shared) -> Option<Duration> {
+        let control = &shared.control;
+        let is_all_used = || control.hints_issued.load(Relaxed) <= control.hints_used.load(Relaxed);
+        if control.mapped_cold.load(Relaxed) == 0 || is_all_used() {
+            return None;
+        }
+        let now = Instant::now();
+        if now < self.next {
+            return Some(self.next - now);
+        }
+        // (A process that has ended is not looked at again: its dispatcher ends.)
+        let _ = self.count(shared);
+        let pause = (now.elapsed() * SHARE).max(PAUSE);
+        self.next = now + pause;
+        Some(pause)
+    }
+
+    fn count(&self, shared: &Shared) -> std::io::Result<()> {
+        let present = Present::of(self.process)?;
+        for part in mapped_parts(self.process, LEAST_BYTES)? {
+            let file = Identity::ROOT.join(&part.path);
+            present.each(&part.at, |range| {
+                let first = part.offset + (range.start - part.at.start);
+                let end = part.offset + (range.end - part.at.start);
+                let first = first - first % BLOCK_BYTES;
+                for piece in file.pieces(first, end - first) {
+                    shared.touch(piece, true);
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::ptr::null_mut;
+
+    use runahead_member::memory::Mapping;
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+    use super::*;
+
+    #[test]
+    fn a_hint_is_used_when_its_page_is_touched() {
+        const LEN: usize = 4 << 20;
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&vec![1; LEN]).expect("written");
+        let name = file.path().to_str().expect("a plain name").as_bytes();
+        let identity = Identity::ROOT.join(name);
+        let (shared, _memory) = Mapping::new().expect("memory to share");
+        let far = LEN as u64 / 2;
+        for offset in [0, far] {
+            let _ = shared.log.hint(identity.first_piece(offset, 1), 1);
+            shared.control.hints_issued.fetch_add(1, Relaxed);
+        }
+        let mut uses = Uses::new(std::process::id() as i32);
+        assert_eq!(uses.look(&shared), None, "nothing cold was mapped");
+        shared.control.mapped_cold.store(1, Relaxed);
+        // SAFETY: a fresh mapping, which nobody else knows.
+        let at = unsafe { mmap(null_mut(), LEN, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
+        let at = at.expect("memory");
+        assert!(uses.look(&shared).is_some());
+        assert_eq!(shared.control.hints_used.load(Relaxed), 0);
+        // SAFETY: a byte of it.
+        let _ = unsafe { at.cast::<u8>().add(LEN / 2).read_volatile() };
+        uses.next = Instant::now();
+        assert!(uses.look(&shared).is_some());
+        assert_eq!(shared.control.hints_used.load(Relaxed), 1);
+        assert_eq!(shared.control.shadow_data_used.load(Relaxed), 1);
+        uses.next = Instant::now();
+        let _ = uses.look(&shared);
+        assert_eq!(shared.control.hints_used.load(Relaxed), 1, "it is counted once");
+        // SAFETY: the mapping above.
+        unsafe { munmap(at, LEN) }.expect("it was mapped");
+    }
+}

@@ -1,0 +1,142 @@
+//! Waits in page faults: no call tells of them, and a program that goes to and fro in a mapped file makes none for long.
+//!
+//! Once the program has mapped a large file that is not in memory, each thread that makes a call has itself poked after some
+//! of its own processor time, and looks how many of its page faults have waited for a device (getrusage(2)). If some
+//! have, and no shadow foresees them, a sync is made there. (A look takes some microseconds, and there is one in 8 ms at most.)
+//!
+//! *Why by processor time.* The kernel looks at such a timer where a thread goes back to its own code (Linux 5.9,
+//! `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`): the signal interrupts no call, and no wait. A thread that waits uses little of a
+//! processor, so that it is looked at after some tens of faults; one that does not wait is looked at ever less often. A
+//! program that maps no such file has no timer.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+
+use super::Target;
+use super::outcome::Side;
+use super::sync;
+use crate::arch::{Context, ticks};
+use crate::plane::thread::{Faults, Thread};
+use crate::plane::{self, Call};
+use crate::session::{self, Session};
+use crate::sys::{self, nr};
+use crate::timer::Timer;
+
+/// Processor time after which a thread that waits in faults is looked at, and one that does not, at most.
+const EVERY_NS: (u64, u64) = (1_000_000, 8_000_000);
+/// Faults since the last look that are worth one more: a file's first page is mostly followed by others of the same chunk.
+const FEW: u64 = 2;
+/// A shadow that finds something is left to work for at least this long, in microseconds.
+const TURN_US: u64 = 200_000;
+
+/// See the module's text.
+pub(super) struct Watched {
+    /// The process has mapped a large file that was not in memory.
+    any: AtomicBool,
+}
+
+impl Watched {
+    pub(super) const fn new() -> Self {
+        Watched { any: AtomicBool::new(false) }
+    }
+
+    pub(super) fn start_in_child(&self) {
+        self.any.store(false, Relaxed);
+        // (Timers are not inherited.)
+        if let Some(thread) = plane::thread::current() {
+            thread.faults.set(None);
+        }
+    }
+}
+
+impl Target {
+    /// A large file was mapped that is not in memory.
+    pub(super) fn expect_faults(&self, thread: &Thread) {
+        self.watched.any.store(true, Relaxed);
+        self.watch_faults(thread);
+    }
+
+    /// The faults of a thread that makes a call are looked at from now on, if that is worth while.
+    pub(super) fn watch_faults(&self, thread: &Thread) {
+        if !self.watched.any.load(Relaxed) || thread.faults.get().is_some() {
+            return;
+        }
+        let Ok(timer) = Timer::of_this_thread(k::CLOCK_THREAD_CPUTIME_ID) else { return };
+        let faults = Faults { timer: timer.0, every_ns: EVERY_NS.0, ..now(timer) };
+        if timer.set(faults.every_ns).is_ok() {
+            thread.faults.set(Some(faults));
+        }
+    }
+
+    /// The thread has used some of its processor, and is in the program's code.
+    pub(super) fn look_at_faults(&self, frame: &Context) {
+        let (Some(session), Some(thread)) = (session::get(), plane::thread::current()) else {
+            return;
+        };
+        let Some(before) = thread.faults.get() else { return };
+        let timer = Timer(before.timer);
+        let mut faults = now(timer);
+        let new = faults.seen.saturating_sub(before.seen);
+        faults.every_ns = match new {
+            0 => (before.every_ns * 2).min(EVERY_NS.1),
+            _ => EVERY_NS.0,
+        };
+        let waits = sync::Faults { count: new, ticks: waited(session, &before, &faults) };
+        if new > 0 {
+            self.note_faults(session, waits);
+        }
+        let call = Call { nr: nr::GETPID, args: [0; 6], stack: frame.stack_pointer(), thread };
+        if new >= FEW && !self.is_ahead(session, new) {
+            self.join(session);
+            if self.sync_anew(session, &call, waits) == Side::Shadow {
+                // It gets no signals, those that were held for its target neither.
+                thread.forget_held();
+                return;
+            }
+        }
+        thread.faults.set(Some(faults));
+        let _ = timer.set(faults.every_ns);
+    }
+
+    fn note_faults(&self, session: &'static Session, sync::Faults { count, ticks }: sync::Faults) {
+        self.waited.fetch_add(ticks, Relaxed);
+        if session.is_joined() {
+            let control = &session.shared().control;
+            control.stalls_unforeseen.fetch_add(count, Relaxed);
+            control.stall_ticks_unforeseen.fetch_add(ticks, Relaxed);
+        }
+    }
+
+    /// A shadow foresees most of what comes, or may before long, although so many faults have waited.
+    fn is_ahead(&self, session: &'static Session, faults: u64) -> bool {
+        let turn = TURN_US * session.config.ticks_per_us;
+        session.is_joined()
+            && self.syncs.try_with(|syncs| syncs.foresees(session, faults, turn)) != Some(false)
+    }
+}
+
+/// The thread was met at work of ours.
+pub(super) fn look_later() {
+    if let Some(faults) = plane::thread::current().and_then(|thread| thread.faults.get()) {
+        let _ = Timer(faults.timer).set(faults.every_ns);
+    }
+}
+
+/// The calling thread is about to end; its timer would outlive it.
+pub(super) fn thread_ends() {
+    if let Some(faults) = plane::thread::current().and_then(|thread| thread.faults.take()) {
+        Timer(faults.timer).delete();
+    }
+}
+
+fn now(timer: Timer) -> Faults {
+    let at = (ticks(), sys::thread_ns());
+    Faults { timer: timer.0, every_ns: 0, seen: sys::major_faults(), at }
+}
+
+/// How long the thread has waited between two looks, in ticks: all the time that it used no processor.
+fn waited(session: &Session, before: &Faults, now: &Faults) -> u64 {
+    let used_us = now.at.1.saturating_sub(before.at.1) / 1_000;
+    now.at.0.wrapping_sub(before.at.0).saturating_sub(used_us * session.config.ticks_per_us)
+}
