@@ -86,6 +86,10 @@ pub mod without {
     pub const STALE: u64 = 1 << 0;
     /// Targets do not ask for another run of the shadow that there is.
     pub const AGAIN: u64 = 1 << 1;
+    /// Shadows get their memory by a fork alone, however large the target is.
+    pub const MIRRORS: u64 = 1 << 2;
+    /// The target's large memory is never copied by a fork, however small the target is.
+    pub const COPIES: u64 = 1 << 3;
 }
 
 /// Values of [`AgentConfig::tell`].

@@ -23,11 +23,15 @@ pub struct Without {
     pub expansion: bool,
     /// Storage that serves one request at a time is read ahead like any other.
     pub sole: bool,
+    /// All of a target's memory is copied by a fork at each sync.
+    pub mirrors: bool,
+    /// A target's large memory is kept out of the fork at each sync, however little it is.
+    pub copies: bool,
 }
 
 impl Without {
     /// Names by which [`Without::switch_off`] knows the mechanisms.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 11] = [
         "stale",
         "again",
         "memory",
@@ -37,6 +41,8 @@ impl Without {
         "guesses",
         "expansion",
         "sole",
+        "mirrors",
+        "copies",
     ];
 
     /// Switches off one more; false if there is none of this name.
@@ -51,6 +57,8 @@ impl Without {
             "guesses" => &mut self.guesses,
             "expansion" => &mut self.expansion,
             "sole" => &mut self.sole,
+            "mirrors" => &mut self.mirrors,
+            "copies" => &mut self.copies,
             _ => return false,
         };
         *which = true;
@@ -61,7 +69,9 @@ impl Without {
     pub fn bits(self) -> u64 {
         let stale = if self.stale { without::STALE } else { 0 };
         let again = if self.again { without::AGAIN } else { 0 };
-        stale | again
+        let mirrors = if self.mirrors { without::MIRRORS } else { 0 };
+        let copies = if self.copies { without::COPIES } else { 0 };
+        stale | again | mirrors | copies
     }
 }
 

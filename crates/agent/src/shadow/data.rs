@@ -199,6 +199,7 @@ impl Runner {
             }
             Err(Errno(sys::EOPNOTSUPP)) if self.is_believed_resident(d, real, offset, want) => {
                 let args = [real as u64, buf, len, offset, 0, 0];
+                faults::touch_absent(buf, len);
                 // SAFETY: the program's buffer, checked by the kernel.
                 let got = unsafe { sys::raw(sys::nr::PREAD64, args) };
                 self.found(d, offset, buf, got.max(0) as u64);
@@ -469,6 +470,7 @@ impl Runner {
             return Ok(0);
         };
         let real = if d.listed { real } else { self.open_listing(fd, &d, real)? };
+        faults::touch_absent(buf, len);
         // SAFETY: the program's buffer, checked by the kernel.
         let got = unsafe { sys::raw(sys::nr::GETDENTS64, [real as u64, buf, len, 0, 0, 0]) };
         if got > 0 {

@@ -15,7 +15,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared, touched};
 
 use super::regions::{self, Region, Source};
-use super::{pages, runner};
+use super::{mirror, pages, runner};
 use crate::arch::{self, Context};
 use crate::session;
 use crate::sys::{self, nr};
@@ -57,9 +57,13 @@ pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
 
 /// Copies what earlier runs have used and others change. In a template, after all has been moved.
 pub(super) fn bring_known(shared: &Shared) {
-    shared.touched.each(|at| match region(at)? {
-        Region { source: Source::Moved(_), .. } => bring(&region(at)?, at).map(Block::print),
-        _ => None,
+    shared.touched.each(|at| {
+        let region = region(at)?;
+        match region.source {
+            Source::Moved(_) => bring(&region, at).map(Block::print),
+            Source::Target(_) => of_target(&region, at).map(Block::print),
+            Source::File(_) => None,
+        }
     });
 }
 
@@ -113,11 +117,14 @@ extern "C" fn on_fault(signal: i32, info: *const Info, context: *const Context) 
                 end();
             }
         }
-        Some(region) => match bring(&region, at) {
+        Some(region) => match match region.source {
+            Source::Target(_) => of_target(&region, at),
+            _ => bring(&region, at),
+        } {
             Some(_) if IS_OVERWRITTEN.load(Relaxed) => {}
             Some(block) => {
                 let Some(session) = session::get() else { return };
-                session.shared().touched.note(block.at, BLOCK_BYTES, block.print());
+                session.shared().touched.note(block.at, block.unit, block.print());
             }
             None => end(),
         },
@@ -136,6 +143,8 @@ fn end() -> ! {
 struct Block {
     at: u64,
     len: u64,
+    /// Bytes of one that is whole.
+    unit: u64,
 }
 
 impl Block {
@@ -159,7 +168,18 @@ fn bring(region: &Region, at: u64) -> Option<Block> {
         sys::protect(to, len, k::PROT_READ | k::PROT_WRITE).ok()?;
         core::ptr::copy_nonoverlapping((from + offset) as *const u8, to as *mut u8, len as usize);
     }
-    Some(Block { at: to, len })
+    Some(Block { at: to, len, unit: BLOCK_BYTES })
+}
+
+/// Fetches what lies around `at` from the target.
+fn of_target(region: &Region, at: u64) -> Option<Block> {
+    let mirror::Unit { at, len } = mirror::bring(region, at)?;
+    Some(Block { at, len, unit: mirror::UNIT_BYTES })
+}
+
+/// Whether what lies at `at` comes from the target.
+pub(super) fn comes_from_target(at: u64) -> bool {
+    region(at).is_some_and(|region| matches!(region.source, Source::Target(_)))
 }
 
 /// Touches `len` bytes at `at`, which are about to be overwritten, so that the kernel finds them: it does not wait for a
@@ -176,6 +196,14 @@ pub(super) fn touch(at: u64, len: u64) {
         }
     }
     IS_OVERWRITTEN.store(false, Relaxed);
+}
+
+/// As [`touch`], if some of it comes as it is used.
+pub(super) fn touch_absent(at: u64, len: u64) {
+    // SAFETY: the one thread of a shadow; the reference ends here.
+    if unsafe { regions::all() }.overlap(&(at..at.saturating_add(len))) {
+        touch(at, len);
+    }
 }
 
 #[cfg(test)]

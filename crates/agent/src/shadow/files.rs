@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as k;
 use runahead_abi::{Control, Identity, filesystems};
 
-use super::openings;
+use super::{mirror, openings};
 use crate::names::{NAMES, TRACKED};
 use crate::owned::Owned;
 use crate::paths::FdPath;
@@ -158,7 +158,12 @@ pub(super) fn give_up() -> sys::Result<()> {
         });
     }
     sys::close(list)?;
+    let memory = mirror::descriptor();
     for fd in 0..=highest {
+        if memory == Some(fd) {
+            // The program knows of none there.
+            continue;
+        }
         let inherited = to_place(fd);
         match inherited {
             Some((behind, offset, size)) => {

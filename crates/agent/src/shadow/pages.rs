@@ -7,19 +7,15 @@
 //!
 //! *Programs and libraries* are left as they are: nothing can stand in for code, and what a loader maps is fetched
 //! whole. A page of one that is on its way is waited for.
-//!
-//! *How a page is kept from being touched unseen.* A chunk is memory without access until its first touch. Then it is
-//! made accessible, and each of its pages gets a guard (MADV_GUARD_INSTALL, madvise(2), Linux 6.13), which is taken off
-//! as the page is brought: no mapping is split. On older kernels each page becomes accessible by itself, and a runner
-//! that touches more than the kernel allows mappings (`vm.max_map_count`) ends there.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::identity::{BLOCK_BYTES, CHUNK_BYTES};
 use runahead_abi::{ChunkIndex, Identity, PATH_MAX};
 
 use super::files::{self, Behind, Descriptor};
+use super::guards;
 use super::regions::{self, FilePart, Region, Source};
 use super::runner::{RUNNER, Runner};
 use crate::hints::Hint;
@@ -192,30 +188,13 @@ impl Piece<'_> {
         sys::check(unsafe { sys::raw(nr::MMAP, args) }).is_ok()
     }
 
-    /// Makes the chunk accessible, and guards its pages, at its first touch.
     fn open_chunk(&self, is_first: bool) -> Option<()> {
-        if !is_first || !has_guards() {
-            return Some(());
-        }
         let (start, end) = self.chunk();
-        // SAFETY: memory of the program's that has no contents yet.
-        unsafe {
-            sys::protect(start, end - start, k::PROT_READ | k::PROT_WRITE).ok()?;
-            sys::advise(start, end - start, k::MADV_GUARD_INSTALL).ok()?;
-        }
-        Some(())
+        if is_first { guards::guard(start, end - start) } else { Some(()) }
     }
 
-    /// `len` bytes from the page can be touched from now on.
     fn open(&self, len: u64) -> Option<()> {
-        // SAFETY: memory of the program's, which has contents from now on.
-        let opened = unsafe {
-            match has_guards() {
-                true => sys::advise(self.page, len, k::MADV_GUARD_REMOVE),
-                false => sys::protect(self.page, len, k::PROT_READ | k::PROT_WRITE),
-            }
-        };
-        opened.ok().map(|_| ())
+        guards::open(self.page, len)
     }
 
     /// How much to bring at once: what lies behind in the same block, where the program has stored nothing.
@@ -233,7 +212,7 @@ impl Runner {
         let FilePart { fd, size, identity, .. } = piece.part;
         let d = Descriptor { size, ..Descriptor::new(Behind::File(fd), identity) };
         // (Without guards each touch is a first one, and stores may be lost.)
-        let may_map = is_first && (has_guards() || !piece.part.writable);
+        let may_map = is_first && (guards::are_there() || !piece.part.writable);
         if may_map && piece.map_chunk() {
             self.meets(identity.chunk(ChunkIndex::of(piece.offset)));
             return Some(());
@@ -261,16 +240,4 @@ impl Runner {
         self.stand_in(piece.page, 0, len);
         Some(())
     }
-}
-
-/// Whether the kernel knows guards. Found out once.
-fn has_guards() -> bool {
-    const UNKNOWN: u32 = 0;
-    static KNOWN: AtomicU32 = AtomicU32::new(UNKNOWN);
-    if KNOWN.load(Relaxed) == UNKNOWN {
-        // Of no pages. SAFETY: changes nothing.
-        let has = unsafe { sys::advise(0, 0, k::MADV_GUARD_INSTALL) }.is_ok();
-        KNOWN.store(1 + u32::from(has), Relaxed);
-    }
-    KNOWN.load(Relaxed) == 2
 }

@@ -11,7 +11,7 @@ use super::children::{self, Children};
 use super::files::{self, Behind, Descriptor};
 use super::runner::{Answer, RUNNER, Runner, Stop};
 use super::texts::Texts;
-use super::{life, pages, planted, quiet, returns, sandbox};
+use super::{life, mirror, pages, planted, quiet, returns, sandbox};
 use crate::arch;
 use crate::names::{NAMES, TRACKED};
 use crate::plane::{self, Call, Interest, Policy, Verdict};
@@ -99,6 +99,7 @@ impl Runner {
         }
         self.plant_rubbish()?;
         let a = &call.args;
+        mirror::touch_arguments(a);
         let here = AT_FDCWD;
         match call.nr {
             nr::READ => self.read(call.fd(0), a[1], a[2], None),

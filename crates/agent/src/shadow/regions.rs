@@ -11,7 +11,7 @@ use crate::owned::Owned;
 use crate::sys::{Errno, Fd, Result};
 
 /// Mappings that come so at most; further ones do without.
-const REGIONS: usize = 256;
+const REGIONS: usize = 384;
 /// Bytes for the names of their files.
 const NAMES: usize = 32 << 10;
 
@@ -40,6 +40,8 @@ pub(super) enum Source {
     Moved(u64),
     /// A file.
     File(FilePart),
+    /// The target, as it is now: a descriptor of its memory.
+    Target(Fd),
 }
 
 impl Source {
@@ -48,6 +50,7 @@ impl Source {
         match self {
             Source::Moved(from) => Source::Moved(from + by),
             Source::File(part) => Source::File(FilePart { offset: part.offset + by, ..part }),
+            Source::Target(_) => self,
         }
     }
 }
@@ -186,7 +189,7 @@ mod tests {
         let region = all.find(at)?;
         match region.source {
             Source::Moved(from) => Some(from + at - region.at),
-            Source::File(_) => None,
+            _ => None,
         }
     }
 

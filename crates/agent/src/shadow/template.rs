@@ -16,7 +16,7 @@ use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared};
 
 use super::life::{self, end, say_gone};
-use super::{faults, files, memory, openings, planted, policy, sandbox};
+use super::{faults, files, memory, mirror, openings, planted, policy, sandbox};
 use crate::plane;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
@@ -175,6 +175,7 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Othe
     sys::futex_wake(&control.handshake);
 
     let others = watched(session)?;
+    mirror::lay_out()?;
     memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64, stack)?;
     faults::bring_known(session.shared());
     openings::prepare(&session.config)?;

@@ -19,6 +19,7 @@ pub(crate) mod family;
 mod faults;
 mod flushes;
 mod given;
+pub(crate) mod kept_out;
 mod lookups;
 mod mapped;
 mod opens;

@@ -11,6 +11,7 @@ use runahead_abi::{Control, RunEnd};
 use super::Target;
 use super::balance::{Balance, Seen};
 use super::family::Family;
+use super::kept_out;
 use super::outcome::Side;
 use crate::arch::{self, ticks};
 use crate::hints::ring_bell;
@@ -124,7 +125,11 @@ impl Syncs {
     }
 
     fn seen(&self, session: &Session) -> Seen {
-        let seen = seen(&session.shared().control, session.config.ticks_per_us);
+        let mut seen = seen(&session.shared().control, session.config.ticks_per_us);
+        if kept_out::is_worth_it(session, seen.pages) {
+            // What a sync copies is little.
+            seen.pages = 0;
+        }
         match self.fault_ticks {
             0 => seen,
             ticks => Seen { wait: Some(ticks), ..seen },
@@ -279,11 +284,16 @@ impl Target {
             self.unforked.lend();
             let shared = core::ptr::from_ref(session.shared()) as u64;
             socket::keep_from_children(shared, false);
+            let pages = control.pages_at(sys::minor_faults());
+            let keeps_out = kept_out::is_worth_it(session, pages) && kept_out::keep_out(session, call.stack);
             let side = fork(session, call);
             if side == Some(Side::Shadow) {
                 return side;
             }
             socket::keep_from_children(shared, true);
+            if keeps_out {
+                kept_out::let_in();
+            }
             self.unforked.take_back();
             syncs.off = side.is_none();
             syncs.alive = true;

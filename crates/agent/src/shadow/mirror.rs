@@ -1,0 +1,87 @@
+//! Memory that a shadow has not inherited from its target ([`crate::targets::kept_out`]): it is fetched as it is touched.
+//!
+//! A fetch brings [`UNIT_BYTES`], aligned, from the target as it is then: through a descriptor of the target's
+//! `/proc/self/mem`, which Landlock lets a shadow read as it was opened before. What runs have touched and the target changes is fetched
+//! at the sync, in one go, so that all runs of a sync see it as it was then ([`runahead_abi::touched`]).
+//!
+//! The kernel's own accesses do not wait for a fault handler: what a call names is touched before it is answered
+//! ([`touch_arguments`]).
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::regions::{self, Region, Source};
+use super::{faults, guards};
+use crate::sys::{self, Errno, Fd};
+use crate::targets::kept_out;
+
+/// Bytes that one fault brings.
+pub(super) const UNIT_BYTES: u64 = 16 << 10;
+/// Bytes that become accessible at a time.
+const EXTENT_BYTES: u64 = 128 << 10;
+
+/// There is memory of this kind.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The descriptor of the target's memory, which is to be kept; `None`: all was inherited.
+pub(super) fn descriptor() -> Option<Fd> {
+    // SAFETY: the one thread of a new process.
+    let (list, memory) = unsafe { kept_out::of_this_shadow() };
+    (!list.is_empty()).then_some(memory)
+}
+
+/// Lays out what was not inherited. In a template, once.
+pub(super) fn lay_out() -> sys::Result<()> {
+    // SAFETY: as above.
+    let ((list, memory), regions) = unsafe { (kept_out::of_this_shadow(), regions::all()) };
+    for &(at, end) in list {
+        // SAFETY: nothing is there: a place that the fork has left out. (Where something is, the shadow ends.)
+        unsafe { sys::map_nothing(sys::Place::IfFree(at), end - at)? };
+        regions.add(Region { at, end, source: Source::Target(memory) })?;
+        ANY.store(true, Relaxed);
+    }
+    Ok(())
+}
+
+/// A piece that was fetched.
+pub(super) struct Unit {
+    pub at: u64,
+    pub len: u64,
+}
+
+/// Fetches what lies around `at`.
+pub(super) fn bring(region: &Region, at: u64) -> Option<Unit> {
+    let Source::Target(memory) = region.source else { return None };
+    let start = (at - at % UNIT_BYTES).max(region.at);
+    let len = (start - start % UNIT_BYTES + UNIT_BYTES).min(region.end) - start;
+    let fetch = || {
+        guards::open(start, len)?;
+        // SAFETY: memory of the program's that has no contents yet.
+        let to = unsafe { core::slice::from_raw_parts_mut(start as *mut u8, len as usize) };
+        Some(sys::pread(memory, to, start))
+    };
+    if fetch()? == Err(Errno(sys::EFAULT)) {
+        // Nothing around it has been accessible yet.
+        guards::open_extent(region, at, EXTENT_BYTES)?;
+        let _ = fetch()?;
+    }
+    // (What the target has unmapped meanwhile is missing, and reads as zeros.)
+    Some(Unit { at: start, len })
+}
+
+/// Touches what the arguments of a call point to, so that the kernel finds it: the first pages of each.
+pub(super) fn touch_arguments(args: &[u64; 6]) {
+    const PAGE: u64 = 4096;
+    if !ANY.load(Relaxed) {
+        return;
+    }
+    for &at in args {
+        for at in [at, at.saturating_add(PAGE)] {
+            if faults::comes_from_target(at) {
+                // SAFETY: memory that comes when it is touched.
+                unsafe { (at as *const u8).read_volatile() };
+            }
+        }
+    }
+}
+
+const _: () = assert!(EXTENT_BYTES.is_multiple_of(UNIT_BYTES));

@@ -1,0 +1,111 @@
+//! Large memory that a sync does not copy.
+//!
+//! A fork takes time for each page that a process has, and the process then pays for each that it stores to. So where it
+//! has much, its large private memory is kept out of the fork (`MADV_DONTFORK`, madvise(2)): the target's pages are never
+//! write-protected, and the shadow fetches what it touches from the target, through a descriptor of `/proc/self/mem` that
+//! it inherits (`shadow/mirror.rs`). What it fetches may be newer than the sync, and torn: a shadow's loss.
+//!
+//! Invariant: a child of the program's own finds all of its parent's memory. Only where the process has one thread, which is here,
+//! is anything kept out, and only for the moment of the fork; what the program keeps from its children itself
+//! ([`super::unforked`]) is kept from them again afterwards.
+
+use linux_raw_sys::general as k;
+use runahead_abi::config::without;
+
+use crate::maps;
+use crate::owned::Owned;
+use crate::plane;
+use crate::session::Session;
+use crate::sys::{self, AT_FDCWD, Fd};
+
+/// With so many pages of its own, a process's large memory is kept out: copying their tables takes some 0.6 ms.
+const LARGE_PAGES: u64 = 16 << 10;
+/// Smaller mappings are copied: to fetch them page by page takes longer.
+const LEAST_BYTES: u64 = 1 << 20;
+/// Mappings that are kept out at most.
+const MOST: usize = 128;
+
+/// What was kept out of the newest sync.
+pub(crate) struct KeptOut {
+    list: [(u64, u64); MOST],
+    count: usize,
+    /// The target's memory, to be read: `/proc/self/mem` (proc_pid_mem(5)).
+    memory: Fd,
+}
+
+// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+#[unsafe(link_section = ".bss.large")]
+static KEPT_OUT: Owned<KeptOut> = Owned::new(KeptOut { list: [(0, 0); MOST], count: 0, memory: 0 });
+
+/// In a shadow: what it has not inherited, as first addresses and ends, and the descriptor to read it from.
+///
+/// # Safety
+/// In a new shadow, before it has given up its descriptors, or later; with no other reference to it in use.
+pub(crate) unsafe fn of_this_shadow() -> (&'static [(u64, u64)], Fd) {
+    // SAFETY: passed on to the caller.
+    let kept_out = unsafe { KEPT_OUT.get() };
+    (&kept_out.list[..kept_out.count], kept_out.memory)
+}
+
+/// Whether a process with so many pages of its own has its large memory kept out.
+pub(super) fn is_worth_it(session: &Session, pages: u64) -> bool {
+    let without = |what| session.config.without & what != 0;
+    let least = if without(without::COPIES) { 0 } else { LARGE_PAGES };
+    pages >= least && !without(without::MIRRORS) && !plane::has_threads()
+}
+
+/// Keeps large memory out of the fork to come, in a thread whose stack pointer is `stack` and which holds the lock of syncs.
+/// False: nothing is kept out.
+pub(super) fn keep_out(session: &Session, stack: u64) -> bool {
+    // SAFETY: the one thread of the process.
+    let kept_out = unsafe { KEPT_OUT.get() };
+    kept_out.count = 0;
+    let path = c"/proc/self/mem".as_ptr() as u64;
+    let Ok(memory) = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0) else { return false };
+    kept_out.memory = memory;
+    let here = core::ptr::from_ref(&path) as u64;
+    let listed = maps::each::<4>(|mapping, name| {
+        let (start, end) = (mapping.start, mapping.end);
+        let holds = |at| (start..end).contains(&at);
+        let is_private = mapping.writable && mapping.readable && !mapping.shared && mapping.inode == 0;
+        let is_plain = name.is_empty() || name == b"[hea";
+        let is_large = end - start >= LEAST_BYTES;
+        if is_private
+            && is_plain
+            && is_large
+            && !holds(stack)
+            && !holds(here)
+            && session.owned_from(start, end).is_none()
+            && kept_out.count < MOST
+        {
+            kept_out.list[kept_out.count] = (start, end);
+            kept_out.count += 1;
+        }
+        Ok(())
+    });
+    if listed.is_err() || kept_out.count == 0 {
+        kept_out.count = 0;
+        let _ = sys::close(memory);
+        return false;
+    }
+    kept_out.advise(k::MADV_DONTFORK);
+    true
+}
+
+/// In the target, after the fork.
+pub(super) fn let_in() {
+    // SAFETY: the one thread of the process.
+    let kept_out = unsafe { KEPT_OUT.get() };
+    kept_out.advise(k::MADV_DOFORK);
+    kept_out.count = 0;
+    let _ = sys::close(kept_out.memory);
+}
+
+impl KeptOut {
+    fn advise(&self, advice: u32) {
+        for &(start, end) in &self.list[..self.count] {
+            // SAFETY: decides only whether the fork to come copies it.
+            let _ = unsafe { sys::advise(start, end - start, advice) };
+        }
+    }
+}
