@@ -15,7 +15,7 @@ use crate::sys::{self, Errno, Fd};
 use crate::targets::kept_out;
 
 /// Bytes that one fault brings.
-pub(super) const UNIT_BYTES: u64 = 16 << 10;
+pub(super) const UNIT_BYTES: u64 = 8 << 10;
 /// Bytes that become accessible at a time.
 const EXTENT_BYTES: u64 = 128 << 10;
 
