@@ -18,6 +18,7 @@ const CHASE: &str = include_str!("../../programs/chase.c");
 const REREAD: &str = include_str!("../../programs/reread.c");
 const SPIN: &str = include_str!("../../programs/spin.c");
 const BESIDE: &str = include_str!("../../programs/beside.sh");
+const STORES: &str = include_str!("../../programs/stores.c");
 
 const FILE: &str = "chain";
 const SET: &str = "set";
@@ -66,20 +67,32 @@ fn cycle(n: u64) -> Vec<u64> {
     next
 }
 
-fn follow(dir: &Path, ground: &Ground<'_>, steps: u32) -> Result<Job, Error> {
-    let program = compile::program("chase", CHASE, ground.out)?;
-    let steps = if ground.quick { 20 } else { steps };
-    Ok(Job::new(program, "gcc", dir).args([FILE, &steps.to_string()]))
-}
-
 /// 10 s of waits.
 pub(super) fn chase(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-    follow(dir, ground, 2000)
+    let program = compile::program("chase", CHASE, ground.out)?;
+    let steps = if ground.quick { "20" } else { "2000" };
+    Ok(Job::new(program, "gcc", dir).args([FILE, steps]))
+}
+
+/// 3 GB, and a hundred reads with stores after each: each store is one that may have to copy its page, and of the
+/// reads none can be foreseen. The first time that memory is touched is not measured.
+pub(super) fn stores(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
+    let sizes = if ground.quick { [8 << 10, 10, 10] } else { [3 << 20, 100, 1000] };
+    storing(dir, ground, sizes)
+}
+
+/// Sizes: KiB of memory, reads, pages that are stored into after each.
+pub(super) fn storing(dir: &Path, ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
+    let program = compile::program("stores", STORES, ground.out)?;
+    let told = ground.out.join("stores.told");
+    let sizes = sizes.map(|size| size.to_string());
+    let job = Job::new(program, "gcc", dir).args([FILE]).args(sizes).args([&told]);
+    Ok(Job { gauge: Gauge::Told(told), ..job })
 }
 
 /// Reads that depend on each other, while shadows hint what it never reads.
 pub(super) fn rubbish(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-    let job = follow(dir, ground, 2000)?;
+    let job = chase(dir, ground)?;
     Ok(Job { options: planted::RUBBISH.map(Into::into).into(), ..job })
 }
 
@@ -102,7 +115,7 @@ pub(super) fn beside(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
     let told = ground.out.join("spin.told");
     let processor = sys::two_processors().0.unwrap_or(0).to_string();
     let millions = if ground.quick { "20" } else { "2000" };
-    let mut job = follow(dir, ground, 2000)?;
+    let mut job = chase(dir, ground)?;
     job.around = ["taskset", "-c", &processor, "sh", "-c", BESIDE, "sh"].map(Into::into).into();
     job.around.extend([spin.into(), millions.into(), told.clone().into()]);
     Ok(Job { gauge: Gauge::Told(told), ..job })
