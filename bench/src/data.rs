@@ -218,6 +218,16 @@ impl Task {
     }
 }
 
+/// A program on [`Data::Chain`] that has so many KiB of memory, makes so many reads, and after each stores into so many
+/// pages.
+///
+/// # Errors
+/// As of [`Task::job`].
+pub fn storing(ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
+    require(Data::Chain.needs())?;
+    chain::storing(&ground.root.join(Data::Chain.dir()), ground, sizes)
+}
+
 fn require(needs: &[Need]) -> Result<(), Error> {
     let missing = |(name, _): &&Need| find(name).is_none();
     match needs.iter().find(missing) {

@@ -204,6 +204,32 @@ fn data_on_two_storages() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// What a sync costs: a line for each size, in which all that there is to plot is a number.
+#[test]
+fn syncs() {
+    if let Err(missing) = Disk::probe() {
+        println!("skipped: {missing}");
+        return;
+    }
+    if !Path::new(BENCH).with_file_name("runahead").is_file() {
+        println!("skipped: runahead is not built beside {BENCH}");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("syncs.csv");
+    let mut command = Command::new(BENCH);
+    command.args(["syncs", "--quick", "--pairs", "1", "--write-csv"]).arg(&file);
+    let output = command.output().expect("the benchmark starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(file).expect("a table");
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!((lines.len(), lines[0][0]), (3, "resident_mib"), "{text}");
+    for line in &lines[1..] {
+        let numbers = line.iter().filter(|cell| cell.parse::<f64>().is_ok()).count();
+        assert_eq!((numbers, line.last()), (line.len() - 1, Some(&"same")), "{text}");
+    }
+}
+
 /// Where `scripts/setup` puts what Debian has no package of.
 fn cache() -> PathBuf {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
