@@ -1,5 +1,5 @@
-/* stores FILE KIB STALLS PAGES TOLD: fills KIB of memory, then reads STALLS blocks of FILE, each of which says which is
- * next, and after each stores into PAGES pages of its memory, chosen at random; writes the seconds that reads and stores
+/* stores FILE KIB READS PAGES TOLD: fills KIB of memory, then reads READS blocks of FILE, each of which says where the
+ * next is, and after each stores into PAGES pages of its memory, chosen at random; writes the seconds that reads and stores
  * took to TOLD, and a sum to standard output. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -24,13 +24,13 @@ int main(int argc, char **argv) {
     static unsigned char block[BLOCK];
     struct stat st;
     if (argc != 6) {
-        fprintf(stderr, "usage: stores FILE KIB STALLS PAGES TOLD\n");
+        fprintf(stderr, "usage: stores FILE KIB READS PAGES TOLD\n");
         return 2;
     }
     size_t bytes = (size_t)atol(argv[2]) << 10;
-    long stalls = atol(argv[3]), stores = atol(argv[4]);
+    long reads = atol(argv[3]), stores = atol(argv[4]);
     int fd = open(argv[1], O_RDONLY);
-    if (fd < 0 || fstat(fd, &st) != 0 || st.st_size < BLOCK || bytes < PAGE || stalls <= 0) {
+    if (fd < 0 || fstat(fd, &st) != 0 || st.st_size < BLOCK || bytes < PAGE || reads <= 0) {
         perror("stores: cannot use the file");
         return 2;
     }
@@ -41,18 +41,16 @@ int main(int argc, char **argv) {
         return 2;
     }
     memset(memory, 1, bytes);
-    uint64_t blocks = st.st_size / BLOCK, pages = bytes / PAGE, next = 0, place = 1, sum = 0;
+    uint64_t blocks = st.st_size / BLOCK, pages = bytes / PAGE, place = 1, sum = 0;
+    uint64_t next = 1, number;
     double start = now();
-    for (long i = 0; i < stalls; i++) {
-        if (pread(fd, block, BLOCK, (off_t)(next * BLOCK)) != BLOCK) {
+    for (long i = 0; i < reads; i++) {
+        if (pread(fd, block, BLOCK, (off_t)((next >> 11) % blocks * BLOCK)) != BLOCK) {
             perror("stores: cannot read a block");
             return 2;
         }
-        memcpy(&next, block, sizeof next);
-        if (next >= blocks) {
-            fprintf(stderr, "stores: there is no block %llu\n", (unsigned long long)next);
-            return 2;
-        }
+        memcpy(&number, block, sizeof number);
+        next = (next + number) * 6364136223846793005u + 1;
         for (long j = 0; j < stores; j++) {
             place *= 6364136223846793005u;
             sum = sum * 31 + memory[(place >> 11) % pages * PAGE]++;

@@ -153,13 +153,13 @@ pub enum Task {
     },
     /// A program that computes beside one that waits.
     Beside,
-    /// Page faults that depend on each other.
+    /// Numbers of a mapped file, each of which says where the next is.
     Chained,
     /// Stores into much memory, between reads that depend on each other.
     Stores,
-    /// Page faults at computed places.
+    /// Numbers of a mapped file at computed places.
     Gather,
-    /// The same by `numpy.memmap`.
+    /// Numbers of a mapped file at random places, by `numpy.memmap`.
     Memmap,
     /// LMDB: a list of keys.
     Gets,
@@ -178,9 +178,9 @@ impl Task {
             Self::Postgres { .. } => Data::Relations,
             Self::Slices => Data::Array,
             Self::Recognize => Data::Speech,
-            Self::Chase | Self::Rubbish | Self::Reread | Self::Beside | Self::Stores => Data::Chain,
+            Self::Chase | Self::Rubbish | Self::Reread | Self::Beside => Data::Chain,
             Self::Compete { .. } => Data::Parts,
-            Self::Gather | Self::Memmap | Self::Chained => Data::Numbers,
+            Self::Gather | Self::Memmap | Self::Chained | Self::Stores => Data::Numbers,
             Self::Gets => Data::Records,
             Self::Part => Data::Tensors,
             Self::OutOfCore(_) => Data::Grids,
@@ -208,7 +208,7 @@ impl Task {
             Self::Beside => chain::beside(dir, ground),
             Self::Compete { programs } => Ok(parts::job(programs, dir, ground)),
             Self::Chained => mapped::chained(dir, ground),
-            Self::Stores => chain::stores(dir, ground),
+            Self::Stores => mapped::stores(dir, ground),
             Self::Gather => mapped::gather(dir, ground),
             Self::Memmap => Ok(mapped::memmap(dir, ground)),
             Self::Gets => Ok(mapped::gets(dir)),
@@ -218,14 +218,14 @@ impl Task {
     }
 }
 
-/// A program on [`Data::Chain`] that has so many KiB of memory, makes so many reads, and after each stores into so many
+/// A program on [`Data::Numbers`] that has so many KiB of memory, makes so many reads, and after each stores into so many
 /// pages.
 ///
 /// # Errors
 /// As of [`Task::job`].
 pub fn storing(ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
-    require(Data::Chain.needs())?;
-    chain::storing(&ground.root.join(Data::Chain.dir()), ground, sizes)
+    require(Data::Numbers.needs())?;
+    mapped::storing(&ground.root.join(Data::Numbers.dir()), ground, sizes)
 }
 
 fn require(needs: &[Need]) -> Result<(), Error> {

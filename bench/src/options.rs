@@ -143,9 +143,13 @@ pub struct Syncs {
     #[arg(long, default_value_t = 3)]
     pub pairs: usize,
 
-    /// Mechanisms of runahead that are switched off, as by its own option of this name
+    /// Mechanisms of runahead that are switched off besides `guesses`, as by its own option of this name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub without: Vec<String>,
+
+    /// Reads that the target waits for: of few, syncs of much memory are not made, as they do not pay [default: 200; quick: 10]
+    #[arg(long)]
+    pub reads: Option<u64>,
 
     /// Write the table here, every run in a line, to be plotted
     #[arg(long, value_name = "FILE")]

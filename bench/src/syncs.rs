@@ -4,6 +4,9 @@
 //! one that no shadow has foreseen, and after each stores into some of its pages: what a sync costs is its own time, in
 //! runahead's statistics, and the copies of pages that are stored into after it, which are in the elapsed time only.
 //!
+//! Nothing is guessed (`--without guesses`): with much bandwidth guesses read much of any file, and what they spare would
+//! hide what syncs cost.
+//!
 //! Invariant: a line is of runs whose outputs were the same.
 
 use std::fmt::Write as _;
@@ -31,10 +34,10 @@ use crate::work::Ground;
 /// Memory of the target, in MiB.
 const SIZES: [u64; 8] = [1, 4, 16, 64, 256, 1024, 4096, 8192];
 /// Reads, and pages that are stored into after each.
-const STALLS: u64 = 200;
+const READS: u64 = 200;
 const PAGES: u64 = 500;
 const QUICK_SIZES: [u64; 2] = [1, 4];
-const QUICK_STALLS: u64 = 10;
+const QUICK_READS: u64 = 10;
 
 /// Run by run as it was measured; times in seconds. What the reads and stores took, not what filling the memory did.
 const HEADINGS: &str =
@@ -62,20 +65,20 @@ struct Line {
 pub fn syncs(options: &Syncs) -> Result<bool, Error> {
     let runahead = subject(&options.subject)?;
     let quick = options.quick;
-    let scratch = Scratch::new(Data::Chain.space(quick))?;
+    let scratch = Scratch::new(Data::Numbers.space(quick))?;
     let out = scratch.path().join("out");
     fs::create_dir(&out).map_err(Error::system("create", &out))?;
     let source = source::at_hand(1)?;
     let store = Store::new(quick)?;
-    let data = (Data::Chain, &*store.get(Data::Chain, &source)?);
+    let data = (Data::Numbers, &*store.get(Data::Numbers, &source)?);
     let (files, repository, apps) = (0, Repository::None, &[][..]);
     let content = Content { source: &source, files, repository, apps, data: Some(data), quick };
     let site = Site::up(&scratch, Place::Disk, content)?;
-    store.forget(Data::Chain)?;
+    store.forget(Data::Numbers)?;
     site.set_delay(true)?;
     let runner = Runner { out, limit: Duration::from_secs(600) };
-    let (sizes, stalls) =
-        if quick { (&QUICK_SIZES[..], QUICK_STALLS) } else { (&SIZES[..], STALLS) };
+    let sizes = if quick { &QUICK_SIZES[..] } else { &SIZES[..] };
+    let reads = options.reads.unwrap_or(if quick { QUICK_READS } else { READS });
     let mut lines = Vec::new();
     for &mib in sizes {
         // What runahead and the kernel need beside it is little; shadows share it.
@@ -84,7 +87,7 @@ pub fn syncs(options: &Syncs) -> Result<bool, Error> {
             continue;
         }
         let ground = Ground { root: site.root(), out: &runner.out, quick };
-        let job = data::storing(&ground, [mib << 10, stalls, PAGES])?;
+        let job = data::storing(&ground, [mib << 10, reads, PAGES])?;
         for pair in 1..=options.pairs.max(1) {
             let line = measure(&runner, &site, &job, &runahead, &options.without, mib, pair)?;
             note!("{}", show(&line));
@@ -117,8 +120,8 @@ fn measure(
         runner.run(job, kind, prefix)
     };
     let file = runner.out.join("stats.json");
-    let switches: Vec<_> =
-        without.iter().flat_map(|what| ["--without".into(), what.into()]).collect();
+    let without = ["guesses"].into_iter().chain(without.iter().map(String::as_str));
+    let switches: Vec<_> = without.flat_map(|what| ["--without".into(), what.into()]).collect();
     let plain = cold(Kind::Plain, &[])?;
     let ahead = cold(Kind::Runahead, &under_runahead(runahead, Some(&file), &switches))?;
     let text = fs::read(&file).map_err(Error::system("read", &file))?;

@@ -18,7 +18,6 @@ const CHASE: &str = include_str!("../../programs/chase.c");
 const REREAD: &str = include_str!("../../programs/reread.c");
 const SPIN: &str = include_str!("../../programs/spin.c");
 const BESIDE: &str = include_str!("../../programs/beside.sh");
-const STORES: &str = include_str!("../../programs/stores.c");
 
 const FILE: &str = "chain";
 const SET: &str = "set";
@@ -72,22 +71,6 @@ pub(super) fn chase(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
     let program = compile::program("chase", CHASE, ground.out)?;
     let steps = if ground.quick { "20" } else { "2000" };
     Ok(Job::new(program, "gcc", dir).args([FILE, steps]))
-}
-
-/// 3 GB, and a hundred reads with stores after each: each store is one that may have to copy its page, and of the
-/// reads none can be foreseen. The first time that memory is touched is not measured.
-pub(super) fn stores(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-    let sizes = if ground.quick { [8 << 10, 10, 10] } else { [3 << 20, 100, 1000] };
-    storing(dir, ground, sizes)
-}
-
-/// Sizes: KiB of memory, reads, pages that are stored into after each.
-pub(super) fn storing(dir: &Path, ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
-    let program = compile::program("stores", STORES, ground.out)?;
-    let told = ground.out.join("stores.told");
-    let sizes = sizes.map(|size| size.to_string());
-    let job = Job::new(program, "gcc", dir).args([FILE]).args(sizes).args([&told]);
-    Ok(Job { gauge: Gauge::Told(told), ..job })
 }
 
 /// Reads that depend on each other, while shadows hint what it never reads.

@@ -48,7 +48,7 @@ impl Kernel {
         }
     }
 
-    /// Points along one side.
+    /// Points along one side; of a matrix, rows and columns.
     fn side(self, quick: bool) -> u64 {
         match (self, quick) {
             (Self::MatVec, false) => 5632,
@@ -98,7 +98,6 @@ impl Kernel {
 
     pub(super) fn job(self, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
         let program = compile::program(self.name(), self.source(), ground.out)?;
-        // The program is not called as its file.
         let sizes = [self.side(ground.quick).to_string(), self.rounds(ground.quick).to_string()];
         let (_, all) = self.numbers(ground.quick);
         let job = Job::new(program, "gcc", dir).args([self.name()]).args(sizes);
@@ -125,7 +124,6 @@ mod tests {
 
     use super::*;
 
-    /// What is computed by each, from arrays that are made here.
     #[test]
     fn each_program_takes_its_file_and_comes_to_the_same_again() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Files that are mapped and read here and there: numbers, a database of LMDB, a file of safetensors. What a command
-//! needs of them is known before it runs or told by a little of what it reads; what it waits for are page faults.
+//! Files of 2 GB that are mapped and touched here and there: numbers, a database of LMDB, a file of safetensors. Which
+//! places a command needs is known before it runs or told by a little of what it reads; what it waits for are page faults.
+//! Of the numbers some commands need places that nobody can know, each told by the number before.
 //!
 //! Nobody tells the kernel that accesses are random (`MADV_RANDOM`).
 
@@ -11,7 +12,7 @@ use std::process::Command;
 
 use super::{Need, Sequence};
 use crate::error::{Error, Failure};
-use crate::job::Job;
+use crate::job::{Gauge, Job};
 use crate::work::Ground;
 use crate::{compile, source, sys};
 
@@ -29,6 +30,7 @@ pub(super) const TENSORS_NEEDS: [Need; 2] = [(PYTHON, "python3"), (NUMPY, "pytho
 
 const GATHER: &str = include_str!("../../programs/gather.c");
 const CHAINED: &str = include_str!("../../programs/chained.c");
+const STORES: &str = include_str!("../../programs/stores.c");
 const MEMMAP: &str = include_str!("../../programs/memmap.py");
 const GETS: &str = include_str!("../../programs/gets.py");
 const PART: &str = include_str!("../../programs/tensors.py");
@@ -68,19 +70,37 @@ pub(super) fn write(path: &Path, numbers: impl IntoIterator<Item = [u8; 8]>) -> 
     file.flush().map_err(failed())
 }
 
+/// Numbers of a mapped file, at places that a multiplicative generator gives.
 pub(super) fn gather(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
     let program = compile::program("gather", GATHER, ground.out)?;
     Ok(mapping(Job::new(program, "gcc", dir).args([NUMBERS, &touches(ground)])))
 }
 
+/// Numbers of a mapped file, at random places, by `numpy.memmap`.
 pub(super) fn memmap(dir: &Path, ground: &Ground<'_>) -> Job {
     mapping(python(dir, MEMMAP).args([NUMBERS, &touches(ground)]))
 }
 
-/// As many, but each place follows from the number before.
+/// Numbers of a mapped file, each of which says where the next is.
 pub(super) fn chained(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
     let program = compile::program("chained", CHAINED, ground.out)?;
     Ok(Job::new(program, "gcc", dir).args([NUMBERS, &touches(ground)]))
+}
+
+/// 3 GB, and a hundred reads with stores after each: each store is one that may have to copy its page, and of the
+/// reads none can be foreseen. The first time that memory is touched is not measured.
+pub(super) fn stores(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
+    let sizes = if ground.quick { [8 << 10, 10, 10] } else { [3 << 20, 100, 1000] };
+    storing(dir, ground, sizes)
+}
+
+/// Sizes: KiB of memory, reads, pages that are stored into after each.
+pub(super) fn storing(dir: &Path, ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
+    let program = compile::program("stores", STORES, ground.out)?;
+    let told = ground.out.join("stores.told");
+    let sizes = sizes.map(|size| size.to_string());
+    let job = Job::new(program, "gcc", dir).args([NUMBERS]).args(sizes).args([&told]);
+    Ok(Job { gauge: Gauge::Told(told), ..job })
 }
 
 fn touches(ground: &Ground<'_>) -> String {
@@ -93,6 +113,7 @@ pub(super) fn make_records(dir: &Path, quick: bool) -> Result<(), Error> {
     make(dir, &words.map(Into::into), &[])
 }
 
+/// What an LMDB database has for each of a list of keys.
 pub(super) fn gets(dir: &Path) -> Job {
     mapping(python(dir, GETS).args([STORE, KEYS]))
 }
@@ -104,6 +125,7 @@ pub(super) fn make_tensors(dir: &Path, quick: bool) -> Result<(), Error> {
     make(dir, &words.map(Into::into), &[("PYTHONPATH", packages.into())])
 }
 
+/// An eighth of each tensor of a safetensors file.
 pub(super) fn part(dir: &Path) -> Result<Job, Error> {
     let job = mapping(python(dir, PART).args([MODEL]));
     Ok(Job { env: vec![("PYTHONPATH", packages()?.into())], ..job })

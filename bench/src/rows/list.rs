@@ -187,7 +187,12 @@ pub const ROWS: &[Row] = {
             20.0,
             "adds up numbers all over a mapped file of 2 GB",
         ),
-        data(("memmap", Task::Memmap), Disk, 5.0, "the same by numpy.memmap"),
+        data(
+            ("memmap", Task::Memmap),
+            Disk,
+            5.0,
+            "numbers at random places of such a file, by numpy.memmap",
+        ),
         data(
             ("lmdb", Task::Gets),
             Disk,
