@@ -83,6 +83,10 @@ bench: setup build
 else ifeq ($(ROW),speculate)
 bench: setup build
 	$(BIN)/runahead-bench speculate --runahead $(RUNAHEAD) --write-md docs/speculation-figures.md
+# A line of figures for each run, from which a plot can be made.
+else ifeq ($(ROW),syncs)
+bench: setup build
+	$(BIN)/runahead-bench syncs --runahead $(RUNAHEAD) --write-csv target/syncs.csv
 else
 bench: setup build
 	$(BIN)/runahead-bench run --runahead $(RUNAHEAD) --pairs $(PAIRS) $(if $(ROW),--row $(ROW)) --write-md BENCHMARKS.md

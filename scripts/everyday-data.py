@@ -3,13 +3,13 @@ import os
 import random
 import sqlite3
 
-import lmdb
 import numpy
 import pandas
 import pyarrow
 import pyarrow.parquet
 from PIL import Image
-from safetensors.numpy import save_file
+
+from mapped import records, tensors
 
 random.seed(3)
 rng = numpy.random.default_rng(1)
@@ -31,9 +31,7 @@ for n in range(200):
     table = {"k": rng.integers(0, 1000, rows), "v": rng.random(rows), "w": rng.random(rows)}
     pyarrow.parquet.write_table(pyarrow.table(table), f"{directory('pq')}/{n:03}.parquet")
 
-with lmdb.open("lm", map_size=1 << 30) as store, store.begin(write=True) as put:
-    for n in range(200_000):
-        put.put(b"%012d" % (n * 7919 % 1_000_003), rng.bytes(600))
+records("lm", (n * 7919 % 1_000_003 for n in range(200_000)), rng, 1 << 30)
 
 numpy.memmap("mm.bin", dtype="float64", mode="w+", shape=(1 << 26,))[:] = 1.5
 
@@ -44,7 +42,7 @@ with sqlite3.connect("fts.db") as db:
     db.executemany("insert into d values (?)", text)
 open("words.txt", "w").write("\n".join(words[:2]))
 
-save_file({f"l{n}": rng.random((256, 1024), dtype="float32") for n in range(200)}, "st.safetensors")
+tensors("st.safetensors", 200, 256, rng)
 
 for n in range(400):
     pixels = rng.integers(0, 255, (120, 160, 3), dtype="uint8")

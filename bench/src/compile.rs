@@ -18,6 +18,8 @@ pub fn program(name: &str, source: &str, dir: &Path) -> Result<PathBuf, Error> {
     let output = Command::new(cc)
         .args(["-O2", "-Wall", "-o"])
         .args([&program, &text])
+        // The mathematical library, for programs that need it.
+        .args(["-Wl,--as-needed", "-lm"])
         .stdin(Stdio::null())
         .output()
         .map_err(Error::system("run", "cc"))?;

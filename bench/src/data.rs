@@ -1,4 +1,4 @@
-//! What some rows work on instead of the tree: databases, an array, object files, a recognizer's models.
+//! What some rows work on instead of the tree: databases, arrays, object files, a recognizer's models.
 //!
 //! Each is made once in an invocation, beside the storage, and copied onto each storage that needs it;
 //! a storage holds one of them, and nothing else. All are made of installed packages or of seeded
@@ -7,8 +7,10 @@
 //! Invariant: data are complete or their row has no job.
 
 mod chain;
+mod grids;
 mod join;
 mod link;
+mod mapped;
 mod orders;
 mod parts;
 mod slices;
@@ -20,6 +22,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+pub use self::grids::Kernel;
 use crate::error::{Error, Failure};
 use crate::job::Job;
 use crate::source::Source;
@@ -43,6 +46,14 @@ pub enum Data {
     Chain,
     /// A part of the tree, dealt out to programs that compete.
     Parts,
+    /// 2 GB of numbers, to be mapped.
+    Numbers,
+    /// An LMDB database of 2 GB, and a list of keys.
+    Records,
+    /// A safetensors file of 2 GB.
+    Tensors,
+    /// Arrays of several programs, each larger than the memory that its program may have.
+    Grids,
 }
 
 /// A program or file that a row needs, and Debian's package of it.
@@ -59,6 +70,10 @@ impl Data {
             Self::Speech => "speech",
             Self::Chain => "chain",
             Self::Parts => "parts",
+            Self::Numbers => "numbers",
+            Self::Records => "records",
+            Self::Tensors => "tensors",
+            Self::Grids => "grids",
         }
     }
 
@@ -66,8 +81,9 @@ impl Data {
     pub fn space(self, quick: bool) -> u64 {
         match (self, quick) {
             (_, true) => 256 << 20,
+            (Self::Numbers | Self::Records | Self::Tensors, _) => 2560 << 20,
             (Self::Orders | Self::Array, _) => 1536 << 20,
-            (Self::Relations | Self::Chain, _) => 1 << 30,
+            (Self::Relations | Self::Chain | Self::Grids, _) => 1 << 30,
             _ => 512 << 20,
         }
     }
@@ -81,6 +97,10 @@ impl Data {
             Self::Speech => &speech::NEEDS,
             Self::Chain => &chain::NEEDS,
             Self::Parts => &parts::NEEDS,
+            Self::Numbers => &mapped::NUMBERS_NEEDS,
+            Self::Records => &mapped::RECORDS_NEEDS,
+            Self::Tensors => &mapped::TENSORS_NEEDS,
+            Self::Grids => &grids::NEEDS,
         }
     }
 
@@ -94,6 +114,10 @@ impl Data {
             Self::Speech => speech::make(dir),
             Self::Chain => chain::make(dir, quick),
             Self::Parts => parts::make(dir, source, quick),
+            Self::Numbers => mapped::make_numbers(dir, quick),
+            Self::Records => mapped::make_records(dir, quick),
+            Self::Tensors => mapped::make_tensors(dir, quick),
+            Self::Grids => grids::make(dir, quick),
         }
     }
 }
@@ -129,6 +153,20 @@ pub enum Task {
     },
     /// A program that computes beside one that waits.
     Beside,
+    /// Numbers of a mapped file, each of which says where the next is.
+    Chained,
+    /// Stores into much memory, between reads that depend on each other.
+    Stores,
+    /// Numbers of a mapped file at computed places.
+    Gather,
+    /// Numbers of a mapped file at random places, by `numpy.memmap`.
+    Memmap,
+    /// LMDB: a list of keys.
+    Gets,
+    /// safetensors: a part of each tensor.
+    Part,
+    /// A computation that has its arrays in a mapped file.
+    OutOfCore(Kernel),
 }
 
 impl Task {
@@ -142,6 +180,10 @@ impl Task {
             Self::Recognize => Data::Speech,
             Self::Chase | Self::Rubbish | Self::Reread | Self::Beside => Data::Chain,
             Self::Compete { .. } => Data::Parts,
+            Self::Gather | Self::Memmap | Self::Chained | Self::Stores => Data::Numbers,
+            Self::Gets => Data::Records,
+            Self::Part => Data::Tensors,
+            Self::OutOfCore(_) => Data::Grids,
         }
     }
 
@@ -165,8 +207,25 @@ impl Task {
             Self::Reread => chain::reread(dir, ground),
             Self::Beside => chain::beside(dir, ground),
             Self::Compete { programs } => Ok(parts::job(programs, dir, ground)),
+            Self::Chained => mapped::chained(dir, ground),
+            Self::Stores => mapped::stores(dir, ground),
+            Self::Gather => mapped::gather(dir, ground),
+            Self::Memmap => Ok(mapped::memmap(dir, ground)),
+            Self::Gets => Ok(mapped::gets(dir)),
+            Self::Part => mapped::part(dir),
+            Self::OutOfCore(kernel) => kernel.job(dir, ground),
         }
     }
+}
+
+/// A program on [`Data::Numbers`] that has so many KiB of memory, makes so many reads, and after each stores into so many
+/// pages.
+///
+/// # Errors
+/// As of [`Task::job`].
+pub fn storing(ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
+    require(Data::Numbers.needs())?;
+    mapped::storing(&ground.root.join(Data::Numbers.dir()), ground, sizes)
 }
 
 fn require(needs: &[Need]) -> Result<(), Error> {

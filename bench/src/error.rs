@@ -161,6 +161,14 @@ pub enum Failure {
         .0.display()
     )]
     NotFetched(PathBuf),
+    /// A module of Python's that Debian has no package of.
+    #[error("there is no {module} in {}: run scripts/setup, or pip install --target there", .path.display())]
+    NoModule {
+        /// Its name.
+        module: &'static str,
+        /// Where it is looked for.
+        path: PathBuf,
+    },
     /// A command that was to go on.
     #[error("{kind} ended too early ({exit})")]
     Ended {

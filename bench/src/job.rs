@@ -51,6 +51,8 @@ pub struct Job {
     pub gauge: Gauge,
     /// The lines of its output come in any order (`make -j2`), and are compared without it.
     pub unordered: bool,
+    /// It touches little of what it maps: of that, the oracle reads what is in memory after a run.
+    pub touches: bool,
 }
 
 /// A directory for one run.
@@ -110,6 +112,7 @@ impl Job {
             manner: Manner::Itself,
             gauge: Gauge::None,
             unordered: false,
+            touches: false,
         }
     }
 

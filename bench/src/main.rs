@@ -3,7 +3,8 @@
 //! A run of the benchmark goes through these modules: [`run`] brings up one [`site`] (slow storage
 //! with a [`source`] tree or [`apps`] on it) after the other; [`measure`] takes each of its [`rows`]
 //! through recording, pairs and [`oracle`], every run of a [`job`] being made by [`runner`];
-//! [`everyday`] is a benchmark of its own, of commands with real packages, and [`speculate`] of what speculating costs. [`figures`] reduces runs to a verdict; [`report`] keeps them, and [`table`] and [`markdown`] show them.
+//! [`everyday`] is a benchmark of its own, of commands with real packages, and [`speculate`] of what speculating costs,
+//! [`syncs`] of what syncs do. [`figures`] reduces runs to a verdict; [`report`] keeps them, and [`table`] and [`markdown`] show them.
 //!
 //! Invariant: one sentence on stderr for a failure, and nothing left mounted after any end that a
 //! program can catch.
@@ -43,6 +44,7 @@ mod runner;
 mod site;
 mod source;
 mod speculate;
+mod syncs;
 mod sys;
 mod table;
 mod work;
@@ -76,6 +78,7 @@ fn perform(task: Task) -> Result<bool, Error> {
         Task::Run(options) => run::run(&options),
         Task::Demo(options) => demo::demo(&options),
         Task::Speculate(options) => speculate::speculate(&options),
+        Task::Syncs(options) => syncs::syncs(&options),
         Task::Everyday(options) => everyday::everyday(&options),
         Task::List => {
             for row in rows::all() {

@@ -29,6 +29,8 @@ pub enum Task {
     Everyday(Everyday),
     /// Measure what speculating costs a process, and what a client of a slow service gains (needs a C compiler)
     Speculate(Speculate),
+    /// Measure what a sync costs, by the memory that the target has (needs root, FUSE and a C compiler)
+    Syncs(Syncs),
     /// Print the names of all rows
     List,
     /// Print the document that belongs to a JSON file of results
@@ -128,6 +130,34 @@ pub struct Speculate {
     /// Write the tables here
     #[arg(long, value_name = "FILE")]
     pub write_md: Option<PathBuf>,
+
+    /// What is measured.
+    #[command(flatten)]
+    pub subject: Subject,
+}
+
+/// Options of `syncs`.
+#[derive(Debug, Args)]
+pub struct Syncs {
+    /// Runs for each size
+    #[arg(long, default_value_t = 3)]
+    pub pairs: usize,
+
+    /// Mechanisms of runahead that are switched off besides `guesses`, as by its own option of this name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub without: Vec<String>,
+
+    /// Reads that the target waits for: of few, syncs of much memory are not made, as they do not pay [default: 200; quick: 10]
+    #[arg(long)]
+    pub reads: Option<u64>,
+
+    /// Write the table here, every run in a line, to be plotted
+    #[arg(long, value_name = "FILE")]
+    pub write_csv: Option<PathBuf>,
+
+    /// Little memory, few reads: tests the harness, and the figures mean nothing
+    #[arg(long)]
+    pub quick: bool,
 
     /// What is measured.
     #[command(flatten)]

@@ -133,7 +133,12 @@ impl Site {
             backing_dir: scratch.path().to_owned(),
             ..DiskOptions::new(&dir).delay(false)
         };
-        let options = if place == Place::Large { options.size(LARGE) } else { options };
+        let size = match content.data {
+            Some((data, _)) => options.size.max(data.space(content.quick)),
+            None if place == Place::Large => LARGE,
+            None => options.size,
+        };
+        let options = options.size(size);
         let disk = Disk::up(&options)?;
         let census = fill(&dir, place, content)?;
         checkpoint(&dir)?;

@@ -66,20 +66,16 @@ fn cycle(n: u64) -> Vec<u64> {
     next
 }
 
-fn follow(dir: &Path, ground: &Ground<'_>, steps: u32) -> Result<Job, Error> {
-    let program = compile::program("chase", CHASE, ground.out)?;
-    let steps = if ground.quick { 20 } else { steps };
-    Ok(Job::new(program, "gcc", dir).args([FILE, &steps.to_string()]))
-}
-
 /// 10 s of waits.
 pub(super) fn chase(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-    follow(dir, ground, 2000)
+    let program = compile::program("chase", CHASE, ground.out)?;
+    let steps = if ground.quick { "20" } else { "2000" };
+    Ok(Job::new(program, "gcc", dir).args([FILE, steps]))
 }
 
 /// Reads that depend on each other, while shadows hint what it never reads.
 pub(super) fn rubbish(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-    let job = follow(dir, ground, 2000)?;
+    let job = chase(dir, ground)?;
     Ok(Job { options: planted::RUBBISH.map(Into::into).into(), ..job })
 }
 
@@ -102,7 +98,7 @@ pub(super) fn beside(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
     let told = ground.out.join("spin.told");
     let processor = sys::two_processors().0.unwrap_or(0).to_string();
     let millions = if ground.quick { "20" } else { "2000" };
-    let mut job = follow(dir, ground, 2000)?;
+    let mut job = chase(dir, ground)?;
     job.around = ["taskset", "-c", &processor, "sh", "-c", BESIDE, "sh"].map(Into::into).into();
     job.around.extend([spin.into(), millions.into(), told.clone().into()]);
     Ok(Job { gauge: Gauge::Told(told), ..job })

@@ -4,6 +4,7 @@
 //! look.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::trace::{Call, descriptor, number, string};
@@ -62,10 +63,14 @@ impl Accesses {
     }
 }
 
+/// Which pieces of a file are taken for touched, of a range of it that was mapped; in bytes.
+pub(super) type Touched<'a> = &'a dyn Fn(&Path, Range<u64>) -> Vec<Range<u64>>;
+
 /// Builds [`Accesses`] from calls.
 pub(super) struct Collector<'a> {
     root: &'a Path,
     cwd: PathBuf,
+    touched: Touched<'a>,
     /// Offsets of open files. Descriptors are told apart by number and path, and not by process:
     /// threads share them.
     offsets: HashMap<(u32, PathBuf), u64>,
@@ -78,10 +83,11 @@ pub(super) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(root: &'a Path, cwd: &Path) -> Self {
+    pub(super) fn new(root: &'a Path, cwd: &Path, touched: Touched<'a>) -> Self {
         Self {
             root,
             cwd: cwd.to_owned(),
+            touched,
             offsets: HashMap::new(),
             seen: HashSet::new(),
             looked_up: HashMap::new(),
@@ -183,7 +189,13 @@ impl<'a> Collector<'a> {
         let (_, path) = descriptor(call.args.get(4)?)?;
         number(&call.result)?;
         let (len, offset) = (number(call.args.get(1)?)?, number(call.args.get(5)?)?);
-        self.range(&path, offset, len);
+        if path.starts_with(self.root) {
+            for piece in (self.touched)(&path, offset..offset.saturating_add(len)) {
+                self.range(&path, piece.start, piece.end - piece.start);
+            }
+        } else {
+            self.range(&path, offset, len);
+        }
         Some(())
     }
 
@@ -256,9 +268,13 @@ mod tests {
         text.bytes().map(|b| format!("\\x{b:02x}")).collect()
     }
 
+    fn all(_: &Path, range: Range<u64>) -> Vec<Range<u64>> {
+        vec![range]
+    }
+
     fn collect(lines: &[String]) -> Accesses {
         let root = Path::new("/t");
-        let mut collector = Collector::new(root, root);
+        let mut collector = Collector::new(root, root, &all);
         let mut parser = Parser::default();
         for call in lines.iter().filter_map(|line| parser.line(line)) {
             collector.call(&call);
@@ -330,7 +346,7 @@ mod tests {
         };
         let lines =
             [exec(Path::new("/bin/x"), "0"), exec(&program, "-1 ENOENT (No)"), exec(&program, "0")];
-        let mut collector = Collector::new(dir.path(), dir.path());
+        let mut collector = Collector::new(dir.path(), dir.path(), &all);
         let mut parser = Parser::default();
         lines.iter().filter_map(|line| parser.line(line)).for_each(|call| collector.call(&call));
         let all = collector.finish();
@@ -353,5 +369,20 @@ mod tests {
         let expected =
             [entry("/t/m", What::Read { offset: 4096, len: 4096 }), entry("/t/d", What::List)];
         assert_eq!(collect(&lines).list, expected);
+    }
+
+    #[test]
+    fn of_a_mapping_what_is_touched_counts() {
+        let mapped =
+            format!("1 mmap(NULL, 65536, PROT_READ, MAP_SHARED, 3<{}>, 0) = 0x7f0000", hex("/t/m"));
+        let call = Parser::default().line(&mapped).unwrap();
+        let touched = |path: &Path, range| {
+            assert_eq!((path, range), (Path::new("/t/m"), 0..65536));
+            vec![4096..8192, 32768..40960]
+        };
+        let mut collector = Collector::new(Path::new("/t"), Path::new("/t"), &touched);
+        collector.call(&call);
+        let piece = |offset, len| entry("/t/m", What::Read { offset, len });
+        assert_eq!(collector.finish().list, [piece(4096, 4096), piece(32768, 8192)]);
     }
 }

@@ -3,15 +3,16 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::Path;
+use std::process::Command;
 
 use super::accesses::{Accesses, Collector};
 use super::trace::Parser;
-use crate::around;
 use crate::error::Error;
 use crate::job::{Job, Kind, Outcome};
 use crate::runner::Runner;
-use crate::sys;
+use crate::{around, compile, sys};
 
 /// `?`: not every architecture has all of them.
 const CALLS: &str = "trace=?open,openat,?openat2,?stat,?lstat,?newfstatat,?statx,?access,\
@@ -19,7 +20,10 @@ const CALLS: &str = "trace=?open,openat,?openat2,?stat,?lstat,?newfstatat,?statx
     chdir,execve,read,readv,pread64,?preadv,?preadv2,?getdents,?getdents64,mmap,lseek,\
     ?copy_file_range,?sendfile,?splice";
 
-/// Runs `job` under strace and lists its accesses, those below `root` apart from the others.
+const INCORE: &str = include_str!("../../programs/incore.c");
+
+/// Runs `job` under strace and lists its accesses, those below `root` apart from the others. All of a mapping counts as
+/// accessed; of a job that touches little of it, what is in memory in the end.
 ///
 /// # Errors
 /// [`Error::NoProgram`] without strace, or the run failed.
@@ -35,7 +39,14 @@ pub fn record(runner: &Runner, job: &Job, root: &Path) -> Result<(Outcome, Acces
     let outcome = runner.run(job, Kind::Recording, &prefix)?;
 
     let failed = |e: std::io::Error| Error::system("read", &file)(e);
-    let (mut parser, mut collector) = (Parser::default(), Collector::new(root, &job.cwd));
+    let incore =
+        job.touches.then(|| compile::program("incore", INCORE, &runner.out)).transpose()?;
+    let touched = |path: &Path, range| match &incore {
+        Some(incore) => in_memory(incore, path, range),
+        None => vec![range],
+    };
+    let mut parser = Parser::default();
+    let mut collector = Collector::new(root, &job.cwd, &touched);
     for line in BufReader::new(File::open(&file).map_err(failed)?).lines() {
         if let Some(call) = parser.line(&line.map_err(failed)?) {
             collector.call(&call);
@@ -44,4 +55,33 @@ pub fn record(runner: &Runner, job: &Job, root: &Path) -> Result<(Outcome, Acces
     // Recordings of large trees are large, and this is memory.
     std::fs::remove_file(&file).map_err(Error::system("remove", &file))?;
     Ok((outcome, collector.finish()))
+}
+
+/// Which pieces of a file's range are in memory, as the program `incore` says it; none if it cannot.
+fn in_memory(incore: &Path, path: &Path, range: Range<u64>) -> Vec<Range<u64>> {
+    let range = [range.start, range.end].map(|number| number.to_string());
+    let Ok(output) = Command::new(incore).arg(path).args(range).output() else { return Vec::new() };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let piece = |line: &str| {
+        let (start, end) = line.split_once(' ')?;
+        Some(start.parse().ok()?..end.parse().ok()?)
+    };
+    text.lines().filter_map(piece).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_just_now_is_in_memory_up_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let incore = compile::program("incore", INCORE, dir.path()).unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, [1; 10_000]).unwrap();
+        let piece = |range| in_memory(&incore, &file, range).pop();
+        assert_eq!(piece(0..1 << 40), Some(0..12288));
+        assert_eq!(piece(4096..8192), Some(4096..8192));
+        assert_eq!(piece(1 << 20..2 << 20), None);
+    }
 }

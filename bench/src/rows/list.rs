@@ -3,7 +3,7 @@
 use super::{Cache, Row};
 use crate::apps::App;
 use crate::cost::{Cost, Unit};
-use crate::data::Task;
+use crate::data::{Kernel, Task};
 use crate::place::Place;
 use crate::work::{Shell, Work};
 
@@ -181,6 +181,48 @@ pub const ROWS: &[Row] = {
             1.3,
             "recognizes four spoken words, with a language model of 27 MB",
         ),
+        data(
+            ("gather", Task::Gather),
+            Disk,
+            20.0,
+            "adds up numbers all over a mapped file of 2 GB",
+        ),
+        data(
+            ("memmap", Task::Memmap),
+            Disk,
+            5.0,
+            "numbers at random places of such a file, by numpy.memmap",
+        ),
+        data(
+            ("lmdb", Task::Gets),
+            Disk,
+            5.0,
+            "gets 5,000 keys of a list from 2 GB (100,000 would take minutes)",
+        ),
+        data(
+            ("safetensors", Task::Part),
+            Disk,
+            4.0,
+            "loads an eighth of each tensor of a model of 2 GB",
+        ),
+        data(
+            ("matvec", Task::OutOfCore(Kernel::MatVec)),
+            Disk,
+            2.5,
+            "a matrix in a mapped file, twice as large as its memory, times a vector, three times",
+        ),
+        data(
+            ("mgrid", Task::OutOfCore(Kernel::Multigrid)),
+            Disk,
+            2.5,
+            "V-cycles on three-dimensional grids in such a file",
+        ),
+        data(
+            ("fft", Task::OutOfCore(Kernel::Fourier)),
+            Disk,
+            2.5,
+            "three-dimensional Fourier transforms in such a file",
+        ),
         row(
             ("spindles-grep-files", Work::GrepFiles),
             Spindles,
@@ -225,6 +267,18 @@ pub const ROWS: &[Row] = {
             Disk,
             1.02,
             "computes, while another program follows such a chain on the same processor",
+        ),
+        futile(
+            ("chained", Task::Chained),
+            Disk,
+            1.03,
+            "adds up numbers of a mapped file of 2 GB each of which says where the next is",
+        ),
+        futile(
+            ("stores", Task::Stores),
+            Disk,
+            1.03,
+            "follows such a chain by reads, and stores all over 3 GB of memory in between",
         ),
         futile(
             ("compete-2", Task::Compete { programs: 2 }),
