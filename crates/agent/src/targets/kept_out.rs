@@ -61,13 +61,16 @@ pub(super) fn keep_out(session: &Session, stack: u64) -> bool {
     let kept_out = unsafe { KEPT_OUT.get() };
     kept_out.count = 0;
     let path = c"/proc/self/mem".as_ptr() as u64;
-    let Ok(memory) = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0) else { return false };
+    let Ok(memory) = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0) else {
+        return false;
+    };
     kept_out.memory = memory;
     let here = core::ptr::from_ref(&path) as u64;
     let listed = maps::each::<4>(|mapping, name| {
         let (start, end) = (mapping.start, mapping.end);
         let holds = |at| (start..end).contains(&at);
-        let is_private = mapping.writable && mapping.readable && !mapping.shared && mapping.inode == 0;
+        let is_private =
+            mapping.writable && mapping.readable && !mapping.shared && mapping.inode == 0;
         let is_plain = name.is_empty() || name == b"[hea";
         let is_large = end - start >= LEAST_BYTES;
         if is_private

@@ -285,7 +285,8 @@ impl Target {
             let shared = core::ptr::from_ref(session.shared()) as u64;
             socket::keep_from_children(shared, false);
             let pages = control.pages_at(sys::minor_faults());
-            let keeps_out = kept_out::is_worth_it(session, pages) && kept_out::keep_out(session, call.stack);
+            let keeps_out =
+                kept_out::is_worth_it(session, pages) && kept_out::keep_out(session, call.stack);
             let side = fork(session, call);
             if side == Some(Side::Shadow) {
                 return side;
