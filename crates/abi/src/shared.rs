@@ -212,6 +212,10 @@ pub struct Control {
     /// The supervisor: with more pages of its own than this the process has no shadows, for which its
     /// control group would have no room; 0: there is no limit ([`Control::tell_most`]).
     pub pages_most: AtomicU64,
+    /// The target: page faults that have waited, of those that `stalls_unforeseen` counts.
+    pub stalled_faults: AtomicU64,
+    /// The target: syncs that left its large memory out of the fork.
+    pub syncs_mirrored: AtomicU64,
     /// The target: large files that it has mapped while they were not in memory. What it uses of them no call tells.
     pub mapped_cold: AtomicU32,
     _unused: u32,

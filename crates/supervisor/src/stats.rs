@@ -110,8 +110,12 @@ pub struct Stats {
     pub stalls_foreseen: Timed,
     /// Waits that none had.
     pub stalls_unforeseen: Timed,
+    /// Of these, page faults of mapped files.
+    pub stalled_faults: u64,
     /// Times a shadow was made a copy of the target, and what that took of the target's time.
     pub syncs: Timed,
+    /// Of these, those that left the target's large memory to be fetched as it is touched, in place of a fork of all of it.
+    pub syncs_mirrored: u64,
     /// Runs of shadows, repetitions included.
     pub runs: u64,
     /// Distinct accesses that shadows disclosed.
@@ -150,6 +154,8 @@ pub struct Totals {
     foreseen: (u64, u64),
     unforeseen: (u64, u64),
     syncs: (u64, u64),
+    syncs_mirrored: u64,
+    stalled_faults: u64,
     runs: u64,
     hints_issued: u64,
     hints_used: u64,
@@ -174,6 +180,8 @@ impl Totals {
         add(&mut self.foreseen, &c.stalls_foreseen, &c.stall_ticks_foreseen);
         add(&mut self.unforeseen, &c.stalls_unforeseen, &c.stall_ticks_unforeseen);
         add(&mut self.syncs, &c.syncs, &c.sync_ticks);
+        plus(&mut self.syncs_mirrored, c.syncs_mirrored.load(Relaxed));
+        plus(&mut self.stalled_faults, c.stalled_faults.load(Relaxed));
         add(&mut self.planted, &c.planted_refused, &c.planted_done);
         plus(&mut self.runs, c.run_request.load(Relaxed).into());
         plus(&mut self.hints_issued, c.hints_issued.load(Relaxed));
@@ -231,7 +239,9 @@ impl Stats {
             memory: totals.memory.clone(),
             stalls_foreseen: timed(totals.foreseen),
             stalls_unforeseen: timed(totals.unforeseen),
+            stalled_faults: totals.stalled_faults,
             syncs: timed(totals.syncs),
+            syncs_mirrored: totals.syncs_mirrored,
             runs: totals.runs,
             hints_issued: issued,
             hints_used: used,
@@ -275,6 +285,13 @@ impl fmt::Display for Stats {
             other.count,
             ms(other),
         )?;
+        if self.stalled_faults > 0 {
+            writeln!(
+                f,
+                "  faults    {:>8}   of these in memory of mapped files",
+                self.stalled_faults
+            )?;
+        }
         writeln!(
             f,
             "  syncs     {:>8}   {:>9.1} ms   ({} runs of shadows, {:.1} ms of processor time)",
@@ -283,6 +300,13 @@ impl fmt::Display for Stats {
             self.runs,
             self.shadow_cpu_seconds * 1e3,
         )?;
+        if self.syncs_mirrored > 0 {
+            writeln!(
+                f,
+                "  mirrored  {:>8}   of these without a copy of large memory, which came as it was touched",
+                self.syncs_mirrored,
+            )?;
+        }
         writeln!(
             f,
             "  hints     {:>8}   {} used, {} wasted",
@@ -323,7 +347,7 @@ impl fmt::Display for Stats {
         };
         if self.processes_stalled == 0 && !self.lost.keys().all(is_known) {
             writeln!(f, "  what stalled is not known: see what was lost")?;
-        } else if foreseen.count == 0 && other.count == 0 {
+        } else if foreseen.count == 0 && other.count == 0 && self.hints_used == 0 {
             writeln!(f, "  nothing stalled: all that it read was in memory")?;
         }
         Ok(())

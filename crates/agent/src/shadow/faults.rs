@@ -80,7 +80,8 @@ pub(super) const SIGNALS: [u32; 6] =
 /// Has the faults of this process, and of those that it forks, come here.
 pub(super) fn take_over() -> sys::Result<()> {
     let handler: extern "C" fn(i32, *const Info, *const Context) = on_fault;
-    let flags = u64::from(k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER);
+    // On a stack of ours: that of the program may be small, or full.
+    let flags = u64::from(k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK);
     // As the kernel has it: handler, flags, restorer, mask.
     let action = [handler as usize as u64, flags, arch::restorer(), 0];
     for signal in SIGNALS {

@@ -99,11 +99,23 @@ impl Target {
         let _ = timer.set(faults.every_ns);
     }
 
+    /// The process is about to end: what this thread has waited since it was looked at is counted.
+    pub(super) fn count_last_faults(&self, session: &'static Session, thread: &Thread) {
+        let Some(before) = thread.faults.get() else { return };
+        let faults = now(Timer(before.timer));
+        let count = faults.seen.saturating_sub(before.seen);
+        if count > 0 {
+            let ticks = waited(session, &before, &faults);
+            self.note_faults(session, sync::Faults { count, ticks });
+        }
+    }
+
     fn note_faults(&self, session: &'static Session, sync::Faults { count, ticks }: sync::Faults) {
         self.waited.fetch_add(ticks, Relaxed);
         if session.is_joined() {
             let control = &session.shared().control;
             control.stalls_unforeseen.fetch_add(count, Relaxed);
+            control.stalled_faults.fetch_add(count, Relaxed);
             control.stall_ticks_unforeseen.fetch_add(ticks, Relaxed);
         }
     }

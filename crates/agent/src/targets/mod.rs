@@ -415,6 +415,7 @@ impl Target {
                 self.open_no_more(session)
             }
             nr::EXIT_GROUP => {
+                self.count_last_faults(session, call.thread);
                 self.tell_all_mapped(session);
                 self.outlive_all(session);
                 Outcome::Native

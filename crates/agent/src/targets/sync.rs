@@ -294,6 +294,7 @@ impl Target {
             socket::keep_from_children(shared, true);
             if keeps_out {
                 kept_out::let_in();
+                control.syncs_mirrored.fetch_add(1, Relaxed);
             }
             self.unforked.take_back();
             syncs.off = side.is_none();

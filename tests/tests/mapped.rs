@@ -1,0 +1,89 @@
+//! Programs that map files, and large ones: whatever their shadows do with that memory, the programs never see a difference.
+
+use std::os::unix::fs::FileExt;
+
+use runahead_tests::{
+    End, Fixture, Link, Outcome, Run, Seed, available, fixture, number, with_stats,
+};
+
+/// Bytes of the file that is mapped.
+const BYTES: u64 = 24 << 20;
+/// What one seed has the program do.
+const STEPS: &str = "400";
+/// Seeds that are drawn for each way in which shadows get their memory; with `RUNAHEAD_FULL=1`, the second.
+const SEEDS: (u64, u64) = (4, 60);
+
+fn fill(fixture: &Fixture) {
+    fixture.change(|dir| {
+        let path = dir.join("mapped");
+        if path.exists() {
+            return;
+        }
+        let file = std::fs::File::create(path).expect("the disk is ours");
+        let mut word = 1u64;
+        let mut piece = vec![0; 1 << 20];
+        for at in (0..BYTES).step_by(piece.len()) {
+            for bytes in piece.chunks_exact_mut(8) {
+                word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                bytes.copy_from_slice(&(word >> 8).to_le_bytes());
+            }
+            file.write_all_at(&piece, at).expect("there is room");
+        }
+    });
+}
+
+fn cold(fixture: &Fixture, run: &Run) -> Outcome {
+    fixture.reset();
+    run.run()
+}
+
+/// With and without runahead, and `options`, for some seeds: hints that were used.
+fn same(options: &[&str]) -> u64 {
+    let Some(fixture) = available(fixture()) else { return u64::MAX };
+    fill(&fixture);
+    let mut seeds = Seed::new();
+    let (mut used, mut outputs) = (0, Vec::new());
+    let count = if std::env::var_os("RUNAHEAD_FULL").is_some() { SEEDS.1 } else { SEEDS.0 };
+    for _ in 0..count {
+        let seed = seeds.below(1 << 40).to_string();
+        let run = fixture.run_program("mapped", Link::Dynamic, &["mapped", &seed, STEPS]);
+        let plain = cold(&fixture, &run);
+        assert_eq!(plain.end, End::Exit(0), "{seed}: {plain:?}");
+        let (ahead, stats) = with_stats(&run, options, |run| cold(&fixture, run));
+        assert!(ahead == plain, "{options:?}, seed {seed}: {ahead:?} {plain:?}");
+        used += number(&stats, "hints_used");
+        outputs.push(plain.stdout);
+    }
+    outputs.dedup();
+    assert_eq!(outputs.len() as u64, count, "what is printed says nothing");
+    used
+}
+
+#[test]
+fn by_forks_alone() {
+    assert!(same(&["--without", "mirrors"]) > 0, "no shadow was of use");
+}
+
+#[test]
+fn with_large_memory_kept_out_of_forks() {
+    assert!(same(&["--without", "copies"]) > 0, "no shadow was of use");
+}
+
+#[test]
+fn as_by_default() {
+    assert!(same(&[]) > 0, "no shadow was of use");
+}
+
+/// Of a program that touches a mapped file at random nothing else can foresee anything.
+#[test]
+fn what_is_used_of_a_mapped_file_is_counted() {
+    let Some(fixture) = available(fixture()) else { return };
+    fill(&fixture);
+    let run = fixture.run_program("gathers", Link::Dynamic, &["mapped", "2000"]);
+    let plain = cold(&fixture, &run);
+    assert_eq!(plain.end, End::Exit(0), "{plain:?}");
+    let (ahead, stats) = with_stats(&run, &[], |run| cold(&fixture, run));
+    assert_eq!(ahead, plain);
+    assert!(number(&stats, "hints_issued") > 100, "{stats:#}");
+    assert!(number(&stats, "hints_used") > 50, "{stats:#}");
+}
