@@ -67,6 +67,11 @@ pub const RECORDED: u32 = 1 << 16;
 pub const MAPPED: u32 = 1 << 17;
 /// With [`RECORDED`]: a mapping has been used here.
 pub const TOUCHED: u32 = 1 << 18;
+/// With [`TOUCHED`]: a mapping has been used in some of the [`PARTS`] blocks of [`crate::identity::BLOCK_BYTES`] from
+/// the offset on. Bits of [`Header::position`] say in which, the lowest bit for the first block.
+pub const PARTLY: u32 = 1 << 19;
+/// See [`PARTLY`].
+pub const PARTS: u64 = u64::BITS as u64;
 
 /// The fixed part of a record; the absolute path follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -177,6 +177,7 @@ fn shown(run: &Run) -> Vec<u8> {
             What::Link => "read-link".into(),
             What::Execute => "execute".into(),
             What::Data { offset, length } => format!("read {offset}+{length}"),
+            What::Touched { offset, length } => format!("use-mapped {offset}+{length}"),
         };
         let _ = write!(text, "{what}\t");
         text.extend_from_slice(&run.place(access).path);

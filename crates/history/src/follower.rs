@@ -5,7 +5,8 @@
 //! order each time, and one access that comes much sooner than it did moves nothing. When more than
 //! half of what was done lately is not in the record, the run is another one, for good. A record begins where the
 //! recorded run came to wait, which need not be its beginning, so that what comes before [`FOUND`] accesses were found is
-//! judged only if that takes for ever.
+//! judged only if that takes for ever. What was used of mappings is found in no run; by the few other
+//! accesses of a record that consists of that nothing is judged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub const JUDGED: u32 = 64;
 pub const JUDGED_LEAST: u32 = 32;
 /// Accesses that have to be found before others are judged, and how many are waited for that.
 const FOUND: (u64, u64) = (32, 128);
+/// By less than one in so many of a record's accesses nothing is judged.
+const FEW: usize = 4;
 /// Accesses whose median is the place.
 const RECENT: usize = 16;
 /// Ranges that begin before another one and may yet reach into it.
@@ -48,6 +51,8 @@ pub struct Follower {
     strange: u64,
     /// How many of its bits count.
     judged: u32,
+    /// A run tells too few of the record's accesses to be judged by them.
+    is_silent: bool,
     told: u64,
     used: u64,
     given_up: Option<u64>,
@@ -73,14 +78,16 @@ impl Follower {
         let mut uses: Vec<Uses> = run.places.iter().map(|_| Uses::default()).collect();
         for (access, number) in run.accesses.iter().zip(0u32..) {
             let uses = &mut uses[access.place as usize];
-            match access.what {
-                What::Data { offset, length } => uses.data.push((offset, offset + length, number)),
-                _ => uses.plain.push(number),
+            match access.what.range() {
+                Some((offset, length)) => uses.data.push((offset, offset + length, number)),
+                None => uses.plain.push(number),
             }
         }
         uses.iter_mut().for_each(|uses| uses.data.sort_unstable());
         let all = run.accesses.len();
+        let tellable = run.accesses.iter().filter(|access| access.what.is_told()).count();
         Follower {
+            is_silent: (tellable as u64) < FOUND.0 && tellable < all || tellable * FEW < all,
             run,
             numbers,
             uses,
@@ -112,7 +119,7 @@ impl Follower {
                 (self.strange, self.judged) = (0, 0);
             }
         }
-        if self.matched < FOUND.0 && self.told < FOUND.1 {
+        if self.matched < FOUND.0 && self.told < FOUND.1 || self.is_silent {
             return seen;
         }
         let is_other = self.judged >= JUDGED_LEAST && self.strange.count_ones() * 2 > self.judged;
@@ -134,8 +141,8 @@ impl Follower {
     fn find(&self, path: &[u8], what: What) -> Seen {
         let Some(&place) = self.numbers.get(path) else { return Seen::Nowhere };
         let uses = &self.uses[place as usize];
-        let found = match what {
-            What::Data { offset, length } => {
+        let found = match what.range() {
+            Some((offset, length)) => {
                 let behind = uses.data.partition_point(|&(start, ..)| start < offset + length);
                 let before = uses.data[..behind].iter().rev().take(OVERLAPPING);
                 let mut all = before.filter(|&&(_, end, _)| end > offset);
@@ -145,7 +152,7 @@ impl Follower {
                     None => return Seen::Nowhere,
                 }
             }
-            _ => {
+            None => {
                 let is_it = |&&number: &&u32| self.run.accesses[number as usize].what == what;
                 uses.plain.iter().find(is_it).copied()
             }
@@ -315,6 +322,23 @@ mod tests {
         let mut follower = Follower::new(run);
         assert_eq!(other(&mut follower, FOUND.1 - 1), None);
         assert_eq!(other(&mut follower, 1), Some(FOUND.1));
+    }
+
+    /// As those of a program whose data is mapped, and the only thing that it waits for.
+    #[test]
+    fn by_what_was_touched_no_run_is_judged() {
+        let with_plain = |plain: u64| {
+            let mut run = Run::clone(&run(1, plain));
+            let touched = (0..500).map(|n| What::Touched { offset: n << 20, length: 1 << 14 });
+            run.accesses.extend(touched.map(|what| Access { place: 0, what }));
+            let mut follower = Follower::new(Arc::new(run));
+            for n in 0..4 * FOUND.1 {
+                follower.saw(format!("/other/{n}").as_bytes(), What::Look);
+            }
+            follower.given_up()
+        };
+        assert_eq!(with_plain(8), None);
+        assert_eq!(with_plain(200), Some(FOUND.1));
     }
 
     #[test]

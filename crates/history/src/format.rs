@@ -29,8 +29,10 @@ use crate::{
 
 /// What such a file begins with.
 pub const MAGIC: [u8; 8] = *b"runahist";
-/// Of the layout; files of others are refused.
-pub const VERSION: u32 = 2;
+/// Of the layout; files of others but the one before it are refused.
+pub const VERSION: u32 = 4;
+/// The one before it, in which nothing was [`What::Touched`]. (No flipped bit makes one of the other.)
+const VERSION_BEFORE: u32 = 2;
 /// Longest file, in bytes.
 pub const FILE_MAX: usize = 64 << 20;
 /// Longest text, in bytes.
@@ -90,9 +92,10 @@ struct WireRange {
     length: u32,
 }
 
-/// Whats in a file; data is the last.
+/// Whats in a file; those to data come behind them.
 const WHATS: [What; 5] = [What::Look, What::LookNoFollow, What::List, What::Link, What::Execute];
 const DATA: u8 = WHATS.len() as u8;
+const TOUCHED: u8 = DATA + 1;
 
 /// The file's bytes.
 pub fn encode(run: &Run) -> Vec<u8> {
@@ -125,8 +128,9 @@ pub fn encode(run: &Run) -> Vec<u8> {
         let place = access.place.wrapping_sub(at.0) as i32;
         at.0 = access.place;
         let known = WHATS.iter().position(|what| *what == access.what);
-        put(postcard::to_allocvec(&WireAccess { place, what: known.map_or(DATA, |n| n as u8) }));
-        if let What::Data { offset, length } = access.what {
+        let data = if access.what.is_told() { DATA } else { TOUCHED };
+        put(postcard::to_allocvec(&WireAccess { place, what: known.map_or(data, |n| n as u8) }));
+        if let Some((offset, length)) = access.what.range() {
             let range =
                 WireRange { offset: offset.wrapping_sub(at.1) as i64, length: length as u32 };
             put(postcard::to_allocvec(&range));
@@ -199,7 +203,7 @@ pub fn decode(bytes: &[u8]) -> Result<Run, FormatError> {
     }
     let u32_at = |at| whole(at, at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let version = u32_at(VERSION_AT)?;
-    if version != VERSION {
+    if !matches!(version, VERSION | VERSION_BEFORE) {
         return Err(FormatError::Version(version));
     }
     let mut sum = [0; 8];
@@ -253,7 +257,7 @@ fn parse(text: &[u8]) -> Option<Run> {
         rest = after;
         at.0 = at.0.wrapping_add(wire.place as u32);
         let what = match wire.what {
-            DATA => {
+            DATA | TOUCHED => {
                 let (range, after) = postcard::take_from_bytes::<WireRange>(rest).ok()?;
                 rest = after;
                 let (offset, length) =
@@ -263,7 +267,10 @@ fn parse(text: &[u8]) -> Option<Run> {
                     return None;
                 }
                 at.1 = end;
-                What::Data { offset, length }
+                match wire.what {
+                    DATA => What::Data { offset, length },
+                    _ => What::Touched { offset, length },
+                }
             }
             known => *WHATS.get(usize::from(known))?,
         };

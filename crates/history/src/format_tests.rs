@@ -33,12 +33,12 @@ impl Random {
         }
         for _ in 0..self.below(200) {
             let place = self.below(places) as u32;
+            let offset = self.below(i64::MAX as u64 - RANGE_MAX);
+            let length = 1 + self.below(RANGE_MAX);
             let what = match self.below(8) {
                 n if n < 5 => WHATS[n as usize],
-                _ => What::Data {
-                    offset: self.below(i64::MAX as u64 - RANGE_MAX),
-                    length: 1 + self.below(RANGE_MAX),
-                },
+                5 => What::Touched { offset, length },
+                _ => What::Data { offset, length },
             };
             run.accesses.push(Access { place, what });
             if self.below(9) == 0 {
@@ -68,7 +68,7 @@ fn assert_harmless(run: &Run) {
     }
     for access in &run.accesses {
         assert!((access.place as usize) < run.places.len());
-        if let What::Data { offset, length } = access.what {
+        if let Some((offset, length)) = access.what.range() {
             assert!((1..=RANGE_MAX).contains(&length) && offset <= i64::MAX as u64 - length);
         }
     }
@@ -101,6 +101,11 @@ fn other_files_and_other_versions_are_told_apart() {
     let mut bytes = encode(&Run::default());
     bytes[VERSION_AT] += 1;
     assert_eq!(decode(&bytes), Err(FormatError::Version(VERSION + 1)));
+    bytes[VERSION_AT] = VERSION_BEFORE as u8;
+    assert!(decode(&bytes).is_ok(), "that of before is read");
+    bytes[VERSION_AT] = VERSION_BEFORE as u8 - 1;
+    assert_eq!(decode(&bytes), Err(FormatError::Version(VERSION_BEFORE - 1)));
+    bytes[VERSION_AT] = VERSION as u8 + 1;
     let text = FormatError::Version(9).to_string();
     assert!(text.contains('9') && text.contains(&VERSION.to_string()), "{text}");
 }

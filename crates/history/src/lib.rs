@@ -63,6 +63,13 @@ pub enum What {
         /// How many; at least one, at most [`RANGE_MAX`].
         length: u64,
     },
+    /// Bytes of a mapping of it were used. No run tells of that before it ends.
+    Touched {
+        /// The first.
+        offset: u64,
+        /// How many; at least one, at most [`RANGE_MAX`].
+        length: u64,
+    },
 }
 
 impl What {
@@ -92,16 +99,28 @@ impl What {
             What::List => (HintKind::Listing, 0),
             What::Link => (HintKind::Link, NO_FOLLOW),
             What::Execute => (HintKind::Program, 0),
-            What::Data { .. } => (HintKind::Data, 0),
+            What::Data { .. } | What::Touched { .. } => (HintKind::Data, 0),
+        }
+    }
+
+    /// Of file data: the first byte, and how many.
+    pub fn range(self) -> Option<(u64, u64)> {
+        match self {
+            What::Data { offset, length } | What::Touched { offset, length } => {
+                Some((offset, length))
+            }
+            _ => None,
         }
     }
 
     /// Bytes of file data.
     pub fn bytes(self) -> u64 {
-        match self {
-            What::Data { length, .. } => length,
-            _ => 0,
-        }
+        self.range().map_or(0, |(_, length)| length)
+    }
+
+    /// A run that does it says so at once.
+    pub fn is_told(self) -> bool {
+        !matches!(self, What::Touched { .. })
     }
 }
 

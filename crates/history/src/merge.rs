@@ -29,12 +29,12 @@ impl<'a> Made<'a> {
         let mut made = Made { plain: HashMap::new(), data: HashMap::new() };
         for (access, number) in run.accesses.iter().zip(0u32..) {
             let path = &run.place(access).path[..];
-            match access.what {
-                What::Data { offset, length } => {
+            match access.what.range() {
+                Some((offset, length)) => {
                     let ranges = made.data.entry(path).or_default();
                     ranges.insert(offset, (offset + length, number));
                 }
-                what => _ = made.plain.insert((path, what), number),
+                None => _ = made.plain.insert((path, access.what), number),
             }
         }
         made
@@ -42,7 +42,7 @@ impl<'a> Made<'a> {
 
     /// The access that comes first, of those that bring all of `what`.
     fn find(&self, path: &[u8], what: What) -> Option<u32> {
-        let What::Data { offset, length } = what else {
+        let Some((offset, length)) = what.range() else {
             return self.plain.get(&(path, what)).copied();
         };
         let ranges = self.data.get(path)?;

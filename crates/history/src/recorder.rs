@@ -35,8 +35,6 @@ pub enum Found {
 pub struct Recorder {
     places: Vec<Place>,
     numbers: HashMap<Vec<u8>, u32>,
-    /// What programs call places.
-    keys: HashMap<u64, u32>,
     path_bytes: usize,
     accesses: Vec<Access>,
     done: HashSet<(u32, What)>,
@@ -86,7 +84,7 @@ impl Data {
     fn pieces(&self) -> impl Iterator<Item = What> + '_ {
         self.read.iter().flat_map(|(&start, &end)| {
             let starts = (start..end).step_by(MERGED_MAX as usize);
-            starts.map(move |offset| What::Data { offset, length: MERGED_MAX.min(end - offset) })
+            starts.map(move |offset| What::Touched { offset, length: MERGED_MAX.min(end - offset) })
         })
     }
 }
@@ -157,13 +155,10 @@ impl Recorder {
         }
     }
 
-    /// A mapping of `path` has been used in this range; of `/`: one of what the program calls `key`.
+    /// A mapping of `path` has been used in this range.
     pub fn touched(&mut self, path: &[u8], key: u64, offset: u64, length: u64) {
-        let place = match path {
-            b"/" => self.keys.get(&key).copied(),
-            _ => self.number(path, key),
-        };
-        let Some(place) = place.filter(|_| self.touched_ranges < ACCESSES_MAX / 2) else {
+        let Some(place) = self.number(path, key).filter(|_| self.touched_ranges < ACCESSES_MAX / 2)
+        else {
             self.left_out += 1;
             return;
         };
@@ -189,7 +184,6 @@ impl Recorder {
         self.path_bytes = bytes;
         let number = self.places.len() as u32;
         self.numbers.insert(path.to_owned(), number);
-        self.keys.insert(key, number);
         self.places.push(Place { path: path.to_owned(), key, attributes: None });
         Some(number)
     }
@@ -219,18 +213,20 @@ impl Recorder {
         let mut touched = self.touched;
         let put = |run: &mut Run, place: u32, what: What| {
             let (Some(new), is) = (kept[place as usize], found[place as usize]) else { return };
-            let what = match (what, is) {
-                (What::Data { .. }, Found::Written | Found::Absent) => return,
-                // Told in whole blocks, and mapped beyond the end.
-                (What::Data { offset, length }, Found::Same(Attributes { size, .. })) => {
-                    let length = length.min(size.saturating_sub(offset));
-                    if length == 0 {
-                        return;
+            let mut what = what;
+            if let What::Data { offset, length } | What::Touched { offset, length } = &mut what {
+                match is {
+                    Found::Written | Found::Absent => return,
+                    // Told in whole blocks, and mapped beyond the end.
+                    Found::Same(Attributes { size, .. }) => {
+                        *length = size.saturating_sub(*offset).min(*length);
                     }
-                    What::Data { offset, length }
+                    Found::Unstored | Found::Unknown => {}
                 }
-                (what, _) => what,
-            };
+                if *length == 0 {
+                    return;
+                }
+            }
             run.accesses.push(Access { place: new, what });
         };
         // Of each access, how many before it were kept.
@@ -267,6 +263,10 @@ mod tests {
 
     fn data(offset: u64, length: u64) -> What {
         What::Data { offset, length }
+    }
+
+    fn touched(offset: u64, length: u64) -> What {
+        What::Touched { offset, length }
     }
 
     fn all_same(_: &[u8]) -> Found {
@@ -340,8 +340,7 @@ mod tests {
         recorder.mapped(b"/unknown", 4, 0, 8 << 20);
         recorder.saw(b"/known", 2, data(7 << 20, 5));
         recorder.touched(b"/known", 2, 3 << 20, (1 << 20) + 7);
-        recorder.touched(b"/", 2, 0, 1 << 14);
-        recorder.touched(b"/", 99, 0, 1 << 14);
+        recorder.touched(b"/known", 2, 0, 1 << 14);
         recorder.touched(b"/program", 1, 1 << 14, 1 << 14);
         recorder.touched(b"/left", 5, 0, 1);
         recorder.started_program();
@@ -349,14 +348,14 @@ mod tests {
         let shown: Vec<_> = run.accesses.iter().map(|a| (&run.place(a).path[..], a.what)).collect();
         let expected: [(&[u8], _); 9] = [
             (b"/program", What::Execute),
-            (b"/program", data(1 << 14, 1 << 14)),
-            (b"/known", data(0, 1 << 14)),
-            (b"/known", data(3 << 20, 1 << 20)),
-            (b"/known", data(4 << 20, 7)),
+            (b"/program", touched(1 << 14, 1 << 14)),
+            (b"/known", touched(0, 1 << 14)),
+            (b"/known", touched(3 << 20, 1 << 20)),
+            (b"/known", touched(4 << 20, 7)),
             (b"/between", What::Look),
             (b"/unknown", data(0, 8 << 20)),
             (b"/known", data(7 << 20, 5)),
-            (b"/left", data(0, 1)),
+            (b"/left", touched(0, 1)),
         ];
         assert_eq!(shown, expected);
         assert_eq!(run.programs, [9]);

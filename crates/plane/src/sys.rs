@@ -482,6 +482,69 @@ pub fn thread_ns() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
+/// getrusage(2): page faults of this process that needed a device, and its processor time in microseconds.
+pub fn process_major_faults() -> (u64, u64) {
+    /// Behind two times and five other counters.
+    const MAJFLT: usize = 2 * 2 + 5;
+    let mut usage = [0u64; USAGE_WORDS];
+    let _ = call!(nr::GETRUSAGE, RUSAGE_SELF, &raw mut usage);
+    (usage[MAJFLT], cpu_of(&usage))
+}
+
+/// A run of pages that are alike (`struct page_region`).
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct PageRegion {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    categories: u64,
+}
+
+/// PAGEMAP_SCAN of ioctl(2), on a descriptor of a pagemap: runs of pages that are there, from address `start` to
+/// `end`; how many, and up to where it has looked. Linux 6.7 has it.
+pub fn scan_pages(
+    map: Fd,
+    (start, end): (u64, u64),
+    to: &mut [PageRegion],
+) -> Result<(usize, u64)> {
+    /// `struct pm_scan_arg`.
+    #[repr(C)]
+    struct Scan {
+        size: u64,
+        flags: u64,
+        start: u64,
+        end: u64,
+        walk_end: u64,
+        to: u64,
+        room: u64,
+        max_pages: u64,
+        inverted: u64,
+        all_of: u64,
+        any_of: u64,
+        told: u64,
+    }
+    const PAGEMAP_SCAN: u64 = 3 << 30 | (size_of::<Scan>() as u64) << 16 | (b'f' as u64) << 8 | 16;
+    const PAGE_IS_PRESENT: u64 = 1 << 3;
+    let mut scan = Scan {
+        size: size_of::<Scan>() as u64,
+        flags: 0,
+        start,
+        end,
+        walk_end: 0,
+        to: to.as_mut_ptr() as u64,
+        room: to.len() as u64,
+        max_pages: 0,
+        inverted: 0,
+        all_of: PAGE_IS_PRESENT,
+        any_of: 0,
+        told: PAGE_IS_PRESENT,
+    };
+    let got = call!(nr::IOCTL, map, PAGEMAP_SCAN, &raw mut scan)?;
+    Ok(((got as usize).min(to.len()), scan.walk_end))
+}
+
 /// Lets go of every descriptor and of the working directory.
 pub fn hold_nothing() {
     let _ = call!(nr::CLOSE_RANGE, 0, u32::MAX, 0);

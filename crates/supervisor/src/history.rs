@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 use runahead_abi::config::tell;
-use runahead_abi::record::{MAPPED, RECORDED, TOUCHED};
+use runahead_abi::identity::BLOCK_BYTES;
+use runahead_abi::record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
 use runahead_abi::{ChunkIndex, HintKind, HintLog, Identity, Piece, Record};
 use runahead_admission::common;
 use runahead_history::{Access, Follower, Found, RANGE_MAX, Recorder, Run, What};
@@ -163,13 +164,14 @@ impl History {
 
     /// A range was mapped, or used where it is.
     fn saw_mapping(&self, record: &Record<'_>) {
-        let header = &record.header;
-        let range = What::of_hint(HintKind::Data, 0, header.offset, header.length.min(RANGE_MAX));
-        if let (Some(recorder), Some(What::Data { offset, length })) = (&self.recorder, range) {
-            let (mut recorder, key) = (lock(recorder), header.key);
+        let Some(recorder) = &self.recorder else { return };
+        let (mut recorder, header) = (lock(recorder), &record.header);
+        for (offset, length) in parts(header) {
+            let range = What::of_hint(HintKind::Data, 0, offset, length);
+            let Some(What::Data { offset, length }) = range else { continue };
             match header.flags & TOUCHED {
-                0 => recorder.mapped(record.path, key, offset, length),
-                _ => recorder.touched(record.path, key, offset, length),
+                0 => recorder.mapped(record.path, header.key, offset, length),
+                _ => recorder.touched(record.path, header.key, offset, length),
             }
         }
     }
@@ -275,9 +277,7 @@ impl common::Listener for History {
         if header.flags & RECORDED == 0 {
             return false;
         }
-        // (A mapping may be told without a name.)
-        let is_nameless = header.flags & TOUCHED != 0 && record.path == b"/";
-        if !is_nameless && self.places.is_unstored(record.path) {
+        if self.places.is_unstored(record.path) {
             return true;
         }
         if header.flags & (MAPPED | TOUCHED) != 0 {
@@ -301,6 +301,26 @@ impl common::Listener for History {
     }
 }
 
+/// The ranges of a mapping that a record tells of.
+fn parts(header: &Header) -> impl Iterator<Item = (u64, u64)> + use<> {
+    let (offset, length) = (header.offset, header.length.min(RANGE_MAX));
+    let (whole, mut mask) = match header.flags & PARTLY {
+        0 => (Some((offset, length)), 0),
+        _ => (None, header.position),
+    };
+    let blocks = std::iter::from_fn(move || {
+        let first = mask.trailing_zeros();
+        let blocks = mask.checked_shr(first)?.trailing_ones();
+        let end = first + blocks;
+        mask = mask.checked_shr(end).unwrap_or(0).checked_shl(end).unwrap_or(0);
+        Some((
+            offset.saturating_add(u64::from(first) * BLOCK_BYTES),
+            u64::from(blocks) * BLOCK_BYTES,
+        ))
+    });
+    whole.into_iter().chain(blocks)
+}
+
 fn untold(shared: &Mapping) -> u64 {
     shared.control.untold.load(Relaxed)
 }
@@ -316,7 +336,9 @@ impl Followed {
             What::Link => each(object.link().into()),
             // As the agent has it (`targets/exec.rs`).
             What::Execute => each(object.chunk(ChunkIndex(u64::MAX)).into()),
-            What::Data { offset, length } => object.pieces(offset, length).for_each(each),
+            What::Data { offset, length } | What::Touched { offset, length } => {
+                object.pieces(offset, length).for_each(each);
+            }
         }
     }
 

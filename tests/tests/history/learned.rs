@@ -317,12 +317,10 @@ fn of_a_mapping_what_was_used_is_kept() {
         let [file] = &files(&state)[..] else { panic!("{:?}", files(&state)) };
         let record = runahead_history::file::load(file).expect("a record");
         let used = |at: u64| {
-            record.accesses.iter().any(|access| match access.what {
-                runahead_history::What::Data { offset, length } => {
-                    let path = &record.place(access).path;
-                    path.ends_with(b"/mapped") && (offset..offset + length).contains(&at)
-                }
-                _ => false,
+            record.accesses.iter().any(|access| {
+                let is_there = |(offset, length)| (offset..offset + length).contains(&at);
+                record.place(access).path.ends_with(b"/mapped")
+                    && access.what.range().is_some_and(is_there)
             })
         };
         let all: Vec<bool> = (0..16).map(|n| used((n << 20) + (512 << 10))).collect();

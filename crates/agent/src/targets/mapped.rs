@@ -1,99 +1,184 @@
 //! Which parts of mapped files the program has used, told for the memory of earlier runs.
 //!
 //! A mapping is told when it is made, whole (`record`): its page faults are not seen. What was used of it the kernel
-//! knows as long as it is there: the pages that this process has (`/proc/self/pagemap`, proc_pid_pagemap(5)). So it is
+//! knows as long as it is there: the pages that this process has ([`super::pages`]). So it is
 //! asked before they are gone, at the end of the program and before a large mapping is taken away.
 //!
-//! Invariant: no call takes longer for it than [`PATIENCE_US`], and only where accesses are recorded and the process
-//! has joined.
+//! A process may wait in page faults and nowhere else. It joins the session when it has something to tell, if it
+//! has waited for [`FAULTS`] of them, and for each so long that there is something to gain.
+//!
+//! Invariant: no call takes longer for it than [`PATIENCE_US`], or one part in [`SHARE`] of what the process has waited in
+//! page faults at least, and never longer than [`PATIENCE_MAX_US`] (beside what it takes to join, once); and only where
+//! accesses are recorded.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::tell;
-use runahead_abi::record::{RECORDED, TOUCHED};
+use runahead_abi::identity::BLOCK_BYTES;
+use runahead_abi::record::{PARTLY, PARTS, RECORDED, TOUCHED};
 use runahead_abi::{HintKind, Identity, PATH_MAX};
 
 use super::Target;
+use super::pace::SHORT_US;
+use super::pages::{PAGE, Pages};
 use crate::arch::ticks;
 use crate::hints::{self, Hint};
+use crate::lock::Lock;
 use crate::maps;
+use crate::names::NAMES;
 use crate::paths;
 use crate::plane::{self, quiet};
 use crate::session::Session;
-use crate::sys::{self, AT_FDCWD, Fd};
+use crate::sys::{self, Fd, nr};
 
-/// How long looking at mappings may take at a time, in microseconds.
+/// How long looking at mappings may take at a time, in microseconds; longer where page faults have waited for
+/// longer: mincore(2) takes 10 ms for a gigabyte on an idle machine.
 const PATIENCE_US: u64 = 4_000;
+const PATIENCE_MAX_US: u64 = 64_000;
+const SHARE: u64 = 16;
 /// Between two looks whether there is room for a record, in microseconds.
 const NAP_US: u64 = 50;
+/// Page faults that a process has waited in when it joins for them.
+const FAULTS: u64 = 32;
 /// Mappings of at least so many bytes are looked at before they are taken away.
 const LARGE_BYTES: u64 = 1 << 20;
 /// Large mappings that are remembered.
 const LARGE: usize = 16;
-const PAGE: u64 = 4096;
-/// Pages that are told as one.
-const GRANULE: u64 = 4;
-/// Longest range of one record, in pages.
-const LONGEST: u64 = (8 << 20) / PAGE;
-/// Entries that are read at a time.
-const ENTRIES: usize = 512;
+/// Longest name of a file of which that is.
+const NAME_MAX: usize = 248;
+/// Bytes that one record with a mask tells of.
+const SPAN: u64 = PARTS * BLOCK_BYTES;
+/// Most spans that were used whole, and are told as one range: that of the longest access.
+const SPANS: u64 = (8 << 20) / SPAN;
 
-/// The large mappings of files that were made last.
+/// The large mappings of files that were made last, and when the process began.
 pub(super) struct Mapped {
-    all: [Large; LARGE],
+    all: Lock<[Large; LARGE]>,
     next: AtomicU64,
+    /// Time-stamp.
+    began: AtomicU64,
 }
 
-/// A large mapping of a file; threads may see parts of two, and tell of pages that nobody used.
+/// A large mapping of a file.
+#[derive(Clone, Copy)]
 struct Large {
     /// First address; 0: none.
-    start: AtomicU64,
+    start: u64,
     /// Where in its file the mapping begins.
-    offset: AtomicU64,
-    /// [`Identity`] of the file.
-    file: AtomicU64,
+    offset: u64,
+    /// Of the file.
+    file: Identity,
+    /// The file is this user's, so that mincore(2) tells the truth.
+    is_own: bool,
+    name: [u8; NAME_MAX],
+    name_len: usize,
 }
 
 impl Large {
     const fn none() -> Self {
-        let [start, offset, file] = [const { AtomicU64::new(0) }; 3];
-        Large { start, offset, file }
+        Large {
+            start: 0,
+            offset: 0,
+            file: Identity::ROOT,
+            is_own: false,
+            name: [0; NAME_MAX],
+            name_len: 0,
+        }
+    }
+
+    /// By which the supervisor knows the file.
+    fn file(&self) -> (Identity, &[u8]) {
+        (self.file, &self.name[..self.name_len])
     }
 }
 
 impl Mapped {
     pub(super) const fn new() -> Self {
-        Mapped { all: [const { Large::none() }; LARGE], next: AtomicU64::new(0) }
+        let all = Lock::new([const { Large::none() }; LARGE]);
+        Mapped { all, next: AtomicU64::new(0), began: AtomicU64::new(0) }
     }
 
-    /// `length` bytes of `file` from `offset` were mapped at `at`.
-    pub(super) fn note(&self, at: u64, length: u64, file: Identity, offset: u64) {
-        if length >= LARGE_BYTES {
-            let place = &self.all[self.next.fetch_add(1, Relaxed) as usize % LARGE];
-            place.offset.store(offset, Relaxed);
-            place.file.store(file.raw(), Relaxed);
-            place.start.store(at, Relaxed);
-        }
+    /// A process begins, at that time-stamp.
+    pub(super) fn start(&self, now: u64) {
+        self.began.store(now, Relaxed);
     }
 
-    /// Of the one that begins at `at`, its file and where that begins; it is forgotten.
-    fn take(&self, at: u64) -> Option<(Identity, u64)> {
-        let found = self.all.iter().find(|large| large.start.load(Relaxed) == at)?;
-        found.start.store(0, Relaxed);
-        Some((Identity::from_raw(found.file.load(Relaxed)), found.offset.load(Relaxed)))
+    /// In a forked child.
+    pub(super) fn start_in_child(&self) {
+        self.all.break_open();
     }
+
+    /// Bytes of the file `fd` from `offset` were mapped at `at`.
+    pub(super) fn note(&self, at: u64, fd: Fd, offset: u64) {
+        let mut text = [0u8; PATH_MAX + 1];
+        let Some(len) = paths::directory(fd, &mut text) else { return };
+        let owner = sys::statx_fd(fd, k::STATX_UID).map(|stat| stat.stx_uid);
+        let user = sys::ids(nr::GETRESUID).map(|[_, user, _]| user);
+        let is_own = user == Ok(0) || owner == user;
+        let file = NAMES.identity(fd);
+        self.add(Large { start: at, offset, file, is_own, ..Large::none() }, &text[..len]);
+    }
+
+    fn add(&self, mut large: Large, name: &[u8]) {
+        let Some(room) = large.name.get_mut(..name.len()) else { return };
+        room.copy_from_slice(name);
+        large.name_len = name.len();
+        let place = self.next.fetch_add(1, Relaxed) as usize % LARGE;
+        // A handler that jumps away must not leave the lock held.
+        let mask = quiet::begin();
+        self.all.try_with(|all| all[place] = large);
+        quiet::end(mask);
+    }
+
+    /// The one that begins at `at`; it is forgotten. Signals are blocked.
+    fn take(&self, at: u64) -> Option<Large> {
+        self.all.try_with(|all| {
+            let found = all.iter_mut().find(|large| large.start == at)?;
+            let large = *found;
+            found.start = 0;
+            Some(large)
+        })?
+    }
+
+    /// What this process has waited in page faults at least, in microseconds.
+    fn waited_us(&self, ticks_per_us: u64) -> u64 {
+        let (faults, busy_us) = sys::process_major_faults();
+        let elapsed_us = ticks().saturating_sub(self.began.load(Relaxed)) / ticks_per_us.max(1);
+        least_wait_us(faults, elapsed_us.saturating_sub(busy_us))
+    }
+
+    /// Time-stamp up to which it may be looked at mappings now.
+    fn until(&self, ticks_per_us: u64) -> u64 {
+        ticks() + patience_us(self.waited_us(ticks_per_us)) * ticks_per_us
+    }
+}
+
+/// What a process that has had so many page faults, and was not busy for so long, has waited in them at least; 0
+/// where they were few, or too short to gain from.
+fn least_wait_us(faults: u64, idle_us: u64) -> u64 {
+    if faults >= FAULTS && idle_us / faults >= SHORT_US { faults * SHORT_US } else { 0 }
+}
+
+/// How long it may be looked at mappings of a process that has waited in page faults for so long.
+fn patience_us(waited_us: u64) -> u64 {
+    (waited_us / SHARE).clamp(PATIENCE_US, PATIENCE_MAX_US)
+}
+
+/// Whether a mapping of `len` bytes that is made now is one of which it is told later what was used.
+pub(super) fn may_be_told(session: &Session, len: u64) -> bool {
+    len >= LARGE_BYTES && is_recorded(session)
 }
 
 impl Target {
     /// The program, or what it was, is about to end.
     pub(super) fn tell_all_mapped(&self, session: &'static Session) {
-        if !records(session) {
+        if !self.tells_mapped(session) {
             return;
         }
         let mask = quiet::begin();
         if let Ok(pages) = Pages::of_this_process() {
-            let until = ticks() + PATIENCE_US * session.config.ticks_per_us;
+            let until = self.mapped.until(session.config.ticks_per_us);
             self.sending.try_with(|()| {
                 let _ = maps::each::<PATH_MAX>(|mapping, name| {
                     if mapping.inode == 0 || !paths::is_lasting(name) {
@@ -111,85 +196,52 @@ impl Target {
 
     /// What is mapped at `at` is about to be taken away.
     pub(super) fn tell_unmapped(&self, session: &'static Session, at: u64, len: u64) {
-        if at == 0 || !records(session) {
+        if at == 0 || !may_be_told(session, len) {
             return;
         }
-        let Some((file, offset)) = self.mapped.take(at) else { return };
         let mask = quiet::begin();
-        // Another thread could notice a descriptor.
-        let pages = match plane::has_threads() {
-            true => Ok(Pages::Cached),
-            false => Pages::of_this_process(),
-        };
-        if let Ok(pages) = pages {
-            let until = ticks() + PATIENCE_US * session.config.ticks_per_us;
-            // The supervisor knows it by its identity.
-            let (file, range) = ((file, &b"/"[..]), (at, at.saturating_add(len), offset));
-            self.sending.try_with(|()| _ = tell_used(session, &pages, file, range, until));
+        if let Some(large) = self.mapped.take(at)
+            && paths::is_lasting(large.file().1)
+            && self.tells_mapped(session)
+            && let Some(pages) = large.pages()
+        {
+            let until = self.mapped.until(session.config.ticks_per_us);
+            let range = (at, at.saturating_add(len), large.offset);
+            self.sending.try_with(|()| _ = tell_used(session, &pages, large.file(), range, until));
             pages.close();
         }
         quiet::end(mask);
     }
-}
 
-/// Accesses are recorded, and can be told. (Faults make no device slow: nobody sees them.)
-fn records(session: &'static Session) -> bool {
-    session.is_joined() && !matches!(session.config.tell, tell::NOTHING | tell::SOME)
-}
-
-/// Who knows which pages of mappings there are.
-enum Pages {
-    /// Pages that this process has: `/proc/self/pagemap`.
-    Own(Fd),
-    /// Pages that are in memory, and that somebody may have read (mincore(2)). Of files that the process may not
-    /// write, all are said to be.
-    Cached,
-}
-
-impl Pages {
-    fn of_this_process() -> sys::Result<Self> {
-        let path = c"/proc/self/pagemap".as_ptr() as u64;
-        sys::openat2(AT_FDCWD, path, k::O_CLOEXEC, 0, 0).map(Pages::Own)
-    }
-
-    /// Calls `each` with the numbers of those from page `first` to `end` that are there.
-    fn each(
-        &self,
-        first: u64,
-        end: u64,
-        mut each: impl FnMut(u64) -> sys::Result<()>,
-    ) -> sys::Result<()> {
-        let mut buf = [0u8; 8 * ENTRIES];
-        let mut at = first;
-        while at < end {
-            let most = (end - at).min(ENTRIES as u64) as usize;
-            let (got, size) = match self {
-                Pages::Own(map) => (sys::pread(*map, &mut buf[..8 * most], at * 8)? / 8, 8),
-                Pages::Cached => (sys::mincore(at * PAGE, &mut buf[..most])?, 1),
-            };
-            if got == 0 {
-                return Ok(());
-            }
-            for (entry, page) in buf[..got * size].chunks_exact(size).zip(at..) {
-                // The mark is the last bit of an entry there, the first bit here.
-                let there = match self {
-                    Pages::Own(_) => entry[7] & 0x80 != 0,
-                    Pages::Cached => entry[0] & 1 != 0,
-                };
-                if there {
-                    each(page)?;
-                }
-            }
-            at += got as u64;
+    /// Which pages there were can be told; the process joins for that if it has waited for them.
+    fn tells_mapped(&self, session: &'static Session) -> bool {
+        if !is_recorded(session) {
+            return false;
         }
-        Ok(())
+        if !session.is_joined()
+            && !self.pace.waits_are_short()
+            && self.mapped.waited_us(session.config.ticks_per_us) > 0
+        {
+            self.join(session);
+        }
+        session.is_joined()
     }
+}
 
-    fn close(self) {
-        if let Pages::Own(map) = self {
-            let _ = sys::close(map);
+impl Large {
+    /// Who knows which pages of it there are.
+    fn pages(&self) -> Option<Pages> {
+        match plane::has_threads() {
+            // Another thread could notice a descriptor.
+            true => self.is_own.then_some(Pages::Cached),
+            false => Pages::of_this_process().ok(),
         }
     }
+}
+
+/// Accesses are recorded. (Faults make no device slow: nobody sees them.)
+fn is_recorded(session: &Session) -> bool {
+    !matches!(session.config.tell, tell::NOTHING | tell::SOME)
 }
 
 /// Tells which parts of a mapping are there: of that `file` (by identity and name), from the first address to the
@@ -201,28 +253,31 @@ fn tell_used(
     (start, end, offset): (u64, u64, u64),
     until: u64,
 ) -> sys::Result<()> {
-    let mut ranges = Ranges::default();
-    let tell = |(first, pages): (u64, u64)| {
-        let (offset, length) = (first * PAGE, pages * PAGE);
-        let flags = RECORDED | TOUCHED;
+    let mut blocks = Blocks::default();
+    let mut tell = |part: Part| {
+        let (position, partly) = part.mask.map_or((0, 0), |mask| (mask, PARTLY));
+        let flags = RECORDED | TOUCHED | partly;
+        let Part { offset, length, .. } = part;
         let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
-        send(session, &hint, until)
+        send(session, position, &hint, until)
     };
     let (first, end) = (start / PAGE, end.div_ceil(PAGE));
-    pages.each(first, end, |page| match ranges.add(offset / PAGE + page - first) {
-        Some(range) => tell(range),
-        None => Ok(()),
-    })?;
-    ranges.end().map_or(Ok(()), tell)
+    let told = pages
+        .each((first, end), until, |run| {
+            let in_file = |page: u64| offset + (page - first) * PAGE;
+            blocks.add(in_file(run.start), in_file(run.end), &mut tell)
+        })
+        .and_then(|()| blocks.end(&mut tell));
+    if told == Err(sys::Errno(sys::EAGAIN)) {
+        session.shared().control.untold.fetch_add(1, Relaxed);
+    }
+    told
 }
 
 /// Puts a record on its way, and waits for room until `until`; then an error ends it all.
-fn send(session: &'static Session, hint: &Hint<'_>, until: u64) -> sys::Result<()> {
-    let shared = session.shared();
-    let position = shared.control.accesses.load(Relaxed);
-    while !hints::send(shared, 0, position, hint) {
+fn send(session: &'static Session, position: u64, hint: &Hint<'_>, until: u64) -> sys::Result<()> {
+    while !hints::send(session.shared(), 0, position, hint) {
         if ticks() > until {
-            shared.control.untold.fetch_add(1, Relaxed);
             return Err(sys::Errno(sys::EAGAIN));
         }
         sys::sleep_us(NAP_US);
@@ -230,28 +285,68 @@ fn send(session: &'static Session, hint: &Hint<'_>, until: u64) -> sys::Result<(
     Ok(())
 }
 
-/// Pages, ascending, as ranges of whole granules: first page and how many.
-#[derive(Default)]
-struct Ranges {
-    now: Option<(u64, u64)>,
+/// What one record tells of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Part {
+    /// First byte.
+    offset: u64,
+    /// Bytes.
+    length: u64,
+    /// Which blocks of them, as [`PARTLY`] has it; `None`: all.
+    mask: Option<u64>,
 }
 
-impl Ranges {
-    /// One more page; the range before it, if that is over.
-    fn add(&mut self, page: u64) -> Option<(u64, u64)> {
-        let first = page / GRANULE * GRANULE;
-        match &mut self.now {
-            Some((start, pages)) if first < *start + *pages => None,
-            Some((start, pages)) if first == *start + *pages && *pages < LONGEST => {
-                *pages += GRANULE;
-                None
+/// Bytes of a file, ascending, as parts of it in whole blocks: spans, those that were used whole together.
+#[derive(Default)]
+struct Blocks {
+    /// The span that was added to last, by its number, and which of its blocks.
+    span: u64,
+    mask: u64,
+    /// Spans before it that were used whole: the first, and the one behind the last.
+    whole: (u64, u64),
+}
+
+impl Blocks {
+    /// Bytes from `start` to `end`.
+    fn add(
+        &mut self,
+        start: u64,
+        end: u64,
+        mut tell: impl FnMut(Part) -> sys::Result<()>,
+    ) -> sys::Result<()> {
+        for block in start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES) {
+            let span = block / PARTS;
+            if span != self.span {
+                self.finish_span(&mut tell)?;
+                self.span = span;
             }
-            now => now.replace((first, GRANULE)),
+            self.mask |= 1 << (block % PARTS);
         }
+        Ok(())
     }
 
-    fn end(self) -> Option<(u64, u64)> {
-        self.now
+    fn finish_span(&mut self, mut tell: impl FnMut(Part) -> sys::Result<()>) -> sys::Result<()> {
+        let (first, end) = self.whole;
+        let (span, mask) = (self.span, core::mem::take(&mut self.mask));
+        if mask == u64::MAX && span == end && (1..SPANS).contains(&(end - first)) {
+            self.whole.1 += 1;
+            return Ok(());
+        }
+        if end > first {
+            tell(Part { offset: first * SPAN, length: (end - first) * SPAN, mask: None })?;
+        }
+        self.whole = (0, 0);
+        match mask {
+            0 => {}
+            u64::MAX => self.whole = (span, span + 1),
+            _ => tell(Part { offset: span * SPAN, length: SPAN, mask: Some(mask) })?,
+        }
+        Ok(())
+    }
+
+    fn end(mut self, mut tell: impl FnMut(Part) -> sys::Result<()>) -> sys::Result<()> {
+        self.finish_span(&mut tell)?;
+        self.finish_span(&mut tell)
     }
 }
 
@@ -259,59 +354,79 @@ impl Ranges {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::sys::nr;
     use std::vec::Vec;
 
+    /// What is told of these ranges of bytes.
+    fn parts(ranges: &[(u64, u64)]) -> Vec<Part> {
+        let (mut all, mut blocks) = (Vec::new(), Blocks::default());
+        let mut tell = |part| {
+            all.push(part);
+            Ok(())
+        };
+        for &(start, end) in ranges {
+            blocks.add(start, end, &mut tell).expect("told");
+        }
+        blocks.end(tell).expect("told");
+        all
+    }
+
+    fn some(span: u64, mask: u64) -> Part {
+        Part { offset: span * SPAN, length: SPAN, mask: Some(mask) }
+    }
+
+    fn all(span: u64, spans: u64) -> Part {
+        Part { offset: span * SPAN, length: spans * SPAN, mask: None }
+    }
+
     #[test]
-    fn pages_become_ranges_of_granules() {
-        let mut ranges = Ranges::default();
-        let mut all: Vec<_> =
-            [1, 2, 3, 5, 11, 16, 17, 40].into_iter().filter_map(|page| ranges.add(page)).collect();
-        all.extend(ranges.end());
-        assert_eq!(all, [(0, 12), (16, 4), (40, 4)]);
-        let mut ranges = Ranges::default();
-        let mut all: Vec<_> = (0..3 * LONGEST).filter_map(|page| ranges.add(page)).collect();
-        all.extend(ranges.end());
-        assert_eq!(all, [(0, LONGEST), (LONGEST, LONGEST), (2 * LONGEST, LONGEST)]);
+    fn scattered_pages_of_a_span_are_one_record() {
+        let pages = [0, 1, 5, 16, 17, 255, 256, 3 * 256 + 9];
+        let ranges = pages.map(|page| (page * PAGE, (page + 1) * PAGE));
+        assert_eq!(parts(&ranges), [some(0, 1 << 63 | 0b10011), some(1, 1), some(3, 0b100)]);
+        assert_eq!(parts(&[]), []);
+        assert_eq!(parts(&[(7, 8)]), [some(0, 1)]);
+    }
+
+    #[test]
+    fn what_was_used_whole_is_told_in_long_ranges() {
+        assert_eq!(parts(&[(0, SPAN)]), [all(0, 1)]);
+        let long = parts(&[(SPAN / 2, 20 * SPAN + 1)]);
+        let half = u64::MAX << (PARTS / 2);
+        assert_eq!(long, [some(0, half), all(1, SPANS), all(9, SPANS), all(17, 3), some(20, 1)]);
+        let apart = parts(&[(SPAN, 2 * SPAN), (3 * SPAN, 4 * SPAN)]);
+        assert_eq!(apart, [all(1, 1), all(3, 1)]);
+    }
+
+    #[test]
+    fn who_waited_in_faults_tells_of_them() {
+        assert_eq!(least_wait_us(FAULTS, FAULTS * SHORT_US), FAULTS * SHORT_US);
+        assert_eq!(least_wait_us(FAULTS, 1 << 40), FAULTS * SHORT_US, "the rest may be sleep");
+        assert_eq!(least_wait_us(FAULTS - 1, 1 << 40), 0, "a few");
+        assert_eq!(least_wait_us(3_000, 3_000 * (SHORT_US - 1)), 0, "a fast device");
+        assert_eq!(least_wait_us(0, 1 << 40), 0);
+    }
+
+    #[test]
+    fn a_look_takes_a_small_part_of_what_was_waited_for() {
+        let patience = [0, SHARE * PATIENCE_US, 320_000, 1 << 40].map(patience_us);
+        assert_eq!(patience, [PATIENCE_US, PATIENCE_US, 20_000, PATIENCE_MAX_US]);
     }
 
     #[test]
     fn large_mappings_are_remembered_once() {
         let (mapped, file) = (Mapped::new(), Identity::ROOT.join(b"/x"));
-        mapped.note(0x1000, LARGE_BYTES - 1, file, 0);
-        mapped.note(0x2000, LARGE_BYTES, file, 7);
-        assert_eq!(mapped.take(0x1000), None);
-        assert_eq!(mapped.take(0x2000), Some((file, 7)));
-        assert_eq!(mapped.take(0x2000), None);
-        (1..100).for_each(|n| mapped.note(n << 30, LARGE_BYTES, file, 0));
+        let note = |start, name: &[u8]| {
+            mapped.add(Large { start, offset: 7, file, ..Large::none() }, name);
+        };
+        note(0x2000, b"/x");
+        let large = mapped.take(0x2000).expect("noted");
+        assert_eq!((large.file(), large.offset), ((file, &b"/x"[..]), 7));
+        assert!(mapped.take(0x2000).is_none());
+        note(0x3000, &[b'/'; NAME_MAX + 1]);
+        assert!(mapped.take(0x3000).is_none(), "nobody could say of what it is");
+        (1..100).for_each(|n| note(n << 30, b"/x"));
         assert_eq!((1..100).filter(|n| mapped.take(n << 30).is_some()).count(), LARGE);
-        mapped.note(99 << 30, LARGE_BYTES, file, 0);
+        note(99 << 30, b"/x");
         assert!(mapped.take(99 << 30).is_some(), "the newest are kept");
-    }
-
-    /// Of a file that this process owns both sources say the same of what it has just used.
-    #[test]
-    fn pages_that_are_there_are_told_from_those_that_are_not() {
-        use std::os::fd::AsRawFd;
-        let file = std::fs::File::open("/proc/self/exe").expect("this program");
-        // SAFETY: a fresh mapping of a file, which nobody else knows.
-        let at =
-            unsafe { sys::raw(nr::MMAP, [0, 64 * PAGE, 1, 2, file.as_raw_fd() as u64, 0]) as u64 };
-        // SAFETY: within it.
-        let _ = unsafe { core::ptr::read_volatile((at + 40 * PAGE) as *const u8) };
-        let own = Pages::of_this_process().expect("proc is mounted");
-        for pages in [own, Pages::Cached] {
-            let mut found = Vec::new();
-            pages
-                .each(at / PAGE, at / PAGE + 64, |page| {
-                    found.push(page - at / PAGE);
-                    Ok(())
-                })
-                .expect("told");
-            assert!(found.contains(&40) && found.is_sorted() && found.len() <= 64, "{found:?}");
-            pages.close();
-        }
-        // SAFETY: the mapping above.
-        let _ = unsafe { sys::unmap(at, 64 * PAGE) };
     }
 }

@@ -25,6 +25,7 @@ mod mapped;
 mod opens;
 mod outcome;
 pub mod pace;
+mod pages;
 mod reads;
 mod record;
 mod rest;
@@ -308,6 +309,7 @@ fn start_in_child() {
     TARGET.syncs.break_open();
     TARGET.syncs.try_with(|syncs| *syncs = sync::Syncs::new());
     TARGET.sending.break_open();
+    TARGET.mapped.start_in_child();
     TARGET.disclosed.start_in_child();
     TARGET.unforked.start_in_child();
     TARGET.watched.start_in_child();
@@ -344,6 +346,7 @@ impl Target {
     /// A process begins.
     fn begin(&self, session: &Session) {
         self.pace.start();
+        self.mapped.start(ticks());
         self.pace.hear(session.slow_devices().latest(), ticks);
         // A child's thread counts anew; and to be stopped, as at an exec, counts.
         if let Some(thread) = plane::thread::current() {

@@ -10,6 +10,7 @@ use runahead_abi::record::MAPPED;
 use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
+use super::mapped;
 use super::outcome::{Outcome, Side, Stall};
 use crate::extent;
 use crate::names::{Kind, NAMES};
@@ -185,7 +186,11 @@ impl Target {
         let fd = call.fd(4);
         if flags as u32 & k::MAP_ANONYMOUS != 0
             // Nobody will ask what was mapped.
-            || !session.is_joined() && !self.probing(session) && !self.tells(session) && !is_large(call)
+            || !mapped::may_be_told(session, len)
+                && !session.is_joined()
+                && !self.probing(session)
+                && !self.tells(session)
+                && !is_large(call)
             || !matches!(self.kind(fd), Kind::Nowait | Kind::Remote)
         {
             return self.map_anything(call);
@@ -221,8 +226,8 @@ impl Target {
             Outcome::Answer(ret) => ret,
             Outcome::InShadow => return outcome,
         };
-        if ret > 0 {
-            self.mapped.note(ret as u64, call.args[1], NAMES.identity(fd), offset);
+        if ret > 0 && mapped::may_be_told(session, call.args[1]) {
+            self.mapped.note(ret as u64, fd, offset);
         }
         Outcome::Answer(ret)
     }

@@ -2,15 +2,16 @@
 //!
 //! A thread of its own goes through the record, ahead of where the command is ([`Follower`]) by no more than
 //! [`WINDOW`] accesses (fewer, where it has yet to prove right) and the bytes that memory allows ([`runahead_admission::budget`]). It starts before the command
-//! has been executed. What the command has done already is left out.
+//! has been executed. What the command has done already is left out. While a program uses what it has mapped it says nothing of
+//! where it is, so that what was used of mappings counts in bytes alone.
 //!
 //! A file's data is asked for when its name has arrived, and the attributes that came with it are those of
 //! the record: a file that has changed is read if all of it had been, and it was small; otherwise it is looked up and no more. Where memory does not tell them (a server
 //! has to be asked again), it is read all the same.
 //!
 //! What is replayed without having been asked for begins with a few *samples* of the record, and goes on by *steps*
-//! that grow. When of one of these hardly anything had to come from storage, nothing more is done until somebody
-//! waits again: it would be for nothing.
+//! that grow. When of one of these hardly anything had to come from storage, nor a few samples of what follows, nothing
+//! more is done until somebody waits again: it would be for nothing.
 //!
 //! Invariants: the thread never waits for storage but for the record itself; all that is asked for is a hint like any other, so
 //! that it only reads; when the replay is given up, what waits is cancelled and nothing more comes.
@@ -41,6 +42,8 @@ const WINDOW_ON_TRIAL: usize = 64;
 const STEPS: (u64, usize) = (16, 64);
 /// Accesses that are tried first: so many from the beginning, and as many from all over the record.
 const SAMPLES: usize = 16;
+/// Accesses that may wait, for a worker or for their place to be looked up. (The prefetcher takes some more.)
+const WAITING_MAX: usize = 1 << 14;
 /// Between two looks whether anybody waits. (Whoever does is heard of sooner.)
 const CALM: Duration = Duration::from_secs(1);
 /// Accesses in the first step.
@@ -143,6 +146,15 @@ struct Step {
     requests: u64,
     /// In place of a step: nothing is done until somebody has waited after this (`Waits::latest`).
     calm: Option<u64>,
+    /// The step is over and was for nothing, and samples of what follows have been asked for.
+    sampled: bool,
+}
+
+impl Step {
+    /// One of so many accesses, that begins when so many have been asked for, and so many requests been made.
+    fn of(length: Option<u64>, asked: u64, requests: u64) -> Self {
+        Step { length, asked, requests, calm: None, sampled: false }
+    }
 }
 
 struct Replay {
@@ -152,12 +164,16 @@ struct Replay {
     looks: Vec<Look>,
     /// Accesses that wait for their place to be looked up.
     waiting: HashMap<u32, Vec<usize>>,
+    /// How many those are.
+    waiting_count: usize,
     next: usize,
     step: Step,
     /// Of each place, bytes of data in the record.
     bytes_of: Vec<u64>,
     /// Bytes of all accesses before each.
     bytes_before: Vec<u64>,
+    /// Accesses before each that the command tells of.
+    told_before: Vec<u32>,
     budget: u64,
 }
 
@@ -189,15 +205,23 @@ impl Replay {
             sum += access.what.bytes();
             before
         });
+        let mut told = 0;
+        let told_before = run.accesses.iter().map(|access| {
+            let before = told;
+            told += u32::from(access.what.is_told());
+            before
+        });
         let mut bytes_of = vec![0; run.places.len()];
         run.accesses.iter().for_each(|a| bytes_of[a.place as usize] += a.what.bytes());
         Replay {
             bytes_of,
             bytes_before: before.collect(),
+            told_before: told_before.collect(),
             looks: vec![Look::Not; run.places.len()],
             waiting: HashMap::new(),
+            waiting_count: 0,
             next: 0,
-            step: Step { length: None, asked: 0, requests: 0, calm: None },
+            step: Step::of(None, 0, 0),
             budget: budget::bytes(),
             history,
             run,
@@ -212,7 +236,7 @@ impl Replay {
             self.step.length = Some(STEP);
             if waits.latest() == 0 {
                 self.step.calm = Some(0);
-                self.samples().into_iter().for_each(|number| self.reach(followed, number));
+                self.samples(0).into_iter().for_each(|number| self.reach(followed, number));
             }
         }
         self.go_on(followed);
@@ -257,8 +281,7 @@ impl Replay {
         let asked = followed.listener.asked.load(Relaxed);
         if let Some(then) = self.step.calm {
             if waits.latest() > then {
-                let requests = prefetcher.stats().requests;
-                self.step = Step { length: Some(STEP), asked, requests, calm: None };
+                self.step = Step::of(Some(STEP), asked, prefetcher.stats().requests);
             }
             return;
         }
@@ -267,11 +290,20 @@ impl Replay {
             return;
         }
         let now = prefetcher.stats();
-        if (now.requests - self.step.requests) * COLD >= length {
+        let made = now.requests - self.step.requests;
+        if self.step.sampled && made > 0 {
+            self.step = Step::of(Some(STEP), asked, now.requests);
+        } else if made * COLD >= length {
             let length = Some(2 * length).filter(|&length| length < WINDOW as u64);
-            self.step = Step { length, asked, requests: now.requests, calm: None };
+            self.step = Step::of(length, asked, now.requests);
         } else if self.client.queued() == 0 && now.in_flight == 0 {
-            self.step.calm = Some(waits.latest());
+            if self.step.sampled {
+                self.step.calm = Some(waits.latest());
+            } else {
+                self.step.sampled = true;
+                self.step.requests = now.requests;
+                self.samples(self.next).into_iter().for_each(|n| self.reach(followed, n));
+            }
         }
     }
 
@@ -281,15 +313,26 @@ impl Replay {
         calm.is_none() && length.is_none_or(|length| asked - before < length)
     }
 
-    /// Accesses by which it is told whether the record's files are in memory.
-    fn samples(&self) -> Vec<usize> {
-        let all = self.run.accesses.len();
+    /// Accesses by which it is told whether the record's files are in memory, from number `first` on.
+    fn samples(&self, first: usize) -> Vec<usize> {
+        let all = self.run.accesses.len().saturating_sub(first);
         let spread = (0..SAMPLES).map(|n| all * (2 * n + 1) / (2 * SAMPLES));
         let mut samples: Vec<usize> = (0..SAMPLES.min(all)).chain(spread).collect();
         samples.sort_unstable();
         samples.dedup();
         samples.retain(|&number| number < all);
+        samples.iter_mut().for_each(|number| *number += first);
         samples
+    }
+
+    /// The access behind the last that the window allows while the command is at `place`.
+    fn end_of_window(&self, is_own: bool, place: usize, matched: u64) -> usize {
+        if !is_own {
+            return place + WINDOW.min(WINDOW_ON_TRIAL + matched as usize);
+        }
+        let Some(told) = self.told_before.get(place) else { return place };
+        let most = told.saturating_add(WINDOW as u32);
+        self.told_before.partition_point(|&told| told < most)
     }
 
     /// Asks for all that the window allows.
@@ -298,14 +341,13 @@ impl Replay {
             let follower = lock(&followed.follower);
             (follower.place(), follower.matched())
         };
-        let window = match followed.is_own {
-            true => WINDOW,
-            false => WINDOW.min(WINDOW_ON_TRIAL + matched as usize),
-        };
-        let end = place + window;
+        let end = self.end_of_window(followed.is_own, place, matched);
         self.next = self.next.max(place);
         let first = self.bytes_before.get(place).copied().unwrap_or(0);
-        while self.next < end.min(self.run.accesses.len()) && self.has_room(followed) {
+        let waiting = self.client.queued() + self.waiting_count;
+        let room = self.next.saturating_add(WAITING_MAX.saturating_sub(waiting));
+        let end = end.min(self.run.accesses.len()).min(room);
+        while self.next < end && self.has_room(followed) {
             let ahead = self.bytes_before[self.next] - first;
             if ahead > self.budget {
                 break;
@@ -322,13 +364,13 @@ impl Replay {
         if lock(&followed.follower).is_passed(number) {
             return;
         }
-        let is_data = matches!(access.what, What::Data { .. });
-        if is_data && self.run.place(&access).attributes.is_some() {
+        if access.what.range().is_some() && self.run.place(&access).attributes.is_some() {
             match self.looks[access.place as usize] {
                 Look::Same | Look::Whole => {}
                 Look::Other => return,
                 look => {
                     self.waiting.entry(access.place).or_default().push(number);
+                    self.waiting_count += 1;
                     if look == Look::Not {
                         self.submit(number, What::Look);
                     }
@@ -356,10 +398,7 @@ impl Replay {
         if kind == HintKind::Data && *look == Look::Whole {
             flags |= LENGTH_UNKNOWN;
         }
-        let (offset, length) = match what {
-            What::Data { offset, length } => (offset, length),
-            _ => (0, 0),
-        };
+        let (offset, length) = what.range().unwrap_or_default();
         let path = &self.run.place(&access).path[..];
         let header = Header {
             kind: kind as u32,
@@ -391,6 +430,7 @@ impl Replay {
         };
         let other = *look == Look::Other;
         let waiting = self.waiting.remove(&place).unwrap_or_default();
+        self.waiting_count -= waiting.len();
         if !same {
             followed.listener.changed.fetch_add(1, Relaxed);
             lock(&followed.follower).has_changed(place);
@@ -408,7 +448,7 @@ impl Replay {
     /// Too much waits: what depends on it is left to the command.
     fn refused(&mut self, place: u32) {
         self.looks[place as usize] = Look::Not;
-        self.waiting.remove(&place);
+        self.waiting_count -= self.waiting.remove(&place).map_or(0, |waiting| waiting.len());
     }
 
     fn give_up(self, followed: &Followed) {

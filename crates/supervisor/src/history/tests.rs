@@ -51,6 +51,32 @@ fn what_is_told_is_recorded_and_nothing_else() {
     assert!(run.places.iter().all(|p| !p.path.starts_with(b"/proc") && p.path != b"/etc/empty"));
 }
 
+#[test]
+fn what_was_used_of_a_mapping_is_recorded_block_by_block() {
+    let history = History::new(Arc::new(Plan::for_tests(None)));
+    let hear = |flags, position, range| {
+        let mut record = record(HintKind::Data, flags | RECORDED, b"/etc/mapped", range);
+        record.header.position = position;
+        assert!(history.hear(&record));
+    };
+    hear(MAPPED, 0, (0, 1 << 30));
+    hear(TOUCHED | PARTLY, 0b1101 | 1 << 63, (1 << 20, 1 << 20));
+    hear(TOUCHED | PARTLY, 0, (2 << 20, 1 << 20));
+    hear(TOUCHED | PARTLY, u64::MAX, (3 << 20, 1 << 20));
+    hear(TOUCHED, 0, (8 << 20, 8 << 20));
+    // Nothing that a process can write does harm.
+    hear(TOUCHED | PARTLY, u64::MAX, (i64::MAX as u64 - 5, 5));
+    let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
+    let run = recorder.finish([0; 16], |_| runahead_history::Found::Unknown);
+    let ranges = run.accesses.iter().filter_map(|access| match access.what {
+        What::Touched { offset, length } => Some((offset >> 14, length >> 14)),
+        _ => None,
+    });
+    let whole = (8..16).map(|n| (n << 6, 64));
+    let expected = [(64, 1), (66, 2), (127, 1), (192, 64)].into_iter().chain(whole);
+    assert!(ranges.eq(expected), "{run:?}");
+}
+
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(10);
     while !is_so() {

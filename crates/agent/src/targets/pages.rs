@@ -1,0 +1,181 @@
+//! Who knows which pages of mappings there are.
+//!
+//! The kernel tells of this process's own pages (`/proc/self/pagemap`, proc_pid_pagemap(5)): since Linux 6.7 those that
+//! are there, by PAGEMAP_SCAN, and before that an entry for each page. Without a descriptor mincore(2) tells what is in
+//! memory.
+
+use core::ops::Range;
+
+use linux_raw_sys::general as k;
+
+use crate::arch::ticks;
+use crate::sys::{self, AT_FDCWD, Fd};
+
+pub(super) const PAGE: u64 = 4096;
+/// Entries that are read at a time.
+const ENTRIES: usize = 512;
+/// Runs of pages that are asked for at a time.
+const RUNS: usize = 128;
+
+/// See the module's text.
+pub(super) enum Pages {
+    /// Pages that this process has.
+    Own(Fd),
+    /// Pages that are in memory, and that somebody may have read. Of files that the process may not write, all are
+    /// said to be.
+    Cached,
+}
+
+impl Pages {
+    pub(super) fn of_this_process() -> sys::Result<Self> {
+        let path = c"/proc/self/pagemap".as_ptr() as u64;
+        sys::openat2(AT_FDCWD, path, k::O_CLOEXEC, 0, 0).map(Pages::Own)
+    }
+
+    /// Calls `each` with the runs of pages that are there, of those from page `first` to `end`, ascending. When the
+    /// time-stamp `until` has passed that is given up.
+    pub(super) fn each(
+        &self,
+        (first, end): (u64, u64),
+        until: u64,
+        mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
+    ) -> sys::Result<()> {
+        let Pages::Own(map) = self else { return self.each_entry((first, end), until, each) };
+        let mut runs = [sys::PageRegion::default(); RUNS];
+        let mut at = first;
+        while at < end {
+            in_time(until)?;
+            let (got, up_to) = match sys::scan_pages(*map, (at * PAGE, end * PAGE), &mut runs) {
+                Ok(scanned) => scanned,
+                Err(_) => return self.each_entry((at, end), until, each),
+            };
+            for run in &runs[..got] {
+                each(run.start / PAGE..run.end / PAGE)?;
+            }
+            let before = core::mem::replace(&mut at, up_to / PAGE);
+            if at <= before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn each_entry(
+        &self,
+        (first, end): (u64, u64),
+        until: u64,
+        mut each: impl FnMut(Range<u64>) -> sys::Result<()>,
+    ) -> sys::Result<()> {
+        let mut buf = [0u8; 8 * ENTRIES];
+        let mut at = first;
+        while at < end {
+            in_time(until)?;
+            let most = (end - at).min(ENTRIES as u64) as usize;
+            let (got, size) = match self {
+                Pages::Own(map) => (sys::pread(*map, &mut buf[..8 * most], at * 8)? / 8, 8),
+                Pages::Cached => (sys::mincore(at * PAGE, &mut buf[..most])?, 1),
+            };
+            if got == 0 {
+                return Ok(());
+            }
+            for (entry, page) in buf[..got * size].chunks_exact(size).zip(at..) {
+                // The mark is the last bit of an entry there, the first bit here.
+                let there = match self {
+                    Pages::Own(_) => entry[7] & 0x80 != 0,
+                    Pages::Cached => entry[0] & 1 != 0,
+                };
+                if there {
+                    each(page..page + 1)?;
+                }
+            }
+            at += got as u64;
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(self) {
+        if let Pages::Own(map) = self {
+            let _ = sys::close(map);
+        }
+    }
+}
+
+fn in_time(until: u64) -> sys::Result<()> {
+    if ticks() > until { Err(sys::Errno(sys::EAGAIN)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::sys::nr;
+    use std::vec::Vec;
+
+    const MAPPED: u64 = 64;
+    const USED: u64 = 40;
+
+    /// A mapping of this program's file of which one page has been used; its first page.
+    fn mapping() -> u64 {
+        use std::os::fd::AsRawFd;
+        let file = std::fs::File::open("/proc/self/exe").expect("this program");
+        let args = [0, MAPPED * PAGE, 1, 2, file.as_raw_fd() as u64, 0];
+        // SAFETY: a fresh mapping of a file, which nobody else knows.
+        let at = unsafe { sys::raw(nr::MMAP, args) as u64 };
+        // SAFETY: within it.
+        let _ = unsafe { core::ptr::read_volatile((at + USED * PAGE) as *const u8) };
+        at / PAGE
+    }
+
+    type Look = fn(&Pages, (u64, u64), &mut dyn FnMut(Range<u64>)) -> sys::Result<()>;
+
+    fn found(pages: &Pages, first: u64, look: Look) -> Vec<u64> {
+        let mut found = Vec::new();
+        let range = (first, first + MAPPED);
+        let looked = look(pages, range, &mut |run| found.extend(run.map(|page| page - first)));
+        looked.expect("told in time");
+        assert!(found.contains(&USED) && found.is_sorted(), "{found:?}");
+        assert!(found.len() <= MAPPED as usize, "{found:?}");
+        found
+    }
+
+    /// Of a file that this process owns both sources tell of what it has just used.
+    #[test]
+    fn pages_that_are_there_are_told_from_those_that_are_not() {
+        let first = mapping();
+        let all: Look = |pages, range, each| {
+            pages.each(range, u64::MAX, |run| {
+                each(run);
+                Ok(())
+            })
+        };
+        let entries: Look = |pages, range, each| {
+            pages.each_entry(range, u64::MAX, |run| {
+                each(run);
+                Ok(())
+            })
+        };
+        let own = Pages::of_this_process().expect("proc is mounted");
+        assert_eq!(
+            found(&own, first, all),
+            found(&own, first, entries),
+            "the kernel says it twice"
+        );
+        found(&Pages::Cached, first, all);
+        own.close();
+        // SAFETY: the mapping above.
+        let _ = unsafe { sys::unmap(first * PAGE, MAPPED * PAGE) };
+    }
+
+    #[test]
+    fn it_is_given_up_in_time() {
+        let first = mapping();
+        let own = Pages::of_this_process().expect("proc is mounted");
+        for pages in [&own, &Pages::Cached] {
+            let late = pages.each((first, first + MAPPED), 0, |_| panic!("too late"));
+            assert_eq!(late, Err(sys::Errno(sys::EAGAIN)));
+        }
+        own.close();
+        // SAFETY: the mapping above.
+        let _ = unsafe { sys::unmap(first * PAGE, MAPPED * PAGE) };
+    }
+}
