@@ -216,7 +216,7 @@ pub struct Control {
     pub stalled_faults: AtomicU64,
     /// The target: syncs that left its large memory out of the fork.
     pub syncs_mirrored: AtomicU64,
-    /// The target: large files that it has mapped while they were not in memory. What it uses of them no call tells.
+    /// The target: not 0 once it has mapped a large file that was not in memory. What it uses of that no call tells.
     pub mapped_cold: AtomicU32,
     _unused: u32,
     /// The target: accesses that it should have told (`config::tell::ALL`), and could not.

@@ -1,6 +1,6 @@
 //! Waits in page faults: no call tells of them, and a program that goes to and fro in a mapped file makes none for long.
 //!
-//! Once the program has mapped a large file that is not in memory, each thread that makes a call has itself poked after some
+//! Once the program has mapped a large file, each thread that makes a call has itself poked after some
 //! of its own processor time, and looks how many of its page faults have waited for a device (getrusage(2)). If some
 //! have, and no shadow foresees them, a sync is made there. (A look takes some microseconds, and there is one in 8 ms at most.)
 //!
@@ -23,8 +23,11 @@ use crate::session::{self, Session};
 use crate::sys::{self, nr};
 use crate::timer::Timer;
 
-/// Processor time after which a thread that waits in faults is looked at, and one that does not, at most.
-const EVERY_NS: (u64, u64) = (1_000_000, 8_000_000);
+/// Processor time after which a thread that waits in faults is looked at.
+const EVERY_NS: u64 = 1_000_000;
+/// The same of one that does not, at most, where something mapped was not in memory, and where all seemed to be.
+const COLD_NS: u64 = 8_000_000;
+const WARM_NS: u64 = 32_000_000;
 /// Faults since the last look that are worth one more: a file's first page is mostly followed by others of the same chunk.
 const FEW: u64 = 2;
 /// A shadow that finds something is left to work for at least this long, in microseconds.
@@ -32,17 +35,19 @@ const TURN_US: u64 = 200_000;
 
 /// See the module's text.
 pub(super) struct Watched {
-    /// The process has mapped a large file that was not in memory.
+    /// The process has mapped a large file, and one that was not in memory.
     any: AtomicBool,
+    any_cold: AtomicBool,
 }
 
 impl Watched {
     pub(super) const fn new() -> Self {
-        Watched { any: AtomicBool::new(false) }
+        Watched { any: AtomicBool::new(false), any_cold: AtomicBool::new(false) }
     }
 
     pub(super) fn start_in_child(&self) {
         self.any.store(false, Relaxed);
+        self.any_cold.store(false, Relaxed);
         // (Timers are not inherited.)
         if let Some(thread) = plane::thread::current() {
             thread.faults.set(None);
@@ -51,9 +56,10 @@ impl Watched {
 }
 
 impl Target {
-    /// A large file was mapped that is not in memory.
-    pub(super) fn expect_faults(&self, thread: &Thread) {
+    /// A large file was mapped, `is_cold`: that is not in memory.
+    pub(super) fn expect_faults(&self, thread: &Thread, is_cold: bool) {
         self.watched.any.store(true, Relaxed);
+        self.watched.any_cold.fetch_or(is_cold, Relaxed);
         self.watch_faults(thread);
     }
 
@@ -63,7 +69,7 @@ impl Target {
             return;
         }
         let Ok(timer) = Timer::of_this_thread(k::CLOCK_THREAD_CPUTIME_ID) else { return };
-        let faults = Faults { timer: timer.0, every_ns: EVERY_NS.0, ..now(timer) };
+        let faults = Faults { timer: timer.0, every_ns: EVERY_NS, ..now(timer) };
         if timer.set(faults.every_ns).is_ok() {
             thread.faults.set(Some(faults));
         }
@@ -79,8 +85,9 @@ impl Target {
         let mut faults = now(timer);
         let new = faults.seen.saturating_sub(before.seen);
         faults.every_ns = match new {
-            0 => (before.every_ns * 2).min(EVERY_NS.1),
-            _ => EVERY_NS.0,
+            0 if self.watched.any_cold.load(Relaxed) => (before.every_ns * 2).min(COLD_NS),
+            0 => (before.every_ns * 2).min(WARM_NS),
+            _ => EVERY_NS,
         };
         let waits = sync::Faults { count: new, ticks: waited(session, &before, &faults) };
         if new > 0 {
@@ -88,7 +95,9 @@ impl Target {
         }
         let call = Call { nr: nr::GETPID, args: [0; 6], stack: frame.stack_pointer(), thread };
         if new >= FEW && !self.is_ahead(session, new) {
+            self.watched.any_cold.store(true, Relaxed);
             self.join(session);
+            tell_cold(session);
             if self.sync_anew(session, &call, waits) == Side::Shadow {
                 // It gets no signals, those that were held for its target neither.
                 thread.forget_held();
@@ -125,6 +134,13 @@ impl Target {
         let turn = TURN_US * session.config.ticks_per_us;
         session.is_joined()
             && self.syncs.try_with(|syncs| syncs.foresees(session, faults, turn)) != Some(false)
+    }
+}
+
+/// The supervisor is to look at what this process uses of mapped files.
+pub(super) fn tell_cold(session: &'static Session) {
+    if session.is_joined() {
+        session.shared().control.mapped_cold.store(1, Relaxed);
     }
 }
 

@@ -2,16 +2,14 @@
 
 use core::mem::MaybeUninit;
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use linux_raw_sys::general as k;
 use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::MAPPED;
 use runahead_abi::{HintKind, HintState, Piece};
 
 use super::Target;
-use super::mapped;
 use super::outcome::{Outcome, Side, Stall};
+use super::{faults, mapped};
 use crate::extent;
 use crate::names::{Kind, NAMES};
 use crate::plane::Call;
@@ -195,13 +193,14 @@ impl Target {
         {
             return self.map_anything(call);
         }
-        if is_large(call) && is_cold(fd, offset) {
+        let is_cold = is_large(call) && is_cold(fd, offset);
+        if is_large(call) {
+            self.expect_faults(call.thread, is_cold);
+        }
+        if is_cold {
             // Its pages will be waited for in faults, of which nobody tells.
-            self.expect_faults(call.thread);
             self.join(session);
-            if session.is_joined() {
-                session.shared().control.mapped_cold.fetch_add(1, Relaxed);
-            }
+            faults::tell_cold(session);
             if self.sync(session, call) == Side::Shadow {
                 return Outcome::InShadow;
             }
