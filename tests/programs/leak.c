@@ -160,6 +160,8 @@ static void speculate(long (*harm)(void), int begins)
 		raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 }
 
+static char *volatile large;
+
 int main(int argc, char **argv)
 {
 	if (argc == 2) {
@@ -174,6 +176,9 @@ int main(int argc, char **argv)
 			harm = (*l)->harm;
 	if (!harm)
 		return 97;
+	/* So large that a shadow may get it as it touches it. */
+	large = malloc(2 << 20);
+	memset(large, 1, 2 << 20);
 	page = mmap((void *)PAGE, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	const char *way = argc == 3 ? argv[2] : 0;
 	/* Who could store into memory that others see does not speculate. */

@@ -68,6 +68,9 @@ impl fmt::Debug for Outcome {
 /// For [`Run::ahead`], in place of an option: as a user has it who gives none.
 pub const LEARNING: &str = "(as by default)";
 
+/// Names a mechanism without which all runs are made: `copies`, say, so that all shadows get large memory as they touch it.
+const WITHOUT: &str = "RUNAHEAD_WITHOUT";
+
 /// A command to run.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -91,6 +94,9 @@ impl Run {
         let about_history = ["--learn", "--record", "--replay", "--no-learn", LEARNING];
         if !options.iter().any(|option| about_history.iter().any(|name| option.starts_with(name))) {
             argv.push("--no-learn".into());
+        }
+        if let Some(what) = std::env::var_os(WITHOUT) {
+            argv.extend(["--without".into(), what]);
         }
         argv.extend(options.iter().filter(|option| **option != LEARNING).map(OsString::from));
         argv.push("--".into());

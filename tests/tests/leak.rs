@@ -28,8 +28,9 @@ use std::time::Duration;
 use runahead_testbed::{Disk, DiskOptions};
 use runahead_tests::{Link, Seed, available, installed, names_of_calls, programs, root, scratch};
 
-/// Ways in which nothing may change: see the text above. `older`: marked, with the Landlock of Linux 5.13.
-const MODES: [&str; 3] = ["asis", "marked", "older"];
+/// Ways in which nothing may change: see the text above. `older`: marked, with the Landlock of Linux 5.13; `mirrored`: marked,
+/// with large memory kept out of the fork.
+const MODES: [&str; 4] = ["asis", "marked", "older", "mirrored"];
 
 /// Calls that the sandbox makes for a shadow with some arguments at least, because they only read
 /// or concern the caller alone. What any of them may change that can be seen is in [`OWN`].

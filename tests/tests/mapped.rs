@@ -87,3 +87,17 @@ fn what_is_used_of_a_mapped_file_is_counted() {
     assert!(number(&stats, "hints_issued") > 100, "{stats:#}");
     assert!(number(&stats, "hints_used") > 50, "{stats:#}");
 }
+
+/// Whose threads were looked at, and who then goes on natively: a signal of ours would end it.
+#[test]
+fn nobody_is_poked_who_goes_on_natively() {
+    let Some(fixture) = available(fixture()) else { return };
+    fill(&fixture);
+    let run = fixture.run_program("gives_up", Link::Dynamic, &["mapped"]);
+    let plain = cold(&fixture, &run);
+    assert_eq!((plain.end, plain.text().as_str()), (End::Exit(0), "as ever\n"), "{plain:?}");
+    for _ in 0..4 {
+        let (ahead, _) = with_stats(&run, &[], |run| cold(&fixture, run));
+        assert_eq!(ahead, plain);
+    }
+}

@@ -449,6 +449,7 @@ pub fn retire_all_threads() {
 
 /// The thread goes on natively, in a process that has retired. The last one gives SIGSYS back.
 fn leave_for_good(thread: &Thread) {
+    thread.end_pokes();
     // First the mask: whoever waits for the last to leave may send what only that keeps from us.
     masks::restore_mask(thread);
     if thread.disarm() && !CALLING_OFF.load(SeqCst) {

@@ -2,6 +2,7 @@
 
 use linux_raw_sys::general as k;
 
+use crate::policy::POKE;
 use crate::sys::{self, nr};
 
 /// `struct kernel_sigaction` (asm/signal.h).
@@ -120,6 +121,28 @@ pub(super) fn waiting() -> u64 {
     // SAFETY: the kernel writes eight bytes of ours.
     unsafe { sys::raw(nr::RT_SIGPENDING, args) };
     waiting
+}
+
+/// A poke by a timer that waits for this thread is dropped. (Of a number there is one signal of the program's, and one by a timer.)
+pub(super) fn drop_poke() {
+    /// Of siginfo_t: the code is the third half word, the value the fourth word.
+    const VALUE: usize = 3;
+    let is_poke = |info: &[u64; 16]| info[1] as u32 as i32 == SI_TIMER && info[VALUE] == POKE;
+    if waiting() & bit_of(k::SIGSYS) == 0 {
+        return;
+    }
+    let (mut first, mut second) = ([0u64; 16], [0u64; 16]);
+    let (mut had_first, mut had_second) = (take(k::SIGSYS, &mut first), false);
+    if had_first && !is_poke(&first) {
+        had_second = take(k::SIGSYS, &mut second);
+    }
+    had_first &= !is_poke(&first);
+    had_second &= !is_poke(&second);
+    for (had, info) in [(had_first, &first), (had_second, &second)] {
+        if had {
+            send_to_itself(k::SIGSYS as i32, info.as_ptr() as u64);
+        }
+    }
 }
 
 /// Takes signals that wait for the process and are not in `mask`: from here on they wait for this thread. All are blocked.

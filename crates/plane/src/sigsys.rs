@@ -94,7 +94,10 @@ fn other(info: &Info, context: &mut Context) {
         if is_to_stop {
             stop::arrive(thread, context);
         }
-        if is_poked && let Some(policy) = policy::get() {
+        if is_poked
+            && !super::is_retired()
+            && let Some(policy) = policy::get()
+        {
             match super::is_ours(context.after()) {
                 true => policy.missed(),
                 false => policy.poked(context),

@@ -21,7 +21,7 @@ use crate::arch::{
     THREAD_PROBES,
 };
 use crate::room;
-use crate::sys::{self, Switches};
+use crate::sys::{self, Switches, nr};
 
 pub(super) use places::{expect_thread, expected_came, prepare_spare, take_spares};
 
@@ -329,6 +329,15 @@ impl Thread {
         }
     }
 
+    /// The policy's timer does not poke this thread any more, which is the one that runs: soon that may have another
+    /// meaning here.
+    pub(super) fn end_pokes(&self) {
+        let Some(faults) = self.faults.take() else { return };
+        // SAFETY: a timer of the policy's.
+        let _ = unsafe { sys::raw(nr::TIMER_DELETE, [faults.timer.into(), 0, 0, 0, 0, 0]) };
+        super::signals::drop_poke();
+    }
+
     /// Arms dispatch for this thread, which is the one that runs.
     pub(super) fn arm(&self) -> sys::Result<()> {
         arm_dispatch()?;
@@ -447,6 +456,8 @@ impl Thread {
 
 /// In a forked child: no thread is armed, and `thread` is the one that there is.
 pub(super) fn forget_others(thread: &Thread) {
+    // (Timers are not inherited.)
+    thread.faults.set(None);
     ARMED.store(0, Relaxed);
     places::expect_nobody();
     thread.armed.set(false);

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use runahead_inject::Command;
-use runahead_supervisor::{Ended, Faults, Options};
+use runahead_supervisor::{Ended, Faults, Options, Without};
 
 /// Exit status of a suite whose world has changed: it is of no further use.
 const SPENT: u8 = 3;
@@ -40,6 +40,8 @@ fn run(mode: &str, program: &str, args: &[&str]) -> ExitCode {
         "marked" => Faults { plant_marked: true, ..Faults::default() },
         // With what a kernel has that cannot deny truncation.
         "older" => Faults { plant_marked: true, landlock: Some(1), ..Faults::default() },
+        // Shadows get large memory as they touch it.
+        "mirrored" => Faults { plant_marked: true, without: mirrored(), ..Faults::default() },
         "unguarded" => Faults { plant_marked: true, no_sandbox: true, ..Faults::default() },
         "let-out" => Faults { lets_out: true, ..Faults::default() },
         way if round::speculates(way) => Faults::default(),
@@ -57,6 +59,10 @@ fn run(mode: &str, program: &str, args: &[&str]) -> ExitCode {
             ExitCode::from(125)
         }
     }
+}
+
+fn mirrored() -> Without {
+    Without { copies: true, ..Without::default() }
 }
 
 fn suite(dir: &Path, program: &str, cold: &Path) -> ExitCode {
