@@ -51,6 +51,7 @@ macro_rules! as_a_target {
 
 mod extent;
 pub mod hints;
+mod kept_out;
 pub mod logged;
 mod maps;
 mod names;

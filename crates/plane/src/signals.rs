@@ -2,7 +2,6 @@
 
 use linux_raw_sys::general as k;
 
-use crate::policy::POKE;
 use crate::sys::{self, nr};
 
 /// `struct kernel_sigaction` (asm/signal.h).
@@ -123,11 +122,11 @@ pub(super) fn waiting() -> u64 {
     waiting
 }
 
-/// A poke by a timer that waits for this thread is dropped. (Of a number there is one signal of the program's, and one by a timer.)
-pub(super) fn drop_poke() {
+/// A SIGSYS of a timer that carries `value`, and waits for this thread, is dropped. (Of a number there is one signal of the program's, and one by a timer.)
+pub(super) fn drop_timers(value: u64) {
     /// Of siginfo_t: the code is the third half word, the value the fourth word.
     const VALUE: usize = 3;
-    let is_poke = |info: &[u64; 16]| info[1] as u32 as i32 == SI_TIMER && info[VALUE] == POKE;
+    let is_poke = |info: &[u64; 16]| info[1] as u32 as i32 == SI_TIMER && info[VALUE] == value;
     if waiting() & bit_of(k::SIGSYS) == 0 {
         return;
     }

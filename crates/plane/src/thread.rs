@@ -335,7 +335,7 @@ impl Thread {
         let Some(faults) = self.faults.take() else { return };
         // SAFETY: a timer of the policy's.
         let _ = unsafe { sys::raw(nr::TIMER_DELETE, [faults.timer.into(), 0, 0, 0, 0, 0]) };
-        super::signals::drop_poke();
+        signals::drop_timers(super::policy::POKE);
     }
 
     /// Arms dispatch for this thread, which is the one that runs.

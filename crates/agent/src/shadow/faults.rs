@@ -178,11 +178,6 @@ fn of_target(region: &Region, at: u64) -> Option<Block> {
     Some(Block { at, len, unit: mirror::UNIT_BYTES })
 }
 
-/// Whether what lies at `at` comes from the target.
-pub(super) fn comes_from_target(at: u64) -> bool {
-    region(at).is_some_and(|region| matches!(region.source, Source::Target(_)))
-}
-
 /// Touches `len` bytes at `at`, which are about to be overwritten, so that the kernel finds them: it does not wait for a
 /// handler of ours.
 pub(super) fn touch(at: u64, len: u64) {

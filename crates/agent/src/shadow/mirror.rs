@@ -1,4 +1,4 @@
-//! Memory that a shadow has not inherited from its target ([`crate::targets::kept_out`]): it is fetched as it is touched.
+//! Memory that a shadow has not inherited from its target ([`kept_out`]): it is fetched as it is touched.
 //!
 //! A fetch brings [`UNIT_BYTES`], aligned, from the target as it is then: through a descriptor of the target's
 //! `/proc/self/mem`, which Landlock lets a shadow read as it was opened before. What runs have touched and the target changes is fetched
@@ -9,10 +9,10 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::guards;
 use super::regions::{self, Region, Source};
-use super::{faults, guards};
+use crate::kept_out;
 use crate::sys::{self, Errno, Fd};
-use crate::targets::kept_out;
 
 /// Bytes that one fault brings.
 pub(super) const UNIT_BYTES: u64 = 8 << 10;
@@ -76,7 +76,7 @@ pub(super) fn touch_arguments(args: &[u64; 6]) {
     }
     for &at in args {
         for at in [at, at.saturating_add(PAGE)] {
-            if faults::comes_from_target(at) {
+            if regions::comes_from_target(at) {
                 // SAFETY: memory that comes when it is touched.
                 unsafe { (at as *const u8).read_volatile() };
             }

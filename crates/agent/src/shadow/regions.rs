@@ -94,6 +94,13 @@ pub(super) unsafe fn all() -> &'static mut Regions {
     unsafe { ALL.get() }
 }
 
+/// Whether what lies at `at` comes from the target. In a shadow, where nobody holds them.
+pub(super) fn comes_from_target(at: u64) -> bool {
+    // SAFETY: as the caller says.
+    let region = unsafe { all() }.find(at);
+    region.is_some_and(|region| matches!(region.source, Source::Target(_)))
+}
+
 impl Regions {
     const fn new() -> Self {
         Regions { list: [NONE; REGIONS], count: 0, names: [0; NAMES], named: 0 }

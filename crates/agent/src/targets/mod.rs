@@ -19,7 +19,6 @@ pub(crate) mod family;
 mod faults;
 mod flushes;
 mod given;
-pub(crate) mod kept_out;
 mod lookups;
 mod mapped;
 mod opens;

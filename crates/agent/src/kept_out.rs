@@ -7,7 +7,7 @@
 //!
 //! Invariant: a child of the program's own finds all of its parent's memory. Only where the process has one thread, which is here,
 //! is anything kept out, and only for the moment of the fork; what the program keeps from its children itself
-//! ([`super::unforked`]) is kept from them again afterwards.
+//! (`targets/unforked.rs`) is kept from them again afterwards.
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::without;
@@ -48,7 +48,7 @@ pub(crate) unsafe fn of_this_shadow() -> (&'static [(u64, u64)], Fd) {
 }
 
 /// Whether a process with so many pages of its own has its large memory kept out.
-pub(super) fn is_worth_it(session: &Session, pages: u64) -> bool {
+pub(crate) fn is_worth_it(session: &Session, pages: u64) -> bool {
     let without = |what| session.config.without & what != 0;
     let least = if without(without::COPIES) { 0 } else { LARGE_PAGES };
     pages >= least && !without(without::MIRRORS) && !plane::has_threads()
@@ -56,7 +56,7 @@ pub(super) fn is_worth_it(session: &Session, pages: u64) -> bool {
 
 /// Keeps large memory out of the fork to come, in a thread whose stack pointer is `stack` and which holds the lock of syncs.
 /// False: nothing is kept out.
-pub(super) fn keep_out(session: &Session, stack: u64) -> bool {
+pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
     // SAFETY: the one thread of the process.
     let kept_out = unsafe { KEPT_OUT.get() };
     kept_out.count = 0;
@@ -96,7 +96,7 @@ pub(super) fn keep_out(session: &Session, stack: u64) -> bool {
 }
 
 /// In the target, after the fork.
-pub(super) fn let_in() {
+pub(crate) fn let_in() {
     // SAFETY: the one thread of the process.
     let kept_out = unsafe { KEPT_OUT.get() };
     kept_out.advise(k::MADV_DOFORK);
