@@ -19,6 +19,9 @@ int main(int argc, char **argv)
 			puts("none here");
 		else
 			strcpy(mmap(0, 4096, both, MAP_SHARED, fd, 0), "secret");
+	} else if (strcmp(what, "watched") == 0) {
+		if (syscall(SYS_userfaultfd, 1) < 0)
+			puts("none here");
 	} else if (strcmp(what, "undumpable") == 0) {
 		must(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0));
 	} else if (strcmp(what, "child") == 0) {

@@ -41,7 +41,7 @@ fn memory_that_is_not_to_be_copied_is_in_no_shadow() {
         (outcome, number(&stats, "syncs/count"))
     };
     assert!(run("nothing").1 > 0, "no shadow ran at all");
-    for what in ["mlock", "mapped", "mlockall", "secret", "undumpable", "child"] {
+    for what in ["mlock", "mapped", "mlockall", "secret", "watched", "undumpable", "child"] {
         let (outcome, syncs) = run(what);
         if outcome.text().starts_with("none") {
             let Some(()) = available(Err(format!("there is no memory for {what}"))) else {

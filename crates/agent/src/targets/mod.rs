@@ -137,6 +137,7 @@ const INTEREST: &[u64] = &[
     nr::MLOCK2,
     nr::MLOCKALL,
     nr::MEMFD_SECRET,
+    nr::USERFAULTFD,
     nr::FADVISE64,
     nr::FANOTIFY_INIT,
     nr::SENDFILE,
@@ -383,7 +384,8 @@ impl Target {
                 }
                 note_shared(call, self.map(session, call))
             }
-            nr::MLOCK | nr::MLOCK2 | nr::MLOCKALL | nr::MEMFD_SECRET => {
+            // (With userfaultfd(2) the program hears of forks, and of pages that a shadow would fetch.)
+            nr::MLOCK | nr::MLOCK2 | nr::MLOCKALL | nr::MEMFD_SECRET | nr::USERFAULTFD => {
                 self.keep_secrets(session);
                 Outcome::Native
             }
