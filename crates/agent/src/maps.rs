@@ -21,6 +21,8 @@ pub struct Mapping {
     pub shared: bool,
     /// Where in its file the mapping begins, in bytes.
     pub offset: u64,
+    /// The device of the file: its number as text, of which this is made.
+    pub device: u64,
     /// Number of the file; 0: of none.
     pub inode: u64,
 }
@@ -116,6 +118,9 @@ impl<const NAME: usize> Scanner<NAME> {
                 }
             }
             (3, _) => mapping.offset = mapping.offset << 4 | digit(),
+            (4, _) => {
+                mapping.device = mapping.device.wrapping_mul(31).wrapping_add(byte.into());
+            }
             (5, _) => mapping.inode = mapping.inode.wrapping_mul(10).wrapping_add(digit()),
             // The name is aligned by spaces.
             (LAST, name) if name != b' ' || self.name_len > 0 => {
@@ -155,6 +160,7 @@ mod tests {
             executable: true,
             shared: false,
             offset: 0x1000,
+            device: found[0].0.device,
             inode: 123,
         };
         assert_eq!(found[1], (code, b"/bin/s-p".to_vec()));
@@ -166,8 +172,10 @@ mod tests {
             executable: true,
             shared: true,
             offset: 0x7f00_00ab_1000,
+            device: found[2].0.device,
             inode: 6,
         };
+        assert_ne!(code.device, data.device);
         assert_eq!(found[3], (data, b"/a file with rw-s in it".to_vec()));
         assert_eq!((found[2].0.shared, found[4].0.inode), (true, 0));
         let mut names = Vec::new();

@@ -40,11 +40,17 @@ pub fn is_made_up(path: &[u8]) -> bool {
     [&b"/proc/"[..], b"/sys/"].iter().any(|prefix| path.starts_with(prefix))
 }
 
+/// The name is below a directory in `/dev/shm`, where others are mounted; memory that is shared by name lies in that itself
+/// (shm_overview(7)).
+pub fn is_below_shm(name: &[u8]) -> bool {
+    name.strip_prefix(b"/dev/shm/").is_some_and(|rest| rest.contains(&b'/'))
+}
+
 /// The name is that of a file that may be there again.
 pub fn is_lasting(name: &[u8]) -> bool {
     name.first() == Some(&b'/')
         && !name.ends_with(b" (deleted)")
-        && !name.starts_with(b"/dev/")
+        && (!name.starts_with(b"/dev/") || is_below_shm(name))
         && !is_made_up(name)
         && name.len() < PATH_MAX
 }
@@ -113,7 +119,7 @@ mod tests {
 
     #[test]
     fn only_files_that_last_are_told() {
-        let lasting = ["/usr/lib/libc.so.6", "/data/a b"];
+        let lasting = ["/usr/lib/libc.so.6", "/data/a b", "/dev/shm/disk/x"];
         let others = ["", "[heap]", "/memfd:x (deleted)", "/dev/shm/x", "/proc/self/mem"];
         assert!(lasting.iter().all(|name| is_lasting(name.as_bytes())));
         assert!(!others.iter().any(|name| is_lasting(name.as_bytes())));

@@ -96,12 +96,12 @@ fn find(stack: u64, found: &mut [Found; MAPPINGS]) -> sys::Result<usize> {
     // SAFETY: the one thread of a new process.
     let (places, regions) = unsafe { (places_mut(), regions::all()) };
     places.count = 0;
-    let mut loaded = [0; CODE];
+    let mut loaded = [(0, 0); CODE];
     let (mut count, mut programs) = (0, 0);
     maps::each::<PATH_MAX>(|mapping, name| {
         places.note(&mapping, stack);
         if mapping.executable && mapping.inode != 0 && programs < CODE {
-            loaded[programs] = mapping.inode;
+            loaded[programs] = (mapping.device, mapping.inode);
             programs += 1;
         }
         let is_worth_it = pages::is_worth_it(&mapping, name);
@@ -114,7 +114,8 @@ fn find(stack: u64, found: &mut [Found; MAPPINGS]) -> sys::Result<usize> {
         Ok(())
     })?;
     for found in &mut found[..count] {
-        found.file = found.file.filter(|_| !loaded[..programs].contains(&found.mapping.inode));
+        let file = (found.mapping.device, found.mapping.inode);
+        found.file = found.file.filter(|_| !loaded[..programs].contains(&file));
     }
     Ok(count)
 }

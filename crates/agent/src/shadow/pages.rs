@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::identity::{BLOCK_BYTES, CHUNK_BYTES};
-use runahead_abi::{ChunkIndex, Identity, PATH_MAX};
+use runahead_abi::{ChunkIndex, Identity, PATH_MAX, filesystems};
 
 use super::files::{self, Behind, Descriptor};
 use super::guards;
@@ -66,7 +66,8 @@ pub(super) fn inherit(mapping: &Mapping, name: (u32, u32)) -> bool {
     let Some(to) = path.get_mut(..text.len()) else { return false };
     to.copy_from_slice(text);
     let identity = Identity::ROOT.join(to);
-    let Ok((fd, size)) = open(path.as_ptr() as u64, inode) else { return false };
+    let is_below_shm = paths::is_below_shm(to);
+    let Ok((fd, size)) = open(path.as_ptr() as u64, inode, is_below_shm) else { return false };
     let part = FilePart { fd, offset, size, identity, name, writable: false };
     // SAFETY: the program's memory in this process's copy, of which we hold nothing.
     let laid_out = unsafe { lay_out(start, end, part) }.is_ok();
@@ -76,13 +77,21 @@ pub(super) fn inherit(mapping: &Mapping, name: (u32, u32)) -> bool {
     laid_out
 }
 
-/// Opens the regular file of that name for reading, if it is the one of number `inode`; and its size.
-fn open(path: u64, inode: u64) -> sys::Result<(Fd, u64)> {
+fn is_in_memory(fd: Fd) -> bool {
+    sys::filesystem_type(fd).is_ok_and(|kind| filesystems::by_number(kind).is_in_memory())
+}
+
+/// Opens the regular file of that name for reading, if it is the one of number `inode`, and, below `/dev/shm`, no memory; and
+/// its size.
+fn open(path: u64, inode: u64, is_below_shm: bool) -> sys::Result<(Fd, u64)> {
     const CACHED: u32 = k::RESOLVE_CACHED;
     let place = sys::openat2(AT_FDCWD, path, k::O_PATH | k::O_CLOEXEC, 0, CACHED)?;
     let opened =
         sys::statx_fd(place, k::STATX_TYPE | k::STATX_INO | k::STATX_SIZE).and_then(|stat| {
             if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG || stat.stx_ino != inode {
+                return Err(Errno(sys::ENOENT));
+            }
+            if is_below_shm && is_in_memory(place) {
                 return Err(Errno(sys::ENOENT));
             }
             Ok((files::open_again(place, false)?, stat.stx_size))
