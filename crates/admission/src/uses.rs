@@ -5,13 +5,12 @@
 //!
 //! Invariant: looking takes at most a part in [`SHARE`] of the time.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use runahead_abi::identity::BLOCK_BYTES;
 use runahead_abi::{Identity, Shared};
 use runahead_member::present::{Present, mapped_parts};
-
-use std::sync::atomic::Ordering::Relaxed;
 
 /// See the module's text.
 const SHARE: u32 = 32;

@@ -130,17 +130,12 @@ pub(super) fn drop_timers(value: u64) {
     if waiting() & bit_of(k::SIGSYS) == 0 {
         return;
     }
-    let (mut first, mut second) = ([0u64; 16], [0u64; 16]);
-    let (mut had_first, mut had_second) = (take(k::SIGSYS, &mut first), false);
-    if had_first && !is_poke(&first) {
-        had_second = take(k::SIGSYS, &mut second);
+    let (mut taken, mut count) = ([[0u64; 16]; 2], 0);
+    while count < taken.len() && take(k::SIGSYS, &mut taken[count]) {
+        count += 1;
     }
-    had_first &= !is_poke(&first);
-    had_second &= !is_poke(&second);
-    for (had, info) in [(had_first, &first), (had_second, &second)] {
-        if had {
-            send_to_itself(k::SIGSYS as i32, info.as_ptr() as u64);
-        }
+    for info in taken[..count].iter().filter(|info| !is_poke(info)) {
+        send_to_itself(k::SIGSYS as i32, info.as_ptr() as u64);
     }
 }
 

@@ -110,26 +110,21 @@ extern "C" fn on_fault(signal: i32, info: *const Info, context: *const Context) 
     let (info, context) = unsafe { (&*info, &*context) };
     let at = info.at;
     let region = (signal as u32 == k::SIGSEGV).then(|| region(at)).flatten();
-    match region {
-        Some(Region { source: Source::File(part), .. }) => {
+    let Some(region) = region else { end() };
+    let block = match region.source {
+        Source::File(part) => {
             let is_first = info.code == ACCESS;
             let fault = pages::Fault { at, is_first, stack: context.stack_pointer() };
-            if pages::bring(&region.unwrap_or_else(|| end()), part, fault).is_none() {
-                end();
-            }
+            return pages::bring(&region, part, fault).unwrap_or_else(|| end());
         }
-        Some(region) => match match region.source {
-            Source::Target(_) => of_target(&region, at),
-            _ => bring(&region, at),
-        } {
-            Some(_) if IS_OVERWRITTEN.load(Relaxed) => {}
-            Some(block) => {
-                let Some(session) = session::get() else { return };
-                session.shared().touched.note(block.at, block.unit, block.print());
-            }
-            None => end(),
-        },
-        None => end(),
+        Source::Target(_) => of_target(&region, at),
+        Source::Moved(_) => bring(&region, at),
+    };
+    let Some(block) = block else { end() };
+    if !IS_OVERWRITTEN.load(Relaxed)
+        && let Some(session) = session::get()
+    {
+        session.shared().touched.note(block.at, block.unit, block.print());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use runahead_abi::{Identity, RunEnd, RunStatus};
+use runahead_abi::{Control, Identity, RunEnd, RunStatus};
 
 use super::children::Children;
 use super::files::{Behind, Descriptor, Files};
@@ -54,6 +54,12 @@ pub(super) type Answer = Result<i64, Stop>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stop(pub RunEnd);
 
+/// More was hinted than there is room for.
+fn is_full(control: &Control) -> bool {
+    control.queued.load(Relaxed) > QUEUE_LIMIT
+        || control.bytes_ahead.load(Relaxed) > control.bytes_budget.load(Relaxed)
+}
+
 /// This runner cannot go on, wherever it is.
 pub(super) fn end_at_fault(session: &'static Session, why: RunEnd) -> ! {
     // SAFETY: whatever was interrupted does not go on.
@@ -101,9 +107,7 @@ impl Runner {
             if steering == 0 && since > self.accesses + BEHIND {
                 return Err(Stop(RunEnd::Overtaken));
             }
-            let far = self.accesses > since + control.horizon.load(Relaxed)
-                || control.queued.load(Relaxed) > QUEUE_LIMIT
-                || control.bytes_ahead.load(Relaxed) > control.bytes_budget.load(Relaxed);
+            let far = self.accesses > since + control.horizon.load(Relaxed) || is_full(control);
             let end = if far { RunEnd::Paused } else { RunEnd::Running };
             if self.status().end.load(Relaxed) != end as u32 {
                 self.status().end.store(end as u32, Relaxed);
@@ -118,9 +122,7 @@ impl Runner {
     /// Waits while more was hinted than there is room for.
     pub(super) fn has_room(&self) -> Result<(), Stop> {
         let control = &self.session.shared().control;
-        while control.queued.load(Relaxed) > QUEUE_LIMIT
-            || control.bytes_ahead.load(Relaxed) > control.bytes_budget.load(Relaxed)
-        {
+        while is_full(control) {
             if control.sync.load(Acquire) != self.sync {
                 return Err(Stop(RunEnd::Superseded));
             }

@@ -233,15 +233,11 @@ impl Target {
 
     /// Makes a shadow of the thread that makes `call`, if it is worth while now.
     pub(super) fn sync(&self, session: &'static Session, call: &Call) -> Side {
-        self.sync_after(session, call, Faults { count: 0, ticks: 0 })
+        self.sync_anew(session, call, Faults { count: 0, ticks: 0 })
     }
 
     /// As [`Target::sync`], in no call, and far from where the last was made: of the faults since then nobody told.
     pub(super) fn sync_anew(&self, session: &'static Session, call: &Call, faults: Faults) -> Side {
-        self.sync_after(session, call, faults)
-    }
-
-    fn sync_after(&self, session: &'static Session, call: &Call, faults: Faults) -> Side {
         let thread = call.thread;
         if !session.is_joined()
             || self.keeps_secrets.load(Relaxed)
