@@ -22,6 +22,9 @@ use crate::sys::{self, AT_FDCWD, Fd};
 const LARGE_PAGES: u64 = 16 << 10;
 /// Smaller mappings are copied: to fetch them page by page takes longer.
 const LEAST_BYTES: u64 = 1 << 20;
+/// Around the thread pointer so much is copied: the kernel stores there by itself when it moves a thread to another
+/// processor (rseq(2)), and waits for no fault handler; it may be part of a mapping that is large.
+const OF_THREAD: u64 = 128 << 10;
 /// Mappings that are kept out at most.
 const MOST: usize = 128;
 
@@ -66,23 +69,22 @@ pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
     };
     kept_out.memory = memory;
     let here = core::ptr::from_ref(&path) as u64;
+    let of_thread = plane::thread::pointer() & !(OF_THREAD / 2 - 1);
+    let of_thread = of_thread.saturating_sub(OF_THREAD / 2)..of_thread.saturating_add(OF_THREAD);
     let listed = maps::each::<4>(|mapping, name| {
         let (start, end) = (mapping.start, mapping.end);
         let holds = |at| (start..end).contains(&at);
         let is_private =
             mapping.writable && mapping.readable && !mapping.shared && mapping.inode == 0;
         let is_plain = name.is_empty() || name == b"[hea";
-        let is_large = end - start >= LEAST_BYTES;
         if is_private
             && is_plain
-            && is_large
             && !holds(stack)
             && !holds(here)
             && session.owned_from(start, end).is_none()
-            && kept_out.count < MOST
         {
-            kept_out.list[kept_out.count] = (start, end);
-            kept_out.count += 1;
+            kept_out.add(start, end.min(of_thread.start.max(start)));
+            kept_out.add(start.max(of_thread.end.min(end)), end);
         }
         Ok(())
     });
@@ -105,6 +107,14 @@ pub(crate) fn let_in() {
 }
 
 impl KeptOut {
+    /// One more, if it is large and there is room.
+    fn add(&mut self, start: u64, end: u64) {
+        if end - start >= LEAST_BYTES && self.count < MOST {
+            self.list[self.count] = (start, end);
+            self.count += 1;
+        }
+    }
+
     fn advise(&self, advice: u32) {
         for &(start, end) in &self.list[..self.count] {
             // SAFETY: decides only whether the fork to come copies it.

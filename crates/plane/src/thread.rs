@@ -140,8 +140,13 @@ fn slots(key: u64) -> impl Iterator<Item = &'static Slot> {
     (first..first + THREAD_PROBES).map(move |n| unsafe { &*table.add(n) })
 }
 
+/// The thread pointer of this thread.
+pub fn pointer() -> u64 {
+    arch::thread_pointer(super::tells_threads_apart())
+}
+
 fn key_of_this() -> u64 {
-    arch::thread_pointer(super::tells_threads_apart()).wrapping_add(1)
+    pointer().wrapping_add(1)
 }
 
 /// This thread, if it is known.
