@@ -21,6 +21,8 @@ const SETTLE: Duration = Duration::from_micros(1500);
 const LONGEST: Duration = Duration::from_millis(64);
 /// A run is repeated from its old start while the target has made at most this many accesses since.
 const NEAR: u64 = 128;
+/// Hints that the target has used since the newest sync, after which runs had better start where it is now.
+const FAR_USES: u64 = 256;
 
 impl Dispatcher {
     pub(super) fn started_run(&mut self) {
@@ -67,6 +69,12 @@ impl Dispatcher {
             // The target is far from where the shadow would start; it will make a new one.
             control.want_sync.store(1, Relaxed);
             return None;
+        }
+        // What it uses of mapped files is no access: of that, so much of what runs have asked for. (It looks at times only
+        // whether it is to make one: until then there is this one.)
+        let uses = control.hints_used.load(Relaxed).wrapping_sub(self.used_before);
+        if control.mapped_cold.load(Relaxed) != 0 && uses > FAR_USES {
+            control.want_sync.store(1, Relaxed);
         }
         if control.hints_issued.load(Relaxed) == self.hints_before {
             self.backoff = (self.backoff * 2).min(LONGEST);

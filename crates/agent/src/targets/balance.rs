@@ -27,6 +27,8 @@ const FIRST_MOST_US: i64 = 4_000;
 const PATIENCE: i64 = 8;
 /// What shadows have computed since the last look counts up to so much, in microseconds.
 const MOST_US: u64 = 1_000_000;
+/// Hints that were used since the last look count up to so many.
+const MOST_USED: u64 = 1 << 16;
 /// A wait, until one has been measured, in microseconds.
 const WAIT_US: i64 = 1_000;
 /// One page that is copied after a fork, in microseconds: a fault, a page to be had and filled.
@@ -136,23 +138,25 @@ impl Balance {
     pub(super) fn look(&mut self, seen: &Seen) -> bool {
         let wait = self.wait(seen);
         let since = |now: u64, before: u64| match self.has_synced {
-            true => (now.saturating_sub(before) as i64).min(MOST),
+            true => now.saturating_sub(before).min(MOST_USED) as i64,
             false => 0,
         };
         let data = since(seen.used_data, self.used_data);
         let names = (since(seen.used, self.used) - data).max(0);
         (self.used, self.used_data) = (seen.used, seen.used_data);
-        let gained = seen.spared(names, data, wait);
-        self.account.spared(gained, wait);
         let faults = seen.faults.saturating_sub(self.faults) as i64;
         self.faults = seen.faults;
         // Each page is copied once; other faults are the program's own.
         let copied = faults.min(self.pages - self.copied).max(0);
         self.copied += copied;
-        self.account.spent(copied * COPY_US * self.per_us);
         let computed = seen.shadows_us.saturating_sub(self.shadows_us).min(MOST_US) as i64;
         self.shadows_us = seen.shadows_us;
-        self.account.spent(computed * self.per_us);
+        // At once: a look may come late, and what was spared pays for what was done in the same time.
+        let gained = seen.spared(names, data, wait);
+        match gained - (copied * COPY_US + computed) * self.per_us {
+            net @ 0.. => self.account.spared(net, wait),
+            net => self.account.spent(-net),
+        }
         self.account.balance() >= -PATIENCE * wait
     }
 

@@ -94,7 +94,12 @@ impl Target {
             self.note_faults(session, waits);
         }
         let call = Call { nr: nr::GETPID, args: [0; 6], stack: frame.stack_pointer(), thread };
-        if new >= FEW && !self.is_ahead(session, new) {
+        let (far, waits) = match is_far_ahead(session) {
+            // (Of one wait.)
+            Some(wait) if new == 0 => (true, sync::Faults { count: 1, ticks: wait }),
+            far => (far.is_some(), waits),
+        };
+        if far || new >= FEW && !self.is_ahead(session, new) {
             self.watched.any_cold.store(true, Relaxed);
             self.join(session);
             tell_cold(session);
@@ -135,6 +140,13 @@ impl Target {
         session.is_joined()
             && self.syncs.try_with(|syncs| syncs.foresees(session, faults, turn)) != Some(false)
     }
+}
+
+/// The process is far from where its shadow began, and had better have a new one: what a wait takes, in ticks.
+fn is_far_ahead(session: &Session) -> Option<u64> {
+    let joined = session.is_joined().then(|| &session.shared().control)?;
+    (joined.want_sync.load(Relaxed) != 0)
+        .then(|| u64::from(joined.service_us.load(Relaxed)) * session.config.ticks_per_us)
 }
 
 /// The supervisor is to look at what this process uses of mapped files.
