@@ -7,8 +7,8 @@
 //! A process may wait in page faults and nowhere else. It joins the session when it has something to tell, if it
 //! has waited for [`FAULTS`] of them, and for each so long that there is something to gain.
 //!
-//! Invariant: no call takes longer for it than [`PATIENCE_US`], or one part in [`SHARE`] of what the process has waited in
-//! page faults at least, and never longer than [`PATIENCE_MAX_US`] (beside what it takes to join, once); and only where
+//! Invariant: no call takes longer for it than [`PATIENCE_US`], or one part in [`SHARE`] of what the process has
+//! waited, and never longer than [`PATIENCE_MAX_US`] (beside what it takes to join, once); and only where
 //! accesses are recorded.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -147,11 +147,6 @@ impl Mapped {
         let elapsed_us = ticks().saturating_sub(self.began.load(Relaxed)) / ticks_per_us.max(1);
         least_wait_us(faults, elapsed_us.saturating_sub(busy_us))
     }
-
-    /// Time-stamp up to which it may be looked at mappings now.
-    fn until(&self, ticks_per_us: u64) -> u64 {
-        ticks() + patience_us(self.waited_us(ticks_per_us)) * ticks_per_us
-    }
 }
 
 /// What a process that has had so many page faults, and was not busy for so long, has waited in them at least; 0
@@ -160,7 +155,7 @@ fn least_wait_us(faults: u64, idle_us: u64) -> u64 {
     if faults >= FAULTS && idle_us / faults >= SHORT_US { faults * SHORT_US } else { 0 }
 }
 
-/// How long it may be looked at mappings of a process that has waited in page faults for so long.
+/// How long it may be looked at mappings of a process that has waited for so long.
 fn patience_us(waited_us: u64) -> u64 {
     (waited_us / SHARE).clamp(PATIENCE_US, PATIENCE_MAX_US)
 }
@@ -178,7 +173,7 @@ impl Target {
         }
         let mask = quiet::begin();
         if let Ok(pages) = Pages::of_this_process() {
-            let until = self.mapped.until(session.config.ticks_per_us);
+            let until = self.until(session);
             self.sending.try_with(|()| {
                 let _ = maps::each::<PATH_MAX>(|mapping, name| {
                     if mapping.inode == 0 || !paths::is_lasting(name) {
@@ -205,12 +200,20 @@ impl Target {
             && self.tells_mapped(session)
             && let Some(pages) = large.pages()
         {
-            let until = self.mapped.until(session.config.ticks_per_us);
+            let until = self.until(session);
             let range = (at, at.saturating_add(len), large.offset);
             self.sending.try_with(|()| _ = tell_used(session, &pages, large.file(), range, until));
             pages.close();
         }
         quiet::end(mask);
+    }
+
+    /// Time-stamp up to which it may be looked at mappings now.
+    fn until(&self, session: &Session) -> u64 {
+        let ticks_per_us = session.config.ticks_per_us.max(1);
+        // As measured, or what those faults took at least that nobody has looked at.
+        let measured = self.waited.load(Relaxed) / ticks_per_us;
+        ticks() + patience_us(measured.max(self.mapped.waited_us(ticks_per_us))) * ticks_per_us
     }
 
     /// Which pages there were can be told; the process joins for that if it has waited for them.
