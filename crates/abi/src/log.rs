@@ -264,6 +264,17 @@ impl HintLog {
         lost != 0
     }
 
+    /// What was read of `piece`, and the target has had, is not in memory any more: it may be hinted once more.
+    pub fn put_out(&self, piece: impl Into<Piece>) {
+        let Piece { key, blocks } = piece.into();
+        let Some(entry) = self.find(key) else { return };
+        let meta = entry.load();
+        let gone = blocks.0 & meta.done & !meta.ahead;
+        if gone != 0 {
+            entry.store(Meta { done: meta.done & !gone, ..meta });
+        }
+    }
+
     /// Some of `piece` was read for the target, and it has not come to that.
     pub fn holds(&self, piece: impl Into<Piece>) -> bool {
         let Piece { key, blocks } = piece.into();
@@ -422,6 +433,8 @@ mod tests {
         log.hint(block(3), 7);
         let held = |n| log.holds(block(n));
         assert_eq!((held(0), held(1), held(3)), (false, true, false));
+        log.put_out(block(1));
+        assert_eq!(log.state(block(1)), HintState::Done, "the target has not had it");
         assert!(!log.lose(block(0)) && log.lose(block(1)) && !log.lose(block(1)));
         assert_eq!(
             (log.state(block(0)), log.state(block(1))),
@@ -435,6 +448,8 @@ mod tests {
         assert_eq!(log.touch(block(1)), None, "it was of no use");
         assert_ne!(log.hint(block(1), 8), Hinted::Known);
         assert_eq!(log.touch(block(3)), Some(8));
+        log.put_out(block(0));
+        assert_ne!(log.hint(block(0), 9), Hinted::Known, "what it has had is wanted once more");
     }
 
     #[test]

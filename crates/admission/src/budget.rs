@@ -113,8 +113,10 @@ pub fn workers(most: usize) -> usize {
 pub fn pages_most(process: u32, pages: u64) -> Option<u64> {
     let groups = groups_of(&process.to_string(), "memory");
     let room = room_for_copies(&groups)?;
-    let resident = status_kib(process, "VmRSS:")? << 10;
-    Some(most(pages, room, resident))
+    // What it has mapped of files is nobody's own, and is not copied.
+    let of_files = status_kib(process, "RssFile:").unwrap_or(0);
+    let own = status_kib(process, "VmRSS:")?.saturating_sub(of_files) << 10;
+    Some(most(pages, room, own))
 }
 
 /// Bytes that may be taken for copies of a process in `groups`, the innermost first; `None`: there is no limit.
@@ -132,10 +134,11 @@ fn room_for_copies(groups: &[PathBuf]) -> Option<u64> {
     rooms.min()
 }
 
-fn most(pages: u64, room: u64, resident: u64) -> u64 {
+/// Of a process that has so many `own` bytes.
+fn most(pages: u64, room: u64, own: u64) -> u64 {
     /// What the kernel counts by.
     const PAGE: u64 = 4096;
-    match room.checked_sub(2 * resident + SLACK) {
+    match room.checked_sub(2 * own + SLACK) {
         // Each page more takes the room of one, and two copies of it need as much again.
         Some(spare) => pages + spare / (3 * PAGE),
         None => pages.saturating_sub(1),
@@ -303,7 +306,7 @@ mod tests {
         let mebibytes = |n: u64| n << 20;
         let pages = |n: u64| mebibytes(n) / 4096;
         // 10 MiB of 100: with 28 there would be room for two copies of it in the other 72.
-        let most_of = |room, resident| most(pages(10), mebibytes(room), mebibytes(resident));
+        let most_of = |room, own| most(pages(10), mebibytes(room), mebibytes(own));
         assert_eq!(most_of(90, 10), pages(28));
         assert_eq!(most_of(36, 10), pages(10));
         assert!(most_of(35, 10) < pages(10));

@@ -217,10 +217,16 @@ pub(super) fn open_again(fd: Fd, directory: bool) -> sys::Result<Fd> {
     }
 }
 
+/// Memory is scarce: little may be read ahead of the program.
+pub(super) fn is_scarce(control: &Control) -> bool {
+    const AMPLE: u64 = 256 << 20;
+    control.bytes_budget.load(Relaxed) < AMPLE
+}
+
 /// Opens a regular file for reading. What a shadow's own reads have the kernel read ahead nobody accounts
 /// for: where memory is scarce they are to do no such thing.
 pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
-    const AMPLE: u64 = 256 << 20;
+    pub(super) const AMPLE: u64 = 256 << 20;
     let opened = open_again(fd, false)?;
     if control.bytes_budget.load(Relaxed) < AMPLE {
         sys::read_at_random(opened);

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 use runahead_abi::identity::{BLOCK_BYTES, CHUNK_BYTES};
-use runahead_abi::{ChunkIndex, Identity, PATH_MAX, filesystems};
+use runahead_abi::{ChunkIndex, HintState, Identity, PATH_MAX, filesystems};
 
 use super::files::{self, Behind, Descriptor};
 use super::guards;
@@ -26,6 +26,9 @@ use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 const PAGE_BYTES: u64 = 4096;
 /// Private mappings that are read only and smaller are left as they are: the kernel maps them at a touch or two.
 const LEAST_BYTES: u64 = CHUNK_BYTES;
+
+/// A run may have so much of its own in any case.
+const LEAST_OWN: u64 = 2 << 20;
 
 /// A page was touched that has not been brought.
 #[derive(Clone, Copy)]
@@ -68,7 +71,7 @@ pub(super) fn inherit(mapping: &Mapping, name: (u32, u32)) -> bool {
     let identity = Identity::ROOT.join(to);
     let is_below_shm = paths::is_below_shm(to);
     let Ok((fd, size)) = open(path.as_ptr() as u64, inode, is_below_shm) else { return false };
-    let part = FilePart { fd, offset, size, identity, name, writable: false };
+    let part = FilePart { fd, offset, size, identity, name, writable: mapping.writable };
     // SAFETY: the program's memory in this process's copy, of which we hold nothing.
     let laid_out = unsafe { lay_out(start, end, part) }.is_ok();
     if !laid_out {
@@ -217,12 +220,47 @@ impl Piece<'_> {
 }
 
 impl Runner {
+    /// What this run has of its own in place of mapped files is no more than what may be read ahead of the program: where
+    /// memory is limited that takes the place of what the program works on. So it is dropped, and what is touched again
+    /// comes again, without what the run has stored.
+    fn stay_small(&mut self) -> Option<()> {
+        let control = &self.session.shared().control;
+        let most = || control.bytes_budget.load(Relaxed).max(LEAST_OWN);
+        if !files::is_scarce(control) || self.copied <= most() {
+            return Some(());
+        }
+        self.copied = 0;
+        // SAFETY: the one thread of a runner.
+        let mut files = unsafe { regions::all() }.files();
+        files.try_for_each(|(at, end)| {
+            // SAFETY: a file's place in memory of the program's, which is filled as it is touched.
+            unsafe { sys::map_nothing(sys::Place::Over(at), end - at) }.ok().map(|_| ())
+        })
+    }
+
+    /// What lies at `offset` of a file is not in memory. If it was before, and the target has had it, so has what is around
+    /// it gone, and is wanted once more: the program works on more than there is memory.
+    fn put_out(&self, file: Identity, offset: u64) {
+        let log = &self.session.shared().log;
+        let here = file.first_piece(offset, 1);
+        if log.state(here) == HintState::Done && !log.holds(here) {
+            file.pieces(offset - offset % CHUNK_BYTES, CHUNK_BYTES)
+                .for_each(|all| log.put_out(all));
+        }
+    }
+
     fn bring(&mut self, piece: &Piece<'_>, is_first: bool) -> Option<()> {
+        self.stay_small()?;
         let FilePart { fd, size, identity, .. } = piece.part;
         let d = Descriptor { size, ..Descriptor::new(Behind::File(fd), identity) };
         // (Without guards each touch is a first one, and stores may be lost.)
         let may_map = is_first && (guards::are_there() || !piece.part.writable);
         if may_map && piece.map_chunk() {
+            if piece.part.writable {
+                // (At most: what it stores to.)
+                let (start, end) = piece.chunk();
+                self.copied += end - start;
+            }
             self.meets(identity.chunk(ChunkIndex::of(piece.offset)));
             return Some(());
         }
@@ -231,6 +269,7 @@ impl Runner {
         let there = self.resident(&d, fd, piece.offset, want);
         if there > 0 {
             piece.open(there.next_multiple_of(PAGE_BYTES))?;
+            self.copied += there;
             let got = sys::read_nowait(fd, piece.page, there, Some(piece.offset)).unwrap_or(0);
             if got > 0 {
                 // (Less than was there a moment ago: the rest is as if it had been read.)
@@ -239,7 +278,9 @@ impl Runner {
             }
         }
         piece.open(PAGE_BYTES)?;
+        self.copied += PAGE_BYTES;
         let len = PAGE_BYTES.min(size - piece.offset);
+        self.put_out(identity, piece.offset);
         if let Some(hint) = self.foresee_data(&d, piece.offset, len, true) {
             // SAFETY: the one thread of a runner; the name is not changed.
             let path = unsafe { regions::all() }.name(piece.part.name);

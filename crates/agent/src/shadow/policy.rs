@@ -52,6 +52,7 @@ pub(super) fn begin(
         stack: 0,
         stood_in: false,
         resident: Identity::UNSET,
+        copied: 0,
         children: Children::new(children::waited_for()),
     });
     arch::ask_after_returns(returns::after_return);

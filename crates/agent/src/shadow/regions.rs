@@ -137,6 +137,12 @@ impl Regions {
         }
     }
 
+    /// First addresses and ends of those that are of files.
+    pub(super) fn files(&self) -> impl Iterator<Item = (u64, u64)> {
+        let list = self.list[..self.count].iter();
+        list.filter(|region| matches!(region.source, Source::File(_))).map(|r| (r.at, r.end))
+    }
+
     /// What lies in `range` is such memory no more. (Of a region that is cut in two for which there is no room, what lies
     /// behind is forgotten as well.)
     pub(super) fn forget(&mut self, range: &Range<u64>) {

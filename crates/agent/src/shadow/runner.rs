@@ -42,6 +42,8 @@ pub struct Runner {
     pub(super) stood_in: bool,
     /// The chunk of a file that was found in memory last, and whole.
     pub(super) resident: Identity,
+    /// Bytes of mapped files that it has copied, or may have by storing to them.
+    pub(super) copied: u64,
     pub(super) children: Children,
 }
 
