@@ -35,6 +35,18 @@ static inline long long must_be(const char *what, long long ret)
 }
 #define must(call) must_be(#call, (long long)(call))
 
+/* The 8-byte words of a file, mapped, and how many there are. */
+static inline const uint64_t *words_of(const char *path, long *count)
+{
+	struct stat stat;
+	int file = must(open(path, O_RDONLY));
+	must(fstat(file, &stat));
+	const void *words = mmap(0, stat.st_size, PROT_READ, MAP_SHARED, file, 0);
+	must((long)words);
+	*count = stat.st_size / 8;
+	return (const uint64_t *)words;
+}
+
 /* A result, and why if it is a failure. */
 static inline void say(const char *what, long ret)
 {

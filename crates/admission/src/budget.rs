@@ -107,6 +107,9 @@ pub fn workers(most: usize) -> usize {
     ((room / 4 / WORKER) as usize).clamp(FEWEST, most)
 }
 
+/// What the kernel counts by.
+const PAGE: u64 = 4096;
+
 /// How many pages of its own a process may have that has `pages` now, for a template and a runner of it
 /// to fit into the memory of its control group: fewer than it has if they do not fit. `None`: there is no
 /// limit, or the process is gone.
@@ -114,9 +117,8 @@ pub fn pages_most(process: u32, pages: u64) -> Option<u64> {
     let groups = groups_of(&process.to_string(), "memory");
     let room = room_for_copies(&groups)?;
     // What it has mapped of files is nobody's own, and is not copied.
-    let of_files = status_kib(process, "RssFile:").unwrap_or(0);
-    let own = status_kib(process, "VmRSS:")?.saturating_sub(of_files) << 10;
-    Some(most(pages, room, own))
+    let shared = status_kib(process, "RssShmem:")? << 10;
+    Some(most(pages, room, pages * PAGE + shared))
 }
 
 /// Bytes that may be taken for copies of a process in `groups`, the innermost first; `None`: there is no limit.
@@ -136,8 +138,6 @@ fn room_for_copies(groups: &[PathBuf]) -> Option<u64> {
 
 /// Of a process that has so many `own` bytes.
 fn most(pages: u64, room: u64, own: u64) -> u64 {
-    /// What the kernel counts by.
-    const PAGE: u64 = 4096;
     match room.checked_sub(2 * own + SLACK) {
         // Each page more takes the room of one, and two copies of it need as much again.
         Some(spare) => pages + spare / (3 * PAGE),

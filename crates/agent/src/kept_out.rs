@@ -22,9 +22,9 @@ use crate::sys::{self, AT_FDCWD, Fd};
 const LARGE_PAGES: u64 = 16 << 10;
 /// Smaller mappings are copied: to fetch them page by page takes longer.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Around the thread pointer so much is copied: the kernel stores there by itself when it moves a thread to another
+/// On either side of the thread pointer so much is copied at least: the kernel stores there by itself when it moves a thread to another
 /// processor (rseq(2)), and waits for no fault handler; it may be part of a mapping that is large.
-const OF_THREAD: u64 = 128 << 10;
+const OF_THREAD: u64 = 64 << 10;
 /// Mappings that are kept out at most.
 const MOST: usize = 128;
 
@@ -69,8 +69,8 @@ pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
     };
     kept_out.memory = memory;
     let here = core::ptr::from_ref(&path) as u64;
-    let of_thread = plane::thread::pointer() & !(OF_THREAD / 2 - 1);
-    let of_thread = of_thread.saturating_sub(OF_THREAD / 2)..of_thread.saturating_add(OF_THREAD);
+    let of_thread = plane::thread::pointer() & !(OF_THREAD - 1);
+    let of_thread = of_thread.saturating_sub(OF_THREAD)..of_thread.saturating_add(2 * OF_THREAD);
     let listed = maps::each::<4>(|mapping, name| {
         let (start, end) = (mapping.start, mapping.end);
         let holds = |at| (start..end).contains(&at);
@@ -83,8 +83,8 @@ pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
             && !holds(here)
             && session.owned_from(start, end).is_none()
         {
-            kept_out.add(start, end.min(of_thread.start.max(start)));
-            kept_out.add(start.max(of_thread.end.min(end)), end);
+            kept_out.add(start, of_thread.start.clamp(start, end));
+            kept_out.add(of_thread.end.clamp(start, end), end);
         }
         Ok(())
     });
