@@ -226,9 +226,8 @@ pub(super) fn is_scarce(control: &Control) -> bool {
 /// Opens a regular file for reading. What a shadow's own reads have the kernel read ahead nobody accounts
 /// for: where memory is scarce they are to do no such thing.
 pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
-    pub(super) const AMPLE: u64 = 256 << 20;
     let opened = open_again(fd, false)?;
-    if control.bytes_budget.load(Relaxed) < AMPLE {
+    if is_scarce(control) {
         sys::read_at_random(opened);
     }
     Ok(opened)
