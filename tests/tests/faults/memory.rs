@@ -78,7 +78,8 @@ fn what_was_put_out_of_memory_is_asked_for_again() {
     let mut failures = Failures::default();
     let mut seen = Vec::new();
     for _ in 0..TIMES {
-        let Some(stats) = failures.note("swept four times", compare(&fixture, &fault, &argv)) else {
+        let Some(stats) = failures.note("swept four times", compare(&fixture, &fault, &argv))
+        else {
             break;
         };
         let used = stats["hints_used"].as_u64().unwrap_or(0);

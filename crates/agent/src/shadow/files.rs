@@ -144,7 +144,7 @@ pub(super) fn give_up() -> sys::Result<()> {
         0,
     )?;
     let mut buf = [0u8; 4096];
-    let mut highest = 0;
+    let mut open = Numbers::default();
     // The directory is read to its end before any descriptor changes.
     loop {
         let got = sys::getdents(list, &mut buf)?;
@@ -153,13 +153,13 @@ pub(super) fn give_up() -> sys::Result<()> {
         }
         entries(&buf[..got], |_, name, _| {
             if let Some(fd) = parse(name) {
-                highest = highest.max(fd);
+                open.add(fd);
             }
         });
     }
     sys::close(list)?;
     let memory = mirror::descriptor();
-    for fd in 0..=highest {
+    for fd in open.all() {
         if memory == Some(fd) {
             // The program knows of none there.
             continue;
@@ -180,6 +180,39 @@ pub(super) fn give_up() -> sys::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Numbers of descriptors, of which few are high.
+struct Numbers {
+    /// A bit for each of the lower ones.
+    low: [u64; Numbers::WORDS],
+    /// The highest of all.
+    highest: Fd,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Numbers { low: [0; Self::WORDS], highest: -1 }
+    }
+}
+
+impl Numbers {
+    const WORDS: usize = 64;
+    const LOW: Fd = Self::WORDS as Fd * 64;
+
+    fn add(&mut self, fd: Fd) {
+        if let Some(word) = self.low.get_mut(fd as usize / 64) {
+            *word |= 1 << (fd % 64);
+        }
+        self.highest = self.highest.max(fd);
+    }
+
+    /// Those that were added, and beyond what is told apart every one up to the highest.
+    fn all(&self) -> impl Iterator<Item = Fd> {
+        let low = self.low;
+        let is_in = move |&fd: &Fd| fd >= Self::LOW || low[fd as usize / 64] >> (fd % 64) & 1 != 0;
+        (0..=self.highest).filter(is_in)
+    }
 }
 
 /// Replaces `fd` by a mere place (`O_PATH`): what it is, where it stood, its size. Nothing of the
@@ -266,4 +299,19 @@ pub(crate) fn entries(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
 
 fn parse(name: &[u8]) -> Option<Fd> {
     core::str::from_utf8(name).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_apart_below_and_all_taken_above() {
+        let mut numbers = Numbers::default();
+        assert_eq!(numbers.all().count(), 0);
+        [0, 2, 63, 64, Numbers::LOW - 1].into_iter().for_each(|fd| numbers.add(fd));
+        assert!(numbers.all().eq([0, 2, 63, 64, Numbers::LOW - 1]));
+        numbers.add(Numbers::LOW + 2);
+        assert!(numbers.all().skip(5).eq(Numbers::LOW..=Numbers::LOW + 2));
+    }
 }

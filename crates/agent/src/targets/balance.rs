@@ -4,7 +4,9 @@
 //! A sync costs its fork, which grows with the memory that the process has of its own, the pages
 //! that the target stores to afterwards, each of which the kernel copies, and the processor time of the shadow. All is
 //! counted in ticks.
-//! - The part of a fork that is no longer than the wait it is made in is free.
+//! - The part of a fork that is no longer than the wait it is made in is free, where threads of the process do not wait
+//!   at once: those of a pool are kept from their memory by a fork, and what one of them waits the others wait, too, and
+//!   is counted once.
 //! - What is beyond, the copies, and what shadows have computed, are booked on an [`Account`], which has no grace: what can
 //!   be tried for nothing, in waits that are long enough, is what there is before anything is known.
 //!   (Before the first sync hints are the supervisor's own, which needs none for them.)
@@ -60,6 +62,8 @@ pub(super) struct Seen {
     pub own_requests: u32,
     /// Of 1,024 reads of the prefetcher, those that had a request of their own; 0: not known.
     pub own_reads: u32,
+    /// Threads that wait for storage at once, the usual number of late; at most one: they do not.
+    pub at_once: u32,
 }
 
 impl Seen {
@@ -136,7 +140,7 @@ impl Balance {
     /// Accounts for what came to pass since the last look. False: the shadow costs more than it gains,
     /// and has for some time.
     pub(super) fn look(&mut self, seen: &Seen) -> bool {
-        let wait = self.wait(seen);
+        let wait = self.wait_of_all(seen);
         let since = |now: u64, before: u64| match self.has_synced {
             true => now.saturating_sub(before).min(MOST_USED) as i64,
             false => 0,
@@ -162,7 +166,7 @@ impl Balance {
 
     /// So many unforeseen stalls: whether a sync is to be made in the last.
     pub(super) fn affords(&mut self, seen: &Seen, stalls: u64) -> bool {
-        let wait = self.wait(seen);
+        let wait = self.wait_of_all(seen);
         self.learn();
         (0..stalls.min(MOST as u64)).for_each(|_| self.account.waited(wait));
         let usual = match (self.has_synced, seen.usual_sync) {
@@ -170,7 +174,10 @@ impl Balance {
             (false, 0) => FIRST_US * self.per_us,
             (false, others) => others.min(i64::MAX as u64 >> 16) as i64,
         };
-        self.account.affords(self.expected(seen.pages as i64).max(usual).saturating_sub(wait))
+        let cost = self.expected(seen.pages as i64).max(usual);
+        // (The first shows what it costs: what is not known is not charged.)
+        let free = if self.has_synced { self.free(seen) } else { self.wait(seen) };
+        self.account.affords(cost.saturating_sub(free))
     }
 
     /// A sync was made, which took `fork` ticks.
@@ -184,7 +191,7 @@ impl Balance {
             0 => self.fork.min(FIRST_MOST_US * self.per_us),
             usual => (3 * usual + self.fork.min(2 * usual)) / 4,
         };
-        self.account.spent((self.fork - self.wait(seen)).max(0));
+        self.account.spent((self.fork - self.free(seen)).max(0));
     }
 
     /// What the newest sync has cost for each page, in place of what was believed, by half.
@@ -198,6 +205,16 @@ impl Balance {
 
     fn expected(&self, pages: i64) -> i64 {
         (pages - SMALL).max(0).saturating_mul(self.rate) / 1024
+    }
+
+    /// The part of a fork that costs nothing.
+    fn free(&self, seen: &Seen) -> i64 {
+        if seen.at_once > 1 { 0 } else { self.wait(seen) }
+    }
+
+    /// What the process waits when one of its threads does.
+    fn wait_of_all(&self, seen: &Seen) -> i64 {
+        self.wait(seen) / i64::from(seen.at_once.max(1))
     }
 
     fn wait(&self, seen: &Seen) -> i64 {
@@ -321,6 +338,24 @@ mod tests {
         });
         assert!(balance.affords(&seen, 1), "what was spared has made up for it");
         assert!(balance.usual <= 1_250 * PER_US as i64);
+    }
+
+    #[test]
+    fn forks_of_a_pool_are_paid_for_whole_and_its_waits_count_once() {
+        let (mut alone, one) = begun(500);
+        let (mut pool, mut many) = begun(500);
+        many.at_once = 8;
+        for (balance, seen) in [(&mut alone, &one), (&mut pool, &many)] {
+            assert!(balance.affords(seen, 1), "what it costs is not known");
+            balance.made(seen, WAIT_US * PER_US);
+        }
+        assert_eq!(stalls(&mut alone, &one, 10), Some(1));
+        let next = stalls(&mut pool, &many, 1_000);
+        // It owes one, and is to have another, for each of which eight threads are to wait sixteen times.
+        assert!(next.is_some_and(|next| (250..260).contains(&next)), "{next:?}");
+        many.used = 100;
+        pool.look(&many);
+        assert!(pool.affords(&many, 1), "twelve waits were spared");
     }
 
     #[test]

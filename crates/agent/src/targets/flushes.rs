@@ -42,9 +42,12 @@ impl Flushes {
     /// Whether one is; None: not all have been found, because others have opened or closed some meanwhile.
     fn look(&self) -> Option<bool> {
         /// So many free numbers in a row are passed by one by one; beyond, the kernel is asked for the next.
-        const GAP: Fd = 256;
-        /// Where that would be noticed: so many in all.
-        const GAPS: Fd = 16 * GAP;
+        const GAP: Fd = 16;
+        /// The same where that would be noticed: the kernel is asked how many there are, and by `GAPS` it is given up.
+        const GAP_OF_THREADS: Fd = 256;
+        const GAPS: Fd = 16 * GAP_OF_THREADS;
+        let has_threads = plane::has_threads();
+        let wide = if has_threads { GAP_OF_THREADS } else { GAP };
         let (mut found, mut fd, mut gap) = (0, 0, 0);
         let mut open = count()?;
         while found < open {
@@ -59,9 +62,9 @@ impl Flushes {
                 gap += 1;
             }
             fd += 1;
-            if gap > 0 && gap % GAP == 0 {
+            if gap > 0 && gap % wide == 0 {
                 // Another thread may have closed one; it is to have the lowest number that is free, so we take none.
-                match plane::has_threads() {
+                match has_threads {
                     true if gap < GAPS => open = count()?,
                     true => return None,
                     false => match next_open(fd) {

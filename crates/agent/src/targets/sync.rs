@@ -64,6 +64,31 @@ pub struct Syncs {
     has_faulted: bool,
     /// Hints issued and used when faults were looked at last.
     hints: (u64, u64),
+    at_once: AtOnce,
+}
+
+/// How many threads of the process wait for storage at once: by Little's law, what they have waited together by the time
+/// that has passed.
+struct AtOnce {
+    /// At the last look, in ticks: the time, and what had been waited.
+    since: (u64, u64),
+    usual: u32,
+}
+
+impl AtOnce {
+    /// How far looks are apart, in microseconds: some waits.
+    const EVERY_US: u64 = 20_000;
+
+    /// `waited` ticks by `now`.
+    fn look(&mut self, now: u64, waited: u64, ticks_per_us: u64) {
+        let passed = now.wrapping_sub(self.since.0);
+        if passed < Self::EVERY_US * ticks_per_us {
+            return;
+        }
+        let waits = waited.saturating_sub(self.since.1);
+        self.usual = u32::try_from((waits + passed / 2) / passed).unwrap_or(u32::MAX);
+        self.since = (now, waited);
+    }
 }
 
 impl Syncs {
@@ -78,6 +103,7 @@ impl Syncs {
             fault_ticks: 0,
             has_faulted: false,
             hints: (0, 0),
+            at_once: AtOnce { since: (0, 0), usual: 1 },
         }
     }
 
@@ -112,6 +138,8 @@ impl Syncs {
         let warm = family.take_warm().min(open);
         control.hints_used.fetch_add(warm, Relaxed);
         control.shadow_hints_used.fetch_add(warm, Relaxed);
+        let waited = control.stall_ticks_unforeseen.load(Relaxed);
+        self.at_once.look(ticks(), waited, session.config.ticks_per_us);
         let seen = self.seen(session);
         // What shadows for calls have cost says nothing of those for faults.
         let is_first = self.fault_ticks > 0 && !core::mem::replace(&mut self.has_faulted, true);
@@ -126,6 +154,7 @@ impl Syncs {
 
     fn seen(&self, session: &Session) -> Seen {
         let mut seen = seen(&session.shared().control, session.config.ticks_per_us);
+        seen.at_once = self.at_once.usual;
         if kept_out::is_worth_it(session, seen.pages) {
             // What a sync copies is little.
             seen.pages = 0;
@@ -160,6 +189,7 @@ fn seen(control: &Control, ticks_per_us: u64) -> Seen {
         used_data: control.shadow_data_used.load(Relaxed),
         own_requests: control.own_requests.load(Relaxed),
         own_reads: control.own_reads.load(Relaxed),
+        at_once: 1,
     }
 }
 
@@ -407,5 +437,24 @@ fn handshake(session: &Session, sync: u32, pid: u64) {
             return;
         }
         let _ = sys::futex_wait(&control.handshake, seen, Some(1_000));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_wait_at_once_are_counted_by_what_they_wait_together() {
+        let mut at_once = AtOnce { since: (0, 0), usual: 1 };
+        let look = AtOnce::EVERY_US;
+        at_once.look(look, look * 7 / 8, 1);
+        assert_eq!(at_once.usual, 1, "one thread that hardly does anything else");
+        at_once.look(2 * look, look * 7 / 8 + look * 4, 1);
+        assert_eq!(at_once.usual, 4);
+        at_once.look(2 * look + 1, u64::MAX, 1);
+        assert_eq!(at_once.usual, 4, "too short a time");
+        at_once.look(4 * look, look * 7 / 8 + look * 4, 1);
+        assert_eq!(at_once.usual, 0, "nothing has waited");
     }
 }
