@@ -4,9 +4,10 @@
 //! A sync costs its fork, which grows with the memory that the process has of its own, the pages
 //! that the target stores to afterwards, each of which the kernel copies, and the processor time of the shadow. All is
 //! counted in ticks.
-//! - The part of a fork that is no longer than the wait it is made in is free, where threads of the process do not wait
-//!   at once: those of a pool are kept from their memory by a fork, and what one of them waits the others wait, too, and
-//!   is counted once.
+//! - The part of a fork that is no longer than the wait it is made in is free, as far as nobody else is kept from working:
+//!   the busier the other threads of the process are, the more of it counts ([`Crowd`]).
+//! - Threads that wait at once wait once: what one of them would be spared the others wait all the same. As far as
+//!   they do nothing else, though, all there is to lose is what nobody wants.
 //! - What is beyond, the copies, and what shadows have computed, are booked on an [`Account`], which has no grace: what can
 //!   be tried for nothing, in waits that are long enough, is what there is before anything is known.
 //!   (Before the first sync hints are the supervisor's own, which needs none for them.)
@@ -62,8 +63,16 @@ pub(super) struct Seen {
     pub own_requests: u32,
     /// Of 1,024 reads of the prefetcher, those that had a request of their own; 0: not known.
     pub own_reads: u32,
-    /// Threads that wait for storage at once, the usual number of late; at most one: they do not.
-    pub at_once: u32,
+    pub crowd: Crowd,
+}
+
+/// What the threads of a process do at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Crowd {
+    /// So many wait for storage at once.
+    pub wait: u32,
+    /// Processors that they keep busy, in 1,024ths of one; at most one.
+    pub busy: u32,
 }
 
 impl Seen {
@@ -140,7 +149,7 @@ impl Balance {
     /// Accounts for what came to pass since the last look. False: the shadow costs more than it gains,
     /// and has for some time.
     pub(super) fn look(&mut self, seen: &Seen) -> bool {
-        let wait = self.wait_of_all(seen);
+        let wait = self.wait(seen);
         let since = |now: u64, before: u64| match self.has_synced {
             true => now.saturating_sub(before).min(MOST_USED) as i64,
             false => 0,
@@ -209,12 +218,18 @@ impl Balance {
 
     /// The part of a fork that costs nothing.
     fn free(&self, seen: &Seen) -> i64 {
-        if seen.at_once > 1 { 0 } else { self.wait(seen) }
+        match seen.crowd.wait {
+            // (What a single thread has computed it does not compute while it waits.)
+            0 | 1 => self.wait(seen),
+            _ => self.wait(seen) / 1024 * i64::from(1024 - seen.crowd.busy.min(1024)),
+        }
     }
 
     /// What the process waits when one of its threads does.
     fn wait_of_all(&self, seen: &Seen) -> i64 {
-        self.wait(seen) / i64::from(seen.at_once.max(1))
+        let Crowd { wait, busy } = seen.crowd;
+        let others = i64::from(wait.saturating_sub(1)) * i64::from(busy.min(1024));
+        self.wait(seen).saturating_mul(1024) / (1024 + others)
     }
 
     fn wait(&self, seen: &Seen) -> i64 {
@@ -341,21 +356,21 @@ mod tests {
     }
 
     #[test]
-    fn forks_of_a_pool_are_paid_for_whole_and_its_waits_count_once() {
-        let (mut alone, one) = begun(500);
-        let (mut pool, mut many) = begun(500);
-        many.at_once = 8;
-        for (balance, seen) in [(&mut alone, &one), (&mut pool, &many)] {
-            assert!(balance.affords(seen, 1), "what it costs is not known");
-            balance.made(seen, WAIT_US * PER_US);
-        }
-        assert_eq!(stalls(&mut alone, &one, 10), Some(1));
-        let next = stalls(&mut pool, &many, 1_000);
+    fn forks_of_a_pool_are_paid_for_as_far_as_it_is_busy_and_its_waits_count_once() {
+        let next = |crowd| {
+            let (mut balance, mut seen) = begun(500);
+            seen.crowd = crowd;
+            assert!(balance.affords(&seen, 1), "what it costs is not known");
+            balance.made(&seen, WAIT_US * PER_US);
+            stalls(&mut balance, &seen, 1_000)
+        };
+        assert_eq!(next(Crowd { wait: 1, busy: 1024 }), Some(1));
+        assert_eq!(next(Crowd { wait: 8, busy: 0 }), Some(1));
         // It owes one, and is to have another, for each of which eight threads are to wait sixteen times.
-        assert!(next.is_some_and(|next| (250..260).contains(&next)), "{next:?}");
-        many.used = 100;
-        pool.look(&many);
-        assert!(pool.affords(&many, 1), "twelve waits were spared");
+        let busy = next(Crowd { wait: 8, busy: 1024 });
+        assert!(busy.is_some_and(|next| (250..260).contains(&next)), "{busy:?}");
+        let half = next(Crowd { wait: 8, busy: 512 });
+        assert!(half.is_some_and(|next| (60..80).contains(&next)), "{half:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use runahead_abi::config::without;
 use runahead_abi::{Control, RunEnd};
 
 use super::Target;
-use super::balance::{Balance, Seen};
+use super::balance::{Balance, Crowd, Seen};
 use super::family::Family;
 use super::outcome::Side;
 use crate::arch::{self, ticks};
@@ -64,30 +64,50 @@ pub struct Syncs {
     has_faulted: bool,
     /// Hints issued and used when faults were looked at last.
     hints: (u64, u64),
-    at_once: AtOnce,
+    crowd: Watch,
 }
 
-/// How many threads of the process wait for storage at once: by Little's law, what they have waited together by the time
-/// that has passed.
-struct AtOnce {
-    /// At the last look, in ticks: the time, and what had been waited.
-    since: (u64, u64),
-    usual: u32,
+/// What the threads of the process do at a time: how many wait for storage, by Little's law, is what they have waited
+/// together by the time that has passed.
+struct Watch {
+    /// At the last look.
+    before: Moment,
+    usual: Crowd,
 }
 
-impl AtOnce {
+/// All in ticks.
+#[derive(Clone, Copy)]
+struct Moment {
+    at: u64,
+    /// What threads have waited for storage so far.
+    waited: u64,
+    /// Processor time of the process so far.
+    used: u64,
+}
+
+impl Watch {
     /// How far looks are apart, in microseconds: some waits.
     const EVERY_US: u64 = 20_000;
 
-    /// `waited` ticks by `now`.
-    fn look(&mut self, now: u64, waited: u64, ticks_per_us: u64) {
-        let passed = now.wrapping_sub(self.since.0);
-        if passed < Self::EVERY_US * ticks_per_us {
-            return;
+    const fn new() -> Self {
+        let before = Moment { at: 0, waited: 0, used: 0 };
+        Watch { before, usual: Crowd { wait: 1, busy: 0 } }
+    }
+
+    fn look(&mut self, at: u64, waited: u64, ticks_per_us: u64) {
+        if at.wrapping_sub(self.before.at) >= Self::EVERY_US * ticks_per_us {
+            let used = sys::cpu_us() * ticks_per_us;
+            self.pass(Moment { at, waited, used });
         }
-        let waits = waited.saturating_sub(self.since.1);
-        self.usual = u32::try_from((waits + passed / 2) / passed).unwrap_or(u32::MAX);
-        self.since = (now, waited);
+    }
+
+    fn pass(&mut self, now: Moment) {
+        let before = core::mem::replace(&mut self.before, now);
+        let passed = now.at.wrapping_sub(before.at).max(1);
+        let waits = now.waited.saturating_sub(before.waited);
+        let used = now.used.saturating_sub(before.used).min(passed);
+        let wait = u32::try_from((waits + passed / 2) / passed).unwrap_or(u32::MAX);
+        self.usual = Crowd { wait, busy: (used.saturating_mul(1024) / passed) as u32 };
     }
 }
 
@@ -103,7 +123,7 @@ impl Syncs {
             fault_ticks: 0,
             has_faulted: false,
             hints: (0, 0),
-            at_once: AtOnce { since: (0, 0), usual: 1 },
+            crowd: Watch::new(),
         }
     }
 
@@ -139,7 +159,7 @@ impl Syncs {
         control.hints_used.fetch_add(warm, Relaxed);
         control.shadow_hints_used.fetch_add(warm, Relaxed);
         let waited = control.stall_ticks_unforeseen.load(Relaxed);
-        self.at_once.look(ticks(), waited, session.config.ticks_per_us);
+        self.crowd.look(ticks(), waited, session.config.ticks_per_us);
         let seen = self.seen(session);
         // What shadows for calls have cost says nothing of those for faults.
         let is_first = self.fault_ticks > 0 && !core::mem::replace(&mut self.has_faulted, true);
@@ -154,7 +174,7 @@ impl Syncs {
 
     fn seen(&self, session: &Session) -> Seen {
         let mut seen = seen(&session.shared().control, session.config.ticks_per_us);
-        seen.at_once = self.at_once.usual;
+        seen.crowd = self.crowd.usual;
         if kept_out::is_worth_it(session, seen.pages) {
             // What a sync copies is little.
             seen.pages = 0;
@@ -189,7 +209,7 @@ fn seen(control: &Control, ticks_per_us: u64) -> Seen {
         used_data: control.shadow_data_used.load(Relaxed),
         own_requests: control.own_requests.load(Relaxed),
         own_reads: control.own_reads.load(Relaxed),
-        at_once: 1,
+        crowd: Crowd { wait: 1, busy: 0 },
     }
 }
 
@@ -446,15 +466,16 @@ mod tests {
 
     #[test]
     fn threads_that_wait_at_once_are_counted_by_what_they_wait_together() {
-        let mut at_once = AtOnce { since: (0, 0), usual: 1 };
-        let look = AtOnce::EVERY_US;
-        at_once.look(look, look * 7 / 8, 1);
-        assert_eq!(at_once.usual, 1, "one thread that hardly does anything else");
-        at_once.look(2 * look, look * 7 / 8 + look * 4, 1);
-        assert_eq!(at_once.usual, 4);
-        at_once.look(2 * look + 1, u64::MAX, 1);
-        assert_eq!(at_once.usual, 4, "too short a time");
-        at_once.look(4 * look, look * 7 / 8 + look * 4, 1);
-        assert_eq!(at_once.usual, 0, "nothing has waited");
+        let mut watch = Watch::new();
+        let mut now = Moment { at: 0, waited: 0, used: 0 };
+        let mut pass = |passed: u64, waited: u64, used: u64| {
+            let Moment { at, waited: before, used: so_far } = now;
+            now = Moment { at: at + passed, waited: before + waited, used: so_far + used };
+            watch.pass(now);
+            (watch.usual.wait, watch.usual.busy)
+        };
+        assert_eq!(pass(1_000, 875, 125), (1, 128), "one thread");
+        assert_eq!(pass(1_000, 4_000, 2_000), (4, 1024), "a pool on two processors");
+        assert_eq!(pass(1_000, 0, 0), (0, 0), "nothing was waited for");
     }
 }
