@@ -13,6 +13,7 @@ mod link;
 mod mapped;
 mod orders;
 mod parts;
+mod samples;
 mod slices;
 mod speech;
 
@@ -54,6 +55,8 @@ pub enum Data {
     Tensors,
     /// Arrays of several programs, each larger than the memory that its program may have.
     Grids,
+    /// 1,200 files, each with an index.
+    Samples,
 }
 
 /// A program or file that a row needs, and Debian's package of it.
@@ -74,6 +77,7 @@ impl Data {
             Self::Records => "records",
             Self::Tensors => "tensors",
             Self::Grids => "grids",
+            Self::Samples => "samples",
         }
     }
 
@@ -83,7 +87,7 @@ impl Data {
             (_, true) => 256 << 20,
             (Self::Numbers | Self::Records | Self::Tensors, _) => 2560 << 20,
             (Self::Orders | Self::Array, _) => 1536 << 20,
-            (Self::Relations | Self::Chain | Self::Grids, _) => 1 << 30,
+            (Self::Relations | Self::Chain | Self::Grids | Self::Samples, _) => 1 << 30,
             _ => 512 << 20,
         }
     }
@@ -101,6 +105,7 @@ impl Data {
             Self::Records => &mapped::RECORDS_NEEDS,
             Self::Tensors => &mapped::TENSORS_NEEDS,
             Self::Grids => &grids::NEEDS,
+            Self::Samples => &samples::NEEDS,
         }
     }
 
@@ -118,6 +123,7 @@ impl Data {
             Self::Records => mapped::make_records(dir, quick),
             Self::Tensors => mapped::make_tensors(dir, quick),
             Self::Grids => grids::make(dir, quick),
+            Self::Samples => samples::make(dir, quick),
         }
     }
 }
@@ -167,6 +173,8 @@ pub enum Task {
     Part,
     /// A computation that has its arrays in a mapped file.
     OutOfCore(Kernel),
+    /// A loader with eight threads.
+    Workers,
 }
 
 impl Task {
@@ -184,6 +192,7 @@ impl Task {
             Self::Gets => Data::Records,
             Self::Part => Data::Tensors,
             Self::OutOfCore(_) => Data::Grids,
+            Self::Workers => Data::Samples,
         }
     }
 
@@ -214,6 +223,7 @@ impl Task {
             Self::Gets => Ok(mapped::gets(dir)),
             Self::Part => mapped::part(dir),
             Self::OutOfCore(kernel) => kernel.job(dir, ground),
+            Self::Workers => Ok(samples::job(dir)),
         }
     }
 }

@@ -223,6 +223,12 @@ pub const ROWS: &[Row] = {
             2.5,
             "three-dimensional Fourier transforms in such a file",
         ),
+        data(
+            ("workers", Task::Workers),
+            Disk,
+            4.0,
+            "a loader with eight threads: 1,200 files, in each of which a read says where the next is",
+        ),
         row(
             ("spindles-grep-files", Work::GrepFiles),
             Spindles,
