@@ -62,6 +62,13 @@ pub enum Data {
 /// A program or file that a row needs, and Debian's package of it.
 type Need = (&'static str, &'static str);
 
+const PYTHON: &str = "/usr/bin/python3";
+
+/// A script, with the arguments that follow.
+fn python(dir: &Path, script: &str) -> Job {
+    Job::new(PYTHON, "python3", dir).args(["-c", script])
+}
+
 impl Data {
     /// Its directory on the storage.
     pub fn dir(self) -> &'static str {

@@ -15,7 +15,7 @@ int main(int argc, char **argv)
 		at ^= at << 13;
 		at ^= at >> 7;
 		at ^= at << 17;
-		sum = sum * 31 + words[at % (count)];
+		sum = sum * 31 + words[at % count];
 	}
 	printf("%016llx\n", (unsigned long long)sum);
 	return 0;

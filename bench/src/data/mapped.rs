@@ -10,13 +10,12 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Need, Sequence};
+use super::{Need, PYTHON, Sequence, python};
 use crate::error::{Error, Failure};
 use crate::job::{Gauge, Job};
 use crate::work::Ground;
 use crate::{compile, source, sys};
 
-const PYTHON: &str = "/usr/bin/python3";
 const NUMPY: &str = "/usr/lib/python3/dist-packages/numpy/__init__.py";
 
 pub(super) const NUMBERS_NEEDS: [Need; 3] =
@@ -145,10 +144,6 @@ fn make(dir: &Path, words: &[OsString], env: &[(&str, OsString)]) -> Result<(), 
     python.args(["-c", MAKE]).args(words).current_dir(dir);
     python.envs(env.iter().map(|(name, value)| (name, value)));
     sys::run_helper("python3", python, dir)
-}
-
-fn python(dir: &Path, script: &str) -> Job {
-    Job::new(PYTHON, "python3", dir).args(["-c", script])
 }
 
 fn mapping(job: Job) -> Job {

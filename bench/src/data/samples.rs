@@ -1,15 +1,13 @@
 //! Samples as a loader has them: many files, each with an index at its end that says where its records are. Workers take
 //! one file each at a time; within a file each read depends on the one before, between files none does.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use super::{Need, Sequence};
+use super::{Need, PYTHON, Sequence, python};
 use crate::error::Error;
 use crate::job::Job;
 
-const PYTHON: &str = "/usr/bin/python3";
 pub(super) const NEEDS: [Need; 1] = [(PYTHON, "python3")];
 
 const SCRIPT: &str = include_str!("../../programs/workers.py");
@@ -38,6 +36,5 @@ pub(super) fn make(dir: &Path, quick: bool) -> Result<(), Error> {
 }
 
 pub(super) fn job(dir: &Path) -> Job {
-    let args: [OsString; 4] = ["-c".into(), SCRIPT.into(), ".".into(), WORKERS.into()];
-    Job::new(PYTHON, "python3", dir).args(args)
+    python(dir, SCRIPT).args([".", WORKERS])
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Need, Sequence};
+use super::{Need, PYTHON, Sequence};
 use crate::error::Error;
 use crate::job::Job;
 use crate::sys;
@@ -16,7 +16,7 @@ use crate::work::Ground;
 
 pub(super) const NEEDS: [Need; 3] = [
     ("ncks", "nco"),
-    ("/usr/bin/python3", "python3"),
+    (PYTHON, "python3"),
     ("/usr/lib/python3/dist-packages/h5py/__init__.py", "python3-h5py"),
 ];
 
@@ -32,7 +32,7 @@ const SLICES: usize = 5;
 
 pub(super) fn make(dir: &Path, quick: bool) -> Result<(), Error> {
     let shape = if quick { QUICK } else { SHAPE };
-    let mut python = Command::new("/usr/bin/python3");
+    let mut python = Command::new(PYTHON);
     let made = dir.join(MADE);
     python.args(["-c", SCRIPT]).arg(&made).args(shape.map(|n| n.to_string()));
     sys::run_helper("python3", python, dir)?;

@@ -22,6 +22,8 @@
 
 use runahead_abi::account::{Account, MOST};
 
+use super::crowd::Crowd;
+
 /// What the first sync of a session is taken to cost, in microseconds.
 const FIRST_US: i64 = 1_000;
 /// What the first sync is taken to have cost at most, in microseconds: it may have lost its processor.
@@ -64,15 +66,6 @@ pub(super) struct Seen {
     /// Of 1,024 reads of the prefetcher, those that had a request of their own; 0: not known.
     pub own_reads: u32,
     pub crowd: Crowd,
-}
-
-/// What the threads of a process do at a time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Crowd {
-    /// So many wait for storage at once.
-    pub wait: u32,
-    /// Processors that they keep busy, in 1,024ths of one; at most one.
-    pub busy: u32,
 }
 
 impl Seen {

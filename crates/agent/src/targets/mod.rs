@@ -13,6 +13,7 @@ mod balance;
 mod barriers;
 mod counted;
 mod covered;
+mod crowd;
 mod disclose;
 mod exec;
 pub(crate) mod family;

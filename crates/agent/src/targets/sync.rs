@@ -9,7 +9,8 @@ use runahead_abi::config::without;
 use runahead_abi::{Control, RunEnd};
 
 use super::Target;
-use super::balance::{Balance, Crowd, Seen};
+use super::balance::{Balance, Seen};
+use super::crowd::{Crowd, Watch};
 use super::family::Family;
 use super::outcome::Side;
 use crate::arch::{self, ticks};
@@ -65,50 +66,6 @@ pub struct Syncs {
     /// Hints issued and used when faults were looked at last.
     hints: (u64, u64),
     crowd: Watch,
-}
-
-/// What the threads of the process do at a time: how many wait for storage, by Little's law, is what they have waited
-/// together by the time that has passed.
-struct Watch {
-    /// At the last look.
-    before: Moment,
-    usual: Crowd,
-}
-
-/// All in ticks.
-#[derive(Clone, Copy)]
-struct Moment {
-    at: u64,
-    /// What threads have waited for storage so far.
-    waited: u64,
-    /// Processor time of the process so far.
-    used: u64,
-}
-
-impl Watch {
-    /// How far looks are apart, in microseconds: some waits.
-    const EVERY_US: u64 = 20_000;
-
-    const fn new() -> Self {
-        let before = Moment { at: 0, waited: 0, used: 0 };
-        Watch { before, usual: Crowd { wait: 1, busy: 0 } }
-    }
-
-    fn look(&mut self, at: u64, waited: u64, ticks_per_us: u64) {
-        if at.wrapping_sub(self.before.at) >= Self::EVERY_US * ticks_per_us {
-            let used = sys::cpu_us() * ticks_per_us;
-            self.pass(Moment { at, waited, used });
-        }
-    }
-
-    fn pass(&mut self, now: Moment) {
-        let before = core::mem::replace(&mut self.before, now);
-        let passed = now.at.wrapping_sub(before.at).max(1);
-        let waits = now.waited.saturating_sub(before.waited);
-        let used = now.used.saturating_sub(before.used).min(passed);
-        let wait = u32::try_from((waits + passed / 2) / passed).unwrap_or(u32::MAX);
-        self.usual = Crowd { wait, busy: (used.saturating_mul(1024) / passed) as u32 };
-    }
 }
 
 impl Syncs {
@@ -173,8 +130,8 @@ impl Syncs {
     }
 
     fn seen(&self, session: &Session) -> Seen {
-        let mut seen = seen(&session.shared().control, session.config.ticks_per_us);
-        seen.crowd = self.crowd.usual;
+        let (control, crowd) = (&session.shared().control, self.crowd.usual());
+        let mut seen = seen(control, crowd, session.config.ticks_per_us);
         if kept_out::is_worth_it(session, seen.pages) {
             // What a sync copies is little.
             seen.pages = 0;
@@ -187,7 +144,7 @@ impl Syncs {
 }
 
 /// What there is to weigh syncs by.
-fn seen(control: &Control, ticks_per_us: u64) -> Seen {
+fn seen(control: &Control, crowd: Crowd, ticks_per_us: u64) -> Seen {
     let faults = sys::minor_faults();
     let ticks = control.stall_ticks_unforeseen.load(Relaxed);
     // A shell does not wait for storage itself: those do whom it has started.
@@ -209,7 +166,7 @@ fn seen(control: &Control, ticks_per_us: u64) -> Seen {
         used_data: control.shadow_data_used.load(Relaxed),
         own_requests: control.own_requests.load(Relaxed),
         own_reads: control.own_reads.load(Relaxed),
-        crowd: Crowd { wait: 1, busy: 0 },
+        crowd,
     }
 }
 
@@ -457,25 +414,5 @@ fn handshake(session: &Session, sync: u32, pid: u64) {
             return;
         }
         let _ = sys::futex_wait(&control.handshake, seen, Some(1_000));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_that_wait_at_once_are_counted_by_what_they_wait_together() {
-        let mut watch = Watch::new();
-        let mut now = Moment { at: 0, waited: 0, used: 0 };
-        let mut pass = |passed: u64, waited: u64, used: u64| {
-            let Moment { at, waited: before, used: so_far } = now;
-            now = Moment { at: at + passed, waited: before + waited, used: so_far + used };
-            watch.pass(now);
-            (watch.usual.wait, watch.usual.busy)
-        };
-        assert_eq!(pass(1_000, 875, 125), (1, 128), "one thread");
-        assert_eq!(pass(1_000, 4_000, 2_000), (4, 1024), "a pool on two processors");
-        assert_eq!(pass(1_000, 0, 0), (0, 0), "nothing was waited for");
     }
 }
