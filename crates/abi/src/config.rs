@@ -184,6 +184,8 @@ pub struct AgentConfig {
     pub without: u64,
     /// Not 0: processes may speculate by themselves (`runahead_speculate`).
     pub speculates: u64,
+    /// Not 0: memory may be swapped out to a device that is waited for.
+    pub swaps: u64,
     /// The try that processes are of.
     pub overlay: Overlay,
 }
@@ -224,7 +226,7 @@ impl AgentConfig {
 
 const _: () = assert!(
     size_of::<AgentConfig>()
-        == 200
+        == 208
             + TOKEN_BYTES
             + size_of::<SlowDevices>()
             + size_of::<Unwatched>()

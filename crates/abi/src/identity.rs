@@ -70,6 +70,7 @@ const ROOT: u64 = 0x9e37_79b9_7f4a_7c15;
 const CWD: u64 = 0xd1b5_4a32_d192_ed03;
 const INHERITED: u64 = 0x8cb9_2ba7_2f3d_8dd7;
 const CHUNK: u64 = 0xa24b_aed4_963e_e407;
+const MEMORY: u64 = 0x2545_f491_4f6c_dd1d;
 const LISTING: u64 = 0x9fb2_1c65_1e98_df25;
 const LINK: u64 = 0xc2b2_ae3d_27d4_eb4f;
 const TOLD: u64 = 0x8a5c_d789_635d_2dff;
@@ -104,6 +105,11 @@ impl Identity {
     /// The value to store.
     pub const fn raw(self) -> u64 {
         self.0
+    }
+
+    /// See [`crate::swap::MEMORY`].
+    pub(crate) const fn of_memory() -> Self {
+        Identity::ROOT.derive(MEMORY)
     }
 
     const fn derive(self, salt: u64) -> Self {

@@ -60,6 +60,9 @@ pub const DISCLOSURE: u32 = 1 << 11;
 /// the root's.
 pub const STARTED: u32 = 1 << 12;
 
+/// Of the process's own memory, which is swapped out ([`crate::swap`]); its path is the root's.
+pub const OF_MEMORY: u32 = 1 << 13;
+
 /// The target has made this access, for the first time: it is told so that it can be remembered, and
 /// nothing is to be done about it ([`crate::config::tell`]).
 pub const RECORDED: u32 = 1 << 16;

@@ -218,7 +218,8 @@ pub struct Control {
     pub syncs_mirrored: AtomicU64,
     /// The target: not 0 once it has mapped a large file that was not in memory. What it uses of that no call tells.
     pub mapped_cold: AtomicU32,
-    _unused: u32,
+    /// The supervisor: not 0 while some of the process's memory is swapped out.
+    pub swapped: AtomicU32,
     /// The target: accesses that it should have told (`config::tell::ALL`), and could not.
     pub untold: AtomicU64,
 }

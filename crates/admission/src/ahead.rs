@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{DEMAND, DISCLOSED, Header, LENGTH_UNKNOWN};
-use runahead_abi::{ChunkIndex, HintKind, HintLog, HintState, Identity, Record};
+use runahead_abi::record::{DEMAND, DISCLOSED, Header, LENGTH_UNKNOWN, OF_MEMORY};
+use runahead_abi::{ChunkIndex, HintKind, HintLog, HintState, Identity, Record, swap};
 
 /// Accesses by which the target may do things in another order than its shadow.
 pub(crate) const SLACK: u64 = 16;
@@ -111,7 +111,7 @@ impl Ratio {
 
 /// The log keys that `record` is about, and how many bytes each is of.
 pub(crate) fn keys(record: &Record<'_>) -> impl Iterator<Item = (Identity, u32)> + use<> {
-    let Header { key, offset, length, .. } = record.header;
+    let Header { key, offset, length, flags, .. } = record.header;
     let object = Identity::from_raw(key);
     let kind = record.kind;
     let (chunks, one) = match kind {
@@ -121,9 +121,10 @@ pub(crate) fn keys(record: &Record<'_>) -> impl Iterator<Item = (Identity, u32)>
         HintKind::Lookup | HintKind::Program => (0..0, Some(object)),
         HintKind::Cancel => (0..0, None),
     };
+    let scale = if flags & OF_MEMORY != 0 { swap::SCALE } else { 1 };
     let bytes = move |chunk: u64| {
         let start = offset.max(chunk * CHUNK_BYTES);
-        ((offset + length).min((chunk + 1) * CHUNK_BYTES) - start) as u32
+        (((offset + length).min((chunk + 1) * CHUNK_BYTES) - start) / scale) as u32
     };
     let chunks = chunks.map(move |chunk| (object.chunk(ChunkIndex(chunk)), bytes(chunk)));
     chunks.chain(one.map(|key| (key, 0)))

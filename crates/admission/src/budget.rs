@@ -107,6 +107,11 @@ pub fn workers(most: usize) -> usize {
     ((room / 4 / WORKER) as usize).clamp(FEWEST, most)
 }
 
+/// A process with one thread and so many pages of its own has its memory fetched by shadows as they touch it.
+const MIRRORED_PAGES: u64 = 16 << 10;
+/// What such a shadow takes, where memory is scarce; in bytes.
+const MIRROR: u64 = 6 << 20;
+
 /// What the kernel counts by.
 const PAGE: u64 = 4096;
 
@@ -145,21 +150,57 @@ fn most(pages: u64, room: u64, own: u64) -> u64 {
     }
 }
 
-/// Anonymous memory of `process`, in pages of 4 KiB, and the page faults without a device that it has had
-/// (proc_pid_stat(5)); 0 for what cannot be read. The faults are from before the pages were counted, so
-/// that none of these is missing from the two.
-pub fn anonymous_pages(process: u32) -> (u64, u64) {
-    /// Of what follows the name, which starts with the third field.
-    const MINFLT: usize = 10 - 3;
-    let faults = stat(process as i32).and_then(|fields| fields.get(MINFLT)?.parse().ok());
-    (status_kib(process, "RssAnon:").unwrap_or(0) / 4, faults.unwrap_or(0))
+/// What a process has of its own; 0 for what cannot be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    /// Anonymous memory, in pages of 4 KiB.
+    pub pages: u64,
+    /// Page faults without a device that it had had before that was counted (proc_pid_stat(5)).
+    pub faults: u64,
+    /// Pages that are swapped out.
+    pub swapped: u64,
+    /// Its threads.
+    pub threads: u64,
+}
+
+impl Own {
+    /// Of `process` now (proc_pid_status(5)).
+    pub fn of(process: u32) -> Self {
+        /// Of what follows the name, which starts with the third field.
+        const MINFLT: usize = 10 - 3;
+        let faults = stat(process as i32).and_then(|fields| fields.get(MINFLT)?.parse().ok());
+        let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let line = |name| number_of(&text, name).unwrap_or(0);
+        Own {
+            pages: line("RssAnon:") / 4,
+            faults: faults.unwrap_or(0),
+            swapped: line("VmSwap:") / 4,
+            threads: line("Threads:"),
+        }
+    }
+
+    /// Its shadows fetch its memory as they touch it, and copy none (the agent's `kept_out`).
+    fn is_mirrored(&self) -> bool {
+        self.threads == 1 && (self.swapped > 0 || self.pages >= MIRRORED_PAGES)
+    }
+}
+
+/// Whether the control group of `process` has room for shadows that copy no memory that they do not touch.
+pub fn has_room_for_mirrors(process: u32) -> bool {
+    let groups = groups_of(&process.to_string(), "memory");
+    Own::of(process).is_mirrored()
+        && room_for_copies(&groups).is_none_or(|room| room >= 2 * MIRROR + SLACK)
 }
 
 /// A line of proc_pid_status(5) that is in kilobytes.
 fn status_kib(process: u32, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    number_of(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?, name)
+}
+
+/// What a line of it says.
+fn number_of(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Bytes that a process's control groups may still take; `None`: there is no limit.
@@ -211,7 +252,8 @@ struct Left {
 }
 
 /// What `group` may still take, and its limit; `None` if it has none. Files in memory that the kernel would give
-/// up count as free, those in active use by half: as the kernel itself estimates it (`MemAvailable`).
+/// up count as free, those in active use by half: as the kernel itself estimates it (`MemAvailable`). In a group that
+/// swaps, so does half of what could be swapped out.
 fn left(group: &Path) -> Option<Left> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let limit = |name: &str| -> Option<u64> {
@@ -227,7 +269,10 @@ fn left(group: &Path) -> Option<Left> {
     };
     let text = read("memory.stat").unwrap_or_default();
     let bytes = |name: &str| number(&text, &format!("{prefix}{name}")).unwrap_or(0);
-    let cache = bytes("inactive_file") + bytes("active_file") / 2;
+    let swapped = bytes("swap")
+        + read("memory.swap.current").and_then(|n| n.trim().parse().ok()).unwrap_or(0);
+    let anonymous = if swapped > 0 { bytes("inactive_anon") + bytes("active_anon") } else { 0 };
+    let cache = bytes("inactive_file") + bytes("active_file") / 2 + anonymous / 2;
     let used: u64 = used.trim().parse().ok()?;
     Some(Left { bytes: limit.saturating_sub(used.saturating_sub(cache)), limit })
 }

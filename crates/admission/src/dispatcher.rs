@@ -6,16 +6,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, RECORDED, STEERS};
+use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
 use runahead_member::memory::Mapping;
 use runahead_member::rights::Watch;
 use runahead_member::wake::{sleep_until_rung, supersede};
 use runahead_prefetch::cost_benefit::{Change, INTERVAL};
-use runahead_prefetch::{Client, Pace};
+use runahead_prefetch::{Client, Pace, memory_path};
 use rustix::process::Pid;
 
-use crate::budget;
+use crate::budget::{self, Own};
 use crate::common::Common;
 use crate::progress::Progress;
 use crate::throttle::{self, Throttle};
@@ -239,17 +239,26 @@ impl Dispatcher {
         if !any || !self.may_ask() {
             return any || told > 0;
         }
+        // (Whatever the process says: its own.)
+        let memory = memory_path(self.process.as_raw_pid());
         let mut rest = &batch[..];
         let mut start = 0;
         for (n, end) in ends.into_iter().enumerate() {
             let (bytes, others) = rest.split_at(end - start);
             (rest, start) = (others, end);
             let Ok(record) = Record::parse(bytes) else { continue };
+            let record = match record.header.flags & OF_MEMORY {
+                0 => record,
+                _ => Record { path: &memory, ..record },
+            };
             if is_taken_back(n, &record.header, &cancels) {
                 self.client.decline(&record);
             } else {
                 if record.kind == HintKind::Cancel {
                     self.throttle.cancel(record.header.run);
+                }
+                if record.header.flags & OF_MEMORY != 0 {
+                    self.uses.expect(&record.header);
                 }
                 let submit = |record: &Record<'_>| {
                     self.submitted += u64::from(record.header.flags & STEERS != 0);
@@ -433,14 +442,17 @@ impl Dispatcher {
         let pages = self.count_pages();
         let most = budget::pages_most(process, pages);
         self.shared.control.tell_most(most);
-        most.is_none_or(|most| pages <= most) && self.common.room.allows_shadows(process)
+        let has_room =
+            most.is_none_or(|most| pages <= most) || budget::has_room_for_mirrors(process);
+        has_room && self.common.room.allows_shadows(process)
     }
 
     /// Pages of the target's own, of which it is told as well.
     fn count_pages(&mut self) -> u64 {
         self.sized = Instant::now();
-        let (pages, faults) = budget::anonymous_pages(self.process.as_raw_pid() as u32);
+        let Own { pages, faults, swapped, .. } = Own::of(self.process.as_raw_pid() as u32);
         self.shared.control.tell_pages(pages, faults);
+        self.shared.control.swapped.store((swapped > 0).into(), Relaxed);
         pages
     }
 

@@ -1,16 +1,23 @@
-//! What a process uses of mapped files: it makes no call for that, so it is looked for.
+//! What a process uses of mapped files, and of what was swapped out: it makes no call for that, so it is looked for.
 //!
 //! A page is used once the process has it, which the kernel tells (`member::present`). It has those around a page that it has
 //! touched as well, up to 64 KiB, if they were in memory: some hints are taken for used that only lay beside such a page.
 //!
+//! What is fetched of swapped memory the process has then, used or not. What is told apart is the pages that are not fetched, as
+//! samples ([`swap::is_sample`]): once the process has one, it has come to what was hinted before it, since the sample before.
+//!
 //! Invariant: looking takes at most a part in [`SHARE`] of the time.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use runahead_abi::identity::BLOCK_BYTES;
-use runahead_abi::{Identity, Shared};
+use runahead_abi::record::Header;
+use runahead_abi::swap::PAGE_BYTES;
+use runahead_abi::{Identity, Shared, swap};
 use runahead_member::present::{Present, mapped_parts};
+use runahead_prefetch::HINT_MAX_BYTES;
 
 /// See the module's text.
 const SHARE: u32 = 32;
@@ -19,15 +26,55 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Smaller mappings are not looked at: their files are asked for as a whole.
 const LEAST_BYTES: u64 = 128 << 10;
 
+/// Samples that are waited for at most, and hints between two of them.
+const MOST_SAMPLES: usize = 1024;
+const MOST_OPEN: usize = 64 << 10;
+
 /// See the module's text.
 pub(crate) struct Uses {
     process: i32,
     next: Instant,
+    samples: Samples,
+}
+
+/// Hints of swapped memory, of which is not known whether they have been used.
+#[derive(Default)]
+struct Samples {
+    /// Since the newest sample: offsets in the log, and lengths.
+    open: Vec<(u64, u64)>,
+    waiting: VecDeque<Sample>,
+}
+
+struct Sample {
+    /// Address of the page that was left to the process.
+    page: u64,
+    /// The hints that it stands for.
+    hints: Vec<(u64, u64)>,
 }
 
 impl Uses {
     pub(crate) fn new(process: i32) -> Self {
-        Uses { process, next: Instant::now() }
+        Uses { process, next: Instant::now(), samples: Samples::default() }
+    }
+
+    /// Swapped memory of the process is hinted.
+    pub(crate) fn expect(&mut self, header: &Header) {
+        let Header { offset, length, .. } = *header;
+        let pages = swap::addresses(&(offset..offset.saturating_add(length.min(HINT_MAX_BYTES))));
+        self.samples.open.push((offset, length));
+        let sample = pages.step_by(PAGE_BYTES as usize).find(|&page| swap::is_sample(page));
+        if let Some(page) = sample
+            && Present::of(self.process).is_ok_and(|present| !is_there(&present, page))
+        {
+            let hints = std::mem::take(&mut self.samples.open);
+            self.samples.waiting.push_back(Sample { page, hints });
+        }
+        if self.samples.waiting.len() > MOST_SAMPLES {
+            self.samples.waiting.pop_front();
+        }
+        if self.samples.open.len() > MOST_OPEN {
+            self.samples.open.clear();
+        }
     }
 
     /// Counts what has been used, if it is time to; how long until the next look.
@@ -48,7 +95,7 @@ impl Uses {
         Some(pause)
     }
 
-    fn count(&self, shared: &Shared) -> std::io::Result<()> {
+    fn count(&mut self, shared: &Shared) -> std::io::Result<()> {
         let present = Present::of(self.process)?;
         for part in mapped_parts(self.process, LEAST_BYTES)? {
             let file = Identity::ROOT.join(&part.path);
@@ -61,8 +108,26 @@ impl Uses {
                 }
             })?;
         }
+        self.samples.waiting.retain(|sample| {
+            let is_used = is_there(&present, sample.page);
+            if is_used {
+                for &(offset, length) in &sample.hints {
+                    swap::MEMORY
+                        .pieces(offset, length)
+                        .for_each(|piece| _ = shared.touch(piece, true));
+                }
+            }
+            !is_used
+        });
         Ok(())
     }
+}
+
+/// The process has the page at that address.
+fn is_there(present: &Present, page: u64) -> bool {
+    let mut is_there = false;
+    let told = present.each(&(page..page + PAGE_BYTES), |_| is_there = true);
+    told.is_ok() && is_there
 }
 
 #[cfg(test)]

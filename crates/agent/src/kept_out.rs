@@ -9,6 +9,8 @@
 //! is anything kept out, and only for the moment of the fork; what the program keeps from its children itself
 //! (`targets/unforked.rs`) is kept from them again afterwards.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use linux_raw_sys::general as k;
 use runahead_abi::config::without;
 
@@ -32,29 +34,46 @@ const MOST: usize = 128;
 pub(crate) struct KeptOut {
     list: [(u64, u64); MOST],
     count: usize,
-    /// The target's memory, to be read: `/proc/self/mem` (proc_pid_mem(5)).
-    memory: Fd,
+    from: OfTarget,
+}
+
+/// By which a shadow reads the target's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OfTarget {
+    /// `/proc/self/mem` (proc_pid_mem(5)).
+    pub memory: Fd,
+    /// `/proc/self/pagemap` (proc_pid_pagemap(5)), if some of it is swapped out.
+    pub pages: Option<Fd>,
 }
 
 // SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
 #[unsafe(link_section = ".bss.large")]
-static KEPT_OUT: Owned<KeptOut> = Owned::new(KeptOut { list: [(0, 0); MOST], count: 0, memory: 0 });
+static KEPT_OUT: Owned<KeptOut> = Owned::new(KeptOut {
+    list: [(0, 0); MOST],
+    count: 0,
+    from: OfTarget { memory: 0, pages: None },
+});
 
-/// In a shadow: what it has not inherited, as first addresses and ends, and the descriptor to read it from.
+/// In a shadow: what it has not inherited, as first addresses and ends, and from where it is read.
 ///
 /// # Safety
 /// In a new shadow, before it has given up its descriptors, or later; with no other reference to it in use.
-pub(crate) unsafe fn of_this_shadow() -> (&'static [(u64, u64)], Fd) {
+pub(crate) unsafe fn of_this_shadow() -> (&'static [(u64, u64)], OfTarget) {
     // SAFETY: passed on to the caller.
     let kept_out = unsafe { KEPT_OUT.get() };
-    (&kept_out.list[..kept_out.count], kept_out.memory)
+    (&kept_out.list[..kept_out.count], kept_out.from)
 }
 
 /// Whether a process with so many pages of its own has its large memory kept out.
 pub(crate) fn is_worth_it(session: &Session, pages: u64) -> bool {
     let without = |what| session.config.without & what != 0;
     let least = if without(without::COPIES) { 0 } else { LARGE_PAGES };
-    pages >= least && !without(without::MIRRORS) && !plane::has_threads()
+    (pages >= least || is_swapped(session)) && !without(without::MIRRORS) && !plane::has_threads()
+}
+
+/// Some of the process's memory is swapped out: what is inherited of that would be waited for.
+fn is_swapped(session: &Session) -> bool {
+    session.is_joined() && session.shared().control.swapped.load(Relaxed) != 0
 }
 
 /// Keeps large memory out of the fork to come, in a thread whose stack pointer is `stack` and which holds the lock of syncs.
@@ -63,12 +82,13 @@ pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
     // SAFETY: the one thread of the process.
     let kept_out = unsafe { KEPT_OUT.get() };
     kept_out.count = 0;
-    let path = c"/proc/self/mem".as_ptr() as u64;
-    let Ok(memory) = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0) else {
-        return false;
+    let open = |path: &core::ffi::CStr| {
+        sys::openat2(AT_FDCWD, path.as_ptr() as u64, k::O_RDONLY | k::O_CLOEXEC, 0, 0)
     };
-    kept_out.memory = memory;
-    let here = core::ptr::from_ref(&path) as u64;
+    let Ok(memory) = open(c"/proc/self/mem") else { return false };
+    let pages = is_swapped(session).then(|| open(c"/proc/self/pagemap").ok()).flatten();
+    kept_out.from = OfTarget { memory, pages };
+    let here = core::ptr::from_ref(&memory) as u64;
     let of_thread = plane::thread::pointer() & !(OF_THREAD - 1);
     let of_thread = of_thread.saturating_sub(OF_THREAD)..of_thread.saturating_add(2 * OF_THREAD);
     let listed = maps::each::<4>(|mapping, name| {
@@ -90,7 +110,7 @@ pub(crate) fn keep_out(session: &Session, stack: u64) -> bool {
     });
     if listed.is_err() || kept_out.count == 0 {
         kept_out.count = 0;
-        let _ = sys::close(memory);
+        kept_out.from.close();
         return false;
     }
     kept_out.advise(k::MADV_DONTFORK);
@@ -103,7 +123,18 @@ pub(crate) fn let_in() {
     let kept_out = unsafe { KEPT_OUT.get() };
     kept_out.advise(k::MADV_DOFORK);
     kept_out.count = 0;
-    let _ = sys::close(kept_out.memory);
+    kept_out.from.close();
+}
+
+impl OfTarget {
+    /// Its descriptors.
+    pub(crate) fn descriptors(self) -> impl Iterator<Item = Fd> {
+        [self.memory].into_iter().chain(self.pages)
+    }
+
+    fn close(self) {
+        self.descriptors().for_each(|fd| _ = sys::close(fd));
+    }
 }
 
 impl KeptOut {

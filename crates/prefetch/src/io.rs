@@ -40,7 +40,12 @@ use crate::limit::{DeviceNumber, Kind, Sample};
 use crate::queue::{Class, Place, Trouble};
 
 mod devices;
+mod memory;
 mod turn;
+
+pub(crate) use memory::DEVICE as MEMORY;
+use memory::Memory;
+pub use memory::memory_path;
 
 pub(crate) use devices::{Device, Devices};
 pub(crate) use turn::{Line, Turn};
@@ -155,12 +160,18 @@ pub(crate) struct Reader {
 
 /// What a path named.
 pub(crate) struct Node {
-    path_fd: OwnedFd,
+    what: What,
     device: DeviceNumber,
     inode: u64,
     directory: bool,
     /// Opened by the first who needs it.
     open: OnceLock<Result<Open>>,
+}
+
+enum What {
+    /// An object of a file system, opened as a place.
+    Object(OwnedFd),
+    Memory(Memory),
 }
 
 struct Open {
@@ -184,6 +195,21 @@ impl Node {
         Place { home: Some(self.device), at: self.inode }
     }
 
+    /// The object, which can be looked at.
+    fn object(&self) -> Result<&OwnedFd> {
+        match &self.what {
+            What::Object(path_fd) => Ok(path_fd),
+            What::Memory(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    /// The memory of a process.
+    fn of_memory(process: i32) -> Result<Self> {
+        let what = What::Memory(Memory::of(process)?);
+        let (device, inode) = (memory::DEVICE, process as u64);
+        Ok(Node { what, device, inode, directory: false, open: OnceLock::new() })
+    }
+
     /// Opens the object for reading; `flags` says what kind it must still be.
     fn open(&self, devices: &Devices) -> Result<&Open> {
         let opened = self.open.get_or_init(|| {
@@ -198,7 +224,7 @@ impl Node {
                 | OFlags::NONBLOCK
                 | OFlags::NOCTTY
                 | OFlags::NOATIME;
-            let path = format!("/proc/self/fd/{}", self.path_fd.as_raw_fd());
+            let path = format!("/proc/self/fd/{}", self.object()?.as_raw_fd());
             let again = |flags| openat(CWD, path.as_str(), flags, Mode::empty());
             let (fd, quiet) = match again(flags) {
                 Err(Errno::PERM) => (again(flags - OFlags::NOATIME)?, false),
@@ -221,6 +247,9 @@ impl Reader {
 
     /// Walks to `path` and reads the attributes of what it names, so that both are in memory.
     pub(crate) fn look(&mut self, path: &[u8], follow: bool) -> Result<(Node, Class)> {
+        if let Some(process) = Memory::process(path) {
+            return Ok((Node::of_memory(process)?, Class::File { size: u64::MAX }));
+        }
         let how = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let work = || {
             let path_fd = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC | how, Mode::empty())?;
@@ -233,7 +262,7 @@ impl Reader {
                 _ => Class::Other,
             };
             let node = Node {
-                path_fd,
+                what: What::Object(path_fd),
                 device: (stat.stx_dev_major, stat.stx_dev_minor),
                 inode: stat.stx_ino,
                 directory: class == Class::Directory,
@@ -254,8 +283,12 @@ impl Reader {
         devices: &Devices,
         turn: Option<Turn>,
     ) -> Result<u64> {
-        let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         let length = range.end - range.start;
+        if let What::Memory(memory) = &node.what {
+            self.clock.time_read(Kind::Read, (node, range), || memory.fetch(range))?;
+            return Ok(length);
+        }
+        let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;
         if open.advise_only {
             // (Nothing is waited for, so nothing is learned of the device.)
             self.clock.time_read(Kind::Read, (node, range), || advise(open, range));
@@ -319,7 +352,7 @@ impl Reader {
 
     /// The path of `node` without symbolic links, as the kernel knows it.
     pub(crate) fn real_path(&mut self, node: &Node) -> Option<Vec<u8>> {
-        let path = format!("/proc/self/fd/{}", node.path_fd.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", node.object().ok()?.as_raw_fd());
         let path = readlinkat(CWD, path, Vec::new()).ok()?.into_bytes();
         path.starts_with(b"/").then_some(path)
     }

@@ -63,6 +63,7 @@ mod testing;
 
 pub use guess::KIND_NAMES;
 pub use horizon::{Horizon, MARGIN, Pace};
+pub use io::memory_path;
 pub use sink::{Completion, LogSink, Sink};
 
 /// A file up to this size, in bytes, is read to its end when the length of a read was unknown:

@@ -25,6 +25,7 @@ use hashbrown::HashMap;
 use runahead_abi::identity::CHUNK_BYTES;
 
 use crate::horizon::Speed;
+use crate::io::MEMORY;
 use crate::limit::{DeviceNumber, Home, INFORMATIVE, Limit, Sample};
 use crate::order::Tier;
 use crate::ranges::PIECE_BYTES;
@@ -207,7 +208,8 @@ impl Limits {
     /// Bytes to read at a time on `home`, so that no demand read waits long for one prefetch.
     pub(crate) fn piece(&self, home: Home) -> u64 {
         let long = self.devices.get(&home).is_some_and(|device| device.limit.is_long_read_slow());
-        if long { CHUNK_BYTES } else { PIECE_BYTES }
+        // (Pages of memory are fetched one after the other.)
+        if long || home == Some(MEMORY) { CHUNK_BYTES } else { PIECE_BYTES }
     }
 }
 

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use runahead_abi::Record;
+use runahead_abi::record::OF_MEMORY;
+use runahead_abi::swap::SCALE;
 
 use crate::horizon::Pace;
 use crate::io::{Devices, Line, Node, Turn};
@@ -166,7 +168,10 @@ impl State {
         for (client, completion) in &mut telling.fx.completed {
             completion.queued = self.sched.queue.len_of(*client);
             self.stats.completed += u64::from(completion.hints);
-            self.stats.bytes += completion.bytes;
+            self.stats.bytes += match completion.flags & OF_MEMORY {
+                0 => completion.bytes,
+                _ => completion.bytes / SCALE,
+            };
             self.stats.failed += u64::from(completion.failed);
         }
     }

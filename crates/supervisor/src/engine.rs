@@ -32,6 +32,7 @@ use crate::options::{Faults, Options};
 use crate::programs::Programs;
 use crate::socket::{self, ControlSocket};
 use crate::stats::Totals;
+use crate::swaps;
 use crate::tasks::Tasks;
 use crate::unwatched::Unwatched;
 use crate::{mounts, sandbox};
@@ -105,6 +106,7 @@ impl Prepared {
             tell,
             without: faults.without.bits(),
             speculates: speculates.into(),
+            swaps: swaps::are_waited_for().into(),
             overlay,
         };
         sandbox::prepare(&mut config, faults.landlock).map_err(|e| unavailable(&e))?;

@@ -43,6 +43,7 @@ pub mod session;
 pub mod signals;
 pub mod socket;
 pub mod stats;
+mod swaps;
 pub mod tasks;
 pub mod unwatched;
 mod wait;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use runahead_abi::ABI_VERSION;
 use runahead_abi::socket::LET_GO_MS;
 use runahead_abi::unwatched::ProgramKey;
-use runahead_admission::budget;
+use runahead_admission::budget::{self, Own};
 use runahead_admission::common::Room as _;
 use runahead_admission::dispatcher::Dispatcher;
 use runahead_member::memory::Mapping;
@@ -102,9 +102,10 @@ impl Members {
         if !rights.compare().unwrap_or(false) {
             return Err(Errno::PERM);
         }
-        let (pages, faults) = budget::anonymous_pages(pid.as_raw_pid() as u32);
-        let most = budget::pages_most(pid.as_raw_pid() as u32, pages);
-        if most.is_some_and(|most| most < pages) {
+        let process = pid.as_raw_pid() as u32;
+        let Own { pages, faults, swapped, .. } = Own::of(process);
+        let most = budget::pages_most(process, pages);
+        if most.is_some_and(|most| most < pages) && !budget::has_room_for_mirrors(process) {
             return Err(Errno::NOMEM);
         }
         if !self.common.tasks.allows_one_more() {
@@ -118,6 +119,7 @@ impl Members {
         control.horizon.store(if sole { 0 } else { self.common.admission.horizon() }, Relaxed);
         control.bytes_budget.store(self.common.admission.ledger.budget.bytes(), Relaxed);
         control.tell_pages(pages, faults);
+        control.swapped.store((swapped > 0).into(), Relaxed);
         control.tell_most(most);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));

@@ -14,8 +14,9 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared, touched};
 
+use super::mirror::{self, Brought};
 use super::regions::{self, Region, Source};
-use super::{mirror, pages, runner};
+use super::{pages, runner};
 use crate::arch::{self, Context};
 use crate::session;
 use crate::sys::{self, nr};
@@ -61,7 +62,10 @@ pub(super) fn bring_known(shared: &Shared) {
         let region = region(at)?;
         match region.source {
             Source::Moved(_) => bring(&region, at).map(Block::print),
-            Source::Target(_) => of_target(&region, at).map(Block::print),
+            Source::Target(_) => match mirror::bring(&region, at, None)? {
+                Brought::Unit(unit) => Some(Block::from(unit).print()),
+                Brought::Other => None,
+            },
             Source::File(_) => None,
         }
     });
@@ -111,13 +115,16 @@ extern "C" fn on_fault(signal: i32, info: *const Info, context: *const Context) 
     let at = info.at;
     let region = (signal as u32 == k::SIGSEGV).then(|| region(at)).flatten();
     let Some(region) = region else { end() };
+    let fault = pages::Fault { at, is_first: info.code == ACCESS, stack: context.stack_pointer() };
     let block = match region.source {
         Source::File(part) => {
-            let is_first = info.code == ACCESS;
-            let fault = pages::Fault { at, is_first, stack: context.stack_pointer() };
             return pages::bring(&region, part, fault).unwrap_or_else(|| end());
         }
-        Source::Target(_) => of_target(&region, at),
+        Source::Target(_) => match mirror::bring(&region, at, Some(fault)) {
+            Some(Brought::Unit(unit)) => Some(unit.into()),
+            Some(Brought::Other) => return,
+            None => None,
+        },
         Source::Moved(_) => bring(&region, at),
     };
     let Some(block) = block else { end() };
@@ -167,10 +174,10 @@ fn bring(region: &Region, at: u64) -> Option<Block> {
     Some(Block { at: to, len, unit: BLOCK_BYTES })
 }
 
-/// Fetches what lies around `at` from the target.
-fn of_target(region: &Region, at: u64) -> Option<Block> {
-    let mirror::Unit { at, len } = mirror::bring(region, at)?;
-    Some(Block { at, len, unit: mirror::UNIT_BYTES })
+impl From<mirror::Unit> for Block {
+    fn from(mirror::Unit { at, len }: mirror::Unit) -> Self {
+        Block { at, len, unit: mirror::UNIT_BYTES }
+    }
 }
 
 /// Touches `len` bytes at `at`, which are about to be overwritten, so that the kernel finds them: it does not wait for a

@@ -158,9 +158,9 @@ pub(super) fn give_up() -> sys::Result<()> {
         });
     }
     sys::close(list)?;
-    let memory = mirror::descriptor();
+    let memory = mirror::of_target();
     for fd in open.all() {
-        if memory == Some(fd) {
+        if memory.is_some_and(|of_target| of_target.descriptors().any(|its| its == fd)) {
             // The program knows of none there.
             continue;
         }

@@ -10,8 +10,10 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::guards;
+use super::pages::Fault;
 use super::regions::{self, Region, Source};
-use crate::kept_out;
+use super::swapped::{self, Around};
+use crate::kept_out::{self, OfTarget};
 use crate::sys::{self, Errno, Fd};
 
 /// Bytes that one fault brings.
@@ -19,24 +21,26 @@ pub(super) const UNIT_BYTES: u64 = 8 << 10;
 /// Bytes that become accessible at a time.
 const EXTENT_BYTES: u64 = 128 << 10;
 
+const PAGE_BYTES: u64 = 4096;
+
 /// There is memory of this kind.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// The descriptor of the target's memory, which is to be kept; `None`: all was inherited.
-pub(super) fn descriptor() -> Option<Fd> {
+/// From where the target's memory is read, whose descriptors are to be kept; `None`: all was inherited.
+pub(super) fn of_target() -> Option<OfTarget> {
     // SAFETY: the one thread of a new process.
-    let (list, memory) = unsafe { kept_out::of_this_shadow() };
-    (!list.is_empty()).then_some(memory)
+    let (list, from) = unsafe { kept_out::of_this_shadow() };
+    (!list.is_empty()).then_some(from)
 }
 
 /// Lays out what was not inherited. In a template, once.
 pub(super) fn lay_out() -> sys::Result<()> {
     // SAFETY: as above.
-    let ((list, memory), regions) = unsafe { (kept_out::of_this_shadow(), regions::all()) };
+    let ((list, from), regions) = unsafe { (kept_out::of_this_shadow(), regions::all()) };
     for &(at, end) in list {
         // SAFETY: nothing is there: a place that the fork has left out. (Where something is, the shadow ends.)
         unsafe { sys::map_nothing(sys::Place::IfFree(at), end - at)? };
-        regions.add(Region { at, end, source: Source::Target(memory) })?;
+        regions.add(Region { at, end, source: Source::Target(from) })?;
         ANY.store(true, Relaxed);
     }
     Ok(())
@@ -48,16 +52,52 @@ pub(super) struct Unit {
     pub len: u64,
 }
 
-/// Fetches what lies around `at`.
-pub(super) fn bring(region: &Region, at: u64) -> Option<Unit> {
-    let Source::Target(memory) = region.source else { return None };
+/// What was brought.
+pub(super) enum Brought {
+    /// From the target.
+    Unit(Unit),
+    /// Pages that are swapped out, and that something stands in for, or less than a whole unit.
+    Other,
+}
+
+/// Brings what lies around `at`, which the program has touched, as `fault` says: from the target, if it is in memory there.
+/// Without a fault, in a template, only that.
+pub(super) fn bring(region: &Region, at: u64, fault: Option<Fault>) -> Option<Brought> {
+    let Source::Target(from) = region.source else { return None };
     let start = (at - at % UNIT_BYTES).max(region.at);
-    let len = (start - start % UNIT_BYTES + UNIT_BYTES).min(region.end) - start;
+    let end = (start - start % UNIT_BYTES + UNIT_BYTES).min(region.end);
+    let unit = Unit { at: start, len: end - start };
+    let Some(pages) = from.pages else {
+        return fetch(region, from.memory, unit).map(Brought::Unit);
+    };
+    swapped::count(unit.len)?;
+    let page = at - at % PAGE_BYTES;
+    let around = Around::of(pages, page);
+    if around.contains(page) {
+        let fault = fault?;
+        if fault.is_first {
+            guards::open_extent(region, at, EXTENT_BYTES)?;
+        }
+        guards::open(page, PAGE_BYTES)?;
+        swapped::miss(page, fault.stack)?;
+        return Some(Brought::Other);
+    }
+    let mut pages = (unit.at..end).step_by(PAGE_BYTES as usize);
+    if !pages.any(|page| around.contains(page)) {
+        return fetch(region, from.memory, unit).map(Brought::Unit);
+    }
+    fetch(region, from.memory, Unit { at: page, len: PAGE_BYTES })?;
+    Some(Brought::Other)
+}
+
+/// Reads a unit, or a page, from the target.
+fn fetch(region: &Region, memory: Fd, unit: Unit) -> Option<Unit> {
+    let Unit { at, len } = unit;
     let fetch = || {
-        guards::open(start, len)?;
+        guards::open(at, len)?;
         // SAFETY: memory of the program's that has no contents yet.
-        let to = unsafe { core::slice::from_raw_parts_mut(start as *mut u8, len as usize) };
-        Some(sys::pread(memory, to, start))
+        let to = unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len as usize) };
+        Some(sys::pread(memory, to, at))
     };
     if fetch()? == Err(Errno(sys::EFAULT)) {
         // Nothing around it has been accessible yet.
@@ -65,17 +105,16 @@ pub(super) fn bring(region: &Region, at: u64) -> Option<Unit> {
         let _ = fetch()?;
     }
     // (What the target has unmapped meanwhile is missing, and reads as zeros.)
-    Some(Unit { at: start, len })
+    Some(unit)
 }
 
 /// Touches what the arguments of a call point to, so that the kernel finds it: the first pages of each.
 pub(super) fn touch_arguments(args: &[u64; 6]) {
-    const PAGE: u64 = 4096;
     if !ANY.load(Relaxed) {
         return;
     }
     for &at in args {
-        for at in [at, at.saturating_add(PAGE)] {
+        for at in [at, at.saturating_add(PAGE_BYTES)] {
             if regions::comes_from_target(at) {
                 // SAFETY: memory that comes when it is touched.
                 unsafe { (at as *const u8).read_volatile() };

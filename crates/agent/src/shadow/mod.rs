@@ -30,6 +30,7 @@ mod regions;
 pub mod returns;
 pub mod runner;
 pub mod sandbox;
+mod swapped;
 pub mod template;
 mod texts;
 

@@ -220,10 +220,10 @@ impl Piece<'_> {
 }
 
 impl Runner {
-    /// What this run has of its own in place of mapped files is no more than what may be read ahead of the program: where
+    /// What this run has of its own in place of mapped files, and of swapped memory, is no more than what may be read ahead of the program: where
     /// memory is limited that takes the place of what the program works on. So it is dropped, and what is touched again
     /// comes again, without what the run has stored.
-    fn stay_small(&mut self) -> Option<()> {
+    pub(super) fn stay_small(&mut self) -> Option<()> {
         let control = &self.session.shared().control;
         let most = || control.bytes_budget.load(Relaxed).max(LEAST_OWN);
         if !files::is_scarce(control) || self.copied <= most() {
@@ -231,16 +231,16 @@ impl Runner {
         }
         self.copied = 0;
         // SAFETY: the one thread of a runner.
-        let mut files = unsafe { regions::all() }.files();
-        files.try_for_each(|(at, end)| {
-            // SAFETY: a file's place in memory of the program's, which is filled as it is touched.
+        let mut parts = unsafe { regions::all() }.droppable();
+        parts.try_for_each(|(at, end)| {
+            // SAFETY: a place in memory of the program's, which is filled as it is touched.
             unsafe { sys::map_nothing(sys::Place::Over(at), end - at) }.ok().map(|_| ())
         })
     }
 
     /// What lies at `offset` of a file is not in memory. If it was before, and the target has had it, so has what is around
     /// it gone, and is wanted once more: the program works on more than there is memory.
-    fn put_out(&self, file: Identity, offset: u64) {
+    pub(super) fn put_out(&self, file: Identity, offset: u64) {
         let log = &self.session.shared().log;
         let here = file.first_piece(offset, 1);
         if log.state(here) == HintState::Done && !log.holds(here) {

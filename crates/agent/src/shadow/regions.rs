@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use runahead_abi::Identity;
 
+use crate::kept_out::OfTarget;
 use crate::owned::Owned;
 use crate::sys::{Errno, Fd, Result};
 
@@ -40,8 +41,8 @@ pub(super) enum Source {
     Moved(u64),
     /// A file.
     File(FilePart),
-    /// The target, as it is now: a descriptor of its memory.
-    Target(Fd),
+    /// The target, as it is now.
+    Target(OfTarget),
 }
 
 impl Source {
@@ -137,10 +138,16 @@ impl Regions {
         }
     }
 
-    /// First addresses and ends of those that are of files.
-    pub(super) fn files(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// First addresses and ends of those that may be dropped, and come again: of files, and of a target of which some is
+    /// swapped out.
+    pub(super) fn droppable(&self) -> impl Iterator<Item = (u64, u64)> {
         let list = self.list[..self.count].iter();
-        list.filter(|region| matches!(region.source, Source::File(_))).map(|r| (r.at, r.end))
+        let is_droppable = |region: &&Region| match region.source {
+            Source::File(_) => true,
+            Source::Target(from) => from.pages.is_some(),
+            Source::Moved(_) => false,
+        };
+        list.filter(is_droppable).map(|r| (r.at, r.end))
     }
 
     /// What lies in `range` is such memory no more. (Of a region that is cut in two for which there is no room, what lies

@@ -35,18 +35,22 @@ const TURN_US: u64 = 200_000;
 
 /// See the module's text.
 pub(super) struct Watched {
-    /// The process has mapped a large file, and one that was not in memory.
+    /// Faults are looked at.
     any: AtomicBool,
+    /// The process has mapped a large file, and one that was not in memory.
+    any_large: AtomicBool,
     any_cold: AtomicBool,
 }
 
 impl Watched {
     pub(super) const fn new() -> Self {
-        Watched { any: AtomicBool::new(false), any_cold: AtomicBool::new(false) }
+        const NO: AtomicBool = AtomicBool::new(false);
+        Watched { any: NO, any_large: NO, any_cold: NO }
     }
 
     pub(super) fn start_in_child(&self) {
         self.any.store(false, Relaxed);
+        self.any_large.store(false, Relaxed);
         self.any_cold.store(false, Relaxed);
         // (Timers are not inherited.)
         if let Some(thread) = plane::thread::current() {
@@ -60,7 +64,17 @@ impl Target {
     pub(super) fn expect_faults(&self, thread: &Thread, is_cold: bool) {
         self.watched.any.store(true, Relaxed);
         self.watched.any_cold.fetch_or(is_cold, Relaxed);
+        let is_first = !self.watched.any_large.swap(true, Relaxed);
+        if is_first && let Some(faults) = thread.faults.get() {
+            thread.faults.set(Some(Faults { every_ns: EVERY_NS, ..faults }));
+            let _ = Timer(faults.timer).set(EVERY_NS);
+        }
         self.watch_faults(thread);
+    }
+
+    /// Memory may be swapped out: faults are looked at from the beginning, if seldom.
+    pub(super) fn expect_swaps(&self, session: &Session) {
+        self.watched.any.store(session.config.swaps != 0, Relaxed);
     }
 
     /// The faults of a thread that makes a call are looked at from now on, if that is worth while.
@@ -68,8 +82,10 @@ impl Target {
         if !self.watched.any.load(Relaxed) || thread.faults.get().is_some() {
             return;
         }
+        // (Of nothing mapped, only of swap.)
+        let every_ns = if self.watched.any_large.load(Relaxed) { EVERY_NS } else { COLD_NS };
         let Ok(timer) = Timer::of_this_thread(k::CLOCK_THREAD_CPUTIME_ID) else { return };
-        let faults = Faults { timer: timer.0, every_ns: EVERY_NS, ..now(timer) };
+        let faults = Faults { timer: timer.0, every_ns, ..now(timer) };
         if timer.set(faults.every_ns).is_ok() {
             thread.faults.set(Some(faults));
         }
@@ -85,7 +101,9 @@ impl Target {
         let mut faults = now(timer);
         let new = faults.seen.saturating_sub(before.seen);
         faults.every_ns = match new {
-            0 if self.watched.any_cold.load(Relaxed) => (before.every_ns * 2).min(COLD_NS),
+            0 if self.watched.any_cold.load(Relaxed) || session.config.swaps != 0 => {
+                (before.every_ns * 2).min(COLD_NS)
+            }
             0 => (before.every_ns * 2).min(WARM_NS),
             _ => EVERY_NS,
         };

@@ -304,6 +304,7 @@ fn start_in_child() {
     let Some(session) = session::get() else { return };
     session.start_in_child();
     TARGET.wake();
+    TARGET.watched.start_in_child();
     TARGET.begin(session);
     plane::see_all_of(nr::READ, false);
     sampling::none();
@@ -313,7 +314,6 @@ fn start_in_child() {
     TARGET.mapped.start_in_child();
     TARGET.disclosed.start_in_child();
     TARGET.unforked.start_in_child();
-    TARGET.watched.start_in_child();
     TARGET.family.start_in_child();
     TARGET.runnable.start_in_child();
     TARGET.shadowed.store(core::ptr::null_mut(), Relaxed);
@@ -348,6 +348,7 @@ impl Target {
     fn begin(&self, session: &Session) {
         self.pace.start();
         self.mapped.start(ticks());
+        self.expect_swaps(session);
         self.pace.hear(session.slow_devices().latest(), ticks);
         // A child's thread counts anew; and to be stopped, as at an exec, counts.
         if let Some(thread) = plane::thread::current() {

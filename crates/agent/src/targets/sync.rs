@@ -143,6 +143,12 @@ impl Syncs {
     }
 }
 
+/// There is room for a shadow of this process, which has had so many `faults`: for a copy of it, or it needs none.
+fn has_room(session: &Session, faults: u64) -> bool {
+    let control = &session.shared().control;
+    control.has_room(|| faults) || kept_out::is_worth_it(session, control.pages_at(faults))
+}
+
 /// What there is to weigh syncs by.
 fn seen(control: &Control, crowd: Crowd, ticks_per_us: u64) -> Seen {
     let faults = sys::minor_faults();
@@ -182,7 +188,7 @@ impl Target {
         let pays = self.syncs.try_with(|syncs| {
             !syncs.alive || {
                 let seen = syncs.seen(session);
-                syncs.balance.look(&seen) && control.has_room(|| seen.faults)
+                syncs.balance.look(&seen) && has_room(session, seen.faults)
             }
         });
         if pays == Some(false) {
@@ -262,7 +268,7 @@ impl Target {
                 return Some(Side::Target);
             }
             let control = &session.shared().control;
-            if !control.has_room(sys::minor_faults) {
+            if !has_room(session, sys::minor_faults()) {
                 // It has grown since the supervisor looked, which may be kept from its processor. What
                 // were faults of files is known when it has counted again.
                 if core::mem::take(&mut syncs.alive) {

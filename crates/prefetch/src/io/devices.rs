@@ -37,7 +37,8 @@ impl Devices {
         if let Some(device) = known(self) {
             return Ok(device);
         }
-        let kind = filesystems::by_number(fstatfs(&node.path_fd)?.f_type as u64);
+        let Ok(object) = node.object() else { return Ok(Device::Local) };
+        let kind = filesystems::by_number(fstatfs(object)?.f_type as u64);
         let device = match kind {
             kind if kind.is_made_up() => Device::Unstored,
             kind if kind.is_remote() => Device::Remote,

@@ -1,0 +1,82 @@
+//! Memory of a process that is swapped out.
+//!
+//! A page is fetched by reading a byte of it (process_vm_readv(2)): the kernel brings it into the process's own tables, as if
+//! the process had touched it, and the process's lock on its mappings is not held meanwhile. Which pages are swapped out
+//! `/proc/PID/pagemap` tells (proc_pid_pagemap(5)); others are not touched, so that no memory comes to be by this.
+
+use std::io::IoSliceMut;
+use std::ops::Range;
+
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use runahead_abi::swap::{PAGE_BYTES, addresses, is_sample};
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{Errno, Result, pread};
+
+use crate::limit::DeviceNumber;
+
+/// What stands for the device that memory is swapped out to: none has this number.
+pub(crate) const DEVICE: DeviceNumber = (u32::MAX, u32::MAX);
+
+/// No file has such a name.
+const PREFIX: &[u8] = b"\0memory/";
+
+/// Pages that are asked about at a time.
+const PAGES: usize = 64;
+const ENTRY: usize = 8;
+/// Of an entry, in its last byte: the page is there, and it is swapped out.
+const PRESENT: u8 = 0x80;
+const SWAPPED: u8 = 0x40;
+
+/// The name of a process's memory, for hints.
+pub fn memory_path(process: i32) -> Vec<u8> {
+    [PREFIX, process.to_string().as_bytes()].concat()
+}
+
+/// The memory of one process.
+pub(crate) struct Memory {
+    process: Pid,
+    pagemap: OwnedFd,
+}
+
+impl Memory {
+    /// The process that `path` names, if it is such a name.
+    pub(crate) fn process(path: &[u8]) -> Option<i32> {
+        std::str::from_utf8(path.strip_prefix(PREFIX)?).ok()?.parse().ok()
+    }
+
+    pub(crate) fn of(process: i32) -> Result<Self> {
+        let path = format!("/proc/{process}/pagemap");
+        let pagemap = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Memory { process: Pid::from_raw(process), pagemap })
+    }
+
+    /// Fetches what of `range`, of the log, is swapped out and no sample. An error if nothing can be.
+    pub(crate) fn fetch(&self, range: &Range<u64>) -> Result<()> {
+        let Range { start, end } = addresses(range);
+        let mut entries = [0; PAGES * ENTRY];
+        for at in (start..end).step_by(PAGES * PAGE_BYTES as usize) {
+            let count = (((end - at) / PAGE_BYTES) as usize).min(PAGES);
+            let told = &mut entries[..count * ENTRY];
+            let got = pread(&self.pagemap, &mut *told, at / PAGE_BYTES * ENTRY as u64)?;
+            for (entry, n) in told[..got].chunks_exact(ENTRY).zip(0..) {
+                let page = at + n * PAGE_BYTES;
+                if entry[ENTRY - 1] & (PRESENT | SWAPPED) == SWAPPED && !is_sample(page) {
+                    self.touch(page)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn touch(&self, page: u64) -> Result<()> {
+        let mut byte = [0];
+        let there = RemoteIoVec { base: page as usize, len: 1 };
+        match process_vm_readv(self.process, &mut [IoSliceMut::new(&mut byte)], &[there]) {
+            // It has gone meanwhile, or may not be read.
+            Ok(_) | Err(nix::Error::EFAULT) => Ok(()),
+            Err(error) => Err(Errno::from_raw_os_error(error as i32)),
+        }
+    }
+}
