@@ -1,15 +1,8 @@
 /* fft FILE N STEPS: solves a diffusion equation on N x N x N points by a three-dimensional Fourier transform, STEPS
  * steps of time by as many inverse transforms, after the description of FT in the NAS Parallel Benchmarks. N is a power
- * of two. FILE is mapped, holds the initial state first, and has room behind it for its transform and for the state of
+ * of two. FILE is mapped (or memory is taken), holds the initial state first, and has room behind it for its transform and for the state of
  * a step: whatever lies there is overwritten. Writes a checksum of each step to standard output. */
-#define _GNU_SOURCE
-#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 /* Columns that are transformed together, as they lie beside each other. */
 enum { BLOCK = 16, CHECKED = 1024 };
@@ -86,24 +79,21 @@ static void evolve(const struct number *from, struct number *to, size_t n, long 
 }
 
 int main(int argc, char **argv) {
-    struct stat st;
     if (argc != 4) {
         fprintf(stderr, "usage: fft FILE N STEPS\n");
         return 2;
     }
     size_t n = atol(argv[2]), points = n * n * n;
     long steps = atol(argv[3]);
-    int fd = open(argv[1], O_RDWR);
-    if (fd < 0 || fstat(fd, &st) != 0 || n < 4 || n & (n - 1) ||
-        (size_t)st.st_size != 3 * points * sizeof(struct number)) {
-        fprintf(stderr, "fft: the file is not of that size\n");
+    if (n < 4 || n & (n - 1)) {
+        fprintf(stderr, "fft: N is no power of two\n");
         return 2;
     }
-    struct number *initial = mmap(NULL, st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct number *initial = (struct number *)array_of(argv[1], 2 * points, 6 * points, 1, random_number);
     roots = malloc(n * sizeof *roots);
     columns = malloc(n * sizeof *columns);
     scratch = malloc(n * sizeof *scratch);
-    if (initial == MAP_FAILED || !roots || !columns || !scratch) {
+    if (!roots || !columns || !scratch) {
         perror("fft: no memory");
         return 2;
     }

@@ -1,28 +1,16 @@
-/* matvec FILE N PRODUCTS: FILE holds a matrix of N rows of N numbers, which is mapped and multiplied with a vector, the
- * product with the matrix again, and so on; writes the sum of the last product to standard output. */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+/* matvec FILE N PRODUCTS: a matrix of N rows of N numbers, in FILE, which is mapped, or in memory, is multiplied with a
+ * vector, the product with the matrix again, and so on; writes the sum of the last product to standard output. */
 
 int main(int argc, char **argv) {
-    struct stat st;
     if (argc != 4) {
         fprintf(stderr, "usage: matvec FILE N PRODUCTS\n");
         return 2;
     }
     size_t n = atol(argv[2]);
     long products = atol(argv[3]);
-    int fd = open(argv[1], O_RDONLY);
-    if (fd < 0 || fstat(fd, &st) != 0 || n == 0 || (size_t)st.st_size != n * n * sizeof(double)) {
-        fprintf(stderr, "matvec: the file is not a matrix of that size\n");
-        return 2;
-    }
-    const double *matrix = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    const double *matrix = array_of(argv[1], n * n, n * n, 0, random_number);
     double *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
-    if (matrix == MAP_FAILED || !x || !y) {
+    if (!x || !y) {
         perror("matvec: no memory");
         return 2;
     }

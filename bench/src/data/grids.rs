@@ -26,6 +26,13 @@ pub enum Kernel {
     Fourier,
 }
 
+/// A program with what it needs of `array.h`.
+macro_rules! array {
+    ($source:literal) => {
+        concat!(include_str!("../../programs/array.h"), "\n", include_str!($source))
+    };
+}
+
 /// Besides their arrays, what the kernel and a small program need of a control group.
 const REST: u64 = 4 << 20;
 
@@ -42,9 +49,9 @@ impl Kernel {
 
     fn source(self) -> &'static str {
         match self {
-            Self::MatVec => include_str!("../../programs/matvec.c"),
-            Self::Multigrid => include_str!("../../programs/mgrid.c"),
-            Self::Fourier => include_str!("../../programs/fft.c"),
+            Self::MatVec => array!("../../programs/matvec.c"),
+            Self::Multigrid => array!("../../programs/mgrid.c"),
+            Self::Fourier => array!("../../programs/fft.c"),
         }
     }
 

@@ -110,7 +110,7 @@ pub fn workers(most: usize) -> usize {
 /// A process with one thread and so many pages of its own has its memory fetched by shadows as they touch it.
 const MIRRORED_PAGES: u64 = 16 << 10;
 /// What such a shadow takes, where memory is scarce; in bytes.
-const MIRROR: u64 = 6 << 20;
+const MIRROR: u64 = 3 << 20;
 
 /// What the kernel counts by.
 const PAGE: u64 = 4096;
@@ -188,8 +188,7 @@ impl Own {
 /// Whether the control group of `process` has room for shadows that copy no memory that they do not touch.
 pub fn has_room_for_mirrors(process: u32) -> bool {
     let groups = groups_of(&process.to_string(), "memory");
-    Own::of(process).is_mirrored()
-        && room_for_copies(&groups).is_none_or(|room| room >= 2 * MIRROR + SLACK)
+    Own::of(process).is_mirrored() && room_for_copies(&groups).is_none_or(|room| room >= 3 * MIRROR)
 }
 
 /// A line of proc_pid_status(5) that is in kilobytes.

@@ -321,6 +321,7 @@ impl Dispatcher {
             self.client.drop_queued_before(run);
         }
         self.throttle.start_over();
+        self.uses.start_over(&shared);
         self.used_before = used;
         self.active = Some(Instant::now());
         self.started_run();

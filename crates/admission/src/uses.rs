@@ -18,6 +18,7 @@ use runahead_abi::swap::PAGE_BYTES;
 use runahead_abi::{Identity, Shared, swap};
 use runahead_member::present::{Present, mapped_parts};
 use runahead_prefetch::HINT_MAX_BYTES;
+use rustix::time::{ClockId, clock_gettime};
 
 /// See the module's text.
 const SHARE: u32 = 32;
@@ -88,11 +89,22 @@ impl Uses {
         if now < self.next {
             return Some(self.next - now);
         }
+        let before = processor_time();
         // (A process that has ended is not looked at again: its dispatcher ends.)
         let _ = self.count(shared);
-        let pause = (now.elapsed() * SHARE).max(PAUSE);
-        self.next = now + pause;
+        let pause = (processor_time().saturating_sub(before) * SHARE).max(PAUSE);
+        self.next = Instant::now() + pause;
         Some(pause)
+    }
+
+    /// There is a new shadow, where the process is now: what was fetched of swapped memory before, and not used, is not
+    /// what it has come to, or was swapped out again. It may be hinted once more.
+    pub(crate) fn start_over(&mut self, shared: &Shared) {
+        let _ = Present::of(self.process).map(|present| self.samples.count(&present, shared));
+        let Samples { open, waiting } = std::mem::take(&mut self.samples);
+        for (offset, length) in waiting.into_iter().flat_map(|sample| sample.hints).chain(open) {
+            swap::MEMORY.pieces(offset, length).for_each(|piece| shared.log.take_back(piece));
+        }
     }
 
     fn count(&mut self, shared: &Shared) -> std::io::Result<()> {
@@ -108,19 +120,30 @@ impl Uses {
                 }
             })?;
         }
-        self.samples.waiting.retain(|sample| {
-            let is_used = is_there(&present, sample.page);
+        self.samples.count(&present, shared);
+        Ok(())
+    }
+}
+
+impl Samples {
+    /// Counts what they say has been used.
+    fn count(&mut self, present: &Present, shared: &Shared) {
+        self.waiting.retain(|sample| {
+            let is_used = is_there(present, sample.page);
             if is_used {
-                for &(offset, length) in &sample.hints {
-                    swap::MEMORY
-                        .pieces(offset, length)
-                        .for_each(|piece| _ = shared.touch(piece, true));
-                }
+                let hints = sample.hints.iter();
+                let pieces = hints.flat_map(|&(at, length)| swap::MEMORY.pieces(at, length));
+                pieces.for_each(|piece| _ = shared.touch(piece, true));
             }
             !is_used
         });
-        Ok(())
     }
+}
+
+/// Of this thread: a look may wait for the process's memory, which costs nobody anything.
+fn processor_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(now).unwrap_or_default()
 }
 
 /// The process has the page at that address.

@@ -62,6 +62,8 @@ pub(super) fn bring_known(shared: &Shared) {
         let region = region(at)?;
         match region.source {
             Source::Moved(_) => bring(&region, at).map(Block::print),
+            // (Where memory is swapped out there is none to spare for what may not be used.)
+            Source::Target(from) if from.pages.is_some() => None,
             Source::Target(_) => match mirror::bring(&region, at, None)? {
                 Brought::Unit(unit) => Some(Block::from(unit).print()),
                 Brought::Other => None,
