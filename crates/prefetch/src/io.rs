@@ -285,7 +285,11 @@ impl Reader {
     ) -> Result<u64> {
         let length = range.end - range.start;
         if let What::Memory(memory) = &node.what {
-            self.clock.time_read(Kind::Read, (node, range), || memory.fetch(range))?;
+            // (Page by page: of some of them the kernel has read ahead.)
+            let clock = &mut self.clock;
+            memory.swapped(range, |page| {
+                clock.time_read(Kind::Read, (node, range), || memory.fetch(page))
+            })?;
             return Ok(length);
         }
         let open = self.clock.time(Kind::Lookup, node.device, || node.open(devices))?;

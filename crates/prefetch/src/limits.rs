@@ -35,6 +35,10 @@ const DEVICES_MAX: usize = 16;
 /// From so many threads on, an eighth is not for one device alone.
 const SHARED_FROM: usize = 64;
 
+/// Pages of swapped memory that are fetched at a time: with each the kernel reads some others, and has to put out as many, which a
+/// target waits for that needs a page.
+const MEMORY_MOST: usize = 32;
+
 struct Device {
     limit: Limit,
     in_flight: usize,
@@ -60,13 +64,18 @@ impl Limits {
         Limits { devices: HashMap::new(), in_flight: 0, max: max.max(1), uses: 0 }
     }
 
+    fn most_on(&self, home: Home) -> usize {
+        let most = self.most_of_one();
+        if home == Some(MEMORY) { most.min(MEMORY_MOST) } else { most }
+    }
+
     fn most_of_one(&self) -> usize {
         self.max - if self.max >= SHARED_FROM { self.max / 8 } else { 0 }
     }
 
     fn device(&mut self, home: Home) -> &mut Device {
         self.uses += 1;
-        let (used, most) = (self.uses, self.most_of_one());
+        let (used, most) = (self.uses, self.most_on(home));
         if self.devices.len() >= DEVICES_MAX && !self.devices.contains_key(&home) {
             let idle = self.devices.iter().filter(|(_, device)| device.in_flight == 0);
             let oldest = idle.min_by_key(|(_, device)| device.used).map(|(home, _)| *home);
@@ -100,7 +109,7 @@ impl Limits {
     /// Most jobs to have in flight on `home`.
     pub(crate) fn current_on(&self, home: Home) -> usize {
         let known = self.devices.get(&home).map(|device| device.limit.current());
-        known.unwrap_or_else(|| Limit::new(self.most_of_one()).current())
+        known.unwrap_or_else(|| Limit::new(self.most_on(home)).current())
     }
 
     /// Jobs on `home`.

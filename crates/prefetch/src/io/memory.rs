@@ -52,8 +52,12 @@ impl Memory {
         Ok(Memory { process: Pid::from_raw(process), pagemap })
     }
 
-    /// Fetches what of `range`, of the log, is swapped out and no sample. An error if nothing can be.
-    pub(crate) fn fetch(&self, range: &Range<u64>) -> Result<()> {
+    /// Calls `each` with the pages of `range`, of the log, that are swapped out and no samples, until it fails.
+    pub(crate) fn swapped(
+        &self,
+        range: &Range<u64>,
+        mut each: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
         let Range { start, end } = addresses(range);
         let mut entries = [0; PAGES * ENTRY];
         for at in (start..end).step_by(PAGES * PAGE_BYTES as usize) {
@@ -63,14 +67,15 @@ impl Memory {
             for (entry, n) in told[..got].chunks_exact(ENTRY).zip(0..) {
                 let page = at + n * PAGE_BYTES;
                 if entry[ENTRY - 1] & (PRESENT | SWAPPED) == SWAPPED && !is_sample(page) {
-                    self.touch(page)?;
+                    each(page)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn touch(&self, page: u64) -> Result<()> {
+    /// Fetches the page at that address.
+    pub(crate) fn fetch(&self, page: u64) -> Result<()> {
         let mut byte = [0];
         let there = RemoteIoVec { base: page as usize, len: 1 };
         match process_vm_readv(self.process, &mut [IoSliceMut::new(&mut byte)], &[there]) {
