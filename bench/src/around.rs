@@ -91,11 +91,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// One that may have so many bytes of memory, and no swap.
+    /// One that may have so many bytes of memory, and no swap, or any.
     ///
     /// # Errors
     /// [`Failure::NoControl`]: there is no memory controller, or it cannot be used.
-    pub fn with_memory(bytes: u64) -> Result<Self, Error> {
+    pub fn with_memory(bytes: u64, swaps: bool) -> Result<Self, Error> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         let refused = |what: String| Failure::NoControl(what);
         let Some(Controller { root, limit, swap }) = controller(&mounts) else {
@@ -116,7 +116,9 @@ impl Group {
         let file = group.dir.join(limit);
         fs::write(&file, bytes.to_string()).map_err(failed(&file))?;
         // Where there is no swap there is no such file.
-        let _ = fs::write(group.dir.join(swap), "0");
+        if !swaps {
+            let _ = fs::write(group.dir.join(swap), "0");
+        }
         Ok(group)
     }
 

@@ -180,6 +180,8 @@ pub enum Task {
     Part,
     /// A computation that has its arrays in a mapped file.
     OutOfCore(Kernel),
+    /// One that has them in memory, half of which is swapped out.
+    Swapped(Kernel),
     /// A loader with eight threads.
     Workers,
 }
@@ -198,7 +200,7 @@ impl Task {
             Self::Gather | Self::Memmap | Self::Chained | Self::Stores => Data::Numbers,
             Self::Gets => Data::Records,
             Self::Part => Data::Tensors,
-            Self::OutOfCore(_) => Data::Grids,
+            Self::OutOfCore(_) | Self::Swapped(_) => Data::Grids,
             Self::Workers => Data::Samples,
         }
     }
@@ -230,6 +232,7 @@ impl Task {
             Self::Gets => Ok(mapped::gets(dir)),
             Self::Part => mapped::part(dir),
             Self::OutOfCore(kernel) => kernel.job(dir, ground),
+            Self::Swapped(kernel) => kernel.swapped(dir, ground),
             Self::Workers => Ok(samples::job(dir)),
         }
     }

@@ -180,6 +180,9 @@ pub enum Failure {
     /// A row needs little memory for a command, and nobody can set that.
     #[error("no control group can limit its memory: {0}")]
     NoControl(String),
+    /// A row needs memory to be swapped out, and it cannot be.
+    #[error("no memory can be swapped out: {0}")]
+    NoSwap(String),
     /// Shadows with a planted fault, or a runahead that cannot have one.
     #[error("runahead did not stop shadows that hint only rubbish: {0}")]
     NotStopped(String),

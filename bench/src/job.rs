@@ -33,6 +33,8 @@ pub struct Job {
     pub owner: Option<u32>,
     /// It may have so many bytes of memory, runahead included.
     pub memory: Option<u64>,
+    /// What has no room there may be swapped out, to a file of so many bytes where it runs.
+    pub swap: Option<u64>,
     /// Options of `runahead run`: a fault that it is to have, or what it is to leave undone.
     pub options: Vec<OsString>,
     /// Standard input; none for nothing.
@@ -103,6 +105,7 @@ impl Job {
             around: Vec::new(),
             owner: None,
             memory: None,
+            swap: None,
             options: Vec::new(),
             input: None,
             says: None,

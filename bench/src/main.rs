@@ -44,6 +44,7 @@ mod runner;
 mod site;
 mod source;
 mod speculate;
+mod swap;
 mod syncs;
 mod sys;
 mod table;

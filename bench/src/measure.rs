@@ -197,7 +197,8 @@ impl Measurement<'_> {
         if !self.row.place.has_storage() {
             return Ok(());
         }
-        if self.row.cost.is_some() {
+        // (What is swapped out is no access to anything.)
+        if self.row.cost.is_some() || self.job.swap.is_some() {
             return match self.row.cache {
                 Cache::Warm => Ok(()),
                 Cache::Cold => {

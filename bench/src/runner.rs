@@ -21,6 +21,7 @@ use crate::around::Group;
 use crate::copy::{self, Links};
 use crate::error::{Error, Failure};
 use crate::job::{self, Files, Fresh, Gauge, Job, Kind, Manner, Outcome};
+use crate::swap::Swap;
 use crate::{redis, resident};
 
 /// How long a group may take to end after SIGTERM.
@@ -61,7 +62,9 @@ impl Runner {
         if let Some(fresh) = &job.fresh {
             make_fresh(fresh)?;
         }
-        let group = job.memory.map(Group::with_memory).transpose()?;
+        let _swap = job.swap.map(|bytes| Swap::on(&job.cwd, bytes)).transpose()?;
+        let limited = |bytes| Group::with_memory(bytes, job.swap.is_some());
+        let group = job.memory.map(limited).transpose()?;
         let inside = group.as_ref().map(|group| {
             let around = group.words().into_iter().chain(job.around.clone()).collect();
             Job { around, ..job.clone() }

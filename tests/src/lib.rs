@@ -22,6 +22,7 @@ mod run;
 mod seed;
 pub mod speculated;
 mod stats;
+pub mod swap;
 pub mod tree;
 
 pub use binary::runahead;

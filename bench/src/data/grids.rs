@@ -77,6 +77,14 @@ impl Kernel {
         }
     }
 
+    /// As many as take plain 15 to 60 s.
+    fn rounds_swapped(self) -> u32 {
+        match self {
+            Self::MatVec => 1,
+            Self::Multigrid | Self::Fourier => 2,
+        }
+    }
+
     /// Numbers of 8 bytes that are given, and those in all of the file.
     fn numbers(self, quick: bool) -> (u64, u64) {
         let n = self.side(quick);
@@ -101,6 +109,16 @@ impl Kernel {
             Self::Multigrid => 0.0,
         };
         write(&dir.join(self.name()), (0..all).map(|n| number(n).to_ne_bytes()))
+    }
+
+    /// The same on memory, half of which has no room.
+    pub(super) fn swapped(self, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
+        let job = self.job(dir, ground)?;
+        let (_, all) = self.numbers(ground.quick);
+        let rounds = if ground.quick { 1 } else { self.rounds_swapped() };
+        let args = ["-".into(), self.side(ground.quick).to_string(), rounds.to_string()];
+        let args = args.map(Into::into).to_vec();
+        Ok(Job { args, swap: Some(8 * all + (64 << 20)), ..job })
     }
 
     pub(super) fn job(self, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {

@@ -224,6 +224,24 @@ pub const ROWS: &[Row] = {
             "three-dimensional Fourier transforms in such a file",
         ),
         data(
+            ("swap-matvec", Task::Swapped(Kernel::MatVec)),
+            Disk,
+            1.8,
+            "the matrix in memory, half of which is swapped out to the disk, times a vector, once",
+        ),
+        data(
+            ("swap-mgrid", Task::Swapped(Kernel::Multigrid)),
+            Disk,
+            1.8,
+            "V-cycles on grids in such memory",
+        ),
+        data(
+            ("swap-fft", Task::Swapped(Kernel::Fourier)),
+            Disk,
+            1.8,
+            "Fourier transforms in such memory",
+        ),
+        data(
             ("workers", Task::Workers),
             Disk,
             4.0,

@@ -135,6 +135,8 @@ pub struct PrefetchStats {
     pub guessed: [(u64, u64); KIND_NAMES.len()],
     /// Bytes of file data that no hint named: those of interpreters, libraries and guesses.
     pub unhinted_bytes: u64,
+    /// Bytes of memory that was swapped out, in completed hints.
+    pub swapped_bytes: u64,
     /// Processor time of all operations.
     pub processor: Duration,
     /// Most jobs in flight at a time.

@@ -168,10 +168,10 @@ impl State {
         for (client, completion) in &mut telling.fx.completed {
             completion.queued = self.sched.queue.len_of(*client);
             self.stats.completed += u64::from(completion.hints);
-            self.stats.bytes += match completion.flags & OF_MEMORY {
-                0 => completion.bytes,
-                _ => completion.bytes / SCALE,
-            };
+            match completion.flags & OF_MEMORY {
+                0 => self.stats.bytes += completion.bytes,
+                _ => self.stats.swapped_bytes += completion.bytes / SCALE,
+            }
             self.stats.failed += u64::from(completion.failed);
         }
     }

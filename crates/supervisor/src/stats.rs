@@ -110,7 +110,7 @@ pub struct Stats {
     pub stalls_foreseen: Timed,
     /// Waits that none had.
     pub stalls_unforeseen: Timed,
-    /// Of these, page faults of mapped files.
+    /// Of these, page faults.
     pub stalled_faults: u64,
     /// Times a shadow was made a copy of the target, and what that took of the target's time.
     pub syncs: Timed,
@@ -126,6 +126,8 @@ pub struct Stats {
     pub hints_wasted: u64,
     /// File data read ahead, in bytes.
     pub bytes_prefetched: u64,
+    /// Bytes of programs' memory that was swapped out, and fetched for them.
+    pub bytes_unswapped: u64,
     /// What nobody asked for, by kind.
     pub guesses: BTreeMap<&'static str, Guesses>,
     /// Processor time of the prefetcher's workers.
@@ -247,6 +249,7 @@ impl Stats {
             hints_used: used,
             hints_wasted: issued.saturating_sub(used),
             bytes_prefetched: prefetch.bytes,
+            bytes_unswapped: prefetch.swapped_bytes,
             guesses: KIND_NAMES.into_iter().zip(prefetch.guessed.map(Guesses::from)).collect(),
             prefetch_cpu_seconds: prefetch.processor.as_secs_f64(),
             peak_in_flight: prefetch.peak_in_flight as u64,
@@ -288,7 +291,7 @@ impl fmt::Display for Stats {
         if self.stalled_faults > 0 {
             writeln!(
                 f,
-                "  faults    {:>8}   of these in memory of mapped files",
+                "  faults    {:>8}   of these in page faults: of mapped files, or memory that was swapped out",
                 self.stalled_faults
             )?;
         }
@@ -312,12 +315,17 @@ impl fmt::Display for Stats {
             "  hints     {:>8}   {} used, {} wasted",
             self.hints_issued, self.hints_used, self.hints_wasted,
         )?;
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         writeln!(
             f,
             "  prefetch  {:>8.1} MiB, at most {} at once",
-            self.bytes_prefetched as f64 / f64::from(1 << 20),
+            mebibytes(self.bytes_prefetched),
             self.peak_in_flight,
         )?;
+        if self.bytes_unswapped > 0 {
+            let swapped = mebibytes(self.bytes_unswapped);
+            writeln!(f, "  swap      {swapped:>8.1} MiB of memory were fetched from there")?;
+        }
         if let Some(of) = self.speculations {
             let Speculations { begun, committed, failed, neither, refused, depended, .. } = of;
             writeln!(

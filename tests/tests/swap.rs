@@ -1,0 +1,62 @@
+//! Programs with more memory than they may have: what was swapped out is fetched for them, and they never see a difference.
+
+use runahead_tests::swap::Swap;
+use runahead_tests::{
+    End, Fixture, Group, Link, Outcome, Run, Seed, available, fixture, number, with_stats,
+};
+
+/// What the program has, and what its control group may have, in MiB.
+const MEMORY: u64 = 56;
+const LIMIT: u64 = 40;
+/// What one seed has the program do.
+const STEPS: &str = "24";
+/// Seeds that are drawn; with `RUNAHEAD_FULL=1`, the second.
+const SEEDS: (u64, u64) = (3, 40);
+
+fn in_group(fixture: &Fixture, run: &Run) -> Outcome {
+    fixture.reset();
+    let group = Group::new("swap", LIMIT << 20).expect("as was probed");
+    let outcome = group.run(run).run();
+    assert_eq!(group.killed(), 0, "something was killed for lack of memory: {outcome:?}");
+    outcome
+}
+
+/// With and without runahead, and `options`, for some seeds: bytes that were fetched from swap, and hints that were used.
+fn same(options: &[&str]) -> Option<(u64, u64)> {
+    let fixture = available(fixture())?;
+    fixture.change(|dir| {
+        let bytes: Vec<u8> =
+            (0..1 << 18).map(|n: u32| (n.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        std::fs::write(dir.join("given"), bytes).expect("there is room");
+    });
+    let _swap = available(Swap::on(&fixture, 128 << 20))?;
+    available(Group::new("swap", LIMIT << 20).map(drop))?;
+    let mut seeds = Seed::new();
+    let (mut fetched, mut used) = (0, 0);
+    let count = if std::env::var_os("RUNAHEAD_FULL").is_some() { SEEDS.1 } else { SEEDS.0 };
+    for _ in 0..count {
+        let seed = seeds.below(1 << 40).to_string();
+        let args = ["given", &MEMORY.to_string(), &seed, STEPS];
+        let run = fixture.run_program("swaps", Link::Dynamic, &args);
+        let plain = in_group(&fixture, &run);
+        assert_eq!(plain.end, End::Exit(0), "{seed}: {plain:?}");
+        let (ahead, stats) = with_stats(&run, options, |run| in_group(&fixture, run));
+        assert!(ahead == plain, "{options:?}, seed {seed}: {ahead:?} {plain:?}");
+        fetched += number(&stats, "bytes_unswapped");
+        used += number(&stats, "hints_used");
+    }
+    Some((fetched, used))
+}
+
+#[test]
+fn swapped_memory_is_fetched_and_nothing_else_is_changed() {
+    let Some((fetched, used)) = same(&[]) else { return };
+    assert!(fetched > 8 << 20 && used > 0, "{fetched} bytes, {used} hints were used");
+}
+
+/// Whose pages are inherited by a fork: a runner waits for those that are swapped out.
+#[test]
+fn where_memory_is_forked_none_is_fetched() {
+    let Some((fetched, _)) = same(&["--without", "mirrors"]) else { return };
+    assert_eq!(fetched, 0);
+}
