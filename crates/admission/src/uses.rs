@@ -158,8 +158,9 @@ mod tests {
     use std::io::Write;
     use std::ptr::null_mut;
 
+    use runahead_abi::HintState;
     use runahead_member::memory::Mapping;
-    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
     use super::*;
 
@@ -196,4 +197,56 @@ mod tests {
         // SAFETY: the mapping above.
         unsafe { munmap(at, LEN) }.expect("it was mapped");
     }
+
+    #[test]
+    fn a_sample_tells_of_the_hints_before_it() {
+        const LEN: usize = 8 << 20;
+        let (shared, _memory) = Mapping::new().expect("memory to share");
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping, which nobody else knows.
+        let at = unsafe { mmap_anonymous(null_mut(), LEN, rights, MapFlags::PRIVATE) };
+        let at = at.expect("memory");
+        let pages = (at as u64..at as u64 + LEN as u64).step_by(PAGE_BYTES as usize);
+        let samples: Vec<_> =
+            pages.clone().enumerate().filter(|(_, page)| swap::is_sample(*page)).collect();
+        let mut uses = Uses::new(std::process::id() as i32);
+        for page in pages {
+            let offset = swap::offset_of(page);
+            let _ = shared.log.hint(swap::MEMORY.first_piece(offset, BLOCK_BYTES), 1);
+            shared.control.hints_issued.fetch_add(1, Relaxed);
+            uses.expect(&Header { offset, length: BLOCK_BYTES, ..NONE });
+        }
+        shared.control.mapped_cold.store(1, Relaxed);
+        let mut used = |touched: Option<u64>| {
+            // SAFETY: a byte of the mapping.
+            let _ = touched.map(|page| unsafe { (page as *mut u8).write_volatile(1) });
+            uses.next = Instant::now();
+            let _ = uses.look(&shared);
+            shared.control.hints_used.load(Relaxed)
+        };
+        // (What of a chunk is used first counts.)
+        let chunk = |n: usize| (at as u64 / PAGE_BYTES + samples[n].0 as u64) / 8;
+        assert_eq!(used(None), 0);
+        assert_eq!(used(Some(samples[2].1 - PAGE_BYTES)), 0, "it may have been fetched");
+        let between = used(Some(samples[2].1));
+        let expected = chunk(2) - chunk(1);
+        assert!((expected..=expected + 1).contains(&between), "{between} {expected}");
+        assert!(used(Some(samples[0].1)) > between);
+        // SAFETY: the mapping above.
+        unsafe { munmap(at.cast(), LEN) }.expect("it was mapped");
+        uses.start_over(&shared);
+        let left = swap::MEMORY.first_piece(swap::offset_of(samples[1].1), BLOCK_BYTES);
+        assert_eq!(shared.log.state(left), HintState::Absent, "it may be hinted once more");
+    }
+
+    const NONE: Header = Header {
+        kind: 0,
+        run: 1,
+        position: 0,
+        key: 0,
+        offset: 0,
+        length: 0,
+        flags: 0,
+        path_len: 0,
+    };
 }

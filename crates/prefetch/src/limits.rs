@@ -30,14 +30,14 @@ use crate::limit::{DeviceNumber, Home, INFORMATIVE, Limit, Sample};
 use crate::order::Tier;
 use crate::ranges::PIECE_BYTES;
 
+mod reclaim;
+
+use reclaim::Reclaim;
+
 /// Devices that are remembered, those in use aside.
 const DEVICES_MAX: usize = 16;
 /// From so many threads on, an eighth is not for one device alone.
 const SHARED_FROM: usize = 64;
-
-/// Pages of swapped memory that are fetched at a time: with each the kernel reads some others, and has to put out as many, which a
-/// target waits for that needs a page.
-const MEMORY_MOST: usize = 32;
 
 struct Device {
     limit: Limit,
@@ -56,17 +56,19 @@ pub(crate) struct Limits {
     in_flight: usize,
     max: usize,
     uses: u64,
+    reclaim: Reclaim,
 }
 
 impl Limits {
     /// At most `max` in flight on all devices together; at least one.
     pub(crate) fn new(max: usize) -> Self {
-        Limits { devices: HashMap::new(), in_flight: 0, max: max.max(1), uses: 0 }
-    }
-
-    fn most_on(&self, home: Home) -> usize {
-        let most = self.most_of_one();
-        if home == Some(MEMORY) { most.min(MEMORY_MOST) } else { most }
+        Limits {
+            devices: HashMap::new(),
+            in_flight: 0,
+            max: max.max(1),
+            uses: 0,
+            reclaim: Reclaim::new(),
+        }
     }
 
     fn most_of_one(&self) -> usize {
@@ -75,7 +77,7 @@ impl Limits {
 
     fn device(&mut self, home: Home) -> &mut Device {
         self.uses += 1;
-        let (used, most) = (self.uses, self.most_on(home));
+        let (used, most) = (self.uses, self.most_of_one());
         if self.devices.len() >= DEVICES_MAX && !self.devices.contains_key(&home) {
             let idle = self.devices.iter().filter(|(_, device)| device.in_flight == 0);
             let oldest = idle.min_by_key(|(_, device)| device.used).map(|(home, _)| *home);
@@ -109,7 +111,8 @@ impl Limits {
     /// Most jobs to have in flight on `home`.
     pub(crate) fn current_on(&self, home: Home) -> usize {
         let known = self.devices.get(&home).map(|device| device.limit.current());
-        known.unwrap_or_else(|| Limit::new(self.most_on(home)).current())
+        let limit = known.unwrap_or_else(|| Limit::new(self.most_of_one()).current());
+        if home == Some(MEMORY) { limit.min(self.reclaim.limit()) } else { limit }
     }
 
     /// Jobs on `home`.
@@ -151,7 +154,11 @@ impl Limits {
         let is_wait = sample.latency >= INFORMATIVE;
         device.waits += u64::from(is_wait);
         device.quick += u64::from(!is_wait);
+        let (home, latency) = (sample.device, sample.latency);
         device.limit.sample(sample, in_flight);
+        if home == MEMORY && is_wait {
+            self.reclaim.sample(latency);
+        }
     }
 
     /// The device that is waited for most.

@@ -44,8 +44,11 @@ pub(super) struct Watched {
 
 impl Watched {
     pub(super) const fn new() -> Self {
-        const NO: AtomicBool = AtomicBool::new(false);
-        Watched { any: NO, any_large: NO, any_cold: NO }
+        Watched {
+            any: AtomicBool::new(false),
+            any_large: AtomicBool::new(false),
+            any_cold: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn start_in_child(&self) {

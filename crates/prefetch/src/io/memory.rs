@@ -85,3 +85,36 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_of_a_file_is_memory() {
+        assert_eq!(Memory::process(&memory_path(4711)), Some(4711));
+        for path in [&b"/proc/4711/mem"[..], b"/", b"memory/4711", b"\0memory/", b"\0memory/x"] {
+            assert_eq!(Memory::process(path), None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_swapped_out_is_left_alone() {
+        let own = Memory::of(std::process::id() as i32).expect("this process");
+        let text = vec![1u8; 1 << 20];
+        let at = text.as_ptr() as u64 * runahead_abi::swap::SCALE;
+        // Some that is there, some that is not mapped, and more than there are addresses.
+        for range in [at..at + (1 << 20), 0..1 << 20, u64::MAX - (1 << 20)..u64::MAX] {
+            let failed = own.swapped(&range, |page| panic!("{page:x} is said to be swapped out"));
+            assert!(failed.is_ok(), "{failed:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_fetched_by_reading_it_and_none_where_there_is_none() {
+        let own = Memory::of(std::process::id() as i32).expect("this process");
+        let text = vec![1u8; 4096];
+        assert_eq!(own.fetch(text.as_ptr() as u64), Ok(()));
+        assert_eq!(own.fetch(8), Ok(()));
+    }
+}
