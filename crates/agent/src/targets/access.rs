@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as k;
 use runahead_abi::config::PANICS_IN_STALL;
 use runahead_abi::record::DEMAND;
-use runahead_abi::{Control, HintKind, HintState, PATH_MAX, Piece};
+use runahead_abi::{HintKind, HintState, PATH_MAX, Piece};
 
 use super::Target;
 use super::given::{Given, was_read};
@@ -377,9 +377,6 @@ impl Target {
     }
 }
 
-/// A wait of one of many threads is short if it takes less than so many microseconds.
-const SHORT_OF_MANY_US: u64 = 1_000;
-
 /// Waits of this process that nothing foresaw are mostly so short that to wake whoever would read for it, and another processor for a
 /// shadow, takes as long as they do.
 fn unforeseen_are_short(session: &Session) -> bool {
@@ -388,16 +385,7 @@ fn unforeseen_are_short(session: &Session) -> bool {
     let control = &session.shared().control;
     let stalls = control.stalls_unforeseen.load(Relaxed);
     let ticks = control.stall_ticks_unforeseen.load(Relaxed);
-    let short = |us| ticks / stalls < us * session.config.ticks_per_us;
-    stalls >= ENOUGH && (short(SHORT_US) || short(SHORT_OF_MANY_US) && are_of_many(control, stalls))
-}
-
-/// The process has threads that keep the processors busy while one of them waits, and little of what was foreseen for it
-/// has been of use.
-fn are_of_many(control: &Control, stalls: u64) -> bool {
-    /// Waits by which guesses have come, if any do.
-    const ENOUGH: u64 = 32;
-    stalls >= ENOUGH && plane::has_threads() && 2 * control.hints_used.load(Relaxed) < stalls
+    stalls >= ENOUGH && ticks / stalls < SHORT_US * session.config.ticks_per_us
 }
 
 /// The data that the log has as read is not in memory. (When the call was tried it may just have been on its
