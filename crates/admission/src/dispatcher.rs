@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
+use runahead_abi::identity::CHUNK_BYTES;
 use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
 use runahead_member::memory::Mapping;
@@ -249,7 +250,8 @@ impl Dispatcher {
             let Ok(record) = Record::parse(bytes) else { continue };
             let record = match record.header.flags & OF_MEMORY {
                 0 => record,
-                _ => Record { path: &memory, ..record },
+                _ if is_of_memory(&record) => Record { path: &memory, ..record },
+                _ => continue,
             };
             if is_taken_back(n, &record.header, &cancels) {
                 self.client.decline(&record);
@@ -489,6 +491,11 @@ impl Dispatcher {
         self.sync = supersede(&self.shared.control);
         self.active = None;
     }
+}
+
+/// Whether a record may be of swapped memory: shadows hint no more of it than a chunk at a time.
+fn is_of_memory(record: &Record<'_>) -> bool {
+    record.kind == HintKind::Data && (1..=CHUNK_BYTES).contains(&record.header.length)
 }
 
 /// Whether record `n` was disclosed, and is taken back by one of `cancels` (number and run): nobody is to

@@ -17,7 +17,6 @@ use runahead_abi::record::Header;
 use runahead_abi::swap::PAGE_BYTES;
 use runahead_abi::{Identity, Shared, swap};
 use runahead_member::present::{Present, mapped_parts};
-use runahead_prefetch::HINT_MAX_BYTES;
 use rustix::time::{ClockId, clock_gettime};
 
 /// See the module's text.
@@ -61,7 +60,7 @@ impl Uses {
     /// Swapped memory of the process is hinted.
     pub(crate) fn expect(&mut self, header: &Header) {
         let Header { offset, length, .. } = *header;
-        let pages = swap::addresses(&(offset..offset.saturating_add(length.min(HINT_MAX_BYTES))));
+        let pages = swap::addresses(&(offset..offset.saturating_add(length)));
         self.samples.open.push((offset, length));
         let sample = pages.step_by(PAGE_BYTES as usize).find(|&page| swap::is_sample(page));
         if let Some(page) = sample

@@ -65,6 +65,7 @@ impl Target {
     pub(super) fn remap(&self, session: &'static Session, call: &Call) -> Outcome {
         let [at, old, new, flags, to, _] = call.args;
         self.forget_memory(at, old);
+        self.has_grown(session, new.saturating_sub(old));
         if flags as u32 & k::MREMAP_FIXED == 0 {
             return Outcome::Native;
         }

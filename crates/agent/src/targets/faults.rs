@@ -9,7 +9,7 @@
 //! processor, so that it is looked at after some tens of faults; one that does not wait is looked at ever less often. A
 //! program that maps no such file has no timer.
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
@@ -28,6 +28,8 @@ const EVERY_NS: u64 = 1_000_000;
 /// The same of one that does not, at most, where something mapped was not in memory, and where all seemed to be.
 const COLD_NS: u64 = 8_000_000;
 const WARM_NS: u64 = 32_000_000;
+/// Bytes of its own from which on a process's memory is worth watching.
+const SWAPPABLE: u64 = 16 << 20;
 /// Faults since the last look that are worth one more: a file's first page is mostly followed by others of the same chunk.
 const FEW: u64 = 2;
 /// A shadow that finds something is left to work for at least this long, in microseconds.
@@ -37,6 +39,9 @@ const TURN_US: u64 = 200_000;
 pub(super) struct Watched {
     /// Faults are looked at.
     any: AtomicBool,
+    /// Bytes of its own memory that the process has taken, and the end of its heap that it has asked for last.
+    own: AtomicU64,
+    heap_end: AtomicU64,
     /// The process has mapped a large file, and one that was not in memory.
     any_large: AtomicBool,
     any_cold: AtomicBool,
@@ -46,13 +51,16 @@ impl Watched {
     pub(super) const fn new() -> Self {
         Watched {
             any: AtomicBool::new(false),
+            own: AtomicU64::new(0),
+            heap_end: AtomicU64::new(0),
             any_large: AtomicBool::new(false),
             any_cold: AtomicBool::new(false),
         }
     }
 
     pub(super) fn start_in_child(&self) {
-        self.any.store(false, Relaxed);
+        // (It has what its parent had.)
+        self.any.store(self.own.load(Relaxed) >= SWAPPABLE, Relaxed);
         self.any_large.store(false, Relaxed);
         self.any_cold.store(false, Relaxed);
         // (Timers are not inherited.)
@@ -75,9 +83,21 @@ impl Target {
         self.watch_faults(thread);
     }
 
-    /// Memory may be swapped out: faults are looked at from the beginning, if seldom.
-    pub(super) fn expect_swaps(&self, session: &Session) {
-        self.watched.any.store(session.config.swaps != 0, Relaxed);
+    /// The process takes `len` bytes more of its own memory. Once it has so much that some of it may be swapped out its faults
+    /// are looked at, if seldom.
+    pub(super) fn has_grown(&self, session: &Session, len: u64) {
+        if session.config.swaps != 0 {
+            let own = self.watched.own.fetch_add(len, Relaxed).saturating_add(len);
+            self.watched.any.fetch_or(own >= SWAPPABLE, Relaxed);
+        }
+    }
+
+    /// The process asks for its heap to end at `end` (brk(2)).
+    pub(super) fn sets_break(&self, session: &Session, end: u64) {
+        let before = self.watched.heap_end.swap(end, Relaxed);
+        if before != 0 {
+            self.has_grown(session, end.saturating_sub(before));
+        }
     }
 
     /// The faults of a thread that makes a call are looked at from now on, if that is worth while.

@@ -127,6 +127,7 @@ const INTEREST: &[u64] = &[
     nr::CHDIR,
     nr::FCHDIR,
     nr::MMAP,
+    nr::BRK,
     nr::MUNMAP,
     nr::MREMAP,
     nr::SHMAT,
@@ -348,7 +349,6 @@ impl Target {
     fn begin(&self, session: &Session) {
         self.pace.start();
         self.mapped.start(ticks());
-        self.expect_swaps(session);
         self.pace.hear(session.slow_devices().latest(), ticks);
         // A child's thread counts anew; and to be stopped, as at an exec, counts.
         if let Some(thread) = plane::thread::current() {
@@ -396,6 +396,10 @@ impl Target {
             nr::MUNMAP => {
                 self.tell_unmapped(session, a[0], a[1]);
                 self.unmap(session, call)
+            }
+            nr::BRK => {
+                self.sets_break(session, a[0]);
+                Outcome::Native
             }
             nr::MREMAP => note_shared(call, self.remap(session, call)),
             nr::SHMAT => self.attach(session, call),

@@ -177,11 +177,15 @@ impl Target {
 
     /// A mapping stalls later, in page faults that we do not see: its file is asked for now.
     pub(super) fn map(&self, session: &'static Session, call: &Call) -> Outcome {
-        let [_, len, _, flags, _, offset] = call.args;
+        let [_, len, prot, flags, _, offset] = call.args;
         if let Some(outcome) = self.map_fixed(session, call) {
             return outcome;
         }
         let fd = call.fd(4);
+        let is_writable = prot as u32 & k::PROT_WRITE != 0;
+        if flags as u32 & (k::MAP_ANONYMOUS | k::MAP_STACK) == k::MAP_ANONYMOUS && is_writable {
+            self.has_grown(session, len);
+        }
         if flags as u32 & k::MAP_ANONYMOUS != 0
             // Nobody will ask what was mapped.
             || !mapped::may_be_told(session, len)
