@@ -64,6 +64,16 @@ pub(crate) unsafe fn of_this_shadow() -> (&'static [(u64, u64)], OfTarget) {
     (&kept_out.list[..kept_out.count], kept_out.from)
 }
 
+/// In a shadow: from where the target's memory is read, whose descriptors are to be kept; `None`: all was inherited.
+///
+/// # Safety
+/// As for [`of_this_shadow`].
+pub(crate) unsafe fn of_target() -> Option<OfTarget> {
+    // SAFETY: passed on to the caller.
+    let (list, from) = unsafe { of_this_shadow() };
+    (!list.is_empty()).then_some(from)
+}
+
 /// Whether a process with so many pages of its own has its large memory kept out.
 pub(crate) fn is_worth_it(session: &Session, pages: u64) -> bool {
     let without = |what| session.config.without & what != 0;

@@ -11,7 +11,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use linux_raw_sys::general as k;
 use runahead_abi::{Control, Identity, filesystems};
 
-use super::{mirror, openings};
+use super::openings;
+use crate::kept_out;
 use crate::names::{NAMES, TRACKED};
 use crate::owned::Owned;
 use crate::paths::FdPath;
@@ -158,7 +159,8 @@ pub(super) fn give_up() -> sys::Result<()> {
         });
     }
     sys::close(list)?;
-    let memory = mirror::of_target();
+    // SAFETY: the one thread of a new process.
+    let memory = unsafe { kept_out::of_target() };
     for fd in open.all() {
         if memory.is_some_and(|of_target| of_target.descriptors().any(|its| its == fd)) {
             // The program knows of none there.

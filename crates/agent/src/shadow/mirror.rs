@@ -13,7 +13,7 @@ use super::guards;
 use super::pages::Fault;
 use super::regions::{self, Region, Source};
 use super::swapped::{self, Around};
-use crate::kept_out::{self, OfTarget};
+use crate::kept_out;
 use crate::sys::{self, Errno, Fd};
 
 /// Bytes that one fault brings.
@@ -25,13 +25,6 @@ const PAGE_BYTES: u64 = 4096;
 
 /// There is memory of this kind.
 static ANY: AtomicBool = AtomicBool::new(false);
-
-/// From where the target's memory is read, whose descriptors are to be kept; `None`: all was inherited.
-pub(super) fn of_target() -> Option<OfTarget> {
-    // SAFETY: the one thread of a new process.
-    let (list, from) = unsafe { kept_out::of_this_shadow() };
-    (!list.is_empty()).then_some(from)
-}
 
 /// Lays out what was not inherited. In a template, once.
 pub(super) fn lay_out() -> sys::Result<()> {
