@@ -279,14 +279,19 @@ impl Runner {
         callers.watch(number, Way::Learn);
     }
 
+    /// Something is missing: what follows is not to be learned from.
+    pub(super) fn learn_no_more(&mut self) {
+        returns::settle();
+        returns::stop_learning();
+        self.stood_in = true;
+    }
+
     /// The read at hand would have brought `len` bytes, of which `got` are there.
     pub(super) fn stand_in(&mut self, buf: u64, got: u64, len: u64) {
         if self.leaves_stale() {
             return;
         }
-        returns::settle();
-        returns::stop_learning();
-        self.stood_in = true;
+        self.learn_no_more();
         if len > SMALL_BYTES {
             return;
         }

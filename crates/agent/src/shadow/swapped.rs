@@ -12,7 +12,6 @@ use runahead_abi::swap::{self, MEMORY, PAGE_BYTES};
 
 use super::files::{Behind, Descriptor};
 use super::pages::BUSY;
-use super::returns;
 use super::runner::{RUNNER, Runner};
 use crate::hints::Hint;
 use crate::sys::{self, Fd};
@@ -85,9 +84,7 @@ impl Runner {
             self.send_data(&Hint { path: b"/", flags, ..hint });
             self.has_room().ok()?;
         }
-        returns::settle();
-        returns::stop_learning();
-        self.stood_in = true;
+        self.learn_no_more();
         Some(())
     }
 }
