@@ -2,27 +2,11 @@
 // decides, with children and calls in between; and prints what it has seen.
 //
 // usage: mapped FILE SEED STEPS
-#include "common.h"
+#include "drawn.h"
 
 #define PAGE 4096l
 #define MAPPINGS 12
 #define OWN (6l << 20)
-
-static uint64_t state, seen;
-
-static uint64_t next(uint64_t below)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (state >> 8) % below;
-}
-
-static void see(uint64_t what)
-{
-	seen = (seen ^ what) * 0x9e3779b97f4a7c15ull;
-	seen ^= seen >> 29;
-}
 
 struct mapping {
 	unsigned char *at;

@@ -2,25 +2,9 @@
 // seed decides, with calls whose arguments lie there; then goes over all of it, and prints what it has seen.
 //
 // usage: swaps FILE MEBIBYTES SEED STEPS
-#include "common.h"
+#include "drawn.h"
 
 #define PAGE 4096l
-
-static uint64_t state, seen;
-
-static uint64_t next(uint64_t below)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (state >> 8) % below;
-}
-
-static void see(uint64_t what)
-{
-	seen = (seen ^ what) * 0x9e3779b97f4a7c15ull;
-	seen ^= seen >> 29;
-}
 
 static unsigned char *all;
 static long pages;

@@ -15,6 +15,8 @@ use crate::identity::BLOCK_BYTES;
 pub const PAGE_BYTES: u64 = 4096;
 /// Bytes of the log for each byte of memory.
 pub const SCALE: u64 = BLOCK_BYTES / PAGE_BYTES;
+/// Bytes of an entry of `/proc/PID/pagemap`, one for each page (proc_pid_pagemap(5)).
+pub const ENTRY_BYTES: usize = 8;
 /// See the module's text.
 pub const SAMPLES: u64 = 64;
 /// What stands for the process's own memory in its log and its hints.
@@ -29,6 +31,14 @@ pub const fn offset_of(at: u64) -> u64 {
 pub fn addresses(range: &Range<u64>) -> Range<u64> {
     let page = |offset: u64| offset / BLOCK_BYTES * PAGE_BYTES;
     page(range.start)..page(range.end.saturating_add(BLOCK_BYTES - 1))
+}
+
+/// Whether the page that such an entry is of is swapped out.
+pub fn is_swapped_out(entry: &[u8]) -> bool {
+    /// In its last byte: the page is there, and it is swapped out.
+    const PRESENT: u8 = 0x80;
+    const SWAPPED: u8 = 0x40;
+    entry.get(ENTRY_BYTES - 1).is_some_and(|last| last & (PRESENT | SWAPPED) == SWAPPED)
 }
 
 /// Whether the page at `at` is never fetched.

@@ -8,7 +8,9 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use runahead_abi::Control;
 use runahead_abi::identity::CHUNK_BYTES;
+use runahead_abi::shared::MIRRORED_PAGES;
 use runahead_member::proc::{number, stat};
 
 /// Part of memory, one in so many, that may hold what was prefetched and not used yet.
@@ -107,9 +109,7 @@ pub fn workers(most: usize) -> usize {
     ((room / 4 / WORKER) as usize).clamp(FEWEST, most)
 }
 
-/// A process with one thread and so many pages of its own has its memory fetched by shadows as they touch it.
-const MIRRORED_PAGES: u64 = 16 << 10;
-/// What such a shadow takes, where memory is scarce; in bytes.
+/// What a shadow takes that fetches its memory as it touches it, where memory is scarce; in bytes.
 const MIRROR: u64 = 3 << 20;
 
 /// What the kernel counts by.
@@ -179,16 +179,22 @@ impl Own {
         }
     }
 
-    /// Its shadows fetch its memory as they touch it, and copy none (the agent's `kept_out`).
-    fn is_mirrored(&self) -> bool {
-        self.threads == 1 && (self.swapped > 0 || self.pages >= MIRRORED_PAGES)
+    /// The process is told of it.
+    pub fn tell(&self, control: &Control) {
+        control.tell_pages(self.pages, self.faults);
+        control.swapped.store((self.swapped > 0).into(), Relaxed);
     }
-}
 
-/// Whether the control group of `process` has room for shadows that copy no memory that they do not touch.
-pub fn has_room_for_mirrors(process: u32) -> bool {
-    let groups = groups_of(&process.to_string(), "memory");
-    Own::of(process).is_mirrored() && room_for_copies(&groups).is_none_or(|room| room >= 3 * MIRROR)
+    /// Its shadows fetch its memory as they touch it, and copy none (the agent's `kept_out`); and the control group of `process`, whose
+    /// it is, has room for those.
+    pub fn has_room_for_mirrors(&self, process: u32) -> bool {
+        let is_mirrored = self.threads == 1 && (self.swapped > 0 || self.pages >= MIRRORED_PAGES);
+        let has_room = || {
+            let groups = groups_of(&process.to_string(), "memory");
+            room_for_copies(&groups).is_none_or(|room| room >= 3 * MIRROR)
+        };
+        is_mirrored && has_room()
+    }
 }
 
 /// A line of proc_pid_status(5) that is in kilobytes.

@@ -56,6 +56,8 @@ pub struct Dispatcher {
     uses: Uses,
     stop: Arc<AtomicBool>,
     process: Pid,
+    /// The name of its memory, whatever it says itself.
+    memory: Vec<u8>,
     rights: Watch,
     /// The process is not to have anything read any more.
     revoked: bool,
@@ -137,6 +139,7 @@ impl Dispatcher {
             progress,
             stop,
             process,
+            memory: memory_path(process.as_raw_pid()),
             rights,
             revoked: false,
             sole,
@@ -240,8 +243,6 @@ impl Dispatcher {
         if !any || !self.may_ask() {
             return any || told > 0;
         }
-        // (Whatever the process says: its own.)
-        let memory = memory_path(self.process.as_raw_pid());
         let mut rest = &batch[..];
         let mut start = 0;
         for (n, end) in ends.into_iter().enumerate() {
@@ -250,7 +251,7 @@ impl Dispatcher {
             let Ok(record) = Record::parse(bytes) else { continue };
             let record = match record.header.flags & OF_MEMORY {
                 0 => record,
-                _ if is_of_memory(&record) => Record { path: &memory, ..record },
+                _ if is_of_memory(&record) => Record { path: &self.memory, ..record },
                 _ => continue,
             };
             if is_taken_back(n, &record.header, &cancels) {
@@ -442,21 +443,20 @@ impl Dispatcher {
     /// The control group has room for a shadow. The target is told how large it may become.
     fn has_room(&mut self) -> bool {
         let process = self.process.as_raw_pid() as u32;
-        let pages = self.count_pages();
-        let most = budget::pages_most(process, pages);
+        let own = self.count_pages();
+        let most = budget::pages_most(process, own.pages);
         self.shared.control.tell_most(most);
         let has_room =
-            most.is_none_or(|most| pages <= most) || budget::has_room_for_mirrors(process);
+            most.is_none_or(|most| own.pages <= most) || own.has_room_for_mirrors(process);
         has_room && self.common.room.allows_shadows(process)
     }
 
-    /// Pages of the target's own, of which it is told as well.
-    fn count_pages(&mut self) -> u64 {
+    /// What the target has of its own, of which it is told as well.
+    fn count_pages(&mut self) -> Own {
         self.sized = Instant::now();
-        let Own { pages, faults, swapped, .. } = Own::of(self.process.as_raw_pid() as u32);
-        self.shared.control.tell_pages(pages, faults);
-        self.shared.control.swapped.store((swapped > 0).into(), Relaxed);
-        pages
+        let own = Own::of(self.process.as_raw_pid() as u32);
+        own.tell(&self.shared.control);
+        own
     }
 
     /// There is no room for a shadow: for a while there are to be none.

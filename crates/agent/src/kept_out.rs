@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use linux_raw_sys::general as k;
 use runahead_abi::config::without;
+use runahead_abi::shared::MIRRORED_PAGES;
 
 use crate::maps;
 use crate::owned::Owned;
@@ -20,8 +21,6 @@ use crate::plane;
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd};
 
-/// With so many pages of its own, a process's large memory is kept out: copying their tables takes some 0.6 ms.
-const LARGE_PAGES: u64 = 16 << 10;
 /// Smaller mappings are copied: to fetch them page by page takes longer.
 const LEAST_BYTES: u64 = 1 << 20;
 /// On either side of the thread pointer so much is copied at least: the kernel stores there by itself when it moves a thread to another
@@ -77,7 +76,7 @@ pub(crate) unsafe fn of_target() -> Option<OfTarget> {
 /// Whether a process with so many pages of its own has its large memory kept out.
 pub(crate) fn is_worth_it(session: &Session, pages: u64) -> bool {
     let without = |what| session.config.without & what != 0;
-    let least = if without(without::COPIES) { 0 } else { LARGE_PAGES };
+    let least = if without(without::COPIES) { 0 } else { MIRRORED_PAGES };
     (pages >= least || is_swapped(session)) && !without(without::MIRRORS) && !plane::has_threads()
 }
 

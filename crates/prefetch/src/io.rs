@@ -12,7 +12,8 @@
 //! what they say of their libraries ([`Reader::bytes`]).
 //!
 //! Invariant: nothing is ever opened but directories and regular files of file systems that store
-//! files. In those the kernel makes up (`/proc`, `/sys`, ...) a read can have any effect.
+//! files, and the page map of a process whose memory is swapped out (`memory`). In what else the kernel makes up
+//! (`/proc`, `/sys`, ...) a read can have any effect.
 //!
 //! What remains visible, as with any reader: opens and reads can be watched (inotify, fanotify), a
 //! lease that a stranger has on the file is broken, and walking a path follows symbolic links, which sets their access

@@ -103,9 +103,9 @@ impl Members {
             return Err(Errno::PERM);
         }
         let process = pid.as_raw_pid() as u32;
-        let Own { pages, faults, swapped, .. } = Own::of(process);
-        let most = budget::pages_most(process, pages);
-        if most.is_some_and(|most| most < pages) && !budget::has_room_for_mirrors(process) {
+        let own = Own::of(process);
+        let most = budget::pages_most(process, own.pages);
+        if most.is_some_and(|most| most < own.pages) && !own.has_room_for_mirrors(process) {
             return Err(Errno::NOMEM);
         }
         if !self.common.tasks.allows_one_more() {
@@ -118,8 +118,7 @@ impl Members {
         control.sole.store(sole.into(), Relaxed);
         control.horizon.store(if sole { 0 } else { self.common.admission.horizon() }, Relaxed);
         control.bytes_budget.store(self.common.admission.ledger.budget.bytes(), Relaxed);
-        control.tell_pages(pages, faults);
-        control.swapped.store((swapped > 0).into(), Relaxed);
+        own.tell(control);
         control.tell_most(most);
         control.version.store(ABI_VERSION, Release);
         let stop = Arc::new(AtomicBool::new(false));

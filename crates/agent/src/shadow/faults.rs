@@ -64,10 +64,9 @@ pub(super) fn bring_known(shared: &Shared) {
             Source::Moved(_) => bring(&region, at).map(Block::print),
             // (Where memory is swapped out there is none to spare for what may not be used.)
             Source::Target(from) if from.pages.is_some() => None,
-            Source::Target(_) => match mirror::bring(&region, at, None)? {
-                Brought::Unit(unit) => Some(Block::from(unit).print()),
-                Brought::Other => None,
-            },
+            Source::Target(from) => {
+                mirror::bring_unit(&region, from, at).map(|unit| Block::from(unit).print())
+            }
             Source::File(_) => None,
         }
     });
@@ -122,7 +121,7 @@ extern "C" fn on_fault(signal: i32, info: *const Info, context: *const Context) 
         Source::File(part) => {
             return pages::bring(&region, part, fault).unwrap_or_else(|| end());
         }
-        Source::Target(_) => match mirror::bring(&region, at, Some(fault)) {
+        Source::Target(from) => match mirror::bring(&region, from, fault) {
             Some(Brought::Unit(unit)) => Some(unit.into()),
             Some(Brought::Other) => return,
             None => None,

@@ -9,19 +9,19 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use runahead_abi::swap::PAGE_BYTES;
+
 use super::guards;
 use super::pages::Fault;
 use super::regions::{self, Region, Source};
 use super::swapped::{self, Around};
-use crate::kept_out;
+use crate::kept_out::{self, OfTarget};
 use crate::sys::{self, Errno, Fd};
 
 /// Bytes that one fault brings.
 pub(super) const UNIT_BYTES: u64 = 8 << 10;
 /// Bytes that become accessible at a time.
 const EXTENT_BYTES: u64 = 128 << 10;
-
-const PAGE_BYTES: u64 = 4096;
 
 /// There is memory of this kind.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -53,13 +53,21 @@ pub(super) enum Brought {
     Other,
 }
 
-/// Brings what lies around `at`, which the program has touched, as `fault` says: from the target, if it is in memory there.
-/// Without a fault, in a template, only that.
-pub(super) fn bring(region: &Region, at: u64, fault: Option<Fault>) -> Option<Brought> {
-    let Source::Target(from) = region.source else { return None };
+/// The unit around `at`.
+fn unit(region: &Region, at: u64) -> Unit {
     let start = (at - at % UNIT_BYTES).max(region.at);
     let end = (start - start % UNIT_BYTES + UNIT_BYTES).min(region.end);
-    let unit = Unit { at: start, len: end - start };
+    Unit { at: start, len: end - start }
+}
+
+/// Brings what lies around `at` from the target, of which all is in memory.
+pub(super) fn bring_unit(region: &Region, from: OfTarget, at: u64) -> Option<Unit> {
+    fetch(region, from.memory, unit(region, at))
+}
+
+/// Brings what lies around the fault: from the target, if it is in memory there.
+pub(super) fn bring(region: &Region, from: OfTarget, fault: Fault) -> Option<Brought> {
+    let (at, unit) = (fault.at, unit(region, fault.at));
     let Some(pages) = from.pages else {
         return fetch(region, from.memory, unit).map(Brought::Unit);
     };
@@ -67,7 +75,6 @@ pub(super) fn bring(region: &Region, at: u64, fault: Option<Fault>) -> Option<Br
     let page = at - at % PAGE_BYTES;
     let around = Around::of(pages, page);
     if around.contains(page) {
-        let fault = fault?;
         if fault.is_first {
             guards::open_extent(region, at, EXTENT_BYTES)?;
         }
@@ -75,7 +82,7 @@ pub(super) fn bring(region: &Region, at: u64, fault: Option<Fault>) -> Option<Br
         swapped::miss(page, fault.stack)?;
         return Some(Brought::Other);
     }
-    let mut pages = (unit.at..end).step_by(PAGE_BYTES as usize);
+    let mut pages = (unit.at..unit.at + unit.len).step_by(PAGE_BYTES as usize);
     if !pages.any(|page| around.contains(page)) {
         return fetch(region, from.memory, unit).map(Brought::Unit);
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use runahead_abi::identity::BLOCK_BYTES;
 use runahead_abi::record::OF_MEMORY;
-use runahead_abi::swap::{self, MEMORY, PAGE_BYTES};
+use runahead_abi::swap::{self, ENTRY_BYTES, MEMORY, PAGE_BYTES};
 
 use super::files::{Behind, Descriptor};
 use super::pages::BUSY;
@@ -18,10 +18,6 @@ use crate::sys::{self, Fd};
 
 /// Pages that are asked about at a time: what the kernel reads ahead of swap.
 const PAGES: usize = 8;
-const ENTRY: usize = 8;
-/// Of an entry, in its last byte: the page is there, and it is swapped out.
-const PRESENT: u8 = 0x80;
-const SWAPPED: u8 = 0x40;
 
 /// Which of the pages around one are swapped out.
 pub(super) struct Around {
@@ -33,11 +29,13 @@ impl Around {
     /// Of the pages around `page`, as the descriptor `pagemap` tells. (If it does not, none.)
     pub(super) fn of(pagemap: Fd, page: u64) -> Self {
         let first = page - page % (PAGES as u64 * PAGE_BYTES);
-        let mut entries = [0; PAGES * ENTRY];
-        let got = sys::pread(pagemap, &mut entries, first / PAGE_BYTES * ENTRY as u64).unwrap_or(0);
+        let mut entries = [0; PAGES * ENTRY_BYTES];
+        let got =
+            sys::pread(pagemap, &mut entries, first / PAGE_BYTES * ENTRY_BYTES as u64).unwrap_or(0);
         let mut swapped = [false; PAGES];
-        for (is_swapped, entry) in swapped.iter_mut().zip(entries[..got].chunks_exact(ENTRY)) {
-            *is_swapped = entry[ENTRY - 1] & (PRESENT | SWAPPED) == SWAPPED;
+        for (is_swapped, entry) in swapped.iter_mut().zip(entries[..got].chunks_exact(ENTRY_BYTES))
+        {
+            *is_swapped = swap::is_swapped_out(entry);
         }
         Around { first, swapped }
     }

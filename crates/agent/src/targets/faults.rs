@@ -1,13 +1,13 @@
 //! Waits in page faults: no call tells of them, and a program that goes to and fro in a mapped file makes none for long.
 //!
-//! Once the program has mapped a large file, each thread that makes a call has itself poked after some
+//! Once the program has mapped a large file, or has much memory where that may be swapped out, each thread that makes a call has itself poked after some
 //! of its own processor time, and looks how many of its page faults have waited for a device (getrusage(2)). If some
 //! have, and no shadow foresees them, a sync is made there. (A look takes some microseconds, and there is one in 8 ms at most.)
 //!
 //! *Why by processor time.* The kernel looks at such a timer where a thread goes back to its own code (Linux 5.9,
 //! `CONFIG_POSIX_CPU_TIMERS_TASK_WORK`): the signal interrupts no call, and no wait. A thread that waits uses little of a
 //! processor, so that it is looked at after some tens of faults; one that does not wait is looked at ever less often. A
-//! program that maps no such file has no timer.
+//! program that has neither has no timer.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use runahead_abi::swap::{PAGE_BYTES, addresses, is_sample};
+use runahead_abi::swap::{ENTRY_BYTES, PAGE_BYTES, addresses, is_sample, is_swapped_out};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, Result, pread};
@@ -24,10 +24,6 @@ const PREFIX: &[u8] = b"\0memory/";
 
 /// Pages that are asked about at a time.
 const PAGES: usize = 64;
-const ENTRY: usize = 8;
-/// Of an entry, in its last byte: the page is there, and it is swapped out.
-const PRESENT: u8 = 0x80;
-const SWAPPED: u8 = 0x40;
 
 /// The name of a process's memory, for hints.
 pub fn memory_path(process: i32) -> Vec<u8> {
@@ -59,14 +55,14 @@ impl Memory {
         mut each: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let Range { start, end } = addresses(range);
-        let mut entries = [0; PAGES * ENTRY];
+        let mut entries = [0; PAGES * ENTRY_BYTES];
         for at in (start..end).step_by(PAGES * PAGE_BYTES as usize) {
             let count = (((end - at) / PAGE_BYTES) as usize).min(PAGES);
-            let told = &mut entries[..count * ENTRY];
-            let got = pread(&self.pagemap, &mut *told, at / PAGE_BYTES * ENTRY as u64)?;
-            for (entry, n) in told[..got].chunks_exact(ENTRY).zip(0..) {
+            let told = &mut entries[..count * ENTRY_BYTES];
+            let got = pread(&self.pagemap, &mut *told, at / PAGE_BYTES * ENTRY_BYTES as u64)?;
+            for (entry, n) in told[..got].chunks_exact(ENTRY_BYTES).zip(0..) {
                 let page = at + n * PAGE_BYTES;
-                if entry[ENTRY - 1] & (PRESENT | SWAPPED) == SWAPPED && !is_sample(page) {
+                if is_swapped_out(entry) && !is_sample(page) {
                     each(page)?;
                 }
             }

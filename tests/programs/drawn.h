@@ -1,0 +1,18 @@
+/* For programs that do what a seed decides, and tell in one number what they have seen. */
+#include "common.h"
+
+static uint64_t state, seen;
+
+static uint64_t next(uint64_t below)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return (state >> 8) % below;
+}
+
+static void see(uint64_t what)
+{
+	seen = (seen ^ what) * 0x9e3779b97f4a7c15ull;
+	seen ^= seen >> 29;
+}
