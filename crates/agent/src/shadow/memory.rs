@@ -41,9 +41,8 @@ static PLACES: Owned<Places> = Owned::new(Places { code: [(0, 0); CODE], count: 
 
 impl Places {
     fn note(&mut self, mapping: &Mapping, stack: u64) {
-        // (Of what is above the stack, the vDSO, nothing reads.)
-        let below = self.stack.0 == 0;
-        if mapping.executable && mapping.readable && below && self.count < CODE {
+        // (Above the stack, too: a thread's lies below the libraries.)
+        if mapping.executable && mapping.readable && self.count < CODE {
             self.code[self.count] = (mapping.start, mapping.end);
             self.count += 1;
         }
