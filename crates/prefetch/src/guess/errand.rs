@@ -158,8 +158,8 @@ impl<F> Guesses<F> {
                         self.put(client, &name, Rank::guess(READS), errand, lanes);
                     }
                     _ => {
-                        if more.is_some() && name.of == Of::Data {
-                            place.put_off(own.into());
+                        if let (Some(more), Of::Data) = (more, name.of) {
+                            place.put_off(own.into(), more);
                         }
                         fx.files.push(file);
                     }

@@ -64,7 +64,8 @@ pub(super) struct Place {
     pub spent: u64,
     /// What was spent on guesses that were used.
     used: u64,
-    /// A file was too large for what was left of an allowance of so much: wait until there is more.
+    /// A file was too large for what was left, and an allowance of so much is too small for it: until there is more nobody looks
+    /// at it again.
     pub short_at: u64,
 }
 
@@ -125,10 +126,10 @@ impl Place {
         self.listed = true;
     }
 
-    /// `file` is too large now.
-    pub(super) fn put_off(&mut self, file: Box<[u8]>) {
+    /// `file` costs so much `more`, which is too much now.
+    pub(super) fn put_off(&mut self, file: Box<[u8]>, more: u64) {
+        self.short_at = self.allowance.max((self.spent + more).saturating_sub(1));
         self.spent -= self.unit;
-        self.short_at = self.allowance;
         self.guessed.remove(&hash(&file));
         self.candidates.push_front(file);
     }
