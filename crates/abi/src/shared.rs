@@ -143,6 +143,10 @@ pub struct Control {
     /// The supervisor: what a request takes that waits for no other, in microseconds, on the device that is waited for
     /// most; 0: not known.
     pub service_us: AtomicU32,
+    /// The supervisor: threads of all processes of the session that wait for storage at once.
+    pub session_waits: AtomicU32,
+    /// The supervisor: the part of the machine's processors that is busy, in 1,024ths.
+    pub session_busy: AtomicU32,
     /// Target or supervisor: not 0 when speculation has been given up for good.
     pub stopped: AtomicU32,
 

@@ -97,6 +97,8 @@ struct Booked {
     /// For something nobody foresaw.
     waits: u64,
     wait_ticks: u64,
+    /// For anything.
+    all_wait_ticks: u64,
 }
 
 /// How long a process (its first thread) has waited for a processor: the kernel's text has time on one, time in wait of
@@ -108,11 +110,14 @@ fn processor_delay(process: Pid) -> Option<Duration> {
 
 impl Booked {
     fn of(control: &Control) -> Self {
+        let wait_ticks = control.stall_ticks_unforeseen.load(Relaxed);
+        let foreseen = control.stall_ticks_foreseen.load(Relaxed);
         Booked {
             syncs: control.syncs.load(Relaxed),
             sync_ticks: control.sync_ticks.load(Relaxed),
             waits: control.stalls_unforeseen.load(Relaxed),
-            wait_ticks: control.stall_ticks_unforeseen.load(Relaxed),
+            wait_ticks,
+            all_wait_ticks: wait_ticks.wrapping_add(foreseen),
         }
     }
 }
@@ -377,10 +382,13 @@ impl Dispatcher {
         let count = ledger.syncs.fetch_add(syncs, Relaxed).saturating_add(syncs);
         let sum = ledger.sync_ticks.fetch_add(ticks, Relaxed).saturating_add(ticks);
         control.usual_sync_ticks.store(sum.checked_div(count).unwrap_or(0), Relaxed);
+        let us = |ticks: u64| ticks / self.common.waits.ticks_per_us().max(1);
+        ledger.crowd.waited(us(plus(now.all_wait_ticks, before.all_wait_ticks)));
+        ledger.crowd.tell(control);
+        self.client.waiters(ledger.crowd.waiters());
         let waits = plus(now.waits, before.waits);
         if waits > 0 {
-            let ticks = plus(now.wait_ticks, before.wait_ticks);
-            let time = Duration::from_micros(ticks / self.common.waits.ticks_per_us().max(1));
+            let time = Duration::from_micros(us(plus(now.wait_ticks, before.wait_ticks)));
             // Whatever the process says.
             self.client.waited(waits, time.min(self.joined.elapsed()));
         }

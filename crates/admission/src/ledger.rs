@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use runahead_member::degraded::Reasons;
 
 use crate::budget::Budget;
+use crate::crowd::Crowd;
 use crate::ghost::Ghost;
 
 /// See the module's text.
@@ -12,6 +13,8 @@ use crate::ghost::Ghost;
 pub struct Ledger {
     /// How much may be prefetched.
     pub budget: Budget,
+    /// How many threads wait at once.
+    pub crowd: Crowd,
     /// Stalls that were added.
     pub ghost: Ghost,
     /// Syncs of all processes.

@@ -17,6 +17,7 @@
 mod ahead;
 pub mod budget;
 pub mod common;
+pub mod crowd;
 pub mod dispatcher;
 pub mod ghost;
 pub mod ledger;

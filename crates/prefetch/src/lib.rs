@@ -309,6 +309,11 @@ impl Client {
         self.pool.waited(count, time);
     }
 
+    /// So many threads, of all processes, wait for storage at once.
+    pub fn waiters(&self, count: u32) {
+        self.pool.waiters(count);
+    }
+
     /// The target has waited for a processor for so long, as a part of what the prefetcher's workers used meanwhile.
     pub fn contended(&self, part: f64) {
         self.pool.contended(part);

@@ -312,6 +312,10 @@ impl Pool {
         self.bring_in(recruit);
     }
 
+    pub(crate) fn waiters(&self, count: u32) {
+        self.lock().sched.waiters(count);
+    }
+
     pub(crate) fn contended(&self, part: f64) {
         self.lock().sched.contended(part);
     }

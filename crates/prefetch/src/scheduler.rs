@@ -69,13 +69,15 @@ pub(crate) struct Scheduler<F> {
     limits: Limits,
     ahead: HashMap<ClientId, Ahead>,
     admission: Admission,
+    /// Threads that wait for storage at once.
+    waiters: u32,
 }
 
 impl<F> Scheduler<F> {
     /// At most so many jobs in flight, and parts of hints in the queue.
     pub(crate) fn new(max_in_flight: usize, max_queued: usize) -> Self {
         let (queue, limits) = (Queue::new(max_queued), Limits::new(max_in_flight));
-        Scheduler { queue, limits, ahead: HashMap::new(), admission: Admission::new() }
+        Scheduler { queue, limits, ahead: HashMap::new(), admission: Admission::new(), waiters: 0 }
     }
 
     /// Something was hinted, or is waited for: see [`Queue::submit`].
@@ -118,10 +120,20 @@ impl<F> Scheduler<F> {
         self.admission.contended(part);
     }
 
+    /// So many threads wait for storage at once.
+    pub(crate) fn waiters(&mut self, count: u32) {
+        self.waiters = count;
+    }
+
+    /// Storage that serves few requests side by side has as many as it serves: guesses would only be in their way.
+    fn is_kept_busy(&self, home: Home) -> bool {
+        self.waiters > 1 && self.limits.is_narrow(home)
+    }
+
     /// How many more of `tier` may be begun on `home` now.
     fn room(&self, home: Home, tier: Tier) -> usize {
         match tier {
-            Tier::Guess if !self.admission.admits() => 0,
+            Tier::Guess if !self.admission.admits() || self.is_kept_busy(home) => 0,
             _ => self.limits.room(home, tier),
         }
     }

@@ -1,6 +1,10 @@
 //! What the threads of a process do at a time: how many wait for storage is, by Little's law, what they have waited together by
 //! the time that has passed.
 
+use core::sync::atomic::Ordering::Relaxed;
+
+use runahead_abi::Control;
+
 use crate::sys;
 
 /// What the threads of a process do at a time.
@@ -10,6 +14,23 @@ pub(super) struct Crowd {
     pub wait: u32,
     /// Processors that they keep busy, in 1,024ths of one; at most one.
     pub busy: u32,
+}
+
+impl Crowd {
+    /// What the supervisor says of all processes of the session, and of the machine's processors.
+    pub(super) fn of_session(control: &Control) -> Self {
+        let wait = control.session_waits.load(Relaxed);
+        Crowd { wait, busy: control.session_busy.load(Relaxed) }
+    }
+
+    /// The process among `others`.
+    pub(super) fn among(self, others: Self) -> Self {
+        match others.wait > self.wait {
+            // What a process does by itself it does not do while it waits; what others do they do meanwhile.
+            true => Crowd { wait: others.wait, busy: self.busy.max(others.busy) },
+            false => self,
+        }
+    }
 }
 
 /// Tells it from what is counted anyway.
@@ -64,6 +85,15 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_of_many_counts_as_one_of_them() {
+        let alone = Crowd { wait: 1, busy: 100 };
+        assert_eq!(alone.among(Crowd { wait: 1, busy: 900 }), alone);
+        assert_eq!(alone.among(Crowd { wait: 8, busy: 500 }), Crowd { wait: 8, busy: 500 });
+        assert_eq!(alone.among(Crowd { wait: 8, busy: 10 }), Crowd { wait: 8, busy: 100 });
+        assert_eq!(Crowd { wait: 8, busy: 1 }.among(alone), Crowd { wait: 8, busy: 1 });
+    }
 
     #[test]
     fn threads_that_wait_at_once_are_counted_by_what_they_wait_together() {

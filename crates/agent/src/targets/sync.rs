@@ -130,7 +130,8 @@ impl Syncs {
     }
 
     fn seen(&self, session: &Session) -> Seen {
-        let (control, crowd) = (&session.shared().control, self.crowd.usual());
+        let control = &session.shared().control;
+        let crowd = self.crowd.usual().among(Crowd::of_session(control));
         let mut seen = seen(control, crowd, session.config.ticks_per_us);
         if kept_out::is_worth_it(session, seen.pages) {
             // What a sync copies is little.
