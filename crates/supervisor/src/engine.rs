@@ -106,7 +106,7 @@ impl Prepared {
             tell,
             without: faults.without.bits(),
             speculates: speculates.into(),
-            swaps: swaps::are_waited_for().into(),
+            swaps: swaps::are_worth_it().into(),
             overlay,
         };
         sandbox::prepare(&mut config, faults.landlock).map_err(|e| unavailable(&e))?;
