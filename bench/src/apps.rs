@@ -6,6 +6,7 @@
 //!
 //! Invariant: an installation is complete or its row has no job.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -168,12 +169,7 @@ pub fn job(app: App, root: &Path, out: &Path) -> Result<Job, Error> {
         App::Python => job.args(["-c", IMPORTS]),
         App::Node => match dir.join("lib").is_dir() {
             false => job.args([dir.join("app/main.js")]),
-            true => {
-                let mut path = std::ffi::OsString::from("LD_LIBRARY_PATH=");
-                path.push(dir.join("lib"));
-                let env = Job::new("env", "coreutils", root).args([path]);
-                env.args([job.program, dir.join("app/main.js")])
-            }
+            true => with_libraries(job.args([dir.join("app/main.js")]), &dir),
         },
         App::Java => job.args(["-version"]),
         App::Configure => {
@@ -184,8 +180,34 @@ pub fn job(app: App, root: &Path, out: &Path) -> Result<Job, Error> {
     })
 }
 
-/// Debian's own: whatever else `python3` in PATH may be.
-fn python(dir: &Path) -> Result<(), Error> {
+/// The same command, with shared libraries from where its installation `dir` has them.
+pub fn with_libraries(job: Job, dir: &Path) -> Job {
+    let mut path = OsString::from("LD_LIBRARY_PATH=");
+    path.push(dir.join("lib"));
+    // By a program between: runahead's own libraries are the system's.
+    Job::new("env", "coreutils", &job.cwd).args([path]).args([job.program]).args(job.args)
+}
+
+/// Copies what `program` is linked with, the C library apart, into the directory `lib`.
+///
+/// # Errors
+/// It cannot be copied.
+pub fn put_libraries(program: &Path, lib: &Path) -> Result<(), Error> {
+    for library in libraries(program)?.iter().filter(|path| !named(path, &C_LIBRARY)) {
+        let own = lib.join(library.file_name().unwrap_or_default());
+        if !own.exists() {
+            put(library, &own)?;
+        }
+    }
+    Ok(())
+}
+
+/// Debian's own: whatever else `python3` in PATH may be. Installs it in `dir`, whose `bin` exists, and compiles all
+/// modules that are below `lib` then.
+///
+/// # Errors
+/// It cannot be copied.
+pub fn python(dir: &Path) -> Result<(), Error> {
     let program = Path::new("/usr/bin/python3");
     let ask = "import sysconfig; print(sysconfig.get_path('stdlib'))";
     let Some(library) = told(program, &["-c", ask]) else { return Ok(()) };
@@ -195,7 +217,7 @@ fn python(dir: &Path) -> Result<(), Error> {
     put(program, &dir.join("bin/python3"))?;
     // Most have been compiled by Debian's package, and are so for the copy, too.
     let mut compile = Command::new(dir.join("bin/python3"));
-    compile.args(["-W", "ignore", "-m", "compileall", "-q"]).arg(&own);
+    compile.args(["-W", "ignore", "-m", "compileall", "-q"]).arg(dir.join("lib"));
     job::set_environment(&mut compile);
     // Some files of the library are wrong on purpose.
     compile.stdin(Stdio::null()).output().map_err(Error::system("run", "compileall"))?;
@@ -277,12 +299,7 @@ fn unix(dir: &Path) -> Result<(), Error> {
     tree(&parts.join("include"), &lib.join(below).join("include"))?;
     programs.push((compiler.clone(), lib.join(below).join("cc1")));
     for (program, copy) in &programs {
-        for library in libraries(program)?.iter().filter(|path| !named(path, &C_LIBRARY)) {
-            let own = lib.join(library.file_name().unwrap_or_default());
-            if !own.exists() {
-                put(library, &own)?;
-            }
-        }
+        put_libraries(program, &lib)?;
         put(program, copy)?;
     }
     write(&dir.join("configure"), CONFIGURE)
@@ -298,17 +315,29 @@ pub fn told(program: &Path, args: &[&str]) -> Option<String> {
     text.lines().next().filter(|line| !line.is_empty()).map(str::to_owned)
 }
 
-fn tree(from: &Path, to: &Path) -> Result<(), Error> {
+/// Copies a directory, with what its links point to.
+///
+/// # Errors
+/// It cannot be copied.
+pub fn tree(from: &Path, to: &Path) -> Result<(), Error> {
     let parent = to.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(Error::system("create", parent))?;
     copy::copy_tree(from, to, usize::MAX, Links::Follow, &ProgressBar::hidden()).map(drop)
 }
 
-fn put(from: &Path, to: &Path) -> Result<(), Error> {
+/// Copies a file.
+///
+/// # Errors
+/// It cannot be copied.
+pub fn put(from: &Path, to: &Path) -> Result<(), Error> {
     fs::copy(from, to).map(drop).map_err(Error::system("copy to", to))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Error> {
+/// Writes a file.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(Error::system("write", path))
 }
 

@@ -8,6 +8,8 @@
 
 mod chain;
 mod grids;
+mod images;
+mod installed;
 mod join;
 mod link;
 mod mapped;
@@ -16,6 +18,7 @@ mod parts;
 mod samples;
 mod slices;
 mod speech;
+mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +29,7 @@ use tempfile::TempDir;
 pub use self::grids::Kernel;
 use crate::error::{Error, Failure};
 use crate::job::Job;
-use crate::source::Source;
+use crate::source::{self, Source};
 use crate::work::Ground;
 use crate::{progress, sys};
 
@@ -57,6 +60,14 @@ pub enum Data {
     Grids,
     /// 1,200 files, each with an index.
     Samples,
+    /// 200 Parquet files.
+    Tables,
+    /// 400 JPEG files.
+    Images,
+    /// An installation of Python with pandas.
+    Pandas,
+    /// An installation of Go, and a program in it.
+    Go,
 }
 
 /// A program or file that a row needs, and Debian's package of it.
@@ -67,6 +78,15 @@ const PYTHON: &str = "/usr/bin/python3";
 /// A script, with the arguments that follow.
 fn python(dir: &Path, script: &str) -> Job {
     Job::new(PYTHON, "python3", dir).args(["-c", script])
+}
+
+/// Where `scripts/setup` puts Python's modules that Debian has no package of, if this one is there.
+fn module(module: &'static str) -> Result<PathBuf, Failure> {
+    let modules = source::cache_dir().join("python");
+    match modules.join(module).is_dir() {
+        true => Ok(modules),
+        false => Err(Failure::NoModule { module, path: modules }),
+    }
 }
 
 impl Data {
@@ -85,12 +105,19 @@ impl Data {
             Self::Tensors => "tensors",
             Self::Grids => "grids",
             Self::Samples => "samples",
+            Self::Tables => "tables",
+            Self::Images => "images",
+            Self::Pandas => "pandas",
+            Self::Go => "go",
         }
     }
 
     /// What has to be free in the memory file system to have it on a storage.
     pub fn space(self, quick: bool) -> u64 {
         match (self, quick) {
+            // An installation is always a whole one.
+            (Self::Go, _) => 1 << 30,
+            (Self::Pandas, _) => 512 << 20,
             (_, true) => 256 << 20,
             (Self::Numbers | Self::Records | Self::Tensors, _) => 2560 << 20,
             (Self::Orders | Self::Array, _) => 1536 << 20,
@@ -113,6 +140,10 @@ impl Data {
             Self::Tensors => &mapped::TENSORS_NEEDS,
             Self::Grids => &grids::NEEDS,
             Self::Samples => &samples::NEEDS,
+            Self::Tables => &tables::NEEDS,
+            Self::Images => &images::NEEDS,
+            Self::Pandas => &installed::PANDAS_NEEDS,
+            Self::Go => &installed::GO_NEEDS,
         }
     }
 
@@ -131,6 +162,10 @@ impl Data {
             Self::Tensors => mapped::make_tensors(dir, quick),
             Self::Grids => grids::make(dir, quick),
             Self::Samples => samples::make(dir, quick),
+            Self::Tables => tables::make(dir, quick),
+            Self::Images => images::make(dir, quick),
+            Self::Pandas => installed::make_pandas(dir),
+            Self::Go => installed::make_go(dir),
         }
     }
 }
@@ -179,11 +214,29 @@ pub enum Task {
     /// safetensors: a part of each tensor.
     Part,
     /// A computation that has its arrays in a mapped file.
-    OutOfCore(Kernel),
+    OutOfCore {
+        /// Which.
+        kernel: Kernel,
+        /// Products, cycles, steps.
+        rounds: u32,
+    },
     /// One that has them in memory, half of which is swapped out.
-    Swapped(Kernel),
+    Swapped {
+        /// Which.
+        kernel: Kernel,
+        /// Products, cycles, steps.
+        rounds: u32,
+    },
     /// A loader with eight threads.
     Workers,
+    /// DuckDB: an aggregate and a join.
+    DuckDb,
+    /// A loader of pictures with eight threads.
+    Images,
+    /// Python that imports pandas.
+    Pandas,
+    /// Go that builds a program.
+    GoBuild,
 }
 
 impl Task {
@@ -200,8 +253,12 @@ impl Task {
             Self::Gather | Self::Memmap | Self::Chained | Self::Stores => Data::Numbers,
             Self::Gets => Data::Records,
             Self::Part => Data::Tensors,
-            Self::OutOfCore(_) | Self::Swapped(_) => Data::Grids,
+            Self::OutOfCore { .. } | Self::Swapped { .. } => Data::Grids,
             Self::Workers => Data::Samples,
+            Self::DuckDb => Data::Tables,
+            Self::Images => Data::Images,
+            Self::Pandas => Data::Pandas,
+            Self::GoBuild => Data::Go,
         }
     }
 
@@ -231,9 +288,13 @@ impl Task {
             Self::Memmap => Ok(mapped::memmap(dir, ground)),
             Self::Gets => Ok(mapped::gets(dir)),
             Self::Part => mapped::part(dir),
-            Self::OutOfCore(kernel) => kernel.job(dir, ground),
-            Self::Swapped(kernel) => kernel.swapped(dir, ground),
+            Self::OutOfCore { kernel, rounds } => kernel.job(rounds, dir, ground),
+            Self::Swapped { kernel, rounds } => kernel.swapped(rounds, dir, ground),
             Self::Workers => Ok(samples::job(dir)),
+            Self::DuckDb => tables::job(dir),
+            Self::Images => Ok(images::job(dir)),
+            Self::Pandas => Ok(installed::pandas(dir)),
+            Self::GoBuild => installed::go_build(dir, ground),
         }
     }
 }

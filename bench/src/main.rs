@@ -44,7 +44,6 @@ mod runner;
 mod site;
 mod source;
 mod speculate;
-mod swap;
 mod syncs;
 mod sys;
 mod table;

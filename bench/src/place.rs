@@ -9,12 +9,16 @@ use runahead_testbed::model::Service;
 pub enum Place {
     /// Constant latency, many at a time; the tree.
     Disk,
+    /// Little of it, as of a solid-state disk in a cloud; the tree.
+    Fast,
     /// Constant latency, many at a time; the whole of the source that the tree is a part of.
     Large,
     /// A memory file system, empty.
     Memory,
     /// Four rotating disks; the tree.
     Spindles,
+    /// Three.
+    Spindles3,
     /// One.
     Spindle,
     /// A network file system; the tree.
@@ -25,11 +29,13 @@ pub enum Place {
 
 impl Place {
     /// In the order in which they are brought up, one after the other.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Disk,
+        Self::Fast,
         Self::Large,
         Self::Memory,
         Self::Spindles,
+        Self::Spindles3,
         Self::Spindle,
         Self::Share,
         Self::Apps,
@@ -39,9 +45,11 @@ impl Place {
     pub fn name(self) -> &'static str {
         match self {
             Self::Disk => "disk",
+            Self::Fast => "fast",
             Self::Large => "large",
             Self::Memory => "memory",
             Self::Spindles => "spindles",
+            Self::Spindles3 => "spindles3",
             Self::Spindle => "spindle",
             Self::Share => "share",
             Self::Apps => "apps",
@@ -51,11 +59,14 @@ impl Place {
     /// How it serves; `quick` for tests of the harness.
     pub fn service(self, quick: bool) -> Service {
         let ms = |n| Duration::from_millis(if quick { 1 } else { n });
+        let spindles = |spindles| Service::Spindles { spindles, stripe: 64 << 10, seek: ms(12) };
         match self {
             Self::Disk | Self::Large => Service::Parallel { latency: ms(5), parallel: 128 },
             Self::Share | Self::Apps => Service::Parallel { latency: ms(10), parallel: 128 },
-            Self::Spindles => Service::Spindles { spindles: 4, stripe: 64 << 10, seek: ms(12) },
-            Self::Spindle => Service::Spindles { spindles: 1, stripe: 64 << 10, seek: ms(12) },
+            Self::Fast => Service::Parallel { latency: Duration::from_micros(500), parallel: 64 },
+            Self::Spindles => spindles(4),
+            Self::Spindles3 => spindles(3),
+            Self::Spindle => spindles(1),
             // Nothing waits here.
             Self::Memory => Service::Parallel { latency: Duration::ZERO, parallel: 1 },
         }
@@ -81,7 +92,9 @@ impl Place {
     /// How the oracle does best here.
     pub fn oracle(self) -> Oracle {
         match self {
-            Self::Spindles | Self::Spindle => Oracle { threads: 128, lookups_first: true },
+            Self::Spindles | Self::Spindles3 | Self::Spindle => {
+                Oracle { threads: 128, lookups_first: true }
+            }
             _ => Oracle { threads: 512, lookups_first: false },
         }
     }
@@ -113,4 +126,24 @@ pub struct Oracle {
     pub threads: usize,
     /// All names before all data, instead of the order of the recording.
     pub lookups_first: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_storage_has_a_directory_of_its_own() {
+        let names: HashSet<_> = Place::ALL.iter().map(|place| place.name()).collect();
+        assert_eq!(names.len(), Place::ALL.len());
+    }
+
+    #[test]
+    fn a_storage_is_described_as_the_testbed_is_told() {
+        assert_eq!(Place::Fast.describe(false), "disk --latency 500µs --parallel 64, ext4");
+        let three = "disk --spindles 3 --stripe 64KiB --seek 12ms, ext4";
+        assert_eq!(Place::Spindles3.describe(false), three);
+    }
 }

@@ -2,6 +2,7 @@
 //! be.
 
 mod ablation;
+mod elsewhere;
 mod list;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use crate::error::Error;
 use crate::place::Place;
 use crate::work::Work;
 use ablation::ABLATION;
+use elsewhere::ELSEWHERE;
 use list::ROWS;
 
 /// What is in memory before a run.
@@ -47,7 +49,7 @@ pub struct Row {
 
 /// Every row, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().chain(ABLATION)
+    ROWS.iter().chain(ELSEWHERE).chain(ABLATION)
 }
 
 /// The rows of these names, in the table's order; `cold`, `ablation`, `futile`, `warm` and `cost`
@@ -100,10 +102,30 @@ mod tests {
         for row in ABLATION {
             let what = row.without.unwrap();
             let name = row.name.strip_suffix(&format!("-without-{what}")).unwrap();
-            let whole = ROWS.iter().find(|row| row.name == name).unwrap();
+            let whole = all().find(|row| row.name == name).unwrap();
             assert_eq!((row.work, row.place, row.cache), (whole.work, whole.place, whole.cache));
         }
         assert_eq!(ABLATION.len(), 5 * 4 + 2 * 2);
+    }
+
+    /// What follows its storage is the name of the same command in the list.
+    #[test]
+    fn a_row_elsewhere_is_named_after_its_storage() {
+        for row in ELSEWHERE {
+            let (storage, command) = row.name.split_once('-').unwrap();
+            let swaps = command.starts_with("swap-");
+            let place = match storage {
+                "fast" => Place::Fast,
+                "spindle" => Place::Spindle,
+                "spindles" if swaps => Place::Spindles3,
+                "spindles" => Place::Spindles,
+                other => panic!("{other}"),
+            };
+            let whole = ROWS.iter().find(|row| row.name == command).unwrap();
+            assert_eq!((row.place, row.cache, whole.place), (place, Cache::Cold, Place::Disk));
+            assert_eq!(row.work.data(), whole.work.data(), "{}", row.name);
+            assert!(row.cost.is_none() && row.without.is_none() && row.target > 0.0);
+        }
     }
 
     #[test]

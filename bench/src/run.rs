@@ -100,16 +100,14 @@ pub fn run(options: &Run) -> Result<bool, Error> {
 }
 
 /// The storages of these rows, in the order in which they are brought up: those with the tree before those
-/// with data, of which each has one.
+/// with data, of which each has one. What has the same data is one after the other, because data are large, and are
+/// kept until no other storage needs them.
 fn sites(rows: &[&Row]) -> Vec<(Place, Option<Data>)> {
     let mut sites = Vec::new();
-    for place in Place::ALL {
-        let mut here: Vec<_> =
-            rows.iter().filter(|row| row.place == place).map(|row| row.work.data()).collect();
-        // Stable, so that data keep the order of the rows.
-        here.sort_by_key(Option::is_some);
-        for data in here {
-            if !sites.contains(&(place, data)) {
+    for data in [None].into_iter().chain(rows.iter().map(|row| row.work.data())) {
+        for place in Place::ALL {
+            let here = |row: &&Row| row.place == place && row.work.data() == data;
+            if rows.iter().any(here) && !sites.contains(&(place, data)) {
                 sites.push((place, data));
             }
         }
@@ -224,10 +222,10 @@ mod tests {
         let rows = rows::select(&names.map(str::to_owned)).unwrap();
         let expected = [
             (Place::Disk, None),
-            (Place::Disk, Some(Data::Objects)),
-            (Place::Disk, Some(Data::Array)),
-            (Place::Spindles, Some(Data::Objects)),
             (Place::Share, None),
+            (Place::Disk, Some(Data::Objects)),
+            (Place::Spindles, Some(Data::Objects)),
+            (Place::Disk, Some(Data::Array)),
         ];
         assert_eq!(sites(&rows), expected);
     }

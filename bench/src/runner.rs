@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use runahead_harness::interrupt;
+use runahead_testbed::Swap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
@@ -21,7 +22,6 @@ use crate::around::Group;
 use crate::copy::{self, Links};
 use crate::error::{Error, Failure};
 use crate::job::{self, Files, Fresh, Gauge, Job, Kind, Manner, Outcome};
-use crate::swap::Swap;
 use crate::{redis, resident};
 
 /// How long a group may take to end after SIGTERM.
@@ -62,7 +62,8 @@ impl Runner {
         if let Some(fresh) = &job.fresh {
             make_fresh(fresh)?;
         }
-        let _swap = job.swap.map(|bytes| Swap::on(&job.cwd, bytes)).transpose()?;
+        let swapped = |bytes| Swap::on(&job.cwd, bytes).map_err(|e| Failure::NoSwap(e.to_string()));
+        let _swap = job.swap.map(swapped).transpose()?;
         let limited = |bytes| Group::with_memory(bytes, job.swap.is_some());
         let group = job.memory.map(limited).transpose()?;
         let inside = group.as_ref().map(|group| {

@@ -46,7 +46,7 @@ fn time_cells(row: &RowReport) -> Vec<String> {
     let s = &row.summary;
     let cold = row.section() == Section::Cold;
     // Ratios near 1 need their second digit.
-    let digits = if cold { 1 } else { 2 };
+    let digits = if cold && row.target >= 2.0 { 1 } else { 2 };
     let ratio = |value: Option<f64>| show(value, |v| format!("{v:.digits$}"));
     let seconds = |value| show(value, |v| Unit::Seconds.show(v));
     let mut cells = vec![

@@ -10,7 +10,7 @@ use runahead_testbed::{Disk, Share};
 const BENCH: &str = env!("CARGO_BIN_EXE_runahead-bench");
 const NUMPY: &str = "/usr/lib/python3/dist-packages/numpy/__init__.py";
 /// Rows of commands that may have little memory, for which nobody can read ahead.
-const LIMITED: [&str; 3] = ["matvec", "mgrid", "fft"];
+const LIMITED: [&str; 5] = ["matvec", "mgrid", "fft", "fast-matvec", "spindle-matvec"];
 
 /// Runs one row with `--quick`; under runahead too, if that has been built beside this.
 fn quick(row: &str, document: &Path) -> Output {
@@ -95,7 +95,8 @@ fn data_of_their_own() {
         println!("skipped: {missing}");
         return;
     }
-    let module = cache().join("python/safetensors/__init__.py");
+    let module = |name| cache().join("python").join(name).join("__init__.py");
+    let (safetensors, duckdb) = (module("safetensors"), module("duckdb"));
     let rows = [
         ("link", "/usr/include/openssl/crypto.h", "libssl-dev"),
         ("sqlite-range", "/usr/bin/sqlite3", "sqlite3"),
@@ -111,10 +112,16 @@ fn data_of_their_own() {
         ("gather", NUMPY, "python3-numpy"),
         ("memmap", NUMPY, "python3-numpy"),
         ("lmdb", "/usr/lib/python3/dist-packages/lmdb/__init__.py", "python3-lmdb"),
-        ("safetensors", module.to_str().expect("UTF-8"), "safetensors, by scripts/setup,"),
+        ("safetensors", safetensors.to_str().expect("UTF-8"), "safetensors, by scripts/setup,"),
         ("matvec", "/usr/bin/cc", "gcc"),
         ("mgrid", "/usr/bin/cc", "gcc"),
         ("fft", "/usr/bin/cc", "gcc"),
+        ("fast-matvec", "/usr/bin/cc", "gcc"),
+        ("spindle-matvec", "/usr/bin/cc", "gcc"),
+        ("duckdb", duckdb.to_str().expect("UTF-8"), "duckdb, by scripts/setup,"),
+        ("images", "/usr/lib/python3/dist-packages/PIL/__init__.py", "python3-pil"),
+        ("pandas", "/usr/lib/python3/dist-packages/pandas/__init__.py", "python3-pandas"),
+        ("go-build", "/usr/lib/go/bin/go", "golang-go"),
     ];
     for (row, file, package) in rows {
         if !Path::new(file).exists() {

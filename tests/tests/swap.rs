@@ -1,8 +1,7 @@
 //! Programs with more memory than they may have: what was swapped out is fetched for them, and they never see a difference.
 
-use runahead_tests::swap::Swap;
 use runahead_tests::{
-    End, Fixture, Group, Link, Outcome, Run, Seed, available, fixture, number, with_stats,
+    End, Fixture, Group, Link, Outcome, Run, Seed, available, fixture, number, swap, with_stats,
 };
 
 /// What the program has, and what its control group may have, in MiB.
@@ -29,7 +28,7 @@ fn same(options: &[&str]) -> Option<(u64, u64)> {
             (0..1 << 18).map(|n: u32| (n.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
         std::fs::write(dir.join("given"), bytes).expect("there is room");
     });
-    let _swap = available(Swap::on(&fixture, 128 << 20))?;
+    let _swap = available(swap::on(&fixture, 128 << 20))?;
     available(Group::new("swap", LIMIT << 20).map(drop))?;
     let mut seeds = Seed::new();
     let (mut fetched, mut used) = (0, 0);

@@ -15,7 +15,7 @@ use crate::work::Ground;
 
 pub(super) const NEEDS: [Need; 1] = [("cc", "gcc")];
 
-/// A program, its file, and how much it does; each takes plain 10 to 60 s.
+/// A program and its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// A matrix times a vector, row by row.
@@ -67,24 +67,6 @@ impl Kernel {
         }
     }
 
-    /// Products, cycles, steps.
-    fn rounds(self, quick: bool) -> u32 {
-        match (self, quick) {
-            (_, true) => 1,
-            (Self::MatVec, _) => 3,
-            (Self::Multigrid, _) => 2,
-            (Self::Fourier, _) => 4,
-        }
-    }
-
-    /// As many as take plain 15 to 60 s.
-    fn rounds_swapped(self) -> u32 {
-        match self {
-            Self::MatVec => 1,
-            Self::Multigrid | Self::Fourier => 2,
-        }
-    }
-
     /// Numbers of 8 bytes that are given, and those in all of the file.
     fn numbers(self, quick: bool) -> (u64, u64) {
         let n = self.side(quick);
@@ -112,20 +94,28 @@ impl Kernel {
     }
 
     /// The same on memory, half of which has no room.
-    pub(super) fn swapped(self, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-        let job = self.job(dir, ground)?;
+    pub(super) fn swapped(
+        self,
+        rounds: u32,
+        dir: &Path,
+        ground: &Ground<'_>,
+    ) -> Result<Job, Error> {
         let (_, all) = self.numbers(ground.quick);
-        let rounds = if ground.quick { 1 } else { self.rounds_swapped() };
-        let args = ["-".into(), self.side(ground.quick).to_string(), rounds.to_string()];
-        let args = args.map(Into::into).to_vec();
-        Ok(Job { args, swap: Some(8 * all + (64 << 20)), ..job })
+        let job = self.on("-", rounds, dir, ground)?;
+        Ok(Job { swap: Some(8 * all + (64 << 20)), ..job })
     }
 
-    pub(super) fn job(self, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
+    pub(super) fn job(self, rounds: u32, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
+        self.on(self.name(), rounds, dir, ground)
+    }
+
+    /// With its arrays in a file, or in memory (`-`).
+    fn on(self, file: &str, rounds: u32, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
         let program = compile::program(self.name(), self.source(), ground.out)?;
-        let sizes = [self.side(ground.quick).to_string(), self.rounds(ground.quick).to_string()];
+        let rounds = if ground.quick { 1 } else { rounds };
+        let sizes = [self.side(ground.quick).to_string(), rounds.to_string()];
         let (_, all) = self.numbers(ground.quick);
-        let job = Job::new(program, "gcc", dir).args([self.name()]).args(sizes);
+        let job = Job::new(program, "gcc", dir).args([file]).args(sizes);
         Ok(Job { memory: Some(8 * all / 2 + REST), ..job })
     }
 }
@@ -157,7 +147,7 @@ mod tests {
         std::fs::create_dir(&out).unwrap();
         let ground = Ground { root: dir.path(), out: &out, quick: true };
         for kernel in Kernel::ALL {
-            let job = kernel.job(dir.path(), &ground).unwrap();
+            let job = kernel.job(1, dir.path(), &ground).unwrap();
             let run = || {
                 let mut command = Command::new(&job.program);
                 command.args(&job.args).current_dir(dir.path()).output().unwrap()

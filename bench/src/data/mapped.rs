@@ -7,14 +7,14 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use super::{Need, PYTHON, Sequence, python};
-use crate::error::{Error, Failure};
+use super::{Need, PYTHON, Sequence, module, python};
+use crate::error::Error;
 use crate::job::{Gauge, Job};
 use crate::work::Ground;
-use crate::{compile, source, sys};
+use crate::{compile, sys};
 
 const NUMPY: &str = "/usr/lib/python3/dist-packages/numpy/__init__.py";
 
@@ -50,6 +50,7 @@ const RECORDS: u32 = 3_100_000;
 /// for the block above it, too, it waits for half a minute.
 const KEYS_READ: u32 = 5_000;
 
+const MODULE: &str = "safetensors";
 const MODEL: &str = "model.safetensors";
 /// 2 GB, of which an eighth is loaded.
 const TENSORS: [u32; 2] = [500, 1024];
@@ -118,25 +119,16 @@ pub(super) fn gets(dir: &Path) -> Job {
 }
 
 pub(super) fn make_tensors(dir: &Path, quick: bool) -> Result<(), Error> {
-    let Ok(packages) = packages() else { return Ok(()) };
+    let Ok(modules) = module(MODULE) else { return Ok(()) };
     let [count, rows] = if quick { QUICK_TENSORS } else { TENSORS };
     let words = ["tensors", MODEL, &count.to_string(), &rows.to_string()];
-    make(dir, &words.map(Into::into), &[("PYTHONPATH", packages.into())])
+    make(dir, &words.map(Into::into), &[("PYTHONPATH", modules.into())])
 }
 
 /// An eighth of each tensor of a safetensors file.
 pub(super) fn part(dir: &Path) -> Result<Job, Error> {
     let job = mapping(python(dir, PART).args([MODEL]));
-    Ok(Job { env: vec![("PYTHONPATH", packages()?.into())], ..job })
-}
-
-/// Where `scripts/setup` puts what Debian has no package of.
-fn packages() -> Result<PathBuf, Failure> {
-    let packages = source::cache_dir().join("python");
-    match packages.join("safetensors").is_dir() {
-        true => Ok(packages),
-        false => Err(Failure::NoModule { module: "safetensors", path: packages }),
-    }
+    Ok(Job { env: vec![("PYTHONPATH", module(MODULE)?.into())], ..job })
 }
 
 fn make(dir: &Path, words: &[OsString], env: &[(&str, OsString)]) -> Result<(), Error> {

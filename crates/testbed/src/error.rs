@@ -204,6 +204,8 @@ pub enum Step {
     DropCaches,
     /// Writing what is dirty.
     WriteBack,
+    /// Making a file that memory is swapped out to.
+    MakeSwap,
     /// Looking at a directory.
     Inspect,
 }
@@ -226,6 +228,7 @@ impl fmt::Display for Step {
             Self::Listen => "open the control socket",
             Self::DropCaches => "drop caches",
             Self::WriteBack => "write what is dirty",
+            Self::MakeSwap => "make a place to swap to",
             Self::Inspect => "look at",
         })
     }

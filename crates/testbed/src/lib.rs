@@ -52,6 +52,7 @@ mod share;
 mod state;
 mod stats;
 mod storage;
+mod swap;
 pub mod units;
 
 pub use cold::{drop_caches, undisturbed};
@@ -61,3 +62,4 @@ pub use owned::Owned;
 pub use share::{Share, ShareOptions};
 pub use stats::Stats;
 pub use storage::{Kind, Storage};
+pub use swap::Swap;
