@@ -27,6 +27,8 @@ pub(super) struct Bench {
     listed: u32,
     /// Names that were looked up.
     pub read: BTreeSet<String>,
+    /// How often any was.
+    looks: usize,
     /// Bytes that were read.
     pub spent: u64,
 }
@@ -45,6 +47,7 @@ impl Bench {
             size,
             listed: 0,
             read: BTreeSet::new(),
+            looks: 0,
             spent: 0,
         }
     }
@@ -94,6 +97,7 @@ impl Bench {
                 }
                 Errand::Look { path } => {
                     let path = String::from_utf8(path.to_vec()).expect("text");
+                    self.looks += 1;
                     self.read.insert(path);
                     Outcome::File(Arc::new(()), self.size)
                 }
@@ -179,6 +183,27 @@ fn large_files_use_up_the_allowance_and_huge_ones_are_not_read() {
     (0..3).for_each(|n| bench.demand(&format!("/d/{n}.pyc")));
     bench.run();
     assert_eq!((spent(&bench), bench.read.len() as u64), (0, ALLOWANCE / COST_MIN));
+}
+
+#[test]
+fn files_that_are_too_large_are_not_looked_at_with_each_that_is_wanted() {
+    const SIZE: u64 = 4 * ALLOWANCE;
+    let mut bench = Bench::new(1000, SIZE);
+    (0..3).for_each(|n| bench.demand(&format!("/d/{n}.pyc")));
+    bench.run();
+    let first = bench.looks;
+    assert_eq!((bench.spent, first as u64), (0, ALLOWANCE / COST_MIN));
+    // Each adds to the allowance, and none makes it large enough.
+    (500..510).for_each(|n| {
+        bench.demand(&format!("/d/{n}.pyc"));
+        bench.run();
+    });
+    assert_eq!(bench.looks, first);
+    (510..700).for_each(|n| {
+        bench.demand(&format!("/d/{n}.pyc"));
+        bench.run();
+    });
+    assert!(bench.spent >= SIZE, "at last there is enough for one");
 }
 
 #[test]

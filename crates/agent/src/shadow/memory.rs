@@ -169,7 +169,9 @@ mod tests {
     use std::vec::Vec;
 
     const MAPS: &str = "00401000-00405000 r-xp 00001000 08:01 123 /bin/s-p\n\
+        7f00aa000000-7f00aa021000 rw-p 00000000 00:00 0 \n\
         7f00bb000000-7f00bb001000 --xs 00000000 00:01 6 /a file\n\
+        7f00cc000000-7f00cc005000 r-xp 00000000 08:01 7 /lib/l.so\n\
         7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]\n";
 
     fn found() -> Vec<Mapping> {
@@ -202,5 +204,14 @@ mod tests {
         let around = [0x40_0fff, 0x40_1000, 0x40_4fff, 0x40_5000].map(|at| places.code_around(at));
         assert_eq!(around, [None, Some(0x40_1000), Some(0x40_1000), None]);
         assert_eq!(places.code_around(0x7f00_bb00_0800), None, "it cannot be read");
+    }
+
+    #[test]
+    fn libraries_lie_above_the_stack_of_a_thread() {
+        let mut places = Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) };
+        found().iter().for_each(|m| places.note(m, 0x7f00_aa02_0ff8));
+        assert_eq!(places.stack, (0x7f00_aa00_0000, 0x7f00_aa02_1000));
+        let around = [0x40_1000, 0x7f00_cc00_1234].map(|at| places.code_around(at));
+        assert_eq!(around, [Some(0x40_1000), Some(0x7f00_cc00_0000)]);
     }
 }
