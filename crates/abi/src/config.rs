@@ -38,6 +38,9 @@ pub const MEMORY_DEVICES_MAX: usize = 16;
 /// File systems in [`AgentConfig::remote_devices`].
 pub const REMOTE_DEVICES_MAX: usize = 16;
 
+/// File systems in [`AgentConfig::turning_devices`].
+pub const TURNING_DEVICES_MAX: usize = 16;
+
 /// Stands in a filter for the first address of the shared memory, which only the agent knows; it
 /// puts in the real one. Neither half occurs otherwise.
 pub const SHARED_START: u64 = 0x5ba5_e001_5ba5_e002;
@@ -160,6 +163,8 @@ pub struct AgentConfig {
     /// The file systems that ask somebody else for each name that the kernel does not know:
     /// [`device_number`](crate::device_number)s; 0: no more.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
+    /// The file systems that lie on a disk that turns: [`device_number`](crate::device_number)s; 0: no more.
+    pub turning_devices: [u64; TURNING_DEVICES_MAX],
     /// A [`SlowDevices`]: see [`AgentConfig::slow_devices`]. This, the next and `beside_pid` are all that changes later.
     pub slow_devices: [u64; 2 + 2 * SLOW_DEVICES_MAX],
     /// An [`Unwatched`]: see [`AgentConfig::unwatched`].
@@ -231,7 +236,11 @@ const _: () = assert!(
             + size_of::<SlowDevices>()
             + size_of::<Unwatched>()
             + size_of::<Overlay>()
-            + 8 * (MEMORY_DEVICES_MAX + REMOTE_DEVICES_MAX + FILTER_MAX + RUNNER_FILTER_MAX)
+            + 8 * (MEMORY_DEVICES_MAX
+                + REMOTE_DEVICES_MAX
+                + TURNING_DEVICES_MAX
+                + FILTER_MAX
+                + RUNNER_FILTER_MAX)
 );
 const _: () = assert!(
     offset_of!(AgentConfig, unwatched) + size_of::<Unwatched>() <= AgentConfig::CHANGES_IN

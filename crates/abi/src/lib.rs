@@ -42,7 +42,7 @@ pub use sites::Sites;
 pub use slow::SlowDevices;
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
-pub const ABI_VERSION: u32 = 14;
+pub const ABI_VERSION: u32 = 15;
 
 /// A device as one number: that of a file system, as everything here has it.
 pub const fn device_number(major: u32, minor: u32) -> u64 {

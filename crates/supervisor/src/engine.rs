@@ -89,6 +89,7 @@ impl Prepared {
             beside_pid: 0,
             memory_devices: mounts.in_memory(),
             remote_devices: mounts.remote(),
+            turning_devices: mounts.turning(),
             slow_devices: [0; _],
             unwatched: [0; _],
             plant: faults.plant(),

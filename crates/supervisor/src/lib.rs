@@ -45,6 +45,7 @@ pub mod socket;
 pub mod stats;
 mod swaps;
 pub mod tasks;
+mod turning;
 pub mod unwatched;
 mod wait;
 

@@ -12,9 +12,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX};
+use runahead_abi::config::{MEMORY_DEVICES_MAX, REMOTE_DEVICES_MAX, TURNING_DEVICES_MAX};
 use runahead_abi::{device_number, filesystems};
 use rustix::fs::{AtFlags, StatxFlags, major, minor, statvfs, statx};
+
+use crate::turning;
 
 /// Bytes of the table, mostly; a longer one is read all the same.
 const TABLE_BYTES: usize = 16 << 10;
@@ -40,6 +42,12 @@ impl Mounts {
     /// For [`runahead_abi::config::AgentConfig::remote_devices`].
     pub fn remote(&self) -> [u64; REMOTE_DEVICES_MAX] {
         first(self.devices(is_remote))
+    }
+
+    /// For [`runahead_abi::config::AgentConfig::turning_devices`].
+    pub fn turning(&self) -> [u64; TURNING_DEVICES_MAX] {
+        let turns = |device: &u64| turning::turns((device >> 32) as u32, *device as u32);
+        first(self.devices(|_| true).into_iter().filter(turns))
     }
 
     /// Whether something is mounted whose server may never answer, or will be when it is first named (autofs(5);
@@ -126,7 +134,7 @@ impl Local {
 }
 
 /// As many as there is room for.
-fn first<const N: usize>(devices: Vec<u64>) -> [u64; N] {
+fn first<const N: usize>(devices: impl IntoIterator<Item = u64>) -> [u64; N] {
     let mut found = [0; N];
     found.iter_mut().zip(devices).for_each(|(place, device)| *place = device);
     found

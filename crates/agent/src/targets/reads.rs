@@ -11,7 +11,7 @@ use super::Target;
 use super::outcome::{Outcome, Side, Stall};
 use super::{faults, mapped};
 use crate::extent;
-use crate::names::{Kind, NAMES};
+use crate::names::{self, Kind, NAMES};
 use crate::plane::Call;
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
@@ -197,8 +197,11 @@ impl Target {
         {
             return self.map_anything(call);
         }
-        let is_cold = is_large(call) && is_cold(fd, offset);
-        if is_large(call) {
+        // (What turns is best left to the kernel, which reads ahead of faults as it does of reads: pages asked for side by side have
+        // its heads moved for each.)
+        let is_watched = is_large(call) && !turns(session, fd);
+        let is_cold = is_watched && is_cold(fd, offset);
+        if is_watched {
             self.expect_faults(call.thread, is_cold);
         }
         if is_cold {
@@ -241,6 +244,12 @@ fn is_large(call: &Call) -> bool {
     let [_, len, prot, flags, ..] = call.args;
     const LOADED: u32 = k::MAP_DENYWRITE | k::MAP_ANONYMOUS;
     len >= LARGE_BYTES && prot as u32 & k::PROT_EXEC == 0 && flags as u32 & LOADED == 0
+}
+
+/// `fd` lies on a disk that turns.
+fn turns(session: &Session, fd: Fd) -> bool {
+    let turning = &session.config.turning_devices;
+    turning[0] != 0 && names::device(fd).is_some_and(|device| turning.contains(&device))
 }
 
 /// Most of what lies behind `offset` in a file is not in memory; where the kernel does not tell (cachestat(2) is for a
