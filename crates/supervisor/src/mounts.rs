@@ -46,7 +46,11 @@ impl Mounts {
 
     /// For [`runahead_abi::config::AgentConfig::turning_devices`].
     pub fn turning(&self) -> [u64; TURNING_DEVICES_MAX] {
-        let turns = |device: &u64| turning::turns((device >> 32) as u32, *device as u32);
+        // Those without a number of their own are of no block device.
+        let turns = |device: &u64| {
+            let (major, minor) = ((device >> 32) as u32, *device as u32);
+            major != 0 && turning::turns(major, minor)
+        };
         first(self.devices(|_| true).into_iter().filter(turns))
     }
 
@@ -144,19 +148,25 @@ fn is_remote(kind: &str) -> bool {
     filesystems::by_name(kind.as_bytes()).is_remote()
 }
 
-/// See [`Mounts::points`]. White space is written as octal numbers (proc_pid_mountinfo(5)).
+/// See [`Mounts::points`]. (proc_pid_mountinfo(5))
 fn point_and_kind(line: &str) -> Option<(Vec<u8>, bool)> {
     let (mount, source) = line.split_once(" - ")?;
-    let mut rest = mount.split(' ').nth(4)?.as_bytes();
+    let point = unescaped(mount.split(' ').nth(4)?);
     let kind = filesystems::by_name(source.split(' ').next()?.as_bytes());
-    let mut point = Vec::with_capacity(rest.len());
+    Some((point, kind.is_in_memory() || kind.is_made_up()))
+}
+
+/// A name as the kernel's tables have it: white space and backslashes are written as octal numbers.
+pub(crate) fn unescaped(name: &str) -> Vec<u8> {
+    let mut rest = name.as_bytes();
+    let mut text = Vec::with_capacity(rest.len());
     while let [first, after @ ..] = rest {
         let octal = |digits: &[u8]| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok();
         let code = after.get(..3).filter(|_| *first == b'\\').and_then(octal);
-        point.push(code.unwrap_or(*first));
+        text.push(code.unwrap_or(*first));
         rest = &after[if code.is_some() { 3 } else { 0 }..];
     }
-    Some((point, kind.is_in_memory() || kind.is_made_up()))
+    text
 }
 
 /// What a line of the table says.
