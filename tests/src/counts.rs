@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use runahead_abi::config::CALLS_COUNTED as NUMBERS;
+use runahead_abi::agent_config::CALLS_COUNTED as NUMBERS;
 
 use crate::names_of_calls;
 

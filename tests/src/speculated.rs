@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use runahead_abi::config::{BUCKETS, CALLS, ERRNOS};
+use runahead_abi::agent_config::{BUCKETS, CALLS, ERRNOS};
 
 /// In front of the number of a call.
 const WAITED: char = 'w';
 
-/// What the agents of one session counted (`agent/src/speculation/planted.rs`). Its text is one line.
+/// What the agents of one session counted (`agent/src/speculation/planted_predictions.rs`). Its text is one line.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Speculated {
     /// Predictions that came true.

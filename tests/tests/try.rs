@@ -692,7 +692,7 @@ fn an_ordinary_user_is_told_the_same() {
 #[test]
 fn the_table_has_every_call() {
     let Some(()) = available(installed("gcc")) else { return };
-    let table: BTreeMap<i64, &str> = runahead_abi::overlay::calls::CALLS
+    let table: BTreeMap<i64, &str> = runahead_abi::overlay::try_calls::CALLS
         .iter()
         .map(|call| (i64::from(call.0), call.1))
         .collect();

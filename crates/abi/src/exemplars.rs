@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::words;
+use crate::atomic_words;
 
 /// Bytes of the largest file that is kept.
 pub const FILE_BYTES: usize = 128 << 10;
@@ -26,8 +26,9 @@ impl Kind {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         let dot = name.iter().rposition(|&byte| byte == b'.').filter(|&at| at > 0);
         let (suffix, seed) = dot.map_or((name, 2), |at| (&name[at..], 1));
-        let hash =
-            suffix.iter().fold(seed, |hash, &byte| crate::identity::mixed(hash, byte.into()));
+        let hash = suffix
+            .iter()
+            .fold(seed, |hash, &byte| crate::access_identity::mixed(hash, byte.into()));
         Kind(hash.max(1))
     }
 }
@@ -73,7 +74,7 @@ impl Exemplars {
             new.kind.store(0, Relaxed);
             return;
         }
-        words::store(&new.words[offset as usize / 8..], piece);
+        atomic_words::store(&new.words[offset as usize / 8..], piece);
         new.len.store(end as u32, Relaxed);
         if ends && end > 0 {
             self.keep(kind, end as usize);
@@ -101,7 +102,7 @@ impl Exemplars {
     /// Copies from `offset` of the file of that kind; how many bytes.
     pub fn copy(&self, kind: Kind, offset: u64, to: &mut [u8]) -> usize {
         let (Some(one), Some(len)) = (self.find(kind), self.len_of(kind)) else { return 0 };
-        words::copy(&one.words, len as usize, offset.min(len) as usize, to)
+        atomic_words::copy(&one.words, len as usize, offset.min(len) as usize, to)
     }
 }
 

@@ -10,36 +10,36 @@
 #![no_std]
 #![forbid(unsafe_op_in_unsafe_fn)]
 
-pub mod account;
-pub mod config;
-pub mod entries;
+pub mod access_identity;
+pub mod access_spread;
+pub mod agent_config;
+mod atomic_words;
+pub mod control_protocol;
+pub mod cost_account;
+pub mod directory_entries;
 pub mod exemplars;
-pub mod filesystems;
-pub mod identity;
-pub mod log;
+pub mod filesystem_table;
+pub mod follow_filter;
+pub mod hint_log;
+pub mod hint_record;
 pub mod overlay;
-pub mod record;
-pub mod ring;
-pub mod shared;
-pub mod sites;
-pub mod slow;
-pub mod socket;
-pub mod spread;
-pub mod swap;
-pub mod touched;
-pub mod unwatched;
-mod words;
+pub mod record_ring;
+pub mod shared_memory;
+pub mod slow_devices;
+pub mod swapped_memory;
+pub mod touched_blocks;
+pub mod value_predictor;
 
-pub use account::Account;
-pub use config::AgentConfig;
-pub use entries::{Entries, Entry};
-pub use identity::{ChunkIndex, Identity, Parents, Piece};
-pub use log::{HintLog, HintState};
-pub use record::{HintKind, Record, RecordError};
-pub use ring::Ring;
-pub use shared::{Control, RunEnd, RunStatus, Shared};
-pub use sites::Sites;
-pub use slow::SlowDevices;
+pub use access_identity::{ChunkIndex, Identity, Parents, Piece};
+pub use agent_config::AgentConfig;
+pub use cost_account::Account;
+pub use directory_entries::{Entries, Entry};
+pub use hint_log::{HintLog, HintState};
+pub use hint_record::{HintKind, Record, RecordError};
+pub use record_ring::Ring;
+pub use shared_memory::{Control, RunEnd, RunStatus, Shared};
+pub use slow_devices::SlowDevices;
+pub use value_predictor::Sites;
 
 /// Bumped when any layout in this crate changes; checked when the agent starts.
 pub const ABI_VERSION: u32 = 15;

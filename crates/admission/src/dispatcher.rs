@@ -6,23 +6,23 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORDED, STEERS};
+use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_abi::hint_record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
-use runahead_member::memory::Mapping;
-use runahead_member::rights::Watch;
-use runahead_member::wake::{sleep_until_rung, supersede};
+use runahead_member::doorbell::{sleep_until_rung, supersede};
+use runahead_member::read_rights::Watch;
+use runahead_member::shared_memory::Mapping;
 use runahead_prefetch::cost_benefit::{Change, INTERVAL};
 use runahead_prefetch::{Client, Pace, memory_path};
 use rustix::process::Pid;
 
-use crate::budget::{self, Own};
-use crate::common::Common;
-use crate::progress::Progress;
+use crate::hint_progress::Progress;
+use crate::memory_budget::{self, Own};
+use crate::page_usage::Uses;
+use crate::session_admission::Common;
 use crate::throttle::{self, Throttle};
-use crate::uses::Uses;
 
-mod again;
+mod rerun;
 
 /// Pause between runs that found nothing new, at first (see `again`).
 const BACKOFF: Duration = Duration::from_millis(1);
@@ -452,7 +452,7 @@ impl Dispatcher {
     fn has_room(&mut self) -> bool {
         let process = self.process.as_raw_pid() as u32;
         let own = self.count_pages();
-        let most = budget::pages_most(process, own.pages);
+        let most = memory_budget::pages_most(process, own.pages);
         self.shared.control.tell_most(most);
         let has_room =
             most.is_none_or(|most| own.pages <= most) || own.has_room_for_mirrors(process);
@@ -517,7 +517,7 @@ fn is_taken_back(n: usize, header: &Header, cancels: &[(usize, u32)]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use runahead_abi::record::DISCLOSURE;
+    use runahead_abi::hint_record::DISCLOSURE;
 
     use super::*;
 

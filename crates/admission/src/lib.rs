@@ -14,19 +14,19 @@
 //! | [`sole`] | storage on which nothing is gained |
 //! | [`without`] | what can be switched off, to measure what it is worth |
 
-mod ahead;
-pub mod budget;
-pub mod common;
-pub mod crowd;
+pub mod ablation;
 pub mod dispatcher;
-pub mod ghost;
-pub mod ledger;
-mod progress;
-pub mod sole;
+mod hint_progress;
+pub mod memory_budget;
+mod outstanding_hints;
+mod page_usage;
+pub mod refault;
+pub mod session_admission;
+pub mod session_load;
+pub mod session_totals;
+pub mod single_spindle;
 mod throttle;
-mod uses;
-pub mod without;
 
-pub use common::Common;
+pub use ablation::Without;
 pub use dispatcher::Dispatcher;
-pub use without::Without;
+pub use session_admission::Common;

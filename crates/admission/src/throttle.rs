@@ -11,17 +11,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use runahead_abi::identity::CHUNK_BYTES;
-use runahead_abi::record::{DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED};
+use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_abi::hint_record::{
+    DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED,
+};
 use runahead_abi::{Control, HintKind, Identity, Record};
-use runahead_member::memory::Mapping;
+use runahead_member::shared_memory::Mapping;
 use runahead_prefetch::cost_benefit::{Change, CostBenefit, INTERVAL, Sample, Why};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
-use crate::ahead::{self, Ahead};
-use crate::common::Common;
-use crate::ghost;
-use crate::progress::Progress;
+use crate::hint_progress::Progress;
+use crate::outstanding_hints::{self, Ahead};
+use crate::refault;
+use crate::session_admission::Common;
 
 /// What a stall is taken to cost until one was measured, and at least and most.
 const STALL: Duration = Duration::from_millis(5);
@@ -41,8 +43,8 @@ pub(crate) struct Throttle {
     origin: Instant,
     ahead: Ahead,
     cost_benefit: CostBenefit,
-    ghost: ghost::Share,
-    drops: ghost::Drops,
+    ghost: refault::Share,
+    drops: refault::Drops,
     held_back: VecDeque<(HintKind, Header, Vec<u8>)>,
     held_bytes: u64,
     /// What the budget knows of.
@@ -97,8 +99,8 @@ impl Throttle {
             origin: Instant::now(),
             ahead: Ahead::default(),
             cost_benefit: CostBenefit::default(),
-            ghost: ghost::Share::default(),
-            drops: ghost::Drops::default(),
+            ghost: refault::Share::default(),
+            drops: refault::Drops::default(),
             held_back: VecDeque::new(),
             held_bytes: 0,
             own: 0,
@@ -214,7 +216,7 @@ impl Throttle {
 
     /// Forgets what `record` hinted, as if it had never been.
     fn forget(&self, record: &Record<'_>) {
-        ahead::keys(record).for_each(|(key, _): (Identity, u32)| {
+        outstanding_hints::keys(record).for_each(|(key, _): (Identity, u32)| {
             self.progress.forget(key, record.header.run.saturating_add(1));
         });
     }
@@ -301,7 +303,7 @@ impl Throttle {
         let shadows = [control.template_pid.load(Relaxed), run.pid.load(Relaxed)];
         let stopped = self.is_stopped();
         // What has ended may have left its number to somebody else.
-        let held = || own + if stopped { 0 } else { ghost::private_memory(&shadows) };
+        let held = || own + if stopped { 0 } else { refault::private_memory(&shadows) };
         let refaults = control.refaults.load(Relaxed);
         Sample {
             issued: counts.issued.saturating_sub(before.issued),
@@ -309,7 +311,7 @@ impl Throttle {
             missed: unforeseen
                 .saturating_sub(lost)
                 .saturating_add(std::mem::take(&mut self.overdue)),
-            added: self.ghost.account(&ledger.ghost, refaults, ghost::refaults, held),
+            added: self.ghost.account(&ledger.ghost, refaults, refault::refaults, held),
             lost,
             late: Duration::from_micros(late),
             dropped,

@@ -14,7 +14,7 @@ use core::panic::PanicInfo;
 use runahead_abi::{ABI_VERSION, AgentConfig};
 use runahead_agent::session::{self, Session};
 use runahead_agent::{logged, overlay, shadow, speculation, targets, tried};
-use runahead_plane::{self as plane, room, sys};
+use runahead_plane::{self as plane, address_space, sys};
 
 global_asm!(
     ".pushsection .text.runahead_start, \"ax\", @progbits",
@@ -71,7 +71,7 @@ fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
     sys::copy_in::<u8>(base)?;
     let text = (base + u64::from(config.text_at), u64::from(config.text_len));
     protect(base, text, config.total_len.into())?;
-    room::reserve(base)?;
+    address_space::reserve(base)?;
     let session = Session::new(*config, (base, config.total_len.into()));
     // SAFETY: the program has not started; nothing has called `get` yet.
     unsafe { session::set(session) };

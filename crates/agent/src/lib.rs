@@ -49,20 +49,20 @@ macro_rules! as_a_target {
     };
 }
 
-mod extent;
-pub mod hints;
-mod kept_out;
+pub mod control_client;
+mod descriptor_names;
+pub mod hint_sender;
 pub mod logged;
-mod maps;
-mod names;
 pub mod overlay;
-pub mod paths;
+pub mod path_text;
+mod process_maps;
+mod read_extent;
 pub mod session;
 pub mod shadow;
-pub mod socket;
 pub mod speculation;
 pub mod targets;
-mod timer;
+mod thread_timer;
 pub mod tried;
+mod uninherited_memory;
 
-use runahead_plane::{self as plane, arch, lock, owned, room, sys};
+use runahead_plane::{self as plane, address_space, arch, lock, sys, thread_owned};

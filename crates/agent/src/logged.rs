@@ -6,13 +6,13 @@
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::config::{CALLS_COUNTED, plant};
+use runahead_abi::agent_config::{CALLS_COUNTED, plant};
 
 use crate::arch::Context;
 use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD};
-use crate::{paths, room};
+use crate::{address_space, path_text};
 
 /// Where the file is, but for the number.
 const PATH: &[u8] = b"/dev/shm/runahead-calls-";
@@ -116,8 +116,8 @@ pub fn start(session: &Session) -> sys::Result<()> {
 pub fn room_of_test(session: &Session, bytes: usize) -> sys::Result<u64> {
     let mut path = [0u8; 64];
     path[..PATH.len()].copy_from_slice(PATH);
-    paths::decimal(session.config.supervisor_pid, &mut path[PATH.len()..]);
+    path_text::decimal(session.config.supervisor_pid, &mut path[PATH.len()..]);
     let file = sys::openat2(AT_FDCWD, path.as_ptr() as u64, k::O_RDWR | k::O_CLOEXEC, 0, 0)?;
-    let at = room::map_shared(file, bytes as u64);
+    let at = address_space::map_shared(file, bytes as u64);
     sys::close(file).and(at)
 }

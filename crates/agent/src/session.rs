@@ -3,14 +3,14 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
+use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::overlay::HELD_MAX;
-use runahead_abi::unwatched::ProgramKey;
 use runahead_abi::{AgentConfig, Control, Shared, SlowDevices};
 
+use crate::address_space;
 use crate::arch::ticks;
-use crate::owned::Owned;
-use crate::room;
 use crate::sys;
+use crate::thread_owned::Owned;
 
 /// Set once, when the agent starts; copied with the process into children and shadows.
 pub struct Session {
@@ -25,7 +25,7 @@ pub struct Session {
     image: (u64, u64),
 }
 
-const _: () = assert!(size_of::<Shared>() as u64 <= room::POLICY_BYTES);
+const _: () = assert!(size_of::<Shared>() as u64 <= address_space::POLICY_BYTES);
 
 /// The private place. Only pages that are touched take memory.
 // SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
@@ -72,7 +72,7 @@ impl Session {
         let old = self.shared.swap(alone(), Relaxed);
         if old != alone() {
             // SAFETY: mapped when the parent joined; the child's only thread has no reference to it.
-            unsafe { room::give_back(old as u64, size_of::<Shared>() as u64) };
+            unsafe { address_space::give_back(old as u64, size_of::<Shared>() as u64) };
         }
         self.target_pid.store(sys::getpid(), Relaxed);
     }
@@ -110,7 +110,7 @@ impl Session {
     /// First address and end of the lowest such memory between `at` and `end`.
     pub fn owned_from(&self, at: u64, end: u64) -> Option<(u64, u64)> {
         let image = (self.image.0, self.image.0 + self.image.1);
-        let used = room::used_from(at, end);
+        let used = address_space::used_from(at, end);
         used.into_iter().chain(self.is_image(at, end).then_some(image)).min()
     }
 

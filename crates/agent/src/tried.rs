@@ -3,10 +3,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use runahead_abi::config::plant;
+use runahead_abi::agent_config::plant;
 
 use crate::arch::Context;
-use crate::plane::{self, Call, Interest, Next, Policy, Verdict, stop};
+use crate::plane::{self, Call, Interest, Next, Policy, Verdict, thread_stop};
 use crate::session::Session;
 use crate::sys;
 
@@ -45,7 +45,7 @@ impl Policy for Tried {
                 plane::policy::wake(&WOKEN);
                 Verdict::REPORT
             }
-            Some(STOP) => Verdict::answer(match stop::stop_others() {
+            Some(STOP) => Verdict::answer(match thread_stop::stop_others() {
                 Ok(stopped) => {
                     let (mut lost, mut own) = (0, 0);
                     stopped.each(|thread, context| {

@@ -5,9 +5,9 @@
 //! if `--stats` may have something to say there.
 #![no_main]
 
-mod history;
+mod history_command;
 mod options;
-mod tries;
+mod try_command;
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::fs::File;
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
         let argument = unsafe { CStr::from_ptr(*argv.add(n)) };
         OsStr::from_bytes(argument.to_bytes()).to_owned()
     });
-    runahead_supervisor::signals::hold();
+    runahead_supervisor::signal_blocking::hold();
     match Cli::parse_or_exit(line).task {
         Task::Run(run) => {
             let status = run_command(&run);
@@ -64,13 +64,13 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
             exit(status)
         }
         Task::Try(task) => {
-            let status = tries::work(&task);
+            let status = try_command::work(&task);
             leave();
             exit(status)
         }
         Task::History(history) => {
-            runahead_supervisor::signals::release();
-            exit(history::work(&history.task))
+            runahead_supervisor::signal_blocking::release();
+            exit(history_command::work(&history.task))
         }
     }
 }
@@ -138,7 +138,7 @@ fn leave() {
     // Somebody may wait until nobody has it any more.
     // SAFETY: nothing of what follows uses them.
     (libc::STDIN_FILENO..=libc::STDERR_FILENO).for_each(|fd| _ = unsafe { libc::close(fd) });
-    runahead_supervisor::beside::end();
+    runahead_supervisor::io_process::end();
 }
 
 pub(crate) fn status(error: &LaunchError) -> i32 {
@@ -158,7 +158,7 @@ fn exec_instead(run: &options::Run, command: &Command, why: String) -> i32 {
     if let Some(destination) = &run.stats {
         report(destination, kept(destination), &runahead_supervisor::Stats::of_native(why));
     }
-    runahead_supervisor::signals::release();
+    runahead_supervisor::signal_blocking::release();
     let error = runahead_inject::exec_instead(command);
     say!("{error}");
     status(&error)

@@ -27,7 +27,7 @@ pub use recorder::{Found, Recorder};
 pub use store::{Keys, Store};
 
 use runahead_abi::HintKind;
-use runahead_abi::record::NO_FOLLOW;
+use runahead_abi::hint_record::NO_FOLLOW;
 
 /// Most accesses that a run can have; the rest of a longer one is not recorded.
 pub const ACCESSES_MAX: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
-use runahead_abi::socket::Bequest;
+use runahead_abi::control_protocol::Bequest;
 
 use crate::image::Layout;
 use crate::insert::{Failure, insert};

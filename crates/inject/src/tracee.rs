@@ -12,7 +12,7 @@ use nix::libc::{self, user_regs_struct};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use runahead_abi::socket;
+use runahead_abi::control_protocol;
 
 use crate::status::{self, Ended, Status};
 
@@ -152,7 +152,7 @@ fn cont(pid: Pid, signal: i32) -> Result<(), TraceError> {
 }
 
 fn is_word_of_failure(pid: Pid, signal: i32) -> bool {
-    if signal as u32 != socket::EXEC_FAILED {
+    if signal as u32 != control_protocol::EXEC_FAILED {
         return false;
     }
     let Ok(info) = ptrace::getsiginfo(pid) else { return false };
@@ -161,7 +161,7 @@ fn is_word_of_failure(pid: Pid, signal: i32) -> bool {
     }
     // SAFETY: of a queued signal, the value is the member that is set.
     let value = unsafe { info.si_value() };
-    value.sival_ptr as u64 == socket::EXEC_FAILED_VALUE
+    value.sival_ptr as u64 == control_protocol::EXEC_FAILED_VALUE
 }
 
 impl Stopped {

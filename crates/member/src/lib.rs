@@ -11,11 +11,11 @@
 //! | [`degraded`] | what it had to do without |
 //! | [`proc`] | what the kernel says of it, in files of text |
 
-pub mod clock;
-pub mod degraded;
-pub mod memory;
-pub mod present;
-pub mod proc;
-pub mod rights;
-pub mod waits;
-pub mod wake;
+pub mod degradations;
+pub mod doorbell;
+pub mod page_presence;
+pub mod proc_files;
+pub mod read_rights;
+pub mod shared_memory;
+pub mod slow_devices;
+pub mod tsc_clock;

@@ -13,11 +13,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 
 use linux_raw_sys::general as k;
 
-use super::altstack::{self, Altstack};
+use super::alternate_stack::{self, Altstack};
 use super::thread::{self, Thread};
 use super::{
-    Call, PROCESS, exec, faults, is_retired, masks, patch, policy, report, retire,
-    retire_all_threads, retire_this, signals, sites, stands_down, stop,
+    Call, PROCESS, call_reporting, exec, is_retired, kernel_signals, patch, policy, program_faults,
+    retire, retire_all_threads, retire_this, signal_masks, stands_down, thread_stop, trampolines,
 };
 use crate::arch::{self, Context};
 use crate::sys::{self, nr};
@@ -61,7 +61,7 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         return context.resume_at(site);
     }
     if shares_memory && !waits {
-        masks::makes_a_thread(thread);
+        signal_masks::makes_a_thread(thread);
         patch::another_thread();
         if !thread::expect_thread() {
             retire_all_threads();
@@ -84,7 +84,7 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
 /// A vfork child goes on natively, from `site`, and its parent does not.
 pub(super) fn go_on_natively(thread: &Thread, site: u64, context: &mut Context) {
     thread::disarm_dispatch();
-    context.mask = masks::in_native_borrower(thread, context.mask);
+    context.mask = signal_masks::in_native_borrower(thread, context.mask);
     context.stack = thread.alternate.get().words();
     context.resume_at(site);
 }
@@ -96,7 +96,7 @@ fn fork_here(call: &Call, context: &mut Context) {
     let ret = call.perform();
     context.set_result(ret);
     if ret != 0 {
-        report::own_returned(call.nr, ret);
+        call_reporting::own_returned(call.nr, ret);
     }
     let ends = ret == 0 && stands_down();
     if ends {
@@ -105,7 +105,7 @@ fn fork_here(call: &Call, context: &mut Context) {
         retire_this();
     }
     if ends || ret == 0 && !is_retired() && !start_in_child(thread) {
-        context.mask = masks::in_child(thread, context.mask);
+        context.mask = signal_masks::in_child(thread, context.mask);
     }
     sys::set_mask(mask);
 }
@@ -113,17 +113,17 @@ fn fork_here(call: &Call, context: &mut Context) {
 /// A forked child, with `thread` for its only one: interception goes on here.
 fn start_in_child(thread: &'static Thread) -> bool {
     PROCESS.store(sys::getpid(), Relaxed);
-    masks::in_new_process();
-    faults::in_new_process();
+    signal_masks::in_new_process();
+    program_faults::in_new_process();
     patch::in_new_process();
-    sites::in_new_process();
-    stop::in_new_process();
+    trampolines::in_new_process();
+    thread_stop::in_new_process();
     thread::forget_others(thread);
     if let Some(policy) = policy::get() {
         policy.in_child();
     }
     note_that_memory_is_ours();
-    masks::take_again(thread);
+    signal_masks::take_again(thread);
     thread.move_in() && thread.arm().is_ok()
 }
 
@@ -141,7 +141,7 @@ pub fn note_forking(thread: &'static Thread) {
 /// Has a clone made with the program's own registers and stack, by the trampoline of its site.
 fn from_the_program(thread: &'static Thread, site: u64, context: &mut Context) {
     let mask = sys::set_mask(!0);
-    let index = sites::of_clones(site);
+    let index = trampolines::of_clones(site);
     sys::set_mask(mask);
     go_by(index.map(arch::clone_site), thread, site, context);
 }
@@ -186,8 +186,8 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
     }
     if result == 0 {
         // A vfork child: its parent waits. The depth stays, so that no policy is asked, but for one that wants to be.
-        thread.lend(masks::action_to_lend());
-        masks::take_again(thread);
+        thread.lend(signal_masks::action_to_lend());
+        signal_masks::take_again(thread);
         let _ = thread::arm_dispatch();
         if policy::get().is_some_and(|policy| policy.sees_borrowers()) {
             thread.depth.set(0);
@@ -196,7 +196,7 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
     }
     thread.take_back();
     exec::give_memory_back(thread);
-    report::own_returned(thread.makes.get(), result);
+    call_reporting::own_returned(thread.makes.get(), result);
     thread.depth.set(0);
 }
 
@@ -207,7 +207,7 @@ pub(super) fn adopt(thread: &'static Thread, stack: u64) -> bool {
     let moved = move_in(thread, stack, mask);
     if moved {
         thread::prepare_spare();
-        sys::set_mask(signals::without_sigsys(mask));
+        sys::set_mask(kernel_signals::without_sigsys(mask));
     } else {
         // It is on this place's stack that we are, so it cannot be given to anyone else: it is lost.
         sys::set_mask(mask);
@@ -224,17 +224,17 @@ fn move_in(thread: &'static Thread, stack: u64, mask: u64) -> bool {
         if mark().load(Relaxed) != 0 {
             return false;
         }
-        thread.blocked.set(signals::has_sigsys(mask) || masks::new_threads_block());
+        thread.blocked.set(kernel_signals::has_sigsys(mask) || signal_masks::new_threads_block());
         let words = ALTERNATE_IN_PARENT.each_ref().map(|word| word.load(Relaxed));
         thread.alternate.set(Altstack::from_words(words));
         thread.take_signals();
         return start_in_child(thread);
     }
-    thread.alternate.set(altstack::of_kernel());
+    thread.alternate.set(alternate_stack::of_kernel());
     if thread.alternate.get().holds(stack) {
         return false;
     }
-    thread.blocked.set(signals::has_sigsys(mask) || masks::new_threads_block());
+    thread.blocked.set(kernel_signals::has_sigsys(mask) || signal_masks::new_threads_block());
     let moved = thread.move_in() && thread.arm().is_ok();
     if moved {
         thread.take_signals();

@@ -3,11 +3,11 @@
 
 use linux_raw_sys::general as k;
 
+use super::kernel_signals::{self, Action};
 use super::policy::Exec;
-use super::signals::{self, Action};
 use super::thread::Thread;
-use super::{Call, Token, faults, masks, policy};
-use crate::{room, sys};
+use super::{Call, Token, policy, program_faults, signal_masks};
+use crate::{address_space, sys};
 
 /// Makes the call; returns only if it fails.
 ///
@@ -20,7 +20,7 @@ pub(super) fn exec(call: &Call) -> i64 {
     let mut work = Work { call: *call, prepared: None, answer: None };
     on_agent_stack(&mut work, prepare);
     if let Some(answer) = work.answer {
-        sys::set_mask(signals::without_sigsys(mask));
+        sys::set_mask(kernel_signals::without_sigsys(mask));
         return answer;
     }
     let believed = thread.as_believed(mask);
@@ -29,7 +29,7 @@ pub(super) fn exec(call: &Call) -> i64 {
     let ret = unsafe { sys::raw(work.call.nr, work.call.args) };
     let now = sys::set_mask(!0);
     on_agent_stack(&mut work, undo);
-    sys::set_mask(signals::without_sigsys(now));
+    sys::set_mask(kernel_signals::without_sigsys(now));
     ret
 }
 
@@ -61,9 +61,9 @@ extern "C" fn prepare(work: u64) {
     }
     let token = policy::get().map(|policy| policy.before_exec(&work.call));
     // An ignored SIGSYS stays ignored over exec, a handler does not.
-    let ours = masks::ignores_sigsys(work.call.thread)
-        .and_then(|action| signals::set_action(k::SIGSYS as i32, Some(&action)).ok());
-    faults::lend_for_exec();
+    let ours = signal_masks::ignores_sigsys(work.call.thread)
+        .and_then(|action| kernel_signals::set_action(k::SIGSYS as i32, Some(&action)).ok());
+    program_faults::lend_for_exec();
     work.prepared = Some(Prepared { token, ours });
 }
 
@@ -72,9 +72,9 @@ extern "C" fn undo(work: u64) {
     let work = unsafe { &mut *(work as *mut Work) };
     give_memory_back(work.call.thread);
     let Some(Prepared { token, ours }) = work.prepared.take() else { return };
-    faults::take_again();
+    program_faults::take_again();
     if let Some(ours) = ours {
-        let _ = signals::set_action(k::SIGSYS as i32, Some(&ours));
+        let _ = kernel_signals::set_action(k::SIGSYS as i32, Some(&ours));
     }
     if let (Some(policy), Some(token)) = (policy::get(), token) {
         policy.exec_failed(token);
@@ -86,7 +86,7 @@ pub(super) fn give_memory_back(thread: &Thread) {
     let (at, len) = thread.exec_memory.replace((0, 0));
     if len != 0 {
         // SAFETY: the policy has mapped it for that call, which is over, and nobody else knows of it.
-        unsafe { room::give_back(at, len) };
+        unsafe { address_space::give_back(at, len) };
     }
 }
 

@@ -12,34 +12,34 @@
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-mod altstack;
+pub mod address_space;
+mod alternate_stack;
 pub mod arch;
-pub mod begun;
+mod call_reporting;
+mod call_restart;
 mod clone;
-mod dispatched;
+mod dispatch_siginfo;
 mod exec;
-pub mod faults;
-mod given;
-mod handlers;
-mod interrupted;
+mod kernel_signals;
 pub mod lock;
-mod masks;
-pub mod owned;
+mod native_calls;
 pub mod patch;
-mod perform;
 pub mod policy;
-pub mod quiet;
-mod report;
-pub mod room;
-pub mod sampling;
-mod sigaltstack;
-mod signals;
+pub mod program_faults;
+pub mod reported_call_state;
+pub mod sample_counter;
+mod sigaltstack_call;
+mod signal_actions;
+pub mod signal_block;
+mod signal_handlers;
+mod signal_masks;
 mod sigsys;
-mod sites;
-pub mod stop;
 pub mod sys;
-mod temporary;
+mod temporary_masks;
 pub mod thread;
+pub mod thread_owned;
+pub mod thread_stop;
+mod trampolines;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
@@ -67,7 +67,7 @@ pub struct Call {
 impl Call {
     /// It waited for room, and some of what it is to write has been written: only the kernel is to make the rest of it.
     pub fn is_partly_made(&self) -> bool {
-        interrupted::is_partly_made(self)
+        call_restart::is_partly_made(self)
     }
 
     /// Makes the call as it stands, here and now. [`sys::RESTART`] if a signal is held, which is to be the answer: the
@@ -129,7 +129,7 @@ pub fn has_threads() -> bool {
 
 /// The program has, or has had, handlers of its own for signals.
 pub fn has_handlers() -> bool {
-    given::has_handlers()
+    signal_actions::has_handlers()
 }
 
 /// Makes `policy` the one that is asked.
@@ -137,7 +137,7 @@ pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
     let interest = policy.interest();
     let reports = matches!(interest, Interest::Reported);
     if reports {
-        report::prepare()?;
+        call_reporting::prepare()?;
     }
     policy::install(policy);
     SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
@@ -261,14 +261,14 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     // is the only reference to it.
     let call = unsafe { &*call };
     call.thread.result.set(None);
-    call.thread.hold_if(handlers::may_be_held(call.nr));
+    call.thread.hold_if(signal_handlers::may_be_held(call.nr));
     if call.thread.is_spare() && !clone::adopt(call.thread, call.stack) {
         return Verdict::NATIVE;
     }
     if is_checked(call.nr) {
-        return if masks::can_go_by(call) { Verdict::NATIVE } else { Verdict::TRAP };
+        return if signal_masks::can_go_by(call) { Verdict::NATIVE } else { Verdict::TRAP };
     }
-    if !sees_all() && perform::takes_its_stack(call) {
+    if !sees_all() && native_calls::takes_its_stack(call) {
         return Verdict::TRAP;
     }
     let Some(policy) = policy::get() else { return Verdict::NATIVE };
@@ -288,7 +288,7 @@ pub unsafe fn fail_open() -> ! {
     stand_down();
     match thread::current() {
         Some(thread) => {
-            quiet::abandon(thread);
+            signal_block::abandon(thread);
             // SAFETY: passed on to the caller; the frames given up own nothing.
             unsafe { arch::abandon(thread, thread.result.get()) }
         }
@@ -351,7 +351,7 @@ pub fn start_in_shadow() -> sys::Result<&'static Thread> {
 /// Has the number of this process remembered: where most calls have texts of the program's read, one call fewer for each counts.
 pub fn remember_process() -> sys::Result<()> {
     const BYTES: u64 = 4096;
-    let page = room::map_private(BYTES)?;
+    let page = address_space::map_private(BYTES)?;
     // SAFETY: a page that is ours, and new.
     unsafe { sys::advise(page, BYTES, linux_raw_sys::general::MADV_WIPEONFORK) }?;
     // SAFETY: the same, and nobody gives it back.
@@ -443,7 +443,7 @@ pub fn retire_all_threads() {
     }
     CALLING_OFF.store(false, SeqCst);
     if let (0, Some(thread)) = (thread::armed(), thread::current()) {
-        masks::restore_sigsys(thread);
+        signal_masks::restore_sigsys(thread);
     }
 }
 
@@ -451,9 +451,9 @@ pub fn retire_all_threads() {
 fn leave_for_good(thread: &Thread) {
     thread.end_pokes();
     // First the mask: whoever waits for the last to leave may send what only that keeps from us.
-    masks::restore_mask(thread);
+    signal_masks::restore_mask(thread);
     if thread.disarm() && !CALLING_OFF.load(SeqCst) {
-        masks::restore_sigsys(thread);
+        signal_masks::restore_sigsys(thread);
     }
 }
 
@@ -467,7 +467,7 @@ fn is_the_planes(call: u64) -> bool {
     if sees_all() {
         return call == nr::RT_SIGRETURN;
     }
-    temporary::MASK_CALLS.contains(&call)
+    temporary_masks::MASK_CALLS.contains(&call)
         || matches!(
             call,
             nr::RT_SIGRETURN

@@ -26,22 +26,22 @@
 //! The idea of relocating the comparison is rr's, that of leaving the call in place gVisor's; a short
 //! jump to a long one in padding is how Windows is patched while it runs.
 
-mod code;
-mod seen;
-mod shared;
+mod code_writer;
+mod shared_code;
 #[cfg(test)]
 mod tests;
+mod trap_counts;
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::Event;
-use super::given;
+use super::signal_actions;
 use crate::arch::{self, ABSENT, Code, LONG_JUMP, RUN_UP, SiteShape, Window};
 use crate::lock::Lock;
 use crate::sys::nr;
-use code::{PAGE, Stubs};
-use seen::Seen;
-use shared::SharedRanges;
+use code_writer::{PAGE, Stubs};
+use shared_code::SharedRanges;
+use trap_counts::Seen;
 
 #[repr(C)]
 struct State {
@@ -115,7 +115,7 @@ pub(super) fn in_new_process() {
         // Registrations with the kernel are not inherited by everybody.
         state.synchronises = None;
         if let Some((at, jump)) = state.under_way.take() {
-            let _ = code::write(at, |at| code::put(at, &jump));
+            let _ = code_writer::write(at, |at| code_writer::put(at, &jump));
         }
     });
 }
@@ -155,7 +155,7 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
         || state.stubs.contain(site)
         || site - page + 2 > PAGE
         || is_any_shared(page, PAGE)
-        || code::is_writable(page)
+        || code_writer::is_writable(page)
     {
         return None;
     }
@@ -164,7 +164,7 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
         return None;
     }
     let State { window, stubs, entry, .. } = state;
-    code::copy_window(window, page)?;
+    code_writer::copy_window(window, page)?;
     let start = page - RUN_UP as u64;
     let (at, address) = ((site - start) as usize, |offset: u16| start + u64::from(offset));
     let is_stub = |end: usize, distance: i32| {
@@ -174,29 +174,29 @@ fn patch(state: &mut State, site: u64, number: u64) -> Option<u64> {
     let shape = SiteShape::of(&code, at, number).find(|shape| match *shape {
         SiteShape::NumberBefore { len } => {
             u64::from(len) <= site - page
-                && (!threads || code::can_replace_at_once(site - u64::from(len)))
+                && (!threads || code_writer::can_replace_at_once(site - u64::from(len)))
         }
-        SiteShape::ByPadding { .. } => !threads || code::can_replace_at_once(site),
+        SiteShape::ByPadding { .. } => !threads || code_writer::can_replace_at_once(site),
         SiteShape::CompareAfter => {
-            let is_alone = !threads && !given::has_async_handlers();
+            let is_alone = !threads && !signal_actions::has_async_handlers();
             is_alone && !KEEPS_FRAMES.load(Relaxed) && site - page + LONG_JUMP as u64 <= PAGE
         }
     })?;
     let stub = arch::stub(shape, number, (start, at), &code, entry());
     let slot = stubs.slot(site)?;
-    code::write(slot, |at| code::put(at, &stub))?;
+    code_writer::write(slot, |at| code_writer::put(at, &stub))?;
     let entered = match shape {
         SiteShape::NumberBefore { len } => replace_number(state, site - u64::from(len), slot)?,
         SiteShape::ByPadding { from, end } => {
             let short = arch::short_jump(at, from.into())?;
             let jump = arch::jump(address(from), slot)?;
             let padding = address(from)..address(end);
-            code::write_by_padding(site, short, padding, &jump, threads)?;
+            code_writer::write_by_padding(site, short, padding, &jump, threads)?;
             site
         }
         SiteShape::CompareAfter => {
             let jump = arch::jump(site, slot)?;
-            code::write(site, |at| code::put(at, &jump))?;
+            code_writer::write(site, |at| code_writer::put(at, &jump))?;
             site
         }
     };
@@ -209,14 +209,14 @@ fn replace_number(state: &mut State, from: u64, stub: u64) -> Option<u64> {
     let jump = arch::jump(from, stub)?;
     if has_threads() {
         state.under_way = Some((from, jump));
-        code::write(from, |at| code::replace_in_steps(at, &jump))?;
+        code_writer::write(from, |at| code_writer::replace_in_steps(at, &jump))?;
         state.under_way = None;
     } else {
-        code::write(from, |at| code::put(at, &jump))?;
+        code_writer::write(from, |at| code_writer::put(at, &jump))?;
     }
     Some(from)
 }
 
 fn synchronises(state: &mut State) -> bool {
-    *state.synchronises.get_or_insert_with(code::can_synchronise)
+    *state.synchronises.get_or_insert_with(code_writer::can_synchronise)
 }

@@ -26,7 +26,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use crate::arch::Context;
-use crate::{Call, Token, signals, sys};
+use crate::{Call, Token, kernel_signals, sys};
 
 /// In place of the number of a call that is made by the 32-bit entry.
 pub const OF_ANOTHER_ABI: u64 = u64::MAX;
@@ -94,7 +94,7 @@ pub fn wake(word: &'static AtomicU32) {
 
 /// Has [`Policy::poked`] called in a thread of this or another process. (One that is gone, or another user's, is not.)
 pub fn poke(process: u32, thread: u32) {
-    signals::send_to(process, thread, POKE);
+    kernel_signals::send_to(process, thread, POKE);
 }
 
 /// What becomes of a call that has returned.

@@ -6,15 +6,16 @@
 
 use linux_raw_sys::general as k;
 
-use super::dispatched::{Info, SYS_USER_DISPATCH, action};
-use super::perform::{
+use super::dispatch_siginfo::{Info, SYS_USER_DISPATCH, action};
+use super::native_calls::{
     has_held, keep_changed_mask, keep_mask, keep_mask_if_left, made_by_the_program, perform,
     takes_its_stack,
 };
 use super::thread::{self, Thread};
 use super::{
-    Call, Verdict, clone, exec, handlers, is_checked, is_interesting, is_the_planes, masks, patch,
-    policy, report, reports, sigaltstack, signals, stop, temporary,
+    Call, Verdict, call_reporting, clone, exec, is_checked, is_interesting, is_the_planes,
+    kernel_signals, patch, policy, reports, sigaltstack_call, signal_handlers, signal_masks,
+    temporary_masks, thread_stop,
 };
 use crate::arch::{self, Context, pkeys};
 use crate::sys::{self, nr};
@@ -30,19 +31,19 @@ const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
 
 /// Puts our handler in place of the program's, which `masks` keeps. `believed`: see [`crate::start`].
 pub(super) fn install(thread: &Thread, believed: Option<u64>) -> sys::Result<()> {
-    let old = signals::set_action(k::SIGSYS as i32, Some(&action()))?;
-    masks::keep_sigsys(thread, old, believed);
+    let old = kernel_signals::set_action(k::SIGSYS as i32, Some(&action()))?;
+    signal_masks::keep_sigsys(thread, old, believed);
     Ok(())
 }
 
 /// Our action has changed ([`action`]).
 pub(super) fn renew() -> sys::Result<()> {
-    signals::set_action(k::SIGSYS as i32, Some(&action())).map(|_| ())
+    kernel_signals::set_action(k::SIGSYS as i32, Some(&action())).map(|_| ())
 }
 
 /// Has another thread of this process take its dispatch off at once, wherever it is.
 pub(super) fn call_off(tid: u32) {
-    signals::send(tid, CALLED_OFF);
+    kernel_signals::send(tid, CALLED_OFF);
 }
 
 /// Our handler, entered by way of [`pkeys`].
@@ -75,10 +76,10 @@ pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, contex
 fn other(info: &Info, context: &mut Context) {
     let thread = thread::current();
     let carried = u64::from(info.call as u32) | u64::from(info.arch) << 32;
-    let is_sent = |what| info.code == signals::SI_QUEUE && carried == what;
-    let is_to_stop = is_sent(stop::STOP);
+    let is_sent = |what| info.code == kernel_signals::SI_QUEUE && carried == what;
+    let is_to_stop = is_sent(thread_stop::STOP);
     let is_poked = carried == policy::POKE
-        && (info.code == signals::SI_QUEUE || info.code == signals::SI_TIMER);
+        && (info.code == kernel_signals::SI_QUEUE || info.code == kernel_signals::SI_TIMER);
     let called_off = is_sent(CALLED_OFF) && super::is_retired();
     let mask = sys::set_mask(!0);
     // (First, as what is lost may be the call behind one that was made, of which the policy has not been told.)
@@ -87,12 +88,12 @@ fn other(info: &Info, context: &mut Context) {
     }
     match called_off {
         // (It is not to come again.)
-        true => report::interrupted(thread, context),
-        false => report::stopped(thread, context),
+        true => call_reporting::interrupted(thread, context),
+        false => call_reporting::stopped(thread, context),
     }
     if let Some(thread) = thread {
         if is_to_stop {
-            stop::arrive(thread, context);
+            thread_stop::arrive(thread, context);
         }
         if is_poked
             && !super::is_retired()
@@ -109,7 +110,7 @@ fn other(info: &Info, context: &mut Context) {
         return;
     }
     if let Some(thread) = thread.filter(|_| !called_off) {
-        report::before_a_signal(thread, context);
+        call_reporting::before_a_signal(thread, context);
     }
     sys::set_mask(if reports() { context.mask } else { mask });
     match thread {
@@ -120,7 +121,7 @@ fn other(info: &Info, context: &mut Context) {
         _ if called_off => {}
         _ => {
             let at = core::ptr::from_ref(info) as u64;
-            masks::forward_sigsys(thread, info.code, at, context);
+            signal_masks::forward_sigsys(thread, info.code, at, context);
         }
     }
 }
@@ -136,22 +137,22 @@ fn answer(info: &Info, context: &mut Context) {
     };
     if super::is_retired() {
         super::leave_for_good(thread);
-        if report::is_trap(site) {
+        if call_reporting::is_trap(site) {
             keep_mask(context);
-            return report::finish(thread, context, false);
+            return call_reporting::finish(thread, context, false);
         }
         return natively(site, context);
     }
     if info.arch != AUDIT_ARCH_X86_64 {
         // The 32-bit entry (int 0x80), which only the program itself can use.
-        if reports() && report::is_not_to_be_lost_yet(thread, site, context) {
+        if reports() && call_reporting::is_not_to_be_lost_yet(thread, site, context) {
             return;
         }
         super::retire();
         return natively(site, context);
     }
-    if report::is_trap(site) {
-        return report::returned(thread, context);
+    if call_reporting::is_trap(site) {
+        return call_reporting::returned(thread, context);
     }
     let mut call = context.call(thread);
     if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
@@ -215,22 +216,22 @@ fn answer(info: &Info, context: &mut Context) {
 fn reported(call: &Call, site: u64, context: &mut Context) {
     // (A handler may have jumped out of the asking.)
     call.thread.is_asking.set(false);
-    if temporary::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
-        return report::answer(call, site, context);
+    if temporary_masks::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
+        return call_reporting::answer(call, site, context);
     }
     let is_exec = matches!(call.nr, nr::EXECVE | nr::EXECVEAT) && call.thread.lent.get().is_none();
-    if is_exec && !stop::keep_others_from_stopping() {
+    if is_exec && !thread_stop::keep_others_from_stopping() {
         keep_mask(context);
         context.resume_at(site);
-        return stop::wait(call.thread, context);
+        return thread_stop::wait(call.thread, context);
     }
-    if !report::own(call, site, context) {
+    if !call_reporting::own(call, site, context) {
         of_the_plane(call, site, context);
         call.thread.depth.set(0);
         tell_own(call, context);
     }
     if is_exec {
-        stop::let_others_stop();
+        thread_stop::let_others_stop();
     }
 }
 
@@ -239,7 +240,7 @@ fn tell_own(call: &Call, context: &Context) {
     // (What makes a child or a thread says so itself.)
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
     if !is_child && context.is_answered() {
-        report::own_returned(call.nr, context.result());
+        call_reporting::own_returned(call.nr, context.result());
     }
 }
 
@@ -327,7 +328,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
             keep_mask(context);
             context.mask = held.unwrap_or(context.mask);
             context.resume_at(site);
-            stop::wait(thread, context);
+            thread_stop::wait(thread, context);
             return true;
         }
         Verdict { ret, native: 0 } => {
@@ -366,7 +367,7 @@ extern "C" fn on_agent_stack(work: u64) {
         let work = &mut *(work as *mut Dispatch<'_>);
         if reports() {
             // From here on they wait until the call is over, if they may. (The mask of what came before is in the frame.)
-            work.call.thread.hold_if(handlers::may_be_held(work.call.nr));
+            work.call.thread.hold_if(signal_handlers::may_be_held(work.call.nr));
             work.waits_for_signals = has_held();
         }
         if !work.waits_for_signals {
@@ -387,8 +388,8 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             // memory may not be writable any more.)
             unsafe {
                 let mut frame = (*(call.stack as *const Context)).copy();
-                masks::restore_from(thread, &mut frame);
-                sigaltstack::restore_from(thread, &mut frame, call.stack);
+                signal_masks::restore_from(thread, &mut frame);
+                sigaltstack_call::restore_from(thread, &mut frame, call.stack);
                 arch::sigreturn(core::ptr::from_ref(&frame) as u64)
             }
         }
@@ -401,11 +402,11 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             keep_mask_if_left(thread, context);
         }
         nr::RT_SIGACTION => {
-            context.set_result(masks::sigaction(call));
+            context.set_result(signal_masks::sigaction(call));
             keep_mask_if_left(thread, context);
         }
         nr::RT_SIGPROCMASK => {
-            let (ret, mask) = masks::sigprocmask(call);
+            let (ret, mask) = signal_masks::sigprocmask(call);
             context.set_result(ret);
             match mask {
                 Some(mask) => context.mask = mask,
@@ -413,7 +414,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             }
         }
         nr::SIGALTSTACK => {
-            match sigaltstack::sigaltstack(call) {
+            match sigaltstack_call::sigaltstack(call) {
                 Some(ret) => context.set_result(ret),
                 None => {
                     super::retire();
@@ -439,9 +440,9 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             context.mask = thread.as_believed(mask);
         }
         nr::EXIT => perform(call, site, context),
-        _ if temporary::has_plain_mask(call) && made_by_the_program(site, context) => {}
+        _ if temporary_masks::has_plain_mask(call) && made_by_the_program(site, context) => {}
         _ => {
-            context.set_result(temporary::with_temporary_mask(call));
+            context.set_result(temporary_masks::with_temporary_mask(call));
             keep_mask(context);
         }
     }

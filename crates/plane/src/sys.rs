@@ -143,9 +143,9 @@ macro_rules! call {
 }
 
 // (Behind the macro, which it uses.)
-mod program;
-pub(crate) use program::remember_process;
-pub use program::{GATHER_MAX, copy_bytes, copy_in, copy_out, copy_string, gather};
+mod program_memory;
+pub(crate) use program_memory::remember_process;
+pub use program_memory::{GATHER_MAX, copy_bytes, copy_in, copy_out, copy_string, gather};
 
 /// close(2).
 pub fn close(fd: Fd) -> Result<u64> {

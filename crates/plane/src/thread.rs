@@ -8,22 +8,22 @@
 //! and vfork child included, once it is in the table, but for its number and the atomics by which it is stopped; nobody else
 //! finds it.
 
-mod places;
+mod thread_slots;
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use super::altstack::{self, AUTODISARM, Altstack};
-use super::begun::Begun;
-use super::signals::{self, Action};
+use super::alternate_stack::{self, AUTODISARM, Altstack};
+use super::kernel_signals::{self, Action};
+use super::reported_call_state::Begun;
+use crate::address_space;
 use crate::arch::{
     self, Context, RUNAHEAD_SPARE, RUNAHEAD_THREADS, STACK_BYTES, THREAD_HASH, THREAD_HASHES,
     THREAD_PROBES,
 };
-use crate::room;
 use crate::sys::{self, Switches, nr};
 
-pub(super) use places::{expect_thread, expected_came, prepare_spare, take_spares};
+pub(super) use thread_slots::{expect_thread, expected_came, prepare_spare, take_spares};
 
 /// Bytes of a thread's stack for signals: many frames may lie there for a moment.
 const SIGNAL_STACK_BYTES: u64 = 256 << 10;
@@ -200,13 +200,17 @@ impl Thread {
 
     /// The program believes that this is its mask: what the kernel is to have.
     pub fn believe_mask(&self, mask: u64) -> u64 {
-        self.blocked.set(signals::has_sigsys(mask));
-        signals::without_sigsys(mask)
+        self.blocked.set(kernel_signals::has_sigsys(mask));
+        kernel_signals::without_sigsys(mask)
     }
 
     /// `mask` with SIGSYS as the program believes it to be.
     pub(super) fn as_believed(&self, mask: u64) -> u64 {
-        if self.blocked.get() { mask | signals::SYS_BIT } else { signals::without_sigsys(mask) }
+        if self.blocked.get() {
+            mask | kernel_signals::SYS_BIT
+        } else {
+            kernel_signals::without_sigsys(mask)
+        }
     }
 
     /// A signal has made the thread leave while we were at work on a call of it: what the program
@@ -239,7 +243,7 @@ impl Thread {
 
     /// A place with a stack of `stack` bytes, for a thread to come.
     fn map(stack: usize) -> sys::Result<&'static Thread> {
-        let at = room::map_stack(stack as u64)?;
+        let at = address_space::map_stack(stack as u64)?;
         let place = (at + stack as u64 - size_of::<Thread>() as u64) & !15;
         let top = (place - SIGNAL_STACK_BYTES) & !(GUARD_BYTES - 1);
         // SAFETY: memory that has just been mapped, of which nothing is used.
@@ -340,7 +344,7 @@ impl Thread {
         let Some(faults) = self.faults.take() else { return };
         // SAFETY: a timer of the policy's.
         let _ = unsafe { sys::raw(nr::TIMER_DELETE, [faults.timer.into(), 0, 0, 0, 0, 0]) };
-        signals::drop_timers(super::policy::POKE);
+        kernel_signals::drop_timers(super::policy::POKE);
     }
 
     /// Arms dispatch for this thread, which is the one that runs.
@@ -358,7 +362,7 @@ impl Thread {
         disarm_dispatch();
         let was = self.armed.replace(false);
         if was {
-            altstack::give_kernel(self.alternate.get());
+            alternate_stack::give_kernel(self.alternate.get());
         }
         was && ARMED.fetch_sub(1, Relaxed) == 1
     }
@@ -383,7 +387,7 @@ impl Thread {
             let [at, len] = self.mapped.get();
             // SAFETY: nobody knows of it, and nobody is on its stack: it was taken from the table
             // by its own thread, which is on the program's stack.
-            unsafe { room::give_back(at, len) };
+            unsafe { address_space::give_back(at, len) };
         }
     }
 
@@ -406,7 +410,7 @@ impl Thread {
 
     /// From now on the kernel is to use ours, which holds no frame.
     pub(super) fn take_signals(&self) {
-        altstack::give_kernel(self.signal_stack());
+        alternate_stack::give_kernel(self.signal_stack());
     }
 
     /// Works on the agent's stack for a call that the program makes at `stack`, which may be its own.
@@ -464,7 +468,7 @@ pub(super) fn forget_others(thread: &Thread) {
     // (Timers are not inherited.)
     thread.faults.set(None);
     ARMED.store(0, Relaxed);
-    places::expect_nobody();
+    thread_slots::expect_nobody();
     thread.armed.set(false);
 }
 

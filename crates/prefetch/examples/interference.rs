@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use runahead_abi::record::Header;
+use runahead_abi::hint_record::Header;
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_prefetch::{Client, Completion, Options, PrefetchStats, Prefetcher, Sink};
 use runahead_testbed::{Disk, DiskOptions, Share, ShareOptions, Storage};

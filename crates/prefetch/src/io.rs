@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
-use runahead_abi::identity::CHUNK_BYTES;
+use runahead_abi::access_identity::CHUNK_BYTES;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
@@ -35,21 +35,21 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result, pread};
 
-use crate::admission::Used;
-use crate::expand::{Batch, Name};
-use crate::limit::{DeviceNumber, Kind, Sample};
-use crate::queue::{Class, Place, Trouble};
+use crate::concurrency_limit::{DeviceNumber, Kind, Sample};
+use crate::directory_expansion::{Batch, Name};
+use crate::guess_budget::Used;
+use crate::request_queue::{Class, Place, Trouble};
 
-mod devices;
-mod memory;
-mod turn;
+mod device_filesystems;
+mod seek_order;
+mod swapped_memory;
 
-pub(crate) use memory::DEVICE as MEMORY;
-use memory::Memory;
-pub use memory::memory_path;
+pub(crate) use swapped_memory::DEVICE as MEMORY;
+use swapped_memory::Memory;
+pub use swapped_memory::memory_path;
 
-pub(crate) use devices::{Device, Devices};
-pub(crate) use turn::{Line, Turn};
+pub(crate) use device_filesystems::{Device, Devices};
+pub(crate) use seek_order::{Line, Turn};
 
 /// Bytes of a worker's scratch memory for data of file systems that ask a server: it is read to be in the page
 /// cache and then ignored.
@@ -207,7 +207,7 @@ impl Node {
     /// The memory of a process.
     fn of_memory(process: i32) -> Result<Self> {
         let what = What::Memory(Memory::of(process)?);
-        let (device, inode) = (memory::DEVICE, process as u64);
+        let (device, inode) = (swapped_memory::DEVICE, process as u64);
         Ok(Node { what, device, inode, directory: false, open: OnceLock::new() })
     }
 

@@ -42,29 +42,29 @@ use std::time::Duration;
 
 use runahead_abi::{HintKind, Record};
 
-mod admission;
+mod byte_ranges;
+mod concurrency_limit;
 pub mod cost_benefit;
-mod expand;
-mod guess;
+mod device_limits;
+mod directory_expansion;
+mod fair_queue;
+mod file_guesses;
+mod guess_budget;
+mod hint_order;
 mod horizon;
 mod io;
-mod lanes;
-mod limit;
-mod limits;
-mod order;
-mod pool;
-mod program;
-mod queue;
-mod ranges;
+mod program_loading;
+mod request_queue;
+mod result_sink;
 mod scheduler;
-mod sink;
 #[cfg(test)]
-mod testing;
+mod test_support;
+mod worker_pool;
 
-pub use guess::KIND_NAMES;
+pub use file_guesses::KIND_NAMES;
 pub use horizon::{Horizon, MARGIN, Pace};
 pub use io::memory_path;
-pub use sink::{Completion, LogSink, Sink};
+pub use result_sink::{Completion, LogSink, Sink};
 
 /// A file up to this size, in bytes, is read to its end when the length of a read was unknown:
 /// whoever reads a small file without asking for its size mostly reads all of it.
@@ -178,7 +178,7 @@ fn part(some: u64, all: u64) -> Option<u32> {
 
 /// See the crate's text. Dropping it is [`Prefetcher::close`] without waiting.
 pub struct Prefetcher {
-    pool: Arc<pool::Pool>,
+    pool: Arc<worker_pool::Pool>,
 }
 
 impl Prefetcher {
@@ -187,7 +187,7 @@ impl Prefetcher {
     /// `waited` is told of each operation that waited for storage: its device (major number shifted
     /// left by 32, and minor), and how long it took. It must not come back to the prefetcher.
     pub fn new(options: Options, waited: impl Fn(u64, Duration) + Send + Sync + 'static) -> Self {
-        Prefetcher { pool: Arc::new(pool::Pool::new(options, Box::new(waited))) }
+        Prefetcher { pool: Arc::new(worker_pool::Pool::new(options, Box::new(waited))) }
     }
 
     /// Somebody whose hints go by names and runs of their own; `sink` is told what becomes of them.
@@ -259,8 +259,8 @@ impl Drop for Prefetcher {
 /// then, and which is on its way to tell so, does. Each key is done or forgotten in the end, the
 /// sink may outlive its client for a moment, and it must own what it needs.
 pub struct Client {
-    pool: Arc<pool::Pool>,
-    core: Arc<pool::Core>,
+    pool: Arc<worker_pool::Pool>,
+    core: Arc<worker_pool::Core>,
 }
 
 impl Client {

@@ -18,15 +18,15 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use runahead_abi::Record;
 
-use crate::admission::{Admission, Used};
-use crate::guess::{Errand, Outcome};
+use crate::byte_ranges::PIECE_BYTES;
+use crate::concurrency_limit::{DeviceNumber, Home, Sample};
+use crate::device_limits::Limits;
+use crate::fair_queue::{Head, Reach};
+use crate::file_guesses::{Errand, Outcome};
+use crate::guess_budget::{Admission, Used};
+use crate::hint_order::{ClientId, Tier};
 use crate::horizon::Pace;
-use crate::lanes::{Head, Reach};
-use crate::limit::{DeviceNumber, Home, Sample};
-use crate::limits::Limits;
-use crate::order::{ClientId, Tier};
-use crate::queue::{Effects, Found, Job, Queue, Step, Submitted, Taken, Trouble};
-use crate::ranges::PIECE_BYTES;
+use crate::request_queue::{Effects, Found, Job, Queue, Step, Submitted, Taken, Trouble};
 
 #[cfg(test)]
 mod sim;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use runahead_abi::record::DEMAND;
+use runahead_abi::hint_record::DEMAND;
 use runahead_abi::{HintKind, Identity};
 use runahead_prefetch::Client;
 

@@ -1,7 +1,7 @@
 //! Neighbours of small files, on real files.
 #![allow(missing_docs, reason = "a test")]
 
-use runahead_abi::record::DEMAND;
+use runahead_abi::hint_record::DEMAND;
 use runahead_abi::{ChunkIndex, HintKind};
 
 mod common;

@@ -25,17 +25,17 @@
 #[cfg(test)]
 extern crate std;
 
-mod events;
-mod files;
+mod held_files;
+mod outcome_events;
+mod pipe_tails;
 mod table;
-mod tails;
 #[cfg(test)]
 mod tests;
 
-pub use events::{Event, Events};
-pub use files::Files;
+pub use held_files::Files;
+pub use outcome_events::{Event, Events};
+pub use pipe_tails::{Ahead, NotNow, Pipe, Tails, Taken};
 pub use table::{ANSWER_MAX, Came, Counts, DEPENDENTS, Id, NotOpen, Owner, SLOTS, Status, Table};
-pub use tails::{Ahead, NotNow, Pipe, Tails, Taken};
 
 /// What is needed of whoever uses this, and of the system: the process that calls.
 pub trait Host {

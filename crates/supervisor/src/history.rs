@@ -20,30 +20,30 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use runahead_abi::config::tell;
-use runahead_abi::identity::BLOCK_BYTES;
-use runahead_abi::record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
+use runahead_abi::access_identity::BLOCK_BYTES;
+use runahead_abi::agent_config::tell;
+use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
 use runahead_abi::{ChunkIndex, HintKind, HintLog, Identity, Piece, Record};
-use runahead_admission::common;
+use runahead_admission::session_admission;
 use runahead_history::{Access, Follower, Found, RANGE_MAX, Recorder, Run, What};
 use runahead_inject::Ended;
-use runahead_member::memory::Mapping;
-use runahead_member::waits::Waits;
+use runahead_member::shared_memory::Mapping;
+use runahead_member::slow_devices::Waits;
 use runahead_prefetch::Prefetcher;
 
-pub mod account;
-mod places;
-pub mod plan;
+pub mod history_plan;
 pub mod replay;
+pub mod replay_account;
 #[cfg(test)]
 mod tests;
+mod unchanged_files;
 
-pub use account::HistoryStats;
-pub use plan::{Asked, Learning, Plan};
+pub use history_plan::{Asked, Learning, Plan};
+pub use replay_account::HistoryStats;
 
-use account::{Recorded, Replayed};
-use places::Places;
 use replay::{Event, Listener};
+use replay_account::{Recorded, Replayed};
+use unchanged_files::Places;
 
 /// How long the last of what processes told may take to come in when the session ends.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -125,7 +125,9 @@ impl History {
 
     /// Reads what is to be replayed; false if there is nothing.
     fn look_for_a_record(&self) -> bool {
-        let Some(plan::Replayed { run, is_own }) = self.plan.replayed() else { return false };
+        let Some(history_plan::Replayed { run, is_own }) = self.plan.replayed() else {
+            return false;
+        };
         let _ = self.followed.set(Followed {
             follower: Mutex::new(Follower::new(run.clone())),
             run,
@@ -271,7 +273,7 @@ impl History {
     }
 }
 
-impl common::Listener for History {
+impl session_admission::Listener for History {
     fn hear(&self, record: &Record<'_>) -> bool {
         let header = &record.header;
         if header.flags & RECORDED == 0 {

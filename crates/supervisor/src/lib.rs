@@ -24,33 +24,33 @@
 //! | [`history`] | the memory of earlier runs |
 //! | [`stats`] | says what happened |
 
-pub mod beside;
-pub mod common;
-pub mod confine;
-pub mod descriptors;
-mod engine;
+mod command_exit;
+pub mod control_socket;
+mod descriptor_store;
+mod exec_file;
+pub mod follow_policy;
 pub mod history;
-mod image;
-mod kept;
-pub mod limits;
-pub mod members;
-mod mounts;
-pub mod options;
-mod passing;
-pub mod programs;
-pub mod sandbox;
+pub mod inherited_descriptors;
+pub mod io_process;
+pub mod joined_processes;
+mod mount_table;
+pub mod program_prefetch;
+pub mod rlimits;
+mod rotational;
 pub mod session;
-pub mod signals;
-pub mod socket;
-pub mod stats;
-mod swaps;
-pub mod tasks;
-mod turning;
-pub mod unwatched;
-mod wait;
+pub mod session_context;
+pub mod session_options;
+mod session_services;
+pub mod session_stats;
+pub mod shadow_sandbox;
+pub mod signal_blocking;
+mod signal_forwarding;
+mod swap_devices;
+pub mod task_limits;
+pub mod try_sandbox;
 
-pub use options::{Faults, HeldApart, Keep, Options};
 pub use runahead_admission::Without;
 pub use runahead_inject::Ended;
 pub use session::{SessionError, run};
-pub use stats::Stats;
+pub use session_options::{Faults, HeldApart, Keep, Options};
+pub use session_stats::Stats;

@@ -4,20 +4,22 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use runahead_abi::config::tell;
+use runahead_abi::agent_config::tell;
 use runahead_abi::overlay::Overlay;
 use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, Start, launch};
-use runahead_member::clock::Clock;
-use runahead_member::degraded::Reasons;
-use runahead_member::memory;
+use runahead_member::degradations::Reasons;
+use runahead_member::shared_memory;
+use runahead_member::tsc_clock::Clock;
 
-use crate::engine::{Engine, Prepared, Stopped};
+use crate::command_exit;
 use crate::history::{History, HistoryStats};
-use crate::options::{Keep, Options};
-use crate::stats::Speculations;
-use crate::stats::Stats;
-use crate::wait;
-use crate::{confine, descriptors, limits, programs, signals, tasks};
+use crate::session_options::{Keep, Options};
+use crate::session_services::{Engine, Prepared, Stopped};
+use crate::session_stats::Speculations;
+use crate::session_stats::Stats;
+use crate::{
+    inherited_descriptors, program_prefetch, rlimits, signal_blocking, task_limits, try_sandbox,
+};
 
 /// Why there was no session.
 #[derive(Debug, thiserror::Error)]
@@ -39,9 +41,9 @@ pub fn run(
     options: &Options,
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
-    signals::hold();
+    signal_blocking::hold();
     let outcome = run_held(command, options, warn);
-    signals::release();
+    signal_blocking::release();
     outcome
 }
 
@@ -52,13 +54,13 @@ fn run_held(
     warn: impl FnOnce(&str),
 ) -> Result<(Ended, Stats), SessionError> {
     let clock = Clock::start();
-    if let Some(why) = limits::too_few_processes(None).or_else(tasks::too_few) {
+    if let Some(why) = rlimits::too_few_processes(None).or_else(task_limits::too_few) {
         return Err(SessionError::Alone(why));
     }
     let history = options.history.clone().map(History::new);
     let replayed = history.clone().filter(|history| history.may_replay());
     // Threads of the replay will have files open when these are given up.
-    let inherited = replayed.is_some().then(descriptors::open_now);
+    let inherited = replayed.is_some().then(inherited_descriptors::open_now);
     let tell = history.as_ref().map_or(tell::NOTHING, |history| history.tell());
     let degraded = Arc::new(Reasons::default());
     let confined = options.held_apart.as_ref();
@@ -66,13 +68,13 @@ fn run_held(
     let file = agent_file();
     let started = Instant::now();
     let mut prepared = None;
-    let mask = signals::inherited();
+    let mask = signal_blocking::inherited();
     let enter = || confined.map_or(Ok(()), |held| held.confinement.enter());
     let confine: Option<Confine<'_>> = confined.is_some().then_some(&enter);
     let start = Start { require: options.require && !inside, mask, confine };
     let overlay = confined.map_or(Overlay::NONE, |held| held.overlay);
     let launched = launch(command, file.as_ref(), start, |file| {
-        signals::ignore_file_limit();
+        signal_blocking::ignore_file_limit();
         let told = (tell, options.speculate, overlay);
         let mut ready = Prepared::new(file, &clock, &options.faults, told)?;
         let layout = ready.layout;
@@ -86,7 +88,7 @@ fn run_held(
         Ok(layout)
     })?;
     // After the fork: the command is to be as it would have been.
-    memory::hide();
+    shared_memory::hide();
     let native = launched.native.map(|why| why.to_string());
     if let Some(why) = &native {
         warn(why);
@@ -94,7 +96,7 @@ fn run_held(
     // It may be on this processor, where the kernel has woken it, and mostly is on a virtual machine whose others are asleep: it
     // goes first. What has ended by then needs nothing of what follows.
     std::thread::yield_now();
-    let is_over = launched.ended.is_some() || wait::has_ended(launched.pid);
+    let is_over = launched.ended.is_some() || command_exit::has_ended(launched.pid);
     let engine = match (&native, prepared, file) {
         (None, Some(prepared), Ok(file)) if !is_over => {
             Engine::new(prepared, file, &degraded, options, history.clone())
@@ -111,24 +113,24 @@ fn run_held(
         Some(inherited) => {
             let not_kept = |fd: &i32| Some(*fd) != options.also;
             let inherited: Vec<_> = inherited.iter().copied().filter(not_kept).collect();
-            descriptors::give_up_those(options.keep == Keep::Stderr, &inherited);
+            inherited_descriptors::give_up_those(options.keep == Keep::Stderr, &inherited);
         }
         None => {
             let mut ours = engine.as_ref().map(Engine::descriptors).unwrap_or_default();
             ours.extend(options.also);
-            descriptors::give_up(options.keep == Keep::Stderr, &ours);
+            inherited_descriptors::give_up(options.keep == Keep::Stderr, &ours);
         }
     }
     let elapsed = started.elapsed();
-    let first = (native.is_none() && programs::is_cold(&launched.path, elapsed))
+    let first = (native.is_none() && program_prefetch::is_cold(&launched.path, elapsed))
         .then_some(launched.path.as_path());
     let engine = engine.map(|engine| engine.start(first));
     let ended = match launched.ended {
         Some(ended) => ended,
-        None => wait::wait_for(launched.pid),
+        None => command_exit::wait_for(launched.pid),
     };
     // Nothing of what follows is worth waiting for to somebody who would have us end.
-    signals::release();
+    signal_blocking::release();
     let elapsed = started.elapsed();
     let tells = engine.is_some() || native.is_none() && is_over;
     let stopped = engine.map(|engine| engine.stop());
@@ -159,14 +161,14 @@ fn no_process_beside(errno: rustix::io::Errno) -> NotInjected {
 
 /// The file for the agent, or why there is to be none.
 fn agent_file() -> Result<OwnedFd, NotInjected> {
-    if confine::around().is_some() {
+    if try_sandbox::around().is_some() {
         let why = "it is a command of a try, whose agent is in it";
         return Err(NotInjected::Unavailable(why.to_owned()));
     }
-    if let Some(why) = limits::too_narrow(None) {
+    if let Some(why) = rlimits::too_narrow(None) {
         return Err(NotInjected::Unavailable(why));
     }
-    memory::agent_file().map_err(|errno| {
+    shared_memory::agent_file().map_err(|errno| {
         let what = format!("memory to share with programs cannot be had ({errno})");
         NotInjected::Unavailable(what)
     })

@@ -13,7 +13,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use runahead_abi::overlay::inner::{APART, TRIES};
+use runahead_abi::overlay::nested_try::{APART, TRIES};
 use runahead_abi::overlay::{CHANGES, FILTER, Filter, HELD_MAX, TEMPORARY, UPPER};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};

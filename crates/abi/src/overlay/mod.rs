@@ -14,17 +14,17 @@
 //! Invariant: where [`Filter::has`] denies a path, nothing at or below it was changed, unless a directory above it is in
 //! [`UPPER`] and not in the real tree's view.
 
-pub mod calls;
-mod gone;
-pub mod inner;
-mod inodes;
-mod origin;
+mod inode_origins;
+mod name_origin;
+pub mod nested_try;
+pub mod try_calls;
+mod whiteouts;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub use gone::Gone;
-pub use inodes::Inodes;
-pub use origin::{ORIGIN_MAX, Origin};
+pub use inode_origins::Inodes;
+pub use name_origin::{ORIGIN_MAX, Origin};
+pub use whiteouts::Gone;
 
 /// Bytes of the path of the directory that is held apart.
 pub const HELD_MAX: usize = 512;
@@ -61,7 +61,7 @@ pub struct Overlay {
     /// Sixth argument, without meaning to the kernel, of calls of [`calls::Class::Attribute`] that agents make.
     pub token: u64,
     /// What Landlock is to deny commands of tries inside this one.
-    pub rights: inner::Rights,
+    pub rights: nested_try::Rights,
     /// Bytes of `held`.
     pub held_len: u64,
     /// Absolute path of the directory that is held apart, without symbolic links.
@@ -73,7 +73,7 @@ impl Overlay {
     pub const NONE: Overlay = Overlay {
         flags: 0,
         token: 0,
-        rights: inner::Rights::NONE,
+        rights: nested_try::Rights::NONE,
         held_len: 0,
         held: [0; HELD_MAX],
     };

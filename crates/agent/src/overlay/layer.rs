@@ -5,12 +5,12 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-use runahead_abi::overlay::inner::{self, TRIES};
+use runahead_abi::overlay::nested_try::{self, TRIES};
 use runahead_abi::overlay::{HELD_MAX, LAYERS_MAX, UPPER};
 
-use crate::owned::Owned;
 use crate::session::{self, Session};
 use crate::sys::{self, Errno, Result};
+use crate::thread_owned::Owned;
 
 /// One of them: the lowest is 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub(super) fn start(session: &Session, behind: &[u8]) -> Result<()> {
     COUNT.store(1, Relaxed);
     let mut rest = behind;
     while !rest.is_empty() {
-        let end = inner::end(rest).ok_or(Errno(sys::EINVAL))?;
+        let end = nested_try::end(rest).ok_or(Errno(sys::EINVAL))?;
         push(&rest[..end])?;
         rest = &rest[end..];
     }

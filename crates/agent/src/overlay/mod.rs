@@ -18,31 +18,31 @@
 //! In a command of a try inside a try there is more than one layer: each asks that below it for what it takes as the real tree.
 //!
 //! Invariant: no call is made that changes a file outside of the directory that is held apart. The kernel sees to that
-//! (`supervisor/src/confine.rs`), also where a call gets past us.
+//! (`supervisor/src/try_sandbox.rs`), also where a call gets past us.
 
-mod attributes;
-mod below;
-mod calls;
-mod changed;
-mod copies;
-mod descriptors;
-mod entries;
-mod execs;
-mod gone;
-mod inner;
-mod inodes;
-mod kernel;
-mod known;
+mod attribute_calls;
+mod call_results;
+mod change_filter;
+mod copy_up;
+mod descriptor_paths;
+mod directory_cache;
+mod dirent_records;
+mod exec_calls;
+mod inode_numbers;
+mod kernel_calls;
 mod layer;
-mod listing;
-mod looks;
-mod name;
-mod names;
-mod opens;
+mod lower_layer;
+mod namespace_calls;
+mod nested_try;
+mod open_calls;
+mod path_walk;
+mod pending_path;
+mod permission_checks;
 mod policy;
-mod rest;
-mod rights;
-mod sockets;
-mod view;
+mod readdir;
+mod socket_calls;
+mod stat_calls;
+mod view_path;
+mod whiteouts;
 
 pub use policy::start;

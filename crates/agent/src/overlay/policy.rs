@@ -1,18 +1,21 @@
 //! Which call goes where. Those that name no file are not seen at all.
 
 use linux_raw_sys::general as k;
-use runahead_abi::overlay::calls::SEEN_CALLS;
 use runahead_abi::overlay::flag;
-use runahead_abi::overlay::inner::PRCTL;
+use runahead_abi::overlay::nested_try::PRCTL;
+use runahead_abi::overlay::try_calls::SEEN_CALLS;
 
-use super::below::{self, Decide};
-use super::calls::{self, Call, Done, done, given, room};
-use super::kernel::make;
+use super::call_results::{self, Call, Done, done, given, room};
+use super::kernel_calls::make;
 use super::layer::{self, Layer};
-use super::looks::{self, Given};
-use super::opens::{self, How};
-use super::view::{self, FOLLOWED, ITSELF, NAME, Place, Thing};
-use super::{attributes, changed, copies, execs, inner, kernel, listing, names, rights, sockets};
+use super::lower_layer::{self, Decide};
+use super::open_calls::{self, How};
+use super::path_walk::{self, FOLLOWED, ITSELF, NAME, Place, Thing};
+use super::stat_calls::{self, Given};
+use super::{
+    attribute_calls, change_filter, copy_up, exec_calls, kernel_calls, namespace_calls, nested_try,
+    permission_checks, readdir, socket_calls,
+};
 use crate::plane::policy::Exec;
 use crate::plane::{self, Interest, Policy, Verdict};
 use crate::session::{self, Session};
@@ -30,14 +33,14 @@ impl Policy for OfTries {
 
     fn before(&self, call: &plane::Call) -> Verdict {
         let call = Call::of_program(call);
-        below::decide(Some(Layer::top()), &call).map_or(Verdict::NATIVE, Verdict::answer)
+        lower_layer::decide(Some(Layer::top()), &call).map_or(Verdict::NATIVE, Verdict::answer)
     }
 
     fn redirect_exec(&self, call: &plane::Call) -> Exec {
         if session::get().is_some_and(is_alone) {
             self.lost();
         }
-        execs::redirect(Layer::top(), &Call::of_program(call))
+        exec_calls::redirect(Layer::top(), &Call::of_program(call))
     }
 
     fn sees_borrowers(&self) -> bool {
@@ -48,7 +51,7 @@ impl Policy for OfTries {
     fn lost(&self) {
         const TEXT: &[u8] =
             b"runahead: a process of a try is ended: what it does next cannot be held apart\n";
-        let _ = kernel::write(2, TEXT);
+        let _ = kernel_calls::write(2, TEXT);
         sys::exit(125);
     }
 
@@ -64,10 +67,10 @@ pub fn start(session: &Session) -> Result<()> {
     layer::start(session, session::inner())?;
     let mut layer = Some(Layer::top());
     while let Some(one) = layer {
-        changed::start(one)?;
+        change_filter::start(one)?;
         layer = one.below();
     }
-    below::ask_by(&DECIDE);
+    lower_layer::ask_by(&DECIDE);
     plane::remember_process()?;
     plane::set_policy(&POLICY)
 }
@@ -79,10 +82,10 @@ fn is_alone(session: &Session) -> bool {
 }
 
 /// The name at these arguments.
-fn place(layer: Layer, dir: Fd, at: u64, look: view::Look) -> Result<Place> {
+fn place(layer: Layer, dir: Fd, at: u64, look: path_walk::Look) -> Result<Place> {
     let mut room = room();
     let text = given(at, &mut room)?;
-    view::find(layer, dir, text, look)
+    path_walk::find(layer, dir, text, look)
 }
 
 fn decide(layer: Layer, call: &Call) -> Done {
@@ -98,11 +101,11 @@ fn decide(layer: Layer, call: &Call) -> Done {
         resolve: 0,
     };
     match call.nr {
-        nr::OPEN => opens::open(layer, call, open(here, a[0], a[1], a[2])),
-        nr::OPENAT => opens::open(layer, call, open(call.fd(0), a[1], a[2], a[3])),
+        nr::OPEN => open_calls::open(layer, call, open(here, a[0], a[1], a[2])),
+        nr::OPENAT => open_calls::open(layer, call, open(call.fd(0), a[1], a[2], a[3])),
         nr::CREAT => {
             let flags = k::O_CREAT | k::O_WRONLY | k::O_TRUNC;
-            opens::open(layer, call, open(here, a[0], flags.into(), a[1]))
+            open_calls::open(layer, call, open(here, a[0], flags.into(), a[1]))
         }
         nr::OPENAT2 => {
             if a[3] < size_of::<k::open_how>() as u64 {
@@ -110,27 +113,29 @@ fn decide(layer: Layer, call: &Call) -> Done {
             }
             let k::open_how { flags, mode, resolve } = sys::copy_in(a[2])?;
             let how = open(call.fd(0), a[1], flags, mode);
-            opens::open(layer, call, How { resolve: resolve as u32, ..how })
+            open_calls::open(layer, call, How { resolve: resolve as u32, ..how })
         }
-        nr::STAT | nr::FSTAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX => looks::stat(layer, call),
-        nr::ACCESS => looks::access(layer, call, look(here, 0, true)),
-        nr::FACCESSAT => looks::access(layer, call, look(call.fd(0), 1, true)),
-        nr::FACCESSAT2 => looks::access(layer, call, look(call.fd(0), 1, follows(a[3]))),
-        nr::READLINK => looks::read_link(layer, call, look(here, 0, false)),
-        nr::READLINKAT => looks::read_link(layer, call, look(call.fd(0), 1, false)),
+        nr::STAT | nr::FSTAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX => {
+            stat_calls::stat(layer, call)
+        }
+        nr::ACCESS => stat_calls::access(layer, call, look(here, 0, true)),
+        nr::FACCESSAT => stat_calls::access(layer, call, look(call.fd(0), 1, true)),
+        nr::FACCESSAT2 => stat_calls::access(layer, call, look(call.fd(0), 1, follows(a[3]))),
+        nr::READLINK => stat_calls::read_link(layer, call, look(here, 0, false)),
+        nr::READLINKAT => stat_calls::read_link(layer, call, look(call.fd(0), 1, false)),
         nr::STATFS | nr::GETXATTR | nr::LISTXATTR | nr::CHDIR => {
-            looks::redirect(layer, call, look(here, 0, true))
+            stat_calls::redirect(layer, call, look(here, 0, true))
         }
-        nr::LGETXATTR | nr::LLISTXATTR => looks::redirect(layer, call, look(here, 0, false)),
+        nr::LGETXATTR | nr::LLISTXATTR => stat_calls::redirect(layer, call, look(here, 0, false)),
         nr::INOTIFY_ADD_WATCH => {
             let follow = a[2] as u32 & k::IN_DONT_FOLLOW == 0;
-            looks::redirect(layer, call, look(here, 1, follow))
+            stat_calls::redirect(layer, call, look(here, 1, follow))
         }
-        nr::GETCWD => looks::working_directory(layer, call),
-        nr::GETDENTS | nr::GETDENTS64 => listing::list(layer, call),
-        nr::BIND => sockets::bind(layer, call),
-        nr::CONNECT => sockets::connect(layer, call),
-        nr::PRCTL if call.args[0] as u32 == PRCTL => done(call, inner::asked(layer, call)),
+        nr::GETCWD => stat_calls::working_directory(layer, call),
+        nr::GETDENTS | nr::GETDENTS64 => readdir::list(layer, call),
+        nr::BIND => socket_calls::bind(layer, call),
+        nr::CONNECT => socket_calls::connect(layer, call),
+        nr::PRCTL if call.args[0] as u32 == PRCTL => done(call, nested_try::asked(layer, call)),
         nr::SECCOMP | nr::PRCTL => Ok(filters(call)),
         nr::TRUNCATE => done(call, truncate(layer, a[0], a[1])),
         nr::MKDIR
@@ -147,7 +152,7 @@ fn decide(layer: Layer, call: &Call) -> Done {
         | nr::SYMLINKAT
         | nr::MKNOD
         | nr::MKNODAT => done(call, change_names(layer, call)),
-        _ => attributes::change(layer, call),
+        _ => attribute_calls::change(layer, call),
     }
 }
 
@@ -157,25 +162,27 @@ fn change_names(layer: Layer, call: &Call) -> Result<u64> {
     let here = AT_FDCWD;
     let at = |dir, at| place(layer, dir, at, NAME);
     match call.nr {
-        nr::MKDIR => names::make_directory(layer, &mut at(here, a[0])?, a[1] as u32),
-        nr::MKDIRAT => names::make_directory(layer, &mut at(call.fd(0), a[1])?, a[2] as u32),
-        nr::MKNOD => names::make_node(layer, &mut at(here, a[0])?, a[1] as u32),
-        nr::MKNODAT => names::make_node(layer, &mut at(call.fd(0), a[1])?, a[2] as u32),
-        nr::RMDIR => names::remove(layer, &mut at(here, a[0])?, true),
-        nr::UNLINK => names::remove(layer, &mut at(here, a[0])?, false),
+        nr::MKDIR => namespace_calls::make_directory(layer, &mut at(here, a[0])?, a[1] as u32),
+        nr::MKDIRAT => {
+            namespace_calls::make_directory(layer, &mut at(call.fd(0), a[1])?, a[2] as u32)
+        }
+        nr::MKNOD => namespace_calls::make_node(layer, &mut at(here, a[0])?, a[1] as u32),
+        nr::MKNODAT => namespace_calls::make_node(layer, &mut at(call.fd(0), a[1])?, a[2] as u32),
+        nr::RMDIR => namespace_calls::remove(layer, &mut at(here, a[0])?, true),
+        nr::UNLINK => namespace_calls::remove(layer, &mut at(here, a[0])?, false),
         nr::UNLINKAT => {
             let is_directory = a[2] as u32 & k::AT_REMOVEDIR != 0;
-            names::remove(layer, &mut at(call.fd(0), a[1])?, is_directory)
+            namespace_calls::remove(layer, &mut at(call.fd(0), a[1])?, is_directory)
         }
-        nr::RENAME => names::rename(layer, &mut at(here, a[0])?, &mut at(here, a[1])?, 0),
+        nr::RENAME => namespace_calls::rename(layer, &mut at(here, a[0])?, &mut at(here, a[1])?, 0),
         nr::RENAMEAT | nr::RENAMEAT2 => {
             let flags = if call.nr == nr::RENAMEAT2 { a[4] as u32 } else { 0 };
             let (mut from, mut to) = (at(call.fd(0), a[1])?, at(call.fd(2), a[3])?);
-            names::rename(layer, &mut from, &mut to, flags)
+            namespace_calls::rename(layer, &mut from, &mut to, flags)
         }
         nr::LINK => {
             let mut from = there(place(layer, here, a[0], ITSELF)?)?;
-            names::link(layer, &mut from, &mut at(here, a[1])?)
+            namespace_calls::link(layer, &mut from, &mut at(here, a[1])?)
         }
         nr::LINKAT => link_at(layer, call),
         nr::SYMLINK | nr::SYMLINKAT => {
@@ -185,7 +192,7 @@ fn change_names(layer: Layer, call: &Call) -> Result<u64> {
                 nr::SYMLINK => at(here, a[1])?,
                 _ => at(call.fd(1), a[2])?,
             };
-            names::make_link(layer, &mut new, text.as_ptr() as u64)
+            namespace_calls::make_link(layer, &mut new, text.as_ptr() as u64)
         }
         _ => Err(Errno(sys::ENOSYS)),
     }
@@ -201,13 +208,13 @@ fn link_at(layer: Layer, call: &Call) -> Result<u64> {
         // A descriptor's file. One of the real tree the kernel does not let be linked into the upper one.
         let fd = call.fd(0);
         let empty = c"".as_ptr() as u64;
-        return names::make_at(layer, &mut to()?, |path| {
+        return namespace_calls::make_at(layer, &mut to()?, |path| {
             make!(nr::LINKAT, fd, empty, AT_FDCWD, path, k::AT_EMPTY_PATH)
         });
     }
     let look = if flags & k::AT_SYMLINK_FOLLOW != 0 { FOLLOWED } else { ITSELF };
-    let mut from = there(view::find(layer, call.fd(0), text, look)?)?;
-    names::link(layer, &mut from, &mut to()?)
+    let mut from = there(path_walk::find(layer, call.fd(0), text, look)?)?;
+    namespace_calls::link(layer, &mut from, &mut to()?)
 }
 
 /// Something is there, which is found out before another name is looked at.
@@ -225,8 +232,8 @@ fn truncate(layer: Layer, at: u64, len: u64) -> Result<u64> {
         Thing::Outside => return Err(Errno(sys::EPERM)),
         _ if place.directory().is_ok() => return Err(Errno(sys::EISDIR)),
         Thing::Lower(_) => {
-            rights::may_write(&place)?;
-            copies::bring_file(layer, &mut place, len != 0)?;
+            permission_checks::may_write(&place)?;
+            copy_up::bring_file(layer, &mut place, len != 0)?;
         }
         _ => {}
     }
@@ -249,4 +256,4 @@ fn filters(call: &Call) -> Verdict {
     }
 }
 
-const _: () = assert!(size_of::<calls::Room>() == runahead_abi::PATH_MAX);
+const _: () = assert!(size_of::<call_results::Room>() == runahead_abi::PATH_MAX);

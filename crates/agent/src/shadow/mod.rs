@@ -8,35 +8,35 @@
 //! speculative instruction, so a mistake in this folder costs speed); no answer waits for storage
 //! unless the log says that the data has been read.
 
-pub mod attributes;
-pub(crate) mod children;
-pub mod data;
-mod disclose;
-mod faults;
-pub mod files;
-mod forks;
-mod guards;
-mod life;
-pub mod lookup;
-pub mod memory;
-mod mirror;
-mod openings;
-mod pages;
-mod planted;
+mod disclosure_calls;
+pub mod file_attributes;
+pub mod file_contents;
+mod fork_calls;
+mod guard_pages;
+mod lazy_regions;
+mod mapped_pages;
+pub mod name_lookup;
+mod open_allowlist;
+mod path_pool;
+mod planted_violations;
 mod policy;
-mod predicts;
-pub mod quiet;
-mod regions;
-pub mod returns;
+pub mod return_hooks;
 pub mod runner;
+pub(crate) mod runner_children;
+mod runner_faults;
 pub mod sandbox;
-mod swapped;
+pub mod shadow_descriptors;
+mod shadow_lifetime;
+mod speculation_calls;
+pub mod suppressed_calls;
+mod swapped_pages;
+mod target_mirror;
 pub mod template;
-mod texts;
+pub mod unshared_memory;
 
 pub use policy::policy;
 
 /// True in templates and runners.
 pub fn is_shadow() -> bool {
-    life::is_shadow()
+    shadow_lifetime::is_shadow()
 }

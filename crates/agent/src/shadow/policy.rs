@@ -7,13 +7,16 @@ use runahead_abi::{Identity, RunEnd};
 use runahead_disclose::protocol::MAGIC;
 use runahead_speculate::protocol::MAGIC as PREDICTS;
 
-use super::children::{self, Children};
-use super::files::{self, Behind, Descriptor};
+use super::path_pool::Texts;
 use super::runner::{Answer, RUNNER, Runner, Stop};
-use super::texts::Texts;
-use super::{life, mirror, pages, planted, quiet, returns, sandbox};
+use super::runner_children::{self, Children};
+use super::shadow_descriptors::{self, Behind, Descriptor};
+use super::{
+    mapped_pages, planted_violations, return_hooks, sandbox, shadow_lifetime, suppressed_calls,
+    target_mirror,
+};
 use crate::arch;
-use crate::names::{NAMES, TRACKED};
+use crate::descriptor_names::{NAMES, TRACKED};
 use crate::plane::{self, Call, Interest, Policy, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd, nr};
@@ -33,13 +36,13 @@ pub(super) fn begin(
     status.choices.iter().for_each(|choice| choice.store(0, Relaxed));
     status.pid.store(sys::getpid(), Relaxed);
     status.run.store(run, Relaxed);
-    life::die_with(template)?;
-    life::run_when_idle();
-    if !planted::without_sandbox(session) {
+    shadow_lifetime::die_with(template)?;
+    shadow_lifetime::run_when_idle();
+    if !planted_violations::without_sandbox(session) {
         sandbox::restrict_runner(&session.config)?;
     }
     // SAFETY: a new process with one thread; nobody else holds these.
-    let (files, slot) = unsafe { (files::table(), RUNNER.get()) };
+    let (files, slot) = unsafe { (shadow_descriptors::table(), RUNNER.get()) };
     *slot = Some(Runner {
         session,
         sync,
@@ -53,9 +56,9 @@ pub(super) fn begin(
         stood_in: false,
         resident: Identity::UNSET,
         copied: 0,
-        children: Children::new(children::waited_for()),
+        children: Children::new(runner_children::waited_for()),
     });
-    arch::ask_after_returns(returns::after_return);
+    arch::ask_after_returns(return_hooks::after_return);
     plane::set_policy(&SHADOW)?;
     plane::start_in_shadow().map(|_| ())
 }
@@ -79,14 +82,14 @@ static SHADOW: &dyn Policy = &Shadow;
 pub fn policy(call: &Call) -> Verdict {
     // SAFETY: the armed thread of a runner, depth held by the plane: the only reference.
     let Some(runner) = (unsafe { RUNNER.get() }) else { sys::exit(1) };
-    pages::BUSY.store(true, Relaxed);
+    mapped_pages::BUSY.store(true, Relaxed);
     if runner.session.shared().control.sync.load(Relaxed) != runner.sync {
         runner.end(RunEnd::Superseded, call);
     }
     runner.stack = call.stack;
     match runner.answer(call) {
         Ok(ret) => {
-            pages::BUSY.store(false, Relaxed);
+            mapped_pages::BUSY.store(false, Relaxed);
             Verdict::answer(ret)
         }
         Err(Stop(why)) => runner.end(why, call),
@@ -95,12 +98,12 @@ pub fn policy(call: &Call) -> Verdict {
 
 impl Runner {
     fn answer(&mut self, call: &Call) -> Answer {
-        if let Some(ret) = planted::attempt(self.session, call) {
+        if let Some(ret) = planted_violations::attempt(self.session, call) {
             return Ok(ret);
         }
         self.plant_rubbish()?;
         let a = &call.args;
-        mirror::touch_arguments(a);
+        target_mirror::touch_arguments(a);
         let here = AT_FDCWD;
         match call.nr {
             nr::READ => self.read(call.fd(0), a[1], a[2], None),
@@ -146,7 +149,7 @@ impl Runner {
             nr::WAITID => self.waitid(call),
             nr::PIPE | nr::PIPE2 => self.pipe(a[0]),
             nr::EXIT | nr::EXIT_GROUP => Err(Stop(RunEnd::Exit)),
-            _ => quiet::answer(call, self.session.target_pid()),
+            _ => suppressed_calls::answer(call, self.session.target_pid()),
         }
     }
 

@@ -4,14 +4,14 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use runahead_abi::{Control, Identity, RunEnd, RunStatus};
 
-use super::children::Children;
-use super::files::{Behind, Descriptor, Files};
-use super::life;
-use super::texts::Texts;
-use crate::owned::Owned;
+use super::path_pool::Texts;
+use super::runner_children::Children;
+use super::shadow_descriptors::{Behind, Descriptor, Files};
+use super::shadow_lifetime;
 use crate::plane::Call;
 use crate::session::Session;
 use crate::sys::{self, Fd};
+use crate::thread_owned::Owned;
 
 /// Hints that may wait for a worker before runners pause.
 const QUEUE_LIMIT: u32 = 1 << 14;
@@ -66,7 +66,9 @@ fn is_full(control: &Control) -> bool {
 pub(super) fn end_at_fault(session: &'static Session, why: RunEnd) -> ! {
     // SAFETY: whatever was interrupted does not go on.
     match unsafe { RUNNER.get() } {
-        Some(runner) if !runner.children.is_child() => life::end(session.shared(), runner.run, why),
+        Some(runner) if !runner.children.is_child() => {
+            shadow_lifetime::end(session.shared(), runner.run, why)
+        }
         _ => sys::exit(0),
     }
 }
@@ -79,7 +81,7 @@ impl Runner {
             sys::exit(0);
         }
         self.status().call.store(call.nr as u32, Relaxed);
-        life::end(self.session.shared(), self.run, why)
+        shadow_lifetime::end(self.session.shared(), self.run, why)
     }
 
     pub(super) fn status(&self) -> &'static RunStatus {

@@ -5,7 +5,7 @@
 
 use linux_raw_sys::general as k;
 use linux_raw_sys::ptrace::SECCOMP_SET_MODE_FILTER;
-use runahead_abi::config::{FILTER_MAX, SHARED_END, SHARED_START};
+use runahead_abi::agent_config::{FILTER_MAX, SHARED_END, SHARED_START};
 use runahead_abi::{AgentConfig, Shared};
 
 use crate::sys::{self, Errno, nr};

@@ -15,8 +15,11 @@ use core::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release
 use linux_raw_sys::general as k;
 use runahead_abi::{RunEnd, Shared};
 
-use super::life::{self, end, say_gone};
-use super::{faults, files, memory, mirror, openings, planted, policy, sandbox};
+use super::shadow_lifetime::{self, end, say_gone};
+use super::{
+    open_allowlist, planted_violations, policy, runner_faults, sandbox, shadow_descriptors,
+    target_mirror, unshared_memory,
+};
 use crate::plane;
 use crate::session::Session;
 use crate::sys::{self, Fd, nr};
@@ -45,7 +48,7 @@ struct Child {
 /// In the new process, whose program has its stack pointer at `stack`: becomes a template. Returns only
 /// in runners.
 pub(crate) fn enter(session: &'static Session, sync: u32, run: u32, stack: u64) {
-    life::begin();
+    shadow_lifetime::begin();
     let shared = session.shared();
     let others = match prepare(session, sync, stack) {
         Ok(others) => others,
@@ -95,7 +98,7 @@ impl Template {
             let wanted = self.is_wanted();
             if !wanted || seen != run {
                 // To die, too, takes a processor.
-                let _ = life::set_scheduler(child.pid, k::SCHED_NORMAL);
+                let _ = shadow_lifetime::set_scheduler(child.pid, k::SCHED_NORMAL);
                 let _ = sys::kill_by_pidfd(child.pidfd);
             }
             if !wanted {
@@ -127,7 +130,7 @@ impl Template {
         if status.run.load(Relaxed) == run && !self.has_said_its_end(run) {
             status.end.store(RunEnd::Fault as u32, Release);
         }
-        crate::hints::ring_bell(self.shared);
+        crate::hint_sender::ring_bell(self.shared);
     }
 
     /// Waits until another run of this sync is asked for.
@@ -164,21 +167,21 @@ fn prepare(session: &'static Session, sync: u32, stack: u64) -> sys::Result<Othe
     plane::patch::enable(false);
     quiet_signals()?;
     be_first_to_go();
-    if planted::without_sandbox(session) {
+    if planted_violations::without_sandbox(session) {
         control.handshake.store(sync, Release);
         sys::futex_wake(&control.handshake);
         return watched(session);
     }
     leave_group()?;
-    files::give_up()?;
+    shadow_descriptors::give_up()?;
     control.handshake.store(sync, Release);
     sys::futex_wake(&control.handshake);
 
     let others = watched(session)?;
-    mirror::lay_out()?;
-    memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64, stack)?;
-    faults::bring_known(session.shared());
-    openings::prepare(&session.config)?;
+    target_mirror::lay_out()?;
+    unshared_memory::give_up_shared(core::ptr::from_ref(session.shared()) as u64, stack)?;
+    runner_faults::bring_known(session.shared());
+    open_allowlist::prepare(&session.config)?;
     // SAFETY: concerns this process only.
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_NO_NEW_PRIVS, [1, 0, 0, 0])? };
     sandbox::restrict(&session.config)?;
@@ -201,10 +204,10 @@ fn watched(session: &Session) -> sys::Result<Others> {
 /// everything else waits.
 fn quiet_signals() -> sys::Result<()> {
     let mut blocked = !(1u64 << (k::SIGSYS - 1));
-    for signal in faults::SIGNALS {
+    for signal in runner_faults::SIGNALS {
         blocked &= !(1 << (signal - 1));
     }
-    faults::take_over()?;
+    runner_faults::take_over()?;
     let args = [k::SIG_SETMASK.into(), &raw const blocked as u64, 0, 8, 0, 0];
     // SAFETY: reads eight bytes of ours.
     sys::check(unsafe { sys::raw(nr::RT_SIGPROCMASK, args) })?;

@@ -8,13 +8,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use linux_raw_sys::general as k;
 use runahead_speculation::{ANSWER_MAX, Id, Table};
 
-use super::memory::Memory;
-use super::process::{OPEN_MAX, Process};
-use super::{FAILED, host};
+use super::memory_checkpoints::Memory;
+use super::process_checkpoints::{OPEN_MAX, Process};
+use super::{FAILED, table_host};
+use crate::address_space;
 use crate::arch::Context;
 use crate::lock::Lock;
-use crate::plane::{faults, patch, policy, stop};
-use crate::room;
+use crate::plane::{patch, policy, program_faults, thread_stop};
 use crate::session::Session;
 use crate::sys;
 
@@ -46,8 +46,8 @@ pub const HELD: u64 = !NOT_HELD;
 const NOT_HELD: u64 = {
     let mut signals = 1 << (k::SIGSYS - 1) | 1 << (k::SIGTRAP - 1);
     let mut n = 0;
-    while n < faults::TAKEN.len() {
-        signals |= 1 << (faults::TAKEN[n] - 1);
+    while n < program_faults::TAKEN.len() {
+        signals |= 1 << (program_faults::TAKEN[n] - 1);
         n += 1;
     }
     signals
@@ -77,7 +77,7 @@ pub fn rollbacks() -> u32 {
 pub fn with<T>(mut work: impl FnMut(&mut Process) -> T) -> sys::Result<T> {
     let mut at = PROCESS.load(Acquire);
     if at.is_null() {
-        at = room::map_private(size_of::<Process>() as u64)? as *mut Process;
+        at = address_space::map_private(size_of::<Process>() as u64)? as *mut Process;
         PROCESS.store(at, Release);
     }
     // SAFETY: zeroes are valid; it stays, and who holds the lock is alone with it.
@@ -122,14 +122,14 @@ fn take_first(
     frame: &mut Context,
     push: impl Fn(&mut Process, (u64, u64)),
 ) -> sys::Result<()> {
-    let stopped = stop::stop_others()?;
+    let stopped = thread_stop::stop_others()?;
     patch::keep_frames(true);
     let taken = with(|process| {
         process.begin();
         let frames = process.keep(session, frame, &stopped, false)?;
-        let masked = faults::take().and_then(|()| {
+        let masked = program_faults::take().and_then(|()| {
             let masked = process.threads.mask(frame, &stopped, HELD);
-            masked.inspect_err(|_| faults::give_back())
+            masked.inspect_err(|_| program_faults::give_back())
         });
         masked.or_else(|errno| process.memory.end().and(Err(errno)))?;
         push(process, frames);
@@ -147,7 +147,7 @@ fn take_another(
     frame: &mut Context,
     push: impl Fn(&mut Process, (u64, u64)),
 ) -> sys::Result<()> {
-    let stopped = stop::stop_others()?;
+    let stopped = thread_stop::stop_others()?;
     with(|process| {
         if process.end - process.first == OPEN_MAX as u64 {
             return Err(sys::Errno(sys::E2BIG));
@@ -234,10 +234,10 @@ fn settle(table: &Table, frame: &mut Context) -> bool {
     }
 }
 
-fn stop_all() -> stop::Stopped {
+fn stop_all() -> thread_stop::Stopped {
     const PATIENCE: u32 = 1000;
     for _ in 0..PATIENCE {
-        match stop::stop_others() {
+        match thread_stop::stop_others() {
             Ok(stopped) => return stopped,
             Err(_) => sys::sleep_us(100),
         }
@@ -299,13 +299,13 @@ pub fn in_child(before: u32, birth: Option<(Id, Id)>) {
 
 /// In a new program, whose process speculated before: see [`Process::begin_as`]. Nothing is intercepted yet.
 pub fn begin_as(births: (Id, Id), mask: u64) -> sys::Result<()> {
-    faults::take()?;
+    program_faults::take()?;
     with(|process| process.begin_as(births, mask))?;
     patch::keep_frames(true);
     RESOLVED.store(0, SeqCst);
     STATE.store(SPECULATIVE, SeqCst);
     // (Something may have come of it meanwhile.)
-    SEEN.store(host::table().map_or(0, Table::settled).wrapping_sub(1), SeqCst);
+    SEEN.store(table_host::table().map_or(0, Table::settled).wrapping_sub(1), SeqCst);
     Ok(())
 }
 

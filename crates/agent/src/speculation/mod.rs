@@ -25,42 +25,42 @@
 //! | `timer` | pokes, where nobody else can be relied upon |
 //! | `planted` | predictions that tests plant |
 
-mod ahead;
-mod allowed;
-mod calls;
+mod call_table;
 mod checkpoint;
-mod children;
-mod depends;
-mod execs;
-mod heap;
-mod held;
-mod host;
-mod interface;
-mod journal;
-mod mapped;
-mod masks;
-mod memory;
-mod mirror;
-mod opened;
-mod outlet;
-mod outputs;
-mod own;
-mod pieces;
-mod planted;
+mod child_execs;
+mod child_private_calls;
+mod child_processes;
+mod descriptor_table;
+mod dirty_pages;
+mod execute_call;
+mod fast_path;
+mod file_capacity;
+mod mapping_calls;
+mod memory_checkpoints;
+mod memory_mirror;
+mod output_buffer;
+mod page_undo_log;
+mod pipe_dependencies;
+mod planted_predictions;
 mod policy;
-mod private;
-mod process;
-mod protector;
-mod quick;
-mod sockets;
-mod storage;
-mod threads;
-mod timer;
-mod undo;
+mod process_checkpoints;
+mod program_break;
+mod program_interface;
+mod signal_masks;
+mod socket_pairs;
+mod table_host;
+mod target_prefetch;
+mod thread_states;
+mod undo_journal;
+mod user_buffers;
+mod userfault_fd;
+mod wakeup_timer;
+mod writable_groups;
+mod writable_regions;
+mod write_capacity;
 mod write_faults;
-mod written;
 
-pub use execs::inherit;
+pub use child_execs::inherit;
 pub use policy::{may, start};
 
 /// Exit status of a process that could not be taken back, or that was lost while it speculated.

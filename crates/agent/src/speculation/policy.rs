@@ -2,17 +2,18 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use runahead_abi::config::plant;
+use runahead_abi::agent_config::plant;
 
-use super::allowed;
-use super::calls::Made;
+use super::call_table::Made;
 use super::checkpoint::{self, Looked};
-use super::execs::{self, Exec};
-use super::host;
-use super::memory::Memory;
+use super::child_execs::{self, Exec};
+use super::execute_call;
+use super::memory_checkpoints::Memory;
+use super::table_host;
 use super::{
-    ahead, children, depends, interface, mapped, masks, own, planted, private, quick, threads,
-    timer, write_faults,
+    child_private_calls, child_processes, descriptor_table, fast_path, mapping_calls,
+    pipe_dependencies, planted_predictions, program_interface, signal_masks, target_prefetch,
+    thread_states, wakeup_timer, write_faults,
 };
 use crate::arch::Context;
 use crate::plane::{self, Call, Event, Interest, Next, Policy, Token, Verdict};
@@ -30,19 +31,19 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// What has become of the process by now; `frame` is that of the thread, which is at work.
 fn look(frame: &mut Context) -> Looked {
-    let Some(table) = host::table() else { return Looked::Ended };
-    let began = if planted::is_on() { sys::now() } else { 0 };
+    let Some(table) = table_host::table() else { return Looked::Ended };
+    let began = if planted_predictions::is_on() { sys::now() } else { 0 };
     let looked = checkpoint::look(table, frame);
     match looked {
         Looked::Same | Looked::Busy => return looked,
-        Looked::Ended if planted::is_on() => planted::note_took(1, began),
-        Looked::Back if planted::is_on() => planted::note_took(2, began),
+        Looked::Ended if planted_predictions::is_on() => planted_predictions::note_took(1, began),
+        Looked::Back if planted_predictions::is_on() => planted_predictions::note_took(2, began),
         Looked::Ended | Looked::Back => {}
     }
-    depends::do_not_wait();
+    pipe_dependencies::do_not_wait();
     if !checkpoint::is_speculative() {
-        timer::stop();
-        quick::choose();
+        wakeup_timer::stop();
+        fast_path::choose();
     }
     looked
 }
@@ -50,7 +51,7 @@ fn look(frame: &mut Context) -> Looked {
 /// After a call from which on the process may speculate.
 fn may_have_begun(verdict: Option<Verdict>) -> Option<Verdict> {
     if verdict == Some(Verdict::ELSEWHERE) {
-        quick::choose();
+        fast_path::choose();
     }
     verdict
 }
@@ -75,54 +76,54 @@ static MISSED: AtomicU32 = AtomicU32::new(0);
 
 /// The thread is about to wait: it is to be told what comes.
 fn expects_outcome() {
-    interface::want_all();
-    let _ = timer::start(ORPHANS_NS);
+    program_interface::want_all();
+    let _ = wakeup_timer::start(ORPHANS_NS);
 }
 
 /// Of a call that is to wait until nothing is open. None: nothing is.
 fn waits(call: &Call, frame: &mut Context) -> Option<Verdict> {
-    planted::note_wait(call.nr);
-    planted::settle();
+    planted_predictions::note_wait(call.nr);
+    planted_predictions::settle();
     expects_outcome();
     by(look(frame), || Verdict::wait(checkpoint::resolved()))
 }
 
 /// A call of a speculative process. None: it does not speculate any more.
 fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
-    planted::settle_one();
+    planted_predictions::settle_one();
     let looked = look(frame);
     if looked != Looked::Same {
         return by(looked, || Verdict::NATIVE);
     }
-    if interface::is_one(call) {
-        let verdict = may_have_begun(interface::asked(session::get()?, call, frame));
+    if program_interface::is_one(call) {
+        let verdict = may_have_begun(program_interface::asked(session::get()?, call, frame));
         return verdict.or_else(|| waits(call, frame));
     }
-    let made = private::make(call, ahead::as_it_stands);
+    let made = child_private_calls::make(call, target_prefetch::as_it_stands);
     if let Made::Answer(result) = made
-        && planted::is_on()
+        && planted_predictions::is_on()
         && !call.thread.is_at_work()
         && let Some(session) = session::get()
     {
         // What comes next may be predicted, too.
         let before = frame.copy();
         frame.go_on_answered(result);
-        if planted::plant(session, result, frame) {
+        if planted_predictions::plant(session, result, frame) {
             return Some(Verdict::ELSEWHERE);
         }
         *frame = before;
     }
     if let Made::Depends(pipe, id) = made
         && !call.thread.is_at_work()
-        && let (Some(session), Some(shared)) = (session::get(), host::shared())
-        && depends::depend(session, shared, (pipe, id), frame).is_ok()
+        && let (Some(session), Some(shared)) = (session::get(), table_host::shared())
+        && pipe_dependencies::depend(session, shared, (pipe, id), frame).is_ok()
     {
         return Some(Verdict::ELSEWHERE);
     }
     if matches!(made, Made::Report) {
         expects_outcome();
     }
-    allowed::verdict(&made).or_else(|| waits(call, frame))
+    execute_call::verdict(&made).or_else(|| waits(call, frame))
 }
 
 /// A call of the plane's own that a speculative process need not wait with. None: it waits.
@@ -132,13 +133,15 @@ fn goes_on(call: &Call, frame: &mut Context) -> Option<Verdict> {
         Verdict::ELSEWHERE
     };
     match call.nr {
-        nr::RT_SIGPROCMASK => masks::change(call).map(answer),
-        nr::EXECVE | nr::EXECVEAT => match execs::prepare(call) {
+        nr::RT_SIGPROCMASK => signal_masks::change(call).map(answer),
+        nr::EXECVE | nr::EXECVEAT => match child_execs::prepare(call) {
             Exec::Goes => Some(Verdict::REPORT),
             Exec::Fails(errno) => Some(answer(sys::fail(errno.0))),
             Exec::Waits => None,
         },
-        _ if private::is_own(call) || children::may_be_made(call) => Some(Verdict::REPORT),
+        _ if child_private_calls::is_own(call) || child_processes::may_be_made(call) => {
+            Some(Verdict::REPORT)
+        }
         _ => None,
     }
 }
@@ -149,33 +152,34 @@ impl Policy for Speculation {
     }
 
     fn before(&self, call: &Call) -> Verdict {
-        quick::before(call)
+        fast_path::before(call)
     }
 
     fn is_asked_first(&self, number: u64) -> bool {
-        quick::is_asked_first(number)
+        fast_path::is_asked_first(number)
     }
 
     fn reported(&self, call: &Call, frame: &mut Context) -> Verdict {
-        let mut is_news = host::ask_once();
+        let mut is_news = table_host::ask_once();
         if checkpoint::is_speculative() {
             if let Some(verdict) = speculative(call, frame) {
                 return verdict;
             }
             is_news = true;
         }
-        if is_news && quick::is_asked_first(call.nr) && !call.thread.is_at_work() {
+        if is_news && fast_path::is_asked_first(call.nr) && !call.thread.is_at_work() {
             // Nobody has asked the target's policy yet: the thread comes to the call anew.
             return Verdict::ELSEWHERE;
         }
-        if interface::is_one(call) {
-            let asked = session::get().and_then(|session| interface::asked(session, call, frame));
+        if program_interface::is_one(call) {
+            let asked =
+                session::get().and_then(|session| program_interface::asked(session, call, frame));
             return may_have_begun(asked).unwrap_or(Verdict::answer(0));
         }
-        if let Some(pipe) = depends::pipe_of(call)
+        if let Some(pipe) = pipe_dependencies::pipe_of(call)
             && !call.thread.is_at_work()
             && let Some(session) = session::get()
-            && let Some(verdict) = depends::before_read(session, call, pipe, frame)
+            && let Some(verdict) = pipe_dependencies::before_read(session, call, pipe, frame)
         {
             return may_have_begun(Some(verdict)).unwrap_or(Verdict::REPORT);
         }
@@ -194,15 +198,15 @@ impl Policy for Speculation {
     }
 
     fn own(&self, call: &Call, frame: &mut Context) -> Verdict {
-        if planted::is_on()
-            && children::can_be_made(call)
+        if planted_predictions::is_on()
+            && child_processes::can_be_made(call)
             && let Some(session) = session::get()
-            && planted::plant_in_front(session, frame)
+            && planted_predictions::plant_in_front(session, frame)
         {
             return may_have_begun(Some(Verdict::ELSEWHERE)).unwrap_or(Verdict::ELSEWHERE);
         }
         if !checkpoint::is_speculative() {
-            quick::before_thread(call);
+            fast_path::before_thread(call);
             return Verdict::REPORT;
         }
         let looked = look(frame);
@@ -217,22 +221,22 @@ impl Policy for Speculation {
     }
 
     fn after(&self, call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
-        mapped::note(call, result);
+        mapping_calls::note(call, result);
         if !call.thread.is_lent() {
-            allowed::note(call, result);
+            execute_call::note(call, result);
         }
         match call.nr {
-            nr::READ | nr::READV | nr::RECVFROM => depends::do_not_wait(),
-            nr::RSEQ => threads::note_call(call, result),
+            nr::READ | nr::READV | nr::RECVFROM => pipe_dependencies::do_not_wait(),
+            nr::RSEQ => thread_states::note_call(call, result),
             _ => {}
         }
         if let (Some(frame), Some(session)) = (frame, session::get())
-            && planted::is_on()
+            && planted_predictions::is_on()
             && !checkpoint::is_speculative()
             && !call.thread.is_lent()
             && !call.thread.is_at_work()
         {
-            let begun = planted::plant(session, result, frame);
+            let begun = planted_predictions::plant(session, result, frame);
             may_have_begun(begun.then_some(Verdict::ELSEWHERE));
         }
         Next::GoOn
@@ -240,17 +244,17 @@ impl Policy for Speculation {
 
     fn poked(&self, frame: &mut Context) {
         MISSED.store(0, Relaxed);
-        planted::settle();
+        planted_predictions::settle();
         // (One that waits comes to its call anew, and sets it again.)
-        timer::stop();
-        interface::fail_orphans();
+        wakeup_timer::stop();
+        program_interface::fail_orphans();
         look(frame);
     }
 
     fn missed(&self) {
         if checkpoint::is_speculative() {
             let times = MISSED.fetch_add(1, Relaxed);
-            let _ = timer::start((AGAIN_NS << times.min(16)).min(ORPHANS_NS));
+            let _ = wakeup_timer::start((AGAIN_NS << times.min(16)).min(ORPHANS_NS));
         }
     }
 
@@ -261,10 +265,10 @@ impl Policy for Speculation {
         let (before, mut times) = (checkpoint::rollbacks(), 0);
         let lacks_room = write_faults::lacks_room();
         while checkpoint::is_speculative() && checkpoint::rollbacks() == before {
-            planted::settle();
+            planted_predictions::settle();
             times += 1;
             if times % ORPHANS_EVERY == 0 {
-                interface::fail_orphans();
+                program_interface::fail_orphans();
             }
             if matches!(look(frame), Looked::Same | Looked::Busy) {
                 sys::sleep_us(EVERY_US);
@@ -284,36 +288,36 @@ impl Policy for Speculation {
     }
 
     fn before_child(&self) {
-        own::forget_all();
+        descriptor_table::forget_all();
         FORKS.store(sys::gettid(), Relaxed);
         targets::POLICY.before_child();
     }
 
     fn own_returned(&self, _number: u64, result: i64) {
-        children::was_made(result);
+        child_processes::was_made(result);
     }
 
     fn in_child(&self) {
-        host::in_child();
-        checkpoint::in_child(FORKS.load(Relaxed), children::in_child());
-        own::in_child();
-        depends::in_child();
-        execs::in_child();
-        threads::places_in_child(FORKS.load(Relaxed));
-        planted::in_child();
+        table_host::in_child();
+        checkpoint::in_child(FORKS.load(Relaxed), child_processes::in_child());
+        descriptor_table::in_child();
+        pipe_dependencies::in_child();
+        child_execs::in_child();
+        thread_states::places_in_child(FORKS.load(Relaxed));
+        planted_predictions::in_child();
         targets::POLICY.in_child();
     }
 
     fn before_exec(&self, call: &Call) -> Token {
-        execs::prepared().unwrap_or_else(|| targets::POLICY.before_exec(call))
+        child_execs::prepared().unwrap_or_else(|| targets::POLICY.before_exec(call))
     }
 
     fn mask_over_exec(&self, mask: u64) -> u64 {
-        execs::mask_over(mask)
+        child_execs::mask_over(mask)
     }
 
     fn exec_failed(&self, token: Token) {
-        execs::failed();
+        child_execs::failed();
         targets::POLICY.exec_failed(token);
     }
 
@@ -324,8 +328,8 @@ impl Policy for Speculation {
     fn handler_begins(&self, _signal: i32) {
         if plane::thread::current().is_some_and(plane::thread::Thread::is_at_work) {
             // What it does nobody may see.
-            own::forget_all();
-            own::forget_known();
+            descriptor_table::forget_all();
+            descriptor_table::forget_known();
             checkpoint::note_change(Memory::unsettle);
         }
     }
@@ -338,7 +342,7 @@ impl Policy for Speculation {
     }
 
     fn thread_ends(&self) {
-        threads::forget_place(sys::gettid());
+        thread_states::forget_place(sys::gettid());
     }
 }
 
@@ -358,14 +362,14 @@ pub fn start(session: &Session) -> sys::Result<()> {
         return Ok(());
     }
     if predicts_by_itself(session) {
-        planted::start(session)?;
+        planted_predictions::start(session)?;
     }
     targets::be_asked_by_another();
     plane::set_policy(&POLICY)?;
-    if let Some((id, on, mask)) = execs::inherited() {
+    if let Some((id, on, mask)) = child_execs::inherited() {
         checkpoint::begin_as((id, on), mask)?;
-        planted::note_executed();
+        planted_predictions::note_executed();
     }
-    quick::choose();
+    fast_path::choose();
     Ok(())
 }

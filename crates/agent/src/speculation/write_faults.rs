@@ -20,12 +20,12 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use linux_raw_sys::general as k;
 
-use super::opened::{Group, Opened};
-use super::pieces::{self, REGIONS, Region};
-use super::threads::{self, THREADS};
-use super::undo::Undo;
+use super::page_undo_log::Undo;
+use super::thread_states::{self, THREADS};
+use super::writable_groups::{Group, Opened};
+use super::writable_regions::{self, REGIONS, Region};
+use crate::address_space;
 use crate::lock::Lock;
-use crate::room;
 use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
@@ -111,11 +111,11 @@ pub fn has_room() -> bool {
 /// See [`super::memory::Memory::keep`]. `is_settled`: mappings are as they were when they were looked at.
 pub fn keep(session: &Session, is_settled: bool) -> sys::Result<()> {
     // (What the kernel writes by itself must not be protected.)
-    if IS_GIVEN_UP.load(Relaxed) || !threads::places_are_known() {
+    if IS_GIVEN_UP.load(Relaxed) || !thread_states::places_are_known() {
         return Err(Errno(sys::EOPNOTSUPP));
     }
     if STATE.load(Acquire).is_null() {
-        STATE.store(room::map_private(size_of::<State>() as u64)? as *mut State, Release);
+        STATE.store(address_space::map_private(size_of::<State>() as u64)? as *mut State, Release);
     }
     with(|state| match is_on() {
         true => state.again(session, is_settled),
@@ -281,7 +281,7 @@ impl State {
                 count = (count + 1).min(FORCED - 1);
             }
         };
-        threads::each_place(&mut at);
+        thread_states::each_place(&mut at);
         // (Where the stack grows it has the rights that are there.)
         self.regions().iter().filter(|region| region.is_stack).for_each(|region| at(region.start));
         let forced = &mut to[..count];
@@ -298,7 +298,7 @@ impl State {
         if !is_settled {
             self.count = 0;
             let State { regions, count, .. } = self;
-            pieces::each(
+            writable_regions::each(
                 session,
                 |_| false,
                 |region| {
@@ -396,7 +396,7 @@ impl State {
         let mut new = [Region::default(); 64];
         loop {
             let mut count = 0;
-            let found = pieces::each(
+            let found = writable_regions::each(
                 session,
                 |_| false,
                 |region| {

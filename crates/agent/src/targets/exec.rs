@@ -12,19 +12,19 @@
 use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as k;
+use runahead_abi::control_protocol::{self, Bequest};
+use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::overlay::HELD_MAX;
-use runahead_abi::socket::{self, Bequest};
-use runahead_abi::unwatched::ProgramKey;
 
 use super::TARGET;
-use super::given::Given;
-use super::lookups::Place;
-use crate::names;
-use crate::paths::FdPath;
+use super::name_lookups::Place;
+use super::path_argument::Given;
+use crate::control_client::{self as supervisor, Answer, Talk};
+use crate::descriptor_names;
+use crate::path_text::FdPath;
 use crate::plane::policy::NO_TOKEN as NONE;
-use crate::plane::{Call, Token, quiet};
+use crate::plane::{Call, Token, signal_block};
 use crate::session::{self, Session};
-use crate::socket::{self as supervisor, Answer, Talk};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
 /// Interpreters of interpreters that the kernel follows (`#!`, execve(2)).
@@ -92,10 +92,10 @@ fn prepare(
     (mut file, mut said): (File, bool),
     bequest: Option<Bequest>,
 ) -> Option<Token> {
-    let strictly = if bequest.is_some() { socket::STRICTLY } else { 0 };
+    let strictly = if bequest.is_some() { control_protocol::STRICTLY } else { 0 };
     let mut talk = None;
-    let mut answer = [0u8; socket::ANSWER_BYTES + 1];
-    let mut request = (socket::EXEC, supervisor::PATIENCE_MS);
+    let mut answer = [0u8; control_protocol::ANSWER_BYTES + 1];
+    let mut request = (control_protocol::EXEC, supervisor::PATIENCE_MS);
     let mut interpreters = 0;
     let mut called = None;
     loop {
@@ -114,7 +114,7 @@ fn prepare(
             }
             return None;
         }
-        let room = &mut answer[..socket::ANSWER_BYTES];
+        let room = &mut answer[..control_protocol::ANSWER_BYTES];
         let (what, patience) = request;
         let talk = talk.get_or_insert_with(|| Talk::new(session)).as_ref();
         let reply = talk.and_then(|talk| {
@@ -122,18 +122,22 @@ fn prepare(
                 talk.ask(session, (what | strictly, Some((file.0, known?))), patience, room)?;
             Some((talk, reply))
         });
-        let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == socket::COLD;
+        let cold = matches!(reply, Some((_, Answer::Told(_)))) && room[0] == control_protocol::COLD;
         if !core::mem::replace(&mut said, true) {
             program.is(cold);
         }
         match reply? {
             (talk, Answer::Granted(agent)) => return hand_over(talk, agent, bequest),
-            _ if cold && what == socket::EXEC => request = (socket::EXEC_WAITS, COLD_PATIENCE_MS),
-            (_, Answer::Told(got)) if room[0] == socket::SCRIPT && interpreters < INTERPRETERS => {
+            _ if cold && what == control_protocol::EXEC => {
+                request = (control_protocol::EXEC_WAITS, COLD_PATIENCE_MS)
+            }
+            (_, Answer::Told(got))
+                if room[0] == control_protocol::SCRIPT && interpreters < INTERPRETERS =>
+            {
                 interpreters += 1;
                 answer[got] = 0;
                 file = File::at(AT_FDCWD, answer[1..].as_ptr() as u64, 0, 0).ok()?;
-                request = (socket::EXEC, supervisor::PATIENCE_MS);
+                request = (control_protocol::EXEC, supervisor::PATIENCE_MS);
             }
             _ => return None,
         }
@@ -162,8 +166,8 @@ pub(super) fn failed(file: Token) {
         return;
     }
     let _ = sys::close(file);
-    let bit = 1u64 << (socket::EXEC_FAILED - 1);
-    let _ = sys::queue_to_self(socket::EXEC_FAILED, socket::EXEC_FAILED_VALUE);
+    let bit = 1u64 << (control_protocol::EXEC_FAILED - 1);
+    let _ = sys::queue_to_self(control_protocol::EXEC_FAILED, control_protocol::EXEC_FAILED_VALUE);
     // The tracer takes it, and lets us go.
     let mask = sys::set_mask(!bit);
     sys::set_mask(mask);
@@ -172,11 +176,11 @@ pub(super) fn failed(file: Token) {
 /// Has every shadow of the session let go of what it holds.
 pub(super) fn let_go_everywhere(session: &'static Session) {
     TARGET.let_go_of_all(session);
-    let mask = quiet::begin();
-    if let Some(file) = supervisor::ask(session, socket::LET_GO) {
+    let mask = signal_block::begin();
+    if let Some(file) = supervisor::ask(session, control_protocol::LET_GO) {
         let _ = sys::close(file);
     }
-    quiet::end(mask);
+    signal_block::end(mask);
 }
 
 /// The environment says so.
@@ -248,7 +252,7 @@ impl File {
         let is_set_id = stat.as_ref().is_some_and(|stat| stat.stx_mode & SET_ID != 0);
         Look {
             is_privileged: is_set_id || sys::path_has_capabilities(FdPath::new(self.0).address()),
-            key: stat.map(|stat| ProgramKey::new(names::device_of(&stat), stat.stx_ino)),
+            key: stat.map(|stat| ProgramKey::new(descriptor_names::device_of(&stat), stat.stx_ino)),
         }
     }
 }

@@ -8,57 +8,57 @@
 //! Invariant: every result that the program sees is the kernel's answer to the call that the
 //! program made, or to the same call with a flag that makes it fail rather than wait.
 
-pub mod access;
-mod balance;
-mod barriers;
-mod counted;
-mod covered;
-mod crowd;
-mod disclose;
+mod access_recording;
+mod call_outcome;
+mod call_sampling;
+pub(crate) mod child_stalls;
+mod concurrency;
+mod demand_readahead;
+mod disclosure_calls;
+mod dontfork_regions;
 mod exec;
-pub(crate) mod family;
-mod faults;
-mod flushes;
-mod given;
-mod lookups;
-mod mapped;
-mod opens;
-mod outcome;
-pub mod pace;
-mod pages;
-mod reads;
-mod record;
-mod rest;
-mod rules;
-mod runnable;
-mod started;
-pub mod sync;
-mod unforked;
-mod unknown;
+mod file_reads;
+mod flush_on_close;
+mod leases;
+mod mapped_usage;
+mod mapping_conflicts;
+mod membarrier;
+mod name_lookups;
+mod negative_lookup_cost;
+mod page_faults;
+mod page_residency;
+mod path_argument;
+mod privilege_changes;
+mod run_queue_delay;
+pub mod shadow_sync;
+mod shadow_visibility;
+pub mod stall_handling;
+pub mod stall_probing;
+mod sync_budget;
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::config::tell;
+use runahead_abi::agent_config::tell;
 use runahead_abi::{Identity, PATH_MAX};
 
 use crate::arch::{CALLS, Context, ticks};
+use crate::descriptor_names::{Kind, NAMES};
 use crate::lock::Lock;
-use crate::names::{Kind, NAMES};
 use crate::plane::thread::Thread;
-use crate::plane::{self, Call, Event, Interest, Policy, Token, Verdict, sampling};
+use crate::plane::{self, Call, Event, Interest, Policy, Token, Verdict, sample_counter};
 use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
+use call_outcome::Outcome;
+use call_sampling::SAMPLES;
+pub(crate) use call_sampling::{lets_by, samples};
 pub use exec::prepare_strictly;
-use given::Given;
-use outcome::Outcome;
-use pace::Pace;
-use rest::SAMPLES;
-pub(crate) use rest::{lets_by, samples};
-pub use rules::leave_for;
-use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, leave};
+use path_argument::Given;
+pub use privilege_changes::leave_for;
+use privilege_changes::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, leave};
+use stall_probing::Pace;
 
 /// All that a target remembers, for all of its threads. Its shadows and children inherit a copy.
 ///
@@ -67,9 +67,9 @@ use rules::{CREDENTIAL_CALLS, asks_for_what_it_has, give_up, installs_filter, le
 #[repr(C)]
 pub struct Target {
     pub(crate) pace: Pace,
-    unknown: unknown::Unknown,
-    runnable: runnable::Runnable,
-    pub(crate) syncs: Lock<sync::Syncs>,
+    unknown: negative_lookup_cost::Unknown,
+    runnable: run_queue_delay::Runnable,
+    pub(crate) syncs: Lock<shadow_sync::Syncs>,
     /// The thread of which there is a shadow; null while that may be any.
     pub(crate) shadowed: AtomicPtr<Thread>,
     /// Whether the supervisor has been asked to let this process join.
@@ -78,17 +78,17 @@ pub struct Target {
     waited: AtomicU64,
     /// Held by the thread that writes the target's ring.
     sending: Lock<()>,
-    disclosed: disclose::Disclosed,
+    disclosed: disclosure_calls::Disclosed,
     /// Accesses that this process did not join for.
     untold: AtomicU32,
     /// An access could not be told.
     falls_behind: AtomicBool,
-    started: started::Started,
-    unforked: unforked::Unforked,
-    family: family::Family,
-    flushes: flushes::Flushes,
-    mapped: mapped::Mapped,
-    watched: faults::Watched,
+    started: demand_readahead::Started,
+    unforked: dontfork_regions::Unforked,
+    family: child_stalls::Family,
+    flushes: flush_on_close::Flushes,
+    mapped: mapped_usage::Mapped,
+    watched: page_faults::Watched,
     /// There is memory of which no copy is to be made.
     keeps_secrets: AtomicBool,
     /// Threads wait for children of all kinds.
@@ -97,22 +97,22 @@ pub struct Target {
 
 static TARGET: Target = Target {
     pace: Pace::new(),
-    unknown: unknown::Unknown::new(),
-    runnable: runnable::Runnable::new(),
-    syncs: Lock::new(sync::Syncs::new()),
+    unknown: negative_lookup_cost::Unknown::new(),
+    runnable: run_queue_delay::Runnable::new(),
+    syncs: Lock::new(shadow_sync::Syncs::new()),
     shadowed: AtomicPtr::new(core::ptr::null_mut()),
     tried_to_join: AtomicBool::new(false),
     waited: AtomicU64::new(0),
     sending: Lock::new(()),
-    disclosed: disclose::Disclosed::new(),
+    disclosed: disclosure_calls::Disclosed::new(),
     untold: AtomicU32::new(0),
     falls_behind: AtomicBool::new(false),
-    started: started::Started::new(),
-    unforked: unforked::Unforked::new(),
-    family: family::Family::new(),
-    flushes: flushes::Flushes::new(),
-    mapped: mapped::Mapped::new(),
-    watched: faults::Watched::new(),
+    started: demand_readahead::Started::new(),
+    unforked: dontfork_regions::Unforked::new(),
+    family: child_stalls::Family::new(),
+    flushes: flush_on_close::Flushes::new(),
+    mapped: mapped_usage::Mapped::new(),
+    watched: page_faults::Watched::new(),
     keeps_secrets: AtomicBool::new(false),
     waits_for_clones: AtomicBool::new(false),
 };
@@ -265,11 +265,11 @@ impl Policy for OfTargets {
     }
 
     fn missed(&self) {
-        faults::look_later();
+        page_faults::look_later();
     }
 
     fn thread_ends(&self) {
-        faults::thread_ends();
+        page_faults::thread_ends();
     }
 
     fn before_child(&self) {
@@ -308,9 +308,9 @@ fn start_in_child() {
     TARGET.watched.start_in_child();
     TARGET.begin(session);
     plane::see_all_of(nr::READ, false);
-    sampling::none();
+    sample_counter::none();
     TARGET.syncs.break_open();
-    TARGET.syncs.try_with(|syncs| *syncs = sync::Syncs::new());
+    TARGET.syncs.try_with(|syncs| *syncs = shadow_sync::Syncs::new());
     TARGET.sending.break_open();
     TARGET.mapped.start_in_child();
     TARGET.disclosed.start_in_child();
@@ -381,8 +381,8 @@ impl Target {
                 note_shared(call, self.map(session, call))
             }
             nr::MMAP => {
-                if counted::finds_shadows(call) {
-                    counted::outlive_everywhere(session);
+                if shadow_visibility::finds_shadows(call) {
+                    shadow_visibility::outlive_everywhere(session);
                 }
                 note_shared(call, self.map(session, call))
             }
@@ -403,7 +403,7 @@ impl Target {
             }
             nr::MREMAP => note_shared(call, self.remap(session, call)),
             nr::SHMAT => self.attach(session, call),
-            nr::MEMBARRIER => barriers::membarrier(call),
+            nr::MEMBARRIER => membarrier::membarrier(call),
             nr::SENDFILE => self.transfer(session, call, call.fd(1), a[2], a[3]),
             nr::COPY_FILE_RANGE => self.transfer(session, call, call.fd(0), a[1], a[4]),
             nr::SPLICE => self.transfer(session, call, call.fd(0), a[1], a[4]),
@@ -416,12 +416,12 @@ impl Target {
                 exec::let_go_everywhere(session);
                 Outcome::Native
             }
-            nr::FCNTL | nr::SHMCTL | nr::SHMGET if counted::finds_shadows(call) => {
-                counted::outlive_everywhere(session);
+            nr::FCNTL | nr::SHMCTL | nr::SHMGET if shadow_visibility::finds_shadows(call) => {
+                shadow_visibility::outlive_everywhere(session);
                 Outcome::Native
             }
             nr::SHMCTL | nr::SHMGET => Outcome::Native,
-            nr::FCNTL | nr::FANOTIFY_INIT if opens::are_answered(call) => {
+            nr::FCNTL | nr::FANOTIFY_INIT if leases::are_answered(call) => {
                 self.open_no_more(session)
             }
             nr::EXIT_GROUP => {

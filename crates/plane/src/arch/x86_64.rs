@@ -52,42 +52,44 @@ macro_rules! restore_vectors {
     };
 }
 
-mod attempt;
-mod back;
-mod bases;
-mod context;
-mod decode;
-mod frame;
-mod handler;
-mod kept;
+mod call_sites;
+mod cancellable_call;
+mod handler_entry;
+mod instruction_decoder;
 mod padding;
 pub(crate) mod pkeys;
 #[cfg(test)]
-pub(crate) mod planted;
-mod returns;
-mod sites;
-mod told;
+pub(crate) mod planted_mistakes;
+mod reported_call;
+mod return_addresses;
+mod saved_frame;
+mod signal_backout;
+mod signal_context;
+mod signal_frame;
+mod thread_pointers;
 
 use core::arch::{asm, global_asm};
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 
-use crate::owned::Owned;
 use crate::thread::Thread;
-use crate::{Call, Verdict, sampling};
+use crate::thread_owned::Owned;
+use crate::{Call, Verdict, sample_counter};
 
-pub(crate) use attempt::attempt;
-pub(crate) use back::to_the_program;
-pub use context::Context;
-pub use frame::RED_ZONE;
-pub(crate) use frame::{Place, REGISTERS};
-pub use handler::{handler, is_entering_handler};
-pub use kept::KeptFrame;
+pub(crate) use call_sites::*;
+pub(crate) use cancellable_call::attempt;
+pub use handler_entry::{handler, is_entering_handler};
 pub(crate) use padding::{ABSENT, Code, INT3, LONG_JUMP, PAGE_BYTES, RUN_UP, Window};
-pub use returns::{AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch};
-pub(crate) use sites::*;
-pub(crate) use told::{TRAP, Told, set_trap, trap};
+pub(crate) use reported_call::{TRAP, Told, set_trap, trap};
+pub use return_addresses::{
+    AfterReturn, CALL_BYTES, ask_after_returns, ends_in_call, return_watch,
+};
+pub use saved_frame::KeptFrame;
+pub(crate) use signal_backout::to_the_program;
+pub use signal_context::Context;
+pub use signal_frame::RED_ZONE;
+pub(crate) use signal_frame::{Place, REGISTERS};
 
 /// The instruction that makes a system call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -584,8 +586,8 @@ global_asm!(
     is_quick = sym crate::IS_QUICK,
     checked = const CHECKED,
     common_commands = const COMMON_COMMANDS,
-    places = const sampling::PLACES,
-    unseen = sym sampling::RUNAHEAD_UNSEEN,
+    places = const sample_counter::PLACES,
+    unseen = sym sample_counter::RUNAHEAD_UNSEEN,
     depth = const offset_of!(Thread, depth),
     program_stack = const offset_of!(Thread, program_stack),
     returned = const RETURNED,
@@ -604,7 +606,8 @@ global_asm!(
     plain_sites = const PLAIN_SITES,
 );
 
-const _: () = assert!(size_of::<sampling::Unseen>() == 64 && SEEN < SAMPLED && SAMPLED < TRAPPED);
+const _: () =
+    assert!(size_of::<sample_counter::Unseen>() == 64 && SEEN < SAMPLED && SAMPLED < TRAPPED);
 const _: () = assert!(TRAPPED < CHECKED && CHECKED < COMMANDED);
 const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
 

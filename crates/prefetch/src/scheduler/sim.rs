@@ -14,17 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use runahead_abi::record::{DEMAND, Header};
+use runahead_abi::hint_record::{DEMAND, Header};
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_testbed::model::{Access, Jitter, Model, Service};
 
 use super::{Scheduler, Ticket};
-use crate::admission::Used;
-use crate::guess::Outcome;
+use crate::concurrency_limit::{Kind, Sample};
+use crate::file_guesses::Outcome;
+use crate::guess_budget::Used;
+use crate::hint_order::ClientId;
 use crate::horizon::Pace;
-use crate::limit::{Kind, Sample};
-use crate::order::ClientId;
-use crate::queue::{Class, Effects, Found, Job, Place, Step, Trouble};
+use crate::request_queue::{Class, Effects, Found, Job, Place, Step, Trouble};
 
 mod account;
 mod checks;

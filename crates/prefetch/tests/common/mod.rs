@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::test_runner::{Config, RngSeed};
-use runahead_abi::identity::{CHUNK_BYTES, ChunkIndex};
-use runahead_abi::record::Header;
+use runahead_abi::access_identity::{CHUNK_BYTES, ChunkIndex};
+use runahead_abi::hint_record::Header;
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_prefetch::{
     Client, Completion, HINT_MAX_BYTES, Options, PrefetchStats, Prefetcher, Sink,

@@ -22,15 +22,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runahead_abi::record::{Header, LENGTH_UNKNOWN};
+use runahead_abi::hint_record::{Header, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, Identity, Record};
-use runahead_admission::budget;
+use runahead_admission::memory_budget;
 use runahead_history::{Follower, Run, What};
-use runahead_member::waits::Waits;
+use runahead_member::slow_devices::Waits;
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
-use super::{Followed, History, lock, places};
-use crate::signals;
+use super::{Followed, History, lock, unchanged_files};
+use crate::signal_blocking;
 
 /// Accesses that a replay may be ahead of the command.
 const WINDOW: usize = 4096;
@@ -180,7 +180,7 @@ struct Replay {
 /// Starts the thread. Without it nothing is replayed.
 pub(super) fn start(history: Arc<History>, prefetcher: Arc<Prefetcher>, waits: Arc<Waits>) {
     let work = move || {
-        signals::block_all();
+        signal_blocking::block_all();
         history.plan.expect(&prefetcher);
         if !history.look_for_a_record() {
             return;
@@ -222,7 +222,7 @@ impl Replay {
             waiting_count: 0,
             next: 0,
             step: Step::of(None, 0, 0),
-            budget: budget::bytes(),
+            budget: memory_budget::bytes(),
             history,
             run,
             client,
@@ -421,7 +421,8 @@ impl Replay {
         let place_of = &self.run.places[place as usize];
         let bytes = self.bytes_of[place as usize];
         let known = place_of.attributes.as_ref().filter(|_| bytes > 0);
-        let same = known.is_none_or(|known| places::is_same(&place_of.path, known) != Some(false));
+        let same = known
+            .is_none_or(|known| unchanged_files::is_same(&place_of.path, known) != Some(false));
         let whole = known.is_some_and(|known| bytes >= known.size && bytes <= EXTEND_MAX_BYTES);
         *look = match (same, whole) {
             (true, _) => Look::Same,

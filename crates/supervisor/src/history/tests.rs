@@ -4,9 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use runahead_abi::record::Header;
+use runahead_abi::hint_record::Header;
 use runahead_abi::{HintKind, HintState};
-use runahead_admission::common::Listener as _;
+use runahead_admission::session_admission::Listener as _;
 use runahead_history::Place;
 
 use super::*;
@@ -91,7 +91,7 @@ fn run_over(dir: &Path, files: u32) -> Run {
     for place in 0..files {
         let path = dir.join(place.to_string());
         std::fs::write(&path, "text").expect("ours");
-        let mut attributes = places::attributes(&path.metadata().expect("there"));
+        let mut attributes = unchanged_files::attributes(&path.metadata().expect("there"));
         attributes.size += u64::from(place == files - 1);
         let path = path.as_os_str().as_bytes().to_vec();
         let key = Identity::ROOT.join(&path).raw();
@@ -115,8 +115,8 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     let early = Arc::new(early);
     let present = history.enter(early.clone());
     let prefetcher = Arc::new(Prefetcher::new(Default::default(), |_, _| ()));
-    let file = runahead_member::memory::agent_file().expect("memory for a file");
-    let front = runahead_member::memory::fill(&file, &[0; 4096], &[]).expect("room in it");
+    let file = runahead_member::shared_memory::agent_file().expect("memory for a file");
+    let front = runahead_member::shared_memory::fill(&file, &[0; 4096], &[]).expect("room in it");
     history.start(&prefetcher, &Arc::new(Waits::new(front, 1000)));
     wait_until("it is read", || history.followed.get().is_some());
     let followed = history.followed.get().expect("it replays");

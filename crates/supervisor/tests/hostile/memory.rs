@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use runahead_abi::record::{Header, OF_MEMORY};
+use runahead_abi::hint_record::{Header, OF_MEMORY};
 use runahead_abi::{Control, Shared};
-use runahead_member::wake;
+use runahead_member::doorbell;
 
 use crate::random::Random;
 use crate::target::Target;
@@ -74,7 +74,7 @@ fn nonsense_in_shared_memory_is_survived() {
             control.accesses_at_sync.store(random.word(), Relaxed);
             control.horizon.store(1, Relaxed);
         }
-        wake::ring(shared);
+        doorbell::ring(shared);
         if round % 8 == 0 {
             std::thread::sleep(Duration::from_millis(3));
         }
@@ -86,7 +86,7 @@ fn nonsense_in_shared_memory_is_survived() {
     let shared = seen.shared();
     let alive = || {
         shared.control.sleeping.store(1, SeqCst);
-        wake::ring(shared);
+        doorbell::ring(shared);
         seen.hint(path, 0);
         eventually(|| shared.rings.iter().all(|ring| ring.is_empty()))
     };

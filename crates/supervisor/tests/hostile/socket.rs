@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runahead_abi::config::{SOCKET_BYTES, TOKEN_BYTES};
+use runahead_abi::agent_config::{SOCKET_BYTES, TOKEN_BYTES};
 use runahead_inject::Layout;
-use runahead_supervisor::socket::{self, ControlSocket};
+use runahead_supervisor::control_socket::{self, ControlSocket};
 use rustix::cmsg_space;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::{Errno, read};
@@ -33,9 +33,9 @@ struct Open {
 
 impl Open {
     fn new(target: &Target) -> Self {
-        let address = socket::address();
-        let listener = socket::open(&address).expect("nobody else is there");
-        let token = socket::token().expect("random numbers");
+        let address = control_socket::address();
+        let listener = control_socket::open(&address).expect("nobody else is there");
+        let token = control_socket::token().expect("random numbers");
         let file = File::open("/dev/null").expect("there").into();
         let layout = Layout { file_len: 4096, total_len: 4096, entry: 0 };
         let degraded = target.common.admission.degraded.clone();
@@ -46,7 +46,7 @@ impl Open {
 
     fn connect(&self) -> Result<OwnedFd, Errno> {
         let socket = of_kind(SocketType::SEQPACKET);
-        let name = &self.address[1..socket::address_len(&self.address)];
+        let name = &self.address[1..control_socket::address_len(&self.address)];
         connect(&socket, &SocketAddrUnix::new_abstract_name(name).expect("short"))?;
         Ok(socket)
     }

@@ -5,19 +5,19 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use runahead_abi::record::{DEMAND, Header, STEERS};
+use runahead_abi::hint_record::{DEMAND, Header, STEERS};
 use runahead_abi::{AgentConfig, HintKind, Shared};
 use runahead_admission::Common as Admission;
-use runahead_member::degraded::Reasons;
-use runahead_member::memory;
-use runahead_member::waits::Waits;
-use runahead_member::wake;
+use runahead_member::degradations::Reasons;
+use runahead_member::doorbell;
+use runahead_member::shared_memory;
+use runahead_member::slow_devices::Waits;
 use runahead_prefetch::Prefetcher;
-use runahead_supervisor::beside::Beside;
-use runahead_supervisor::common::Common;
-use runahead_supervisor::members::Members;
-use runahead_supervisor::tasks::Tasks;
-use runahead_supervisor::unwatched::Unwatched;
+use runahead_supervisor::follow_policy::Unwatched;
+use runahead_supervisor::io_process::Beside;
+use runahead_supervisor::joined_processes::Members;
+use runahead_supervisor::session_context::Common;
+use runahead_supervisor::task_limits::Tasks;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::Pid;
@@ -33,8 +33,9 @@ impl Target {
     /// Waits for a line, and then executes `then`.
     pub fn new(then: &[&str]) -> Self {
         let prefetcher = Arc::new(Prefetcher::new(Default::default(), |_, _| ()));
-        let file = memory::agent_file().expect("memory for a file");
-        let front = memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
+        let file = shared_memory::agent_file().expect("memory for a file");
+        let front =
+            shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
         let waits = Arc::new(Waits::new(front, 1000));
         let degraded = Arc::new(Reasons::default());
         let tasks = Arc::new(Tasks::default());
@@ -127,7 +128,7 @@ impl Seen {
             path_len: path.len() as u32,
         };
         let pushed = self.shared().ring(run).push(&[header.as_bytes(), path.as_bytes()]);
-        wake::ring(self.shared());
+        doorbell::ring(self.shared());
         pushed
     }
 }

@@ -151,7 +151,7 @@ fn memory_is_what_it_was_at_each_checkpoint() {
     }
     let mappings = regions.map(|region| {
         let mut count = 0;
-        crate::maps::each::<1>(|mapping, _| {
+        crate::process_maps::each::<1>(|mapping, _| {
             let is_there = mapping.start < region.end && region.start < mapping.end;
             count += u32::from(is_there);
             assert!(!is_there || mapping.writable);

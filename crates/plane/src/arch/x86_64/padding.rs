@@ -17,9 +17,9 @@
 //! another page; that no function begins with a long `nop` shortly before an aligned address; and
 //! that the bytes looked at are code.
 
-use super::decode::{Flags, Flow, Instruction, LONGEST, Undecoded, decode};
+use super::instruction_decoder::{Flags, Flow, Instruction, LONGEST, Undecoded, decode};
 #[cfg(test)]
-use super::planted;
+use super::planted_mistakes;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
@@ -63,7 +63,9 @@ impl<'a> Code<'a> {
     /// behind it, and of longer jumps some of the old bytes are left.
     fn decode(&self, at: usize) -> Result<Instruction, Undecoded> {
         #[cfg(test)]
-        if planted::is(planted::RETURN_IN_OPERAND) && self.bytes[at..].starts_with(&[0x89, 0xc3]) {
+        if planted_mistakes::is(planted_mistakes::RETURN_IN_OPERAND)
+            && self.bytes[at..].starts_with(&[0x89, 0xc3])
+        {
             let flags = Flags::Kept;
             return Ok(Instruction { len: 2, flow: Flow::Leaves, flags, is_filler: false });
         }
@@ -115,7 +117,7 @@ impl<'a> Code<'a> {
     pub fn wants_flags(&self, site: usize) -> bool {
         const ENOUGH: usize = 32;
         #[cfg(test)]
-        if planted::is(planted::FLAGS_ARE_FREE) {
+        if planted_mistakes::is(planted_mistakes::FLAGS_ARE_FREE) {
             return false;
         }
         let mut at = site + 2;
@@ -189,7 +191,7 @@ impl<'a> Code<'a> {
     /// Whether an instruction of the code before it ends at `start`.
     pub fn is_boundary(&self, start: usize) -> bool {
         #[cfg(test)]
-        if planted::is(planted::ANY_NUMBER) {
+        if planted_mistakes::is(planted_mistakes::ANY_NUMBER) {
             return true;
         }
         self.all_lead_to(start, |_| true)
@@ -225,7 +227,7 @@ impl<'a> Code<'a> {
     /// Nothing that can be seen leads into the padding; `walks` are what has been decoded.
     fn is_free(&self, padding: &Padding, walks: [&Walk; 2]) -> bool {
         #[cfg(test)]
-        if planted::is(planted::NOBODY_JUMPS) {
+        if planted_mistakes::is(planted_mistakes::NOBODY_JUMPS) {
             return true;
         }
         let inside = |to: i64| (padding.start as i64..padding.end as i64).contains(&to);

@@ -7,7 +7,7 @@ use super::generate::{self, Generated, NUMBERS};
 use super::guest::{self, Registers};
 use super::std;
 use super::{Random, Told, in_child, seed, shared};
-use crate::arch::planted;
+use crate::arch::planted_mistakes;
 use crate::sys::{self, nr};
 use linux_raw_sys::general as k;
 use std::prelude::rust_2024::{String, Vec};
@@ -187,7 +187,7 @@ fn patched_code_does_what_it_did() {
 fn is_found(mistake: u8) {
     let (seed, told) = (seed(), shared());
     let found = (0..40).find_map(|n| {
-        batch(seed.wrapping_add(n), told, || planted::plant(mistake)).err().map(|e| (n, e))
+        batch(seed.wrapping_add(n), told, || planted_mistakes::plant(mistake)).err().map(|e| (n, e))
     });
     let Some((n, error)) = found else { panic!("mistake {mistake} was not found") };
     eprintln!("found in batch {n}: {error}");
@@ -195,20 +195,20 @@ fn is_found(mistake: u8) {
 
 #[test]
 fn a_decoder_that_sees_returns_in_operands_is_found() {
-    is_found(planted::RETURN_IN_OPERAND);
+    is_found(planted_mistakes::RETURN_IN_OPERAND);
 }
 
 #[test]
 fn padding_that_others_jump_to_is_found() {
-    is_found(planted::NOBODY_JUMPS);
+    is_found(planted_mistakes::NOBODY_JUMPS);
 }
 
 #[test]
 fn a_number_that_is_stored_is_found() {
-    is_found(planted::ANY_NUMBER);
+    is_found(planted_mistakes::ANY_NUMBER);
 }
 
 #[test]
 fn flags_that_are_lost_are_found() {
-    is_found(planted::FLAGS_ARE_FREE);
+    is_found(planted_mistakes::FLAGS_ARE_FREE);
 }

@@ -6,10 +6,10 @@ use core::mem::offset_of;
 
 use linux_raw_sys::general as k;
 
-use super::super::super::signals;
+use super::super::super::kernel_signals;
 use crate::arch;
-use crate::owned::Owned;
 use crate::sys;
+use crate::thread_owned::Owned;
 
 /// Registers of a guest.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -105,9 +105,13 @@ pub(super) fn trap_calls_below(end: u64) {
     let handler: extern "C" fn(i32, u64, *mut u64) = on_trap;
     let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER;
     let handler = handler as usize as u64;
-    let action =
-        signals::Action { handler, flags: flags.into(), restorer: arch::restorer(), mask: 0 };
-    signals::set_action(k::SIGSYS as i32, Some(&action)).unwrap();
+    let action = kernel_signals::Action {
+        handler,
+        flags: flags.into(),
+        restorer: arch::restorer(),
+        mask: 0,
+    };
+    kernel_signals::set_action(k::SIGSYS as i32, Some(&action)).unwrap();
     const TOP: u64 = 0x7fff_ffff_f000;
     let args = [linux_raw_sys::prctl::PR_SYS_DISPATCH_ON.into(), end, TOP - end, 0];
     // SAFETY: calls from the rest of the address space are let through.

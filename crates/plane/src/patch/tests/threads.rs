@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use linux_raw_sys::general as k;
 
-use super::super::super::signals;
-use super::super::{PAGE, State, another_thread, code, patch};
+use super::super::super::kernel_signals;
+use super::super::{PAGE, State, another_thread, code_writer, patch};
 use super::std;
 use super::{Told, in_child, shared};
 use crate::arch;
@@ -82,8 +82,8 @@ extern "C" fn interrupted(_: i32) {
 fn interrupt() {
     let flags = u64::from(k::SA_RESTORER | k::SA_RESTART);
     let handler = interrupted as extern "C" fn(i32) as usize as u64;
-    let action = signals::Action { handler, flags, restorer: arch::restorer(), mask: 0 };
-    signals::set_action(k::SIGPROF as i32, Some(&action)).unwrap();
+    let action = kernel_signals::Action { handler, flags, restorer: arch::restorer(), mask: 0 };
+    kernel_signals::set_action(k::SIGPROF as i32, Some(&action)).unwrap();
     let timer = [0u64, 1000, 0, 1000];
     let args = [k::ITIMER_PROF.into(), timer.as_ptr() as u64, 0, 0, 0, 0];
     // SAFETY: reads a struct itimerval.
@@ -155,11 +155,11 @@ fn threads_run_through_a_site_while_its_call_changes() {
                 let padding = site + 2 + short[1] as u64;
                 let jump = bytes_at(padding);
                 let padding = padding..padding.next_multiple_of(16);
-                code::write_by_padding(site, short, padding, &jump, true).unwrap();
+                code_writer::write_by_padding(site, short, padding, &jump, true).unwrap();
             }
             (false, _) => {
-                code::write(site, |at| code::replace_two(at, [0x0f, 0x05])).unwrap();
-                code::synchronise();
+                code_writer::write(site, |at| code_writer::replace_two(at, [0x0f, 0x05])).unwrap();
+                code_writer::synchronise();
             }
         });
     })
@@ -169,7 +169,7 @@ fn threads_run_through_a_site_while_its_call_changes() {
 
 /// Puts `bytes` back in the steps in which they were replaced.
 fn replace_back(at: *mut u8, bytes: &[u8; 5]) {
-    code::replace_in_steps(at, bytes);
+    code_writer::replace_in_steps(at, bytes);
 }
 
 #[test]
@@ -187,9 +187,9 @@ fn threads_run_through_a_site_while_its_number_changes() {
                 jump = Some(bytes_at(from));
             }
             (true, Some(jump)) => {
-                code::write(from, |at| code::replace_in_steps(at, &jump)).unwrap();
+                code_writer::write(from, |at| code_writer::replace_in_steps(at, &jump)).unwrap();
             }
-            (false, _) => code::write(from, |at| replace_back(at, &old)).unwrap(),
+            (false, _) => code_writer::write(from, |at| replace_back(at, &old)).unwrap(),
         });
     })
     .unwrap();
@@ -208,11 +208,11 @@ fn a_jump_written_byte_by_byte_under_threads_is_found() {
         let jump = bytes_at(from);
         under_threads(told, function, |on| {
             let bytes = if on { &old } else { &jump };
-            code::write(from, |at| {
+            code_writer::write(from, |at| {
                 // As it comes when the writer is interrupted.
-                code::put(at, &bytes[..1]);
+                code_writer::put(at, &bytes[..1]);
                 thread::sleep(Duration::from_micros(50));
-                code::put(at, bytes);
+                code_writer::put(at, bytes);
             })
             .unwrap();
         });

@@ -7,7 +7,7 @@
 //! - such a wait, as long as they were on average, for each guess that a target found in memory when it came, and
 //! - what was under way at once, at the price of the dearest.
 
-use runahead_abi::account::TRY;
+use runahead_abi::cost_account::TRY;
 
 /// Sixteenths of waits that go into trying (`admission.rs`).
 const TRIED: u64 = 4;

@@ -8,8 +8,8 @@ use runahead_abi::{ChunkIndex, Identity};
 
 use super::account::Account;
 use super::{FILE_BYTES, File, Program};
-use crate::limit::{Home, START};
-use crate::order::ClientId;
+use crate::concurrency_limit::{Home, START};
+use crate::hint_order::ClientId;
 use crate::scheduler::Scheduler;
 
 /// What the simulation knows of one file that was hinted and is not settled.

@@ -8,9 +8,9 @@ use runahead_abi::ChunkIndex;
 use super::*;
 use crate::Sink;
 use crate::cost_benefit::INTERVAL;
-use crate::expand::Name;
-use crate::guess::Errand;
-use crate::sink::Completion;
+use crate::directory_expansion::Name;
+use crate::file_guesses::Errand;
+use crate::result_sink::Completion;
 
 /// A worker's time of a processor for one job.
 const PROCESSOR: (u64, u64) = (10_000, 100_000);

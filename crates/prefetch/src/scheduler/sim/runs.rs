@@ -150,7 +150,7 @@ const MET_MEAN: f64 = 1.5;
 
 #[test]
 fn no_world_breaks_a_promise() {
-    let seed = crate::testing::seed();
+    let seed = crate::test_support::seed();
     let (mut far, mut near, mut demands, mut met, mut all) = (0, 0, 0, 0f64, (0.0, 0));
     for n in 0..WORLDS {
         let seed = seed.wrapping_add(n);
@@ -174,7 +174,7 @@ fn no_world_breaks_a_promise() {
 /// Guesses cost no more than they may, and spare something where they come true.
 #[test]
 fn no_guesses_cost_too_much() {
-    let seed = crate::testing::seed();
+    let seed = crate::test_support::seed();
     let (mut used, mut most, mut alive) = (0, 0f64, (0, 0));
     for n in 0..WORLDS {
         let seed = seed.wrapping_add(n);
@@ -220,7 +220,7 @@ fn losses(seed: u64, plant: Option<Plant>) -> impl Iterator<Item = (f64, bool)> 
 /// Whatever the device, the program and whoever else there is.
 #[test]
 fn no_target_loses_more_than_the_bound() {
-    let seed = crate::testing::seed();
+    let seed = crate::test_support::seed();
     let (mut worst, mut gains) = ((0f64, 0f64), Vec::new());
     for n in 0..WORLDS {
         let seed = seed.wrapping_add(n);
@@ -263,7 +263,7 @@ fn planted_violations_are_found() {
         (Plant::Silent, "a hint was neither done nor forgotten"),
         (Plant::InventsWaits, "guesses have cost more than they may"),
     ];
-    let seed = crate::testing::seed();
+    let seed = crate::test_support::seed();
     for (plant, what) in plants {
         let sort = if plant == Plant::InventsWaits { Sort::Unhinted } else { Sort::Any };
         let mut worlds = (0..TRIED).map(|n| run(seed.wrapping_add(n), Some(plant), sort));

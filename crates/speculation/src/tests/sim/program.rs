@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-use crate::tails::mixed;
+use crate::pipe_tails::mixed;
 
 /// What a process of the network is like.
 #[derive(Clone, Default, Debug)]

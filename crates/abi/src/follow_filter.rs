@@ -1,0 +1,116 @@
+//! Programs that need not be followed for a while.
+//!
+//! Scripts start the same few programs over and over. Where these wait for nothing, all that following them
+//! can do is cost time: as much as half of what a short program takes. Which programs that is true of, and
+//! for how long, the supervisor says here (`supervisor::unwatched`); who is about to execute one of them
+//! does not ask to be followed.
+//!
+//! One table for a session, seen as that of slow devices is ([`crate::slow`]).
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::access_identity::mixed;
+
+/// Programs that can be in the table.
+pub const UNWATCHED_MAX: usize = 64;
+
+/// A program's file (its device and inode), alone or with what it is called to do, hashed; never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProgramKey(u64);
+
+impl ProgramKey {
+    /// Of the file that is `inode` on `device` ([`device_number`](crate::device_number)).
+    pub fn new(device: u64, inode: u64) -> Self {
+        ProgramKey(mixed(mixed(0, device), inode).max(1))
+    }
+
+    /// Of this file when it is called with the arguments `first` and `second`, as far as they tell what it does: the
+    /// first one, which names a command or a script; of a command line (`-c`) the word with which that begins.
+    pub fn called(self, first: &[u8], second: &[u8]) -> Self {
+        let word = |hash, bytes: &[u8]| {
+            let parts = bytes.chunks(8).map(|part| {
+                let mut whole = [0; 8];
+                whole[..part.len()].copy_from_slice(part);
+                u64::from_le_bytes(whole)
+            });
+            parts.fold(mixed(hash, bytes.len() as u64), mixed)
+        };
+        let begin = second.split(|byte| *byte == b' ').next().filter(|_| first == b"-c");
+        ProgramKey(word(word(self.0, first), begin.unwrap_or_default()).max(1))
+    }
+
+    /// The key as it is told to the supervisor.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_le_bytes()
+    }
+
+    /// The key that was told; any bytes are some key.
+    pub fn from_bytes(bytes: [u8; 8]) -> Self {
+        ProgramKey(u64::from_le_bytes(bytes).max(1))
+    }
+}
+
+#[repr(C)]
+struct Program {
+    /// [`ProgramKey`]; 0: none.
+    key: AtomicU64,
+    /// Time-stamp up to which it need not be followed.
+    until: AtomicU64,
+}
+
+/// See the module's text.
+#[repr(C)]
+pub struct Unwatched {
+    programs: [Program; UNWATCHED_MAX],
+}
+
+impl Unwatched {
+    /// Whether `key` need not be followed at `now`, in time-stamp ticks.
+    pub fn has(&self, key: ProgramKey, now: u64) -> bool {
+        let is_it = |p: &Program| p.key.load(Relaxed) == key.0 && p.until.load(Relaxed) > now;
+        self.programs.iter().any(is_it)
+    }
+
+    /// `key` need not be followed up to `until`. For one writer at a time: who reads meanwhile may take an
+    /// entry that is being made for that of the program that had its place.
+    pub fn add(&self, key: ProgramKey, until: u64) {
+        let known = self.programs.iter().find(|p| p.key.load(Relaxed) == key.0);
+        let place = known.or_else(|| self.programs.iter().min_by_key(|p| p.until.load(Relaxed)));
+        let Some(program) = place else { return };
+        program.until.store(0, Relaxed);
+        program.key.store(key.0, Relaxed);
+        program.until.store(until, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_followed_again_when_their_time_is_over() {
+        // SAFETY: atomics throughout, for which all-zero bytes are a valid value.
+        let table: Unwatched = unsafe { core::mem::zeroed() };
+        let key = |n| ProgramKey::new(1, n);
+        assert!(!table.has(key(0), 0));
+        (0..UNWATCHED_MAX as u64).for_each(|n| table.add(key(n), 100 + n));
+        assert!(table.has(key(7), 106) && !table.has(key(7), 107) && !table.has(key(99), 0));
+        table.add(key(7), 50);
+        assert!(table.has(key(7), 49) && !table.has(key(7), 50));
+        table.add(key(99), 1_000);
+        assert!(table.has(key(99), 500) && !table.has(key(7), 49) && table.has(key(0), 99));
+    }
+
+    #[test]
+    fn a_program_is_told_by_its_first_argument_and_a_command_line_by_its_first_word() {
+        let git = ProgramKey::new(1, 2);
+        assert_eq!(git.called(b"log", b"-1"), git.called(b"log", b"--all"));
+        assert_ne!(git.called(b"log", b""), git.called(b"clone", b""));
+        assert_ne!(git.called(b"log", b""), ProgramKey::new(1, 3).called(b"log", b""));
+        assert_ne!(git.called(b"a long name, 1", b""), git.called(b"a long name, 2", b""));
+        let line = |line: &[u8]| git.called(b"-c", line);
+        assert_eq!(line(b"cc x.c"), line(b"cc y.c"));
+        assert_ne!(line(b"cc x.c"), line(b"ld x.o"));
+        assert_eq!(ProgramKey::from_bytes(git.to_bytes()), git);
+    }
+}

@@ -1,0 +1,72 @@
+//! Memory of a process that is swapped out, as the hint log and hints know it.
+//!
+//! It is like a file, whose offsets are [`SCALE`] times the addresses: so each page is a block of the log, and a chunk is
+//! what the kernel reads ahead of swap at a time (`page-cluster` in Documentation/admin-guide/sysctl/vm.rst: eight pages).
+//!
+//! What has been fetched is in the process's page tables, whether it uses it or not. So that this can be told, one
+//! page in [`SAMPLES`] is left to the process ([`is_sample`]): it is there once the process has come to it.
+
+use core::ops::Range;
+
+use crate::Identity;
+use crate::access_identity::BLOCK_BYTES;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+/// Bytes of the log for each byte of memory.
+pub const SCALE: u64 = BLOCK_BYTES / PAGE_BYTES;
+/// Bytes of an entry of `/proc/PID/pagemap`, one for each page (proc_pid_pagemap(5)).
+pub const ENTRY_BYTES: usize = 8;
+/// See the module's text.
+pub const SAMPLES: u64 = 64;
+/// What stands for the process's own memory in its log and its hints.
+pub const MEMORY: Identity = Identity::of_memory();
+
+/// Where the log has what lies at an address.
+pub const fn offset_of(at: u64) -> u64 {
+    at.saturating_mul(SCALE)
+}
+
+/// The addresses of the pages of which a range of the log has something.
+pub fn addresses(range: &Range<u64>) -> Range<u64> {
+    let page = |offset: u64| offset / BLOCK_BYTES * PAGE_BYTES;
+    page(range.start)..page(range.end.saturating_add(BLOCK_BYTES - 1))
+}
+
+/// Whether the page that such an entry is of is swapped out.
+pub fn is_swapped_out(entry: &[u8]) -> bool {
+    /// In its last byte: the page is there, and it is swapped out.
+    const PRESENT: u8 = 0x80;
+    const SWAPPED: u8 = 0x40;
+    entry.get(ENTRY_BYTES - 1).is_some_and(|last| last & (PRESENT | SWAPPED) == SWAPPED)
+}
+
+/// Whether the page at `at` is never fetched.
+pub const fn is_sample(at: u64) -> bool {
+    // (Fibonacci hashing: neighbours are far apart.)
+    (at / PAGE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SAMPLES.ilog2()) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access_identity::CHUNK_BYTES;
+
+    #[test]
+    fn a_page_is_a_block() {
+        let at = 0x7f12_3456_7000;
+        let offset = offset_of(at);
+        assert_eq!(addresses(&(offset..offset + 1)), at..at + PAGE_BYTES);
+        assert_eq!(addresses(&(offset..offset + BLOCK_BYTES)), at..at + PAGE_BYTES);
+        assert_eq!(addresses(&(offset..offset + CHUNK_BYTES)), at..at + 8 * PAGE_BYTES);
+    }
+
+    #[test]
+    fn samples_are_as_many_as_they_should_be() {
+        let pages = 1 << 16;
+        let count = (0..pages)
+            .filter(|page| is_sample(0x7f00_0000_0000 + page * PAGE_BYTES))
+            .count() as u64;
+        assert!((pages / SAMPLES * 9 / 10..pages / SAMPLES * 11 / 10).contains(&count), "{count}");
+    }
+}

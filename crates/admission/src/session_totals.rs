@@ -1,0 +1,33 @@
+//! What prefetching takes and gives, in all processes of a session.
+
+use std::sync::atomic::AtomicU64;
+
+use runahead_member::degradations::Reasons;
+
+use crate::memory_budget::Budget;
+use crate::refault::Ghost;
+use crate::session_load::Crowd;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// How much may be prefetched.
+    pub budget: Budget,
+    /// How many threads wait at once.
+    pub crowd: Crowd,
+    /// Stalls that were added.
+    pub ghost: Ghost,
+    /// Syncs of all processes.
+    pub syncs: AtomicU64,
+    /// Time-stamp ticks spent in syncs of all processes.
+    pub sync_ticks: AtomicU64,
+    /// Why shadows were stopped, and how often.
+    pub stops: Reasons,
+    /// Hints that the target has passed without using them.
+    pub overdue: AtomicU64,
+    /// Times that shadows were tried again.
+    pub trials: AtomicU64,
+    /// The longest time from a first hint to a stop, of shadows that had never been of use; in
+    /// microseconds.
+    pub longest_us: AtomicU64,
+}

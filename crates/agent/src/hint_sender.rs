@@ -1,0 +1,72 @@
+//! Sending hints to the supervisor.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use runahead_abi::hint_record::Header;
+use runahead_abi::{HintKind, Identity, Shared};
+
+use crate::sys;
+
+/// One disclosure, not yet on its way.
+#[derive(Clone, Copy)]
+pub struct Hint<'a> {
+    /// What will be wanted.
+    pub kind: HintKind,
+    /// Of which object.
+    pub object: Identity,
+    /// First byte, for data.
+    pub offset: u64,
+    /// Bytes, for data.
+    pub length: u64,
+    /// Flags of `runahead_abi::record`.
+    pub flags: u32,
+    /// Absolute name of the object.
+    pub path: &'a [u8],
+}
+
+impl<'a> Hint<'a> {
+    /// Of an object as a whole, or of its name.
+    pub fn whole(kind: HintKind, object: Identity, flags: u32, path: &'a [u8]) -> Self {
+        Hint { kind, object, offset: 0, length: 0, flags, path }
+    }
+}
+
+/// Puts `hint` of `run` (0, or one of what it disclosed: the target's own) on its way. False when the ring is full.
+pub fn send(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
+    let sent = put(shared, run, position, hint);
+    ring_bell(shared);
+    sent
+}
+
+/// Hints without waking the supervisor: it finds the record when it wakes for something else.
+pub fn leave(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) {
+    if !put(shared, run, position, hint) {
+        ring_bell(shared);
+    }
+}
+
+fn put(shared: &Shared, run: u32, position: u64, hint: &Hint<'_>) -> bool {
+    let header = Header {
+        kind: hint.kind as u32,
+        run,
+        position,
+        key: hint.object.raw(),
+        offset: hint.offset,
+        length: hint.length,
+        flags: hint.flags,
+        path_len: hint.path.len() as u32,
+    };
+    shared.ring(run).push(&[header.as_bytes(), hint.path])
+}
+
+/// Wakes the supervisor's dispatcher if it sleeps.
+pub fn ring_bell(shared: &Shared) {
+    let control = &shared.control;
+    // Sequentially consistent on both sides, so that either the dispatcher sees the new count
+    // before it sleeps, or we see that it sleeps.
+    control.doorbell.fetch_add(1, SeqCst);
+    if control.sleeping.load(SeqCst) != 0 {
+        control.sleeping.store(0, Relaxed);
+        sys::futex_wake(&control.doorbell);
+    }
+}

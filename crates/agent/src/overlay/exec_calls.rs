@@ -1,0 +1,252 @@
+//! Programs that are executed by a name.
+//!
+//! The kernel finds the interpreter of a script by itself, in the real tree, and tells it the name by which it was given the script.
+//! So where a script or its interpreter is in the upper tree, the interpreter is executed in the script's place, as the
+//! kernel would have (execve(2)).
+
+use linux_raw_sys::general as k;
+use runahead_abi::PATH_MAX;
+
+use super::call_results::{self, Call, Room};
+use super::change_filter;
+use super::kernel_calls::{self, Open};
+use super::layer::Layer;
+use super::path_walk::{self, Look, Place, Thing};
+use crate::address_space;
+use crate::plane::policy::Exec;
+use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
+
+/// Bytes of a file's front that the kernel looks at (linux/binfmts.h).
+const FRONT_BYTES: usize = 256;
+/// Interpreters of interpreters that the kernel follows.
+const INTERPRETERS: usize = 5;
+/// Arguments at most: as many as there can be in the room that the kernel has for them.
+const ARGUMENTS_MAX: usize = 1 << 20;
+/// access(2).
+const EXECUTE: u32 = 1;
+
+/// What is to be executed in place of what the program asks for.
+pub(super) fn redirect(layer: Layer, call: &Call) -> Exec {
+    redirected(layer, call).unwrap_or_else(|errno| Exec::Answer(sys::fail(errno.0)))
+}
+
+fn redirected(layer: Layer, call: &Call) -> Result<Exec> {
+    let below = |call: &Call| match layer.below() {
+        Some(below) => redirected(below, call),
+        None => Ok(Exec::AsItStands),
+    };
+    if change_filter::filter(layer).is_empty() {
+        return below(call);
+    }
+    let [a, b, c, d, e, _] = call.args;
+    let (dir, at, arguments, environment, flags) = match call.nr {
+        nr::EXECVE => (AT_FDCWD, a, b, c, 0),
+        _ => (a as Fd, b, c, d, e as u32),
+    };
+    let mut room = call_results::room();
+    let text = call_results::given(at, &mut room)?;
+    if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
+        return below(call);
+    }
+    let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
+    let place = path_walk::find(layer, dir, text, Look { follow, ..path_walk::ITSELF })?;
+    let is_upper = match place.thing {
+        Thing::Absent => return Err(Errno(sys::ENOENT)),
+        Thing::Outside | Thing::Unlooked => return below(call),
+        Thing::Upper(_) => true,
+        _ => false,
+    };
+    if let Some(script) = Script::read(&place) {
+        let interpreter =
+            path_walk::find(layer, AT_FDCWD, script.interpreter(), path_walk::FOLLOWED)?;
+        let is_changed =
+            is_upper || interpreter.by_upper_link || matches!(interpreter.thing, Thing::Upper(_));
+        if is_changed {
+            match is_upper {
+                true => kernel_calls::may(place.name.upper(), EXECUTE)?,
+                false => kernel_calls::may_real(&place.name, EXECUTE)?,
+            };
+            let name = if text[0] == b'/' || dir == AT_FDCWD { text } else { place.name.text() };
+            return interpreted(layer, &script, interpreter, name, (arguments, environment));
+        }
+    }
+    if !is_upper {
+        let named = [place.name.real(), arguments, environment, 0, 0, 0];
+        let named = if place.as_named { *call } else { call.with(nr::EXECVE, &named) };
+        match below(&named)? {
+            // (Otherwise its name is on our stack.)
+            Exec::AsItStands if !place.as_named => {}
+            exec => return Ok(exec),
+        }
+    }
+    let mut list = List::new(0)?;
+    let path = list.put(if is_upper { place.name.upper_text() } else { place.name.text() })?;
+    Ok(list.execute(path, arguments, environment))
+}
+
+/// The first line of a script.
+struct Script {
+    line: [u8; FRONT_BYTES],
+    interpreter: (usize, usize),
+    argument: Option<(usize, usize)>,
+}
+
+impl Script {
+    /// The file at the place, if it is one that can be read.
+    fn read(place: &Place) -> Option<Self> {
+        let flags = k::O_RDONLY | k::O_NONBLOCK | k::O_NOCTTY;
+        let file = match place.thing {
+            Thing::Upper(_) => Open::at(place.name.upper(), flags, 0),
+            _ => Open::real(&place.name, flags),
+        };
+        let file = file.ok()?;
+        let mut line = [0u8; FRONT_BYTES];
+        let len = sys::pread(file.0, &mut line, 0).ok()?;
+        let text = line[..len].strip_prefix(b"#!")?;
+        let end = text.iter().position(|byte| matches!(byte, b'\n' | 0)).unwrap_or(text.len());
+        let text = &text[..end];
+        let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let start = text.iter().position(|byte| !blank(byte))?;
+        let stop = text[start..].iter().position(blank).map_or(text.len(), |len| start + len);
+        let argument = text[stop..].iter().position(|byte| !blank(byte)).map(|at| {
+            let last = text.iter().rposition(|byte| !blank(byte)).unwrap_or(stop + at);
+            (2 + stop + at, 2 + last + 1)
+        });
+        Some(Script { line, interpreter: (2 + start, 2 + stop), argument })
+    }
+
+    fn interpreter(&self) -> &[u8] {
+        &self.line[self.interpreter.0..self.interpreter.1]
+    }
+
+    fn argument(&self) -> Option<&[u8]> {
+        self.argument.map(|(from, to)| &self.line[from..to])
+    }
+}
+
+/// Executes the interpreter of `script`, which was given by `name`.
+fn interpreted(
+    layer: Layer,
+    script: &Script,
+    place: Place,
+    name: &[u8],
+    (arguments, environment): (u64, u64),
+) -> Result<Exec> {
+    let mut count = 0;
+    while count < ARGUMENTS_MAX
+        && arguments != 0
+        && sys::copy_in::<u64>(arguments + 8 * count as u64)? != 0
+    {
+        count += 1;
+    }
+    // What stands in front of the script's own arguments, the last first.
+    let mut front = [0u64; 2 * INTERPRETERS + 1];
+    let mut used = 0;
+    let mut list = List::new(count + front.len() + 1)?;
+    let mut add = |list: &mut List, text: &[u8]| {
+        let place = front.get_mut(used).ok_or(Errno(sys::ELOOP))?;
+        *place = list.put(text)?;
+        used += 1;
+        Ok(())
+    };
+    add(&mut list, name)?;
+    let (mut place, mut inner) = (place, None);
+    for _ in 0..INTERPRETERS {
+        let script = inner.as_ref().unwrap_or(script);
+        if let Some(argument) = script.argument() {
+            add(&mut list, argument)?;
+        }
+        add(&mut list, script.interpreter())?;
+        if let Thing::Absent = place.thing {
+            return Err(Errno(sys::ENOENT));
+        }
+        let Some(next) = Script::read(&place) else {
+            let path = put_where_it_lies(&mut list, &place)?;
+            for argument in front[..used].iter().rev() {
+                list.push(*argument)?;
+            }
+            for n in 1..count {
+                list.push(sys::copy_in(arguments + 8 * n as u64)?)?;
+            }
+            list.push(0)?;
+            let arguments = list.pointers;
+            return Ok(list.execute(path, arguments, environment));
+        };
+        place = path_walk::find(layer, AT_FDCWD, next.interpreter(), path_walk::FOLLOWED)?;
+        inner = Some(next);
+    }
+    Err(Errno(sys::ELOOP))
+}
+
+/// The path by which the kernel finds what is at the place.
+fn put_where_it_lies(list: &mut List, place: &Place) -> Result<u64> {
+    match (&place.thing, place.name.layer().below()) {
+        (Thing::Upper(_), _) => list.put(place.name.upper_text()),
+        (_, None) => list.put(place.name.text()),
+        (_, Some(below)) => {
+            let place = path_walk::find(below, AT_FDCWD, place.name.text(), path_walk::ITSELF)?;
+            put_where_it_lies(list, &place)
+        }
+    }
+}
+
+/// Memory for a list of arguments, and texts.
+struct List {
+    memory: (u64, u64),
+    pointers: u64,
+    count: usize,
+    room: usize,
+    texts: u64,
+    is_given: bool,
+}
+
+/// Bytes for texts.
+const TEXTS: usize = (2 * INTERPRETERS + 2) * FRONT_BYTES + 3 * PATH_MAX;
+
+impl List {
+    fn new(room: usize) -> Result<Self> {
+        let bytes = (8 * room + TEXTS).next_multiple_of(4096) as u64;
+        let pointers = address_space::map_private(bytes)?;
+        let texts = pointers + 8 * room as u64;
+        Ok(List { memory: (pointers, bytes), pointers, count: 0, room, texts, is_given: false })
+    }
+
+    fn put(&mut self, text: &[u8]) -> Result<u64> {
+        let at = self.texts;
+        let end = self.memory.0 + self.memory.1;
+        if at + text.len() as u64 + 1 > end {
+            return Err(Errno(sys::E2BIG));
+        }
+        // SAFETY: within the mapping, which is ours, and new, so that a NUL is behind it.
+        unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), at as *mut u8, text.len()) };
+        self.texts += text.len() as u64 + 1;
+        Ok(at)
+    }
+
+    fn push(&mut self, pointer: u64) -> Result<()> {
+        if self.count == self.room {
+            return Err(Errno(sys::E2BIG));
+        }
+        // SAFETY: one of the words at the front of the mapping.
+        unsafe { ((self.pointers as *mut u64).add(self.count)).write(pointer) };
+        self.count += 1;
+        Ok(())
+    }
+
+    fn execute(mut self, path: u64, arguments: u64, environment: u64) -> Exec {
+        self.is_given = true;
+        let args = [path, arguments, environment, 0, 0, 0];
+        Exec::Instead { nr: nr::EXECVE, args, memory: self.memory }
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if !self.is_given {
+            // SAFETY: nobody else knows of it.
+            unsafe { address_space::give_back(self.memory.0, self.memory.1) };
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Room>() == PATH_MAX);

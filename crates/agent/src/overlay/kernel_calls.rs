@@ -1,0 +1,227 @@
+//! System calls on names, as the overlay makes them. Names are addresses of NUL-terminated strings of ours, or of the
+//! program's, which the kernel checks.
+
+use linux_raw_sys::general as k;
+use runahead_abi::device_number;
+use runahead_abi::overlay::Origin;
+
+use super::layer::Layer;
+use super::view_path::Name;
+use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
+
+/// Makes a call whose arguments are numbers, and addresses of memory that lives as long as the call.
+macro_rules! make {
+    ($nr:expr $(, $arg:expr)*) => {{
+        let given = [$($arg as u64),*];
+        let mut args = [0u64; 6];
+        args[..given.len()].copy_from_slice(&given);
+        // SAFETY: every pointer is to a live object of the size that the call expects, or is the program's, and the kernel
+        // is asked for what the program has asked for.
+        sys::check(unsafe { sys::raw($nr, args) })
+    }};
+}
+pub(super) use make;
+
+/// The same, of a name of the layer's real tree, or a descriptor that may be of it.
+macro_rules! make_below {
+    ($layer:expr, $nr:expr $(, $arg:expr)*) => {{
+        let given = [$($arg as u64),*];
+        let mut args = [0u64; 6];
+        args[..given.len()].copy_from_slice(&given);
+        // SAFETY: as above.
+        unsafe { $crate::overlay::lower_layer::make($layer, $nr, args) }
+    }};
+}
+pub(super) use make_below;
+
+/// What is at a name.
+#[derive(Clone, Copy)]
+pub(super) struct Stat {
+    origin: Origin,
+    /// Last access: seconds and nanoseconds.
+    accessed: [i64; 2],
+    pub owner: u32,
+    pub group: u32,
+    pub links: u32,
+}
+
+impl Stat {
+    /// Of the name itself, and not of what a symbolic link leads to, as the kernel has it.
+    pub(super) fn of(path: u64) -> Result<Self> {
+        Self::told(|told| {
+            let flags = k::AT_SYMLINK_NOFOLLOW;
+            make!(nr::STATX, AT_FDCWD, path, flags, k::STATX_BASIC_STATS, told)
+        })
+    }
+
+    /// Of the real tree's name itself.
+    pub(super) fn real(name: &Name) -> Result<Self> {
+        let (path, flags) = (name.real(), k::AT_SYMLINK_NOFOLLOW);
+        Self::told(|told| {
+            make_below!(name.layer(), nr::STATX, AT_FDCWD, path, flags, k::STATX_BASIC_STATS, told)
+        })
+    }
+
+    /// Of an open descriptor of the real tree.
+    pub(super) fn of_fd(layer: Layer, fd: Fd) -> Result<Self> {
+        let empty = c"".as_ptr();
+        Self::told(|told| {
+            make_below!(layer, nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, told)
+        })
+    }
+
+    /// The same, as the kernel has it.
+    pub(super) fn of_open(fd: Fd) -> Result<Self> {
+        let empty = c"".as_ptr();
+        Self::told(|told| make!(nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, told))
+    }
+
+    #[inline(always)]
+    fn told(make: impl FnOnce(*mut k::statx) -> Result<u64>) -> Result<Self> {
+        // SAFETY: integers, for which zero is valid.
+        let mut told: k::statx = unsafe { core::mem::zeroed() };
+        make(&raw mut told)?;
+        let time = |t: k::statx_timestamp| [t.tv_sec as u64, t.tv_nsec.into()];
+        let origin = Origin {
+            file: [device_number(told.stx_dev_major, told.stx_dev_minor), told.stx_ino],
+            mode: told.stx_mode.into(),
+            size: told.stx_size,
+            mtime: time(told.stx_mtime),
+            ctime: time(told.stx_ctime),
+        };
+        let accessed = time(told.stx_atime).map(|part| part as i64);
+        let (owner, group, links) = (told.stx_uid, told.stx_gid, told.stx_nlink);
+        Ok(Stat { origin, accessed, owner, group, links })
+    }
+
+    /// Bits of `S_IFMT`.
+    pub(super) fn kind(&self) -> u32 {
+        self.origin.mode as u32 & k::S_IFMT
+    }
+
+    pub(super) fn mode(&self) -> u32 {
+        self.origin.mode as u32 & !k::S_IFMT
+    }
+
+    /// Bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.origin.size
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind() == k::S_IFDIR
+    }
+
+    /// As it is remembered.
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// For utimensat(2): times of the last access, and change.
+    pub(super) fn times(&self) -> [i64; 4] {
+        let ([a, b], [c, d]) = (self.accessed, self.origin.mtime.map(|part| part as i64));
+        [a, b, c, d]
+    }
+}
+
+/// A descriptor that is closed in the end.
+pub(super) struct Open(pub Fd);
+
+impl Open {
+    /// openat(2) of a name that is no symbolic link.
+    pub(super) fn at(path: u64, flags: u32, mode: u32) -> Result<Self> {
+        let flags = flags | k::O_CLOEXEC | k::O_NOFOLLOW;
+        make!(nr::OPENAT, AT_FDCWD, path, flags, mode).map(|fd| Open(fd as Fd))
+    }
+
+    /// The same, of a name of the real tree, to be read.
+    pub(super) fn real(name: &Name, flags: u32) -> Result<Self> {
+        let flags = flags | k::O_CLOEXEC | k::O_NOFOLLOW;
+        let fd = make_below!(name.layer(), nr::OPENAT, AT_FDCWD, name.real(), flags, 0)?;
+        Ok(Open(fd as Fd))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let _ = sys::close(self.0);
+    }
+}
+
+/// access(2) with the rights that count for opening.
+pub(super) fn may(path: u64, how: u32) -> Result<u64> {
+    let flags = k::AT_EACCESS | k::AT_SYMLINK_NOFOLLOW;
+    make!(nr::FACCESSAT2, AT_FDCWD, path, how, flags)
+}
+
+/// The same, of a name of the real tree.
+pub(super) fn may_real(name: &Name, how: u32) -> Result<u64> {
+    let flags = k::AT_EACCESS | k::AT_SYMLINK_NOFOLLOW;
+    make_below!(name.layer(), nr::FACCESSAT2, AT_FDCWD, name.real(), how, flags)
+}
+
+/// readlink(2) of a name of the real tree.
+pub(super) fn read_link(name: &Name, to: &mut [u8]) -> Result<usize> {
+    let (at, room) = (to.as_mut_ptr(), to.len());
+    let len = make_below!(name.layer(), nr::READLINKAT, AT_FDCWD, name.real(), at, room)?;
+    Ok(len as usize)
+}
+
+/// getdents64(2) of a directory of the real tree.
+pub(super) fn list(layer: Layer, directory: Fd, to: &mut [u8]) -> Result<usize> {
+    let (at, room) = (to.as_mut_ptr(), to.len());
+    make_below!(layer, nr::GETDENTS64, directory, at, room).map(|len| len as usize)
+}
+
+pub(super) fn mkdir(path: u64, mode: u32) -> Result<u64> {
+    make!(nr::MKDIR, path, mode)
+}
+
+pub(super) fn rmdir(path: u64) -> Result<u64> {
+    make!(nr::RMDIR, path)
+}
+
+pub(super) fn unlink(path: u64) -> Result<u64> {
+    make!(nr::UNLINK, path)
+}
+
+pub(super) fn symlink(text: u64, path: u64) -> Result<u64> {
+    make!(nr::SYMLINK, text, path)
+}
+
+pub(super) fn rename(from: u64, to: u64, flags: u32) -> Result<u64> {
+    make!(nr::RENAMEAT2, AT_FDCWD, from, AT_FDCWD, to, flags)
+}
+
+/// link(2), which follows no symbolic link.
+pub(super) fn link(from: u64, to: u64) -> Result<u64> {
+    make!(nr::LINK, from, to)
+}
+
+/// lchown(2), by the right of `token`.
+pub(super) fn chown(path: u64, owner: u32, group: u32, token: u64) -> Result<u64> {
+    make!(nr::LCHOWN, path, owner, group, 0, 0, token)
+}
+
+/// chmod(2), of a name that is no symbolic link, by the right of `token`.
+pub(super) fn chmod(path: u64, mode: u32, token: u64) -> Result<u64> {
+    make!(nr::CHMOD, path, mode, 0, 0, 0, token)
+}
+
+/// utimensat(2), which follows no symbolic link, by the right of `token`.
+pub(super) fn set_times(path: u64, times: &[i64; 4], token: u64) -> Result<u64> {
+    make!(nr::UTIMENSAT, AT_FDCWD, path, times.as_ptr(), k::AT_SYMLINK_NOFOLLOW, 0, token)
+}
+
+/// write(2) of all of it.
+pub(super) fn write(fd: Fd, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match make!(nr::WRITE, fd, bytes.as_ptr(), bytes.len()) {
+            Ok(0) => return Err(Errno(sys::EIO)),
+            Ok(written) => bytes = &bytes[written as usize..],
+            Err(Errno(sys::EINTR)) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! A try inside a try: what `runahead` asks for where it is a command of one (`runahead_abi::overlay::inner`).
+
+use linux_raw_sys::general as k;
+use linux_raw_sys::ptrace::SECCOMP_SET_MODE_FILTER;
+use runahead_abi::overlay::HELD_MAX;
+use runahead_abi::overlay::nested_try::{ENTER, HELD, WRITABLE, end};
+
+use super::call_results::{Call, give};
+use super::change_filter;
+use super::kernel_calls::{Open, make};
+use super::layer::{self, Layer};
+use crate::session;
+use crate::sys::{self, Errno, Result, nr};
+
+/// The answer to what is asked for; the layer is the highest.
+pub(super) fn asked(layer: Layer, call: &Call) -> Result<u64> {
+    let [_, what, at, len, filter, _] = call.args;
+    match what {
+        HELD => {
+            let held = layer.held();
+            if (len as usize) < held.len() {
+                return Err(Errno(sys::ERANGE));
+            }
+            give(held, at)?;
+            Ok(held.len() as u64)
+        }
+        ENTER => {
+            let mut path = [0u8; HELD_MAX];
+            let path = path.get_mut(..len as usize).ok_or(Errno(sys::ENAMETOOLONG))?;
+            sys::copy_bytes(at, path)?;
+            enter(layer, path, filter).map(|()| 0)
+        }
+        _ => Err(Errno(sys::EINVAL)),
+    }
+}
+
+/// This process, and all that it starts, is of the try from here on that is held apart at `path`.
+fn enter(layer: Layer, path: &[u8], filter: u64) -> Result<()> {
+    let behind = path.strip_prefix(layer.held()).filter(|behind| end(behind) == Some(behind.len()));
+    let new = layer::push(behind.ok_or(Errno(sys::EINVAL))?)?;
+    // The kernel's part last: it cannot be taken back.
+    let entered =
+        change_filter::start(new).and_then(|()| confine(new)).and_then(|()| shut(new, filter));
+    match entered {
+        Ok(()) => session::be_inside(&path[Layer::LOWEST.held().len()..]),
+        Err(_) => layer::pop(),
+    }
+    entered
+}
+
+/// `struct landlock_ruleset_attr` and `struct landlock_path_beneath_attr` (landlock(7)).
+#[repr(C)]
+struct Ruleset {
+    files: u64,
+    network: u64,
+    scoped: u64,
+}
+
+#[repr(C, packed)]
+struct PathBeneath {
+    allowed: u64,
+    directory: i32,
+}
+
+const RULE_PATH_BENEATH: u32 = 1;
+
+/// From here on the kernel denies changes of files but below the layer's directory, as it has denied them but below that of the layer below.
+fn confine(layer: Layer) -> Result<()> {
+    let rights = &session::get().ok_or(Errno(sys::ESRCH))?.config.overlay.rights;
+    let token = layer.token();
+    // Where the kernel cannot, nothing would keep what is inside from changing what is around it.
+    if rights.size == 0 || rights.size > size_of::<Ruleset>() as u64 {
+        return Err(Errno(sys::EOPNOTSUPP));
+    }
+    let ruleset = Ruleset { files: rights.changing, network: 0, scoped: rights.scoped };
+    let ruleset =
+        make!(nr::LANDLOCK_CREATE_RULESET, &raw const ruleset, rights.size, 0, 0, 0, token)?;
+    let ruleset = Open(ruleset as sys::Fd);
+    let allow = |path: u64, allowed: u64| {
+        let place = Open::at(path, k::O_PATH, 0)?;
+        let rule = PathBeneath { allowed, directory: place.0 };
+        let rule = &raw const rule;
+        make!(nr::LANDLOCK_ADD_RULE, ruleset.0, RULE_PATH_BENEATH, rule, 0, 0, token)
+    };
+    let mut path = [0u8; HELD_MAX + 1];
+    let held = layer.held();
+    path[..held.len()].copy_from_slice(held);
+    allow(path.as_ptr() as u64, rights.changing)?;
+    for device in WRITABLE {
+        let mut path = [0u8; 32];
+        path[..device.len()].copy_from_slice(device.as_bytes());
+        match allow(path.as_ptr() as u64, rights.writing) {
+            Ok(_) | Err(Errno(sys::ENOENT)) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    make!(nr::LANDLOCK_RESTRICT_SELF, ruleset.0, 0, 0, 0, 0, token).map(drop)
+}
+
+/// Installs the filter of system calls at an address, a `struct sock_fprog`, which keeps the layer from the network; 0: none.
+fn shut(layer: Layer, filter: u64) -> Result<()> {
+    if filter == 0 {
+        return Ok(());
+    }
+    change_filter::filter(layer).shut();
+    make!(nr::SECCOMP, SECCOMP_SET_MODE_FILTER, 0, filter).map(drop)
+}

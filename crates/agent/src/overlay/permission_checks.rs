@@ -1,0 +1,64 @@
+//! Who may change what: what the kernel would have said of the real tree. (The upper tree's directories are the user's own.)
+
+use linux_raw_sys::general as k;
+
+use super::directory_cache::Directory;
+use super::kernel_calls::{self, Stat};
+use super::path_walk::Place;
+use crate::sys::{self, Errno, Result, nr};
+
+/// access(2).
+const WRITE: u32 = 2;
+const SEARCH: u32 = 1;
+
+fn effective(of: u64) -> u32 {
+    sys::ids(of).map_or(u32::MAX, |[_, effective, _]| effective)
+}
+
+/// The effective user.
+pub(super) fn user() -> u32 {
+    effective(nr::GETRESUID)
+}
+
+/// Entries of the directory that the place is in may be made.
+pub(super) fn may_make(place: &mut Place) -> Result<()> {
+    if place.parent == Directory::Upper {
+        return Ok(());
+    }
+    let is_merged = place.parent == Directory::Merged;
+    place.name.above(|parent| {
+        // Its owner may have changed its permissions, which the upper tree's part has.
+        let is_own = is_merged && Stat::real(parent)?.owner == user();
+        let may = match is_own {
+            true => kernel_calls::may(parent.upper(), WRITE | SEARCH),
+            false => kernel_calls::may_real(parent, WRITE | SEARCH),
+        };
+        may.map(drop)
+    })
+}
+
+/// What is at the place may be removed from the directory that it is in.
+pub(super) fn may_remove(place: &mut Place) -> Result<()> {
+    may_make(place)?;
+    if place.parent == Directory::Upper {
+        return Ok(());
+    }
+    let Some(owner) = place.stat().map(|stat| stat.owner) else { return Ok(()) };
+    let parent = place.name.above(|parent| Stat::real(parent))?;
+    let (is_sticky, user) = (parent.mode() & k::S_ISVTX != 0, user());
+    match is_sticky && user != 0 && user != owner && user != parent.owner {
+        true => Err(Errno(sys::EPERM)),
+        false => Ok(()),
+    }
+}
+
+/// The real tree's file may be written to.
+pub(super) fn may_write(place: &Place) -> Result<()> {
+    kernel_calls::may_real(&place.name, WRITE).map(drop)
+}
+
+/// What is kept of the real tree's file beside its data may be changed.
+pub(super) fn owns(stat: &Stat) -> Result<()> {
+    let user = user();
+    if user == 0 || user == stat.owner { Ok(()) } else { Err(Errno(sys::EPERM)) }
+}

@@ -1,0 +1,110 @@
+//! Sockets with names in the file system (unix(7)): those that the try has made are in the upper tree, whose path is too long for an
+//! address. They are named by way of a descriptor of their directory.
+
+use linux_raw_sys::general as k;
+use runahead_abi::overlay::flag;
+
+use super::call_results::{Call, Done, answer};
+use super::change_filter;
+use super::kernel_calls::Open;
+use super::layer::Layer;
+use super::lower_layer;
+use super::namespace_calls;
+use super::path_walk::{self, FOLLOWED, ITSELF, Place, Thing};
+use super::view_path::Name;
+use crate::path_text;
+use crate::plane::Verdict;
+use crate::sys::{self, AT_FDCWD, Errno, Result, nr};
+
+const AF_UNIX: u16 = 1;
+/// Bytes of an address (`struct sockaddr_un`), and in front of its path.
+const ADDRESS_BYTES: usize = 110;
+const PATH_AT: usize = 2;
+
+struct Address {
+    bytes: [u8; ADDRESS_BYTES + 1],
+    len: usize,
+}
+
+impl Address {
+    fn path(&self) -> &[u8] {
+        let path = &self.bytes[PATH_AT..self.len];
+        let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+        &path[..end]
+    }
+}
+
+/// The address that a call gives, if it is a name of such a socket.
+fn given(call: &Call) -> Result<Option<Address>> {
+    let (at, len) = (call.args[1], call.args[2] as u32 as usize);
+    if !(PATH_AT + 1..=ADDRESS_BYTES).contains(&len) {
+        return Ok(None);
+    }
+    let mut bytes = [0u8; ADDRESS_BYTES + 1];
+    sys::copy_bytes(at, &mut bytes[..len])?;
+    let is_named = u16::from_ne_bytes([bytes[0], bytes[1]]) == AF_UNIX;
+    Ok(is_named.then_some(Address { bytes, len }))
+}
+
+/// bind(2).
+pub(super) fn bind(layer: Layer, call: &Call) -> Done {
+    let Some(address) = given(call)? else { return Ok(Verdict::NATIVE) };
+    if address.path().is_empty() {
+        return Ok(Verdict::NATIVE);
+    }
+    let mut place = path_walk::find(layer, AT_FDCWD, address.path(), ITSELF)?;
+    match place.thing {
+        Thing::Absent => {}
+        Thing::Outside => return Ok(Verdict::NATIVE),
+        _ => return Err(Errno(sys::EADDRINUSE)),
+    }
+    namespace_calls::prepare(layer, &mut place)?;
+    by_directory(call, &mut place)
+}
+
+/// connect(2).
+pub(super) fn connect(layer: Layer, call: &Call) -> Done {
+    let Some(address) = given(call)? else { return Ok(Verdict::NATIVE) };
+    let is_shut = layer.flags() & flag::NO_NETWORK != 0 || change_filter::filter(layer).is_shut();
+    if address.path().is_empty() {
+        // An abstract name may be anybody's.
+        return if is_shut { Err(Errno(sys::EACCES)) } else { Ok(Verdict::NATIVE) };
+    }
+    let mut place = path_walk::find(layer, AT_FDCWD, address.path(), FOLLOWED)?;
+    match place.thing {
+        Thing::Absent => Err(Errno(sys::ENOENT)),
+        Thing::Upper(_) => by_directory(call, &mut place),
+        _ if is_shut => Err(Errno(sys::EACCES)),
+        _ if place.as_named => Ok(Verdict::NATIVE),
+        _ => with_path(call, &[place.name.text()], |args| {
+            // SAFETY: what the program asked for, with an address of ours.
+            unsafe { lower_layer::attempt(layer, call, call.nr, args) }
+        }),
+    }
+}
+
+fn by_directory(call: &Call, place: &mut Place) -> Done {
+    let open = |parent: &mut Name| Open::at(parent.upper(), k::O_PATH | k::O_DIRECTORY, 0);
+    let directory = place.name.above(open)?;
+    let mut number = [0u8; 10];
+    path_text::decimal(directory.0 as u32, &mut number);
+    let digits = number.iter().position(|digit| *digit == 0).unwrap_or(number.len());
+    let parts = [b"/proc/self/fd/", &number[..digits], b"/", place.name.last()];
+    // SAFETY: what the program asked for, with an address of ours.
+    with_path(call, &parts, |args| unsafe { call.attempt(call.nr, args) })
+}
+
+fn with_path(call: &Call, parts: &[&[u8]], make: impl FnOnce(&[u64; 6]) -> i64) -> Done {
+    let mut bytes = [0u8; ADDRESS_BYTES];
+    bytes[..PATH_AT].copy_from_slice(&AF_UNIX.to_ne_bytes());
+    let mut at = PATH_AT;
+    for part in parts {
+        let room = bytes.get_mut(at..at + part.len()).ok_or(Errno(sys::ENAMETOOLONG))?;
+        room.copy_from_slice(part);
+        at += part.len();
+    }
+    let len = (at + 1).min(ADDRESS_BYTES) as u64;
+    let args = [call.args[0], bytes.as_ptr() as u64, len, 0, 0, 0];
+    debug_assert!(matches!(call.nr, nr::BIND | nr::CONNECT));
+    Ok(answer(call, make(&args)))
+}

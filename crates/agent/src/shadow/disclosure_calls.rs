@@ -1,0 +1,96 @@
+//! What the program discloses when it is a shadow that runs it: hints like its others, which stray with
+//! it. What it takes back is what it has disclosed in this run.
+
+use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_abi::hint_record::{DISCLOSURE, LENGTH_UNKNOWN};
+use runahead_abi::{HintKind, HintState, Identity, PATH_MAX};
+use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH};
+
+use super::runner::{Answer, Runner};
+use super::shadow_descriptors::Behind;
+use crate::hint_sender::Hint;
+use crate::path_text;
+use crate::plane::Call;
+use crate::sys::{self, AT_FDCWD, Fd};
+
+/// Bytes of one disclosure that are hinted at most, as of one read.
+const MOST_BYTES: u64 = 64 << 20;
+const PAGE: u64 = 4096;
+
+impl Runner {
+    /// Answers as the target does, as far as that can be known here.
+    pub(super) fn disclose(&mut self, call: &Call) -> Answer {
+        let [_, what, subject, offset, length, _] = call.args;
+        // Behind this no file has anything.
+        let is_sound = offset <= i64::MAX as u64 - 2 * MOST_BYTES;
+        let taken = match what {
+            DISCLOSE_FD => is_sound && self.disclose_fd(subject as u32 as Fd, offset, length),
+            DISCLOSE_PATH => is_sound && self.disclose_path(subject, offset, length),
+            CANCEL_ALL => {
+                let (kind, object, path) = (HintKind::Cancel, Identity::ROOT, b"/");
+                self.send(&Hint::whole(kind, object, 0, path));
+                true
+            }
+            _ => false,
+        };
+        Ok(if taken { 0 } else { sys::fail(sys::EBADF) })
+    }
+
+    fn disclose_fd(&mut self, fd: Fd, offset: u64, length: u64) -> bool {
+        let Some(&mut d) = self.files.get(fd) else { return false };
+        let size = match d.behind {
+            Behind::File(_) => d.size,
+            // How long it is, is a guess.
+            Behind::ColdFile => u64::MAX,
+            _ => return false,
+        };
+        if offset >= size {
+            return false;
+        }
+        let length = if length == 0 { MOST_BYTES } else { length };
+        if let Some(path) = self.directory_text(fd) {
+            self.hint_disclosed(d.identity, path, offset, Some(length.min(size - offset)), false);
+        }
+        true
+    }
+
+    fn disclose_path(&mut self, at: u64, offset: u64, length: u64) -> bool {
+        let Ok(name) = self.name(AT_FDCWD, at) else { return false };
+        let mut text = [0u8; PATH_MAX + 1];
+        let Some(len) = self.absolute(&name, &mut text).filter(|&len| len <= PATH_MAX) else {
+            return false;
+        };
+        if path_text::is_made_up(&text[..len]) {
+            return false;
+        }
+        let length = (length > 0).then_some(length);
+        self.hint_disclosed(name.identity, &text[..len], offset, length, true);
+        true
+    }
+
+    /// Hints just these bytes, in whole pages, unless the log has all of them as read.
+    fn hint_disclosed(
+        &mut self,
+        object: Identity,
+        path: &[u8],
+        offset: u64,
+        length: Option<u64>,
+        by_name: bool,
+    ) {
+        let start = offset / PAGE * PAGE;
+        let end = match length {
+            Some(length) => (offset + length.min(MOST_BYTES)).next_multiple_of(PAGE),
+            None => (start + 1).next_multiple_of(CHUNK_BYTES),
+        };
+        let mut wanted = by_name && self.foresee(object);
+        for piece in object.pieces(start, end - start) {
+            self.foresee(piece);
+            wanted |= self.session.shared().log.state(piece) == HintState::Hinted;
+        }
+        if wanted {
+            let flags = DISCLOSURE | if length.is_none() { LENGTH_UNKNOWN } else { 0 };
+            let (kind, length) = (HintKind::Data, end - start);
+            self.send(&Hint { kind, object, offset: start, length, flags, path });
+        }
+    }
+}

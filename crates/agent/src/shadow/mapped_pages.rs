@@ -1,0 +1,293 @@
+//! Pages of mapped files, as a runner touches them: no fault of a runner waits for storage.
+//!
+//! What the program has mapped of a file, or maps, has no contents in a shadow ([`regions`](super::regions)). The first touch
+//! of a chunk that is in memory maps the chunk; elsewhere each page that is in memory is copied, and each that is not is
+//! a read that misses its data: it is hinted, and what stands in for it is what reads from the same place in the program
+//! have brought ([`returns`](super::returns)).
+//!
+//! *Programs and libraries* are left as they are: nothing can stand in for code, and what a loader maps is fetched
+//! whole. A page of one that is on its way is waited for.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+use runahead_abi::access_identity::{BLOCK_BYTES, CHUNK_BYTES};
+use runahead_abi::{ChunkIndex, HintState, Identity, PATH_MAX, filesystem_table};
+
+use super::guard_pages;
+use super::lazy_regions::{self, FilePart, Region, Source};
+use super::runner::{RUNNER, Runner};
+use super::shadow_descriptors::{self, Behind, Descriptor};
+use crate::hint_sender::Hint;
+use crate::path_text;
+use crate::process_maps::Mapping;
+use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
+
+const PAGE_BYTES: u64 = 4096;
+/// Private mappings that are read only and smaller are left as they are: the kernel maps them at a touch or two.
+const LEAST_BYTES: u64 = CHUNK_BYTES;
+
+/// A run may have so much of its own in any case.
+const LEAST_OWN: u64 = 2 << 20;
+
+/// A page was touched that has not been brought.
+#[derive(Clone, Copy)]
+pub(super) struct Fault {
+    pub at: u64,
+    /// Nothing of the chunk has been touched since it lost its contents.
+    pub is_first: bool,
+    /// The program's stack pointer.
+    pub stack: u64,
+}
+
+/// A runner is answering a call: its state is in use.
+pub(super) static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// Lays out the mapping from `at` to `end` so that its pages come as they are touched.
+///
+/// # Safety
+/// Memory of the program's, in a shadow, or of nobody.
+pub(super) unsafe fn lay_out(at: u64, end: u64, part: FilePart) -> sys::Result<()> {
+    // SAFETY: the one thread of a shadow; nothing of it is touched meanwhile.
+    let regions = unsafe { lazy_regions::all() };
+    if !regions.has_room() {
+        return Err(Errno(sys::ENOMEM));
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { sys::map_nothing(sys::Place::Over(at), end - at)? };
+    regions.forget(&(at..end));
+    regions.add(Region { at, end, source: Source::File(part) })
+}
+
+/// What a shadow inherits of a mapped file, whose name was kept, is laid out anew. False: it stays as it is, as that file
+/// cannot be opened, or is another now.
+pub(super) fn inherit(mapping: &Mapping, name: (u32, u32)) -> bool {
+    let Mapping { start, end, offset, inode, .. } = *mapping;
+    let mut path = [0; PATH_MAX + 1];
+    // SAFETY: the one thread of a new process.
+    let text = unsafe { lazy_regions::all() }.name(name);
+    let Some(to) = path.get_mut(..text.len()) else { return false };
+    to.copy_from_slice(text);
+    let identity = Identity::ROOT.join(to);
+    let is_below_shm = path_text::is_below_shm(to);
+    let Ok((fd, size)) = open(path.as_ptr() as u64, inode, is_below_shm) else { return false };
+    let part = FilePart { fd, offset, size, identity, name, writable: mapping.writable };
+    // SAFETY: the program's memory in this process's copy, of which we hold nothing.
+    let laid_out = unsafe { lay_out(start, end, part) }.is_ok();
+    if !laid_out {
+        let _ = sys::close(fd);
+    }
+    laid_out
+}
+
+fn is_in_memory(fd: Fd) -> bool {
+    sys::filesystem_type(fd).is_ok_and(|kind| filesystem_table::by_number(kind).is_in_memory())
+}
+
+/// Opens the regular file of that name for reading, if it is the one of number `inode`, and, below `/dev/shm`, no memory; and
+/// its size.
+fn open(path: u64, inode: u64, is_below_shm: bool) -> sys::Result<(Fd, u64)> {
+    const CACHED: u32 = k::RESOLVE_CACHED;
+    let place = sys::openat2(AT_FDCWD, path, k::O_PATH | k::O_CLOEXEC, 0, CACHED)?;
+    let opened =
+        sys::statx_fd(place, k::STATX_TYPE | k::STATX_INO | k::STATX_SIZE).and_then(|stat| {
+            if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG || stat.stx_ino != inode {
+                return Err(Errno(sys::ENOENT));
+            }
+            if is_below_shm && is_in_memory(place) {
+                return Err(Errno(sys::ENOENT));
+            }
+            Ok((shadow_descriptors::open_again(place, false)?, stat.stx_size))
+        });
+    let _ = sys::close(place);
+    opened
+}
+
+/// A descriptor of the file that is open as `real`, and a place for its name, for a mapping that outlives both.
+pub(super) fn keep_open(real: Fd, name: &[u8]) -> sys::Result<(Fd, (u32, u32))> {
+    // SAFETY: the one thread of a runner.
+    let name = unsafe { lazy_regions::all() }.keep_name(name).ok_or(Errno(sys::ENOMEM))?;
+    Ok((shadow_descriptors::open_again(real, false)?, name))
+}
+
+/// What lies in `len` bytes from `at` does not come as it is touched any more.
+pub(super) fn forget(at: u64, len: u64) {
+    // SAFETY: the one thread of a runner.
+    unsafe { lazy_regions::all() }.forget(&range(at, len));
+}
+
+/// Some of the `len` bytes from `at` comes as it is touched.
+pub(super) fn are_in(at: u64, len: u64) -> bool {
+    // SAFETY: as above.
+    unsafe { lazy_regions::all() }.overlap(&range(at, len))
+}
+
+/// The program may store there from now on.
+pub(super) fn allow_stores(at: u64, len: u64) {
+    // SAFETY: as above.
+    unsafe { lazy_regions::all() }.allow_stores(&range(at, len));
+}
+
+fn range(at: u64, len: u64) -> core::ops::Range<u64> {
+    at..at.saturating_add(len).checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
+}
+
+/// A mapping of a lasting file is worth laying out anew: it is read, and no code. (Private memory that can be written may
+/// have been.)
+pub(super) fn is_worth_it(mapping: &Mapping, name: &[u8]) -> bool {
+    mapping.inode != 0
+        && mapping.readable
+        && !mapping.executable
+        && path_text::is_lasting(name)
+        && (mapping.shared || !mapping.writable && mapping.end - mapping.start >= LEAST_BYTES)
+}
+
+/// Brings the page that `fault` is of, and perhaps more. `None`: there is nothing that could be.
+pub(super) fn bring(region: &Region, part: FilePart, fault: Fault) -> Option<()> {
+    let page = fault.at - fault.at % PAGE_BYTES;
+    let offset = part.offset + (page - region.at);
+    if offset >= part.size {
+        return None;
+    }
+    let piece = Piece { region, part, page, offset };
+    if BUSY.load(Relaxed) {
+        // What is answered needs the place, or what is there: a call does not wait for a hint.
+        piece.open_chunk(fault.is_first)?;
+        piece.open(PAGE_BYTES)?;
+        let _ = sys::read_nowait(part.fd, page, PAGE_BYTES, Some(offset));
+        return Some(());
+    }
+    // SAFETY: the one thread of a runner, outside of any call.
+    let runner = unsafe { RUNNER.get() }.as_mut()?;
+    runner.stack = fault.stack;
+    runner.bring(&piece, fault.is_first)
+}
+
+/// The page that is to be brought.
+struct Piece<'a> {
+    region: &'a Region,
+    part: FilePart,
+    /// Its address.
+    page: u64,
+    /// Where it is in the file.
+    offset: u64,
+}
+
+impl Piece<'_> {
+    /// First address and end of the part of the region that is of the same chunk.
+    fn chunk(&self) -> (u64, u64) {
+        let before = self.offset % CHUNK_BYTES;
+        let start = self.page.saturating_sub(before).max(self.region.at);
+        (start, (self.page - before + CHUNK_BYTES).min(self.region.end))
+    }
+
+    fn offset_of(&self, at: u64) -> u64 {
+        self.part.offset + (at - self.region.at)
+    }
+
+    /// Maps the chunk from the file, if all of it is in memory.
+    fn map_chunk(&self) -> bool {
+        let (start, end) = self.chunk();
+        let offset = self.offset_of(start);
+        let len = (end - start).min(self.part.size - offset);
+        if sys::is_cached(self.part.fd, offset, len) != Ok(true) {
+            return false;
+        }
+        let prot = k::PROT_READ | k::PROT_WRITE;
+        let flags = k::MAP_PRIVATE | k::MAP_FIXED | k::MAP_NORESERVE;
+        let args = [start, end - start, prot.into(), flags.into(), self.part.fd as u64, offset];
+        // SAFETY: memory of the program's that has no contents yet.
+        sys::check(unsafe { sys::raw(nr::MMAP, args) }).is_ok()
+    }
+
+    fn open_chunk(&self, is_first: bool) -> Option<()> {
+        let (start, end) = self.chunk();
+        if is_first { guard_pages::guard(start, end - start) } else { Some(()) }
+    }
+
+    fn open(&self, len: u64) -> Option<()> {
+        guard_pages::open(self.page, len)
+    }
+
+    /// How much to bring at once: what lies behind in the same block, where the program has stored nothing.
+    fn most(&self) -> u64 {
+        if self.part.writable {
+            return PAGE_BYTES;
+        }
+        let (_, end) = self.chunk();
+        (BLOCK_BYTES - self.offset % BLOCK_BYTES).min(end - self.page)
+    }
+}
+
+impl Runner {
+    /// What this run has of its own in place of mapped files, and of swapped memory, is no more than what may be read ahead of the program: where
+    /// memory is limited that takes the place of what the program works on. So it is dropped, and what is touched again
+    /// comes again, without what the run has stored.
+    pub(super) fn stay_small(&mut self) -> Option<()> {
+        let control = &self.session.shared().control;
+        let most = || control.bytes_budget.load(Relaxed).max(LEAST_OWN);
+        if !shadow_descriptors::is_scarce(control) || self.copied <= most() {
+            return Some(());
+        }
+        self.copied = 0;
+        // SAFETY: the one thread of a runner.
+        let mut parts = unsafe { lazy_regions::all() }.droppable();
+        parts.try_for_each(|(at, end)| {
+            // SAFETY: a place in memory of the program's, which is filled as it is touched.
+            unsafe { sys::map_nothing(sys::Place::Over(at), end - at) }.ok().map(|_| ())
+        })
+    }
+
+    /// What lies at `offset` of a file is not in memory. If it was before, and the target has had it, so has what is around
+    /// it gone, and is wanted once more: the program works on more than there is memory.
+    pub(super) fn put_out(&self, file: Identity, offset: u64) {
+        let log = &self.session.shared().log;
+        let here = file.first_piece(offset, 1);
+        if log.state(here) == HintState::Done && !log.holds(here) {
+            file.pieces(offset - offset % CHUNK_BYTES, CHUNK_BYTES)
+                .for_each(|all| log.put_out(all));
+        }
+    }
+
+    fn bring(&mut self, piece: &Piece<'_>, is_first: bool) -> Option<()> {
+        self.stay_small()?;
+        let FilePart { fd, size, identity, .. } = piece.part;
+        let d = Descriptor { size, ..Descriptor::new(Behind::File(fd), identity) };
+        // (Without guards each touch is a first one, and stores may be lost.)
+        let may_map = is_first && (guard_pages::are_there() || !piece.part.writable);
+        if may_map && piece.map_chunk() {
+            if piece.part.writable {
+                // (At most: what it stores to.)
+                let (start, end) = piece.chunk();
+                self.copied += end - start;
+            }
+            self.meets(identity.chunk(ChunkIndex::of(piece.offset)));
+            return Some(());
+        }
+        piece.open_chunk(is_first)?;
+        let want = piece.most().min(size - piece.offset);
+        let there = self.resident(&d, fd, piece.offset, want);
+        if there > 0 {
+            piece.open(there.next_multiple_of(PAGE_BYTES))?;
+            self.copied += there;
+            let got = sys::read_nowait(fd, piece.page, there, Some(piece.offset)).unwrap_or(0);
+            if got > 0 {
+                // (Less than was there a moment ago: the rest is as if it had been read.)
+                self.found(&d, piece.offset, piece.page, got.min(PAGE_BYTES));
+                return Some(());
+            }
+        }
+        piece.open(PAGE_BYTES)?;
+        self.copied += PAGE_BYTES;
+        let len = PAGE_BYTES.min(size - piece.offset);
+        self.put_out(identity, piece.offset);
+        if let Some(hint) = self.foresee_data(&d, piece.offset, len, true) {
+            // SAFETY: the one thread of a runner; the name is not changed.
+            let path = unsafe { lazy_regions::all() }.name(piece.part.name);
+            self.send_data(&Hint { path, ..hint });
+            self.has_room().ok()?;
+        }
+        self.stand_in(piece.page, 0, len);
+        Some(())
+    }
+}

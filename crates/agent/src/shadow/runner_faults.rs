@@ -1,0 +1,312 @@
+//! Faults of a runner: memory that comes as it is used ([`regions`]) is brought; any other fault ends the run, without a
+//! word in the kernel's log.
+//!
+//! What the program shares with others may be large (a database's buffers), and a run uses little of
+//! it. So the template moves it elsewhere, makes it read-only, and has the kernel keep it so
+//! (mseal(2), Linux 6.10); where it was, there is private memory, with what earlier runs have used and the target
+//! changes, as it was at the sync, and else without contents. (What it has mapped of files: [`pages`](super::pages).)
+//!
+//! Invariant: a shared mapping that a runner can read is sealed: nothing that it or we do can make
+//! it writable again.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+use runahead_abi::{RunEnd, Shared, touched_blocks};
+
+use super::lazy_regions::{self, Region, Source};
+use super::target_mirror::{self, Brought};
+use super::{mapped_pages, runner};
+use crate::arch::{self, Context};
+use crate::session;
+use crate::sys::{self, nr};
+
+/// Smaller ones are copied at once.
+pub(super) const LARGE_BYTES: u64 = 256 << 10;
+/// Bytes that one fault brings. Divides [`LARGE_BYTES`], so that no two overlap.
+const BLOCK_BYTES: u64 = 8 << 10;
+
+/// What faults now is wanted for its place and not for what it holds: it need not be as it was at the sync.
+static IS_OVERWRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether memory can be moved away: the kernel knows mseal(2).
+pub(super) fn can_move() -> bool {
+    sys::seal(0, 0).is_ok()
+}
+
+/// Moves the readable shared mapping at `at` away, to be copied as it is used. In a template, once for
+/// each.
+///
+/// # Safety
+/// The program's memory in this process's copy, of which we hold no reference.
+pub(super) unsafe fn move_away(at: u64, len: u64) -> sys::Result<()> {
+    // SAFETY: the one thread of a new process.
+    let regions = unsafe { lazy_regions::all() };
+    if !regions.has_room() {
+        return Err(sys::Errno(sys::ENOMEM));
+    }
+    let from = sys::map_anywhere(len as usize)?;
+    // SAFETY: a mapping of ours is replaced, then what the caller promised.
+    unsafe {
+        sys::move_pages(at, len, from)?;
+        sys::replace_with_private(at, len, k::PROT_NONE)?;
+        sys::protect(from, len, k::PROT_READ)?;
+    }
+    sys::seal(from, len)?;
+    regions.add(Region { at, end: at + len, source: Source::Moved(from) })
+}
+
+/// Copies what earlier runs have used and others change. In a template, after all has been moved.
+pub(super) fn bring_known(shared: &Shared) {
+    shared.touched.each(|at| {
+        let region = region(at)?;
+        match region.source {
+            Source::Moved(_) => bring(&region, at).map(Block::print),
+            // (Where memory is swapped out there is none to spare for what may not be used.)
+            Source::Target(from) if from.pages.is_some() => None,
+            Source::Target(from) => {
+                target_mirror::bring_unit(&region, from, at).map(|unit| Block::from(unit).print())
+            }
+            Source::File(_) => None,
+        }
+    });
+}
+
+/// What comes as it is used, around `at`.
+fn region(at: u64) -> Option<Region> {
+    // SAFETY: the one thread of a shadow, where nobody holds them while the program's memory is touched.
+    unsafe { lazy_regions::all() }.find(at)
+}
+
+/// Signals of what a process does wrong itself.
+pub(super) const SIGNALS: [u32; 6] =
+    [k::SIGSEGV, k::SIGBUS, k::SIGILL, k::SIGFPE, k::SIGTRAP, k::SIGABRT];
+
+/// Has the faults of this process, and of those that it forks, come here.
+pub(super) fn take_over() -> sys::Result<()> {
+    let handler: extern "C" fn(i32, *const Info, *const Context) = on_fault;
+    // On a stack of ours: that of the program may be small, or full.
+    let flags = u64::from(k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK);
+    // As the kernel has it: handler, flags, restorer, mask.
+    let action = [handler as usize as u64, flags, arch::restorer(), 0];
+    for signal in SIGNALS {
+        let args = [signal.into(), action.as_ptr() as u64, 0, 8, 0, 0];
+        // SAFETY: sets an action from a live array; the handler is the agent's.
+        sys::check(unsafe { sys::raw(nr::RT_SIGACTION, args) })?;
+    }
+    Ok(())
+}
+
+/// What the kernel says of a fault: the beginning of `siginfo_t` (sigaction(2)).
+#[repr(C)]
+struct Info {
+    signal: i32,
+    error: i32,
+    code: i32,
+    _unused: i32,
+    at: u64,
+}
+
+/// Code of a SIGSEGV: something is mapped there, without this access.
+const ACCESS: i32 = 2;
+
+extern "C" fn on_fault(signal: i32, info: *const Info, context: *const Context) {
+    // SAFETY: the kernel's record of the signal, and its frame.
+    let (info, context) = unsafe { (&*info, &*context) };
+    let at = info.at;
+    let region = (signal as u32 == k::SIGSEGV).then(|| region(at)).flatten();
+    let Some(region) = region else { end() };
+    let fault =
+        mapped_pages::Fault { at, is_first: info.code == ACCESS, stack: context.stack_pointer() };
+    let block = match region.source {
+        Source::File(part) => {
+            return mapped_pages::bring(&region, part, fault).unwrap_or_else(|| end());
+        }
+        Source::Target(from) => match target_mirror::bring(&region, from, fault) {
+            Some(Brought::Unit(unit)) => Some(unit.into()),
+            Some(Brought::Other) => return,
+            None => None,
+        },
+        Source::Moved(_) => bring(&region, at),
+    };
+    let Some(block) = block else { end() };
+    if !IS_OVERWRITTEN.load(Relaxed)
+        && let Some(session) = session::get()
+    {
+        session.shared().touched.note(block.at, block.unit, block.print());
+    }
+}
+
+fn end() -> ! {
+    match session::get() {
+        Some(session) => runner::end_at_fault(session, RunEnd::Fault),
+        None => sys::exit(1),
+    }
+}
+
+/// What one fault has brought.
+struct Block {
+    at: u64,
+    len: u64,
+    /// Bytes of one that is whole.
+    unit: u64,
+}
+
+impl Block {
+    fn print(self) -> u64 {
+        // SAFETY: memory that was just filled, aligned as a page is; this thread is in here.
+        touched_blocks::print_of(unsafe {
+            core::slice::from_raw_parts(self.at as *const u64, self.len as usize / 8)
+        })
+    }
+}
+
+/// Copies the block around `at` of a region that was moved away.
+fn bring(region: &Region, at: u64) -> Option<Block> {
+    let Source::Moved(from) = region.source else { return None };
+    let offset = (at - region.at) / BLOCK_BYTES * BLOCK_BYTES;
+    let len = BLOCK_BYTES.min(region.end - region.at - offset);
+    let to = region.at + offset;
+    // SAFETY: memory of the program's that has no contents yet. If the program has put something
+    // else there, it is a shadow's loss.
+    unsafe {
+        sys::protect(to, len, k::PROT_READ | k::PROT_WRITE).ok()?;
+        core::ptr::copy_nonoverlapping((from + offset) as *const u8, to as *mut u8, len as usize);
+    }
+    Some(Block { at: to, len, unit: BLOCK_BYTES })
+}
+
+impl From<target_mirror::Unit> for Block {
+    fn from(target_mirror::Unit { at, len }: target_mirror::Unit) -> Self {
+        Block { at, len, unit: target_mirror::UNIT_BYTES }
+    }
+}
+
+/// Touches `len` bytes at `at`, which are about to be overwritten, so that the kernel finds them: it does not wait for a
+/// handler of ours.
+pub(super) fn touch(at: u64, len: u64) {
+    const PAGE: u64 = 4096;
+    IS_OVERWRITTEN.store(len >= PAGE, Relaxed);
+    let pages = (at..at.saturating_add(len)).step_by(PAGE as usize);
+    for byte in pages.chain(len.checked_sub(1).map(|last| at + last)) {
+        // SAFETY: memory of the program's that it named itself; where there is none, the run ends.
+        unsafe {
+            let byte = byte as *mut u8;
+            byte.write_volatile(byte.read_volatile());
+        }
+    }
+    IS_OVERWRITTEN.store(false, Relaxed);
+}
+
+/// As [`touch`], if some of it comes as it is used.
+pub(super) fn touch_absent(at: u64, len: u64) {
+    // SAFETY: the one thread of a shadow; the reference ends here.
+    if unsafe { lazy_regions::all() }.overlap(&(at..at.saturating_add(len))) {
+        touch(at, len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    const LEN: u64 = 1 << 20;
+
+    /// Runs `work` in a process of its own, as all this is for good; what it returned, or `None`.
+    fn apart(work: impl FnOnce() -> u64) -> Option<u64> {
+        match sys::fork_with_pidfd().ok()? {
+            None => sys::exit(work() as i32),
+            Some((pid, _)) => {
+                let mut status = 0u32;
+                let args = [pid.into(), &raw mut status as u64, k::__WALL.into(), 0, 0, 0];
+                // SAFETY: wait4(2) writes four bytes of ours.
+                let ended = unsafe { sys::raw(nr::WAIT4, args) };
+                (ended == i64::from(pid) && status & 0x7f == 0).then_some(u64::from(status >> 8))
+            }
+        }
+    }
+
+    fn shared() -> *mut u8 {
+        // SAFETY: nothing is replaced.
+        let at = unsafe { sys::map_family(sys::Place::Anywhere, LEN) }.expect("memory") as *mut u8;
+        // SAFETY: new memory of that length.
+        unsafe { core::slice::from_raw_parts_mut(at, LEN as usize) }.fill(7);
+        at
+    }
+
+    /// What it takes to make a mapping writable again, or to put another in its place.
+    fn attacks(from: u64) -> u64 {
+        let write = k::PROT_READ | k::PROT_WRITE;
+        // SAFETY: each is refused, or has hit memory of this test alone.
+        let tries = unsafe {
+            [
+                sys::protect(from, LEN, write),
+                sys::protect(from + 4096, 4096, write),
+                sys::replace_with_private(from, LEN, write),
+                sys::move_pages(from, LEN, from + (1 << 40)),
+                call_munmap(from),
+            ]
+        };
+        tries.iter().filter(|result| result.is_ok()).count() as u64
+    }
+
+    unsafe fn call_munmap(from: u64) -> sys::Result<u64> {
+        // SAFETY: passed on to the caller.
+        sys::check(unsafe { sys::raw(nr::MUNMAP, [from, LEN, 0, 0, 0, 0]) })
+    }
+
+    #[test]
+    fn what_was_moved_cannot_be_written_and_comes_as_it_is_used() {
+        if !can_move() {
+            std::println!("skipped: this kernel has no mseal(2)");
+            return;
+        }
+        let memory = shared();
+        let failed = apart(|| {
+            // SAFETY: the one thread of a new process, and its own copy of the mapping.
+            let moved = unsafe {
+                if move_away(memory as u64, LEN).is_err() {
+                    return 100;
+                }
+                region(memory as u64)
+            };
+            let Some(moved) = moved else { return 100 };
+            let Source::Moved(from) = moved.source else { return 100 };
+            let successes = attacks(from);
+            if successes > 0 {
+                return successes;
+            }
+            let second = memory as u64 + 3 * BLOCK_BYTES;
+            if bring(&moved, second + 77).map(|block| block.at) != Some(second)
+                || region(memory as u64 - 1).is_some()
+            {
+                return 101;
+            }
+            // SAFETY: the block was just brought.
+            unsafe {
+                if *((second + 77) as *const u8) != 7 {
+                    return 102;
+                }
+                *((second + 77) as *mut u8) = 9;
+            }
+            0
+        });
+        assert_eq!(failed, Some(0), "up to 5: so many ways to write were left");
+        // SAFETY: as filled above; nobody else has it.
+        let kept = unsafe { core::slice::from_raw_parts(memory, LEN as usize) };
+        assert!(kept.iter().all(|&byte| byte == 7), "a store in the other process was seen here");
+    }
+
+    /// Without the seal the attacks work, so they would be noticed.
+    #[test]
+    fn without_a_seal_it_can_be_written() {
+        let memory = shared();
+        let successes = apart(|| {
+            // SAFETY: memory of this test, in its own process.
+            let _ = unsafe { sys::protect(memory as u64, LEN, k::PROT_READ) };
+            attacks(memory as u64)
+        });
+        assert!(successes >= Some(3), "{successes:?}");
+    }
+}

@@ -1,0 +1,319 @@
+//! The descriptors of a shadow: real ones of its own, stand-ins, and sinks.
+//!
+//! The program sees the numbers that it would see in the target; what is behind a number is kept
+//! here. Nothing is shared with the target: of regular files and directories only the place is kept,
+//! to be opened anew, read-only, by the runner that reads them (an open description would share
+//! offset, locks and, kept open for writing, ETXTBSY); everything else is closed before the target
+//! goes on.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use linux_raw_sys::general as k;
+use runahead_abi::{Control, Identity, filesystem_table};
+
+use super::open_allowlist;
+use crate::descriptor_names::{NAMES, TRACKED};
+use crate::path_text::FdPath;
+use crate::sys::{self, AT_FDCWD, Errno, Fd};
+use crate::thread_owned::Owned;
+use crate::uninherited_memory;
+
+/// Bytes that a file of unknown size is taken to have. Most files of a tree are shorter than two
+/// pages; an odd number, so that it is nobody's real size by habit.
+pub(super) const LIKELY_BYTES: u64 = 6007;
+
+/// What is behind a descriptor number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Behind {
+    /// Nothing: the number is free.
+    Nothing,
+    /// A regular file, open here as this descriptor; if not our own, only as a place.
+    File(Fd),
+    /// A directory, open here as this descriptor (perhaps only as a place, with `O_PATH`).
+    Directory(Fd),
+    /// A file that is not open yet: its name was not in memory.
+    ColdFile,
+    /// A directory that is not open yet.
+    ColdDirectory,
+    /// Takes output and gives none: terminals, sockets, files opened for writing.
+    Sink,
+    /// A pipe, of which one end or the other is meant.
+    Pipe,
+}
+
+/// One descriptor.
+#[derive(Clone, Copy)]
+pub struct Descriptor {
+    /// What the descriptor leads to.
+    pub behind: Behind,
+    /// Name in the log of what the descriptor leads to.
+    pub identity: Identity,
+    /// Where the next read starts; for a directory the cookie to seek to.
+    pub offset: u64,
+    /// Bytes in the file, as known or guessed.
+    pub size: u64,
+    /// Absolute path in the arena of [`super::texts::Texts`]; empty while not asked for.
+    pub path: (u32, u32),
+    /// A directory has given its last entry; or its own reading descriptor has been opened.
+    pub listed: bool,
+    /// The real descriptor is this runner's own, not shared with its template.
+    pub own: bool,
+    /// Another file of the same kind is read in the place of the descriptor's.
+    pub stood_in: bool,
+}
+
+const FREE: Descriptor = Descriptor {
+    behind: Behind::Nothing,
+    identity: Identity::UNSET,
+    offset: 0,
+    size: 0,
+    path: (0, 0),
+    listed: false,
+    own: false,
+    stood_in: false,
+};
+
+/// See the module's text.
+pub struct Files {
+    table: [Descriptor; TRACKED],
+}
+
+// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+#[unsafe(link_section = ".bss.large")]
+static FILES: Owned<Files> = Owned::new(Files { table: [FREE; TRACKED] });
+
+/// The shadow's table.
+///
+/// # Safety
+/// In a shadow, with no other reference to it in use.
+pub(super) unsafe fn table() -> &'static mut Files {
+    // SAFETY: passed on to the caller.
+    unsafe { FILES.get() }
+}
+
+impl Files {
+    /// What is behind `fd`.
+    pub fn get(&mut self, fd: Fd) -> Option<&mut Descriptor> {
+        let entry = self.table.get_mut(usize::try_from(fd).ok()?)?;
+        (entry.behind != Behind::Nothing).then_some(entry)
+    }
+
+    /// The lowest free number from `from`, as open(2) and dup(2) choose it.
+    pub fn open(&mut self, from: usize, descriptor: Descriptor) -> Option<Fd> {
+        let free = (from..TRACKED).find(|&n| self.table[n].behind == Behind::Nothing)?;
+        self.table[free] = descriptor;
+        Some(free as Fd)
+    }
+
+    /// dup2(2): `to` becomes `descriptor`, whatever it was.
+    pub fn replace(&mut self, to: Fd, descriptor: Descriptor) -> Option<()> {
+        *self.table.get_mut(usize::try_from(to).ok()?)? = descriptor;
+        Some(())
+    }
+
+    /// Frees the number. The real descriptor goes with it unless another number needs it.
+    pub fn close(&mut self, fd: Fd) -> bool {
+        let Some(entry) = self.get(fd) else { return false };
+        let Descriptor { behind, own, .. } = *entry;
+        *entry = FREE;
+        if let (Behind::File(real) | Behind::Directory(real), true) = (behind, own)
+            && !self.table.iter().any(|d| d.behind == behind)
+        {
+            let _ = sys::close(real);
+        }
+        true
+    }
+}
+
+impl Descriptor {
+    /// A new descriptor at offset 0.
+    pub fn new(behind: Behind, identity: Identity) -> Self {
+        Descriptor { behind, identity, own: true, ..FREE }
+    }
+}
+
+/// Gives up all that was inherited from the target but what can be opened anew for reading.
+pub(super) fn give_up() -> sys::Result<()> {
+    // SAFETY: in the new process, on its only thread; the reference ends with this function.
+    let files = unsafe { table() };
+    files.table = [FREE; TRACKED];
+    let list = sys::openat2(
+        AT_FDCWD,
+        c"/proc/self/fd".as_ptr() as u64,
+        k::O_DIRECTORY | k::O_CLOEXEC,
+        0,
+        0,
+    )?;
+    let mut buf = [0u8; 4096];
+    let mut open = Numbers::default();
+    // The directory is read to its end before any descriptor changes.
+    loop {
+        let got = sys::getdents(list, &mut buf)?;
+        if got == 0 {
+            break;
+        }
+        entries(&buf[..got], |_, name, _| {
+            if let Some(fd) = parse(name) {
+                open.add(fd);
+            }
+        });
+    }
+    sys::close(list)?;
+    // SAFETY: the one thread of a new process.
+    let memory = unsafe { uninherited_memory::of_target() };
+    for fd in open.all() {
+        if memory.is_some_and(|of_target| of_target.descriptors().any(|its| its == fd)) {
+            // The program knows of none there.
+            continue;
+        }
+        let inherited = to_place(fd);
+        match inherited {
+            Some((behind, offset, size)) => {
+                let identity = NAMES.identity(fd);
+                let descriptor = Descriptor { offset, size, ..Descriptor::new(behind, identity) };
+                files.replace(fd, Descriptor { own: false, ..descriptor });
+            }
+            None => {
+                let behind = if sys::is_pipe(fd) { Behind::Pipe } else { Behind::Sink };
+                if sys::close(fd).is_ok() {
+                    files.replace(fd, Descriptor::new(behind, NAMES.identity(fd)));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of descriptors, of which few are high.
+struct Numbers {
+    /// A bit for each of the lower ones.
+    low: [u64; Numbers::WORDS],
+    /// The highest of all.
+    highest: Fd,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Numbers { low: [0; Self::WORDS], highest: -1 }
+    }
+}
+
+impl Numbers {
+    const WORDS: usize = 64;
+    const LOW: Fd = Self::WORDS as Fd * 64;
+
+    fn add(&mut self, fd: Fd) {
+        if let Some(word) = self.low.get_mut(fd as usize / 64) {
+            *word |= 1 << (fd % 64);
+        }
+        self.highest = self.highest.max(fd);
+    }
+
+    /// Those that were added, and beyond what is told apart every one up to the highest.
+    fn all(&self) -> impl Iterator<Item = Fd> {
+        let low = self.low;
+        let is_in = move |&fd: &Fd| fd >= Self::LOW || low[fd as usize / 64] >> (fd % 64) & 1 != 0;
+        (0..=self.highest).filter(is_in)
+    }
+}
+
+/// Replaces `fd` by a mere place (`O_PATH`): what it is, where it stood, its size. Nothing of the
+/// target's description is left, and nothing was opened: on a network file system that could wait
+/// for the server, and the target waits for us. `None`: it is nothing that can be.
+fn to_place(fd: Fd) -> Option<(Behind, u64, u64)> {
+    let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
+    let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
+    let directory = match u32::from(stat.stx_mode) & k::S_IFMT {
+        k::S_IFDIR => true,
+        k::S_IFREG => false,
+        _ => return None,
+    };
+    if flags & k::O_PATH != 0 {
+        return directory.then_some((Behind::Directory(fd), 0, 0));
+    }
+    let offset = sys::lseek(fd, 0, k::SEEK_CUR).unwrap_or(0);
+    let new =
+        sys::openat2(AT_FDCWD, FdPath::new(fd).address(), k::O_PATH | k::O_CLOEXEC, 0, 0).ok()?;
+    sys::dup3(new, fd, k::O_CLOEXEC).ok()?;
+    sys::close(new).ok()?;
+    let behind = if directory { Behind::Directory(fd) } else { Behind::File(fd) };
+    Some((behind, offset, stat.stx_size))
+}
+
+/// Opens what `fd` refers to for reading, known to be a regular file or a directory; its access
+/// time stays as it is where that is allowed (O_NOATIME needs ownership).
+pub(super) fn open_again(fd: Fd, directory: bool) -> sys::Result<Fd> {
+    let path = FdPath::new(fd);
+    let kind = if directory { k::O_DIRECTORY } else { k::O_NONBLOCK | k::O_NOCTTY };
+    let flags = k::O_RDONLY | k::O_CLOEXEC | kind;
+    match open_allowlist::open(AT_FDCWD, path.address(), flags | k::O_NOATIME, 0) {
+        Err(Errno(sys::EPERM)) => open_allowlist::open(AT_FDCWD, path.address(), flags, 0),
+        other => other,
+    }
+}
+
+/// Memory is scarce: little may be read ahead of the program.
+pub(super) fn is_scarce(control: &Control) -> bool {
+    const AMPLE: u64 = 256 << 20;
+    control.bytes_budget.load(Relaxed) < AMPLE
+}
+
+/// Opens a regular file for reading. What a shadow's own reads have the kernel read ahead nobody accounts
+/// for: where memory is scarce they are to do no such thing.
+pub(super) fn open_data(fd: Fd, control: &Control) -> sys::Result<Fd> {
+    let opened = open_again(fd, false)?;
+    if is_scarce(control) {
+        sys::read_at_random(opened);
+    }
+    Ok(opened)
+}
+
+/// The regular file that is open as `fd` is stored: of size 0, it is empty.
+///
+/// This may wait for a server.
+pub(super) fn is_stored(fd: Fd) -> bool {
+    sys::filesystem_type(fd).is_ok_and(|kind| filesystem_table::by_number(kind).stores())
+}
+
+/// `fd` is a file of procfs that everybody may read: nothing is taken from anybody.
+pub(super) fn is_for_everybody(fd: Fd) -> bool {
+    const PROC: u64 = 0x9fa0;
+    sys::filesystem_type(fd) == Ok(PROC)
+        && sys::statx_fd(fd, k::STATX_MODE).is_ok_and(|stat| stat.stx_mode & 0o444 == 0o444)
+}
+
+/// Calls `each` with (inode, name, type) of every entry in a buffer that getdents64(2) filled.
+pub(crate) fn entries(buf: &[u8], mut each: impl FnMut(u64, &[u8], u8)) {
+    const NAME: usize = 19;
+    let mut rest = buf;
+    while rest.len() > NAME {
+        let inode = u64::from_le_bytes(core::array::from_fn(|i| rest[i]));
+        let len = u16::from_le_bytes([rest[16], rest[17]]) as usize;
+        if len <= NAME || len > rest.len() {
+            return;
+        }
+        let name = &rest[NAME..len];
+        let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
+        each(inode, &name[..end], rest[18]);
+        rest = &rest[len..];
+    }
+}
+
+fn parse(name: &[u8]) -> Option<Fd> {
+    core::str::from_utf8(name).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_apart_below_and_all_taken_above() {
+        let mut numbers = Numbers::default();
+        assert_eq!(numbers.all().count(), 0);
+        [0, 2, 63, 64, Numbers::LOW - 1].into_iter().for_each(|fd| numbers.add(fd));
+        assert!(numbers.all().eq([0, 2, 63, 64, Numbers::LOW - 1]));
+        numbers.add(Numbers::LOW + 2);
+        assert!(numbers.all().skip(5).eq(Numbers::LOW..=Numbers::LOW + 2));
+    }
+}

@@ -1,0 +1,127 @@
+//! Memory that a shadow has not inherited from its target ([`kept_out`]): it is fetched as it is touched.
+//!
+//! A fetch brings [`UNIT_BYTES`], aligned, from the target as it is then: through a descriptor of the target's
+//! `/proc/self/mem`, which Landlock lets a shadow read as it was opened before. What runs have touched and the target changes is fetched
+//! at the sync, in one go, so that all runs of a sync see it as it was then ([`runahead_abi::touched`]).
+//!
+//! The kernel's own accesses do not wait for a fault handler: what a call names is touched before it is answered
+//! ([`touch_arguments`]).
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use runahead_abi::swapped_memory::PAGE_BYTES;
+
+use super::guard_pages;
+use super::lazy_regions::{self, Region, Source};
+use super::mapped_pages::Fault;
+use super::swapped_pages::{self, Around};
+use crate::sys::{self, Errno, Fd};
+use crate::uninherited_memory::{self, OfTarget};
+
+/// Bytes that one fault brings.
+pub(super) const UNIT_BYTES: u64 = 8 << 10;
+/// Bytes that become accessible at a time.
+const EXTENT_BYTES: u64 = 128 << 10;
+
+/// There is memory of this kind.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Lays out what was not inherited. In a template, once.
+pub(super) fn lay_out() -> sys::Result<()> {
+    // SAFETY: as above.
+    let ((list, from), regions) =
+        unsafe { (uninherited_memory::of_this_shadow(), lazy_regions::all()) };
+    for &(at, end) in list {
+        // SAFETY: nothing is there: a place that the fork has left out. (Where something is, the shadow ends.)
+        unsafe { sys::map_nothing(sys::Place::IfFree(at), end - at)? };
+        regions.add(Region { at, end, source: Source::Target(from) })?;
+        ANY.store(true, Relaxed);
+    }
+    Ok(())
+}
+
+/// A piece that was fetched.
+pub(super) struct Unit {
+    pub at: u64,
+    pub len: u64,
+}
+
+/// What was brought.
+pub(super) enum Brought {
+    /// From the target.
+    Unit(Unit),
+    /// Pages that are swapped out, and that something stands in for, or less than a whole unit.
+    Other,
+}
+
+/// The unit around `at`.
+fn unit(region: &Region, at: u64) -> Unit {
+    let start = (at - at % UNIT_BYTES).max(region.at);
+    let end = (start - start % UNIT_BYTES + UNIT_BYTES).min(region.end);
+    Unit { at: start, len: end - start }
+}
+
+/// Brings what lies around `at` from the target, of which all is in memory.
+pub(super) fn bring_unit(region: &Region, from: OfTarget, at: u64) -> Option<Unit> {
+    fetch(region, from.memory, unit(region, at))
+}
+
+/// Brings what lies around the fault: from the target, if it is in memory there.
+pub(super) fn bring(region: &Region, from: OfTarget, fault: Fault) -> Option<Brought> {
+    let (at, unit) = (fault.at, unit(region, fault.at));
+    let Some(pages) = from.pages else {
+        return fetch(region, from.memory, unit).map(Brought::Unit);
+    };
+    swapped_pages::count(unit.len)?;
+    let page = at - at % PAGE_BYTES;
+    let around = Around::of(pages, page);
+    if around.contains(page) {
+        if fault.is_first {
+            guard_pages::open_extent(region, at, EXTENT_BYTES)?;
+        }
+        guard_pages::open(page, PAGE_BYTES)?;
+        swapped_pages::miss(page, fault.stack)?;
+        return Some(Brought::Other);
+    }
+    let mut pages = (unit.at..unit.at + unit.len).step_by(PAGE_BYTES as usize);
+    if !pages.any(|page| around.contains(page)) {
+        return fetch(region, from.memory, unit).map(Brought::Unit);
+    }
+    fetch(region, from.memory, Unit { at: page, len: PAGE_BYTES })?;
+    Some(Brought::Other)
+}
+
+/// Reads a unit, or a page, from the target.
+fn fetch(region: &Region, memory: Fd, unit: Unit) -> Option<Unit> {
+    let Unit { at, len } = unit;
+    let fetch = || {
+        guard_pages::open(at, len)?;
+        // SAFETY: memory of the program's that has no contents yet.
+        let to = unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len as usize) };
+        Some(sys::pread(memory, to, at))
+    };
+    if fetch()? == Err(Errno(sys::EFAULT)) {
+        // Nothing around it has been accessible yet.
+        guard_pages::open_extent(region, at, EXTENT_BYTES)?;
+        let _ = fetch()?;
+    }
+    // (What the target has unmapped meanwhile is missing, and reads as zeros.)
+    Some(unit)
+}
+
+/// Touches what the arguments of a call point to, so that the kernel finds it: the first pages of each.
+pub(super) fn touch_arguments(args: &[u64; 6]) {
+    if !ANY.load(Relaxed) {
+        return;
+    }
+    for &at in args {
+        for at in [at, at.saturating_add(PAGE_BYTES)] {
+            if lazy_regions::comes_from_target(at) {
+                // SAFETY: memory that comes when it is touched.
+                unsafe { (at as *const u8).read_volatile() };
+            }
+        }
+    }
+}
+
+const _: () = assert!(EXTENT_BYTES.is_multiple_of(UNIT_BYTES));

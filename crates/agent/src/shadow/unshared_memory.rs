@@ -1,0 +1,220 @@
+//! Shared memory is given up: what a shadow stores must reach nobody.
+//!
+//! Every shared mapping but our own becomes private memory with the same contents: small ones at once,
+//! large ones as they are used ([`faults`]). Where the kernel cannot keep us from a mapping that was moved,
+//! all are copied, up to a limit; beyond it the memory cannot be touched any more, and a shadow that tries
+//! ends. Read-only ones go, too, since their protection could be changed back. Of devices nothing is copied: to
+//! read their registers may do anything.
+//!
+//! What the program has mapped of large files comes as it is touched, shared or not ([`pages`]).
+//!
+//! On the way the program's code and stack are noted, for [`super::returns`].
+
+use linux_raw_sys::general as k;
+
+use runahead_abi::PATH_MAX;
+
+use super::{lazy_regions, mapped_pages, runner_faults};
+use crate::process_maps::{self, Mapping};
+use crate::sys::{self, Errno};
+use crate::thread_owned::Owned;
+
+/// Bytes of shared memory copied for one shadow.
+const COPY_BYTES: u64 = 64 << 20;
+/// Mappings found at most; a process with more has no shadow.
+const MAPPINGS: usize = 256;
+
+/// Executable mappings that are noted at most; the rest is as if it were data.
+const CODE: usize = 128;
+
+/// Where the program's code lies, and the stack of the thread that is shadowed.
+pub(super) struct Places {
+    code: [(u64, u64); CODE],
+    count: usize,
+    /// First address, and the one behind the last.
+    pub stack: (u64, u64),
+}
+
+// SAFETY: zeroes, like all of it. (At its end, so that the small ones share pages.)
+#[unsafe(link_section = ".bss.large")]
+static PLACES: Owned<Places> = Owned::new(Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) });
+
+impl Places {
+    fn note(&mut self, mapping: &Mapping, stack: u64) {
+        // (Above the stack, too: a thread's lies below the libraries.)
+        if mapping.executable && mapping.readable && self.count < CODE {
+            self.code[self.count] = (mapping.start, mapping.end);
+            self.count += 1;
+        }
+        if (mapping.start..mapping.end).contains(&stack) {
+            self.stack = (mapping.start, mapping.end);
+        }
+    }
+
+    /// Start of the code that `at` lies in. (The kernel lists mappings by address.)
+    pub(super) fn code_around(&self, at: u64) -> Option<u64> {
+        let code = &self.code[..self.count];
+        // Most words of a stack are numbers and addresses of data.
+        if code.last().is_none_or(|&(_, end)| at >= end) || at < code[0].0 {
+            return None;
+        }
+        let next = code.partition_point(|&(start, _)| start <= at);
+        let (start, end) = *code.get(next.checked_sub(1)?)?;
+        (at < end).then_some(start)
+    }
+}
+
+/// What [`give_up_shared`] has noted.
+///
+/// # Safety
+/// In a shadow, after it; with no other reference to it in use.
+pub(super) unsafe fn places() -> &'static Places {
+    // SAFETY: passed on to the caller.
+    unsafe { places_mut() }
+}
+
+/// # Safety
+/// As for [`places`].
+unsafe fn places_mut() -> &'static mut Places {
+    // SAFETY: passed on to the caller.
+    unsafe { PLACES.get() }
+}
+
+/// A mapping that does not stay as it is.
+#[derive(Clone, Copy)]
+struct Found {
+    mapping: Mapping,
+    /// A shared one is memory, and not a device.
+    is_memory: bool,
+    /// A file whose pages are to come as they are touched: its name.
+    file: Option<(u32, u32)>,
+}
+
+/// Finds the mappings that are shared, or of files that no loader has mapped; and notes code and stack.
+fn find(stack: u64, found: &mut [Found; MAPPINGS]) -> sys::Result<usize> {
+    // SAFETY: the one thread of a new process.
+    let (places, regions) = unsafe { (places_mut(), lazy_regions::all()) };
+    places.count = 0;
+    let mut loaded = [(0, 0); CODE];
+    let (mut count, mut programs) = (0, 0);
+    process_maps::each::<PATH_MAX>(|mapping, name| {
+        places.note(&mapping, stack);
+        if mapping.executable && mapping.inode != 0 && programs < CODE {
+            loaded[programs] = (mapping.device, mapping.inode);
+            programs += 1;
+        }
+        let is_worth_it = mapped_pages::is_worth_it(&mapping, name);
+        if mapping.shared || is_worth_it && count < MAPPINGS {
+            let file = if is_worth_it { regions.keep_name(name) } else { None };
+            let is_memory = is_memory(name);
+            *found.get_mut(count).ok_or(Errno(sys::ENOMEM))? = Found { mapping, is_memory, file };
+            count += 1;
+        }
+        Ok(())
+    })?;
+    for found in &mut found[..count] {
+        let file = (found.mapping.device, found.mapping.inode);
+        found.file = found.file.filter(|_| !loaded[..programs].contains(&file));
+    }
+    Ok(count)
+}
+
+/// Replaces every shared mapping except the one at `ours`, and what is mapped of large files, in a process whose program has
+/// its stack pointer at `stack`.
+pub(super) fn give_up_shared(ours: u64, stack: u64) -> sys::Result<()> {
+    let none = Found { mapping: Mapping::default(), is_memory: false, file: None };
+    let mut found = [none; MAPPINGS];
+    let count = find(stack, &mut found)?;
+    let can_move = runner_faults::can_move();
+    let mut copied = 0;
+    for &Found { mapping, is_memory, file } in &found[..count] {
+        let Mapping { start, end, readable, shared, .. } = mapping;
+        if start == ours
+            || file.is_some_and(|name| mapped_pages::inherit(&mapping, name))
+            || !shared
+        {
+            continue;
+        }
+        let len = end - start;
+        // SAFETY: the program's memory in this process's copy; it is replaced by the same contents
+        // or taken away, and the agent keeps nothing in shared memory but `ours`.
+        unsafe {
+            if readable && is_memory && can_move && len >= runner_faults::LARGE_BYTES {
+                runner_faults::move_away(start, len)?;
+                continue;
+            }
+            if !readable || !is_memory || copied + len > COPY_BYTES {
+                sys::replace_with_private(start, len, k::PROT_NONE)?;
+                continue;
+            }
+            let copy = sys::map_anywhere(len as usize)?;
+            // A page beyond the end of its file faults here, which ends this process.
+            core::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, len as usize);
+            sys::move_pages(copy, len, start)?;
+        }
+        copied += len;
+    }
+    Ok(())
+}
+
+/// Whether a shared mapping of this name is memory, however it is called. (`/dev/zero` is what has no name.)
+fn is_memory(name: &[u8]) -> bool {
+    const MEMORY: [&[u8]; 3] = [b"/dev/zero", b"/dev/shm/", b"/dev/hugepages/"];
+    const OTHERS: [&[u8]; 4] = [b"/dev/", b"/sys/", b"/proc/", b"/dmabuf"];
+    let is_in = |places: &[&[u8]]| places.iter().any(|place| name.starts_with(place));
+    name.starts_with(b"/") && (is_in(&MEMORY) || !is_in(&OTHERS))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    const MAPS: &str = "00401000-00405000 r-xp 00001000 08:01 123 /bin/s-p\n\
+        7f00aa000000-7f00aa021000 rw-p 00000000 00:00 0 \n\
+        7f00bb000000-7f00bb001000 --xs 00000000 00:01 6 /a file\n\
+        7f00cc000000-7f00cc005000 r-xp 00000000 08:01 7 /lib/l.so\n\
+        7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]\n";
+
+    fn found() -> Vec<Mapping> {
+        let mut found = Vec::new();
+        process_maps::in_text::<PATH_MAX>(MAPS.as_bytes(), |mapping, _| found.push(mapping));
+        found
+    }
+
+    #[test]
+    fn devices_are_told_from_memory_by_their_names() {
+        let memory = [
+            "/dev/zero (deleted)",
+            "/SYSV0000002a (deleted)",
+            "/memfd:x (deleted)",
+            "/dev/shm/x",
+            "/dev/hugepages/x",
+            "/home/x/data",
+        ];
+        let others =
+            ["/dev/uio0", "/sys/bus/pci/x/resource0", "anon_inode:[io_uring]", "socket:[1]", ""];
+        assert!(memory.iter().all(|name| is_memory(name.as_bytes())));
+        assert!(!others.iter().any(|name| is_memory(name.as_bytes())));
+    }
+
+    #[test]
+    fn code_and_stack_are_noted() {
+        let mut places = Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) };
+        found().iter().for_each(|m| places.note(m, 0x7ffc_0002_0ff8));
+        assert_eq!(places.stack, (0x7ffc_0000_0000, 0x7ffc_0002_1000));
+        let around = [0x40_0fff, 0x40_1000, 0x40_4fff, 0x40_5000].map(|at| places.code_around(at));
+        assert_eq!(around, [None, Some(0x40_1000), Some(0x40_1000), None]);
+        assert_eq!(places.code_around(0x7f00_bb00_0800), None, "it cannot be read");
+    }
+
+    #[test]
+    fn libraries_lie_above_the_stack_of_a_thread() {
+        let mut places = Places { code: [(0, 0); CODE], count: 0, stack: (0, 0) };
+        found().iter().for_each(|m| places.note(m, 0x7f00_aa02_0ff8));
+        assert_eq!(places.stack, (0x7f00_aa00_0000, 0x7f00_aa02_1000));
+        let around = [0x40_1000, 0x7f00_cc00_1234].map(|at| places.code_around(at));
+        assert_eq!(around, [Some(0x40_1000), Some(0x7f00_cc00_0000)]);
+    }
+}

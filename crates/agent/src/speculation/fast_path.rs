@@ -1,0 +1,179 @@
+//! Calls that need not come as signals, while the process has one thread.
+//!
+//! A report takes two signals, some five microseconds, and what it tells is needed of few calls: of those after which a checkpoint
+//! would miss something, while the process does not speculate, and of those that wait, while it does. All others are made
+//! from patched sites: as they stand, or here.
+//!
+//! With a second thread there are stops, which a thread in a call that nobody sees does not come to: from then on every call is
+//! reported.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+
+use super::call_table::{Class, Made, class};
+use super::execute_call;
+use super::table_host;
+use super::{
+    checkpoint, child_private_calls, descriptor_table, mapping_calls, pipe_dependencies,
+    planted_predictions, program_interface, target_prefetch,
+};
+use crate::plane::{self, Call, Quick, Verdict, signal_block};
+use crate::sys::{self, nr};
+use crate::targets;
+
+/// What becomes of a call while the process does not speculate, as far as that is to be known for speculating.
+fn otherwise(nr: u64) -> Quick {
+    match nr {
+        // What is mapped, and who has which descriptor.
+        nr::MMAP | nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE | nr::BRK => Quick::Before,
+        nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT => Quick::Before,
+        nr::CLOSE | nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => Quick::Before,
+        nr::FADVISE64 => Quick::Before,
+        // Pipes in which there is nothing yet but what may be taken back.
+        nr::READ | nr::READV | nr::RECVFROM if !planted_predictions::is_on() => Quick::Before,
+        nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT | nr::USERFAULTFD | nr::RSEQ => Quick::Reported,
+        nr::CLOSE_RANGE | nr::SENDMSG | nr::SENDMMSG | nr::FLOCK => Quick::Reported,
+        nr::PRCTL | nr::SECCOMP | nr::PTRACE | nr::EXIT_GROUP => Quick::Reported,
+        _ if planted_predictions::is_on() => Quick::Reported,
+        _ => Quick::Unseen,
+    }
+}
+
+/// What was chosen last: nothing yet, or for a process that does not speculate, or that does.
+static CHOSEN: AtomicU32 = AtomicU32::new(0);
+
+/// The process begins, speculates from here on, or does not any more.
+pub fn choose() {
+    let speculates = checkpoint::is_speculative();
+    // (From one prediction to the next nothing changes, and there are hundreds of calls to be gone through.)
+    if plane::has_threads()
+        || CHOSEN.swap(1 + u32::from(speculates), Relaxed) == 1 + u32::from(speculates)
+    {
+        return;
+    }
+    match speculates {
+        true => plane::be_quick(|nr| match class(nr) {
+            Class::Waits => Quick::Reported,
+            _ => Quick::Before,
+        }),
+        false => plane::be_quick(|nr| match otherwise(nr) {
+            Quick::Unseen if target_prefetch::sees(nr) && targets::samples(nr) => Quick::Sampled,
+            Quick::Unseen if target_prefetch::sees(nr) => Quick::Before,
+            otherwise => otherwise,
+        }),
+    }
+}
+
+/// Whether [`before`] is to be asked of a call that has come as a signal. (With threads a process that speculates goes on by those.)
+pub fn is_asked_first(nr: u64) -> bool {
+    match checkpoint::is_speculative() {
+        true => !plane::has_threads() && class(nr) != Class::Waits,
+        false if plane::has_threads() => target_prefetch::sees(nr),
+        false => target_prefetch::sees(nr) || otherwise(nr) == Quick::Before,
+    }
+}
+
+/// A thread is about to be made by this call: from here on every call is reported.
+pub fn before_thread(call: &Call) {
+    use linux_raw_sys::general::{CLONE_VFORK, CLONE_VM};
+    let flags = match call.nr {
+        nr::CLONE => call.args[0],
+        nr::CLONE3 => sys::copy_in(call.args[0]).unwrap_or(u64::from(CLONE_VM)),
+        _ => return,
+    };
+    if flags as u32 & (CLONE_VM | CLONE_VFORK) == CLONE_VM {
+        plane::report_all();
+    }
+}
+
+/// A call that changes nothing of what is noted here, though others of its number do.
+fn changes_nothing(call: &Call) -> bool {
+    const HARMLESS: [u32; 3] = [k::F_GETFD, k::F_SETFD, k::F_GETFL];
+    let is_harmless = || HARMLESS.contains(&(call.args[1] as u32));
+    call.nr == nr::RECVFROM || call.nr == nr::FCNTL && is_harmless()
+}
+
+/// What becomes of a call from a patched site. (Where its frame is needed it is to come as a signal.)
+pub fn before(call: &Call) -> Verdict {
+    let need_not_ask = || checkpoint::is_speculative() || targets::may_miss(call.nr);
+    if table_host::is_to_ask()
+        || planted_predictions::is_on() && need_not_ask() && planted_predictions::wants()
+    {
+        return Verdict::REPORT;
+    }
+    if plane::has_threads() {
+        return with_threads(call);
+    }
+    // (What is made here is not made again if a signal of ours interrupts it. Outside of speculations there are none but
+    // those of tests.)
+    if checkpoint::is_speculative() {
+        let is_settled = table_host::table().is_some_and(checkpoint::has_seen);
+        if !is_settled || program_interface::is_one(call) {
+            return Verdict::REPORT;
+        }
+        return match child_private_calls::make(call, target_prefetch::make) {
+            // (Which a held signal asks for; the program has them blocked.)
+            Made::Answer(sys::RESTART) => Verdict::REPORT,
+            Made::Answer(result) => Verdict::answer(result),
+            Made::Report | Made::Waits | Made::Depends(..) => Verdict::REPORT,
+        };
+    }
+    if program_interface::is_one(call) {
+        return program_interface::asked_at_once(call).unwrap_or(Verdict::REPORT);
+    }
+    if call.thread.is_lent() {
+        return Verdict::REPORT;
+    }
+    let asked = target_prefetch::asked(call);
+    if target_prefetch::is_in_shadow() {
+        return asked;
+    }
+    let otherwise = otherwise(call.nr);
+    let result = match (asked.answered(), otherwise) {
+        (Some(result), _) => result,
+        _ if planted_predictions::wants() => return Verdict::REPORT,
+        (None, Quick::Unseen | Quick::Sampled) => return Verdict::NATIVE,
+        (None, Quick::Reported) => return Verdict::REPORT,
+        (None, Quick::Before) if pipe_dependencies::may_read(call) => {
+            let looks =
+                descriptor_table::may_be_pipe(call.fd(0)) && !pipe_dependencies::is_filled(call);
+            return if looks { Verdict::REPORT } else { Verdict::NATIVE };
+        }
+        (None, Quick::Before) if changes_nothing(call) => return Verdict::NATIVE,
+        (None, Quick::Before) => call.perform(),
+    };
+    if otherwise != Quick::Unseen {
+        note(call, result);
+    }
+    Verdict::answer(result)
+}
+
+/// As [`before`], of a call that has come as a signal in a process with threads: one that may wait for storage is made here. (No other
+/// thread takes a checkpoint meanwhile: this one does not stop before it is behind its call, or, if that was interrupted, in front of it.)
+fn with_threads(call: &Call) -> Verdict {
+    if checkpoint::is_speculative() || program_interface::is_one(call) || call.thread.is_lent() {
+        return Verdict::REPORT;
+    }
+    let asked = target_prefetch::asked(call);
+    match asked.answered() {
+        _ if target_prefetch::is_in_shadow() => asked,
+        Some(result) => {
+            note(call, result);
+            asked
+        }
+        None => Verdict::REPORT,
+    }
+}
+
+/// The call was made here, and had this result.
+fn note(call: &Call, result: i64) {
+    if result == sys::RESTART {
+        return;
+    }
+    // A handler that came in between would wait for the locks that this takes.
+    let mask = plane::has_handlers().then(signal_block::begin);
+    mapping_calls::note(call, result);
+    execute_call::note(call, result);
+    mask.into_iter().for_each(signal_block::end);
+}

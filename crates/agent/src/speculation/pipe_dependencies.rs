@@ -1,0 +1,185 @@
+//! Reading from pipes what another process of the session has written there and may yet take back: this one depends on it from then
+//! on (Nightingale 2005, section 6).
+
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use runahead_speculation::{Ahead, Id, Pipe, Session as Shared, Taken};
+
+use super::call_table::Made;
+use super::output_buffer::{self, Kind};
+use super::table_host::{self, HOST};
+use super::write_capacity::is_empty;
+use super::{checkpoint, descriptor_table, program_interface, user_buffers, write_capacity};
+use crate::arch::Context;
+use crate::plane::{Call, Verdict};
+use crate::session::Session;
+use crate::sys::{self, Errno, nr};
+
+/// Threads of this process that have said that they wait for something to be read.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a call may read from a pipe, or take from a stream what comes next.
+pub fn may_read(call: &Call) -> bool {
+    match call.nr {
+        nr::READ | nr::READV => true,
+        // (Without asking who has sent it.)
+        nr::RECVFROM => call.args[3] & !write_capacity::PLAIN == 0 && call.args[4] == 0,
+        _ => false,
+    }
+}
+
+/// The pipe, or direction of a socket, that a call reads from, if it does.
+pub fn pipe_of(call: &Call) -> Option<Pipe> {
+    if !may_read(call) || call.thread.is_lent() {
+        return None;
+    }
+    let fd = call.fd(0);
+    match descriptor_table::may_be_pipe(fd).then(|| descriptor_table::known(fd))??.kind {
+        Kind::Pipe(pipe) => Some(pipe),
+        Kind::Local(ends) => ends.map(|ends| ends.reads),
+        _ => None,
+    }
+}
+
+/// Whether a process that does not speculate finds something in the pipe, and need not look any further. Signals need not be
+/// blocked.
+pub fn is_filled(call: &Call) -> bool {
+    table_host::shared().is_some() && !is_empty(call.fd(0))
+}
+
+/// What a thread does about a call that reads from `pipe`, in a process that does not speculate. None: it makes it.
+pub fn before_read(
+    session: &Session,
+    call: &Call,
+    pipe: Pipe,
+    frame: &mut Context,
+) -> Option<Verdict> {
+    if program_interface::settles() {
+        return None;
+    }
+    let shared = table_host::want_shared(session).ok()?;
+    do_not_wait();
+    let ahead = || shared.tails.ahead(pipe, &HOST, || is_empty(call.fd(0)));
+    let mut found = ahead();
+    if found == Ahead::Nothing && is_empty(call.fd(0)) {
+        // It is to be told when there is something; which may be since it looked.
+        wait(shared, pipe);
+        found = ahead();
+    }
+    let Ahead::On(id) = found else { return None };
+    do_not_wait();
+    depend(session, shared, (pipe, id), frame).ok().map(|()| Verdict::ELSEWHERE)
+}
+
+fn wait(shared: &Shared, pipe: Pipe) {
+    let is_noted = shared.tails.wait(pipe, &HOST);
+    WAITING.fetch_add(is_noted.into(), SeqCst);
+}
+
+/// The thread does not wait for something to be read (any more).
+pub fn do_not_wait() {
+    if WAITING.load(SeqCst) > 0
+        && let Some(shared) = table_host::shared()
+    {
+        WAITING.fetch_sub(shared.tails.go_on(&HOST), SeqCst);
+    }
+}
+
+/// In a forked child, which has said nothing.
+pub fn in_child() {
+    WAITING.store(0, SeqCst);
+}
+
+/// Takes a checkpoint of the process in front of its call, from which on it depends on `id`, in whose process's tail of `pipe` it is
+/// about to read.
+pub fn depend(
+    session: &Session,
+    shared: &Shared,
+    (pipe, id): (Pipe, Id),
+    frame: &mut Context,
+) -> sys::Result<()> {
+    let table = &shared.table;
+    let own = table.open(table_host::this_thread(), table.settler(id), table_host::is_alive);
+    let own = own.ok_or(Errno(sys::EAGAIN))?;
+    if !shared.tails.depend(pipe, id, table, &HOST) {
+        table.close(own);
+        return Err(Errno(sys::EAGAIN));
+    }
+    checkpoint::take(session, own, 0, Some(id), frame).inspect_err(|_| {
+        table.leave(id, &HOST);
+        table.close(own);
+    })
+}
+
+/// A speculative process reads from `pipe`.
+pub fn read(call: &Call, pipe: Pipe) -> Made {
+    let Some(shared) = table_host::shared() else { return Made::Waits };
+    do_not_wait();
+    let fd = call.fd(0);
+    let mut found = shared.tails.ahead(pipe, &HOST, || is_empty(fd));
+    if found == Ahead::Nothing {
+        wait(shared, pipe);
+        found = shared.tails.ahead(pipe, &HOST, || is_empty(fd));
+    }
+    let Ahead::On(id) = found else { return Made::Waits };
+    do_not_wait();
+    let (mut depends, mut is_alone, mut last) = (false, true, None);
+    let writer = shared.table.owner(id);
+    checkpoint::each_open(|_, _, other| {
+        depends |= other == Some(id);
+        // (What was read has gone for good once its writer commits it: so nobody else may take the reader back.)
+        is_alone &= other.is_some_and(|other| shared.table.owner(other) == writer);
+        last = other;
+    });
+    // (Nor may the writer, by something above it alone: in another pipe the process may have read that first.)
+    let is_above = last.is_none_or(|last| shared.table.is_above(id, last));
+    match depends {
+        true if is_alone && last == Some(id) => take(call, shared, (pipe, id)),
+        false if is_alone && is_above => Made::Depends(pipe, id),
+        _ => Made::Waits,
+    }
+}
+
+/// Reads what depends on `id`, which the process depends on.
+fn take(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> Made {
+    let mut vectors = output_buffer::NO_BUFFERS;
+    let one = [[call.args[1], call.args[2]]];
+    let buffers = match call.nr {
+        nr::READ | nr::RECVFROM => Some(&one[..]),
+        _ => output_buffer::buffers_of(call.args[1], call.args[2], &mut vectors),
+    };
+    let Some(buffers) = buffers else { return Made::Waits };
+    let room = buffers.iter().map(|[_, len]| *len).fold(0, u64::saturating_add);
+    if room == 0 {
+        return Made::Answer(0);
+    }
+    if !user_buffers::open(call) {
+        return Made::Waits;
+    }
+    let mut done = 0;
+    let give = |bytes: &[u8]| {
+        let is_given = put(buffers, done, bytes).is_ok();
+        done += bytes.len() as u64;
+        is_given
+    };
+    match shared.tails.take((pipe, id, room), &shared.table, &HOST, || is_empty(call.fd(0)), give) {
+        Taken::Bytes(bytes) => Made::Answer(bytes as i64),
+        Taken::Refused => Made::Answer(sys::fail(sys::EFAULT)),
+        Taken::Gone => Made::Waits,
+    }
+}
+
+/// Puts bytes into the program's buffers, behind the first `done`.
+fn put(buffers: &[[u64; 2]], mut done: u64, mut bytes: &[u8]) -> sys::Result<()> {
+    for [at, len] in buffers {
+        let skipped = done.min(*len);
+        let piece = (len - skipped).min(bytes.len() as u64);
+        done -= skipped;
+        if piece > 0 {
+            let (given, left) = bytes.split_at(piece as usize);
+            user_buffers::write(at + skipped, given)?;
+            bytes = left;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! What of memory is the program's to write, and its alone.
+
+use linux_raw_sys::general as k;
+
+use crate::process_maps;
+use crate::session::Session;
+use crate::sys::{self, Errno};
+
+/// Most pieces of memory that are followed.
+pub const REGIONS: usize = 1024;
+
+/// A piece of the program's memory: private, and writable.
+#[derive(Clone, Copy, Default)]
+pub struct Region {
+    pub start: u64,
+    pub end: u64,
+    /// What the program may do with it (mprotect(2)).
+    pub rights: u32,
+    pub is_file: bool,
+    /// It is the first thread's stack, which grows.
+    pub is_stack: bool,
+}
+
+impl Region {
+    /// Whether `at` is in it.
+    pub fn holds(&self, at: u64) -> bool {
+        (self.start..self.end).contains(&at)
+    }
+}
+
+/// Calls `each` with all such pieces, in the order of addresses, but for what `is_ours` says. ETXTBSY: there is memory that is
+/// shared, in which others would see the stores.
+pub fn each(
+    session: &Session,
+    is_ours: impl Fn(u64) -> bool,
+    mut each: impl FnMut(Region) -> sys::Result<()>,
+) -> sys::Result<()> {
+    const STACK: &[u8] = b"[stack]";
+    process_maps::each::<{ STACK.len() }>(|mapping, name| {
+        let mut at = mapping.start;
+        while mapping.writable && !is_ours(mapping.start) && at < mapping.end {
+            // (Memory of ours may be one mapping with memory of the program's.)
+            let owned = session.owned_from(at, mapping.end);
+            let (end, next) = owned.unwrap_or((mapping.end, mapping.end));
+            if at < end {
+                if mapping.shared {
+                    return Err(Errno(sys::ETXTBSY));
+                }
+                let right = |is_given: bool, right: u32| if is_given { right } else { 0 };
+                each(Region {
+                    start: at,
+                    end,
+                    rights: right(mapping.readable, k::PROT_READ)
+                        | right(mapping.executable, k::PROT_EXEC)
+                        | k::PROT_WRITE,
+                    is_file: mapping.inode != 0,
+                    is_stack: name == STACK,
+                })?;
+            }
+            at = next;
+        }
+        Ok(())
+    })
+}

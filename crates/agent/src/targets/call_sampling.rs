@@ -1,0 +1,73 @@
+//! What a process that rests ([`super::pace`]) leaves unseen.
+
+use super::Target;
+use crate::plane::{self, Call, sample_counter};
+use crate::sys::nr;
+
+/// Calls of which it sees samples while nothing stalls. What they change of what we remember are
+/// - offsets, which are asked for after a rest ([`Target::offset`]);
+/// - kinds, which are asked for anew ([`Target::wake`]);
+/// - names of duplicates, which are wrong until something else is opened in their places: a hint or two
+///   may be lost;
+/// - counts: a sample stands for those that were not seen ([`Target::count`]).
+pub(super) const SAMPLES: &[u64] = &[
+    nr::READ,
+    nr::PREAD64,
+    nr::READV,
+    nr::PREADV,
+    nr::LSEEK,
+    nr::STAT,
+    nr::LSTAT,
+    nr::NEWFSTATAT,
+    nr::STATX,
+    nr::ACCESS,
+    nr::FACCESSAT,
+    nr::FACCESSAT2,
+    nr::READLINK,
+    nr::READLINKAT,
+    nr::GETDENTS,
+    nr::GETDENTS64,
+    nr::CLOSE,
+    nr::DUP,
+    nr::DUP2,
+    nr::DUP3,
+];
+
+/// Samples of calls of that number are enough.
+pub(crate) fn samples(number: u64) -> bool {
+    SAMPLES.contains(&number)
+}
+
+/// Calls of that number are sampled now: by the plane, or, where another policy wants to see all of them, by that ([`lets_by`]).
+pub(super) fn is_sampled(number: u64) -> bool {
+    plane::is_sampled(number) || super::is_asked_by_another() && samples(number)
+}
+
+/// Whether the policy that sees this call need not ask this one about it, as if it had gone by unseen.
+pub(crate) fn lets_by(call: &Call) -> bool {
+    let here = sample_counter::of_stack(call.stack);
+    let lets = here.left() > 0 && samples(call.nr);
+    if lets {
+        here.one_less();
+    }
+    lets
+}
+
+impl Target {
+    /// A call has been seen to its end, or to where it is made as it stands: what of those to come is
+    /// to be seen.
+    pub(super) fn rest(&self, call: &Call) {
+        let here = sample_counter::of_stack(call.stack);
+        let sampled = is_sampled(call.nr);
+        match here.left() {
+            0 if sampled => {
+                let calls = self.pace.unseen(|| here.chance());
+                here.allow(calls);
+            }
+            0 => {}
+            _ if !self.pace.rests() => sample_counter::none(),
+            _ if sampled => here.one_less(),
+            _ => {}
+        }
+    }
+}

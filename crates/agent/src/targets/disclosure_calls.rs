@@ -1,0 +1,340 @@
+//! What the program itself discloses: `runahead_disclose` has how it says so, and what it is told.
+//!
+//! A disclosure becomes a hint in the target's own ring, of a run that never strays, so the prefetcher
+//! keeps it until the program takes it back. That is a record in the same ring: it arrives behind all
+//! that it concerns, and before what is disclosed next.
+//!
+//! Unlike those of shadows, these hints are for just the bytes that they name. So the log, which knows
+//! whole chunks, cannot tell which of them are news; residency can, and a few that came last are
+//! remembered.
+//!
+//! Invariant: nothing of the program's changes, and nothing waits for storage. A path is read by the
+//! kernel, wherever its address points.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_abi::hint_record::{DISCLOSED, DISCLOSURE, Header, LENGTH_UNKNOWN};
+use runahead_abi::{ChunkIndex, HintKind, Identity, PATH_MAX, Shared};
+use runahead_disclose::protocol::{CANCEL_ALL, DISCLOSE_FD, DISCLOSE_PATH, MAGIC};
+
+use super::Target;
+use super::call_outcome::Outcome;
+use crate::descriptor_names::{NAMES, TRACKED};
+use crate::hint_sender::{self, Hint};
+use crate::path_text::{self, PathBuf};
+use crate::plane::{self, Call, signal_block};
+use crate::session::Session;
+use crate::sys::{self, AT_FDCWD, Fd, nr};
+
+/// Bytes of one disclosure that are looked at.
+const MOST_BYTES: u64 = 1 << 30;
+/// Bytes of which it is asked whether they are in memory: that takes time, too.
+const ASKED_BYTES: u64 = 8 << 20;
+const PAGE: u64 = 4096;
+/// Hints that may wait in the prefetcher, which refuses a process's at some 50,000.
+const QUEUED_MAX: u32 = 1 << 15;
+/// Disclosures remembered; a power of two.
+const RECENT: usize = 512;
+/// How often the ring, if it is taken or full, is looked at again, and at which of them a pause begins,
+/// in microseconds: 5 ms in all.
+const TRIES: u32 = 116;
+const YIELDS: u32 = 16;
+const PAUSE_US: u64 = 50;
+
+/// What is remembered of disclosures.
+pub(super) struct Disclosed {
+    /// The run that they are hints of.
+    run: AtomicU32,
+    /// Before which access of the target the last was expected.
+    position: AtomicU64,
+    /// The ring is waited for: not again before it was to be had.
+    is_patient: AtomicBool,
+    /// What the last ones said, mixed.
+    recent: [AtomicU64; RECENT],
+}
+
+/// A part of a file.
+struct Wanted<'a> {
+    object: Identity,
+    path: &'a [u8],
+    /// The file will be opened.
+    by_name: bool,
+    start: u64,
+    /// `None`: to its end.
+    end: Option<u64>,
+}
+
+impl Disclosed {
+    pub(super) const fn new() -> Self {
+        Disclosed {
+            run: AtomicU32::new(DISCLOSED),
+            position: AtomicU64::new(0),
+            is_patient: AtomicBool::new(true),
+            recent: [const { AtomicU64::new(0) }; RECENT],
+        }
+    }
+
+    pub(super) fn start_in_child(&self) {
+        self.is_patient.store(true, Relaxed);
+        self.begin(DISCLOSED);
+    }
+
+    fn begin(&self, run: u32) {
+        self.run.store(run, Relaxed);
+        self.position.store(0, Relaxed);
+        self.recent.iter().for_each(|mixed| mixed.store(0, Relaxed));
+    }
+
+    /// Whether this was disclosed of late; it is from now on.
+    fn is_repeated(&self, wanted: &Wanted<'_>) -> bool {
+        let mixed = wanted.object.chunk(ChunkIndex(wanted.start));
+        let mixed = mixed.chunk(ChunkIndex(wanted.end.unwrap_or(u64::MAX))).raw();
+        self.recent[mixed as usize % RECENT].swap(mixed, Relaxed) == mixed
+    }
+}
+
+impl Target {
+    /// fadvise64: mostly advice, which is the kernel's.
+    pub(super) fn disclose(&self, session: &'static Session, call: &Call) -> Outcome {
+        if call.fd(0) != MAGIC {
+            return Outcome::Native;
+        }
+        let [_, what, subject, offset, length, _] = call.args;
+        let taken = match what {
+            DISCLOSE_FD => self.disclose_fd(session, subject as u32 as Fd, offset, length),
+            DISCLOSE_PATH => self.disclose_path(session, subject, offset, length),
+            CANCEL_ALL => self.cancel_disclosed(session),
+            // The kernel refuses that.
+            _ => return Outcome::Native,
+        };
+        Outcome::Answer(if taken { 0 } else { sys::fail(sys::EBADF) })
+    }
+
+    fn disclose_fd(&self, session: &'static Session, fd: Fd, offset: u64, length: u64) -> bool {
+        let Some(size) = regular_size(fd) else { return false };
+        let length = if length == 0 { MOST_BYTES } else { length.min(MOST_BYTES) };
+        let end = offset.saturating_add(length).min(size);
+        if offset >= end {
+            return false;
+        }
+        let (start, end) = (offset / PAGE * PAGE, end.next_multiple_of(PAGE).min(size));
+        if end - start <= ASKED_BYTES && sys::is_cached(fd, start, end - start) == Ok(true) {
+            return true;
+        }
+        let mut text = [0u8; PATH_MAX + 1];
+        let Some(len) = path_text::directory(fd, &mut text) else { return false };
+        let object = NAMES.identity(fd);
+        let path = &text[..len];
+        self.pass_on(session, &Wanted { object, path, by_name: false, start, end: Some(end) })
+    }
+
+    fn disclose_path(&self, session: &'static Session, at: u64, offset: u64, length: u64) -> bool {
+        let mut given = [0u8; PATH_MAX];
+        let Ok(len @ 1..) = sys::copy_string(at, &mut given) else { return false };
+        let given = &given[..len];
+        let mut text = [0u8; PATH_MAX + 1];
+        let Some(len) = absolute(given, &mut text) else { return false };
+        // No file is so long that something of it could be left to be read.
+        if offset > i64::MAX as u64 - 2 * MOST_BYTES {
+            return false;
+        }
+        let start = offset / PAGE * PAGE;
+        let end =
+            (1..=MOST_BYTES).contains(&length).then(|| (offset + length).next_multiple_of(PAGE));
+        let object = self.identity(session, AT_FDCWD, given);
+        let path = &text[..len];
+        self.pass_on(session, &Wanted { object, path, by_name: true, start, end })
+    }
+
+    /// Sends a hint, and enters what it is for into the log. False if that cannot be done now.
+    fn pass_on(&self, session: &'static Session, wanted: &Wanted<'_>) -> bool {
+        if path_text::is_made_up(wanted.path) || !self.is_heard(session) {
+            return false;
+        }
+        let shared = session.shared();
+        let control = &shared.control;
+        if control.queued.load(Relaxed) > QUEUED_MAX
+            || control.bytes_ahead.load(Relaxed) > control.bytes_budget.load(Relaxed)
+        {
+            return false;
+        }
+        // The calls to come are to be seen, so that what they use is counted.
+        self.wake();
+        self.pace.used();
+        self.with_room(shared, wanted.path.len(), || self.send_disclosed(shared, wanted))
+    }
+
+    /// With the ring ours, and room in it.
+    fn send_disclosed(&self, shared: &Shared, wanted: &Wanted<'_>) {
+        let run = self.disclosed.run.load(Relaxed);
+        let end = wanted.end.unwrap_or((wanted.start + 1).next_multiple_of(CHUNK_BYTES));
+        let length = end - wanted.start;
+        let pieces = wanted.object.pieces(wanted.start, length);
+        let mut news = 0;
+        for piece in pieces.chain(wanted.by_name.then_some(wanted.object.into())) {
+            news += u64::from(shared.log.disclose(piece, run));
+        }
+        if self.disclosed.is_repeated(wanted) && news == 0 {
+            return;
+        }
+        shared.control.hints_issued.fetch_add(news, Relaxed);
+        // What is disclosed is taken to come in this order, and each to be one access.
+        let accesses = shared.control.accesses.load(Relaxed);
+        let position = self.disclosed.position.load(Relaxed).max(accesses) + 1;
+        self.disclosed.position.store(position, Relaxed);
+        let flags = DISCLOSURE | if wanted.end.is_none() { LENGTH_UNKNOWN } else { 0 };
+        let (object, offset, path) = (wanted.object, wanted.start, wanted.path);
+        let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
+        hint_sender::send(shared, run, position, &hint);
+    }
+
+    fn cancel_disclosed(&self, session: &'static Session) -> bool {
+        if !session.is_joined() {
+            // Nothing was disclosed; it would be heard unless that was refused.
+            return !self.tried_to_join.load(Relaxed);
+        }
+        let shared = session.shared();
+        let path = b"/";
+        self.with_room(shared, path.len(), || {
+            let run = self.disclosed.run.load(Relaxed);
+            let object = Identity::ROOT;
+            let kind = HintKind::Cancel;
+            hint_sender::send(shared, run, 0, &Hint::whole(kind, object, 0, path));
+            self.disclosed.begin(run.checked_add(1).unwrap_or(DISCLOSED));
+        })
+    }
+
+    /// The first disclosure makes the process known to the supervisor.
+    fn is_heard(&self, session: &'static Session) -> bool {
+        self.join(session);
+        // Another thread may just be at it.
+        session.is_joined() || plane::has_threads() && self.patiently(|| session.is_joined())
+    }
+
+    /// Does `work` with the ring ours and room for a record with `path` bytes of path. A ring has one
+    /// writer; it is held for a microsecond at a time, and the supervisor empties it every 150 or so.
+    /// False if it is not to be had.
+    fn with_room(&self, shared: &Shared, path: usize, work: impl Fn()) -> bool {
+        let len = size_of::<Header>() + path;
+        let ring = shared.ring(0);
+        // A handler that jumped out of here would keep it for ever.
+        let mask = signal_block::begin();
+        let done = self.patiently(|| {
+            let had = self.sending.try_with(|()| {
+                let has_room = ring.has_room(len);
+                if has_room {
+                    work();
+                }
+                has_room
+            });
+            had == Some(true)
+        });
+        signal_block::end(mask);
+        done
+    }
+
+    /// Tries until it is done, for 5 ms at most; once that was in vain, without pauses until it is done
+    /// again: a supervisor that does not come is not waited for each time.
+    fn patiently(&self, mut attempt: impl FnMut() -> bool) -> bool {
+        let is_patient = &self.disclosed.is_patient;
+        let tries = if is_patient.load(Relaxed) { TRIES } else { YIELDS };
+        for n in 0..tries {
+            if attempt() {
+                if tries < TRIES {
+                    is_patient.store(true, Relaxed);
+                }
+                return true;
+            }
+            if n < YIELDS {
+                // SAFETY: sched_yield(2) takes no arguments.
+                let _ = unsafe { sys::raw(nr::SCHED_YIELD, [0; 6]) };
+            } else {
+                sys::sleep_us(PAUSE_US);
+            }
+        }
+        is_patient.store(false, Relaxed);
+        false
+    }
+}
+
+/// How long the file is that `fd` is open for, if it is a regular one whose reads the kernel caches.
+fn regular_size(fd: Fd) -> Option<u64> {
+    // Of others the names are not known.
+    (0..TRACKED as Fd).contains(&fd).then_some(())?;
+    let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
+    let is_regular = u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFREG;
+    let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
+    (is_regular && flags & k::O_DIRECT == 0).then_some(stat.stx_size)
+}
+
+/// Writes the absolute form of the path that the program gave; its length.
+fn absolute(given: &[u8], out: &mut PathBuf) -> Option<usize> {
+    let base = if given.first() == Some(&b'/') { 0 } else { path_text::directory(AT_FDCWD, out)? };
+    path_text::append(out, base, given).filter(|&len| len <= PATH_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::sys::Errno;
+
+    #[test]
+    fn a_path_is_read_by_the_kernel_and_no_further_than_its_end() {
+        let mut to = [0u8; PATH_MAX];
+        let pages = sys::map_anywhere(2 * PAGE as usize).expect("memory");
+        // SAFETY: just mapped, and nobody else's.
+        unsafe { sys::unmap(pages + PAGE, PAGE) }.expect("ours");
+        // SAFETY: the first page is still there.
+        unsafe { core::slice::from_raw_parts_mut(pages as *mut u8, PAGE as usize) }.fill(b'x');
+        assert_eq!(sys::copy_string(pages, &mut to), Err(Errno(sys::ENAMETOOLONG)));
+        assert_eq!(sys::copy_string(pages + 1, &mut to), Err(Errno(sys::EFAULT)));
+        // SAFETY: the last byte of that page.
+        unsafe { *((pages + PAGE - 1) as *mut u8) = 0 };
+        assert_eq!(sys::copy_string(pages + PAGE - 5, &mut to), Ok(4));
+        assert_eq!(&to[..4], b"xxxx");
+        for bad in [0, 1, u64::MAX, pages + PAGE, 0xffff_8000_0000_0000] {
+            assert_eq!(sys::copy_string(bad, &mut to), Err(Errno(sys::EFAULT)));
+        }
+    }
+
+    #[test]
+    fn relative_paths_start_at_the_working_directory() {
+        let mut out = [0u8; PATH_MAX + 1];
+        assert_eq!(absolute(b"/a/b", &mut out), Some(4));
+        let here = std::env::current_dir().expect("there is one").join("a");
+        let len = absolute(b"a", &mut out).expect("it fits");
+        assert_eq!(&out[..len], here.as_os_str().as_encoded_bytes());
+        assert_eq!(absolute(&[b'y'; PATH_MAX - 1], &mut out), None);
+    }
+
+    #[test]
+    fn a_supervisor_that_does_not_come_is_waited_for_once() {
+        let target = &super::super::TARGET;
+        let tries = |answer_at: Option<u32>| {
+            let mut tries = 0;
+            target.patiently(|| {
+                tries += 1;
+                Some(tries) == answer_at
+            });
+            tries
+        };
+        assert_eq!(tries(None), TRIES);
+        assert_eq!(tries(None), YIELDS, "and then not again");
+        assert_eq!(tries(Some(1)), 1);
+        assert_eq!(tries(Some(20)), 20, "until it has come");
+    }
+
+    #[test]
+    fn what_was_said_of_late_is_known_until_it_is_taken_back() {
+        let disclosed = Disclosed::new();
+        let of =
+            |start, end| Wanted { object: Identity::ROOT, path: b"/", by_name: false, start, end };
+        assert!(!disclosed.is_repeated(&of(0, None)) && disclosed.is_repeated(&of(0, None)));
+        assert!(!disclosed.is_repeated(&of(0, Some(4096))));
+        disclosed.begin(DISCLOSED + 1);
+        assert!(!disclosed.is_repeated(&of(0, None)));
+    }
+}

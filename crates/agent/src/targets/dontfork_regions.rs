@@ -1,0 +1,207 @@
+//! Memory that the program keeps from its children (`MADV_DONTFORK`, madvise(2)), as V8 does with
+//! its heap, to fork faster. A shadow is a fork, and needs it: the advice is taken back for the
+//! moment of a sync.
+//!
+//! Where such memory is, the kernel does not tell at a price that one could pay at each sync, so it
+//! is followed from call to call. Giving the advice anew to memory that has meanwhile become
+//! something else would take that away from the program's own children. So whatever changes
+//! mappings is looked at once there is such memory: what is unmapped, moved or mapped over is
+//! forgotten first.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+
+use super::Target;
+use super::call_outcome::Outcome;
+use crate::lock::Lock;
+use crate::plane::{Call, signal_block};
+use crate::sys;
+
+/// Ranges that are remembered; without more, a shadow ends where it misses one.
+const RANGES: usize = 1024;
+
+/// See the module's text.
+pub(super) struct Unforked {
+    /// There is, or was, memory that forks are not to copy.
+    any: AtomicBool,
+    ranges: Lock<Ranges>,
+}
+
+/// Disjoint, in no order: first address and end.
+struct Ranges {
+    list: [(u64, u64); RANGES],
+    len: usize,
+}
+
+impl Ranges {
+    fn forget(&mut self, start: u64, end: u64) {
+        let mut at = 0;
+        while at < self.len {
+            let (first, last) = self.list[at];
+            if last <= start || end <= first {
+                at += 1;
+                continue;
+            }
+            self.len -= 1;
+            self.list[at] = self.list[self.len];
+            if first < start {
+                self.push(first, start);
+            }
+            if end < last {
+                self.push(end, last);
+            }
+        }
+    }
+
+    fn push(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let known = &mut self.list[..self.len];
+        // Neighbours are one mapping to the kernel, too, mostly.
+        if let Some(range) = known.iter_mut().find(|range| range.1 == start) {
+            range.1 = end;
+        } else if let Some(range) = known.iter_mut().find(|range| range.0 == end) {
+            range.0 = start;
+        } else if let Some(place) = self.list.get_mut(self.len) {
+            *place = (start, end);
+            self.len += 1;
+        }
+    }
+
+    fn advise(&self, advice: u32) {
+        for &(start, end) in &self.list[..self.len] {
+            // SAFETY: decides only whether a fork copies it.
+            let _ = unsafe { sys::advise(start, end - start, advice) };
+        }
+    }
+}
+
+impl Unforked {
+    pub(super) const fn new() -> Self {
+        let ranges = Ranges { list: [(0, 0); RANGES], len: 0 };
+        Unforked { any: AtomicBool::new(false), ranges: Lock::new(ranges) }
+    }
+
+    /// A forked child has none of that memory, and none of our locks' holders.
+    pub(super) fn start_in_child(&self) {
+        self.ranges.break_open();
+        self.ranges.try_with(|ranges| ranges.len = 0);
+    }
+
+    /// A fork is to copy all of the ranges. Signals are blocked.
+    pub(super) fn lend(&self) {
+        self.advise(k::MADV_DOFORK);
+    }
+
+    /// The fork that was to copy the ranges has been made.
+    pub(super) fn take_back(&self) {
+        self.advise(k::MADV_DONTFORK);
+    }
+
+    fn advise(&self, advice: u32) {
+        if self.any.load(Relaxed) {
+            self.ranges.with(|ranges| ranges.advise(advice));
+        }
+    }
+}
+
+/// The whole pages of a range, as the kernel takes them.
+fn pages(at: u64, len: u64) -> (u64, u64) {
+    (at & !4095, at.saturating_add(len).next_multiple_of(4096))
+}
+
+impl Target {
+    pub(super) fn advise(&self, call: &Call) -> Outcome {
+        let [at, len, advice, ..] = call.args;
+        let dont = match advice as u32 {
+            k::MADV_DONTFORK => true,
+            k::MADV_DOFORK => false,
+            _ => return Outcome::Native,
+        };
+        self.unforked.any.store(true, Relaxed);
+        let (start, end) = pages(at, len);
+        let ret = with_signals_waiting(|| {
+            self.unforked.ranges.with(|ranges| {
+                let ret = call.perform();
+                ranges.forget(start, end);
+                if ret == 0 && dont {
+                    ranges.push(start, end);
+                }
+                ret
+            })
+        });
+        Outcome::Answer(ret)
+    }
+
+    /// Memory from `at` is about to be no longer what it was.
+    pub(super) fn forget_memory(&self, at: u64, len: u64) {
+        if self.unforked.any.load(Relaxed) {
+            let (start, end) = pages(at, len);
+            with_signals_waiting(|| self.unforked.ranges.with(|ranges| ranges.forget(start, end)));
+        }
+    }
+
+    /// A mapping that brings no file into memory.
+    pub(super) fn map_anything(&self, call: &Call) -> Outcome {
+        if !self.unforked.any.load(Relaxed) {
+            return Outcome::Native;
+        }
+        let [at, len, _, flags, ..] = call.args;
+        if flags as u32 & k::MAP_FIXED != 0 {
+            self.forget_memory(at, len);
+        }
+        let ret = call.perform();
+        if ret > 0 {
+            // What was there has gone in a way that was not seen.
+            self.forget_memory(ret as u64, len);
+        }
+        Outcome::Answer(ret)
+    }
+}
+
+/// A handler that jumps away must not leave the lock held.
+fn with_signals_waiting<T>(work: impl FnOnce() -> T) -> T {
+    let mask = signal_block::begin();
+    let result = work();
+    signal_block::end(mask);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn after(steps: &[(bool, u64, u64)]) -> Vec<(u64, u64)> {
+        let mut ranges = Box::new(Ranges { list: [(0, 0); RANGES], len: 0 });
+        for &(add, start, end) in steps {
+            ranges.forget(start, end);
+            if add {
+                ranges.push(start, end);
+            }
+        }
+        let mut list = ranges.list[..ranges.len].to_vec();
+        list.sort_unstable();
+        list
+    }
+
+    #[test]
+    fn ranges_are_cut_and_joined() {
+        assert_eq!(after(&[(true, 10, 20), (true, 20, 30)]), [(10, 30)]);
+        assert_eq!(after(&[(true, 20, 30), (true, 10, 20)]), [(10, 30)]);
+        assert_eq!(after(&[(true, 10, 40), (false, 20, 30)]), [(10, 20), (30, 40)]);
+        assert_eq!(after(&[(true, 10, 20), (true, 30, 40), (false, 0, 50)]), []);
+        assert_eq!(after(&[(true, 10, 20), (true, 15, 35)]), [(10, 35)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let many: Vec<_> = (0..2 * RANGES as u64).map(|n| (true, 2 * n, 2 * n + 1)).collect();
+        assert_eq!(after(&many).len(), RANGES);
+    }
+}

@@ -1,0 +1,253 @@
+//! Files whose close is an event: what was written is sent to a server, and an error of that is returned.
+//!
+//! A fork copies every descriptor, and whoever has a copy closes it: on FUSE, NFS and CIFS that is a flush from a
+//! foreign process, which may wait, and may take the error that the program's own close(2) should have
+//! returned. There is no way around it: the kernel gives a process the first 64 descriptors of another
+//! or shares all of them (`CLOSE_RANGE_UNSHARE` leaves out those above), and lets go of none without a flush. So there is
+//! no shadow while such a file is open for writing.
+
+use linux_raw_sys::general as k;
+use runahead_abi::filesystem_table;
+
+use crate::lock::Lock;
+use crate::plane;
+use crate::shadow::shadow_descriptors;
+use crate::sys::{self, AT_FDCWD, Fd};
+
+/// Mounts that are remembered.
+const MOUNTS: usize = 8;
+
+/// Mounts of files that were open for writing, and whether a close is an event there; the oldest are
+/// forgotten.
+pub(super) struct Mounts {
+    known: [(u64, bool); MOUNTS],
+    next: usize,
+}
+
+/// See the module's text.
+pub(super) struct Flushes(Lock<Mounts>);
+
+impl Flushes {
+    pub(super) const fn new() -> Self {
+        Flushes(Lock::new(Mounts { known: [(0, false); MOUNTS], next: 0 }))
+    }
+
+    /// A file is open for writing whose close is an event.
+    pub(super) fn are_due(&self) -> bool {
+        const LOOKS: usize = 4;
+        // (Others may open and close descriptors so fast that nobody can tell.)
+        (0..LOOKS).find_map(|_| self.look()).unwrap_or(true)
+    }
+
+    /// Whether one is; None: not all have been found, because others have opened or closed some meanwhile.
+    fn look(&self) -> Option<bool> {
+        /// So many free numbers in a row are passed by one by one; beyond, the kernel is asked for the next.
+        const GAP: Fd = 16;
+        /// The same where that would be noticed: the kernel is asked how many there are, and by `GAPS` it is given up.
+        const GAP_OF_THREADS: Fd = 256;
+        const GAPS: Fd = 16 * GAP_OF_THREADS;
+        let has_threads = plane::has_threads();
+        let wide = if has_threads { GAP_OF_THREADS } else { GAP };
+        let (mut found, mut fd, mut gap) = (0, 0, 0);
+        let mut open = count()?;
+        while found < open {
+            if let Ok(flags) = sys::fcntl(fd, k::F_GETFL, 0) {
+                (found, gap) = (found + 1, 0);
+                let flags = flags as u32;
+                let writes = flags & k::O_ACCMODE != k::O_RDONLY && flags & k::O_PATH == 0;
+                if writes && self.flushes(fd) {
+                    return Some(true);
+                }
+            } else {
+                gap += 1;
+            }
+            fd += 1;
+            if gap > 0 && gap % wide == 0 {
+                // Another thread may have closed one; it is to have the lowest number that is free, so we take none.
+                match has_threads {
+                    true if gap < GAPS => open = count()?,
+                    true => return None,
+                    false => match next_open(fd) {
+                        Some(next) => (fd, gap) = (next, 0),
+                        None => return Some(false),
+                    },
+                }
+            }
+        }
+        Some(false)
+    }
+
+    /// `fd`, open for writing, is of such a file.
+    fn flushes(&self, fd: Fd) -> bool {
+        let Ok(stat) = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_MNT_ID) else { return true };
+        if u32::from(stat.stx_mode) & k::S_IFMT != k::S_IFREG {
+            return false;
+        }
+        let mount = stat.stx_mnt_id;
+        let known = self.0.try_with(|mounts| {
+            if let Some(&(_, flushes)) = mounts.known.iter().find(|known| known.0 == mount) {
+                return flushes;
+            }
+            let flushes = !is_quiet(mount, fd);
+            mounts.known[mounts.next] = (mount, flushes);
+            mounts.next = (mounts.next + 1) % MOUNTS;
+            flushes
+        });
+        known.unwrap_or(true)
+    }
+}
+
+/// The process's descriptors.
+const LIST: &core::ffi::CStr = c"/proc/self/fd";
+
+/// How many there are, as the kernel tells.
+fn count() -> Option<u64> {
+    sys::statx_path(LIST.as_ptr() as u64, k::STATX_SIZE).ok().map(|told| told.stx_size)
+}
+
+/// The lowest number from `from` that is open, as the kernel lists them. Takes a descriptor for a moment.
+fn next_open(from: Fd) -> Option<Fd> {
+    /// What the directory has before the first number.
+    const DOTS: i64 = 2;
+    let flags = k::O_RDONLY | k::O_DIRECTORY | k::O_CLOEXEC;
+    let list = sys::openat2(AT_FDCWD, LIST.as_ptr() as u64, flags, 0, 0).ok()?;
+    // Room for one or two.
+    let mut buf = [0u8; 64];
+    let got = sys::lseek(list, i64::from(from) + DOTS, k::SEEK_SET)
+        .and_then(|_| sys::getdents(list, &mut buf))
+        .unwrap_or(0);
+    let _ = sys::close(list);
+    let mut next = None;
+    shadow_descriptors::entries(&buf[..got], |_, name, _| {
+        let number = core::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+        next = next.or(number);
+    });
+    next
+}
+
+/// To close a file on this mount, on which `fd` is open, concerns nobody.
+fn is_quiet(mount: u64, fd: Fd) -> bool {
+    // No server is asked.
+    match type_of_mount(mount) {
+        Some(quiet) => quiet,
+        // One that this process does not see: the kernel's own (memory without a name, queues of messages), or
+        // of another name space, from which the descriptor was handed in.
+        None => {
+            sys::filesystem_type(fd).is_ok_and(|kind| filesystem_table::by_number(kind).is_quiet())
+        }
+    }
+}
+
+/// Whether a mount is of a quiet file system; `None` if it is not to be seen.
+fn type_of_mount(mount: u64) -> Option<bool> {
+    let path = c"/proc/self/mountinfo".as_ptr() as u64;
+    let list = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0).ok()?;
+    let (mut scanner, mut at, mut buf) = (Scanner::new(mount), 0, [0u8; 2048]);
+    let mut found = None;
+    while found.is_none() {
+        let got = sys::pread(list, &mut buf, at).unwrap_or(0);
+        if got == 0 {
+            break;
+        }
+        at += got as u64;
+        found = buf[..got].iter().find_map(|&byte| scanner.byte(byte));
+    }
+    let _ = sys::close(list);
+    found
+}
+
+/// Looks for a mount in mountinfo (proc_pid_mountinfo(5)): its number is the first word of its line, its type the first behind
+/// a word that is a dash.
+struct Scanner {
+    wanted: u64,
+    words: u32,
+    number: u64,
+    /// The type's word is next, or at hand.
+    after_dash: bool,
+    word: [u8; 16],
+    len: usize,
+}
+
+impl Scanner {
+    fn new(wanted: u64) -> Self {
+        Scanner { wanted, words: 0, number: 0, after_dash: false, word: [0; 16], len: 0 }
+    }
+
+    /// Takes one byte; whether the mount's type is a quiet one, once that is known.
+    fn byte(&mut self, byte: u8) -> Option<bool> {
+        if !matches!(byte, b' ' | b'\n') {
+            if let Some(place) = self.word.get_mut(self.len) {
+                *place = byte;
+            }
+            self.len += 1;
+            return None;
+        }
+        let word = self.word.get(..self.len);
+        if self.words == 0 {
+            let text = word.and_then(|word| core::str::from_utf8(word).ok());
+            self.number = text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+        }
+        let answer = (self.after_dash && self.number == self.wanted)
+            .then(|| word.is_some_and(|word| filesystem_table::by_name(word).is_quiet()));
+        // The root of a mount and its directory, which come earlier, begin with a slash.
+        self.after_dash = word == Some(b"-");
+        self.words = if byte == b'\n' { 0 } else { self.words + 1 };
+        self.len = 0;
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    const LIST: &[u8] = b"21 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw\n\
+        22 21 0:30 / /mnt/a\\040b rw - fuse.sshfs host:/ rw,user_id=0\n\
+        23 21 0:31 / /a-very-long-name-indeed-of-a-directory rw - nfs4 host:/export rw\n\
+        24 21 0:32 / /sys/fs rw shared:9 - cgroup2 cgroup2 rw\n";
+
+    fn quiet(mount: u64) -> Option<bool> {
+        let mut scanner = Scanner::new(mount);
+        LIST.iter().find_map(|&byte| scanner.byte(byte))
+    }
+
+    #[test]
+    fn mounts_are_found_by_their_numbers() {
+        let found = [21, 22, 23, 24, 25, 254].map(quiet);
+        assert_eq!(found, [Some(true), Some(false), Some(false), Some(true), None, None]);
+    }
+
+    /// A queue of messages is a regular file to statx(2), on a mount that is in no list.
+    #[test]
+    fn what_the_kernel_keeps_for_itself_is_quiet() {
+        let name = std::format!("flushes-{}\0", std::process::id());
+        let (name, small) = (name.as_ptr() as u64, [0u64, 1, 16, 0, 0, 0, 0, 0]);
+        let flags = u64::from(k::O_CREAT | k::O_RDWR);
+        let at = small.as_ptr() as u64;
+        let make = |nr: u32, args: [u64; 6]| {
+            // SAFETY: text and numbers are of this function; memory is only read.
+            sys::check(unsafe { sys::raw(nr.into(), args) })
+        };
+        let queue = make(k::__NR_mq_open, [name, flags, 0o600, at, 0, 0]);
+        let _ = make(k::__NR_mq_unlink, [name, 0, 0, 0, 0, 0]);
+        let memory = make(k::__NR_memfd_create, [name, 0, 0, 0, 0, 0]);
+        let flushes = Flushes::new();
+        // Where there are no queues, there is none to be told about.
+        for fd in [queue, memory].into_iter().flatten() {
+            assert!(!flushes.flushes(fd as Fd), "{fd}");
+            sys::close(fd as Fd).expect("ours");
+        }
+    }
+
+    #[test]
+    fn numbers_far_apart_are_found() {
+        let file =
+            sys::openat2(AT_FDCWD, c"/dev/null".as_ptr() as u64, k::O_RDWR, 0, 0).expect("there");
+        let high = sys::fcntl(file, k::F_DUPFD, 900).expect("below the limit") as Fd;
+        assert_eq!(next_open(high), Some(high));
+        assert!(next_open(high - 100).is_some_and(|fd| (high - 100..=high).contains(&fd)));
+        sys::close(file).and(sys::close(high)).expect("ours");
+    }
+}

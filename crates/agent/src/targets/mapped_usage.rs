@@ -1,0 +1,435 @@
+//! Which parts of mapped files the program has used, told for the memory of earlier runs.
+//!
+//! A mapping is told when it is made, whole (`record`): its page faults are not seen. What was used of it the kernel
+//! knows as long as it is there: the pages that this process has ([`super::pages`]). So it is
+//! asked before they are gone, at the end of the program and before a large mapping is taken away.
+//!
+//! A process may wait in page faults and nowhere else. It joins the session when it has something to tell, if it
+//! has waited for [`FAULTS`] of them, and for each so long that there is something to gain.
+//!
+//! Invariant: no call takes longer for it than [`PATIENCE_US`], or one part in [`SHARE`] of what the process has
+//! waited, and never longer than [`PATIENCE_MAX_US`] (beside what it takes to join, once); and only where
+//! accesses are recorded.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+use runahead_abi::access_identity::BLOCK_BYTES;
+use runahead_abi::agent_config::tell;
+use runahead_abi::hint_record::{PARTLY, PARTS, RECORDED, TOUCHED};
+use runahead_abi::{HintKind, Identity, PATH_MAX};
+
+use super::Target;
+use super::page_residency::{PAGE, Pages};
+use super::stall_probing::SHORT_US;
+use crate::arch::ticks;
+use crate::descriptor_names::NAMES;
+use crate::hint_sender::{self, Hint};
+use crate::lock::Lock;
+use crate::path_text;
+use crate::plane::{self, signal_block};
+use crate::process_maps;
+use crate::session::Session;
+use crate::sys::{self, Fd, nr};
+
+/// How long looking at mappings may take at a time, in microseconds; longer where page faults have waited for
+/// longer: mincore(2) takes 10 ms for a gigabyte on an idle machine.
+const PATIENCE_US: u64 = 4_000;
+const PATIENCE_MAX_US: u64 = 64_000;
+const SHARE: u64 = 16;
+/// Between two looks whether there is room for a record, in microseconds.
+const NAP_US: u64 = 50;
+/// Page faults that a process has waited in when it joins for them.
+const FAULTS: u64 = 32;
+/// Mappings of at least so many bytes are looked at before they are taken away.
+const LARGE_BYTES: u64 = 1 << 20;
+/// Large mappings that are remembered.
+const LARGE: usize = 16;
+/// Longest name of a file of which that is.
+const NAME_MAX: usize = 248;
+/// Bytes that one record with a mask tells of.
+const SPAN: u64 = PARTS * BLOCK_BYTES;
+/// Most spans that were used whole, and are told as one range: that of the longest access.
+const SPANS: u64 = (8 << 20) / SPAN;
+
+/// The large mappings of files that were made last, and when the process began.
+pub(super) struct Mapped {
+    all: Lock<[Large; LARGE]>,
+    next: AtomicU64,
+    /// Time-stamp.
+    began: AtomicU64,
+}
+
+/// A large mapping of a file.
+#[derive(Clone, Copy)]
+struct Large {
+    /// First address; 0: none.
+    start: u64,
+    /// Where in its file the mapping begins.
+    offset: u64,
+    /// Of the file.
+    file: Identity,
+    /// The file is this user's, so that mincore(2) tells the truth.
+    is_own: bool,
+    name: [u8; NAME_MAX],
+    name_len: usize,
+}
+
+impl Large {
+    const fn none() -> Self {
+        Large {
+            start: 0,
+            offset: 0,
+            file: Identity::ROOT,
+            is_own: false,
+            name: [0; NAME_MAX],
+            name_len: 0,
+        }
+    }
+
+    /// By which the supervisor knows the file.
+    fn file(&self) -> (Identity, &[u8]) {
+        (self.file, &self.name[..self.name_len])
+    }
+}
+
+impl Mapped {
+    pub(super) const fn new() -> Self {
+        let all = Lock::new([const { Large::none() }; LARGE]);
+        Mapped { all, next: AtomicU64::new(0), began: AtomicU64::new(0) }
+    }
+
+    /// A process begins, at that time-stamp.
+    pub(super) fn start(&self, now: u64) {
+        self.began.store(now, Relaxed);
+    }
+
+    /// In a forked child.
+    pub(super) fn start_in_child(&self) {
+        self.all.break_open();
+    }
+
+    /// Bytes of the file `fd` from `offset` were mapped at `at`.
+    pub(super) fn note(&self, at: u64, fd: Fd, offset: u64) {
+        let mut text = [0u8; PATH_MAX + 1];
+        let Some(len) = path_text::directory(fd, &mut text) else { return };
+        let owner = sys::statx_fd(fd, k::STATX_UID).map(|stat| stat.stx_uid);
+        let user = sys::ids(nr::GETRESUID).map(|[_, user, _]| user);
+        let is_own = user == Ok(0) || owner == user;
+        let file = NAMES.identity(fd);
+        self.add(Large { start: at, offset, file, is_own, ..Large::none() }, &text[..len]);
+    }
+
+    fn add(&self, mut large: Large, name: &[u8]) {
+        let Some(room) = large.name.get_mut(..name.len()) else { return };
+        room.copy_from_slice(name);
+        large.name_len = name.len();
+        let place = self.next.fetch_add(1, Relaxed) as usize % LARGE;
+        // A handler that jumps away must not leave the lock held.
+        let mask = signal_block::begin();
+        self.all.try_with(|all| all[place] = large);
+        signal_block::end(mask);
+    }
+
+    /// The one that begins at `at`; it is forgotten. Signals are blocked.
+    fn take(&self, at: u64) -> Option<Large> {
+        self.all.try_with(|all| {
+            let found = all.iter_mut().find(|large| large.start == at)?;
+            let large = *found;
+            found.start = 0;
+            Some(large)
+        })?
+    }
+
+    /// What this process has waited in page faults at least, in microseconds.
+    fn waited_us(&self, ticks_per_us: u64) -> u64 {
+        let (faults, busy_us) = sys::process_major_faults();
+        let elapsed_us = ticks().saturating_sub(self.began.load(Relaxed)) / ticks_per_us.max(1);
+        least_wait_us(faults, elapsed_us.saturating_sub(busy_us))
+    }
+}
+
+/// What a process that has had so many page faults, and was not busy for so long, has waited in them at least; 0
+/// where they were few, or too short to gain from.
+fn least_wait_us(faults: u64, idle_us: u64) -> u64 {
+    if faults >= FAULTS && idle_us / faults >= SHORT_US { faults * SHORT_US } else { 0 }
+}
+
+/// How long it may be looked at mappings of a process that has waited for so long.
+fn patience_us(waited_us: u64) -> u64 {
+    (waited_us / SHARE).clamp(PATIENCE_US, PATIENCE_MAX_US)
+}
+
+/// Whether a mapping of `len` bytes that is made now is one of which it is told later what was used.
+pub(super) fn may_be_told(session: &Session, len: u64) -> bool {
+    len >= LARGE_BYTES && is_recorded(session)
+}
+
+impl Target {
+    /// The program, or what it was, is about to end.
+    pub(super) fn tell_all_mapped(&self, session: &'static Session) {
+        if !self.tells_mapped(session) {
+            return;
+        }
+        let mask = signal_block::begin();
+        if let Ok(pages) = Pages::of_this_process() {
+            let until = self.until(session);
+            self.sending.try_with(|()| {
+                let _ = process_maps::each::<PATH_MAX>(|mapping, name| {
+                    if mapping.inode == 0 || !path_text::is_lasting(name) {
+                        return Ok(());
+                    }
+                    let file = (Identity::ROOT.join(name), name);
+                    let range = (mapping.start, mapping.end, mapping.offset);
+                    tell_used(session, &pages, file, range, until)
+                });
+            });
+            pages.close();
+        }
+        signal_block::end(mask);
+    }
+
+    /// What is mapped at `at` is about to be taken away.
+    pub(super) fn tell_unmapped(&self, session: &'static Session, at: u64, len: u64) {
+        if at == 0 || !may_be_told(session, len) {
+            return;
+        }
+        let mask = signal_block::begin();
+        if let Some(large) = self.mapped.take(at)
+            && path_text::is_lasting(large.file().1)
+            && self.tells_mapped(session)
+            && let Some(pages) = large.pages()
+        {
+            let until = self.until(session);
+            let range = (at, at.saturating_add(len), large.offset);
+            self.sending.try_with(|()| _ = tell_used(session, &pages, large.file(), range, until));
+            pages.close();
+        }
+        signal_block::end(mask);
+    }
+
+    /// Time-stamp up to which it may be looked at mappings now.
+    fn until(&self, session: &Session) -> u64 {
+        let ticks_per_us = session.config.ticks_per_us.max(1);
+        // As measured, or what those faults took at least that nobody has looked at.
+        let measured = self.waited.load(Relaxed) / ticks_per_us;
+        ticks() + patience_us(measured.max(self.mapped.waited_us(ticks_per_us))) * ticks_per_us
+    }
+
+    /// Which pages there were can be told; the process joins for that if it has waited for them.
+    fn tells_mapped(&self, session: &'static Session) -> bool {
+        if !is_recorded(session) {
+            return false;
+        }
+        if !session.is_joined()
+            && !self.pace.waits_are_short()
+            && self.mapped.waited_us(session.config.ticks_per_us) > 0
+        {
+            self.join(session);
+        }
+        session.is_joined()
+    }
+}
+
+impl Large {
+    /// Who knows which pages of it there are.
+    fn pages(&self) -> Option<Pages> {
+        match plane::has_threads() {
+            // Another thread could notice a descriptor.
+            true => self.is_own.then_some(Pages::Cached),
+            false => Pages::of_this_process().ok(),
+        }
+    }
+}
+
+/// Accesses are recorded. (Faults make no device slow: nobody sees them.)
+fn is_recorded(session: &Session) -> bool {
+    !matches!(session.config.tell, tell::NOTHING | tell::SOME)
+}
+
+/// Tells which parts of a mapping are there: of that `file` (by identity and name), from the first address to the
+/// one behind the last, which begins at an offset.
+fn tell_used(
+    session: &'static Session,
+    pages: &Pages,
+    (object, path): (Identity, &[u8]),
+    (start, end, offset): (u64, u64, u64),
+    until: u64,
+) -> sys::Result<()> {
+    let mut blocks = Blocks::default();
+    let mut tell = |part: Part| {
+        let (position, partly) = part.mask.map_or((0, 0), |mask| (mask, PARTLY));
+        let flags = RECORDED | TOUCHED | partly;
+        let Part { offset, length, .. } = part;
+        let hint = Hint { kind: HintKind::Data, object, offset, length, flags, path };
+        send(session, position, &hint, until)
+    };
+    let (first, end) = (start / PAGE, end.div_ceil(PAGE));
+    let told = pages
+        .each((first, end), until, |run| {
+            let in_file = |page: u64| offset + (page - first) * PAGE;
+            blocks.add(in_file(run.start), in_file(run.end), &mut tell)
+        })
+        .and_then(|()| blocks.end(&mut tell));
+    if told == Err(sys::Errno(sys::EAGAIN)) {
+        session.shared().control.untold.fetch_add(1, Relaxed);
+    }
+    told
+}
+
+/// Puts a record on its way, and waits for room until `until`; then an error ends it all.
+fn send(session: &'static Session, position: u64, hint: &Hint<'_>, until: u64) -> sys::Result<()> {
+    while !hint_sender::send(session.shared(), 0, position, hint) {
+        if ticks() > until {
+            return Err(sys::Errno(sys::EAGAIN));
+        }
+        sys::sleep_us(NAP_US);
+    }
+    Ok(())
+}
+
+/// What one record tells of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Part {
+    /// First byte.
+    offset: u64,
+    /// Bytes.
+    length: u64,
+    /// Which blocks of them, as [`PARTLY`] has it; `None`: all.
+    mask: Option<u64>,
+}
+
+/// Bytes of a file, ascending, as parts of it in whole blocks: spans, those that were used whole together.
+#[derive(Default)]
+struct Blocks {
+    /// The span that was added to last, by its number, and which of its blocks.
+    span: u64,
+    mask: u64,
+    /// Spans before it that were used whole: the first, and the one behind the last.
+    whole: (u64, u64),
+}
+
+impl Blocks {
+    /// Bytes from `start` to `end`.
+    fn add(
+        &mut self,
+        start: u64,
+        end: u64,
+        mut tell: impl FnMut(Part) -> sys::Result<()>,
+    ) -> sys::Result<()> {
+        for block in start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES) {
+            let span = block / PARTS;
+            if span != self.span {
+                self.finish_span(&mut tell)?;
+                self.span = span;
+            }
+            self.mask |= 1 << (block % PARTS);
+        }
+        Ok(())
+    }
+
+    fn finish_span(&mut self, mut tell: impl FnMut(Part) -> sys::Result<()>) -> sys::Result<()> {
+        let (first, end) = self.whole;
+        let (span, mask) = (self.span, core::mem::take(&mut self.mask));
+        if mask == u64::MAX && span == end && (1..SPANS).contains(&(end - first)) {
+            self.whole.1 += 1;
+            return Ok(());
+        }
+        if end > first {
+            tell(Part { offset: first * SPAN, length: (end - first) * SPAN, mask: None })?;
+        }
+        self.whole = (0, 0);
+        match mask {
+            0 => {}
+            u64::MAX => self.whole = (span, span + 1),
+            _ => tell(Part { offset: span * SPAN, length: SPAN, mask: Some(mask) })?,
+        }
+        Ok(())
+    }
+
+    fn end(mut self, mut tell: impl FnMut(Part) -> sys::Result<()>) -> sys::Result<()> {
+        self.finish_span(&mut tell)?;
+        self.finish_span(&mut tell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    /// What is told of these ranges of bytes.
+    fn parts(ranges: &[(u64, u64)]) -> Vec<Part> {
+        let (mut all, mut blocks) = (Vec::new(), Blocks::default());
+        let mut tell = |part| {
+            all.push(part);
+            Ok(())
+        };
+        for &(start, end) in ranges {
+            blocks.add(start, end, &mut tell).expect("told");
+        }
+        blocks.end(tell).expect("told");
+        all
+    }
+
+    fn some(span: u64, mask: u64) -> Part {
+        Part { offset: span * SPAN, length: SPAN, mask: Some(mask) }
+    }
+
+    fn all(span: u64, spans: u64) -> Part {
+        Part { offset: span * SPAN, length: spans * SPAN, mask: None }
+    }
+
+    #[test]
+    fn scattered_pages_of_a_span_are_one_record() {
+        let pages = [0, 1, 5, 16, 17, 255, 256, 3 * 256 + 9];
+        let ranges = pages.map(|page| (page * PAGE, (page + 1) * PAGE));
+        assert_eq!(parts(&ranges), [some(0, 1 << 63 | 0b10011), some(1, 1), some(3, 0b100)]);
+        assert_eq!(parts(&[]), []);
+        assert_eq!(parts(&[(7, 8)]), [some(0, 1)]);
+    }
+
+    #[test]
+    fn what_was_used_whole_is_told_in_long_ranges() {
+        assert_eq!(parts(&[(0, SPAN)]), [all(0, 1)]);
+        let long = parts(&[(SPAN / 2, 20 * SPAN + 1)]);
+        let half = u64::MAX << (PARTS / 2);
+        assert_eq!(long, [some(0, half), all(1, SPANS), all(9, SPANS), all(17, 3), some(20, 1)]);
+        let apart = parts(&[(SPAN, 2 * SPAN), (3 * SPAN, 4 * SPAN)]);
+        assert_eq!(apart, [all(1, 1), all(3, 1)]);
+    }
+
+    #[test]
+    fn who_waited_in_faults_tells_of_them() {
+        assert_eq!(least_wait_us(FAULTS, FAULTS * SHORT_US), FAULTS * SHORT_US);
+        assert_eq!(least_wait_us(FAULTS, 1 << 40), FAULTS * SHORT_US, "the rest may be sleep");
+        assert_eq!(least_wait_us(FAULTS - 1, 1 << 40), 0, "a few");
+        assert_eq!(least_wait_us(3_000, 3_000 * (SHORT_US - 1)), 0, "a fast device");
+        assert_eq!(least_wait_us(0, 1 << 40), 0);
+    }
+
+    #[test]
+    fn a_look_takes_a_small_part_of_what_was_waited_for() {
+        let patience = [0, SHARE * PATIENCE_US, 320_000, 1 << 40].map(patience_us);
+        assert_eq!(patience, [PATIENCE_US, PATIENCE_US, 20_000, PATIENCE_MAX_US]);
+    }
+
+    #[test]
+    fn large_mappings_are_remembered_once() {
+        let (mapped, file) = (Mapped::new(), Identity::ROOT.join(b"/x"));
+        let note = |start, name: &[u8]| {
+            mapped.add(Large { start, offset: 7, file, ..Large::none() }, name);
+        };
+        note(0x2000, b"/x");
+        let large = mapped.take(0x2000).expect("noted");
+        assert_eq!((large.file(), large.offset), ((file, &b"/x"[..]), 7));
+        assert!(mapped.take(0x2000).is_none());
+        note(0x3000, &[b'/'; NAME_MAX + 1]);
+        assert!(mapped.take(0x3000).is_none(), "nobody could say of what it is");
+        (1..100).for_each(|n| note(n << 30, b"/x"));
+        assert_eq!((1..100).filter(|n| mapped.take(n << 30).is_some()).count(), LARGE);
+        note(99 << 30, b"/x");
+        assert!(mapped.take(99 << 30).is_some(), "the newest are kept");
+    }
+}

@@ -1,0 +1,120 @@
+//! The program maps or unmaps where memory of ours is ([`room`]).
+//!
+//! It can know such an address only from a list of its mappings, or by chance. Where there is only room, it
+//! gets it. What is in use is not worth a wrong result: the process goes on natively, and the call is made as
+//! it stands; only to the code that it is running, or comes through, nothing can be done. To unmap what,
+//! for all that the program knows, is not there does nothing.
+
+use linux_raw_sys::general as k;
+
+use super::call_outcome::Outcome;
+use super::{Target, give_up};
+use crate::address_space;
+use crate::plane::{self, Call};
+use crate::session::Session;
+use crate::sys::{self, nr};
+
+const PAGE: u64 = 4096;
+
+/// `SHM_RND` and `SHM_REMAP` of shmat(2), and `IPC_STAT` of shmctl(2).
+const SHM_RND: u64 = 0o20000;
+const SHM_REMAP: u64 = 0o40000;
+const IPC_STAT: u64 = 2;
+
+/// First address and end of the lowest memory of ours between `at` and `end`.
+fn ours_from(session: &Session, at: u64, end: u64) -> Option<(u64, u64)> {
+    session.owned_from(at, end).into_iter().chain(plane::patch::stubs_from(at, end)).min()
+}
+
+impl Target {
+    /// The program is about to replace whatever is in `len` bytes from `at`: what becomes of the call if it
+    /// cannot have the place.
+    fn cover(&self, session: &'static Session, at: u64, len: u64) -> Option<Outcome> {
+        let end = at.saturating_add(len);
+        if !at.is_multiple_of(PAGE) || len == 0 {
+            return None;
+        }
+        if session.is_image(at, end) || plane::patch::stubs_from(at, end).is_some() {
+            return Some(Outcome::Answer(sys::fail(sys::ENOMEM)));
+        }
+        if address_space::make_way(at, end) {
+            return None;
+        }
+        plane::retire_all_threads();
+        Some(give_up(session))
+    }
+
+    /// The program wants a place of memory if nothing is there: what is ours makes way.
+    fn enter(&self, at: u64, len: u64) {
+        if at.is_multiple_of(PAGE) {
+            address_space::make_way(at, at.saturating_add(len));
+        }
+    }
+
+    /// A mapping of the program's, perhaps at an address of its own choice.
+    pub(super) fn map_fixed(&self, session: &'static Session, call: &Call) -> Option<Outcome> {
+        let [at, len, _, flags, ..] = call.args;
+        let flags = flags as u32;
+        if flags & k::MAP_FIXED_NOREPLACE != 0 {
+            self.enter(at, len);
+            return None;
+        }
+        if flags & k::MAP_FIXED != 0 { self.cover(session, at, len) } else { None }
+    }
+
+    pub(super) fn remap(&self, session: &'static Session, call: &Call) -> Outcome {
+        let [at, old, new, flags, to, _] = call.args;
+        self.forget_memory(at, old);
+        self.has_grown(session, new.saturating_sub(old));
+        if flags as u32 & k::MREMAP_FIXED == 0 {
+            return Outcome::Native;
+        }
+        self.forget_memory(to, new);
+        self.cover(session, to, new).unwrap_or(Outcome::Native)
+    }
+
+    pub(super) fn attach(&self, session: &'static Session, call: &Call) -> Outcome {
+        let [id, at, flags, ..] = call.args;
+        if at == 0 {
+            return Outcome::Native;
+        }
+        // struct shmid64_ds: 48 bytes of struct ipc64_perm, then the size.
+        let mut segment = [0u64; 16];
+        // SAFETY: shmctl(2) writes 112 bytes.
+        let known =
+            unsafe { sys::raw(nr::SHMCTL, [id, IPC_STAT, segment.as_mut_ptr() as u64, 0, 0, 0]) };
+        if known < 0 {
+            return Outcome::Native;
+        }
+        let at = if flags & SHM_RND != 0 { at & !(PAGE - 1) } else { at };
+        if flags & SHM_REMAP == 0 {
+            self.enter(at, segment[6]);
+            return Outcome::Native;
+        }
+        self.cover(session, at, segment[6]).unwrap_or(Outcome::Native)
+    }
+
+    pub(super) fn unmap(&self, session: &'static Session, call: &Call) -> Outcome {
+        let [at, len, ..] = call.args;
+        self.forget_memory(at, len);
+        let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));
+        let Some(end) = end.filter(|_| at.is_multiple_of(PAGE)) else { return Outcome::Native };
+        if ours_from(session, at, end).is_none() {
+            return Outcome::Native;
+        }
+        // What is around ours.
+        let mut from = at;
+        while from < end {
+            let (ours, behind) = ours_from(session, from, end).unwrap_or((end, end));
+            if from < ours {
+                // SAFETY: the program asked for it, and none of it is ours.
+                let unmapped = unsafe { sys::unmap(from, ours - from) };
+                if let Err(errno) = unmapped {
+                    return Outcome::Answer(sys::fail(errno.0));
+                }
+            }
+            from = behind;
+        }
+        Outcome::Answer(0)
+    }
+}

@@ -1,0 +1,378 @@
+//! Names: open, stat, access, readlink, and the entries of directories.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering::Relaxed;
+
+use linux_raw_sys::general as k;
+use runahead_abi::hint_record::{DEMAND, NO_FOLLOW};
+use runahead_abi::{HintKind, Identity, PATH_MAX};
+
+use super::Target;
+use super::call_outcome::{Outcome, Stall};
+use super::path_argument::{Given, is_link, is_no_link, was_read};
+use super::stall_handling::Likely;
+use crate::arch::ticks;
+use crate::descriptor_names::{self, Kind, NAMES};
+use crate::hint_sender::Hint;
+use crate::path_text;
+use crate::plane::{self, Call};
+use crate::session::Session;
+use crate::shadow;
+use crate::sys::{self, Errno, Fd, nr};
+
+/// Entries of a directory that are looked at, of those that come at once, where they must be copied: what a C
+/// library asks for.
+const ENTRIES_BYTES: usize = 32 << 10;
+
+impl Target {
+    pub(super) fn open(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        at: (Fd, u64),
+        flags: u32,
+    ) -> Outcome {
+        let mut room = MaybeUninit::uninit();
+        let name = &self.given(session, call, at, &mut room);
+        // What may create or truncate cannot be tried (RESOLVE_CACHED refuses it).
+        if flags & (k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE) != 0 {
+            let ret = self.timed(session, call, 0, |t| t.knows_name(session, name));
+            return self.opened(session, call, ret, name);
+        }
+        if !self.probing(session) || self.names_are_quick(session) {
+            let ret = self.hoped(session, call, name, Likely::No);
+            return self.opened(session, call, ret, name);
+        }
+        // No mode: nothing is created, and openat2 refuses one then, which openat ignores.
+        let how = k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_CACHED.into() };
+        let how = (&raw const how as u64, size_of_val(&how) as u64);
+        let args = [name.dir as u64, name.at, how.0, how.1, 0, 0];
+        // SAFETY: what the program asked for, as openat2 has it; a FIFO may wait for its other end.
+        match sys::check(unsafe { call.attempt(nr::OPENAT2, &args) }) {
+            Ok(fd) => {
+                self.pace.hit();
+                self.opened(session, call, call.performed(fd as i64), name)
+            }
+            Err(Errno(sys::ERESTARTNOINTR)) => Outcome::Answer(sys::RESTART),
+            Err(Errno(sys::EAGAIN)) => {
+                let nofollow = if flags & k::O_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
+                let kind =
+                    if flags & k::O_DIRECTORY != 0 { HintKind::Listing } else { HintKind::Lookup };
+                // SAFETY: the kernel has just read this name.
+                match unsafe { self.unknown(session, call, name, kind, nofollow) } {
+                    Some(ret) => self.opened(session, call, ret, name),
+                    None => Outcome::InShadow,
+                }
+            }
+            // Answers that a walk through memory can give for good.
+            Err(Errno(e @ (sys::ENOENT | sys::ENOTDIR | sys::ELOOP))) => {
+                self.pace.hit();
+                self.opened(session, call, sys::fail(e), name)
+            }
+            // A FIFO waits for its other end.
+            Err(Errno(sys::EINTR)) => {
+                let ret = call.performed(sys::fail(sys::EINTR));
+                self.opened(session, call, ret, name)
+            }
+            // openat2 is stricter than openat about flags, and may be refused to us where openat is
+            // not: the call itself has the last word.
+            Err(_) => {
+                let ret = self.timed(session, call, 0, |_| false);
+                self.opened(session, call, ret, name)
+            }
+        }
+    }
+
+    /// openat2 has its own resolve flags: made as it stands.
+    pub(super) fn open_as_given(&self, session: &'static Session, call: &Call) -> Outcome {
+        let mut room = MaybeUninit::uninit();
+        let name = self.given(session, call, (call.fd(0), call.args[1]), &mut room);
+        let ret = self.timed(session, call, 0, |_| false);
+        self.opened(session, call, ret, &name)
+    }
+
+    fn opened(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        ret: i64,
+        name: &Given<'_>,
+    ) -> Outcome {
+        if !was_read(ret) {
+            return Outcome::Answer(ret);
+        }
+        let dir = name.dir;
+        // SAFETY: the kernel has just resolved this name.
+        let Some(text) = (unsafe { name.text() }) else {
+            self.count(session, call, || Identity::UNSET.into());
+            if ret >= 0 {
+                NAMES.forget(ret as Fd);
+            }
+            return Outcome::Answer(ret);
+        };
+        self.tell_open(session, call, dir, text);
+        let identity = self.identity(session, dir, text);
+        self.count(session, call, || identity.into());
+        if ret >= 0 {
+            if session.is_joined() && !self.nobody_asks(session) {
+                session.shared().parents.opened(NAMES.at(dir), text);
+            }
+            NAMES.opened(ret as Fd, identity);
+        }
+        Outcome::Answer(ret)
+    }
+
+    /// Makes a call whose name the kernel does not know. `None` in a shadow that was made of it.
+    ///
+    /// # Safety
+    /// In this call of the program's, the kernel has read the name.
+    unsafe fn unknown(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        name: &Given<'_>,
+        kind: HintKind,
+        flags: u32,
+    ) -> Option<i64> {
+        // SAFETY: passed on to the caller.
+        let Some(text) = (unsafe { name.text() }) else { return Some(call.perform()) };
+        match self.place_of(session, name.dir, text) {
+            Place::Memory => Some(call.perform()),
+            Place::Quick => Some(self.hoped(session, call, name, Likely::Yes)),
+            Place::Slow => {
+                self.stall(session, call, self.named(session, name.dir, text, kind, flags), 0)
+            }
+        }
+    }
+
+    /// Makes a call with a name that is hoped to need no more than memory.
+    fn hoped(&self, session: &'static Session, call: &Call, name: &Given<'_>, wait: Likely) -> i64 {
+        let known = |t: &Self| t.knows_name(session, name);
+        let (ret, waited) = self.made_and_timed(session, call, 0, wait, known);
+        if let Some(ticks) = waited
+            && was_read(ret)
+            // SAFETY: the kernel has just resolved this name.
+            && let Some(text) = unsafe { name.text() }
+            && let Some(device) = device_of(name.dir, text)
+        {
+            self.has_waited(session, device, ticks);
+            if self.names_are_quick(session) {
+                self.unknown.took(ticks / session.config.ticks_per_us);
+                // Something may be learned from it.
+                let stall = self.named(session, name.dir, text, HintKind::Lookup, NO_FOLLOW);
+                self.demand(session, &stall);
+            }
+        }
+        ret
+    }
+
+    /// Names that the kernel does not know are mostly answered from memory here, so that none is tried.
+    fn names_are_quick(&self, session: &'static Session) -> bool {
+        session.is_joined()
+            && self.unknown.are_quick()
+            && session.shared().control.want_sync.load(Relaxed) == 0
+    }
+
+    /// Where the answer for a name lies that the kernel does not know.
+    pub(super) fn place_of(&self, session: &Session, dir: Fd, path: &[u8]) -> Place {
+        if path_text::is_made_up(path) {
+            return Place::Memory;
+        }
+        let (memory, remote) = (&session.config.memory_devices, &session.config.remote_devices);
+        let slow = session.slow_devices();
+        let quick = match device_of(dir, path) {
+            Some(device) if memory.contains(&device) => return Place::Memory,
+            Some(device) => !remote.contains(&device) && !slow.is_slow(device, ticks()),
+            None => plane::has_threads() && !slow.is_any_slow(ticks),
+        };
+        if quick && !self.pace.stalling() { Place::Quick } else { Place::Slow }
+    }
+
+    fn named<'a>(
+        &self,
+        session: &Session,
+        dir: Fd,
+        path: &'a [u8],
+        kind: HintKind,
+        flags: u32,
+    ) -> Stall<'a> {
+        let object = self.identity(session, dir, path);
+        let hint = Hint::whole(kind, object, flags | DEMAND, b"");
+        Stall { piece: object.into(), hint, at: 0, dir, path }
+    }
+
+    pub(super) fn look_up_at(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        at: (Fd, u64),
+        flags: u32,
+    ) -> Outcome {
+        if flags & k::AT_EMPTY_PATH != 0 {
+            return Outcome::Native;
+        }
+        self.look_up(session, call, at, flags & k::AT_SYMLINK_NOFOLLOW == 0)
+    }
+
+    /// A call that needs only the name's inode: stat, access, readlink.
+    pub(super) fn look_up(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        at: (Fd, u64),
+        follow: bool,
+    ) -> Outcome {
+        let mut room = MaybeUninit::uninit();
+        let name = &self.given(session, call, at, &mut room);
+        let unknown = self.probing(session)
+            && !self.names_are_quick(session)
+            && match plane::has_threads() {
+                // The place takes a descriptor for a moment, which another thread could notice.
+                true => self.expects_to_wait(session, name),
+                false => is_unknown(name, follow),
+            };
+        let ret = if unknown {
+            let flags = if follow { 0 } else { NO_FOLLOW };
+            let kind = HintKind::Lookup;
+            // SAFETY: it has been copied, or the kernel has just read it.
+            match unsafe { self.unknown(session, call, name, kind, flags) } {
+                Some(ret) => ret,
+                None => return Outcome::InShadow,
+            }
+        } else {
+            self.hoped(session, call, name, Likely::No)
+        };
+        let is_wanted = !self.nobody_asks(session) || self.tells(session);
+        let text = match is_wanted && (was_read(ret) || is_no_link(call, ret)) {
+            // SAFETY: the kernel has just resolved this name.
+            true => unsafe { name.text() },
+            false => None,
+        };
+        if let Some(text) = text.filter(|_| was_read(ret)) {
+            self.tell_look(session, call, (name.dir, text), follow);
+        }
+        let known = text.filter(|_| !self.nobody_asks(session));
+        let identity = known.map_or(Identity::UNSET, |text| self.identity(session, name.dir, text));
+        self.count(session, call, || identity.into());
+        if known.is_some() && is_link(call) {
+            self.touch(session, identity.link(), false);
+        }
+        Outcome::Answer(ret)
+    }
+
+    /// Whether a name that cannot be tried will have to be waited for, as far as can be told: something
+    /// has waited just now, and this was not foreseen. (To join would take a descriptor, too.)
+    fn expects_to_wait(&self, session: &'static Session, name: &Given<'_>) -> bool {
+        session.is_joined()
+            && self.expects_stalls(session)
+            && name
+                .copy()
+                .is_some_and(|text| !self.knows(session, self.identity(session, name.dir, text)))
+    }
+
+    /// What cannot be tried without waiting is taken to wait.
+    fn expects_stalls(&self, session: &'static Session) -> bool {
+        self.pace.stalling() || session.shared().control.want_sync.load(Relaxed) != 0
+    }
+
+    /// Reading a directory cannot be tried without waiting: it waits unless it was read before.
+    pub(super) fn list(&self, session: &'static Session, call: &Call) -> Outcome {
+        let fd = call.fd(0);
+        if self.kind(fd) != Kind::Directory {
+            return Outcome::Native;
+        }
+        let listing = NAMES.identity(fd).listing();
+        let ret = if self.expects_stalls(session) && !self.knows(session, listing) {
+            match self.stall(session, call, self.of_fd(fd, listing, HintKind::Listing, 0, 0), 0) {
+                Some(ret) => ret,
+                None => return Outcome::InShadow,
+            }
+        } else {
+            self.timed(session, call, 0, |t| t.knows(session, listing))
+        };
+        self.tell_listing(session, fd);
+        self.count(session, call, || listing.into());
+        if ret == 0 && session.is_joined() && !self.nobody_asks(session) {
+            session.shared().log.done_by_target(listing);
+        }
+        if ret > 0 && call.nr == nr::GETDENTS64 && session.is_joined() && self.probing(session) {
+            self.note_entries(session, fd, call.args[1], ret as usize);
+        }
+        Outcome::Answer(ret)
+    }
+
+    /// The kernel has just put `len` bytes of entries of the directory `fd` at `at`. Another thread may have
+    /// them already, and their memory.
+    fn note_entries(&self, session: &'static Session, fd: Fd, at: u64, len: usize) {
+        let directory = NAMES.identity(fd);
+        if plane::has_threads() {
+            return note_copied_entries(session, directory, at, len);
+        }
+        // SAFETY: they are there, and there is no other thread.
+        let filled = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
+        shadow::file_contents::tell(session.shared(), directory, filled);
+    }
+}
+
+/// Tells the entries of a directory by way of a copy. (Apart: what a policy's frame needs is touched at every call, and so is
+/// memory of each process.)
+#[inline(never)]
+fn note_copied_entries(session: &'static Session, directory: Identity, at: u64, len: usize) {
+    let mut copy = [0u8; ENTRIES_BYTES];
+    let copy = &mut copy[..len.min(ENTRIES_BYTES)];
+    if sys::copy_bytes(at, copy).is_ok() {
+        shadow::file_contents::tell(session.shared(), directory, copy);
+    }
+}
+
+/// Whether the kernel has to ask the storage for a name.
+fn is_unknown(name: &Given<'_>, follow: bool) -> bool {
+    let flags = k::O_PATH | k::O_CLOEXEC | if follow { 0 } else { k::O_NOFOLLOW };
+    match sys::openat2(name.dir, name.at, flags, 0, k::RESOLVE_CACHED) {
+        Ok(fd) => {
+            let _ = sys::close(fd);
+            false
+        }
+        Err(Errno(e)) => e == sys::EAGAIN,
+    }
+}
+
+/// Where the answer for a name lies that the kernel does not know.
+pub(super) enum Place {
+    /// In memory, for sure.
+    Memory,
+    /// Where nobody has waited of late: in memory, most likely.
+    Quick,
+    /// Where a lookup would wait, as far as anybody can tell.
+    Slow,
+}
+
+/// The device of `path`, which the kernel does not know: that of the nearest directory that it knows.
+/// Takes a descriptor for a moment, which another thread could notice: none for those.
+fn device_of(dir: Fd, path: &[u8]) -> Option<u64> {
+    const ABOVE: usize = 8;
+    if plane::has_threads() {
+        return None;
+    }
+    let mut text = [0u8; PATH_MAX + 1];
+    let mut end = path_text::append(&mut text, 0, path)?;
+    for _ in 0..ABOVE {
+        let name = text[..end].iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1);
+        end = text[..name].iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+        if end == 0 {
+            text[0] = b'.';
+        }
+        text[end.max(1)] = 0;
+        let how = k::O_PATH | k::O_CLOEXEC;
+        match sys::openat2(dir, text.as_ptr() as u64, how, 0, k::RESOLVE_CACHED) {
+            Ok(place) => {
+                let device = descriptor_names::device(place);
+                let _ = sys::close(place);
+                return device;
+            }
+            Err(Errno(sys::EAGAIN)) if end > 1 => {}
+            Err(_) => return None,
+        }
+    }
+    None
+}

@@ -1,0 +1,162 @@
+//! The name that a call gives, looked at so that it does no harm when it is no longer there.
+//!
+//! It lies in the program's memory. Another thread may write there, or unmap it, as soon as the kernel has read
+//! it, which can be long before the call returns; and the call may put its answer there. Where there are other
+//! threads the name is copied before the call is made, by the kernel, which refuses where we would fault. Where
+//! there is one, nobody can have taken it away, and what the answer was written over is not looked at.
+
+use core::mem::MaybeUninit;
+
+use runahead_abi::PATH_MAX;
+
+use super::Target;
+use crate::path_text;
+use crate::plane::{self, Call};
+use crate::session::Session;
+use crate::sys::{self, Errno, Fd, nr};
+
+/// Where a name is copied to.
+pub(super) type Room = MaybeUninit<[u8; PATH_MAX]>;
+
+/// See the module's text.
+pub(super) struct Given<'a> {
+    /// The directory that the name is seen from.
+    pub dir: Fd,
+    /// Address of the name in the program's memory, for the kernel.
+    pub at: u64,
+    text: Text<'a>,
+    answer: Answer,
+}
+
+enum Text<'a> {
+    Copied(&'a [u8]),
+    InPlace,
+    /// The name was to be copied, and could not be.
+    Unreadable,
+}
+
+impl Text<'_> {
+    fn where_it_is() -> Self {
+        if plane::has_threads() { Text::Unreadable } else { Text::InPlace }
+    }
+}
+
+/// Where a call puts its answer.
+#[derive(Clone, Copy, Default)]
+struct Answer {
+    start: u64,
+    len: u64,
+}
+
+impl Answer {
+    fn of(call: &Call) -> Self {
+        const STAT_BYTES: u64 = size_of::<linux_raw_sys::general::stat>() as u64;
+        const STATX_BYTES: u64 = size_of::<linux_raw_sys::general::statx>() as u64;
+        let a = &call.args;
+        let (start, len) = match call.nr {
+            nr::STAT | nr::LSTAT => (a[1], STAT_BYTES),
+            nr::NEWFSTATAT => (a[2], STAT_BYTES),
+            nr::STATX => (a[4], STATX_BYTES),
+            nr::READLINK => (a[1], a[2]),
+            nr::READLINKAT => (a[2], a[3]),
+            _ => (0, 0),
+        };
+        Answer { start, len }
+    }
+
+    /// Some of the `len` bytes from `at` on may be the answer's.
+    fn touches(self, at: u64, len: u64) -> bool {
+        self.start < at.saturating_add(len) && at < self.start.saturating_add(self.len)
+    }
+}
+
+impl<'a> Given<'a> {
+    /// The name at `at`, for what is done before the call as well as after it.
+    pub(super) fn copied(dir: Fd, at: u64, room: &'a mut Room) -> Self {
+        let room = room.write([0; PATH_MAX]);
+        let text = match sys::copy_string(at, room) {
+            Ok(len) => Text::Copied(&room[..len]),
+            Err(Errno(sys::EFAULT | sys::ENAMETOOLONG)) => Text::Unreadable,
+            // Such copies are refused here (process_vm_readv(2)).
+            Err(_) => Text::where_it_is(),
+        };
+        Given { dir, at, text, answer: Answer::default() }
+    }
+
+    /// The name, if it was copied.
+    pub(super) fn copy(&self) -> Option<&[u8]> {
+        match self.text {
+            Text::Copied(text) => Some(text),
+            Text::InPlace | Text::Unreadable => None,
+        }
+    }
+
+    /// The name itself, unless it was not to be read or may have been written over.
+    ///
+    /// # Safety
+    /// In a call that this thread makes, the kernel has read the name.
+    pub(super) unsafe fn text(&self) -> Option<&[u8]> {
+        match self.text {
+            Text::Copied(text) => Some(text),
+            Text::Unreadable => None,
+            Text::InPlace => {
+                if self.answer.touches(self.at, 1) {
+                    return None;
+                }
+                // Where the answer begins behind it, its end may be gone.
+                let most = match self.answer {
+                    Answer { start, len: 1.. } if start > self.at => start - self.at,
+                    _ => u64::MAX,
+                };
+                // SAFETY: the kernel has read it, and there is no other thread.
+                unsafe { path_text::c_string_within(self.at, most) }
+            }
+        }
+    }
+}
+
+impl Target {
+    /// The name at `at` that `call` gives. Nobody having to know it, it is not copied.
+    pub(super) fn given<'a>(
+        &self,
+        session: &'static Session,
+        call: &Call,
+        (dir, at): (Fd, u64),
+        room: &'a mut Room,
+    ) -> Given<'a> {
+        let answer = Answer::of(call);
+        let is_wanted = !self.nobody_asks(session) || self.tells(session);
+        if is_wanted
+            && (plane::has_threads() || is_link(call) && answer.touches(at, PATH_MAX as u64))
+        {
+            return Given::copied(dir, at, room);
+        }
+        Given { dir, at, text: Text::where_it_is(), answer }
+    }
+}
+
+/// The call reads a symbolic link.
+pub(super) fn is_link(call: &Call) -> bool {
+    matches!(call.nr, nr::READLINK | nr::READLINKAT)
+}
+
+/// The call reads a link, and was given something else. (No room for a link's text is found out before the name is read.)
+pub(super) fn is_no_link(call: &Call, ret: i64) -> bool {
+    is_link(call) && ret == sys::fail(sys::EINVAL) && Answer::of(call).len as i32 > 0
+}
+
+/// After a call with this result the kernel has certainly read the name that it was given. (Some errors come
+/// before that, and hide a bad address.)
+pub(super) fn was_read(ret: i64) -> bool {
+    const AFTER: [u32; 8] = [
+        sys::ENOENT,
+        sys::ENOTDIR,
+        sys::EACCES,
+        sys::ELOOP,
+        sys::EEXIST,
+        sys::EISDIR,
+        sys::EROFS,
+        sys::ENXIO,
+    ];
+    ret >= 0 || AFTER.iter().any(|&e| ret == sys::fail(e))
+}

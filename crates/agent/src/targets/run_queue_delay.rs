@@ -1,0 +1,69 @@
+//! How long a thread has waited for a processor.
+//!
+//! Where others compute on every processor, whoever has waited for storage then waits for his turn. That is no time that
+//! reading ahead could save, which needs a processor itself. (run_delay in proc(5), /proc/pid/schedstat.)
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as k;
+
+use crate::plane::{self, signal_block};
+use crate::sys::{self, AT_FDCWD};
+
+/// See the module's text.
+pub(super) struct Runnable {
+    /// Up to the last look, in nanoseconds.
+    seen: AtomicU64,
+}
+
+impl Runnable {
+    pub(super) const fn new() -> Self {
+        Runnable { seen: AtomicU64::new(0) }
+    }
+
+    /// A child: nothing of its time is seen yet.
+    pub(super) fn start_in_child(&self) {
+        self.seen.store(0, Relaxed);
+    }
+
+    /// How long this thread, the only one, has waited for a processor since the last look, in microseconds; 0 where nobody
+    /// can tell. The look takes a descriptor for a moment, which another thread could notice.
+    pub(super) fn waited_us(&self) -> u64 {
+        if plane::has_threads() {
+            return 0;
+        }
+        // A handler could notice it as well.
+        let mask = signal_block::begin();
+        let now = run_delay();
+        signal_block::end(mask);
+        now.map_or(0, |now| now.saturating_sub(self.seen.swap(now, Relaxed)) / 1000)
+    }
+}
+
+fn run_delay() -> Option<u64> {
+    let path = c"/proc/thread-self/schedstat".as_ptr() as u64;
+    let fd = sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0).ok()?;
+    let mut text = [0u8; 64];
+    let got = sys::pread(fd, &mut text, 0);
+    let _ = sys::close(fd);
+    second(&text[..got.ok()?])
+}
+
+/// The second number of a line: those before and after it are time on a processor and turns.
+fn second(text: &[u8]) -> Option<u64> {
+    core::str::from_utf8(text.split(|byte| *byte == b' ').nth(1)?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    #[test]
+    fn the_kernels_line_is_understood() {
+        assert_eq!(second(b"2871 650 3\n"), Some(650));
+        assert_eq!(second(b""), None);
+        let line = std::fs::read("/proc/thread-self/schedstat").expect("the kernel keeps it");
+        assert!(second(&line).is_some_and(|then| run_delay().is_some_and(|now| now >= then)));
+    }
+}

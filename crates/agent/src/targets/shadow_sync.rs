@@ -1,0 +1,426 @@
+//! Making a shadow of the target as it is now, inside a stall.
+//!
+//! How a shadow gets its memory is this file's and `shadow::template`'s secret: today a fork at
+//! every sync (docs/decisions/0001). The rest of the agent knows only [`Side`].
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use runahead_abi::agent_config::without;
+use runahead_abi::{Control, RunEnd};
+
+use super::Target;
+use super::call_outcome::Side;
+use super::child_stalls::Family;
+use super::concurrency::{Crowd, Watch};
+use super::sync_budget::{Balance, Seen};
+use crate::arch::{self, ticks};
+use crate::control_client;
+use crate::hint_sender::ring_bell;
+use crate::plane::thread::Thread;
+use crate::plane::{self, Call, signal_block};
+use crate::session::Session;
+use crate::shadow::template;
+use crate::sys;
+use crate::uninherited_memory;
+
+/// Longest wait for a template to give up the target's descriptors, in microseconds. It takes some
+/// tens; a template that takes longer has been killed or starved, and is superseded.
+const HANDSHAKE_US: u64 = 5_000;
+/// Longest wait for the ends of shadows at the target's own. They take some tenths of a millisecond where they find a processor.
+const OUTLIVE_US: u64 = 100_000;
+/// A sync is allowed when this many times its cost has passed since the last one.
+const SPACING: u64 = 4;
+/// A wait for storage takes at most so many times what a request takes there that waits for no other.
+const QUEUED: u64 = 2;
+/// A thread's shadow is left to work for at least this long before one of another thread takes its
+/// place, in microseconds.
+const TURN_US: u64 = 20_000;
+/// A shadow that was made at most so many accesses ago is asked for another run rather than replaced.
+const NEAR: u64 = 16;
+
+/// With so many hints used to one fault that waits, a shadow is taken to foresee what comes.
+const MOST_USED: u64 = 4;
+
+/// Page faults of a thread that have waited, and for how many ticks together.
+#[derive(Clone, Copy)]
+pub(super) struct Faults {
+    pub count: u64,
+    pub ticks: u64,
+}
+
+/// Remembers how the last syncs went, to decide which stalls are worth one.
+pub struct Syncs {
+    last_end: u64,
+    last_cost: u64,
+    balance: Balance,
+    /// The supervisor is gone, or shadows cannot be made.
+    off: bool,
+    /// A shadow was made and not told to end since.
+    alive: bool,
+    /// The shadow that was made last has been asked for another run.
+    again: bool,
+    /// What a page fault takes that waits, in ticks, if those are what the thread waits for of late; 0: calls are.
+    fault_ticks: u64,
+    /// Faults have been waited for before.
+    has_faulted: bool,
+    /// Hints issued and used when faults were looked at last.
+    hints: (u64, u64),
+    crowd: Watch,
+}
+
+impl Syncs {
+    pub(super) const fn new() -> Self {
+        Syncs {
+            last_end: 0,
+            last_cost: 0,
+            balance: Balance::new(),
+            off: false,
+            alive: false,
+            again: false,
+            fault_ticks: 0,
+            has_faulted: false,
+            hints: (0, 0),
+            crowd: Watch::new(),
+        }
+    }
+
+    /// So many faults have waited since this was last asked: whether a shadow foresees most of what comes. One that is at
+    /// work and finds something is given `turn` ticks to get ahead.
+    pub(super) fn foresees(&mut self, session: &Session, faults: u64, turn: u64) -> bool {
+        let control = &session.shared().control;
+        let hints = (control.hints_issued.load(Relaxed), control.hints_used.load(Relaxed));
+        let before = core::mem::replace(&mut self.hints, hints);
+        if hints.1.saturating_sub(before.1) > MOST_USED * faults {
+            return true;
+        }
+        let run = session.shared().run(control.run_request.load(Relaxed));
+        let end = RunEnd::from_raw(run.end.load(Relaxed));
+        let is_at_work = matches!(end, RunEnd::Running | RunEnd::Paused);
+        is_at_work && hints.0 > before.0 && ticks().wrapping_sub(self.last_end) < turn
+    }
+
+    /// Whether a sync is worth while now.
+    fn is_due(&mut self, session: &'static Session, family: &Family, stalls: u64) -> bool {
+        let control = &session.shared().control;
+        // The supervisor takes the horizon away where there is no memory for shadows.
+        if control.horizon.load(Relaxed) == 0 || control.stopped.load(Relaxed) != 0 {
+            return false;
+        }
+        if self.off || ticks().wrapping_sub(self.last_end) < SPACING * self.last_cost {
+            return false;
+        }
+        // Children's uses show in no log of this process.
+        let open =
+            control.hints_issued.load(Relaxed).saturating_sub(control.hints_used.load(Relaxed));
+        let warm = family.take_warm().min(open);
+        control.hints_used.fetch_add(warm, Relaxed);
+        control.shadow_hints_used.fetch_add(warm, Relaxed);
+        let waited = control.stall_ticks_unforeseen.load(Relaxed);
+        self.crowd.look(ticks(), waited, session.config.ticks_per_us);
+        let seen = self.seen(session);
+        // What shadows for calls have cost says nothing of those for faults.
+        let is_first = self.fault_ticks > 0 && !core::mem::replace(&mut self.has_faulted, true);
+        if is_first || !self.balance.has_begun() {
+            self.balance.begin(session.config.ticks_per_us, &seen);
+        }
+        if !self.balance.look(&seen) && core::mem::take(&mut self.alive) {
+            supersede(control);
+        }
+        self.balance.affords(&seen, stalls)
+    }
+
+    fn seen(&self, session: &Session) -> Seen {
+        let control = &session.shared().control;
+        let crowd = self.crowd.usual().among(Crowd::of_session(control));
+        let mut seen = seen(control, crowd, session.config.ticks_per_us);
+        if uninherited_memory::is_worth_it(session, seen.pages) {
+            // What a sync copies is little.
+            seen.pages = 0;
+        }
+        match self.fault_ticks {
+            0 => seen,
+            ticks => Seen { wait: Some(ticks), ..seen },
+        }
+    }
+}
+
+/// There is room for a shadow of this process, which has had so many `faults`: for a copy of it, or it needs none.
+fn has_room(session: &Session, faults: u64) -> bool {
+    let control = &session.shared().control;
+    control.has_room(|| faults)
+        || uninherited_memory::is_worth_it(session, control.pages_at(faults))
+}
+
+/// What there is to weigh syncs by.
+fn seen(control: &Control, crowd: Crowd, ticks_per_us: u64) -> Seen {
+    let faults = sys::minor_faults();
+    let ticks = control.stall_ticks_unforeseen.load(Relaxed);
+    // A shell does not wait for storage itself: those do whom it has started.
+    let service = match control.service_us.load(Relaxed) {
+        0 => None,
+        us => Some(u64::from(us) * ticks_per_us),
+    };
+    Seen {
+        pages: control.pages_at(faults),
+        faults,
+        used: control.shadow_hints_used.load(Relaxed),
+        shadows_us: control.shadow_cpu_us.load(Relaxed),
+        usual_sync: control.usual_sync_ticks.load(Relaxed),
+        wait: match (ticks.checked_div(control.stalls_unforeseen.load(Relaxed)), service) {
+            // What is beyond was spent in wait of a processor.
+            (Some(mean), Some(service)) => Some(mean.min(QUEUED * service)),
+            (mean, service) => mean.or(service),
+        },
+        used_data: control.shadow_data_used.load(Relaxed),
+        own_requests: control.own_requests.load(Relaxed),
+        own_reads: control.own_reads.load(Relaxed),
+        crowd,
+    }
+}
+
+impl Target {
+    /// A hint was used: now and then, whether the shadow still pays. The pages that the program stores
+    /// to are copied as long as it lives.
+    pub(super) fn review(&self, session: &'static Session) {
+        const EVERY: u64 = 4;
+        let control = &session.shared().control;
+        if !control.hints_used.load(Relaxed).is_multiple_of(EVERY) {
+            return;
+        }
+        let pays = self.syncs.try_with(|syncs| {
+            !syncs.alive || {
+                let seen = syncs.seen(session);
+                syncs.balance.look(&seen) && has_room(session, seen.faults)
+            }
+        });
+        if pays == Some(false) {
+            self.let_go(session);
+        }
+    }
+
+    /// Ends the shadow there is, if there is one.
+    pub(super) fn let_go(&self, session: &'static Session) -> bool {
+        let alive = self.syncs.try_with(|syncs| core::mem::take(&mut syncs.alive)) == Some(true);
+        if alive {
+            supersede(&session.shared().control);
+        }
+        alive
+    }
+
+    /// Lets go of every shadow, and waits (bounded) until none holds anything any more: the call at hand would find
+    /// it in the way.
+    pub(super) fn let_go_of_all(&self, session: &'static Session) {
+        let control = &session.shared().control;
+        self.let_go(session);
+        let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
+        loop {
+            let seen = control.gone.load(Relaxed);
+            let left = control.shadows_left();
+            if left > 0 && ticks() < give_up_at {
+                let _ = sys::futex_wait(&control.gone, seen, Some(200));
+                continue;
+            }
+            // Those that do not come now are not waited for again; less than none: one came late.
+            if left != 0 {
+                control.given_up.fetch_add(left as u32, Relaxed);
+            }
+            return;
+        }
+    }
+
+    /// Lets go of every shadow, and waits (bounded) until none is left that executes the program's file: somebody may want to
+    /// write that as soon as we no longer do, and the kernel lets a process go before its memory.
+    pub(super) fn outlive_all(&self, session: &'static Session) {
+        self.let_go_of_all(session);
+        let control = &session.shared().control;
+        let give_up_at = ticks() + OUTLIVE_US * session.config.ticks_per_us;
+        for pid in core::iter::once(&control.template_pid).chain(&control.older_pids) {
+            let pid = pid.load(Relaxed);
+            let left = give_up_at.saturating_sub(ticks()) / session.config.ticks_per_us / 1_000;
+            if pid != 0
+                && let Ok(process) = sys::pidfd_open(pid)
+            {
+                let _ = sys::is_readable_within(process, left as i32);
+                let _ = sys::close(process);
+            }
+        }
+    }
+
+    /// Makes a shadow of the thread that makes `call`, if it is worth while now.
+    pub(super) fn sync(&self, session: &'static Session, call: &Call) -> Side {
+        self.sync_anew(session, call, Faults { count: 0, ticks: 0 })
+    }
+
+    /// As [`Target::sync`], in no call, and far from where the last was made: of the faults since then nobody told.
+    pub(super) fn sync_anew(&self, session: &'static Session, call: &Call, faults: Faults) -> Side {
+        let thread = call.thread;
+        if !session.is_joined()
+            || self.keeps_secrets.load(Relaxed)
+            || self.is_busy_with_another(session, thread)
+        {
+            return Side::Target;
+        }
+        // No handler of the program's may run in the new process, which still is of its group, nor
+        // leave a sync half made: signals wait, in the target until it is over, in the shadow for
+        // good.
+        let mask = signal_block::begin();
+        let side = self.syncs.try_with(|syncs| {
+            // (Here: whoever says so takes the lock afterwards.)
+            if self.waits_for_clones.load(Relaxed) {
+                return Some(Side::Target);
+            }
+            let control = &session.shared().control;
+            if !has_room(session, sys::minor_faults()) {
+                // It has grown since the supervisor looked, which may be kept from its processor. What
+                // were faults of files is known when it has counted again.
+                if core::mem::take(&mut syncs.alive) {
+                    supersede(control);
+                }
+                ring_bell(session.shared());
+                return Some(Side::Target);
+            }
+            syncs.fault_ticks = faults.ticks.checked_div(faults.count).unwrap_or(0);
+            if faults.count == 0 && syncs.alive && runs_again(session, syncs) {
+                return Some(Side::Target);
+            }
+            if !syncs.is_due(session, &self.family, faults.count.max(1)) {
+                return Some(Side::Target);
+            }
+            if self.flushes.are_due() {
+                return Some(Side::Target);
+            }
+            self.shadowed.store(core::ptr::from_ref(thread).cast_mut(), Relaxed);
+            let start = ticks();
+            self.family.note_children();
+            self.unforked.lend();
+            let shared = core::ptr::from_ref(session.shared()) as u64;
+            control_client::keep_from_children(shared, false);
+            let pages = control.pages_at(sys::minor_faults());
+            let keeps_out = uninherited_memory::is_worth_it(session, pages)
+                && uninherited_memory::keep_out(session, call.stack);
+            let side = fork(session, call);
+            if side == Some(Side::Shadow) {
+                return side;
+            }
+            control_client::keep_from_children(shared, true);
+            if keeps_out {
+                uninherited_memory::let_in();
+                control.syncs_mirrored.fetch_add(1, Relaxed);
+            }
+            self.unforked.take_back();
+            syncs.off = side.is_none();
+            syncs.alive = true;
+            syncs.again = false;
+            syncs.last_end = ticks();
+            syncs.last_cost = syncs.last_end - start;
+            control.syncs.fetch_add(1, Relaxed);
+            control.sync_ticks.fetch_add(syncs.last_cost, Relaxed);
+            let seen = syncs.seen(session);
+            syncs.balance.made(&seen, syncs.last_cost);
+            side
+        });
+        if side.flatten() == Some(Side::Shadow) {
+            return Side::Shadow;
+        }
+        signal_block::end(mask);
+        Side::Target
+    }
+
+    /// The shadow of another thread is at work, and not for long.
+    fn is_busy_with_another(&self, session: &'static Session, thread: &Thread) -> bool {
+        let shadowed = self.shadowed.load(Relaxed);
+        if shadowed.is_null() || core::ptr::eq(shadowed, thread) {
+            return false;
+        }
+        let shared = session.shared();
+        let run = shared.run(shared.control.run_request.load(Relaxed));
+        let ended = !matches!(RunEnd::from_raw(run.end.load(Relaxed)), RunEnd::Running);
+        let recent = self.syncs.try_with(|syncs| {
+            ticks().wrapping_sub(syncs.last_end) < TURN_US * session.config.ticks_per_us
+        });
+        !ended && recent != Some(false)
+    }
+}
+
+/// Has the shadow that exists run again, from where it was made, if that is near and was not tried yet:
+/// what the target waited for there has come, and tells it where to go on. Costs the target a tenth of a sync.
+fn runs_again(session: &Session, syncs: &mut Syncs) -> bool {
+    if session.config.without & without::AGAIN != 0 {
+        return false;
+    }
+    let control = &session.shared().control;
+    let moved = control.accesses.load(Relaxed) - control.accesses_at_sync.load(Relaxed);
+    if core::mem::replace(&mut syncs.again, true) || moved > NEAR {
+        return false;
+    }
+    let run = session.shared().run(control.run_request.load(Relaxed));
+    let end = RunEnd::from_raw(run.end.load(Relaxed));
+    if end == RunEnd::Unsafe {
+        return false;
+    }
+    if !matches!(end, RunEnd::Running | RunEnd::Paused) {
+        request_run(control, control.sync.load(Relaxed));
+    }
+    true
+}
+
+/// Makes every shadow that exists end itself; the number of the sync that takes over.
+pub(super) fn supersede(control: &Control) -> u32 {
+    // The supervisor does the same.
+    let sync = control.sync.fetch_add(1, Relaxed).wrapping_add(1);
+    request_run(control, sync);
+    sync
+}
+
+/// Asks the template of that sync for another run.
+fn request_run(control: &Control, sync: u32) {
+    control.run_sync.store(sync, Relaxed);
+    control.run_request.fetch_add(1, Release);
+    sys::futex_wake(&control.run_request);
+}
+
+fn fork(session: &'static Session, call: &Call) -> Option<Side> {
+    let control = &session.shared().control;
+    control.accesses_at_sync.store(control.accesses.load(Relaxed), Relaxed);
+    control.want_sync.store(0, Relaxed);
+    let sync = supersede(control);
+    let run = control.run_request.load(Relaxed);
+    plane::note_forking(call.thread);
+    control.made.fetch_add(1, Relaxed);
+    // SAFETY: from the agent's text, with all signals blocked; the child runs on its copy of this
+    // stack.
+    match sys::check(unsafe { arch::orphan() }) {
+        Ok(0) => {
+            template::enter(session, sync, run, call.stack);
+            Some(Side::Shadow)
+        }
+        Ok(pid) => {
+            handshake(session, sync, pid);
+            Some(Side::Target)
+        }
+        Err(_) => {
+            control.made.fetch_sub(1, Relaxed);
+            None
+        }
+    }
+}
+
+/// Waits until the new shadow has given up what it inherited.
+fn handshake(session: &Session, sync: u32, pid: u64) {
+    let control = &session.shared().control;
+    let older = control.template_pid.swap(pid as u32, Relaxed);
+    let place = control.made.load(Relaxed) as usize % control.older_pids.len();
+    control.older_pids[place].store(older, Relaxed);
+    let give_up_at = ticks() + HANDSHAKE_US * session.config.ticks_per_us;
+    loop {
+        let seen = control.handshake.load(Relaxed);
+        if seen == sync {
+            return;
+        }
+        if ticks() > give_up_at {
+            supersede(control);
+            return;
+        }
+        let _ = sys::futex_wait(&control.handshake, seen, Some(1_000));
+    }
+}

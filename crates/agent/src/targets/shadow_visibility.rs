@@ -1,0 +1,78 @@
+//! Calls whose answer tells how many processes there are that have some memory, or children.
+//!
+//! A shadow has the memory of its target until it has ended: the kernel counts it as attached to System V
+//! segments, does not seal files that it maps, and has no huge page left that it holds. So before such a call
+//! shadows are ended, those of other processes too, which may have the same memory.
+//!
+//! The helper by which a shadow is forked is a child of the process for some 50 µs. The thread that makes it
+//! collects it; another thread that waits for any child of any kind would find it first.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use linux_raw_sys::general as k;
+
+use super::{TARGET, Target, exec};
+use crate::arch::ticks;
+use crate::plane::{self, Call, signal_block};
+use crate::session::{self, Session};
+use crate::sys::{self, nr};
+
+/// `IPC_STAT`, `SHM_STAT` and `SHM_STAT_ANY` of shmctl(2).
+const STATS: [u32; 3] = [2, 13, 15];
+/// `SHM_HUGETLB` of shmget(2).
+const SHM_HUGETLB: u32 = 0o4000;
+/// `P_ALL` and `P_PGID` of waitid(2).
+const MANY: [u32; 2] = [0, 2];
+/// How long a sync of another thread is waited for, in microseconds, and how often it is looked at.
+const PATIENCE_US: u64 = 50_000;
+const NAP_US: u64 = 50;
+
+/// A shadow would be seen by it.
+pub(super) fn finds_shadows(call: &Call) -> bool {
+    let a = &call.args;
+    match call.nr {
+        nr::MMAP => a[3] as u32 & k::MAP_HUGETLB != 0,
+        nr::FCNTL => a[1] as u32 == k::F_ADD_SEALS,
+        nr::SHMCTL => STATS.contains(&(a[1] as u32)),
+        nr::SHMGET => a[2] as u32 & SHM_HUGETLB != 0,
+        _ => false,
+    }
+}
+
+/// Ends every shadow of the session, and waits (bounded) until this process's have no memory any more.
+pub(super) fn outlive_everywhere(session: &'static Session) {
+    exec::let_go_everywhere(session);
+    TARGET.outlive_all(session);
+}
+
+/// The call waits for any child that there is, of those too whose end sends no SIGCHLD.
+fn waits_for_clones(call: &Call) -> bool {
+    let a = &call.args;
+    let (is_any, options) = match call.nr {
+        nr::WAIT4 => (a[0] as i32 <= 0, a[2]),
+        _ => (MANY.contains(&(a[0] as u32)), a[3]),
+    };
+    is_any
+        && options as u32 & (k::__WALL | k::__WCLONE) != 0
+        && options as u32 & k::__WNOTHREAD == 0
+}
+
+impl Target {
+    /// Before a wait by which one thread could find the helper of another: there are no more shadows from here on.
+    /// (Such a wait is not ours to end: it is not known when it is over.)
+    pub(super) fn hide_helpers(&self, call: &Call) {
+        if !waits_for_clones(call)
+            || !plane::has_threads()
+            || self.waits_for_clones.swap(true, Relaxed)
+        {
+            return;
+        }
+        let Some(session) = session::get() else { return };
+        let mask = signal_block::begin();
+        let give_up_at = ticks() + PATIENCE_US * session.config.ticks_per_us;
+        while self.syncs.try_with(|_| ()).is_none() && ticks() < give_up_at {
+            sys::sleep_us(NAP_US);
+        }
+        signal_block::end(mask);
+    }
+}

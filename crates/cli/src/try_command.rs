@@ -1,0 +1,470 @@
+//! `runahead try`: runs a command whose changes are held apart, and decides on them.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use runahead_abi::overlay::{HELD_MAX, Overlay, flag};
+use runahead_inject::Command;
+use runahead_supervisor::try_sandbox::{self, Allowed, Confinement};
+use runahead_supervisor::{Ended, HeldApart, Keep, Options, SessionError};
+use runahead_tries::changes::Changes;
+use runahead_tries::commit::{self, Committed};
+use runahead_tries::store::Locked;
+use runahead_tries::{Change, Kind, Store, Try, diff, store};
+use serde_json::json;
+
+use crate::options::{self, Network, TryRun, TryTask};
+
+/// Something could not be done with a try.
+const FAILED: i32 = 1;
+/// Nothing was committed: somebody else has changed the same.
+const CONFLICT: i32 = 3;
+/// We failed, and the command did not run.
+const OURS: i32 = 125;
+/// Of a command in a try: the try's name.
+const INSIDE: &str = "RUNAHEAD_TRY";
+
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let _ = writeln!(std::io::stderr(), "runahead: {}", format_args!($($words)*));
+    }};
+}
+
+/// Where the tries are that are meant.
+fn store(asked: &options::Try) -> Result<Store, Failure> {
+    match (try_sandbox::around(), &asked.state) {
+        (None, state) => Ok(Store::new(state.as_deref())?),
+        (Some(_), Some(_)) => Err(Failure::StateInside),
+        (Some(held), None) => Ok(Store::inside(&held)?),
+    }
+}
+
+/// Does what is asked for; the exit status.
+pub fn work(asked: &options::Try) -> i32 {
+    let opened = store(asked);
+    match (&asked.task, opened) {
+        (Some(task), Ok(store)) => {
+            runahead_supervisor::signal_blocking::release();
+            decide(&store, asked, task).unwrap_or_else(|error| {
+                say!("{error}");
+                FAILED
+            })
+        }
+        (None, Ok(store)) => run(&store, asked).unwrap_or_else(|error| {
+            say!("{error}");
+            OURS
+        }),
+        (task, Err(error)) => {
+            say!("{error}");
+            if task.is_some() { FAILED } else { OURS }
+        }
+    }
+}
+
+/// Why a command does not run.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Tries(#[from] runahead_tries::Error),
+    #[error("not run: {0}")]
+    Confine(#[from] runahead_supervisor::try_sandbox::ConfineError),
+    #[error("a try inside a try is kept in that; --state cannot be given here")]
+    StateInside,
+    #[error(
+        "not run: this is a command of try {0}, and without an agent in it no try can be inside that"
+    )]
+    Unseen(String),
+    #[error(
+        "not run: what a command sends cannot be held yet; give --network allow or --network refuse"
+    )]
+    Hold,
+    #[error("not run: the working directory cannot be found: {0}")]
+    Directory(std::io::Error),
+    #[error("not run: there are no random numbers here: {0}")]
+    Random(std::io::Error),
+    #[error("nothing can be run inside the try: {0}")]
+    Inside(std::io::Error),
+}
+
+fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
+    let run = &asked.run;
+    let around = try_sandbox::around();
+    if let (Some(name), None) = (std::env::var_os(INSIDE), &around) {
+        return Err(Failure::Unseen(name.to_string_lossy().into_owned()));
+    }
+    if run.network == Network::Hold {
+        return Err(Failure::Hold);
+    }
+    let (mut one, lock) = match &run.inside {
+        // Whoever decides has it locked.
+        Some(id) => (store.find(Some(id))?, None),
+        None => {
+            let directory = std::env::current_dir().map_err(Failure::Directory)?;
+            let words = run.command.iter().map(|word| word.to_string_lossy().into_owned());
+            let (one, lock) = store.create(words.collect(), &directory)?;
+            (one, Some(lock))
+        }
+    };
+    let held_apart = match hold_apart(&one, run, around.is_some()) {
+        Ok(held_apart) => held_apart,
+        Err(error) => {
+            if run.inside.is_none() {
+                one.remove()?;
+            }
+            return Err(error);
+        }
+    };
+    for missing in &held_apart.confinement.missing {
+        say!("{missing}");
+    }
+    one.meta.unprotected.clone_from(&held_apart.confinement.missing);
+    one.meta.network = if run.network == Network::Refuse { "refuse" } else { "allow" }.to_owned();
+    let ended = execute(run, &one, held_apart, lock.as_ref());
+    if run.inside.is_some() {
+        return Ok(ended.map_or_else(|status| status, crate::end_as));
+    }
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(status) => {
+            one.remove()?;
+            return Ok(status);
+        }
+    };
+    one.meta.ended = Some(store::now());
+    one.meta.status = Some(match ended {
+        Ended::Exited(status) => status,
+        Ended::Signaled(signal) => 128 + signal,
+    });
+    one.save()?;
+    conclude(asked, &one, lock, ended)
+}
+
+/// The command has ended: what becomes of what it has changed; the exit status.
+fn conclude(
+    asked: &options::Try,
+    one: &Try,
+    lock: Option<Locked>,
+    ended: Ended,
+) -> Result<i32, Failure> {
+    let id = &one.meta.id;
+    let changes = Changes::read(&one.held())?;
+    let undecided = one.has_none_inside();
+    if changes.is_empty() && undecided.is_ok() {
+        one.remove()?;
+        if !asked.run.quiet && asked.run.commit_if.is_none() {
+            say!("the command has changed nothing");
+        }
+    }
+    let Some(check) = &asked.run.commit_if else {
+        if let (Err(undecided), false) = (&undecided, asked.run.quiet) {
+            say!("{undecided}");
+        }
+        if !changes.is_empty() && !asked.run.quiet {
+            say!(
+                "try {id}: {}; see runahead try diff {id}, then runahead try commit {id} or undo {id}",
+                counted(&changes)
+            );
+        }
+        return Ok(crate::end_as(ended));
+    };
+    let status = match ended {
+        Ended::Exited(0) if changes.is_empty() && undecided.is_ok() => return Ok(0),
+        Ended::Exited(0) => self::check(asked, one, check)?,
+        _ => None,
+    };
+    drop(lock);
+    if let (Some(0), Err(undecided)) = (status, &undecided) {
+        say!("{undecided}");
+        return Ok(CONFLICT);
+    }
+    if status == Some(0) {
+        return Ok(match commit::commit(one, false)? {
+            Committed::Done(_) => {
+                if !asked.run.quiet {
+                    say!("committed: {}", counted(&changes));
+                }
+                0
+            }
+            Committed::Conflicts(conflicts) => {
+                say_conflicts(id, &conflicts);
+                CONFLICT
+            }
+        });
+    }
+    if one.directory().exists() {
+        commit::undo(one)?;
+    }
+    if !asked.run.quiet && !changes.is_empty() {
+        say!("undone: {}", counted(&changes));
+    }
+    Ok(status.unwrap_or_else(|| crate::end_as(ended)))
+}
+
+/// Runs the check in the view of the try; its exit status.
+fn check(asked: &options::Try, one: &Try, check: &OsString) -> Result<Option<i32>, Failure> {
+    let words = ["/bin/sh".as_ref(), "-c".as_ref(), check.as_os_str()];
+    run_inside(one, asked.run.unprotected, &words).map(Some)
+}
+
+/// Runs a command in the view of a try; its exit status.
+fn run_inside(one: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Failure> {
+    use std::os::unix::process::ExitStatusExt;
+    let program = std::env::current_exe().map_err(Failure::Inside)?;
+    let mut command = std::process::Command::new(program);
+    command.arg("try").args(["--inside", &one.meta.id]).args(["--network", &one.meta.network]);
+    if let (Some(state), None) = (one.directory().parent(), try_sandbox::around()) {
+        command.arg("--state").arg(state);
+    }
+    if unprotected {
+        command.arg("--unprotected");
+    }
+    let status = command.arg("--").args(words).env_remove(INSIDE).status();
+    let status = status.map_err(Failure::Inside)?;
+    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+}
+
+/// What agents and the kernel are to be told.
+fn hold_apart(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> {
+    let refused = run.network == Network::Refuse;
+    if inside {
+        let confinement = Confinement::inside(&one.held(), !refused)?;
+        return Ok(HeldApart { overlay: Overlay::NONE, confinement });
+    }
+    let mut token = [0u8; 8];
+    let random = std::fs::File::open("/dev/urandom");
+    random
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut token))
+        .map_err(Failure::Random)?;
+    // (0 is what other calls may have there.)
+    let token = u64::from_ne_bytes(token) | 1;
+    let bytes = one.held_bytes();
+    let mut held = [0; HELD_MAX];
+    held[..bytes.len()].copy_from_slice(&bytes);
+    let mut flags = flag::ON;
+    if refused {
+        flags |= flag::NO_NETWORK;
+    }
+    let plants = |what: &str| run.plant.iter().any(|plant| plant == what);
+    if plants("writes") {
+        flags |= flag::PLANT_WRITES;
+    }
+    let allowed = Allowed { network: !refused, unprotected: run.unprotected };
+    let confinement = match plants("unconfined") {
+        true => Confinement::none(),
+        false => Confinement::new(&one.held(), token, allowed)?,
+    };
+    let rights = confinement.rights;
+    let overlay = Overlay { flags, token, rights, held_len: bytes.len() as u64, held };
+    Ok(HeldApart { overlay, confinement })
+}
+
+/// Runs the command to its end; an exit status of ours if it does not run.
+fn execute(
+    run: &TryRun,
+    one: &Try,
+    held_apart: HeldApart,
+    lock: Option<&Locked>,
+) -> Result<Ended, i32> {
+    let Some((program, args)) = run.command.split_first() else { return Err(2) };
+    let command = Command { program: program.clone(), args: args.to_vec() };
+    // SAFETY: there is one thread.
+    unsafe { std::env::set_var(INSIDE, &one.meta.id) };
+    let keep = if run.commit_if.is_some() { Keep::All } else { Keep::Stderr };
+    let held_apart = Arc::new(held_apart);
+    let also = lock.map(|lock| lock.as_fd().as_raw_fd());
+    // Other descriptors than that are given up meanwhile, and their numbers may be others' then.
+    std::mem::forget(held_apart.clone());
+    let held_apart = Some(held_apart);
+    let options = Options { require: true, keep, also, held_apart, ..Options::default() };
+    let outcome = runahead_supervisor::run(&command, &options, |_| {});
+    // SAFETY: nobody else looks at the environment: those that are left are the session's threads, which read and count.
+    unsafe { std::env::remove_var(INSIDE) };
+    match outcome {
+        Ok((ended, _)) => Ok(ended),
+        Err(error) => {
+            say!("{error}");
+            Err(match error {
+                SessionError::Launch(error) => crate::status(&error),
+                SessionError::Alone(_) => OURS,
+            })
+        }
+    }
+}
+
+fn counted(changes: &Changes) -> String {
+    let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
+    let kinds = [
+        (Kind::Added, "added"),
+        (Kind::Modified, "modified"),
+        (Kind::Deleted, "deleted"),
+        (Kind::Attributes, "with other attributes"),
+    ];
+    let parts: Vec<_> = kinds
+        .into_iter()
+        .map(|(kind, word)| (count(kind), word))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    parts.join(", ")
+}
+
+fn say_conflicts(id: &str, conflicts: &[Change]) {
+    say!("nothing was committed: somebody else has changed meanwhile");
+    for change in conflicts {
+        say!("  {}: {}", change.path.display(), change.conflict.as_deref().unwrap_or_default());
+    }
+    say!("runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try");
+}
+
+/// The exit status.
+fn decide(store: &Store, asked: &options::Try, task: &TryTask) -> Result<i32, Failure> {
+    let mut out = Vec::new();
+    if let Some(status) = decide_inside(store, asked, task)? {
+        return Ok(status);
+    }
+    match task {
+        TryTask::Status { id, json } => status(&store.find(id.as_deref())?, *json, &mut out)?,
+        TryTask::Diff { id, json: false } => {
+            let one = store.find(id.as_deref())?;
+            diff::write(&Changes::read(&one.held())?, &one.held(), &mut out)?;
+        }
+        TryTask::Diff { id, json: true } => {
+            let one = store.find(id.as_deref())?;
+            let changes = Changes::read(&one.held())?;
+            let lines = diff::count(&changes, &one.held());
+            put_json(&json!({ "id": one.meta.id, "files": lines }), &mut out);
+        }
+        TryTask::Commit { id, force } => {
+            let one = store.find(id.as_deref())?;
+            match commit::commit(&one, *force)? {
+                Committed::Done(_) => {}
+                Committed::Conflicts(conflicts) => {
+                    say_conflicts(&one.meta.id, &conflicts);
+                    return Ok(CONFLICT);
+                }
+            }
+        }
+        TryTask::Undo { id } => commit::undo(&store.find(id.as_deref())?)?,
+        TryTask::List { json } => list(store, *json, &mut out),
+    }
+    print(&out);
+    Ok(0)
+}
+
+/// What is asked of a try that is inside another one, which is where it can be answered; the exit status. (Who undoes one need not see anything.)
+fn decide_inside(
+    store: &Store,
+    asked: &options::Try,
+    task: &TryTask,
+) -> Result<Option<i32>, Failure> {
+    let (id, words): (_, &[&str]) = match task {
+        TryTask::Status { id, json } => {
+            (id, if *json { &["status", "--json"] } else { &["status"] })
+        }
+        TryTask::Diff { id, json } => (id, if *json { &["diff", "--json"] } else { &["diff"] }),
+        TryTask::Commit { id, force } => {
+            (id, if *force { &["commit", "--force"] } else { &["commit"] })
+        }
+        TryTask::Undo { .. } | TryTask::List { .. } => return Ok(None),
+    };
+    let Some(id) = id else { return Ok(None) };
+    let one = store.find(Some(id))?;
+    if !store.is_inner(&one) {
+        return Ok(None);
+    }
+    // The outermost: what is inside that is found from there.
+    let name = one.meta.id.as_str();
+    let is_around = |other: &Try| {
+        !store.is_inner(other)
+            && name.strip_prefix(&other.meta.id).is_some_and(|rest| rest.starts_with('.'))
+    };
+    let Some(around) = store.list().into_iter().find(is_around) else { return Ok(None) };
+    let _lock = match (around.lock()?, task) {
+        (None, TryTask::Commit { .. }) => {
+            return Err(runahead_tries::Error::Running(around.meta.id).into());
+        }
+        (lock, _) => lock,
+    };
+    let program = std::env::current_exe().map_err(Failure::Inside)?;
+    let words = words.iter().map(OsStr::new);
+    let words: Vec<_> = [program.as_os_str(), OsStr::new("try")].into_iter().chain(words).collect();
+    let words = [&words[..], &[OsStr::new(name)]].concat();
+    run_inside(&around, asked.run.unprotected, &words).map(Some)
+}
+
+/// Whoever reads may have gone.
+fn print(text: &[u8]) {
+    if let Err(error) = std::io::stdout().write_all(text)
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        say!("cannot write: {error}");
+    }
+}
+
+fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
+    out.extend(value.to_string().bytes());
+    out.push(b'\n');
+}
+
+fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_tries::Error> {
+    let changes = Changes::read(&one.held())?;
+    if json {
+        let value = json!({
+            "try": one.meta, "running": one.is_running(), "held": one.held(),
+            "conflicts": changes.conflicts().count(), "changes": changes.iter().collect::<Vec<_>>(),
+            "tries": one.inner().list().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
+        });
+        put_json(&value, out);
+        return Ok(());
+    }
+    let _ = writeln!(out, "{}", line(one));
+    for change in changes.iter() {
+        let letter = match change.kind {
+            Kind::Added => 'A',
+            Kind::Modified => 'M',
+            Kind::Deleted => 'D',
+            Kind::Attributes => 'T',
+        };
+        let slash = if change.what == runahead_tries::What::Directory { "/" } else { "" };
+        let mark = if change.conflict.is_some() { '!' } else { ' ' };
+        let _ = write!(out, "{mark}{letter} {}{slash}", change.path.display());
+        let _ = match &change.conflict {
+            Some(conflict) => writeln!(out, "  ({conflict})"),
+            None => writeln!(out),
+        };
+    }
+    Ok(())
+}
+
+/// One try, in one line.
+fn line(one: &Try) -> String {
+    let meta = &one.meta;
+    let state = match (meta.status, one.is_running()) {
+        (_, true) => "running".to_owned(),
+        (Some(status), _) => format!("exit status {status}"),
+        (None, _) => "its end was lost".to_owned(),
+    };
+    let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(meta.started));
+    let age = age.unwrap_or_default().as_secs();
+    let age = match age {
+        0..120 => format!("{age} s"),
+        120..7200 => format!("{} min", age / 60),
+        _ => format!("{} h", age / 3600),
+    };
+    format!("{}  {state}, {age} ago, in {}: {}", meta.id, meta.directory, meta.command.join(" "))
+}
+
+fn list(store: &Store, json: bool, out: &mut Vec<u8>) {
+    for one in store.list() {
+        if json {
+            let held: PathBuf = one.held();
+            put_json(&json!({ "try": one.meta, "running": one.is_running(), "held": held }), out);
+        } else {
+            let _ = writeln!(out, "{}", line(&one));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Tells agents on which devices somebody has waited of late (`abi::slow`), and which programs need not be
+//! followed while nobody does (`abi::unwatched`).
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use runahead_abi::follow_filter::ProgramKey;
+use runahead_abi::{Control, SlowDevices};
+
+use crate::shared_memory::Front;
+use crate::tsc_clock::ticks;
+
+/// What a wait is taken to be at most: programs tell of theirs, and may tell anything.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// See the module's text.
+pub struct Waits {
+    front: Front,
+    ticks_per_us: u64,
+    /// Of [`LONGEST`].
+    longest_ticks: u64,
+}
+
+impl Waits {
+    /// For the agent's file, of which that is the front.
+    pub fn new(front: Front, ticks_per_us: u64) -> Self {
+        let longest_ticks = LONGEST.as_micros() as u64 * ticks_per_us;
+        Waits { front, ticks_per_us, longest_ticks }
+    }
+
+    /// Has programs expect to wait from their start.
+    pub fn expect(&self) {
+        self.devices().expect();
+    }
+
+    /// Shadows are to watch over that process, too: it is the one that waits.
+    pub fn have_beside(&self, process: u32) {
+        self.front.beside_pid().store(process.into(), Relaxed);
+    }
+
+    /// Time-stamp ticks in a microsecond.
+    pub fn ticks_per_us(&self) -> u64 {
+        self.ticks_per_us
+    }
+
+    fn devices(&self) -> &SlowDevices {
+        self.front.slow_devices()
+    }
+
+    /// The prefetcher has waited.
+    pub fn waited(&self, device: u64, time: Duration) {
+        self.note(device, self.ticks_in(time));
+    }
+
+    /// A process has, if it says so.
+    pub fn hear_of(&self, control: &Control) {
+        if control.waited_ticks.load(Relaxed) == 0 {
+            return;
+        }
+        let time = control.waited_ticks.swap(0, Relaxed);
+        self.note(control.waited_device.load(Relaxed), time);
+    }
+
+    /// How long a process has waited for storage since it joined, foreseen or not. Whatever it says.
+    pub fn of(&self, control: &Control) -> Duration {
+        let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
+        let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
+        Duration::from_micros(ticks / self.ticks_per_us.max(1))
+    }
+
+    /// Time-stamp up to which some device is slow; 0: nobody has waited.
+    pub fn latest(&self) -> u64 {
+        self.devices().latest()
+    }
+
+    /// Starts of `program` are not to be followed for `time`.
+    pub fn leave_unwatched(&self, program: ProgramKey, time: Duration) {
+        self.front.unwatched().add(program, ticks() + self.ticks_in(time));
+    }
+
+    /// Starts of `program` are not followed now.
+    pub fn is_unwatched(&self, program: ProgramKey) -> bool {
+        self.front.unwatched().has(program, ticks())
+    }
+
+    fn ticks_in(&self, time: Duration) -> u64 {
+        (time.as_micros() as u64).saturating_mul(self.ticks_per_us)
+    }
+
+    fn note(&self, device: u64, time: u64) {
+        self.devices().waited(device, ticks(), time.min(self.longest_ticks));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::ptr::null_mut;
+
+    use runahead_abi::AgentConfig;
+    use rustix::io::Errno;
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+    use super::*;
+    use crate::shared_memory;
+
+    /// As an agent has it: a private mapping, made before.
+    #[test]
+    fn programs_see_what_is_slow_and_cannot_change_it() {
+        let file = shared_memory::agent_file().expect("memory for a file");
+        let front = shared_memory::fill(&file, &[0; 2 * AgentConfig::CHANGES_IN], &[1, 2, 3]);
+        let waits = Waits::new(front.expect("room in it"), 1000);
+        let length = AgentConfig::CHANGES_IN;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let map = |flags| {
+            // SAFETY: a mapping where the kernel likes, which this test alone knows.
+            unsafe { mmap(null_mut(), length, rights, flags, &file, 0) }
+        };
+        let mapped = map(MapFlags::PRIVATE).expect("programs map it");
+        // SAFETY: that mapping, which stays until the end of the test.
+        let seen = unsafe { AgentConfig::slow_devices(mapped.cast()) };
+        assert_eq!(seen.latest(), 0);
+        waits.waited(7, Duration::from_millis(5));
+        assert!(seen.is_slow(7, ticks()) && !seen.is_slow(8, ticks()));
+        assert!(!seen.is_slow(7, ticks() + 5_000_000 * 64));
+
+        assert_eq!(map(MapFlags::SHARED).err(), Some(Errno::PERM));
+        let file = std::fs::File::from(file);
+        assert_eq!(
+            file.write_at(b"x", 0).map_err(|e| e.raw_os_error()),
+            Err(Some(Errno::PERM.raw_os_error()))
+        );
+        assert!(file.set_len(0).is_err());
+        // SAFETY: nothing refers to it any more.
+        unsafe { munmap(mapped, length) }.expect("it is mapped");
+    }
+
+    #[test]
+    fn what_a_program_tells_is_bounded() {
+        let file = shared_memory::agent_file().expect("memory for a file");
+        let front =
+            shared_memory::fill(&file, &[0; AgentConfig::CHANGES_IN], &[]).expect("room in it");
+        let waits = Waits::new(front, 1);
+        let (shared, _file) = shared_memory::Mapping::new().expect("memory to share");
+        shared.control.waited_device.store(9, Relaxed);
+        shared.control.waited_ticks.store(u64::MAX, Relaxed);
+        waits.hear_of(&shared.control);
+        let devices = waits.devices();
+        assert!(devices.is_slow(9, ticks()));
+        assert!(!devices.is_slow(9, ticks() + 64 * LONGEST.as_micros() as u64));
+        assert_eq!(shared.control.waited_ticks.load(Relaxed), 0, "it is heard once");
+        // Nor does it matter whether the clock is known.
+        [&shared.control.stall_ticks_foreseen, &shared.control.stall_ticks_unforeseen]
+            .iter()
+            .for_each(|ticks| ticks.store(u64::MAX, Relaxed));
+        let waits = Waits { ticks_per_us: 0, ..waits };
+        assert_eq!(waits.of(&shared.control), Duration::from_micros(u64::MAX));
+    }
+}

@@ -1,0 +1,322 @@
+//! Calls whose results a policy is told ([`Interest::Reported`](crate::Interest)).
+//!
+//! The call arrives as a signal. The policy has its say, with signals blocked, and the program makes the call itself, from a
+//! trampoline (`arch`) with its own registers and mask, so that it waits and is interrupted as ever. A second call there
+//! traps, and the policy is told. So does the program wait in front of a call that the policy does not want to be made yet. What is needed for that lies below the program's red zone meanwhile. A handler of the
+//! program's that comes in between finds the program in front of its call or behind it, and the policy told.
+
+use linux_raw_sys::general as k;
+
+use crate::arch::{self, Context, RED_ZONE, Told};
+use crate::call_restart::{self, Instead};
+use crate::policy::{self, Next, Verdict};
+use crate::sys::{self, nr};
+use crate::thread::Thread;
+use crate::{Call, reports, thread_stop};
+use crate::{native_calls, temporary_masks};
+
+/// What lies below the red zone meanwhile.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Kept {
+    /// The call's number.
+    number: u64,
+    /// The address behind it.
+    back: u64,
+    /// 1: it is not made yet, but waits ([`Verdict::wait`]).
+    waits: u64,
+    arguments: [u64; 6],
+    /// What the kernel is given in place of what they point to.
+    instead: Instead,
+}
+
+const _: () = assert!(size_of::<Kept>() == native_calls::KEPT_BYTES);
+
+/// Puts the call that traps into a page of its own.
+pub(super) fn prepare() -> sys::Result<()> {
+    const PAGE: u64 = 4096;
+    if arch::trap() != 0 {
+        return Ok(());
+    }
+    let page = sys::map_anywhere(PAGE as usize)?;
+    // SAFETY: new memory of ours, which nobody executes yet.
+    unsafe {
+        (page as *mut [u8; 4]).write(arch::TRAP);
+        sys::protect(page, PAGE, k::PROT_READ | k::PROT_EXEC)?;
+    }
+    arch::set_trap(page);
+    Ok(())
+}
+
+/// Does `work` while no handler of the program's can run.
+fn quietly(work: impl FnOnce()) {
+    let mask = sys::set_mask(!0);
+    work();
+    sys::set_mask(mask);
+}
+
+/// The plane is about to make one of its own calls. True: it is not to, for now.
+pub(super) fn own(call: &Call, site: u64, context: &mut Context) -> bool {
+    let Some(policy) = policy::get() else { return false };
+    let of_frame = context.mask;
+    if native_calls::keep_mask_unless_held(context) {
+        // They come first.
+        context.resume_at(site);
+        return true;
+    }
+    let verdict = in_front(site, context, |context| policy.own(call, context));
+    match verdict.waits_on() {
+        _ if verdict == Verdict::ELSEWHERE => return true,
+        None => {}
+        word => {
+            let_go(call, site, word, context);
+            return true;
+        }
+    }
+    // From here on handlers run on top of this, which they may leave by a jump.
+    call.thread.depth.set(1);
+    sys::set_mask(core::mem::replace(&mut context.mask, of_frame));
+    false
+}
+
+/// What the policy says where the thread stands in front of its call at `site`.
+fn in_front(
+    site: u64,
+    context: &mut Context,
+    asks: impl FnOnce(&mut Context) -> Verdict,
+) -> Verdict {
+    let behind = context.after();
+    context.resume_at(site);
+    let verdict = asks(context);
+    if verdict != Verdict::ELSEWHERE {
+        context.resume_at(behind);
+    }
+    verdict
+}
+
+/// One of the plane's own calls has returned.
+pub(super) fn own_returned(number: u64, result: i64) {
+    if let (true, Some(policy)) = (reports(), policy::get()) {
+        quietly(|| policy.own_returned(number, result));
+    }
+}
+
+/// A call that was dispatched at `site`, and is not the plane's own.
+pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
+    let Some(policy) = policy::get() else { return native_calls::perform(call, site, context) };
+    if native_calls::keep_mask_unless_held(context) {
+        return context.resume_at(site);
+    }
+    match in_front(site, context, |context| policy.reported(call, context)) {
+        Verdict::ELSEWHERE => {}
+        Verdict::REPORT => let_go(call, site, None, context),
+        Verdict { ret, native: 0 } => context.set_result(ret),
+        verdict if verdict.waits_on().is_some() => let_go(call, site, verdict.waits_on(), context),
+        // Interception was given up for it: the program makes it itself.
+        _ if crate::is_retired() => {
+            context.mask = call.thread.as_believed(context.mask);
+            context.resume_at(site);
+        }
+        _ => {
+            sys::set_mask(context.mask);
+            native_calls::perform(call, site, context);
+        }
+    }
+}
+
+/// The thread has come to a call at `site` with which the process is lost to the policy. True: not now, or somewhere else.
+pub(super) fn is_not_to_be_lost_yet(
+    thread: &'static Thread,
+    site: u64,
+    context: &mut Context,
+) -> bool {
+    // (None that the policy could know.)
+    let call = Call { nr: policy::OF_ANOTHER_ABI, ..context.call(thread) };
+    let Some(policy) = policy::get() else { return false };
+    if native_calls::keep_mask_unless_held(context) {
+        context.resume_at(site);
+        return true;
+    }
+    let verdict = in_front(site, context, |context| policy.own(&call, context));
+    match verdict.waits_on() {
+        // Its arguments are in other registers than those of our calls, all of which are to stay.
+        word @ Some(_) => in_place(&call, site, word, context),
+        None if verdict == Verdict::ELSEWHERE => {}
+        None => {
+            sys::set_mask(context.mask);
+            return false;
+        }
+    }
+    true
+}
+
+/// A SIGSYS has come that is not ours, and is to have its effect where the thread is when the outcome is known. All signals are
+/// blocked.
+pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
+    if let (true, Some(policy)) = (reports() && !crate::is_ours(context.after()), policy::get()) {
+        thread_stop::while_stopped(thread, context, |context| {
+            policy.fault(k::SIGSYS as i32, context)
+        });
+    }
+}
+
+/// Has the program make the call, or wait on a word, and come back.
+fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
+    let bytes = size_of::<Kept>() as u64;
+    let at = call.stack.wrapping_sub(RED_ZONE + bytes);
+    // (The kernel makes a stack grow to where it writes.)
+    let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
+    // SAFETY: the kernel writes eight bytes below the red zone, or fails.
+    let is_writable = || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } == 0;
+    if native_calls::takes_its_stack(call) || !policy::will_write(at, bytes) || !is_writable() {
+        return in_place(call, site, word, context);
+    }
+    let mut kept = Kept {
+        number: call.nr,
+        back: site + 2,
+        waits: word.is_some().into(),
+        arguments: call.args,
+        instead: Instead::default(),
+    };
+    match word {
+        None => {
+            let there = at + core::mem::offset_of!(Kept, instead) as u64;
+            let (arguments, instead) = call_restart::begin(call, site, there);
+            kept.instead = instead;
+            context.make_told(at, arguments);
+        }
+        Some(word) => context.make_wait(at, word),
+    }
+    // SAFETY: memory of the program's stack, below what it uses, that has just been written to.
+    unsafe { (at as *mut Kept).write_unaligned(kept) };
+}
+
+/// Where there is no room on the program's stack the call is made here, or waits, and signals with it: for a while, since who
+/// is to come to what it waits for may be this thread, when it is poked.
+fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
+    if let Some(word) = word {
+        context.resume_at(site);
+        return thread_stop::while_stopped(call.thread, context, |_| {
+            const LONGEST_NS: u64 = 2_000_000;
+            let longest = [0, LONGEST_NS];
+            let args = [word, k::FUTEX_WAIT.into(), 0, longest.as_ptr() as u64, 0, 0];
+            // SAFETY: the policy's word, which stays, and a timespec; nothing is written.
+            let _ = unsafe { sys::raw(nr::FUTEX, args) };
+        });
+    }
+    // Handlers run on top of this.
+    call.thread.depth.set(1);
+    sys::set_mask(context.mask);
+    call.thread.is_disturbed.set(false);
+    let result = match temporary_masks::mask_to_replace(call) {
+        Some(_) => temporary_masks::with_temporary_mask(call),
+        // SAFETY: the program asked for exactly this call.
+        None => unsafe { sys::raw(call.nr, call.args) },
+    };
+    native_calls::keep_mask(context);
+    call.thread.depth.set(0);
+    if call.thread.is_disturbed.replace(false) && result == sys::fail(sys::EINTR) {
+        context.resume_at(site);
+        return thread_stop::wait(call.thread, context);
+    }
+    context.set_result(result);
+    let frame = Some(&mut *context).filter(|frame| call.thread.has_frame(frame));
+    if tell(call, result, frame) == Next::Again {
+        context.make_again(call.nr, call.args, site + 2, call.stack);
+    }
+}
+
+fn tell(call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
+    policy::get().map_or(Next::GoOn, |policy| policy.after(call, result, frame))
+}
+
+/// The call behind a call that was made traps at `site`.
+pub(super) fn is_trap(site: u64) -> bool {
+    site == arch::trap() && site != 0
+}
+
+/// The program has come back from its call, or its wait.
+pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
+    native_calls::keep_mask(context);
+    finish(thread, context, false);
+}
+
+/// The program goes on behind its call, or in front of it. Signals are blocked. If a handler is about to begin, the thread does
+/// not go on from here.
+pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
+    let (Kept { number, back, waits, arguments, instead }, stack) = kept(context);
+    let call = Call { nr: number, args: arguments, stack, thread };
+    let result = match waits {
+        0 => call_restart::end(&call, context.result(), &instead),
+        _ => context.result(),
+    };
+    context.go_on_behind(back, stack, result);
+    let mut told = || {
+        let frame = Some(&mut *context).filter(|frame| !handler_begins && thread.has_frame(frame));
+        tell(&call, result, frame)
+    };
+    if waits != 0 || told() == Next::Again {
+        context.make_again(number, arguments, back, stack);
+    }
+}
+
+/// What [`let_go`] has left, and the program's stack pointer.
+fn kept(context: &Context) -> (Kept, u64) {
+    let at = context.stack_pointer();
+    // SAFETY: a told call is made with this stack pointer, above which handlers write nothing.
+    let kept = unsafe { (at as *const Kept).read_unaligned() };
+    (kept, at + size_of::<Kept>() as u64 + RED_ZONE)
+}
+
+/// A signal has come, maybe in the middle of such a call: the program is taken to be in front of it or behind it. Signals
+/// are blocked.
+pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context) {
+    match (thread, context.told()) {
+        (Some(thread), Some(Told::Made)) => finish(thread, context, true),
+        (_, Some(Told::Before)) => go_back(context),
+        _ => {}
+    }
+}
+
+/// The signal is ours, and the program is not to see that there was one: what it has interrupted is made anew.
+pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
+    let is_cut_short = context.result() == -i64::from(sys::EINTR);
+    match context.told() {
+        Some(Told::Made) if is_cut_short => {
+            if kept(context).0.waits == 0 {
+                thread.into_iter().for_each(call_restart::note_cut_short);
+            }
+            go_back(context);
+        }
+        Some(Told::Made)
+            if kept(context).0.waits == 0
+                && thread.is_some_and(|thread| {
+                    call_restart::note_partly_written(thread, context.result())
+                }) =>
+        {
+            go_back(context);
+        }
+        _ => interrupted(thread, context),
+    }
+}
+
+/// A handler of the program's is about to begin where `context` stands. A call in front of that which only
+/// a stop has interrupted is what it interrupts.
+pub(super) fn handler_begins(
+    thread: Option<&'static Thread>,
+    context: &mut Context,
+    restarts: bool,
+) {
+    let Some(thread) = thread.filter(|_| reports()) else { return };
+    thread.is_disturbed.set(false);
+    if let Some((call, result)) = call_restart::by_handler(thread, context, restarts) {
+        context.go_on_behind(context.after() + 2, call.stack, result);
+        let _ = tell(&call, result, None);
+    }
+}
+
+/// In front of the call.
+fn go_back(context: &mut Context) {
+    let (Kept { number, back, arguments, .. }, stack) = kept(context);
+    context.make_again(number, arguments, back, stack);
+}

@@ -1,0 +1,236 @@
+//! Calls that a stop has interrupted ([`crate::stop`]), and that the program makes again: they go on as if nobody had.
+//!
+//! *Timeouts.* One that is relative would begin anew. What is left of it is given to the kernel in its place. (select(2),
+//! pselect(2) and ppoll(2) do so themselves: what is left is in the program's memory. Of a socket's own timeouts, SO_RCVTIMEO
+//! and SO_SNDTIMEO, nothing is known here.)
+//!
+//! *Writes.* One that waits for room has written some of it, and a program that no signal comes to would not be told so. What is
+//! left is written, and the result is all of it. (writev(2) and the like are not looked at.)
+//!
+//! *Signals.* One that comes while the thread stands in front of a call that had begun would find it waiting: for the
+//! program the call has been interrupted, or is restarted (signal(7)).
+//!
+//! *Masks.* A call that has a mask for its own duration is given one without SIGSYS.
+
+use linux_raw_sys::general as k;
+
+use crate::Call;
+use crate::arch::Context;
+use crate::reported_call_state::{Begun, Place};
+
+use crate::sys::{self, nr};
+use crate::temporary_masks;
+use crate::thread::Thread;
+
+/// What the kernel is given in place of what the program's arguments point to; it lies where the call is made.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Instead {
+    /// What is left of a timeout.
+    left: [u64; 2],
+    mask: u64,
+    /// Of pselect(2): where the mask is, and its bytes. Of nanosleep(2): what was left when it was interrupted.
+    pair: [u64; 2],
+}
+
+const NS: u64 = 1_000_000_000;
+const NS_OF_MS: u64 = 1_000_000;
+
+/// A relative timeout: the argument that has it, and what it is.
+#[derive(Clone, Copy)]
+enum Timeout {
+    /// Milliseconds.
+    Ms(usize, u64),
+    /// The address of a timespec, with so many nanoseconds in it.
+    Spec(usize, u64),
+}
+
+impl Timeout {
+    fn of(call: &Call) -> Option<Self> {
+        let args = call.args;
+        let (at, is_ms) = match call.nr {
+            nr::POLL => (2, true),
+            nr::EPOLL_WAIT | nr::EPOLL_PWAIT => (3, true),
+            nr::NANOSLEEP => (0, false),
+            nr::CLOCK_NANOSLEEP if sleeps(call) => (2, false),
+            nr::FUTEX if args[1] as u32 & FUTEX_COMMAND == k::FUTEX_WAIT => (3, false),
+            nr::EPOLL_PWAIT2 | nr::SEMTIMEDOP => (3, false),
+            nr::RT_SIGTIMEDWAIT => (2, false),
+            nr::IO_GETEVENTS => (4, false),
+            _ => return None,
+        };
+        if is_ms {
+            let ms = args[at] as i32;
+            return (ms > 0).then_some(Timeout::Ms(at, ms as u64 * NS_OF_MS));
+        }
+        let [seconds, ns] = sys::copy_in::<[u64; 2]>(args[at]).ok().filter(|_| args[at] != 0)?;
+        let is_valid = seconds <= i64::MAX as u64 && ns < NS;
+        is_valid.then(|| Timeout::Spec(at, seconds.saturating_mul(NS).saturating_add(ns)))
+    }
+
+    fn ns(self) -> u64 {
+        let (Timeout::Ms(_, ns) | Timeout::Spec(_, ns)) = self;
+        ns
+    }
+}
+
+const FUTEX_COMMAND: u32 = !(k::FUTEX_PRIVATE_FLAG | k::FUTEX_CLOCK_REALTIME);
+
+/// A sleep for some time, by a clock that runs while the process does not (clock_nanosleep(2)).
+fn sleeps(call: &Call) -> bool {
+    let [clock, flags, ..] = call.args;
+    let clocks = [k::CLOCK_REALTIME, k::CLOCK_MONOTONIC, k::CLOCK_BOOTTIME, k::CLOCK_TAI];
+    flags as u32 & k::TIMER_ABSTIME == 0 && clocks.contains(&(clock as u32))
+}
+
+/// Where a sleep is to say what is left when a handler interrupts it: the argument's number.
+fn rest_argument(call: &Call) -> Option<usize> {
+    let at = match call.nr {
+        nr::NANOSLEEP => 1,
+        nr::CLOCK_NANOSLEEP if sleeps(call) => 3,
+        _ => return None,
+    };
+    (call.args[at] != 0).then_some(at)
+}
+
+/// The thread is about to make `call`, in front of which it stands, for the kernel: with what arguments, if `instead` is at
+/// that address.
+pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], Instead) {
+    let place = Place { site, stack: call.stack, number: call.nr, arguments: call.args };
+    let again = call.thread.begun.get().filter(|begun| begun.place == place);
+    let timeout = Timeout::of(call);
+    let first = || {
+        let ends = timeout.map(|timeout| sys::now().saturating_add(timeout.ns()));
+        Begun { place, ends, is_cut_short: false, done: 0 }
+    };
+    call.thread.begun.set(Some(again.unwrap_or_else(first)));
+    let (mut args, mut instead) = (call.args, Instead::default());
+    let field = |offset: usize| at + offset as u64;
+    if let Some(Begun { done, .. }) = again {
+        // (Nothing for all but writes.)
+        args[1] += done;
+        args[2] -= done;
+    }
+    if let (Some(timeout), Some(ends)) = (timeout, again.and_then(|begun| begun.ends)) {
+        let left = ends.saturating_sub(sys::now());
+        match timeout {
+            Timeout::Ms(number, _) => args[number] = left.div_ceil(NS_OF_MS),
+            Timeout::Spec(number, _) => {
+                instead.left = [left / NS, left % NS];
+                args[number] = field(core::mem::offset_of!(Instead, left));
+            }
+        }
+    }
+    if let Some(number) = rest_argument(call) {
+        args[number] = field(core::mem::offset_of!(Instead, pair));
+    }
+    if let Some((number, mask, bytes)) = temporary_masks::mask_to_replace(call) {
+        instead.mask = mask;
+        let mask_at = field(core::mem::offset_of!(Instead, mask));
+        if call.nr == nr::PSELECT6 {
+            instead.pair = [mask_at, bytes];
+            args[number] = field(core::mem::offset_of!(Instead, pair));
+        } else {
+            args[number] = mask_at;
+        }
+    }
+    (args, instead)
+}
+
+/// `call` has returned this to the program. What that is to be.
+pub fn end(call: &Call, result: i64, instead: &Instead) -> i64 {
+    let done = call.thread.begun.take().map_or(0, |begun| begun.done) as i64;
+    if done > 0 {
+        // An error comes with the next call, as it does natively.
+        return done + result.max(0);
+    }
+    match rest_argument(call) {
+        Some(number) if result == sys::fail(sys::EINTR) => {
+            tell_rest(call.args[number], instead.pair)
+        }
+        _ => result,
+    }
+}
+
+/// A sleep was interrupted, with so much left; its result.
+fn tell_rest(at: u64, left: [u64; 2]) -> i64 {
+    let from = [[left.as_ptr() as u64, 16]];
+    // SAFETY: where the program wants it.
+    match unsafe { sys::copy_out(&from, &[[at, 16]]) } {
+        Ok(()) => sys::fail(sys::EINTR),
+        Err(_) => sys::fail(sys::EFAULT),
+    }
+}
+
+/// A stop has interrupted the call under way.
+pub fn note_cut_short(thread: &Thread) {
+    let begun = thread.begun.get().map(|begun| Begun { is_cut_short: true, ..begun });
+    thread.begun.set(begun);
+}
+
+/// A stop has interrupted a call with this result: whether it is a write that has written some of what it is to write, which goes on
+/// then.
+pub fn note_partly_written(thread: &Thread, result: i64) -> bool {
+    let Some(begun) = thread.begun.get() else { return false };
+    let Place { number, arguments, .. } = begun.place;
+    let done = begun.done + result.max(0) as u64;
+    let is_partly = matches!(number, nr::WRITE | nr::SENDTO) && result > 0 && done < arguments[2];
+    if is_partly {
+        thread.begun.set(Some(Begun { is_cut_short: true, done, ..begun }));
+    }
+    is_partly
+}
+
+/// See [`Call::is_partly_made`].
+pub fn is_partly_made(call: &Call) -> bool {
+    let is_it = |place: &Place| {
+        (place.stack, place.number, place.arguments) == (call.stack, call.nr, call.args)
+    };
+    call.thread.begun.get().is_some_and(|begun| begun.done > 0 && is_it(&begun.place))
+}
+
+/// A handler, by which calls are restarted or not, is about to begin where `context` stands: if that is in front of a call
+/// that a stop has interrupted, and that it would have interrupted itself, the call and its result.
+pub fn by_handler(
+    thread: &'static Thread,
+    context: &Context,
+    restarts: bool,
+) -> Option<(Call, i64)> {
+    let Begun { place, ends, is_cut_short, done } = thread.begun.take()?;
+    let call = context.call(thread);
+    let is_there =
+        Place { site: context.after(), stack: call.stack, number: call.nr, arguments: call.args }
+            == place;
+    let restarts = restarts && may_restart(&call) && done == 0;
+    if !is_cut_short || !is_there || restarts {
+        return None;
+    }
+    let left = ends.map_or(0, |ends| ends.saturating_sub(sys::now()));
+    let result = match rest_argument(&call) {
+        Some(number) => tell_rest(call.args[number], [left / NS, left % NS]),
+        None if done > 0 => done as i64,
+        None => sys::fail(sys::EINTR),
+    };
+    Some((call, result))
+}
+
+/// Whether the kernel restarts the call after a handler with SA_RESTART (signal(7)).
+fn may_restart(call: &Call) -> bool {
+    !temporary_masks::MASK_CALLS.contains(&call.nr)
+        && Timeout::of(call).is_none()
+        && !matches!(
+            call.nr,
+            nr::POLL
+                | nr::SELECT
+                | nr::PAUSE
+                | nr::EPOLL_WAIT
+                | nr::NANOSLEEP
+                | nr::CLOCK_NANOSLEEP
+                | nr::RT_SIGTIMEDWAIT
+                | nr::SEMOP
+                | nr::SEMTIMEDOP
+                | nr::MSGSND
+                | nr::MSGRCV
+                | nr::IO_GETEVENTS
+        )
+}

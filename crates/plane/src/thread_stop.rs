@@ -1,0 +1,278 @@
+//! Stops all other threads of the process: each in front of a call, behind one, or between two instructions of the
+//! program's, with its registers in the frame of our signal, where they can be read and changed.
+//!
+//! Each thread is sent the signal and waits in the handler, with signals blocked, until it is released. One that waits in the
+//! kernel for a call leaves it as for any signal, and makes it anew, with what is left of
+//! a timeout (`interrupted`). That is for a policy that is told of all calls
+//! ([`Interest::Reported`](crate::Interest::Reported)); elsewhere a call that any handler interrupts fails with EINTR.
+//!
+//! A thread that does not come is not waited for: then nobody is stopped. It may be unknown, have lent itself to a vfork
+//! child, wait where no signal reaches it, have frames of ours in memory of the program's, or be a first thread that has ended before
+//! the others.
+
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+use linux_raw_sys::general as k;
+
+use crate::arch::Context;
+use crate::kernel_signals;
+use crate::reported_call_state::Begun;
+use crate::sys::{self, nr};
+use crate::thread::{self, Thread};
+
+/// What our signal carries to a thread that is to stop.
+pub(super) const STOP: u64 = 0x7261_6864_7374_6f70;
+/// How often threads that do not come are sent the signal again, and after how long: one that makes a call just then may get
+/// only the signal for that.
+const TIMES: u32 = 500;
+const AGAIN_US: u64 = 400;
+
+/// The thread that stops the others; 0: nobody.
+static STOPPER: AtomicU32 = AtomicU32::new(0);
+/// While they are to wait, on this, the number of the stop; 0: they are to go on. One that has not gone on yet when the next
+/// stop begins need not.
+static STOPPING: AtomicU32 = AtomicU32::new(0);
+/// Number of the last stop.
+static LAST: AtomicU32 = AtomicU32::new(0);
+/// In place of the number of a stop: the thread waits for something else, and does not go on before that.
+const WAITS: u32 = u32::MAX;
+
+/// The first thread of the process, while it is to take signals that are for the process before others go on; 0: nobody.
+static TAKER: AtomicU32 = AtomicU32::new(0);
+/// How often it is woken for that, at most.
+const TAKER_TIMES: u32 = 50;
+
+/// How often a thread has come or gone on: whoever waits for that waits here.
+static MOVES: AtomicU32 = AtomicU32::new(0);
+
+/// All other threads of the process are stopped while this is there. (The number of the stop; 0: there are none.)
+pub struct Stopped(u32);
+
+/// Stops them. EAGAIN: another thread stops this one; EBUSY: one does not come.
+pub fn stop_others() -> sys::Result<Stopped> {
+    if !keep_others_from_stopping() {
+        return Err(sys::Errno(sys::EAGAIN));
+    }
+    if !crate::has_threads() {
+        return Ok(Stopped(0));
+    }
+    let number = LAST.load(Relaxed) % (WAITS - 1) + 1;
+    LAST.store(number, Relaxed);
+    let stopped = Stopped(number);
+    STOPPING.store(number, SeqCst);
+    for _ in 0..TIMES {
+        thread::others(|thread| {
+            if !has_come(thread, number) {
+                kernel_signals::send(thread.number(), STOP);
+            }
+        });
+        // Threads that are not stopped yet may make others meanwhile: all of them have come when none is missing.
+        let all_have_come = || {
+            let mut come = 1;
+            thread::others(|thread| come += u32::from(has_come(thread, number)));
+            threads().map(|all| all == come)
+        };
+        if wait_until(all_have_come)? {
+            return Ok(stopped);
+        }
+        let mut refused = false;
+        thread::others(|thread| refused |= thread.refused.load(SeqCst) == number);
+        if refused {
+            break;
+        }
+    }
+    Err(sys::Errno(sys::EBUSY))
+}
+
+/// Whether the calling thread is the one that may stop others, or is now: then nobody stops it, nor is one of our signals on
+/// its way that it has not taken. A new program must not find one.
+pub(super) fn keep_others_from_stopping() -> bool {
+    let own = sys::gettid();
+    match STOPPER.compare_exchange(0, own, SeqCst, SeqCst) {
+        Ok(_) => true,
+        Err(stopper) => stopper == own,
+    }
+}
+
+/// Others may stop it again.
+pub(super) fn let_others_stop() {
+    let _ = STOPPER.compare_exchange(sys::gettid(), 0, SeqCst, Relaxed);
+}
+
+/// In a forked child: nobody is stopped, nor stops anyone.
+pub(super) fn in_new_process() {
+    STOPPING.store(0, SeqCst);
+    STOPPER.store(0, SeqCst);
+}
+
+/// Waits for threads to come or go on, until `done` says so, or for long enough.
+fn wait_until(done: impl Fn() -> sys::Result<bool>) -> sys::Result<bool> {
+    loop {
+        let moves = MOVES.load(SeqCst);
+        if done()? {
+            return Ok(true);
+        }
+        let timed_out =
+            sys::futex_wait(&MOVES, moves, Some(AGAIN_US)).is_err_and(|e| e.0 == sys::ETIMEDOUT);
+        if timed_out {
+            return done();
+        }
+    }
+}
+
+fn has_moved() {
+    MOVES.fetch_add(1, SeqCst);
+    if STOPPER.load(SeqCst) != 0 {
+        sys::futex_wake(&MOVES);
+    }
+}
+
+impl Stopped {
+    /// Calls `each` with every thread that is stopped, and where it goes on.
+    pub fn each(&self, mut each: impl FnMut(u32, &mut Context)) {
+        if self.0 == 0 {
+            return;
+        }
+        thread::others(|thread| {
+            // One that waited for something else ([`WAITS`]) and is about to go on finds that it may not.
+            while !has_come(thread, self.0) {
+                if !is_there(thread) {
+                    return;
+                }
+                // SAFETY: sched_yield(2) takes no arguments.
+                let _ = unsafe { sys::raw(nr::SCHED_YIELD, [0; 6]) };
+            }
+            // SAFETY: that thread's own frame, in which it waits until we release it.
+            if let Some(context) = unsafe { thread.stopped_in.load(Acquire).as_mut() } {
+                each(thread.number(), context);
+            }
+        });
+    }
+}
+
+impl Stopped {
+    /// Of signals for the process that have come meanwhile the kernel would give each to whoever goes on first. Where nobody is
+    /// stopped it gives them to the first thread, unless that has them blocked (signal(7)).
+    fn let_the_first_take_signals(&self) {
+        let first = sys::getpid();
+        if self.0 == 0 || first == sys::gettid() || kernel_signals::waiting() == 0 {
+            return;
+        }
+        let mut is_stopped = false;
+        thread::others(|thread| {
+            is_stopped |= thread.number() == first && thread.stopped_for.load(SeqCst) == self.0;
+        });
+        if !is_stopped {
+            return;
+        }
+        TAKER.store(first, SeqCst);
+        for _ in 0..TAKER_TIMES {
+            sys::futex_wake(&STOPPING);
+            if wait_until(|| Ok(TAKER.load(SeqCst) == 0)) == Ok(true) {
+                return;
+            }
+        }
+        TAKER.store(0, SeqCst);
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.let_the_first_take_signals();
+        STOPPING.store(0, SeqCst);
+        // Whoever is woken may be the next to stop the others.
+        STOPPER.store(0, SeqCst);
+        sys::futex_wake(&STOPPING);
+    }
+}
+
+/// Whether the thread has come for the stop of that number.
+fn has_come(thread: &Thread, number: u32) -> bool {
+    [number, WAITS].contains(&thread.stopped_for.load(SeqCst))
+}
+
+/// Whether the kernel knows the thread (tgkill(2) without a signal). One that has ended unseen may still have its place.
+fn is_there(thread: &Thread) -> bool {
+    let args = [sys::getpid().into(), thread.number().into(), 0, 0, 0, 0];
+    // SAFETY: sends nothing.
+    unsafe { sys::raw(nr::TGKILL, args) == 0 }
+}
+
+/// Threads of this process, as the kernel counts them: their directory has a link for each, and two more (proc(5)).
+fn threads() -> sys::Result<u32> {
+    let task = c"/proc/self/task".as_ptr() as u64;
+    let told = sys::statx_path(task, k::STATX_NLINK)?;
+    Ok(told.stx_nlink.saturating_sub(2))
+}
+
+/// The thread has been sent the signal, and goes on with `context` when it has returned from it. All signals are blocked.
+pub(super) fn arrive(thread: &Thread, context: &mut Context) {
+    if crate::is_ours(context.after()) {
+        // We were at work for it, and what lies there is ours: it will be sent another.
+        thread.is_disturbed.set(true);
+        return;
+    }
+    if !thread.has_frame(context) {
+        // (A handler that met another's first instructions has its frames on the program's stack.)
+        thread.refused.store(STOPPING.load(SeqCst), SeqCst);
+        return has_moved();
+    }
+    wait(thread, context);
+}
+
+/// What the thread of that number keeps of the call that it is in: the calling one, or one that is stopped.
+pub fn begun(number: u32) -> Option<Begun> {
+    let mut begun = None;
+    with(number, |thread| begun = thread.begun.get());
+    begun
+}
+
+/// It keeps this. As for [`begun`].
+pub fn put_begun(number: u32, begun: Option<Begun>) {
+    with(number, |thread| thread.begun.set(begun));
+}
+
+fn with(number: u32, mut work: impl FnMut(&Thread)) {
+    match thread::current() {
+        Some(own) if own.number() == number => work(own),
+        _ => thread::others(|thread| {
+            if thread.number() == number {
+                work(thread);
+            }
+        }),
+    }
+}
+
+/// Does `work`, which waits, while the thread counts as stopped in `context`, with which it goes on. All signals are blocked.
+pub(super) fn while_stopped(
+    thread: &Thread,
+    context: &mut Context,
+    work: impl FnOnce(&mut Context),
+) {
+    thread.stopped_in.store(context, SeqCst);
+    thread.stopped_for.store(WAITS, SeqCst);
+    has_moved();
+    work(context);
+    wait(thread, context);
+}
+
+/// Waits until nobody stops the thread, which goes on with `context`. All signals are blocked.
+pub(super) fn wait(thread: &Thread, context: *mut Context) {
+    loop {
+        let number = STOPPING.load(SeqCst);
+        thread.stopped_in.store(context, SeqCst);
+        thread.stopped_for.store(number, SeqCst);
+        has_moved();
+        if number != 0 && TAKER.load(SeqCst) == thread.number() {
+            // SAFETY: the caller's own frame.
+            kernel_signals::take_for_the_process(unsafe { (*context).mask });
+            TAKER.store(0, SeqCst);
+            has_moved();
+        }
+        if number != 0 {
+            let _ = sys::futex_wait(&STOPPING, number, None);
+        } else if STOPPING.load(SeqCst) == 0 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Whose turn it is.
+//!
+//! Every client has a *lane*, with a *track* for each device: the ordered set of all that waits for
+//! it there. Devices do not wait for each other: what is next is asked of each by itself
+//! ([`Lanes::heads`]), and the caller says which of them has room. On one device, what some target
+//! waits for goes before everything else; then what shadows foresee within the horizon; then what
+//! they foresee beyond it; then guesses. Within each of these tiers clients share: each track has an
+//! account of what was served to it, and the one that was served least is next (start-time fair
+//! queueing). A track that was empty starts level with the others, so that idling earns nothing.
+//!
+//! The device of a path is not known before it was looked up: until then it is that of the nearest
+//! directory whose device is ([`whereabouts`]).
+//!
+//! Items of a path that a worker is looking up are *parked*: that worker serves them as soon as it
+//! knows what the path names, so nobody else may take them.
+//!
+//! Invariant: an item is in its client's set, or counted as parked, exactly as long as its owner
+//! holds the part it stands for; [`Shelf`] is the only way to change either. `turns` holds every
+//! track whose set is not empty and may be served at all, under the tier of its first item.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hashbrown::HashMap;
+
+use crate::concurrency_limit::Home;
+use crate::hint_order::{ClientId, EntryId, Item, Rank, Tier};
+use crate::horizon::Speed;
+
+mod client_queue;
+mod device_map;
+mod queue_handle;
+
+use client_queue::Lane;
+pub(crate) use client_queue::Reach;
+use device_map::Whereabouts;
+pub(crate) use queue_handle::Shelf;
+
+/// What is first on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub home: Home,
+    pub tier: Tier,
+    /// Items that wait on the device, of all tiers and clients.
+    pub waiting: usize,
+}
+
+/// All tracks of one device.
+#[derive(Default)]
+struct Device {
+    turns: BTreeSet<(Tier, u64, ClientId)>,
+    /// The account of the track that was served last.
+    now: u64,
+    waiting: usize,
+    speed: Speed,
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    lanes: HashMap<ClientId, Lane>,
+    devices: BTreeMap<Home, Device>,
+    pub whereabouts: Whereabouts,
+    parts: usize,
+    names: usize,
+}
+
+impl Lanes {
+    /// A new client.
+    pub(crate) fn open(&mut self, client: ClientId) {
+        self.lanes.entry(client).or_default();
+    }
+
+    /// The client is gone; nothing waits for it any more.
+    pub(crate) fn close(&mut self, client: ClientId) {
+        let lane = self.lanes.remove(&client);
+        debug_assert!(lane.is_none_or(|lane| lane.is_empty()));
+    }
+
+    pub(crate) fn is_open(&self, client: ClientId) -> bool {
+        self.lanes.contains_key(&client)
+    }
+
+    /// All clients.
+    pub(crate) fn clients(&self) -> Vec<ClientId> {
+        self.lanes.keys().copied().collect()
+    }
+
+    /// What is first on each device, where anything may be served.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = Head> + '_ {
+        self.devices.iter().filter_map(|(&home, device)| {
+            let &(tier, ..) = device.turns.first()?;
+            Some(Head { home, tier, waiting: device.waiting })
+        })
+    }
+
+    /// The device on which the most urgent item waits.
+    #[cfg(test)]
+    pub(crate) fn first_home(&self) -> Option<Home> {
+        let first = |(home, device): (&Home, &Device)| Some((*device.turns.first()?, *home));
+        Some(self.devices.iter().filter_map(first).min()?.1)
+    }
+
+    /// The tier of what is first on `home`.
+    pub(crate) fn tier_at(&self, home: Home) -> Option<Tier> {
+        Some(self.devices.get(&home)?.turns.first()?.0)
+    }
+
+    /// Whose turn it is on `home`, and what is first there.
+    pub(crate) fn first_at(&self, home: Home) -> Option<(ClientId, EntryId, Item)> {
+        let &(_, _, client) = self.devices.get(&home)?.turns.first()?;
+        let (_, id, item) = *self.lanes.get(&client)?.tracks.get(&home)?.set.first()?;
+        Some((client, id, item))
+    }
+
+    /// Whose turn it is on the device that comes first, and what is first there.
+    #[cfg(test)]
+    pub(crate) fn first(&self) -> Option<(ClientId, EntryId, Item)> {
+        self.first_at(self.first_home()?)
+    }
+
+    /// What could be taken now for one client on `home`, in order; only what is within its horizon
+    /// if the first is.
+    pub(crate) fn of(
+        &self,
+        client: ClientId,
+        home: Home,
+    ) -> impl Iterator<Item = (EntryId, Item)> + '_ {
+        let lane = self.lanes.get(&client);
+        let reach = lane.map_or(Reach::default(), |lane| self.reach(lane, home));
+        let set = lane.and_then(|lane| lane.tracks.get(&home)).into_iter().flat_map(|t| &t.set);
+        let mut set = set.peekable();
+        let tier = set.peek().map(|(rank, ..)| rank.tier(reach.position));
+        let near =
+            move |rank: &Rank| tier != Some(Tier::Hint) || rank.tier(reach.position) <= Tier::Hint;
+        set.take_while(move |(rank, ..)| near(rank)).map(|&(_, id, item)| (id, item))
+    }
+
+    /// The tier of what comes first, anywhere.
+    #[cfg(test)]
+    pub(crate) fn tier(&self) -> Option<Tier> {
+        self.heads().map(|head| head.tier).min()
+    }
+
+    /// Items that a worker could take, were there room.
+    pub(crate) fn ready(&self) -> usize {
+        self.devices.values().map(|device| device.waiting).sum()
+    }
+
+    /// Parts of hints that wait, parked ones too; names in batches not counted.
+    pub(crate) fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// Parts that wait for `client`.
+    pub(crate) fn parts_of(&self, client: ClientId) -> usize {
+        self.lanes.get(&client).map_or(0, Lane::parts)
+    }
+
+    /// Names in batches.
+    pub(crate) fn names(&self) -> usize {
+        self.names
+    }
+
+    /// Names that wait for `client`.
+    pub(crate) fn names_of(&self, client: ClientId) -> usize {
+        self.lanes.get(&client).map_or(0, |lane| lane.names)
+    }
+
+    /// Puts a batch of `names` in.
+    pub(crate) fn add_names(&mut self, client: ClientId, id: EntryId, names: usize) {
+        if let Some(lane) = self.lanes.get_mut(&client) {
+            lane.names += names;
+            self.names += names;
+            self.shelf(client, id, false).insert(Rank::names(id), Item::Names);
+        }
+    }
+
+    /// Takes a batch of `names` out.
+    pub(crate) fn remove_names(&mut self, client: ClientId, id: EntryId, names: usize) {
+        if let Some(lane) = self.lanes.get_mut(&client) {
+            lane.names -= names;
+            self.names -= names;
+            self.shelf(client, id, false).remove(Rank::names(id), Item::Names);
+        }
+    }
+
+    /// `id` has something for `client`, on `home`.
+    pub(crate) fn join(&mut self, client: ClientId, id: EntryId, home: Home) {
+        if let Some(lane) = self.lanes.get_mut(&client) {
+            lane.members.insert(id, home);
+        }
+    }
+
+    /// Enters `id` on the device of the nearest directory of `path` that is known.
+    pub(crate) fn join_at(&mut self, client: ClientId, id: EntryId, path: &[u8]) {
+        self.join(client, id, self.whereabouts.find(path));
+    }
+
+    /// `id` no longer has anything for `client`.
+    pub(crate) fn leave(&mut self, client: ClientId, id: EntryId) {
+        if let Some(lane) = self.lanes.get_mut(&client) {
+            lane.members.remove(&id);
+        }
+    }
+
+    /// All that has something for `client`.
+    pub(crate) fn members(&self, client: ClientId) -> Vec<EntryId> {
+        let lane = self.lanes.get(&client).into_iter();
+        let mut all: Vec<_> = lane.flat_map(|lane| lane.members.keys().copied()).collect();
+        // In the order of their coming, so that a run can be repeated.
+        all.sort_unstable();
+        all
+    }
+
+    /// Something was served to `client` on `home`.
+    pub(crate) fn charge(&mut self, client: ClientId, home: Home, cost: u64) {
+        let Some(lane) = self.lanes.get_mut(&client) else { return };
+        let track = lane.tracks.entry(home).or_default();
+        let device = self.devices.entry(home).or_default();
+        device.now = device.now.max(track.served);
+        track.served += cost;
+        self.place(client, home);
+    }
+
+    /// What is to be served next for `client` on `home`, as it was planned.
+    pub(crate) fn plan(
+        &mut self,
+        client: ClientId,
+        home: Home,
+    ) -> Option<&mut VecDeque<(EntryId, Item)>> {
+        Some(&mut self.lanes.get_mut(&client)?.tracks.get_mut(&home)?.plan)
+    }
+
+    /// How far ahead of its target what `client` foresees may be served from now on.
+    pub(crate) fn set_reach(&mut self, client: ClientId, reach: Option<Reach>) {
+        let Some(lane) = self.lanes.get_mut(&client) else { return };
+        if lane.reach.map(|reach| reach.compute) != reach.map(|reach| reach.compute) {
+            // The horizon may be nearer than when they were made.
+            lane.tracks.values_mut().for_each(|track| track.plan.clear());
+        }
+        lane.reach = reach;
+        let homes: Vec<Home> = lane.tracks.keys().copied().collect();
+        homes.into_iter().for_each(|home| self.place(client, home));
+    }
+
+    /// How fast `home` has been measured to be.
+    pub(crate) fn set_speed(&mut self, home: Home, speed: Speed) {
+        let device = self.devices.entry(home).or_default();
+        if device.speed != speed {
+            device.speed = speed;
+            for client in self.clients() {
+                let track = self.lanes.get_mut(&client).and_then(|l| l.tracks.get_mut(&home));
+                track.into_iter().for_each(|track| track.plan.clear());
+                self.place(client, home);
+            }
+        }
+    }
+
+    /// The last position of `client` that is within its horizon on `home`.
+    fn reach(&self, lane: &Lane, home: Home) -> Reach {
+        let Some(Reach { position, compute, held }) = lane.reach else { return Reach::default() };
+        let speed = self.devices.get(&home).map(|device| device.speed).unwrap_or_default();
+        let ahead = speed.horizon(compute).accesses();
+        Reach { position: position.saturating_add(ahead), compute, held }
+    }
+
+    /// The view of one owner's items.
+    pub(crate) fn shelf(&mut self, client: ClientId, entry: EntryId, parked: bool) -> Shelf<'_> {
+        let home = self.lanes.get(&client).and_then(|lane| lane.members.get(&entry)).copied();
+        Shelf { lanes: self, client, entry, home: home.flatten(), parked }
+    }
+
+    /// Puts a track where it belongs after its first item, its account or its reach may have changed.
+    fn place(&mut self, client: ClientId, home: Home) {
+        let Some(lane) = self.lanes.get(&client) else { return };
+        let reach = self.reach(lane, home);
+        let Some(track) = self.lanes.get_mut(&client).and_then(|l| l.tracks.get_mut(&home)) else {
+            return;
+        };
+        let device = self.devices.entry(home).or_default();
+        let tier = track.set.first().map(|(rank, ..)| rank.tier(reach.position));
+        let tier = tier.filter(|tier| *tier == Tier::Demand || !reach.held);
+        if track.place.is_none() && tier.is_some() {
+            track.served = track.served.max(device.now);
+        }
+        if tier != track.place.map(|(tier, _)| tier) {
+            // A sweep beyond the horizon is over when something comes within it.
+            track.plan.clear();
+        }
+        let place = tier.map(|tier| (tier, track.served));
+        if place == track.place {
+            return;
+        }
+        if let Some((tier, served)) = track.place {
+            device.turns.remove(&(tier, served, client));
+        }
+        if let Some((tier, served)) = place {
+            device.turns.insert((tier, served, client));
+        }
+        track.place = place;
+    }
+}

@@ -1,0 +1,65 @@
+//! What waits for one client.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use crate::concurrency_limit::Home;
+use crate::hint_order::{EntryId, Item, Rank, Tier};
+
+/// How far ahead of its target a client's hints may be acted on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reach {
+    /// Accesses that the target has made; in [`super::Lanes`], with the horizon added.
+    pub position: u64,
+    /// What the target computes from one access to the next.
+    pub compute: Duration,
+    /// As much has been read for the target as may be.
+    pub held: bool,
+}
+
+impl Default for Reach {
+    /// A reach without bound.
+    fn default() -> Self {
+        Reach { position: u64::MAX, compute: Duration::ZERO, held: false }
+    }
+}
+
+/// What waits for one client on one device.
+#[derive(Default)]
+pub(super) struct Track {
+    pub set: BTreeSet<(Rank, EntryId, Item)>,
+    /// What was served to the client there.
+    pub served: u64,
+    /// Where the track stands in the turns of its device.
+    pub place: Option<(Tier, u64)>,
+    /// What is left of the present sweep; see [`crate::queue`].
+    pub plan: VecDeque<(EntryId, Item)>,
+}
+
+#[derive(Default)]
+pub(super) struct Lane {
+    pub tracks: BTreeMap<Home, Track>,
+    pub parked: usize,
+    /// Of what is in the sets, that which nobody hinted.
+    pub extra: usize,
+    /// Names in its batches.
+    pub names: usize,
+    /// All that has a share of it, whether anything waits there or not, and on which device.
+    pub members: HashMap<EntryId, Home>,
+    /// `None`: everything is near.
+    pub reach: Option<Reach>,
+}
+
+impl Lane {
+    /// Parts of hints that wait.
+    pub fn parts(&self) -> usize {
+        let waiting: usize = self.tracks.values().map(|track| track.set.len()).sum();
+        waiting - self.extra + self.parked
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tracks.values().all(|t| t.place.is_none() && t.set.is_empty()) && self.parked == 0
+    }
+}

@@ -1,0 +1,375 @@
+//! What one client wants of one path.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use runahead_abi::{HintKind, Identity};
+
+use super::worker_job::{Class, Effects, Trouble};
+use crate::EXTEND_MAX_BYTES;
+use crate::byte_ranges::{Added, PIECE_BYTES, Ranges, chunks};
+use crate::directory_expansion::Wish;
+use crate::fair_queue::{Lanes, Shelf};
+use crate::hint_order::{ClientId, EntryId, Item, Rank, Tag};
+
+/// Identities that one path may go by: a program can reach it from the root and from its working
+/// directory, seldom in a third way. Bounded, because every key done is done once for each.
+const KEYS_MAX: usize = 4;
+
+/// A want other than data, and whether a worker is on it.
+pub(super) struct Slot {
+    pub tag: Tag,
+    pub rank: Rank,
+    pub started: bool,
+}
+
+/// See the module's text.
+pub(crate) struct Share {
+    pub client: ClientId,
+    pub(super) entry: EntryId,
+    keys: Vec<Identity>,
+    /// Some hint means what a symbolic link leads to. The lookup then passes the link itself, so
+    /// it serves those too that do not follow.
+    pub follow: bool,
+    /// Lookup, listing, link.
+    pub(super) slots: [Option<Slot>; 3],
+    pub(super) data: Ranges,
+    /// Chunks that a hint got all its bytes of, while another still waits for bytes of them.
+    pub(super) partly_read: HashSet<u64>,
+}
+
+pub(super) fn index(item: Item) -> usize {
+    match item {
+        Item::Lookup => 0,
+        Item::Listing => 1,
+        Item::Link => 2,
+        _ => unreachable!("{item:?} has no slot"),
+    }
+}
+
+pub(super) const SLOTS: [(Item, HintKind); 3] = [
+    (Item::Lookup, HintKind::Lookup),
+    (Item::Listing, HintKind::Listing),
+    (Item::Link, HintKind::Link),
+];
+
+/// The log key of what a slot stands for.
+pub(super) fn slot_key(item: Item, key: Identity) -> Identity {
+    match item {
+        Item::Listing => key.listing(),
+        Item::Link => key.link(),
+        _ => key,
+    }
+}
+
+impl Share {
+    pub(crate) fn new(client: ClientId, entry: EntryId) -> Self {
+        Share {
+            client,
+            entry,
+            keys: Vec::with_capacity(1),
+            follow: false,
+            slots: [const { None }; 3],
+            data: Ranges::default(),
+            partly_read: HashSet::new(),
+        }
+    }
+
+    fn shelf<'a>(&self, lanes: &'a mut Lanes, parked: bool) -> Shelf<'a> {
+        lanes.shelf(self.client, self.entry, parked)
+    }
+
+    pub(crate) fn has_key(&self, key: Identity) -> bool {
+        self.keys.contains(&key)
+    }
+
+    pub(crate) fn has_room_for(&self, key: Identity) -> bool {
+        self.keys.len() < KEYS_MAX || self.has_key(key)
+    }
+
+    pub(crate) fn add_key(&mut self, key: Identity) {
+        if !self.has_key(key) {
+            self.keys.push(key);
+        }
+    }
+
+    pub(crate) fn has(&self, item: Item) -> bool {
+        self.slots[index(item)].is_some()
+    }
+
+    /// True while a byte of the chunk is wanted or being read.
+    pub(crate) fn has_work_in(&self, chunk: runahead_abi::ChunkIndex) -> bool {
+        self.data.has_work_in(chunk)
+    }
+
+    /// True when nothing is left to do for it and nobody is doing anything.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.iter().all(Option::is_none) && self.data.is_idle()
+    }
+
+    /// Everything that waits.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (Rank, Item)> + '_ {
+        let waiting = |slot: &&Slot| !slot.started;
+        let slots = SLOTS.iter().zip(&self.slots);
+        slots
+            .filter_map(move |((item, _), slot)| Some((slot.as_ref().filter(waiting)?.rank, *item)))
+            .chain(self.data.items())
+    }
+
+    /// Moves all items to where they belong once their entry is parked, or no longer is.
+    pub(crate) fn park(&self, park: bool, lanes: &mut Lanes) {
+        for (rank, item) in self.items() {
+            let mut shelf = self.shelf(lanes, !park);
+            if park { shelf.park(rank, item) } else { shelf.unpark(rank, item) }
+        }
+    }
+
+    /// Marks a key done under all names that the path goes by.
+    pub(crate) fn done<F>(&self, fx: &mut Effects<F>, of: impl Fn(Identity) -> Identity) {
+        fx.done.extend(self.keys.iter().map(|&key| (self.client, of(key))));
+    }
+
+    pub(crate) fn forget<F>(
+        &self,
+        before: Option<u32>,
+        fx: &mut Effects<F>,
+        of: impl Fn(Identity) -> Identity,
+    ) {
+        let before = before.unwrap_or(u32::MAX);
+        fx.forget.extend(self.keys.iter().map(|&key| (self.client, of(key), before)));
+    }
+
+    /// Tells what became of `key`: an answer, or nothing.
+    pub(crate) fn settle<F>(
+        &self,
+        trouble: Option<Trouble>,
+        fx: &mut Effects<F>,
+        of: impl Fn(Identity) -> Identity,
+    ) {
+        match trouble {
+            Some(Trouble::Ours) => self.forget(None, fx, of),
+            Some(Trouble::Answer) | None => self.done(fx, of),
+        }
+    }
+
+    /// Settles those chunks of `range` that nothing else is going to read. The others are
+    /// settled with what is left of them.
+    fn settle_data<F>(
+        &mut self,
+        trouble: Option<Trouble>,
+        range: &Range<u64>,
+        fx: &mut Effects<F>,
+    ) {
+        for chunk in chunks(range) {
+            if self.data.has_work_in(chunk) {
+                self.partly_read.insert(chunk.0);
+            } else {
+                self.partly_read.remove(&chunk.0);
+                self.settle(trouble, fx, |key| key.chunk(chunk));
+            }
+        }
+    }
+
+    /// Wants something other than data, which a worker is already on if `started`. `None` when
+    /// that was answered at once by `class`, which says what the path names.
+    pub(crate) fn want<F>(
+        &mut self,
+        item: Item,
+        tag: Tag,
+        (class, started): (Option<Class>, bool),
+        shelf: &mut Shelf<'_>,
+        fx: &mut Effects<F>,
+    ) -> Option<Added> {
+        if let Some(class) = class {
+            let failed = item == Item::Listing && class != Class::Directory;
+            if failed || item == Item::Lookup {
+                if failed {
+                    self.done(fx, |key| slot_key(item, key));
+                }
+                fx.complete(self.client, SLOTS[index(item)].1, &tag, 0, failed);
+                return None;
+            }
+        }
+        match &mut self.slots[index(item)] {
+            Some(slot) => {
+                if !slot.started {
+                    shelf.remove(slot.rank, item);
+                }
+                slot.tag.renew(&tag);
+                slot.rank = slot.tag.rank();
+                if !slot.started {
+                    shelf.insert(slot.rank, item);
+                }
+                Some(Added::Known)
+            }
+            empty => {
+                let rank = tag.rank();
+                *empty = Some(Slot { tag, rank, started });
+                if !started {
+                    shelf.insert(rank, item);
+                }
+                Some(Added::New)
+            }
+        }
+    }
+
+    /// Wants a range of data, not empty. `None` when that was answered at once.
+    pub(crate) fn want_data<F>(
+        &mut self,
+        range: Range<u64>,
+        tag: Tag,
+        class: Option<Class>,
+        shelf: &mut Shelf<'_>,
+        fx: &mut Effects<F>,
+    ) -> Option<Added> {
+        let Some(class) = class else {
+            return Some(self.data.add(range, &tag, shelf));
+        };
+        let Class::File { size } = class else {
+            self.settle_data(None, &range, fx);
+            fx.complete(self.client, HintKind::Data, &tag, 0, true);
+            return None;
+        };
+        let extended = tag.end_in(range.start, size, EXTEND_MAX_BYTES);
+        let end = extended.unwrap_or(range.end.min(size));
+        let added = (range.start < end).then(|| self.data.add(range.start..end, &tag, shelf));
+        if range.end > end {
+            self.settle_data(None, &(end.max(range.start)..range.end), fx);
+        }
+        if added.is_none() {
+            fx.complete(self.client, HintKind::Data, &tag, 0, false);
+        }
+        added
+    }
+
+    /// A worker is on `item`, which is not data: it is so for this client, too, if it wants that.
+    pub(crate) fn start(&mut self, item: Item, lanes: &mut Lanes, parked: bool) {
+        if let Some(slot) = &mut self.slots[index(item)]
+            && !slot.started
+        {
+            slot.started = true;
+            lanes.shelf(self.client, self.entry, parked).remove(slot.rank, item);
+        }
+    }
+
+    /// Whether `item` waits.
+    pub(crate) fn waits(&self, item: Item) -> bool {
+        match item {
+            Item::Data(start) => self.data.tag(start).is_some(),
+            Item::Lookup | Item::Listing | Item::Link => {
+                self.slots[index(item)].as_ref().is_some_and(|slot| !slot.started)
+            }
+            Item::Program | Item::Names | Item::Guess => false,
+        }
+    }
+
+    /// Who wants `item`, and how urgently.
+    pub(crate) fn tag(&self, item: Item) -> Option<Tag> {
+        match item {
+            Item::Data(start) => self.data.tag(start),
+            Item::Lookup | Item::Listing | Item::Link => {
+                self.slots[index(item)].as_ref().map(|slot| slot.tag)
+            }
+            Item::Program | Item::Names | Item::Guess => None,
+        }
+    }
+
+    /// Cuts off the first piece of the want that starts at `start`, of so many bytes at most if that
+    /// is given.
+    pub(crate) fn cut(
+        &mut self,
+        (start, most): (u64, Option<u64>),
+        lanes: &mut Lanes,
+    ) -> Option<Range<u64>> {
+        let mut shelf = lanes.shelf(self.client, self.entry, false);
+        self.data.cut(start, most.unwrap_or(PIECE_BYTES), &mut shelf)
+    }
+
+    /// A worker reads `range`: it does so for this client, too.
+    pub(crate) fn claim(&mut self, range: &Range<u64>, lanes: &mut Lanes) {
+        let mut shelf = lanes.shelf(self.client, self.entry, false);
+        self.data.claim(range, &mut shelf);
+    }
+
+    /// That the directory `path`, whose reading has begun, is to be expanded.
+    pub(crate) fn wish(&self, path: &Arc<[u8]>) -> Option<Wish> {
+        let slot = self.slots[index(Item::Listing)].as_ref().filter(|slot| slot.started)?;
+        Wish::of(self.client, path, &self.keys, &slot.tag)
+    }
+
+    /// Ends what slot `item` holds, if a worker was on it, and says how.
+    pub(crate) fn end<F>(&mut self, item: Item, trouble: Option<Trouble>, fx: &mut Effects<F>) {
+        if let Some(slot) = self.slots[index(item)].take_if(|slot| slot.started) {
+            // The path's own key is settled by the lookup, whether a hint asked for one or not.
+            if item != Item::Lookup {
+                self.settle(trouble, fx, |key| slot_key(item, key));
+            }
+            fx.complete(self.client, SLOTS[index(item)].1, &slot.tag, 0, trouble.is_some());
+        }
+    }
+
+    /// Ends what slot `item` holds, if nobody was on it yet: there is nothing to be read.
+    fn end_waiting<F>(
+        &mut self,
+        item: Item,
+        trouble: Trouble,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) {
+        if self.slots[index(item)].as_ref().is_some_and(|slot| !slot.started) {
+            self.start(item, lanes, true);
+            self.end(item, Some(trouble), fx);
+        }
+    }
+
+    /// The lookup brought `class`: what that answers is answered. The entry is still parked.
+    pub(crate) fn open<F>(&mut self, class: Class, lanes: &mut Lanes, fx: &mut Effects<F>) {
+        self.done(fx, |key| key);
+        self.end(Item::Lookup, None, fx);
+        if class != Class::Directory {
+            self.end_waiting(Item::Listing, Trouble::Answer, lanes, fx);
+        }
+        let (size, refused) = match class {
+            Class::File { size } => (size, false),
+            _ => (0, true),
+        };
+        self.fit(size, refused, None, lanes, fx);
+    }
+
+    fn fit<F>(
+        &mut self,
+        size: u64,
+        refused: bool,
+        trouble: Option<Trouble>,
+        lanes: &mut Lanes,
+        fx: &mut Effects<F>,
+    ) {
+        let mut shelf = lanes.shelf(self.client, self.entry, true);
+        let (cut, groups) = self.data.fit(size, EXTEND_MAX_BYTES, &mut shelf);
+        cut.iter().for_each(|range| self.settle_data(trouble, range, fx));
+        fx.complete_groups(self.client, groups, refused);
+    }
+
+    /// The lookup failed, and with it all that waits. The entry is still parked.
+    pub(crate) fn fail<F>(&mut self, trouble: Trouble, lanes: &mut Lanes, fx: &mut Effects<F>) {
+        self.settle(Some(trouble), fx, |key| key);
+        self.end(Item::Lookup, Some(trouble), fx);
+        self.end_waiting(Item::Listing, trouble, lanes, fx);
+        self.end_waiting(Item::Link, trouble, lanes, fx);
+        self.fit(0, true, Some(trouble), lanes, fx);
+    }
+
+    /// A worker read the first `bytes` of `range`, or nothing.
+    pub(crate) fn read<F>(
+        &mut self,
+        range: &Range<u64>,
+        result: Result<u64, Trouble>,
+        fx: &mut Effects<F>,
+    ) {
+        let trouble = result.err();
+        let (pieces, groups) = self.data.finish(range, result.unwrap_or(0), trouble.is_some());
+        pieces.iter().for_each(|piece| self.settle_data(trouble, piece, fx));
+        fx.complete_groups(self.client, groups, false);
+    }
+}

@@ -1,0 +1,108 @@
+//! A worker's part in guessing.
+
+use std::sync::Arc;
+
+use runahead_abi::{ChunkIndex, Identity};
+use rustix::io::Result;
+
+use crate::directory_expansion::Name;
+use crate::file_guesses::{ENTRIES_MAX, Errand, NAMED_IN_MAX, Of, Outcome, SCAN_BYTES, tokens};
+use crate::hint_order::ClientId;
+use crate::io::{Node, Reader};
+use crate::request_queue::Class;
+use crate::worker_pool::Pool;
+
+impl Pool {
+    /// Does something for a guess.
+    pub(super) fn guess(
+        &self,
+        (client, of): (ClientId, Of),
+        errand: &Errand<Node>,
+        reader: &mut Reader,
+    ) -> Outcome<Node> {
+        match errand {
+            Errand::List { path } => {
+                let mut names = Vec::new();
+                let most = if of == Of::Mentions { NAMED_IN_MAX } else { ENTRIES_MAX };
+                let listed = self.list(path, Some((&mut names, most + 1)), reader);
+                listed.map_or(Outcome::Over, |_| Outcome::Names(names))
+            }
+            Errand::Browse { path } => {
+                if self.list(path, None, reader).is_ok() {
+                    self.foresee(client, [Identity::ROOT.join(path).listing()]);
+                }
+                Outcome::Over
+            }
+            Errand::Look { path } => {
+                let found = reader.look(path, true);
+                // Where a routine finds nothing, that is what is to be known.
+                let is_told = match of {
+                    Of::Names | Of::Mentions => found.is_ok(),
+                    Of::Siblings => true,
+                    Of::Data => false,
+                };
+                if is_told {
+                    self.foresee(client, [Identity::ROOT.join(path)]);
+                }
+                match found {
+                    Ok((node, Class::File { size })) => Outcome::File(Arc::new(node), size),
+                    _ => Outcome::Over,
+                }
+            }
+            Errand::Read { path, file, size } => {
+                self.read_whole(client, path, (file, *size), reader);
+                Outcome::Over
+            }
+            Errand::Scan { path, file, size } => {
+                if !self.read_whole(client, path, (file, *size), reader) {
+                    return Outcome::Tokens(Vec::new());
+                }
+                let contents = reader.bytes(file, &(0..(*size).min(SCAN_BYTES)), &self.devices);
+                Outcome::Tokens(contents.map_or_else(|_| Vec::new(), |bytes| tokens(&bytes)))
+            }
+        }
+    }
+
+    /// Reads a file; false if it cannot be read. (Which is as good as read: nothing follows from either.)
+    fn read_whole(
+        &self,
+        client: ClientId,
+        path: &[u8],
+        (file, size): (&Node, u64),
+        reader: &mut Reader,
+    ) -> bool {
+        let is_read = reader.read(file, &(0..size), &self.devices, None).is_ok();
+        if is_read {
+            let (file, last) = (Identity::ROOT.join(path), ChunkIndex::of(size - 1).0);
+            self.foresee(client, (0..=last).map(|chunk| file.chunk(ChunkIndex(chunk))));
+        }
+        is_read
+    }
+
+    /// Reads the entries of the directory at `path`, of which `names` takes so many. What is no
+    /// directory has none.
+    fn list(
+        &self,
+        path: &[u8],
+        names: Option<(&mut Vec<Name>, usize)>,
+        reader: &mut Reader,
+    ) -> Result<u64> {
+        match reader.look(path, true)? {
+            (node, Class::Directory) => reader.list(&node, &self.devices, names),
+            _ => Ok(0),
+        }
+    }
+
+    /// What was guessed is in memory: from now on its use shows in the client's log. Under the lock,
+    /// so that a client that goes is told before or not at all.
+    fn foresee(&self, client: ClientId, keys: impl IntoIterator<Item = Identity>) {
+        const TARGET: u32 = 0;
+        let state = self.lock();
+        let Some(core) = state.clients.get(&client) else { return };
+        for key in keys {
+            if core.expect(key, TARGET) {
+                core.done(key);
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How the command ends, and what is to be done until then: signals are passed on, and the first process of a
+//! container collects orphans.
+
+use std::os::fd::AsFd;
+
+use nix::libc;
+use nix::unistd::Pid;
+use runahead_inject::{Ended, Status, wait};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{self, PidfdFlags, pidfd_open};
+
+use crate::signal_forwarding::Passing;
+
+/// How often orphans are collected.
+const ORPHANS: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// How often is looked for signals if they cannot be waited for.
+const SIGNALS: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Whether the command has ended. It can still be waited for.
+pub(crate) fn has_ended(command: Pid) -> bool {
+    look_at(libc::P_PID, command).is_some()
+}
+
+/// Waits for the command, and for it alone: a wait for any child would take away what the threads of the control socket, who
+/// trace the command when it execs, are waiting for.
+pub(crate) fn wait_for(command: Pid) -> Ended {
+    let orphans = std::process::id() == 1;
+    let passing = Passing::to(command);
+    let number = process::Pid::from_raw(command.as_raw());
+    if let Some(Ok(ends)) = number.map(|number| pidfd_open(number, PidfdFlags::empty())) {
+        let bell = passing.bell();
+        let fds = [Some(ends.as_fd()), bell];
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds: Vec<_> = fds.into_iter().flatten().map(readable).collect();
+        loop {
+            let patience = match bell {
+                None => Some(&SIGNALS),
+                Some(_) if orphans => Some(&ORPHANS),
+                Some(_) => None,
+            };
+            let polled = poll(&mut fds, patience);
+            passing.pass();
+            match polled {
+                Ok(0) if orphans => collect_orphans(command),
+                Ok(_) if !fds[0].revents().is_empty() => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+    }
+    let ended = loop {
+        match wait(command, 0) {
+            Ok(Status::Ended(ended)) => break ended,
+            // Somebody else collected it: nothing is known but that it is over.
+            Err(nix::errno::Errno::ECHILD) => break Ended::Exited(0),
+            _ => {}
+        }
+    };
+    passing.end();
+    ended
+}
+
+/// As the first process of a container we have to collect those whose parents have ended.
+fn collect_orphans(command: Pid) {
+    while let Some(orphan) = look_at(libc::P_ALL, Pid::from_raw(0)) {
+        if orphan == command || wait(orphan, libc::__WALL).is_err() {
+            return;
+        }
+    }
+}
+
+/// One of those children that has ended, which stays to be waited for (waitid(2)).
+fn look_at(which: libc::idtype_t, child: Pid) -> Option<Pid> {
+    let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: zero is valid for a siginfo_t, and says that there was nobody.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: writes `info`.
+    let found = unsafe { libc::waitid(which, child.as_raw() as libc::id_t, &mut info, look) };
+    // SAFETY: what waitid(2) writes has a process number.
+    let pid = Pid::from_raw(unsafe { info.si_pid() });
+    (found == 0 && pid.as_raw() != 0).then_some(pid)
+}

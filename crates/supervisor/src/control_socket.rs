@@ -1,0 +1,382 @@
+//! Where the processes of a session ask for something (`abi::socket`).
+//!
+//! Every connection has a thread that waits for it, and serves it to the end: who traces
+//! a process must be the one to wait for it, and an exec can take as long as the storage that the
+//! program comes from. So there is always one thread more than are busy, up to a limit; the last one does
+//! nothing that takes long.
+//!
+//! Only processes of our own user are served that know the session's token, which is in the memory of its
+//! programs. An address can be read in /proc/net/unix by anybody, and one whose own reads Landlock restricts
+//! would have us read for it.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use runahead_abi::agent_config::TOKEN_BYTES;
+use runahead_abi::control_protocol::{
+    COLD, EXEC, EXEC_WAITS, FORGET, JOIN, KEEP, LEND, LET_GO, NO, RULES, SCRIPT, SPECULATES, STOP,
+    STRICTLY, YES,
+};
+use runahead_abi::follow_filter::ProgramKey;
+use runahead_abi::overlay::HELD_MAX;
+use runahead_inject::{Followed, Follower, Layout};
+use runahead_member::degradations::{Reasons, UNDER_OTHER_RULES};
+use runahead_member::shared_memory::Speculations;
+use runahead_speculation::Counts;
+use rustix::cmsg_space;
+use rustix::io::{Errno, read};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, listen, recvmsg, send, sendmsg, shutdown, socket_with,
+};
+use rustix::process::{Pid, geteuid};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::descriptor_store::Kept;
+use crate::exec_file::Image;
+use crate::joined_processes::{self, Members};
+use crate::{rlimits, signal_blocking};
+
+/// Threads that serve at most.
+const SERVERS_MAX: usize = 64;
+/// Connections that may wait.
+const BACKLOG: i32 = 128;
+/// How long somebody who has connected may take to say what he wants.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How long somebody who has been answered may take to ask for more; it may have to look for a file.
+const MORE_PATIENCE: Duration = Duration::from_secs(2);
+const STACK_BYTES: usize = 128 * 1024;
+
+/// See the module's text.
+pub struct ControlSocket {
+    listener: OwnedFd,
+    token: [u8; TOKEN_BYTES],
+    members: Arc<Members>,
+    file: OwnedFd,
+    layout: Layout,
+    degraded: Arc<Reasons>,
+    kept: Kept,
+    servers: AtomicUsize,
+    busy: AtomicUsize,
+    /// What is predicted in the session, once somebody speculates.
+    speculations: OnceLock<Speculations>,
+    /// Execs that were followed.
+    pub followed: AtomicUsize,
+}
+
+/// An address that nobody can guess, so that nobody else is there: in the abstract name space, which
+/// needs no file system and ends with its owner.
+pub fn address() -> [u8; runahead_abi::agent_config::SOCKET_BYTES] {
+    let mut name = [0u8; runahead_abi::agent_config::SOCKET_BYTES];
+    let random = std::hash::BuildHasher::build_hasher(&std::hash::RandomState::new());
+    let text =
+        format!("\0runahead-{}-{:016x}", std::process::id(), std::hash::Hasher::finish(&random));
+    let len = text.len().min(name.len());
+    name[..len].copy_from_slice(&text.as_bytes()[..len]);
+    name
+}
+
+/// What only programs of the session know.
+pub fn token() -> Result<[u8; TOKEN_BYTES], Errno> {
+    let mut token = [0; TOKEN_BYTES];
+    match getrandom(&mut token, GetRandomFlags::empty())? {
+        TOKEN_BYTES => Ok(token),
+        _ => Err(Errno::AGAIN),
+    }
+}
+
+/// Bytes of `address` that count.
+pub fn address_len(address: &[u8]) -> usize {
+    address.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1)
+}
+
+/// A socket that waits at `address`.
+pub fn open(address: &[u8]) -> Result<OwnedFd, Errno> {
+    let name = SocketAddrUnix::new_abstract_name(&address[1..address_len(address)])?;
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let listener = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    bind(&listener, &name)?;
+    listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+impl ControlSocket {
+    /// Opens the control socket: `listener` is [`open`]ed, for those who know the token; `file` holds the agent.
+    pub fn new(
+        (listener, token): (OwnedFd, [u8; TOKEN_BYTES]),
+        members: Arc<Members>,
+        file: OwnedFd,
+        layout: Layout,
+        degraded: Arc<Reasons>,
+    ) -> Arc<Self> {
+        let socket = Arc::new(ControlSocket {
+            listener,
+            token,
+            members,
+            file,
+            layout,
+            degraded,
+            kept: Kept::default(),
+            servers: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            speculations: OnceLock::new(),
+            followed: AtomicUsize::new(0),
+        });
+        socket.keep_one_free();
+        socket
+    }
+
+    /// Sees that somebody waits for the next one. False: there is nobody.
+    fn keep_one_free(self: &Arc<Self>) -> bool {
+        let servers = self.servers.load(SeqCst);
+        if servers > self.busy.load(SeqCst) {
+            return true;
+        }
+        if servers >= SERVERS_MAX || servers > 0 && !self.members.has_room_for_a_thread() {
+            return false;
+        }
+        self.servers.fetch_add(1, SeqCst);
+        let socket = self.clone();
+        let thread = std::thread::Builder::new().name("socket".into()).stack_size(STACK_BYTES);
+        if thread.spawn(move || socket.work()).is_err() {
+            self.degraded.count("no thread could be started to serve programs");
+            if self.servers.fetch_sub(1, SeqCst) == 1 {
+                // Nobody would come: who asks is to be refused rather than to wait.
+                self.close();
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Who asks from now on is refused, also while something keeps the descriptor open.
+    pub(crate) fn close(&self) {
+        let _ = shutdown(&self.listener, Shutdown::Both);
+    }
+
+    fn work(self: Arc<Self>) {
+        signal_blocking::block_all();
+        loop {
+            match accept_with(&self.listener, SocketFlags::CLOEXEC) {
+                Ok(client) => {
+                    self.busy.fetch_add(1, SeqCst);
+                    let is_last = !self.keep_one_free();
+                    // Who is served badly goes on without us.
+                    let _ = self.serve(&client, is_last);
+                    self.busy.fetch_sub(1, SeqCst);
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::MFILE | Errno::NFILE) => std::thread::sleep(Duration::from_millis(5)),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The last one keeps nobody waiting who comes meanwhile.
+    fn serve(&self, client: &OwnedFd, is_last: bool) -> Result<(), Errno> {
+        // Not rustix's, for which nobody may have the number 0: who is in another name space of processes has it.
+        let peer = getsockopt(client, PeerCredentials)
+            .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+        if peer.uid() != geteuid().as_raw() {
+            self.degraded.count("a process of another user asked, and was refused");
+            return Err(Errno::PERM);
+        }
+        let process = Pid::from_raw(peer.pid());
+        let request = self.request(client, PATIENCE)?;
+        match request.what {
+            STOP => {
+                self.members.stop();
+                answer(client, Some(self.file.as_fd()))
+            }
+            JOIN | EXEC | EXEC_WAITS if self.members.is_stopped() => answer(client, None),
+            JOIN => {
+                let joined = process.ok_or(Errno::INVAL).and_then(|pid| self.members.join(pid));
+                if let Err(errno) = &joined {
+                    self.degraded.count(format!("a process could not join ({errno})"));
+                }
+                answer(client, joined.as_ref().ok().map(AsFd::as_fd))
+            }
+            EXEC | EXEC_WAITS if is_last => {
+                self.degraded.count("a program ran natively: no thread was left to follow it");
+                answer(client, None)
+            }
+            EXEC | EXEC_WAITS => match process {
+                Some(pid) => self.follow_if_ours(client, pid, request),
+                None => {
+                    self.degraded.count("a program ran natively: its process has no number here");
+                    answer(client, None)
+                }
+            },
+            LET_GO => {
+                self.members.let_go(joined_processes::LET_GO);
+                answer(client, Some(self.file.as_fd()))
+            }
+            KEEP => {
+                let file = request.place.ok_or(Errno::INVAL);
+                let pid = process.ok_or(Errno::INVAL);
+                let kept = file.and_then(|file| self.kept.keep(pid?, file));
+                answer(client, kept.is_ok().then(|| self.file.as_fd()))
+            }
+            LEND => {
+                let kept = process.and_then(|pid| self.kept.of(pid));
+                answer(client, kept.as_ref().map(|file| file.as_fd()))
+            }
+            FORGET => {
+                process.into_iter().for_each(|pid| self.kept.forget(pid));
+                answer(client, Some(self.file.as_fd()))
+            }
+            RULES => {
+                self.degraded.count(UNDER_OTHER_RULES);
+                Ok(())
+            }
+            SPECULATES => answer(client, self.speculations().map(|table| table.file.as_fd())),
+            _ => answer(client, None),
+        }
+    }
+
+    /// What came of predictions, if there were any.
+    pub(crate) fn speculated(&self) -> Option<Counts> {
+        self.speculations.get().map(|shared| shared.table.counts())
+    }
+
+    fn speculations(&self) -> Option<&Speculations> {
+        if let Some(table) = self.speculations.get() {
+            return Some(table);
+        }
+        match Speculations::new() {
+            Ok(table) => Some(self.speculations.get_or_init(|| table)),
+            Err(errno) => {
+                self.degraded.count(format!("a process could not speculate ({errno})"));
+                None
+            }
+        }
+    }
+
+    fn request(&self, client: &OwnedFd, patience: Duration) -> Result<Request, Errno> {
+        set_socket_timeout(client, Timeout::Recv, Some(patience))?;
+        let mut bytes = [0u8; 1 + TOKEN_BYTES + size_of::<ProgramKey>()];
+        let (got, place) = receive(client, &mut bytes)?;
+        let Some((&what, rest)) = bytes[..got].split_first() else { return Err(Errno::PIPE) };
+        let Some(called) = rest.strip_prefix(&self.token) else {
+            self.degraded.count("a process that is not of the session asked, and was refused");
+            return Err(Errno::PERM);
+        };
+        let (what, strictly) = (what & !STRICTLY, what & STRICTLY != 0);
+        let called = called.try_into().ok().map(ProgramKey::from_bytes);
+        Ok(Request { what, strictly, place, called })
+    }
+
+    /// As far as an interpreter of interpreters goes, and each time it has to be waited for.
+    fn follow_if_ours(&self, client: &OwnedFd, pid: Pid, mut asked: Request) -> Result<(), Errno> {
+        const REQUESTS_MAX: usize = 16;
+        for _ in 0..REQUESTS_MAX {
+            let Request { what: what @ (EXEC | EXEC_WAITS), place: Some(place), called, strictly } =
+                asked
+            else {
+                break;
+            };
+            let place = Arc::new(place);
+            match self.members.beside().look(&place, pid, what == EXEC_WAITS) {
+                Image::Ours => {
+                    self.members.executes(pid, &place, called);
+                    drop(place);
+                    return self.follow(client, pid, strictly);
+                }
+                Image::Cold => {
+                    say(client, &[COLD])?;
+                    self.members.bring_in(&place, pid);
+                }
+                Image::Script(name) => say(client, &[&[SCRIPT], &name[..]].concat())?,
+                Image::Other => break,
+            }
+            drop(place);
+            asked = self.request(client, MORE_PATIENCE)?;
+        }
+        answer(client, None)
+    }
+
+    fn follow(&self, client: &OwnedFd, pid: Pid, strictly: bool) -> Result<(), Errno> {
+        if let Some(why) = rlimits::too_narrow(Some(pid)) {
+            self.degraded.count(format!("a program ran natively: {why}"));
+            return answer(client, None);
+        }
+        let follower = match Follower::new(nix::unistd::Pid::from_raw(pid.as_raw_pid()), strictly) {
+            Ok(follower) => follower,
+            Err(errno) => {
+                self.degraded.count(format!("a program ran natively: no tracing here ({errno})"));
+                return answer(client, None);
+            }
+        };
+        if let Err(errno) = answer(client, Some(self.file.as_fd())) {
+            follower.release();
+            return Err(errno);
+        }
+        let number = || {
+            let mut said = [0u8; 4 + HELD_MAX];
+            let got = read(client, &mut said).ok()?;
+            let (number, told) = said[..got].split_first_chunk()?;
+            Some((i32::from_le_bytes(*number), told.to_vec()))
+        };
+        match follower.follow(self.layout, number) {
+            Followed::Inserted => {
+                self.followed.fetch_add(1, Relaxed);
+                self.members.started_program();
+            }
+            Followed::Native(why) => {
+                self.degraded.count(format!("a program ran natively: {why}"));
+            }
+            Followed::Not => {}
+        }
+        Ok(())
+    }
+}
+
+/// What somebody asks for.
+struct Request {
+    what: u8,
+    /// With [`STRICTLY`].
+    strictly: bool,
+    /// The descriptor beside it.
+    place: Option<OwnedFd>,
+    /// Before an exec: the file, and what it is called to do.
+    called: Option<ProgramKey>,
+}
+
+/// Bytes, and the first of the descriptors that came beside them. (The kernel closes those for which there
+/// is no room.)
+fn receive(client: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut part = [IoSliceMut::new(bytes)];
+    let message = recvmsg(client, &mut part, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::NOBUFS);
+    }
+    let beside = control.drain().find_map(|control| match control {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((message.bytes, beside))
+}
+
+/// Sends bytes.
+fn say(client: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    send(client, bytes, SendFlags::NOSIGNAL).map(drop)
+}
+
+fn answer(client: &OwnedFd, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let byte = [if file.is_some() { YES } else { NO }];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !file.as_slice().is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(file.as_slice()));
+    }
+    sendmsg(client, &[IoSlice::new(&byte)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}

@@ -1,0 +1,119 @@
+//! What a file is that a process is about to execute.
+//!
+//! The process cannot look itself: it would lose its locks on the file (fcntl(2)). It hands over a place of it
+//! (`O_PATH`), and is told nothing that it could not read.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+
+use nix::libc;
+use runahead_abi::control_protocol::ANSWER_BYTES;
+use runahead_member::read_rights::Watch;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::process::Pid;
+
+use crate::shadow_sandbox::CACHESTAT;
+
+/// What exec would run.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Image {
+    /// A program that the agent is made for.
+    Ours,
+    /// A script, with the name of its interpreter.
+    Script(Vec<u8>),
+    /// Anything else.
+    Other,
+    /// Not to be told without waiting.
+    Cold,
+}
+
+/// Looks at the file at `place` for `process`; waits for it only if `patient`.
+pub fn look(place: &OwnedFd, process: Pid, patient: bool) -> Image {
+    examine(place, process, patient).unwrap_or(Image::Other)
+}
+
+fn examine(place: &OwnedFd, process: Pid, patient: bool) -> std::io::Result<Image> {
+    const BY_ANYBODY: u32 = 0o004;
+    let name = format!("/proc/self/fd/{}", place.as_raw_fd());
+    // Nothing but a regular file is opened: others react to that.
+    let it = std::fs::metadata(&name)?;
+    if !it.is_file() || it.mode() & BY_ANYBODY == 0 && !Watch::new(process)?.compare()? {
+        return Ok(Image::Other);
+    }
+    let flags = (OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32;
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(name)?;
+    if !patient && is_cold(&file) {
+        return Ok(Image::Cold);
+    }
+    // One byte of an answer says that it is a script.
+    let mut head = [0; ANSWER_BYTES - 1];
+    let got = file.read_at(&mut head, 0)?;
+    Ok(parse(&head[..got]))
+}
+
+/// The start of the file is not in memory.
+fn is_cold(file: &File) -> bool {
+    let mut byte = [0];
+    match preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
+        Err(Errno::AGAIN) => true,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => cached_pages(file) == Some(0),
+        _ => false,
+    }
+}
+
+/// Pages of its start that are in memory: one or none.
+fn cached_pages(file: &File) -> Option<u64> {
+    let (range, mut out) = ([0u64, 1], [0u64; 5]);
+    // SAFETY: cachestat(2) reads a range of two words, and writes five.
+    let got =
+        unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), out.as_mut_ptr(), 0) };
+    (got == 0).then_some(out[0])
+}
+
+fn parse(head: &[u8]) -> Image {
+    // ELF, 64 bits, little-endian; machine at 18 (elf(5)).
+    const EM_X86_64: u8 = 62;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        return interpreter(line).map_or(Image::Other, |name| Image::Script(name.to_owned()));
+    }
+    match head.starts_with(b"\x7fELF\x02\x01") && head.get(18..20) == Some(&[EM_X86_64, 0]) {
+        true => Image::Ours,
+        false => Image::Other,
+    }
+}
+
+/// The name that a script's first line begins with, if all of it is there.
+fn interpreter(line: &[u8]) -> Option<&[u8]> {
+    let start = line.iter().position(|b| !matches!(b, b' ' | b'\t'))?;
+    let rest = &line[start..];
+    let end = rest.iter().position(|b| matches!(b, b' ' | b'\t' | b'\n' | 0))?;
+    (end > 0).then(|| &rest[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_are_named_as_the_kernel_reads_them() {
+        let script = |name: &[u8]| Image::Script(name.to_owned());
+        assert_eq!(parse(b"#!/bin/sh\n"), script(b"/bin/sh"));
+        assert_eq!(parse(b"#! \t/bin/sh -e\n"), script(b"/bin/sh"));
+        assert_eq!(parse(b"#!relative/one\0"), script(b"relative/one"));
+        for none in [&b"#!"[..], b"#!\n", b"#!  \n", b"#!/cut/off", b"", b"#", b"text\n"] {
+            assert_eq!(parse(none), Image::Other, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn programs_for_this_processor_are_ours() {
+        let mut head = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0";
+        assert_eq!(parse(&head), Image::Ours);
+        assert_eq!(parse(&head[..19]), Image::Other);
+        head[18] = 3;
+        assert_eq!(parse(&head), Image::Other);
+    }
+}

@@ -1,0 +1,355 @@
+//! What the user asked for, and what is there: settled before the command starts.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use runahead_abi::Identity;
+use runahead_abi::agent_config::tell;
+use runahead_history::{CommandKey, Keys, Origin, Run, Store, file, format, merge};
+use runahead_inject::Command;
+use runahead_prefetch::Prefetcher;
+
+use super::unchanged_files::{self, is_known_absent};
+use crate::mount_table::Mounts;
+
+/// Whether runs are remembered without a file that the user names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Learning {
+    /// They are not.
+    #[default]
+    Off,
+    /// Of a run that waits for storage, from then on. That it cannot be done is no news.
+    WhereItWaits,
+    /// Of every run, from its start, and it is said if that cannot be done.
+    Always,
+}
+
+/// What the user asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// A file to record into.
+    pub record: Option<PathBuf>,
+    /// A file to replay.
+    pub replay: Option<PathBuf>,
+    /// Replay what is remembered of this command, and remember this run. Not with one of the two above.
+    pub learn: Learning,
+}
+
+/// What is appended to the path of a program for the name of a record that is shipped with it.
+const SHIPPED: &str = ".runahead";
+/// Where else records that are shipped lie, by the names of their programs.
+const SHIPPED_IN: &str = "/usr/share/runahead";
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Plan {
+    record: Option<PathBuf>,
+    store: Option<Store>,
+    learning: Learning,
+    /// What the user has named to be replayed.
+    named: Option<Arc<Run>>,
+    keys: Keys,
+    origin: Origin,
+    /// The command's file, and what the log calls it.
+    pub(super) program: Option<(Vec<u8>, Identity)>,
+}
+
+/// A record that is to be replayed.
+pub(super) struct Replayed {
+    pub(super) run: Arc<Run>,
+    /// It was recorded of this very command.
+    pub(super) is_own: bool,
+}
+
+impl Plan {
+    /// For `command`; `None` if nothing was asked for, or nothing of it can be done. `complain` is told, in a
+    /// line each, what is not going to be done.
+    pub fn new(
+        asked: &Asked,
+        command: &Command,
+        mut complain: impl FnMut(&str),
+    ) -> Option<Arc<Self>> {
+        let learning = match asked {
+            Asked { record: None, replay: None, learn } => *learn,
+            _ => Learning::Off,
+        };
+        if asked.record.is_none() && asked.replay.is_none() && learning == Learning::Off {
+            return None;
+        }
+        let mut tried = |what: &str, error: file::Error| complain(&format!("{what}: {error}"));
+        let record = asked
+            .record
+            .as_deref()
+            .and_then(|path| file::destination(path).map_err(|e| tried("not recorded", e)).ok());
+        let named = asked
+            .replay
+            .as_deref()
+            .and_then(|path| file::load(path).map_err(|error| tried("not replayed", error)).ok());
+        let store = match learning {
+            Learning::Off => None,
+            Learning::WhereItWaits => Store::of_user().ok().filter(|store| !store.is_disabled()),
+            Learning::Always => Store::of_user()
+                .and_then(|store| store.prepare().map(|()| store))
+                .map_err(|error| tried("nothing is learned", error))
+                .ok(),
+        };
+        if record.is_none() && named.is_none() && store.is_none() {
+            return None;
+        }
+        let path =
+            runahead_inject::find(&command.program).and_then(|path| std::path::absolute(path).ok());
+        let attributes = path.as_ref().and_then(|path| path.metadata().ok());
+        let attributes = attributes.as_ref().map(unchanged_files::attributes);
+        let line = || std::iter::once(&command.program).chain(&command.args);
+        let here = std::env::current_dir().unwrap_or_default();
+        let program = path.as_deref().unwrap_or(Path::new(""));
+        let words = line().map(|word| -> &OsStr { word });
+        let keys = Keys::of(words, &here, program, attributes);
+        let origin = Origin::new(line().map(|word| word.as_bytes()), here.as_os_str().as_bytes());
+        if learning == Learning::Always
+            && let Some(store) = &store
+        {
+            // One that cannot be read will be written anew.
+            let _ = store.load(&keys.command).map_err(|error| tried("not replayed", error));
+        }
+        let program = path.map(|path| {
+            let path = path.into_os_string().into_encoded_bytes();
+            let key = Identity::ROOT.join(&path);
+            (path, key)
+        });
+        let named = named.map(Arc::new);
+        Some(Arc::new(Plan { record, store, learning, named, keys, origin, program }))
+    }
+
+    /// One that replays `run`, or else records into nowhere.
+    #[cfg(test)]
+    pub(super) fn for_tests(run: Option<Run>) -> Self {
+        Plan {
+            record: run.is_none().then(|| "/dev/shm/no/such/place".into()),
+            store: None,
+            learning: Learning::Off,
+            named: run.map(Arc::new),
+            keys: Keys::default(),
+            origin: Origin::default(),
+            program: None,
+        }
+    }
+
+    /// This run is to be recorded.
+    pub fn records(&self) -> bool {
+        self.record.is_some() || self.store.is_some()
+    }
+
+    /// Whether there may be something that a replay would read. That there is not is mostly known without asking storage.
+    pub(super) fn may_replay(&self) -> bool {
+        let Some(store) = &self.store else { return self.named.is_some() };
+        let kept = self.keys.all().map(|key| store.file(&key));
+        let shipped = self.shipped_at().into_iter().flatten();
+        kept.into_iter()
+            .chain([store.sole_file()])
+            .chain(shipped)
+            .any(|path| !is_known_absent(&path))
+    }
+
+    /// What cannot be done is said when the command has ended.
+    pub fn complains(&self) -> bool {
+        self.record.is_some() || self.learning == Learning::Always
+    }
+
+    /// How much agents are to tell, as `abi::config` has it.
+    pub(super) fn tell(&self) -> u64 {
+        match (&self.record, self.learning) {
+            (Some(_), _) | (_, Learning::Always) => tell::ALL,
+            (_, Learning::WhereItWaits) => tell::WHILE_SLOW,
+            (None, Learning::Off) => tell::SOME,
+        }
+    }
+
+    /// Nothing is to be replayed as long as all is found in memory.
+    pub(super) fn waits_for_a_wait(&self) -> bool {
+        self.learning == Learning::WhereItWaits
+    }
+
+    /// By which this command's own record is known.
+    pub(super) fn command(&self) -> CommandKey {
+        self.keys.command
+    }
+
+    /// Has the prefetcher know what was measured of the storage before. Asks local file systems.
+    pub(super) fn expect(&self, prefetcher: &Prefetcher) {
+        let sole = self.store.as_ref().map(Store::sole).unwrap_or_default();
+        if sole.is_empty() {
+            return;
+        }
+        let stored = Mounts::now().stored();
+        let known = stored.iter().filter(|(_, number)| sole.contains(number));
+        known.for_each(|&(device, _)| prefetcher.expect_sole(device));
+    }
+
+    /// Keeps what was measured of the storage: of each device whether it serves one request at a time.
+    pub(super) fn note_measured(&self, measured: &[((u32, u32), bool)]) {
+        let Some(store) = &self.store else { return };
+        // Mostly there is nothing of the kind, and never was.
+        if measured.iter().all(|(_, sole)| !sole) && store.sole().is_empty() {
+            return;
+        }
+        let stored = Mounts::now().stored();
+        let number = |device| stored.iter().find(|(other, _)| *other == device).map(|(_, n)| *n);
+        let found: Vec<_> =
+            measured.iter().filter_map(|&(device, sole)| Some((number(device)?, sole))).collect();
+        // Without it the next session measures again.
+        let _ = store.note_sole(&found);
+    }
+
+    pub(super) fn excluded(&self) -> Vec<Vec<u8>> {
+        self.store.as_ref().map(Store::excluded).unwrap_or_default()
+    }
+
+    /// What is to be replayed: what the user has named, or what is remembered, from the particular to the
+    /// general, or what came with the program. Reads files.
+    pub(super) fn replayed(&self) -> Option<Replayed> {
+        if let Some(run) = &self.named {
+            return Some(Replayed { run: run.clone(), is_own: run.command == self.keys.command });
+        }
+        let store = self.store.as_ref()?;
+        let known = self.keys.all().into_iter().find_map(|key| store.load(&key).ok()?);
+        let run = Arc::new(known.or_else(|| self.shipped())?);
+        Some(Replayed { is_own: run.command == self.keys.command, run })
+    }
+
+    /// The record that came with the program: beside it, or in [`SHIPPED_IN`]. Only one that nobody but the
+    /// user and the administrator can have put there.
+    fn shipped(&self) -> Option<Run> {
+        let places = self.shipped_at()?;
+        let is_trusted = |meta: &std::fs::Metadata| {
+            let user = rustix::process::geteuid().as_raw();
+            (meta.uid() == 0 || meta.uid() == user) && meta.mode() & 0o022 == 0
+        };
+        let known = |place: &PathBuf| {
+            let meta = place.metadata().ok().filter(is_trusted)?;
+            meta.is_file().then(|| file::load(place).ok())?
+        };
+        places.iter().find_map(known)
+    }
+
+    /// Keeps `run`, in which `lost` accesses are missing; what there is to complain of.
+    pub(super) fn keep(&self, mut run: Run, lost: u64, was_killed: bool) -> Vec<String> {
+        let mut complaints = Vec::new();
+        run.origin = self.origin.clone();
+        if let Some(path) = &self.record {
+            let written = file::save(path, &format::encode_within(&run, format::FILE_MAX));
+            if lost > 0 {
+                let path = path.display();
+                complaints.push(format!("{lost} accesses are missing in the record {path}"));
+            }
+            complaints.extend(written.err().map(|error| format!("not recorded: {error}")));
+        }
+        if let Some(store) = &self.store
+            && (self.learning == Learning::Always || run.accesses.len() >= LEAST)
+        {
+            for key in self.keys.all() {
+                run.command = key;
+                if key != self.keys.command {
+                    run.origin.line.truncate(1);
+                }
+                match remember(store, &run, was_killed) {
+                    // Then the others are, too, which hold all of it. To look at each takes some milliseconds.
+                    Ok(true) if key == self.keys.command => {
+                        let others = self.keys.all().into_iter().filter(|other| *other != key);
+                        others.for_each(|other| store.was_used(&other));
+                        break;
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        complaints.push(format!("nothing is learned: {error}"));
+                        break;
+                    }
+                }
+            }
+        }
+        if !self.complains() {
+            complaints.clear();
+        }
+        complaints
+    }
+
+    /// Where a record may have come with the program.
+    fn shipped_at(&self) -> Option<[PathBuf; 2]> {
+        let (path, _) = self.program.as_ref()?;
+        let path = Path::new(OsStr::from_bytes(path));
+        let mut name = path.file_name()?.to_owned();
+        name.push(SHIPPED);
+        Some([path.with_file_name(&name), Path::new(SHIPPED_IN).join(&name)])
+    }
+
+    /// The command was run natively: says what was not done for that.
+    pub fn natively(&self) -> Vec<String> {
+        let path = self.record.iter();
+        path.map(|path| {
+            format!("not recorded in {}: the command ran natively", path.as_os_str().display())
+        })
+        .collect()
+    }
+}
+
+/// Of a run that told less than this, nothing is kept: it hardly waited.
+const LEAST: usize = 8;
+
+/// Brings what is remembered under the key of `run` up to date. One that was killed has mostly done a part of what
+/// it does. True: it is as it was.
+fn remember(store: &Store, run: &Run, was_killed: bool) -> Result<bool, file::Error> {
+    let Ok(Some(known)) = store.load(&run.command) else {
+        return store.save(run).map(|()| false);
+    };
+    let merged = merge::merge(&known, run, !was_killed);
+    if merge::is_much_like(&known, &merged) {
+        store.was_used(&run.command);
+        return Ok(true);
+    }
+    store.save(&merged).map(|()| false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cat() -> Command {
+        Command { program: "cat".into(), args: vec!["x".into()] }
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said_and_the_rest_goes_on() {
+        let place = tempfile::tempdir().expect("a directory");
+        let broken = place.path().join("broken");
+        std::fs::write(&broken, "rubbish").expect("ours");
+        let mut said = Vec::new();
+        let record = Some(place.path().join("new"));
+        let asked = Asked { record, replay: Some(broken), ..Asked::default() };
+        let plan = Plan::new(&asked, &cat(), |line| said.push(line.to_owned())).expect("records");
+        assert!(plan.records() && !plan.may_replay());
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("not replayed: ") && !said[0].contains('\n'), "{said:?}");
+        assert!(plan.program.as_ref().is_some_and(|(path, _)| path.ends_with(b"/cat")));
+        let nothing = Asked { replay: Some("/no/such/file".into()), ..Asked::default() };
+        assert!(Plan::new(&nothing, &cat(), |_| {}).is_none());
+    }
+
+    #[test]
+    fn what_was_recorded_is_replayed_as_the_commands_own() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("run");
+        let record = Asked { record: Some(path.clone()), ..Asked::default() };
+        let plan = Plan::new(&record, &cat(), |line| panic!("{line}")).expect("records");
+        let run = Run { command: plan.command(), ..Run::default() };
+        assert_eq!(plan.keep(run, 3, false).len(), 1, "three are missing");
+        let replay = Asked { replay: Some(path), ..Asked::default() };
+        let again = Plan::new(&replay, &cat(), |line| panic!("{line}")).expect("replays");
+        assert!(again.replayed().is_some_and(|known| known.is_own));
+        let other = Command { program: "cat".into(), args: vec!["y".into()] };
+        let other = Plan::new(&replay, &other, |line| panic!("{line}")).expect("replays");
+        assert!(other.replayed().is_some_and(|known| !known.is_own));
+    }
+}

@@ -1,0 +1,178 @@
+//! What lies where nobody waits for storage, and whether a file is what it was.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use runahead_history::{Attributes, Found};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
+use rustix::io::Errno;
+
+use super::file_clock;
+use crate::mount_table::Mounts;
+
+/// How long looking at files may take when the command has ended: they were just used, and are known.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The file systems of a session.
+pub(super) struct Places {
+    /// Where something is mounted, longest first, and whether it holds no stored files. Read when it is first asked
+    /// for: most commands never wait, and nobody asks.
+    mounted: OnceLock<Vec<(Vec<u8>, bool)>>,
+    excluded: Vec<Vec<u8>>,
+    started: i64,
+}
+
+impl Places {
+    /// Of a command that starts now. Nothing that lies in one of the directories `excluded` is recorded.
+    pub(super) fn now(excluded: Vec<Vec<u8>>) -> Self {
+        Places { mounted: OnceLock::new(), excluded, started: file_clock() }
+    }
+
+    #[cfg(test)]
+    fn of(mounted: Vec<(Vec<u8>, bool)>) -> Self {
+        Places { mounted: sorted(mounted).into(), ..Places::now(Vec::new()) }
+    }
+
+    fn mounted(&self) -> &[(Vec<u8>, bool)] {
+        self.mounted.get_or_init(|| {
+            let mut mounted = Mounts::now().points();
+            mounted.extend(self.excluded.iter().map(|path| (path.clone(), true)));
+            sorted(mounted)
+        })
+    }
+
+    /// Nobody waits for what lies there. (Where links lead is not looked at.)
+    pub(super) fn is_unstored(&self, path: &[u8]) -> bool {
+        let lies_in = |point: &[u8]| {
+            let rest = path.strip_prefix(point.strip_suffix(b"/").unwrap_or(point));
+            rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        };
+        self.mounted()
+            .iter()
+            .find(|(point, _)| lies_in(point))
+            .is_some_and(|(_, unstored)| *unstored)
+    }
+
+    /// Looks at paths when the command has ended. What was changed since it started is told from
+    /// what it found.
+    pub(super) fn found_after(&self) -> impl FnMut(&[u8]) -> Found {
+        let until = Instant::now() + PATIENCE;
+        let mut late = false;
+        move |path| {
+            if self.is_unstored(path) {
+                return Found::Unstored;
+            }
+            late = late || Instant::now() > until;
+            if late {
+                return Found::Unknown;
+            }
+            let Ok(meta) = std::fs::metadata(Path::new(std::ffi::OsStr::from_bytes(path))) else {
+                return Found::Absent;
+            };
+            if nanoseconds(meta.ctime(), meta.ctime_nsec()) >= self.started {
+                return Found::Written;
+            }
+            Found::Same(attributes(&meta))
+        }
+    }
+}
+
+/// What was mounted last hides what was there before.
+fn sorted(mut mounted: Vec<(Vec<u8>, bool)>) -> Vec<(Vec<u8>, bool)> {
+    mounted.reverse();
+    mounted.sort_by_key(|(point, _)| std::cmp::Reverse(point.len()));
+    mounted.dedup_by(|later, first| later.0 == first.0);
+    mounted
+}
+
+/// Of a file that exists.
+pub(super) fn attributes(meta: &std::fs::Metadata) -> Attributes {
+    let mtime = nanoseconds(meta.mtime(), meta.mtime_nsec());
+    Attributes { size: meta.size(), mtime, inode: meta.ino() }
+}
+
+fn nanoseconds(seconds: i64, rest: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+/// Whether the file at `path`, which has just been looked up, still has this size and time of change. (Its number
+/// says nothing: a copy of it elsewhere, in an image that is unpacked, is as good.) Never waits:
+/// what memory does not say is `None`.
+pub(super) fn is_same(path: &[u8], expected: &Attributes) -> Option<bool> {
+    let place = open_cached(path).ok()?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let mask = StatxFlags::SIZE | StatxFlags::MTIME;
+    let stat = statx(place, c"", flags, mask).ok()?;
+    StatxFlags::from_bits_retain(stat.stx_mask).contains(mask).then(|| {
+        let mtime = nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec.into());
+        (stat.stx_size, mtime) == (expected.size, expected.mtime)
+    })
+}
+
+/// Memory says that there is no such file. (What it does not say may be either.)
+pub(super) fn is_known_absent(path: &Path) -> bool {
+    open_cached(path.as_os_str().as_bytes()).is_err_and(|errno| errno == Errno::NOENT)
+}
+
+/// A place of `path`, if the way there is in memory.
+fn open_cached(path: &[u8]) -> Result<OwnedFd, Errno> {
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_mount_decides() {
+        let mounts = [("/", false), ("/dev", true), ("/dev/disk", false), ("/a b", true)];
+        let mut mounts: Vec<_> = mounts.map(|(p, u)| (p.as_bytes().to_vec(), u)).into();
+        mounts.push((b"/hidden".to_vec(), true));
+        mounts.push((b"/hidden".to_vec(), false));
+        let places = Places::of(mounts);
+        for (path, unstored) in [
+            ("/etc/passwd", false),
+            ("/", false),
+            ("/dev", true),
+            ("/dev/null", true),
+            ("/device", false),
+            ("/dev/disk/x", false),
+            ("/a b/c", true),
+            ("/hidden/x", false),
+        ] {
+            assert_eq!(places.is_unstored(path.as_bytes()), unstored, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_the_same_until_it_changes() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        let path = dir.path().join("file");
+        std::fs::write(&path, "one").expect("ours");
+        let known = attributes(&path.metadata().expect("there"));
+        let bytes = path.as_os_str().as_bytes();
+        assert_eq!(is_same(bytes, &known), Some(true));
+        std::fs::write(&path, "three").expect("ours");
+        assert_eq!(is_same(bytes, &known), Some(false));
+        assert_eq!(is_same(b"/no/such/file", &known), None);
+    }
+
+    #[test]
+    fn what_was_written_since_the_start_is_told_from_what_was_there() {
+        let dir = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        std::fs::write(&old, "x").expect("ours");
+        std::thread::sleep(Duration::from_millis(20));
+        let places = Places::of(vec![(b"/".to_vec(), false)]);
+        std::fs::write(&new, "x").expect("ours");
+        let mut look = places.found_after();
+        let mut at = |path: &Path| look(path.as_os_str().as_bytes());
+        assert!(matches!(at(&old), Found::Same(_)));
+        assert_eq!(at(&new), Found::Written);
+        assert_eq!(at(&dir.path().join("none")), Found::Absent);
+    }
+}

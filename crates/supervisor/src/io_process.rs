@@ -1,0 +1,281 @@
+//! The process beside this one, in which all is done that may wait for storage.
+//!
+//! A server that does not answer holds the thread that asked it in the kernel, where not even SIGKILL reaches it,
+//! and with the thread its process: it has ended only when its last thread has. So the process that somebody waits for has no
+//! such threads. They belong to another one, which shares its memory and its descriptors (clone(2), `CLONE_VM`
+//! and `CLONE_FILES`): to the code it is as if they were threads of one process, and locks, channels and
+//! descriptors are common to both. It dies with this one. Where it cannot at once, nobody waits for it.
+//!
+//! What is a matter of the process stays here: the command is this one's child, is traced and told signals by it, and its
+//! shadows watch over this one's life. They watch over the other's, too, as it keeps them within bounds.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::{Errno, read, write};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+
+use crate::exec_file::{self, Image};
+use crate::inherited_descriptors::beyond_standard;
+use crate::mount_table::Local;
+use crate::signal_blocking;
+
+/// How long an answer may take; usually it takes some 20 µs. Somebody may have stopped the process.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long its end may take: longer than reads that come to an end do.
+const END: Duration = Duration::from_secs(1);
+const STACK_BYTES: usize = 256 << 10;
+
+/// Its number; 0 before it is there, -1 when it has ended.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+const ENDED: i32 = -1;
+/// That of who has it.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// See the module's text.
+pub struct Beside {
+    /// Rings when there are jobs. None: they are done by whoever has them.
+    bell: Option<OwnedFd>,
+    jobs: Mutex<VecDeque<Job>>,
+    local: Local,
+}
+
+impl Beside {
+    /// No other process: what should be in it is in this one.
+    pub fn nobody() -> Arc<Self> {
+        Beside::rung_by(None)
+    }
+
+    fn rung_by(bell: Option<OwnedFd>) -> Arc<Self> {
+        Arc::new(Beside { bell, jobs: Mutex::default(), local: Local::default() })
+    }
+
+    /// Makes the process, of which a program has one. The caller's signals must be blocked.
+    pub(crate) fn start() -> Result<Arc<Self>, Errno> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let beside = Beside::rung_by(Some(beyond_standard(bell)?));
+        let (tell, told) = channel();
+        OWNER.store(std::process::id(), SeqCst);
+        let first = First { beside: beside.clone(), tell };
+        let keeper = Builder::new().name("runahead-beside".into()).stack_size(64 << 10);
+        keeper.spawn(move || keep(first)).map_err(|_| Errno::AGAIN)?;
+        // It goes away without a word if it ends at once.
+        told.recv_timeout(PATIENCE).unwrap_or(Err(Errno::SRCH))?;
+        Ok(beside)
+    }
+
+    /// By which its first thread is called; that has to look ([`Beside::work_off`]) when it rings.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.bell.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Has its first thread do `job`, which must not wait for storage.
+    pub(crate) fn post(&self, job: impl FnOnce() + Send + 'static) {
+        let Some(bell) = &self.bell else { return job() };
+        self.jobs().push_back(Box::new(job));
+        let _ = write(bell, &1u64.to_ne_bytes());
+    }
+
+    /// Has its first thread do `work`, which does not end, and [works off](Self::work_off) what else there is.
+    pub(crate) fn lead(&self, stack_bytes: usize, work: impl FnOnce() + Send + 'static) {
+        match &self.bell {
+            Some(_) => self.post(work),
+            // Without it sessions go on, and what is gone is noticed later.
+            None => _ = self.spawn("watch", stack_bytes, work),
+        }
+    }
+
+    /// Has `job` done as [`Self::post`] does, and waits for its result. None: there is nobody who could do it.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if self.bell.is_none() {
+            return Some(job());
+        }
+        if process() == Some(ENDED) {
+            return None;
+        }
+        let (tell, told) = channel();
+        self.post(move || _ = tell.send(job()));
+        told.recv_timeout(PATIENCE).ok()
+    }
+
+    /// Starts a thread of that process.
+    pub(crate) fn spawn(
+        &self,
+        name: &'static str,
+        stack_bytes: usize,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Errno> {
+        let thread = Builder::new().name(name.into()).stack_size(stack_bytes);
+        let started = self.ask(move || {
+            let work = || {
+                signal_blocking::block_all();
+                work();
+            };
+            thread.spawn(work).is_ok()
+        });
+        if started == Some(true) { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+
+    /// Has [`image::look`] done there, if the file lies where a server has to be asked.
+    pub(crate) fn look(&self, place: &Arc<OwnedFd>, process: Pid, patient: bool) -> Image {
+        if self.bell.is_none() || self.local.has(place) {
+            return exec_file::look(place, process, patient);
+        }
+        let place = place.clone();
+        let (tell, told) = channel();
+        let started = self.spawn("look", STACK_BYTES, move || {
+            _ = tell.send(exec_file::look(&place, process, patient));
+        });
+        // It takes as long as the server does.
+        started.ok().and_then(|()| told.recv().ok()).unwrap_or(Image::Other)
+    }
+
+    /// Does what there is to do, in that process.
+    pub(crate) fn work_off(&self) {
+        if let Some(bell) = &self.bell {
+            let _ = read(bell, &mut [0; size_of::<u64>()]);
+        }
+        loop {
+            // Not in the condition of the loop: the lock would be held meanwhile. One job never returns, and comes here
+            // for the others.
+            let job = self.jobs().pop_front();
+            match job {
+                Some(job) => job(),
+                None => return,
+            }
+        }
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the process's first thread starts with.
+struct First {
+    beside: Arc<Beside>,
+    tell: Sender<Result<(), Errno>>,
+}
+
+/// The thread that has the process for a child. From the call on its thread-local memory is that of the other's first
+/// thread, for which the C library has none: it must not touch it any more, nor return.
+fn keep(first: First) {
+    signal_blocking::block_all();
+    let tell = first.tell.clone();
+    let mut stack = Vec::<u128>::with_capacity(STACK_BYTES / size_of::<u128>());
+    let top = stack.spare_capacity_mut().as_mut_ptr_range().end;
+    std::mem::forget(stack);
+    let first = Box::into_raw(Box::new(first));
+    let shared = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS;
+    // SAFETY: the stack is the child's for good, aligned as it has to be; `lead` takes what it is given; and this
+    // thread leaves to it what it shares with no other thread.
+    let child = unsafe { libc::clone(lead, top.cast(), shared, first.cast()) };
+    if child < 0 {
+        // SAFETY: nobody took it.
+        drop(unsafe { Box::from_raw(first) });
+        let why = Errno::from_io_error(&std::io::Error::last_os_error());
+        let _ = tell.send(Err(why.unwrap_or(Errno::AGAIN)));
+        return;
+    }
+    // The child has a sender of its own.
+    std::mem::forget(tell);
+    // There are no signals, but for those that stop.
+    while plain(libc::SYS_wait4, [child as usize, 0, libc::__WALL as usize, 0]) == interrupted() {}
+    PROCESS.store(ENDED, SeqCst);
+    let word = PROCESS.as_ptr() as usize;
+    plain(libc::SYS_futex, [word, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0]);
+    loop {
+        plain(libc::SYS_pause, [0; 4]);
+    }
+}
+
+const fn interrupted() -> isize {
+    -(libc::EINTR as isize)
+}
+
+/// A system call without errno.
+fn plain(number: libc::c_long, [a, b, c, d]: [usize; 4]) -> isize {
+    let result: isize;
+    // SAFETY: the calls above read and write no memory but a word that stays.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b,
+            in("rdx") c, in("r10") d, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// What the first thread of the process beside this one does.
+extern "C" fn lead(first: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: as `keep` passes it, once.
+    let First { beside, tell } = *unsafe { Box::from_raw(first.cast::<First>()) };
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if std::os::unix::process::parent_id() != OWNER.load(SeqCst) {
+        // SAFETY: ends it without a trace.
+        unsafe { libc::_exit(0) }
+    }
+    PROCESS.store(std::process::id() as i32, SeqCst);
+    let _ = tell.send(Ok(()));
+    drop(tell);
+    loop {
+        if let Some(bell) = beside.bell() {
+            let _ = poll(&mut [PollFd::new(&bell, PollFlags::IN)], None);
+        }
+        beside.work_off();
+    }
+}
+
+/// This process and that one, as names in proc(5).
+pub(crate) fn processes() -> Vec<String> {
+    match (number(), OWNER.load(SeqCst)) {
+        (Some(process), owner) => vec![owner.to_string(), process.to_string()],
+        _ => vec!["self".into()],
+    }
+}
+
+/// Its number, if there is or was one.
+fn process() -> Option<i32> {
+    Some(PROCESS.load(SeqCst)).filter(|&process| process != 0)
+}
+
+/// The process beside this one, while it lives.
+pub fn number() -> Option<i32> {
+    process().filter(|&process| process != ENDED)
+}
+
+/// It goes on, should somebody have stopped it together with this process.
+pub(crate) fn go_on() {
+    // It is collected by a thread that says so.
+    if let Some(process) = number().and_then(Pid::from_raw) {
+        let _ = kill_process(process, Signal::CONT);
+    }
+}
+
+/// Ends it, and waits a moment for that. Its threads may hold locks, that of the memory allocator among them: the
+/// caller must have nothing left to do but to end.
+pub fn end() {
+    let Some(process) = number() else { return };
+    if let Some(process) = Pid::from_raw(process) {
+        let _ = kill_process(process, Signal::KILL);
+    }
+    let until = Instant::now() + END;
+    while PROCESS.load(SeqCst) == process {
+        let Some(rest) = until.checked_duration_since(Instant::now()) else { return };
+        let rest =
+            libc::timespec { tv_sec: rest.as_secs() as i64, tv_nsec: rest.subsec_nanos().into() };
+        let word = PROCESS.as_ptr();
+        // SAFETY: a word that stays, and a time that lives through the call.
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, process, &rest) };
+    }
+}

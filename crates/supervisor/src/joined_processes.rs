@@ -1,0 +1,282 @@
+//! The processes that have joined: each has stalled, and has a dispatcher of its own while it lives.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use runahead_abi::ABI_VERSION;
+use runahead_abi::control_protocol::LET_GO_MS;
+use runahead_abi::follow_filter::ProgramKey;
+use runahead_admission::dispatcher::Dispatcher;
+use runahead_admission::memory_budget::{self, Own};
+use runahead_admission::session_admission::Room as _;
+use runahead_member::doorbell::{ring, supersede};
+use runahead_member::read_rights::Watch;
+use runahead_member::shared_memory::Mapping;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::follow_policy;
+use crate::inherited_descriptors::beyond_standard;
+use crate::io_process::Beside;
+use crate::mount_table;
+use crate::session_context::Common;
+use crate::session_stats::Totals;
+
+/// Members at a time; further processes run without shadows.
+const MEMBERS_MAX: usize = 256;
+/// How long the shadows of a session may take to let go of what they hold: while somebody waits for
+/// it (as long as it takes on a machine that leaves them no processor), when nothing is to be open any more, and at
+/// the end of the session.
+pub const LET_GO: Duration = Duration::from_millis(LET_GO_MS as u64);
+const STOP: Duration = Duration::from_millis(300);
+const END: Duration = Duration::from_millis(500);
+/// No member's number.
+const BELL: u64 = u64::MAX;
+/// The dispatcher keeps its buffer, of one record, on its stack.
+const STACK_BYTES: usize = 256 * 1024;
+
+struct Member {
+    pidfd: OwnedFd,
+    shared: Arc<Mapping>,
+    stop: Arc<AtomicBool>,
+    /// What it executed, if that is known.
+    program: Option<ProgramKey>,
+}
+
+/// See the module's text.
+pub struct Members {
+    common: Arc<Common>,
+    list: Mutex<HashMap<u64, Member>>,
+    next: AtomicU64,
+    ended: OwnedFd,
+    totals: Mutex<Totals>,
+    /// What members shared whose shadows may not have ended yet.
+    leaving: Mutex<Vec<Arc<Mapping>>>,
+    /// See [`Members::stop`].
+    stopped: AtomicBool,
+}
+
+fn is_gone(shared: &Mapping) -> bool {
+    shared.control.shadows_alive() <= 0
+}
+
+impl Members {
+    /// None yet.
+    pub fn new(common: Arc<Common>) -> Result<Self, Errno> {
+        let ended = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Members {
+            common,
+            list: Mutex::new(HashMap::new()),
+            next: AtomicU64::new(0),
+            ended: beyond_standard(ended).map_err(|_| Errno::MFILE)?,
+            totals: Mutex::new(Totals::default()),
+            leaving: Mutex::new(Vec::new()),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// The one descriptor that it has from the start.
+    pub fn descriptor(&self) -> i32 {
+        self.ended.as_raw_fd()
+    }
+
+    fn list(&self) -> MutexGuard<'_, HashMap<u64, Member>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a process join; the file that it is to map.
+    pub fn join(&self, pid: Pid) -> Result<OwnedFd, Errno> {
+        if self.is_stopped() || self.list().len() >= MEMBERS_MAX {
+            return Err(Errno::AGAIN);
+        }
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        // Without a number: it has ended meanwhile.
+        let rights =
+            Watch::new(pid).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::SRCH))?;
+        if !rights.compare().unwrap_or(false) {
+            return Err(Errno::PERM);
+        }
+        let process = pid.as_raw_pid() as u32;
+        let own = Own::of(process);
+        let most = memory_budget::pages_most(process, own.pages);
+        if most.is_some_and(|most| most < own.pages) && !own.has_room_for_mirrors(process) {
+            return Err(Errno::NOMEM);
+        }
+        if !self.common.tasks.allows_one_more() {
+            return Err(Errno::AGAIN);
+        }
+        let (shared, file) = Mapping::new()?;
+        let shared = Arc::new(shared);
+        let control = &shared.control;
+        let sole = self.common.admission.sole.is_so();
+        control.sole.store(sole.into(), Relaxed);
+        control.horizon.store(if sole { 0 } else { self.common.admission.horizon() }, Relaxed);
+        control.bytes_budget.store(self.common.admission.ledger.budget.bytes(), Relaxed);
+        own.tell(control);
+        control.tell_most(most);
+        control.version.store(ABI_VERSION, Release);
+        let stop = Arc::new(AtomicBool::new(false));
+        let dispatcher = Dispatcher::new(
+            shared.clone(),
+            self.common.admission.clone(),
+            stop.clone(),
+            pid,
+            rights,
+        );
+        let number = self.next.fetch_add(1, Relaxed);
+        self.tell_of(&pidfd, number)?;
+        let present = self.common.history.as_ref().map(|history| history.enter(shared.clone()));
+        let program = self.common.unwatched.joins(pid);
+        self.list().insert(number, Member { pidfd, shared: shared.clone(), stop, program });
+        // Who stopped may not have found it in the list.
+        shared.control.stopped.fetch_or(self.is_stopped().into(), SeqCst);
+        self.common.tasks.join();
+        let started = self.common.beside.spawn("dispatcher", STACK_BYTES, move || {
+            dispatcher.run();
+            drop(present);
+        });
+        if started.is_err() {
+            self.remove(number);
+            return Err(Errno::AGAIN);
+        }
+        Ok(file)
+    }
+
+    /// For what is to be done for programs.
+    pub(crate) fn has_room_for_a_thread(&self) -> bool {
+        self.common.tasks.allows_thread()
+    }
+
+    /// Where to do what may wait for storage.
+    pub(crate) fn beside(&self) -> &Beside {
+        &self.common.beside
+    }
+
+    /// `process`, which is followed, turns itself into the program at `place`, `called` so.
+    pub(crate) fn executes(&self, process: Pid, place: &OwnedFd, called: Option<ProgramKey>) {
+        self.common.unwatched.executes(process, place, called);
+    }
+
+    /// `process` is about to execute the program at `place` (`O_PATH`), which is not in memory: it is read with all that
+    /// it needs, if the process has the rights that we have.
+    pub(crate) fn bring_in(&self, place: &OwnedFd, process: Pid) {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd()));
+        let may_read = Watch::new(process).and_then(|rights| rights.compare());
+        if let (Ok(path), Some(device), Ok(true)) = (path, mount_table::device_of(place), may_read)
+        {
+            let common = self.common.clone();
+            let bring_in =
+                move || common.programs.bring_in(&common.admission.prefetcher, &path, device);
+            let _ = self.common.beside.ask(bring_in);
+        }
+    }
+
+    /// A program has been started, in a process that may never join.
+    pub fn started_program(&self) {
+        self.common.history.iter().for_each(|history| history.started_program());
+    }
+
+    /// Watches for the end of members, and over the room that there is for tasks, for good. In the process beside
+    /// this one it goes on doing what else there is to do.
+    pub fn watch(&self) {
+        let mut events = [MaybeUninit::uninit(); 16];
+        if let Some(bell) = self.common.beside.bell() {
+            let _ = self.tell_of(bell, BELL);
+        }
+        loop {
+            self.common.beside.work_off();
+            let patience = self.common.tasks.look(&self.common.admission.prefetcher);
+            if self.common.tasks.is_tight() {
+                self.list().values().for_each(|member| ring(&member.shared));
+            }
+            let patience = patience.and_then(|time| Timespec::try_from(time).ok());
+            match epoll::wait(&self.ended, &mut events, patience.as_ref()) {
+                Ok((events, _)) => events.iter().for_each(|event| self.remove(event.data.u64())),
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// [`Members::watch`] is to see `number` when `place` can be read.
+    fn tell_of(&self, place: impl AsFd, number: u64) -> Result<(), Errno> {
+        epoll::add(&self.ended, place, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+    }
+
+    fn remove(&self, number: u64) {
+        // Under the lock, so that nobody finds it neither in the list nor in the account.
+        let mut list = self.list();
+        let Some(member) = list.remove(&number) else { return };
+        self.common.tasks.leave();
+        let _ = epoll::delete(&self.ended, &member.pidfd);
+        member.stop.store(true, SeqCst);
+        supersede(&member.shared.control);
+        ring(&member.shared);
+        self.common.admission.waits.hear_of(&member.shared.control);
+        self.totals().add(&member.shared.control);
+        self.common.admission.degraded.count_of(&member.shared);
+        if let Some(program) = member.program {
+            let service = self.common.admission.prefetcher.stats().service;
+            let control = &member.shared.control;
+            let is_worth =
+                follow_policy::is_worth(control, self.common.admission.waits.of(control), service);
+            self.common.unwatched.ended(program, is_worth);
+        }
+        // Not for ever: those that ended long ago have nothing left that could go.
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|shared| !is_gone(shared));
+        leaving.push(member.shared);
+    }
+
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has every shadow let go of what it holds, and waits a moment for it.
+    pub fn let_go(&self, patience: Duration) {
+        let mut waiting: Vec<_> = self.list().values().map(|m| m.shared.clone()).collect();
+        waiting.iter().filter(|s| !is_gone(s)).for_each(|s| _ = supersede(&s.control));
+        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        waiting.extend(leaving);
+        let until = Instant::now() + patience;
+        while !waiting.iter().all(|shared| is_gone(shared)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        waiting.iter().for_each(|shared| shared.control.waits_no_longer());
+    }
+
+    /// Nothing is to be opened any more: no more prefetching and no shadows, for good. Waits a moment until all that
+    /// was open is closed.
+    pub fn stop(&self) {
+        if !self.stopped.swap(true, SeqCst) {
+            self.common.admission.degraded.count("a program answers for what is opened (a lease, permission events): nothing was read ahead from then on");
+        }
+        for member in self.list().values() {
+            member.shared.control.stopped.store(1, SeqCst);
+            ring(&member.shared);
+        }
+        self.common.admission.prefetcher.close();
+        self.let_go(STOP);
+    }
+
+    /// [`Members::stop`] was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(SeqCst)
+    }
+
+    /// Ends every shadow; the account of all members, those that have ended before included.
+    pub fn end(&self) -> Totals {
+        self.let_go(END);
+        let numbers: Vec<_> = self.list().keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.remove(number));
+        let mut totals = self.totals().clone();
+        totals.settle(&self.common.admission.ledger);
+        totals
+    }
+}

@@ -1,0 +1,121 @@
+//! Programs that are not in memory are brought in while they start.
+//!
+//! Of the file of one that has been executed only the head is in memory for sure; its code, and the libraries, are
+//! mapped and would be waited for page by page, which nothing can intercept. So it is read with all that it needs as
+//! soon as somebody is about to execute it: the command itself, which nobody hints, and whatever a process asks to have
+//! followed (`abi::socket`). That process need not have joined.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::libc;
+use runahead_abi::hint_record::Header;
+use runahead_abi::{ChunkIndex, HintKind, Identity, Record};
+use runahead_prefetch::{Client, Completion, Prefetcher, Sink};
+
+use crate::shadow_sandbox::CACHESTAT;
+
+/// A start that takes longer has waited for storage. It takes 1 to 2 ms.
+const SLOW: Duration = Duration::from_millis(8);
+/// Of a program that is in memory, at least one page in so many is there.
+const RESIDENT: u64 = 4;
+/// Files up to this size may have been read whole by the exec itself.
+const SMALL: u64 = 1 << 20;
+
+/// Whether the program at `path`, whose exec took `elapsed`, has to come from storage.
+pub(crate) fn is_cold(path: &Path, elapsed: Duration) -> bool {
+    elapsed > SLOW || File::open(path).is_ok_and(|file| is_mostly_absent(&file))
+}
+
+fn is_mostly_absent(file: &File) -> bool {
+    let size = file.metadata().map_or(0, |meta| meta.len());
+    if size <= SMALL {
+        return false;
+    }
+    let range = [0u64, size];
+    // struct cachestat: the pages that are cached come first.
+    let mut seen = [0u64; 5];
+    // SAFETY: reads two words and writes five, all ours.
+    let asked =
+        unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), seen.as_mut_ptr(), 0) };
+    asked == 0 && seen[0] * RESIDENT < size.div_ceil(4096)
+}
+
+/// Has them brought in for a session.
+#[derive(Default)]
+pub struct Programs(Mutex<Option<Client>>);
+
+impl Programs {
+    /// Has all that executing `path` reads, which lies on `device`, brought into memory, until [`Programs::give_up`]:
+    /// unless that serves one request at a time ([`runahead_admission::sole`]). Where what may wait is done (`beside`).
+    pub(crate) fn bring_in(&self, prefetcher: &Prefetcher, path: &Path, device: (u32, u32)) {
+        if prefetcher.is_sole(device) {
+            return;
+        }
+        let mut client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = client.get_or_insert_with(|| prefetcher.client(Arc::new(Untold)));
+        submit(client, path);
+    }
+
+    /// Nobody needs any of it any more.
+    pub(crate) fn give_up(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+fn submit(client: &Client, path: &Path) {
+    let Ok(path) = std::path::absolute(path) else { return };
+    let kind = HintKind::Program;
+    let path = path.as_os_str().as_bytes();
+    let header = Header {
+        kind: kind as u32,
+        run: 0,
+        position: 0,
+        key: Identity::ROOT.join(path).chunk(ChunkIndex(u64::MAX)).raw(),
+        offset: 0,
+        length: 0,
+        flags: 0,
+        path_len: path.len() as u32,
+    };
+    client.submit(&Record { kind, header, path });
+}
+
+/// There is no process that could be told what has come.
+struct Untold;
+
+impl Sink for Untold {
+    fn done(&self, _: Identity) {}
+
+    fn forget(&self, _: Identity, _: u32) {}
+
+    fn expect(&self, _: Identity, _: u32) -> bool {
+        false
+    }
+
+    fn completed(&self, _: &Completion) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Advice, fadvise};
+
+    use super::*;
+
+    #[test]
+    fn what_was_just_written_is_not_absent_and_what_was_dropped_is() {
+        let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        let path = place.path().join("program");
+        std::fs::write(&path, vec![1; 4 << 20]).expect("a file");
+        assert!(!is_cold(&path, Duration::ZERO));
+        assert!(is_cold(&path, 2 * SLOW));
+        let file = File::open(&path).expect("the file");
+        file.sync_all().expect("written");
+        fadvise(&file, 0, None, Advice::DontNeed).expect("advice");
+        assert!(is_cold(&path, Duration::ZERO));
+        assert!(!is_cold(Path::new("/nowhere"), Duration::ZERO));
+    }
+}

@@ -1,0 +1,389 @@
+//! What a session did, for people and for scripts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use runahead_abi::Control;
+use runahead_admission::session_totals::Ledger;
+use runahead_member::degradations::UNDER_OTHER_RULES;
+use runahead_prefetch::{KIND_NAMES, PrefetchStats};
+use runahead_speculation::Counts;
+use serde::Serialize;
+
+use crate::history::HistoryStats;
+
+/// A number of events and the time they took.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub struct Timed {
+    /// How many.
+    pub count: u64,
+    /// In all, in seconds.
+    pub seconds: f64,
+}
+
+/// Guesses of one kind.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub struct Guesses {
+    /// Those that were begun.
+    pub begun: u64,
+    /// Of those, the ones that the program came to afterwards.
+    pub used: u64,
+}
+
+impl From<(u64, u64)> for Guesses {
+    fn from((begun, used): (u64, u64)) -> Self {
+        Guesses { begun, used }
+    }
+}
+
+/// What came of a program's own predictions.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub struct Speculations {
+    /// Begun.
+    pub begun: u64,
+    /// Right.
+    pub committed: u64,
+    /// Wrong.
+    pub failed: u64,
+    /// Begun, and taken back with an earlier one, or never settled.
+    pub neither: u64,
+    /// Asked for, and not to be had.
+    pub refused: u64,
+    /// How often a process came to depend on another's.
+    pub depended: u64,
+    /// Of those begun: where userfaultfd(2) is refused, and memory is copied before the first store.
+    pub by_write_faults: u64,
+}
+
+impl From<Counts> for Speculations {
+    fn from(Counts { opened, committed, failed, refused, depended, unnoted }: Counts) -> Self {
+        let neither = opened.saturating_sub(committed).saturating_sub(failed);
+        let by_write_faults = unnoted;
+        let begun = opened;
+        Speculations { begun, committed, failed, neither, refused, depended, by_write_faults }
+    }
+}
+
+/// What prefetching took and gave beside time.
+#[derive(Debug, Default, Clone, Serialize)]
+pub struct Memory {
+    /// Bytes that may be prefetched and not used yet, as last looked at; 0: no process had to wait.
+    pub budget_bytes: u64,
+    /// Most bytes that were hinted, and not used yet, at a time.
+    pub peak_bytes_ahead: u64,
+    /// Hints that the target passed without using them. (It may have done so later.)
+    pub hints_overdue: u64,
+    /// Times the target missed data that had been in memory: by its log, whoever pushed it out.
+    pub refaults: u64,
+    /// Hints whose data was fetched, and was gone when the target came to it.
+    pub hints_lost: u64,
+    /// Stalls that there would have been none of without shadows, as estimated.
+    pub stalls_added: u64,
+    /// Times that shadows were tried again after a stop.
+    pub trials: u64,
+    /// The longest time from a first hint to a stop, of shadows that were of no use at all.
+    pub slowest_stop_seconds: f64,
+}
+
+/// See the module's text. Times are in seconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Stats {
+    /// Layout of this record; grows when fields change meaning.
+    pub version: u32,
+    /// From the start of the command to its end.
+    pub elapsed_seconds: f64,
+    /// Why the command ran without the agent, if it did.
+    pub native: Option<String>,
+    /// What had to be done without, and how often.
+    pub lost: BTreeMap<String, u64>,
+    /// Why shadows of a process were stopped for a while, and how often.
+    pub stopped: BTreeMap<String, u64>,
+    /// What prefetching took.
+    pub memory: Memory,
+    /// Programs that the agent was in, the command included.
+    pub programs: u64,
+    /// Processes that stalled.
+    pub processes_stalled: u64,
+    /// Waits for storage that a shadow had hinted before.
+    pub stalls_foreseen: Timed,
+    /// Waits that none had.
+    pub stalls_unforeseen: Timed,
+    /// Of these, page faults.
+    pub stalled_faults: u64,
+    /// Times a shadow was made a copy of the target, and what that took of the target's time.
+    pub syncs: Timed,
+    /// Of these, those that left the target's large memory to be fetched as it is touched, in place of a fork of all of it.
+    pub syncs_mirrored: u64,
+    /// Runs of shadows, repetitions included.
+    pub runs: u64,
+    /// Distinct accesses that shadows disclosed.
+    pub hints_issued: u64,
+    /// Those that the target then made.
+    pub hints_used: u64,
+    /// Those that it did not.
+    pub hints_wasted: u64,
+    /// File data read ahead, in bytes.
+    pub bytes_prefetched: u64,
+    /// Bytes of programs' memory that was swapped out, and fetched for them.
+    pub bytes_unswapped: u64,
+    /// What nobody asked for, by kind.
+    pub guesses: BTreeMap<&'static str, Guesses>,
+    /// Processor time of the prefetcher's workers.
+    pub prefetch_cpu_seconds: f64,
+    /// Most prefetches under way at once.
+    pub peak_in_flight: u64,
+    /// Processor time of shadows.
+    pub shadow_cpu_seconds: f64,
+    /// Calls of processes that stalled which reached the agent through a signal.
+    pub traps: u64,
+    /// Call sites of processes that stalled which were patched so that they need none.
+    pub sites_patched: u64,
+    /// What was recorded and replayed, if anything was asked for.
+    pub history: Option<HistoryStats>,
+    /// What came of the program's own predictions, if it made any.
+    pub speculations: Option<Speculations>,
+    /// Planted effects, in tests: (refused by the kernel, not refused).
+    #[serde(skip)]
+    pub planted: (u64, u64),
+}
+
+/// Sums over the processes of a session. Times in time-stamp ticks unless named otherwise.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    processes: u64,
+    foreseen: (u64, u64),
+    unforeseen: (u64, u64),
+    syncs: (u64, u64),
+    syncs_mirrored: u64,
+    stalled_faults: u64,
+    runs: u64,
+    hints_issued: u64,
+    hints_used: u64,
+    shadow_cpu_us: u64,
+    traps: u64,
+    sites_patched: u64,
+    planted: (u64, u64),
+    stopped: BTreeMap<String, u64>,
+    memory: Memory,
+}
+
+impl Totals {
+    /// Adds a process that has ended.
+    pub fn add(&mut self, c: &Control) {
+        let add = |sum: &mut (u64, u64), count: &AtomicU64, time: &AtomicU64| {
+            sum.0 = sum.0.saturating_add(count.load(Relaxed));
+            sum.1 = sum.1.saturating_add(time.load(Relaxed));
+        };
+        // The numbers are what the process says, which may be anything.
+        let plus = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
+        self.processes += 1;
+        add(&mut self.foreseen, &c.stalls_foreseen, &c.stall_ticks_foreseen);
+        add(&mut self.unforeseen, &c.stalls_unforeseen, &c.stall_ticks_unforeseen);
+        add(&mut self.syncs, &c.syncs, &c.sync_ticks);
+        plus(&mut self.syncs_mirrored, c.syncs_mirrored.load(Relaxed));
+        plus(&mut self.stalled_faults, c.stalled_faults.load(Relaxed));
+        add(&mut self.planted, &c.planted_refused, &c.planted_done);
+        plus(&mut self.runs, c.run_request.load(Relaxed).into());
+        plus(&mut self.hints_issued, c.hints_issued.load(Relaxed));
+        plus(&mut self.hints_used, c.hints_used.load(Relaxed));
+        plus(&mut self.shadow_cpu_us, c.shadow_cpu_us.load(Relaxed));
+        plus(&mut self.traps, c.traps.load(Relaxed));
+        plus(&mut self.sites_patched, c.sites_patched.load(Relaxed));
+        plus(&mut self.memory.refaults, c.refaults.load(Relaxed));
+        plus(&mut self.memory.hints_lost, c.hints_lost.load(Relaxed));
+    }
+
+    /// Adds what concerns all processes together.
+    pub(crate) fn settle(&mut self, ledger: &Ledger) {
+        self.stopped = ledger.stops.all();
+        self.memory = Memory {
+            budget_bytes: ledger.budget.latest(),
+            peak_bytes_ahead: ledger.budget.peak(),
+            hints_overdue: ledger.overdue.load(Relaxed),
+            refaults: self.memory.refaults,
+            hints_lost: self.memory.hints_lost,
+            stalls_added: ledger.ghost.added(),
+            trials: ledger.trials.load(Relaxed),
+            slowest_stop_seconds: ledger.longest_us.load(Relaxed) as f64 / 1e6,
+        };
+    }
+}
+
+impl Stats {
+    /// Of a command that runs natively from its start, and in our place.
+    pub fn of_native(why: String) -> Self {
+        let nothing = (Totals::default(), PrefetchStats::default());
+        Stats::new(&nothing.0, &nothing.1, Duration::ZERO, 1, 0, Some(why), BTreeMap::new())
+    }
+
+    pub(crate) fn new(
+        totals: &Totals,
+        prefetch: &PrefetchStats,
+        elapsed: Duration,
+        ticks_per_us: u64,
+        programs: u64,
+        native: Option<String>,
+        lost: BTreeMap<String, u64>,
+    ) -> Self {
+        let seconds = |ticks: u64| ticks as f64 / ticks_per_us.max(1) as f64 / 1e6;
+        let timed = |(count, ticks): (u64, u64)| Timed { count, seconds: seconds(ticks) };
+        let (issued, used) = (totals.hints_issued, totals.hints_used);
+        Stats {
+            version: 2,
+            elapsed_seconds: elapsed.as_secs_f64(),
+            programs,
+            processes_stalled: totals.processes,
+            native,
+            lost,
+            stopped: totals.stopped.clone(),
+            memory: totals.memory.clone(),
+            stalls_foreseen: timed(totals.foreseen),
+            stalls_unforeseen: timed(totals.unforeseen),
+            stalled_faults: totals.stalled_faults,
+            syncs: timed(totals.syncs),
+            syncs_mirrored: totals.syncs_mirrored,
+            runs: totals.runs,
+            hints_issued: issued,
+            hints_used: used,
+            hints_wasted: issued.saturating_sub(used),
+            bytes_prefetched: prefetch.bytes,
+            bytes_unswapped: prefetch.swapped_bytes,
+            guesses: KIND_NAMES.into_iter().zip(prefetch.guessed.map(Guesses::from)).collect(),
+            prefetch_cpu_seconds: prefetch.processor.as_secs_f64(),
+            peak_in_flight: prefetch.peak_in_flight as u64,
+            shadow_cpu_seconds: totals.shadow_cpu_us as f64 / 1e6,
+            traps: totals.traps,
+            sites_patched: totals.sites_patched,
+            history: None,
+            speculations: None,
+            planted: totals.planted,
+        }
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |t: &Timed| t.seconds * 1e3;
+        writeln!(f, "runahead: {:.3} s elapsed", self.elapsed_seconds)?;
+        if let Some(why) = &self.native {
+            return writeln!(f, "  ran natively: {why}");
+        }
+        if self.programs > 1 {
+            writeln!(
+                f,
+                "  programs  {:>8}   ({} processes stalled)",
+                self.programs, self.processes_stalled
+            )?;
+        }
+        let (foreseen, other) = (&self.stalls_foreseen, &self.stalls_unforeseen);
+        writeln!(
+            f,
+            "  stalls    {:>8}   {:>9.1} ms   ({} foreseen, {:.1} ms; {} not, {:.1} ms)",
+            foreseen.count.saturating_add(other.count),
+            ms(foreseen) + ms(other),
+            foreseen.count,
+            ms(foreseen),
+            other.count,
+            ms(other),
+        )?;
+        if self.stalled_faults > 0 {
+            writeln!(
+                f,
+                "  faults    {:>8}   of these in page faults: of mapped files, or memory that was swapped out",
+                self.stalled_faults
+            )?;
+        }
+        writeln!(
+            f,
+            "  syncs     {:>8}   {:>9.1} ms   ({} runs of shadows, {:.1} ms of processor time)",
+            self.syncs.count,
+            ms(&self.syncs),
+            self.runs,
+            self.shadow_cpu_seconds * 1e3,
+        )?;
+        if self.syncs_mirrored > 0 {
+            writeln!(
+                f,
+                "  mirrored  {:>8}   of these without a copy of large memory, which came as it was touched",
+                self.syncs_mirrored,
+            )?;
+        }
+        writeln!(
+            f,
+            "  hints     {:>8}   {} used, {} wasted",
+            self.hints_issued, self.hints_used, self.hints_wasted,
+        )?;
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        writeln!(
+            f,
+            "  prefetch  {:>8.1} MiB, at most {} at once",
+            mebibytes(self.bytes_prefetched),
+            self.peak_in_flight,
+        )?;
+        if self.bytes_unswapped > 0 {
+            let swapped = mebibytes(self.bytes_unswapped);
+            writeln!(f, "  swap      {swapped:>8.1} MiB of memory were fetched from there")?;
+        }
+        if let Some(of) = self.speculations {
+            let Speculations { begun, committed, failed, neither, refused, depended, .. } = of;
+            writeln!(
+                f,
+                "  predicted {begun:>8}   ({committed} right, {failed} wrong, {neither} taken back with those; {refused} refused; {depended} times another process came to depend on one)"
+            )?;
+            if of.by_write_faults > 0 {
+                writeln!(
+                    f,
+                    "            {:>8}   of these where userfaultfd(2) is refused: memory is copied before the first store",
+                    of.by_write_faults
+                )?;
+            }
+        }
+        for (why, times) in &self.stopped {
+            writeln!(f, "  stopped   {times:>8}   times a process's shadow: {why}")?;
+        }
+        if let Some(history) = &self.history {
+            write!(f, "{history}")?;
+        }
+        for (what, times) in &self.lost {
+            writeln!(f, "  lost      {times:>8}   times: {what}")?;
+        }
+        let is_known = |what: &String| {
+            let could_not = ["could not join", "no process could join"];
+            !could_not.iter().any(|text| what.contains(text)) && what != UNDER_OTHER_RULES
+        };
+        if self.processes_stalled == 0 && !self.lost.keys().all(is_known) {
+            writeln!(f, "  what stalled is not known: see what was lost")?;
+        } else if foreseen.count == 0 && other.count == 0 && self.hints_used == 0 {
+            writeln!(f, "  nothing stalled: all that it read was in memory")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nobody_could_join_nothing_is_known() {
+        let text = |lost: &[&str], processes| {
+            let totals = Totals { processes, ..Totals::default() };
+            let lost = lost.iter().map(|what| (what.to_string(), 1)).collect();
+            let nothing = PrefetchStats::default();
+            Stats::new(&totals, &nothing, Duration::ZERO, 1, 1, None, lost).to_string()
+        };
+        assert!(text(&[], 0).contains("nothing stalled"));
+        assert!(text(&["a program ran natively: it is strange"], 0).contains("nothing stalled"));
+        for lost in [
+            "a process could not join (EAGAIN)",
+            "no process could join (EMFILE)",
+            UNDER_OTHER_RULES,
+        ] {
+            let unknown = text(&[lost], 0);
+            assert!(unknown.contains("not known") && !unknown.contains("nothing"), "{unknown}");
+            assert!(!text(&[lost], 1).contains("not known"), "one could");
+        }
+    }
+}

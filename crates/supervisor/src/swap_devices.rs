@@ -1,0 +1,54 @@
+//! Where the machine puts memory that it has no room for.
+
+use std::ffi::OsString;
+use std::fs::{metadata, read_to_string};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+
+use crate::mount_table::unescaped;
+use crate::rotational;
+
+/// Whether memory may be swapped out to a device that is waited for, and that many pages can be asked of at a time
+/// (`/proc/swaps`, swapon(8)). Compressed memory (`zram`) is not waited for. A disk that turns has its heads moved for each page
+/// that is read out of turn, where the kernel reads what lies together.
+pub(crate) fn are_worth_it() -> bool {
+    read_to_string("/proc/swaps").is_ok_and(|text| files(&text).any(|file| !turns(&file)))
+}
+
+/// The files and devices that memory is swapped out to and waited for.
+fn files(swaps: &str) -> impl Iterator<Item = PathBuf> {
+    // The first line says what is in the columns.
+    let lines = swaps.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().next());
+    let waited_for = lines.filter(|file| !file.starts_with("/dev/zram"));
+    waited_for.map(|file| OsString::from_vec(unescaped(file)).into())
+}
+
+/// The device that `file` is or lies on turns.
+fn turns(file: &Path) -> bool {
+    let Ok(about) = metadata(file) else { return false };
+    let device = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
+    rotational::turns(major(device), minor(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressed_memory_is_not_waited_for() {
+        let head = "Filename                                Type            Size\n";
+        let swaps = |lines: &str| files(&format!("{head}{lines}")).collect::<Vec<_>>();
+        assert!(swaps("").is_empty() && swaps("/dev/zram0 partition 4194300 0 100\n").is_empty());
+        let both = swaps("/dev/zram0 partition 4194300 0 100\n/dev/sda2 partition 999 0 -2\n");
+        assert_eq!(both, [Path::new("/dev/sda2")]);
+        assert_eq!(swaps("/a\\040b\\134 file 524284 1244 -2\n"), [Path::new("/a b\\")]);
+    }
+
+    #[test]
+    fn what_nothing_is_said_of_does_not_turn() {
+        assert!(!turns(Path::new("/nowhere")) && !turns(Path::new("/proc/swaps")));
+    }
+}

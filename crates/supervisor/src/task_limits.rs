@@ -1,0 +1,179 @@
+//! How many tasks, processes and threads, a session may have.
+//!
+//! They count where the command's own do: in the control groups that both are in (`pids.max`; containers and
+//! services have such limits), and for the user. So ours are at most a small share of what is free; as
+//! that gets less, shadows and workers are given up; and where hardly anything is free, the command
+//! runs without us.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use runahead_admission::memory_budget;
+use runahead_admission::session_admission::Room;
+use runahead_prefetch::Prefetcher;
+
+use crate::{io_process, rlimits};
+
+/// Part of what is free that may be ours.
+const SHARE: u64 = 8;
+/// A template, its runner, and what either starts: the helper that forks it, or a child of the runner's.
+const SHADOW: u64 = 3;
+/// Threads that there are in any case: the first, one at the control socket, and of the process beside this one the first and
+/// who waits for it.
+const ALWAYS: u64 = 4;
+/// Beside those a process's dispatcher, one worker and one shadow: with less nothing is gained.
+const FEWEST: u64 = ALWAYS + 2 + SHADOW;
+/// How often is looked whether there is still room, for each so many tasks that may be ours: the fewer, the
+/// sooner they are taken away. And at least.
+const LOOK: Duration = Duration::from_millis(5);
+const TASKS: u64 = 16;
+const SELDOM: Duration = Duration::from_millis(250);
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    /// Processes that may have shadows.
+    shadowed: AtomicUsize,
+    is_tight: AtomicBool,
+}
+
+/// How things are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Account {
+    /// What may still be started by anybody.
+    free: u64,
+    /// Threads of this process and the one beside it.
+    threads: u64,
+    /// Processes that may have shadows, or are about to be let.
+    shadowed: u64,
+}
+
+impl Account {
+    fn allowed(self) -> u64 {
+        (self.free + self.threads).div_ceil(SHARE)
+    }
+
+    fn fits(self) -> bool {
+        self.threads + SHADOW * self.shadowed <= self.allowed()
+    }
+
+    fn workers(self) -> u64 {
+        (self.allowed().saturating_sub(ALWAYS) / 2).max(1)
+    }
+}
+
+impl Tasks {
+    fn account(&self) -> Option<Account> {
+        let free = room_of("self")?;
+        let shadowed = self.shadowed.load(Relaxed) as u64;
+        Some(Account { free, threads: threads(), shadowed })
+    }
+
+    /// Whether one more process may join, with a dispatcher and shadows of its own.
+    pub(crate) fn allows_one_more(&self) -> bool {
+        self.account().is_none_or(|now| {
+            Account { threads: now.threads + 1, shadowed: now.shadowed + 1, ..now }.fits()
+        })
+    }
+
+    /// Whether there may be one thread more.
+    pub(crate) fn allows_thread(&self) -> bool {
+        self.account().is_none_or(|now| Account { threads: now.threads + 1, ..now }.fits())
+    }
+
+    /// A process has joined.
+    pub(crate) fn join(&self) {
+        self.shadowed.fetch_add(1, Relaxed);
+    }
+
+    /// A process that had joined has ended.
+    pub(crate) fn leave(&self) {
+        self.shadowed.fetch_sub(1, Relaxed);
+    }
+
+    /// Sees how much room there is, and has `prefetcher` have no more workers than fit: when to look again,
+    /// if there is a limit at all.
+    pub(crate) fn look(&self, prefetcher: &Prefetcher) -> Option<Duration> {
+        let now = self.account()?;
+        prefetcher.set_threads(now.workers() as usize);
+        self.is_tight.store(!now.fits(), Relaxed);
+        let tasks = u32::try_from(now.allowed() / TASKS).unwrap_or(u32::MAX).max(1);
+        Some(LOOK.saturating_mul(tasks).min(SELDOM))
+    }
+}
+
+impl Room for Tasks {
+    /// Since the last look.
+    fn is_tight(&self) -> bool {
+        self.is_tight.load(Relaxed)
+    }
+
+    fn allows_shadows(&self, process: u32) -> bool {
+        // It may have a group of its own, with less room than ours.
+        let own = room_of(&process.to_string()).is_none_or(|free| free >= SHARE * SHADOW);
+        own && self.account().is_none_or(Account::fits)
+    }
+}
+
+/// Why the command is to run in the place of this process rather than beside it, if it is.
+pub(crate) fn too_few() -> Option<String> {
+    let free = room_of("self")?;
+    let now = Account { free, threads: 1, shadowed: 0 };
+    (now.allowed() < FEWEST).then(|| {
+        format!("its control group has room for {free} more processes and threads, of which shadows would take a part")
+    })
+}
+
+/// How many more processes and threads `process` could start; `None`: there is no limit.
+fn room_of(process: &str) -> Option<u64> {
+    let groups = memory_budget::groups_of(process, "pids");
+    groups.iter().filter_map(|dir| left(dir)).chain(rlimits::processes(0)).min()
+}
+
+fn left(group: &Path) -> Option<u64> {
+    let read = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse().ok();
+    let (limit, used): (u64, u64) = (read("pids.max")?, read("pids.current")?);
+    Some(limit.saturating_sub(used))
+}
+
+fn threads() -> u64 {
+    io_process::processes().iter().map(|process| threads_of(process)).sum()
+}
+
+fn threads_of(process: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Threads:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_share_is_ours_and_less_as_others_take_more() {
+        let now = |free, threads, shadowed| Account { free, threads, shadowed };
+        assert!(now(64, 1, 0).allowed() >= FEWEST && now(63, 1, 0).allowed() < FEWEST);
+        assert!(now(60, 6, 1).fits(), "one process can be helped in a group of 66");
+        assert!(!now(60, 6, 2).fits() && !now(40, 6, 1).fits() && now(43, 6, 0).fits());
+        assert_eq!((now(0, 5, 1).workers(), now(3, 3, 0).workers()), (1, 1));
+        assert!(now(1 << 16, 300, 200).fits() && now(1 << 16, 3, 0).workers() > 256);
+    }
+
+    #[test]
+    fn what_is_left_is_the_limit_less_what_is_used() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, text: &str| {
+            std::fs::write(dir.path().join(name), text).expect("ours");
+        };
+        assert_eq!(left(dir.path()), None);
+        write("pids.current", "7\n");
+        write("pids.max", "max\n");
+        assert_eq!(left(dir.path()), None);
+        write("pids.max", "20\n");
+        assert_eq!(left(dir.path()), Some(13));
+        write("pids.max", "5\n");
+        assert_eq!(left(dir.path()), Some(0), "it may be set below what there is");
+    }
+}

@@ -1,0 +1,293 @@
+//! What the kernel denies a command whose changes are held apart, and all that it starts: whatever gets past the agent
+//! fails, and changes nothing.
+//!
+//! Landlock denies making, removing and writing of files everywhere but below the directory that is held apart, and a few
+//! devices that keep nothing; and signals to processes outside. It does not deny changes of permissions, owners, times and attributes: a
+//! seccomp filter refuses those that do not come from an agent (`abi/src/overlay/try_calls.rs`), and all calls that have other effects on
+//! the system, or that are younger than the table. Both stay over fork and exec, and privileges of programs are not given
+//! (`PR_SET_NO_NEW_PRIVS`).
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, Scope,
+};
+use nix::errno::Errno;
+use nix::libc;
+use runahead_abi::overlay::HELD_MAX;
+use runahead_abi::overlay::nested_try::{ENTER, HELD, PRCTL, Rights, WRITABLE};
+use runahead_abi::overlay::try_calls::{CALLS, Class};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
+};
+
+use crate::shadow_sandbox::landlock_version;
+
+/// Commands of ioctl(2) by which a descriptor that may only be read changes its file or file system, and the one that types for the user
+/// (linux/fs.h, linux/fsverity.h, linux/fscrypt.h, asm-generic/ioctls.h).
+const IOCTLS: [u32; 9] = [
+    0x4008_6602, // FS_IOC_SETFLAGS
+    0x4004_6602, // FS_IOC32_SETFLAGS
+    0x4008_7602, // FS_IOC_SETVERSION
+    0x401c_5820, // FS_IOC_FSSETXATTR
+    0x4080_6685, // FS_IOC_ENABLE_VERITY
+    0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
+    0xc004_5877, // FIFREEZE
+    0xc004_5878, // FITHAW
+    0x5412,      // TIOCSTI
+];
+
+/// The first Landlock that denies truncation (Linux 6.2): before it, files could be emptied.
+const VERSION_NEEDED: i32 = 3;
+/// The first that denies signals (Linux 6.12).
+const VERSION_OF_SCOPES: i32 = 6;
+
+/// Why a command cannot be confined.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// It would have to be trusted to the agent alone.
+    #[error(
+        "this kernel cannot keep a command from changing files (Landlock {found}, version 3 of Linux 6.2 is needed); \
+         with --unprotected the agent alone does"
+    )]
+    NoLandlock {
+        /// What there is.
+        found: String,
+    },
+    /// Landlock's rules cannot be made.
+    #[error("Landlock's rules cannot be made: {0}")]
+    Ruleset(#[from] landlock::RulesetError),
+    /// A directory is not there, or not to be opened.
+    #[error("{path}: {error}", path = path.display())]
+    Path {
+        /// Its name.
+        path: PathBuf,
+        /// What the kernel says.
+        error: landlock::PathFdError,
+    },
+    /// The filter cannot be made.
+    #[error("the filter of system calls cannot be made: {0}")]
+    Filter(#[from] seccompiler::BackendError),
+}
+
+/// What a command is allowed beside changing what is held apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowed {
+    /// Sockets of networks, and of processes outside.
+    pub network: bool,
+    /// It may run where Landlock is missing.
+    pub unprotected: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Confinement {
+    ruleset: Option<OwnedFd>,
+    filters: Vec<BpfProgram>,
+    /// Where it is held apart, if the agent of the try around does it all.
+    inside: Option<PathBuf>,
+    /// What this kernel does not deny, in words.
+    pub missing: Vec<String>,
+    /// What is to be denied commands of tries inside this one.
+    pub rights: Rights,
+}
+
+impl Confinement {
+    /// Changes are held apart below `held`; agents show `token`.
+    pub fn new(held: &Path, token: u64, allowed: Allowed) -> Result<Self, ConfineError> {
+        let (mut missing, mut inside) = (Vec::new(), Rights::NONE);
+        let ruleset = match landlock_version() {
+            Ok(version) if version >= VERSION_NEEDED => {
+                if version < VERSION_OF_SCOPES {
+                    missing.push("signals to processes outside are not denied".to_owned());
+                }
+                inside = rights(version);
+                ruleset(held)?
+            }
+            found if allowed.unprotected => {
+                let found = found.map_or_else(|e| e.to_string(), |version| version.to_string());
+                missing.push(format!(
+                    "nothing but the agent keeps files from being changed ({found})"
+                ));
+                None
+            }
+            found => {
+                let found = found.map_or_else(|e| e.to_string(), |v| format!("version {v}"));
+                return Err(ConfineError::NoLandlock { found });
+            }
+        };
+        let filters = filters(token, allowed.network)?;
+        Ok(Confinement { ruleset, filters, inside: None, missing, rights: inside })
+    }
+
+    /// Of a command of a try inside the one of which this process is: that one's agent, which is in this process, has the kernel deny it changes but
+    /// below `held`, and shows it what is held apart there.
+    pub fn inside(held: &Path, network: bool) -> Result<Self, ConfineError> {
+        let filters = if network { Vec::new() } else { vec![no_network()?] };
+        Ok(Confinement { filters, inside: Some(held.to_owned()), ..Confinement::none() })
+    }
+
+    /// It is one of those: there is an agent already.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inside.is_some()
+    }
+
+    /// None at all: tests plant it, to see that another one is needed.
+    #[must_use]
+    pub fn none() -> Self {
+        Confinement {
+            ruleset: None,
+            filters: Vec::new(),
+            inside: None,
+            missing: Vec::new(),
+            rights: Rights::NONE,
+        }
+    }
+
+    /// Confines the calling thread, and all that comes from it. Between fork and exec: nothing is allocated.
+    pub fn enter(&self) -> Result<(), Errno> {
+        if let Some(held) = &self.inside {
+            return enter_inside(held, self.filters.first());
+        }
+        // SAFETY: sets a flag of this process.
+        Errno::result(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+        if let Some(ruleset) = &self.ruleset {
+            let number = ruleset.as_raw_fd();
+            // SAFETY: passes a descriptor and no flags.
+            Errno::result(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, number, 0) })?;
+        }
+        let filter = |filter: &BpfProgram| seccompiler::apply_filter(filter);
+        // (It says why in an error of the standard library's, which holds the kernel's number.)
+        self.filters.iter().try_for_each(filter).map_err(|_| Errno::last())
+    }
+}
+
+/// As the kernel has it (linux/filter.h).
+#[repr(C)]
+struct Program {
+    len: u16,
+    filter: *const seccompiler::sock_filter,
+}
+
+/// See [`Confinement::inside`].
+fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
+    let path = held.as_os_str().as_bytes();
+    let program =
+        filter.map(|filter| Program { len: filter.len() as u16, filter: filter.as_ptr() });
+    let program = program.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: a path and its length, and a filter that lives as long as the call, for the agent; the kernel does not know the call.
+    let entered = unsafe { libc::prctl(PRCTL as i32, ENTER, path.as_ptr(), path.len(), program) };
+    Errno::result(entered).map(drop)
+}
+
+/// Where the try is held apart of which this process is, if it is of one.
+pub fn around() -> Option<PathBuf> {
+    let mut path = [0u8; HELD_MAX];
+    // SAFETY: room for a path and its length, for the agent; the kernel does not know the call.
+    let len = unsafe { libc::prctl(PRCTL as i32, HELD, path.as_mut_ptr(), path.len(), 0) };
+    let path = path.get(..usize::try_from(len).ok().filter(|&len| len > 0)?)?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+/// Everything that changes files, and of that what a device may be allowed, as far as that version of Landlock knows it.
+fn changing(version: ABI) -> (BitFlags<AccessFs>, BitFlags<AccessFs>) {
+    let reading = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
+    let of_devices = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let all = AccessFs::from_all(version);
+    (all & !reading, all & of_devices)
+}
+
+/// What Landlock is to deny commands of tries inside this one.
+fn rights(version: i32) -> Rights {
+    let known = match version {
+        3 => ABI::V3,
+        4 => ABI::V4,
+        5 => ABI::V5,
+        _ => ABI::V6,
+    };
+    let (changing, writing) = changing(known);
+    let scoped =
+        if version >= VERSION_OF_SCOPES { BitFlags::from(Scope::Signal).bits() } else { 0 };
+    let size = 8 * (1 + u64::from(version >= 4) + u64::from(version >= VERSION_OF_SCOPES));
+    Rights { size, changing: changing.bits(), writing: writing.bits(), scoped }
+}
+
+fn ruleset(held: &Path) -> Result<Option<OwnedFd>, ConfineError> {
+    let (changing, of_files) = changing(ABI::V6);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(changing)?
+        .scope(Scope::Signal)?
+        .create()?;
+    let open = |path: &Path| {
+        PathFd::new(path).map_err(|error| ConfineError::Path { path: path.to_owned(), error })
+    };
+    ruleset = ruleset.add_rule(PathBeneath::new(open(held)?, changing))?;
+    for device in WRITABLE {
+        if let Ok(device) = open(Path::new(device)) {
+            ruleset = ruleset.add_rule(PathBeneath::new(device, of_files))?;
+        }
+    }
+    Ok(ruleset.into())
+}
+
+fn condition(argument: u8, len: Len, op: Op, value: u64) -> Result<SeccompRule, ConfineError> {
+    Ok(SeccompRule::new(vec![SeccompCondition::new(argument, len, op, value)?])?)
+}
+
+fn program(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    otherwise: SeccompAction,
+    listed: SeccompAction,
+) -> Result<BpfProgram, ConfineError> {
+    Ok(SeccompFilter::new(rules, otherwise, listed, TargetArch::x86_64)?.try_into()?)
+}
+
+/// The filters, each of which refuses with another errno.
+fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
+    let refused = |errno: i32| SeccompAction::Errno(errno as u32);
+    let of_class = |wanted: fn(Class) -> bool| {
+        let calls = CALLS.iter().filter(move |call| wanted(call.2));
+        calls.map(|call| (i64::from(call.0), Vec::new())).collect::<BTreeMap<_, _>>()
+    };
+    // What is in the table, and is there.
+    let mut known = of_class(|class| class != Class::Refused(libc::ENOSYS as u16));
+    for (number, ..) in CALLS.iter().filter(|call| call.2 == Class::Ours) {
+        known.insert((*number).into(), vec![condition(5, Len::Qword, Op::Eq, token)?]);
+    }
+    let mut effects = of_class(|class| class == Class::Refused(libc::EPERM as u16));
+    for (number, _, class) in CALLS {
+        if *class == Class::Attribute {
+            effects.insert((*number).into(), vec![condition(5, Len::Qword, Op::Ne, token)?]);
+        }
+    }
+    let commands: Result<Vec<_>, _> =
+        IOCTLS.iter().map(|&command| condition(1, Len::Dword, Op::Eq, command.into())).collect();
+    effects.insert(libc::SYS_ioctl, commands?);
+    let elsewhere = of_class(|class| class == Class::Refused(libc::EOPNOTSUPP as u16));
+    let allow = SeccompAction::Allow;
+    let mut all = vec![
+        program(known, refused(libc::ENOSYS), allow.clone())?,
+        program(effects, allow.clone(), refused(libc::EPERM))?,
+        program(elsewhere, allow, refused(libc::EOPNOTSUPP))?,
+    ];
+    if !network {
+        all.push(no_network()?);
+    }
+    Ok(all)
+}
+
+/// The filter that refuses sockets of networks.
+pub fn no_network() -> Result<BpfProgram, ConfineError> {
+    // (Names of hosts and interfaces are asked for by netlink, which stays in the machine.)
+    let family = |op, family: i32| SeccompCondition::new(0, Len::Dword, op, family as u64);
+    let others = vec![family(Op::Ne, libc::AF_UNIX)?, family(Op::Ne, libc::AF_NETLINK)?];
+    let rules = [(libc::SYS_socket, vec![SeccompRule::new(others)?])].into();
+    program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EACCES as u32))
+}
