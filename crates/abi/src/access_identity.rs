@@ -107,7 +107,7 @@ impl Identity {
         self.0
     }
 
-    /// See [`crate::swap::MEMORY`].
+    /// See [`crate::swapped_memory::MEMORY`].
     pub(crate) const fn of_memory() -> Self {
         Identity::ROOT.derive(MEMORY)
     }

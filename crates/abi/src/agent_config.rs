@@ -104,7 +104,7 @@ pub mod tell {
     pub const SOME: u64 = 1;
     /// Targets tell all accesses, leave no call unseen, and wait a bounded while for room.
     pub const ALL: u64 = 2;
-    /// As `SOME`, while some device is slow ([`crate::slow`]): a session that finds everything in memory
+    /// As `SOME`, while some device is slow ([`crate::slow_devices`]): a session that finds everything in memory
     /// pays for nothing.
     pub const WHILE_SLOW: u64 = 3;
 }
@@ -133,7 +133,7 @@ pub struct AgentConfig {
     pub supervisor_pid: u32,
     /// Bytes of `socket`.
     pub socket_len: u32,
-    /// Where the supervisor can be asked for something (see [`crate::socket`]): an abstract unix(7)
+    /// Where the supervisor can be asked for something (see [`crate::control_protocol`]): an abstract unix(7)
     /// address.
     pub socket: [u8; SOCKET_BYTES],
     /// What to say there, to be served: an address can be found out, this cannot.

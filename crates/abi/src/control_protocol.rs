@@ -1,7 +1,7 @@
 //! What an agent asks the supervisor for, over a socket of its own for each request.
 //!
 //! The socket is `SOCK_SEQPACKET`: one byte says what is wanted, and the session's token who asks
-//! (`AgentConfig::token`); before an exec there follow the eight of a [`crate::unwatched::ProgramKey`]. One byte
+//! (`AgentConfig::token`); before an exec there follow the eight of a [`crate::follow_filter::ProgramKey`]. One byte
 //! comes back, with a descriptor beside it when the answer is yes. Who asks is the kernel's to say (`SO_PEERCRED`).
 //!
 //! Before an exec more than one request may go over one socket ([`EXEC`]).
@@ -12,7 +12,7 @@ pub const JOIN: u8 = b'J';
 /// The process is about to exec and wants the agent in its new image. Beside the request comes a place of the
 /// file that it executes (`O_PATH`): the supervisor looks into it, since a process that closed a descriptor
 /// for reading would lose its locks on the file (fcntl(2)). After a yes it is traced; the descriptor is the
-/// file described in [`crate::config`], and is to survive exec, under the number that the agent sends back
+/// file described in [`crate::agent_config`], and is to survive exec, under the number that the agent sends back
 /// (four bytes, and behind them what the new image's agent is to be told: `overlay::inner`). Otherwise the answer may be [`COLD`] or [`SCRIPT`].
 pub const EXEC: u8 = b'E';
 /// [`EXEC`] made again of a file that was [`COLD`]: to wait for it.

@@ -5,7 +5,7 @@
 //! for how long, the supervisor says here (`supervisor::unwatched`); who is about to execute one of them
 //! does not ask to be followed.
 //!
-//! One table for a session, seen as that of slow devices is ([`crate::slow`]).
+//! One table for a session, seen as that of slow devices is ([`crate::slow_devices`]).
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -60,17 +60,17 @@ pub const DISCLOSURE: u32 = 1 << 11;
 /// the root's.
 pub const STARTED: u32 = 1 << 12;
 
-/// Of the process's own memory, which is swapped out ([`crate::swap`]); its path is the root's.
+/// Of the process's own memory, which is swapped out ([`crate::swapped_memory`]); its path is the root's.
 pub const OF_MEMORY: u32 = 1 << 13;
 
 /// The target has made this access, for the first time: it is told so that it can be remembered, and
-/// nothing is to be done about it ([`crate::config::tell`]).
+/// nothing is to be done about it ([`crate::agent_config::tell`]).
 pub const RECORDED: u32 = 1 << 16;
 /// With [`RECORDED`]: the range was mapped. Which parts of it are used is told later, or never.
 pub const MAPPED: u32 = 1 << 17;
 /// With [`RECORDED`]: a mapping has been used here.
 pub const TOUCHED: u32 = 1 << 18;
-/// With [`TOUCHED`]: a mapping has been used in some of the [`PARTS`] blocks of [`crate::identity::BLOCK_BYTES`] from
+/// With [`TOUCHED`]: a mapping has been used in some of the [`PARTS`] blocks of [`crate::access_identity::BLOCK_BYTES`] from
 /// the offset on. Bits of [`Header::position`] say in which, the lowest bit for the first block.
 pub const PARTLY: u32 = 1 << 19;
 /// See [`PARTLY`].

@@ -2,7 +2,7 @@
 //!
 //! The writer copies a record in and then publishes it with one store of `tail`; killed before
 //! that store it has published nothing, killed after it has published all. The reader trusts no
-//! index: positions are masked, and [`crate::record::Record`] checks what comes out.
+//! index: positions are masked, and [`crate::hint_record::Record`] checks what comes out.
 //!
 //! Invariant: an index that makes no sense empties the ring instead of being followed.
 

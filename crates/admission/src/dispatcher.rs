@@ -61,7 +61,7 @@ pub struct Dispatcher {
     rights: Watch,
     /// The process is not to have anything read any more.
     revoked: bool,
-    /// Nothing is read ahead: see [`crate::sole`].
+    /// Nothing is read ahead: see [`crate::single_spindle`].
     sole: bool,
     /// When to look again whether there is room for shadows; `None` while nothing says that there is none.
     lacks_room: Option<Instant>,

@@ -2,17 +2,17 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`common`] | what the processes have in common |
+//! | [`session_admission`] | what the processes have in common |
 //! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
 //! | `progress` | what came of a process's hints |
 //! | `throttle` | keeps what shadows take within bounds |
 //! | `uses` | what of it was used of mapped files |
 //! | `ahead` | what was hinted and not used yet |
-//! | [`ghost`] | stalls that were added |
-//! | [`ledger`] | what prefetching takes and gives, in all processes |
-//! | [`budget`] | how much memory prefetched data may take |
-//! | [`sole`] | storage on which nothing is gained |
-//! | [`without`] | what can be switched off, to measure what it is worth |
+//! | [`refault`] | stalls that were added |
+//! | [`session_totals`] | what prefetching takes and gives, in all processes |
+//! | [`memory_budget`] | how much memory prefetched data may take |
+//! | [`single_spindle`] | storage on which nothing is gained |
+//! | [`ablation`] | what can be switched off, to measure what it is worth |
 
 pub mod ablation;
 pub mod dispatcher;

@@ -6,7 +6,7 @@
 //! read for it instead of 39 (docs/prefetching.md).
 //!
 //! Target and shadows ask the same way; whether a program goes through a file the log tells, which has what either has
-//! asked for. Where a program comes to the same chunks again and again before long ([`spread`](runahead_abi::spread)), as a
+//! asked for. Where a program comes to the same chunks again and again before long ([`spread`](runahead_abi::access_spread)), as a
 //! join of large tables does, whole chunks save it the later waits.
 
 use runahead_abi::access_identity::{BLOCK_BYTES, CHUNK_BYTES};

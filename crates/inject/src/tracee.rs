@@ -93,7 +93,7 @@ impl Running {
     }
 
     /// Waits until it stops at exec. From there until it is let go it dies with us. `None`: it says
-    /// that its exec has failed ([`runahead_abi::socket::EXEC_FAILED`]), and has been let go.
+    /// that its exec has failed ([`runahead_abi::control_protocol::EXEC_FAILED`]), and has been let go.
     pub fn wait_for_exec(self) -> Result<Option<Stopped>, TraceError> {
         let stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
         loop {

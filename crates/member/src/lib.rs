@@ -2,14 +2,14 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`memory`] | what it shares with us |
-//! | [`wake`] | how the two sides of that wake each other |
-//! | [`rights`] | whether it may have us read for it |
-//! | [`present`] | which pages of mapped files it has |
-//! | [`waits`] | how long it has waited, and on which devices somebody has of late |
-//! | [`clock`] | by which it measures |
-//! | [`degraded`] | what it had to do without |
-//! | [`proc`] | what the kernel says of it, in files of text |
+//! | [`shared_memory`] | what it shares with us |
+//! | [`doorbell`] | how the two sides of that wake each other |
+//! | [`read_rights`] | whether it may have us read for it |
+//! | [`page_presence`] | which pages of mapped files it has |
+//! | [`slow_devices`] | how long it has waited, and on which devices somebody has of late |
+//! | [`tsc_clock`] | by which it measures |
+//! | [`degradations`] | what it had to do without |
+//! | [`proc_files`] | what the kernel says of it, in files of text |
 
 pub mod degradations;
 pub mod doorbell;

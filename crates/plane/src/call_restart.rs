@@ -1,4 +1,4 @@
-//! Calls that a stop has interrupted ([`crate::stop`]), and that the program makes again: they go on as if nobody had.
+//! Calls that a stop has interrupted ([`crate::thread_stop`]), and that the program makes again: they go on as if nobody had.
 //!
 //! *Timeouts.* One that is relative would begin anew. What is left of it is given to the kernel in its place. (select(2),
 //! pselect(2) and ppoll(2) do so themselves: what is left is in the program's memory. Of a socket's own timeouts, SO_RCVTIMEO

@@ -185,7 +185,7 @@ fn set_interest(nr: u64, how: u8) {
 pub enum Quick {
     /// It is made as it stands, and nobody sees it.
     Unseen,
-    /// As [`Quick::Before`], but for those that the policy lets go by ([`sampling`]).
+    /// As [`Quick::Before`], but for those that the policy lets go by ([`sample_counter`]).
     Sampled,
     /// The policy sees it ([`Policy::before`]), by a patched site if there is one, and answers it there or has it come with its frame
     /// ([`Verdict::REPORT`]).

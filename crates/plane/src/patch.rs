@@ -1,6 +1,6 @@
 //! Hot call sites jump to the agent instead of trapping.
 //!
-//! A site is patched when it has trapped often ([`seen`]) and only in a way that no instruction
+//! A site is patched when it has trapped often ([`trap_counts`]) and only in a way that no instruction
 //! pointer can be caught in:
 //! - *number before*: the jump replaces the move of the call's number, the call itself stays where
 //!   it is. Whoever stands between the two, or jumps to the call, traps as before.

@@ -3,7 +3,7 @@
 //! A policy says which calls it wants to see ([`Policy::interest`]), and what becomes of each before it is made
 //! ([`Policy::before`]): it answers, has the program wait, or lets it go on. What it lets go on with [`Verdict::REPORT`] it sees
 //! again when that has returned, however long it has waited ([`Policy::after`]), and may have it made again. It can stop all
-//! other threads of the process at any call ([`crate::stop`]). Some calls are the plane's own: those about signals, threads, children and exec. They are
+//! other threads of the process at any call ([`crate::thread_stop`]). Some calls are the plane's own: those about signals, threads, children and exec. They are
 //! never a policy's to answer, and it is told of them. Everything else here is told, too: children, execs, threads as they
 //! come and go, signals that reach a handler, and what interception costs. (A process ends by a call that the policy sees, or
 //! by a signal.)
@@ -118,7 +118,7 @@ pub enum Interest {
         /// Calls of these numbers whose second argument, a command, is none of the common ones that concern one descriptor
         /// and nothing else (of fcntl(2) those from 1 to 1023: its flags, and locks). It may see some of those, too.
         commands_of: &'static [u64],
-        /// Calls of these numbers that it does not let go by ([`crate::sampling`]).
+        /// Calls of these numbers that it does not let go by ([`crate::sample_counter`]).
         samples_of: &'static [u64],
     },
     /// All, and what came of them; the plane's own are its own.
@@ -145,7 +145,7 @@ pub enum Exec {
         nr: u64,
         /// Its arguments.
         args: [u64; 6],
-        /// First address and bytes of memory in which they lie. It is from [`crate::room`], and given back once
+        /// First address and bytes of memory in which they lie. It is from [`crate::address_space`], and given back once
         /// nobody needs it.
         memory: (u64, u64),
     },
@@ -199,7 +199,7 @@ pub trait Policy: Sync {
     /// Somebody has poked the thread, which was at work here: [`Policy::poked`] is not called.
     fn missed(&self) {}
 
-    /// The thread has raised this signal, and the policy has [taken faults over](crate::faults); or somebody has sent it a SIGSYS
+    /// The thread has raised this signal, and the policy has [taken faults over](crate::program_faults); or somebody has sent it a SIGSYS
     /// that is not ours. When it returns the thread
     /// goes on as its frame says, which may be to raise it again.
     fn fault(&self, _signal: i32, _frame: &mut Context) {}

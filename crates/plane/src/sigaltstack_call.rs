@@ -1,4 +1,4 @@
-//! What the program does with its alternate signal stack, of which the kernel has another ([`super::altstack`]).
+//! What the program does with its alternate signal stack, of which the kernel has another ([`super::alternate_stack`]).
 
 use super::Call;
 use super::alternate_stack::{AUTODISARM, Altstack};

@@ -12,7 +12,7 @@ use crate::arch::Context;
 /// Signals whose `sa_mask` the program gave with SIGSYS in it.
 pub(super) static IN_MASK_OF: AtomicU64 = AtomicU64::new(0);
 
-/// Signals for which the kernel has [`crate::handlers::address`] in place of the program's handler.
+/// Signals for which the kernel has [`crate::signal_handlers::address`] in place of the program's handler.
 pub(super) static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 /// Signals in [`HANDLED`] whose handler asked for the alternate stack.
@@ -24,7 +24,7 @@ pub(super) static HANDLERS: AtomicBool = AtomicBool::new(false);
 /// The program has installed a handler.
 pub(super) static ANY_HANDLERS: AtomicBool = AtomicBool::new(false);
 
-/// Handlers in whose place [`crate::handlers::address`] is, by signal number.
+/// Handlers in whose place [`crate::signal_handlers::address`] is, by signal number.
 pub(super) static PROGRAMS: [AtomicU64; SIGNALS + 1] = [const { AtomicU64::new(0) }; SIGNALS + 1];
 
 /// True once a signal handler may interrupt the program anywhere.

@@ -1,7 +1,7 @@
 //! The program's signal handlers begin here, whatever they are for.
 //!
 //! The kernel is given [`address`] in place of each of them, with `SA_ONSTACK`: so its frame lies on the
-//! thread's own stack for signals ([`super::altstack`]), or, while that is in use, below wherever the
+//! thread's own stack for signals ([`super::alternate_stack`]), or, while that is in use, below wherever the
 //! thread is. From there it is moved to where the kernel would have put it, had we not been there: on the
 //! program's alternate stack, or below the program's stack pointer, even where it was us who were interrupted.
 //! Then returning from a frame of our own starts the handler, which finds all as the kernel leaves it.

@@ -6,7 +6,7 @@
 //! that comes while the program believes it blocked would have to wait, be seen to wait, and perhaps
 //! be taken by a call: the process then goes on without us, and the kernel does all that.
 //!
-//! The kernel is given [`handlers::address`] instead of every handler of the program's. That notes in the
+//! The kernel is given [`signal_handlers::address`] instead of every handler of the program's. That notes in the
 //! frame what was believed before, where the handler's mask has SIGSYS in it, and goes on to the handler.
 
 mod mask_calls;

@@ -43,7 +43,7 @@ pub struct Thread {
     pub(crate) program_stack: Cell<u64>,
     /// The call under way is one of those for which signals may wait.
     pub(super) may_hold: Cell<bool>,
-    /// 1 while signals wait until the program goes on after the call under way ([`super::handlers`]).
+    /// 1 while signals wait until the program goes on after the call under way ([`super::signal_handlers`]).
     pub(crate) held: Cell<u64>,
     /// The mask that it is to go on with then.
     pub(crate) held_mask: Cell<u64>,
@@ -57,7 +57,7 @@ pub struct Thread {
     pub(super) armed: Cell<bool>,
     /// Result of the call under way, once the kernel has given it.
     pub(super) result: Cell<Option<i64>>,
-    /// The frame in which it is stopped ([`super::stop`]). Read by other threads.
+    /// The frame in which it is stopped ([`super::thread_stop`]). Read by other threads.
     pub(super) stopped_in: AtomicPtr<Context>,
     /// The number of the stop for which it has come there; 0: it is at work.
     pub(super) stopped_for: AtomicU32,
@@ -65,7 +65,7 @@ pub struct Thread {
     pub(super) refused: AtomicU32,
     /// The program believes that SIGSYS is blocked.
     pub(super) blocked: Cell<bool>,
-    /// What the mask was before signals were made to wait ([`super::quiet`]).
+    /// What the mask was before signals were made to wait ([`super::signal_block`]).
     pub(super) mask: Cell<Option<u64>>,
     /// A vfork child is using this; what is to be put back when it has gone.
     pub(super) lent: Cell<Option<Lent>>,
@@ -75,7 +75,7 @@ pub struct Thread {
     pub(crate) go_on_at: Cell<u64>,
     /// Number of the call by which this thread makes a child or a thread.
     pub(super) makes: Cell<u64>,
-    /// The call under way that is reported, or that is to be made again ([`super::interrupted`]).
+    /// The call under way that is reported, or that is to be made again ([`super::call_restart`]).
     pub(super) begun: Cell<Option<Begun>>,
     /// With what mask the handler is to begin that has not had signals wait yet: another signal has met it, and waits.
     pub(super) mask_to_enter: Cell<Option<u64>>,

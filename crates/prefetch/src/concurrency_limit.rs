@@ -27,10 +27,10 @@
 //! *Samples.* Only operations of at least [`INFORMATIVE`] count: faster ones were served from
 //! memory. Operations of different kinds (a lookup that walks cold directories; a long transfer)
 //! have different bases, so each [`Kind`] is compared with itself only, and each device has a limit
-//! of its own ([`crate::limits`]). Both the base and the
+//! of its own ([`crate::device_limits`]). Both the base and the
 //! latency compared with it are the lower quartile of a round, which neither stragglers nor half
 //! cached operations move much. A sample that began before its round, or while more than the limit
-//! was in flight, tells of an earlier limit and is left out. A read beside another of late ([`recent`]) needs a
+//! was in flight, tells of an earlier limit and is left out. A read beside another of late ([`recent_reads`]) needs a
 //! tenth of what others do where heads move: it tells how long the queue is, and nothing of the base.
 //!
 //! *Rounds.* A round ends after about half as many samples as the limit (within [`ROUND`]), that is
@@ -68,7 +68,7 @@ use measurement_round::{Flow, QUEUED_QUORUM, QUORUM, Track};
 use recent_reads::Recent;
 use spindle_test::{Serial, Served};
 
-/// The limit before anything is known ([`serial`]).
+/// The limit before anything is known ([`spindle_test`]).
 pub(crate) const FIRST: usize = 8;
 /// The limit from which it grows, where requests are served side by side.
 pub(crate) const START: usize = 16;

@@ -3,14 +3,14 @@
 //! Every device has a [`Limit`] of its own, so that a share that takes 10 ms and a disk that takes
 //! 0.1 ms, read at once, do not measure each other. What is looked up before its device is known
 //! counts for a device of its own, "unknown", whose limit stays at its start; mostly the nearest
-//! directory tells ([`crate::lanes`]).
+//! directory tells ([`crate::fair_queue`]).
 //!
 //! *The bound.* A read that the target makes itself waits behind what the device has in flight. While a
 //! limit is settled, latency on its device is mostly within two to three times its base (see
-//! [`crate::limit`]), so a demand read waits for at most about two prefetches per request that the
+//! [`crate::concurrency_limit`]), so a demand read waits for at most about two prefetches per request that the
 //! device serves at a time: Fraser & Chang (2003, section 4.1.3) let one wait for one that was in
 //! service. Before a device has answered for the first time there are at most
-//! [`START`](crate::limit::START) requests in flight on it. And a prefetch is one transfer
+//! [`START`](crate::concurrency_limit::START) requests in flight on it. And a prefetch is one transfer
 //! of at most [`PIECE_BYTES`], or of a chunk where the longer one takes more than twice as long.
 //!
 //! *Sharing.* Threads are bounded for all devices together. A device that does not answer (a server that

@@ -9,7 +9,7 @@
 //! queueing). A track that was empty starts level with the others, so that idling earns nothing.
 //!
 //! The device of a path is not known before it was looked up: until then it is that of the nearest
-//! directory whose device is ([`whereabouts`]).
+//! directory whose device is ([`device_map`]).
 //!
 //! Items of a path that a worker is looking up are *parked*: that worker serves them as soon as it
 //! knows what the path names, so nobody else may take them.

@@ -8,7 +8,7 @@
 //!
 //! How far to go is learned from what comes of it. Each directory and suffix has an *allowance* in
 //! bytes, small at first. A guess that is used, that is, hinted or demanded later, raises it by
-//! [`RETURN`](place::RETURN) times what it cost, so that guesses that are right multiply; a file that is
+//! [`RETURN`](pattern_state::RETURN) times what it cost, so that guesses that are right multiply; a file that is
 //! wanted before it was guessed raises it by about one file, or as many as that. Guesses that are
 //! wrong raise nothing, and that is the end. (A guess that served a target which could see that the data was in memory
 //! is not hinted any more. The client's log tells, when the next file is missed; without one, the
@@ -24,10 +24,10 @@
 //! module's source before it reads what was compiled from it).
 //!
 //! A third kind are the directories that a program enters, each to look for the same few names
-//! ([`routine`]): from the third on, all of these are looked for when the first is, and in the
+//! ([`lookup_pattern`]): from the third on, all of these are looked for when the first is, and in the
 //! directory's siblings, as far as their allowance goes.
 //!
-//! A fourth are files that are named in those that were read ([`mentions`]).
+//! A fourth are files that are named in those that were read ([`name_references`]).
 //!
 //! Invariants: what is spent in a directory is within its allowance, and so a client has guessed at
 //! most [`CREDIT`] bytes, and a small multiple of what it wanted, in vain; a directory of more than

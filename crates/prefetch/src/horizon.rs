@@ -8,7 +8,7 @@
 //! is that it never idles: as many accesses ahead as it serves side by side. So the horizon is the
 //! larger of the two, times [`MARGIN`]. Where heads have to be moved, such a target gains from order as
 //! well: the more hints there are to choose from, the fewer seeks. There a whole sweep
-//! ([`crate::queue`]) is within the horizon.
+//! ([`crate::request_queue`]) is within the horizon.
 //!
 //! *Cost and benefit.* Within the horizon a hint has a benefit, a stall less, and waits for nothing
 //! but its place in line. Beyond it there is none to be had by acting now, and there are two costs:

@@ -16,7 +16,7 @@ pub struct Completion {
     pub run: u32,
     /// What the hints asked for.
     pub kind: HintKind,
-    /// Flags of the hints, or-ed ([`runahead_abi::record`]).
+    /// Flags of the hints, or-ed ([`runahead_abi::hint_record`]).
     pub flags: u32,
     /// How many hints; a repetition of a waiting hint does not count.
     pub hints: u32,

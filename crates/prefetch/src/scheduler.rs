@@ -1,10 +1,10 @@
 //! What is begun when: the queue, the limits and the horizon, as data. No thread, no file, no clock.
 //!
-//! [`crate::pool`] has the threads; the simulation in the tests has virtual ones, and runs the very
+//! [`crate::worker_pool`] has the threads; the simulation in the tests has virtual ones, and runs the very
 //! same code. Whoever is free calls [`Scheduler::begin`], which hands out a job and a [`Ticket`],
 //! does what the job says, tells ([`Scheduler::looked`], or the queue), and gives the ticket back.
 //!
-//! A job is begun when its device has room for what it is (see [`crate::limits`]), and its client's
+//! A job is begun when its device has room for what it is (see [`crate::device_limits`]), and its client's
 //! budget for what it reads (see [`crate::horizon`]); of several devices, first on the one where
 //! something more urgent waits, and then on the one that has less to do.
 //!

@@ -2,10 +2,10 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`plan`] | what the user asked for, and what is there |
+//! | [`history_plan`] | what the user asked for, and what is there |
 //! | [`replay`] | hands a recorded run to the prefetcher, bounded in how far it is ahead |
 //! | `places` | what lies where, and whether it is what it was |
-//! | [`account`] | what came of it |
+//! | [`replay_account`] | what came of it |
 //!
 //! With either, agents tell each thing that their process reads, once (`abi::config::tell`), by the ring
 //! that hints take. The dispatchers bring it here, to be recorded and to say where in the recorded

@@ -128,7 +128,7 @@ impl Beside {
         if started == Some(true) { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
-    /// Has [`image::look`] done there, if the file lies where a server has to be asked.
+    /// Has [`exec_file::look`] done there, if the file lies where a server has to be asked.
     pub(crate) fn look(&self, place: &Arc<OwnedFd>, process: Pid, patient: bool) -> Image {
         if self.bell.is_none() || self.local.has(place) {
             return exec_file::look(place, process, patient);

@@ -3,26 +3,26 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`options`] | how it is to run |
+//! | [`session_options`] | how it is to run |
 //! | [`session`] | starts the command with the agent in it, and waits for it |
 //! | `engine` | what it has beside the command: the agent's file, the control socket, the threads |
-//! | [`beside`] | the process in which all is done that may wait for storage |
+//! | [`io_process`] | the process in which all is done that may wait for storage |
 //! | `wait` | how the command ends |
-//! | [`signals`] | our own wait while a command runs |
+//! | [`signal_blocking`] | our own wait while a command runs |
 //! | `passing` | passes them on to it |
-//! | [`programs`] | programs that are about to start, which are brought in |
-//! | [`descriptors`] | are given up once it runs |
-//! | [`socket`] | where programs ask: to join, and to be followed over exec |
+//! | [`program_prefetch`] | programs that are about to start, which are brought in |
+//! | [`inherited_descriptors`] | are given up once it runs |
+//! | [`control_socket`] | where programs ask: to join, and to be followed over exec |
 //! | `image` | what a file is that a process is about to execute |
-//! | [`common`] | what they share |
-//! | [`members`] | the processes that have joined, from their first stall to their end |
-//! | [`sandbox`] | prepares what the kernel will deny a shadow |
-//! | [`confine`] | what the kernel denies a command whose changes are held apart |
-//! | [`tasks`] | how many processes and threads there may be |
-//! | [`limits`] | under which programs are better left alone |
-//! | [`unwatched`] | which programs need not be followed |
+//! | [`session_context`] | what they share |
+//! | [`joined_processes`] | the processes that have joined, from their first stall to their end |
+//! | [`shadow_sandbox`] | prepares what the kernel will deny a shadow |
+//! | [`try_sandbox`] | what the kernel denies a command whose changes are held apart |
+//! | [`task_limits`] | how many processes and threads there may be |
+//! | [`rlimits`] | under which programs are better left alone |
+//! | [`follow_policy`] | which programs need not be followed |
 //! | [`history`] | the memory of earlier runs |
-//! | [`stats`] | says what happened |
+//! | [`session_stats`] | says what happened |
 
 mod command_exit;
 pub mod control_socket;

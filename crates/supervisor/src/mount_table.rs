@@ -34,17 +34,17 @@ impl Mounts {
         Mounts(table)
     }
 
-    /// Device numbers as [`runahead_abi::config::AgentConfig::memory_devices`] has them.
+    /// Device numbers as [`runahead_abi::agent_config::AgentConfig::memory_devices`] has them.
     pub fn in_memory(&self) -> [u64; MEMORY_DEVICES_MAX] {
         first(self.devices(|kind| filesystem_table::by_name(kind.as_bytes()).is_in_memory()))
     }
 
-    /// For [`runahead_abi::config::AgentConfig::remote_devices`].
+    /// For [`runahead_abi::agent_config::AgentConfig::remote_devices`].
     pub fn remote(&self) -> [u64; REMOTE_DEVICES_MAX] {
         first(self.devices(is_remote))
     }
 
-    /// For [`runahead_abi::config::AgentConfig::turning_devices`].
+    /// For [`runahead_abi::agent_config::AgentConfig::turning_devices`].
     pub fn turning(&self) -> [u64; TURNING_DEVICES_MAX] {
         // Those without a number of their own are of no block device.
         let turns = |device: &u64| {

@@ -51,7 +51,7 @@ pub struct Programs(Mutex<Option<Client>>);
 
 impl Programs {
     /// Has all that executing `path` reads, which lies on `device`, brought into memory, until [`Programs::give_up`]:
-    /// unless that serves one request at a time ([`runahead_admission::sole`]). Where what may wait is done (`beside`).
+    /// unless that serves one request at a time ([`runahead_admission::single_spindle`]). Where what may wait is done (`beside`).
     pub(crate) fn bring_in(&self, prefetcher: &Prefetcher, path: &Path, device: (u32, u32)) {
         if prefetcher.is_sole(device) {
             return;

@@ -38,7 +38,7 @@ pub struct HeldApart {
     pub confinement: Confinement,
 }
 
-/// Descriptors that are kept while the command runs; see [`descriptors`].
+/// Descriptors that are kept while the command runs; see [`inherited_descriptors`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keep {
     /// All of them, for callers with a life of their own.

@@ -1,4 +1,4 @@
-//! Our own signals: while a command runs they wait, for they are meant for it ([`crate::passing`]).
+//! Our own signals: while a command runs they wait, for they are meant for it ([`crate::signal_forwarding`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

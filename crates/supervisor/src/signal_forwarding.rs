@@ -1,7 +1,7 @@
 //! Signals that reach us instead of the command are passed on to it.
 //!
 //! Whoever knows our number only means the command: what is sent to us is passed on to it, once. All
-//! signals are blocked from our first moment until the command has ended ([`crate::signals`]), and taken by the thread
+//! signals are blocked from our first moment until the command has ended ([`crate::signal_blocking`]), and taken by the thread
 //! that waits for it, so that none is lost before there is somebody to pass it to. Afterwards they are ours.
 //!
 //! What the terminal sends goes to the whole process group, which the command is in as well; so does what a

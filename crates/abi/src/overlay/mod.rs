@@ -9,7 +9,7 @@
 //! | [`CHANGES`] | an [`Origin`] and a NUL for each name when it is first made, or its file first copied; behind a [`GONE`] for each name of the real tree from when on it is not there in the view, and nothing below it |
 //! | [`TEMPORARY`] | copies that are not complete yet |
 //! | [`FILTER`] | a [`Filter`] |
-//! | [`inner::TRIES`] | tries inside this one, once there was one |
+//! | [`nested_try::TRIES`] | tries inside this one, once there was one |
 //!
 //! Invariant: where [`Filter::has`] denies a path, nothing at or below it was changed, unless a directory above it is in
 //! [`UPPER`] and not in the real tree's view.
@@ -58,7 +58,7 @@ pub mod flag {
 pub struct Overlay {
     /// See [`flag`]; 0: they are of none.
     pub flags: u64,
-    /// Sixth argument, without meaning to the kernel, of calls of [`calls::Class::Attribute`] that agents make.
+    /// Sixth argument, without meaning to the kernel, of calls of [`try_calls::Class::Attribute`] that agents make.
     pub token: u64,
     /// What Landlock is to deny commands of tries inside this one.
     pub rights: nested_try::Rights,

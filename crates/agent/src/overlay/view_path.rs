@@ -68,7 +68,7 @@ impl Name {
         self.initialised(self.front, self.front + self.len.max(1))
     }
 
-    /// Address of the path, for the layer below ([`super::below`]).
+    /// Address of the path, for the layer below ([`super::lower_layer`]).
     pub(super) fn real(&self) -> u64 {
         self.bytes[self.front..].as_ptr() as u64
     }

@@ -7,7 +7,7 @@
 //! if the child had done well. What it would have written into a pipe is not to be known: its reader
 //! finds the end.
 //!
-//! Children that the target had already when the shadow was made ([`super::children::WAITED_FOR`]) end well at
+//! Children that the target had already when the shadow was made ([`super::runner_children::WAITED_FOR`]) end well at
 //! once, too.
 
 use linux_raw_sys::general as k;

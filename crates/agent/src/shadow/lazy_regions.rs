@@ -1,7 +1,7 @@
 //! Memory of a shadow that comes as it is used: where it lies, and from where it comes.
 //!
 //! What a program has mapped may be large, or not be in memory, and a run uses little of it. So it has no contents in a
-//! shadow at first, and [`faults`](super::faults) has each piece brought when it is touched.
+//! shadow at first, and [`faults`](super::runner_faults) has each piece brought when it is touched.
 
 use core::ops::Range;
 

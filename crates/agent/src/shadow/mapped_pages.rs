@@ -1,9 +1,9 @@
 //! Pages of mapped files, as a runner touches them: no fault of a runner waits for storage.
 //!
-//! What the program has mapped of a file, or maps, has no contents in a shadow ([`regions`](super::regions)). The first touch
+//! What the program has mapped of a file, or maps, has no contents in a shadow ([`regions`](super::lazy_regions)). The first touch
 //! of a chunk that is in memory maps the chunk; elsewhere each page that is in memory is copied, and each that is not is
 //! a read that misses its data: it is hinted, and what stands in for it is what reads from the same place in the program
-//! have brought ([`returns`](super::returns)).
+//! have brought ([`returns`](super::return_hooks)).
 //!
 //! *Programs and libraries* are left as they are: nothing can stand in for code, and what a loader maps is fetched
 //! whole. A page of one that is on its way is waited for.

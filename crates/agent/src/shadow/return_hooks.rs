@@ -8,7 +8,7 @@
 //! return what they returned whenever the data was there.
 //!
 //! Where data is there, the return addresses above the read are replaced by an address of ours, and
-//! what is returned by each is noted on the way ([`runahead_abi::sites`]). Where it is not, they
+//! what is returned by each is noted on the way ([`runahead_abi::value_predictor`]). Where it is not, they
 //! are replaced, too, and what was always the same before is returned again, whatever the function
 //! says now. It is a shadow's own stack; nobody else will see it.
 //!

@@ -1,10 +1,10 @@
-//! Faults of a runner: memory that comes as it is used ([`regions`]) is brought; any other fault ends the run, without a
+//! Faults of a runner: memory that comes as it is used ([`lazy_regions`]) is brought; any other fault ends the run, without a
 //! word in the kernel's log.
 //!
 //! What the program shares with others may be large (a database's buffers), and a run uses little of
 //! it. So the template moves it elsewhere, makes it read-only, and has the kernel keep it so
 //! (mseal(2), Linux 6.10); where it was, there is private memory, with what earlier runs have used and the target
-//! changes, as it was at the sync, and else without contents. (What it has mapped of files: [`pages`](super::pages).)
+//! changes, as it was at the sync, and else without contents. (What it has mapped of files: [`pages`](super::mapped_pages).)
 //!
 //! Invariant: a shared mapping that a runner can read is sealed: nothing that it or we do can make
 //! it writable again.

@@ -52,7 +52,7 @@ pub struct Descriptor {
     pub offset: u64,
     /// Bytes in the file, as known or guessed.
     pub size: u64,
-    /// Absolute path in the arena of [`super::texts::Texts`]; empty while not asked for.
+    /// Absolute path in the arena of [`super::path_pool::Texts`]; empty while not asked for.
     pub path: (u32, u32),
     /// A directory has given its last entry; or its own reading descriptor has been opened.
     pub listed: bool,

@@ -1,8 +1,8 @@
-//! Memory that a shadow has not inherited from its target ([`kept_out`]): it is fetched as it is touched.
+//! Memory that a shadow has not inherited from its target ([`uninherited_memory`]): it is fetched as it is touched.
 //!
 //! A fetch brings [`UNIT_BYTES`], aligned, from the target as it is then: through a descriptor of the target's
 //! `/proc/self/mem`, which Landlock lets a shadow read as it was opened before. What runs have touched and the target changes is fetched
-//! at the sync, in one go, so that all runs of a sync see it as it was then ([`runahead_abi::touched`]).
+//! at the sync, in one go, so that all runs of a sync see it as it was then ([`runahead_abi::touched_blocks`]).
 //!
 //! The kernel's own accesses do not wait for a fault handler: what a call names is touched before it is answered
 //! ([`touch_arguments`]).

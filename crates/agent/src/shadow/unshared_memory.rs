@@ -1,14 +1,14 @@
 //! Shared memory is given up: what a shadow stores must reach nobody.
 //!
 //! Every shared mapping but our own becomes private memory with the same contents: small ones at once,
-//! large ones as they are used ([`faults`]). Where the kernel cannot keep us from a mapping that was moved,
+//! large ones as they are used ([`runner_faults`]). Where the kernel cannot keep us from a mapping that was moved,
 //! all are copied, up to a limit; beyond it the memory cannot be touched any more, and a shadow that tries
 //! ends. Read-only ones go, too, since their protection could be changed back. Of devices nothing is copied: to
 //! read their registers may do anything.
 //!
-//! What the program has mapped of large files comes as it is touched, shared or not ([`pages`]).
+//! What the program has mapped of large files comes as it is touched, shared or not ([`mapped_pages`]).
 //!
-//! On the way the program's code and stack are noted, for [`super::returns`].
+//! On the way the program's code and stack are noted, for [`super::return_hooks`].
 
 use linux_raw_sys::general as k;
 

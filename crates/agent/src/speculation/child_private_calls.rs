@@ -15,7 +15,7 @@ use super::{
 use crate::plane::Call;
 use crate::sys::{self, nr};
 
-/// Does with the call what is to become of it: as one of these, or what its class says ([`allowed::make`]). The process speculates.
+/// Does with the call what is to become of it: as one of these, or what its class says ([`execute_call::make`]). The process speculates.
 pub fn make(call: &Call, maker: Maker) -> Made {
     if !is_one(call) || !checkpoint::ends_if_wrong() {
         return execute_call::make(call, maker);

@@ -1,4 +1,4 @@
-//! Calls of a speculative process that need not wait ([`super::calls`]): made, and undone if it comes to that; or held.
+//! Calls of a speculative process that need not wait ([`super::call_table`]): made, and undone if it comes to that; or held.
 //!
 //! Each is made here, with signals blocked, and answered: so only calls that do not wait themselves, but for storage. Those that may are
 //! made by a [`Maker`], which may read ahead for them.

@@ -1,5 +1,5 @@
 //! The program's private memory as it was at each checkpoint: by a mirror, where the kernel notes what is written
-//! ([`super::mirror`]); where it does not, by copies that are made before the first store ([`super::write_faults`]).
+//! ([`super::memory_mirror`]); where it does not, by copies that are made before the first store ([`super::write_faults`]).
 
 use super::memory_mirror::Mirror;
 use super::writable_regions::Region;

@@ -1,4 +1,4 @@
-//! What a process may do while it speculates: what [`super::calls`] lets it. All else waits.
+//! What a process may do while it speculates: what [`super::call_table`] lets it. All else waits.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

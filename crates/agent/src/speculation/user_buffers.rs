@@ -1,4 +1,4 @@
-//! What calls write into the program's memory that need not wait ([`super::calls`]). The kernel finds no way into memory that is
+//! What calls write into the program's memory that need not wait ([`super::call_table`]). The kernel finds no way into memory that is
 //! protected ([`super::write_faults`]): it has to be opened before.
 
 use super::output_buffer;

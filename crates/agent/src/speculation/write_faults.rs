@@ -108,7 +108,7 @@ pub fn has_room() -> bool {
     with(|state| state.has_room(AHEAD)) == Some(true)
 }
 
-/// See [`super::memory::Memory::keep`]. `is_settled`: mappings are as they were when they were looked at.
+/// See [`super::memory_checkpoints::Memory::keep`]. `is_settled`: mappings are as they were when they were looked at.
 pub fn keep(session: &Session, is_settled: bool) -> sys::Result<()> {
     // (What the kernel writes by itself must not be protected.)
     if IS_GIVEN_UP.load(Relaxed) || !thread_states::places_are_known() {
@@ -124,32 +124,32 @@ pub fn keep(session: &Session, is_settled: bool) -> sys::Result<()> {
     .unwrap_or(Err(Errno(sys::ENOMEM)))
 }
 
-/// See [`super::memory::Memory::put_back`].
+/// See [`super::memory_checkpoints::Memory::put_back`].
 pub fn put_back(mark: u64) -> sys::Result<()> {
     with(|state| state.put_back(mark)).unwrap_or(Ok(()))
 }
 
-/// See [`super::memory::Memory::go_on`].
+/// See [`super::memory_checkpoints::Memory::go_on`].
 pub fn go_on() -> sys::Result<()> {
     with(|state| state.renew(|_| true)).unwrap_or(Ok(()))
 }
 
-/// See [`super::memory::Memory::end`].
+/// See [`super::memory_checkpoints::Memory::end`].
 pub fn end() -> sys::Result<()> {
     with(State::end).unwrap_or(Ok(()))
 }
 
-/// See [`super::memory::Memory::mark`].
+/// See [`super::memory_checkpoints::Memory::mark`].
 pub fn mark() -> u64 {
     with(|state| state.latest).unwrap_or(0)
 }
 
-/// See [`super::memory::Memory::forget_until`].
+/// See [`super::memory_checkpoints::Memory::forget_until`].
 pub fn forget_until(mark: u64) {
     with(|state| state.undo.forget_until(mark));
 }
 
-/// See [`super::memory::Memory::forget_pages`].
+/// See [`super::memory_checkpoints::Memory::forget_pages`].
 pub fn forget_pages(at: u64, len: u64) {
     with(|state| state.undo.forget_pages(at, len));
 }

@@ -1,4 +1,4 @@
-//! What a process that rests ([`super::pace`]) leaves unseen.
+//! What a process that rests ([`super::stall_probing`]) leaves unseen.
 
 use super::Target;
 use crate::plane::{self, Call, sample_counter};

@@ -1,7 +1,7 @@
 //! Which parts of mapped files the program has used, told for the memory of earlier runs.
 //!
 //! A mapping is told when it is made, whole (`record`): its page faults are not seen. What was used of it the kernel
-//! knows as long as it is there: the pages that this process has ([`super::pages`]). So it is
+//! knows as long as it is there: the pages that this process has ([`super::page_residency`]). So it is
 //! asked before they are gone, at the end of the program and before a large mapping is taken away.
 //!
 //! A process may wait in page faults and nowhere else. It joins the session when it has something to tell, if it

@@ -1,8 +1,8 @@
 //! The policy of a target: its calls, unchanged, and a sync when one would stall unforeseen.
 //!
 //! While nothing stalls, a call is made as it stands and only timed. Once something has stalled,
-//! calls are first tried without waiting ([`access`]); one that would wait looks at the hint log,
-//! has its own I/O started by the prefetcher, makes a shadow if none foresaw it ([`sync`]), and is
+//! calls are first tried without waiting ([`stall_handling`]); one that would wait looks at the hint log,
+//! has its own I/O started by the prefetcher, makes a shadow if none foresaw it ([`shadow_sync`]), and is
 //! then made as it stands.
 //!
 //! Invariant: every result that the program sees is the kernel's answer to the call that the

@@ -148,7 +148,7 @@ pub(crate) const RETURNED: usize = 2 * THREAD_HASHES;
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
 /// A policy sees each of these calls.
 pub const SEEN: u8 = 1;
-/// A policy sees those of these calls that it does not let go by ([`sampling`]).
+/// A policy sees those of these calls that it does not let go by ([`sample_counter`]).
 pub const SAMPLED: u8 = 2;
 /// The plane wants to see each of these with the frame of a signal: from patched sites they trap, too.
 pub const TRAPPED: u8 = 3;

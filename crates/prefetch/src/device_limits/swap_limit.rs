@@ -4,7 +4,7 @@
 //! changed. While reads take longer than a few milliseconds the kernel throttles such writes (`wbt_lat_usec`,
 //! Documentation/ABI/stable/sysfs-block), and all who fetch come to stand in line for them, the target behind. Some reads
 //! then take as long as ever, and some many times that, so the mean tells, and not the quartile that a
-//! [`Limit`](crate::limit::Limit) goes by: while it is above [`MOST`] times that, less is fetched at a time.
+//! [`Limit`](crate::concurrency_limit::Limit) goes by: while it is above [`MOST`] times that, less is fetched at a time.
 
 use std::time::Duration;
 

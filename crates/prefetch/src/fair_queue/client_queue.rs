@@ -34,7 +34,7 @@ pub(super) struct Track {
     pub served: u64,
     /// Where the track stands in the turns of its device.
     pub place: Option<(Tier, u64)>,
-    /// What is left of the present sweep; see [`crate::queue`].
+    /// What is left of the present sweep; see [`crate::request_queue`].
     pub plan: VecDeque<(EntryId, Item)>,
 }
 

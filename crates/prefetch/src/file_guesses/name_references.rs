@@ -14,7 +14,7 @@
 //! A file is only looked for where the listing of its directory has it: most names in a text are none of files.
 //!
 //! Invariants: names, rules, listings and files looked for are bounded; a rule that is hardly ever right is applied no more;
-//! what all of this may cost is the account's to say ([`crate::admission`]).
+//! what all of this may cost is the account's to say ([`crate::guess_budget`]).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Errands for files that are named in others: see [`super::mentions`].
+//! Errands for files that are named in others: see [`super::name_references`].
 
 use std::sync::Arc;
 

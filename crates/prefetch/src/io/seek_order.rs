@@ -1,6 +1,6 @@
 //! The order in which reads reach a device whose heads move.
 //!
-//! What is read in one sweep lies in the order in which it is handed out ([`crate::queue`]). Threads that were handed it
+//! What is read in one sweep lies in the order in which it is handed out ([`crate::request_queue`]). Threads that were handed it
 //! in that order begin in another, and each step back is a seek: so there each begins its read when the one before it has,
 //! and waits for it beside the others.
 

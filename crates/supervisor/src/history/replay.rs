@@ -1,7 +1,7 @@
 //! Hands a recorded run to the prefetcher, in its order.
 //!
 //! A thread of its own goes through the record, ahead of where the command is ([`Follower`]) by no more than
-//! [`WINDOW`] accesses (fewer, where it has yet to prove right) and the bytes that memory allows ([`runahead_admission::budget`]). It starts before the command
+//! [`WINDOW`] accesses (fewer, where it has yet to prove right) and the bytes that memory allows ([`runahead_admission::memory_budget`]). It starts before the command
 //! has been executed. What the command has done already is left out. While a program uses what it has mapped it says nothing of
 //! where it is, so that what was used of mappings counts in bytes alone.
 //!

@@ -46,7 +46,7 @@ unsafe extern "C" {
     fn runahead_handler_entered();
 }
 
-/// What the kernel is given in place of a handler. It goes on to [`crate::handlers::runahead_begin_handler`].
+/// What the kernel is given in place of a handler. It goes on to [`crate::signal_handlers::runahead_begin_handler`].
 pub fn handler() -> u64 {
     runahead_enter_handler as *const () as u64
 }

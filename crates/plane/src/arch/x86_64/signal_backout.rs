@@ -23,7 +23,7 @@ const BYTES: u64 = SYSCALL.len() as u64;
 /// Of the registers from r8 on.
 const R10: usize = 2;
 
-/// A stub, as [`super::sites::stub`] writes it: a copy, and where it lies.
+/// A stub, as [`super::call_sites::stub`] writes it: a copy, and where it lies.
 struct Stub {
     start: u64,
     bytes: [u8; STUB_BYTES],
