@@ -29,8 +29,8 @@ build: bindings
 	$(if $(findstring $(STATIC),$(RUNAHEAD)),$\
 	$(CARGO) build --release --locked --package runahead-cli --target $(STATIC))
 
-# The C libraries, by which programs say what they will read (docs/disclosure.md) and what they predict
-# (docs/speculation.md): without a runtime, so each is built by itself.
+# The C libraries, by which programs say what they will read (docs/guide/disclosure.md) and what they predict
+# (docs/guide/speculation.md): without a runtime, so each is built by itself.
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 SONAME = librunahead_$*.so.0
 LIBRARY = $(CARGO) rustc --release --locked --package runahead-$* --features c
@@ -57,7 +57,7 @@ test: setup build
 # each of those suites, units in a random order for BUDGET; BUDGET=whole runs all of them, which takes a
 # day. The order is printed, and repeated by SEED. Once, the suites are also downloaded and built, which
 # takes another hour: `runahead-suites prepare`.
-# Then some of them with predictions planted in all their processes, right ones and wrong ones (docs/speculation.md).
+# Then some of them with predictions planted in all their processes, right ones and wrong ones (docs/guide/speculation.md).
 BUDGET ?= 2m
 PLANTED := bash coreutils git scripts
 CHOSEN = $(if $(filter whole,$(BUDGET)),,--budget $(BUDGET)) $(if $(SEED),--seed $(SEED))
@@ -79,10 +79,10 @@ ifeq ($(ROW),everyday)
 bench: setup build
 	scripts/everyday-root $(EVERYDAY)
 	$(BIN)/runahead-bench everyday --root $(EVERYDAY) --runahead $(RUNAHEAD) --pairs $(PAIRS) \
-	    $(if $(STORAGE),--storage $(STORAGE)) --write-md docs/everyday.md
+	    $(if $(STORAGE),--storage $(STORAGE)) --write-md docs/figures/everyday.md
 else ifeq ($(ROW),speculate)
 bench: setup build
-	$(BIN)/runahead-bench speculate --runahead $(RUNAHEAD) --write-md docs/speculation-figures.md
+	$(BIN)/runahead-bench speculate --runahead $(RUNAHEAD) --write-md docs/figures/speculation.md
 # A line of figures for each run, from which a plot can be made.
 else ifeq ($(ROW),syncs)
 bench: setup build

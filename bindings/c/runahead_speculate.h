@@ -4,7 +4,7 @@
  * Link with: pkg-config --cflags --libs runahead_speculate
  *
  * The library needs no runtime, allocates nothing, and does not touch errno. Every function makes one
- * system call; without runahead in front that call fails, and nothing else happens. See docs/speculation.md for what a process may do
+ * system call; without runahead in front that call fails, and nothing else happens. See docs/guide/speculation.md for what a process may do
  * while it speculates, and what waits.
  *
  * All of them return a negative errno if they fail: -EBADF if nobody listens.

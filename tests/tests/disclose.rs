@@ -198,9 +198,9 @@ fn the_python_package_passes_its_tests_either_way() {
     }
 }
 
-/// The blocks of docs/disclosure.md that are marked as `language`.
+/// The blocks of docs/guide/disclosure.md that are marked as `language`.
 fn examples(language: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(bindings::workspace().join("docs/disclosure.md"));
+    let text = std::fs::read_to_string(bindings::workspace().join("docs/guide/disclosure.md"));
     let text = text.expect("the document is there");
     let blocks = text.split("```").skip(1).step_by(2);
     blocks.filter_map(|b| b.strip_prefix(language)?.strip_prefix('\n')).map(str::to_owned).collect()

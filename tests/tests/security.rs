@@ -1,5 +1,5 @@
 //! What others may do by way of runahead: nothing that they could not do without it. The table is in
-//! docs/security.md.
+//! docs/guide/security.md.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};

@@ -8,7 +8,7 @@
 //!
 //! The log alone can be wrong: a chunk counts as read when the part of it that was wanted has been, and
 //! data may come in just as the target stalls on it. So the kernel's counter must have moved, too. (cachestat(2) says the same for one file,
-//! and only to its owner: see docs/prefetching-memory.md.)
+//! and only to its owner: see docs/design/prefetching-memory.md.)
 //!
 //! What had been evicted would have stayed without us only if we hold memory: prefetched and not used,
 //! or that of shadows. As with the paper's list, which has as many entries as there are speculative

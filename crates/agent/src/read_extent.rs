@@ -3,7 +3,7 @@
 //! The prefetcher reads what it is asked for and nothing else, so this is where readahead is decided, as the kernel
 //! decides it for a program: one that goes through a file is given more than it asks for, one that goes to and fro is
 //! not. On a device whose transfers cost nothing whole chunks are as good everywhere, and a query over 1 GB had 189 MB
-//! read for it instead of 39 (docs/prefetching.md).
+//! read for it instead of 39 (docs/design/prefetching.md).
 //!
 //! Target and shadows ask the same way; whether a program goes through a file the log tells, which has what either has
 //! asked for. Where a program comes to the same chunks again and again before long ([`spread`](runahead_abi::access_spread)), as a

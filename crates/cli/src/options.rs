@@ -268,7 +268,7 @@ pub struct Run {
     #[arg(long, conflicts_with = "learn")]
     pub no_learn: bool,
 
-    /// COMMAND speculates by itself, as docs/speculation.md has it: it predicts answers of slow services and goes on, with
+    /// COMMAND speculates by itself, as docs/guide/speculation.md has it: it predicts answers of slow services and goes on, with
     /// its output held until they are confirmed
     #[arg(long, conflicts_with_all = ["record", "replay", "learn"])]
     pub speculate: bool,

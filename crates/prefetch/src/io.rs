@@ -452,7 +452,7 @@ fn pieces(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
 /// Waits until `range` is in memory, whose reading has been started; the bytes that are there.
 ///
 /// Touches as little as it can, the ends of each chunk: the kernel takes a page that has been read twice, here and by
-/// the target, for one in use, and would keep it at the cost of others' (docs/prefetching-memory.md). Nor is anything
+/// the target, for one in use, and would keep it at the cost of others' (docs/design/prefetching-memory.md). Nor is anything
 /// copied, for which each worker would need a buffer. Where the start was refused or cut short, what is between is
 /// left to the target.
 fn await_ends(open: &Open, range: &Range<u64>) -> Result<u64> {

@@ -28,7 +28,7 @@
 //! Without runahead in front ([`begin`] is refused) the program goes the ordinary way. On systems other than Linux on x86-64
 //! it always does.
 //!
-//! See [`protocol`] for the system call behind each function, and `docs/speculation.md` for what a process may do while it
+//! See [`protocol`] for the system call behind each function, and `docs/guide/speculation.md` for what a process may do while it
 //! speculates, and what waits.
 #![no_std]
 #![deny(unsafe_code)]

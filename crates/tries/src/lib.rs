@@ -1,4 +1,4 @@
-//! What a try has changed (`docs/try.md`): where it is kept, what it comes to, and how it becomes real or is dropped. Without an
+//! What a try has changed (`docs/guide/try.md`): where it is kept, what it comes to, and how it becomes real or is dropped. Without an
 //! agent: the tree that one has left below a directory ([`runahead_abi::overlay`]) is all that this needs.
 //!
 //! | module | what it does |

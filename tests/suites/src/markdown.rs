@@ -1,4 +1,4 @@
-//! `docs/compatibility.md`, and its table for a terminal.
+//! `docs/guide/compatibility.md`, and its table for a terminal.
 
 use std::fmt::Write;
 
@@ -45,7 +45,7 @@ impl Row {
     }
 }
 
-/// The table alone, as `docs/compatibility.md` has it.
+/// The table alone, as `docs/guide/compatibility.md` has it.
 pub fn summary(report: &Report) -> String {
     let mut text = String::from(
         "| suite | release | units run | of | with shadows | cases | skipped natively | failing natively \

@@ -46,7 +46,7 @@ pub struct Known {
 }
 
 /// All that is known to differ. Each must go on to differ in just this way: what is mended, or
-/// differs more, is found. The table in `docs/compatibility.md` has the same names.
+/// differs more, is found. The table in `docs/guide/compatibility.md` has the same names.
 pub const KNOWN: &[Known] = &[Known {
     case: "waits.what_children_used",
     direct: &["output 0 2"],
@@ -56,7 +56,7 @@ pub const KNOWN: &[Known] = &[Known {
                  faults, and as its peak of memory ours) to what children used",
 }];
 
-/// Cases that differ now and then, for reasons that `docs/compatibility.md` has: such a one is wrong
+/// Cases that differ now and then, for reasons that `docs/guide/compatibility.md` has: such a one is wrong
 /// when it differs three times in a row.
 const UNSETTLED: &[&str] = &["sigsys.waited_for_by_a_thread", "tracer.attached_while_it_reads"];
 
@@ -65,7 +65,7 @@ pub fn looks(case: &Case) -> usize {
     if UNSETTLED.contains(&case.to_string().as_str()) { 3 } else { 1 }
 }
 
-/// Cases in which no predictions are planted: what they look at is not hidden (`docs/speculation.md`).
+/// Cases in which no predictions are planted: what they look at is not hidden (`docs/guide/speculation.md`).
 pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
     (
         "unwinding.traces_from_handlers",

@@ -328,7 +328,7 @@ fn plant_all() {
 /// What is known to differ is said to users, and nothing else is.
 #[test]
 fn known_differences_are_documented() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/compatibility.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/compatibility.md");
     let text = std::fs::read_to_string(&path).expect("the documentation is there");
     let listed: Vec<_> = text
         .lines()

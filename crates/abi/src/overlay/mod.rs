@@ -1,4 +1,4 @@
-//! What the processes of a try share (`docs/try.md`): where the state lies that is held apart, how it is written, and which paths
+//! What the processes of a try share (`docs/guide/try.md`): where the state lies that is held apart, how it is written, and which paths
 //! have anything changed.
 //!
 //! Below the directory [`Overlay::held`]:

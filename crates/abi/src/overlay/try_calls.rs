@@ -1,4 +1,4 @@
-//! What becomes of each system call in a try (`docs/try.md`): the one table, which the agent and the kernel's filter are made from.
+//! What becomes of each system call in a try (`docs/guide/try.md`): the one table, which the agent and the kernel's filter are made from.
 //!
 //! A call that is not in it is refused: it may be one that changes files, and is younger than the table.
 

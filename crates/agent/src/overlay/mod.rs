@@ -1,4 +1,4 @@
-//! The view of a try (`docs/try.md`): what the program changes in the file system is held apart, and it sees it as if it were not.
+//! The view of a try (`docs/guide/try.md`): what the program changes in the file system is held apart, and it sees it as if it were not.
 //!
 //! | part | what it does |
 //! |---|---|

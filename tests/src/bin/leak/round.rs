@@ -33,7 +33,7 @@ const ENOUGH: u32 = 6;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is seen of a process that speculates because it does: our timer, signals by which we poke it, and that it
-/// has what it waits with blocked. (docs/speculation.md says what can be noticed.)
+/// has what it waits with blocked. (docs/guide/speculation.md says what can be noticed.)
 const OF_A_SPECULATION: &[&str] = &[
     "shadow/timers",
     "shadow/SigBlk",

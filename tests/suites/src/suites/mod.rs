@@ -44,7 +44,7 @@ pub struct Suite {
     pub quick: bool,
     /// Units that take more than a few seconds, to be left out of samples.
     pub slow: &'static [&'static str],
-    /// Units in which no predictions are planted, and why: what they look at is not hidden (`docs/speculation.md`).
+    /// Units in which no predictions are planted, and why: what they look at is not hidden (`docs/guide/speculation.md`).
     pub unplanted: &'static [(&'static str, &'static str)],
 }
 
