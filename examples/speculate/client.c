@@ -1,16 +1,19 @@
 /*
- * A client of a slow service that does not wait for it: each answer is predicted, and the client goes on.
+ * Client of a slow service that does not wait for answers: it predicts each one and continues.
  *
  *     client SOCKET CALLS MICROSECONDS PERCENT
  *
- * asks CALLS questions of service.c, one after another, each of which depends on the answer before, and computes so long in
- * between. PERCENT of its predictions are right. Prints every hundredth answer, and at the end the last.
+ * Asks service.c CALLS questions, one after another, each of which depends on the answer before,
+ * and computes for MICROSECONDS after each. PERCENT of its predictions are right. Prints every
+ * hundredth answer, and at the end the last.
  *
- * Under `runahead run --speculate` it is faster by as much as the service is slow; without runahead, or where it cannot speculate, it
- * waits for each answer. What it prints is the same. (client.rs and client.py do just that in Rust and Python.)
+ * Under `runahead run --speculate` the client need not wait for the service. Without runahead, or
+ * where it cannot speculate, it waits for each answer. It prints the same either way. client.rs
+ * and client.py do the same in Rust and Python.
  *
- * Two processes: this one, and a receiver, a child that gets the answers, knows the predictions, and says which were right. A
- * process that is taken back forgets what it has received, so that has to be another.
+ * There are two processes: the client, and a receiver. The receiver is a child that gets the
+ * answers, knows the predictions, and settles each. It has to be another process, because a
+ * process that is rolled back forgets what it has received.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +30,7 @@
 
 #include "service.h"
 
-/* In front of a tag that is not a speculation's number. */
+/* Bit of a tag that is not the number of a speculation: a question whose answer is waited for. */
 #define WAITS (1ull << 63)
 
 static int service, predictions[2], answers[2];
@@ -59,7 +62,7 @@ static void put(int fd, const void *from, size_t bytes) {
         die_alone();
 }
 
-/* The other process. */
+/* Body of the receiver: settles predictions, and passes on other answers. */
 static void receive(void) {
     struct message answer, prediction = {0};
     while (get(service, &answer, sizeof answer)) {
@@ -67,11 +70,12 @@ static void receive(void) {
             put(answers[1], &answer, sizeof answer);
             continue;
         }
-        /* Predictions come in the order of questions. One without a question was taken back in between. */
+        /* Predictions come in the order of questions. If one has no question, the client was rolled
+           back in between. */
         while (prediction.tag != answer.tag)
             if (!get(predictions[0], &prediction, sizeof prediction))
                 return;
-        /* (Errors: it has been taken back since.) */
+        /* An error means that the client has been rolled back since. */
         if (prediction.number == answer.number)
             runahead_spec_commit(answer.tag);
         else
@@ -79,27 +83,27 @@ static void receive(void) {
     }
 }
 
-/* The ordinary way: ask, and wait. */
+/* Asks, and waits for the answer. */
 static uint64_t ask(uint64_t number) {
-    /* (A counter would be taken back with the process; time is not.) */
+    /* A counter would be rolled back with the process; time is not. */
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     struct message question = {WAITS | (time.tv_sec * 1000000000ull + time.tv_nsec), number}, answer;
     put(service, &question, sizeof question);
     do {
-        /* (Answers to questions that were taken back come first.) */
+        /* Answers to questions that were rolled back come first. */
         if (!get(answers[0], &answer, sizeof answer))
             die_alone();
     } while (answer.tag != question.tag);
     return answer.number;
 }
 
-/* What the answer will be, mostly. */
+/* Predicts the answer, right in PERCENT of calls. */
 static uint64_t predict(uint64_t number, int call, int percent) {
     return answer_of(number) + (answer_of(call) % 100 >= (uint64_t)percent);
 }
 
-/* What the service says of a number; or what it will. */
+/* Returns the answer to a number, or its prediction. */
 static uint64_t ask_ahead(uint64_t number, uint64_t prediction) {
     uint64_t id, right;
     switch (runahead_spec_begin(&id, receiver)) {
@@ -112,14 +116,14 @@ static uint64_t ask_ahead(uint64_t number, uint64_t prediction) {
     case RUNAHEAD_FAILED:
         if (runahead_spec_answer(id, &right, sizeof right) == sizeof right)
             return right;
-        /* Nobody could say what is right. */
+        /* It failed without an answer. */
         return ask(number);
     default:
         return ask(number);
     }
 }
 
-/* Something to do. */
+/* Work between two questions. */
 static uint64_t compute(uint64_t number, int microseconds) {
     struct timespec from, now;
     clock_gettime(CLOCK_MONOTONIC, &from);
@@ -143,7 +147,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: client SOCKET CALLS MICROSECONDS PERCENT\n");
         return 2;
     }
-    /* Who is gone is told by errors. */
+    /* A closed connection shows by errors. */
     signal(SIGPIPE, SIG_IGN);
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     strncpy(name.sun_path, argv[1], sizeof name.sun_path - 1);
@@ -157,7 +161,7 @@ int main(int argc, char **argv) {
     if (receiver < 0)
         die("fork");
     if (receiver == 0) {
-        /* It has the client's socket, and so would not be told by the service that the client has ended. */
+        /* It keeps the client's socket open, so the service does not see that the client ends. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != client)
             return 1;
         close(predictions[1]);
@@ -165,11 +169,11 @@ int main(int argc, char **argv) {
         receive();
         return 0;
     }
-    /* The receiver alone has the other ends, so that they end with it. */
+    /* The other ends are the receiver's alone, so that they close when it ends. */
     close(predictions[0]);
     close(answers[1]);
-    /* Questions do no harm, and what the receiver is told of those that never were it ignores. All else that is written
-       here is held until it is certain. */
+    /* Questions do no harm, and the receiver ignores predictions without a question. All other
+       output of the client is held until it is certain. */
     runahead_spec_set_policy(service, RUNAHEAD_ALLOW);
     runahead_spec_set_policy(predictions[1], RUNAHEAD_ALLOW);
     uint64_t number = 1;

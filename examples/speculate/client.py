@@ -1,15 +1,18 @@
-"""A client of a slow service that does not wait for it: each answer is predicted, and the client goes on.
+"""Client of a slow service that does not wait for answers: it predicts each one and continues.
 
     client.py SOCKET CALLS MICROSECONDS PERCENT
 
-asks CALLS questions of service.c, one after another, each of which depends on the answer before, and computes so long in
-between. PERCENT of its predictions are right. Prints every hundredth answer, and at the end the last.
+Asks service.c CALLS questions, one after another, each of which depends on the answer before, and
+computes for MICROSECONDS after each. PERCENT of its predictions are right. Prints every hundredth
+answer, and at the end the last.
 
-Under ``runahead run --speculate`` it is faster by as much as the service is slow; without runahead, or where it cannot
-speculate, it waits for each answer. What it prints is the same. (client.c and client.rs do just that in C and Rust.)
+Under ``runahead run --speculate`` the client need not wait for the service. Without runahead, or
+where it cannot speculate, it waits for each answer. It prints the same either way. client.c and
+client.rs do the same in C and Rust.
 
-Two processes: this one, and a receiver, a child that gets the answers, knows the predictions, and says which were right. A
-process that is taken back forgets what it has received, so that has to be another.
+There are two processes: the client, and a receiver. The receiver is a child that gets the
+answers, knows the predictions, and settles each. It has to be another process, because a process
+that is rolled back forgets what it has received.
 """
 
 import os
@@ -21,15 +24,15 @@ from typing import NamedTuple, NoReturn, Optional, Tuple
 
 from runahead_speculate import Outcome, Policy, answer, barrier, begin, commit, fail, set_policy
 
-# In front of a tag that is not a speculation's number.
+# Bit of a tag that is not the number of a speculation: a question whose answer is waited for.
 WAITS = 1 << 63
 WORD = (1 << 64) - 1
-# A question, or an answer to the question with that tag: a tag and a number, as service.h has them.
+# A question, or the answer to the question with that tag: a tag and a number, as in service.h.
 MESSAGE = struct.Struct("=QQ")
 
 
 def answer_of(number: int) -> int:
-    """As service.h has it."""
+    """Answer of the service, as in service.h."""
     number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & WORD
     number = ((number ^ number >> 27) * 0x94D049BB133111EB) & WORD
     return number ^ number >> 31
@@ -40,7 +43,7 @@ def die(what: str) -> NoReturn:
 
 
 def get(fd: int) -> Optional[Tuple[int, int]]:
-    """A message; None: the other end has gone."""
+    """Returns the next message; None if the other end has closed."""
     message = b""
     while len(message) < MESSAGE.size:
         try:
@@ -64,7 +67,7 @@ def put(fd: int, tag: int, number: int) -> None:
 
 
 def receive(service: int, predictions: int, answers: int) -> None:
-    """The other process."""
+    """Body of the receiver: settles predictions, and passes on other answers."""
     predicted = (0, 0)
     while True:
         message = get(service)
@@ -74,13 +77,14 @@ def receive(service: int, predictions: int, answers: int) -> None:
         if tag & WAITS:
             put(answers, tag, number)
             continue
-        # Predictions come in the order of questions. One without a question was taken back in between.
+        # Predictions come in the order of questions. If one has no question, the client was rolled
+        # back in between.
         while predicted[0] != tag:
             following = get(predictions)
             if following is None:
                 return
             predicted = following
-        # (Not taken: it has been taken back since.)
+        # False means that the client has been rolled back since.
         if predicted[1] == number:
             commit(tag)
         else:
@@ -94,12 +98,12 @@ class Client(NamedTuple):
     receiver: int
 
     def ask(self, number: int) -> int:
-        """The ordinary way: asks, and waits."""
-        # (A counter would be taken back with the process; time is not.)
+        """Asks, and waits for the answer."""
+        # A counter would be rolled back with the process; time is not.
         tag = WAITS | time.monotonic_ns()
         put(self.service, tag, number)
         while True:
-            # (Answers to questions that were taken back come first.)
+            # Answers to questions that were rolled back come first.
             message = get(self.answers)
             if message is None:
                 die("the service has gone")
@@ -107,7 +111,7 @@ class Client(NamedTuple):
                 return message[1]
 
     def ask_ahead(self, number: int, prediction: int) -> int:
-        """What the service says of a number; or what it will."""
+        """Returns the answer to a number, or its prediction."""
         begun = begin(self.receiver)
         if begun.outcome is Outcome.SPECULATIVE:
             put(self.predictions, begun.id, prediction)
@@ -117,17 +121,17 @@ class Client(NamedTuple):
             right = answer(begun.id)
             if right:
                 return int.from_bytes(right, sys.byteorder)
-            # Nobody could say what is right.
+            # It failed without an answer.
         return self.ask(number)
 
 
 def predict(number: int, call: int, percent: int) -> int:
-    """What the answer will be, mostly."""
+    """Predicts the answer, right in PERCENT of calls."""
     return (answer_of(number) + (answer_of(call) % 100 >= percent)) & WORD
 
 
 def compute(number: int, microseconds: int) -> None:
-    """Something to do."""
+    """Work between two questions."""
     until = time.monotonic_ns() + microseconds * 1000
     while True:
         for n in range(10):
@@ -158,13 +162,13 @@ def main() -> None:
         os.close(predictions)
         os.close(answers)
         receive(service, predicted, answered)
-        # (What is to be done at the end is the other process's to do.)
+        # The client does what is to be done at the end.
         os._exit(0)
-    # The receiver alone has the other ends, so that they end with it.
+    # The other ends are the receiver's alone, so that they close when it ends.
     os.close(predicted)
     os.close(answered)
-    # Questions do no harm, and what the receiver is told of those that never were it ignores. All else that is written
-    # here is held until it is certain.
+    # Questions do no harm, and the receiver ignores predictions without a question. All other
+    # output of the client is held until it is certain.
     set_policy(service, Policy.ALLOW)
     set_policy(predictions, Policy.ALLOW)
     client = Client(service, predictions, answers, receiver)
@@ -179,7 +183,7 @@ def main() -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        # (That the service has gone by now is no error.)
+        # It is no error if the service has ended by now.
         pass
     os.close(predictions)
     os.waitpid(receiver, 0)

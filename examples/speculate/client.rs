@@ -1,17 +1,20 @@
-//! A client of a slow service that does not wait for it: each answer is predicted, and the client goes on.
+//! Client of a slow service that does not wait for answers: it predicts each one and continues.
 //!
 //! ```text
 //! client SOCKET CALLS MICROSECONDS PERCENT
 //! ```
 //!
-//! asks CALLS questions of service.c, one after another, each of which depends on the answer before, and computes so long in
-//! between. PERCENT of its predictions are right. Prints every hundredth answer, and at the end the last.
+//! Asks service.c CALLS questions, one after another, each of which depends on the answer before,
+//! and computes for MICROSECONDS after each. PERCENT of its predictions are right. Prints every
+//! hundredth answer, and at the end the last.
 //!
-//! Under `runahead run --speculate` it is faster by as much as the service is slow; without runahead, or where it cannot speculate, it
-//! waits for each answer. What it prints is the same. (client.c and client.py do just that in C and Python.)
+//! Under `runahead run --speculate` the client need not wait for the service. Without runahead,
+//! or where it cannot speculate, it waits for each answer. It prints the same either way.
+//! client.c and client.py do the same in C and Python.
 //!
-//! Two processes: this one, and a receiver, a child that gets the answers, knows the predictions, and says which were right. A
-//! process that is taken back forgets what it has received, so that has to be another.
+//! There are two processes: the client, and a receiver. The receiver is a child that gets the
+//! answers, knows the predictions, and settles each. It has to be another process, because a
+//! process that is rolled back forgets what it has received.
 
 use std::fmt::Display;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -23,10 +26,10 @@ use std::{env, hint, io, process};
 use runahead_speculate as speculate;
 use runahead_speculate::{Begun, Id, Policy};
 
-/// In front of a tag that is not a speculation's number.
+/// Bit of a tag that is not the number of a speculation: a question whose answer is waited for.
 const WAITS: u64 = 1 << 63;
 
-/// A question, or an answer to the question with that tag: two words, as service.h has them.
+/// A question, or the answer to the question with that tag: two words, as in service.h.
 #[derive(Clone, Copy)]
 struct Message {
     tag: u64,
@@ -34,7 +37,7 @@ struct Message {
 }
 
 impl Message {
-    /// None: the other end has gone.
+    /// Returns the next message; None if the other end has closed.
     fn get(mut from: impl Read) -> Option<Self> {
         let mut words = [[0; 8]; 2];
         from.read_exact(words.as_flattened_mut()).ok()?;
@@ -48,7 +51,7 @@ impl Message {
     }
 }
 
-/// As service.h has it.
+/// Answer of the service, as in service.h.
 fn answer_of(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -64,13 +67,13 @@ fn die_alone() -> ! {
     die("the service has gone")
 }
 
-/// In the words of perror(3), which leave out the number.
+/// Text of perror(3), which leaves out the number.
 fn words_of(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// The other process.
+/// Body of the receiver: settles predictions, and passes on other answers.
 fn receive(service: &UnixStream, predictions: &PipeReader, answers: &PipeWriter) {
     let mut prediction = Message { tag: 0, number: 0 };
     while let Some(answer) = Message::get(service) {
@@ -78,12 +81,13 @@ fn receive(service: &UnixStream, predictions: &PipeReader, answers: &PipeWriter)
             answer.put(answers);
             continue;
         }
-        // Predictions come in the order of questions. One without a question was taken back in between.
+        // Predictions come in the order of questions. If one has no question, the client was rolled
+        // back in between.
         while prediction.tag != answer.tag {
             let Some(next) = Message::get(predictions) else { return };
             prediction = next;
         }
-        // (Errors: it has been taken back since.)
+        // An error means that the client has been rolled back since.
         let _ = match prediction.number == answer.number {
             true => speculate::commit(Id(answer.tag)),
             false => speculate::fail(Id(answer.tag), &answer.number.to_ne_bytes()),
@@ -100,13 +104,13 @@ struct Client {
 }
 
 impl Client {
-    /// The ordinary way: asks, and waits.
+    /// Asks, and waits for the answer.
     fn ask(&self, number: u64) -> u64 {
-        // (A counter would be taken back with the process; time is not.)
+        // A counter would be rolled back with the process; time is not.
         let tag = WAITS | self.since.elapsed().as_nanos() as u64;
         Message { tag, number }.put(&self.service);
         loop {
-            // (Answers to questions that were taken back come first.)
+            // Answers to questions that were rolled back come first.
             let answer = Message::get(&self.answers).unwrap_or_else(|| die_alone());
             if answer.tag == tag {
                 return answer.number;
@@ -114,7 +118,7 @@ impl Client {
         }
     }
 
-    /// What the service says of a number; or what it will.
+    /// Returns the answer to a number, or its prediction.
     fn ask_ahead(&self, number: u64, prediction: u64) -> u64 {
         match speculate::begin(self.receiver) {
             Begun::Speculative(Id(tag)) => {
@@ -126,7 +130,7 @@ impl Client {
                 let mut right = [0; 8];
                 match speculate::answer(id, &mut right) {
                     Ok(8) => u64::from_ne_bytes(right),
-                    // Nobody could say what is right.
+                    // It failed without an answer.
                     _ => self.ask(number),
                 }
             }
@@ -135,12 +139,12 @@ impl Client {
     }
 }
 
-/// What the answer will be, mostly.
+/// Predicts the answer, right in PERCENT of calls.
 fn predict(number: u64, call: u64, percent: u64) -> u64 {
     answer_of(number).wrapping_add(u64::from(answer_of(call) % 100 >= percent))
 }
 
-/// Something to do.
+/// Work between two questions.
 fn compute(mut number: u64, time: Duration) {
     let from = Instant::now();
     while {
@@ -175,10 +179,10 @@ fn main() {
         }
         child => child,
     };
-    // The receiver alone has the other ends, so that they end with it.
+    // The other ends are the receiver's alone, so that they close when it ends.
     drop((predicted, answered));
-    // Questions do no harm, and what the receiver is told of those that never were it ignores. All else that is written
-    // here is held until it is certain. (Errors: nobody listens.)
+    // Questions do no harm, and the receiver ignores predictions without a question. All other
+    // output of the client is held until it is certain. An error means that no runahead listens.
     let _ = speculate::set_policy(service.as_raw_fd(), Policy::Allow);
     let _ = speculate::set_policy(predictions.as_raw_fd(), Policy::Allow);
     let client = Client { service, predictions, answers, receiver: receiver as u32, since };
@@ -192,7 +196,7 @@ fn main() {
     }
     println!("last: {number:016x}");
     speculate::barrier();
-    // (That the service has gone by now is no error.)
+    // It is no error if the service has ended by now.
     let _ = client.service.shutdown(std::net::Shutdown::Both);
     drop(client);
     // SAFETY: waits for our child; nothing is written.

@@ -1,10 +1,12 @@
 /*
- * A service that is slow but takes any number of questions at once: answers each a fixed time after it was asked.
+ * Slow service that takes any number of questions at once: it answers each a fixed time after it
+ * was asked.
  *
  *     service SOCKET MICROSECONDS
  *
- * A question is two words: a tag, and a number. The answer is the same tag, and a function of the number (service.h). One client at a
- * time; ends when the first has gone, and says how many questions there were, and how many at once.
+ * A question is two words: a tag, and a number. The answer is the same tag, and a function of the
+ * number (service.h). There is one client at a time. The service ends when the first client has
+ * closed its connection, and prints how many questions there were, and how many at once.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -39,7 +41,7 @@ static void die(const char *what) {
     exit(1);
 }
 
-/* The client has. */
+/* Reports after the client has closed its connection. */
 static int gone(uint64_t questions, uint64_t most) {
     printf("%llu questions, at most %llu at once\n", (unsigned long long)questions, (unsigned long long)most);
     return 0;

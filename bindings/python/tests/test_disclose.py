@@ -1,4 +1,4 @@
-"""Run by `python3 -m unittest` here, without runahead and under it (RUNAHEAD_LISTENS=1 then)."""
+"""Tests for `python3 -m unittest`, without runahead and under it (RUNAHEAD_LISTENS=1 then)."""
 
 import os
 import pathlib
@@ -19,19 +19,19 @@ class Disclosing(unittest.TestCase):
         self.path = pathlib.Path(directory.name, "filé")
         self.path.write_bytes(b"x" * 10000)
 
-    def test_a_file_is_taken_if_somebody_listens(self) -> None:
+    def test_a_file_is_taken_if_runahead_listens(self) -> None:
         with open(self.path, "rb") as file:
-            for given in (file, file.fileno()):
-                self.assertIs(disclose_fd(given, 0, 4096), LISTENS)
-                self.assertIs(disclose_fd(given, 4096, 0), LISTENS)
-                self.assertIs(disclose_fd(given, 4096, 2**64 - 1), LISTENS)
+            for fd in (file, file.fileno()):
+                self.assertIs(disclose_fd(fd, 0, 4096), LISTENS)
+                self.assertIs(disclose_fd(fd, 4096, 0), LISTENS)
+                self.assertIs(disclose_fd(fd, 4096, 2**64 - 1), LISTENS)
             self.assertEqual(file.tell(), 0)
         for path in (str(self.path), bytes(self.path), self.path):
             self.assertIs(disclose_path(path), LISTENS)
             self.assertIs(disclose_path(path, 4096, 100), LISTENS)
         self.assertIs(cancel_all(), LISTENS)
 
-    def test_what_makes_no_sense_is_not_taken(self) -> None:
+    def test_arguments_without_sense_are_not_taken(self) -> None:
         with open(self.path, "rb") as file:
             for offset, length in ((-1, 1), (0, -1), (2**64, 1), (0, 2**64), (10000, 1), (2**64 - 1, 0)):
                 self.assertFalse(disclose_fd(file, offset, length))
@@ -46,12 +46,12 @@ class Disclosing(unittest.TestCase):
         for path in ("", b"", "a\0b", b"x" * 5000, "/proc/self/maps"):
             self.assertFalse(disclose_path(path))
 
-    def test_what_is_of_the_wrong_type_is_a_mistake(self) -> None:
+    def test_arguments_of_the_wrong_type_raise(self) -> None:
         for wrong in (lambda: disclose_fd(0, 0.5, 1), lambda: disclose_path(3.5),  # type: ignore
                       lambda: disclose_fd(0, None, 1)):  # type: ignore
             self.assertRaises((TypeError, AttributeError), wrong)
 
-    def test_all_that_is_public_is_named(self) -> None:
+    def test_all_lists_every_public_name(self) -> None:
         self.assertEqual(runahead_disclose.__all__, ["cancel_all", "disclose_fd", "disclose_path"])
 
 

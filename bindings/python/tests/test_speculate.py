@@ -1,4 +1,4 @@
-"""Run by `python3 -m unittest` here, without runahead and under it (RUNAHEAD_SPECULATES=1 then)."""
+"""Tests for `python3 -m unittest`, without runahead and under it (RUNAHEAD_SPECULATES=1 then)."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from runahead_speculate import (
 )
 
 LISTENS = os.environ.get("RUNAHEAD_SPECULATES") == "1"
-NOBODY = Begun(Outcome.REFUSED, 0, errno.EBADF)
+REFUSED = Begun(Outcome.REFUSED, 0, errno.EBADF)
 
 
 class Speculating(unittest.TestCase):
@@ -20,17 +20,17 @@ class Speculating(unittest.TestCase):
             self.addCleanup(os.close, end)
         return ends
 
-    @unittest.skipIf(LISTENS, "somebody listens")
-    def test_nothing_begins_where_nobody_listens(self) -> None:
-        self.assertEqual((begin(), begin(os.getpid())), (NOBODY, NOBODY))
+    @unittest.skipIf(LISTENS, "runahead listens")
+    def test_without_runahead_every_call_is_refused(self) -> None:
+        self.assertEqual((begin(), begin(os.getpid())), (REFUSED, REFUSED))
         self.assertFalse(commit(1) or fail(1, b"x") or barrier())
         self.assertIsNone(answer(1))
         self.assertIsNone(set_policy(1, Policy.ALLOW))
         self.assertEqual(open_ids(), [])
         self.assertEqual(events(), (NOW, []))
 
-    @unittest.skipUnless(LISTENS, "nobody listens")
-    def test_a_prediction_comes_true_or_is_taken_back(self) -> None:
+    @unittest.skipUnless(LISTENS, "no runahead listens")
+    def test_a_prediction_is_committed_or_rolled_back(self) -> None:
         for right in (None, b"", b"right\0answer", b"x" * (ANSWER_MAX + 9)):
             wanted, told = self.pipe()
             set_policy(told, Policy.ALLOW)
@@ -58,7 +58,7 @@ class Speculating(unittest.TestCase):
             self.assertGreater(begun.id, 0)
             self.assertFalse(commit(begun.id), "it is settled")
 
-    def test_policies_are_kept_by_descriptors(self) -> None:
+    def test_a_policy_belongs_to_a_descriptor_until_it_is_closed(self) -> None:
         read, _ = self.pipe()
         file = os.fdopen(os.dup(read), "rb")
         before = Policy.DEFAULT
@@ -69,7 +69,7 @@ class Speculating(unittest.TestCase):
         file.close()
         self.assertIsNone(set_policy(file, Policy.ALLOW), "it is closed")
 
-    def test_what_makes_no_sense_is_not_taken(self) -> None:
+    def test_arguments_without_sense_are_not_taken(self) -> None:
         for id in (-1, 0, 1 << 63, 2**64, 10**30):
             self.assertFalse(commit(id) or fail(id, b"x"))
             self.assertIsNone(answer(id))
@@ -78,13 +78,13 @@ class Speculating(unittest.TestCase):
         for fd in (-1, 2**31, 2**40, 10**30):
             self.assertIsNone(set_policy(fd, Policy.ALLOW))
 
-    def test_what_is_of_the_wrong_type_is_a_mistake(self) -> None:
+    def test_arguments_of_the_wrong_type_raise(self) -> None:
         for wrong in (lambda: begin(0.5), lambda: commit(None), lambda: fail(1, "x"),  # type: ignore
                       lambda: answer("x"), lambda: set_policy(None, Policy.ALLOW),  # type: ignore
                       lambda: set_policy(1, 5)):  # type: ignore
             self.assertRaises((TypeError, AttributeError, ValueError), wrong)
 
-    def test_all_that_is_public_is_named(self) -> None:
+    def test_all_lists_every_public_name(self) -> None:
         named = ["ANSWER_MAX", "Begun", "Event", "NOW", "Outcome", "Policy", "answer", "barrier", "begin", "commit",
                  "events", "fail", "open_ids", "set_policy"]
         self.assertEqual(runahead_speculate.__all__, named)

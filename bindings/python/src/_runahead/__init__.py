@@ -1,4 +1,4 @@
-"""The one system call by which programs talk to runahead: of use to the packages beside this one."""
+"""System call by which programs talk to runahead, for the packages beside this one."""
 
 import ctypes
 import platform
@@ -6,18 +6,19 @@ import sys
 from typing import Any, Callable, Optional
 
 FADVISE64 = 221
-# In the upper half of the second argument.
+# Version of the interface, in the upper half of the second argument.
 VERSION = 1 << 32
-# The largest number that there is room for.
+# Largest number that an argument holds.
 MOST = (1 << 64) - 1
 
 Syscall = Callable[..., int]
 
 
 def find_syscall(*types: Any, keeps_lock: bool = False) -> Optional[Syscall]:
-    """``syscall(2)``, its last four arguments being of these types; None where runahead cannot run.
+    """Returns ``syscall(2)`` with its last four arguments of these types; None on other platforms.
 
-    ``keeps_lock``: no other thread of Python runs meanwhile. After a call that returns -1, ``ctypes.get_errno()`` says why.
+    ``keeps_lock``: no other thread of Python runs meanwhile. After a call that returns -1,
+    ``ctypes.get_errno()`` says why.
     """
     is_known = sys.platform == "linux" and platform.machine() == "x86_64"
     if not is_known or ctypes.sizeof(ctypes.c_void_p) != 8:

@@ -1,8 +1,8 @@
-"""Lets a program go on with a predicted answer, and takes it back in place where that was wrong.
+"""Lets a program continue on a predicted answer, and rolls it back in place if that was wrong.
 
-A program that knows what it will probably be told need not wait for it. It asks its question, begins a
-speculation, and goes on as if the prediction were the answer. What it writes is held. Somebody else,
-another process of the session (a child that was forked before), receives the real answer and says with
+A program that knows the probable answer need not wait for it. It asks its question, begins a
+speculation, and continues as if the prediction were the answer. Its output is held. Another
+process of the session (a child that was forked before) receives the real answer and says with
 ``commit`` or ``fail`` whether the prediction was right:
 
     from runahead_speculate import Outcome, answer, begin
@@ -16,19 +16,20 @@ another process of the session (a child that was forked before), receives the re
     else:
         result = ask_and_wait(question)
 
-``begin`` returns twice where the prediction was wrong: the second time the whole process, the
+``begin`` returns twice if the prediction was wrong. The second time the whole process, the
 interpreter with all its objects and threads, is what it was when ``begin`` was called, and nothing
-that was done since has been done. What has to outlast that, like an answer that was received, another
-process must have. What does no harm, like a question, can be let out at once: ``set_policy``.
+that was done since has been done. What has to survive a rollback, like an answer that was
+received, must be in another process. Output that does no harm, like a question, can be written at
+once: ``set_policy``.
 
-In a program with several threads, tell the other process all that it has to know in one call, right
-after ``begin``: any call may have to wait for the interpreter's lock afterwards, and that waits for the
-outcome.
+In a program with several threads, send the other process all that it needs in one call, right
+after ``begin``. Any call may have to wait for the interpreter's lock afterwards, and that waits
+for the outcome.
 
-It takes ``runahead run --speculate``. Otherwise each function makes one system call that fails, and
-nothing else: ``begin`` is refused, and the program goes the ordinary way. On systems other than Linux
-on x86-64 it makes none. What is of the wrong type raises ``TypeError``, an unknown policy
-``ValueError``; nothing else is raised.
+The functions need ``runahead run --speculate``. Otherwise each makes one system call that fails,
+and nothing else: ``begin`` is refused, and the program has to wait for the answer. On systems
+other than Linux on x86-64 it makes none. An argument of the wrong type raises ``TypeError``, an
+unknown policy ``ValueError``; nothing else is raised.
 """
 
 import ctypes
@@ -48,43 +49,43 @@ ANSWER_MAX = 4000
 
 
 class Outcome(enum.Enum):
-    """What ``begin`` comes to: perhaps two of these, one after the other."""
+    """Outcomes of ``begin``; it may return two of these, one after the other."""
 
     SPECULATIVE = "speculative"
-    """The process speculates from here on."""
+    """The process speculates from now on."""
     FAILED = "failed"
-    """It did, the prediction was wrong, and all is as it was."""
+    """The prediction was wrong, and the process was rolled back."""
     REFUSED = "refused"
-    """It does not, and goes on the ordinary way."""
+    """The process does not speculate, and has to wait for the answer."""
 
 
 class Begun(NamedTuple):
-    """What ``begin`` returns."""
+    """Result of ``begin``."""
 
     outcome: Outcome
     id: int
-    """The speculation's number, the same in all processes of the session; 0 if it is refused."""
+    """Number of the speculation, the same in all processes of the session; 0 if it is refused."""
     errno: int
-    """Why it is refused: ``errno.EBADF`` if nobody listens. 0 if it is not."""
+    """Reason of a refusal: ``errno.EBADF`` if no runahead listens. 0 if it is not refused."""
 
 
 class Policy(enum.IntEnum):
-    """What becomes of what a speculative process writes to a descriptor."""
+    """Policies for the output of a speculative process to a descriptor."""
 
     DEFAULT = 0
     """``EXPAND`` for pipes, ``DEFER`` for all else."""
     DEFER = 1
-    """It is held until all that it depends on is committed."""
+    """The output is held until all that it depends on is committed."""
     BLOCK = 2
     """The writer waits."""
     ALLOW = 3
-    """It goes out at once, and stays where the prediction was wrong."""
+    """The output is written at once, and stays if the prediction was wrong."""
     EXPAND = 4
-    """It is held, but other processes of the session can read it, and depend on it then (pipes)."""
+    """Like ``DEFER``, but other processes of the session can read and depend on it (pipes)."""
 
 
 class Event(enum.IntEnum):
-    """What has become of a speculation."""
+    """Events of a speculation."""
 
     BEGUN = 0
     COMMITTED = 1
@@ -97,7 +98,7 @@ class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
-# As `protocol` of the Rust crate runahead-speculate has them.
+# Numbers of the calls, as in `protocol` of the Rust crate runahead-speculate.
 _MAGIC = 0x9D155BEC - (1 << 32)
 _BEGIN = VERSION | 1
 _COMMIT = VERSION | 2
@@ -108,25 +109,26 @@ _OPEN = VERSION | 6
 _BARRIER = VERSION | 7
 _EVENTS = VERSION | 8
 
-# Each has argument types of its own.
+# The same system call with different argument types.
 _NUMBER = ctypes.c_uint64
 _syscall = find_syscall(_NUMBER, _NUMBER, _NUMBER, _NUMBER)
 _syscall_with_address = find_syscall(ctypes.c_void_p, _NUMBER, _NUMBER, _NUMBER)
-# (Who speculates waits for nothing, and so not for the interpreter's lock, until the outcome is known.
-# Were that given up in `begin`, another thread could have it before anybody is told the number.)
+# `begin` keeps the interpreter's lock. A process that speculates waits for the outcome before it
+# waits for anything else, the lock included. If `begin` released the lock, another thread could
+# take it before the number is sent to the settling process.
 _syscall_to_begin = find_syscall(ctypes.c_void_p, _NUMBER, _NUMBER, _NUMBER, keeps_lock=True)
 _syscall_with_bytes = find_syscall(_NUMBER, ctypes.c_char_p, _NUMBER, _NUMBER)
 _syscall_with_room = find_syscall(_NUMBER, ctypes.c_void_p, _NUMBER, _NUMBER)
 
 
 def begin(settler: int = 0) -> Begun:
-    """Begins a speculation: all that this process does from here on depends on it.
+    """Begins a speculation: all that this process does from now on depends on it.
 
-    Returns ``Outcome.SPECULATIVE``; and, should the prediction turn out to be wrong, a second time, in
-    the same place, ``Outcome.FAILED``.
+    Returns ``Outcome.SPECULATIVE``. If the prediction turns out to be wrong, returns a second
+    time, in the same place, ``Outcome.FAILED``.
 
-    ``settler`` is the process that will settle it: should that end first, it has failed, without an
-    answer. 0: nobody knows which.
+    ``settler`` is the process that will settle the speculation, 0 if that is unknown. If it ends
+    first, the speculation has failed, without an answer.
     """
     if not 0 <= settler.__index__() < 1 << 31:
         return Begun(Outcome.REFUSED, 0, errno.ESRCH)
@@ -140,10 +142,10 @@ def begin(settler: int = 0) -> Begun:
 
 
 def commit(id: int) -> bool:
-    """The prediction was right. Any process of the session may say so.
+    """Commits a speculation: the prediction was right. Any process of the session may do so.
 
-    False: no such speculation is open (it has been settled, or its process has been taken back to before
-    it); or nobody listens.
+    False if no such speculation is open (it has been settled, or its process has been rolled back
+    to before it), or if no runahead listens.
     """
     if not 0 <= id.__index__() <= MOST or _syscall is None:
         return False
@@ -151,9 +153,9 @@ def commit(id: int) -> bool:
 
 
 def fail(id: int, answer: bytes = b"") -> bool:
-    """The prediction was wrong, and ``answer``, of which ``ANSWER_MAX`` bytes count, is what is right.
+    """Fails a speculation: the prediction was wrong.
 
-    False: as of ``commit``.
+    ``answer``, of which ``ANSWER_MAX`` bytes count, is the right one. False as for ``commit``.
     """
     if not isinstance(answer, bytes):
         raise TypeError(f"an answer is bytes, not {type(answer).__name__}")
@@ -163,9 +165,10 @@ def fail(id: int, answer: bytes = b"") -> bool:
 
 
 def answer(id: int) -> Optional[bytes]:
-    """Of a speculation that this process was just told to have failed: what is right.
+    """Returns the right answer of a speculation of this process that has just failed.
 
-    Empty if nobody could say. None if it is not known (any more), which is so for all but the last few.
+    Empty if it failed without an answer. None if the answer is not known (any more): the answers
+    of the last few speculations are kept.
     """
     if not 0 <= id.__index__() <= MOST or _syscall_with_room is None:
         return None
@@ -175,10 +178,10 @@ def answer(id: int) -> Optional[bytes]:
 
 
 def set_policy(fd: Union[int, HasFileno], policy: Policy) -> Optional[Policy]:
-    """What is to become of what is written to an open file, until its descriptor is closed.
+    """Sets the policy for output to an open file, until its descriptor is closed.
 
-    ``fd`` is a descriptor or whatever has a ``fileno()``. Returns what was to become of it before; None
-    if nobody listens, or if it is not open.
+    ``fd`` is a descriptor or an object with a ``fileno()``. Returns the policy before; None if no
+    runahead listens, or if the file is not open.
     """
     policy = Policy(policy)
     if not isinstance(fd, int):
@@ -193,7 +196,7 @@ def set_policy(fd: Union[int, HasFileno], policy: Policy) -> Optional[Policy]:
 
 
 def open_ids() -> List[int]:
-    """The speculations that this process depends on, the oldest first."""
+    """Returns the speculations that this process depends on, the oldest first."""
     if _syscall_with_address is None:
         return []
     room = 64
@@ -206,13 +209,13 @@ def open_ids() -> List[int]:
 
 
 NOW = MOST
-"""In place of a position among events: behind all that has happened so far."""
+"""Position behind all events so far."""
 
 
 def events(position: int = NOW) -> Tuple[int, List[Tuple[int, Event]]]:
-    """What has become of the session's speculations from ``position`` on: a new position, and ids with what happened.
+    """Returns a new position, and the events of the session from ``position`` on, each with its id.
 
-    Nothing is told twice; who is slow misses some: a thousand are kept.
+    No event is returned twice. A caller that is slow misses some: a thousand are kept.
     """
     if not 0 <= position.__index__() <= MOST or _syscall_with_address is None:
         return position, []
@@ -227,8 +230,8 @@ def events(position: int = NOW) -> Tuple[int, List[Tuple[int, Event]]]:
 
 
 def barrier() -> bool:
-    """Waits until this process depends on nothing any more.
+    """Waits until this process depends on no speculation any more.
 
-    True if somebody listens.
+    True if runahead listens.
     """
     return _syscall is not None and _syscall(FADVISE64, _MAGIC, _BARRIER, 0, 0, 0, 0) == 0
