@@ -2,7 +2,8 @@
 #
 #   make demo             sets up and shows the main job
 #   make test             sets up and runs all tests
-#   make test-full        the same at length, and of other projects' test suites what an hour has room for
+#   make test-full        sets up and runs all tests at length, and part of other projects' suites
+#                         (BUDGET)
 #   make bench [ROW=name] measures, and writes BENCHMARKS.md
 #   make install          puts runahead into PREFIX/bin, and the C libraries for programs beside it
 
@@ -10,10 +11,10 @@ PREFIX ?= /usr/local
 PAIRS ?= 5
 CARGO ?= cargo
 BIN := target/release
-# Those that programs use: runahead-NAME is a crate, runahead_NAME a C library.
+# Interfaces for programs: runahead-NAME is a crate, runahead_NAME a C library.
 BINDINGS := disclose speculate
-# runahead itself is linked statically where Rust has the means: it starts in half the time, and runs on
-# any distribution.
+# runahead itself is linked statically where Rust's musl target is installed: it starts in half the
+# time, and runs on any distribution.
 STATIC := $(shell uname -m)-unknown-linux-musl
 RUNAHEAD = $(if $(or $(wildcard $(shell rustc --print target-libdir --target $(STATIC) 2>/dev/null)),$\
 	$(and $(BUILT),$(wildcard target/$(STATIC)/release/runahead))),$\
@@ -29,8 +30,8 @@ build: bindings
 	$(if $(findstring $(STATIC),$(RUNAHEAD)),$\
 	$(CARGO) build --release --locked --package runahead-cli --target $(STATIC))
 
-# The C libraries, by which programs say what they will read (docs/guide/disclosure.md) and what they predict
-# (docs/guide/speculation.md): without a runtime, so each is built by itself.
+# C libraries by which programs disclose what they will read (docs/guide/disclosure.md) and predict
+# answers (docs/guide/speculation.md). They have no runtime, so each is built by itself.
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 SONAME = librunahead_$*.so.0
 LIBRARY = $(CARGO) rustc --release --locked --package runahead-$* --features c
@@ -53,11 +54,12 @@ demo: setup build
 test: setup build
 	RUNAHEAD_BIN=$(abspath $(RUNAHEAD)) $(CARGO) test --workspace --locked
 
-# Everything: all cases of our own, and the test suites of other projects, whatever fails on the way. Of
-# each of those suites, units in a random order for BUDGET; BUDGET=whole runs all of them, which takes a
-# day. The order is printed, and repeated by SEED. Once, the suites are also downloaded and built, which
-# takes another hour: `runahead-suites prepare`.
-# Then some of them with predictions planted in all their processes, right ones and wrong ones (docs/guide/speculation.md).
+# Runs all cases of our own, and the test suites of other projects; a failure does not stop the
+# rest. From each of those suites it runs units in a random order for BUDGET. BUDGET=whole runs
+# all units, which takes a day. The order is printed, and repeated by SEED. The first time, the
+# suites are also downloaded and built, which takes another hour: `runahead-suites prepare`. Then
+# PLANTED, some of the suites, run with predictions planted in all their processes, right and
+# wrong ones (docs/design/speculation.md).
 BUDGET ?= 2m
 PLANTED := bash coreutils git scripts
 CHOSEN = $(if $(filter whole,$(BUDGET)),,--budget $(BUDGET)) $(if $(SEED),--seed $(SEED))
@@ -72,8 +74,9 @@ test-full: setup build
 	$(BIN)/runahead-suites run --all --speculate $(PLANTED:%=--suite %) $(CHOSEN) || status=$$?; \
 	exit $$status
 
-# Of everyday commands with real packages, a table for each of seven kinds of storage (STORAGE=name: one of
-# them): a Debian system of 8 GB is made for it once, in EVERYDAY.
+# ROW=everyday runs everyday commands with real packages, and writes a table for each of seven
+# kinds of storage (STORAGE=name: for one of them). It makes a Debian system of 8 GB once, in
+# EVERYDAY.
 EVERYDAY ?= /var/tmp/runahead-everyday
 ifeq ($(ROW),everyday)
 bench: setup build
@@ -83,7 +86,7 @@ bench: setup build
 else ifeq ($(ROW),speculate)
 bench: setup build
 	$(BIN)/runahead-bench speculate --runahead $(RUNAHEAD) --write-md docs/figures/speculation.md
-# A line of figures for each run, from which a plot can be made.
+# ROW=syncs writes a line of figures for each run, for plots.
 else ifeq ($(ROW),syncs)
 bench: setup build
 	$(BIN)/runahead-bench syncs --runahead $(RUNAHEAD) --write-csv target/syncs.csv
@@ -98,7 +101,8 @@ lint:
 	$(CARGO) clippy $(BINDINGS:%=--package runahead-%) --features c --locked -- -D warnings
 	scripts/deny
 
-# What a user has built, root (sudo) installs as it is, rather than build it anew without the user's Rust.
+# "yes" if root (sudo) can install what a user has built, rather than build it again without the
+# user's Rust.
 BUILT = $(shell [ "$$(id -u)" = 0 ] && [ -x $(BIN)/runahead ] \
 	$(BINDINGS:%=&& [ -e $(BIN)/librunahead_%.so ]) && [ "$$(stat -c %u target)" != 0 ] && echo yes)
 

@@ -1,4 +1,4 @@
-"""What the everyday commands of the benchmark work on, below /data: made, the same each time."""
+"""Makes the data of the everyday commands of the benchmark below /data, the same each time."""
 import os
 import random
 import sqlite3
