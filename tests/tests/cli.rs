@@ -323,3 +323,30 @@ fn input_reaches_the_command() {
     let run = Run::new(["cat"]).stdin(text.clone()).ahead(&["--require"]);
     assert_eq!(run.run().stdout, text);
 }
+
+/// Options and targets that the README shows are ones that exist.
+#[test]
+fn the_readme_shows_commands_that_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("README.md");
+    let help = |args: &[&str]| {
+        let output = std::process::Command::new(runahead_tests::runahead()).args(args).output();
+        String::from_utf8_lossy(&output.expect("runahead runs").stdout).into_owned()
+    };
+    let known = help(&["--help"]) + &help(&["run", "--help"]) + &help(&["try", "--help"]);
+    let uses =
+        readme.lines().filter(|l| l.trim_start().trim_start_matches("$ ").starts_with("runahead "));
+    for line in uses {
+        let ours = line.split(" -- ").next().unwrap_or(line);
+        for word in ours.split_whitespace().filter(|w| w.starts_with("--") && w.len() > 2) {
+            let option = word.split('=').next().unwrap_or(word);
+            assert!(known.contains(option), "the README shows {option:?} in {line:?}");
+        }
+    }
+    let makefile = std::fs::read_to_string(root.join("Makefile")).unwrap_or_default();
+    for target in readme.split('`').filter_map(|code| code.strip_prefix("make ")) {
+        let rule = format!("{}:", target.split_whitespace().next().unwrap_or(target));
+        let exists = makefile.lines().any(|l| l.starts_with(&rule));
+        assert!(exists, "the README shows `make {target}`");
+    }
+}

@@ -1,0 +1,316 @@
+//! Dependencies point one way: between crates as ARCHITECTURE.md says, between the parts of a crate, and
+//! between the files of each crate.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::module_graph::{Graph, Use, circles};
+use crate::ratchet::{self, Rule};
+use crate::tracked_files::{Tracked, root, texts};
+
+/// Parts of a crate, the highest first: each a module with all its children. A part that is not in the
+/// list is the crate's own business.
+const PARTS: &[(&str, &[&str])] = &[(
+    "crates/agent",
+    &[
+        "overlay",
+        "speculation",
+        "targets",
+        "shadow",
+        "control_client",
+        "hint_sender",
+        "session",
+        "descriptor_names",
+        "process_maps",
+        "read_extent",
+        "path_text",
+    ],
+)];
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// The crates of ARCHITECTURE.md's table, the highest first.
+pub fn layers(architecture: &str) -> Vec<String> {
+    let rows = architecture.lines().filter_map(|line| line.strip_prefix("| `crates/"));
+    rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned())).collect()
+}
+
+/// Our crates in a manifest's `[dependencies]`, by their folders. Dependencies of tests are free.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let section = manifest.split("\n[").find_map(|part| part.strip_prefix("dependencies]"));
+    let lines = section.unwrap_or_default().lines();
+    let names = lines.filter_map(|line| line.strip_prefix("runahead-")?.split(['.', ' ']).next());
+    names.map(str::to_owned).collect()
+}
+
+/// The arrows from each of `layers` that do not point down.
+fn upwards(layers: &[String], of: impl Fn(&str) -> Vec<String>) -> Vec<String> {
+    let place: BTreeMap<&str, usize> =
+        layers.iter().enumerate().map(|(n, name)| (name.as_str(), n)).collect();
+    let mut wrong = Vec::new();
+    for (n, name) in layers.iter().enumerate() {
+        for other in of(name) {
+            match place.get(other.as_str()) {
+                Some(m) if *m > n => {}
+                _ => wrong.push(format!("{name} -> {other}")),
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn crates_depend_on_what_is_below_them() {
+    let layers = layers(&text("ARCHITECTURE.md"));
+    let of = |name: &str| dependencies(&text(&format!("crates/{name}/Cargo.toml")));
+    let wrong = upwards(&layers, of);
+    assert!(wrong.is_empty(), "arrows that do not point down: {wrong:?}");
+    assert!(of("plane").is_empty(), "the plane depends on no crate of ours");
+}
+
+/// Rust files by the folder of their package, and by their path in it.
+pub fn packages(files: &[Tracked]) -> BTreeMap<String, BTreeMap<String, String>> {
+    let folders: BTreeSet<&str> =
+        files.iter().filter_map(|file| file.path.strip_suffix("/Cargo.toml")).collect();
+    let mut packages = BTreeMap::<String, BTreeMap<String, String>>::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let inside = folders.iter().filter_map(|folder| {
+            let path = file.path.strip_prefix(folder)?.strip_prefix('/')?;
+            Some((folder, path))
+        });
+        if let Some((folder, path)) = inside.max_by_key(|(folder, _)| folder.len()) {
+            let package = packages.entry((*folder).to_owned()).or_default();
+            package.insert(path.to_owned(), file.text.clone());
+        }
+    }
+    packages
+}
+
+/// Roots of a package's crates: `src/lib.rs`, programs, and targets of tests and the like.
+pub fn crate_roots(sources: &BTreeMap<String, String>) -> Vec<&str> {
+    let is_root = |path: &&str| {
+        let parts: Vec<_> = path.split('/').collect();
+        match parts.as_slice() {
+            ["build.rs"] | ["src", "lib.rs" | "main.rs"] => true,
+            ["src", "bin", _] | ["src", "bin", _, "main.rs"] => true,
+            ["src", ..] => false,
+            [_, "main.rs"] | ["tests" | "examples" | "benches", _, "main.rs"] => true,
+            [_, _] => path.ends_with(".rs"),
+            _ => false,
+        }
+    };
+    let roots = sources.keys().map(String::as_str).filter(is_root);
+    // Beside a `main.rs`, the files of a folder are its modules.
+    let is_module = |path: &&str| {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        name != "main.rs"
+            && !["src", "src/bin"].contains(&folder)
+            && sources.contains_key(&format!("{folder}/main.rs"))
+    };
+    roots.filter(|path| !is_module(path)).collect()
+}
+
+/// All uses between the files of a package.
+fn uses(sources: &BTreeMap<String, String>) -> Vec<Use> {
+    crate_roots(sources).iter().flat_map(|root| Graph::new(sources, root).uses()).collect()
+}
+
+/// The files of a package that stand in circles, and the uses within these.
+fn rule(package: &str, uses: &[Use]) -> Rule {
+    let circles = circles(uses);
+    let count = circles.iter().map(BTreeSet::len).sum();
+    let mut faults = Vec::new();
+    for circle in &circles {
+        faults.push(format!("{package}: a circle of {}", circle.len()));
+        let within =
+            uses.iter().filter(|edge| circle.contains(&*edge.from) && circle.contains(&*edge.to));
+        let mut last = None;
+        for Use { from, to, line, path } in within {
+            if last.replace((from, to)) != Some((from, to)) {
+                let mutual = uses.iter().any(|edge| edge.from == *to && edge.to == *from);
+                let mark = if mutual { ", which uses it" } else { "" };
+                faults.push(format!("{package}/{from}:{line}: uses {to}{mark} ({path})"));
+            }
+        }
+    }
+    Rule { name: format!("circles.{package}"), aim: 0, count, faults }
+}
+
+#[test]
+fn no_file_depends_on_one_that_depends_on_it() {
+    let packages = packages(&texts());
+    let all: usize = packages.values().map(|sources| uses(sources).len()).sum();
+    assert!(all > 1000, "only {all} uses were found");
+    let rules = packages.iter().map(|(package, sources)| rule(package, &uses(sources)));
+    ratchet::check(&rules.collect::<Vec<_>>());
+}
+
+/// The parts among `parts` that files of `part` use.
+fn parts_used(uses: &[Use], part: &str, parts: &[&str]) -> Vec<String> {
+    let of = |path: &str| {
+        let first = path.strip_prefix("src/")?.split('/').next()?;
+        Some(first.strip_suffix(".rs").unwrap_or(first).to_owned())
+    };
+    let from_part = uses.iter().filter(|edge| of(&edge.from).as_deref() == Some(part));
+    let mut used: Vec<_> = from_part.filter_map(|edge| of(&edge.to)).collect();
+    used.retain(|other| other != part && parts.contains(&other.as_str()));
+    used.sort();
+    used.dedup();
+    used
+}
+
+#[test]
+fn parts_of_a_crate_use_what_is_below_them() {
+    let packages = packages(&texts());
+    let mut wrong = Vec::new();
+    for (package, parts) in PARTS {
+        let sources = &packages[*package];
+        for part in *parts {
+            let file = format!("src/{part}.rs");
+            let exists =
+                sources.contains_key(&file) || sources.contains_key(&format!("src/{part}/mod.rs"));
+            assert!(exists, "{package} has no part {part}");
+        }
+        let uses = uses(sources);
+        let layers: Vec<_> = parts.iter().map(|part| (*part).to_owned()).collect();
+        let of = |part: &str| parts_used(&uses, part, parts);
+        wrong.extend(upwards(&layers, of).iter().map(|arrow| format!("{package}: {arrow}")));
+    }
+    assert!(wrong.is_empty(), "arrows that do not point down: {wrong:#?}");
+}
+
+/// A crate of the files `(path, text)`; each but the facade `part/mod.rs` has code of its own.
+fn planted(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let text = |path: &str, text: &str| match path {
+        "src/part/mod.rs" => text.to_owned(),
+        _ => format!("{text}\nfn code() {{}}"),
+    };
+    files.iter().map(|(path, code)| ((*path).to_owned(), text(path, code))).collect()
+}
+
+/// Files in circles of the crate.
+fn in_circles(files: &[(&str, &str)]) -> Vec<String> {
+    let sources = planted(files);
+    let uses = uses(&sources);
+    circles(&uses).into_iter().flatten().map(str::to_owned).collect()
+}
+
+#[test]
+fn planted_circles_of_siblings_are_found() {
+    let straight = [
+        ("src/lib.rs", "mod a; mod b; mod d;"),
+        ("src/a.rs", "use crate::b::{self, c::{C, D as E}, f};"),
+        ("src/b.rs", "pub mod c; fn f() { crate::d::g() }"),
+        ("src/b/c.rs", "use super::super::d; #[cfg(test)] mod tests { use crate::a::x; }"),
+        ("src/d.rs", "use std::fmt; use runahead_crate::a; #[test] fn t() { crate::a::f() }"),
+    ];
+    assert!(in_circles(&straight).is_empty());
+    let mut round = straight;
+    round[4].1 = "use crate::{x, b::c::C};";
+    assert_eq!(in_circles(&round), ["src/b/c.rs", "src/d.rs"]);
+}
+
+#[test]
+fn planted_circles_of_parent_and_child_are_found() {
+    for parent in
+        ["mod job; use job::X;", "mod job; fn f() { job::g() }", "mod job; use self::job as j;"]
+    {
+        for child in ["use super::Y;", "fn g() { super::f() }", "use crate::queue::{A, B};"] {
+            let files = [
+                ("src/lib.rs", "mod queue;"),
+                ("src/queue.rs", parent),
+                ("src/queue/job.rs", child),
+            ];
+            assert_eq!(in_circles(&files), ["src/queue.rs", "src/queue/job.rs"], "{files:?}");
+        }
+        let files = [
+            ("src/lib.rs", "mod queue;"),
+            ("src/queue.rs", parent),
+            ("src/queue/job.rs", "use std::fmt; fn g() { x::super_f() }"),
+        ];
+        assert!(in_circles(&files).is_empty(), "{files:?}");
+    }
+}
+
+#[test]
+fn planted_circles_through_facades_are_found() {
+    let facade = "//! Docs.\n#![allow(x)]\nmod a; mod b;\npub use a::A;\npub use b::{B as C, *};\n";
+    let files = [
+        ("src/lib.rs", "mod part;"),
+        ("src/part/mod.rs", facade),
+        ("src/part/a.rs", "use super::C; pub struct A;"),
+        ("src/part/b.rs", "pub struct B; pub fn f() {}"),
+    ];
+    assert!(in_circles(&files).is_empty());
+    let mut round = files;
+    round[3].1 = "pub struct B; use crate::part::A;";
+    assert_eq!(in_circles(&round), ["src/part/a.rs", "src/part/b.rs"]);
+    round[3].1 = "pub struct B; use crate::part; fn f() { part::A }";
+    assert_eq!(in_circles(&round), ["src/part/a.rs", "src/part/b.rs"]);
+    // A re-export is no use, but code beside it may be one.
+    round[1].1 = "mod a; mod b; pub use b::B; pub fn code() {}";
+    assert!(in_circles(&round).is_empty());
+    round[1].1 = "mod a; mod b; pub use b::B; pub fn code() -> B {}";
+    round[2].1 = "pub struct A;";
+    round[3].1 = "use super::code; pub struct B;";
+    assert_eq!(in_circles(&round), ["src/part/b.rs", "src/part/mod.rs"]);
+}
+
+#[test]
+fn planted_circles_through_globs_and_macros_are_found() {
+    let files = [
+        ("src/main.rs", "mod a; mod b;"),
+        (
+            "src/a.rs",
+            "use crate::b::*; #[macro_export] macro_rules! say { () => {} } fn f() { g() }",
+        ),
+        ("src/b.rs", "pub fn g() { crate::say!() }"),
+    ];
+    assert_eq!(in_circles(&files), ["src/a.rs", "src/b.rs"]);
+}
+
+#[test]
+fn planted_arrows_that_point_up_are_found() {
+    let layers = layers("| `crates/a` | text |\n| `crates/b` | text |\n");
+    let manifest = "[package]\nx = 1\n\n[dependencies]\nrunahead-a.workspace = true\nserde = \"1\"\n\n\
+                    [dev-dependencies]\nrunahead-c = { workspace = true, features = [] }\n";
+    let of = |name: &str| if name == "b" { dependencies(manifest) } else { Vec::new() };
+    assert_eq!(upwards(&layers, of), ["b -> a"]);
+    let sources = planted(&[
+        ("src/lib.rs", "mod low; mod high; mod other;"),
+        ("src/low/mod.rs", "mod child;"),
+        ("src/low/child.rs", "use crate::high::x; use crate::other::y;"),
+        ("src/high.rs", "use crate::low::child;"),
+        ("src/other.rs", ""),
+    ]);
+    let uses = uses(&sources);
+    assert_eq!(parts_used(&uses, "low", &["high", "low"]), ["high"]);
+    assert_eq!(parts_used(&uses, "high", &["high", "low"]), ["low"]);
+}
+
+#[test]
+fn roots_of_crates_are_found() {
+    let paths = [
+        "src/lib.rs",
+        "src/a.rs",
+        "src/bin/b.rs",
+        "src/bin/c/main.rs",
+        "src/bin/c/d.rs",
+        "tests/e.rs",
+        "tests/f/main.rs",
+        "tests/f/g.rs",
+        "repo/main.rs",
+        "repo/h.rs",
+    ];
+    let sources = planted(&paths.map(|path| (path, "")));
+    let expected = [
+        "repo/main.rs",
+        "src/bin/b.rs",
+        "src/bin/c/main.rs",
+        "src/lib.rs",
+        "tests/e.rs",
+        "tests/f/main.rs",
+    ];
+    assert_eq!(crate_roots(&sources), expected);
+}
