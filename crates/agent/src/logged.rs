@@ -9,7 +9,8 @@ use linux_raw_sys::general as k;
 use runahead_abi::agent_config::{CALLS_COUNTED, plant};
 
 use crate::arch::Context;
-use crate::plane::{self, Call, Interest, Next, Policy, Verdict};
+use crate::plane::policy::{PlaneCallVerdict, ProcessEvents, ReportingVerdict};
+use crate::plane::{self, AnyPolicy, Call, Next, ReportingPolicy};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD};
 use crate::{address_space, path_text};
@@ -58,16 +59,12 @@ fn returned(number: u64, result: i64) {
 /// See the module's text.
 struct Logged;
 
-static POLICY: &dyn Policy = &Logged;
+static POLICY: AnyPolicy = AnyPolicy::Reporting(&Logged);
 
-impl Policy for Logged {
-    fn interest(&self) -> Interest {
-        Interest::Reported
-    }
-
-    fn before(&self, call: &Call) -> Verdict {
+impl ReportingPolicy for Logged {
+    fn reported(&self, call: &Call, _: &mut Context) -> ReportingVerdict {
         count(|counts| &counts.made, call.nr);
-        Verdict::REPORT
+        ReportingVerdict::Report
     }
 
     fn after(&self, call: &Call, result: i64, _: Option<&mut Context>) -> Next {
@@ -75,15 +72,17 @@ impl Policy for Logged {
         Next::GoOn
     }
 
-    fn own(&self, call: &Call, _: &mut Context) -> Verdict {
+    fn plane_call(&self, call: &Call, _: &mut Context) -> PlaneCallVerdict {
         count(|counts| &counts.made, call.nr);
-        Verdict::REPORT
+        PlaneCallVerdict::Proceed
     }
 
-    fn own_returned(&self, number: u64, result: i64) {
+    fn plane_call_returned(&self, number: u64, result: i64) {
         returned(number, result);
     }
+}
 
+impl ProcessEvents for Logged {
     as_a_target!();
 
     fn thread_begins(&self) {

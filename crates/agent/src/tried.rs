@@ -6,7 +6,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use runahead_abi::agent_config::plant;
 
 use crate::arch::Context;
-use crate::plane::{self, Call, Interest, Next, Policy, Verdict, thread_stop};
+use crate::plane::policy::{ProcessEvents, ReportingVerdict};
+use crate::plane::{self, AnyPolicy, Call, Next, ReportingPolicy, thread_stop};
 use crate::session::Session;
 use crate::sys;
 
@@ -31,21 +32,17 @@ static MADE_AGAIN: AtomicU64 = AtomicU64::new(0);
 
 struct Tried;
 
-static POLICY: &dyn Policy = &Tried;
+static POLICY: AnyPolicy = AnyPolicy::Reporting(&Tried);
 
-impl Policy for Tried {
-    fn interest(&self) -> Interest {
-        Interest::Reported
-    }
-
-    fn before(&self, call: &Call) -> Verdict {
+impl ReportingPolicy for Tried {
+    fn reported(&self, call: &Call, _: &mut Context) -> ReportingVerdict {
         match asked(call) {
-            Some(WAIT) if WOKEN.load(Relaxed) == 0 => Verdict::wait(&WOKEN),
+            Some(WAIT) if WOKEN.load(Relaxed) == 0 => ReportingVerdict::Wait(&WOKEN),
             Some(WAKE) => {
                 plane::policy::wake(&WOKEN);
-                Verdict::REPORT
+                ReportingVerdict::Report
             }
-            Some(STOP) => Verdict::answer(match thread_stop::stop_others() {
+            Some(STOP) => ReportingVerdict::Answer(match thread_stop::stop_others() {
                 Ok(stopped) => {
                     let (mut lost, mut own) = (0, 0);
                     stopped.each(|thread, context| {
@@ -56,8 +53,8 @@ impl Policy for Tried {
                 }
                 Err(errno) => sys::fail(errno.0),
             }),
-            Some(DO_NOT_STOP) => Verdict::answer(moved(call)),
-            _ => Verdict::REPORT,
+            Some(DO_NOT_STOP) => ReportingVerdict::Answer(moved(call)),
+            _ => ReportingVerdict::Report,
         }
     }
 
@@ -65,7 +62,9 @@ impl Policy for Tried {
         let again = asked(call) == Some(AGAIN) && MADE_AGAIN.fetch_add(1, Relaxed) < call.args[3];
         if again { Next::Again } else { Next::GoOn }
     }
+}
 
+impl ProcessEvents for Tried {
     as_a_target!();
 }
 

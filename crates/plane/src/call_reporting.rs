@@ -1,18 +1,20 @@
-//! Calls whose results a policy is told ([`Interest::Reported`](crate::Interest)).
+//! Calls whose results are reported to a policy ([`ReportingPolicy`](crate::ReportingPolicy)).
 //!
 //! The call arrives as a signal. The policy has its say, with signals blocked, and the program makes the call itself, from a
 //! trampoline (`arch`) with its own registers and mask, so that it waits and is interrupted as ever. A second call there
 //! traps, and the policy is told. So does the program wait in front of a call that the policy does not want to be made yet. What is needed for that lies below the program's red zone meanwhile. A handler of the
 //! program's that comes in between finds the program in front of its call or behind it, and the policy told.
 
+use core::sync::atomic::AtomicU32;
+
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, Context, RED_ZONE, Told};
 use crate::call_restart::{self, Instead};
-use crate::policy::{self, Next, Verdict};
+use crate::policy::{self, Next, PlaneCallVerdict, ReportingVerdict};
 use crate::sys::{self, nr};
 use crate::thread::Thread;
-use crate::{Call, reports, thread_stop};
+use crate::{Call, ReportingPolicy, reports, thread_stop};
 use crate::{native_calls, temporary_masks};
 
 /// What lies below the red zone meanwhile.
@@ -23,7 +25,7 @@ struct Kept {
     number: u64,
     /// The address behind it.
     back: u64,
-    /// 1: it is not made yet, but waits ([`Verdict::wait`]).
+    /// 1: it is not made yet, but waits ([`ReportingVerdict::Wait`]).
     waits: u64,
     arguments: [u64; 6],
     /// What the kernel is given in place of what they point to.
@@ -56,20 +58,19 @@ fn quietly(work: impl FnOnce()) {
 }
 
 /// The plane is about to make one of its own calls. True: it is not to, for now.
-pub(super) fn own(call: &Call, site: u64, context: &mut Context) -> bool {
-    let Some(policy) = policy::get() else { return false };
+pub(super) fn plane_call(call: &Call, site: u64, context: &mut Context) -> bool {
+    let Some(policy) = policy::reporting() else { return false };
     let of_frame = context.mask;
     if native_calls::keep_mask_unless_held(context) {
         // They come first.
         context.resume_at(site);
         return true;
     }
-    let verdict = in_front(site, context, |context| policy.own(call, context));
-    match verdict.waits_on() {
-        _ if verdict == Verdict::ELSEWHERE => return true,
-        None => {}
-        word => {
-            let_go(call, site, word, context);
+    match plane_call_in_front(policy, call, site, context) {
+        PlaneCallVerdict::Proceed => {}
+        PlaneCallVerdict::ResumeFrame => return true,
+        PlaneCallVerdict::Wait(word) => {
+            let_go(call, site, Some(word), context);
             return true;
         }
     }
@@ -79,45 +80,64 @@ pub(super) fn own(call: &Call, site: u64, context: &mut Context) -> bool {
     false
 }
 
-/// What the policy says where the thread stands in front of its call at `site`.
+/// Asks the policy, with the thread in front of its call at `site`.
 fn in_front(
+    policy: &dyn ReportingPolicy,
+    call: &Call,
     site: u64,
     context: &mut Context,
-    asks: impl FnOnce(&mut Context) -> Verdict,
-) -> Verdict {
+) -> ReportingVerdict {
     let behind = context.after();
     context.resume_at(site);
-    let verdict = asks(context);
-    if verdict != Verdict::ELSEWHERE {
+    let verdict = policy.reported(call, context);
+    if !matches!(verdict, ReportingVerdict::ResumeFrame) {
+        context.resume_at(behind);
+    }
+    verdict
+}
+
+/// As [`in_front`], of a call that the plane makes itself.
+fn plane_call_in_front(
+    policy: &dyn ReportingPolicy,
+    call: &Call,
+    site: u64,
+    context: &mut Context,
+) -> PlaneCallVerdict {
+    let behind = context.after();
+    context.resume_at(site);
+    let verdict = policy.plane_call(call, context);
+    if !matches!(verdict, PlaneCallVerdict::ResumeFrame) {
         context.resume_at(behind);
     }
     verdict
 }
 
 /// One of the plane's own calls has returned.
-pub(super) fn own_returned(number: u64, result: i64) {
-    if let (true, Some(policy)) = (reports(), policy::get()) {
-        quietly(|| policy.own_returned(number, result));
+pub(super) fn plane_call_returned(number: u64, result: i64) {
+    if let (true, Some(policy)) = (reports(), policy::reporting()) {
+        quietly(|| policy.plane_call_returned(number, result));
     }
 }
 
 /// A call that was dispatched at `site`, and is not the plane's own.
 pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
-    let Some(policy) = policy::get() else { return native_calls::perform(call, site, context) };
+    let Some(policy) = policy::reporting() else {
+        return native_calls::perform(call, site, context);
+    };
     if native_calls::keep_mask_unless_held(context) {
         return context.resume_at(site);
     }
-    match in_front(site, context, |context| policy.reported(call, context)) {
-        Verdict::ELSEWHERE => {}
-        Verdict::REPORT => let_go(call, site, None, context),
-        Verdict { ret, native: 0 } => context.set_result(ret),
-        verdict if verdict.waits_on().is_some() => let_go(call, site, verdict.waits_on(), context),
+    match in_front(policy, call, site, context) {
+        ReportingVerdict::ResumeFrame => {}
+        ReportingVerdict::Report => let_go(call, site, None, context),
+        ReportingVerdict::Answer(ret) => context.set_result(ret),
+        ReportingVerdict::Wait(word) => let_go(call, site, Some(word), context),
         // Interception was given up for it: the program makes it itself.
-        _ if crate::is_retired() => {
+        ReportingVerdict::Native if crate::is_retired() => {
             context.mask = call.thread.as_believed(context.mask);
             context.resume_at(site);
         }
-        _ => {
+        ReportingVerdict::Native => {
             sys::set_mask(context.mask);
             native_calls::perform(call, site, context);
         }
@@ -132,17 +152,16 @@ pub(super) fn is_not_to_be_lost_yet(
 ) -> bool {
     // (None that the policy could know.)
     let call = Call { nr: policy::OF_ANOTHER_ABI, ..context.call(thread) };
-    let Some(policy) = policy::get() else { return false };
+    let Some(policy) = policy::reporting() else { return false };
     if native_calls::keep_mask_unless_held(context) {
         context.resume_at(site);
         return true;
     }
-    let verdict = in_front(site, context, |context| policy.own(&call, context));
-    match verdict.waits_on() {
+    match plane_call_in_front(policy, &call, site, context) {
         // Its arguments are in other registers than those of our calls, all of which are to stay.
-        word @ Some(_) => in_place(&call, site, word, context),
-        None if verdict == Verdict::ELSEWHERE => {}
-        None => {
+        PlaneCallVerdict::Wait(word) => in_place(&call, site, Some(word), context),
+        PlaneCallVerdict::ResumeFrame => {}
+        PlaneCallVerdict::Proceed => {
             sys::set_mask(context.mask);
             return false;
         }
@@ -153,7 +172,8 @@ pub(super) fn is_not_to_be_lost_yet(
 /// A SIGSYS has come that is not ours, and is to have its effect where the thread is when the outcome is known. All signals are
 /// blocked.
 pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
-    if let (true, Some(policy)) = (reports() && !crate::is_ours(context.after()), policy::get()) {
+    let is_the_programs = reports() && !crate::is_ours(context.after());
+    if let (true, Some(policy)) = (is_the_programs, policy::reporting()) {
         thread_stop::while_stopped(thread, context, |context| {
             policy.fault(k::SIGSYS as i32, context)
         });
@@ -161,7 +181,7 @@ pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
 }
 
 /// Has the program make the call, or wait on a word, and come back.
-fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
+fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mut Context) {
     let bytes = size_of::<Kept>() as u64;
     let at = call.stack.wrapping_sub(RED_ZONE + bytes);
     // (The kernel makes a stack grow to where it writes.)
@@ -185,7 +205,7 @@ fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
             kept.instead = instead;
             context.make_told(at, arguments);
         }
-        Some(word) => context.make_wait(at, word),
+        Some(word) => context.make_wait(at, word.as_ptr() as u64),
     }
     // SAFETY: memory of the program's stack, below what it uses, that has just been written to.
     unsafe { (at as *mut Kept).write_unaligned(kept) };
@@ -193,13 +213,14 @@ fn let_go(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
 
 /// Where there is no room on the program's stack the call is made here, or waits, and signals with it: for a while, since who
 /// is to come to what it waits for may be this thread, when it is poked.
-fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
+fn in_place(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mut Context) {
     if let Some(word) = word {
         context.resume_at(site);
         return thread_stop::while_stopped(call.thread, context, |_| {
             const LONGEST_NS: u64 = 2_000_000;
             let longest = [0, LONGEST_NS];
-            let args = [word, k::FUTEX_WAIT.into(), 0, longest.as_ptr() as u64, 0, 0];
+            let args =
+                [word.as_ptr() as u64, k::FUTEX_WAIT.into(), 0, longest.as_ptr() as u64, 0, 0];
             // SAFETY: the policy's word, which stays, and a timespec; nothing is written.
             let _ = unsafe { sys::raw(nr::FUTEX, args) };
         });
@@ -227,7 +248,7 @@ fn in_place(call: &Call, site: u64, word: Option<u64>, context: &mut Context) {
 }
 
 fn tell(call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
-    policy::get().map_or(Next::GoOn, |policy| policy.after(call, result, frame))
+    policy::reporting().map_or(Next::GoOn, |policy| policy.after(call, result, frame))
 }
 
 /// The call behind a call that was made traps at `site`.

@@ -48,7 +48,7 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         },
     };
     if flags & k::CLONE_THREAD == 0
-        && let Some(policy) = policy::get()
+        && let Some(policy) = policy::events()
     {
         policy.before_child();
     }
@@ -96,7 +96,7 @@ fn fork_here(call: &Call, context: &mut Context) {
     let ret = call.perform();
     context.set_result(ret);
     if ret != 0 {
-        call_reporting::own_returned(call.nr, ret);
+        call_reporting::plane_call_returned(call.nr, ret);
     }
     let ends = ret == 0 && stands_down();
     if ends {
@@ -119,7 +119,7 @@ fn start_in_child(thread: &'static Thread) -> bool {
     trampolines::in_new_process();
     thread_stop::in_new_process();
     thread::forget_others(thread);
-    if let Some(policy) = policy::get() {
+    if let Some(policy) = policy::events() {
         policy.in_child();
     }
     note_that_memory_is_ours();
@@ -189,14 +189,14 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
         thread.lend(signal_masks::action_to_lend());
         signal_masks::take_again(thread);
         let _ = thread::arm_dispatch();
-        if policy::get().is_some_and(|policy| policy.sees_borrowers()) {
+        if policy::events().is_some_and(|policy| policy.sees_borrowers()) {
             thread.depth.set(0);
         }
         return;
     }
     thread.take_back();
     exec::give_memory_back(thread);
-    call_reporting::own_returned(thread.makes.get(), result);
+    call_reporting::plane_call_returned(thread.makes.get(), result);
     thread.depth.set(0);
 }
 
@@ -238,7 +238,7 @@ fn move_in(thread: &'static Thread, stack: u64, mask: u64) -> bool {
     let moved = thread.move_in() && thread.arm().is_ok();
     if moved {
         thread.take_signals();
-        if let Some(policy) = policy::get() {
+        if let Some(policy) = policy::events() {
             policy.thread_begins();
         }
     } else {

@@ -24,7 +24,7 @@ pub(super) fn exec(call: &Call) -> i64 {
         return answer;
     }
     let believed = thread.as_believed(mask);
-    sys::set_mask(policy::get().map_or(believed, |policy| policy.mask_over_exec(believed)));
+    sys::set_mask(policy::events().map_or(believed, |policy| policy.mask_over_exec(believed)));
     // SAFETY: the program asked for exactly this call, or the policy has another made in its place.
     let ret = unsafe { sys::raw(work.call.nr, work.call.args) };
     let now = sys::set_mask(!0);
@@ -51,7 +51,7 @@ struct Prepared {
 extern "C" fn prepare(work: u64) {
     // SAFETY: `exec` passes its own, which lives until we return.
     let work = unsafe { &mut *(work as *mut Work) };
-    match policy::get().map_or(Exec::AsItStands, |policy| policy.redirect_exec(&work.call)) {
+    match policy::events().map_or(Exec::AsItStands, |policy| policy.redirect_exec(&work.call)) {
         Exec::AsItStands => {}
         Exec::Answer(answer) => return work.answer = Some(answer),
         Exec::Instead { nr, args, memory } => {
@@ -59,7 +59,7 @@ extern "C" fn prepare(work: u64) {
             work.call.thread.exec_memory.set(memory);
         }
     }
-    let token = policy::get().map(|policy| policy.before_exec(&work.call));
+    let token = policy::events().map(|policy| policy.before_exec(&work.call));
     // An ignored SIGSYS stays ignored over exec, a handler does not.
     let ours = signal_masks::ignores_sigsys(work.call.thread)
         .and_then(|action| kernel_signals::set_action(k::SIGSYS as i32, Some(&action)).ok());
@@ -76,7 +76,7 @@ extern "C" fn undo(work: u64) {
     if let Some(ours) = ours {
         let _ = kernel_signals::set_action(k::SIGSYS as i32, Some(&ours));
     }
-    if let (Some(policy), Some(token)) = (policy::get(), token) {
+    if let (Some(policy), Some(token)) = (policy::events(), token) {
         policy.exec_failed(token);
     }
 }

@@ -48,7 +48,7 @@ use sys::nr;
 use thread::Thread;
 
 pub use clone::note_forking;
-pub use policy::{Event, Interest, Next, Policy, Verdict};
+pub use policy::{AnyPolicy, Event, Interest, Next, Policy, ReportingPolicy, Verdict};
 
 /// One system call as the program makes it.
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ impl Call {
     }
 }
 
-/// What [`Policy::before_exec`] leaves for [`Policy::exec_failed`].
+/// Value that [`policy::ProcessEvents::before_exec`] leaves for [`policy::ProcessEvents::exec_failed`].
 pub type Token = i32;
 
 static SEES_ALL: AtomicBool = AtomicBool::new(false);
@@ -117,7 +117,7 @@ static TEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 fn tell(event: Event) {
-    if let Some(policy) = policy::get() {
+    if let Some(policy) = policy::events() {
         policy.event(event);
     }
 }
@@ -133,25 +133,28 @@ pub fn has_handlers() -> bool {
 }
 
 /// Makes `policy` the one that is asked.
-pub fn set_policy(policy: &'static &'static dyn Policy) -> sys::Result<()> {
-    let interest = policy.interest();
-    let reports = matches!(interest, Interest::Reported);
+pub fn set_policy(policy: &'static AnyPolicy) -> sys::Result<()> {
+    let interest = match policy {
+        AnyPolicy::Plain(policy) => Some(policy.interest()),
+        AnyPolicy::Reporting(_) => None,
+    };
+    let reports = interest.is_none();
     if reports {
         call_reporting::prepare()?;
     }
     policy::install(policy);
-    SEES_ALL.store(matches!(interest, Interest::Every), Relaxed);
+    SEES_ALL.store(matches!(interest, Some(Interest::Every)), Relaxed);
     // (A shadow that was told of all before may not change an action any more, and no signal of ours interrupts it.)
     if REPORTS.swap(reports, Relaxed) != reports && reports {
         sigsys::renew()?;
     }
     let others = match interest {
-        Interest::Every => SEEN,
-        Interest::Only { .. } => 0,
-        Interest::Reported => TRAPPED,
+        Some(Interest::Every) => SEEN,
+        Some(Interest::Only { .. }) => 0,
+        None => TRAPPED,
     };
     (0..CALLS as u64).for_each(|nr| set_interest(nr, others));
-    if let Interest::Only { all_of, commands_of, samples_of } = interest {
+    if let Some(Interest::Only { all_of, commands_of, samples_of }) = interest {
         all_of.iter().for_each(|&nr| set_interest(nr, SEEN));
         commands_of.iter().for_each(|&nr| set_interest(nr, COMMANDED));
         samples_of.iter().for_each(|&nr| set_interest(nr, SAMPLED));
@@ -180,15 +183,15 @@ fn set_interest(nr: u64, how: u8) {
     RUNAHEAD_INTEREST[nr as usize].store(how, Relaxed);
 }
 
-/// What becomes of a call of a number where a policy that is told of all ([`Interest::Reported`]) can do with less.
+/// What becomes of a call of a number where a [`ReportingPolicy`] can do with less.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quick {
     /// It is made as it stands, and nobody sees it.
     Unseen,
     /// As [`Quick::Before`], but for those that the policy lets go by ([`sample_counter`]).
     Sampled,
-    /// The policy sees it ([`Policy::before`]), by a patched site if there is one, and answers it there or has it come with its frame
-    /// ([`Verdict::REPORT`]).
+    /// The policy sees it ([`ReportingPolicy::before`]), by a patched site if there is one, and decides it there or has it come with
+    /// its frame.
     Before,
     /// It comes as a signal, and is reported.
     Reported,
@@ -246,9 +249,9 @@ fn is_unseen(nr: u64) -> bool {
     is_quick() && (nr as usize) < CALLS && !is_interesting(nr)
 }
 
-/// See [`Policy::is_asked_first`].
+/// True if the policy is asked without a frame of calls of this number that come as signals.
 fn is_asked_first(nr: u64) -> bool {
-    policy::get().is_some_and(|policy| policy.is_asked_first(nr))
+    policy::reporting().is_some_and(|policy| policy.is_asked_first(nr))
 }
 
 fn is_interesting(nr: u64) -> bool {
@@ -271,12 +274,18 @@ pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     if !sees_all() && native_calls::takes_its_stack(call) {
         return Verdict::TRAP;
     }
-    let Some(policy) = policy::get() else { return Verdict::NATIVE };
-    match policy.before(call) {
-        Verdict { ret: sys::RESTART, native: 0 } => Verdict::NATIVE,
-        verdict if verdict.is_for_reported() && reports() => Verdict::TRAP,
-        verdict if verdict.is_for_reported() => Verdict::NATIVE,
-        verdict => verdict,
+    let verdict = match policy::installed() {
+        None => return Verdict::NATIVE,
+        Some(AnyPolicy::Plain(policy)) => policy.before(call),
+        Some(AnyPolicy::Reporting(policy)) => match policy.before(call) {
+            Some(verdict) => verdict,
+            None if reports() => Verdict::TRAP,
+            None => Verdict::NATIVE,
+        },
+    };
+    match verdict.answered() {
+        Some(sys::RESTART) => Verdict::NATIVE,
+        _ => verdict,
     }
 }
 
@@ -399,7 +408,7 @@ fn stands_down() -> bool {
 }
 
 fn report_loss() {
-    if let Some(policy) = policy::get() {
+    if let Some(policy) = policy::events() {
         policy.lost();
     }
 }

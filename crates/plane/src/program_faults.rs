@@ -30,7 +30,7 @@ fn action() -> Action {
     Action { handler, flags: flags.into(), restorer: arch::restorer(), mask: !0 }
 }
 
-/// From here on the policy is told of them ([`policy::Policy::fault`]). No other thread is at work; signals are blocked.
+/// From here on the policy is told of them ([`policy::ReportingPolicy::fault`]). No other thread is at work; signals are blocked.
 pub fn take() -> sys::Result<()> {
     let ours = action();
     BEFORE.with(|before| {
@@ -103,14 +103,18 @@ extern "C" fn runahead_fault(signal: i32, info: u64, context: *mut Context) {
     if signal == k::SIGSEGV as i32
         && code == SEGV_ACCERR
         && context.is_store()
-        && let Some(policy) = policy::get()
-        && policy.stored(at)
+        && let Some(policy) = policy::reporting()
+        && policy.write_fault(at)
     {
         return;
     }
     context.note_bases();
-    if let (Some(thread), Some(policy)) = (thread::current(), policy::get()) {
-        thread_stop::while_stopped(thread, context, |context| policy.fault(signal, context));
+    if let (Some(thread), true) = (thread::current(), policy::installed().is_some()) {
+        thread_stop::while_stopped(thread, context, |context| {
+            if let Some(policy) = policy::reporting() {
+                policy.fault(signal, context);
+            }
+        });
     }
     context.set_bases();
     if code <= 0 {

@@ -265,7 +265,7 @@ pub(super) unsafe fn enter(
     context: &mut Context,
 ) -> ! {
     call_reporting::handler_begins(thread, context, handler.restarts);
-    if let Some(policy) = policy::get() {
+    if let Some(policy) = policy::events() {
         policy.handler_begins(signal);
     }
     // What returning from it does is start the handler.

@@ -97,10 +97,10 @@ fn other(info: &Info, context: &mut Context) {
         }
         if is_poked
             && !super::is_retired()
-            && let Some(policy) = policy::get()
+            && let Some(policy) = policy::events()
         {
             match super::is_ours(context.after()) {
-                true => policy.missed(),
+                true => policy.poke_missed(),
                 false => policy.poked(context),
             }
         }
@@ -225,10 +225,10 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
         context.resume_at(site);
         return thread_stop::wait(call.thread, context);
     }
-    if !call_reporting::own(call, site, context) {
+    if !call_reporting::plane_call(call, site, context) {
         of_the_plane(call, site, context);
         call.thread.depth.set(0);
-        tell_own(call, context);
+        tell_plane_call(call, context);
     }
     if is_exec {
         thread_stop::let_others_stop();
@@ -236,11 +236,11 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
 }
 
 /// One of the plane's own calls has been made.
-fn tell_own(call: &Call, context: &Context) {
+fn tell_plane_call(call: &Call, context: &Context) {
     // (What makes a child or a thread says so itself.)
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
     if !is_child && context.is_answered() {
-        call_reporting::own_returned(call.nr, context.result());
+        call_reporting::plane_call_returned(call.nr, context.result());
     }
 }
 
@@ -322,7 +322,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
     let held = thread.take_held();
     match verdict {
         // A stop has interrupted it, as nothing of the program's has.
-        Verdict { ret, native: 0 }
+        Verdict { ret, reaction: policy::Reaction::Answer }
             if reports() && thread.is_disturbed.take() && ret == sys::fail(sys::EINTR) =>
         {
             keep_mask(context);
@@ -331,7 +331,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
             thread_stop::wait(thread, context);
             return true;
         }
-        Verdict { ret, native: 0 } => {
+        Verdict { ret, reaction: policy::Reaction::Answer } => {
             context.set_result(ret);
             keep_changed_mask(context);
             match thread.go_on_at.take() {
@@ -431,7 +431,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
         nr::EXIT if thread.lent.get().is_none() => {
             let mask = sys::set_mask(!0);
             let stack = thread.alternate.get();
-            if let Some(policy) = policy::get() {
+            if let Some(policy) = policy::events() {
                 policy.thread_ends();
             }
             thread.leave();

@@ -4,7 +4,7 @@
 //! Each thread is sent the signal and waits in the handler, with signals blocked, until it is released. One that waits in the
 //! kernel for a call leaves it as for any signal, and makes it anew, with what is left of
 //! a timeout (`interrupted`). That is for a policy that is told of all calls
-//! ([`Interest::Reported`](crate::Interest::Reported)); elsewhere a call that any handler interrupts fails with EINTR.
+//! ([`ReportingPolicy`](crate::ReportingPolicy)); elsewhere a call that any handler interrupts fails with EINTR.
 //!
 //! A thread that does not come is not waited for: then nobody is stopped. It may be unknown, have lent itself to a vfork
 //! child, wait where no signal reaches it, have frames of ours in memory of the program's, or be a first thread that has ended before

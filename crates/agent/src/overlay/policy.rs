@@ -16,15 +16,15 @@ use super::{
     attribute_calls, change_filter, copy_up, exec_calls, kernel_calls, namespace_calls, nested_try,
     permission_checks, readdir, socket_calls,
 };
-use crate::plane::policy::Exec;
-use crate::plane::{self, Interest, Policy, Verdict};
+use crate::plane::policy::{Exec, ProcessEvents};
+use crate::plane::{self, AnyPolicy, Interest, Policy, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// See the module's text.
 struct OfTries;
 
-static POLICY: &dyn Policy = &OfTries;
+static POLICY: AnyPolicy = AnyPolicy::Plain(&OfTries);
 
 impl Policy for OfTries {
     fn interest(&self) -> Interest {
@@ -35,7 +35,9 @@ impl Policy for OfTries {
         let call = Call::of_program(call);
         lower_layer::decide(Some(Layer::top()), &call).map_or(Verdict::NATIVE, Verdict::answer)
     }
+}
 
+impl ProcessEvents for OfTries {
     fn redirect_exec(&self, call: &plane::Call) -> Exec {
         if session::get().is_some_and(is_alone) {
             self.lost();

@@ -17,7 +17,8 @@ use super::{
 };
 use crate::arch;
 use crate::descriptor_names::{NAMES, TRACKED};
-use crate::plane::{self, Call, Interest, Policy, Verdict};
+use crate::plane::policy::ProcessEvents;
+use crate::plane::{self, AnyPolicy, Call, Interest, Policy, Verdict};
 use crate::session::Session;
 use crate::sys::{self, AT_FDCWD, Fd, nr};
 
@@ -66,6 +67,8 @@ pub(super) fn begin(
 /// The policy of a runner. It sees every call, and whatever it cannot answer ends the run.
 struct Shadow;
 
+impl ProcessEvents for Shadow {}
+
 impl Policy for Shadow {
     fn interest(&self) -> Interest {
         Interest::Every
@@ -76,7 +79,7 @@ impl Policy for Shadow {
     }
 }
 
-static SHADOW: &dyn Policy = &Shadow;
+static SHADOW: AnyPolicy = AnyPolicy::Plain(&Shadow);
 
 /// What becomes of a call of a runner.
 pub fn policy(call: &Call) -> Verdict {

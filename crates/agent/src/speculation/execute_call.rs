@@ -17,7 +17,8 @@ use super::undo_journal::Change;
 use super::{
     pipe_dependencies, program_break, target_prefetch, user_buffers, write_capacity, write_faults,
 };
-use crate::plane::{Call, Verdict};
+use crate::plane::Call;
+use crate::plane::policy::ReportingVerdict;
 use crate::session;
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
@@ -419,10 +420,10 @@ pub fn note(call: &Call, result: i64) {
 }
 
 /// The verdict on a call that was made.
-pub fn verdict(made: &Made) -> Option<Verdict> {
+pub fn verdict(made: &Made) -> Option<ReportingVerdict> {
     match made {
-        Made::Answer(result) => Some(Verdict::answer(*result)),
-        Made::Report => Some(Verdict::REPORT),
+        Made::Answer(result) => Some(ReportingVerdict::Answer(*result)),
+        Made::Report => Some(ReportingVerdict::Report),
         Made::Waits | Made::Depends(..) => None,
     }
 }

@@ -95,12 +95,12 @@ fn changes_nothing(call: &Call) -> bool {
 }
 
 /// What becomes of a call from a patched site. (Where its frame is needed it is to come as a signal.)
-pub fn before(call: &Call) -> Verdict {
+pub fn before(call: &Call) -> Option<Verdict> {
     let need_not_ask = || checkpoint::is_speculative() || targets::may_miss(call.nr);
     if table_host::is_to_ask()
         || planted_predictions::is_on() && need_not_ask() && planted_predictions::wants()
     {
-        return Verdict::REPORT;
+        return None;
     }
     if plane::has_threads() {
         return with_threads(call);
@@ -110,59 +110,59 @@ pub fn before(call: &Call) -> Verdict {
     if checkpoint::is_speculative() {
         let is_settled = table_host::table().is_some_and(checkpoint::has_seen);
         if !is_settled || program_interface::is_one(call) {
-            return Verdict::REPORT;
+            return None;
         }
         return match child_private_calls::make(call, target_prefetch::make) {
             // (Which a held signal asks for; the program has them blocked.)
-            Made::Answer(sys::RESTART) => Verdict::REPORT,
-            Made::Answer(result) => Verdict::answer(result),
-            Made::Report | Made::Waits | Made::Depends(..) => Verdict::REPORT,
+            Made::Answer(sys::RESTART) => None,
+            Made::Answer(result) => Some(Verdict::answer(result)),
+            Made::Report | Made::Waits | Made::Depends(..) => None,
         };
     }
     if program_interface::is_one(call) {
-        return program_interface::asked_at_once(call).unwrap_or(Verdict::REPORT);
+        return program_interface::asked_at_once(call);
     }
     if call.thread.is_lent() {
-        return Verdict::REPORT;
+        return None;
     }
     let asked = target_prefetch::asked(call);
     if target_prefetch::is_in_shadow() {
-        return asked;
+        return Some(asked);
     }
     let otherwise = otherwise(call.nr);
     let result = match (asked.answered(), otherwise) {
         (Some(result), _) => result,
-        _ if planted_predictions::wants() => return Verdict::REPORT,
-        (None, Quick::Unseen | Quick::Sampled) => return Verdict::NATIVE,
-        (None, Quick::Reported) => return Verdict::REPORT,
+        _ if planted_predictions::wants() => return None,
+        (None, Quick::Unseen | Quick::Sampled) => return Some(Verdict::NATIVE),
+        (None, Quick::Reported) => return None,
         (None, Quick::Before) if pipe_dependencies::may_read(call) => {
             let looks =
                 descriptor_table::may_be_pipe(call.fd(0)) && !pipe_dependencies::is_filled(call);
-            return if looks { Verdict::REPORT } else { Verdict::NATIVE };
+            return if looks { None } else { Some(Verdict::NATIVE) };
         }
-        (None, Quick::Before) if changes_nothing(call) => return Verdict::NATIVE,
+        (None, Quick::Before) if changes_nothing(call) => return Some(Verdict::NATIVE),
         (None, Quick::Before) => call.perform(),
     };
     if otherwise != Quick::Unseen {
         note(call, result);
     }
-    Verdict::answer(result)
+    Some(Verdict::answer(result))
 }
 
 /// As [`before`], of a call that has come as a signal in a process with threads: one that may wait for storage is made here. (No other
 /// thread takes a checkpoint meanwhile: this one does not stop before it is behind its call, or, if that was interrupted, in front of it.)
-fn with_threads(call: &Call) -> Verdict {
+fn with_threads(call: &Call) -> Option<Verdict> {
     if checkpoint::is_speculative() || program_interface::is_one(call) || call.thread.is_lent() {
-        return Verdict::REPORT;
+        return None;
     }
     let asked = target_prefetch::asked(call);
     match asked.answered() {
-        _ if target_prefetch::is_in_shadow() => asked,
+        _ if target_prefetch::is_in_shadow() => Some(asked),
         Some(result) => {
             note(call, result);
-            asked
+            Some(asked)
         }
-        None => Verdict::REPORT,
+        None => None,
     }
 }
 

@@ -11,7 +11,8 @@ use super::table_host::{self, HOST};
 use super::write_capacity::is_empty;
 use super::{checkpoint, descriptor_table, program_interface, user_buffers, write_capacity};
 use crate::arch::Context;
-use crate::plane::{Call, Verdict};
+use crate::plane::Call;
+use crate::plane::policy::ReportingVerdict;
 use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
@@ -53,7 +54,7 @@ pub fn before_read(
     call: &Call,
     pipe: Pipe,
     frame: &mut Context,
-) -> Option<Verdict> {
+) -> Option<ReportingVerdict> {
     if program_interface::settles() {
         return None;
     }
@@ -68,7 +69,7 @@ pub fn before_read(
     }
     let Ahead::On(id) = found else { return None };
     do_not_wait();
-    depend(session, shared, (pipe, id), frame).ok().map(|()| Verdict::ELSEWHERE)
+    depend(session, shared, (pipe, id), frame).ok().map(|()| ReportingVerdict::ResumeFrame)
 }
 
 fn wait(shared: &Shared, pipe: Pipe) {

@@ -16,7 +16,8 @@ use super::{
     thread_states, wakeup_timer, write_faults,
 };
 use crate::arch::Context;
-use crate::plane::{self, Call, Event, Interest, Next, Policy, Token, Verdict};
+use crate::plane::policy::{PlaneCallVerdict, ProcessEvents, ReportingVerdict};
+use crate::plane::{self, AnyPolicy, Call, Event, Next, ReportingPolicy, Token, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, nr};
 use crate::targets;
@@ -24,7 +25,7 @@ use crate::targets;
 /// See the module's text.
 struct Speculation;
 
-static POLICY: &dyn Policy = &Speculation;
+static POLICY: AnyPolicy = AnyPolicy::Reporting(&Speculation);
 
 /// The thread that is about to make a child.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -49,19 +50,19 @@ fn look(frame: &mut Context) -> Looked {
 }
 
 /// After a call from which on the process may speculate.
-fn may_have_begun(verdict: Option<Verdict>) -> Option<Verdict> {
-    if verdict == Some(Verdict::ELSEWHERE) {
+fn may_have_begun(verdict: Option<ReportingVerdict>) -> Option<ReportingVerdict> {
+    if matches!(verdict, Some(ReportingVerdict::ResumeFrame)) {
         fast_path::choose();
     }
     verdict
 }
 
 /// What a thread does about a call that it has come to, by what has become of the process. None: the process does not speculate.
-fn by(looked: Looked, goes_on: impl FnOnce() -> Verdict) -> Option<Verdict> {
+fn by(looked: Looked, goes_on: impl FnOnce() -> PlaneCallVerdict) -> Option<PlaneCallVerdict> {
     match looked {
         Looked::Same => Some(goes_on()),
-        Looked::Back => Some(Verdict::ELSEWHERE),
-        Looked::Busy => Some(Verdict::wait(checkpoint::settled())),
+        Looked::Back => Some(PlaneCallVerdict::ResumeFrame),
+        Looked::Busy => Some(PlaneCallVerdict::Wait(checkpoint::settled())),
         Looked::Ended => None,
     }
 }
@@ -81,23 +82,24 @@ fn expects_outcome() {
 }
 
 /// Of a call that is to wait until nothing is open. None: nothing is.
-fn waits(call: &Call, frame: &mut Context) -> Option<Verdict> {
+fn waits(call: &Call, frame: &mut Context) -> Option<PlaneCallVerdict> {
     planted_predictions::note_wait(call.nr);
     planted_predictions::settle();
     expects_outcome();
-    by(look(frame), || Verdict::wait(checkpoint::resolved()))
+    by(look(frame), || PlaneCallVerdict::Wait(checkpoint::resolved()))
 }
 
 /// A call of a speculative process. None: it does not speculate any more.
-fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
+fn speculative(call: &Call, frame: &mut Context) -> Option<ReportingVerdict> {
+    let waits = |frame: &mut Context| waits(call, frame).map(ReportingVerdict::from);
     planted_predictions::settle_one();
     let looked = look(frame);
     if looked != Looked::Same {
-        return by(looked, || Verdict::NATIVE);
+        return by(looked, || PlaneCallVerdict::Proceed).map(ReportingVerdict::from);
     }
     if program_interface::is_one(call) {
         let verdict = may_have_begun(program_interface::asked(session::get()?, call, frame));
-        return verdict.or_else(|| waits(call, frame));
+        return verdict.or_else(|| waits(frame));
     }
     let made = child_private_calls::make(call, target_prefetch::as_it_stands);
     if let Made::Answer(result) = made
@@ -109,7 +111,7 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         let before = frame.copy();
         frame.go_on_answered(result);
         if planted_predictions::plant(session, result, frame) {
-            return Some(Verdict::ELSEWHERE);
+            return Some(ReportingVerdict::ResumeFrame);
         }
         *frame = before;
     }
@@ -118,40 +120,36 @@ fn speculative(call: &Call, frame: &mut Context) -> Option<Verdict> {
         && let (Some(session), Some(shared)) = (session::get(), table_host::shared())
         && pipe_dependencies::depend(session, shared, (pipe, id), frame).is_ok()
     {
-        return Some(Verdict::ELSEWHERE);
+        return Some(ReportingVerdict::ResumeFrame);
     }
     if matches!(made, Made::Report) {
         expects_outcome();
     }
-    execute_call::verdict(&made).or_else(|| waits(call, frame))
+    execute_call::verdict(&made).or_else(|| waits(frame))
 }
 
 /// A call of the plane's own that a speculative process need not wait with. None: it waits.
-fn goes_on(call: &Call, frame: &mut Context) -> Option<Verdict> {
+fn goes_on(call: &Call, frame: &mut Context) -> Option<PlaneCallVerdict> {
     let mut answer = |result| {
         frame.go_on_answered(result);
-        Verdict::ELSEWHERE
+        PlaneCallVerdict::ResumeFrame
     };
     match call.nr {
         nr::RT_SIGPROCMASK => signal_masks::change(call).map(answer),
         nr::EXECVE | nr::EXECVEAT => match child_execs::prepare(call) {
-            Exec::Goes => Some(Verdict::REPORT),
+            Exec::Goes => Some(PlaneCallVerdict::Proceed),
             Exec::Fails(errno) => Some(answer(sys::fail(errno.0))),
             Exec::Waits => None,
         },
         _ if child_private_calls::is_own(call) || child_processes::may_be_made(call) => {
-            Some(Verdict::REPORT)
+            Some(PlaneCallVerdict::Proceed)
         }
         _ => None,
     }
 }
 
-impl Policy for Speculation {
-    fn interest(&self) -> Interest {
-        Interest::Reported
-    }
-
-    fn before(&self, call: &Call) -> Verdict {
+impl ReportingPolicy for Speculation {
+    fn before(&self, call: &Call) -> Option<Verdict> {
         fast_path::before(call)
     }
 
@@ -159,7 +157,7 @@ impl Policy for Speculation {
         fast_path::is_asked_first(number)
     }
 
-    fn reported(&self, call: &Call, frame: &mut Context) -> Verdict {
+    fn reported(&self, call: &Call, frame: &mut Context) -> ReportingVerdict {
         let mut is_news = table_host::ask_once();
         if checkpoint::is_speculative() {
             if let Some(verdict) = speculative(call, frame) {
@@ -169,45 +167,46 @@ impl Policy for Speculation {
         }
         if is_news && fast_path::is_asked_first(call.nr) && !call.thread.is_at_work() {
             // Nobody has asked the target's policy yet: the thread comes to the call anew.
-            return Verdict::ELSEWHERE;
+            return ReportingVerdict::ResumeFrame;
         }
         if program_interface::is_one(call) {
             let asked =
                 session::get().and_then(|session| program_interface::asked(session, call, frame));
-            return may_have_begun(asked).unwrap_or(Verdict::answer(0));
+            return may_have_begun(asked).unwrap_or(ReportingVerdict::Answer(0));
         }
         if let Some(pipe) = pipe_dependencies::pipe_of(call)
             && !call.thread.is_at_work()
             && let Some(session) = session::get()
             && let Some(verdict) = pipe_dependencies::before_read(session, call, pipe, frame)
         {
-            return may_have_begun(Some(verdict)).unwrap_or(Verdict::REPORT);
+            return may_have_begun(Some(verdict)).unwrap_or(ReportingVerdict::Report);
         }
         match call.nr {
             nr::PRCTL | nr::SECCOMP | nr::PTRACE if !call.thread.is_lent() => {
                 let leaves =
                     session::get().is_some_and(|session| targets::leave_for(session, call));
-                if leaves { Verdict::NATIVE } else { Verdict::REPORT }
+                if leaves { ReportingVerdict::Native } else { ReportingVerdict::Report }
             }
             nr::USERFAULTFD => {
                 checkpoint::give_up();
-                Verdict::REPORT
+                ReportingVerdict::Report
             }
-            _ => Verdict::REPORT,
+            _ => ReportingVerdict::Report,
         }
     }
 
-    fn own(&self, call: &Call, frame: &mut Context) -> Verdict {
+    fn plane_call(&self, call: &Call, frame: &mut Context) -> PlaneCallVerdict {
         if planted_predictions::is_on()
             && child_processes::can_be_made(call)
             && let Some(session) = session::get()
             && planted_predictions::plant_in_front(session, frame)
         {
-            return may_have_begun(Some(Verdict::ELSEWHERE)).unwrap_or(Verdict::ELSEWHERE);
+            fast_path::choose();
+            return PlaneCallVerdict::ResumeFrame;
         }
         if !checkpoint::is_speculative() {
             fast_path::before_thread(call);
-            return Verdict::REPORT;
+            return PlaneCallVerdict::Proceed;
         }
         let looked = look(frame);
         if looked == Looked::Same
@@ -215,9 +214,9 @@ impl Policy for Speculation {
         {
             return verdict;
         }
-        let verdict = by(looked, || waits(call, frame).unwrap_or(Verdict::ELSEWHERE));
+        let verdict = by(looked, || waits(call, frame).unwrap_or(PlaneCallVerdict::ResumeFrame));
         // (Where nothing is open any more the thread comes to the call anew, with another mask.)
-        verdict.unwrap_or(Verdict::ELSEWHERE)
+        verdict.unwrap_or(PlaneCallVerdict::ResumeFrame)
     }
 
     fn after(&self, call: &Call, result: i64, frame: Option<&mut Context>) -> Next {
@@ -237,25 +236,11 @@ impl Policy for Speculation {
             && !call.thread.is_at_work()
         {
             let begun = planted_predictions::plant(session, result, frame);
-            may_have_begun(begun.then_some(Verdict::ELSEWHERE));
+            if begun {
+                fast_path::choose();
+            }
         }
         Next::GoOn
-    }
-
-    fn poked(&self, frame: &mut Context) {
-        MISSED.store(0, Relaxed);
-        planted_predictions::settle();
-        // (One that waits comes to its call anew, and sets it again.)
-        wakeup_timer::stop();
-        program_interface::fail_orphans();
-        look(frame);
-    }
-
-    fn missed(&self) {
-        if checkpoint::is_speculative() {
-            let times = MISSED.fetch_add(1, Relaxed);
-            let _ = wakeup_timer::start((AGAIN_NS << times.min(16)).min(ORPHANS_NS));
-        }
     }
 
     fn fault(&self, _signal: i32, frame: &mut Context) {
@@ -279,7 +264,7 @@ impl Policy for Speculation {
         }
     }
 
-    fn stored(&self, at: u64) -> bool {
+    fn write_fault(&self, at: u64) -> bool {
         write_faults::stored(at)
     }
 
@@ -287,14 +272,32 @@ impl Policy for Speculation {
         write_faults::will_write(at, len)
     }
 
+    fn plane_call_returned(&self, _number: u64, result: i64) {
+        child_processes::was_made(result);
+    }
+}
+
+impl ProcessEvents for Speculation {
+    fn poked(&self, frame: &mut Context) {
+        MISSED.store(0, Relaxed);
+        planted_predictions::settle();
+        // (One that waits comes to its call anew, and sets it again.)
+        wakeup_timer::stop();
+        program_interface::fail_orphans();
+        look(frame);
+    }
+
+    fn poke_missed(&self) {
+        if checkpoint::is_speculative() {
+            let times = MISSED.fetch_add(1, Relaxed);
+            let _ = wakeup_timer::start((AGAIN_NS << times.min(16)).min(ORPHANS_NS));
+        }
+    }
+
     fn before_child(&self) {
         descriptor_table::forget_all();
         FORKS.store(sys::gettid(), Relaxed);
         targets::POLICY.before_child();
-    }
-
-    fn own_returned(&self, _number: u64, result: i64) {
-        child_processes::was_made(result);
     }
 
     fn in_child(&self) {

@@ -8,7 +8,8 @@ use runahead_speculation::{ANSWER_MAX, Event, Id, NotOpen, Owner, Status, Table}
 use super::table_host::{HOST, has_ended, is_alive, shared, table, this_thread, want_table};
 use super::{checkpoint, descriptor_table, user_buffers, write_faults};
 use crate::arch::Context;
-use crate::plane::{Call, Verdict, policy};
+use crate::plane::policy::{self, ReportingVerdict};
+use crate::plane::{Call, Verdict};
 use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
@@ -55,7 +56,7 @@ pub fn is_one(call: &Call) -> bool {
 /// As [`asked`], where the process does not speculate, and signals need not be blocked. None: they must be, or its frame is needed.
 pub fn asked_at_once(call: &Call) -> Option<Verdict> {
     let is_plain = matches!(call.args[1], p::COMMIT | p::FAIL | p::SET_POLICY | p::BARRIER);
-    Some(answered(told(table().filter(|_| is_plain)?, call)))
+    Some(Verdict::answer(answered(told(table().filter(|_| is_plain)?, call))))
 }
 
 /// Does what needs neither a checkpoint nor to wait.
@@ -73,19 +74,22 @@ fn told(table: &Table, call: &Call) -> sys::Result<u64> {
     }
 }
 
-fn answered(result: sys::Result<u64>) -> Verdict {
-    Verdict::answer(match result {
+fn answered(result: sys::Result<u64>) -> i64 {
+    match result {
         Ok(value) => value as i64,
         Err(errno) => sys::fail(errno.0),
-    })
+    }
 }
 
 /// Does what the program says; in `frame` the thread stands in front of the call. None: it waits until nothing is open.
-pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Verdict> {
+pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<ReportingVerdict> {
     let waits = match call.args[1] {
         p::BEGIN => {
             let begun = begin(session, call, frame);
-            return Some(begun.map_or_else(|errno| answered(Err(errno)), |()| Verdict::ELSEWHERE));
+            return Some(match begun {
+                Ok(()) => ReportingVerdict::ResumeFrame,
+                Err(errno) => ReportingVerdict::Answer(sys::fail(errno.0)),
+            });
         }
         // That this was said may never come to be.
         p::COMMIT | p::FAIL => !is_ours(Id(call.args[2])),
@@ -97,7 +101,7 @@ pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Verd
     match want_table(session).and_then(|table| told(table, call)) {
         // (Not where the program wants it, before nothing is open.)
         Err(Errno(sys::EAGAIN)) if checkpoint::is_speculative() => None,
-        result => Some(answered(result)),
+        result => Some(ReportingVerdict::Answer(answered(result))),
     }
 }
 

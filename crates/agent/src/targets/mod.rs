@@ -46,8 +46,11 @@ use runahead_abi::{Identity, PATH_MAX};
 use crate::arch::{CALLS, Context, ticks};
 use crate::descriptor_names::{Kind, NAMES};
 use crate::lock::Lock;
+use crate::plane::policy::ProcessEvents;
 use crate::plane::thread::Thread;
-use crate::plane::{self, Call, Event, Interest, Policy, Token, Verdict, sample_counter};
+use crate::plane::{
+    self, AnyPolicy, Call, Event, Interest, Policy, Token, Verdict, sample_counter,
+};
 use crate::session::{self, Session};
 use crate::shadow;
 use crate::sys::{self, AT_FDCWD, nr};
@@ -232,7 +235,7 @@ pub fn start() {
     TARGET.begin(session);
     NAMES.enter(start_directory());
     // (Nothing is prepared for this policy, so that nothing can fail.)
-    let _ = plane::set_policy(&POLICY);
+    let _ = plane::set_policy(&INSTALLED);
 }
 
 /// The working directory by its absolute name, so that names that begin there and names that begin at the root
@@ -251,6 +254,8 @@ struct OfTargets;
 
 pub(crate) static POLICY: &dyn Policy = &OfTargets;
 
+static INSTALLED: AnyPolicy = AnyPolicy::Plain(&OfTargets);
+
 impl Policy for OfTargets {
     fn interest(&self) -> Interest {
         Interest::Only { all_of: INTEREST, commands_of: &[nr::FCNTL], samples_of: SAMPLES }
@@ -259,12 +264,14 @@ impl Policy for OfTargets {
     fn before(&self, call: &Call) -> Verdict {
         policy(call)
     }
+}
 
+impl ProcessEvents for OfTargets {
     fn poked(&self, frame: &mut Context) {
         TARGET.look_at_faults(frame);
     }
 
-    fn missed(&self) {
+    fn poke_missed(&self) {
         page_faults::look_later();
     }
 
