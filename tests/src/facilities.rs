@@ -118,10 +118,9 @@ pub fn find(name: &str) -> Option<&'static Facility> {
 /// # Panics
 /// One of them fails.
 pub fn without_userfaultfd(confine: &str, tests: &[&str]) {
-    let exe = std::env::current_exe().expect("tests know their own path");
     let mut command = std::process::Command::new(confine);
-    command.args(["--deny=userfaultfd:EPERM", "--"]).arg(exe);
-    let status = command.args(tests).args(["--exact", "--nocapture"]).status();
+    command.args(["--deny=userfaultfd:EPERM", "--"]).args(crate::same_binary(tests));
+    let status = command.status();
     let status = status.expect("it starts");
     assert!(status.success(), "without userfaultfd(2): {status}");
 }

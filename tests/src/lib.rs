@@ -65,3 +65,19 @@ pub fn root() -> Result<(), String> {
         user => Err(format!("needs root, and this is user {user}")),
     }
 }
+
+/// The words that run `tests` of this test binary, by their full names.
+///
+/// # Panics
+/// There is no such test: the binary would run none, and succeed.
+pub fn same_binary(tests: &[&str]) -> Vec<std::ffi::OsString> {
+    let exe = std::env::current_exe().expect("tests know their own path");
+    let list = std::process::Command::new(&exe).args(["--list", "--format", "terse"]).output();
+    let list = String::from_utf8(list.expect("a test binary starts").stdout).expect("UTF-8");
+    for test in tests {
+        let line = format!("{test}: test");
+        assert!(list.lines().any(|l| l == line), "no test {test}");
+    }
+    let words = tests.iter().copied().chain(["--exact", "--nocapture"]);
+    std::iter::once(exe.into()).chain(words.map(Into::into)).collect()
+}

@@ -1,5 +1,5 @@
 //! A policy loses no call of other projects' test suites either: one that logs them all, beside what strace counts. Exactly the
-//! same they do not do each time (`runahead_tests::counts`); programs that do: `tests/tests/calls.rs`.
+//! same they do not do each time (`runahead_tests::counts`); programs that do: `tests/transparency/reported_calls.rs`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use runahead_tests::installed;
 
-use crate::twin::Form;
+use super::observed_run::Form;
 
 /// How a program is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ const BARE: &[Build] = &[Freestanding];
 pub struct Known {
     /// As `program.case`.
     pub case: &'static str,
-    /// What differs when it is the command, as [`crate::twin::Seen::places`] says it.
+    /// What differs when it is the command, as [`super::observed_run::Seen::places`] says it.
     pub direct: &'static [&'static str],
     /// The same under a shell.
     pub under_a_shell: &'static [&'static str],

@@ -5,11 +5,14 @@
 //! runahead, and output, complaints, end and files are compared. `RUNAHEAD_FULL=1` runs all cases,
 //! otherwise there is a sample.
 
-mod confined;
-mod disk;
-mod facilities;
-mod killed;
-mod limits;
-mod memory;
-mod panics;
-mod planted;
+mod agent_panics;
+mod confined_runs;
+mod full_disk;
+mod fuse_servers;
+mod killed_commands;
+mod killed_processes;
+mod memory_limit;
+mod missing_facilities;
+mod planted_differences;
+mod process_limit;
+mod resource_limits;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use runahead_tests::{End, Outcome};
 
-use crate::confined::{Seen, difference};
+use crate::confined_runs::{Seen, difference};
 
 fn seen() -> Seen {
     let outcome =

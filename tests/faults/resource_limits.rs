@@ -2,7 +2,7 @@
 
 use runahead_tests::{Link, available, fixture};
 
-use crate::confined::{Failures, Fault, compare, full, grep, lost, program, script};
+use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, script};
 
 /// Every command with every limit; what was said to be lost is shown.
 fn limited(options: &[String], commands: &[Vec<String>]) {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use runahead_tests::{Link, available, fixture, root};
 
-use crate::confined::{Failures, Fault, compare, full, grep, lost, program, script};
+use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, script};
 
 /// A group, removed when dropped.
 struct Group(PathBuf);

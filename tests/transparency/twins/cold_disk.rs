@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use runahead_testbed::{Disk, DiskOptions};
 use runahead_tests::{Run, processes, scratch, tree};
 
-use crate::catalog::{self, Build, Case};
-use crate::files::snapshot;
-use crate::twin::{Form, Launcher, Seen};
+use super::case_catalog::{self as catalog, Build, Case};
+use super::file_snapshot::snapshot;
+use super::observed_run::{Form, Launcher, Seen};
 
 const LATENCY: Duration = Duration::from_millis(2);
 const BYTES: u64 = 1 << 30;

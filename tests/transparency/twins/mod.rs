@@ -6,22 +6,22 @@
 //! linked in every way. `RUNAHEAD_TWINS='forks. Static'` runs those whose name and way of linking
 //! contain these words.
 
-mod apart;
-mod catalog;
-mod disk;
-mod files;
-mod planted;
-mod twin;
+mod case_catalog;
+mod cold_disk;
+mod file_snapshot;
+mod mount_namespace;
+mod observed_run;
+mod planted_differences;
 
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::Path;
 
-use catalog::{Build, Case, KNOWN, Known};
-use disk::{Slow, slow};
+use case_catalog::{Build, Case, KNOWN, Known};
+use cold_disk::{Slow, slow};
+use observed_run::{Form, Launcher, Seen};
 use runahead_tests::speculated::Speculated;
 use runahead_tests::{Seed, available, facilities, installed, runahead, scratch};
-use twin::{Form, Launcher, Seen};
 
 /// Cases in a sample: about half a minute's worth.
 const SAMPLE: usize = 100;
@@ -34,7 +34,7 @@ fn full() -> bool {
 
 /// What is to be run: every case with the ways in which it is linked.
 fn chosen() -> Vec<(Case, Build)> {
-    let (cases, left_out) = catalog::cases_here();
+    let (cases, left_out) = case_catalog::cases_here();
     for reason in left_out {
         let _ = available::<()>(Err(reason));
     }
@@ -53,11 +53,11 @@ fn chosen() -> Vec<(Case, Build)> {
     }
     let mut seed = Seed::new();
     // One way of linking for all cases of a file, so that little is compiled.
-    let ways = catalog::sources().map(|_| seed.below(60) as usize).collect::<Vec<_>>();
+    let ways = case_catalog::sources().map(|_| seed.below(60) as usize).collect::<Vec<_>>();
     let mut sample = Vec::new();
     // What is known to differ is looked at every time.
     let (known, mut left): (Vec<_>, Vec<_>) =
-        cases.into_iter().partition(|case| catalog::known(case).is_some());
+        cases.into_iter().partition(|case| case_catalog::known(case).is_some());
     sample.extend(known.into_iter().filter_map(|case| {
         let build = here(&case).next()?;
         Some((case, build))
@@ -73,7 +73,7 @@ fn chosen() -> Vec<(Case, Build)> {
 
 #[test]
 fn programs_and_their_twins() {
-    apart::run("programs_and_their_twins", compare_all);
+    mount_namespace::run("twins::programs_and_their_twins", compare_all);
 }
 
 fn compare_all() {
@@ -85,7 +85,7 @@ fn compare_all() {
     let (mut failed, mut shadows, mut deep) = (0, 0, 0);
     for (case, build) in &chosen {
         for form in [Form::Direct, Form::ChildOfAShell] {
-            let known = catalog::known(case);
+            let known = case_catalog::known(case);
             let plain = slow.observe(case, *build, form, &Launcher::Native);
             let (mut ahead, mut syncs) = slow.observe_ahead(case, *build, form);
             let mut wrong = judge(known, form, &plain, &ahead);
@@ -94,7 +94,7 @@ fn compare_all() {
                 (ahead, syncs) = slow.observe_ahead(case, *build, form);
                 wrong = judge(known, form, &plain, &ahead);
             }
-            for _ in 1..catalog::looks(case) {
+            for _ in 1..case_catalog::looks(case) {
                 if !wrong.is_empty() {
                     (ahead, syncs) = slow.observe_ahead(case, *build, form);
                     wrong = judge(known, form, &plain, &ahead);
@@ -145,7 +145,7 @@ fn judge(known: Option<&Known>, form: Form, plain: &Seen, ahead: &Seen) -> Vec<S
 /// Predictions are planted, right ones and wrong ones, and nobody sees a difference.
 #[test]
 fn programs_that_speculate_and_their_twins() {
-    apart::run("programs_that_speculate_and_their_twins", || {
+    mount_namespace::run("twins::programs_that_speculate_and_their_twins", || {
         let (failed, report) = speculate("speculated", usize::MAX);
         assert!(failed == 0, "{failed} pairs differ{report}");
     });
@@ -154,7 +154,7 @@ fn programs_that_speculate_and_their_twins() {
 /// What a rollback leaves behind is seen.
 #[test]
 fn rollbacks_that_leave_memory_as_it_is_are_found() {
-    apart::run("rollbacks_that_leave_memory_as_it_is_are_found", || {
+    mount_namespace::run("twins::rollbacks_that_leave_memory_as_it_is_are_found", || {
         let (failed, _) = speculate("speculated-wrongly", 1);
         assert!(failed > 0 || available(slow()).is_none(), "nothing was found");
     });
@@ -164,8 +164,8 @@ fn rollbacks_that_leave_memory_as_it_is_are_found() {
 #[test]
 fn programs_that_speculate_by_write_faults_and_their_twins() {
     let tests = [
-        "programs_that_speculate_and_their_twins",
-        "rollbacks_that_leave_memory_as_it_is_are_found",
+        "twins::programs_that_speculate_and_their_twins",
+        "twins::rollbacks_that_leave_memory_as_it_is_are_found",
     ];
     facilities::without_userfaultfd(env!("CARGO_BIN_EXE_confine"), &tests);
 }
@@ -178,7 +178,9 @@ fn speculate(how: &str, most: usize) -> (usize, String) {
     let (mut failed, mut report) = (0, String::new());
     let Some(slow) = available(slow()) else { return (failed, report) };
     let mut chosen = chosen();
-    chosen.retain(|(case, _)| catalog::known(case).is_none() && catalog::may_speculate(case));
+    chosen.retain(|(case, _)| {
+        case_catalog::known(case).is_none() && case_catalog::may_speculate(case)
+    });
     chosen.truncate(if full() { usize::MAX } else { SPECULATED });
     let counts = scratch().join(format!("twins-{how}"));
     let _ = std::fs::remove_file(&counts);
@@ -222,7 +224,7 @@ fn compare(
             }
             let plain = slow.observe(case, *build, form, &Launcher::Native);
             let (mut wrong, mut by) = (Vec::new(), String::new());
-            for _ in 0..catalog::looks(case) {
+            for _ in 0..case_catalog::looks(case) {
                 let words = launcher();
                 by = format!("{words:?}");
                 let other = slow.observe(case, *build, form, &Launcher::Wrapped(words));
@@ -246,10 +248,10 @@ fn compare(
 /// A program that might predict something, and does not.
 #[test]
 fn programs_that_may_speculate_and_their_twins() {
-    apart::run("programs_that_may_speculate_and_their_twins", || {
+    mount_namespace::run("twins::programs_that_may_speculate_and_their_twins", || {
         let Some(slow) = available(slow()) else { return };
         let mut chosen = chosen();
-        chosen.retain(|(case, _)| catalog::known(case).is_none());
+        chosen.retain(|(case, _)| case_catalog::known(case).is_none());
         chosen.truncate(if full() { usize::MAX } else { SPECULATED });
         let words = ["run", "--require", "--speculate", "--"].map(OsString::from);
         let launcher = || [&[runahead().into()], &words[..]].concat();
@@ -261,7 +263,7 @@ fn programs_that_may_speculate_and_their_twins() {
 /// What differs from run to run shows nothing.
 #[test]
 fn natively_the_same_every_time() {
-    apart::run("natively_the_same_every_time", repeat);
+    mount_namespace::run("twins::natively_the_same_every_time", repeat);
 }
 
 fn repeat() {
@@ -296,13 +298,13 @@ fn repeat() {
 /// The comparer finds what is planted: each difference that it is there to find.
 #[test]
 fn planted_differences_are_found() {
-    apart::run("planted_differences_are_found", plant_all);
+    mount_namespace::run("twins::planted_differences_are_found", plant_all);
 }
 
 fn plant_all() {
     let Some(slow) = available(slow()) else { return };
-    for plant in planted::PLANTS {
-        let case = catalog::case(plant.case);
+    for plant in planted_differences::PLANTS {
+        let case = case_catalog::case(plant.case);
         let build = Build::Dynamic;
         slow.compile(&[(case.clone(), build)]);
         let plain = slow.observe(&case, build, plant.form, &Launcher::Native);
@@ -333,30 +335,31 @@ fn known_differences_are_documented() {
     let listed: Vec<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
-        .filter(|name| catalog::cases().iter().any(|case| case.to_string() == *name))
+        .filter(|name| case_catalog::cases().iter().any(|case| case.to_string() == *name))
         .collect();
-    let known: Vec<_> = KNOWN.iter().map(|known| catalog::case(known.case).to_string()).collect();
+    let known: Vec<_> =
+        KNOWN.iter().map(|known| case_catalog::case(known.case).to_string()).collect();
     assert_eq!(listed, known, "{}", path.display());
 }
 
 /// Two hundred were promised, and each name means one case.
 #[test]
 fn the_catalogue_is_whole() {
-    let mut names: Vec<_> = catalog::cases().iter().map(Case::to_string).collect();
+    let mut names: Vec<_> = case_catalog::cases().iter().map(Case::to_string).collect();
     let count = names.len();
     assert!(count >= 200, "{count} cases");
     names.sort();
     names.dedup();
     assert_eq!(names.len(), count, "two cases of one name");
-    for (name, _) in catalog::DO_NOT_SPECULATE {
-        let _ = catalog::case(name);
+    for (name, _) in case_catalog::DO_NOT_SPECULATE {
+        let _ = case_catalog::case(name);
     }
-    let listed: Vec<_> = catalog::sources().collect();
-    for entry in std::fs::read_dir(catalog::directory()).expect("sources are there") {
+    let listed: Vec<_> = case_catalog::sources().collect();
+    for entry in std::fs::read_dir(case_catalog::directory()).expect("sources are there") {
         let path = entry.expect("readable").path();
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
         let is_source = path.extension().is_some_and(|e| e == "c" || e == "cpp");
-        let is_listed = listed.contains(&name.as_str()) && catalog::source_path(&name) == path;
+        let is_listed = listed.contains(&name.as_str()) && case_catalog::source_path(&name) == path;
         assert!(!is_source || is_listed, "{} is in no list", path.display());
     }
 }

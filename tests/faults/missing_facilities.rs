@@ -3,7 +3,7 @@
 use runahead_tests::facilities::FACILITIES;
 use runahead_tests::{End, Link, Run, available, fixture};
 
-use crate::confined::{Failures, Fault, compare, full, grep, lost, program, script};
+use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, script};
 
 /// The filter does what it is there for: a fault that is none shows nothing.
 #[test]

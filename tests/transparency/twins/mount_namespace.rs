@@ -14,9 +14,9 @@ pub fn run(name: &str, body: impl FnOnce()) {
     if std::env::var_os(MARK).is_some() || runahead_tests::root().is_err() {
         return body();
     }
-    let exe = std::env::current_exe().expect("tests know their own path");
-    let mut command = Command::new(exe);
-    command.args([name, "--exact", "--nocapture"]).env(MARK, "1");
+    let words = runahead_tests::same_binary(&[name]);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env(MARK, "1");
     // SAFETY: two system calls between fork and exec, with constant arguments.
     unsafe { command.pre_exec(leave) };
     let status = command.status().expect("a test binary starts");

@@ -288,10 +288,10 @@ fn memory_is_as_the_program_has_it_where_stores_fault() {
 fn clients_speculate_where_userfaultfd_is_refused() {
     let confine = env!("CARGO_BIN_EXE_confine");
     let tests = [
-        "clients_print_the_same_whatever_comes_of_their_predictions",
-        "what_comes_of_predictions_is_as_it_should_be",
-        "whoever_depends_on_a_prediction_is_taken_back_with_it",
-        "memory_is_as_the_program_has_it_where_stores_fault",
+        "client_programs::clients_print_the_same_whatever_comes_of_their_predictions",
+        "client_programs::what_comes_of_predictions_is_as_it_should_be",
+        "client_programs::whoever_depends_on_a_prediction_is_taken_back_with_it",
+        "client_programs::memory_is_as_the_program_has_it_where_stores_fault",
     ];
     facilities::without_userfaultfd(confine, &tests);
     let service = Service::start("1000");

@@ -2,7 +2,7 @@
 
 use runahead_tests::{Run, available, fixture, root};
 
-use crate::confined::{self, Failures, Seen, difference, lost, read, report};
+use crate::confined_runs::{self as confined, Failures, Seen, difference, lost, read, report};
 
 /// A small file system at `$W/mnt`, which the fixture unmounts.
 fn mounted(fixture: &runahead_tests::Fixture, argv: &[String]) -> Seen {

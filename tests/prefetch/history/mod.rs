@@ -1,9 +1,9 @@
 //! The memory of earlier runs: what is recorded is replayed, and nothing that a record says does harm.
 
-mod bad;
-mod learned;
-mod record;
-mod same;
+mod bad_records;
+mod learned_runs;
+mod recorded_accesses;
+mod replayed_runs;
 
 use std::path::{Path, PathBuf};
 

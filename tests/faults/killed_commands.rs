@@ -13,7 +13,7 @@ use runahead_harness::write_program;
 use runahead_tests::{Fixture, Link, Outcome, Run, Seed, available, fixture, processes, scratch};
 use runahead_tests::{programs, tree};
 
-use crate::confined::{Failures, Seen, difference, full, plain};
+use crate::confined_runs::{Failures, Seen, difference, full, plain};
 
 /// Who is killed.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,7 +1,7 @@
 //! Differences made on purpose: the case runs behind a wrapper that does what a bad interception
 //! layer might do.
 
-use crate::twin::Form;
+use super::observed_run::Form;
 
 /// One difference.
 pub struct Plant {

@@ -1,0 +1,83 @@
+//! How runahead ends: as the command does, or with a status that says why there was none.
+
+use runahead_harness::write_program;
+use runahead_tests::{End, Run, scratch};
+
+use crate::ours;
+
+#[test]
+fn commands_that_are_not_there() {
+    for name in ["no-such-program", "/no/such/program", "", "/dev/null/program", "./no"] {
+        let outcome = ours(&["run", "--", name]);
+        assert_eq!(outcome.end, End::Exit(127), "{name:?}: {outcome:?}");
+        assert_eq!(outcome.complaints().lines().count(), 1, "{outcome:?}");
+        assert!(outcome.stdout.is_empty());
+    }
+}
+
+/// As execvp(3) has it, and so shells, time and strace.
+#[test]
+fn a_script_that_names_no_interpreter_is_the_shells() {
+    let script = scratch().join("unnamed");
+    write_program(&script, "echo \"$0\" \"$@\"; exit 7", 0o755).expect("it is ours");
+    let script = script.display().to_string();
+    let outcome = ours(&["run", "--", &script, "a b", "c"]);
+    assert_eq!(outcome.end, End::Exit(7), "{outcome:?}");
+    assert_eq!(outcome.text(), format!("{script} a b c\n"), "{outcome:?}");
+}
+
+/// Beyond those that have names.
+#[test]
+fn every_signal_that_ends_the_command_ends_us() {
+    for signal in (1..=64).filter(|n| !matches!(n, 17..=23 | 28 | 32 | 33)) {
+        let script = format!("ulimit -c 0; kill -{signal} $$; exit 9");
+        let plain = Run::new(["/bin/sh", "-c", &script]).run();
+        let outcome = ours(&["run", "--", "/bin/sh", "-c", &script]);
+        assert_eq!(outcome.end, plain.end, "{signal}: {outcome:?}");
+    }
+}
+
+#[test]
+fn commands_that_cannot_be_executed() {
+    let plain = scratch().join("plain");
+    std::fs::write(&plain, "text").expect("the scratch directory is ours");
+    let names = [plain, "/etc".into()];
+    for name in names {
+        let outcome = ours(&["run", "--", &name.display().to_string()]);
+        assert_eq!(outcome.end, End::Exit(126), "{}: {outcome:?}", name.display());
+        assert_eq!(outcome.complaints().lines().count(), 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn the_commands_status_is_ours() {
+    for status in [0, 1, 2, 42, 125, 126, 127, 128, 255] {
+        let outcome = ours(&["run", "--require", "--", "sh", "-c", &format!("exit {status}")]);
+        assert_eq!(outcome.end, End::Exit(status));
+        assert!(outcome.stderr.is_empty() && outcome.stdout.is_empty(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn scripts_run_with_and_without_an_interpreter_line() {
+    for (name, text) in
+        [("with", "#!/bin/sh\necho $0 $1; exit 4\n"), ("without", "echo x; exit 4\n")]
+    {
+        let path = scratch().join(format!("script-{name}"));
+        write_program(&path, text, 0o755).expect("the scratch directory is ours");
+        let run = Run::new([path.as_os_str(), "an argument".as_ref()]);
+        let plain = match name {
+            // Executed by a shell, as execvp(3) does.
+            "without" => Run::new(["sh", "-c", &path.display().to_string()]).run(),
+            _ => run.run(),
+        };
+        assert_eq!(run.ahead(&["--require"]).run(), plain);
+    }
+}
+
+#[test]
+fn input_reaches_the_command() {
+    let text: Vec<u8> = (0..300_000u32).flat_map(|n| n.to_le_bytes()).collect();
+    let run = Run::new(["cat"]).stdin(text.clone()).ahead(&["--require"]);
+    assert_eq!(run.run().stdout, text);
+}
