@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
+use crate::process::doorbell::{sleep_until_rung, supersede};
+use crate::process::read_rights::Watch;
+use crate::process::shared_memory::Mapping;
 use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
-use runahead_member::doorbell::{sleep_until_rung, supersede};
-use runahead_member::read_rights::Watch;
-use runahead_member::shared_memory::Mapping;
 use runahead_prefetch::cost_benefit::{Change, INTERVAL};
 use runahead_prefetch::{Client, Pace, memory_path};
 use rustix::process::Pid;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::process::doorbell::ring;
+use crate::process::shared_memory::Mapping;
 use runahead_abi::hint_log::Hinted;
 use runahead_abi::hint_record::LENGTH_UNKNOWN;
 use runahead_abi::{HintKind, Identity};
-use runahead_member::doorbell::ring;
-use runahead_member::shared_memory::Mapping;
 use runahead_prefetch::{Completion, Sink};
 
 /// Where the prefetcher tells of its progress with one process's hints.

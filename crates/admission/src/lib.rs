@@ -2,29 +2,40 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`session_admission`] | what the processes have in common |
+//! | [`session_admission`] | state that the dispatchers of a session share |
+//! | [`process`] | a process that has joined, as its supervisor sees it |
 //! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
-//! | `progress` | what came of a process's hints |
-//! | `throttle` | keeps what shadows take within bounds |
-//! | `uses` | what of it was used of mapped files |
-//! | `ahead` | what was hinted and not used yet |
-//! | [`refault`] | stalls that were added |
-//! | [`session_totals`] | what prefetching takes and gives, in all processes |
+//! | `hint_progress` | counts of one process's hints: sent, done, used |
+//! | `throttle` | bounds on what the shadows of one process take |
+//! | `page_usage` | which prefetched pages of mapped files and swap were used |
+//! | `outstanding_hints` | bytes hinted and not yet used |
+//! | [`refault`] | stalls that speculation has added |
+//! | [`session_load`] | how many threads of the session wait at a time |
+//! | [`session_totals`] | sums over all processes |
 //! | [`memory_budget`] | how much memory prefetched data may take |
-//! | [`single_spindle`] | storage on which nothing is gained |
-//! | [`ablation`] | what can be switched off, to measure what it is worth |
+//! | [`single_spindle`] | storage that serves one request at a time |
+//! | [`slow_devices`] | devices on which a process has waited lately |
+//! | [`mount_table`] | file systems in memory, local and remote |
+//! | [`rotational`] | rotational disks |
+//! | [`degradations`] | facilities that a session had to do without |
+//! | [`ablation`] | mechanisms that can be switched off to be measured |
 
 pub mod ablation;
+pub mod degradations;
 pub mod dispatcher;
 mod hint_progress;
 pub mod memory_budget;
+pub mod mount_table;
 mod outstanding_hints;
 mod page_usage;
+pub mod process;
 pub mod refault;
+pub mod rotational;
 pub mod session_admission;
 pub mod session_load;
 pub mod session_totals;
 pub mod single_spindle;
+pub mod slow_devices;
 mod throttle;
 
 pub use ablation::Without;

@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::process::proc_files::{number, stat};
 use runahead_abi::Control;
 use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::shared_memory::MIRRORED_PAGES;
-use runahead_member::proc_files::{number, stat};
 
 /// Part of memory, one in so many, that may hold what was prefetched and not used yet.
 const SHARE: u64 = 8;

@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use crate::process::page_presence::{Present, mapped_parts};
 use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::hint_record::Header;
 use runahead_abi::swapped_memory::PAGE_BYTES;
 use runahead_abi::{Identity, Shared, swapped_memory};
-use runahead_member::page_presence::{Present, mapped_parts};
 use rustix::time::{ClockId, clock_gettime};
 
 /// See the module's text.
@@ -161,8 +161,8 @@ mod tests {
     use std::io::Write;
     use std::ptr::null_mut;
 
+    use crate::process::shared_memory::Mapping;
     use runahead_abi::HintState;
-    use runahead_member::shared_memory::Mapping;
     use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
     use super::*;

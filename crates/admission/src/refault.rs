@@ -19,8 +19,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::process::proc_files::number;
 use runahead_abi::access_identity::CHUNK_BYTES;
-use runahead_member::proc_files::number;
 
 use crate::memory_budget;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::degradations::Reasons;
+use crate::slow_devices::Waits;
 use runahead_abi::Record;
-use runahead_member::degradations::Reasons;
-use runahead_member::slow_devices::Waits;
 use runahead_prefetch::Prefetcher;
 
 use crate::ablation::Without;

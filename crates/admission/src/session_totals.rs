@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use runahead_member::degradations::Reasons;
+use crate::degradations::Reasons;
 
 use crate::memory_budget::Budget;
 use crate::refault::Ghost;

@@ -24,9 +24,9 @@ use runahead_abi::control_protocol::{
 };
 use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::overlay::HELD_MAX;
+use runahead_admission::degradations::{Reasons, UNDER_OTHER_RULES};
+use runahead_admission::process::shared_memory::Speculations;
 use runahead_inject::{Followed, Follower, Layout};
-use runahead_member::degradations::{Reasons, UNDER_OTHER_RULES};
-use runahead_member::shared_memory::Speculations;
 use runahead_speculation::Counts;
 use rustix::cmsg_space;
 use rustix::io::{Errno, read};

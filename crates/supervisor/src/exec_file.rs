@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use nix::libc;
 use runahead_abi::control_protocol::ANSWER_BYTES;
-use runahead_member::read_rights::Watch;
+use runahead_admission::process::read_rights::Watch;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::Pid;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::{Control, device_number};
-use runahead_member::slow_devices::Waits;
+use runahead_admission::slow_devices::Waits;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
@@ -189,7 +189,7 @@ mod tests {
     use std::os::unix::fs::OpenOptionsExt;
 
     use runahead_abi::AgentConfig;
-    use runahead_member::shared_memory;
+    use runahead_admission::process::shared_memory;
     use rustix::fs::OFlags;
     use rustix::process::{getpid, getppid};
 

@@ -24,11 +24,11 @@ use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
 use runahead_abi::{ChunkIndex, HintKind, HintLog, Identity, Piece, Record};
+use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission;
+use runahead_admission::slow_devices::Waits;
 use runahead_history::{Access, Follower, Found, RANGE_MAX, Recorder, Run, What};
 use runahead_inject::Ended;
-use runahead_member::shared_memory::Mapping;
-use runahead_member::slow_devices::Waits;
 use runahead_prefetch::Prefetcher;
 
 pub mod history_plan;

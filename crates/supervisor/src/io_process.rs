@@ -24,8 +24,8 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 
 use crate::exec_file::{self, Image};
 use crate::inherited_descriptors::beyond_standard;
-use crate::mount_table::Local;
 use crate::signal_blocking;
+use runahead_admission::mount_table::Local;
 
 /// How long an answer may take; usually it takes some 20 µs. Somebody may have stopped the process.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -13,10 +13,10 @@ use runahead_abi::control_protocol::LET_GO_MS;
 use runahead_abi::follow_filter::ProgramKey;
 use runahead_admission::dispatcher::Dispatcher;
 use runahead_admission::memory_budget::{self, Own};
+use runahead_admission::process::doorbell::{ring, supersede};
+use runahead_admission::process::read_rights::Watch;
+use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission::Room as _;
-use runahead_member::doorbell::{ring, supersede};
-use runahead_member::read_rights::Watch;
-use runahead_member::shared_memory::Mapping;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -24,9 +24,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::follow_policy;
 use crate::inherited_descriptors::beyond_standard;
 use crate::io_process::Beside;
-use crate::mount_table;
 use crate::session_context::Common;
 use crate::session_stats::Totals;
+use runahead_admission::mount_table;
 
 /// Members at a time; further processes run without shadows.
 const MEMBERS_MAX: usize = 256;

@@ -33,10 +33,10 @@ pub mod history;
 pub mod inherited_descriptors;
 pub mod io_process;
 pub mod joined_processes;
-mod mount_table;
+
 pub mod program_prefetch;
 pub mod rlimits;
-mod rotational;
+
 pub mod session;
 pub mod session_context;
 pub mod session_options;

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use runahead_abi::agent_config::tell;
 use runahead_abi::overlay::Overlay;
+use runahead_admission::degradations::Reasons;
+use runahead_admission::process::shared_memory;
+use runahead_admission::process::tsc_clock::Clock;
 use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, Start, launch};
-use runahead_member::degradations::Reasons;
-use runahead_member::shared_memory;
-use runahead_member::tsc_clock::Clock;
 
 use crate::command_exit;
 use crate::history::{History, HistoryStats};

@@ -9,15 +9,15 @@ use nix::libc;
 use runahead_abi::agent_config::{FILTER_MAX, RUNNER_FILTER_MAX, TOKEN_BYTES};
 use runahead_abi::overlay::Overlay;
 use runahead_abi::{ABI_VERSION, AgentConfig};
+use runahead_admission::degradations::Reasons;
+use runahead_admission::process::shared_memory;
+use runahead_admission::process::tsc_clock::Clock;
 use runahead_admission::session_admission::Listener;
 use runahead_admission::session_totals::Ledger;
 use runahead_admission::single_spindle::Sole;
+use runahead_admission::slow_devices::Waits;
 use runahead_admission::{Common as Admission, memory_budget};
 use runahead_inject::{AgentFile, Layout, NotInjected};
-use runahead_member::degradations::Reasons;
-use runahead_member::shared_memory;
-use runahead_member::slow_devices::Waits;
-use runahead_member::tsc_clock::Clock;
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 use runahead_speculation::Counts;
 use rustix::io::Errno;
@@ -28,14 +28,14 @@ use crate::history::History;
 use crate::inherited_descriptors::beyond_standard;
 use crate::io_process::{self, Beside};
 use crate::joined_processes::Members;
-use crate::mount_table::Mounts;
 use crate::program_prefetch::Programs;
 use crate::session_context::Common;
 use crate::session_options::{Faults, Options};
 use crate::session_stats::Totals;
+use crate::shadow_sandbox;
 use crate::swap_devices;
 use crate::task_limits::Tasks;
-use crate::{mount_table, shadow_sandbox};
+use runahead_admission::mount_table::Mounts;
 
 const STACK_BYTES: usize = 128 << 10;
 
@@ -245,7 +245,7 @@ impl Engine {
         if let Some(path) = first {
             let (path, common) = (path.to_owned(), common.clone());
             let _ = common.beside.clone().spawn("first", STACK_BYTES, move || {
-                let Some(device) = mount_table::device(&path) else { return };
+                let Some(device) = runahead_admission::mount_table::device(&path) else { return };
                 common.programs.bring_in(&common.admission.prefetcher, &path, device);
             });
         }

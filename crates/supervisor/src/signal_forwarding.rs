@@ -20,7 +20,7 @@ use nix::libc::{self, c_int};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
-use runahead_member::proc_files::stat;
+use runahead_admission::process::proc_files::stat;
 
 use crate::io_process;
 use crate::signal_blocking::{ALL, Mask, release, set_mask};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-use crate::mount_table::unescaped;
-use crate::rotational;
+use runahead_admission::mount_table::unescaped;
+use runahead_admission::rotational;
 
 /// Whether memory may be swapped out to a device that is waited for, and that many pages can be asked of at a time
 /// (`/proc/swaps`, swapon(8)). Compressed memory (`zram`) is not waited for. A disk that turns has its heads moved for each page

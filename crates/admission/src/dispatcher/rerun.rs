@@ -10,8 +10,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use crate::process::doorbell::request_run;
 use runahead_abi::RunEnd;
-use runahead_member::doorbell::request_run;
 
 use super::{BACKOFF, Dispatcher};
 

@@ -13,7 +13,7 @@ use runahead_inject::Command;
 use runahead_prefetch::Prefetcher;
 
 use super::unchanged_files::{self, is_known_absent};
-use crate::mount_table::Mounts;
+use runahead_admission::mount_table::Mounts;
 
 /// Whether runs are remembered without a file that the user names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -25,8 +25,8 @@ use std::time::Duration;
 use runahead_abi::hint_record::{Header, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_admission::memory_budget;
+use runahead_admission::slow_devices::Waits;
 use runahead_history::{Follower, Run, What};
-use runahead_member::slow_devices::Waits;
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
 use super::{Followed, History, lock, unchanged_files};

@@ -115,8 +115,9 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     let early = Arc::new(early);
     let present = history.enter(early.clone());
     let prefetcher = Arc::new(Prefetcher::new(Default::default(), |_, _| ()));
-    let file = runahead_member::shared_memory::agent_file().expect("memory for a file");
-    let front = runahead_member::shared_memory::fill(&file, &[0; 4096], &[]).expect("room in it");
+    let file = runahead_admission::process::shared_memory::agent_file().expect("memory for a file");
+    let front = runahead_admission::process::shared_memory::fill(&file, &[0; 4096], &[])
+        .expect("room in it");
     history.start(&prefetcher, &Arc::new(Waits::new(front, 1000)));
     wait_until("it is read", || history.followed.get().is_some());
     let followed = history.followed.get().expect("it replays");

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, 
 use rustix::io::Errno;
 
 use super::file_clock;
-use crate::mount_table::Mounts;
+use runahead_admission::mount_table::Mounts;
 
 /// How long looking at files may take when the command has ended: they were just used, and are known.
 const PATIENCE: Duration = Duration::from_secs(2);

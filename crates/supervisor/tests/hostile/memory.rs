@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use runahead_abi::hint_record::{Header, OF_MEMORY};
 use runahead_abi::{Control, Shared};
-use runahead_member::doorbell;
+use runahead_admission::process::doorbell;
 
 use crate::random::Random;
 use crate::target::Target;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use runahead_abi::follow_filter::ProgramKey;
 use runahead_abi::{Control, SlowDevices};
 
-use crate::shared_memory::Front;
-use crate::tsc_clock::ticks;
+use crate::process::shared_memory::Front;
+use crate::process::tsc_clock::ticks;
 
 /// What a wait is taken to be at most: programs tell of theirs, and may tell anything.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -102,7 +102,7 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
     use super::*;
-    use crate::shared_memory;
+    use crate::process::shared_memory;
 
     /// As an agent has it: a private mapping, made before.
     #[test]

@@ -56,7 +56,7 @@ impl Mounts {
 
     /// Whether something is mounted whose server may never answer, or will be when it is first named (autofs(5);
     /// systemd's own for `binfmt_misc` has no server).
-    pub(crate) fn have_servers(&self) -> bool {
+    pub fn have_servers(&self) -> bool {
         self.0.lines().any(|line| {
             let kind = device_and_kind(line).map(|(_, kind)| kind);
             kind.is_some_and(is_remote) || kind == Some("autofs") && !line.contains(" /proc/")
@@ -109,7 +109,7 @@ pub fn device(path: &Path) -> Option<(u32, u32)> {
 }
 
 /// Major and minor number of what an open file, or a place of one (`O_PATH`), is on. What is known here: no server is asked.
-pub(crate) fn device_of(place: impl AsFd) -> Option<(u32, u32)> {
+pub fn device_of(place: impl AsFd) -> Option<(u32, u32)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let it = statx(place, c"", flags, StatxFlags::empty()).ok()?;
     Some((it.stx_dev_major, it.stx_dev_minor))
@@ -117,11 +117,11 @@ pub(crate) fn device_of(place: impl AsFd) -> Option<(u32, u32)> {
 
 /// File systems for which nobody else has to be asked, as they turn up.
 #[derive(Default)]
-pub(crate) struct Local(Mutex<Vec<u64>>);
+pub struct Local(Mutex<Vec<u64>>);
 
 impl Local {
     /// Whether the file at `place` lies on such a one.
-    pub(crate) fn has(&self, place: impl AsFd) -> bool {
+    pub fn has(&self, place: impl AsFd) -> bool {
         let Some((major, minor)) = device_of(place) else { return false };
         let device = device_number(major, minor);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +157,7 @@ fn point_and_kind(line: &str) -> Option<(Vec<u8>, bool)> {
 }
 
 /// A name as the kernel's tables have it: white space and backslashes are written as octal numbers.
-pub(crate) fn unescaped(name: &str) -> Vec<u8> {
+pub fn unescaped(name: &str) -> Vec<u8> {
     let mut rest = name.as_bytes();
     let mut text = Vec::with_capacity(rest.len());
     while let [first, after @ ..] = rest {

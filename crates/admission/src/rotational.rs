@@ -9,7 +9,7 @@ const ENOUGH: u64 = 100;
 
 /// A block device turns, as the kernel says, and has been as slow since it is there: disks of virtual machines often say so, and do
 /// not. False if nothing is said.
-pub(crate) fn turns(major: u32, minor: u32) -> bool {
+pub fn turns(major: u32, minor: u32) -> bool {
     let device = format!("/sys/dev/block/{major}:{minor}");
     // What is said of a partition is said of the disk.
     let said = |name| {
