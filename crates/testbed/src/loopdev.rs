@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, makedev, mknodat};
 
-const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
-const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
-const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
+const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 const LOOP_MAJOR: u32 = 7;

@@ -207,9 +207,12 @@ fn behave_like_hardware() {
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, all);
     // The default slack of 50 µs would come on top of every latency. Threads inherit it.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the kernel reads one `sched_param` from a valid pointer; 0 means the calling thread.
-    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) };
+    // The kernel reads an `int`. musl's sched_setscheduler(3) always fails: called directly.
+    let lowest: libc::c_int = 1;
+    // SAFETY: the kernel reads one `int` from a valid pointer; 0 means the calling thread.
+    let _ = unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const lowest)
+    };
 }
 
 /// Tells the starter how it went and lets go of its pipe, for which it may be waiting to be closed.
