@@ -20,15 +20,22 @@ RUNAHEAD = $(if $(or $(wildcard $(shell rustc --print target-libdir --target $(S
 	$(and $(BUILT),$(wildcard target/$(STATIC)/release/runahead))),$\
 	target/$(STATIC)/release/runahead,$(BIN)/runahead)
 
-.PHONY: all build bindings demo test test-full bench lint install install-bindings setup clean \
+.PHONY: all build runahead tools bindings demo test test-full bench lint install install-bindings setup clean \
 	$(BINDINGS:%=bindings-%) $(BINDINGS:%=install-bindings-%)
 
 all: build
 
-build: bindings
-	$(CARGO) build --release --locked
-	$(if $(findstring $(STATIC),$(RUNAHEAD)),$\
-	$(CARGO) build --release --locked --package runahead-cli --target $(STATIC))
+build: runahead bindings
+
+# Builds runahead, and PROGRAMS, for one target.
+runahead:
+	$(CARGO) build --release --locked --package runahead-cli $(PROGRAMS) \
+	    $(if $(findstring $(STATIC),$(RUNAHEAD)),--target $(STATIC))
+
+# Builds the benches, and the harness for other projects' test suites.
+tools:
+	$(CARGO) build --release --locked --package runahead-bench --package runahead-suites --package runahead-testbed \
+	    --package runahead-tests
 
 # C libraries by which programs disclose what they will read (docs/guide/disclosure.md) and predict
 # answers (docs/guide/speculation.md). They have no runtime, so each is built by itself.
@@ -42,16 +49,19 @@ $(BINDINGS:%=bindings-%): bindings-%:
 	$(LIBRARY) --crate-type staticlib
 	$(LIBRARY) --crate-type cdylib -- -C link-arg=-Wl,-soname,$(SONAME)
 
-# What the demo, the tests and the benches need beyond Rust. Without root it is left as it is, and
-# whatever is missing is said by what misses it.
+# Installs what the demo (SETUP=demo), the tests (test), the benches (bench, the default) or
+# everything (full) needs beyond Rust. Without root nothing is installed, and each program that
+# misses a package names it.
 setup:
 	@scripts/setup $(SETUP)
 
 demo: SETUP := demo
-demo: setup build
-	@$(BIN)/runahead-bench demo --runahead $(RUNAHEAD)
+demo: PROGRAMS := --package runahead-testbed
+demo: setup runahead
+	@scripts/demo $(RUNAHEAD) $(dir $(RUNAHEAD))runahead-testbed
 
-test: setup build
+test: SETUP := test
+test: setup runahead
 	RUNAHEAD_BIN=$(abspath $(RUNAHEAD)) $(CARGO) test --workspace --locked
 
 # Runs all cases of our own, and the test suites of other projects; a failure does not stop the
@@ -63,8 +73,9 @@ test: setup build
 BUDGET ?= 2m
 PLANTED := bash coreutils git scripts
 CHOSEN = $(if $(filter whole,$(BUDGET)),,--budget $(BUDGET)) $(if $(SEED),--seed $(SEED))
-test-full: setup build
-	scripts/setup full
+test-full: SETUP := full
+test-full: PROGRAMS := --package runahead-testbed
+test-full: setup build tools
 	status=0; \
 	RUNAHEAD_BIN=$(abspath $(RUNAHEAD)) RUNAHEAD_FULL=1 $(CARGO) test --workspace --locked \
 	    --features runahead-suites/full --no-fail-fast || status=$$?; \
@@ -79,19 +90,19 @@ test-full: setup build
 # EVERYDAY.
 EVERYDAY ?= /var/tmp/runahead-everyday
 ifeq ($(ROW),everyday)
-bench: setup build
+bench: setup build tools
 	scripts/everyday-root $(EVERYDAY)
 	$(BIN)/runahead-bench everyday --root $(EVERYDAY) --runahead $(RUNAHEAD) --pairs $(PAIRS) \
 	    $(if $(STORAGE),--storage $(STORAGE)) --write-md docs/figures/everyday.md
 else ifeq ($(ROW),speculate)
-bench: setup build
+bench: setup build tools
 	$(BIN)/runahead-bench speculate --runahead $(RUNAHEAD) --write-md docs/figures/speculation.md
 # ROW=syncs writes a line of figures for each run, for plots.
 else ifeq ($(ROW),syncs)
-bench: setup build
+bench: setup build tools
 	$(BIN)/runahead-bench syncs --runahead $(RUNAHEAD) --write-csv target/syncs.csv
 else
-bench: setup build
+bench: setup build tools
 	$(BIN)/runahead-bench run --runahead $(RUNAHEAD) --pairs $(PAIRS) $(if $(ROW),--row $(ROW)) --write-md BENCHMARKS.md
 endif
 
@@ -103,7 +114,7 @@ lint:
 
 # "yes" if root (sudo) can install what a user has built, rather than build it again without the
 # user's Rust.
-BUILT = $(shell [ "$$(id -u)" = 0 ] && [ -x $(BIN)/runahead ] \
+BUILT = $(shell [ "$$(id -u)" = 0 ] && [ -x $(BIN)/runahead -o -x target/$(STATIC)/release/runahead ] \
 	$(BINDINGS:%=&& [ -e $(BIN)/librunahead_%.so ]) && [ "$$(stat -c %u target)" != 0 ] && echo yes)
 
 install: $(if $(BUILT),,build) install-bindings

@@ -19,7 +19,6 @@ mod compile;
 mod copy;
 mod cost;
 mod data;
-mod demo;
 mod error;
 mod everyday;
 mod figures;
@@ -76,7 +75,6 @@ fn perform(task: Task) -> Result<bool, Error> {
     interrupt::catch()?;
     match task {
         Task::Run(options) => run::run(&options),
-        Task::Demo(options) => demo::demo(&options),
         Task::Speculate(options) => speculate::speculate(&options),
         Task::Syncs(options) => syncs::syncs(&options),
         Task::Everyday(options) => everyday::everyday(&options),

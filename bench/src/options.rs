@@ -23,8 +23,6 @@ pub struct Cli {
 pub enum Task {
     /// Measure rows and print the table (needs root, FUSE, strace and linux-source)
     Run(Run),
-    /// Show one command, plain and under runahead: as root on a slow disk, else on a slow share
-    Demo(Demo),
     /// Measure everyday commands with real packages, first run and second (needs root and FUSE)
     Everyday(Everyday),
     /// Measure what speculating costs a process, and what a client of a slow service gains (needs a C compiler)
@@ -160,14 +158,6 @@ pub struct Syncs {
     pub quick: bool,
 
     /// What is measured.
-    #[command(flatten)]
-    pub subject: Subject,
-}
-
-/// Options of `demo`.
-#[derive(Debug, Args)]
-pub struct Demo {
-    /// What is shown.
     #[command(flatten)]
     pub subject: Subject,
 }

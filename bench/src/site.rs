@@ -171,11 +171,6 @@ impl Site {
         }
     }
 
-    /// What is on all of it.
-    pub fn census(&self) -> &Census {
-        &self.census
-    }
-
     /// Switches the delay.
     ///
     /// # Errors

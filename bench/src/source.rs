@@ -50,17 +50,6 @@ pub fn linux() -> Result<Source, Error> {
     Ok(cached.source())
 }
 
-/// The kernel's source if that is possible, else the first tree of `files` files found; says so.
-///
-/// # Errors
-/// [`Error::NoTree`], or unpacking failed.
-pub fn linux_or_any(files: usize) -> Result<Source, Error> {
-    match linux() {
-        Err(Error::NoSource | Error::NoProgram { .. }) => any(files),
-        other => other,
-    }
-}
-
 /// A tree that needs no unpacking: the cached one, or any of `files` files.
 ///
 /// # Errors
