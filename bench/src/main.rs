@@ -11,42 +11,12 @@
 
 #![forbid(unsafe_code)]
 
-mod apps;
-mod around;
-mod command;
-mod compare;
-mod compile;
-mod copy;
-mod cost;
 mod data;
 mod error;
-mod everyday;
-mod figures;
-mod job;
-mod libraries;
-mod machine;
-mod markdown;
 mod measure;
 mod options;
-mod oracle;
-mod place;
-mod planted;
-mod programs;
-mod progress;
-mod project;
-mod redis;
 mod report;
-mod resident;
 mod rows;
-mod run;
-mod runner;
-mod site;
-mod source;
-mod speculate;
-mod syncs;
-mod sys;
-mod table;
-mod work;
 
 use std::process::ExitCode;
 
@@ -74,21 +44,21 @@ fn main() -> ExitCode {
 fn perform(task: Task) -> Result<bool, Error> {
     interrupt::catch()?;
     match task {
-        Task::Run(options) => run::run(&options),
-        Task::Speculate(options) => speculate::speculate(&options),
-        Task::Syncs(options) => syncs::syncs(&options),
-        Task::Everyday(options) => everyday::everyday(&options),
+        Task::Run(options) => measure::bench_run::run(&options),
+        Task::Speculate(options) => measure::speculation_cost::speculate(&options),
+        Task::Syncs(options) => measure::sync_cost::syncs(&options),
+        Task::Everyday(options) => measure::everyday::everyday(&options),
         Task::List => {
-            for row in rows::all() {
+            for row in rows::catalog::all() {
                 say!("{:<28} {}, on {}", row.name, row.about, row.place.describe(false));
             }
             Ok(true)
         }
         Task::Render { file } => {
-            let report = report::Report::read(&file)?;
+            let report = report::results::Report::read(&file)?;
             let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
             let report = report.ok_or_else(|| Error::system("read", &file)(missing()))?;
-            say!("{}", markdown::document(&report).trim_end());
+            say!("{}", report::document::document(&report).trim_end());
             Ok(true)
         }
     }

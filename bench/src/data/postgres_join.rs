@@ -1,0 +1,138 @@
+//! A PostgreSQL cluster with an inner relation that has an index, and outer relations without.
+//!
+//! One backend by itself (`--single`) joins them, which is what a server's backend does, without the
+//! server. It refuses to be root, so the whole of the command, runahead included, is another user's.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::data::datasets::Need;
+use crate::data::job::Job;
+use crate::data::system_programs as sys;
+use crate::error::{Error, Failure};
+use crate::measure::surroundings::{self as around, NOBODY};
+use crate::rows::commands::Ground;
+
+pub const NEEDS: [Need; 1] = [("setpriv", "util-linux")];
+
+const SCRIPT: &str = include_str!("../../programs/join.sql");
+
+/// Where Debian has its versions.
+const VERSIONS: &str = "/usr/lib/postgresql";
+const PACKAGE: &str = "postgresql";
+
+/// 380 MB with the index.
+const INNER: u32 = 2_000_000;
+/// As many as plain joins in half a minute on the disk, and in a minute on spindles.
+const OUTER: u32 = 3_000;
+
+/// Much smaller than the relations, without what would write or run beside the query.
+const SETTINGS: [&str; 12] = [
+    "shared_buffers=8MB",
+    "maintenance_work_mem=256MB",
+    "max_parallel_maintenance_workers=0",
+    "fsync=off",
+    "autovacuum=off",
+    "wal_level=minimal",
+    "max_wal_senders=0",
+    "max_wal_size=32MB",
+    "min_wal_size=4MB",
+    "log_min_messages=warning",
+    "log_checkpoints=off",
+    "max_parallel_workers_per_gather=0",
+];
+
+/// Leaves an index nested-loop join as the only way.
+const PLAN: &str = "SET enable_hashjoin=off; SET enable_mergejoin=off; SET enable_bitmapscan=off; \
+    SET enable_material=off; SET enable_memoize=off;";
+
+/// The directory of the newest version's programs.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir(VERSIONS).ok()?.flatten();
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let newest = versions.map(|entry| entry.path()).filter_map(|path| Some((number(&path)?, path)));
+    let (_, path) = newest.filter(|(_, path)| path.join("bin/postgres").is_file()).max()?;
+    Some(path.join("bin"))
+}
+
+/// `postgres --single` on the cluster in `dir`.
+fn backend(programs: &Path, dir: &Path) -> Vec<OsString> {
+    let settings = SETTINGS.iter().flat_map(|setting| ["-c".into(), (*setting).into()]);
+    let program = programs.join("postgres").into();
+    let words = [program, "--single".into(), "-D".into(), dir.into()];
+    words.into_iter().chain(settings).chain(["postgres".into()]).collect()
+}
+
+pub fn make(dir: &Path, quick: bool) -> Result<(), Error> {
+    let Some(programs) = programs() else { return Ok(()) };
+    let cluster = dir.join("cluster");
+    fs::create_dir(&cluster).map_err(Error::system("create", &cluster))?;
+    around::give(&cluster)?;
+    let (user, rest) = (around::nobody(), around::nobody().split_off(1));
+    let helper = |name: &'static str, words: Vec<OsString>, input| {
+        let mut command = Command::new(&user[0]);
+        command.args(&rest).args(words).current_dir("/");
+        crate::data::job::set_environment(&mut command);
+        sys::run_helper_on(name, command, &cluster, input)
+    };
+    let mut initdb: Vec<OsString> = vec![programs.join("initdb").into(), "-D".into()];
+    initdb.push(cluster.clone().into());
+    initdb.extend(
+        ["--no-sync", "--auth=trust", "--no-locale", "--encoding=SQL_ASCII", "--wal-segsize=1"]
+            .map(Into::into),
+    );
+    helper("initdb", initdb, Stdio::null())?;
+    let (inner, outer) = if quick { (20_000, 100) } else { (INNER, OUTER) };
+    let script = SCRIPT.lines().filter(|line| !line.starts_with("--"));
+    let script: String = script.map(|line| line.to_owned() + "\n").collect();
+    let script = script.replace("INNER", &inner.to_string()).replace("OUTER", &outer.to_string());
+    let said = helper("postgres", backend(&programs, &cluster), sys::script(&script)?.into())?;
+    match complaint(&String::from_utf8_lossy(&said)) {
+        Some(message) => Err(Error::NotMade { path: cluster, message }),
+        None => Ok(()),
+    }
+}
+
+/// A statement that failed: to a backend that is no failure of its own.
+fn complaint(said: &str) -> Option<String> {
+    said.lines().find(|line| line.contains("ERROR:")).map(str::to_owned)
+}
+
+pub fn job(percent: u32, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
+    let cluster = dir.join("cluster");
+    let Some(programs) = programs().filter(|_| cluster.is_dir()) else {
+        return Err(Failure::NotInstalled { program: "postgres".into(), package: PACKAGE }.into());
+    };
+    let query = format!(
+        "{PLAN}\nSELECT count(*), sum(o.v), sum(length(r.pad)) FROM outer{percent} o \
+         JOIN relation r ON r.k = o.k;\n"
+    );
+    let input = ground.out.join("query.sql");
+    fs::write(&input, query).map_err(Error::system("write", &input))?;
+    let mut words = backend(&programs, &cluster).into_iter();
+    let program = words.next().unwrap_or_default();
+    Ok(Job {
+        around: around::nobody(),
+        owner: Some(NOBODY),
+        input: Some(input),
+        // With what the join has to say at least; an error in a statement is no failure of a backend.
+        says: Some("count = "),
+        ..Job::new(program, PACKAGE, Path::new("/")).args(words)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_that_fails_is_noticed() {
+        let fine = "LOG:  checkpoint complete\nNOTICE:  there is one\n";
+        assert_eq!(complaint(fine), None);
+        let wrong =
+            format!("{fine}2026-01-01 [9] ERROR:  relation \"x\" does not exist\nSTATEMENT:  y\n");
+        assert!(complaint(&wrong).is_some_and(|line| line.contains("does not exist")));
+    }
+}

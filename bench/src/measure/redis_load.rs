@@ -1,0 +1,178 @@
+//! Redis under its own benchmark.
+//!
+//! Invariant: the server, with whatever is put in front of it, has one processor and the benchmark
+//! another, where there are two; what the server holds in the end is part of what is compared.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::data::job::{self, Job, Kind, Outcome};
+use crate::data::system_programs as sys;
+use crate::error::{Error, Failure};
+use crate::measure::command_runner::Runner;
+
+/// Where the server listens, in its own directory.
+pub const SOCKET: &str = "redis.sock";
+
+/// A server that does not answer is a failure.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The key that redis-benchmark sets and gets.
+const KEY: &str = "key:__rand_int__";
+
+/// What the benchmark does.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Of each kind.
+    pub requests: u64,
+    /// Sent before an answer is waited for.
+    pub pipeline: u32,
+}
+
+/// Runs the server `job`, puts `load` on it, and ends it. The figure is requests per second.
+///
+/// # Errors
+/// As of [`Runner::run`]; the benchmark failed, or the server did not answer.
+pub fn serve(
+    runner: &Runner,
+    job: &Job,
+    kind: Kind,
+    prefix: &[OsString],
+    load: Load,
+) -> Result<Outcome, Error> {
+    let (server_cpu, benchmark_cpu) = sys::two_processors();
+    let socket = job.cwd.join(SOCKET);
+    let mut running = runner.start(job, kind, &[pinned(server_cpu)?, prefix.to_vec()].concat())?;
+    let mut connection = running.until(|| Connection::open(&socket))?;
+    let rates = benchmark(&socket, benchmark_cpu, load)?;
+    let held = [connection.ask("DBSIZE")?, connection.ask(&format!("GET {KEY}"))?].join(" ");
+    connection.say("SHUTDOWN NOSAVE")?;
+    let files = running.files().clone();
+    let mut outcome = running.finish(job)?;
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(&files.stdout)
+        .map_err(Error::system("open", &files.stdout))?;
+    writeln!(file, "{held}").map_err(Error::system("write", &files.stdout))?;
+    outcome.stdout = job::digest(&files.stdout)?;
+    // All requests over all time.
+    let seconds_each: f64 = rates.iter().map(|(_, rate)| 1.0 / rate).sum();
+    outcome.figure = Some(rates.len() as f64 / seconds_each);
+    outcome.more =
+        rates.into_iter().map(|(name, rate)| (format!("{name} per second"), rate)).collect();
+    Ok(outcome)
+}
+
+/// What to put in front of a command to keep it on one processor.
+fn pinned(processor: Option<usize>) -> Result<Vec<OsString>, Error> {
+    let Some(processor) = processor else { return Ok(Vec::new()) };
+    let taskset = sys::require_program("taskset", "util-linux")?;
+    Ok(vec![taskset.into(), "-c".into(), processor.to_string().into()])
+}
+
+fn benchmark(
+    socket: &Path,
+    processor: Option<usize>,
+    load: Load,
+) -> Result<Vec<(String, f64)>, Error> {
+    let program = sys::require_program("redis-benchmark", "redis-tools")?;
+    let words = [pinned(processor)?, vec![program.into()]].concat();
+    let (requests, pipeline) = (load.requests.to_string(), load.pipeline.to_string());
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .args(["-t", "set,get", "-c", "50", "--csv", "-n", &requests, "-P", &pipeline, "-s"])
+        .arg(socket)
+        .stdin(Stdio::null());
+    job::set_environment(&mut command);
+    let output = command.output().map_err(Error::system("run", "redis-benchmark"))?;
+    let rates = parse(&String::from_utf8_lossy(&output.stdout));
+    if output.status.success() && rates.len() == 2 {
+        return Ok(rates);
+    }
+    let last = sys::last_line(&output.stderr);
+    // It has nothing else to fail on than the server.
+    Err(Failure::Server(format!("redis-benchmark: {}: {last}", output.status)).into())
+}
+
+/// Name and requests per second of each line of `"SET","1234.5",...`.
+fn parse(csv: &str) -> Vec<(String, f64)> {
+    let line = |line: &str| {
+        let mut fields = line.split(',').map(|field| field.trim_matches('"'));
+        Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+    };
+    // The headings have no number.
+    csv.lines().filter_map(line).collect()
+}
+
+struct Connection(BufReader<UnixStream>);
+
+impl Connection {
+    /// One to a server that answers.
+    fn open(socket: &Path) -> Option<Self> {
+        let stream = UnixStream::connect(socket).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        let mut connection = Self(BufReader::new(stream));
+        (connection.ask("PING").ok()? == "+PONG").then_some(connection)
+    }
+
+    fn say(&mut self, what: &str) -> Result<(), Error> {
+        let lost = |e: std::io::Error| Failure::Server(e.to_string());
+        Ok(self.0.get_mut().write_all(format!("{what}\r\n").as_bytes()).map_err(lost)?)
+    }
+
+    /// The answer as it comes; of a string its length and value.
+    fn ask(&mut self, what: &str) -> Result<String, Error> {
+        self.say(what)?;
+        let first = self.line()?;
+        match first.starts_with('$') && first != "$-1" {
+            true => Ok(format!("{first} {}", self.line()?)),
+            false => Ok(first),
+        }
+    }
+
+    fn line(&mut self) -> Result<String, Error> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).map_err(|e| Failure::Server(e.to_string()))?;
+        match line.strip_suffix("\r\n") {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(Failure::Server("the connection ended".to_owned()).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn rates_are_read() {
+        let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"80000.50\",\"0.3\"\n\"GET\",\"90000\",\"0.2\"\n";
+        assert_eq!(parse(csv), [("SET".to_owned(), 80000.5), ("GET".to_owned(), 90000.0)]);
+    }
+
+    #[test]
+    fn a_server_that_goes_away_is_a_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            for (question, answer) in [("PING", "+PONG\r\n"), ("GET a", "$3\r\nxxx\r\n")] {
+                let mut asked = vec![0; question.len() + 2];
+                stream.read_exact(&mut asked).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let mut connection = Connection::open(&path).unwrap();
+        assert_eq!(connection.ask("GET a").unwrap(), "$3 xxx");
+        server.join().unwrap();
+        assert!(connection.ask("GET a").is_err());
+    }
+}
