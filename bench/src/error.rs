@@ -1,198 +1,109 @@
-//! Everything that can go wrong, as types.
+//! Errors of the benchmark.
 //!
-//! Invariant: an error's text is one sentence that names what failed, on what, and (where one
-//! exists) the remedy. [`Failure`] concerns one row, which the report then shows as failed;
-//! everything else ends the program.
+//! Invariant: the text of an error is one sentence that names what failed, on what, and the remedy if there is one.
+//! [`Failure`] concerns one row, which the report then shows as failed; every other error ends the program.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use runahead_harness::{Interrupted, System};
 
-/// Why nothing more can be measured.
+/// Reason why nothing more can be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The slow storage.
+    #[error(transparent)]
+    Common(#[from] runahead_harness::Error),
     #[error(transparent)]
     Testbed(#[from] runahead_testbed::Error),
-    /// One row; see [`Failure`].
     #[error(transparent)]
     Failure(#[from] Failure),
-    /// A system call failed.
-    #[error(transparent)]
-    System(#[from] System),
-    /// A program of the harness itself is missing.
-    #[error("{program} is not installed: apt-get install {package}")]
-    NoProgram {
-        /// Its name.
-        program: String,
-        /// Debian's package of it.
-        package: String,
-    },
-    /// A program of the harness itself failed.
-    #[error("{program} failed ({status}) on {}: {message}", .path.display())]
-    Helper {
-        /// Its name.
-        program: &'static str,
-        /// How it ended.
-        status: ExitStatus,
-        /// On what.
-        path: PathBuf,
-        /// Its own last words.
-        message: String,
-    },
-    /// What rows work on could not be made.
+    /// Data or figures of a program that works, but not as it should.
     #[error("{} could not be made: {message}", .path.display())]
-    NotMade {
-        /// Where it was to be.
-        path: PathBuf,
-        /// Why, in the words of the program that was to make it.
-        message: String,
-    },
-    /// There is no tree to work on.
+    NotMade { path: PathBuf, message: String },
     #[error(
         "no source tree: /usr/src/linux-source-*.tar.xz is missing; apt-get install linux-source xz-utils"
     )]
     NoSource,
-    /// Nor anything that could stand in for one.
     #[error(
         "no tree of at least {0} files on this machine; as root, apt-get install linux-source xz-utils"
     )]
     NoTree(usize),
-    /// The program under test.
-    #[error(
-        "there is no runahead at {}: build it (cargo build --release), give --runahead PATH, or measure --without-runahead",
-        .0.display()
-    )]
-    NoRunahead(PathBuf),
-    /// Not enough memory file system.
-    #[error(
-        "{} has {free_mib} MiB free and {need_mib} MiB are needed; make room there (in memory: mount -o remount,size=...)",
-        .path.display()
-    )]
-    NoSpace {
-        /// A tmpfs.
-        path: PathBuf,
-        /// What is free.
-        free_mib: u64,
-        /// What is needed.
-        need_mib: u64,
-    },
-    /// Not a row's name.
     #[error("there is no row {0}; see `runahead-bench list`")]
     NoRow(String),
-    /// A report that this version did not write.
-    #[error("{} is not a report of this version ({source}); remove it, or give another --out", .path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Where it stops making sense.
-        source: serde_json::Error,
-    },
+    #[error(
+        "the everyday rows need a Debian system: make one with scripts/everyday-root DIR, and give --root DIR"
+    )]
+    NoSystem,
     /// Results of two machines do not belong in one table.
     #[error(
         "{} was measured with other settings or on another machine: measure all rows, or give another --out",
         .0.display()
     )]
     OtherMachine(PathBuf),
-    /// Ctrl-C, SIGTERM or SIGHUP.
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
 }
 
 impl Error {
-    /// See [`runahead_harness::system`].
+    /// The error of a step that failed: see [`runahead_harness::system`].
     pub fn system(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         runahead_harness::system(what, path)
     }
 }
 
-/// Why a row has no result.
+impl From<System> for Error {
+    fn from(error: System) -> Self {
+        Self::Common(error.into())
+    }
+}
+
+impl From<Interrupted> for Error {
+    fn from(error: Interrupted) -> Self {
+        Self::Common(error.into())
+    }
+}
+
+/// Reason why a row has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The one thing that must never happen.
+    /// The outputs of two runs differ, which must never happen.
     #[error("{what} DIFFERS from plain: plain {plain}, {kind} {other}; both are kept in {}", .kept.display())]
-    Differs {
-        /// Standard output, exit status, ...
-        what: &'static str,
-        /// What ran.
-        kind: &'static str,
-        /// What plain gave.
-        plain: String,
-        /// What the other gave.
-        other: String,
-        /// Where the outputs are.
-        kept: PathBuf,
-    },
+    Differs { what: &'static str, kind: &'static str, plain: String, other: String, kept: PathBuf },
     /// The command does not work by itself.
     #[error("plain `{command}` failed with {exit}: {message}")]
-    Plain {
-        /// Its name.
-        command: String,
-        /// Exit status or signal.
-        exit: String,
-        /// Its last words.
-        message: String,
-    },
-    /// A run that did not end.
+    Plain { command: String, exit: String, message: String },
     #[error("{kind} did not end within {} s and was killed", .limit.as_secs())]
-    TimedOut {
-        /// What ran.
-        kind: &'static str,
-        /// How long it was given.
-        limit: Duration,
-    },
-    /// Nothing was measured but the command itself.
+    TimedOut { kind: &'static str, limit: Duration },
+    /// Only the command itself would be measured.
     #[error("runahead ran the command natively: {0}")]
     Native(String),
-    /// The command is not installed.
     #[error("{program} is not installed: apt-get install {package}")]
-    NotInstalled {
-        /// Its name.
-        program: String,
-        /// Debian's package of it.
-        package: &'static str,
-    },
-    /// What a row builds is not there.
+    NotInstalled { program: String, package: &'static str },
     #[error(
         "there is no redis_*.orig.tar.gz in {}: run scripts/setup, or fetch it there with apt-get source --download-only redis",
         .0.display()
     )]
     NotFetched(PathBuf),
-    /// A module of Python's that Debian has no package of.
+    /// Debian has no package of this Python module.
     #[error("there is no {module} in {}: run scripts/setup, or pip install --target there", .path.display())]
-    NoModule {
-        /// Its name.
-        module: &'static str,
-        /// Where it is looked for.
-        path: PathBuf,
-    },
-    /// A command that was to go on.
+    NoModule { module: &'static str, path: PathBuf },
+    /// A server or sleeping program ended before it was told to.
     #[error("{kind} ended too early ({exit})")]
-    Ended {
-        /// What ran.
-        kind: &'static str,
-        /// How it ended.
-        exit: String,
-    },
-    /// A row needs little memory for a command, and nobody can set that.
+    Ended { kind: &'static str, exit: String },
     #[error("no control group can limit its memory: {0}")]
     NoControl(String),
-    /// A row needs memory to be swapped out, and it cannot be.
     #[error("no memory can be swapped out: {0}")]
     NoSwap(String),
-    /// Shadows with a planted fault, or a runahead that cannot have one.
+    /// Shadows with a planted fault ran on, or this runahead cannot plant one.
     #[error("runahead did not stop shadows that hint only rubbish: {0}")]
     NotStopped(String),
-    /// A server that does not do what it is asked.
     #[error("the server does not answer: {0}")]
     Server(String),
-    /// A program that did not tell what it measured.
     #[error("{0} gave no figure")]
     NoFigure(&'static str),
     /// The recorded run and the real one went different ways.
     #[error("the recording of `{0}` shows no access to the storage under test")]
     NothingRecorded(String),
+    /// `runahead run --without` does not know the name.
+    #[error("runahead refuses --without {without}: {message}")]
+    NoMechanism { without: String, message: String },
 }

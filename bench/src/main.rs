@@ -1,12 +1,17 @@
-//! The `runahead-bench` command: how fast is it, against plain and against an oracle?
+//! The `runahead-bench` command: measures runahead against plain runs and against an oracle.
 //!
-//! A run of the benchmark goes through these modules: [`run`] brings up one [`site`] (slow storage
-//! with a [`source`] tree or [`apps`] on it) after the other; [`measure`] takes each of its [`rows`]
-//! through recording, pairs and [`oracle`], every run of a [`job`] being made by [`runner`];
-//! [`everyday`] is a benchmark of its own, of commands with real packages, and [`speculate`] of what speculating costs,
-//! [`syncs`] of what syncs do. [`figures`] reduces runs to a verdict; [`report`] keeps them, and [`table`] and [`markdown`] show them.
+//! | folder | what it holds |
+//! |---|---|
+//! | [`data`] | commands, the data that they work on, and how both are made |
+//! | [`rows`] | rows: which command, on which storage, in which state, and how fast it has to be |
+//! | [`report`] | results: kept as JSON, reduced to a verdict, rendered as tables and documents |
+//! | [`measure`] | slow storage, runs of a command, the oracle |
 //!
-//! Invariant: one sentence on stderr for a failure, and nothing left mounted after any end that a
+//! A run goes through [`measure::bench_run`], which brings up one [`measure::slow_storage`] after the other, and
+//! [`measure::row_measurement`], which takes each row through recording, pairs and [`measure::oracle`]. Costs of
+//! speculation ([`measure::speculation_cost`]) and of syncs ([`measure::sync_cost`]) are measured by themselves.
+//!
+//! Invariant: a failure is one sentence on standard error, and nothing is left mounted after any end that a
 //! program can catch.
 
 #![forbid(unsafe_code)]
@@ -21,7 +26,7 @@ mod rows;
 use std::process::ExitCode;
 
 use clap::Parser;
-use runahead_harness::{interrupt, note, say};
+use runahead_harness::{interrupt, note, read_json, say};
 
 use error::Error;
 use options::{Cli, Task};
@@ -33,8 +38,8 @@ fn main() -> ExitCode {
         Err(e) => {
             note!("runahead-bench: {e}");
             ExitCode::from(match e {
-                Error::Interrupted(_) => 130,
-                Error::NoRow(_) => 2,
+                Error::Common(runahead_harness::Error::Interrupted(_)) => 130,
+                Error::NoRow(_) | Error::NoSystem => 2,
                 _ => 1,
             })
         }
@@ -47,7 +52,6 @@ fn perform(task: Task) -> Result<bool, Error> {
         Task::Run(options) => measure::bench_run::run(&options),
         Task::Speculate(options) => measure::speculation_cost::speculate(&options),
         Task::Syncs(options) => measure::sync_cost::syncs(&options),
-        Task::Everyday(options) => measure::everyday::everyday(&options),
         Task::List => {
             for row in rows::catalog::all() {
                 say!("{:<28} {}, on {}", row.name, row.about, row.place.describe(false));
@@ -55,9 +59,9 @@ fn perform(task: Task) -> Result<bool, Error> {
             Ok(true)
         }
         Task::Render { file } => {
-            let report = report::results::Report::read(&file)?;
             let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
-            let report = report.ok_or_else(|| Error::system("read", &file)(missing()))?;
+            let report =
+                read_json(&file)?.ok_or_else(|| Error::system("read", &file)(missing()))?;
             say!("{}", report::document::document(&report).trim_end());
             Ok(true)
         }

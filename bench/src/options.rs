@@ -13,21 +13,18 @@ use clap::{Args, Parser, Subcommand};
                   failed; 2 wrong command line; 130 interrupted."
 )]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub task: Task,
 }
 
-/// What to do.
+/// A task.
 #[derive(Debug, Subcommand)]
 pub enum Task {
     /// Measure rows and print the table (needs root, FUSE, strace and linux-source)
     Run(Run),
-    /// Measure everyday commands with real packages, first run and second (needs root and FUSE)
-    Everyday(Everyday),
-    /// Measure what speculating costs a process, and what a client of a slow service gains (needs a C compiler)
+    /// Measure costs of speculation to a process, and gains of a client of a slow service (needs a C compiler)
     Speculate(Speculate),
-    /// Measure what a sync costs, by the memory that the target has (needs root, FUSE and a C compiler)
+    /// Measure the cost of a sync, by the memory that the target has (needs root, FUSE and a C compiler)
     Syncs(Syncs),
     /// Print the names of all rows
     List,
@@ -41,11 +38,12 @@ pub enum Task {
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Rows to measure, or the groups `cold`, `ablation`, `futile`, `warm` and `cost`; all if not given
+    /// Rows to measure, or the groups `cold`, `ablation`, `futile`, `warm`, `cost`, `everyday` and `everyday-STORAGE`
+    /// (`slow`, `cloud`, `ssd`, `spindle`, `memory`, `busy`, `share`); all but the everyday rows if not given
     #[arg(long = "row", value_name = "NAME", value_delimiter = ',')]
     pub rows: Vec<String>,
 
-    /// Pairs of cold runs, 0 for the oracle alone [default: 5; quick: 1]
+    /// Pairs of cold runs, 0 for the oracle alone [default: 5; quick and everyday: 1]
     #[arg(long)]
     pub pairs: Option<usize>,
 
@@ -77,45 +75,20 @@ pub struct Run {
     #[arg(long)]
     pub quick: bool,
 
-    /// What is measured.
+    /// Mechanisms of runahead that are switched off in all rows, as by its own option of this name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub without: Vec<String>,
+
+    /// The Debian system of the everyday rows, which `scripts/everyday-root` has made
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+
     #[command(flatten)]
     pub subject: Subject,
 
     /// Measure only plain and the oracle
     #[arg(long, conflicts_with = "runahead")]
     pub without_runahead: bool,
-}
-
-/// Options of `everyday`.
-#[derive(Debug, Args)]
-pub struct Everyday {
-    /// The system that `scripts/everyday-root` has made
-    #[arg(long, value_name = "DIR")]
-    pub root: PathBuf,
-
-    /// Kinds of storage: `slow`, `cloud`, `ssd`, `spindle`, `memory`, `busy`, `share`; all if not given
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub storage: Vec<String>,
-
-    /// Commands; all if not given
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub command: Vec<String>,
-
-    /// Mechanisms of runahead that are switched off, as by its own option of this name
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub without: Vec<String>,
-
-    /// Runs of each kind
-    #[arg(long, default_value_t = 1)]
-    pub pairs: usize,
-
-    /// Write the tables here
-    #[arg(long, value_name = "FILE")]
-    pub write_md: Option<PathBuf>,
-
-    /// What is measured.
-    #[command(flatten)]
-    pub subject: Subject,
 }
 
 /// Options of `speculate`.
@@ -129,7 +102,6 @@ pub struct Speculate {
     #[arg(long, value_name = "FILE")]
     pub write_md: Option<PathBuf>,
 
-    /// What is measured.
     #[command(flatten)]
     pub subject: Subject,
 }
@@ -145,7 +117,8 @@ pub struct Syncs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub without: Vec<String>,
 
-    /// Reads that the target waits for: of few, syncs of much memory are not made, as they do not pay [default: 200; quick: 10]
+    /// Reads that the target waits for [default: 200; quick: 10]. With few reads, syncs of much memory do not pay and
+    /// are not made
     #[arg(long)]
     pub reads: Option<u64>,
 
@@ -157,7 +130,6 @@ pub struct Syncs {
     #[arg(long)]
     pub quick: bool,
 
-    /// What is measured.
     #[command(flatten)]
     pub subject: Subject,
 }

@@ -3,39 +3,40 @@
 use std::fs;
 use std::path::Path;
 
-use crate::data::copy_tree as copy;
-use crate::data::datasets::Need;
-use crate::data::job::Job;
-use crate::data::linux_source::Source;
+use crate::data::copy_tree::regular_files;
+use crate::data::datasets::{Dataset, Making};
+use crate::data::job::{Ground, Job};
+use crate::data::linux_source::PATTERN;
 use crate::error::Error;
-use crate::rows::commands::{Ground, PATTERN};
 
-pub const NEEDS: [Need; 1] = [("grep", "grep")];
+pub static PARTS: Dataset =
+    Dataset { dir: "parts", mib: 512, quick_mib: 256, needs: &[("grep", "grep")], make };
 
 const SCRIPT: &str = include_str!("../../programs/compete.sh");
 
-/// As many as there are programs at most.
-const PARTS: usize = 8;
+/// Parts: the largest number of programs.
+const COUNT: usize = 8;
 const FILES: usize = 150;
-const QUICK: usize = 10;
+const QUICK_FILES: usize = 10;
 
-pub fn make(dir: &Path, source: &Source, quick: bool) -> Result<(), Error> {
-    let each = if quick { QUICK } else { FILES };
-    let files = copy::regular_files(&source.root, Path::new(""))?;
-    for (n, files) in files.chunks(each).take(PARTS).enumerate() {
-        let part = dir.join(format!("part{n}"));
+fn make(making: &Making<'_>) -> Result<(), Error> {
+    let root = &making.source.root;
+    let files = regular_files(root, Path::new(""))?;
+    for (n, files) in files.chunks(making.size(FILES, QUICK_FILES)).take(COUNT).enumerate() {
+        let part = making.dir.join(format!("part{n}"));
         fs::create_dir(&part).map_err(Error::system("create", &part))?;
         for (n, file) in files.iter().enumerate() {
             let to = part.join(format!("{n:03}"));
-            fs::copy(source.root.join(file), &to).map_err(Error::system("copy to", &to))?;
+            fs::copy(root.join(file), &to).map_err(Error::system("copy to", &to))?;
         }
     }
     Ok(())
 }
 
-pub fn job(programs: u32, dir: &Path, ground: &Ground<'_>) -> Job {
-    let mut job = Job::new("grep", "grep", dir).args(["-c", PATTERN]);
+/// `programs` runs of grep at once, each on its own part and under its own runahead.
+pub fn compete(programs: u32, ground: &Ground<'_>) -> Result<Job, Error> {
+    let mut job = Job::new("grep", "grep", ground.dir).args(["-c", PATTERN]);
     job.around = ["sh", "-c", SCRIPT, "sh"].map(Into::into).into();
     job.around.extend([ground.out.into(), programs.to_string().into()]);
-    job
+    Ok(job)
 }

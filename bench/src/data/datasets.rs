@@ -1,401 +1,197 @@
-//! What some rows work on instead of the tree: databases, arrays, object files, a recognizer's models.
+//! Data that some rows work on instead of the tree: databases, arrays, object files, a recognizer's models.
 //!
-//! Each is made once in an invocation, beside the storage, and copied onto each storage that needs it;
-//! a storage holds one of them, and nothing else. All are made of installed packages or of seeded
+//! Each dataset is made once in an invocation, beside the storage, and copied onto each storage that needs it.
+//! A storage holds one dataset and nothing else. All are made of installed packages or of seeded
 //! sequences, and so are the same in every run.
 //!
-//! Invariant: data are complete or their row has no job.
+//! Invariant: a dataset is complete or its row has no job.
 
-use crate::data::competing_parts as parts;
-use crate::data::dependent_reads as chain;
-use crate::data::installed_programs as installed;
-use crate::data::jpeg_files as images;
-use crate::data::loader_samples as samples;
-use crate::data::mapped_files as mapped;
-use crate::data::netcdf_slices as slices;
-use crate::data::object_files as link;
-use crate::data::out_of_core as grids;
-use crate::data::parquet_tables as tables;
-use crate::data::postgres_join as join;
-use crate::data::speech_models as speech;
-use crate::data::sqlite_orders as orders;
-
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io::{BufWriter, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use runahead_harness::{cache_dir, find_program, remove, require_space, run_helper};
 use tempfile::TempDir;
 
 use crate::data::job::Job;
-use crate::data::linux_source::{self as source, Source};
-pub use crate::data::out_of_core::Kernel;
+use crate::data::linux_source::Source;
 use crate::data::progress;
-use crate::data::system_programs as sys;
 use crate::error::{Error, Failure};
-use crate::rows::commands::Ground;
 
-/// Data of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Data {
-    /// The object files of a library.
-    Objects,
-    /// An SQLite database of 1 GB.
-    Orders,
-    /// A PostgreSQL cluster with relations to join.
-    Relations,
-    /// An array of 1 GB.
-    Array,
-    /// A recognizer's models, and a recording.
-    Speech,
-    /// A file in which each block names the next, one to be read again and again, and one that no command reads.
-    Chain,
-    /// A part of the tree, dealt out to programs that compete.
-    Parts,
-    /// 2 GB of numbers, to be mapped.
-    Numbers,
-    /// An LMDB database of 2 GB, and a list of keys.
-    Records,
-    /// A safetensors file of 2 GB.
-    Tensors,
-    /// Arrays of several programs, each larger than the memory that its program may have.
-    Grids,
-    /// 1,200 files, each with an index.
-    Samples,
-    /// 200 Parquet files.
-    Tables,
-    /// 400 JPEG files.
-    Images,
-    /// An installation of Python with pandas.
-    Pandas,
-    /// An installation of Go, and a program in it.
-    Go,
+/// Data of rows.
+#[derive(Debug)]
+pub struct Dataset {
+    /// Its directory on the storage.
+    pub dir: &'static str,
+    /// MiB of the memory file system that a storage with it takes.
+    pub mib: u64,
+    /// The same of a quick run.
+    pub quick_mib: u64,
+    /// Programs and files that making it needs, with Debian's packages of them.
+    pub needs: &'static [Need],
+    /// Makes it in an empty directory.
+    pub make: fn(&Making<'_>) -> Result<(), Error>,
 }
 
-/// A program or file that a row needs, and Debian's package of it.
+/// A program, or a file if the name begins with `/`, and Debian's package of it.
 pub type Need = (&'static str, &'static str);
 
-pub const PYTHON: &str = "/usr/bin/python3";
+/// What a dataset is made from, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Making<'a> {
+    pub dir: &'a Path,
+    pub source: &'a Source,
+    pub quick: bool,
+}
 
-/// A script, with the arguments that follow.
+impl Making<'_> {
+    /// Returns `full`, or `little` of a quick run.
+    pub fn size<T>(&self, full: T, little: T) -> T {
+        if self.quick { little } else { full }
+    }
+}
+
+impl PartialEq for Dataset {
+    fn eq(&self, other: &Self) -> bool {
+        self.dir == other.dir
+    }
+}
+
+impl Dataset {
+    /// Bytes of the memory file system that a storage with it takes.
+    pub fn space(&self, quick: bool) -> u64 {
+        (if quick { self.quick_mib } else { self.mib }) << 20
+    }
+
+    /// Fails with [`Failure::NotInstalled`] if anything is missing that it is made of.
+    pub fn require(&self) -> Result<(), Failure> {
+        let missing = |(name, _): &&Need| find(name).is_none();
+        match self.needs.iter().find(missing) {
+            Some((name, package)) => {
+                Err(Failure::NotInstalled { program: (*name).to_owned(), package })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    match name.starts_with('/') {
+        true => Some(PathBuf::from(name)).filter(|path| path.is_file()),
+        false => find_program(name),
+    }
+}
+
+/// Debian's Python, whatever else `python3` in PATH may be.
+pub const PYTHON: &str = "/usr/bin/python3";
+pub const NUMPY: &str = "/usr/lib/python3/dist-packages/numpy/__init__.py";
+
+/// A job of Debian's Python that runs `script`, with the arguments that follow.
 pub fn python(dir: &Path, script: &str) -> Job {
     Job::new(PYTHON, "python3", dir).args(["-c", script])
 }
 
-/// Where `scripts/setup` puts Python's modules that Debian has no package of, if this one is there.
+/// Runs `script` with Debian's Python in `dir`.
+pub fn run_python<A: Into<OsString>>(
+    dir: &Path,
+    script: &str,
+    args: impl IntoIterator<Item = A>,
+    modules: Option<&Path>,
+) -> Result<(), Error> {
+    let mut python = Command::new(PYTHON);
+    python.args(["-c", script]).args(args.into_iter().map(Into::into)).current_dir(dir);
+    python.envs(modules.map(|modules| ("PYTHONPATH", modules)));
+    run_helper(&mut python)?;
+    Ok(())
+}
+
+/// Directory in which `scripts/setup` puts Python's modules that Debian has no package of, if this one is there.
 pub fn module(module: &'static str) -> Result<PathBuf, Failure> {
-    let modules = source::cache_dir().join("python");
+    let modules = cache_dir().join("python");
     match modules.join(module).is_dir() {
         true => Ok(modules),
         false => Err(Failure::NoModule { module, path: modules }),
     }
 }
 
-impl Data {
-    /// Its directory on the storage.
-    pub fn dir(self) -> &'static str {
-        match self {
-            Self::Objects => "objects",
-            Self::Orders => "orders",
-            Self::Relations => "relations",
-            Self::Array => "array",
-            Self::Speech => "speech",
-            Self::Chain => "chain",
-            Self::Parts => "parts",
-            Self::Numbers => "numbers",
-            Self::Records => "records",
-            Self::Tensors => "tensors",
-            Self::Grids => "grids",
-            Self::Samples => "samples",
-            Self::Tables => "tables",
-            Self::Images => "images",
-            Self::Pandas => "pandas",
-            Self::Go => "go",
-        }
-    }
-
-    /// What has to be free in the memory file system to have it on a storage.
-    pub fn space(self, quick: bool) -> u64 {
-        match (self, quick) {
-            // An installation is always a whole one.
-            (Self::Go, _) => 1 << 30,
-            (Self::Pandas, _) => 512 << 20,
-            (_, true) => 256 << 20,
-            (Self::Numbers | Self::Records | Self::Tensors, _) => 2560 << 20,
-            (Self::Orders | Self::Array, _) => 1536 << 20,
-            (Self::Relations | Self::Chain | Self::Grids | Self::Samples, _) => 1 << 30,
-            _ => 512 << 20,
-        }
-    }
-
-    fn needs(self) -> &'static [Need] {
-        match self {
-            Self::Objects => &link::NEEDS,
-            Self::Orders => &orders::NEEDS,
-            Self::Relations => &join::NEEDS,
-            Self::Array => &slices::NEEDS,
-            Self::Speech => &speech::NEEDS,
-            Self::Chain => &chain::NEEDS,
-            Self::Parts => &parts::NEEDS,
-            Self::Numbers => &mapped::NUMBERS_NEEDS,
-            Self::Records => &mapped::RECORDS_NEEDS,
-            Self::Tensors => &mapped::TENSORS_NEEDS,
-            Self::Grids => &grids::NEEDS,
-            Self::Samples => &samples::NEEDS,
-            Self::Tables => &tables::NEEDS,
-            Self::Images => &images::NEEDS,
-            Self::Pandas => &installed::PANDAS_NEEDS,
-            Self::Go => &installed::GO_NEEDS,
-        }
-    }
-
-    /// Makes it in the empty directory `dir`.
-    fn make(self, dir: &Path, source: &Source, quick: bool) -> Result<(), Error> {
-        match self {
-            Self::Objects => link::make(dir, quick),
-            Self::Orders => orders::make(dir, quick),
-            Self::Relations => join::make(dir, quick),
-            Self::Array => slices::make(dir, quick),
-            Self::Speech => speech::make(dir),
-            Self::Chain => chain::make(dir, quick),
-            Self::Parts => parts::make(dir, source, quick),
-            Self::Numbers => mapped::make_numbers(dir, quick),
-            Self::Records => mapped::make_records(dir, quick),
-            Self::Tensors => mapped::make_tensors(dir, quick),
-            Self::Grids => grids::make(dir, quick),
-            Self::Samples => samples::make(dir, quick),
-            Self::Tables => tables::make(dir, quick),
-            Self::Images => images::make(dir, quick),
-            Self::Pandas => installed::make_pandas(dir),
-            Self::Go => installed::make_go(dir),
-        }
-    }
+/// Writes pieces of a file one after the other.
+pub fn write_pieces<P: AsRef<[u8]>>(
+    path: &Path,
+    pieces: impl IntoIterator<Item = P>,
+) -> Result<(), Error> {
+    let failed = || Error::system("write", path);
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed())?);
+    pieces.into_iter().try_for_each(|piece| file.write_all(piece.as_ref())).map_err(failed())?;
+    file.flush().map_err(failed())
 }
 
-/// A command that works on data of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Task {
-    /// `ld` of a library's object files.
-    Link,
-    /// SQLite: a range of a secondary index.
-    Range,
-    /// SQLite: a join through a secondary index.
-    SqlJoin,
-    /// PostgreSQL: an index nested-loop join.
-    Postgres {
-        /// Of the outer relation's tuples, so many in 100 find a match.
-        percent: u32,
-    },
-    /// Slices of an array.
-    Slices,
-    /// A speech recognizer.
-    Recognize,
-    /// Reads that depend on each other.
-    Chase,
-    /// Reads that depend on each other, with shadows that hint only rubbish.
-    Rubbish,
-    /// As much data as there may be memory, again and again.
-    Reread,
-    /// Programs that want the same disk at once.
-    Compete {
-        /// So many.
-        programs: u32,
-    },
-    /// A program that computes beside one that waits.
-    Beside,
-    /// Numbers of a mapped file, each of which says where the next is.
-    Chained,
-    /// Stores into much memory, between reads that depend on each other.
-    Stores,
-    /// Numbers of a mapped file at computed places.
-    Gather,
-    /// Numbers of a mapped file at random places, by `numpy.memmap`.
-    Memmap,
-    /// LMDB: a list of keys.
-    Gets,
-    /// safetensors: a part of each tensor.
-    Part,
-    /// A computation that has its arrays in a mapped file.
-    OutOfCore {
-        /// Which.
-        kernel: Kernel,
-        /// Products, cycles, steps.
-        rounds: u32,
-    },
-    /// One that has them in memory, half of which is swapped out.
-    Swapped {
-        /// Which.
-        kernel: Kernel,
-        /// Products, cycles, steps.
-        rounds: u32,
-    },
-    /// A loader with eight threads.
-    Workers,
-    /// DuckDB: an aggregate and a join.
-    DuckDb,
-    /// A loader of pictures with eight threads.
-    Images,
-    /// Python that imports pandas.
-    Pandas,
-    /// Go that builds a program.
-    GoBuild,
+/// A file without a name that holds `text`, to be read from its start.
+pub fn script(text: &str) -> Result<File, Error> {
+    let failed = || Error::system("write a file in", std::env::temp_dir());
+    let mut file = tempfile::tempfile().map_err(failed())?;
+    file.write_all(text.as_bytes()).and_then(|()| file.rewind()).map_err(failed())?;
+    Ok(file)
 }
 
-impl Task {
-    /// What it works on.
-    pub fn data(self) -> Data {
-        match self {
-            Self::Link => Data::Objects,
-            Self::Range | Self::SqlJoin => Data::Orders,
-            Self::Postgres { .. } => Data::Relations,
-            Self::Slices => Data::Array,
-            Self::Recognize => Data::Speech,
-            Self::Chase | Self::Rubbish | Self::Reread | Self::Beside => Data::Chain,
-            Self::Compete { .. } => Data::Parts,
-            Self::Gather | Self::Memmap | Self::Chained | Self::Stores => Data::Numbers,
-            Self::Gets => Data::Records,
-            Self::Part => Data::Tensors,
-            Self::OutOfCore { .. } | Self::Swapped { .. } => Data::Grids,
-            Self::Workers => Data::Samples,
-            Self::DuckDb => Data::Tables,
-            Self::Images => Data::Images,
-            Self::Pandas => Data::Pandas,
-            Self::GoBuild => Data::Go,
-        }
-    }
-
-    /// The command.
-    ///
-    /// # Errors
-    /// [`Failure::NotInstalled`], a program of ours cannot be compiled, or what it works on cannot be
-    /// listed.
-    pub fn job(self, ground: &Ground<'_>) -> Result<Job, Error> {
-        require(self.data().needs())?;
-        let dir = &ground.root.join(self.data().dir());
-        match self {
-            Self::Link => link::job(dir, ground),
-            Self::Range => Ok(orders::range(dir)),
-            Self::SqlJoin => Ok(orders::join(dir)),
-            Self::Postgres { percent } => join::job(percent, dir, ground),
-            Self::Slices => Ok(slices::job(dir, ground)),
-            Self::Recognize => Ok(speech::job(dir)),
-            Self::Chase => chain::chase(dir, ground),
-            Self::Rubbish => chain::rubbish(dir, ground),
-            Self::Reread => chain::reread(dir, ground),
-            Self::Beside => chain::beside(dir, ground),
-            Self::Compete { programs } => Ok(parts::job(programs, dir, ground)),
-            Self::Chained => mapped::chained(dir, ground),
-            Self::Stores => mapped::stores(dir, ground),
-            Self::Gather => mapped::gather(dir, ground),
-            Self::Memmap => Ok(mapped::memmap(dir, ground)),
-            Self::Gets => Ok(mapped::gets(dir)),
-            Self::Part => mapped::part(dir),
-            Self::OutOfCore { kernel, rounds } => kernel.job(rounds, dir, ground),
-            Self::Swapped { kernel, rounds } => kernel.swapped(rounds, dir, ground),
-            Self::Workers => Ok(samples::job(dir)),
-            Self::DuckDb => tables::job(dir),
-            Self::Images => Ok(images::job(dir)),
-            Self::Pandas => Ok(installed::pandas(dir)),
-            Self::GoBuild => installed::go_build(dir, ground),
-        }
-    }
+/// Lets other users pass through a directory of ours: a database server refuses to be root.
+pub fn let_through(dir: &Path) -> Result<(), Error> {
+    fs::set_permissions(dir, Permissions::from_mode(0o711))
+        .map_err(Error::system("change the mode of", dir))
 }
 
-/// A program on [`Data::Numbers`] that has so many KiB of memory, makes so many reads, and after each stores into so many
-/// pages.
-///
-/// # Errors
-/// As of [`Task::job`].
-pub fn storing(ground: &Ground<'_>, sizes: [u64; 3]) -> Result<Job, Error> {
-    require(Data::Numbers.needs())?;
-    mapped::storing(&ground.root.join(Data::Numbers.dir()), ground, sizes)
-}
-
-fn require(needs: &[Need]) -> Result<(), Error> {
-    let missing = |(name, _): &&Need| find(name).is_none();
-    match needs.iter().find(missing) {
-        Some((name, package)) => {
-            Err(Failure::NotInstalled { program: (*name).to_owned(), package }.into())
-        }
-        None => Ok(()),
-    }
-}
-
-/// A file, if the name is a path; else a program.
-fn find(name: &str) -> Option<PathBuf> {
-    match name.starts_with('/') {
-        true => Some(PathBuf::from(name)).filter(|path| path.is_file()),
-        false => sys::find_program(name),
-    }
-}
-
-/// Data that have been made in this invocation, on the machine's own disk.
+/// Datasets that have been made in this invocation, on the machine's own disk.
 pub struct Store {
     dir: TempDir,
     quick: bool,
 }
 
 impl Store {
-    /// Makes it, empty.
-    ///
-    /// # Errors
-    /// There is no room for temporary files.
+    /// An empty store.
     pub fn new(quick: bool) -> Result<Self, Error> {
         let parent = std::env::temp_dir();
         let dir = tempfile::Builder::new()
             .prefix("runahead-bench-data-")
             .tempdir_in(&parent)
             .map_err(Error::system("create a directory in", &parent))?;
-        // A database server refuses to be root.
-        sys::let_through(dir.path())?;
+        let_through(dir.path())?;
         Ok(Self { dir, quick })
     }
 
-    /// Where `data` are, made now if they have not been. Those that this machine lacks the means for are an
-    /// empty directory; [`Task::job`] says so.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], or what makes them failed.
-    pub fn get(&self, data: Data, source: &Source) -> Result<PathBuf, Error> {
-        let path = self.dir.path().join(data.dir());
+    /// Returns the directory of a dataset, made now if it has not been. If the machine lacks what it is made of, the
+    /// directory is empty, and the row says so.
+    pub fn get(&self, data: &Dataset, source: &Source) -> Result<PathBuf, Error> {
+        let path = self.dir.path().join(data.dir);
         if path.is_dir() {
             return Ok(path);
         }
         fs::create_dir(&path).map_err(Error::system("create", &path))?;
-        if data.needs().iter().any(|(name, _)| find(name).is_none()) {
+        if data.require().is_err() {
             return Ok(path);
         }
         // Twice: some are made of something else.
-        sys::require_space(self.dir.path(), 2 * data.space(self.quick))?;
+        require_space(self.dir.path(), 2 * data.space(self.quick))?;
         let clock = progress::clock("making what the rows work on");
-        let made = data.make(&path, source, self.quick);
+        let made = (data.make)(&Making { dir: &path, source, quick: self.quick });
         clock.finish_and_clear();
         made.map(|()| path)
     }
 
-    /// Removes them.
-    ///
-    /// # Errors
-    /// They cannot be removed.
-    pub fn forget(&self, data: Data) -> Result<(), Error> {
-        let path = self.dir.path().join(data.dir());
-        match path.is_dir() {
-            true => fs::remove_dir_all(&path).map_err(Error::system("remove", &path)),
-            false => Ok(()),
-        }
+    /// Removes a dataset.
+    pub fn forget(&self, data: &Dataset) -> Result<(), Error> {
+        Ok(remove(&self.dir.path().join(data.dir))?)
     }
 }
 
 /// Copies a directory with its owners, modes and times.
-///
-/// # Errors
-/// `cp` failed.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
-    let mut cp = Command::new("cp");
-    cp.args(["--archive", "--sparse=never"]).arg(from).arg(to);
-    sys::run_helper("cp", cp, to)
+    run_helper(Command::new("cp").args(["--archive", "--sparse=never"]).arg(from).arg(to))?;
+    Ok(())
 }
 
-/// A seeded sequence (splitmix64) for what is made here.
+/// A seeded sequence of numbers (splitmix64).
 pub struct Sequence(pub u64);
 
 impl Sequence {
@@ -406,7 +202,7 @@ impl Sequence {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`.
+    /// The next number, below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
@@ -416,13 +212,21 @@ impl Sequence {
 mod tests {
     use super::*;
 
+    const MARKED: Dataset = Dataset {
+        dir: "marked",
+        mib: 1,
+        quick_mib: 1,
+        needs: &[("sh", "dash")],
+        make: |making| script("x").map(|_| fs::write(making.dir.join("f"), "").unwrap()),
+    };
+
     #[test]
-    fn what_is_not_installed_is_said() {
-        let needs = [("sh", "dash"), ("/usr/lib/no-such-file", "no-such-package")];
-        assert!(require(&needs[..1]).is_ok());
-        let result = require(&needs);
+    fn a_missing_package_is_named() {
+        assert!(MARKED.require().is_ok());
+        let needs = &[("sh", "dash"), ("/usr/lib/no-such-file", "no-such-package")];
+        let result = Dataset { needs, ..MARKED }.require();
         assert!(
-            matches!(result, Err(Error::Failure(Failure::NotInstalled { package, .. })) if package == "no-such-package")
+            matches!(result, Err(Failure::NotInstalled { package, .. }) if package == "no-such-package")
         );
     }
 
@@ -430,22 +234,20 @@ mod tests {
     fn data_are_made_once_and_forgotten() {
         let store = Store::new(true).unwrap();
         let source = Source { root: "/usr/include".into(), what: "headers".into() };
-        let path = store.get(Data::Chain, &source).unwrap();
-        let mark = path.join("mark");
-        fs::write(&mark, "").unwrap();
-        assert_eq!(store.get(Data::Chain, &source).unwrap(), path);
-        assert!(mark.exists(), "made again");
-        store.forget(Data::Chain).unwrap();
+        let path = store.get(&MARKED, &source).unwrap();
+        fs::remove_file(path.join("f")).unwrap();
+        assert_eq!(store.get(&MARKED, &source).unwrap(), path);
+        assert!(!path.join("f").exists(), "made again");
+        store.forget(&MARKED).unwrap();
         assert!(!path.exists());
     }
 
     #[test]
     fn a_copy_keeps_modes() {
-        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir(&from).unwrap();
-        fs::set_permissions(&from, PermissionsExt::from_mode(0o700)).unwrap();
+        fs::set_permissions(&from, Permissions::from_mode(0o700)).unwrap();
         fs::write(from.join("f"), "text").unwrap();
         copy(&from, &to).unwrap();
         assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o700);

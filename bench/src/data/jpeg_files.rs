@@ -1,28 +1,31 @@
-//! Pictures, as a loader of samples has them: workers take one each, decode it and scale it down.
+//! JPEG files as a loader of samples has them: workers take one each, decode it and scale it down.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::data::datasets::{Need, PYTHON, python};
-use crate::data::job::Job;
-use crate::data::system_programs as sys;
+use crate::data::datasets::{Dataset, Making, PYTHON, python, run_python};
+use crate::data::job::{Ground, Job};
 use crate::error::Error;
 
-pub const NEEDS: [Need; 2] =
-    [(PYTHON, "python3"), ("/usr/lib/python3/dist-packages/PIL/__init__.py", "python3-pil")];
+pub static IMAGES: Dataset = Dataset {
+    dir: "images",
+    mib: 512,
+    quick_mib: 256,
+    needs: &[
+        (PYTHON, "python3"),
+        ("/usr/lib/python3/dist-packages/PIL/__init__.py", "python3-pil"),
+    ],
+    make,
+};
 
 const SCRIPT: &str = include_str!("../../programs/images.py");
 const WORKERS: &str = "8";
-/// 100 to 230 KB each.
+/// Files of 100 to 230 KB.
 const COUNT: &str = "400";
-const QUICK: &str = "20";
+const QUICK_COUNT: &str = "20";
 
-pub fn make(dir: &Path, quick: bool) -> Result<(), Error> {
-    let mut python = Command::new(PYTHON);
-    python.args(["-c", SCRIPT, "make", if quick { QUICK } else { COUNT }]).current_dir(dir);
-    sys::run_helper("python3", python, dir)
+fn make(making: &Making<'_>) -> Result<(), Error> {
+    run_python(making.dir, SCRIPT, ["make", making.size(COUNT, QUICK_COUNT)], None)
 }
 
-pub fn job(dir: &Path) -> Job {
-    python(dir, SCRIPT).args(["load", WORKERS])
+/// Decodes and scales all of them.
+pub fn load(ground: &Ground<'_>) -> Result<Job, Error> {
+    Ok(python(ground.dir, SCRIPT).args(["load", WORKERS]))
 }

@@ -13,17 +13,19 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use runahead_harness::interrupt;
+use runahead_harness::{cache_dir, fill_at_once, interrupt, last_line, require_program};
 
-use crate::data::copy_tree as copy;
+use crate::data::copy_tree;
 use crate::data::progress::{self, Unit};
-use crate::data::system_programs as sys;
 use crate::error::Error;
 
-/// What is unpacked of the kernel's source.
+/// A pattern to search for. It occurs in an eighth of the kernel's files, so that output is neither empty nor everything.
+pub const PATTERN: &str = "mutex_lock";
+
+/// Directories of the kernel's source that are unpacked.
 const PARTS: [&str; 2] = ["fs", "sound"];
 
-/// Trees that other machines have, for want of a better one.
+/// Trees that serve instead on machines without the kernel's source.
 const STAND_INS: [&str; 5] =
     ["/usr/include", "/usr/lib/python3", "/usr/lib/python3.11", "/usr/share/doc", "/usr/share"];
 
@@ -32,15 +34,11 @@ const STAND_INS: [&str; 5] =
 pub struct Source {
     /// Its root.
     pub root: PathBuf,
-    /// What it is, for people.
+    /// Description for people.
     pub what: String,
 }
 
 /// The kernel's source, from the cache or unpacked now.
-///
-/// # Errors
-/// [`Error::NoSource`] if the package is not installed, [`Error::NoProgram`] without xz, or
-/// unpacking failed.
 pub fn linux() -> Result<Source, Error> {
     let tarball = tarball().ok_or(Error::NoSource)?;
     let cached = Cached::of(&tarball)?;
@@ -51,9 +49,6 @@ pub fn linux() -> Result<Source, Error> {
 }
 
 /// A tree that needs no unpacking: the cached one, or any of `files` files.
-///
-/// # Errors
-/// [`Error::NoTree`], or [`linux`]'s.
 pub fn at_hand(files: usize) -> Result<Source, Error> {
     if let Some(cached) = tarball().and_then(|t| Cached::of(&t).ok())
         && cached.root.is_dir()
@@ -67,7 +62,7 @@ fn any(files: usize) -> Result<Source, Error> {
     let root = STAND_INS
         .iter()
         .map(Path::new)
-        .find(|root| copy::has_files(root, files))
+        .find(|root| copy_tree::has_files(root, files))
         .ok_or(Error::NoTree(files))?;
     Ok(Source { root: root.to_owned(), what: format!("{} of this machine", root.display()) })
 }
@@ -112,58 +107,21 @@ impl Cached {
     }
 }
 
-/// Where this program keeps what it takes long to make; `scripts/setup` knows it, too.
-pub fn cache_dir() -> PathBuf {
-    let given = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    given("XDG_CACHE_HOME")
-        .or_else(|| given("HOME").map(|home| home.join(".cache")))
-        .unwrap_or_else(std::env::temp_dir)
-        .join("runahead")
-}
-
 fn unpack(tarball: &Path, cached: &Cached) -> Result<(), Error> {
-    in_place(&cached.root, |into| feed_tar(tarball, &cached.name, &PARTS, into))
+    fill_at_once(&cached.root, ".unpacking-", |into| feed_tar(tarball, &cached.name, &PARTS, into))
 }
 
 /// Unpacks all of the kernel's source into the new directory `into`.
-///
-/// # Errors
-/// [`Error::NoSource`] if the package is not installed, [`Error::NoProgram`] without xz, or
-/// unpacking failed.
 pub fn unpack_whole(into: &Path) -> Result<(), Error> {
     let tarball = tarball().ok_or(Error::NoSource)?;
     fs::create_dir(into).map_err(Error::system("create", into))?;
     feed_tar(&tarball, &Cached::of(&tarball)?.name, &[], into)
 }
 
-/// Lets `fill` fill a directory, which then becomes `root` all at once.
-///
-/// # Errors
-/// `fill`'s, or the cache cannot be written.
-pub fn in_place(root: &Path, fill: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
-    let parent = root.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(parent).map_err(Error::system("create", parent))?;
-    let beside = tempfile::Builder::new()
-        .prefix(".unpacking-")
-        .tempdir_in(parent)
-        .map_err(Error::system("create a directory in", parent))?;
-    fill(beside.path())?;
-    match fs::rename(beside.path(), root) {
-        Ok(()) => {
-            // The directory has a new name and is to stay.
-            let _ = beside.keep();
-            Ok(())
-        }
-        // Another process was faster.
-        Err(_) if root.is_dir() => Ok(()),
-        Err(e) => Err(Error::system("rename to", root)(e)),
-    }
-}
-
 /// Feeds the tarball to tar by hand, because that is what the progress bar can measure.
 fn feed_tar(tarball: &Path, name: &str, parts: &[&str], into: &Path) -> Result<(), Error> {
     for (program, package) in [("tar", "tar"), ("xz", "xz-utils")] {
-        sys::require_program(program, package)?;
+        require_program(program, package)?;
     }
     let read = |e: io::Error| Error::system("read", tarball)(e);
     let start = |e: io::Error| Error::system("run", "tar")(e);
@@ -199,12 +157,8 @@ fn feed_tar(tarball: &Path, name: &str, parts: &[&str], into: &Path) -> Result<(
     if output.status.success() {
         return Ok(());
     }
-    Err(Error::Helper {
-        program: "tar",
-        status: output.status,
-        path: tarball.to_owned(),
-        message: sys::last_line(&output.stderr),
-    })
+    let (command, message) = (format!("tar of {}", tarball.display()), last_line(&output.stderr));
+    Err(runahead_harness::Error::Helper { command, status: output.status, message }.into())
 }
 
 #[cfg(test)]

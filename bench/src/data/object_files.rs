@@ -8,47 +8,48 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::data::copy_tree as copy;
-use crate::data::datasets::Need;
-use crate::data::job::Job;
-use crate::data::share_programs as apps;
-use crate::data::system_programs as sys;
+use runahead_harness::{helper_text, run_helper};
+
+use crate::data::copy_tree::regular_files;
+use crate::data::datasets::{Dataset, Making};
+use crate::data::job::{Ground, Job};
 use crate::error::{Error, Failure};
-use crate::rows::commands::Ground;
 
-pub const NEEDS: [Need; 4] = [
-    ("ar", "binutils"),
-    ("ld", "binutils"),
-    ("cc", "gcc"),
-    ("/usr/include/openssl/crypto.h", "libssl-dev"),
-];
+pub static OBJECTS: Dataset = Dataset {
+    dir: "objects",
+    mib: 512,
+    quick_mib: 256,
+    needs: &[
+        ("ar", "binutils"),
+        ("ld", "binutils"),
+        ("cc", "gcc"),
+        ("/usr/include/openssl/crypto.h", "libssl-dev"),
+    ],
+    make,
+};
 
-/// Many, and made to be in a shared library.
+/// A library with many members, compiled for shared libraries.
 const LIBRARY: &str = "libcrypto.a";
-const QUICK: usize = 100;
+const QUICK_MEMBERS: usize = 100;
 
-pub fn make(dir: &Path, quick: bool) -> Result<(), Error> {
-    // Where it is depends on the machine; the compiler knows.
-    let ask = format!("-print-file-name={LIBRARY}");
-    let Some(archive) = apps::told(Path::new("cc"), &[&ask]).map(PathBuf::from) else {
-        return Ok(());
-    };
-    let output =
-        Command::new("ar").arg("t").arg(&archive).output().map_err(Error::system("run", "ar"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let names: Vec<&str> = text.lines().take(if quick { QUICK } else { usize::MAX }).collect();
+fn make(making: &Making<'_>) -> Result<(), Error> {
+    // The place of the library depends on the machine; the compiler knows it.
+    let asked = helper_text(Command::new("cc").arg(format!("-print-file-name={LIBRARY}")));
+    let Ok(archive) = asked.map(PathBuf::from) else { return Ok(()) };
+    let text = helper_text(Command::new("ar").arg("t").arg(&archive))?;
+    let names: Vec<&str> = text.lines().take(making.size(usize::MAX, QUICK_MEMBERS)).collect();
     for (n, names) in (1..).zip(occurrences(&names)) {
-        let into = dir.join(n.to_string());
+        let into = making.dir.join(n.to_string());
         fs::create_dir(&into).map_err(Error::system("create", &into))?;
         let mut ar = Command::new("ar");
-        // N: the n-th of this name.
+        // N: the n-th member of this name.
         ar.arg("xN").arg(n.to_string()).arg("--output").arg(&into).arg(&archive).args(names);
-        sys::run_helper("ar", ar, &archive)?;
+        run_helper(&mut ar)?;
     }
     Ok(())
 }
 
-/// Names that occur at least once, twice, and so on.
+/// Returns the names that occur at least once, those that occur at least twice, and so on.
 fn occurrences<'a>(names: &[&'a str]) -> Vec<Vec<&'a str>> {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     let mut result: Vec<Vec<&str>> = Vec::new();
@@ -63,15 +64,15 @@ fn occurrences<'a>(names: &[&'a str]) -> Vec<Vec<&'a str>> {
     result
 }
 
-pub fn job(dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-    let objects: Vec<_> = copy::regular_files(dir, Path::new(""))?;
+/// `ld -shared` of all of them.
+pub fn link(ground: &Ground<'_>) -> Result<Job, Error> {
+    let objects = regular_files(ground.dir, Path::new(""))?;
     if objects.is_empty() {
         return Err(Failure::NotInstalled { program: LIBRARY.into(), package: "libssl-dev" }.into());
     }
     let library: OsString = ground.out.join("linked.so").into();
-    let job =
-        Job::new("ld", "binutils", dir).args(["-shared", "-o"]).args([&library]).args(objects);
-    Ok(Job { artefact: Some(library.into()), ..job })
+    let job = Job::new("ld", "binutils", ground.dir).args(["-shared", "-o"]).args([&library]);
+    Ok(Job { artefact: Some(library.into()), ..job.args(objects) })
 }
 
 #[cfg(test)]

@@ -7,13 +7,12 @@
 use std::path::Path;
 
 use crate::data::compile_program as compile;
-use crate::data::datasets::{Need, Sequence};
-use crate::data::job::Job;
-use crate::data::mapped_files::write;
+use crate::data::datasets::{Dataset, Making, Sequence, write_pieces};
+use crate::data::job::{Ground, Job};
 use crate::error::Error;
-use crate::rows::commands::Ground;
 
-pub const NEEDS: [Need; 1] = [("cc", "gcc")];
+pub static GRIDS: Dataset =
+    Dataset { dir: "grids", mib: 1024, quick_mib: 256, needs: &[("cc", "gcc")], make };
 
 /// A program and its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,27 +89,26 @@ impl Kernel {
             }
             Self::Multigrid => 0.0,
         };
-        write(&dir.join(self.name()), (0..all).map(|n| number(n).to_ne_bytes()))
+        write_pieces(&dir.join(self.name()), (0..all).map(|n| number(n).to_ne_bytes()))
     }
 
-    /// The same on memory, half of which has no room.
-    pub fn swapped(self, rounds: u32, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
+    /// The computation on arrays in memory, half of which has no room and is swapped out.
+    pub fn swapped(self, rounds: u32, ground: &Ground<'_>) -> Result<Job, Error> {
         let (_, all) = self.numbers(ground.quick);
-        let job = self.on("-", rounds, dir, ground)?;
-        Ok(Job { swap: Some(8 * all + (64 << 20)), ..job })
+        Ok(Job { swap: Some(8 * all + (64 << 20)), ..self.on("-", rounds, ground)? })
     }
 
-    pub fn job(self, rounds: u32, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-        self.on(self.name(), rounds, dir, ground)
+    /// The computation on arrays in a mapped file: so many products, cycles or transforms.
+    pub fn mapped(self, rounds: u32, ground: &Ground<'_>) -> Result<Job, Error> {
+        self.on(self.name(), rounds, ground)
     }
 
-    /// With its arrays in a file, or in memory (`-`).
-    fn on(self, file: &str, rounds: u32, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
+    /// Arrays in a file, or in memory (`-`).
+    fn on(self, file: &str, rounds: u32, ground: &Ground<'_>) -> Result<Job, Error> {
         let program = compile::program(self.name(), self.source(), ground.out)?;
-        let rounds = if ground.quick { 1 } else { rounds };
-        let sizes = [self.side(ground.quick).to_string(), rounds.to_string()];
+        let sizes = [self.side(ground.quick).to_string(), ground.size(rounds, 1).to_string()];
         let (_, all) = self.numbers(ground.quick);
-        let job = Job::new(program, "gcc", dir).args([file]).args(sizes);
+        let job = Job::new(program, "gcc", ground.dir).args([file]).args(sizes);
         Ok(Job { memory: Some(8 * all / 2 + REST), ..job })
     }
 }
@@ -124,8 +122,8 @@ fn coarser(n: u64) -> u64 {
     }
 }
 
-pub fn make(dir: &Path, quick: bool) -> Result<(), Error> {
-    Kernel::ALL.iter().try_for_each(|kernel| kernel.make(dir, quick))
+fn make(making: &Making<'_>) -> Result<(), Error> {
+    Kernel::ALL.iter().try_for_each(|kernel| kernel.make(making.dir, making.quick))
 }
 
 #[cfg(test)]
@@ -137,12 +135,12 @@ mod tests {
     #[test]
     fn each_program_takes_its_file_and_comes_to_the_same_again() {
         let dir = tempfile::tempdir().unwrap();
-        make(dir.path(), true).unwrap();
+        Kernel::ALL.iter().for_each(|kernel| kernel.make(dir.path(), true).unwrap());
         let out = dir.path().join("out");
         std::fs::create_dir(&out).unwrap();
-        let ground = Ground { root: dir.path(), out: &out, quick: true };
+        let ground = Ground { root: dir.path(), dir: dir.path(), out: &out, quick: true };
         for kernel in Kernel::ALL {
-            let job = kernel.job(1, dir.path(), &ground).unwrap();
+            let job = kernel.mapped(1, &ground).unwrap();
             let run = || {
                 let mut command = Command::new(&job.program);
                 command.args(&job.args).current_dir(dir.path()).output().unwrap()

@@ -1,33 +1,29 @@
-//! Parquet files of orders and of customers, which DuckDB has made itself, and queries of all of them.
+//! Parquet files of orders and of customers, made by DuckDB, and queries of all of them.
 //!
-//! Debian has no DuckDB: its module for Python is where `scripts/setup` puts such modules.
+//! Debian has no DuckDB: `scripts/setup` installs its module for Python.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::data::datasets::{Need, PYTHON, module, python};
-use crate::data::job::Job;
-use crate::data::system_programs as sys;
+use crate::data::datasets::{Dataset, Making, PYTHON, module, python, run_python};
+use crate::data::job::{Ground, Job};
 use crate::error::Error;
 
-pub const NEEDS: [Need; 1] = [(PYTHON, "python3")];
+pub static TABLES: Dataset =
+    Dataset { dir: "tables", mib: 512, quick_mib: 256, needs: &[(PYTHON, "python3")], make };
 
 const MODULE: &str = "duckdb";
 const SCRIPT: &str = include_str!("../../programs/tables.py");
-/// Files of orders, and rows of each, for 1 MB; there are a quarter as many of customers.
+/// Files of orders, and rows in each, for 1 MB; there are a quarter as many files of customers.
 const SIZE: [u32; 2] = [160, 6_500];
-const QUICK: [u32; 2] = [8, 1_000];
+const QUICK_SIZE: [u32; 2] = [8, 1_000];
 
-pub fn make(dir: &Path, quick: bool) -> Result<(), Error> {
-    // The row says it.
+fn make(making: &Making<'_>) -> Result<(), Error> {
+    // Without the module the row's job fails, and says so.
     let Ok(modules) = module(MODULE) else { return Ok(()) };
-    let size = if quick { QUICK } else { SIZE }.map(|n| n.to_string());
-    let mut python = Command::new(PYTHON);
-    python.args(["-c", SCRIPT, "make"]).args(size).current_dir(dir).env("PYTHONPATH", modules);
-    sys::run_helper("python3", python, dir)
+    let [files, rows] = making.size(SIZE, QUICK_SIZE).map(|n| n.to_string());
+    run_python(making.dir, SCRIPT, ["make", &files, &rows], Some(&modules))
 }
 
-pub fn job(dir: &Path) -> Result<Job, Error> {
-    let job = python(dir, SCRIPT).args(["query"]);
+/// An aggregate and a join.
+pub fn query(ground: &Ground<'_>) -> Result<Job, Error> {
+    let job = python(ground.dir, SCRIPT).args(["query"]);
     Ok(Job { env: vec![("PYTHONPATH", module(MODULE)?.into())], ..job })
 }

@@ -8,14 +8,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::data::datasets::Need;
-use crate::data::job::Job;
-use crate::data::system_programs as sys;
-use crate::error::{Error, Failure};
-use crate::measure::surroundings::{self as around, NOBODY};
-use crate::rows::commands::Ground;
+use runahead_harness::run_helper;
 
-pub const NEEDS: [Need; 1] = [("setpriv", "util-linux")];
+use crate::data::datasets::{Dataset, Making, script};
+use crate::data::job::{Ground, Job, set_environment};
+use crate::data::other_user::{NOBODY, as_nobody, give};
+use crate::error::{Error, Failure};
+
+pub static RELATIONS: Dataset = Dataset {
+    dir: "relations",
+    mib: 1024,
+    quick_mib: 256,
+    needs: &[("setpriv", "util-linux")],
+    make,
+};
 
 const SCRIPT: &str = include_str!("../../programs/join.sql");
 
@@ -65,17 +71,17 @@ fn backend(programs: &Path, dir: &Path) -> Vec<OsString> {
     words.into_iter().chain(settings).chain(["postgres".into()]).collect()
 }
 
-pub fn make(dir: &Path, quick: bool) -> Result<(), Error> {
+fn make(making: &Making<'_>) -> Result<(), Error> {
     let Some(programs) = programs() else { return Ok(()) };
-    let cluster = dir.join("cluster");
+    let cluster = making.dir.join("cluster");
     fs::create_dir(&cluster).map_err(Error::system("create", &cluster))?;
-    around::give(&cluster)?;
-    let (user, rest) = (around::nobody(), around::nobody().split_off(1));
-    let helper = |name: &'static str, words: Vec<OsString>, input| {
-        let mut command = Command::new(&user[0]);
-        command.args(&rest).args(words).current_dir("/");
-        crate::data::job::set_environment(&mut command);
-        sys::run_helper_on(name, command, &cluster, input)
+    give(&cluster)?;
+    let helper = |words: Vec<OsString>, input| {
+        let words = [as_nobody(), words].concat();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir("/").stdin(input);
+        set_environment(&mut command);
+        run_helper(&mut command)
     };
     let mut initdb: Vec<OsString> = vec![programs.join("initdb").into(), "-D".into()];
     initdb.push(cluster.clone().into());
@@ -83,25 +89,26 @@ pub fn make(dir: &Path, quick: bool) -> Result<(), Error> {
         ["--no-sync", "--auth=trust", "--no-locale", "--encoding=SQL_ASCII", "--wal-segsize=1"]
             .map(Into::into),
     );
-    helper("initdb", initdb, Stdio::null())?;
-    let (inner, outer) = if quick { (20_000, 100) } else { (INNER, OUTER) };
-    let script = SCRIPT.lines().filter(|line| !line.starts_with("--"));
-    let script: String = script.map(|line| line.to_owned() + "\n").collect();
-    let script = script.replace("INNER", &inner.to_string()).replace("OUTER", &outer.to_string());
-    let said = helper("postgres", backend(&programs, &cluster), sys::script(&script)?.into())?;
-    match complaint(&String::from_utf8_lossy(&said)) {
+    helper(initdb, Stdio::null())?;
+    let (inner, outer) = making.size((INNER, OUTER), (20_000, 100));
+    let lines = SCRIPT.lines().filter(|line| !line.starts_with("--"));
+    let text: String = lines.map(|line| line.to_owned() + "\n").collect();
+    let text = text.replace("INNER", &inner.to_string()).replace("OUTER", &outer.to_string());
+    let output = helper(backend(&programs, &cluster), script(&text)?.into())?;
+    match complaint(&String::from_utf8_lossy(&output.stderr)) {
         Some(message) => Err(Error::NotMade { path: cluster, message }),
         None => Ok(()),
     }
 }
 
-/// A statement that failed: to a backend that is no failure of its own.
+/// Returns the line about a statement that failed: the backend's exit status does not tell.
 fn complaint(said: &str) -> Option<String> {
     said.lines().find(|line| line.contains("ERROR:")).map(str::to_owned)
 }
 
-pub fn job(percent: u32, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> {
-    let cluster = dir.join("cluster");
+/// An index nested-loop join in which `percent` of the outer relation's tuples find a match.
+pub fn join(percent: u32, ground: &Ground<'_>) -> Result<Job, Error> {
+    let cluster = ground.dir.join("cluster");
     let Some(programs) = programs().filter(|_| cluster.is_dir()) else {
         return Err(Failure::NotInstalled { program: "postgres".into(), package: PACKAGE }.into());
     };
@@ -114,10 +121,10 @@ pub fn job(percent: u32, dir: &Path, ground: &Ground<'_>) -> Result<Job, Error> 
     let mut words = backend(&programs, &cluster).into_iter();
     let program = words.next().unwrap_or_default();
     Ok(Job {
-        around: around::nobody(),
+        around: as_nobody(),
         owner: Some(NOBODY),
         input: Some(input),
-        // With what the join has to say at least; an error in a statement is no failure of a backend.
+        // The join's own output; an error in a statement is no failure of a backend.
         says: Some("count = "),
         ..Job::new(program, PACKAGE, Path::new("/")).args(words)
     })

@@ -1,7 +1,6 @@
-//! What is shown while something takes more than a second.
+//! Progress of steps that take more than a second.
 //!
-//! Invariant: all of it goes to stderr, and nothing but one plain line does if that is not a
-//! terminal.
+//! Invariant: all of it goes to standard error; if that is not a terminal, only one plain line does.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use runahead_harness::note;
 
-/// A bar over `total` bytes or files.
+/// A bar that ends at `total` bytes or files.
 pub fn bar(message: &'static str, total: u64, unit: Unit) -> ProgressBar {
     let counter = match unit {
         Unit::Bytes => "{bytes}/{total_bytes}",
@@ -18,7 +17,7 @@ pub fn bar(message: &'static str, total: u64, unit: Unit) -> ProgressBar {
     start(ProgressBar::new(total), message, &format!("{{msg}} [{{bar:30}}] {counter} ({{eta}})"))
 }
 
-/// A running clock, for what has no known length.
+/// A running clock, for a step of unknown length.
 pub fn clock(message: &'static str) -> ProgressBar {
     let clock = start(ProgressBar::new_spinner(), message, "{spinner} {msg} {elapsed_precise}");
     // Twice a second: it shares the processors with what is measured.
@@ -26,12 +25,10 @@ pub fn clock(message: &'static str) -> ProgressBar {
     clock
 }
 
-/// What a bar counts.
+/// Unit of a bar.
 #[derive(Debug, Clone, Copy)]
 pub enum Unit {
-    /// Bytes.
     Bytes,
-    /// Files.
     Files,
 }
 

@@ -7,47 +7,30 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::Command;
 
-use crate::data::linux_source as source;
-use crate::data::system_programs as sys;
+use runahead_harness::{cache_dir, fill_at_once, run_helper};
+
 use crate::error::{Error, Failure};
 
-/// The project's source, unpacked.
-///
-/// # Errors
-/// [`Failure::NotFetched`], or it cannot be unpacked.
+/// Returns the directory with the source, unpacked now if it is not in the cache.
 pub fn redis() -> Result<PathBuf, Error> {
-    let cache = source::cache_dir();
+    let cache = cache_dir();
     let tarball = tarball(&cache).ok_or_else(|| Failure::NotFetched(cache.clone()))?;
     let name = tarball.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let root = cache.join(name.replace(".orig.tar.gz", "-source"));
-    if root.is_dir() {
-        return Ok(root);
+    if !root.is_dir() {
+        fill_at_once(&root, ".unpacking-", |into| -> Result<(), Error> {
+            let mut tar = Command::new("tar");
+            tar.args(["--extract", "--gzip", "--no-same-owner", "--strip-components=1", "--file"]);
+            run_helper(tar.arg(&tarball).arg("--directory").arg(into))?;
+            Ok(())
+        })?;
     }
-    source::in_place(&root, |into| {
-        let output = std::process::Command::new(sys::require_program("tar", "tar")?)
-            .args(["--extract", "--gzip", "--no-same-owner", "--strip-components=1", "--file"])
-            .arg(&tarball)
-            .arg("--directory")
-            .arg(into)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(Error::system("run", "tar"))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(Error::Helper {
-                program: "tar",
-                status: output.status,
-                path: tarball.clone(),
-                message: sys::last_line(&output.stderr),
-            }),
-        }
-    })?;
     Ok(root)
 }
 
-/// The last `redis_VERSION.orig.tar.gz` in the order of names.
+/// Returns the last `redis_VERSION.orig.tar.gz` in the order of names.
 fn tarball(dir: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(dir).ok()?;
     let is_one = |path: &PathBuf| {

@@ -12,176 +12,100 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use indicatif::ProgressBar;
+use runahead_harness::{find_program, helper_text};
 
-use crate::data::copy_tree::{self as copy, Links};
-use crate::data::job;
-use crate::data::job::{Fresh, Job};
+use crate::data::copy_tree::{Links, copy_tree};
+use crate::data::job::{Fresh, Ground, Job, set_environment};
 use crate::data::shared_libraries::{C_LIBRARY, libraries, named};
-use crate::data::system_programs as sys;
 use crate::error::{Error, Failure};
 
 /// An installation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum App {
-    /// Debian's python with its library.
-    Python,
-    /// Node and a script with modules.
-    Node,
-    /// A Java virtual machine.
-    Java,
-    /// Tools of a system, a compiler among them, and a script like one of autoconf's.
-    Configure,
+#[derive(Debug)]
+pub struct App {
+    /// Its directory on the storage.
+    pub dir: &'static str,
+    /// The program to start, in that directory.
+    program: &'static str,
+    /// Debian's packages of it.
+    package: &'static str,
+    /// Installs it in its directory, which has an empty `bin`; does nothing if this machine lacks a part of it.
+    install: fn(&Path) -> Result<(), Error>,
 }
+
+/// Debian's Python with its library.
+pub static PYTHON: App =
+    App { dir: "python", program: "bin/python3", package: "python3", install: python };
+/// Node and a script with modules.
+pub static NODE: App = App { dir: "node", program: "bin/node", package: "nodejs", install: node };
+/// A Java virtual machine.
+pub static JAVA: App =
+    App { dir: "java", program: "bin/java", package: "default-jre-headless", install: java };
+/// Tools of a system, a compiler among them, and a script like one of autoconf's.
+pub static UNIX: App = App {
+    dir: "unix",
+    program: "bin/dash",
+    package: "gcc binutils coreutils diffutils findutils grep mawk sed",
+    install: unix,
+};
 
 const IMPORTS: &str = include_str!("../../programs/imports.py");
 const CONFIGURE: &str = include_str!("../../programs/configure.sh");
 
-/// What the script of [`App::Configure`] starts, as it calls them.
-const TOOLS: [&str; 64] = [
-    "ar",
-    "as",
-    "awk",
-    "basename",
-    "cat",
-    "cc",
-    "chmod",
-    "cksum",
-    "cmp",
-    "comm",
-    "cp",
-    "cut",
-    "date",
-    "dd",
-    "diff",
-    "dirname",
-    "du",
-    "env",
-    "expr",
-    "find",
-    "fold",
-    "grep",
-    "head",
-    "id",
-    "install",
-    "join",
-    "ld",
-    "ln",
-    "ls",
-    "md5sum",
-    "mkdir",
-    "mktemp",
-    "mv",
-    "nl",
-    "nm",
-    "nproc",
-    "objdump",
-    "od",
-    "paste",
-    "printenv",
-    "ranlib",
-    "readelf",
-    "readlink",
-    "realpath",
-    "rm",
-    "rmdir",
-    "sed",
-    "seq",
-    "sha256sum",
-    "size",
-    "sort",
-    "split",
-    "stat",
-    "strings",
-    "strip",
-    "tail",
-    "tee",
-    "touch",
-    "tr",
-    "uname",
-    "uniq",
-    "wc",
-    "xargs",
-    "dash",
-];
+/// Programs that the script of [`UNIX`] starts.
+const TOOLS: &str = "ar as awk basename cat cc chmod cksum cmp comm cp cut date dd diff dirname du \
+    env expr find fold grep head id install join ld ln ls md5sum mkdir mktemp mv nl nm nproc objdump \
+    od paste printenv ranlib readelf readlink realpath rm rmdir sed seq sha256sum size sort split \
+    stat strings strip tail tee touch tr uname uniq wc xargs dash";
 
 /// Packages for node, each with its own description.
 const MODULES: usize = 40;
 
 impl App {
-    /// Its directory on the storage.
-    pub fn dir(self) -> &'static str {
-        match self {
-            Self::Python => "python",
-            Self::Node => "node",
-            Self::Java => "java",
-            Self::Configure => "unix",
-        }
-    }
-
-    /// The program to start, in its directory.
-    fn program(self) -> &'static str {
-        match self {
-            Self::Python => "bin/python3",
-            Self::Node => "bin/node",
-            Self::Java => "bin/java",
-            Self::Configure => "bin/dash",
-        }
-    }
-
-    fn package(self) -> &'static str {
-        match self {
-            Self::Python => "python3",
-            Self::Node => "nodejs",
-            Self::Java => "default-jre-headless",
-            Self::Configure => "gcc binutils coreutils diffutils findutils grep mawk sed",
-        }
-    }
-
-    /// Installs it below `root`. A program that this machine does not have is left out, and
-    /// [`job`] says so.
-    ///
-    /// # Errors
-    /// It cannot be copied.
-    pub fn install(self, root: &Path) -> Result<(), Error> {
-        let dir = root.join(self.dir());
+    /// Installs it below `root`. If this machine lacks the program it is left out, and the row's job fails.
+    pub fn install(&self, root: &Path) -> Result<(), Error> {
+        let dir = root.join(self.dir);
         fs::create_dir_all(dir.join("bin")).map_err(Error::system("create", &dir))?;
-        match self {
-            Self::Python => python(&dir),
-            Self::Node => node(&dir),
-            Self::Java => java(&dir),
-            Self::Configure => unix(&dir),
+        (self.install)(&dir)
+    }
+
+    /// Returns its directory on the storage, and the job that starts its program.
+    fn job(&self, ground: &Ground<'_>) -> Result<(PathBuf, Job), Error> {
+        let dir = ground.root.join(self.dir);
+        let program = dir.join(self.program);
+        if !program.is_file() {
+            let (program, package) = (self.program.replace("bin/", ""), self.package);
+            return Err(Failure::NotInstalled { program, package }.into());
         }
+        Ok((dir, Job::new(program, self.package, ground.root)))
     }
 }
 
-/// The command that starts `app`, which is below `root`; `out` is for what it writes.
-///
-/// # Errors
-/// [`Failure::NotInstalled`].
-pub fn job(app: App, root: &Path, out: &Path) -> Result<Job, Error> {
-    let dir = root.join(app.dir());
-    let program = dir.join(app.program());
-    if !program.is_file() {
-        let (program, package) = (app.program().replace("bin/", ""), app.package());
-        return Err(Failure::NotInstalled { program, package }.into());
-    }
-    let job = Job::new(program, app.package(), root);
-    Ok(match app {
-        App::Python => job.args(["-c", IMPORTS]),
-        App::Node => match dir.join("lib").is_dir() {
-            false => job.args([dir.join("app/main.js")]),
-            true => with_libraries(job.args([dir.join("app/main.js")]), &dir),
-        },
-        App::Java => job.args(["-version"]),
-        App::Configure => {
-            let fresh = Fresh { from: None, dir: out.join("configure") };
-            let job = job.args([dir.join("configure"), dir]);
-            Job { cwd: fresh.dir.clone(), fresh: Some(fresh), ..job }
-        }
-    })
+/// Imports 300 modules or more.
+pub fn import(ground: &Ground<'_>) -> Result<Job, Error> {
+    Ok(PYTHON.job(ground)?.1.args(["-c", IMPORTS]))
 }
 
-/// The same command, with shared libraries from where its installation `dir` has them.
+/// Runs the script with modules.
+pub fn run_script(ground: &Ground<'_>) -> Result<Job, Error> {
+    let (dir, job) = NODE.job(ground)?;
+    let job = job.args([dir.join("app/main.js")]);
+    Ok(if dir.join("lib").is_dir() { with_libraries(job, &dir) } else { job })
+}
+
+/// Starts the virtual machine.
+pub fn start_java(ground: &Ground<'_>) -> Result<Job, Error> {
+    Ok(JAVA.job(ground)?.1.args(["-version"]))
+}
+
+/// Runs the configure script.
+pub fn configure(ground: &Ground<'_>) -> Result<Job, Error> {
+    let (dir, job) = UNIX.job(ground)?;
+    let fresh = Fresh { from: None, dir: ground.out.join("configure") };
+    let job = job.args([dir.join("configure"), dir]);
+    Ok(Job { cwd: fresh.dir.clone(), fresh: Some(fresh), ..job })
+}
+
+/// The job with shared libraries from where its installation `dir` has them.
 pub fn with_libraries(job: Job, dir: &Path) -> Job {
     let mut path = OsString::from("LD_LIBRARY_PATH=");
     path.push(dir.join("lib"));
@@ -190,9 +114,6 @@ pub fn with_libraries(job: Job, dir: &Path) -> Job {
 }
 
 /// Copies what `program` is linked with, the C library apart, into the directory `lib`.
-///
-/// # Errors
-/// It cannot be copied.
 pub fn put_libraries(program: &Path, lib: &Path) -> Result<(), Error> {
     for library in libraries(program)?.iter().filter(|path| !named(path, &C_LIBRARY)) {
         let own = lib.join(library.file_name().unwrap_or_default());
@@ -203,11 +124,8 @@ pub fn put_libraries(program: &Path, lib: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Debian's own: whatever else `python3` in PATH may be. Installs it in `dir`, whose `bin` exists, and compiles all
-/// modules that are below `lib` then.
-///
-/// # Errors
-/// It cannot be copied.
+/// Installs Debian's Python, whatever else `python3` in PATH may be, in `dir`, whose `bin` exists, and then compiles
+/// all modules that are below `lib`.
 pub fn python(dir: &Path) -> Result<(), Error> {
     let program = Path::new("/usr/bin/python3");
     let ask = "import sysconfig; print(sysconfig.get_path('stdlib'))";
@@ -219,14 +137,14 @@ pub fn python(dir: &Path) -> Result<(), Error> {
     // Most have been compiled by Debian's package, and are so for the copy, too.
     let mut compile = Command::new(dir.join("bin/python3"));
     compile.args(["-W", "ignore", "-m", "compileall", "-q"]).arg(dir.join("lib"));
-    job::set_environment(&mut compile);
+    set_environment(&mut compile);
     // Some files of the library are wrong on purpose.
     compile.stdin(Stdio::null()).output().map_err(Error::system("run", "compileall"))?;
     Ok(())
 }
 
 fn node(dir: &Path) -> Result<(), Error> {
-    let Some(program) = sys::find_program("node") else { return Ok(()) };
+    let Some(program) = find_program("node") else { return Ok(()) };
     let app = dir.join("app");
     for n in 0..MODULES {
         let package = app.join(format!("node_modules/part{n}"));
@@ -251,7 +169,7 @@ fn node(dir: &Path) -> Result<(), Error> {
     put(&program, &dir.join("bin/node"))
 }
 
-/// Of a tree in which each has three children, as deep as it gets.
+/// Text of module `n`, in a tree of modules in which each has three children.
 fn module(n: usize) -> String {
     let children: Vec<_> = (1..=3).map(|i| 3 * n + i).filter(|child| *child < MODULES).collect();
     let required = children.iter().map(|child| format!("require('part{child}')"));
@@ -270,7 +188,7 @@ fn module(n: usize) -> String {
 }
 
 fn java(dir: &Path) -> Result<(), Error> {
-    let Some(home) = sys::find_program("java")
+    let Some(home) = find_program("java")
         .and_then(|program| program.canonicalize().ok())
         .and_then(|program| Some(program.parent()?.parent()?.to_owned()))
     else {
@@ -288,8 +206,8 @@ fn unix(dir: &Path) -> Result<(), Error> {
     let (bin, lib) = (dir.join("bin"), dir.join("lib"));
     fs::create_dir_all(&lib).map_err(Error::system("create", &lib))?;
     let mut programs = Vec::new();
-    for name in TOOLS {
-        let Some(program) = sys::find_program(name) else { return Ok(()) };
+    for name in TOOLS.split_whitespace() {
+        let Some(program) = find_program(name) else { return Ok(()) };
         programs.push((program, bin.join(name)));
     }
     // The compiler finds its parts by where it is itself.
@@ -306,38 +224,26 @@ fn unix(dir: &Path) -> Result<(), Error> {
     write(&dir.join("configure"), CONFIGURE)
 }
 
-/// The first line that a program says, if it is there and succeeds.
+/// Returns the text that a program prints, if it succeeds and prints one.
 pub fn told(program: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
-    job::set_environment(&mut command);
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    text.lines().next().filter(|line| !line.is_empty()).map(str::to_owned)
+    set_environment(command.args(args));
+    helper_text(&mut command).ok().filter(|text| !text.is_empty())
 }
 
 /// Copies a directory, with what its links point to.
-///
-/// # Errors
-/// It cannot be copied.
 pub fn tree(from: &Path, to: &Path) -> Result<(), Error> {
     let parent = to.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).map_err(Error::system("create", parent))?;
-    copy::copy_tree(from, to, usize::MAX, Links::Follow, &ProgressBar::hidden()).map(drop)
+    copy_tree(from, to, usize::MAX, Links::Follow, &ProgressBar::hidden()).map(drop)
 }
 
 /// Copies a file.
-///
-/// # Errors
-/// It cannot be copied.
 pub fn put(from: &Path, to: &Path) -> Result<(), Error> {
     fs::copy(from, to).map(drop).map_err(Error::system("copy to", to))
 }
 
 /// Writes a file.
-///
-/// # Errors
-/// It cannot be written.
 pub fn write(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(Error::system("write", path))
 }
@@ -359,9 +265,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_installed_is_a_failure_of_its_row() {
+    fn a_missing_program_is_a_failure_of_its_row() {
         let dir = tempfile::tempdir().unwrap();
-        let result = job(App::Java, dir.path(), dir.path());
+        let dir = dir.path();
+        let result = start_java(&Ground { root: dir, dir, out: dir, quick: true });
         assert!(matches!(result, Err(Error::Failure(Failure::NotInstalled { .. }))));
     }
 }

@@ -1,7 +1,7 @@
 //! Shared libraries of programs.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::error::Error;
 
@@ -16,28 +16,21 @@ pub const C_LIBRARY: [&str; 7] = [
     "ld-linux",
 ];
 
-/// Whether the file's own name starts with one of these.
+/// True if the file's own name starts with one of these.
 pub fn named(path: &Path, prefixes: &[&str]) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What the dynamic linker would load for `program`.
-///
-/// # Errors
-/// `ldd` cannot be run.
+/// Returns the libraries that the dynamic linker would load for `program`.
 pub fn libraries(program: &Path) -> Result<Vec<PathBuf>, Error> {
-    let output = Command::new("ldd")
-        .arg(program)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(Error::system("run", "ldd"))?;
     // A static program is an error to ldd, and has none.
+    let output = Command::new("ldd").arg(program).output().map_err(Error::system("run", "ldd"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.lines().filter_map(|line| library(line).map(PathBuf::from)).collect())
 }
 
-/// `libz.so.1 => /lib/libz.so.1 (0x7f..)`.
+/// Returns the path in `libz.so.1 => /lib/libz.so.1 (0x7f..)`.
 fn library(line: &str) -> Option<&str> {
     let (_, path) = line.split_once("=>")?;
     path.split_whitespace().next().filter(|path| path.starts_with('/'))

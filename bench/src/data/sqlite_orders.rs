@@ -1,40 +1,50 @@
 //! A database for the stock `sqlite3` shell: customers, and orders in no order of customers.
 
-use std::path::Path;
+use std::process::Command;
 
-use crate::data::datasets::Need;
-use crate::data::job::Job;
-use crate::data::system_programs as sys;
+use runahead_harness::run_helper;
+
+use crate::data::datasets::{Dataset, Making, script};
+use crate::data::job::{Ground, Job};
 use crate::error::Error;
 
-pub const NEEDS: [Need; 1] = [("sqlite3", "sqlite3")];
+pub static ORDERS: Dataset =
+    Dataset { dir: "orders", mib: 1536, quick_mib: 256, needs: &[("sqlite3", "sqlite3")], make };
 
 const SCRIPT: &str = include_str!("../../programs/orders.sql");
 const FILE: &str = "orders.db";
 
-/// 1 GB.
-const ORDERS: u32 = 4_000_000;
-const QUICK: u32 = 40_000;
+/// Orders: 1 GB.
+const COUNT: u32 = 4_000_000;
+const QUICK_COUNT: u32 = 40_000;
 
-pub fn make(dir: &Path, quick: bool) -> Result<(), Error> {
-    let orders = if quick { QUICK } else { ORDERS };
+fn make(making: &Making<'_>) -> Result<(), Error> {
+    let orders = making.size(COUNT, QUICK_COUNT);
     let size = format!("CREATE TEMP TABLE size AS SELECT {orders} AS orders;\n");
-    let script = sys::script(&(size + SCRIPT))?;
-    let mut sqlite = std::process::Command::new("sqlite3");
-    sqlite.args(["-batch", "-bail", FILE]).current_dir(dir);
-    sys::run_helper_on("sqlite3", sqlite, &dir.join(FILE), script.into()).map(drop)
+    let script = script(&(size + SCRIPT))?;
+    let mut sqlite = Command::new("sqlite3");
+    sqlite.args(["-batch", "-bail", FILE]).current_dir(making.dir).stdin(script);
+    run_helper(&mut sqlite)?;
+    Ok(())
 }
 
-/// Five customers, whose orders are all over the file.
-pub fn range(dir: &Path) -> Job {
-    let select = "select count(*), sum(length(note)), sum(total) from orders \
-        where customer between 100 and 104";
-    Job::new("sqlite3", "sqlite3", dir).args([FILE, select])
+/// A range of the index of customers: five customers, whose orders are all over the file.
+pub fn range(ground: &Ground<'_>) -> Result<Job, Error> {
+    select(
+        ground,
+        "select count(*), sum(length(note)), sum(total) from orders where customer between 100 and 104",
+    )
 }
 
 /// Orders by way of the customers' own table.
-pub fn join(dir: &Path) -> Job {
-    let select = "select c.name, count(o.id), sum(o.total) from customer c \
-        join orders o on o.customer = c.id where c.id % 4000 = 7 group by c.id";
-    Job::new("sqlite3", "sqlite3", dir).args([FILE, select])
+pub fn join(ground: &Ground<'_>) -> Result<Job, Error> {
+    select(
+        ground,
+        "select c.name, count(o.id), sum(o.total) from customer c \
+        join orders o on o.customer = c.id where c.id % 4000 = 7 group by c.id",
+    )
+}
+
+fn select(ground: &Ground<'_>, select: &str) -> Result<Job, Error> {
+    Ok(Job::new("sqlite3", "sqlite3", ground.dir).args([FILE, select]))
 }

@@ -7,88 +7,112 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use runahead_harness::{note, say};
+use runahead_harness::{note, read_json, require_program, say, subject, write_at_once, write_json};
 
-use crate::data::copy_tree as copy;
-use crate::data::datasets::{Data, Store};
-use crate::data::linux_source as source;
-use crate::data::system_programs as sys;
+use crate::data::copy_tree::{self, Census};
+use crate::data::datasets::{Dataset, Store};
+use crate::data::linux_source::{self, Source};
 use crate::error::Error;
-use crate::measure::command_runner::Runner;
+use crate::measure::outcome::digest;
 use crate::measure::row_measurement::Bench;
-use crate::measure::slow_storage::{Content, Repository, Scratch, Site};
-use crate::measure::warm_programs as programs;
-use crate::options::{Run, Subject};
-use crate::report::document as markdown;
+use crate::measure::runahead_prefix::require_mechanisms;
+use crate::measure::running::Runner;
+use crate::measure::slow_storage::{Filling, Scratch, Site};
+use crate::measure::warm_programs::version;
+use crate::options::Run;
+use crate::report::document::document;
 use crate::report::results::{Report, Settings, Tree};
-use crate::report::tables as table;
-use crate::rows::catalog::{self as rows, Row};
-use crate::rows::commands::Work;
-use crate::rows::storages::Place;
+use crate::report::tables::{self, text};
+use crate::rows::catalog;
+use crate::rows::row::Row;
+use crate::rows::storages::{EVERYDAY, PLACES, Place};
 
 const QUICK_FILES: usize = 200;
 
-/// Where results go.
+/// Files for the results.
 struct Output {
     json: Vec<PathBuf>,
     document: Option<PathBuf>,
 }
 
-/// Measures what `options` ask for. False if a row failed.
-///
-/// # Errors
-/// What prevented measuring.
+/// Measures the rows that `options` choose. False if a row failed.
 pub fn run(options: &Run) -> Result<bool, Error> {
-    let chosen = rows::select(&options.rows)?;
+    let rows = catalog::select(&options.rows)?;
+    let everyday = rows.iter().any(Row::is_everyday);
+    if everyday && options.root.is_none() {
+        return Err(Error::NoSystem);
+    }
+    let given = options.subject.runahead.as_deref();
     let runahead = match options.without_runahead {
         true => None,
-        false => Some(subject(&options.subject)?),
+        false => Some(subject("runahead", given)?),
     };
-    sys::require_program("strace", "strace")?;
+    if let Some(runahead) = &runahead {
+        require_mechanisms(runahead, &options.without)?;
+    }
     let quick = options.quick;
-    let files = if quick { QUICK_FILES } else { usize::MAX };
-    let source = if quick { source::at_hand(files)? } else { source::linux()? };
-    let space = |row: &&Row| match row.work.data() {
+    let (source, tree) = match rows.iter().all(Row::is_everyday) {
+        true => (Source { root: PathBuf::new(), what: String::new() }, system_tree()),
+        false => {
+            require_program("strace", "strace")?;
+            let source =
+                if quick { linux_source::at_hand(QUICK_FILES)? } else { linux_source::linux()? };
+            let census = copy_tree::census(&source.root, files(quick))?;
+            let what = source.what.clone();
+            (source, Tree { what, census })
+        }
+    };
+    let space = |row: &Row| match row.data() {
         Some(data) => data.space(quick),
         None => row.place.space(quick),
     };
-    let scratch = Scratch::new(chosen.iter().map(space).max().unwrap_or(0))?;
-    let out = scratch.path().join("out");
-    fs::create_dir(&out).map_err(Error::system("create", &out))?;
-
+    let scratch = Scratch::new(rows.iter().map(space).max().unwrap_or(0))?;
     let keep = std::env::temp_dir().join("runahead-bench-differs");
+    let build = runahead.as_deref().map(digest).transpose()?;
     let bench = Bench {
-        runner: Runner { out, limit: Duration::from_secs(options.timeout) },
-        settings: settings(options),
+        runner: Runner { out: scratch.out()?, limit: Duration::from_secs(options.timeout) },
+        settings: settings(options, everyday),
         oracle_threads: options.oracle_threads,
         keep: options.out.clone().unwrap_or(keep),
+        build: build.map(|digest| digest.sha256.chars().take(8).collect()),
+        without: options.without.clone(),
         runahead,
     };
     let output = Output::of(options)?;
-    let census = copy::census(&source.root, files)?;
-    let tree = Tree { what: source.what.clone(), census };
-    let mut report = start(&bench, tree, &output, chosen.len())?;
+    let order: Vec<_> = catalog::all().into_iter().map(|row| row.name).collect();
+    let mut report = start(&bench, tree, &output, &rows)?;
     let mut taken_down = Ok(());
     let store = Store::new(quick)?;
-    let sites = sites(&chosen);
+    let sites = sites(&rows);
     for (n, &(place, data)) in sites.iter().enumerate() {
-        let here = |row: &&Row| row.place == place && row.work.data() == data;
-        let rows: Vec<_> = chosen.iter().copied().filter(here).collect();
+        let here: Vec<_> = rows.iter().filter(|row| is_on(row, place, data)).collect();
         let made = data.map(|data| store.get(data, &source)).transpose()?;
-        let apps: Vec<_> = rows.iter().filter_map(|row| row.work.app()).collect();
-        let repository = repository(&rows);
-        let data_at = data.zip(made.as_deref());
-        let content =
-            Content { source: &source, files, repository, apps: &apps, data: data_at, quick };
-        let site = Site::up(&scratch, place, content)?;
-        // They are large, and may be in memory.
+        let system = options.root.as_deref().filter(|_| here[0].is_everyday());
+        let filling = Filling {
+            rows: &here,
+            source: &source,
+            files: files(quick),
+            made: made.as_deref(),
+            system: system.map(|system| (system, &*bench.runner.out)),
+            quick,
+        };
+        let site = Site::up(&scratch, place, filling)?;
+        // Datasets are large, and may be in memory.
         if let Some(data) =
             data.filter(|data| sites[n + 1..].iter().all(|(_, d)| *d != Some(*data)))
         {
             store.forget(data)?;
         }
-        for row in rows {
-            measure_row(&bench, row, &site, &mut report, &output)?;
+        for row in here {
+            let result = bench.measure(row, &site)?;
+            if let Some(failure) = &result.failure {
+                note!("{}: FAILED: {failure}", row.name);
+            }
+            if row.is_everyday() {
+                note!("{}: {}", place.name, tables::line(&result));
+            }
+            report.put(result, &order);
+            output.write(&report)?;
         }
         // What is still up is reported; the other storages do not depend on it.
         let down = site.down();
@@ -97,21 +121,38 @@ pub fn run(options: &Run) -> Result<bool, Error> {
         }
         taken_down = taken_down.and(down);
     }
-    report.rows.retain(|row| chosen.iter().any(|chosen| chosen.name == row.name));
-    say!("{}", table::text(&report));
+    report.rows.retain(|row| rows.iter().any(|chosen| chosen.name == row.name));
+    say!("{}", text(&report));
     output.say();
     taken_down.map(|()| report.rows.iter().all(|row| row.failure.is_none()))
 }
 
-/// The storages of these rows, in the order in which they are brought up: those with the tree before those
-/// with data, of which each has one. What has the same data is one after the other, because data are large, and are
-/// kept until no other storage needs them.
-fn sites(rows: &[&Row]) -> Vec<(Place, Option<Data>)> {
-    let mut sites = Vec::new();
-    for data in [None].into_iter().chain(rows.iter().map(|row| row.work.data())) {
-        for place in Place::ALL {
-            let here = |row: &&Row| row.place == place && row.work.data() == data;
-            if rows.iter().any(here) && !sites.contains(&(place, data)) {
+/// Files of the tree, at most.
+fn files(quick: bool) -> usize {
+    if quick { QUICK_FILES } else { usize::MAX }
+}
+
+/// Description of the system that everyday commands work in.
+fn system_tree() -> Tree {
+    Tree { what: "a Debian system of 8 GB".to_owned(), census: Census::default() }
+}
+
+fn is_on(row: &Row, place: &Place, data: Option<&Dataset>) -> bool {
+    row.place == place && row.data() == data
+}
+
+/// A storage with one dataset, or with the tree.
+type Storage = (&'static Place, Option<&'static Dataset>);
+
+/// Returns the storages of these rows, in the order in which they are brought up: those with the tree before those
+/// with data, of which each has one. Storages with the same dataset follow each other, because datasets are large, and
+/// are kept until no other storage needs them.
+fn sites(rows: &[Row]) -> Vec<Storage> {
+    let mut sites: Vec<Storage> = Vec::new();
+    for data in [None].into_iter().chain(rows.iter().map(Row::data)) {
+        for place in PLACES.into_iter().chain(&EVERYDAY) {
+            let used = rows.iter().any(|row| is_on(row, place, data));
+            if used && !sites.contains(&(place, data)) {
                 sites.push((place, data));
             }
         }
@@ -119,71 +160,29 @@ fn sites(rows: &[&Row]) -> Vec<(Place, Option<Data>)> {
     sites
 }
 
-/// What the rows of one place need.
-fn repository(rows: &[&Row]) -> Repository {
-    let needs = |work| rows.iter().any(|row| row.work == work);
-    match (needs(Work::GitStatus), needs(Work::GitStatusApart)) {
-        (true, _) => Repository::Copy,
-        (_, true) => Repository::Apart,
-        _ => Repository::None,
-    }
-}
-
-fn measure_row(
-    bench: &Bench,
-    row: &Row,
-    site: &Site,
-    report: &mut Report,
-    output: &Output,
-) -> Result<(), Error> {
-    let result = bench.measure(row, site)?;
-    if let Some(failure) = &result.failure {
-        note!("{}: FAILED: {failure}", row.name);
-    }
-    let order: Vec<_> = rows::all().map(|row| row.name).collect();
-    report.put(result, &order);
-    output.write(report)
-}
-
-fn settings(options: &Run) -> Settings {
+fn settings(options: &Run, everyday: bool) -> Settings {
     let or = |given: Option<usize>, full, quick| {
         given.unwrap_or(if options.quick { quick } else { full })
     };
     Settings {
-        pairs: or(options.pairs, 5, 1),
+        pairs: or(options.pairs, if everyday { 1 } else { 5 }, 1),
         warm_pairs: or(options.warm_pairs, 15, 2),
         oracle_runs: or(options.oracle_runs, 3, 1),
         quick: options.quick,
     }
 }
 
-/// The report to fill; with only some rows chosen, one that has the others' older results.
-fn start(bench: &Bench, tree: Tree, output: &Output, chosen: usize) -> Result<Report, Error> {
-    let version = bench.runahead.as_deref().map(programs::version).transpose()?;
-    let mut report = Report::new(bench.settings.clone(), tree, version);
+/// The report to fill. If only some rows are chosen, it has the others' older results.
+fn start(bench: &Bench, tree: Tree, output: &Output, rows: &[Row]) -> Result<Report, Error> {
+    let runahead = bench.runahead.as_deref().map(version).transpose()?;
+    let mut report = Report::new(bench.settings.clone(), tree, runahead);
     if let Some(path) = output.json.first()
-        && chosen < rows::all().count()
-        && let Some(older) = Report::read(path)?
+        && let Some(older) = read_json::<Report>(path)?
+        && older.rows.iter().any(|old| rows.iter().all(|row| row.name != old.name))
     {
         report.inherit(older, path)?;
     }
     Ok(report)
-}
-
-/// The program under test.
-///
-/// # Errors
-/// [`Error::NoRunahead`].
-pub fn subject(subject: &Subject) -> Result<PathBuf, Error> {
-    let beside = || Some(std::env::current_exe().ok()?.with_file_name("runahead"));
-    let path = match &subject.runahead {
-        Some(path) => path.clone(),
-        None => beside()
-            .filter(|path| path.is_file())
-            .unwrap_or_else(|| PathBuf::from("target/release/runahead")),
-    };
-    // Commands run in other directories.
-    path.is_file().then(|| std::path::absolute(&path).ok()).flatten().ok_or(Error::NoRunahead(path))
 }
 
 impl Output {
@@ -200,11 +199,9 @@ impl Output {
     }
 
     fn write(&self, report: &Report) -> Result<(), Error> {
-        self.json.iter().try_for_each(|path| report.write(path))?;
+        self.json.iter().try_for_each(|path| write_json(path, report))?;
         match &self.document {
-            Some(path) => {
-                fs::write(path, markdown::document(report)).map_err(Error::system("write", path))
-            }
+            Some(path) => Ok(write_at_once(path, &document(report))?),
             None => Ok(()),
         }
     }
@@ -219,17 +216,20 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::netcdf_slices::ARRAY;
+    use crate::data::object_files::OBJECTS;
+    use crate::rows::storages::{DISK, SHARE, SPINDLES};
 
     #[test]
     fn a_storage_holds_the_tree_or_one_kind_of_data() {
         let names = ["slices", "link", "grep-r", "spindles-link", "share-grep-r"];
-        let rows = rows::select(&names.map(str::to_owned)).unwrap();
+        let rows = catalog::select(&names.map(str::to_owned)).unwrap();
         let expected = [
-            (Place::Disk, None),
-            (Place::Share, None),
-            (Place::Disk, Some(Data::Objects)),
-            (Place::Spindles, Some(Data::Objects)),
-            (Place::Disk, Some(Data::Array)),
+            (&DISK, None),
+            (&SHARE, None),
+            (&DISK, Some(&OBJECTS)),
+            (&SPINDLES, Some(&OBJECTS)),
+            (&DISK, Some(&ARRAY)),
         ];
         assert_eq!(sites(&rows), expected);
     }

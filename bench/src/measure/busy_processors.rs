@@ -1,12 +1,12 @@
-//! Programs that keep the processors busy, beside what is measured.
+//! Programs that keep the processors busy, while a command is measured.
 //!
-//! Invariant: they end when the value is dropped, and by themselves soon after this program, however that ended.
+//! Invariant: they end when the value is dropped, and by themselves soon after any end of this program.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::error::Error;
 
-/// Counts without a system call, and looks every tenth of a second or so whether that process is still there.
+/// Counts without a system call, and ends within about a tenth of a second after the process `$1`.
 const SPIN: &str = "while kill -0 $1 2>/dev/null; do \
                     i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done";
 
@@ -15,9 +15,6 @@ pub struct Spinners(Vec<Child>);
 
 impl Spinners {
     /// Starts them.
-    ///
-    /// # Errors
-    /// One cannot be started; then none is left.
     pub fn start() -> Result<Self, Error> {
         let mut spinners = Self(Vec::new());
         for _ in 0..std::thread::available_parallelism().map_or(1, Into::into) {
@@ -27,7 +24,7 @@ impl Spinners {
     }
 }
 
-/// One, as long as the process `id` is there.
+/// Starts one that ends with the process `id`.
 fn spin_beside(id: u32) -> Result<Child, Error> {
     let mut spinner = Command::new("sh");
     spinner.args(["-c", SPIN, "spinner", &id.to_string()]);

@@ -2,17 +2,18 @@
 
 pub mod bench_run;
 pub mod busy_processors;
-pub mod command_runner;
-pub mod debian_system;
-pub mod everyday;
+pub mod control_group;
+pub mod job_run;
 pub mod oracle;
-pub mod outcome_difference;
+pub mod outcome;
 pub mod redis_load;
 pub mod resident_memory;
 pub mod row_measurement;
 pub mod rubbish_hints;
+pub mod runahead_prefix;
+pub mod running;
 pub mod slow_storage;
 pub mod speculation_cost;
-pub mod surroundings;
 pub mod sync_cost;
+pub mod user_files;
 pub mod warm_programs;

@@ -1,43 +1,42 @@
 //! Redis under its own benchmark.
 //!
-//! Invariant: the server, with whatever is put in front of it, has one processor and the benchmark
-//! another, where there are two; what the server holds in the end is part of what is compared.
+//! Invariant: the server, with all that is put in front of it, has one processor and the benchmark
+//! another, if there are two. What the server holds in the end is compared, too.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::data::job::{self, Job, Kind, Outcome};
-use crate::data::system_programs as sys;
+use runahead_harness::{last_line, require_program};
+
+use crate::data::job::{Job, set_environment};
+use crate::data::processors;
 use crate::error::{Error, Failure};
-use crate::measure::command_runner::Runner;
+use crate::measure::outcome::{Outcome, digest};
+use crate::measure::running::Runner;
+use crate::report::runs::Kind;
+use crate::rows::commands::REDIS_SOCKET;
 
-/// Where the server listens, in its own directory.
-pub const SOCKET: &str = "redis.sock";
-
-/// A server that does not answer is a failure.
+/// Time in which the server answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The key that redis-benchmark sets and gets.
 const KEY: &str = "key:__rand_int__";
 
-/// What the benchmark does.
+/// Load that the benchmark makes.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Of each kind.
+    /// Requests of each kind.
     pub requests: u64,
-    /// Sent before an answer is waited for.
+    /// Requests that are sent before an answer is waited for.
     pub pipeline: u32,
 }
 
 /// Runs the server `job`, puts `load` on it, and ends it. The figure is requests per second.
-///
-/// # Errors
-/// As of [`Runner::run`]; the benchmark failed, or the server did not answer.
 pub fn serve(
     runner: &Runner,
     job: &Job,
@@ -45,8 +44,8 @@ pub fn serve(
     prefix: &[OsString],
     load: Load,
 ) -> Result<Outcome, Error> {
-    let (server_cpu, benchmark_cpu) = sys::two_processors();
-    let socket = job.cwd.join(SOCKET);
+    let (server_cpu, benchmark_cpu) = processors::two();
+    let socket = job.cwd.join(REDIS_SOCKET);
     let mut running = runner.start(job, kind, &[pinned(server_cpu)?, prefix.to_vec()].concat())?;
     let mut connection = running.until(|| Connection::open(&socket))?;
     let rates = benchmark(&socket, benchmark_cpu, load)?;
@@ -59,7 +58,7 @@ pub fn serve(
         .open(&files.stdout)
         .map_err(Error::system("open", &files.stdout))?;
     writeln!(file, "{held}").map_err(Error::system("write", &files.stdout))?;
-    outcome.stdout = job::digest(&files.stdout)?;
+    outcome.stdout = digest(&files.stdout)?;
     // All requests over all time.
     let seconds_each: f64 = rates.iter().map(|(_, rate)| 1.0 / rate).sum();
     outcome.figure = Some(rates.len() as f64 / seconds_each);
@@ -68,10 +67,10 @@ pub fn serve(
     Ok(outcome)
 }
 
-/// What to put in front of a command to keep it on one processor.
+/// Words that execute what follows them on one processor.
 fn pinned(processor: Option<usize>) -> Result<Vec<OsString>, Error> {
     let Some(processor) = processor else { return Ok(Vec::new()) };
-    let taskset = sys::require_program("taskset", "util-linux")?;
+    let taskset = require_program("taskset", "util-linux")?;
     Ok(vec![taskset.into(), "-c".into(), processor.to_string().into()])
 }
 
@@ -80,27 +79,26 @@ fn benchmark(
     processor: Option<usize>,
     load: Load,
 ) -> Result<Vec<(String, f64)>, Error> {
-    let program = sys::require_program("redis-benchmark", "redis-tools")?;
+    let program = require_program("redis-benchmark", "redis-tools")?;
     let words = [pinned(processor)?, vec![program.into()]].concat();
     let (requests, pipeline) = (load.requests.to_string(), load.pipeline.to_string());
     let mut command = Command::new(&words[0]);
     command
         .args(&words[1..])
         .args(["-t", "set,get", "-c", "50", "--csv", "-n", &requests, "-P", &pipeline, "-s"])
-        .arg(socket)
-        .stdin(Stdio::null());
-    job::set_environment(&mut command);
+        .arg(socket);
+    set_environment(&mut command);
     let output = command.output().map_err(Error::system("run", "redis-benchmark"))?;
     let rates = parse(&String::from_utf8_lossy(&output.stdout));
     if output.status.success() && rates.len() == 2 {
         return Ok(rates);
     }
-    let last = sys::last_line(&output.stderr);
+    let last = last_line(&output.stderr);
     // It has nothing else to fail on than the server.
     Err(Failure::Server(format!("redis-benchmark: {}: {last}", output.status)).into())
 }
 
-/// Name and requests per second of each line of `"SET","1234.5",...`.
+/// Returns name and requests per second of each line of `"SET","1234.5",...`.
 fn parse(csv: &str) -> Vec<(String, f64)> {
     let line = |line: &str| {
         let mut fields = line.split(',').map(|field| field.trim_matches('"'));
@@ -113,7 +111,7 @@ fn parse(csv: &str) -> Vec<(String, f64)> {
 struct Connection(BufReader<UnixStream>);
 
 impl Connection {
-    /// One to a server that answers.
+    /// Connects to a server that answers.
     fn open(socket: &Path) -> Option<Self> {
         let stream = UnixStream::connect(socket).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -126,7 +124,7 @@ impl Connection {
         Ok(self.0.get_mut().write_all(format!("{what}\r\n").as_bytes()).map_err(lost)?)
     }
 
-    /// The answer as it comes; of a string its length and value.
+    /// Returns the answer as it comes; of a string its length and value.
     fn ask(&mut self, what: &str) -> Result<String, Error> {
         self.say(what)?;
         let first = self.line()?;

@@ -1,7 +1,6 @@
-//! How much memory a process has resident: a program says that it sleeps, and is looked at from
-//! outside.
+//! Resident memory of a process: a program announces that it sleeps, and its `smaps_rollup` is read.
 //!
-//! Invariant: only the process that said so is signalled, and it ends by itself.
+//! Invariant: only the process that announced it is signalled, and it ends by itself.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,18 +9,17 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::data::job::{Gauge, Job, Kind, Outcome};
+use crate::data::job::{Gauge, Job};
 use crate::error::{Error, Failure};
-use crate::measure::command_runner::Runner;
+use crate::measure::outcome::Outcome;
+use crate::measure::running::Runner;
+use crate::report::runs::Kind;
 
-/// For whatever goes on beside a program that has just gone to sleep to settle.
+/// Time in which other work ends after a program has gone to sleep.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Runs a job whose program writes its process id into the job's gauge and sleeps. The figure is its
 /// resident memory in KiB.
-///
-/// # Errors
-/// As of [`Runner::run`], or the process cannot be looked at.
 pub fn look(runner: &Runner, job: &Job, kind: Kind, prefix: &[OsString]) -> Result<Outcome, Error> {
     let mut running = runner.start(job, kind, prefix)?;
     let Gauge::Told(awake) = &job.gauge else {
@@ -48,12 +46,12 @@ pub fn look(runner: &Runner, job: &Job, kind: Kind, prefix: &[OsString]) -> Resu
     Ok(outcome)
 }
 
-/// A whole line, not one that is still being written.
+/// Returns the number on a complete line: one that is still being written has no end.
 fn said(file: &Path) -> Option<i32> {
     fs::read_to_string(file).ok()?.strip_suffix('\n')?.parse().ok()
 }
 
-/// In KiB.
+/// Sizes in KiB.
 #[derive(Debug, PartialEq)]
 struct Resident {
     rss: f64,
@@ -80,7 +78,6 @@ impl Resident {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::commands::{Ground, Work};
 
     #[test]
     fn a_rollup_is_read() {
@@ -88,19 +85,5 @@ mod tests {
             "5500-7ff r--p 0 00:00 0 [rollup]\nRss:    1404 kB\nPss:     112 kB\nPss_Dirty: 9 kB\n";
         assert_eq!(Resident::parse(text), Some(Resident { rss: 1404.0, pss: 112.0 }));
         assert_eq!(Resident::parse("Rss: 1 kB\n"), None);
-    }
-
-    #[test]
-    fn a_sleeper_is_seen_and_ends() {
-        let dir = tempfile::tempdir().unwrap();
-        let ground = Ground { root: dir.path(), out: dir.path(), quick: true };
-        let runner = Runner { out: dir.path().into(), limit: Duration::from_secs(60) };
-        for child in [false, true] {
-            let job = Work::Resident { child }.job(&ground).unwrap();
-            let outcome = runner.run(&job, Kind::Plain, &[]).unwrap();
-            assert_eq!((outcome.exit.as_str(), outcome.stdout.bytes), ("exit 0", 2));
-            // It has 8 MiB of its own; a shell has not.
-            assert!(outcome.figure > Some(8192.0), "{:?}", outcome.figure);
-        }
     }
 }

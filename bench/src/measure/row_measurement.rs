@@ -1,48 +1,53 @@
 //! One row: the recording, the pairs, the oracle.
 //!
-//! Invariant: before each cold run, of whatever kind, the storage is made cold and then the programs
-//! are made warm, in the same way; kinds alternate in who goes first.
+//! Invariant: before each cold run, of any kind, the storage is made cold and then the programs
+//! are made warm, in the same way; kinds alternate in who goes first. Everyday rows have nothing in memory, programs
+//! included, and a fixed order: plain, a first run, a second run.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use runahead_harness::note;
+use runahead_harness::{last_line, note, remove};
+use serde_json::Value;
 
-use crate::data::job::{Job, Kind, Outcome};
-use crate::data::system_programs as sys;
+use crate::data::job::{Ground, Job};
 use crate::error::{Error, Failure};
-use crate::measure::command_runner::Runner;
+use crate::measure::job_run::run;
 use crate::measure::oracle::access_list::{Access, Accesses};
-use crate::measure::oracle::record_run as record;
+use crate::measure::oracle::record_run::record;
 use crate::measure::oracle::replay_accesses::Replay;
-use crate::measure::outcome_difference::{difference, keep};
-use crate::measure::rubbish_hints as planted;
+use crate::measure::outcome::{Outcome, difference, keep};
+use crate::measure::rubbish_hints::{is_planted, stopped};
+use crate::measure::runahead_prefix::{option, switches, under_runahead};
+use crate::measure::running::Runner;
 use crate::measure::slow_storage::Site;
-use crate::measure::surroundings as around;
+use crate::measure::user_files;
 use crate::measure::warm_programs::Programs;
 use crate::report::command_text::describe;
-use crate::report::results::{OracleReport, RowReport, RunReport, Settings};
+use crate::report::results::{OracleReport, RowReport, Settings};
+use crate::report::runs::{Kind, RunReport};
 use crate::report::summary::{Judged, Summary, Verdict};
-use crate::rows::catalog::{Cache, Row};
-use crate::rows::commands::Ground;
+use crate::rows::row::{Cache, Content, Row};
+use crate::rows::storages::Medium;
 
-/// How often a disturbed run is made before it is taken as it is.
+/// Tries of a run that is disturbed each time.
 const TRIES: usize = 3;
 
-/// What is the same for all rows.
+/// Settings that are the same for all rows.
 pub struct Bench {
-    /// Makes the runs.
     pub runner: Runner,
     /// The program under test; none to measure only plain and the oracle.
     pub runahead: Option<PathBuf>,
-    /// How often.
+    /// Start of its SHA-256.
+    pub build: Option<String>,
     pub settings: Settings,
     /// Threads of the oracle, if not what its storage needs.
     pub oracle_threads: Option<usize>,
-    /// Where outputs that differ are kept.
+    /// Mechanisms that are switched off in all rows.
+    pub without: Vec<String>,
+    /// Directory for outputs that differ.
     pub keep: PathBuf,
 }
 
@@ -60,18 +65,15 @@ struct Measurement<'a> {
     history: Option<PathBuf>,
     /// Programs that the recorded run started.
     starts: Option<usize>,
-    /// What every run must give: the first plain run's.
+    /// The first plain run, with which every other is compared.
     expected: Option<Outcome>,
     runs: Vec<RunReport>,
     /// Runahead's own statistics, by pair.
-    stats: Vec<(usize, serde_json::Value)>,
+    stats: Vec<(usize, Value)>,
 }
 
 impl Bench {
     /// Measures `row`; failures of the row itself are in the report.
-    ///
-    /// # Errors
-    /// What prevents measuring anything more.
     pub fn measure(&self, row: &Row, site: &Site) -> Result<RowReport, Error> {
         match self.begin(row, site) {
             Ok(mut m) => {
@@ -93,11 +95,15 @@ impl Bench {
     }
 
     fn begin<'a>(&'a self, row: &'a Row, site: &'a Site) -> Result<Measurement<'a>, Error> {
-        let (root, out, quick) = (site.root(), &self.runner.out, self.settings.quick);
-        let mut job = row.work.job(&Ground { root, out, quick })?;
-        job.options.extend(row.without.iter().flat_map(|what| ["--without".into(), what.into()]));
-        let runahead = around::usable(self.runahead.as_deref(), &job, out)?;
-        let programs = Programs::of(&job, runahead.as_deref(), root)?;
+        let (root, out, quick) = (site.root(), &*self.runner.out, self.settings.quick);
+        let mut job = row.job(&Ground { root, dir: root, out, quick })?;
+        job.options.extend(switches(row.without));
+        job.options.extend(switches(&self.without));
+        let runahead = user_files::usable(self.runahead.as_deref(), &job, out)?;
+        let programs = match row.is_everyday() {
+            true => Programs::default(),
+            false => Programs::of(&job, runahead.as_deref(), root)?,
+        };
         Ok(self.measurement(row, site, job, programs, runahead))
     }
 
@@ -132,38 +138,33 @@ impl Bench {
 
 impl Measurement<'_> {
     fn all(&mut self) -> Result<(), Error> {
-        self.record()?;
+        self.site.set_delay(false)?;
+        if !self.row.is_everyday() {
+            self.record()?;
+        }
         self.site.set_delay(true)?;
         let settings = &self.bench.settings;
         let (pairs, oracles) = match self.row.cache {
+            _ if self.row.is_everyday() => {
+                if self.row.place.medium == Medium::Memory {
+                    self.warm_up(&[Kind::Plain])?;
+                }
+                (settings.pairs.max(1), 0)
+            }
             Cache::Cold if self.row.cost.is_some() || self.row.without.is_some() => {
                 (settings.pairs, 0)
             }
             Cache::Cold => (settings.pairs, settings.oracle_runs),
             Cache::Warm => {
-                self.warm_up()?;
-                let pairs =
-                    if self.row.work.is_long() { settings.pairs } else { settings.warm_pairs };
-                (pairs, 0)
+                self.warm_up(&[Kind::Plain, Kind::Runahead])?;
+                (if self.row.long { settings.pairs } else { settings.warm_pairs }, 0)
             }
         };
         for pair in 1..=pairs {
-            let mut order = vec![Kind::Plain, Kind::Runahead];
-            order.extend(self.row.without.map(|_| Kind::Whole));
-            if pair % 2 == 0 {
-                order.reverse();
-            }
-            let mut line = Vec::new();
-            for kind in order {
-                if kind == Kind::Plain || self.runahead.is_some() {
-                    let outcome = self.run(kind, pair)?;
-                    line.push(format!("{} {}", kind.name(), self.show(&outcome)));
-                }
-            }
-            self.say(&format!("pair {pair}/{pairs}: {}", line.join(", ")));
+            self.pair(pair, pairs)?;
         }
         for n in 1..=oracles {
-            // One would read for a command with little memory what has no room there.
+            // An oracle would read for a command with little memory what has no room there.
             if self.job.memory.is_none() {
                 let outcome = self.run(Kind::Oracle, n)?;
                 self.say(&format!("oracle {n}/{oracles}: {:.3} s", outcome.elapsed.as_secs_f64()));
@@ -173,6 +174,27 @@ impl Measurement<'_> {
                 self.say(&format!("replay {n}/{oracles}: {:.3} s", outcome.elapsed.as_secs_f64()));
             }
         }
+        Ok(())
+    }
+
+    /// Runs all kinds once.
+    fn pair(&mut self, pair: usize, pairs: usize) -> Result<(), Error> {
+        let mut order = vec![Kind::Plain, Kind::Runahead];
+        order.extend(self.row.without.map(|_| Kind::Whole));
+        if let Some(inside) = &self.job.inside {
+            remove(&inside.state)?;
+            order.push(Kind::Again);
+        } else if pair % 2 == 0 {
+            order.reverse();
+        }
+        let mut line = Vec::new();
+        for kind in order {
+            if kind == Kind::Plain || self.runahead.is_some() {
+                let outcome = self.run(kind, pair)?;
+                line.push(format!("{} {}", kind.name(), self.show(&outcome)));
+            }
+        }
+        self.say(&format!("pair {pair}/{pairs}: {}", line.join(", ")));
         Ok(())
     }
 
@@ -187,22 +209,20 @@ impl Measurement<'_> {
         }
     }
 
-    /// Without delay. It is also the run that brings access times up to date (relatime), so that no
+    /// Records a run without delay. It is also the run that brings access times up to date (relatime), so that no
     /// later run writes.
     fn record(&mut self) -> Result<(), Error> {
-        self.site.set_delay(false)?;
         self.programs.ask_version()?;
-        // Where there is nothing to gain there is no oracle; from storage, the run without delay is made
-        // all the same.
-        if !self.row.place.has_storage() {
+        if self.row.content == Content::Nothing {
             return Ok(());
         }
-        // (What is swapped out is no access to anything.)
+        // Where there is nothing to gain there is no oracle, and what is swapped out is no access to anything. From
+        // storage, the run without delay is made all the same.
         if self.row.cost.is_some() || self.job.swap.is_some() {
             return match self.row.cache {
                 Cache::Warm => Ok(()),
                 Cache::Cold => {
-                    let outcome = self.bench.runner.run(&self.job, Kind::Recording, &[])?;
+                    let outcome = run(&self.bench.runner, &self.job, Kind::Recording, &[])?;
                     self.require_success(&outcome)
                 }
             };
@@ -225,17 +245,17 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// What a command touches of what it maps is told by what is in memory after it; so there is nothing before it,
-    /// and nobody drops the caches meanwhile.
+    /// Records the accesses. The pages that a command touches of a mapping are those in memory after it; so there are
+    /// none before it, and no other process may drop the caches meanwhile.
     fn record_accesses(&self) -> Result<(Outcome, Accesses), Error> {
         let mut tries = 1;
         loop {
             if self.job.touches {
                 self.site.make_cold()?;
             }
-            let dropped = sys::times_caches_dropped();
-            let recorded = record::record(&self.bench.runner, &self.job, self.site.root())?;
-            let disturbed = self.job.touches && sys::times_caches_dropped() != dropped;
+            let dropped = times_caches_dropped();
+            let recorded = record(&self.bench.runner, &self.job, self.site.root())?;
+            let disturbed = self.job.touches && times_caches_dropped() != dropped;
             if !disturbed || tries == TRIES {
                 return Ok(recorded);
             }
@@ -250,9 +270,9 @@ impl Measurement<'_> {
         if self.job.touches {
             self.site.make_cold()?;
         }
-        let file = around::directory(&runner.out, &self.job, "history")?.join("run");
-        let prefix = under_runahead(runahead, None, &option("--record=", &file));
-        let outcome = runner.run(&self.job, Kind::Recording, &prefix)?;
+        let file = user_files::directory(&runner.out, &self.job, "history")?.join("run");
+        let prefix = under_runahead(runahead, None, &option("--record=", &file), false);
+        let outcome = run(runner, &self.job, Kind::Recording, &prefix)?;
         self.require_success(&outcome)?;
         if !file.is_file() {
             return Err(Failure::NothingRecorded(self.job.name()).into());
@@ -261,9 +281,9 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// Everything in memory, and both kinds of run once, untimed.
-    fn warm_up(&mut self) -> Result<(), Error> {
-        for kind in [Kind::Plain, Kind::Runahead] {
+    /// Brings everything into memory by untimed runs.
+    fn warm_up(&mut self, kinds: &[Kind]) -> Result<(), Error> {
+        for &kind in kinds {
             if kind == Kind::Plain || self.runahead.is_some() {
                 self.run(kind, 0)?;
             }
@@ -273,28 +293,32 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// One run from the row's state of memory, again if somebody else changed that meanwhile. Pair
+    /// Makes a run from the row's state of memory, again if another process changed that meanwhile. Pair
     /// 0 is the one that brings everything into memory.
     fn run(&mut self, kind: Kind, pair: usize) -> Result<Outcome, Error> {
         let mut tries = 1;
         loop {
             self.prepare(tries)?;
-            let dropped = sys::times_caches_dropped();
+            let dropped = times_caches_dropped();
             let (outcome, stats) = self.run_once(kind)?;
             let served = self.site.stats()?;
-            // Between two warm runs somebody may have done so, too.
+            // Between two warm runs another process may have done so, too.
             let was_cold = self.row.cache == Cache::Warm && pair > 0 && served.read_bytes > 0;
-            let disturbed = sys::times_caches_dropped() != dropped || was_cold;
-            if disturbed && tries < TRIES {
+            let disturbed = times_caches_dropped() != dropped || was_cold;
+            // A second run of an everyday row cannot be made again: it would be a third.
+            if disturbed && tries < TRIES && !self.row.is_everyday() {
                 self.say(&format!("{}: another process dropped the caches; again", kind.name()));
                 tries += 1;
                 continue;
             }
+            // Shadows are nobody's children.
+            let shadows = stats.as_ref().and_then(|stats| stats["shadow_cpu_seconds"].as_f64());
             self.runs.push(RunReport {
                 kind,
                 pair,
                 seconds: outcome.elapsed.as_secs_f64(),
                 figure: outcome.figure,
+                processor: Some(outcome.processor + shadows.unwrap_or(0.0)),
                 more: outcome.more.clone(),
                 exit: outcome.exit.clone(),
                 requests: served.requests,
@@ -302,6 +326,8 @@ impl Measurement<'_> {
                 max_in_service: served.max_in_service,
                 disturbed,
             });
+            // Those of the row itself are kept.
+            let stats = stats.filter(|_| kind == Kind::Runahead);
             self.stats.extend(stats.map(|stats| (pair, stats)));
             self.compare(kind, &outcome)?;
             return Ok(outcome);
@@ -316,49 +342,56 @@ impl Measurement<'_> {
             }
             Cache::Warm if tries > 1 => {
                 self.programs.warm()?;
-                self.bench.runner.run(&self.job, Kind::Recording, &[])?;
+                run(&self.bench.runner, &self.job, Kind::Recording, &[])?;
             }
             Cache::Warm => {}
         }
         self.site.reset_stats()
     }
 
-    /// The outcome, and runahead's own statistics.
-    fn run_once(&self, kind: Kind) -> Result<(Outcome, Option<serde_json::Value>), Error> {
+    /// Returns the outcome, and runahead's own statistics.
+    fn run_once(&self, kind: Kind) -> Result<(Outcome, Option<Value>), Error> {
+        let runner = &self.bench.runner;
         match (kind, &self.runahead) {
-            (Kind::Runahead | Kind::Whole, Some(runahead)) => self.run_ahead(kind, runahead),
+            (Kind::Runahead | Kind::Whole | Kind::Again, Some(runahead)) => {
+                self.run_ahead(kind, runahead)
+            }
             (Kind::Oracle, _) => Ok((self.run_with_oracle()?, None)),
             (Kind::Replay, Some(runahead)) => {
                 let history = self.history.as_deref().unwrap_or(Path::new(""));
-                let prefix = under_runahead(runahead, None, &option("--replay=", history));
-                Ok((self.bench.runner.run(&self.job, kind, &prefix)?, None))
+                let prefix = under_runahead(runahead, None, &option("--replay=", history), false);
+                Ok((run(runner, &self.job, kind, &prefix)?, None))
             }
-            _ => Ok((self.bench.runner.run(&self.job, kind, &[])?, None)),
+            _ => Ok((run(runner, &self.job, kind, &[])?, None)),
         }
     }
 
-    fn run_ahead(
-        &self,
-        kind: Kind,
-        runahead: &Path,
-    ) -> Result<(Outcome, Option<serde_json::Value>), Error> {
+    fn run_ahead(&self, kind: Kind, runahead: &Path) -> Result<(Outcome, Option<Value>), Error> {
         let options = if kind == Kind::Whole { &[] } else { &self.job.options[..] };
-        let file = around::file(&self.bench.runner.out, &self.job, "stats.json")?;
-        let prefix = under_runahead(runahead, Some(&file), options);
-        let mut outcome = self.bench.runner.run(&self.job, kind, &prefix)?;
+        let file = user_files::file(&self.bench.runner.out, &self.job, "stats.json")?;
+        let prefix = match &self.job.inside {
+            None => under_runahead(runahead, Some(&file), options, false),
+            Some(inside) => {
+                let seen = |path: &Path| match path.strip_prefix(&inside.outside) {
+                    Ok(below) => inside.inside.join(below),
+                    Err(_) => path.to_owned(),
+                };
+                under_runahead(&seen(runahead), Some(&seen(&file)), options, true)
+            }
+        };
+        let mut outcome = run(&self.bench.runner, &self.job, kind, &prefix)?;
         // A runahead that died left none; then exit status or output differ, which is reported.
-        let stats: Option<serde_json::Value> =
+        let stats: Option<Value> =
             fs::read(&file).ok().and_then(|json| serde_json::from_slice(&json).ok());
         // A quick run may be over before anything is stopped.
-        if planted::is_planted(options) && !self.bench.settings.quick {
-            let milliseconds = 1e3 * planted::stopped(stats.as_ref())?;
+        if is_planted(options) && !self.bench.settings.quick {
+            let milliseconds = 1e3 * stopped(stats.as_ref())?;
             outcome.more.insert("slowest stop in ms".into(), milliseconds);
         }
         let native = stats.as_ref().and_then(|stats| stats.get("native")?.as_str());
         match native {
             Some(why) => Err(Failure::Native(why.to_owned()).into()),
-            // Those of the row itself are kept.
-            None => Ok((outcome, stats.filter(|_| kind == Kind::Runahead))),
+            None => Ok((outcome, stats)),
         }
     }
 
@@ -366,7 +399,7 @@ impl Measurement<'_> {
         let threads = self.bench.oracle_threads(self.row);
         let replay = Replay::prepare(Arc::clone(&self.accesses), threads)?;
         replay.start();
-        let outcome = self.bench.runner.run(&self.job, Kind::Oracle, &[]);
+        let outcome = run(&self.bench.runner, &self.job, Kind::Oracle, &[]);
         replay.stop();
         outcome
     }
@@ -375,7 +408,7 @@ impl Measurement<'_> {
         if outcome.ok {
             return Ok(());
         }
-        let message = fs::read(&outcome.files.stderr).map(|text| sys::last_line(&text));
+        let message = fs::read(&outcome.files.stderr).map(|text| last_line(&text));
         let failure = Failure::Plain {
             command: self.job.name(),
             exit: outcome.exit.clone(),
@@ -384,7 +417,7 @@ impl Measurement<'_> {
         Err(failure.into())
     }
 
-    /// Holds an outcome against the first plain one, whichever came first.
+    /// Compares an outcome with the first plain one, whichever of the two came first.
     fn compare(&mut self, kind: Kind, outcome: &Outcome) -> Result<(), Error> {
         if kind == Kind::Plain {
             self.require_success(outcome)?;
@@ -394,7 +427,7 @@ impl Measurement<'_> {
             return Ok(());
         };
         let Some((what, plain, other)) = difference(expected, outcome) else { return Ok(()) };
-        let kept = self.bench.keep.join(self.row.name);
+        let kept = self.bench.keep.join(&self.row.name);
         keep([expected, outcome], &kept)?;
         Err(Failure::Differs { what, kind: kind.name(), plain, other, kept }.into())
     }
@@ -403,7 +436,7 @@ impl Measurement<'_> {
         let Self { bench, row, site, runs, .. } = self;
         let judged = match row.cost {
             Some(cost) => Judged::Cost(row.cache, cost),
-            None if row.without.is_some() => Judged::Nothing,
+            None if row.without.is_some() || row.is_everyday() => Judged::Nothing,
             None => Judged::Ratio(row.cache, row.target),
         };
         let mut summary = Summary::of(&runs, judged, failure.is_some());
@@ -417,7 +450,7 @@ impl Measurement<'_> {
             .and_then(|pair| self.stats.into_iter().find(|(n, _)| *n == pair))
             .map(|(_, stats)| stats);
         Ok(RowReport {
-            name: row.name.to_owned(),
+            name: row.name.clone(),
             about: row.about.to_owned(),
             command: describe(&self.job, &[site.root(), &bench.runner.out]),
             program: self.programs.version,
@@ -426,9 +459,11 @@ impl Measurement<'_> {
             starts: self.starts,
             cost: row.cost,
             without: row.without.map(str::to_owned),
+            everyday: row.is_everyday().then(|| everyday_title(row, &bench.without)),
             cache: row.cache,
             target: row.target,
             measured: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            build: bench.build.clone(),
             oracle: runs.iter().any(|run| run.kind == Kind::Oracle).then_some(oracle),
             runs,
             summary,
@@ -438,32 +473,20 @@ impl Measurement<'_> {
     }
 }
 
-/// An option and the file that is its value.
-fn option(name: &str, file: &Path) -> [OsString; 1] {
-    let mut option = OsString::from(name);
-    option.push(file);
-    [option]
+/// Title of the everyday table in which a row stands.
+fn everyday_title(row: &Row, without: &[String]) -> String {
+    let storage = row.place.name.trim_start_matches("everyday-");
+    match without {
+        [] => format!("{storage}: {}", row.place.about),
+        some => format!("{storage}: {} (runahead without {})", row.place.about, some.join(", ")),
+    }
 }
 
-/// What to put in front of a command.
-pub fn under_runahead(
-    runahead: &Path,
-    stats: Option<&Path>,
-    options: &[OsString],
-) -> Vec<OsString> {
-    let mut prefix: Vec<OsString> = vec![runahead.into(), "run".into()];
-    // What is measured is a first run, unless the options say otherwise.
-    let about_history = |option: &OsString| {
-        let option = option.as_encoded_bytes();
-        ["--record", "--replay", "--learn"].iter().any(|name| option.starts_with(name.as_bytes()))
-    };
-    if !options.iter().any(about_history) {
-        prefix.push("--no-learn".into());
-    }
-    prefix.extend(stats.into_iter().flat_map(|file| option("--stats=json:", file)));
-    prefix.extend_from_slice(options);
-    prefix.push("--".into());
-    prefix
+/// How often the kernel's caches have been dropped since it started.
+fn times_caches_dropped() -> u64 {
+    let counters = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let dropped = counters.lines().filter_map(|line| line.strip_prefix("drop_"));
+    dropped.filter_map(|line| line.split_once(' ')?.1.trim().parse::<u64>().ok()).sum()
 }
 
 /// The pair whose run under runahead took the median time (the lower of two).
@@ -471,4 +494,24 @@ fn median_pair(runs: &[RunReport]) -> Option<usize> {
     let mut runs: Vec<_> = runs.iter().filter(|run| run.kind == Kind::Runahead).collect();
     runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     runs.get(runs.len().saturating_sub(1) / 2).map(|run| run.pair)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::catalog::select;
+
+    #[test]
+    fn a_title_names_the_storage_and_what_is_switched_off() {
+        let rows = select(&["everyday".to_owned()]).unwrap();
+        let title = |storage: &str, without: &[&str]| {
+            let row = rows.iter().find(|row| row.place.name == storage).unwrap();
+            everyday_title(row, &without.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
+        };
+        assert!(
+            title("everyday-slow", &["guesses", "stale"])
+                .ends_with("(runahead without guesses, stale)")
+        );
+        assert_eq!(title("everyday-memory", &[]), "memory: everything in memory");
+    }
 }

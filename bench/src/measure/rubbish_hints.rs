@@ -1,35 +1,27 @@
-//! A fault that runahead is asked to have, by an option of its own for tests and measurements: shadows that
-//! hint nothing but rubbish, which have to be stopped within a second.
+//! Shadows with a planted fault, which hint only rubbish, have to be stopped within a second.
 //!
-//! Invariant: what was not stopped, or by a runahead that cannot say so, is no result.
+//! Invariant: a run whose shadows were not stopped, or whose statistics do not say so, has no result.
 
 use std::ffi::OsString;
 
 use serde_json::Value;
 
+use crate::data::dependent_reads::PLANT_RUBBISH;
 use crate::error::Failure;
 
-/// What `runahead run` is told. The rubbish is of a file [`FILE`] in the working directory.
-pub const RUBBISH: [&str; 2] = ["--plant", "rubbish"];
-/// Whether a command with these `options` is to be stopped.
+/// True if these options of `runahead run` plant the fault.
 pub fn is_planted(options: &[OsString]) -> bool {
-    options.iter().any(|option| option == RUBBISH[0])
+    options.iter().any(|option| option == PLANT_RUBBISH[0])
 }
 
-/// A file that the command itself does not read.
-pub const FILE: &str = "rubbish";
-
-/// Seconds.
+/// Seconds in which shadows have to be stopped.
 const LIMIT: f64 = 1.0;
 
-/// Seconds from the first hint to the stop, from runahead's own statistics.
-///
-/// # Errors
-/// [`Failure::NotStopped`].
+/// Returns the seconds from the first hint to the stop, from runahead's own statistics.
 pub fn stopped(stats: Option<&Value>) -> Result<f64, Failure> {
     let refused = |why: String| Failure::NotStopped(why);
     let Some(stats) = stats else {
-        return Err(refused(format!("no statistics; it may not know {}", RUBBISH.join(" "))));
+        return Err(refused(format!("no statistics; it may not know {}", PLANT_RUBBISH.join(" "))));
     };
     let stops = stats["stopped"]
         .as_object()

@@ -1,32 +1,37 @@
-//! A slow storage with the tree on it, brought up, filled and taken down.
+//! A slow storage with content on it: brought up, filled and taken down.
 //!
 //! Invariant: all of it (mount points, outputs, archive, the bytes of disks, the source of a share)
 //! lies in one directory in memory, so that no run waits for the machine's own disk, and that
-//! directory is gone at the end.
+//! directory is gone at the end. Only the disk of everyday rows, 8 GB, lies on the machine's own disk.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use runahead_harness::{remove, require_program, require_space, run_helper};
 use runahead_testbed::model::Service;
-use runahead_testbed::{Disk, DiskOptions, Share, ShareOptions, Stats, Storage};
+use runahead_testbed::{Disk, DiskOptions, Share, ShareOptions, Stats, Storage, drop_caches};
 use tempfile::TempDir;
 
-use crate::data::copy_tree::{self as copy, Census, Links};
-use crate::data::datasets::{self as data, Data};
-use crate::data::job;
-use crate::data::linux_source::{self as source, Source};
+use crate::data::copy_tree::{self, Census, Links};
+use crate::data::datasets::{self, let_through};
+use crate::data::job::set_environment;
+use crate::data::linux_source::{self, Source};
 use crate::data::progress::{self, Unit};
-use crate::data::share_programs::App;
-use crate::data::system_programs as sys;
 use crate::error::Error;
-use crate::rows::catalog::Row;
+use crate::measure::busy_processors::Spinners;
 use crate::rows::commands::{DATA, DATA_BYTES, GIT_DIR, REPO, TREE};
-use crate::rows::storages::Place;
+use crate::rows::everyday_commands::{IMAGE, OURS};
+use crate::rows::row::{Content, Row};
+use crate::rows::storages::{Medium, Place};
 
-/// Of the disk with the whole source, twice in its git repository. What is not used takes no space.
+/// Bytes of the disk with the whole source, twice in its git repository. Unused bytes take no space.
 const LARGE: u64 = 8 << 30;
+/// Bytes of the disk with a Debian system, with room to spare.
+const SYSTEM: u64 = 16 << 30;
+/// Bytes of memory for the image of a container, with room to spare.
+const IMAGE_BYTES: u64 = 2 << 30;
 
 /// The system's memory file system.
 const MEMORY: &str = "/dev/shm";
@@ -37,235 +42,282 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes it.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] if fewer than `need` bytes are free.
+    /// A scratch directory with `need` bytes free.
     pub fn new(need: u64) -> Result<Self, Error> {
         let memory = Path::new(MEMORY);
-        sys::require_space(memory, need)?;
+        require_space(memory, need)?;
         let dir = tempfile::Builder::new()
             .prefix("runahead-bench-")
             .tempdir_in(memory)
             .map_err(Error::system("create a directory in", memory))?;
         // Some rows' commands are another user's.
-        sys::let_through(dir.path())?;
+        let_through(dir.path())?;
         Ok(Self { dir })
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Makes its directory for outputs.
+    pub fn out(&self) -> Result<PathBuf, Error> {
+        let out = self.dir.path().join("out");
+        fs::create_dir(&out).map_err(Error::system("create", &out))?;
+        Ok(out)
     }
 }
 
 /// What to put on a storage.
-#[derive(Debug, Clone, Copy)]
-pub struct Content<'a> {
-    /// The tree; of a large disk, without `quick`, all of what the tree is a part of.
+#[derive(Clone, Copy)]
+pub struct Filling<'a> {
+    /// The rows that work on the storage, which say what they need on it.
+    pub rows: &'a [&'a Row],
+    /// The tree; of a large disk, unless `quick`, all of the source that the tree is a part of.
     pub source: &'a Source,
     /// At most so many files of it.
     pub files: usize,
-    /// Whether it is a git repository, too.
-    pub repository: Repository,
-    /// What is installed where there are programs instead of a tree.
-    pub apps: &'a [App],
-    /// What rows work on that have data of their own, instead of all this; and where they are.
-    pub data: Option<(Data, &'a Path)>,
-    /// Little latency.
+    /// Directory of the dataset, if the rows have one.
+    pub made: Option<&'a Path>,
+    /// Directory of the Debian system for everyday rows, and the directory to show in it.
+    pub system: Option<(&'a Path, &'a Path)>,
+    /// True for little latency.
     pub quick: bool,
 }
 
-/// A git repository on a storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repository {
-    /// There is none.
-    None,
-    /// The tree a second time, as [`REPO`].
-    Copy,
-    /// The tree itself, with [`GIT_DIR`] beside it.
-    Apart,
+impl Filling<'_> {
+    fn has(&self, content: Content) -> bool {
+        self.rows.iter().any(|row| row.content == content)
+    }
 }
 
-/// A storage that is up and filled.
+/// A storage that is up and filled. Dropping it takes it down.
 pub struct Site {
+    root: PathBuf,
     slow: Slow,
     census: Census,
-    /// Whether that is of data instead of the tree.
-    has_data: bool,
+    /// Mount points below the root, to be unmounted first.
+    mounted: Vec<PathBuf>,
     /// What the share shows, to be removed with it.
     source: Option<PathBuf>,
+    spinners: Option<Spinners>,
 }
 
 enum Slow {
     Disk(Disk),
     Share(Share),
-    /// Nothing that could be slow.
-    Memory(PathBuf),
+    /// Memory: nothing that could be slow.
+    None,
 }
 
 impl Site {
-    /// Brings it up with the delay off.
-    ///
-    /// # Errors
-    /// The testbed's, or copying failed; then nothing is left up.
-    pub fn up(scratch: &Scratch, place: Place, content: Content<'_>) -> Result<Self, Error> {
+    /// Brings it up with the delay off. After an error nothing is left up.
+    pub fn up(scratch: &Scratch, place: &Place, filling: Filling<'_>) -> Result<Self, Error> {
         // Each place has its own: one that could not be taken down is not in another's way.
-        let dir = scratch.path().join(place.name());
-        fs::create_dir_all(&dir).map_err(Error::system("create", &dir))?;
-        let service = place.service(content.quick);
-        if place == Place::Memory {
-            let (slow, census) = (Slow::Memory(dir), Census::default());
-            return Ok(Self { slow, census, has_data: false, source: None });
-        }
-        if let (Place::Share | Place::Apps, Service::Parallel { latency, parallel }) =
-            (place, service)
-        {
-            let source = scratch.path().join("source");
-            fs::create_dir_all(&source).map_err(Error::system("create", &source))?;
-            let census = fill(&source, place, content)?;
-            let options = ShareOptions::new(&source, &dir).parallel(latency, parallel);
-            let slow = Slow::Share(Share::up(&options.delay(false))?);
-            return Ok(Self { slow, census, has_data: false, source: Some(source) });
-        }
-        let options = DiskOptions {
-            service,
-            backing_dir: scratch.path().to_owned(),
-            ..DiskOptions::new(&dir).delay(false)
-        };
-        let size = match content.data {
-            Some((data, _)) => options.size.max(data.space(content.quick)),
-            None if place == Place::Large => LARGE,
-            None => options.size,
-        };
-        let options = options.size(size);
-        let disk = Disk::up(&options)?;
-        let census = fill(&dir, place, content)?;
-        checkpoint(&dir)?;
-        let has_data = content.data.is_some();
-        Ok(Self { slow: Slow::Disk(disk), census, has_data, source: None })
-    }
-
-    /// Where it is mounted.
-    pub fn root(&self) -> &Path {
-        match &self.slow {
-            Slow::Memory(dir) => dir,
-            Slow::Disk(disk) => disk.storage().dir(),
-            Slow::Share(share) => share.storage().dir(),
-        }
-    }
-
-    /// What a row works on, if that is not the tree that all have.
-    ///
-    /// # Errors
-    /// It cannot be listed.
-    pub fn content(&self, row: &Row) -> Result<Option<Census>, Error> {
-        match (row.place, row.work.app(), &self.source) {
-            // Beside the share, and so without waiting.
-            (Place::Apps, Some(app), Some(source)) => {
-                copy::census(&source.join(app.dir()), usize::MAX).map(Some)
+        let root = scratch.path().join(place.name);
+        fs::create_dir_all(&root).map_err(Error::system("create", &root))?;
+        let (slow, census, mounted) = (Slow::None, Census::default(), Vec::new());
+        let mut site = Self { root, slow, census, mounted, source: None, spinners: None };
+        match (place.medium, place.service(filling.quick)) {
+            (Medium::Disk, service) => site.up_disk(scratch, place, service, filling)?,
+            (Medium::Share, Service::Parallel { latency, parallel }) => {
+                let source = scratch.path().join("source");
+                fs::create_dir_all(&source).map_err(Error::system("create", &source))?;
+                site.source = Some(source.clone());
+                site.census = fill(&source, place, filling)?;
+                let options = ShareOptions::new(&source, &site.root).parallel(latency, parallel);
+                site.slow = Slow::Share(Share::up(&options.delay(false))?);
             }
-            (Place::Large, ..) => Ok(Some(self.census.clone())),
-            _ if self.has_data => Ok(Some(self.census.clone())),
+            _ => {}
+        }
+        if let Some((system, ours)) = filling.system {
+            if place.medium == Medium::Memory {
+                site.mount(&["--bind".as_ref(), system.as_os_str()], "")?;
+            }
+            site.mount_system(ours)?;
+            site.spinners = place.busy.then(Spinners::start).transpose()?;
+        }
+        Ok(site)
+    }
+
+    fn up_disk(
+        &mut self,
+        scratch: &Scratch,
+        place: &Place,
+        service: Service,
+        filling: Filling<'_>,
+    ) -> Result<(), Error> {
+        let plain = DiskOptions { service, ..DiskOptions::new(&self.root).delay(false) };
+        let size = match filling.rows.first().and_then(|row| row.data()) {
+            Some(data) => plain.size.max(data.space(filling.quick)),
+            None if place.name == "large" => LARGE,
+            None if filling.system.is_some() => SYSTEM,
+            None => plain.size,
+        };
+        let in_memory = filling.system.is_none().then(|| scratch.path().to_owned());
+        let backing_dir = in_memory.unwrap_or_else(|| plain.backing_dir.clone());
+        self.slow = Slow::Disk(Disk::up(&DiskOptions { backing_dir, ..plain }.size(size))?);
+        self.census = fill(&self.root, place, filling)?;
+        match filling.system {
+            Some(_) => Ok(()),
+            None => checkpoint(&self.root),
+        }
+    }
+
+    /// Mounts what a system needs to be worked in; `ours` is shown at [`OURS`].
+    fn mount_system(&mut self, ours: &Path) -> Result<(), Error> {
+        for dir in ["proc", "dev", "tmp", OURS] {
+            let dir = self.root.join(dir);
+            fs::create_dir_all(&dir).map_err(Error::system("create", &dir))?;
+        }
+        self.mount(&["-t", "proc", "proc"].map(OsStr::new), "proc")?;
+        self.mount(&["--bind", "/dev"].map(OsStr::new), "dev")?;
+        self.mount(&["-t", "tmpfs", "tmpfs"].map(OsStr::new), "tmp")?;
+        self.mount(&["--bind".as_ref(), ours.as_os_str()], OURS)
+    }
+
+    fn mount(&mut self, what: &[&OsStr], at: &str) -> Result<(), Error> {
+        let at = self.root.join(at);
+        run_helper(Command::new("mount").args(what).arg(&at))?;
+        self.mounted.push(at);
+        Ok(())
+    }
+
+    /// The directory where it is mounted.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the census of what a row works on, if that is not the tree that all rows have.
+    pub fn content(&self, row: &Row) -> Result<Option<Census>, Error> {
+        match (row.content, &self.source) {
+            // Beside the share, and so without waiting.
+            (Content::App(app), Some(source)) => {
+                copy_tree::census(&source.join(app.dir), usize::MAX).map(Some)
+            }
+            (Content::Data(_), _) => Ok(Some(self.census.clone())),
+            _ if row.place.name == "large" => Ok(Some(self.census.clone())),
             _ => Ok(None),
         }
     }
 
     /// Switches the delay.
-    ///
-    /// # Errors
-    /// The testbed's.
     pub fn set_delay(&self, on: bool) -> Result<(), Error> {
         self.storage().map_or(Ok(()), |storage| Ok(storage.set_delay(on)?))
     }
 
     /// Leaves nothing of it in memory.
-    ///
-    /// # Errors
-    /// The testbed's.
     pub fn make_cold(&self) -> Result<(), Error> {
-        self.storage().map_or(Ok(()), |storage| Ok(storage.make_cold()?))
+        match self.storage() {
+            None => Ok(()),
+            // The testbed's own way has a share forget names in use, too: it would lose its mount points.
+            Some(_) if !self.mounted.is_empty() => Ok(drop_caches()?),
+            Some(storage) => Ok(storage.make_cold()?),
+        }
     }
 
     /// Counts from now on.
-    ///
-    /// # Errors
-    /// The testbed's.
     pub fn reset_stats(&self) -> Result<(), Error> {
         self.storage().map_or(Ok(()), |storage| Ok(storage.reset_stats()?))
     }
 
-    /// What it was asked since.
-    ///
-    /// # Errors
-    /// The testbed's.
+    /// Requests since counting began.
     pub fn stats(&self) -> Result<Stats, Error> {
         self.storage().map_or_else(|| Ok(Stats::default()), |storage| Ok(storage.stats()?))
     }
 
-    /// Takes it down. Dropping does so too, but has nobody to tell what went wrong.
-    ///
-    /// # Errors
-    /// The testbed's, or what it showed cannot be removed.
-    pub fn down(self) -> Result<(), Error> {
-        match self.slow {
+    /// Takes it down. Dropping it does so too, but cannot report an error.
+    pub fn down(mut self) -> Result<(), Error> {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> Result<(), Error> {
+        self.spinners = None;
+        for at in std::mem::take(&mut self.mounted).iter().rev() {
+            let _ = Command::new("umount").arg(at).status();
+        }
+        match std::mem::replace(&mut self.slow, Slow::None) {
             Slow::Disk(disk) => disk.down()?,
             Slow::Share(share) => share.down()?,
-            Slow::Memory(dir) => remove(&dir)?,
+            // Not what is below a mount that could not be removed.
+            Slow::None if self.source.is_none() => _ = fs::remove_dir(&self.root),
+            Slow::None => {}
         }
-        self.source.as_deref().map_or(Ok(()), remove)
+        self.source.take().map_or(Ok(()), |source| Ok(remove(&source)?))
     }
 
     fn storage(&self) -> Option<&Storage> {
         match &self.slow {
             Slow::Disk(disk) => Some(disk.storage()),
             Slow::Share(share) => Some(share.storage()),
-            Slow::Memory(_) => None,
+            Slow::None => None,
         }
     }
 }
 
-fn remove(dir: &Path) -> Result<(), Error> {
-    fs::remove_dir_all(dir).map_err(Error::system("remove", dir))
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.take_down();
+    }
 }
 
-fn fill(root: &Path, place: Place, content: Content<'_>) -> Result<Census, Error> {
-    if let Some((data, made)) = content.data {
-        let (to, clock) = (root.join(data.dir()), progress::clock("copying what the rows work on"));
-        data::copy(made, &to)?;
+fn fill(root: &Path, place: &Place, filling: Filling<'_>) -> Result<Census, Error> {
+    if let Some((system, _)) = filling.system {
+        let parts = if place.medium == Medium::Share { IMAGE } else { &["."] };
+        if place.medium == Medium::Share {
+            require_space(root, IMAGE_BYTES)?;
+        }
+        let clock = progress::clock("copying the Debian system");
+        copy_parts(system, parts, root)?;
         clock.finish_and_clear();
-        return copy::census(&to, usize::MAX);
+        return Ok(Census::default());
     }
-    match place {
-        Place::Apps => {
-            let clock = progress::clock("installing programs on the share");
-            content.apps.iter().try_for_each(|app| app.install(root))?;
-            clock.finish_and_clear();
-            return copy::census(root, usize::MAX);
+    if let Some((data, made)) = filling.rows.first().and_then(|row| row.data()).zip(filling.made) {
+        let (to, clock) = (root.join(data.dir), progress::clock("copying what the rows work on"));
+        datasets::copy(made, &to)?;
+        clock.finish_and_clear();
+        return copy_tree::census(&to, usize::MAX);
+    }
+    if place.name == "apps" {
+        let clock = progress::clock("installing programs on the share");
+        for row in filling.rows {
+            if let Content::App(app) = row.content {
+                app.install(root)?;
+            }
         }
-        Place::Large if !content.quick => source::unpack_whole(&root.join(TREE))?,
-        _ => copy_source(root, content)?,
+        clock.finish_and_clear();
+        return copy_tree::census(root, usize::MAX);
     }
-    if place == Place::Disk {
+    let tree = root.join(TREE);
+    match place.name == "large" && !filling.quick {
+        true => linux_source::unpack_whole(&tree)?,
+        false => copy_source(root, filling)?,
+    }
+    if place.name == "disk" {
         let data = root.join(DATA);
         fs::write(&data, vec![7; DATA_BYTES]).map_err(Error::system("write", &data))?;
     }
-    if content.repository == Repository::Apart {
-        make_repository(&root.join(TREE), Some(&root.join(GIT_DIR)))?;
+    if filling.has(Content::RepositoryApart) {
+        make_repository(&tree, Some(&root.join(GIT_DIR)))?;
     }
-    copy::census(&root.join(TREE), usize::MAX)
+    copy_tree::census(&tree, usize::MAX)
 }
 
-fn copy_source(root: &Path, content: Content<'_>) -> Result<(), Error> {
-    let twice = content.repository == Repository::Copy;
-    let source = &content.source.root;
-    let total = copy::census(source, content.files)?.files;
-    let total = if twice { 2 * total } else { total };
+/// Copies files and directories, named as seen from `source`, to the same places below `to`.
+fn copy_parts(source: &Path, parts: &[&str], to: &Path) -> Result<(), Error> {
+    let mut copy = Command::new("cp");
+    run_helper(copy.args(["-a", "--parents", "--"]).args(parts).arg(to).current_dir(source))?;
+    Ok(())
+}
+
+fn copy_source(root: &Path, filling: Filling<'_>) -> Result<(), Error> {
+    let twice = filling.has(Content::Repository);
+    let (source, files) = (&filling.source.root, filling.files);
+    let total = copy_tree::census(source, files)?.files * if twice { 2 } else { 1 };
     let bar = progress::bar("copying the tree", total as u64, Unit::Files);
-    copy::copy_tree(source, &root.join(TREE), content.files, Links::Keep, &bar)?;
+    copy_tree::copy_tree(source, &root.join(TREE), files, Links::Keep, &bar)?;
     if twice {
         let repo = root.join(REPO);
-        copy::copy_tree(source, &repo, content.files, Links::Keep, &bar)?;
+        copy_tree::copy_tree(source, &repo, files, Links::Keep, &bar)?;
         make_repository(&repo, None)?;
     }
     bar.finish_and_clear();
@@ -275,7 +327,7 @@ fn copy_source(root: &Path, content: Content<'_>) -> Result<(), Error> {
 /// Commits everything, and leaves an index that needs no refreshing. The git directory is in `dir`
 /// or, so that other commands do not see it there, `apart`.
 fn make_repository(dir: &Path, apart: Option<&Path>) -> Result<(), Error> {
-    sys::require_program("git", "git")?;
+    require_program("git", "git")?;
     let identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"];
     let steps: [&[&str]; 6] = [
         &["init", "--quiet"],
@@ -297,8 +349,8 @@ fn make_repository(dir: &Path, apart: Option<&Path>) -> Result<(), Error> {
             command.arg(option).args(["--work-tree=.", "-c", "core.looseCompression=1"]);
         }
         command.args(identity).args(step).current_dir(dir);
-        job::set_environment(&mut command);
-        sys::run_helper("git", command, dir)?;
+        set_environment(&mut command);
+        run_helper(&mut command)?;
     }
     clock.finish_and_clear();
     Ok(())
@@ -307,12 +359,29 @@ fn make_repository(dir: &Path, apart: Option<&Path>) -> Result<(), Error> {
 /// Moves everything from the journal to its place. Until then the kernel cannot forget these
 /// blocks, and the disk would be less than cold.
 fn checkpoint(dir: &Path) -> Result<(), Error> {
-    let fsfreeze = sys::require_program("fsfreeze", "util-linux")?;
+    let fsfreeze = require_program("fsfreeze", "util-linux")?;
     rustix::fs::sync();
     for how in ["--freeze", "--unfreeze"] {
-        let mut command = Command::new(&fsfreeze);
-        command.arg(how).arg(dir);
-        sys::run_helper("fsfreeze", command, dir)?;
+        run_helper(Command::new(&fsfreeze).arg(how).arg(dir))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_the_named_parts_or_all() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir_all(from.path().join("usr/bin")).unwrap();
+        fs::create_dir_all(from.path().join("data")).unwrap();
+        fs::write(from.path().join("usr/bin/x"), "x").unwrap();
+        std::os::unix::fs::symlink("usr/bin", from.path().join("bin")).unwrap();
+        copy_parts(from.path(), &["bin", "usr/bin"], to.path()).unwrap();
+        assert!(to.path().join("bin/x").is_file() && to.path().join("bin").is_symlink());
+        assert!(!to.path().join("data").exists());
+        copy_parts(from.path(), &["."], to.path()).unwrap();
+        assert!(to.path().join("data").is_dir());
+    }
 }

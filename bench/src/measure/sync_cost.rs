@@ -1,11 +1,11 @@
-//! `runahead-bench syncs`: what a sync costs, by how much memory the target has.
+//! `runahead-bench syncs`: the cost of a sync, by how much memory the target has.
 //!
-//! A program that has so much memory reads blocks of a cold file of which each says which is next, so that every wait is
-//! one that no shadow has foreseen, and after each stores into some of its pages: what a sync costs is its own time, in
+//! A program that has so much memory reads blocks of a cold file in which each names the next, so that no shadow
+//! foresees a wait, and after each read stores into some of its pages. A sync costs its own time, which is in
 //! runahead's statistics, and the copies of pages that are stored into after it, which are in the elapsed time only.
 //!
-//! Nothing is guessed (`--without guesses`): with much bandwidth guesses read much of any file, and what they spare would
-//! hide what syncs cost.
+//! Nothing is guessed (`--without guesses`): with much bandwidth guesses read much of any file, and the time that they
+//! save would hide the cost of syncs.
 //!
 //! Invariant: a line is of runs whose outputs were the same.
 
@@ -14,32 +14,36 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use runahead_harness::{note, say};
+use runahead_harness::markdown::Table;
+use runahead_harness::{note, read_json, say, subject};
 use serde_json::Value;
 
-use crate::data::datasets::{self as data, Data, Store};
-use crate::data::job::{Job, Kind, Outcome};
-use crate::data::linux_source as source;
-use crate::error::Error;
-use crate::measure::bench_run::subject;
-use crate::measure::command_runner::Runner;
-use crate::measure::outcome_difference::difference;
-use crate::measure::row_measurement::under_runahead;
-use crate::measure::slow_storage::{Content, Repository, Scratch, Site};
+use crate::data::datasets::Store;
+use crate::data::job::{Ground, Job};
+use crate::data::linux_source;
+use crate::data::mapped_files::{NUMBERS, storing};
+use crate::error::{Error, Failure};
+use crate::measure::job_run::run;
+use crate::measure::outcome::{Outcome, difference};
+use crate::measure::runahead_prefix::{switches, under_runahead};
+use crate::measure::running::Runner;
+use crate::measure::slow_storage::{Filling, Scratch, Site};
 use crate::options::Syncs;
+use crate::report::runs::Kind;
 use crate::report::summary::median;
-use crate::rows::commands::Ground;
-use crate::rows::storages::Place;
+use crate::rows::catalog;
+use crate::rows::storages::DISK;
 
 /// Memory of the target, in MiB.
 const SIZES: [u64; 8] = [1, 4, 16, 64, 256, 1024, 4096, 8192];
-/// Reads, and pages that are stored into after each.
+/// Reads that the target waits for.
 const READS: u64 = 200;
+/// Pages that are stored into after each read.
 const PAGES: u64 = 500;
 const QUICK_SIZES: [u64; 2] = [1, 4];
 const QUICK_READS: u64 = 10;
 
-/// Run by run as it was measured; times in seconds. What the reads and stores took, not what filling the memory did.
+/// Columns of the CSV file, a line for each run; times in seconds, of the reads and stores, without filling the memory.
 const HEADINGS: &str =
     "resident_mib,pair,plain,runahead,added,stalls,syncs,in_syncs,each_sync,shadows_cpu,outputs";
 
@@ -51,7 +55,7 @@ struct Line {
     runahead: f64,
     stalls: f64,
     syncs: f64,
-    /// Of the target's time.
+    /// Seconds of the target's time.
     in_syncs: f64,
     /// Processor time of shadows.
     shadows: f64,
@@ -59,35 +63,33 @@ struct Line {
 }
 
 /// Measures, and prints a table. False if outputs differed.
-///
-/// # Errors
-/// What prevented it.
 pub fn syncs(options: &Syncs) -> Result<bool, Error> {
-    let runahead = subject(&options.subject)?;
+    let runahead = subject("runahead", options.subject.runahead.as_deref())?;
     let quick = options.quick;
-    let scratch = Scratch::new(Data::Numbers.space(quick))?;
-    let out = scratch.path().join("out");
-    fs::create_dir(&out).map_err(Error::system("create", &out))?;
-    let source = source::at_hand(1)?;
+    let scratch = Scratch::new(NUMBERS.space(quick))?;
+    let source = linux_source::at_hand(1)?;
     let store = Store::new(quick)?;
-    let data = (Data::Numbers, &*store.get(Data::Numbers, &source)?);
-    let (files, repository, apps) = (0, Repository::None, &[][..]);
-    let content = Content { source: &source, files, repository, apps, data: Some(data), quick };
-    let site = Site::up(&scratch, Place::Disk, content)?;
-    store.forget(Data::Numbers)?;
+    let made = store.get(&NUMBERS, &source)?;
+    let rows = catalog::select(&["stores".to_owned()])?;
+    let rows: Vec<_> = rows.iter().collect();
+    let filling =
+        Filling { rows: &rows, source: &source, files: 0, made: Some(&made), system: None, quick };
+    let site = Site::up(&scratch, &DISK, filling)?;
+    store.forget(&NUMBERS)?;
     site.set_delay(true)?;
-    let runner = Runner { out, limit: Duration::from_secs(600) };
+    let runner = Runner { out: scratch.out()?, limit: Duration::from_secs(600) };
     let sizes = if quick { &QUICK_SIZES[..] } else { &SIZES[..] };
     let reads = options.reads.unwrap_or(if quick { QUICK_READS } else { READS });
     let mut lines = Vec::new();
     for &mib in sizes {
-        // What runahead and the kernel need beside it is little; shadows share it.
+        // Runahead and the kernel need little beside it; shadows share it.
         if available_mib() < mib + mib / 4 {
-            note!("{mib} MiB: left out, there is not so much memory");
+            note!("{mib} MiB: left out, because too little memory is available");
             continue;
         }
-        let ground = Ground { root: site.root(), out: &runner.out, quick };
-        let job = data::storing(&ground, [mib << 10, reads, PAGES])?;
+        let root = site.root();
+        let ground = Ground { root, dir: &root.join(NUMBERS.dir), out: &runner.out, quick };
+        let job = storing(&ground, [mib << 10, reads, PAGES])?;
         for pair in 1..=options.pairs.max(1) {
             let line = measure(&runner, &site, &job, &runahead, &options.without, mib, pair)?;
             note!("{}", show(&line));
@@ -115,18 +117,15 @@ fn measure(
 ) -> Result<Line, Error> {
     let cold = |kind, prefix: &[_]| -> Result<Outcome, Error> {
         site.make_cold()?;
-        // The program itself is not what is waited for.
+        // The program itself is in memory.
         let _ = (fs::read(&job.program), fs::read(runahead));
-        runner.run(job, kind, prefix)
+        run(runner, job, kind, prefix)
     };
     let file = runner.out.join("stats.json");
-    let without = ["guesses"].into_iter().chain(without.iter().map(String::as_str));
-    let switches: Vec<_> = without.flat_map(|what| ["--without".into(), what.into()]).collect();
+    let without = switches(["guesses"].into_iter().chain(without.iter().map(String::as_str)));
     let plain = cold(Kind::Plain, &[])?;
-    let ahead = cold(Kind::Runahead, &under_runahead(runahead, Some(&file), &switches))?;
-    let text = fs::read(&file).map_err(Error::system("read", &file))?;
-    let stats: Value = serde_json::from_slice(&text)
-        .map_err(|source| Error::Format { path: file.clone(), source })?;
+    let ahead = cold(Kind::Runahead, &under_runahead(runahead, Some(&file), &without, false))?;
+    let stats: Value = read_json(&file)?.ok_or(Failure::NoFigure("runahead"))?;
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
     let timed = |name: &str| (number(&stats[name]["count"]), number(&stats[name]["seconds"]));
     let (syncs, in_syncs) = timed("syncs");
@@ -158,30 +157,28 @@ fn show(line: &Line) -> String {
     )
 }
 
-/// What a sync took, if there was one.
+/// Seconds of one sync, if there was one.
 fn each(line: &Line) -> Option<f64> {
     (line.syncs > 0.0).then(|| line.in_syncs / line.syncs)
 }
 
-/// For people: of each size what a sync took and what was added in all.
+/// Table for people: for each size the time of a sync, and the time that was added in all.
 fn medians(lines: &[Line]) -> String {
-    let mut text = String::from(
-        "| resident, MiB | syncs | each, ms | added in all, ms |\n|---|---|---|---|\n",
-    );
+    let mut table = Table::new(["resident, MiB", "syncs", "each, ms", "added in all, ms"]);
     let mut sizes: Vec<_> = lines.iter().map(|line| line.mib).collect();
     sizes.dedup();
     for mib in sizes {
         let here = || lines.iter().filter(|line| line.mib == mib);
         let syncs = median(here().map(|line| line.syncs)).unwrap_or(0.0);
         let added = median(here().map(|line| line.runahead - line.plain)).unwrap_or(0.0);
-        let took = median(here().filter_map(each));
-        let took = took.map_or_else(|| "-".to_owned(), |took| format!("{:.3}", took * 1e3));
-        _ = writeln!(text, "| {mib} | {syncs} | {took} | {:.1} |", added * 1e3);
+        let each = median(here().filter_map(each));
+        let each = each.map_or_else(|| "-".to_owned(), |each| format!("{:.3}", each * 1e3));
+        table.row([mib.to_string(), syncs.to_string(), each, format!("{:.1}", added * 1e3)]);
     }
-    text
+    table.markdown()
 }
 
-/// Of this machine's memory, what can be had.
+/// Available memory of this machine.
 fn available_mib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sync_took_is_said_where_there_was_one() {
+    fn the_time_of_a_sync_is_shown_if_there_was_one() {
         let text = medians(&[line(1, 1, 4.0, 0.002), line(1, 2, 2.0, 0.002), line(4, 1, 0.0, 0.0)]);
         assert!(text.contains("| 1 | 3 | 0.750 | 250.0 |\n| 4 | 0 | - | 250.0 |"), "{text}");
         assert!(available_mib() > 0);

@@ -1,5 +1,4 @@
-//! The programs themselves, which are not what is measured: in memory before every run, plain or
-//! not.
+//! Programs in memory before every run of any kind: they are not what is measured.
 //!
 //! Invariant: exactly the same is read and run before a run of either kind.
 
@@ -8,22 +7,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::data::job::{self, Job};
-use crate::data::system_programs as sys;
+use runahead_harness::find_program;
+
+use crate::data::job::{Job, set_environment};
 use crate::error::{Error, Failure};
 
-/// No program or library of these is larger; what is, is data.
+/// Largest size of a program or library: larger files are data.
 const LARGEST: u64 = 64 << 20;
 
-/// Where files are not files.
+/// Directories whose files are none.
 const NOT_FILES: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// What to warm.
+/// Files and programs to warm.
 #[derive(Debug, Clone, Default)]
 pub struct Programs {
-    /// Read whole.
+    /// Files that are read whole.
     files: Vec<PathBuf>,
-    /// Run with `--version`: also brings in the dynamic linker's and the kernel's own state.
+    /// Programs that are run with `--version`, which also brings in the dynamic linker's and the kernel's own state.
     run: Vec<PathBuf>,
     /// The command's own, also if it is on the storage under test.
     own: Option<PathBuf>,
@@ -34,19 +34,16 @@ pub struct Programs {
 impl Programs {
     /// The command's own program and, if it is measured, runahead; but nothing of what is on the
     /// storage under test, at `root`.
-    ///
-    /// # Errors
-    /// [`Failure::NotInstalled`].
     pub fn of(job: &Job, runahead: Option<&Path>, root: &Path) -> Result<Self, Error> {
         let found = match job.program.is_absolute() {
             true => Some(job.program.clone()).filter(|path| path.is_file()),
-            false => job.program.to_str().and_then(sys::find_program),
+            false => job.program.to_str().and_then(find_program),
         };
         let program = found
             .ok_or_else(|| Failure::NotInstalled { program: job.name(), package: job.package })?;
-        // What it is put into is words, of which some are programs of the system.
+        // Some of the words around it are programs of the system.
         let names = job.around.iter().filter_map(|word| word.to_str().filter(|w| !w.contains('/')));
-        let around = names.filter_map(sys::find_program);
+        let around = names.filter_map(find_program);
         let own = [program.clone()].into_iter().chain(around);
         let all = own.chain(runahead.map(Path::to_owned));
         let run: Vec<PathBuf> = all.filter(|path| !path.starts_with(root)).collect();
@@ -63,21 +60,15 @@ impl Programs {
     }
 
     /// Brings everything into memory.
-    ///
-    /// # Errors
-    /// A program cannot be run.
     pub fn warm(&self) -> Result<(), Error> {
         for file in &self.files {
-            // What cannot be read cannot be warmed, for either kind of run.
+            // A file that cannot be read cannot be warmed, for either kind of run.
             let _ = fs::read(file);
         }
         self.run.iter().try_for_each(|program| version(program).map(drop))
     }
 
     /// Asks the command's own program for its version.
-    ///
-    /// # Errors
-    /// It cannot be run.
     pub fn ask_version(&mut self) -> Result<(), Error> {
         if let Some(program) = &self.own {
             self.version = version(program)?;
@@ -86,14 +77,11 @@ impl Programs {
     }
 }
 
-/// The first line that a program prints on `--version`.
-///
-/// # Errors
-/// It cannot be run.
+/// Returns the first line that a program prints on `--version`.
 pub fn version(program: &Path) -> Result<String, Error> {
     let mut command = Command::new(program);
     command.arg(OsString::from("--version")).stdin(Stdio::null()).stderr(Stdio::null());
-    job::set_environment(&mut command);
+    set_environment(&mut command);
     let output = command.output().map_err(Error::system("run", program))?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().next().unwrap_or_default().to_owned())

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use crate::data::job::Job;
 
-/// Of very many words, so many are shown.
+/// Words that are shown of a longer command.
 const SHOWN: usize = 6;
-/// Few enough to show all.
+/// Words of a command that is shown whole.
 const FEW: usize = 12;
-/// Of a script, so many characters of its first line are shown.
+/// Characters that are shown of a script: of its first line.
 const LONGEST: usize = 80;
 
-/// The command as a person would write it: most of many names left out, scripts cut short, and
-/// without `places`, where it happened to be measured.
+/// Describes the command as a person would write it: most of many names left out, scripts cut short, and
+/// without `places`, the directories in which it was measured.
 pub fn describe(job: &Job, places: &[&Path]) -> String {
     let artefact = job.artefact.as_ref().map(|path| path.as_os_str());
     let word = |word: &OsStr| match artefact {

@@ -1,4 +1,4 @@
-//! The machine, as far as results depend on it.
+//! Facts about the machine on which results depend.
 
 use std::fs;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// Facts for the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Processors that this process may use.
+    /// Processors that the benchmark may use.
     pub cores: usize,
-    /// Their model.
+    /// Model of the processors.
     pub processor: String,
-    /// In MiB.
+    /// Memory in MiB.
     pub memory_mib: u64,
     /// Release of the kernel.
     pub kernel: String,
@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// The machine that this runs on.
     pub fn this() -> Self {
         let kib =
             field("/proc/meminfo", "MemTotal", ':').and_then(|v| v.split(' ').next()?.parse().ok());
@@ -45,7 +45,7 @@ fn field(file: &str, name: &str, separator: char) -> Option<String> {
     Some(line.split_once(separator)?.1.trim().trim_matches('"').to_owned())
 }
 
-/// `YYYY-MM-DD` of a number of seconds since 1970, UTC.
+/// Returns the date, `YYYY-MM-DD`, of a number of seconds since 1970, UTC.
 pub fn date(unix: u64) -> String {
     // Howard Hinnant's days_to_civil, for days after 1970: eras of 400 years that begin in March.
     let days = unix / 86_400 + 719_468;

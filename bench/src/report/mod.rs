@@ -2,8 +2,8 @@
 
 pub mod command_text;
 pub mod document;
-pub mod everyday_tables;
 pub mod machine;
 pub mod results;
+pub mod runs;
 pub mod summary;
 pub mod tables;

@@ -1,39 +1,35 @@
-//! The results, as they are kept in JSON. Everything that people are shown is made from this.
+//! The results, as they are kept in JSON. All tables and documents are made from them.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::data::copy_tree::Census;
-use crate::data::job::Kind;
 use crate::error::Error;
 use crate::report::machine::Machine;
+use crate::report::runs::RunReport;
 use crate::report::summary::Summary;
-use crate::rows::catalog::Cache;
 use crate::rows::cost_limits::Cost;
+use crate::rows::row::Cache;
 
 /// Layout of the file; grows when fields change meaning.
 const VERSION: u32 = 1;
 
-/// A whole table.
+/// All results of one file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
-    /// See [`VERSION`].
+    /// The [`VERSION`] that wrote it.
     pub version: u32,
-    /// Where it was measured.
     pub machine: Machine,
-    /// How.
     pub settings: Settings,
-    /// On which tree.
     pub tree: Tree,
-    /// What runahead says it is; none if it was not measured.
+    /// The version of the runahead under test; none if it was not measured.
     pub runahead: Option<String>,
     /// In the order of the table.
     pub rows: Vec<RowReport>,
 }
 
-/// How often, how fast.
+/// Numbers of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Pairs of cold runs.
@@ -42,33 +38,30 @@ pub struct Settings {
     pub warm_pairs: usize,
     /// Runs of the oracle.
     pub oracle_runs: usize,
-    /// Tiny, to test the harness: the figures mean nothing.
+    /// True for a tiny run, to test the harness: the figures mean nothing.
     pub quick: bool,
 }
 
-/// What the commands worked on.
+/// The files that the commands worked on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
-    /// For people.
+    /// Description for people.
     pub what: String,
-    /// How much of it.
     pub census: Census,
 }
 
 /// One row.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RowReport {
-    /// Its name.
     pub name: String,
-    /// What it does.
+    /// Description for people.
     pub about: String,
     /// The command, shortened.
     pub command: String,
     /// First line of its `--version`.
     pub program: String,
-    /// The storage.
     pub storage: String,
-    /// What is on it, if not the tree.
+    /// Content of the storage, if not the tree.
     #[serde(default)]
     pub content: Option<Census>,
     /// Programs that the recorded run started, itself included.
@@ -76,88 +69,69 @@ pub struct RowReport {
     pub starts: Option<usize>,
     /// State of memory before each run.
     pub cache: Cache,
-    /// See [`Cache`].
+    /// A ratio of elapsed times; see [`Cache`].
     pub target: f64,
-    /// What is judged instead of the target.
+    /// Limits that are judged instead of the target.
     #[serde(default)]
     pub cost: Option<Cost>,
-    /// What is switched off; nothing is judged then.
+    /// Mechanism that is switched off; nothing is judged then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without: Option<String>,
+    /// The table of an everyday row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub everyday: Option<String>,
     /// Seconds since 1970.
     pub measured: u64,
+    /// Start of the SHA-256 of the runahead under test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
     /// Every run, in order.
     pub runs: Vec<RunReport>,
     /// The oracle, if it was measured.
     pub oracle: Option<OracleReport>,
-    /// Medians and the rest.
     pub summary: Summary,
     /// `runahead run --stats=json` of the run with the median time.
     pub runahead_stats: Option<serde_json::Value>,
-    /// Why there is no result.
+    /// Reason why there is no result.
     pub failure: Option<String>,
 }
 
-/// How the oracle was measured.
+/// Size of the oracle.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OracleReport {
     /// Accesses in the list.
     pub accesses: usize,
-    /// Made by so many threads.
     pub threads: usize,
-}
-
-/// One run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RunReport {
-    /// Of which kind.
-    pub kind: Kind,
-    /// Of which pair (or which run of the oracle), from 1.
-    pub pair: usize,
-    /// Elapsed.
-    pub seconds: f64,
-    /// What is judged, if not the elapsed time; in the unit of the row's cost.
-    #[serde(default)]
-    pub figure: Option<f64>,
-    /// Other things measured, by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub more: BTreeMap<String, f64>,
-    /// How it ended.
-    pub exit: String,
-    /// What the storage was asked meanwhile.
-    pub requests: u64,
-    /// Bytes that it returned.
-    pub read_bytes: u64,
-    /// Requests that it had at the same time, at most.
-    pub max_in_service: u64,
-    /// Another process dropped the machine's caches meanwhile, each time that it was tried.
-    pub disturbed: bool,
 }
 
 /// A table of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// How fast, from storage.
+    /// Speedup from storage.
     Cold,
-    /// How fast, from storage, with something switched off.
+    /// Speedup from storage, with something switched off.
     Ablation,
-    /// How slow, from memory.
-    Warm,
-    /// How slow, from storage, where there is nothing to gain.
+    /// Slowdown from storage, where there is nothing to gain.
     Futile,
-    /// How cheap where there is nothing to gain.
+    /// Slowdown from memory.
+    Warm,
+    /// Cost where there is nothing to gain.
     Cost,
+    /// Everyday commands.
+    Everyday,
 }
 
 impl Section {
-    /// In the order of the document.
-    pub const ALL: [Self; 5] = [Self::Cold, Self::Ablation, Self::Futile, Self::Warm, Self::Cost];
+    /// All, in the order of the document.
+    pub const ALL: [Self; 6] =
+        [Self::Cold, Self::Ablation, Self::Futile, Self::Warm, Self::Cost, Self::Everyday];
 }
 
 impl RowReport {
-    /// Where it stands.
+    /// The table that it stands in.
     pub fn section(&self) -> Section {
         match (&self.cost, self.cache) {
+            _ if self.everyday.is_some() => Section::Everyday,
             (Some(_), Cache::Cold) => Section::Futile,
             (Some(_), Cache::Warm) => Section::Cost,
             (None, Cache::Cold) if self.without.is_some() => Section::Ablation,
@@ -168,29 +142,20 @@ impl RowReport {
 }
 
 impl Report {
-    /// One without rows.
+    /// A report without rows.
     pub fn new(settings: Settings, tree: Tree, runahead: Option<String>) -> Self {
-        Self {
-            version: VERSION,
-            machine: Machine::this(),
-            settings,
-            tree,
-            runahead,
-            rows: Vec::new(),
-        }
+        let machine = Machine::this();
+        Self { version: VERSION, machine, settings, tree, runahead, rows: Vec::new() }
     }
 
     /// Puts a row in its place, over an older one of its name.
-    pub fn put(&mut self, row: RowReport, order: &[&str]) {
+    pub fn put(&mut self, row: RowReport, order: &[String]) {
         self.rows.retain(|old| old.name != row.name);
         self.rows.push(row);
         self.rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
     }
 
     /// Takes over the rows of an older report of the same machine, tree and settings.
-    ///
-    /// # Errors
-    /// [`Error::OtherMachine`] if it is of another.
     pub fn inherit(&mut self, older: Report, path: &Path) -> Result<(), Error> {
         let same = self.machine == older.machine
             && self.settings == older.settings
@@ -201,31 +166,5 @@ impl Report {
         }
         self.rows = older.rows;
         Ok(())
-    }
-
-    /// Reads one; none if there is no file.
-    ///
-    /// # Errors
-    /// [`Error::Format`].
-    pub fn read(path: &Path) -> Result<Option<Self>, Error> {
-        let bytes = match std::fs::read(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(Error::system("read", path))?,
-        };
-        let parsed = serde_json::from_slice(&bytes);
-        parsed.map(Some).map_err(|source| Error::Format { path: path.to_owned(), source })
-    }
-
-    /// Writes it.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let json = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
-        json.and_then(|mut bytes| {
-            bytes.push(b'\n');
-            std::fs::write(path, bytes)
-        })
-        .map_err(Error::system("write", path))
     }
 }

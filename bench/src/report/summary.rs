@@ -6,12 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::job::Kind;
-use crate::report::results::RunReport;
-use crate::rows::catalog::Cache;
+use crate::report::runs::{Kind, RunReport};
 use crate::rows::cost_limits::Cost;
+use crate::rows::row::Cache;
 
-/// What a row's runs come to. Times are in seconds, figures in the unit of the row's cost.
+/// Result of a row's runs. Times are in seconds, figures in the unit of the row's cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Median.
@@ -20,12 +19,15 @@ pub struct Summary {
     pub runahead: Option<f64>,
     /// Cold: plain over runahead. Warm, and all costs: runahead over plain.
     pub ratio: Option<f64>,
-    /// Smallest and largest of a pair.
+    /// Smallest and largest ratio of a pair.
     pub spread: Option<(f64, f64)>,
-    /// Of an ablation: plain over runahead with everything on, in the same pairs; and its spread.
+    /// Plain over runahead with everything on, in the same pairs, of an ablation.
     #[serde(default)]
     pub whole: Option<Ratio>,
-    /// Of a cost: runahead less plain.
+    /// Plain over the second run, of an everyday row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<Ratio>,
+    /// Runahead less plain, of a cost.
     #[serde(default)]
     pub added: Option<f64>,
     /// Median.
@@ -37,79 +39,84 @@ pub struct Summary {
     /// Median.
     #[serde(default)]
     pub replay: Option<f64>,
-    /// The judgement.
     pub verdict: Verdict,
 }
 
-/// A median, with the smallest and largest of a pair.
+/// A median, with the smallest and largest value of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Of all pairs.
     pub median: f64,
-    /// See [`Summary::spread`].
     pub spread: (f64, f64),
 }
 
 impl Ratio {
-    /// `None` of nothing.
+    /// The ratio over these pairs; `None` without pairs.
     pub fn of(ratios: &[f64]) -> Option<Self> {
         let median = median(ratios.iter().copied())?;
-        Some(Self { median, spread: spread(ratios)? })
+        let least = ratios.iter().copied().min_by(f64::total_cmp)?;
+        let most = ratios.iter().copied().max_by(f64::total_cmp)?;
+        Some(Self { median, spread: (least, most) })
     }
 }
 
-/// Of a row.
+/// Judgement of a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Reached its target.
+    /// It reached its target.
     Pass,
-    /// Did not.
+    /// It did not.
     Miss,
-    /// Has no result.
+    /// It has no result.
     Failed,
-    /// Nothing to judge: runahead was not measured, or with `--quick`, or without something.
+    /// Nothing is judged: runahead was not measured, or with `--quick`, or without something.
     #[default]
     Open,
 }
 
-/// What a row is judged by.
+/// Measure of a row.
 #[derive(Debug, Clone, Copy)]
 pub enum Judged {
     /// The ratio of elapsed times, and the target.
     Ratio(Cache, f64),
     /// Figures, and limits on them.
     Cost(Cache, Cost),
-    /// Nothing is asked of it: runahead without something, from storage.
+    /// None: runahead without something, or an everyday row.
     Nothing,
 }
 
-impl RunReport {
-    /// What counts of it.
-    fn value(&self) -> f64 {
-        self.figure.unwrap_or(self.seconds)
-    }
+/// Median of a value of the runs of one kind.
+pub fn median_of(
+    runs: &[RunReport],
+    kind: Kind,
+    value: impl Fn(&RunReport) -> Option<f64>,
+) -> Option<f64> {
+    median(runs.iter().filter(|run| run.kind == kind).filter_map(value))
 }
 
-/// What the storage read under runahead over what it read for plain, medians; `None` if that was nothing.
-pub fn bytes_ratio(runs: &[RunReport]) -> Option<f64> {
-    let read = |kind| {
-        let of_kind = runs.iter().filter(|run| run.kind == kind);
-        median(of_kind.map(|run| run.read_bytes as f64)).filter(|bytes| *bytes > 0.0)
-    };
-    quotient(read(Kind::Runahead), read(Kind::Plain))
+/// Bytes that the storage read for runs of `kind` over those that it read for plain, medians; `None` if those were 0.
+pub fn bytes_ratio(runs: &[RunReport], kind: Kind) -> Option<f64> {
+    let read = |kind| median_of(runs, kind, |run| Some(run.read_bytes as f64));
+    quotient(read(kind), read(Kind::Plain).filter(|bytes| *bytes > 0.0))
+}
+
+/// Processor time of runs of `kind` over plain's, medians. It is counted in hundredths of a second: of a command that
+/// takes less than one, a ratio would mean nothing.
+pub fn processor_ratio(runs: &[RunReport], kind: Kind) -> Option<f64> {
+    let used = |kind| median_of(runs, kind, |run| run.processor);
+    quotient(used(kind), used(Kind::Plain).filter(|plain| *plain >= 0.01))
 }
 
 impl Summary {
-    /// Of these runs.
+    /// The summary of these runs.
     pub fn of(runs: &[RunReport], judged: Judged, failed: bool) -> Self {
         let cache = match judged {
             Judged::Ratio(cache, _) | Judged::Cost(cache, _) => cache,
             Judged::Nothing => Cache::Cold,
         };
-        let median_of = |kind| median(runs.iter().filter(|r| r.kind == kind).map(RunReport::value));
+        let value = |kind| median_of(runs, kind, |run| Some(run.value()));
         let (plain, runahead, oracle) =
-            (median_of(Kind::Plain), median_of(Kind::Runahead), median_of(Kind::Oracle));
+            (value(Kind::Plain), value(Kind::Runahead), value(Kind::Oracle));
         // How many times faster; else how many times slower.
         let faster = matches!(judged, Judged::Ratio(Cache::Cold, _) | Judged::Nothing);
         let ratios = pair_ratios(runs, Kind::Runahead, faster);
@@ -137,19 +144,20 @@ impl Summary {
             plain,
             runahead,
             ratio,
-            spread: spread(&ratios),
+            spread: Ratio::of(&ratios).map(|ratio| ratio.spread),
             whole: Ratio::of(&pair_ratios(runs, Kind::Whole, true)),
+            again: Ratio::of(&pair_ratios(runs, Kind::Again, true)),
             added,
             oracle,
             oracle_ratio: quotient(plain, oracle),
             closeness: quotient(oracle, runahead),
-            replay: median_of(Kind::Replay),
+            replay: value(Kind::Replay),
             verdict,
         }
     }
 }
 
-/// The middle, or the mean of the two in the middle.
+/// The middle value, or the mean of the two in the middle.
 pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -170,12 +178,6 @@ fn pair_ratios(runs: &[RunReport], ahead: Kind, faster: bool) -> Vec<f64> {
         .collect()
 }
 
-fn spread(ratios: &[f64]) -> Option<(f64, f64)> {
-    let least = ratios.iter().copied().min_by(f64::total_cmp)?;
-    let most = ratios.iter().copied().max_by(f64::total_cmp)?;
-    Some((least, most))
-}
-
 fn quotient(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     Some(a? / b?)
 }
@@ -190,19 +192,7 @@ mod tests {
     }
 
     fn run(kind: Kind, pair: usize, seconds: f64) -> RunReport {
-        let exit = "exit 0".to_owned();
-        RunReport {
-            kind,
-            pair,
-            seconds,
-            figure: None,
-            more: Default::default(),
-            exit,
-            requests: 0,
-            read_bytes: 0,
-            max_in_service: 0,
-            disturbed: false,
-        }
+        RunReport::test(kind, pair, seconds)
     }
 
     #[test]
@@ -213,14 +203,24 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_compared_where_there_are_any() {
+    fn bytes_have_a_ratio_if_plain_reads_any() {
         let read = |kind, pair, read_bytes| RunReport { read_bytes, ..run(kind, pair, 1.0) };
         let mut runs = vec![read(Kind::Runahead, 1, 30), read(Kind::Runahead, 2, 50)];
-        assert_eq!(bytes_ratio(&runs), None);
+        assert_eq!(bytes_ratio(&runs, Kind::Runahead), None);
         runs.push(read(Kind::Plain, 1, 10));
-        assert_eq!(bytes_ratio(&runs), Some(4.0));
+        assert_eq!(bytes_ratio(&runs, Kind::Runahead), Some(4.0));
         runs[2].read_bytes = 0;
-        assert_eq!(bytes_ratio(&runs), None);
+        assert_eq!(bytes_ratio(&runs, Kind::Runahead), None);
+    }
+
+    #[test]
+    fn little_processor_time_has_no_ratio() {
+        let used = |kind, processor| RunReport { processor, ..run(kind, 1, 1.0) };
+        let ratio = |plain| {
+            let runs = [used(Kind::Plain, plain), used(Kind::Again, Some(0.5))];
+            processor_ratio(&runs, Kind::Again)
+        };
+        assert_eq!((ratio(Some(0.25)), ratio(Some(0.0)), ratio(None)), (Some(2.0), None, None));
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! What a row measures that is not a time of a whole command, and how much more of it there may be
-//! under runahead.
+//! Limits on what runahead costs: units, and how much more there may be of them under runahead.
 //!
 //! Invariant: limits are on medians of one run of the benchmark, plain against runahead (with everything in
 //! memory: of the figures; from storage: of the ratios of pairs); never on a figure alone.

@@ -1,8 +1,68 @@
-//! The commands, as a shell has them in a Debian system with `scripts/everyday-data.py`'s files in `/data`; and what of
-//! that system the image of a container has, with commands of its own.
+//! Everyday rows: commands that people wait for, with real packages.
+//!
+//! A whole Debian system lies on the storage (`scripts/everyday-root` makes it, with the files of
+//! `scripts/everyday-data.py` in `/data`); on the network share, as much of it as the image of a container has, with
+//! commands of its own.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::data::job::{Ground, Inside, Job};
+use crate::error::Error;
+use crate::rows::row::{Content, Row};
+use crate::rows::storages::{EVERYDAY, Medium, Place};
+
+/// Directory inside the system for runahead, its statistics and its records. [`Ground::out`] is mounted there.
+pub const OURS: &str = "opt/runahead";
+
+/// Returns the everyday rows, in the order of the tables.
+pub fn everyday() -> Vec<Row> {
+    let commands = |place: &Place| match place.medium {
+        Medium::Share => IMAGE_COMMANDS,
+        Medium::Disk | Medium::Memory => COMMANDS,
+    };
+    let row = |place: &'static Place, (name, line): &(&'static str, &'static str)| {
+        let (name, line) = (*name, *line);
+        Row::new(
+            format!("{}-{name}", place.name),
+            place,
+            Content::System,
+            move |ground| job(name, line, ground),
+            "a command in a Debian system",
+        )
+    };
+    EVERYDAY
+        .iter()
+        .flat_map(|place| {
+            commands(place).iter().map(|command| row(place, command)).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// `sh -c LINE` in the system at the root of the storage.
+fn job(name: &str, line: &'static str, ground: &Ground<'_>) -> Result<Job, Error> {
+    let (inside, outside) = (Path::new("/").join(OURS), ground.out.to_owned());
+    let state = outside.join("state").join(name);
+    let env = [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+        ("HOME", "/root".to_owned()),
+        ("LC_ALL", "C.UTF-8".to_owned()),
+        ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
+        ("XDG_STATE_HOME", format!("/{OURS}/state/{name}")),
+    ];
+    let around: Vec<OsString> = vec!["chroot".into(), ground.root.into()];
+    // Times and warnings on standard error are not compared.
+    let script = format!("exec 2>/dev/null; {line}");
+    Ok(Job {
+        around,
+        env: env.map(|(name, value)| (name, value.into())).into(),
+        inside: Some(Inside { outside, inside, state }),
+        ..Job::new("/bin/sh", "dash", Path::new("/")).args(["-c", &script])
+    })
+}
 
 /// Names and command lines.
-pub const COMMANDS: &[(&str, &str)] = &[
+const COMMANDS: &[(&str, &str)] = &[
     ("pandas", "python3 -c 'import pandas'"),
     ("sklearn", "python3 -c 'import sklearn.ensemble'"),
     ("node-modules", "node -e 'require(\"/data/mods/p000\")'"),
@@ -72,7 +132,7 @@ pub const COMMANDS: &[(&str, &str)] = &[
     ("ansible", "ansible --version | head -1"),
 ];
 
-/// What the image of a container with Python and numpy has of the system.
+/// Directories that the image of a container with Python and numpy has of the system.
 pub const IMAGE: &[&str] = &[
     "bin",
     "sbin",
@@ -90,14 +150,14 @@ pub const IMAGE: &[&str] = &[
     "usr/lib64",
 ];
 
-/// Names and command lines, for a container.
-pub const IMAGE_COMMANDS: &[(&str, &str)] = &[
+/// Names and command lines for a container.
+const IMAGE_COMMANDS: &[(&str, &str)] = &[
     (
         "shell",
         "ls /usr/bin | wc -l; cat /etc/*release; cut -d: -f1 /etc/passwd | sort | head -3; sha256sum /etc/passwd; date -u -d @0; uname -m; id -un",
     ),
     ("numpy", "python3 -c 'import numpy; print(numpy.arange(9).sum())'"),
-    // A server up to its first answer. Its port is one that is free.
+    // A server up to its first answer, on a free port.
     (
         "web-server",
         r#"python3 -c '

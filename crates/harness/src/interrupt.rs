@@ -1,6 +1,6 @@
 //! Ctrl-C, SIGTERM and SIGHUP end the program in order, with everything taken down.
 //!
-//! Invariant: a signal only sets a flag. Whoever waits or loops asks [`check`], and the error takes
+//! Invariant: a signal only sets a flag. Each wait and each long loop asks [`check`], and the error takes
 //! the ordinary way out, through every destructor.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::{System, system};
+use crate::error::{System, system};
 
 /// A signal has arrived, and the program ends on account of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +31,7 @@ pub fn catch() -> Result<(), System> {
     Ok(())
 }
 
-/// Whether to go on.
+/// Fails after a signal.
 ///
 /// # Errors
 /// [`Interrupted`] once a signal has arrived.

@@ -1,24 +1,35 @@
-//! What `runahead-bench` and `runahead-suites` have in common: they bring slow storage up, run
-//! programs on it, and take everything down again, whatever happens meanwhile. The tests of the
-//! whole write their programs by it.
+//! Shared by `runahead-bench` and `runahead-suites`, which bring slow storage up, run programs on it, compare, and take
+//! everything down again after any end. The tests in `tests/` write their programs with it.
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `error` | errors that both have in common |
+//! | `files` | cache, reports, scratch space, the program under test |
+//! | `helpers` | helper programs: found, run, described when they fail |
 //! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP, as an error that takes the ordinary way out |
+//! | [`markdown`] | tables and lines of documents |
 //! | `output` | lines for people: [`say!`] and [`note!`] |
 //! | `program` | files that are about to be executed |
 //! | `seed` | the seed of what is random in tests |
-//! | `error` | what the kernel refused, as an error that names it |
 
 #![forbid(unsafe_code)]
 
 mod error;
+mod files;
+mod helpers;
 pub mod interrupt;
+pub mod markdown;
 mod output;
 mod program;
 mod seed;
 
-pub use error::{System, system};
+pub use error::{Error, System, failed, system};
+pub use files::{
+    cache_dir, fill_at_once, read_json, remove, require_space, subject, write_at_once, write_json,
+};
+pub use helpers::{
+    describe, find_program, helper_text, last_line, quoted, require_program, run_helper,
+};
 pub use interrupt::Interrupted;
 pub use program::write_program;
 pub use seed::seed;

@@ -1,4 +1,4 @@
-//! What a recorded run touched, in the order in which it was first touched.
+//! Accesses of a recorded run, in the order in which each was first made.
 //!
 //! Invariant: nothing is in the list twice, and every entry lies where the recording was asked to
 //! look.
@@ -15,7 +15,7 @@ pub const PIECE: u64 = 128 << 10;
 /// A lookup that is followed by the use of the same file this soon is one access with it.
 const SOON: usize = 64;
 
-/// What to do with a path.
+/// Kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
     /// Look it up and get its attributes, or its absence.
@@ -34,20 +34,19 @@ pub enum What {
 /// One entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// Absolute.
+    /// Absolute path.
     pub path: PathBuf,
-    /// What is done with it.
     pub what: What,
 }
 
 /// The accesses of a recorded run.
 #[derive(Debug, Default)]
 pub struct Accesses {
-    /// Those on the storage under test, in order.
+    /// Accesses to the storage under test, in order.
     pub list: Vec<Access>,
-    /// Everything else that was looked up or read: programs, libraries, configuration.
+    /// Other files that were looked up or read: programs, libraries, configuration.
     pub elsewhere: Vec<PathBuf>,
-    /// How many programs were started.
+    /// Programs that were started.
     pub starts: usize,
 }
 
@@ -63,7 +62,7 @@ impl Accesses {
     }
 }
 
-/// Which pieces of a file are taken for touched, of a range of it that was mapped; in bytes.
+/// Returns the pieces that count as touched of a mapped range of a file, in bytes.
 pub type Touched<'a> = &'a dyn Fn(&Path, Range<u64>) -> Vec<Range<u64>>;
 
 /// Builds [`Accesses`] from calls.
@@ -75,9 +74,9 @@ pub struct Collector<'a> {
     /// threads share them.
     offsets: HashMap<(u32, PathBuf), u64>,
     seen: HashSet<Access>,
-    /// Where a path's lookup stands in the list.
+    /// Index of a path's lookup in the list.
     looked_up: HashMap<PathBuf, usize>,
-    /// Where a path's latest piece stands in the list.
+    /// Index of a path's latest piece in the list.
     last_piece: HashMap<PathBuf, usize>,
     result: Accesses,
 }
@@ -219,7 +218,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// How far the path's last piece could be extended from its end at `start` towards `end`.
+    /// Returns how far the path's last piece could be extended from its end at `start` towards `end`.
     fn grow(&mut self, path: &Path, start: u64, end: u64) -> Option<u64> {
         let at = *self.last_piece.get(path)?;
         let What::Read { offset, len } = &mut self.result.list[at].what else { return None };
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_files_count_and_other_places_do_not() {
+    fn absent_files_are_accesses_and_other_places_are_apart() {
         let missing = format!(
             r#"1 openat(AT_FDCWD<{}>, "{}", O_RDONLY) = -1 ENOENT (No such file or directory)"#,
             hex("/t"),
@@ -372,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_mapping_what_is_touched_counts() {
+    fn only_touched_pieces_of_a_mapping_count() {
         let mapped =
             format!("1 mmap(NULL, 65536, PROT_READ, MAP_SHARED, 3<{}>, 0) = 0x7f0000", hex("/t/m"));
         let call = Parser::default().line(&mapped).unwrap();

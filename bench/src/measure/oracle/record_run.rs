@@ -7,16 +7,20 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
+use runahead_harness::require_program;
+
 use crate::data::compile_program as compile;
-use crate::data::job::{Job, Kind, Outcome};
-use crate::data::system_programs as sys;
+use crate::data::job::Job;
 use crate::error::Error;
-use crate::measure::command_runner::Runner;
+use crate::measure::job_run::run;
 use crate::measure::oracle::access_list::{Accesses, Collector};
 use crate::measure::oracle::strace_lines::Parser;
-use crate::measure::surroundings as around;
+use crate::measure::outcome::Outcome;
+use crate::measure::running::Runner;
+use crate::measure::user_files;
+use crate::report::runs::Kind;
 
-/// `?`: not every architecture has all of them.
+/// System calls that are recorded. Not every architecture has those with `?`.
 const CALLS: &str = "trace=?open,openat,?openat2,?stat,?lstat,?newfstatat,?statx,?access,\
     ?faccessat,?faccessat2,?readlink,?readlinkat,?getxattr,?lgetxattr,?listxattr,?llistxattr,\
     chdir,execve,read,readv,pread64,?preadv,?preadv2,?getdents,?getdents64,mmap,lseek,\
@@ -26,19 +30,16 @@ const INCORE: &str = include_str!("../../../programs/incore.c");
 
 /// Runs `job` under strace and lists its accesses, those below `root` apart from the others. All of a mapping counts as
 /// accessed; of a job that touches little of it, what is in memory in the end.
-///
-/// # Errors
-/// [`Error::NoProgram`] without strace, or the run failed.
 pub fn record(runner: &Runner, job: &Job, root: &Path) -> Result<(Outcome, Accesses), Error> {
-    let strace = sys::require_program("strace", "strace")?;
-    let file = around::file(&runner.out, job, "recording.strace")?;
+    let strace = require_program("strace", "strace")?;
+    let file = user_files::file(&runner.out, job, "recording.strace")?;
     let mut prefix: Vec<OsString> = vec![strace.into()];
     // Strings as hexadecimal (-xx), buffers left out (-s 0), descriptors with their paths (-y).
     prefix.extend(
         ["-f", "-qq", "-y", "-xx", "-s", "0", "--seccomp-bpf", "-e", CALLS, "-o"].map(Into::into),
     );
     prefix.extend([file.clone().into(), "--".into()]);
-    let outcome = runner.run(job, Kind::Recording, &prefix)?;
+    let outcome = run(runner, job, Kind::Recording, &prefix)?;
 
     let failed = |e: std::io::Error| Error::system("read", &file)(e);
     let incore =
@@ -59,7 +60,7 @@ pub fn record(runner: &Runner, job: &Job, root: &Path) -> Result<(Outcome, Acces
     Ok((outcome, collector.finish()))
 }
 
-/// Which pieces of a file's range are in memory, as the program `incore` says it; none if it cannot.
+/// Returns the pieces of a file's range that are in memory, by the program `incore`; none if it fails.
 fn in_memory(incore: &Path, path: &Path, range: Range<u64>) -> Vec<Range<u64>> {
     let range = [range.start, range.end].map(|number| number.to_string());
     let Ok(output) = Command::new(incore).arg(path).args(range).output() else { return Vec::new() };
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_just_now_is_in_memory_up_to_its_end() {
+    fn a_file_just_written_is_in_memory_up_to_its_end() {
         let dir = tempfile::tempdir().unwrap();
         let incore = compile::program("incore", INCORE, dir.path()).unwrap();
         let file = dir.path().join("file");

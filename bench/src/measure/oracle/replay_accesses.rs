@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use crate::error::Error;
 use crate::measure::oracle::access_list::{Access, PIECE, What};
 
-/// For hundreds of threads that make system calls only.
+/// Bytes of stack of each of hundreds of threads, which make system calls only.
 const STACK: usize = 64 << 10;
 
 /// Threads that wait for the start.
@@ -33,9 +33,6 @@ struct Shared {
 
 impl Replay {
     /// Makes `threads` threads, which wait.
-    ///
-    /// # Errors
-    /// The system has no more threads.
     pub fn prepare(list: Arc<Vec<Access>>, threads: usize) -> Result<Self, Error> {
         let start = Barrier::new(threads + 1);
         let shared = Arc::new(Shared { list, next: AtomicUsize::new(0), start });
@@ -56,12 +53,12 @@ impl Replay {
         self.shared.start.wait();
     }
 
-    /// Stops them: what has not been begun is left undone. Returns how many accesses were begun.
+    /// Stops them; accesses that have not begun are not made. Returns how many accesses were begun.
     pub fn stop(self) -> usize {
         let all = self.shared.list.len();
         let begun = self.shared.next.swap(all, Ordering::Relaxed).min(all);
         for thread in self.threads {
-            // A thread does not panic: whatever fails in it is an access not made.
+            // A thread does not panic: a failure in it is an access not made.
             let _ = thread.join();
         }
         begun
@@ -73,13 +70,13 @@ impl Shared {
         let mut buffer = vec![0; PIECE as usize];
         self.start.wait();
         while let Some(access) = self.list.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            // The command will see for itself what cannot be read.
+            // The command itself meets what cannot be read.
             let _ = make(access, &mut buffer);
         }
     }
 }
 
-/// On a network file system the arrival of data or entries makes the kernel's copy of the attributes
+/// Makes an access. On a network file system the arrival of data or entries makes the kernel's copy of the attributes
 /// out of date (the access time), and the command would wait for them once more. So they are asked
 /// for again after everything else; where they are still known, that costs a microsecond.
 fn make(access: &Access, buffer: &mut [u8]) -> io::Result<()> {
@@ -115,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_access_is_made_whatever_fails() {
+    fn every_access_is_made_even_if_some_fail() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, [7; 5000]).unwrap();

@@ -1,0 +1,21 @@
+//! Commands of another user.
+
+use std::ffi::OsString;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use crate::error::Error;
+
+/// User and group `nobody`.
+pub const NOBODY: u32 = 65534;
+
+/// Words that execute what follows them as `nobody`.
+pub fn as_nobody() -> Vec<OsString> {
+    let [user, group] = ["u", "g"].map(|of| OsString::from(format!("--re{of}id={NOBODY}")));
+    vec!["setpriv".into(), user, group, "--clear-groups".into()]
+}
+
+/// Gives a file or directory to `nobody`, which only root can do.
+pub fn give(path: &Path) -> Result<(), Error> {
+    chown(path, Some(NOBODY), Some(NOBODY)).map_err(Error::system("change the owner of", path))
+}
