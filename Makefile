@@ -92,8 +92,8 @@ EVERYDAY ?= /var/tmp/runahead-everyday
 ifeq ($(ROW),everyday)
 bench: setup build tools
 	scripts/everyday-root $(EVERYDAY)
-	$(BIN)/runahead-bench everyday --root $(EVERYDAY) --runahead $(RUNAHEAD) --pairs $(PAIRS) \
-	    $(if $(STORAGE),--storage $(STORAGE)) --write-md docs/figures/everyday.md
+	$(BIN)/runahead-bench run --root $(EVERYDAY) --runahead $(RUNAHEAD) --pairs $(PAIRS) \
+	    --row everyday$(if $(STORAGE),-$(STORAGE)) --write-md docs/figures/everyday.md
 else ifeq ($(ROW),speculate)
 bench: setup build tools
 	$(BIN)/runahead-bench speculate --runahead $(RUNAHEAD) --write-md docs/figures/speculation.md
