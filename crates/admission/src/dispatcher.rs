@@ -12,7 +12,7 @@ use crate::process::shared_memory::Mapping;
 use runahead_abi::access_identity::CHUNK_BYTES;
 use runahead_abi::hint_record::{DISCLOSED, Header, MAX_RECORD, OF_MEMORY, RECORDED, STEERS};
 use runahead_abi::{Control, HintKind, Record, RunEnd};
-use runahead_prefetch::cost_benefit::{Change, INTERVAL};
+use runahead_predict::cost_benefit::{Change, INTERVAL};
 use runahead_prefetch::{Client, Pace, memory_path};
 use rustix::process::Pid;
 

@@ -17,7 +17,7 @@ use runahead_abi::hint_record::{
     DISCLOSED, DISCLOSURE, EXPAND_LISTINGS, EXPAND_NAMES, Header, STARTED,
 };
 use runahead_abi::{Control, HintKind, Identity, Record};
-use runahead_prefetch::cost_benefit::{Change, CostBenefit, INTERVAL, Sample, Why};
+use runahead_predict::cost_benefit::{Change, CostBenefit, INTERVAL, Sample, Why};
 use runahead_prefetch::{HINT_MAX_BYTES, Sink};
 
 use crate::hint_progress::Progress;

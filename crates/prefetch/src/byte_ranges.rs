@@ -16,13 +16,9 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 use runahead_abi::access_identity::{CHUNK_BYTES, ChunkIndex};
+use runahead_predict::{Item, Rank, Tag};
 
 use crate::fair_queue::Shelf;
-use crate::hint_order::{Item, Rank, Tag};
-
-/// Bytes that one worker reads at a time at most; larger ranges are read by several. Pieces end at
-/// multiples of it, or of a chunk where a transfer takes long: they share no chunk of the hint log.
-pub(crate) const PIECE_BYTES: u64 = 4 * CHUNK_BYTES;
 
 #[derive(Clone, Copy)]
 struct Want {

@@ -55,15 +55,17 @@
 //!
 //! Invariant: the limit stays within the bounds given, whatever the samples are.
 
-use std::ops::Range;
 use std::time::Duration;
 
-use crate::horizon::Speed;
+use crate::horizon::{Speed, WINDOW};
 
+mod latency_sample;
 mod measurement_round;
 mod recent_reads;
 mod spindle_test;
 
+pub(crate) use latency_sample::{INFORMATIVE, Kind, Sample};
+use latency_sample::{KINDS, SEEK};
 use measurement_round::{Flow, QUEUED_QUORUM, QUORUM, Track};
 use recent_reads::Recent;
 use spindle_test::{Serial, Served};
@@ -86,9 +88,6 @@ const SOLE: usize = 4;
 const SOLE_SAMPLES: (u32, u32) = (8, 24);
 /// Times their base that these take then, at least.
 const BESIDE: f64 = 1.6;
-/// What serves one request at a time, and what one takes there, at least, to be taken for it: a head that moves. Where
-/// requests are shorter, those that wait for a processor or for each other's locks look as if they had queued.
-const SEEK: Duration = Duration::from_millis(1);
 /// In flight when it is measured a second time whether requests are served one at a time.
 const AGAIN: usize = 8;
 /// With fewer served at a time there is one, measured as well as can be.
@@ -107,8 +106,6 @@ const SLOWLY: f64 = 0.875;
 const SPREAD: f64 = 2.0;
 /// Long reads are slow if they take so many times as long as others.
 const SLOW_LONG_READ: u32 = 2;
-/// Shorter operations did not wait for storage.
-pub(crate) const INFORMATIVE: Duration = Duration::from_micros(300);
 /// Fewest and most samples in a round. Of the fewest, some kind has at least [`QUORUM`].
 const ROUND: (usize, usize) = ((QUORUM - 1) * KINDS + 1, 32);
 /// Multiple of the base up to which the limit grows.
@@ -125,39 +122,6 @@ const BASE_LIFE: Duration = Duration::from_secs(5);
 /// How long a base stands unconfirmed while the limit is at its floor: a base that a few half cached operations have set can
 /// hold it there. Each time that such a base proves right this is doubled.
 const BASE_LIFE_AT_FLOOR: Duration = Duration::from_millis(250);
-
-/// Kinds of operations whose latencies can be compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// Path walk and attributes.
-    Lookup,
-    /// Up to one chunk of file data.
-    Read,
-    /// More than that.
-    LongRead,
-    /// Directory entries.
-    Listing,
-}
-
-const KINDS: usize = 4;
-
-/// Major and minor number of what a file is on.
-pub(crate) type DeviceNumber = (u32, u32);
-
-/// What something is on, if that is known.
-pub(crate) type Home = Option<DeviceNumber>;
-
-/// One operation.
-#[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    pub kind: Kind,
-    pub device: DeviceNumber,
-    /// Of reads, the inode of what was read, and from where to where.
-    pub part: (u64, Range<u64>),
-    /// When the operation began, since any fixed instant.
-    pub began: Duration,
-    pub latency: Duration,
-}
 
 /// See the module's text.
 pub(crate) struct Limit {
@@ -358,7 +322,7 @@ impl Limit {
 
     /// What one request takes that waits for no other, as far as it is known, and how many to have.
     pub(crate) fn speed(&self) -> Speed {
-        let sweep = if self.is_narrow() { crate::request_queue::WINDOW } else { 0 };
+        let sweep = if self.is_narrow() { WINDOW } else { 0 };
         let of = |kind: Kind| self.tracks[kind as usize].base;
         let kinds = [Kind::Read, Kind::LongRead, Kind::Lookup, Kind::Listing];
         match kinds.into_iter().find_map(of) {

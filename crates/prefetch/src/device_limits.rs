@@ -23,12 +23,11 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_predict::{PIECE_BYTES, Tier};
 
-use crate::byte_ranges::PIECE_BYTES;
-use crate::concurrency_limit::{DeviceNumber, Home, INFORMATIVE, Limit, Sample};
-use crate::hint_order::Tier;
+use crate::concurrency_limit::{INFORMATIVE, Limit, Sample};
+use crate::device_number::{DeviceNumber, Home, MEMORY};
 use crate::horizon::Speed;
-use crate::io::MEMORY;
 
 mod swap_limit;
 

@@ -21,19 +21,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
+use runahead_predict::{ClientId, EntryId, Item, Rank, TaskQueue, Tier};
 
-use crate::concurrency_limit::Home;
-use crate::hint_order::{ClientId, EntryId, Item, Rank, Tier};
+use crate::device_number::Home;
 use crate::horizon::Speed;
 
 mod client_queue;
 mod device_map;
-mod queue_handle;
 
 use client_queue::Lane;
 pub(crate) use client_queue::Reach;
 use device_map::Whereabouts;
-pub(crate) use queue_handle::Shelf;
 
 /// What is first on a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,10 +74,6 @@ impl Lanes {
         debug_assert!(lane.is_none_or(|lane| lane.is_empty()));
     }
 
-    pub(crate) fn is_open(&self, client: ClientId) -> bool {
-        self.lanes.contains_key(&client)
-    }
-
     /// All clients.
     pub(crate) fn clients(&self) -> Vec<ClientId> {
         self.lanes.keys().copied().collect()
@@ -112,12 +106,6 @@ impl Lanes {
         Some((client, id, item))
     }
 
-    /// Whose turn it is on the device that comes first, and what is first there.
-    #[cfg(test)]
-    pub(crate) fn first(&self) -> Option<(ClientId, EntryId, Item)> {
-        self.first_at(self.first_home()?)
-    }
-
     /// What could be taken now for one client on `home`, in order; only what is within its horizon
     /// if the first is.
     pub(crate) fn of(
@@ -135,12 +123,6 @@ impl Lanes {
         set.take_while(move |(rank, ..)| near(rank)).map(|&(_, id, item)| (id, item))
     }
 
-    /// The tier of what comes first, anywhere.
-    #[cfg(test)]
-    pub(crate) fn tier(&self) -> Option<Tier> {
-        self.heads().map(|head| head.tier).min()
-    }
-
     /// Items that a worker could take, were there room.
     pub(crate) fn ready(&self) -> usize {
         self.devices.values().map(|device| device.waiting).sum()
@@ -156,50 +138,10 @@ impl Lanes {
         self.lanes.get(&client).map_or(0, Lane::parts)
     }
 
-    /// Names in batches.
-    pub(crate) fn names(&self) -> usize {
-        self.names
-    }
-
-    /// Names that wait for `client`.
-    pub(crate) fn names_of(&self, client: ClientId) -> usize {
-        self.lanes.get(&client).map_or(0, |lane| lane.names)
-    }
-
-    /// Puts a batch of `names` in.
-    pub(crate) fn add_names(&mut self, client: ClientId, id: EntryId, names: usize) {
-        if let Some(lane) = self.lanes.get_mut(&client) {
-            lane.names += names;
-            self.names += names;
-            self.shelf(client, id, false).insert(Rank::names(id), Item::Names);
-        }
-    }
-
-    /// Takes a batch of `names` out.
-    pub(crate) fn remove_names(&mut self, client: ClientId, id: EntryId, names: usize) {
-        if let Some(lane) = self.lanes.get_mut(&client) {
-            lane.names -= names;
-            self.names -= names;
-            self.shelf(client, id, false).remove(Rank::names(id), Item::Names);
-        }
-    }
-
     /// `id` has something for `client`, on `home`.
     pub(crate) fn join(&mut self, client: ClientId, id: EntryId, home: Home) {
         if let Some(lane) = self.lanes.get_mut(&client) {
             lane.members.insert(id, home);
-        }
-    }
-
-    /// Enters `id` on the device of the nearest directory of `path` that is known.
-    pub(crate) fn join_at(&mut self, client: ClientId, id: EntryId, path: &[u8]) {
-        self.join(client, id, self.whereabouts.find(path));
-    }
-
-    /// `id` no longer has anything for `client`.
-    pub(crate) fn leave(&mut self, client: ClientId, id: EntryId) {
-        if let Some(lane) = self.lanes.get_mut(&client) {
-            lane.members.remove(&id);
         }
     }
 
@@ -298,5 +240,119 @@ impl Lanes {
             device.turns.insert((tier, served, client));
         }
         track.place = place;
+    }
+}
+
+impl TaskQueue for Lanes {
+    fn is_open(&self, client: ClientId) -> bool {
+        self.lanes.contains_key(&client)
+    }
+
+    fn join_at(&mut self, client: ClientId, id: EntryId, path: &[u8]) {
+        self.join(client, id, self.whereabouts.find(path));
+    }
+
+    fn leave(&mut self, client: ClientId, id: EntryId) {
+        if let Some(lane) = self.lanes.get_mut(&client) {
+            lane.members.remove(&id);
+        }
+    }
+
+    fn insert(&mut self, client: ClientId, id: EntryId, rank: Rank, item: Item) {
+        self.shelf(client, id, false).insert(rank, item);
+    }
+
+    fn remove(&mut self, client: ClientId, id: EntryId, rank: Rank, item: Item) {
+        self.shelf(client, id, false).remove(rank, item);
+    }
+
+    fn names(&self) -> usize {
+        self.names
+    }
+
+    fn names_of(&self, client: ClientId) -> usize {
+        self.lanes.get(&client).map_or(0, |lane| lane.names)
+    }
+
+    fn add_names(&mut self, client: ClientId, id: EntryId, names: usize) {
+        if let Some(lane) = self.lanes.get_mut(&client) {
+            lane.names += names;
+            self.names += names;
+            self.shelf(client, id, false).insert(Rank::names(id), Item::Names);
+        }
+    }
+
+    fn remove_names(&mut self, client: ClientId, id: EntryId, names: usize) {
+        if let Some(lane) = self.lanes.get_mut(&client) {
+            lane.names -= names;
+            self.names -= names;
+            self.shelf(client, id, false).remove(Rank::names(id), Item::Names);
+        }
+    }
+}
+
+/// Puts the items of one owner into a client's lane and takes them out.
+pub(crate) struct Shelf<'a> {
+    lanes: &'a mut Lanes,
+    client: ClientId,
+    entry: EntryId,
+    home: Home,
+    parked: bool,
+}
+
+impl Shelf<'_> {
+    fn count(&mut self, item: Item, parked: bool, by: isize) {
+        let Some(lane) = self.lanes.lanes.get_mut(&self.client) else { return };
+        if parked {
+            lane.parked = lane.parked.saturating_add_signed(by);
+        } else {
+            let device = self.lanes.devices.entry(self.home).or_default();
+            device.waiting = device.waiting.saturating_add_signed(by);
+        }
+        if item.is_hinted() {
+            self.lanes.parts = self.lanes.parts.saturating_add_signed(by);
+        } else {
+            lane.extra = lane.extra.saturating_add_signed(by);
+        }
+    }
+
+    pub(crate) fn insert(&mut self, rank: Rank, item: Item) {
+        self.count(item, self.parked, 1);
+        if !self.parked
+            && let Some(lane) = self.lanes.lanes.get_mut(&self.client)
+        {
+            let track = lane.tracks.entry(self.home).or_default();
+            let new = track.set.insert((rank, self.entry, item));
+            assert!(new, "{item:?} was listed twice");
+            self.lanes.place(self.client, self.home);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, rank: Rank, item: Item) {
+        self.count(item, self.parked, -1);
+        if !self.parked
+            && let Some(lane) = self.lanes.lanes.get_mut(&self.client)
+        {
+            let track = lane.tracks.entry(self.home).or_default();
+            let was = track.set.remove(&(rank, self.entry, item));
+            assert!(was, "{item:?} was not listed");
+            self.lanes.place(self.client, self.home);
+        }
+    }
+
+    /// Moves an item that its owner holds to where it belongs after its entry was parked.
+    pub(crate) fn park(&mut self, rank: Rank, item: Item) {
+        self.parked = false;
+        self.remove(rank, item);
+        self.parked = true;
+        self.insert(rank, item);
+    }
+
+    /// Takes out what [`Shelf::park`] put in.
+    pub(crate) fn unpark(&mut self, rank: Rank, item: Item) {
+        self.parked = true;
+        self.remove(rank, item);
+        self.parked = false;
+        self.insert(rank, item);
     }
 }

@@ -23,6 +23,9 @@ use std::time::Duration;
 /// The limit lets latency grow to twice its base, so what is asked for now may take that long.
 pub const MARGIN: u64 = 2;
 
+/// Items in one sweep, and files kept open at most while lookups go first.
+pub(crate) const WINDOW: usize = 2048;
+
 /// Compute times below this are not believed: a horizon is no use beyond any real queue.
 const COMPUTE_MIN: Duration = Duration::from_micros(1);
 

@@ -27,24 +27,26 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_predict::{Batch, Name, Trouble, Used};
 use rustix::buffer::spare_capacity;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxFlags, fadvise, openat,
     readlinkat, readlinkat_raw, statx,
 };
 use rustix::io::{Errno, Result, pread};
 
-use crate::concurrency_limit::{DeviceNumber, Kind, Sample};
-use crate::directory_expansion::{Batch, Name};
-use crate::guess_budget::Used;
-use crate::request_queue::{Class, Place, Trouble};
+use crate::concurrency_limit::{Kind, Sample};
+use crate::device_number::DeviceNumber;
+use crate::request_queue::Class;
 
 mod device_filesystems;
+mod path_node;
 mod seek_order;
 mod swapped_memory;
 
-pub(crate) use swapped_memory::DEVICE as MEMORY;
+pub(crate) use path_node::Node;
+use path_node::{Open, What};
 use swapped_memory::Memory;
 pub use swapped_memory::memory_path;
 
@@ -159,28 +161,6 @@ pub(crate) struct Reader {
     scratch: Vec<u8>,
 }
 
-/// What a path named.
-pub(crate) struct Node {
-    what: What,
-    device: DeviceNumber,
-    inode: u64,
-    directory: bool,
-    /// Opened by the first who needs it.
-    open: OnceLock<Result<Open>>,
-}
-
-enum What {
-    /// An object of a file system, opened as a place.
-    Object(OwnedFd),
-    Memory(Memory),
-}
-
-struct Open {
-    fd: OwnedFd,
-    /// Reading would set the access time.
-    advise_only: bool,
-}
-
 /// Tells an answer from a shortage of our own.
 pub(crate) fn trouble(error: Errno) -> Trouble {
     match error {
@@ -190,27 +170,6 @@ pub(crate) fn trouble(error: Errno) -> Trouble {
 }
 
 impl Node {
-    /// Where the node lies. File systems give inodes and blocks from the same places in the same order, as
-    /// long as they have room.
-    pub(crate) fn place(&self) -> Place {
-        Place { home: Some(self.device), at: self.inode }
-    }
-
-    /// The object, which can be looked at.
-    fn object(&self) -> Result<&OwnedFd> {
-        match &self.what {
-            What::Object(path_fd) => Ok(path_fd),
-            What::Memory(_) => Err(Errno::OPNOTSUPP),
-        }
-    }
-
-    /// The memory of a process.
-    fn of_memory(process: i32) -> Result<Self> {
-        let what = What::Memory(Memory::of(process)?);
-        let (device, inode) = (swapped_memory::DEVICE, process as u64);
-        Ok(Node { what, device, inode, directory: false, open: OnceLock::new() })
-    }
-
     /// Opens the object for reading; `flags` says what kind it must still be.
     fn open(&self, devices: &Devices) -> Result<&Open> {
         let opened = self.open.get_or_init(|| {

@@ -10,24 +10,20 @@
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | `queue` | what is to be read, merged by path |
-//! | `queue/share` | what of it is one client's |
-//! | `ranges` | which bytes of a file, merged by range |
-//! | `order` | what comes first for one client |
-//! | `queue/pick` | what is started next on a device, in sweeps where heads move |
-//! | `lanes` | whose turn it is, for each device |
-//! | `expand` | what follows from a directory |
-//! | `program` | what follows from a program: its interpreter and libraries, the order of their parts |
-//! | `program/inspect`, `elf`, `script` | what a file says that executing it needs |
-//! | `program/search`, `ldcache` | where the dynamic linker would look for that |
-//! | `guess` | what nobody asked for: neighbours of small files that are read one by one |
-//! | `limit`, `limits` | how much at a time, on each device |
+//! | `request_queue` | what is to be read, merged by path |
+//! | `request_queue/client_requests` | the share of one client in a path |
+//! | `request_queue/job_selection` | what is started next on a device, in sweeps where heads move |
+//! | `byte_ranges` | which bytes of a file, merged by range |
+//! | `fair_queue` | which client is served next, for each device |
+//! | `concurrency_limit`, `device_limits` | how much at a time, on each device |
+//! | `device_number` | numbers of devices |
 //! | `horizon` | how far ahead of the target |
 //! | `scheduler` | all of this together: what is begun when |
-//! | `cost_benefit` | whether the shadows of a process are worth what they cost |
 //! | `io` | how to read without effects |
-//! | `pool` | which thread |
-//! | `sink` | who is told |
+//! | `worker_pool` | which thread |
+//!
+//! The order of one client's hints, what follows from a directory or a program, and guesses are in
+//! `runahead-predict`, which does no I/O.
 //!
 //! Invariant: whatever a hint says, acting on it only reads (see `io`), takes a bounded number of
 //! threads, descriptors and queue places, and ends in the hint's log keys being done or forgotten.
@@ -44,34 +40,22 @@ use runahead_abi::{HintKind, Record};
 
 mod byte_ranges;
 mod concurrency_limit;
-pub mod cost_benefit;
-mod device_limits;
-mod directory_expansion;
+pub mod device_limits;
+mod device_number;
 mod fair_queue;
-mod file_guesses;
-mod guess_budget;
-mod hint_order;
 mod horizon;
 mod io;
-mod program_loading;
 mod request_queue;
-mod result_sink;
 mod scheduler;
 #[cfg(test)]
 mod test_support;
 mod worker_pool;
 
-pub use file_guesses::KIND_NAMES;
 pub use horizon::{Horizon, MARGIN, Pace};
 pub use io::memory_path;
-pub use result_sink::{Completion, LogSink, Sink};
-
-/// A file up to this size, in bytes, is read to its end when the length of a read was unknown:
-/// whoever reads a small file without asking for its size mostly reads all of it.
-pub const EXTEND_MAX_BYTES: u64 = 1 << 20;
-
-/// What one hint can ask for at most, in bytes; the rest of its range is not looked at.
-pub const HINT_MAX_BYTES: u64 = 1 << 30;
+pub use runahead_predict::{
+    Completion, EXTEND_MAX_BYTES, HINT_MAX_BYTES, KIND_NAMES, LogSink, Sink,
+};
 
 /// How long [`Prefetcher::close`] waits for reads under way.
 const CLOSE_GRACE: Duration = Duration::from_millis(50);

@@ -17,16 +17,16 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use runahead_abi::Record;
+use runahead_predict::{
+    Admission, ClientId, Effects, Errand, Outcome, PIECE_BYTES, Submitted, Tier, Trouble, Used,
+};
 
-use crate::byte_ranges::PIECE_BYTES;
-use crate::concurrency_limit::{DeviceNumber, Home, Sample};
+use crate::concurrency_limit::Sample;
 use crate::device_limits::Limits;
+use crate::device_number::{DeviceNumber, Home};
 use crate::fair_queue::{Head, Reach};
-use crate::file_guesses::{Errand, Outcome};
-use crate::guess_budget::{Admission, Used};
-use crate::hint_order::{ClientId, Tier};
 use crate::horizon::Pace;
-use crate::request_queue::{Effects, Found, Job, Queue, Step, Submitted, Taken, Trouble};
+use crate::request_queue::{Found, Job, Queue, Step, Taken};
 
 #[cfg(test)]
 mod sim;

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use runahead_abi::hint_record::{DEMAND, LENGTH_UNKNOWN, STEERS};
 
+use runahead_predict::PIECE_BYTES;
+
 use super::*;
 use crate::fair_queue::Lanes;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use runahead_abi::access_identity::CHUNK_BYTES;
 
-use super::{Kind, Sample};
+use super::latency_sample::{Kind, Sample};
 
 /// Reads that are remembered: as many as may end between two that follow each other in a sweep.
 const READS: usize = 64;

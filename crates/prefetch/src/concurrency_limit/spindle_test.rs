@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{INFORMATIVE, Kind, SEEK, Sample};
+use super::latency_sample::{INFORMATIVE, Kind, SEEK, Sample};
 
 /// Steps that show that one request is served at a time, and how many there are at least for each operation that shows the
 /// contrary.

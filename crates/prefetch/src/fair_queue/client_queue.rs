@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use runahead_predict::{EntryId, Item, Rank, Tier};
 
-use crate::concurrency_limit::Home;
-use crate::hint_order::{EntryId, Item, Rank, Tier};
+use crate::device_number::Home;
 
 /// How far ahead of its target a client's hints may be acted on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

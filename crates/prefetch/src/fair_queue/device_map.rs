@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use hashbrown::HashMap;
 
-use crate::concurrency_limit::{DeviceNumber, Home};
+use crate::device_number::{DeviceNumber, Home};
 
 /// Directories that are remembered; then all are forgotten.
 const MOST: usize = 1 << 14;

@@ -7,7 +7,7 @@ use runahead_abi::filesystem_table;
 use rustix::fs::fstatfs;
 use rustix::io::Result;
 
-use super::Node;
+use super::path_node::Node;
 
 /// What file systems there are, by device number: asked once, as it can cost a round trip to a
 /// server.

@@ -14,11 +14,6 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, Result, pread};
 
-use crate::concurrency_limit::DeviceNumber;
-
-/// What stands for the device that memory is swapped out to: none has this number.
-pub(crate) const DEVICE: DeviceNumber = (u32::MAX, u32::MAX);
-
 /// No file has such a name.
 const PREFIX: &[u8] = b"\0memory/";
 

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use runahead_predict::{Effects, Item};
+
 use super::client_requests::{SLOTS, Share, Slot, index, slot_key};
-use super::worker_job::Effects;
 use crate::byte_ranges::{Group, chunks};
 use crate::fair_queue::Lanes;
-use crate::hint_order::Item;
 
 impl Share {
     /// See [`super::Queue::drop_stale`].

@@ -1,8 +1,8 @@
 //! How clients come and go, and what they no longer want.
 
-use super::Queue;
-use super::worker_job::Effects;
-use crate::hint_order::ClientId;
+use runahead_predict::{ClientId, Effects, Sink};
+
+use super::queue_state::Queue;
 
 impl<F> Queue<F> {
     /// A new client.
@@ -13,7 +13,7 @@ impl<F> Queue<F> {
     }
 
     /// `sink` knows what `client` has used.
-    pub(crate) fn watch_use(&mut self, client: ClientId, sink: std::sync::Arc<dyn crate::Sink>) {
+    pub(crate) fn watch_use(&mut self, client: ClientId, sink: std::sync::Arc<dyn Sink>) {
         self.guesses.open(client, sink);
     }
 

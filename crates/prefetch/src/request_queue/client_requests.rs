@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 use runahead_abi::{HintKind, Identity};
+use runahead_predict::{
+    ClientId, EXTEND_MAX_BYTES, Effects, EntryId, Item, PIECE_BYTES, Rank, Tag, Trouble, Wish,
+};
 
-use super::worker_job::{Class, Effects, Trouble};
-use crate::EXTEND_MAX_BYTES;
-use crate::byte_ranges::{Added, PIECE_BYTES, Ranges, chunks};
-use crate::directory_expansion::Wish;
+use super::worker_job::Class;
+use crate::byte_ranges::{Added, Group, Ranges, chunks};
 use crate::fair_queue::{Lanes, Shelf};
-use crate::hint_order::{ClientId, EntryId, Item, Rank, Tag};
 
 /// Identities that one path may go by: a program can reach it from the root and from its working
 /// directory, seldom in a third way. Bounded, because every key done is done once for each.
@@ -348,7 +348,7 @@ impl Share {
         let mut shelf = lanes.shelf(self.client, self.entry, true);
         let (cut, groups) = self.data.fit(size, EXTEND_MAX_BYTES, &mut shelf);
         cut.iter().for_each(|range| self.settle_data(trouble, range, fx));
-        fx.complete_groups(self.client, groups, refused);
+        complete_groups(fx, self.client, groups, refused);
     }
 
     /// The lookup failed, and with it all that waits. The entry is still parked.
@@ -370,6 +370,14 @@ impl Share {
         let trouble = result.err();
         let (pieces, groups) = self.data.finish(range, result.unwrap_or(0), trouble.is_some());
         pieces.iter().for_each(|piece| self.settle_data(trouble, piece, fx));
-        fx.complete_groups(self.client, groups, false);
+        complete_groups(fx, self.client, groups, false);
+    }
+}
+
+/// Reports `groups` as completed.
+fn complete_groups<F>(fx: &mut Effects<F>, client: ClientId, groups: Vec<Group>, failed: bool) {
+    for group in groups {
+        let failed = group.failed || failed;
+        fx.complete(client, HintKind::Data, &group.tag, group.bytes, failed);
     }
 }

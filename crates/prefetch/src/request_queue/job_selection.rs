@@ -16,15 +16,13 @@
 //! over for nothing.
 
 use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_predict::{ClientId, EntryId, Item, Tier};
 
 use super::path_entry::Stage;
-use super::worker_job::{Job, Step};
-use super::{Queue, Taken};
-use crate::concurrency_limit::Home;
-use crate::hint_order::{ClientId, EntryId, Item, Tier};
-
-/// Items in one sweep, and files kept open at most while lookups go first.
-pub(crate) const WINDOW: usize = 2048;
+use super::queue_state::Queue;
+use super::worker_job::{Job, Step, Taken};
+use crate::device_number::Home;
+use crate::horizon::WINDOW;
 
 impl<F> Queue<F> {
     /// The next step to take, if there is one, on any device. The worker that gets it calls

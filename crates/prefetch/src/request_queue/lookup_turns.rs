@@ -11,8 +11,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use hashbrown::HashMap;
-
-use crate::hint_order::EntryId;
+use runahead_predict::EntryId;
 
 /// Lookups of a directory that are under way at first.
 const FIRST: u32 = 2;

@@ -7,14 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use runahead_abi::Identity;
+use runahead_predict::{ClientId, Effects, EntryId, Item, Rank, Tag, TaskQueue, Trouble, Wish};
 
 use super::client_requests::Share;
-use super::worker_job::{Class, Effects, Found, Step, Trouble};
+use super::worker_job::{Class, Found, Step};
 use crate::byte_ranges::Added;
-use crate::concurrency_limit::Home;
-use crate::directory_expansion::Wish;
+use crate::device_number::Home;
 use crate::fair_queue::Lanes;
-use crate::hint_order::{ClientId, EntryId, Item, Rank, Tag};
 
 /// How much is known of what the path names.
 pub(crate) enum Stage<F> {

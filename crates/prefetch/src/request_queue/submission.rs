@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use runahead_abi::hint_record::{LENGTH_UNKNOWN, NO_FOLLOW};
 use runahead_abi::{HintKind, Identity, Record};
+use runahead_predict::{
+    ClientId, Effects, EntryId, HINT_MAX_BYTES, Item, Submitted, Tag, TaskQueue, has_room,
+};
 
 use super::path_entry::{Entry, Stage};
-use super::worker_job::Effects;
-use super::{Queue, Submitted};
-use crate::HINT_MAX_BYTES;
+use super::queue_state::Queue;
 use crate::byte_ranges::{Added, chunks};
-use crate::directory_expansion::has_room;
-use crate::hint_order::{ClientId, EntryId, Item, Tag};
 
 impl<F> Queue<F> {
     /// Whether there is room for another hint. What a target waits for is turned away only if there

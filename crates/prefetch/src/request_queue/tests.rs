@@ -1,14 +1,19 @@
 //! The queue as data: merging, order, and what becomes of each log key.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use hashbrown::{HashMap, HashSet};
 use proptest::prelude::*;
 use runahead_abi::hint_record::{DEMAND, EXPAND_NAMES, Header, LENGTH_UNKNOWN, NO_FOLLOW, STEERS};
 use runahead_abi::{HintKind, Identity, Record};
+use runahead_predict::{
+    ClientId, Effects, Lead, Located, Name, PIECE_BYTES, Report, Role, Submitted, Task, Trouble,
+    Turn,
+};
 
 use super::*;
-use crate::byte_ranges::{PIECE_BYTES, chunks};
-use crate::directory_expansion::Name;
-use crate::program_loading::{Lead, Located, Role, Task, Turn};
+use crate::byte_ranges::chunks;
 
 /// A record made of few numbers; files are named by letters and have the letter as their key.
 #[derive(Clone, Debug)]

@@ -168,7 +168,9 @@ fn what_is_taken_back_is_counted_and_forgotten() {
 
 #[test]
 fn a_disclosed_file_of_unknown_length_is_read_to_its_end() {
-    for (size, expected) in [(3 * PIECE_BYTES, 3 * PIECE_BYTES), (4 << 30, crate::HINT_MAX_BYTES)] {
+    for (size, expected) in
+        [(3 * PIECE_BYTES, 3 * PIECE_BYTES), (4 << 30, runahead_predict::HINT_MAX_BYTES)]
+    {
         for look_first in [false, true] {
             let (mut queue, mut fx) = new();
             let whole = Hint {

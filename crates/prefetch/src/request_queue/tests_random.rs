@@ -1,6 +1,7 @@
 //! All at random, against what must become of each key.
 
 use runahead_abi::access_identity::CHUNK_BYTES;
+use runahead_predict::{Errand, Outcome};
 
 use super::*;
 

@@ -1,9 +1,10 @@
 //! The order on a device that has to move its heads.
 
+use runahead_predict::Tier;
+
 use super::*;
-use crate::concurrency_limit::Home;
-use crate::hint_order::Tier;
-use crate::request_queue::job_selection::WINDOW;
+use crate::device_number::Home;
+use crate::horizon::WINDOW;
 
 const DISK: Home = Some((8, 0));
 

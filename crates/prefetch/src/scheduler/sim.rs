@@ -16,15 +16,13 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 use runahead_abi::hint_record::{DEMAND, Header};
 use runahead_abi::{HintKind, Identity, Record};
+use runahead_predict::{ClientId, Effects, Outcome, Trouble, Used};
 use runahead_testbed::model::{Access, Jitter, Model, Service};
 
 use super::{Scheduler, Ticket};
 use crate::concurrency_limit::{Kind, Sample};
-use crate::file_guesses::Outcome;
-use crate::guess_budget::Used;
-use crate::hint_order::ClientId;
 use crate::horizon::Pace;
-use crate::request_queue::{Class, Effects, Found, Job, Place, Step, Trouble};
+use crate::request_queue::{Class, Found, Job, Place, Step};
 
 mod account;
 mod checks;

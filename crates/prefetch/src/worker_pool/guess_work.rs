@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use runahead_abi::{ChunkIndex, Identity};
+use runahead_predict::{
+    ClientId, ENTRIES_MAX, Errand, NAMED_IN_MAX, Name, Of, Outcome, SCAN_BYTES, tokens,
+};
 use rustix::io::Result;
 
-use crate::directory_expansion::Name;
-use crate::file_guesses::{ENTRIES_MAX, Errand, NAMED_IN_MAX, Of, Outcome, SCAN_BYTES, tokens};
-use crate::hint_order::ClientId;
+use super::pool::Pool;
 use crate::io::{Node, Reader};
 use crate::request_queue::Class;
-use crate::worker_pool::Pool;
 
 impl Pool {
     /// Does something for a guess.

@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use hashbrown::HashMap;
 use runahead_abi::Identity;
+use runahead_predict::{ClientId, Effects, Sink};
 
-use crate::hint_order::ClientId;
 use crate::io::Node;
-use crate::request_queue::Effects;
-use crate::result_sink::Sink;
 
 /// A client, as the workers see it.
 pub(crate) struct Core {

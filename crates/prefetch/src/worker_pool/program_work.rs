@@ -1,9 +1,10 @@
 //! A worker's part in bringing programs in.
 
+use runahead_predict::{Files, Lead, Report, Task, Trouble};
+
+use super::pool::Pool;
 use crate::io::{Devices, Node, Reader, trouble};
-use crate::program_loading::{Files, Lead, Report, Task};
-use crate::request_queue::{Class, Step, Trouble};
-use crate::worker_pool::Pool;
+use crate::request_queue::{Class, Step};
 
 /// Opens and reads files as everything else does.
 struct Disk<'a> {

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use runahead_predict::{Inspector, Located, Role};
+
 use super::*;
 use crate::io::Clock;
-use crate::program_loading::{Inspector, Located, Role};
-use crate::worker_pool::variable;
+use crate::worker_pool::pool::variable;
 
 /// All files that `program` leads to, without order.
 fn found(program: &Path) -> BTreeSet<PathBuf> {

@@ -3,18 +3,14 @@
 use std::sync::{Arc, PoisonError};
 
 use runahead_abi::{HintKind, Record, device_number};
+use runahead_predict::{self, ClientId, Errand, Name, Report, Task, Trouble, Used, Wish};
 
 use super::notifications::{Core, Telling};
+use super::pool::{IDLE_LIFE, Pool, State, Work};
 use super::program_work::unhinted;
-use super::{IDLE_LIFE, Pool, State, Work};
 use crate::concurrency_limit::{INFORMATIVE, Kind};
-use crate::directory_expansion::{Name, Wish};
-use crate::file_guesses::{self, Errand};
-use crate::guess_budget::Used;
-use crate::hint_order::ClientId;
 use crate::io::{Clock, Device, Node, Reader, Turn, trouble};
-use crate::program_loading::{Report, Task};
-use crate::request_queue::{Found, Job, Step, Trouble};
+use crate::request_queue::{Found, Job, Step};
 use crate::scheduler::Ticket;
 
 /// What a worker that asks for a job was counted as until then.
@@ -27,7 +23,7 @@ enum Outcome {
     Looked(Result<Found<Node>, Trouble>),
     Done(Result<u64, Trouble>),
     Program(Box<Result<Report<Node>, Trouble>>),
-    Guessed(file_guesses::Outcome<Node>),
+    Guessed(runahead_predict::Outcome<Node>),
 }
 
 impl Pool {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use runahead_abi::{ChunkIndex, Identity};
+use runahead_predict::ClientId;
 
 use super::account::Account;
 use super::{FILE_BYTES, File, Program};
-use crate::concurrency_limit::{Home, START};
-use crate::hint_order::ClientId;
+use crate::concurrency_limit::START;
+use crate::device_number::Home;
 use crate::scheduler::Scheduler;
 
 /// What the simulation knows of one file that was hinted and is not settled.

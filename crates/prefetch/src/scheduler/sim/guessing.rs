@@ -4,13 +4,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use runahead_abi::ChunkIndex;
+use runahead_predict::cost_benefit::INTERVAL;
+use runahead_predict::{Completion, Errand, Name, Sink};
 
 use super::*;
-use crate::Sink;
-use crate::cost_benefit::INTERVAL;
-use crate::directory_expansion::Name;
-use crate::file_guesses::Errand;
-use crate::result_sink::Completion;
 
 /// A worker's time of a processor for one job.
 const PROCESSOR: (u64, u64) = (10_000, 100_000);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use runahead_predict::cost_benefit::{Change, CostBenefit};
+
 use super::*;
-use crate::cost_benefit::{Change, CostBenefit};
 
 /// The shadows of one program.
 #[derive(Default)]
@@ -51,17 +52,17 @@ impl Shadows {
         self.missed += u64::from(!foresaw && !self.open.is_empty());
     }
 
-    fn sample(&mut self, budget: u64, depth: usize) -> crate::cost_benefit::Sample {
+    fn sample(&mut self, budget: u64, depth: usize) -> runahead_predict::cost_benefit::Sample {
         let held = self.open.len() as u64 * FILE_BYTES;
         let (count, time) = self.waits;
-        crate::cost_benefit::Sample {
+        runahead_predict::cost_benefit::Sample {
             issued: std::mem::take(&mut self.issued),
             used: std::mem::take(&mut self.used),
             missed: std::mem::take(&mut self.missed),
             held: held as f64 / budget as f64,
             stall: Duration::from_nanos(time.checked_div(count).unwrap_or(5_000_000)),
             depth,
-            ..crate::cost_benefit::Sample::default()
+            ..runahead_predict::cost_benefit::Sample::default()
         }
     }
 }

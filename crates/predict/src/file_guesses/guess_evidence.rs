@@ -1,0 +1,157 @@
+//! What clients want, as evidence for guesses.
+
+use std::collections::VecDeque;
+
+use hashbrown::{HashMap, HashSet};
+use runahead_abi::hint_record::DEMAND;
+use runahead_abi::{HintKind, Record};
+
+use super::guess_kind::{Of, PlaceName};
+use super::guess_state::{CREDIT, CREDIT_MAX, Guesses, LOOKS};
+use super::guess_task::Errand;
+use super::lookup_pattern::Routines;
+use super::name_references::Mentions;
+use super::path_keys::{below, hash, split, suffix};
+use super::pattern_state::{Guess, Watch};
+use crate::hint_order::{ClientId, Rank};
+use crate::task_queue::TaskQueue;
+
+/// Directories of one client that it has listed and that are remembered.
+const LISTED_MAX: usize = 1024;
+/// Guesses of one directory that wait or are under way.
+const AHEAD_MAX: usize = 64;
+
+impl<F> Guesses<F> {
+    /// `client` wants what `record` says: evidence, and maybe the use of a guess.
+    pub fn saw(&mut self, client: ClientId, record: &Record<'_>, lanes: &mut impl TaskQueue) {
+        if self.off {
+            return;
+        }
+        let demand = record.header.flags & DEMAND != 0;
+        if demand {
+            self.settle_rooms(client, lanes);
+        }
+        self.saw_one(client, record, (Of::Data, HintKind::Data), demand, lanes);
+        if record.kind == HintKind::Listing
+            && let Some(watch) = self.watches.get_mut(&client)
+            && watch.listed.len() < LISTED_MAX
+        {
+            watch.listed.insert(hash(record.path));
+        }
+        if record.kind == HintKind::Lookup {
+            self.saw_one(client, record, (Of::Names, HintKind::Lookup), demand, lanes);
+        }
+        self.saw_in_siblings(client, record, demand, lanes);
+        self.saw_named(client, record, demand, lanes);
+    }
+
+    fn saw_one(
+        &mut self,
+        client: ClientId,
+        record: &Record<'_>,
+        (of, kind): (Of, HintKind),
+        demand: bool,
+        lanes: &mut impl TaskQueue,
+    ) {
+        let counts = record.kind == kind;
+        let demand = demand && counts;
+        if !demand && !self.watches.contains_key(&client) {
+            return;
+        }
+        let Some((directory, name)) = split(record.path) else { return };
+        let place = PlaceName { directory: directory.into(), suffix: suffix(name).into(), of };
+        let watch = self.watches.entry(client).or_insert_with(|| Watch {
+            places: HashMap::new(),
+            order: VecDeque::new(),
+            credit: CREDIT,
+            habits: HashMap::new(),
+            listed: HashSet::new(),
+            routines: Routines::default(),
+            mentions: Mentions::default(),
+        });
+        if demand && !watch.places.contains_key(&place) {
+            watch.remember(place.clone());
+        }
+        let Some(known) = watch.places.get_mut(&place) else { return };
+        let (mut earned, used) = known.saw(name, counts, demand, self.narrow);
+        let mut used = u64::from(used);
+        if let Some(sink) = self.sinks.get(&client) {
+            let (more, unseen) = known.settle(self.narrow, |key| sink.was_used(key));
+            earned += more;
+            used += unseen.len() as u64;
+            // Those only that nobody asked for any more: what is still hinted or waited for came too late.
+            self.tally.used[of as usize] += unseen.len() as u64;
+        }
+        if used > 0 {
+            *watch.habits.entry(place.habit()).or_default() += used;
+        }
+        watch.credit = (watch.credit + earned).min(CREDIT_MAX);
+        self.go_on(client, &place, lanes);
+    }
+
+    /// Guesses as much as is allowed now.
+    pub(super) fn go_on(&mut self, client: ClientId, name: &PlaceName, lanes: &mut impl TaskQueue) {
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        match watch.places.get(name) {
+            Some(place) if place.listed => self.guess_more(client, name, lanes),
+            Some(_) => self.begin(client, name, lanes),
+            None => {}
+        }
+    }
+
+    /// Has the directory listed, if what was seen is evidence enough.
+    fn begin(&mut self, client: ClientId, name: &PlaceName, lanes: &mut impl TaskQueue) {
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let habit = watch.has_habit(name);
+        let listed = name.of == Of::Names && watch.listed.contains(&hash(&name.directory));
+        let Some(place) = watch.places.get_mut(name) else { return };
+        let (evidence, demands) = name.of.evidence();
+        let shown = place.wanted.len() >= evidence && place.demands >= demands
+            || (habit || listed) && place.demands > 0;
+        if !shown || watch.credit < name.of.unit() {
+            return;
+        }
+        place.begin(name.of.allowance());
+        place.ahead += 1;
+        let path = name.directory.clone();
+        self.put(client, name, Rank::guess(LOOKS), Errand::List { path }, lanes);
+    }
+
+    /// Looks up what the directory holds, as far as the allowance goes.
+    fn guess_more(&mut self, client: ClientId, name: &PlaceName, lanes: &mut impl TaskQueue) {
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let Some(place) = watch.places.get_mut(name) else { return };
+        let (mut errands, mut siblings, unit) = (Vec::new(), Vec::new(), name.of.unit());
+        while place.ahead < AHEAD_MAX
+            && place.allowance > place.short_at
+            && let Some(file) = place.candidates.pop_front()
+        {
+            let hash = hash(&file);
+            if place.wanted.contains(&hash) {
+                continue;
+            }
+            if !place.spend(unit, &mut watch.credit) {
+                place.candidates.push_front(file);
+                break;
+            }
+            if name.of == Of::Siblings {
+                if !place.guessed.contains_key(&hash) {
+                    siblings.push(file);
+                }
+                continue;
+            }
+            place.ahead += 1;
+            self.tally.begun[name.of as usize] += 1;
+            let path = below(&name.directory, &file);
+            place.guessed.insert(
+                hash,
+                Guess { cost: unit, key: name.of.key(&path), sibling: None, opened: false },
+            );
+            errands.push(Errand::Look { path });
+        }
+        for errand in errands {
+            self.put(client, name, Rank::guess(LOOKS), errand, lanes);
+        }
+        self.look_around_ahead(client, name, &siblings, lanes);
+    }
+}

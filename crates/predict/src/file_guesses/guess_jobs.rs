@@ -1,0 +1,107 @@
+//! What workers do for guesses, from waiting for one to what came of it.
+
+use super::guess_kind::{COST_MIN, Of, PlaceName, cost};
+use super::guess_state::{Guesses, READS};
+use super::guess_task::{Errand, Outcome, Sent, Waiting};
+use super::path_keys::first_below;
+use super::pattern_state::{ENTRIES_MAX, Watch};
+use crate::effects::Effects;
+use crate::hint_order::{ClientId, EntryId, Item, Rank};
+use crate::read_sizes::EXTEND_MAX_BYTES;
+use crate::task_queue::TaskQueue;
+
+impl<F> Guesses<F> {
+    pub(super) fn put(
+        &mut self,
+        client: ClientId,
+        place: &PlaceName,
+        rank: Rank,
+        errand: Errand<F>,
+        lanes: &mut impl TaskQueue,
+    ) {
+        let id = self.next;
+        self.next -= 1;
+        lanes.join_at(client, id, errand.path());
+        self.waiting.insert(id, Waiting { client, place: place.clone(), rank, errand });
+        lanes.insert(client, id, rank, Item::Guess);
+    }
+
+    /// Takes `id` out.
+    fn take(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<Waiting<F>> {
+        let waiting = self.waiting.remove(&id)?;
+        lanes.remove(waiting.client, id, waiting.rank, Item::Guess);
+        lanes.leave(waiting.client, id);
+        Some(waiting)
+    }
+
+    /// A worker takes `id`.
+    pub fn pop(&mut self, id: EntryId, lanes: &mut impl TaskQueue) -> Option<(Sent, Errand<F>)> {
+        let Waiting { client, place, errand, .. } = self.take(id, lanes)?;
+        let path = errand.path().clone();
+        Some((Sent { client, place, path }, errand))
+    }
+
+    /// A worker comes back.
+    pub fn finish(
+        &mut self,
+        sent: Sent,
+        outcome: Outcome<F>,
+        lanes: &mut impl TaskQueue,
+        fx: &mut Effects<F>,
+    ) {
+        let Sent { client, place: name, path } = sent;
+        if name.of == Of::Mentions {
+            return self.finish_named(client, path, outcome, lanes, fx);
+        }
+        let Some((routines, credit, place)) = self.watches.get_mut(&client).and_then(|watch| {
+            let Watch { places, routines, credit, .. } = watch;
+            places.get_mut(&name).map(|place| (routines, credit, place))
+        }) else {
+            if let Outcome::File(file, _) = outcome {
+                fx.files.push(file);
+            }
+            return;
+        };
+        // (Fewer than are under way, if the place had been forgotten meanwhile.)
+        place.ahead = place.ahead.saturating_sub(1);
+        match outcome {
+            Outcome::Names(entries) if entries.len() <= ENTRIES_MAX => {
+                place.candidates = name.choose(entries, routines);
+            }
+            Outcome::File(file, size) => {
+                let own = first_below(&name.directory, &path);
+                // What reading it costs beyond what has been paid; nothing if it is not to be read.
+                let fits = (1..=EXTEND_MAX_BYTES).contains(&size);
+                let more = match name.of {
+                    Of::Data if fits => Some(cost(size) - COST_MIN),
+                    Of::Siblings if fits && routines.reads(&path) => Some(size),
+                    _ => None,
+                };
+                match more {
+                    Some(more) if place.spend(more, credit) => {
+                        place.add_cost(own, more);
+                        place.ahead += 1;
+                        let errand = Errand::Read { path, file, size };
+                        self.put(client, &name, Rank::guess(READS), errand, lanes);
+                    }
+                    _ => {
+                        if let (Some(more), Of::Data) = (more, name.of) {
+                            place.put_off(own.into(), more);
+                        }
+                        fx.files.push(file);
+                    }
+                }
+            }
+            Outcome::Names(_) | Outcome::Tokens(_) | Outcome::Over => {}
+        }
+        self.go_on(client, &name, lanes);
+    }
+
+    /// `client` no longer wants `id`, if that is a guess.
+    pub fn drop(&mut self, id: EntryId, lanes: &mut impl TaskQueue, fx: &mut Effects<F>) {
+        let waiting = self.take(id, lanes).map(|waiting| waiting.errand);
+        if let Some(Errand::Read { file, .. } | Errand::Scan { file, .. }) = waiting {
+            fx.files.push(file);
+        }
+    }
+}

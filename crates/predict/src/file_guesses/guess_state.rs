@@ -1,0 +1,68 @@
+//! State of all guesses.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::guess_counts::Tally;
+use super::guess_task::Waiting;
+use super::pattern_state::Watch;
+use crate::hint_order::{ClientId, EntryId};
+use crate::result_sink::Sink;
+
+/// What a client's first allowances may amount to.
+pub(super) const CREDIT: u64 = 4 << 20;
+/// What all allowances of a client may amount to at most, however much it reads.
+pub(super) const CREDIT_MAX: u64 = 64 << 20;
+/// What is known to be there is read before more is looked for.
+pub(super) const READS: u64 = 0;
+pub(super) const LOOKS: u64 = 1;
+/// Before directories that nothing is known of.
+pub(super) const AHEAD: u64 = 2;
+
+/// See the module's text.
+pub struct Guesses<F> {
+    pub(super) watches: HashMap<ClientId, Watch>,
+    pub(super) waiting: HashMap<EntryId, Waiting<F>>,
+    pub(super) next: EntryId,
+    /// The sinks of clients, which know what was used.
+    pub(super) sinks: HashMap<ClientId, Arc<dyn Sink>>,
+    /// What came of guesses.
+    pub tally: Tally,
+    /// The storage serves few requests side by side.
+    pub narrow: bool,
+    /// Files are looked through for names.
+    pub scans: bool,
+    /// Nothing is guessed.
+    pub off: bool,
+}
+
+impl<F> Default for Guesses<F> {
+    fn default() -> Self {
+        // Numbers of their own, from the other end: ids are only compared with each other.
+        let (watches, waiting) = (HashMap::new(), HashMap::new());
+        Guesses {
+            watches,
+            waiting,
+            next: EntryId::MAX,
+            sinks: HashMap::new(),
+            tally: Tally::default(),
+            narrow: false,
+            scans: false,
+            off: false,
+        }
+    }
+}
+
+impl<F> Guesses<F> {
+    /// `sink` is told of `client`'s guesses, and knows which were used.
+    pub fn open(&mut self, client: ClientId, sink: Arc<dyn Sink>) {
+        self.sinks.insert(client, sink);
+    }
+
+    /// `client` is gone.
+    pub fn close(&mut self, client: ClientId) {
+        self.watches.remove(&client);
+        self.sinks.remove(&client);
+    }
+}

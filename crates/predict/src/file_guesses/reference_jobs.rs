@@ -1,0 +1,98 @@
+//! Errands for files that are named in others: see [`super::name_references`].
+
+use std::sync::Arc;
+
+use runahead_abi::{HintKind, Record};
+
+use super::guess_kind::{Of, PlaceName};
+use super::guess_state::{Guesses, LOOKS, READS};
+use super::guess_task::{Errand, Outcome};
+use super::name_references::{Action, SCAN_BYTES};
+use crate::effects::Effects;
+use crate::hint_order::{ClientId, Rank};
+use crate::read_sizes::EXTEND_MAX_BYTES;
+use crate::task_queue::TaskQueue;
+
+impl<F> Guesses<F> {
+    /// `client` wants what `record` says, maybe the beginning of a file.
+    pub(super) fn saw_named(
+        &mut self,
+        client: ClientId,
+        record: &Record<'_>,
+        demand: bool,
+        lanes: &mut impl TaskQueue,
+    ) {
+        if !self.scans {
+            return;
+        }
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let mut actions = Vec::new();
+        let used = match self.sinks.get(&client).filter(|_| demand) {
+            Some(sink) => watch.mentions.settle(|key| sink.was_used(key), &mut actions),
+            None => 0,
+        };
+        // What a shadow foresees it has read itself.
+        if demand && record.kind == HintKind::Data && record.header.offset == 0 {
+            // What is still hinted or waited for came too late to have spared anything.
+            watch.mentions.saw(record.path, &mut actions);
+        }
+        self.tally.used[Of::Mentions as usize] += used;
+        self.act(client, actions, lanes);
+    }
+
+    fn act(&mut self, client: ClientId, actions: Vec<Action>, lanes: &mut impl TaskQueue) {
+        for action in actions {
+            let path = action.path().clone();
+            let errand = match action {
+                Action::List(_) => Errand::List { path },
+                Action::Fetch(_) | Action::Scan(_) => Errand::Look { path },
+            };
+            self.send(client, errand, LOOKS, lanes);
+        }
+    }
+
+    fn send(&mut self, client: ClientId, errand: Errand<F>, rank: u64, lanes: &mut impl TaskQueue) {
+        // They lie anywhere.
+        let (directory, suffix) = (Arc::default(), Box::default());
+        let place = PlaceName { directory, suffix, of: Of::Mentions };
+        self.put(client, &place, Rank::guess(rank), errand, lanes);
+    }
+
+    /// A worker comes back from an errand to `path`.
+    pub(super) fn finish_named(
+        &mut self,
+        client: ClientId,
+        path: Arc<[u8]>,
+        outcome: Outcome<F>,
+        lanes: &mut impl TaskQueue,
+        fx: &mut Effects<F>,
+    ) {
+        let Some(watch) = self.watches.get_mut(&client) else {
+            if let Outcome::File(file, _) = outcome {
+                fx.files.push(file);
+            }
+            return;
+        };
+        let mut actions = Vec::new();
+        match outcome {
+            Outcome::File(file, size) => {
+                let is_fetched = watch.mentions.is_pending(&path);
+                let most = if is_fetched { EXTEND_MAX_BYTES } else { SCAN_BYTES };
+                if !(1..=most).contains(&size) {
+                    fx.files.push(file);
+                    return;
+                }
+                self.tally.begun[Of::Mentions as usize] += u64::from(is_fetched);
+                self.send(client, Errand::Scan { path, file, size }, READS, lanes);
+            }
+            Outcome::Tokens(found) => watch.mentions.scanned(&path, found, &mut actions),
+            Outcome::Names(entries) => {
+                let names = entries.into_iter().map(|entry| entry.name);
+                watch.mentions.listed(&path, names, &mut actions);
+            }
+            // Neither a file nor a directory; if it is the latter that was wanted, nothing is in it.
+            Outcome::Over => watch.mentions.listed(&path, std::iter::empty(), &mut actions),
+        }
+        self.act(client, actions, lanes);
+    }
+}

@@ -1,0 +1,203 @@
+//! Directories that a program enters one after the other, to look for the same names in each.
+//!
+//! Its place is the directory that they lie in ([`Of::Siblings`]). What is looked for in the first sibling
+//! that is demanded is paid from the client's credit, what is looked for in its siblings from the
+//! place's allowance, as all guesses are.
+
+use runahead_abi::{HintKind, Record};
+
+use super::guess_kind::{COST_MIN, Of, PlaceName, SIBLING_COST};
+use super::guess_state::{AHEAD, CREDIT_MAX, Guesses, LOOKS};
+use super::guess_task::Errand;
+use super::lookup_pattern::ENTRIES;
+use super::path_keys::{below, hash, split, suffix};
+use super::pattern_state::{Guess, Place, Watch};
+use crate::hint_order::{ClientId, Rank};
+use crate::task_queue::TaskQueue;
+
+/// The place of the siblings in `directory`.
+fn siblings_of(directory: &[u8]) -> PlaceName {
+    PlaceName { directory: directory.into(), suffix: Box::default(), of: Of::Siblings }
+}
+
+impl<F> Guesses<F> {
+    /// `record` is wanted: maybe one of what is looked for in each sibling, or the sign that a sibling
+    /// is in use.
+    pub(super) fn saw_in_siblings(
+        &mut self,
+        client: ClientId,
+        record: &Record<'_>,
+        demand: bool,
+        lanes: &mut impl TaskQueue,
+    ) {
+        let path = record.path;
+        let read = match record.kind {
+            HintKind::Lookup | HintKind::Data => record.kind == HintKind::Data,
+            HintKind::Listing => {
+                return self.saw_in_sibling(client, path, (ENTRIES, false), demand, lanes);
+            }
+            HintKind::Link | HintKind::Program | HintKind::Cancel => return,
+        };
+        // It is looked for from the directory that it is in, or from the one above that.
+        let mut sibling = path;
+        for _ in 0..2 {
+            let Some((above, _)) = split(sibling) else { return };
+            let name = &path[above.len() + usize::from(above.len() > 1)..];
+            sibling = above;
+            self.saw_in_sibling(client, sibling, (name, read), demand, lanes);
+        }
+    }
+
+    /// `name` is wanted in the directory `sibling`.
+    fn saw_in_sibling(
+        &mut self,
+        client: ClientId,
+        sibling: &[u8],
+        (name, read): (&[u8], bool),
+        demand: bool,
+        lanes: &mut impl TaskQueue,
+    ) {
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let is_routine = watch.routines.saw(sibling, name, read);
+        let Some((directory, own)) = split(sibling).filter(|(_, own)| !own.is_empty()) else {
+            return;
+        };
+        let place = siblings_of(directory);
+        if is_routine && !watch.places.contains_key(&place) {
+            watch.remember(place.clone());
+        }
+        let Watch { places, habits, credit, routines, .. } = watch;
+        let Some(known) = places.get_mut(&place).filter(|at| is_routine || at.guessed(own)) else {
+            return;
+        };
+        let unknown = !known.knows(own);
+        let (earned, used) = known.saw(own, true, demand, self.narrow);
+        *credit = (*credit + earned).min(CREDIT_MAX);
+        if used {
+            routines.used(sibling);
+            *habits.entry(place.habit()).or_default() += 1;
+        }
+        // One file that it reads is paid for, too.
+        const PAID: u64 = SIBLING_COST + COST_MIN;
+        let new = unknown && demand && *credit >= PAID;
+        if new {
+            *credit -= PAID;
+            known.allowance += PAID;
+            known.spent += SIBLING_COST;
+            self.look_around(client, &place, (own, name), LOOKS, lanes);
+        }
+        if new || used {
+            self.is_used(client, sibling, lanes);
+        }
+        self.go_on(client, &place, lanes);
+    }
+
+    /// Which siblings have been used is asked when something is missed.
+    pub(super) fn settle_rooms(&mut self, client: ClientId, lanes: &mut impl TaskQueue) {
+        let (Some(watch), Some(sink)) = (self.watches.get_mut(&client), self.sinks.get(&client))
+        else {
+            return;
+        };
+        let Watch { places, habits, credit, routines, .. } = watch;
+        let (mut siblings, mut settled) = (Vec::new(), Vec::new());
+        for (name, place) in places.iter_mut().filter(|(name, _)| name.of == Of::Siblings) {
+            let (earned, used) = place.settle(self.narrow, |key| sink.was_used(key));
+            if !used.is_empty() {
+                *credit = (*credit + earned).min(CREDIT_MAX);
+                self.tally.used[Of::Siblings as usize] += used.len() as u64;
+                *habits.entry(name.habit()).or_default() += used.len() as u64;
+                let used: Vec<_> = used.into_iter().filter_map(|guess| guess.sibling).collect();
+                used.iter().for_each(|sibling| routines.used(sibling));
+                siblings.extend(used);
+                siblings.extend(place.open_more());
+                settled.push(name.clone());
+            }
+        }
+        siblings.iter().for_each(|sibling| self.is_used(client, sibling, lanes));
+        settled.iter().for_each(|place| self.go_on(client, place, lanes));
+    }
+
+    /// Looks around in directories of `place` that nothing is known of but that they are there.
+    pub(super) fn look_around_ahead(
+        &mut self,
+        client: ClientId,
+        place: &PlaceName,
+        directories: &[Box<[u8]>],
+        lanes: &mut impl TaskQueue,
+    ) {
+        for own in directories {
+            self.look_around(client, place, (own, b""), AHEAD, lanes);
+        }
+        let watch = self.watches.get_mut(&client);
+        let siblings = watch.and_then(|watch| watch.places.get_mut(place)).map(Place::open_more);
+        siblings
+            .unwrap_or_default()
+            .iter()
+            .for_each(|sibling| self.is_used(client, sibling, lanes));
+    }
+
+    /// A sibling is in use, or is taken to be: so is what it holds, and maybe the siblings in it.
+    fn is_used(&mut self, client: ClientId, sibling: &[u8], lanes: &mut impl TaskQueue) {
+        self.open_up(client, sibling, lanes);
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let place = siblings_of(sibling);
+        if watch.has_habit(&place) && !watch.places.contains_key(&place) {
+            watch.remember(place.clone()).demands += 1;
+            self.go_on(client, &place, lanes);
+        }
+    }
+
+    /// Looks for all that is looked for in a sibling, but for `known`, in `own`.
+    pub(super) fn look_around(
+        &mut self,
+        client: ClientId,
+        place: &PlaceName,
+        (own, known): (&[u8], &[u8]),
+        rank: u64,
+        lanes: &mut impl TaskQueue,
+    ) {
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let Some(at) = watch.places.get_mut(place) else { return };
+        let sibling = below(&place.directory, own);
+        let names = watch.routines.all().into_iter().filter(|name| **name != *known);
+        let errand = |name: Box<[u8]>| match *name == *ENTRIES {
+            true => Errand::Browse { path: sibling.clone() },
+            false => Errand::Look { path: below(&sibling, &name) },
+        };
+        let errands: Vec<Errand<F>> = names.map(errand).collect();
+        let first = errands.iter().find_map(|errand| match errand {
+            Errand::Look { path } => Some(Of::Siblings.key(path)),
+            _ => None,
+        });
+        if let Some(key) = first {
+            let sibling = Some(sibling.clone());
+            self.tally.begun[Of::Siblings as usize] += 1;
+            at.guessed.insert(hash(own), Guess { cost: SIBLING_COST, key, sibling, opened: false });
+        }
+        at.ahead += errands.len();
+        for errand in errands {
+            self.put(client, place, Rank::guess(rank), errand, lanes);
+        }
+    }
+
+    /// What a sibling holds of the kinds that have been right elsewhere will be wanted.
+    fn open_up(&mut self, client: ClientId, sibling: &[u8], lanes: &mut impl TaskQueue) {
+        let Some(watch) = self.watches.get_mut(&client) else { return };
+        let mut places = Vec::new();
+        for name in watch.routines.all() {
+            let path = below(sibling, &name);
+            let Some((directory, file)) = split(&path) else { continue };
+            let of = if watch.routines.reads(&path) { Of::Data } else { Of::Names };
+            let place = PlaceName { directory: directory.into(), suffix: suffix(file).into(), of };
+            if watch.has_habit(&place) && !watch.places.contains_key(&place) {
+                watch.remember(place.clone()).demands += 1;
+                places.push(place);
+            }
+        }
+        places.iter().for_each(|place| self.go_on(client, place, lanes));
+    }
+}
+
+#[cfg(test)]
+#[path = "sibling_directories_tests.rs"]
+mod tests;

@@ -1,0 +1,141 @@
+//! Which parts of a program or library are loaded, and in which order.
+//!
+//! Parts are cut at multiples of a piece, as all reads are, so that many can be under way at a time.
+//! What no segment maps (debugging information, section tables) is left out.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::elf::{HEAD_BYTES, Head};
+use super::program_task::Turn;
+use crate::read_sizes::{EXTEND_MAX_BYTES, PIECE_BYTES};
+
+/// Files up to this size are loaded whole, debugging information aside.
+pub(super) const WHOLE_MAX: u64 = 256 << 20;
+/// Of a file that is too large to be loaded whole, so much at most.
+const PART_MAX: u64 = 64 << 20;
+
+/// The parts of an ELF file.
+pub fn of_program(head: &Head) -> Vec<(Turn, Range<u64>)> {
+    let mut pieces: BTreeMap<u64, (Turn, Range<u64>)> = BTreeMap::new();
+    let whole = head.loads.iter().map(|l| l.file.end - l.file.start).fold(0, u64::saturating_add);
+    let mut bound = if whole <= WHOLE_MAX { WHOLE_MAX } else { PART_MAX };
+    let first = head.loads.iter().map(|load| load.file.start).min();
+    for load in &head.loads {
+        // The tables that relocation goes through are at the start, what it changes is writable.
+        let tables = !load.executable && Some(load.file.start) == first;
+        let turn = if load.writable || tables { Turn::Relocate } else { Turn::Rest };
+        if turn == Turn::Rest && whole > WHOLE_MAX {
+            continue;
+        }
+        add(&mut pieces, turn, load.file.clone(), &mut bound);
+    }
+    if let Some(entry) = head.entry {
+        let mut around = entry / PIECE_BYTES * PIECE_BYTES..(entry / PIECE_BYTES + 1) * PIECE_BYTES;
+        let load = head.loads.iter().find(|load| load.file.contains(&entry));
+        if let Some(load) = load {
+            around = around.start.max(load.file.start)..around.end.min(load.file.end);
+            add(&mut pieces, Turn::Enter, around, &mut bound);
+        }
+    }
+    let mut parts: Vec<_> = pieces.into_values().collect();
+    // What the head was read for need not be read again.
+    for (_, range) in &mut parts {
+        range.start = range.start.max(HEAD_BYTES);
+    }
+    parts.retain(|(_, range)| range.start < range.end);
+    parts.sort_by_key(|(turn, range)| (*turn, range.start));
+    parts
+}
+
+/// Adds `range` to the pieces that it touches, as long as there is room.
+fn add(
+    pieces: &mut BTreeMap<u64, (Turn, Range<u64>)>,
+    turn: Turn,
+    range: Range<u64>,
+    bound: &mut u64,
+) {
+    let mut at = range.start;
+    while at < range.end && *bound > 0 {
+        let piece = at / PIECE_BYTES;
+        let end = range.end.min((piece + 1) * PIECE_BYTES);
+        *bound = bound.saturating_sub(end - at);
+        let known = pieces.entry(piece).or_insert((turn, at..end));
+        known.0 = known.0.min(turn);
+        known.1 = known.1.start.min(at)..known.1.end.max(end);
+        at = end;
+    }
+}
+
+/// The rest of a file of `size` bytes that is no ELF file, a script for example: whoever executes it
+/// reads it to its end, unless it is large.
+pub fn of_script(size: u64) -> Vec<(Turn, Range<u64>)> {
+    let end = if size <= EXTEND_MAX_BYTES { size } else { 0 };
+    let step = PIECE_BYTES as usize;
+    let starts =
+        (0..end).step_by(step).map(|start| start.max(HEAD_BYTES)..end.min(start + PIECE_BYTES));
+    starts.filter(|range| !range.is_empty()).map(|range| (Turn::Relocate, range)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program_loading::elf::Load;
+
+    fn load(file: Range<u64>, writable: bool, executable: bool) -> Load {
+        Load { address: file.start, file, writable, executable }
+    }
+
+    const MB: u64 = 1 << 20;
+
+    #[test]
+    fn what_relocation_needs_comes_first_and_all_of_it_comes() {
+        let loads = vec![
+            load(0..3 * MB, false, false),
+            load(3 * MB..50 * MB, false, true),
+            load(50 * MB..80 * MB, false, false),
+            load(80 * MB..85 * MB + 100, true, false),
+        ];
+        let head = Head { loads, entry: Some(20 * MB), ..Head::default() };
+        let parts = of_program(&head);
+        let turns: Vec<Turn> = parts.iter().map(|(turn, _)| *turn).collect();
+        assert!(turns.is_sorted());
+        let of = |turn| parts.iter().filter(move |(t, _)| *t == turn).map(|(_, range)| range);
+        assert_eq!(of(Turn::Relocate).next(), Some(&(HEAD_BYTES..PIECE_BYTES)));
+        assert_eq!(of(Turn::Relocate).next_back(), Some(&(85 * MB..85 * MB + 100)));
+        assert_eq!(of(Turn::Enter).collect::<Vec<_>>(), [&(20 * MB..20 * MB + PIECE_BYTES)]);
+        let mut all: Vec<_> = parts.iter().map(|(_, range)| range.clone()).collect();
+        all.sort_by_key(|range| range.start);
+        assert!(all.windows(2).all(|w| w[0].end == w[1].start), "no gap, and nothing twice");
+        assert!(all.iter().all(|range| range.end - range.start <= PIECE_BYTES));
+    }
+
+    #[test]
+    fn what_is_mapped_nowhere_is_left_out() {
+        let head = Head { loads: vec![load(0..MB, false, true)], ..Head::default() };
+        assert_eq!(of_program(&head).last().map(|(_, range)| range.end), Some(MB));
+        assert!(of_program(&Head::default()).is_empty());
+    }
+
+    #[test]
+    fn of_a_huge_file_only_the_start_comes() {
+        let loads = vec![
+            load(0..10 * MB, false, false),
+            load(10 * MB..4000 * MB, false, true),
+            load(4000 * MB..5000 * MB, true, false),
+        ];
+        let head = Head { loads, entry: Some(1000 * MB), ..Head::default() };
+        let parts = of_program(&head);
+        let bytes: u64 = parts.iter().map(|(_, range)| range.end - range.start).sum();
+        assert!(bytes <= PART_MAX + PIECE_BYTES, "{bytes}");
+        assert!(parts.iter().all(|(turn, _)| *turn < Turn::Rest));
+    }
+
+    #[test]
+    fn a_script_is_read_to_its_end_unless_it_is_large() {
+        let bytes = |size| of_script(size).iter().map(|(_, r)| r.end - r.start).sum::<u64>();
+        assert_eq!(bytes(100), 0, "the head was all");
+        assert_eq!(bytes(MB), MB - HEAD_BYTES);
+        assert_eq!(bytes(MB + 1), 0);
+    }
+}

@@ -1,0 +1,14 @@
+//! How much of a file is read.
+
+use runahead_abi::access_identity::CHUNK_BYTES;
+
+/// A file up to this size, in bytes, is read to its end when the length of a read was unknown:
+/// whoever reads a small file without asking for its size mostly reads all of it.
+pub const EXTEND_MAX_BYTES: u64 = 1 << 20;
+
+/// What one hint can ask for at most, in bytes; the rest of its range is not looked at.
+pub const HINT_MAX_BYTES: u64 = 1 << 30;
+
+/// Bytes that one worker reads at a time at most; larger ranges are read by several. Pieces end at
+/// multiples of it, or of a chunk where a transfer takes long: they share no chunk of the hint log.
+pub const PIECE_BYTES: u64 = 4 * CHUNK_BYTES;
