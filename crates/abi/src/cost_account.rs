@@ -11,7 +11,7 @@
 //! | what was done | when it is over: the program's time, and processor time as if it were the program's |
 //!
 //! Two have an account: the shadows of a process (`agent/src/targets/sync_budget.rs`, in ticks), and guesses
-//! (`prefetch/src/guess_budget.rs`, in nanoseconds).
+//! (`predict/src/guess_budget.rs`, in nanoseconds).
 //!
 //! Invariant: what was spent never exceeds the grace, what was spared, a [`TRY`]th of the waits, and what the last thing
 //! done cost beyond what was expected of it.
