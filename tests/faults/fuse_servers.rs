@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use runahead_tests::processes::{eventually, kill};
 use runahead_tests::{
-    End, Link, Run, available, drain, fixture, installed, number, programs, root, scratch,
+    End, Link, Run, apart, available, drain, fixture, installed, number, programs, root, scratch,
 };
 
 /// For what somebody else may hold up.
@@ -61,6 +61,7 @@ impl Drop for Silent {
 /// Who waits for the answer to a wrong guess is beyond any signal. Nobody waits for him.
 #[test]
 fn a_server_that_never_answers_holds_up_nobody() {
+    let _apart = apart();
     for is_killed in [false, true] {
         let Some(silent) = available(Silent::new()) else { return };
         let rest = if is_killed { "sleep 60" } else { "exit 7" };

@@ -4,8 +4,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use runahead_tests::{
-    Case, End, Fixture, Link, Pair, Run, Seed, available, bindings, fixture, installed, number,
-    programs, scratch,
+    Case, End, Fixture, Link, Pair, Run, Seed, apart, available, bindings, fixture, installed,
+    number, programs, scratch,
 };
 use serde_json::Value;
 
@@ -148,6 +148,7 @@ fn millions_of_disclosures_do_no_harm() {
 
 #[test]
 fn without_runahead_each_function_makes_one_call_that_fails() {
+    let _apart = apart();
     let onecall = bindings::compile(&programs::source("onecall"), LIBRARY, Link::Static);
     let expected = "the kernel says -1, EBADF\nnothing: 0 calls, taken 0\n\
                     disclose_fd: 1 calls, taken 0\ndisclose_path: 1 calls, taken 0\n\
@@ -164,6 +165,7 @@ fn without_runahead_each_function_makes_one_call_that_fails() {
 
 #[test]
 fn python_makes_one_call_that_fails() {
+    let _apart = apart();
     let Some(()) = available(installed("python3").and(installed("strace"))) else { return };
     let script = "import os, runahead_disclose as r; os.getppid(); r.disclose_fd(0, 0, 1); os.getppid(); \
                   r.disclose_path('/etc/passwd'); os.getppid(); r.cancel_all(); os.getppid()";

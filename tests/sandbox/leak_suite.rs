@@ -26,7 +26,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use runahead_testbed::{Disk, DiskOptions};
-use runahead_tests::{Link, Seed, available, installed, names_of_calls, programs, root, scratch};
+use runahead_tests::{
+    Link, Seed, apart, available, installed, names_of_calls, programs, root, scratch,
+};
 
 /// Ways in which nothing may change: see the text above. `older`: marked, with the Landlock of Linux 5.13; `mirrored`: marked,
 /// with large memory kept out of the fork.
@@ -445,6 +447,7 @@ fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Optio
 
 #[test]
 fn no_call_of_a_shadow_is_seen_from_outside() {
+    let _apart = apart();
     let Some(mut suite) = Suite::up("leak") else { return };
     let table = table();
     let number = |name: &&str| table.iter().find(|(_, n)| n == name).map(|(nr, _)| *nr);
@@ -489,6 +492,7 @@ fn no_call_of_a_shadow_is_seen_from_outside() {
 
 #[test]
 fn no_call_of_a_speculative_process_is_seen_from_outside() {
+    let _apart = apart();
     let Some(mut suite) = Suite::up("leak-speculative") else { return };
     let table = table();
     let cases = SPECULATIVE.iter().flat_map(|mode| suite.cases_for(mode)).collect();
@@ -531,6 +535,7 @@ fn all_are_seen(suite: &mut Suite, jobs: &[String]) {
 /// does not speculate.
 #[test]
 fn what_a_speculative_process_lets_out_is_seen() {
+    let _apart = apart();
     let Some(mut suite) = Suite::up("leak-allowed") else { return };
     let mut jobs: Vec<String> = ALLOWED.iter().map(|name| format!("allowed {name}")).collect();
     let mut native = suite.cases_for("native");
@@ -546,6 +551,7 @@ fn what_a_speculative_process_lets_out_is_seen() {
 /// The same for the table of calls: one that is made when it has to wait is seen, before the outcome is known.
 #[test]
 fn calls_of_a_speculative_process_that_do_not_wait_are_seen() {
+    let _apart = apart();
     let Some(mut suite) = Suite::up("leak-let-out") else { return };
     let mut all = suite.cases_for("let-out");
     all.retain(|job| {
@@ -562,6 +568,7 @@ fn calls_of_a_speculative_process_that_do_not_wait_are_seen() {
 /// The plant for the first test: without the sandbox every check must see its harm.
 #[test]
 fn without_the_sandbox_every_harm_is_seen() {
+    let _apart = apart();
     let Some(mut suite) = Suite::up("leak-unguarded") else { return };
     let all = suite.cases_for("unguarded");
     let is_safe = |job: &String| {

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use runahead_tests::processes::{eventually, kill};
 use runahead_tests::{
-    End, Link, Outcome, Run, available, fixture, number, programs, root, scratch, with_stats,
+    End, Link, Outcome, Run, apart, available, fixture, number, programs, root, scratch, with_stats,
 };
 
 const USER: u32 = 65534;
@@ -119,6 +119,7 @@ fn as_user(run: &Run) -> Outcome {
 /// The address can be read in /proc/net/unix; there may be those around whom Landlock lets read less.
 #[test]
 fn who_is_not_of_the_session_is_refused_at_its_address() {
+    let _apart = apart();
     let Some(()) = available(root()) else { return };
     open_scratch();
     let program = programs::program("joins", Link::Static).display().to_string();
@@ -136,6 +137,7 @@ fn who_is_not_of_the_session_is_refused_at_its_address() {
 
 #[test]
 fn the_supervisors_memory_is_not_to_be_read() {
+    let _apart = apart();
     let Some(()) = available(root()) else { return };
     let started = Started::new();
     let maps = format!("/proc/{}/maps", started.0.id());

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 use runahead_tests::processes::{self, eventually};
 use runahead_tests::{
-    End, Link, Outcome, Run, available, bindings, drain, facilities, installed, programs, scratch,
+    End, Link, Outcome, Run, apart, available, bindings, drain, facilities, installed, programs,
+    scratch,
 };
 
 /// Longer than any test.
@@ -104,6 +105,7 @@ fn either_way(run: &Run, speculates: bool) -> Run {
 
 #[test]
 fn clients_print_the_same_whatever_comes_of_their_predictions() {
+    let _apart = apart();
     let mut first: Option<Outcome> = None;
     for client in clients() {
         for percent in ["100", "90", "50"] {
@@ -129,6 +131,7 @@ fn clients_print_the_same_whatever_comes_of_their_predictions() {
 
 #[test]
 fn clients_complain_in_the_same_words() {
+    let _apart = apart();
     let wrong = ["", "nowhere", "nowhere 1 1 1 1", "nowhere x 1 1", "nowhere 1 -1 1"];
     for client in clients() {
         for speculates in [false, true] {
@@ -179,6 +182,7 @@ fn waiting(argv: &[OsString]) -> Option<[i32; 2]> {
 
 #[test]
 fn clients_end_that_nobody_is_left_to_answer() {
+    let _apart = apart();
     for client in clients() {
         for ends in [Ends::Receiver, Ends::Service] {
             for speculates in [false, true] {
@@ -212,6 +216,7 @@ fn clients_end_that_nobody_is_left_to_answer() {
 
 #[test]
 fn the_python_package_passes_its_tests_either_way() {
+    let _apart = apart();
     let Some(()) = available(installed("python3")) else { return };
     let tests = bindings::python_tests("test_speculate.py");
     for run in [tests.clone(), either_way(&tests.env("RUNAHEAD_SPECULATES", "1"), true)] {
@@ -224,6 +229,7 @@ fn the_python_package_passes_its_tests_either_way() {
 /// Each has what a library without a runtime must bring, and that only once may be in a program.
 #[test]
 fn a_program_can_have_both_c_libraries() {
+    let _apart = apart();
     const TEXT: &str = "#include <runahead_disclose.h>\n#include <runahead_speculate.h>\n\
         int main(void) { uint64_t id; return -runahead_spec_begin(&id, 0) + runahead_cancel_all(); }\n";
     let source = scratch().join("both.c");
@@ -238,6 +244,7 @@ fn a_program_can_have_both_c_libraries() {
 /// Held output, state that comes back, order, threads, and settlers that end, looked at by the program and by another process.
 #[test]
 fn what_comes_of_predictions_is_as_it_should_be() {
+    let _apart = apart();
     let source = programs::source("predicts");
     let program = bindings::compile(&source, &["speculate"], Link::Static);
     let directory = tempfile::tempdir_in(scratch()).expect("the directory is ours");
@@ -251,6 +258,7 @@ fn what_comes_of_predictions_is_as_it_should_be() {
 /// Processes that read what another has only said so far, and children that may never have been.
 #[test]
 fn whoever_depends_on_a_prediction_is_taken_back_with_it() {
+    let _apart = apart();
     let source = programs::source("depends");
     let program = bindings::compile(&source, &["speculate"], Link::Static);
     let program = program.to_str().expect("a plain path");
@@ -274,6 +282,7 @@ fn whoever_depends_on_a_prediction_is_taken_back_with_it() {
 /// Stores and calls of which the kernel cannot know when memory is protected by mprotect(2).
 #[test]
 fn memory_is_as_the_program_has_it_where_stores_fault() {
+    let _apart = apart();
     let source = programs::source("stores");
     let program = bindings::compile(&source, &["speculate"], Link::Dynamic);
     let run = Run::new([program]).env("LD_LIBRARY_PATH", bindings::library_path());
@@ -286,6 +295,7 @@ fn memory_is_as_the_program_has_it_where_stores_fault() {
 /// As in a container: by copies before the first store.
 #[test]
 fn clients_speculate_where_userfaultfd_is_refused() {
+    let _apart = apart();
     let confine = env!("CARGO_BIN_EXE_confine");
     let tests = [
         "client_programs::clients_print_the_same_whatever_comes_of_their_predictions",
@@ -328,6 +338,7 @@ fn executes() -> String {
 /// Programs that a child executes depend on what it depends on.
 #[test]
 fn children_execute_programs_with_what_is_predicted() {
+    let _apart = apart();
     let program = executes();
     for command in EXECUTED.into_iter().filter(|command| !command[0].starts_with("py")) {
         for how in ["fork", "vfork", "spawn"] {
@@ -351,6 +362,7 @@ fn children_execute_programs_with_what_is_predicted() {
 /// no part in what comes of it.
 #[test]
 fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
+    let _apart = apart();
     let program = executes();
     let seen = |wrong: &str, how: &str| {
         let argv = [&program[..], wrong, how, "sh", "-c", "echo $ANSWER; exit 5"];
@@ -370,6 +382,7 @@ fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
 /// The plant: a program that was executed too early, and lets something out.
 #[test]
 fn what_such_a_program_lets_out_is_found() {
+    let _apart = apart();
     let program = executes();
     // (Who waits for it knows it by another name.)
     let other = scratch().join("other");

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use runahead_tests::{Run, Seed, bindings, drain, processes, programs, scratch};
+use runahead_tests::{Run, Seed, apart, bindings, drain, processes, programs, scratch};
 
 /// Who is killed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -195,6 +195,7 @@ fn speculating(run: &Run) -> Run {
 
 #[test]
 fn whoever_is_killed_nothing_is_left_and_nothing_is_seen_that_never_was() {
+    let _apart = apart();
     let place = Place::new("kill");
     let times = if std::env::var_os("RUNAHEAD_FULL").is_some() { 1000 } else { 100 };
     let (expected, run) = (place.expected(), speculating(&place.run()));
@@ -218,6 +219,7 @@ fn whoever_is_killed_nothing_is_left_and_nothing_is_seen_that_never_was() {
 /// What an undisturbed run writes is what it writes without us.
 #[test]
 fn a_client_that_nobody_kills_writes_the_same() {
+    let _apart = apart();
     let place = Place::new("undisturbed");
     let seen = place.disturbed(&speculating(&place.run()), Whom::Nobody, Duration::ZERO);
     assert_eq!(wrong(&seen, Whom::Nobody, &place.expected()), None, "{seen:#?}");
@@ -226,6 +228,7 @@ fn a_client_that_nobody_kills_writes_the_same() {
 /// The plant: output that depends on what is only predicted, and goes out.
 #[test]
 fn output_of_what_never_was_is_found() {
+    let _apart = apart();
     let place = Place::new("planted");
     let expected = place.expected();
     let run = speculating(&place.run().env("KILLED_LETS_OUT", "1"));

@@ -1,9 +1,12 @@
 //! The slow disk that the tests of one binary share, one test at a time.
 
 use std::ffi::CString;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use std::time::Duration;
 
 use runahead_testbed::{Disk, DiskOptions, drop_caches};
@@ -23,13 +26,35 @@ pub struct Fixture {
 }
 
 static FIXTURE: OnceLock<Mutex<Fixture>> = OnceLock::new();
+/// Written by tests with the fixture, one at a time; read by tests that must not run beside those.
+static TURNS: RwLock<()> = RwLock::new(());
+
+/// The fixture, in the hands of one test.
+pub struct Held {
+    fixture: MutexGuard<'static, Fixture>,
+    _turn: RwLockWriteGuard<'static, ()>,
+}
+
+impl Deref for Held {
+    type Target = Fixture;
+
+    fn deref(&self) -> &Fixture {
+        &self.fixture
+    }
+}
 
 /// The fixture of this test binary, for one test: it drops the whole machine's caches. The error is
 /// the reason to skip.
-pub fn fixture() -> Result<MutexGuard<'static, Fixture>, String> {
+pub fn fixture() -> Result<Held, String> {
     Disk::probe().map_err(|missing| missing.to_string())?;
+    let turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
     let fixture = FIXTURE.get_or_init(|| Mutex::new(Fixture::up()));
-    Ok(fixture.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(Held { fixture: fixture.lock().unwrap_or_else(PoisonError::into_inner), _turn: turn })
+}
+
+/// Keeps tests with the fixture waiting until it is dropped; tests that hold one run at the same time.
+pub fn apart() -> RwLockReadGuard<'static, ()> {
+    TURNS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn take_down() {

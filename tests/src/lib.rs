@@ -29,7 +29,7 @@ pub use binary::runahead;
 pub use calls::names_of_calls;
 pub use case::{Case, Pair};
 pub use exit::scratch;
-pub use fixture::{Fixture, fixture};
+pub use fixture::{Fixture, apart, fixture};
 pub use group::Group;
 pub use programs::Link;
 pub use run::{End, LEARNING, Outcome, Run, drain};

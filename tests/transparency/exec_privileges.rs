@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use runahead_harness::write_program;
-use runahead_tests::{End, Link, Outcome, Run, available, programs, root, scratch};
+use runahead_tests::{End, Link, Outcome, Run, apart, available, programs, root, scratch};
 
 /// Who runs the programs, and who owns them.
 const USER: u32 = 65534;
@@ -47,6 +47,7 @@ fn give_capability(path: &Path) {
 /// script that is executed.
 #[test]
 fn a_script_with_a_privileged_interpreter_keeps_its_privilege() {
+    let _apart = apart();
     let Some(()) = available(root()) else { return };
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(scratch(), mode).expect("the scratch directory is ours");

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use runahead_tests::counts::{Logged, Traced, differences};
 use runahead_tests::programs::{Link, program};
-use runahead_tests::{available, installed, scratch};
+use runahead_tests::{apart, available, installed, scratch};
 
 /// What a command does under the policy that logs.
 fn logged(command: &[&str], dir: &Path) -> (Logged, Vec<u8>) {
@@ -51,6 +51,7 @@ fn compare(command: &[&str], name: &str) -> Logged {
 
 #[test]
 fn a_shell_and_its_programs() {
+    let _apart = apart();
     let Some(()) = available(installed("strace")) else { return };
     let script = "i=0; while [ $i -lt 30 ]; do x=$(echo $i | tr 0-9 a-j); (exit 3) || echo $x; i=$((i + 1)); done; \
                   trap 'echo caught' USR1; kill -USR1 $$; sleep 0.05; cat /dev/null /nowhere 2>/dev/null; true";
@@ -60,6 +61,7 @@ fn a_shell_and_its_programs() {
 
 #[test]
 fn git_in_a_new_repository() {
+    let _apart = apart();
     let Some(()) = available(installed("strace").and_then(|()| installed("git"))) else { return };
     let script = "set -e; d=$(mktemp -d); cd $d; export HOME=$d GIT_AUTHOR_DATE='2000-01-01 00:00' \
                   GIT_COMMITTER_DATE='2000-01-01 00:00'; git init -q .; git config user.email a@b; git config user.name a; \
@@ -70,6 +72,7 @@ fn git_in_a_new_repository() {
 
 #[test]
 fn python_with_threads_and_children() {
+    let _apart = apart();
     let Some(()) = available(installed("strace")) else { return };
     let program = "import threading, subprocess, os, signal, json\n\
                    signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, .05); signal.pause()\n\
@@ -82,6 +85,7 @@ fn python_with_threads_and_children() {
 
 #[test]
 fn a_program_with_odd_stacks() {
+    let _apart = apart();
     let Some(()) = available(installed("strace")) else { return };
     let dir = scratch().join("calls-oddstack-data");
     std::fs::create_dir_all(&dir).expect("the scratch directory is ours");
@@ -108,10 +112,12 @@ const VERDICTS: &str = "waited: 3 abc, long, with signals\nmade again: 2, 10 byt
 
 #[test]
 fn calls_wait_are_made_again_and_threads_stop() {
+    let _apart = apart();
     assert_eq!(tried("stop"), format!("{VERDICTS}stopped: often, nobody moved\n"));
 }
 
 #[test]
 fn threads_that_are_not_stopped_are_seen_to_move() {
+    let _apart = apart();
     assert_eq!(tried("go"), format!("{VERDICTS}stopped: often, some moved\n"));
 }

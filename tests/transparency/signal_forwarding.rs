@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use runahead_harness::write_program;
 use runahead_tests::processes::{eventually, kill, running, state};
-use runahead_tests::{End, Link, Run, available, installed, programs, root, runahead, scratch};
+use runahead_tests::{
+    End, Link, Run, apart, available, installed, programs, root, runahead, scratch,
+};
 
 /// A run that is ended with all its group when the test is over, however that ends.
 struct Started {
@@ -95,6 +97,7 @@ fn queue(pid: i32, signal: i32, value: i32) {
 
 #[test]
 fn all_that_can_be_caught_is_passed_on_once() {
+    let _apart = apart();
     let program = receiver("receives-all");
     let _clean = Clean(&program);
     let mut run = Started::new(&ahead([&program, Path::new("all")]), "received");
@@ -120,6 +123,7 @@ fn all_that_can_be_caught_is_passed_on_once() {
 
 #[test]
 fn those_of_the_first_moment_are_passed_on() {
+    let _apart = apart();
     let program = receiver("receives-early");
     let _clean = Clean(&program);
     for turn in 0..60 {
@@ -134,6 +138,7 @@ fn those_of_the_first_moment_are_passed_on() {
 
 #[test]
 fn what_the_command_sends_to_its_group_or_to_all_comes_once() {
+    let _apart = apart();
     let program = receiver("receives-own");
     let _clean = Clean(&program);
     let run = Run::new([&program, Path::new("group")]);
@@ -158,6 +163,7 @@ fn what_the_command_sends_to_its_group_or_to_all_comes_once() {
 /// One that is sent to runahead alone, and one that is sent to the group, as a terminal does.
 #[test]
 fn what_stops_and_continues_runahead_does_so_to_the_command() {
+    let _apart = apart();
     let program = receiver("receives-stops");
     let _clean = Clean(&program);
     for whole_group in [false, true] {
@@ -183,6 +189,7 @@ fn what_stops_and_continues_runahead_does_so_to_the_command() {
 /// Statistics go where nobody takes them.
 #[test]
 fn after_the_command_signals_end_runahead() {
+    let _apart = apart();
     let fifo = scratch().join("nobody-reads");
     assert_eq!(Run::new([Path::new("mkfifo"), &fifo]).run().end, End::Exit(0));
     let done = scratch().join("done");

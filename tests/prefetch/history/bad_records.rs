@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use runahead_history::{Access, Attributes, Place, What, file, format};
-use runahead_tests::{available, fixture, root};
+use runahead_tests::{apart, available, fixture, root};
 
 use super::*;
 
@@ -28,6 +28,7 @@ fn refused(path: &Path, reason: &str) {
 
 #[test]
 fn what_is_no_record() {
+    let _apart = apart();
     let place = scratch();
     let good = place.join("good");
     let run = Run::new(["cat", "/etc/hostname"]);
@@ -58,6 +59,7 @@ fn what_is_no_record() {
 
 #[test]
 fn where_nothing_can_be_recorded() {
+    let _apart = apart();
     let place = scratch();
     let link = place.join("to-null");
     std::os::unix::fs::symlink("/dev/null", &link).expect("ours");

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use runahead_history::store::{COMMAND_MAX, TOTAL_MAX};
-use runahead_tests::{LEARNING, available, fixture, installed};
+use runahead_tests::{LEARNING, apart, available, fixture, installed};
 
 use super::*;
 
@@ -107,6 +107,7 @@ fn runs_side_by_side_leave_one_whole_record() {
 
 #[test]
 fn without_a_place_to_learn_it_runs_all_the_same() {
+    let _apart = apart();
     let file = scratch().join("no-directory");
     std::fs::write(&file, "").expect("ours");
     let open = scratch().join("open");
@@ -132,6 +133,7 @@ fn without_a_place_to_learn_it_runs_all_the_same() {
 /// One that is damaged is said to be so once, and then replaced.
 #[test]
 fn a_damaged_memory_is_replaced() {
+    let _apart = apart();
     let state = state("damaged");
     let run = learning(&Run::new(["cat", "/etc/hostname"]), &state).ahead(&["--learn"]);
     assert_quiet(&run.run());
@@ -144,6 +146,7 @@ fn a_damaged_memory_is_replaced() {
 
 #[test]
 fn what_is_remembered_is_bounded() {
+    let _apart = apart();
     let state = state("bounded");
     let dir = state.join("runahead");
     let run = learning(&Run::new(["cat", "/etc/hostname"]), &state).ahead(&["--learn"]);
@@ -165,6 +168,7 @@ fn what_is_remembered_is_bounded() {
 
 #[test]
 fn it_cannot_be_asked_for_together_with_a_file() {
+    let _apart = apart();
     for option in ["--record=x", "--replay=x"] {
         let outcome = Run::new(["true"]).ahead(&["--learn", option]).run();
         assert_eq!(outcome.end, End::Exit(2), "{outcome:?}");

@@ -14,6 +14,7 @@ pub fn run(name: &str, body: impl FnOnce()) {
     if std::env::var_os(MARK).is_some() || runahead_tests::root().is_err() {
         return body();
     }
+    let _apart = runahead_tests::apart();
     let words = runahead_tests::same_binary(&[name]);
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env(MARK, "1");
