@@ -13,6 +13,23 @@ pub fn runahead() -> &'static Path {
     })
 }
 
+/// Path of the command that a test runs with `options`: one that can inject faults if `--plant` is among them.
+pub fn runahead_for(options: &[&str]) -> PathBuf {
+    if options.contains(&"--plant") { runahead_faulty() } else { runahead().to_owned() }
+}
+
+/// Path of the command built with the feature `fault-injection`.
+///
+/// # Panics
+/// It was not built: cargo builds it with every target of this package, and for `--test NAME`.
+pub fn runahead_faulty() -> PathBuf {
+    let exe = std::env::current_exe().expect("tests know their own path");
+    let faulty = exe.ancestors().nth(2).expect("tests lie in a target directory");
+    let faulty = faulty.join("runahead-faulty");
+    assert!(faulty.exists(), "{}: not built (cargo build -p runahead-tests)", faulty.display());
+    faulty
+}
+
 fn build() -> PathBuf {
     // This test lies in <target>/<profile>/deps; a directory of its own, so that no lock is shared
     // with whoever builds meanwhile.

@@ -25,7 +25,7 @@ mod stats;
 pub mod swap;
 pub mod tree;
 
-pub use binary::runahead;
+pub use binary::{runahead, runahead_faulty, runahead_for};
 pub use calls::names_of_calls;
 pub use case::{Case, Pair};
 pub use exit::scratch;

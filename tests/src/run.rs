@@ -90,7 +90,7 @@ impl Run {
     /// The same command behind `runahead run OPTIONS --`. It knows nothing of earlier runs, unless an option is about
     /// that: what shadows do is to be the same each time.
     pub fn ahead(&self, options: &[&str]) -> Self {
-        let mut argv: Vec<OsString> = vec![crate::runahead().into(), "run".into()];
+        let mut argv: Vec<OsString> = vec![crate::runahead_for(options).into(), "run".into()];
         let about_history = ["--learn", "--record", "--replay", "--no-learn", LEARNING];
         if !options.iter().any(|option| about_history.iter().any(|name| option.starts_with(name))) {
             argv.push("--no-learn".into());

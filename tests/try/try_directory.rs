@@ -60,7 +60,8 @@ impl Place {
 
     /// `runahead try` with these options, words and command.
     pub fn tried(&self, words: &[&str]) -> Outcome {
-        let program = runahead().to_str().expect("a plain path");
+        let program = runahead_tests::runahead_for(words);
+        let program = program.to_str().expect("a plain path");
         let state = self.state.to_str().expect("a plain path");
         let first = [program, "try", "--state", state];
         Run::new(first.iter().chain(words)).dir(&self.work).run()

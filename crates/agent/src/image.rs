@@ -12,8 +12,10 @@ use core::mem::offset_of;
 use core::panic::PanicInfo;
 
 use runahead_abi::{ABI_VERSION, AgentConfig};
+#[cfg(feature = "fault-injection")]
+use runahead_agent::fault_injection::{call_counting, scripted_policy};
 use runahead_agent::session::{self, Session};
-use runahead_agent::{logged, overlay, shadow, speculation, targets, tried};
+use runahead_agent::{overlay, shadow, speculation, targets};
 use runahead_plane::{self as plane, address_space, sys};
 
 global_asm!(
@@ -87,12 +89,23 @@ fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
     plane::start(text, fast, config.pkru_at as u32, believed)?;
     targets::start();
     match session::get() {
-        Some(session) => logged::start(session)
-            .and_then(|()| tried::start(session))
+        Some(session) => inject_faults(session)
             .and_then(|()| speculation::start(session))
             .and_then(|()| overlay::start(session)),
         None => Ok(()),
     }
+}
+
+/// Installs the policies that tests ask for.
+#[cfg(feature = "fault-injection")]
+fn inject_faults(session: &Session) -> sys::Result<()> {
+    call_counting::start(session).and_then(|()| scripted_policy::start(session))
+}
+
+/// Does nothing: an installed `runahead` has no policies of tests.
+#[cfg(not(feature = "fault-injection"))]
+fn inject_faults(_: &Session) -> sys::Result<()> {
+    Ok(())
 }
 
 /// Makes our text, and the constants in front of it, read-only, and everything else not executable. (Constants

@@ -21,7 +21,7 @@
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-/// Of a policy that tests plant: children and execs are followed, and costs counted, as a target's are.
+/// Methods of a policy that follows children and execs, and counts costs, as a target's does.
 macro_rules! as_a_target {
     () => {
         as_a_target!(but for children);
@@ -51,8 +51,9 @@ macro_rules! as_a_target {
 
 pub mod control_client;
 mod descriptor_names;
+#[cfg(feature = "fault-injection")]
+pub mod fault_injection;
 pub mod hint_sender;
-pub mod logged;
 pub mod overlay;
 pub mod path_text;
 mod process_maps;
@@ -62,7 +63,6 @@ pub mod shadow;
 pub mod speculation;
 pub mod targets;
 mod thread_timer;
-pub mod tried;
 mod uninherited_memory;
 
 use runahead_plane::{self as plane, address_space, arch, lock, sys, thread_owned};

@@ -47,6 +47,18 @@ impl Session {
         }
     }
 
+    /// Violation or prediction that a test plants, of [`plant`](runahead_abi::agent_config::plant); 0 without the feature
+    /// `fault-injection`.
+    pub const fn plant(&self) -> u64 {
+        if cfg!(feature = "fault-injection") { self.config.plant } else { 0 }
+    }
+
+    /// Number of the target's access at which a test has the agent panic; 0, which is none, without the feature
+    /// `fault-injection`.
+    pub const fn panic_at(&self) -> u64 {
+        if cfg!(feature = "fault-injection") { self.config.panic_at } else { 0 }
+    }
+
     /// See [`Session::is_joined`].
     pub fn shared(&self) -> &'static Shared {
         // SAFETY: `ALONE`, for which zero is valid, or a mapping of a whole Shared that lasts as

@@ -88,10 +88,9 @@ fn run_command(run: &options::Run) -> i32 {
     // Whoever asks for statistics, or a record, also gets to know, on stderr, if they cannot be written.
     let speaks = run.stats.is_some() || plan.as_ref().is_some_and(|plan| plan.complains());
     let keep = if speaks { Keep::Stderr } else { Keep::Nothing };
-    let plants = |what: &str| run.plant.iter().any(|plant| plant == what);
     let mut without = Without::default();
     run.without.iter().for_each(|name| _ = without.switch_off(name));
-    let faults = Faults { plant_rubbish: plants("rubbish"), without, ..Faults::default() };
+    let faults = Faults { plant_rubbish: run.plants("rubbish"), without, ..Faults::default() };
     let kept = run.stats.as_ref().and_then(kept);
     let file = kept.as_ref().and_then(|file| file.as_ref().ok());
     let also = file.map(AsRawFd::as_raw_fd);

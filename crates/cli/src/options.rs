@@ -137,7 +137,8 @@ pub struct TryRun {
     #[arg(long, hide = true, value_name = "ID")]
     pub inside: Option<String>,
 
-    /// For tests: something that is to go wrong
+    /// Fault that a test injects
+    #[cfg(feature = "fault-injection")]
     #[arg(long, hide = true, value_name = "FAULT", value_parser = ["writes", "unconfined"])]
     pub plant: Vec<String>,
 
@@ -277,7 +278,8 @@ pub struct Run {
     #[arg(long)]
     pub require: bool,
 
-    /// For tests and measurements: something that is to go wrong
+    /// Fault that a test or a measurement injects
+    #[cfg(feature = "fault-injection")]
     #[arg(long, hide = true, value_name = "FAULT", value_parser = ["rubbish"])]
     pub plant: Vec<String>,
 
@@ -334,3 +336,24 @@ impl FromStr for Destination {
         Ok(Destination { json, place })
     }
 }
+
+/// Adds `plants`: true if a test injects the fault of that name.
+macro_rules! injects_faults {
+    ($options:ty) => {
+        impl $options {
+            #[cfg(feature = "fault-injection")]
+            pub fn plants(&self, fault: &str) -> bool {
+                self.plant.iter().any(|plant| plant == fault)
+            }
+
+            /// False: faults are injected by a build with the feature `fault-injection` only.
+            #[cfg(not(feature = "fault-injection"))]
+            pub const fn plants(&self, _fault: &str) -> bool {
+                false
+            }
+        }
+    };
+}
+
+injects_faults!(Run);
+injects_faults!(TryRun);

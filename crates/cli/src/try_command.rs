@@ -248,12 +248,11 @@ fn hold_apart(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failur
     if refused {
         flags |= flag::NO_NETWORK;
     }
-    let plants = |what: &str| run.plant.iter().any(|plant| plant == what);
-    if plants("writes") {
+    if run.plants("writes") {
         flags |= flag::PLANT_WRITES;
     }
     let allowed = Allowed { network: !refused, unprotected: run.unprotected };
-    let confinement = match plants("unconfined") {
+    let confinement = match run.plants("unconfined") {
         true => Confinement::none(),
         false => Confinement::new(&one.held(), token, allowed)?,
     };

@@ -47,7 +47,11 @@ fn main() {
             "--package",
             "runahead-agent",
             "--features",
-            "image",
+            // Off in what is installed: policies, predictions and violations that tests plant.
+            match cfg!(feature = "fault-injection") {
+                true => "image,fault-injection",
+                false => "image",
+            },
         ])
         .args(["--bin", "runahead-agent-image", "--target", "x86_64-unknown-linux-gnu"])
         .arg("--target-dir")

@@ -89,7 +89,9 @@ pub(super) fn open(layer: Layer, call: &Call, how: How) -> Done {
         return Err(Errno(sys::EAGAIN));
     }
     match how.changes() {
-        true if layer.flags() & flag::PLANT_WRITES != 0 => Ok(Verdict::NATIVE),
+        true if cfg!(feature = "fault-injection") && layer.flags() & flag::PLANT_WRITES != 0 => {
+            Ok(Verdict::NATIVE)
+        }
         true => open_to_change(layer, call, &how),
         false => open_to_read(layer, call, &how),
     }

@@ -18,6 +18,10 @@ mod mapped_pages;
 pub mod name_lookup;
 mod open_allowlist;
 mod path_pool;
+#[cfg(feature = "fault-injection")]
+mod planted_violations;
+#[cfg(not(feature = "fault-injection"))]
+#[path = "no_planted_violations.rs"]
 mod planted_violations;
 mod policy;
 pub mod return_hooks;

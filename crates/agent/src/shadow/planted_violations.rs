@@ -65,12 +65,12 @@ static MARKED: Owned<u64> = Owned::new(0);
 
 /// A test has asked for shadows without a sandbox.
 pub(super) fn without_sandbox(session: &Session) -> bool {
-    session.config.plant == plant::UNGUARDED
+    session.plant() == plant::UNGUARDED
 }
 
 /// Does what the test has planted; the answer to `call`, if that is the kernel's.
 pub(super) fn attempt(session: &Session, call: &Call) -> Option<i64> {
-    match session.config.plant {
+    match session.plant() {
         plant::EFFECTS => try_effect(session, call),
         plant::MARKED | plant::UNGUARDED => return as_it_stands(call),
         _ => {}
@@ -126,7 +126,7 @@ impl Runner {
     /// Hints one chunk after the other of a file that the program does not read, as fast as any shadow
     /// may, and goes no further.
     pub(super) fn plant_rubbish(&mut self) -> Result<(), Stop> {
-        if self.session.config.plant != plant::RUBBISH {
+        if self.session.plant() != plant::RUBBISH {
             return Ok(());
         }
         let object = self.cwd.1.join(RUBBISH);

@@ -35,7 +35,7 @@ pub fn make(call: &Call, maker: Maker) -> Made {
 
 /// A violation that a test plants: nothing waits.
 fn lets_out() -> bool {
-    session::get().is_some_and(|session| session.config.plant == plant::LETS_OUT)
+    session::get().is_some_and(|session| session.plant() == plant::LETS_OUT)
 }
 
 fn by_class(call: &Call, maker: Maker) -> Made {

@@ -41,6 +41,10 @@ mod memory_mirror;
 mod output_buffer;
 mod page_undo_log;
 mod pipe_dependencies;
+#[cfg(feature = "fault-injection")]
+mod planted_predictions;
+#[cfg(not(feature = "fault-injection"))]
+#[path = "no_planted_predictions.rs"]
 mod planted_predictions;
 mod policy;
 mod process_checkpoints;

@@ -115,6 +115,7 @@ impl Held {
     }
 
     /// Whether a child depends on what is held, or on what came before.
+    #[cfg(feature = "fault-injection")]
     pub fn has_child(&self) -> bool {
         (self.first..self.end).any(|n| matches!(self.call(n).to, To::Child(_)))
     }

@@ -12,7 +12,7 @@ use runahead_speculation::NotOpen;
 use super::table_host;
 use super::{checkpoint, wakeup_timer};
 use crate::arch::Context;
-use crate::logged;
+use crate::fault_injection::call_counting;
 use crate::session::Session;
 use crate::sys;
 
@@ -90,7 +90,7 @@ static PLANTS: AtomicBool = AtomicBool::new(true);
 /// Begins; the seed is the session's. The programs of a session go different ways, the n-th each time the same: otherwise every
 /// `sed` of a script would be interrupted at the same calls.
 pub fn start(session: &Session) -> sys::Result<()> {
-    let counts = logged::room_of_test(session, size_of::<Counts>())? as *mut Counts;
+    let counts = call_counting::room_of_test(session, size_of::<Counts>())? as *mut Counts;
     COUNTS.store(counts, Relaxed);
     // SAFETY: the mapping of that size that was just made; it stays.
     let nth = unsafe { &(*counts).programs }.fetch_add(1, Relaxed);

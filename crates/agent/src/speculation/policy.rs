@@ -356,7 +356,7 @@ pub fn may(session: &Session) -> bool {
 
 /// Predictions are planted, by a test.
 fn predicts_by_itself(session: &Session) -> bool {
-    matches!(session.config.plant, plant::SPECULATED | plant::SPECULATED_WRONGLY)
+    matches!(session.plant(), plant::SPECULATED | plant::SPECULATED_WRONGLY)
 }
 
 /// Puts this policy in the target's place, if that was asked for.

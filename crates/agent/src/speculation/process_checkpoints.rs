@@ -321,5 +321,5 @@ fn has_passed(table: &Table, open: &Open, other: Id) -> bool {
 
 /// A violation that a test plants: a rollback leaves memory as it is.
 fn leaves_memory() -> bool {
-    session::get().is_some_and(|session| session.config.plant == plant::SPECULATED_WRONGLY)
+    session::get().is_some_and(|session| session.plant() == plant::SPECULATED_WRONGLY)
 }

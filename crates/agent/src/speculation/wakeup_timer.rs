@@ -31,6 +31,7 @@ pub fn stop() {
 }
 
 /// In a forked child, which has no timers.
+#[cfg(feature = "fault-injection")]
 pub fn in_child() {
     TIMER.store(0, Relaxed);
 }

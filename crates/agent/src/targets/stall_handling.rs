@@ -67,7 +67,7 @@ impl Target {
             let unseen = if sampled { sample_counter::of_stack(call.stack).account() } else { 0 };
             let accesses = control.accesses.load(Relaxed) + 1 + unseen;
             control.accesses.store(accesses, Relaxed);
-            assert!(accesses != session.config.panic_at, "planted");
+            assert!(accesses != session.panic_at(), "planted");
         }
         if control.hints_issued.load(Relaxed) != 0 {
             self.touch(session, piece(), is_data);
@@ -277,7 +277,7 @@ impl Target {
             return Some(ret);
         }
         self.join(session);
-        assert!(session.config.panic_at != PANICS_IN_STALL, "planted");
+        assert!(session.panic_at() != PANICS_IN_STALL, "planted");
         let shared = session.shared();
         let state = shared.log.state(stall.piece);
         if shared.control.sole.load(Relaxed) != 0 || unforeseen_are_short(session) {

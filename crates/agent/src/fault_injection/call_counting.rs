@@ -104,7 +104,7 @@ impl ProcessEvents for Logged {
 
 /// Puts this policy in the target's place, if a test has asked for it.
 pub fn start(session: &Session) -> sys::Result<()> {
-    if session.config.plant != plant::LOGGED {
+    if session.plant() != plant::LOGGED {
         return Ok(());
     }
     COUNTS.store(room_of_test(session, size_of::<Counts>())? as *mut Counts, Relaxed);

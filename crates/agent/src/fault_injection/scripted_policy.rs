@@ -83,7 +83,7 @@ fn moved(call: &Call) -> i64 {
 
 /// Puts this policy in the target's place, if a test has asked for it.
 pub fn start(session: &Session) -> sys::Result<()> {
-    match session.config.plant {
+    match session.plant() {
         plant::TRIED => plane::set_policy(&POLICY),
         _ => Ok(()),
     }

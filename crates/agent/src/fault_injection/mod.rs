@@ -1,0 +1,10 @@
+//! Policies that only tests install in place of a target's: behind the Cargo feature `fault-injection`, so that the
+//! image of an installed `runahead` does not hold them.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`call_counting`] | counts every call and its result |
+//! | [`scripted_policy`] | has calls wait, be made again, and all threads stop, where the program asks for it |
+
+pub mod call_counting;
+pub mod scripted_policy;
