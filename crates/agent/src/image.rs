@@ -80,7 +80,9 @@ fn init(config: &AgentConfig, told: &[u8]) -> sys::Result<()> {
     let fast = config.has_fsgsbase != 0;
     plane::patch::enable(fast);
     let believed = match session::get() {
-        Some(session) if speculation::may(session) => speculation::inherit(session, told)?,
+        Some(session) if speculation::may_speculate(session) => {
+            speculation::inherit(session, told)?
+        }
         _ => {
             session::be_inside(told);
             None

@@ -32,15 +32,17 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use held_files::Files;
+pub use held_files::HeldFiles;
 pub use outcome_events::{Event, Events};
-pub use pipe_tails::{Ahead, NotNow, Pipe, Tails, Taken};
-pub use table::{ANSWER_MAX, Came, Counts, DEPENDENTS, Id, NotOpen, Owner, SLOTS, Status, Table};
+pub use pipe_tails::{Pipe, PipeTails, TailFront, TailRead, TailUnavailable};
+pub use table::{
+    ANSWER_MAX, Counts, DEPENDENTS, Id, NotOpen, Owner, Resolution, SLOTS, Status, Table,
+};
 
 /// What is needed of whoever uses this, and of the system: the process that calls.
 pub trait Host {
     /// The calling thread.
-    fn this(&self) -> Owner;
+    fn current_thread(&self) -> Owner;
     /// Whether that process is still there.
     fn is_alive(&self, owner: Owner) -> bool;
     /// Somebody else is to come to work: called again and again, by one who waits.
@@ -55,9 +57,9 @@ pub struct Session {
     /// What is open.
     pub table: Table,
     /// What was written to pipes.
-    pub tails: Tails,
+    pub tails: PipeTails,
     /// For which files output is held.
-    pub files: Files,
+    pub files: HeldFiles,
     /// What has become of what programs have predicted.
     pub events: Events,
 }

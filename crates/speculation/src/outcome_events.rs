@@ -25,14 +25,14 @@ pub enum Event {
 pub struct Events {
     end: AtomicU64,
     /// Of each its position, plus one, and what it is: written in this order, the other way round.
-    places: [[AtomicU64; 2]; EVENTS],
+    entries: [[AtomicU64; 2]; EVENTS],
 }
 
 impl Events {
     /// This has happened.
-    pub fn note(&self, id: Id, event: Event) {
+    pub fn record(&self, id: Id, event: Event) {
         let position = self.end.fetch_add(1, SeqCst);
-        let [number, word] = &self.places[position as usize % EVENTS];
+        let [number, word] = &self.entries[position as usize % EVENTS];
         number.store(0, SeqCst);
         word.store(id.0 << 2 | event as u64, SeqCst);
         number.store(position + 1, SeqCst);
@@ -48,7 +48,7 @@ impl Events {
         let end = self.end();
         let first = position.max(end.saturating_sub(EVENTS as u64));
         (first..end).find_map(|position| {
-            let [number, word] = &self.places[position as usize % EVENTS];
+            let [number, word] = &self.entries[position as usize % EVENTS];
             let before = number.load(SeqCst);
             let what = word.load(SeqCst);
             if before != position + 1 || number.load(SeqCst) != before {
@@ -74,12 +74,12 @@ mod tests {
         // SAFETY: all-zero is valid.
         let events: Box<Events> = unsafe { Box::new_zeroed().assume_init() };
         assert_eq!(events.next(0), None);
-        events.note(Id(7), Event::Begun);
-        events.note(Id(7), Event::Failed);
+        events.record(Id(7), Event::Begun);
+        events.record(Id(7), Event::Failed);
         assert_eq!(events.next(0), Some((Id(7), Event::Begun, 1)));
         assert_eq!(events.next(1), Some((Id(7), Event::Failed, 2)));
         assert_eq!(events.next(2), None);
-        (0..2000).for_each(|n| events.note(Id(n), Event::Committed));
+        (0..2000).for_each(|n| events.record(Id(n), Event::Committed));
         let mut position = 2;
         let mut seen = Vec::new();
         while let Some((id, event, next)) = events.next(position) {

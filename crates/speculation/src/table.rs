@@ -15,7 +15,7 @@ mod dependents;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-pub(crate) use dependents::{TELLING, tell, untell};
+pub(crate) use dependents::{POKING, poke_thread_in, remove_thread_from};
 
 /// Speculations that a session can have open at once.
 pub const SLOTS: usize = 4096;
@@ -86,23 +86,23 @@ pub enum Status {
 /// What has come of a speculation, as its owner says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Came {
+pub enum Resolution {
     /// It is open.
-    Nothing,
+    Pending,
     /// It is committed, and so is all below it: its owner is writing what it has held.
-    Certain,
+    Committing,
     /// All that its owner has held for it is written.
-    Done,
+    Committed,
     /// Its owner was taken back to before it.
-    TakenBack,
+    RolledBack,
 }
 
-impl Came {
+impl Resolution {
     fn of(word: u32) -> Self {
-        [Came::Nothing, Came::Certain, Came::Done]
+        [Resolution::Pending, Resolution::Committing, Resolution::Committed]
             .into_iter()
             .find(|came| *came as u32 == word)
-            .unwrap_or(Came::TakenBack)
+            .unwrap_or(Resolution::RolledBack)
     }
 }
 
@@ -127,14 +127,14 @@ struct Slot {
     /// How many are settling it, and telling its owner.
     settling: AtomicU32,
     /// Not 0: the owner waits for an outcome, or has something to do once it is known.
-    wants: AtomicU32,
+    wants_poke: AtomicU32,
     answer_len: AtomicU32,
     /// A [`Came`].
-    came: AtomicU32,
+    resolution: AtomicU32,
     /// The process that will settle it; 0: nobody knows.
     settler: AtomicU32,
     /// Of a child's: its parent has written all that it had held before.
-    passed: AtomicU32,
+    parent_output_written: AtomicU32,
     /// Of a process that has become another program: on what it depends, and the signals that it blocks ([`Table::leave_behind`]).
     left_behind: [AtomicU64; 2],
     /// Later ones have greater numbers: see [`Table::stack`].
@@ -158,7 +158,7 @@ pub struct Counts {
     /// How often a process has come to depend on one of another's.
     pub depended: u64,
     /// Of those begun: where the kernel does not note what is written, and memory is copied before the first store.
-    pub unnoted: u64,
+    pub by_write_faults: u64,
 }
 
 /// See the module's text. All-zero is valid, and holds none.
@@ -167,32 +167,37 @@ pub struct Table {
     /// Where to look for a free slot first.
     next: AtomicU32,
     /// How many were settled so far.
-    settled: AtomicU32,
+    changes: AtomicU32,
     /// What came of them: see [`Counts`].
     opened: AtomicU64,
     committed: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
     depended: AtomicU64,
-    unnoted: AtomicU64,
+    by_write_faults: AtomicU64,
     /// Of the last that was put on top of its owner's.
     order: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
 impl Table {
-    fn of(&self, id: Id) -> Option<&Slot> {
-        self.slots.get(id.index())
+    fn of(slot: &Self, id: Id) -> Option<&Slot> {
+        slot.slots.get(id.index())
     }
 
     /// Opens one, which process `settler` will settle, or (0) some other; None: the table is full. Slots of owners that are not
     /// `alive` any more are free.
     pub fn open(&self, owner: Owner, settler: u32, alive: impl Fn(Owner) -> bool) -> Option<Id> {
-        self.take(owner, settler, |_| false)
-            .or_else(|| self.take(owner, settler, |other| !alive(other)))
+        self.claim_slot(owner, settler, |_| false)
+            .or_else(|| self.claim_slot(owner, settler, |other| !alive(other)))
     }
 
-    fn take(&self, owner: Owner, settler: u32, may_replace: impl Fn(Owner) -> bool) -> Option<Id> {
+    fn claim_slot(
+        &self,
+        owner: Owner,
+        settler: u32,
+        may_replace: impl Fn(Owner) -> bool,
+    ) -> Option<Id> {
         let first = self.next.fetch_add(1, Relaxed) as usize;
         (0..SLOTS).map(|n| (first + n) % SLOTS).find_map(|index| {
             let slot = &self.slots[index];
@@ -204,7 +209,7 @@ impl Table {
             let is_left = || {
                 owners
                     .filter(|word| *word != 0)
-                    .all(|word| may_replace(Owner::of_word(word & !TELLING)))
+                    .all(|word| may_replace(Owner::of_word(word & !POKING)))
             };
             if !is_free && !is_left() {
                 return None;
@@ -213,12 +218,12 @@ impl Table {
             // (Nobody knows its id before this returns.)
             slot.state.compare_exchange(now, state(generation, ANSWERING), AcqRel, Relaxed).ok()?;
             slot.owner.store(owner.to_word(), Relaxed);
-            slot.wants.store(0, Relaxed);
+            slot.wants_poke.store(0, Relaxed);
             slot.settling.store(0, Relaxed);
-            slot.passed.store(0, Relaxed);
+            slot.parent_output_written.store(0, Relaxed);
             slot.settler.store(settler, Relaxed);
             slot.order.store(0, Relaxed);
-            slot.came.store(Came::Nothing as u32, Relaxed);
+            slot.resolution.store(Resolution::Pending as u32, Relaxed);
             slot.left_behind[0].store(0, Relaxed);
             slot.dependents.iter().for_each(|word| word.store(0, Relaxed));
             slot.state.store(state(generation, OPEN), Release);
@@ -227,8 +232,8 @@ impl Table {
     }
 
     /// Its owner has put it on top of those that it has open: whatever takes one of these back takes it back, too.
-    pub fn stack(&self, id: Id) {
-        if let Some(slot) = self.of(id) {
+    pub fn assign_order(&self, id: Id) {
+        if let Some(slot) = Table::of(self, id) {
             slot.order.store(self.order.fetch_add(1, SeqCst) + 1, SeqCst);
         }
     }
@@ -236,13 +241,13 @@ impl Table {
     /// Whether `id` lies above `other`, of the same owner: it may be taken back alone, and `other` may not.
     pub fn is_above(&self, id: Id, other: Id) -> bool {
         let [one, other] =
-            [id, other].map(|id| self.of(id).map_or(0, |slot| slot.order.load(SeqCst)));
+            [id, other].map(|id| Table::of(self, id).map_or(0, |slot| slot.order.load(SeqCst)));
         one > other
     }
 
     /// How far it is.
     pub fn status(&self, id: Id) -> Status {
-        let Some(slot) = self.of(id) else { return Status::Gone };
+        let Some(slot) = Table::of(self, id) else { return Status::Gone };
         let now = slot.state.load(SeqCst);
         match now & 0xff {
             _ if now >> 8 != id.generation() => Status::Gone,
@@ -262,31 +267,31 @@ impl Table {
             failed: of(&self.failed),
             refused: of(&self.refused),
             depended: of(&self.depended),
-            unnoted: of(&self.unnoted),
+            by_write_faults: of(&self.by_write_faults),
         }
     }
 
     /// One that was asked for could not begin.
-    pub fn refuse(&self) {
+    pub fn count_refused(&self) {
         self.refused.fetch_add(1, Relaxed);
     }
 
     /// The process speculates that this will be committed, where the kernel notes what is written, or not.
-    pub fn begun(&self, is_noted: bool) {
+    pub fn count_begun(&self, is_noted: bool) {
         self.opened.fetch_add(1, Relaxed);
-        self.unnoted.fetch_add(u64::from(!is_noted), Relaxed);
+        self.by_write_faults.fetch_add(u64::from(!is_noted), Relaxed);
     }
 
     /// Changes whenever any is settled.
-    pub fn settled(&self) -> u32 {
-        self.settled.load(SeqCst)
+    pub fn changes(&self) -> u32 {
+        self.changes.load(SeqCst)
     }
 
     /// From here on whoever settles it tells its owner. (Who asks for that looks at the status once more: it may just have
     /// been settled.)
-    pub fn want(&self, id: Id) {
-        if let Some(slot) = self.of(id) {
-            slot.wants.store(1, SeqCst);
+    pub fn request_poke(&self, id: Id) {
+        if let Some(slot) = Table::of(self, id) {
+            slot.wants_poke.store(1, SeqCst);
         }
     }
 
@@ -295,8 +300,8 @@ impl Table {
     pub fn commit(&self, id: Id) -> Result<Option<Owner>, NotOpen> {
         let slot = self.settle(id, COMMITTED)?;
         self.committed.fetch_add(1, Relaxed);
-        self.settled.fetch_add(1, SeqCst);
-        let is_wanted = slot.wants.load(SeqCst) != 0;
+        self.changes.fetch_add(1, SeqCst);
+        let is_wanted = slot.wants_poke.load(SeqCst) != 0;
         Ok(is_wanted.then(|| Owner::of_word(slot.owner.load(Relaxed))))
     }
 
@@ -314,26 +319,26 @@ impl Table {
         let owner = Owner::of_word(slot.owner.load(Relaxed));
         self.exchange(id, ANSWERING, FAILED)?;
         self.failed.fetch_add(1, Relaxed);
-        self.settled.fetch_add(1, SeqCst);
+        self.changes.fetch_add(1, SeqCst);
         Ok(owner)
     }
 
     fn settle(&self, id: Id, to: u64) -> Result<&Slot, NotOpen> {
-        let slot = self.of(id).ok_or(NotOpen)?;
+        let slot = Table::of(self, id).ok_or(NotOpen)?;
         slot.settling.fetch_add(1, SeqCst);
         self.exchange(id, OPEN, to).inspect_err(|_| _ = slot.settling.fetch_sub(1, SeqCst))
     }
 
     /// Its owner has been told. (Until then he does not [`close`](Table::close) it, so that nothing that he is sent
     /// arrives later.)
-    pub fn told(&self, id: Id) {
-        if let Some(slot) = self.of(id) {
+    pub fn finish_settling(&self, id: Id) {
+        if let Some(slot) = Table::of(self, id) {
             slot.settling.fetch_sub(1, SeqCst);
         }
     }
 
     fn exchange(&self, id: Id, from: u64, to: u64) -> Result<&Slot, NotOpen> {
-        let slot = self.of(id).ok_or(NotOpen)?;
+        let slot = Table::of(self, id).ok_or(NotOpen)?;
         let [from, to] = [from, to].map(|how| state(id.generation(), how));
         slot.state.compare_exchange(from, to, SeqCst, Relaxed).map_err(|_| NotOpen)?;
         Ok(slot)
@@ -341,7 +346,7 @@ impl Table {
 
     /// What was said of it when it failed, into `to`; its bytes.
     pub fn answer(&self, id: Id, to: &mut [u8; ANSWER_MAX]) -> usize {
-        let Some(slot) = self.of(id).filter(|_| self.status(id) == Status::Failed) else {
+        let Some(slot) = Table::of(self, id).filter(|_| self.status(id) == Status::Failed) else {
             return 0;
         };
         for (word, bytes) in slot.answer.iter().zip(to.chunks_mut(8)) {
@@ -354,7 +359,7 @@ impl Table {
     pub fn close(&self, id: Id) {
         /// How long to wait for one who writes an answer, or tells us: he may have been killed.
         const PATIENCE: u32 = 1 << 16;
-        let Some(slot) = self.of(id) else { return };
+        let Some(slot) = Table::of(self, id) else { return };
         let mut patience = PATIENCE;
         loop {
             let now = slot.state.load(Acquire);
@@ -413,7 +418,7 @@ mod tests {
     fn an_owner_that_wants_it_is_told() {
         let table = table();
         let id = open(&table);
-        table.want(id);
+        table.request_poke(id);
         assert_eq!(table.commit(id), Ok(Some(ME)));
     }
 

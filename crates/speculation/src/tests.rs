@@ -57,7 +57,7 @@ impl One {
 }
 
 impl Host for One {
-    fn this(&self) -> Owner {
+    fn current_thread(&self) -> Owner {
         self.this
     }
 

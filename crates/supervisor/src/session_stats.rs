@@ -58,7 +58,9 @@ pub struct Speculations {
 }
 
 impl From<Counts> for Speculations {
-    fn from(Counts { opened, committed, failed, refused, depended, unnoted }: Counts) -> Self {
+    fn from(
+        Counts { opened, committed, failed, refused, depended, by_write_faults: unnoted }: Counts,
+    ) -> Self {
         let neither = opened.saturating_sub(committed).saturating_sub(failed);
         let by_write_faults = unnoted;
         let begun = opened;

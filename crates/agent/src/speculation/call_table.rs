@@ -10,14 +10,14 @@ use crate::sys::nr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// It tells the process something that no file holds, and changes nothing: made at once.
-    Asks,
+    Queries,
     /// It tells what file systems hold: made at once, unless it is about a file for which output is held.
-    Looks,
+    ReadsMetadata,
     /// As [`Class::Looks`], about a descriptor that is its first argument, which is a file or directory.
-    LooksAt,
+    ReadsAtOffset,
     /// As [`Class::LooksAt`], and moves the descriptor's offset: made at once where this process alone has it, and the offset
     /// is put back.
-    Moves,
+    MovesOffset,
     /// Opens a file: made at once if it only reads an ordinary file or directory.
     Opens,
     /// Closes a descriptor: made at once if it is one of a file or directory that this process alone has.
@@ -38,27 +38,29 @@ pub enum Class {
 pub fn class(nr: u64) -> Class {
     match nr {
         nr::GETPID | nr::GETTID | nr::GETPPID | nr::GETPGRP | nr::GETPGID | nr::GETSID => {
-            Class::Asks
+            Class::Queries
         }
-        nr::GETUID | nr::GETEUID | nr::GETGID | nr::GETEGID | nr::GETGROUPS => Class::Asks,
-        nr::GETRESUID | nr::GETRESGID | nr::CAPGET => Class::Asks,
-        nr::UNAME | nr::SYSINFO | nr::TIMES | nr::GETRUSAGE | nr::GETRLIMIT => Class::Asks,
-        nr::CLOCK_GETTIME | nr::CLOCK_GETRES | nr::GETTIMEOFDAY | nr::TIME => Class::Asks,
-        nr::SCHED_GETAFFINITY | nr::SCHED_YIELD | nr::GETCPU | nr::GETRANDOM => Class::Asks,
-        nr::MINCORE => Class::Asks,
+        nr::GETUID | nr::GETEUID | nr::GETGID | nr::GETEGID | nr::GETGROUPS => Class::Queries,
+        nr::GETRESUID | nr::GETRESGID | nr::CAPGET => Class::Queries,
+        nr::UNAME | nr::SYSINFO | nr::TIMES | nr::GETRUSAGE | nr::GETRLIMIT => Class::Queries,
+        nr::CLOCK_GETTIME | nr::CLOCK_GETRES | nr::GETTIMEOFDAY | nr::TIME => Class::Queries,
+        nr::SCHED_GETAFFINITY | nr::SCHED_YIELD | nr::GETCPU | nr::GETRANDOM => Class::Queries,
+        nr::MINCORE => Class::Queries,
 
-        nr::STAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX | nr::STATFS => Class::Looks,
-        nr::ACCESS | nr::FACCESSAT | nr::FACCESSAT2 => Class::Looks,
-        nr::READLINK | nr::READLINKAT | nr::GETCWD => Class::Looks,
-        nr::GETXATTR | nr::LGETXATTR | nr::LISTXATTR | nr::LLISTXATTR => Class::Looks,
+        nr::STAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX | nr::STATFS => Class::ReadsMetadata,
+        nr::ACCESS | nr::FACCESSAT | nr::FACCESSAT2 => Class::ReadsMetadata,
+        nr::READLINK | nr::READLINKAT | nr::GETCWD => Class::ReadsMetadata,
+        nr::GETXATTR | nr::LGETXATTR | nr::LISTXATTR | nr::LLISTXATTR => Class::ReadsMetadata,
         // (Of any descriptor: what these tell of a pipe or terminal changes nothing there.)
-        nr::GETPEERNAME => Class::Looks,
-        nr::FSTAT | nr::FSTATFS | nr::FGETXATTR | nr::FLISTXATTR => Class::Looks,
+        nr::GETPEERNAME => Class::ReadsMetadata,
+        nr::FSTAT | nr::FSTATFS | nr::FGETXATTR | nr::FLISTXATTR => Class::ReadsMetadata,
 
-        nr::PREAD64 | nr::PREADV | nr::PREADV2 | nr::READAHEAD | nr::FADVISE64 => Class::LooksAt,
-        nr::READ | nr::READV | nr::LSEEK | nr::GETDENTS | nr::GETDENTS64 => Class::Moves,
+        nr::PREAD64 | nr::PREADV | nr::PREADV2 | nr::READAHEAD | nr::FADVISE64 => {
+            Class::ReadsAtOffset
+        }
+        nr::READ | nr::READV | nr::LSEEK | nr::GETDENTS | nr::GETDENTS64 => Class::MovesOffset,
         // (From a local socket, as from a pipe.)
-        nr::RECVFROM => Class::Moves,
+        nr::RECVFROM => Class::MovesOffset,
 
         nr::OPEN | nr::OPENAT | nr::OPENAT2 => Class::Opens,
         nr::CLOSE => Class::Closes,
@@ -71,7 +73,7 @@ pub fn class(nr: u64) -> Class {
 }
 
 /// What has become of a call of a speculative process.
-pub enum Made {
+pub enum CallOutcome {
     /// It is answered with this.
     Answer(i64),
     /// The program makes it, as it stands.

@@ -22,28 +22,28 @@ use crate::sys;
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 static IN_USE: Lock<()> = Lock::new(());
 /// How far the process is; see [`NOT`] and what follows.
-static STATE: AtomicU32 = AtomicU32::new(NOT);
+static STATE: AtomicU32 = AtomicU32::new(NOT_SPECULATIVE);
 /// It does not speculate.
-const NOT: u32 = 0;
+const NOT_SPECULATIVE: u32 = 0;
 /// A thread takes the first checkpoint.
 const TAKING: u32 = 1;
 const SPECULATIVE: u32 = 2;
 /// A thread takes another checkpoint, or does what follows from an outcome: others wait with what they do.
 const CHANGING: u32 = 3;
 /// 0 while anything is open: whoever waits for all of it waits here.
-static RESOLVED: AtomicU32 = AtomicU32::new(1);
+static NONE_OPEN: AtomicU32 = AtomicU32::new(1);
 /// 0 while a thread is at [`CHANGING`].
-static SETTLED: AtomicU32 = AtomicU32::new(1);
+static CHANGE_DONE: AtomicU32 = AtomicU32::new(1);
 /// Of the table, when it was last looked at.
-static SEEN: AtomicU32 = AtomicU32::new(0);
+static SEEN_CHANGES: AtomicU32 = AtomicU32::new(0);
 /// How often this process was rolled back.
 static ROLLBACKS: AtomicU32 = AtomicU32::new(0);
 
 /// Signals that are held while the process speculates.
-pub const HELD: u64 = !NOT_HELD;
+pub const BLOCKED_SIGNALS: u64 = !UNBLOCKED_SIGNALS;
 
 /// Signals that a thread cannot but take, when it raises them. All others wait for the outcome.
-const NOT_HELD: u64 = {
+const UNBLOCKED_SIGNALS: u64 = {
     let mut signals = 1 << (k::SIGSYS - 1) | 1 << (k::SIGTRAP - 1);
     let mut n = 0;
     while n < program_faults::TAKEN.len() {
@@ -59,13 +59,13 @@ pub fn is_speculative() -> bool {
 }
 
 /// Where to wait until nothing is open.
-pub fn resolved() -> &'static AtomicU32 {
-    &RESOLVED
+pub fn none_open() -> &'static AtomicU32 {
+    &NONE_OPEN
 }
 
 /// Where to wait while another thread does what follows from an outcome.
-pub fn settled() -> &'static AtomicU32 {
-    &SETTLED
+pub fn change_done() -> &'static AtomicU32 {
+    &CHANGE_DONE
 }
 
 /// Changes whenever the process is rolled back.
@@ -103,16 +103,16 @@ pub fn take(
 ) -> sys::Result<()> {
     let push = |process: &mut Process, frames| process.push(id, tag, depends_on, frames);
     if change(SPECULATIVE, CHANGING).is_ok() {
-        SETTLED.store(0, SeqCst);
+        CHANGE_DONE.store(0, SeqCst);
         let taken = take_another(session, frame, push);
         STATE.store(SPECULATIVE, SeqCst);
-        policy::wake(&SETTLED);
+        policy::wake(&CHANGE_DONE);
         return taken;
     }
-    change(NOT, TAKING)?;
+    change(NOT_SPECULATIVE, TAKING)?;
     let taken = take_first(session, frame, push);
     if taken.is_err() {
-        STATE.store(NOT, SeqCst);
+        STATE.store(NOT_SPECULATIVE, SeqCst);
     }
     taken
 }
@@ -126,9 +126,9 @@ fn take_first(
     patch::keep_frames(true);
     let taken = with(|process| {
         process.begin();
-        let frames = process.keep(session, frame, &stopped, false)?;
+        let frames = process.save(session, frame, &stopped, false)?;
         let masked = program_faults::take().and_then(|()| {
-            let masked = process.threads.mask(frame, &stopped, HELD);
+            let masked = process.threads.mask(frame, &stopped, BLOCKED_SIGNALS);
             masked.inspect_err(|_| program_faults::give_back())
         });
         masked.or_else(|errno| process.memory.end().and(Err(errno)))?;
@@ -136,7 +136,7 @@ fn take_first(
         Ok(())
     });
     taken.and_then(|taken| taken).inspect_err(|_| patch::keep_frames(false))?;
-    RESOLVED.store(0, SeqCst);
+    NONE_OPEN.store(0, SeqCst);
     // Nobody else is at work before this function returns.
     STATE.store(SPECULATIVE, SeqCst);
     Ok(())
@@ -153,7 +153,7 @@ fn take_another(
             return Err(sys::Errno(sys::E2BIG));
         }
         let is_another = process.has_checkpoint();
-        let frames = process.keep(session, frame, &stopped, is_another)?;
+        let frames = process.save(session, frame, &stopped, is_another)?;
         push(process, frames);
         Ok(())
     })?
@@ -161,11 +161,11 @@ fn take_another(
 
 /// What has become of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Looked {
+pub enum Transition {
     /// It speculates, and the thread is where it was.
-    Same,
+    Unchanged,
     /// It was rolled back: the thread goes on as its frame says.
-    Back,
+    RolledBack,
     /// It does not speculate any more.
     Ended,
     /// Another thread does what follows from an outcome, or takes a checkpoint: to be asked again ([`settled`]).
@@ -173,38 +173,38 @@ pub enum Looked {
 }
 
 /// Whether all outcomes that are known by now have had what follows from them.
-pub fn has_seen(table: &Table) -> bool {
-    SEEN.load(SeqCst) == table.settled()
+pub fn outcomes_are_applied(table: &Table) -> bool {
+    SEEN_CHANGES.load(SeqCst) == table.changes()
 }
 
 /// Does what follows from outcomes that are known by now; `frame` is that of the calling thread, which is not stopped.
-pub fn look(table: &Table, frame: &mut Context) -> Looked {
-    let settled = table.settled();
+pub fn apply_outcomes(table: &Table, frame: &mut Context) -> Transition {
+    let settled = table.changes();
     match STATE.load(SeqCst) {
-        NOT | TAKING => return Looked::Ended,
-        SPECULATIVE if has_seen(table) => return Looked::Same,
-        _ if change(SPECULATIVE, CHANGING).is_err() => return Looked::Busy,
+        NOT_SPECULATIVE | TAKING => return Transition::Ended,
+        SPECULATIVE if outcomes_are_applied(table) => return Transition::Unchanged,
+        _ if change(SPECULATIVE, CHANGING).is_err() => return Transition::Busy,
         _ => {}
     }
-    SETTLED.store(0, SeqCst);
-    SEEN.store(settled, SeqCst);
+    CHANGE_DONE.store(0, SeqCst);
+    SEEN_CHANGES.store(settled, SeqCst);
     let before = rollbacks();
-    let is_done = settle(table, frame);
-    STATE.store(if is_done { NOT } else { SPECULATIVE }, SeqCst);
+    let is_done = commit_or_roll_back(table, frame);
+    STATE.store(if is_done { NOT_SPECULATIVE } else { SPECULATIVE }, SeqCst);
     patch::keep_frames(!is_done);
-    policy::wake(&SETTLED);
+    policy::wake(&CHANGE_DONE);
     if is_done {
-        policy::wake(&RESOLVED);
+        policy::wake(&NONE_OPEN);
     }
     match is_done {
-        _ if rollbacks() != before => Looked::Back,
-        true => Looked::Ended,
-        false => Looked::Same,
+        _ if rollbacks() != before => Transition::RolledBack,
+        true => Transition::Ended,
+        false => Transition::Unchanged,
     }
 }
 
 /// True: nothing is open any more.
-fn settle(table: &Table, frame: &mut Context) -> bool {
+fn commit_or_roll_back(table: &Table, frame: &mut Context) -> bool {
     let work = |process: &mut Process| {
         let (committed, failed) = process.outcomes(table);
         let is_all = process.end - process.first == committed;
@@ -246,12 +246,12 @@ fn stop_all() -> thread_stop::Stopped {
 }
 
 /// Whoever settles one of those that are open is to poke its owner.
-pub fn want_all(table: &Table) {
+pub fn request_pokes(table: &Table) {
     let _ = with(|process| {
-        let wanted = process.wanted;
+        let wanted = process.pokes_requested;
         let news = process.open().filter(|(position, _)| *position >= wanted);
-        news.for_each(|(_, open)| table.want(open.id));
-        process.wanted = process.end;
+        news.for_each(|(_, open)| table.request_poke(open.id));
+        process.pokes_requested = process.end;
     });
 }
 
@@ -274,8 +274,8 @@ pub fn answer(id: u64, to: &mut [u8; ANSWER_MAX]) -> Option<usize> {
 }
 
 /// From here on this process takes no checkpoint.
-pub fn give_up() {
-    let _ = with(|process| process.memory.give_up());
+pub fn disable() {
+    let _ = with(|process| process.memory.disable());
 }
 
 /// A call has changed, or is about to change, what is mapped or open.
@@ -289,29 +289,29 @@ pub fn note_change(change: impl Fn(&mut Memory)) {
 /// on which it depends.
 pub fn in_child(before: u32, birth: Option<(Id, Id)>) {
     IN_USE.break_open();
-    STATE.store(if birth.is_some() { SPECULATIVE } else { NOT }, SeqCst);
+    STATE.store(if birth.is_some() { SPECULATIVE } else { NOT_SPECULATIVE }, SeqCst);
     patch::keep_frames(birth.is_some());
     if !PROCESS.load(Acquire).is_null() {
         let _ = with(|process| process.in_child(before, birth));
     }
-    SEEN.fetch_sub(1, SeqCst);
+    SEEN_CHANGES.fetch_sub(1, SeqCst);
 }
 
 /// In a new program, whose process speculated before: see [`Process::begin_as`]. Nothing is intercepted yet.
-pub fn begin_as(births: (Id, Id), mask: u64) -> sys::Result<()> {
+pub fn begin_after_exec(births: (Id, Id), mask: u64) -> sys::Result<()> {
     program_faults::take()?;
-    with(|process| process.begin_as(births, mask))?;
+    with(|process| process.begin_after_exec(births, mask))?;
     patch::keep_frames(true);
-    RESOLVED.store(0, SeqCst);
+    NONE_OPEN.store(0, SeqCst);
     STATE.store(SPECULATIVE, SeqCst);
     // (Something may have come of it meanwhile.)
-    SEEN.store(table_host::table().map_or(0, Table::settled).wrapping_sub(1), SeqCst);
+    SEEN_CHANGES.store(table_host::table().map_or(0, Table::changes).wrapping_sub(1), SeqCst);
     Ok(())
 }
 
 /// Whether the process ends, should anything be taken back: it has nothing open but its birth.
 pub fn ends_if_wrong() -> bool {
-    with(|process| process.birth_alone().is_some()) == Ok(true)
+    with(|process| process.only_birth().is_some()) == Ok(true)
 }
 
 /// The youngest that is open.

@@ -26,12 +26,12 @@ static PREPARED: AtomicI32 = AtomicI32::new(NO_TOKEN);
 /// The exec under way is one that was prepared here.
 static IS_STRICT: AtomicBool = AtomicBool::new(false);
 /// This child has come to an exec that is to wait: it is not asked about again and again.
-static WAITS: AtomicBool = AtomicBool::new(false);
+static MUST_WAIT: AtomicBool = AtomicBool::new(false);
 
 /// What becomes of an exec.
 pub enum Exec {
     /// It is made.
-    Goes,
+    Proceeds,
     /// It fails, as it would at any time.
     Fails(Errno),
     /// It waits until nothing is open.
@@ -41,12 +41,12 @@ pub enum Exec {
 /// Prepares the exec that `call` is, if a speculative process may make it now. All signals are blocked.
 pub fn prepare(call: &Call) -> Exec {
     let is_free = !plane::has_threads() && !call.thread.is_lent() && !call.thread.is_at_work();
-    if !is_free || WAITS.load(Relaxed) {
+    if !is_free || MUST_WAIT.load(Relaxed) {
         return Exec::Waits;
     }
     let birth = checkpoint::with(|process| {
-        let birth = process.birth_alone()?;
-        let holds = !process.held.is_empty() || execute_call::holds_files(process);
+        let birth = process.only_birth()?;
+        let holds = !process.output.is_empty() || execute_call::any_file_held(process);
         Some((birth, process.threads.own_mask()?)).filter(|_| !holds)
     });
     let (Ok(Some(((id, on), mask))), Some(table)) = (birth, table_host::table()) else {
@@ -54,18 +54,18 @@ pub fn prepare(call: &Call) -> Exec {
     };
     let believed = call.thread.believed_mask(mask);
     table.leave_behind(id, on, believed);
-    match targets::prepare_strictly(call, id.0, checkpoint::HELD) {
+    match targets::prepare_strictly(call, id.0, checkpoint::BLOCKED_SIGNALS) {
         Ok(token) => {
             PREPARED.store(token, Relaxed);
-            pipe_dependencies::do_not_wait();
-            Exec::Goes
+            pipe_dependencies::stop_waiting();
+            Exec::Proceeds
         }
         // What was to be found there is not, and nobody need be asked for that.
         Err(errno @ Errno(sys::ENOENT | sys::ENOTDIR | sys::ELOOP | sys::ENAMETOOLONG)) => {
             Exec::Fails(errno)
         }
         Err(_) => {
-            WAITS.store(true, Relaxed);
+            MUST_WAIT.store(true, Relaxed);
             Exec::Waits
         }
     }
@@ -79,7 +79,7 @@ pub fn prepared() -> Option<Token> {
 }
 
 /// The mask of signals over the exec. (One that was sent to be looked at would find no handler in the new program, and end it.)
-pub fn mask_over(mask: u64) -> u64 {
+pub fn mask_across(mask: u64) -> u64 {
     if IS_STRICT.load(Relaxed) { !0 } else { mask }
 }
 
@@ -90,7 +90,7 @@ pub fn failed() {
 
 /// In a forked child.
 pub fn in_child() {
-    WAITS.store(false, Relaxed);
+    MUST_WAIT.store(false, Relaxed);
 }
 
 /// What the process was left by the program that it was before: its own speculation, on what it depends, and the signals that it blocks.
@@ -103,7 +103,7 @@ pub fn inherit(session: &Session, told: &[u8]) -> sys::Result<Option<u64>> {
         return Ok(None);
     }
     let Bequest { word, .. } = Bequest::of_bytes(told).ok_or(Errno(sys::EINVAL))?;
-    let shared = table_host::want_shared(session)?;
+    let shared = table_host::map_shared(session)?;
     let (on, mask) = shared.table.left_behind(Id(word), &HOST).ok_or(Errno(sys::ESRCH))?;
     INHERITED.iter().zip([word, on.0, mask]).for_each(|(at, word)| at.store(word, Relaxed));
     Ok(Some(mask))

@@ -6,9 +6,9 @@
 
 use linux_raw_sys::general as k;
 
-use super::call_table::Made;
-use super::output_buffer::Kind;
-use super::target_prefetch::{self, Maker};
+use super::call_table::CallOutcome;
+use super::output_buffer::DescriptorKind;
+use super::target_prefetch::{self, CallMaker};
 use super::{
     checkpoint, descriptor_table, execute_call, mapping_calls, thread_states, undo_journal,
 };
@@ -16,35 +16,35 @@ use crate::plane::Call;
 use crate::sys::{self, nr};
 
 /// Does with the call what is to become of it: as one of these, or what its class says ([`execute_call::make`]). The process speculates.
-pub fn make(call: &Call, maker: Maker) -> Made {
-    if !is_one(call) || !checkpoint::ends_if_wrong() {
+pub fn make(call: &Call, maker: CallMaker) -> CallOutcome {
+    if !is_private_call(call) || !checkpoint::ends_if_wrong() {
         return execute_call::make(call, maker);
     }
-    if let Some(fd) = closes(call) {
+    if let Some(fd) = closed_descriptor(call) {
         if !keep_open(fd) {
-            return Made::Waits;
+            return CallOutcome::Waits;
         }
         target_prefetch::forget(fd);
     }
-    let result = target_prefetch::as_it_stands(call);
+    let result = target_prefetch::make_natively(call);
     mapping_calls::note(call, result);
-    execute_call::note(call, result);
+    execute_call::note_descriptor_call(call, result);
     thread_states::note_call(call, result);
-    Made::Answer(result)
+    CallOutcome::Answer(result)
 }
 
 /// One of the plane's own that it makes as ever.
-pub fn is_own(call: &Call) -> bool {
+pub fn is_private_plane_call(call: &Call) -> bool {
     let is_one = matches!(call.nr, nr::SIGALTSTACK | nr::ARCH_PRCTL | nr::RT_SIGACTION);
     is_one && !call.thread.is_lent() && checkpoint::ends_if_wrong()
 }
 
-fn is_one(call: &Call) -> bool {
+fn is_private_call(call: &Call) -> bool {
     const FIOCLEX: u32 = 0x5451;
     const FIONCLEX: u32 = 0x5450;
     match call.nr {
         nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE | nr::BRK => true,
-        nr::MMAP => is_private(call),
+        nr::MMAP => is_private_mapping(call),
         nr::SET_TID_ADDRESS | nr::SET_ROBUST_LIST | nr::RSEQ => true,
         nr::PRLIMIT64 => call.args[0] == 0,
         nr::DUP | nr::CLOSE | nr::DUP2 | nr::DUP3 => true,
@@ -60,14 +60,14 @@ fn is_one(call: &Call) -> bool {
 }
 
 /// Whether nobody sees what is written there.
-fn is_private(call: &Call) -> bool {
+fn is_private_mapping(call: &Call) -> bool {
     let [_, _, protection, flags, ..] = call.args.map(|arg| arg as u32);
     if flags & k::MAP_ANONYMOUS != 0 {
         return flags & k::MAP_SHARED == 0;
     }
     let fd = call.fd(4);
-    let kind = descriptor_table::known(fd).map(|known| known.kind);
-    let Some(kind @ Kind::File(_)) = kind else { return false };
+    let kind = descriptor_table::info(fd).map(|known| known.kind);
+    let Some(kind @ DescriptorKind::File(_)) = kind else { return false };
     // (What is open for reading alone cannot be made writable later.)
     let is_read_only = || {
         let flags = sys::fcntl(fd, k::F_GETFL, 0);
@@ -75,11 +75,11 @@ fn is_private(call: &Call) -> bool {
     };
     let is_shared = flags & k::MAP_SHARED != 0;
     (!is_shared || protection & k::PROT_WRITE == 0 && is_read_only())
-        && checkpoint::with(|process| execute_call::holds(process, kind)) == Ok(false)
+        && checkpoint::with(|process| execute_call::is_output_held(process, kind)) == Ok(false)
 }
 
 /// The descriptor that it closes.
-fn closes(call: &Call) -> Option<sys::Fd> {
+fn closed_descriptor(call: &Call) -> Option<sys::Fd> {
     match call.nr {
         nr::CLOSE => Some(call.fd(0)),
         nr::DUP2 | nr::DUP3 => Some(call.fd(1)).filter(|closed| *closed != call.fd(0)),
@@ -90,12 +90,12 @@ fn closes(call: &Call) -> Option<sys::Fd> {
 /// If output is held for it, that goes out by another number. False: there is none.
 fn keep_open(fd: sys::Fd) -> bool {
     let kept = checkpoint::with(|process| {
-        process.held.forget_room();
-        if !process.held.has(fd) {
+        process.output.forget_capacity();
+        if !process.output.has(fd) {
             return Ok(());
         }
-        let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, undo_journal::HIGH)? as sys::Fd;
-        process.held.note_closed(fd, kept).inspect_err(|_| _ = sys::close(kept))
+        let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, undo_journal::KEPT_FROM)? as sys::Fd;
+        process.output.note_closed(fd, kept).inspect_err(|_| _ = sys::close(kept))
     });
     matches!(kept, Ok(Ok(())))
 }

@@ -29,7 +29,7 @@ fn expect(child: Id, on: Id) {
 }
 
 /// A call that makes a process that has all of its own, and tells of its end by SIGCHLD, as fork(2) does.
-fn is_plain(call: &Call) -> bool {
+fn is_plain_fork(call: &Call) -> bool {
     let harmless = k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID;
     match call.nr {
         nr::FORK => true,
@@ -44,33 +44,36 @@ fn is_plain(call: &Call) -> bool {
 }
 
 /// Whether a process that speculates, or is to, can make a child by this call meanwhile.
-pub fn can_be_made(call: &Call) -> bool {
-    is_plain(call) && !plane::has_threads() && !call.thread.is_lent() && !call.thread.is_at_work()
+pub fn can_fork(call: &Call) -> bool {
+    is_plain_fork(call)
+        && !plane::has_threads()
+        && !call.thread.is_lent()
+        && !call.thread.is_at_work()
 }
 
 /// Whether a speculative process may go on and make this call, which is one of the plane's own. (With other threads one of them could
 /// take this one back meanwhile.)
-pub fn may_be_made(call: &Call) -> bool {
-    if !can_be_made(call) {
+pub fn prepare_fork(call: &Call) -> bool {
+    if !can_fork(call) {
         return false;
     }
-    if write_faults::is_on() {
+    if write_faults::is_protecting() {
         // A child inherits mappings taken apart, each with an object of its own by which pages are found: for good.
         return false;
     }
     let Some(table) = table_host::table() else { return false };
     let Some(on) = checkpoint::last_open() else { return false };
-    let child = table.open(HOST.this(), table.settler(on), table_host::is_alive);
+    let child = table.open(HOST.current_thread(), table.settler(on), table_host::is_alive);
     let Some(child) = child else { return false };
     if !table.expect_child(on, child) {
         table.close(child);
         return false;
     }
     let has_room = checkpoint::with(|process| {
-        process.journal.has_room() && process.held.note_child(child).is_ok()
+        process.journal.has_room() && process.output.note_child(child).is_ok()
     });
     if has_room != Ok(true) {
-        table.expects_no_child(on, child);
+        table.cancel_child(on, child);
         table.close(child);
         return false;
     }
@@ -79,23 +82,23 @@ pub fn may_be_made(call: &Call) -> bool {
 }
 
 /// In the parent: the call has returned this.
-pub fn was_made(result: i64) {
+pub fn fork_returned(result: i64) {
     let Some((child, on)) = expected() else { return };
     expect(Id(0), Id(0));
     if let Some(table) = table_host::table()
         && result < 0
     {
-        table.expects_no_child(on, child);
+        table.cancel_child(on, child);
         table.close(child);
         return;
     }
-    let _ = checkpoint::with(|process| process.journal.note(Change::Born(result as u32)));
+    let _ = checkpoint::with(|process| process.journal.record(Change::Forked(result as u32)));
 }
 
 /// In a forked child: its own speculation, and the one on which it depends, if its parent speculates.
 pub fn in_child() -> Option<(Id, Id)> {
     let expected = expected()?;
     expect(Id(0), Id(0));
-    table_host::table()?.is_child(expected.1, expected.0, &HOST);
+    table_host::table()?.register_child(expected.1, expected.0, &HOST);
     Some(expected)
 }

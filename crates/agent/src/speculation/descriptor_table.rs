@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use linux_raw_sys::general as k;
 use runahead_abi::filesystem_table;
 
-use super::output_buffer::{self, Kind};
+use super::output_buffer::{self, DescriptorKind};
 use super::socket_pairs;
 use crate::lock::Lock;
 use crate::sys::{self, Fd};
@@ -17,28 +17,30 @@ use crate::sys::{self, Fd};
 /// Descriptors that are looked after; others are taken to be shared.
 pub const DESCRIPTORS: usize = 1024;
 
-static OWN: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
+static PRIVATE: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
 static POLICIES: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
 
-fn place(fd: Fd) -> Option<(&'static AtomicU64, u64)> {
+fn word_and_bit(fd: Fd) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
-    Some((OWN.get(fd / 64)?, 1 << (fd % 64)))
+    Some((PRIVATE.get(fd / 64)?, 1 << (fd % 64)))
 }
 
 /// Whether it is of a file or directory, and no other process has it. As for [`known`].
-pub fn is(fd: Fd) -> bool {
-    is_alone(fd)
-        && known(fd).is_some_and(|known| matches!(known.kind, Kind::File(_) | Kind::Directory))
+pub fn is_private_file(fd: Fd) -> bool {
+    is_private(fd)
+        && info(fd).is_some_and(|known| {
+            matches!(known.kind, DescriptorKind::File(_) | DescriptorKind::Directory)
+        })
 }
 
 /// Whether no other process has it, whatever it is.
-pub fn is_alone(fd: Fd) -> bool {
-    place(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
+pub fn is_private(fd: Fd) -> bool {
+    word_and_bit(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
 }
 
 /// Whether that is so from here on.
-pub fn set(fd: Fd, own: bool) {
-    if let Some((word, bit)) = place(fd) {
+pub fn set_private(fd: Fd, own: bool) {
+    if let Some((word, bit)) = word_and_bit(fd) {
         match own {
             true => word.fetch_or(bit, Relaxed),
             false => word.fetch_and(!bit, Relaxed),
@@ -47,8 +49,8 @@ pub fn set(fd: Fd, own: bool) {
 }
 
 /// Another process has, or may have, all of them.
-pub fn forget_all() {
-    OWN.iter().for_each(|word| word.store(0, Relaxed));
+pub fn share_all() {
+    PRIVATE.iter().for_each(|word| word.store(0, Relaxed));
 }
 
 /// What the program has said of what it writes to `fd`: a value of the interface, 0 for nothing.
@@ -67,23 +69,23 @@ pub fn set_policy(fd: Fd, policy: u8) -> Option<u8> {
 
 /// What is known of a descriptor.
 #[derive(Clone, Copy)]
-pub struct Known {
+pub struct DescriptorInfo {
     /// What it stands for.
-    pub kind: Kind,
+    pub kind: DescriptorKind,
     /// A regular file that keeps what was written to it: who reads it takes nothing away, and waits for nobody but storage.
     pub is_stored: bool,
     /// It can be written to, and what is written lies in no buffer of the program's afterwards; if it is a regular file, it is stored by
     /// this machine.
-    pub takes: bool,
+    pub can_hold_output: bool,
 }
 
 /// Of each, once it was asked for.
-static KNOWN: Lock<[Option<Known>; DESCRIPTORS]> = Lock::new([None; DESCRIPTORS]);
+static INFO_CACHE: Lock<[Option<DescriptorInfo>; DESCRIPTORS]> = Lock::new([None; DESCRIPTORS]);
 
 /// What `fd` is; None: it is not open. Signals must be blocked, or the process has one thread.
-pub fn known(fd: Fd) -> Option<Known> {
+pub fn info(fd: Fd) -> Option<DescriptorInfo> {
     let index = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS);
-    let before = index.and_then(|index| KNOWN.try_with(|known| known[index]).flatten());
+    let before = index.and_then(|index| INFO_CACHE.try_with(|known| known[index]).flatten());
     before.or_else(|| {
         let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
         // (Who has a memfd may have writes refused, unless that is sealed itself: memfd_create(2).)
@@ -92,17 +94,20 @@ pub fn known(fd: Fd) -> Option<Known> {
         let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0 && !may_be_sealed;
         let kind = output_buffer::kind(fd)?;
         let traits = match kind {
-            Kind::File(_) => filesystem_table::by_number(sys::filesystem_type(fd).unwrap_or(0)),
+            DescriptorKind::File(_) => {
+                filesystem_table::by_number(sys::filesystem_type(fd).unwrap_or(0))
+            }
             _ => filesystem_table::Traits::default(),
         };
-        let is_here = !matches!(kind, Kind::File(_)) || traits.stores() && !traits.is_remote();
+        let is_here =
+            !matches!(kind, DescriptorKind::File(_)) || traits.stores() && !traits.is_remote();
         let takes = flags & k::O_ACCMODE != k::O_RDONLY && is_plain && is_here;
-        let now = Known { kind, is_stored: traits.stores(), takes };
+        let now = DescriptorInfo { kind, is_stored: traits.stores(), can_hold_output: takes };
         // (It may yet be connected.)
         if let Some(index) = index
-            && kind != Kind::Local(None)
+            && kind != DescriptorKind::Local(None)
         {
-            KNOWN.try_with(|known| known[index] = Some(now));
+            INFO_CACHE.try_with(|known| known[index] = Some(now));
         }
         Some(now)
     })
@@ -128,21 +133,21 @@ pub fn may_be_pipe(fd: Fd) -> bool {
 }
 
 /// The descriptor may stand for something else from here on, or be used otherwise.
-pub fn forget(fd: Fd) {
+pub fn invalidate(fd: Fd) {
     if let Some(index) = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS) {
-        KNOWN.with(|known| known[index] = None);
+        INFO_CACHE.with(|known| known[index] = None);
         PIPES[index].store(0, Relaxed);
     }
 }
 
 /// All may.
-pub fn forget_known() {
-    KNOWN.with(|known| *known = [None; DESCRIPTORS]);
+pub fn invalidate_all() {
+    INFO_CACHE.with(|known| *known = [None; DESCRIPTORS]);
     PIPES.iter().for_each(|pipe| pipe.store(0, Relaxed));
 }
 
 /// In a forked child: whoever was at work there is not here.
 pub fn in_child() {
-    KNOWN.break_open();
-    forget_known();
+    INFO_CACHE.break_open();
+    invalidate_all();
 }

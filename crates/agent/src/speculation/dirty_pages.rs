@@ -24,15 +24,15 @@ const AT_ONCE: usize = 64;
 /// Pages that a scan lists, of the same categories: `struct page_region` (linux/fs.h).
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct Found {
+pub struct PageRange {
     pub start: u64,
     pub end: u64,
     categories: u64,
 }
 
-const NOTHING: Found = Found { start: 0, end: 0, categories: 0 };
+const NOTHING: PageRange = PageRange { start: 0, end: 0, categories: 0 };
 
-impl Found {
+impl PageRange {
     /// These pages are the kernel's page of zeros.
     pub fn is_zero(&self) -> bool {
         self.categories & ZERO != 0
@@ -46,7 +46,7 @@ const ZERO: u64 = 1 << 5;
 
 /// Of the pages that are there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum PageFilter {
     /// Those that were written since they were protected. EPERM: nobody notes stores any more.
     Written,
     All,
@@ -81,11 +81,11 @@ impl Pagemap {
     pub fn each(
         self,
         (start, end): (u64, u64),
-        which: Which,
+        which: PageFilter,
         protect: Protect,
-        each: &mut impl FnMut(&Found),
+        each: &mut impl FnMut(&PageRange),
     ) -> sys::Result<()> {
-        if which == Which::All || end - start < COARSE {
+        if which == PageFilter::All || end - start < COARSE {
             return self.list((start, end), which, protect, each);
         }
         let mut found = [NOTHING; AT_ONCE];
@@ -114,13 +114,13 @@ impl Pagemap {
     fn list(
         self,
         (start, end): (u64, u64),
-        which: Which,
+        which: PageFilter,
         protect: Protect,
-        each: &mut impl FnMut(&Found),
+        each: &mut impl FnMut(&PageRange),
     ) -> sys::Result<()> {
         let (flags, wanted) = match which {
-            Which::Written => (userfault_fd::IF_PROTECTED, WRITTEN),
-            Which::All => (0, 0),
+            PageFilter::Written => (userfault_fd::IF_PROTECTED, WRITTEN),
+            PageFilter::All => (0, 0),
         };
         let asked = (wanted, PRESENT | SWAPPED, ZERO);
         let protecting = userfault_fd::IF_PROTECTED | userfault_fd::PROTECT;
@@ -146,7 +146,7 @@ impl Pagemap {
         (start, end): (u64, u64),
         flags: u64,
         (all, any, told): (u64, u64, u64),
-        found: &mut [Found; AT_ONCE],
+        found: &mut [PageRange; AT_ONCE],
     ) -> sys::Result<(usize, u64)> {
         /// Of the arguments: where the scan has come to.
         const WALKED: usize = 4;
@@ -189,7 +189,7 @@ mod tests {
         let state = &mut 88_172_645_463_325_252;
         let listed = |which, protect| {
             let mut listed = Vec::new();
-            let each = &mut |found: &Found| {
+            let each = &mut |found: &PageRange| {
                 listed.extend((found.start..found.end).step_by(PAGE as usize));
                 if protect == Protect::After {
                     // SAFETY: as above.
@@ -213,14 +213,14 @@ mod tests {
                 written.insert(page);
             }
             there.extend(&written);
-            assert_eq!(listed(Which::Written, Protect::Never), written);
+            assert_eq!(listed(PageFilter::Written, Protect::Never), written);
             let protect = [Protect::Before, Protect::After][random(state) as usize % 2];
-            assert_eq!(listed(Which::Written, protect), written);
-            assert!(listed(Which::Written, Protect::Before).is_empty());
-            assert_eq!(listed(Which::All, Protect::Never), there);
+            assert_eq!(listed(PageFilter::Written, protect), written);
+            assert!(listed(PageFilter::Written, Protect::Before).is_empty());
+            assert_eq!(listed(PageFilter::All, Protect::Never), there);
         }
         sys::close(protector).unwrap();
-        let gone = pagemap.each((at, at + PAGE), Which::Written, Protect::Before, &mut |_| {});
+        let gone = pagemap.each((at, at + PAGE), PageFilter::Written, Protect::Before, &mut |_| {});
         assert_eq!(gone, Err(sys::Errno(sys::EPERM)));
         pagemap.close().unwrap();
     }

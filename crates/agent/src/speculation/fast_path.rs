@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
-use super::call_table::{Class, Made, class};
+use super::call_table::{CallOutcome, Class, class};
 use super::execute_call;
 use super::table_host;
 use super::{
@@ -23,7 +23,7 @@ use crate::sys::{self, nr};
 use crate::targets;
 
 /// What becomes of a call while the process does not speculate, as far as that is to be known for speculating.
-fn otherwise(nr: u64) -> Quick {
+fn normal_path(nr: u64) -> Quick {
     match nr {
         // What is mapped, and who has which descriptor.
         nr::MMAP | nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE | nr::BRK => Quick::Before,
@@ -44,7 +44,7 @@ fn otherwise(nr: u64) -> Quick {
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
 
 /// The process begins, speculates from here on, or does not any more.
-pub fn choose() {
+pub fn choose_paths() {
     let speculates = checkpoint::is_speculative();
     // (From one prediction to the next nothing changes, and there are hundreds of calls to be gone through.)
     if plane::has_threads()
@@ -57,9 +57,11 @@ pub fn choose() {
             Class::Waits => Quick::Reported,
             _ => Quick::Before,
         }),
-        false => plane::be_quick(|nr| match otherwise(nr) {
-            Quick::Unseen if target_prefetch::sees(nr) && targets::samples(nr) => Quick::Sampled,
-            Quick::Unseen if target_prefetch::sees(nr) => Quick::Before,
+        false => plane::be_quick(|nr| match normal_path(nr) {
+            Quick::Unseen if target_prefetch::target_sees(nr) && targets::samples(nr) => {
+                Quick::Sampled
+            }
+            Quick::Unseen if target_prefetch::target_sees(nr) => Quick::Before,
             otherwise => otherwise,
         }),
     }
@@ -69,8 +71,8 @@ pub fn choose() {
 pub fn is_asked_first(nr: u64) -> bool {
     match checkpoint::is_speculative() {
         true => !plane::has_threads() && class(nr) != Class::Waits,
-        false if plane::has_threads() => target_prefetch::sees(nr),
-        false => target_prefetch::sees(nr) || otherwise(nr) == Quick::Before,
+        false if plane::has_threads() => target_prefetch::target_sees(nr),
+        false => target_prefetch::target_sees(nr) || normal_path(nr) == Quick::Before,
     }
 }
 
@@ -97,69 +99,70 @@ fn changes_nothing(call: &Call) -> bool {
 /// What becomes of a call from a patched site. (Where its frame is needed it is to come as a signal.)
 pub fn before(call: &Call) -> Option<Verdict> {
     let need_not_ask = || checkpoint::is_speculative() || targets::may_miss(call.nr);
-    if table_host::is_to_ask()
+    if table_host::has_not_asked()
         || planted_predictions::is_on() && need_not_ask() && planted_predictions::wants()
     {
         return None;
     }
     if plane::has_threads() {
-        return with_threads(call);
+        return before_with_threads(call);
     }
     // (What is made here is not made again if a signal of ours interrupts it. Outside of speculations there are none but
     // those of tests.)
     if checkpoint::is_speculative() {
-        let is_settled = table_host::table().is_some_and(checkpoint::has_seen);
-        if !is_settled || program_interface::is_one(call) {
+        let is_settled = table_host::table().is_some_and(checkpoint::outcomes_are_applied);
+        if !is_settled || program_interface::is_request(call) {
             return None;
         }
-        return match child_private_calls::make(call, target_prefetch::make) {
+        return match child_private_calls::make(call, target_prefetch::make_with_prefetch) {
             // (Which a held signal asks for; the program has them blocked.)
-            Made::Answer(sys::RESTART) => None,
-            Made::Answer(result) => Some(Verdict::answer(result)),
-            Made::Report | Made::Waits | Made::Depends(..) => None,
+            CallOutcome::Answer(sys::RESTART) => None,
+            CallOutcome::Answer(result) => Some(Verdict::answer(result)),
+            CallOutcome::Report | CallOutcome::Waits | CallOutcome::Depends(..) => None,
         };
     }
-    if program_interface::is_one(call) {
-        return program_interface::asked_at_once(call);
+    if program_interface::is_request(call) {
+        return program_interface::handle_at_once(call);
     }
     if call.thread.is_lent() {
         return None;
     }
-    let asked = target_prefetch::asked(call);
+    let asked = target_prefetch::ask_target(call);
     if target_prefetch::is_in_shadow() {
         return Some(asked);
     }
-    let otherwise = otherwise(call.nr);
+    let otherwise = normal_path(call.nr);
     let result = match (asked.answered(), otherwise) {
         (Some(result), _) => result,
         _ if planted_predictions::wants() => return None,
         (None, Quick::Unseen | Quick::Sampled) => return Some(Verdict::NATIVE),
         (None, Quick::Reported) => return None,
         (None, Quick::Before) if pipe_dependencies::may_read(call) => {
-            let looks =
-                descriptor_table::may_be_pipe(call.fd(0)) && !pipe_dependencies::is_filled(call);
+            let looks = descriptor_table::may_be_pipe(call.fd(0))
+                && !pipe_dependencies::has_committed_data(call);
             return if looks { None } else { Some(Verdict::NATIVE) };
         }
         (None, Quick::Before) if changes_nothing(call) => return Some(Verdict::NATIVE),
         (None, Quick::Before) => call.perform(),
     };
     if otherwise != Quick::Unseen {
-        note(call, result);
+        note_made_call(call, result);
     }
     Some(Verdict::answer(result))
 }
 
 /// As [`before`], of a call that has come as a signal in a process with threads: one that may wait for storage is made here. (No other
 /// thread takes a checkpoint meanwhile: this one does not stop before it is behind its call, or, if that was interrupted, in front of it.)
-fn with_threads(call: &Call) -> Option<Verdict> {
-    if checkpoint::is_speculative() || program_interface::is_one(call) || call.thread.is_lent() {
+fn before_with_threads(call: &Call) -> Option<Verdict> {
+    if checkpoint::is_speculative() || program_interface::is_request(call) || call.thread.is_lent()
+    {
         return None;
     }
-    let asked = target_prefetch::asked(call);
+    let asked = target_prefetch::ask_target(call);
     match asked.answered() {
         _ if target_prefetch::is_in_shadow() => Some(asked),
         Some(result) => {
-            note(call, result);
+            note_made_call(call, result);
             Some(asked)
         }
         None => None,
@@ -167,13 +170,13 @@ fn with_threads(call: &Call) -> Option<Verdict> {
 }
 
 /// The call was made here, and had this result.
-fn note(call: &Call, result: i64) {
+fn note_made_call(call: &Call, result: i64) {
     if result == sys::RESTART {
         return;
     }
     // A handler that came in between would wait for the locks that this takes.
     let mask = plane::has_handlers().then(signal_block::begin);
     mapping_calls::note(call, result);
-    execute_call::note(call, result);
+    execute_call::note_descriptor_call(call, result);
     mask.into_iter().for_each(signal_block::end);
 }

@@ -16,11 +16,11 @@ const SPARE: u64 = 16 << 20;
 
 /// How many bytes a file of this machine's storage surely takes at `at` (None: where the descriptor is), where so many are still to be
 /// written before, perhaps to its end, which may lie at `reaches` then.
-pub fn room(fd: Fd, at: Option<u64>, [held, reaches]: [u64; 2]) -> u64 {
-    asked(fd, at, [held, reaches]).unwrap_or(0)
+pub fn capacity(fd: Fd, at: Option<u64>, [held, reaches]: [u64; 2]) -> u64 {
+    try_capacity(fd, at, [held, reaches]).unwrap_or(0)
 }
 
-fn asked(fd: Fd, at: Option<u64>, [held, reaches]: [u64; 2]) -> sys::Result<u64> {
+fn try_capacity(fd: Fd, at: Option<u64>, [held, reaches]: [u64; 2]) -> sys::Result<u64> {
     let told = sys::statx_fd(fd, k::STATX_SIZE)?;
     if told.stx_attributes & u64::from(k::STATX_ATTR_IMMUTABLE) != 0 {
         return Ok(0);
@@ -29,7 +29,7 @@ fn asked(fd: Fd, at: Option<u64>, [held, reaches]: [u64; 2]) -> sys::Result<u64>
     // (With O_APPEND it is written to the end, wherever that is then.)
     let end = at.max(told.stx_size).max(reaches).saturating_add(held);
     let below = size_limit()?.min(LARGEST).saturating_sub(end);
-    Ok(below.min(free(fd)?.saturating_sub(held + SPARE)))
+    Ok(below.min(free_bytes(fd)?.saturating_sub(held + SPARE)))
 }
 
 /// How large the process may make a file (RLIMIT_FSIZE).
@@ -43,7 +43,7 @@ fn size_limit() -> sys::Result<u64> {
 }
 
 /// What any process may still write to the file system.
-fn free(fd: Fd) -> sys::Result<u64> {
+fn free_bytes(fd: Fd) -> sys::Result<u64> {
     let told = sys::filesystem(fd)?;
     match told.f_blocks {
         // As much as there is memory.

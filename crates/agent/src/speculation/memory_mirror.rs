@@ -15,8 +15,8 @@
 
 use linux_raw_sys::general as k;
 
-use super::dirty_pages::{Found, Pagemap, Protect, Which};
-use super::page_undo_log::Undo;
+use super::dirty_pages::{PageFilter, PageRange, Pagemap, Protect};
+use super::page_undo_log::PageUndoLog;
 use super::userfault_fd::Protector;
 use super::writable_regions::{self, REGIONS, Region};
 use crate::session::{self, Session};
@@ -32,11 +32,11 @@ const FILES_MAX: u64 = 64 << 20;
 pub struct Mirror {
     protector: Protector,
     /// What the mirror held before, for the checkpoints before the latest.
-    pub undo: Undo,
+    pub undo: PageUndoLog,
     regions: [Region; REGIONS],
     count: usize,
     /// What is to be followed, while that is prepared.
-    next: [Region; REGIONS],
+    next_regions: [Region; REGIONS],
     /// What of the mirror is mapped, in the order of addresses of the program's.
     mirrored: [Region; REGIONS],
     mirrors: usize,
@@ -46,18 +46,18 @@ pub struct Mirror {
 
 impl Mirror {
     /// What lay there has gone.
-    pub fn dropped(&mut self, at: u64, len: u64) {
+    pub fn note_discarded(&mut self, at: u64, len: u64) {
         let end = at.saturating_add(len);
         for mirrored in &self.mirrored[..self.mirrors] {
             let (start, end) = (mirrored.start.max(at & !(PAGE - 1)), mirrored.end.min(end));
             if start < end {
-                empty(start, end);
+                zero_mirror(start, end);
             }
         }
     }
 
     /// Pages have moved, and what says that they were written may have or not.
-    pub fn moved(&mut self) {
+    pub fn note_moved(&mut self) {
         self.is_out_of_step = true;
     }
 
@@ -77,23 +77,23 @@ impl Mirror {
     }
 
     /// The program looks after its own memory in the same way, and there can be one of us.
-    pub fn give_up(&mut self) {
-        self.protector.give_up(session::get());
+    pub fn disable(&mut self) {
+        self.protector.disable(session::get());
     }
 
     /// Keeps what was written since the last time. Nobody else writes meanwhile. What the mirror held is noted if there `is_another`
     /// checkpoint before this one. ENOSPC: there is no room for that, and no checkpoint; those before it stay.
-    pub fn keep(&mut self, is_another: bool) -> sys::Result<()> {
+    pub fn save(&mut self, is_another: bool) -> sys::Result<()> {
         let mut kept = Ok(());
-        self.each(self.which(), Protect::Before, |undo, found| {
+        self.each_page(self.pages_to_copy(), Protect::Before, |undo, found| {
             if is_another && kept.is_ok() {
-                kept = undo.note(found.start, found.end, MIRROR);
+                kept = undo.save_mirror(found.start, found.end, MIRROR);
             }
             if kept.is_err() {
-                return (found.start..found.end).step_by(PAGE as usize).for_each(write_to);
+                return (found.start..found.end).step_by(PAGE as usize).for_each(touch_page);
             }
             if found.is_zero() {
-                return empty(found.start, found.end);
+                return zero_mirror(found.start, found.end);
             }
             // SAFETY: these pages are there, and can be read as they can be written; the mirror is ours alone.
             unsafe { copy(mirror_of(found.start), found.start, found.end - found.start) };
@@ -105,29 +105,29 @@ impl Mirror {
 
     /// Puts back what was written since the checkpoint at which the notes ended at `mark`. Nobody else writes meanwhile, and all that
     /// was mapped then is still mapped.
-    pub fn put_back(&mut self, mark: u64) -> sys::Result<()> {
+    pub fn restore(&mut self, mark: u64) -> sys::Result<()> {
         self.undo.unwind(mark, |at, was| {
             // SAFETY: a page of the mirror; the program's was written since, and will be put back with all that was.
             unsafe { copy(mirror_of(at), was, PAGE) };
-            write_to(at);
+            touch_page(at);
         });
-        let put = |_: &mut Undo, found: &Found| {
+        let put = |_: &mut PageUndoLog, found: &PageRange| {
             // SAFETY: these pages are there, and can be written; the program is to find there what it had.
             unsafe { copy(found.start, mirror_of(found.start), found.end - found.start) };
         };
         // Where it cannot be known what was written (who kept the descriptor has gone, or this thread may not ask, or has no
         // descriptor left to ask by) the mirror has all that there was.
-        if self.each(self.which(), Protect::After, put).is_err() {
+        if self.each_page(self.pages_to_copy(), Protect::After, put).is_err() {
             self.is_out_of_step = true;
-            if self.each(Which::All, Protect::Never, put).is_err() {
-                self.put_back_what_differs();
+            if self.each_page(PageFilter::All, Protect::Never, put).is_err() {
+                self.restore_by_comparison();
             }
         }
         Ok(())
     }
 
     /// Compares all memory with the mirror.
-    fn put_back_what_differs(&self) {
+    fn restore_by_comparison(&self) {
         let mut now = [0u8; PAGE as usize];
         for region in &self.regions[..self.count] {
             for at in (region.start..region.end).step_by(PAGE as usize) {
@@ -146,21 +146,21 @@ impl Mirror {
     }
 
     /// What is not certain to be as in the mirror.
-    fn which(&self) -> Which {
-        if self.is_out_of_step { Which::All } else { Which::Written }
+    fn pages_to_copy(&self) -> PageFilter {
+        if self.is_out_of_step { PageFilter::All } else { PageFilter::Written }
     }
 
     /// Calls `each` with pages that are there.
-    fn each(
+    fn each_page(
         &mut self,
-        which: Which,
+        which: PageFilter,
         protect: Protect,
-        mut each: impl FnMut(&mut Undo, &Found),
+        mut each: impl FnMut(&mut PageUndoLog, &PageRange),
     ) -> sys::Result<()> {
         let pagemap = Pagemap::open()?;
         let Mirror { regions, count, undo, .. } = self;
         let mut pieces = regions[..*count].iter().map(|region| (region.start, region.end));
-        let mut each = |found: &Found| each(undo, found);
+        let mut each = |found: &PageRange| each(undo, found);
         let result = pieces.try_for_each(|piece| pagemap.each(piece, which, protect, &mut each));
         // What it had protected when it failed nobody has seen.
         self.is_out_of_step |= result.is_err();
@@ -169,9 +169,9 @@ impl Mirror {
 
     /// Looks at what is mapped, and begins to follow what is new. (Where the process speculates, that is no file.) If that cannot
     /// be done, what was followed still is.
-    pub fn look(&mut self, session: &Session, speculates: bool) -> sys::Result<()> {
+    pub fn follow_regions(&mut self, session: &Session, speculates: bool) -> sys::Result<()> {
         let (mut count, mut files) = (0, 0);
-        let Mirror { next: regions, mirrored, mirrors, .. } = self;
+        let Mirror { next_regions: regions, mirrored, mirrors, .. } = self;
         writable_regions::each(
             session,
             |at| is_mirror(&mirrored[..*mirrors], at),
@@ -185,18 +185,18 @@ impl Mirror {
         if files > FILES_MAX {
             return Err(Errno(sys::E2BIG));
         }
-        let pieces = self.next[..count].iter().map(|region| (region.start, region.end));
+        let pieces = self.next_regions[..count].iter().map(|region| (region.start, region.end));
         let pagemap = Pagemap::open()?;
         let protected = self.protector.protect(session, pagemap.0, pieces);
         pagemap.close().and(protected)?;
         for n in 0..count {
-            let region = self.next[n];
+            let region = self.next_regions[n];
             self.mirror(region)?;
             if region.is_file && !speculates {
                 copy_of_file(region);
             }
         }
-        self.regions[..count].copy_from_slice(&self.next[..count]);
+        self.regions[..count].copy_from_slice(&self.next_regions[..count]);
         self.count = count;
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Mirror {
 }
 
 /// The page counts as written (again).
-fn write_to(page: u64) {
+fn touch_page(page: u64) {
     let word = page as *mut u64;
     // SAFETY: the page is there, and writable; nobody else is at work, and it holds afterwards what it held.
     unsafe { word.write_volatile(word.read_volatile()) };
@@ -265,7 +265,7 @@ fn is_mirror(mirrored: &[Region], at: u64) -> bool {
 }
 
 /// The mirror of these pages holds zeros.
-fn empty(start: u64, end: u64) {
+fn zero_mirror(start: u64, end: u64) {
     // SAFETY: memory of ours alone, of which only what it holds is lost.
     let _ = unsafe { sys::advise(mirror_of(start), end - start, k::MADV_DONTNEED) };
 }

@@ -65,7 +65,7 @@ mod write_capacity;
 mod write_faults;
 
 pub use child_execs::inherit;
-pub use policy::{may, start};
+pub use policy::{may_speculate, start};
 
 /// Exit status of a process that could not be taken back, or that was lost while it speculated.
 const FAILED: i32 = 125;

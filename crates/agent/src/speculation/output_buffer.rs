@@ -6,7 +6,7 @@
 use linux_raw_sys::general as k;
 use runahead_speculation::{Id, Pipe};
 
-use super::socket_pairs::{self, Ends};
+use super::socket_pairs::{self, SocketPipes};
 use super::table_host::{self, HOST};
 use super::{file_capacity, write_capacity};
 use crate::sys::{self, Errno, Fd, nr};
@@ -16,35 +16,35 @@ const CALLS: usize = 4096;
 /// Bytes of them.
 const BYTES: usize = 1 << 20;
 /// After so many calls a stream is asked again what it takes, and whether anybody still reads it.
-const ASKED_AFTER: u64 = 16;
+const RECHECK_CALLS: u64 = 16;
 /// Buffers of one call that are looked at (writev(2)).
 const BUFFERS: u64 = 64;
 
 /// How something is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum WriteMode {
     /// Where the descriptor is (write(2)).
-    Here,
+    Current,
     /// At an offset (pwrite(2)).
-    At(u64),
+    AtOffset(u64),
     /// As a message with these flags (send(2)).
     Message(u32),
 }
 
 /// A call that is held.
 #[derive(Clone, Copy)]
-struct Call {
+struct HeldCall {
     fd: Fd,
-    how: How,
+    how: WriteMode,
     /// Position of its first byte.
     at: u64,
     len: u64,
-    to: To,
+    to: Destination,
 }
 
 /// What a held call is written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum To {
+pub enum Destination {
     /// A regular file.
     File(File),
     /// A pipe; and on which speculation it depends that readers in the session can have it (`runahead_speculation`). None: they
@@ -63,20 +63,22 @@ const FILES: usize = 0;
 const PIPES: usize = 1;
 const OTHERS: usize = 2;
 
-impl To {
+impl Destination {
     fn sort(self) -> Option<usize> {
         match self {
-            To::File(_) => Some(FILES),
-            To::Pipe(..) => Some(PIPES),
-            To::Other => Some(OTHERS),
-            To::Child(_) | To::Closed => None,
+            Destination::File(_) => Some(FILES),
+            Destination::Pipe(..) => Some(PIPES),
+            Destination::Other => Some(OTHERS),
+            Destination::Child(_) | Destination::Closed => None,
         }
     }
 
     /// Another process of the session has read there what this one may yet take back: it goes on reading what that writes.
     fn has_reader(self) -> bool {
         match (self, table_host::shared()) {
-            (To::Pipe(pipe, Some(_)), Some(shared)) => shared.tails.has_reader(pipe, &HOST),
+            (Destination::Pipe(pipe, Some(_)), Some(shared)) => {
+                shared.tails.has_reader(pipe, &HOST)
+            }
             _ => false,
         }
     }
@@ -86,24 +88,24 @@ impl To {
 pub type File = (u64, u64);
 
 /// See the module's text. Positions only grow; what lies at one is in its place in the ring.
-pub struct Held {
-    calls: [Call; CALLS],
+pub struct OutputBuffer {
+    calls: [HeldCall; CALLS],
     first: u64,
     end: u64,
     bytes: [u8; BYTES],
     first_byte: u64,
     end_byte: u64,
     /// Calls, and bytes of them, that are about regular files, about pipes, and about other streams.
-    sums: [[u64; 2]; 3],
+    totals: [[u64; 2]; 3],
     /// Calls to pipes that readers in the session cannot have: nor then what is written after them.
-    unseen: u64,
+    unshared_calls: u64,
     /// The stream or file that was asked last, and how many calls, and bytes of them, of its sort it surely takes in all.
-    sure: (Fd, [u64; 2]),
+    capacity: (Fd, [u64; 2]),
     /// Where that ends of what is held for files which has a place of its own.
-    reaches: u64,
+    positioned_end: u64,
 }
 
-impl Held {
+impl OutputBuffer {
     /// Where it ends.
     pub fn end(&self) -> u64 {
         self.end
@@ -117,7 +119,7 @@ impl Held {
     /// Whether a child depends on what is held, or on what came before.
     #[cfg(feature = "fault-injection")]
     pub fn has_child(&self) -> bool {
-        (self.first..self.end).any(|n| matches!(self.call(n).to, To::Child(_)))
+        (self.first..self.end).any(|n| matches!(self.call(n).to, Destination::Child(_)))
     }
 
     /// Whether something is held for this descriptor.
@@ -127,15 +129,16 @@ impl Held {
 
     /// Whether something is held for any regular file.
     pub fn has_files(&self) -> bool {
-        self.sums[FILES][0] > 0
+        self.totals[FILES][0] > 0
     }
 
     /// Whether something is held for that file.
     pub fn has_file(&self, file: File) -> bool {
-        self.has_files() && (self.first..self.end).any(|n| self.call(n).to == To::File(file))
+        self.has_files()
+            && (self.first..self.end).any(|n| self.call(n).to == Destination::File(file))
     }
 
-    fn call(&self, position: u64) -> &Call {
+    fn call(&self, position: u64) -> &HeldCall {
         &self.calls[position as usize % CALLS]
     }
 
@@ -144,9 +147,9 @@ impl Held {
     pub fn hold(
         &mut self,
         fd: Fd,
-        how: How,
+        how: WriteMode,
         buffers: &[[u64; 2]],
-        to: To,
+        to: Destination,
         read: impl Fn(u64, &mut [u8]) -> sys::Result<()>,
     ) -> sys::Result<u64> {
         let total = buffers.iter().try_fold(0u64, |sum, [_, len]| sum.checked_add(*len));
@@ -157,8 +160,8 @@ impl Held {
         // (Two descriptors may be of one stream or file. What another process of the session reads makes room.)
         if let Some(sort) = to.sort() {
             let is_taken = match to.has_reader() {
-                true => !self.end.is_multiple_of(ASKED_AFTER) || write_capacity::is_read(fd),
-                false => self.takes(fd, how, sort, total.unwrap_or(0)),
+                true => !self.end.is_multiple_of(RECHECK_CALLS) || write_capacity::has_reader(fd),
+                false => self.has_capacity(fd, how, sort, total.unwrap_or(0)),
             };
             if !is_taken {
                 return Err(Errno(sys::ENOBUFS));
@@ -177,12 +180,12 @@ impl Held {
             }
         }
         let (mut to, len) = (to, next - at);
-        if let To::Pipe(pipe, Some(id)) = to
-            && (self.unseen > 0 || !self.is_shown(pipe, id, (at, len)))
+        if let Destination::Pipe(pipe, Some(id)) = to
+            && (self.unshared_calls > 0 || !self.share_with_readers(pipe, id, (at, len)))
         {
-            to = To::Pipe(pipe, None);
+            to = Destination::Pipe(pipe, None);
         }
-        self.calls[self.end as usize % CALLS] = Call { fd, how, at, len, to };
+        self.calls[self.end as usize % CALLS] = HeldCall { fd, how, at, len, to };
         self.end_byte = next;
         self.end += 1;
         self.count(self.end - 1, u64::wrapping_add);
@@ -190,39 +193,42 @@ impl Held {
     }
 
     /// Whether a stream or file surely takes another call of so many bytes, besides all of its sort that are held.
-    fn takes(&mut self, fd: Fd, how: How, sort: usize, new: u64) -> bool {
-        let [calls, held] = self.sums[sort];
+    fn has_capacity(&mut self, fd: Fd, how: WriteMode, sort: usize, new: u64) -> bool {
+        let [calls, held] = self.totals[sort];
         let (calls, bytes) = (calls + 1, held + new);
         let is_sure = |(of, [most_calls, most]): (Fd, [u64; 2])| {
             of == fd && calls <= most_calls && bytes <= most
         };
         // (What it takes here it does not take at any place of a file, nor as a message.)
-        if how != How::Here {
-            self.sure = Default::default();
+        if how != WriteMode::Current {
+            self.capacity = Default::default();
         }
-        for calls in [calls + ASKED_AFTER, calls] {
-            if !is_sure(self.sure) {
+        for calls in [calls + RECHECK_CALLS, calls] {
+            if !is_sure(self.capacity) {
                 let surely = match (sort, how) {
-                    (FILES, How::At(at)) => {
-                        held + file_capacity::room(fd, Some(at), [held, self.reaches])
+                    (FILES, WriteMode::AtOffset(at)) => {
+                        held + file_capacity::capacity(fd, Some(at), [held, self.positioned_end])
                     }
-                    (FILES, _) => held + file_capacity::room(fd, None, [held, self.reaches]),
-                    _ => write_capacity::room(fd, how != How::Here, calls),
+                    (FILES, _) => {
+                        held + file_capacity::capacity(fd, None, [held, self.positioned_end])
+                    }
+                    _ => write_capacity::capacity(fd, how != WriteMode::Current, calls),
                 };
                 // (What takes nothing may refuse even that.)
-                self.sure = (fd, [if surely > 0 { calls } else { 0 }, surely]);
+                self.capacity = (fd, [if surely > 0 { calls } else { 0 }, surely]);
             }
         }
-        let is_sure = is_sure(self.sure);
+        let is_sure = is_sure(self.capacity);
         // (The end of the file may be elsewhere from here on.)
-        if let How::At(at) = how {
-            (self.sure, self.reaches) = (Default::default(), self.reaches.max(at + new));
+        if let WriteMode::AtOffset(at) = how {
+            (self.capacity, self.positioned_end) =
+                (Default::default(), self.positioned_end.max(at + new));
         }
         is_sure
     }
 
     /// Whether readers in the session can have these bytes, the next call's.
-    fn is_shown(&self, pipe: Pipe, id: Id, (at, len): (u64, u64)) -> bool {
+    fn share_with_readers(&self, pipe: Pipe, id: Id, (at, len): (u64, u64)) -> bool {
         let slot = at as usize % BYTES;
         let piece = (len as usize).min(BYTES - slot);
         let pieces = [&self.bytes[slot..][..piece], &self.bytes[..len as usize - piece]];
@@ -232,19 +238,21 @@ impl Held {
 
     /// Counts the call at `position` in, or out.
     fn count(&mut self, position: u64, change: fn(u64, u64) -> u64) {
-        let Call { to, len, .. } = *self.call(position);
+        let HeldCall { to, len, .. } = *self.call(position);
         let Some(sort) = to.sort() else { return };
-        let [calls, bytes] = &mut self.sums[sort];
+        let [calls, bytes] = &mut self.totals[sort];
         (*calls, *bytes) = (change(*calls, 1), change(*bytes, len));
         if !self.has_files() {
-            self.reaches = 0;
+            self.positioned_end = 0;
         }
         match (to, table_host::shared()) {
-            (To::File((device, inode)), Some(shared)) if change(0, 1) == 1 => {
+            (Destination::File((device, inode)), Some(shared)) if change(0, 1) == 1 => {
                 shared.files.hold(device, inode);
             }
-            (To::File((device, inode)), Some(shared)) => shared.files.release(device, inode),
-            (To::Pipe(_, None), _) => self.unseen = change(self.unseen, 1),
+            (Destination::File((device, inode)), Some(shared)) => {
+                shared.files.release(device, inode)
+            }
+            (Destination::Pipe(_, None), _) => self.unshared_calls = change(self.unshared_calls, 1),
             _ => {}
         }
     }
@@ -254,15 +262,16 @@ impl Held {
         if self.end - self.first == CALLS as u64 {
             return Err(Errno(sys::ENOBUFS));
         }
-        let (at, to) = (self.end_byte, To::Child(child));
-        self.calls[self.end as usize % CALLS] = Call { fd: -1, how: How::Here, at, len: 0, to };
+        let (at, to) = (self.end_byte, Destination::Child(child));
+        self.calls[self.end as usize % CALLS] =
+            HeldCall { fd: -1, how: WriteMode::Current, at, len: 0, to };
         self.end += 1;
         Ok(())
     }
 
     /// A descriptor may stand for another stream from here on.
-    pub fn forget_room(&mut self) {
-        self.sure = Default::default();
+    pub fn forget_capacity(&mut self) {
+        self.capacity = Default::default();
     }
 
     /// The program closes `fd`, for which something is held: that is written to `kept`, and closed then. ENOBUFS: there is no room.
@@ -276,7 +285,7 @@ impl Held {
         }
         let at = self.end_byte;
         self.calls[self.end as usize % CALLS] =
-            Call { fd: kept, how: How::Here, at, len: 0, to: To::Closed };
+            HeldCall { fd: kept, how: WriteMode::Current, at, len: 0, to: Destination::Closed };
         self.end += 1;
         Ok(())
     }
@@ -284,25 +293,27 @@ impl Held {
     /// In a forked child: all that is held is its parent's.
     pub fn in_child(&mut self) {
         for call in (self.first..self.end).map(|n| self.call(n)) {
-            if call.to == To::Closed {
+            if call.to == Destination::Closed {
                 let _ = sys::close(call.fd);
             }
         }
         (self.first, self.end, self.first_byte, self.end_byte) = (0, 0, 0, 0);
-        (self.sums, self.unseen, self.sure) = ([[0; 2]; 3], 0, Default::default());
-        self.reaches = 0;
+        (self.totals, self.unshared_calls, self.capacity) = ([[0; 2]; 3], 0, Default::default());
+        self.positioned_end = 0;
     }
 
     /// What was held from `mark` on was never written.
     pub fn drop_from(&mut self, mark: u64) {
-        self.sure = Default::default();
+        self.capacity = Default::default();
         while self.end > mark {
             self.end -= 1;
             let call = *self.call(self.end);
             self.end_byte = call.at;
             self.count(self.end, u64::wrapping_sub);
-            if let (To::Pipe(pipe, Some(_)), Some(shared)) = (call.to, table_host::shared()) {
-                shared.tails.take_back(pipe, self.end, &HOST);
+            if let (Destination::Pipe(pipe, Some(_)), Some(shared)) =
+                (call.to, table_host::shared())
+            {
+                shared.tails.roll_back(pipe, self.end, &HOST);
             }
         }
     }
@@ -311,12 +322,12 @@ impl Held {
     /// cannot be told to the program any more: what could not be written is lost, as it is when storage is full only after write(2) has
     /// returned.
     pub fn release_until(&mut self, mark: u64, before_any: impl FnOnce()) {
-        self.sure = Default::default();
+        self.capacity = Default::default();
         // Who has read what is passed here need not wait for what comes then, which may wait for him.
         let (mut passed, mut before_any) = (None, Some(before_any));
         let mut tell = |passed: &mut Option<Id>, is_written: bool| {
             if let (Some(id), Some(shared)) = (passed.take(), table_host::shared()) {
-                shared.table.tell(id, &HOST);
+                shared.table.poke_dependents(id, &HOST);
             }
             if is_written && let Some(before_any) = before_any.take() {
                 before_any();
@@ -326,8 +337,8 @@ impl Held {
             let call = *self.call(self.first);
             let (mut len, mut count) = (call.len, 1);
             match (call.to, table_host::shared()) {
-                (To::Pipe(pipe, Some(id)), Some(shared)) => {
-                    let read = shared.tails.commit(pipe, self.first, &HOST);
+                (Destination::Pipe(pipe, Some(id)), Some(shared)) => {
+                    let read = shared.tails.begin_release(pipe, self.first, &HOST);
                     if read > 0 && passed != Some(id) {
                         tell(&mut passed, false);
                         passed = Some(id);
@@ -336,14 +347,16 @@ impl Held {
                         tell(&mut passed, true);
                         let _ = self.write(&call, read);
                     }
-                    shared.tails.written(pipe, self.first, &HOST);
+                    shared.tails.end_release(pipe, self.first, &HOST);
                 }
-                (To::Child(child), Some(shared)) => shared.table.pass(child, &HOST),
-                (To::Closed, _) => drop(sys::close(call.fd)),
+                (Destination::Child(child), Some(shared)) => {
+                    shared.table.note_parent_output_written(child, &HOST)
+                }
+                (Destination::Closed, _) => drop(sys::close(call.fd)),
                 _ => {
                     tell(&mut passed, true);
-                    (len, count) = self.together(mark.min(self.end));
-                    let _ = self.write(&Call { len, ..call }, 0);
+                    (len, count) = self.mergeable(mark.min(self.end));
+                    let _ = self.write(&HeldCall { len, ..call }, 0);
                 }
             }
             for _ in 0..count {
@@ -356,15 +369,15 @@ impl Held {
 
     /// Bytes, and number, of the calls that can be written as one, from the first on: a file has no calls in it. (How much a pipe takes
     /// depends on how its bytes came.)
-    fn together(&self, mark: u64) -> (u64, u64) {
+    fn mergeable(&self, mark: u64) -> (u64, u64) {
         const MOST: u64 = 64 << 10;
         let first = self.call(self.first);
-        let most = if matches!(first.to, To::File(_)) { MOST } else { 0 };
+        let most = if matches!(first.to, Destination::File(_)) { MOST } else { 0 };
         let (mut len, mut count) = (first.len, 1);
         while self.first + count < mark {
             let next = self.call(self.first + count);
             let is_like = next.fd == first.fd && next.to == first.to;
-            let is_here = (next.how, first.how) == (How::Here, How::Here);
+            let is_here = (next.how, first.how) == (WriteMode::Current, WriteMode::Current);
             if !is_like || !is_here || len + next.len > most {
                 break;
             }
@@ -374,7 +387,7 @@ impl Held {
     }
 
     /// Writes what is behind the first `done` bytes.
-    fn write(&self, call: &Call, mut done: u64) -> sys::Result<()> {
+    fn write(&self, call: &HeldCall, mut done: u64) -> sys::Result<()> {
         loop {
             let (at, left) = ((call.at + done) as usize % BYTES, (call.len - done) as usize);
             let pieces = [left.min(BYTES - at), left - left.min(BYTES - at)];
@@ -393,14 +406,16 @@ impl Held {
     }
 }
 
-fn write_once(call: &Call, vectors: &[[u64; 2]; 2], count: u64, done: u64) -> sys::Result<u64> {
+fn write_once(call: &HeldCall, vectors: &[[u64; 2]; 2], count: u64, done: u64) -> sys::Result<u64> {
     let fd = call.fd as u32 as u64;
     let at = vectors.as_ptr() as u64;
     let message = [0, 0, at, count, 0, 0, 0u64];
     let (number, args) = match call.how {
-        How::Here => (nr::WRITEV, [fd, at, count, 0, 0, 0]),
-        How::At(offset) => (nr::PWRITEV, [fd, at, count, offset + done, 0, 0]),
-        How::Message(flags) => (nr::SENDMSG, [fd, message.as_ptr() as u64, flags.into(), 0, 0, 0]),
+        WriteMode::Current => (nr::WRITEV, [fd, at, count, 0, 0, 0]),
+        WriteMode::AtOffset(offset) => (nr::PWRITEV, [fd, at, count, offset + done, 0, 0]),
+        WriteMode::Message(flags) => {
+            (nr::SENDMSG, [fd, message.as_ptr() as u64, flags.into(), 0, 0, 0])
+        }
     };
     // SAFETY: the calls read our own bytes; the program has asked for this to be written.
     sys::check(unsafe { sys::raw(number, args) })
@@ -424,7 +439,7 @@ pub const NO_BUFFERS: [[u64; 2]; BUFFERS as usize] = [[0; 2]; BUFFERS as usize];
 
 /// What a descriptor, or a name, stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum DescriptorKind {
     /// A regular file.
     File(File),
     /// A directory.
@@ -432,14 +447,14 @@ pub enum Kind {
     /// A pipe or FIFO.
     Pipe(Pipe),
     /// A local stream socket, and its two directions if it is known to what it is connected.
-    Local(Option<Ends>),
+    Local(Option<SocketPipes>),
     /// A terminal, another socket, or a device.
     Stream,
 }
 
 /// A device that nobody notices to be opened (`Documentation/admin-guide/devices.txt` of the kernel).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Quiet {
+pub enum HarmlessDevice {
     /// /dev/null and those like it: who reads from it takes from nobody.
     Memory,
     /// The process's own terminal.
@@ -447,27 +462,27 @@ pub enum Quiet {
 }
 
 /// Whether a path, which is an address in the program's memory, names such a device.
-pub fn quiet_device(dir: Fd, path: u64, follows: bool) -> Option<Quiet> {
+pub fn harmless_device(dir: Fd, path: u64, follows: bool) -> Option<HarmlessDevice> {
     const NULL: (u32, u32) = (1, 3);
     const ZERO: (u32, u32) = (1, 5);
     const FULL: (u32, u32) = (1, 7);
     const URANDOM: (u32, u32) = (1, 9);
     const TTY: (u32, u32) = (5, 0);
-    let told = told_at(dir, path, follows).ok()?;
+    let told = statx_at(dir, path, follows).ok()?;
     let is_device = u32::from(told.stx_mode) & k::S_IFMT == k::S_IFCHR;
     match (told.stx_rdev_major, told.stx_rdev_minor) {
         _ if !is_device => None,
-        NULL | ZERO | FULL | URANDOM => Some(Quiet::Memory),
-        TTY => Some(Quiet::Terminal),
+        NULL | ZERO | FULL | URANDOM => Some(HarmlessDevice::Memory),
+        TTY => Some(HarmlessDevice::Terminal),
         _ => None,
     }
 }
 
 /// What `fd` is; None: it is not open. Signals must be blocked.
-pub fn kind(fd: Fd) -> Option<Kind> {
+pub fn kind(fd: Fd) -> Option<DescriptorKind> {
     let told = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_INO).ok()?;
     if u32::from(told.stx_mode) & k::S_IFMT == k::S_IFSOCK && socket_pairs::is_local_stream(fd) {
-        return Some(Kind::Local(socket_pairs::ends(told.stx_ino)));
+        return Some(DescriptorKind::Local(socket_pairs::pipes_of_socket(told.stx_ino)));
     }
     Some(kind_of(&told))
 }
@@ -479,11 +494,11 @@ pub fn is_pipe(fd: Fd) -> bool {
 }
 
 /// What is at a path, which is an address in the program's memory.
-pub fn kind_at(dir: Fd, path: u64, follows: bool) -> sys::Result<Kind> {
-    told_at(dir, path, follows).map(|told| kind_of(&told))
+pub fn kind_at(dir: Fd, path: u64, follows: bool) -> sys::Result<DescriptorKind> {
+    statx_at(dir, path, follows).map(|told| kind_of(&told))
 }
 
-fn told_at(dir: Fd, path: u64, follows: bool) -> sys::Result<k::statx> {
+fn statx_at(dir: Fd, path: u64, follows: bool) -> sys::Result<k::statx> {
     let mut told = core::mem::MaybeUninit::<k::statx>::zeroed();
     let flags = if follows { 0 } else { k::AT_SYMLINK_NOFOLLOW };
     let mask = k::STATX_TYPE | k::STATX_INO;
@@ -494,12 +509,12 @@ fn told_at(dir: Fd, path: u64, follows: bool) -> sys::Result<k::statx> {
     Ok(unsafe { told.assume_init() })
 }
 
-fn kind_of(told: &k::statx) -> Kind {
+fn kind_of(told: &k::statx) -> DescriptorKind {
     let device = runahead_abi::device_number(told.stx_dev_major, told.stx_dev_minor);
     match u32::from(told.stx_mode) & k::S_IFMT {
-        k::S_IFREG => Kind::File((device, told.stx_ino)),
-        k::S_IFIFO => Kind::Pipe(Pipe::new(device, told.stx_ino)),
-        k::S_IFDIR => Kind::Directory,
-        _ => Kind::Stream,
+        k::S_IFREG => DescriptorKind::File((device, told.stx_ino)),
+        k::S_IFIFO => DescriptorKind::Pipe(Pipe::new(device, told.stx_ino)),
+        k::S_IFDIR => DescriptorKind::Directory,
+        _ => DescriptorKind::Stream,
     }
 }

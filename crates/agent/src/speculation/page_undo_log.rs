@@ -15,17 +15,17 @@ const PAGES: u64 = 16 << 10;
 const GONE: u64 = 0;
 
 /// See the module's text. All-zero is valid, and holds nothing.
-pub struct Undo {
+pub struct PageUndoLog {
     /// Where the pages lie; 0: nowhere yet.
     memory: u64,
     /// Numbers of the first page that is still wanted, and of the next: positions that only grow.
     first: u64,
     end: u64,
     /// Of which page of the program's each is.
-    of: [u64; PAGES as usize],
+    pages: [u64; PAGES as usize],
 }
 
-impl Undo {
+impl PageUndoLog {
     /// Where it ends.
     pub fn end(&self) -> u64 {
         self.end
@@ -53,11 +53,11 @@ impl Undo {
 
     /// Notes what the likes of these pages hold, which differ in `bit` of the address. ENOSPC: there is no room for all, and
     /// none is noted.
-    pub fn note(&mut self, start: u64, end: u64, bit: u64) -> sys::Result<()> {
+    pub fn save_mirror(&mut self, start: u64, end: u64, bit: u64) -> sys::Result<()> {
         self.reserve((end - start) / PAGE)?;
         for at in (start..end).step_by(PAGE as usize) {
             let slot = self.end % PAGES;
-            self.of[slot as usize] = at;
+            self.pages[slot as usize] = at;
             let (from, to) = ((at ^ bit) as *const u8, (self.memory + slot * PAGE) as *mut u8);
             // SAFETY: a page of the mirror, and one of ours that holds nothing that is wanted.
             unsafe { core::ptr::copy_nonoverlapping(from, to, PAGE as usize) };
@@ -67,7 +67,7 @@ impl Undo {
     }
 
     /// Notes what these pages of the program's hold, but for those that cannot be read (behind the end of a file). ENOSPC: as above.
-    pub fn note_memory(&mut self, start: u64, end: u64) -> sys::Result<()> {
+    pub fn save_memory(&mut self, start: u64, end: u64) -> sys::Result<()> {
         self.reserve((end - start) / PAGE)?;
         let mut at = start;
         while at < end {
@@ -78,14 +78,14 @@ impl Undo {
             let to = unsafe { core::slice::from_raw_parts_mut(to, (pages * PAGE) as usize) };
             if sys::copy_bytes(at, to).is_ok() {
                 for n in 0..pages {
-                    self.of[(slot + n) as usize] = at + n * PAGE;
+                    self.pages[(slot + n) as usize] = at + n * PAGE;
                 }
                 self.end += pages;
                 at += pages * PAGE;
                 continue;
             }
             if sys::copy_bytes(at, &mut to[..PAGE as usize]).is_ok() {
-                self.of[slot as usize] = at;
+                self.pages[slot as usize] = at;
                 self.end += 1;
             }
             at += PAGE;
@@ -94,17 +94,17 @@ impl Undo {
     }
 
     /// Of what was noted from `mark` on, what `is_wanted` says of the page and the address of what was noted of it; in the same order.
-    pub fn keep_of(&mut self, mark: u64, mut is_wanted: impl FnMut(u64, u64) -> bool) {
+    pub fn retain_from(&mut self, mark: u64, mut is_wanted: impl FnMut(u64, u64) -> bool) {
         let first = mark.max(self.first).min(self.end);
         let mut to = first;
         for from in first..self.end {
             let slot = from % PAGES;
-            let (page, was) = (self.of[slot as usize], self.memory + slot * PAGE);
+            let (page, was) = (self.pages[slot as usize], self.memory + slot * PAGE);
             if page == GONE || !is_wanted(page, was) {
                 continue;
             }
             if to != from {
-                self.of[(to % PAGES) as usize] = page;
+                self.pages[(to % PAGES) as usize] = page;
                 let there = (self.memory + to % PAGES * PAGE) as *mut u8;
                 // SAFETY: two pages of ours.
                 unsafe { core::ptr::copy_nonoverlapping(was as *const u8, there, PAGE as usize) };
@@ -124,7 +124,7 @@ impl Undo {
         while self.end > mark {
             self.end -= 1;
             let slot = self.end % PAGES;
-            let page = self.of[slot as usize];
+            let page = self.pages[slot as usize];
             if page != GONE {
                 each(page, self.memory + slot * PAGE);
             }
@@ -134,7 +134,7 @@ impl Undo {
     /// These pages have been given up for good: by what was done before any of the checkpoints that are left.
     pub fn forget_pages(&mut self, at: u64, len: u64) {
         for n in self.first..self.end {
-            let page = &mut self.of[(n % PAGES) as usize];
+            let page = &mut self.pages[(n % PAGES) as usize];
             if (at..at.saturating_add(len)).contains(page) {
                 *page = GONE;
             }

@@ -3,10 +3,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use runahead_speculation::{Ahead, Id, Pipe, Session as Shared, Taken};
+use runahead_speculation::{Id, Pipe, Session as Shared, TailFront, TailRead};
 
-use super::call_table::Made;
-use super::output_buffer::{self, Kind};
+use super::call_table::CallOutcome;
+use super::output_buffer::{self, DescriptorKind};
 use super::table_host::{self, HOST};
 use super::write_capacity::is_empty;
 use super::{checkpoint, descriptor_table, program_interface, user_buffers, write_capacity};
@@ -17,14 +17,14 @@ use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
 /// Threads of this process that have said that they wait for something to be read.
-static WAITING: AtomicU32 = AtomicU32::new(0);
+static WAITERS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a call may read from a pipe, or take from a stream what comes next.
 pub fn may_read(call: &Call) -> bool {
     match call.nr {
         nr::READ | nr::READV => true,
         // (Without asking who has sent it.)
-        nr::RECVFROM => call.args[3] & !write_capacity::PLAIN == 0 && call.args[4] == 0,
+        nr::RECVFROM => call.args[3] & !write_capacity::PLAIN_FLAGS == 0 && call.args[4] == 0,
         _ => false,
     }
 }
@@ -35,16 +35,16 @@ pub fn pipe_of(call: &Call) -> Option<Pipe> {
         return None;
     }
     let fd = call.fd(0);
-    match descriptor_table::may_be_pipe(fd).then(|| descriptor_table::known(fd))??.kind {
-        Kind::Pipe(pipe) => Some(pipe),
-        Kind::Local(ends) => ends.map(|ends| ends.reads),
+    match descriptor_table::may_be_pipe(fd).then(|| descriptor_table::info(fd))??.kind {
+        DescriptorKind::Pipe(pipe) => Some(pipe),
+        DescriptorKind::Local(ends) => ends.map(|ends| ends.reads),
         _ => None,
     }
 }
 
 /// Whether a process that does not speculate finds something in the pipe, and need not look any further. Signals need not be
 /// blocked.
-pub fn is_filled(call: &Call) -> bool {
+pub fn has_committed_data(call: &Call) -> bool {
     table_host::shared().is_some() && !is_empty(call.fd(0))
 }
 
@@ -55,40 +55,40 @@ pub fn before_read(
     pipe: Pipe,
     frame: &mut Context,
 ) -> Option<ReportingVerdict> {
-    if program_interface::settles() {
+    if program_interface::has_settled() {
         return None;
     }
-    let shared = table_host::want_shared(session).ok()?;
-    do_not_wait();
-    let ahead = || shared.tails.ahead(pipe, &HOST, || is_empty(call.fd(0)));
+    let shared = table_host::map_shared(session).ok()?;
+    stop_waiting();
+    let ahead = || shared.tails.peek(pipe, &HOST, || is_empty(call.fd(0)));
     let mut found = ahead();
-    if found == Ahead::Nothing && is_empty(call.fd(0)) {
+    if found == TailFront::Nothing && is_empty(call.fd(0)) {
         // It is to be told when there is something; which may be since it looked.
-        wait(shared, pipe);
+        add_waiter(shared, pipe);
         found = ahead();
     }
-    let Ahead::On(id) = found else { return None };
-    do_not_wait();
+    let TailFront::DependsOn(id) = found else { return None };
+    stop_waiting();
     depend(session, shared, (pipe, id), frame).ok().map(|()| ReportingVerdict::ResumeFrame)
 }
 
-fn wait(shared: &Shared, pipe: Pipe) {
-    let is_noted = shared.tails.wait(pipe, &HOST);
-    WAITING.fetch_add(is_noted.into(), SeqCst);
+fn add_waiter(shared: &Shared, pipe: Pipe) {
+    let is_noted = shared.tails.add_waiter(pipe, &HOST);
+    WAITERS.fetch_add(is_noted.into(), SeqCst);
 }
 
 /// The thread does not wait for something to be read (any more).
-pub fn do_not_wait() {
-    if WAITING.load(SeqCst) > 0
+pub fn stop_waiting() {
+    if WAITERS.load(SeqCst) > 0
         && let Some(shared) = table_host::shared()
     {
-        WAITING.fetch_sub(shared.tails.go_on(&HOST), SeqCst);
+        WAITERS.fetch_sub(shared.tails.remove_waiter(&HOST), SeqCst);
     }
 }
 
 /// In a forked child, which has said nothing.
 pub fn in_child() {
-    WAITING.store(0, SeqCst);
+    WAITERS.store(0, SeqCst);
 }
 
 /// Takes a checkpoint of the process in front of its call, from which on it depends on `id`, in whose process's tail of `pipe` it is
@@ -113,17 +113,17 @@ pub fn depend(
 }
 
 /// A speculative process reads from `pipe`.
-pub fn read(call: &Call, pipe: Pipe) -> Made {
-    let Some(shared) = table_host::shared() else { return Made::Waits };
-    do_not_wait();
+pub fn read_speculative(call: &Call, pipe: Pipe) -> CallOutcome {
+    let Some(shared) = table_host::shared() else { return CallOutcome::Waits };
+    stop_waiting();
     let fd = call.fd(0);
-    let mut found = shared.tails.ahead(pipe, &HOST, || is_empty(fd));
-    if found == Ahead::Nothing {
-        wait(shared, pipe);
-        found = shared.tails.ahead(pipe, &HOST, || is_empty(fd));
+    let mut found = shared.tails.peek(pipe, &HOST, || is_empty(fd));
+    if found == TailFront::Nothing {
+        add_waiter(shared, pipe);
+        found = shared.tails.peek(pipe, &HOST, || is_empty(fd));
     }
-    let Ahead::On(id) = found else { return Made::Waits };
-    do_not_wait();
+    let TailFront::DependsOn(id) = found else { return CallOutcome::Waits };
+    stop_waiting();
     let (mut depends, mut is_alone, mut last) = (false, true, None);
     let writer = shared.table.owner(id);
     checkpoint::each_open(|_, _, other| {
@@ -135,43 +135,43 @@ pub fn read(call: &Call, pipe: Pipe) -> Made {
     // (Nor may the writer, by something above it alone: in another pipe the process may have read that first.)
     let is_above = last.is_none_or(|last| shared.table.is_above(id, last));
     match depends {
-        true if is_alone && last == Some(id) => take(call, shared, (pipe, id)),
-        false if is_alone && is_above => Made::Depends(pipe, id),
-        _ => Made::Waits,
+        true if is_alone && last == Some(id) => read_tail(call, shared, (pipe, id)),
+        false if is_alone && is_above => CallOutcome::Depends(pipe, id),
+        _ => CallOutcome::Waits,
     }
 }
 
 /// Reads what depends on `id`, which the process depends on.
-fn take(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> Made {
+fn read_tail(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> CallOutcome {
     let mut vectors = output_buffer::NO_BUFFERS;
     let one = [[call.args[1], call.args[2]]];
     let buffers = match call.nr {
         nr::READ | nr::RECVFROM => Some(&one[..]),
         _ => output_buffer::buffers_of(call.args[1], call.args[2], &mut vectors),
     };
-    let Some(buffers) = buffers else { return Made::Waits };
+    let Some(buffers) = buffers else { return CallOutcome::Waits };
     let room = buffers.iter().map(|[_, len]| *len).fold(0, u64::saturating_add);
     if room == 0 {
-        return Made::Answer(0);
+        return CallOutcome::Answer(0);
     }
-    if !user_buffers::open(call) {
-        return Made::Waits;
+    if !user_buffers::make_writable(call) {
+        return CallOutcome::Waits;
     }
     let mut done = 0;
     let give = |bytes: &[u8]| {
-        let is_given = put(buffers, done, bytes).is_ok();
+        let is_given = copy_to_buffers(buffers, done, bytes).is_ok();
         done += bytes.len() as u64;
         is_given
     };
-    match shared.tails.take((pipe, id, room), &shared.table, &HOST, || is_empty(call.fd(0)), give) {
-        Taken::Bytes(bytes) => Made::Answer(bytes as i64),
-        Taken::Refused => Made::Answer(sys::fail(sys::EFAULT)),
-        Taken::Gone => Made::Waits,
+    match shared.tails.read((pipe, id, room), &shared.table, &HOST, || is_empty(call.fd(0)), give) {
+        TailRead::Bytes(bytes) => CallOutcome::Answer(bytes as i64),
+        TailRead::Fault => CallOutcome::Answer(sys::fail(sys::EFAULT)),
+        TailRead::Retry => CallOutcome::Waits,
     }
 }
 
 /// Puts bytes into the program's buffers, behind the first `done`.
-fn put(buffers: &[[u64; 2]], mut done: u64, mut bytes: &[u8]) -> sys::Result<()> {
+fn copy_to_buffers(buffers: &[[u64; 2]], mut done: u64, mut bytes: &[u8]) -> sys::Result<()> {
     for [at, len] in buffers {
         let skipped = done.min(*len);
         let piece = (len - skipped).min(bytes.len() as u64);

@@ -162,7 +162,7 @@ fn take(session: &Session, tag: u32, frame: &mut Context) -> sys::Result<()> {
     if depth >= DEPTH {
         return Err(sys::Errno(sys::EAGAIN));
     }
-    let table = table_host::want_table(session)?;
+    let table = table_host::map_table(session)?;
     let owner = table_host::this_thread();
     let id = table.open(owner, 0, table_host::is_alive).ok_or(sys::Errno(sys::ENOSPC))?;
     checkpoint::take(session, id, tag, None, frame).inspect_err(|_| table.close(id))
@@ -193,7 +193,7 @@ pub fn settle() {
     }
     wakeup_timer::stop();
     let us = random() % (2 * WAIT_US);
-    let has_child = checkpoint::with(|process| process.held.has_child()) == Ok(true);
+    let has_child = checkpoint::with(|process| process.output.has_child()) == Ok(true);
     if has_child && random().is_multiple_of(LONG_ONE_IN) {
         sys::sleep_us(LONG_US);
     } else if us < WAIT_US {
@@ -225,7 +225,7 @@ fn settle_those(is_known: impl Fn(usize) -> bool) {
         };
         n += 1;
         if settled.is_ok() {
-            table.told(id);
+            table.finish_settling(id);
             count(|counts| &counts.ended[tag as usize]);
         }
     });

@@ -4,10 +4,10 @@
 //! oldest is forgotten, what is behind that of one that fails is taken back.
 
 use runahead_abi::agent_config::plant;
-use runahead_speculation::{ANSWER_MAX, Came, Id, Status, Table};
+use runahead_speculation::{ANSWER_MAX, Id, Resolution, Status, Table};
 
 use super::memory_checkpoints::Memory;
-use super::output_buffer::{Held, How, To};
+use super::output_buffer::{Destination, OutputBuffer, WriteMode};
 use super::table_host::{self, HOST};
 use super::thread_states::{self, Threads};
 use super::undo_journal::Journal;
@@ -23,7 +23,7 @@ const ANSWERS: usize = 8;
 
 /// One that is open, and where what belongs to it begins.
 #[derive(Clone, Copy)]
-pub struct Open {
+pub struct OpenSpeculation {
     /// Which.
     pub id: Id,
     /// What whoever opened it wants to remember of it.
@@ -36,7 +36,7 @@ pub struct Open {
     /// Its frames: the first, and behind the last.
     frames: (u64, u64),
     journal: u64,
-    held: u64,
+    output: u64,
 }
 
 /// What was said of a prediction that was wrong.
@@ -53,13 +53,13 @@ pub struct Process {
     pub memory: Memory,
     pub threads: Threads,
     pub journal: Journal,
-    pub held: Held,
-    open: [Option<Open>; OPEN_MAX],
+    pub output: OutputBuffer,
+    open: [Option<OpenSpeculation>; OPEN_MAX],
     /// Positions in it of the first that is open and of the next; they only grow.
     pub first: u64,
     pub end: u64,
     /// Of those before this position the owner is to be poked.
-    pub wanted: u64,
+    pub pokes_requested: u64,
     pub answers: [Answer; ANSWERS],
     answered: usize,
 }
@@ -69,17 +69,19 @@ impl Process {
     pub fn hold(
         &mut self,
         fd: Fd,
-        how: How,
+        how: WriteMode,
         buffers: &[[u64; 2]],
-        to: To,
+        to: Destination,
         is_shown: bool,
     ) -> sys::Result<u64> {
         let last = self.end.checked_sub(1).and_then(|n| self.open[n as usize % OPEN_MAX]);
         let to = match (to, last) {
-            (To::Pipe(pipe, _), Some(last)) if is_shown => To::Pipe(pipe, Some(last.id)),
+            (Destination::Pipe(pipe, _), Some(last)) if is_shown => {
+                Destination::Pipe(pipe, Some(last.id))
+            }
             _ => to,
         };
-        let Process { held, memory, .. } = self;
+        let Process { output: held, memory, .. } = self;
         held.hold(fd, how, buffers, to, |at, to| memory.read(at, to))
     }
 
@@ -90,7 +92,7 @@ impl Process {
     }
 
     /// Keeps memory and threads as they are: where the frames lie.
-    pub fn keep(
+    pub fn save(
         &mut self,
         session: &Session,
         frame: &Context,
@@ -100,14 +102,14 @@ impl Process {
         let Process { memory, threads, .. } = self;
         let mut reach = |frame: &Context| {
             if !memory.covers(frame.stack_pointer() - RED_ZONE) {
-                memory.unsettle();
+                memory.invalidate_regions();
             }
         };
         reach(frame);
         stopped.each(|_, frame| reach(frame));
         let first = threads.end();
-        threads.keep(frame, stopped)?;
-        match memory.keep(session, is_another) {
+        threads.save(frame, stopped)?;
+        match memory.save(session, is_another) {
             Ok(()) => Ok((first, threads.end())),
             Err(errno) => {
                 threads.drop_from(first);
@@ -119,35 +121,51 @@ impl Process {
     /// A checkpoint has just been taken, for this.
     pub fn push(&mut self, id: Id, tag: u32, depends_on: Option<Id>, frames: (u64, u64)) {
         if let Some(shared) = table_host::shared() {
-            shared.table.stack(id);
+            shared.table.assign_order(id);
         }
-        let (undo, journal, held) = (self.memory.mark(), self.journal.end(), self.held.end());
-        self.open[self.end as usize % OPEN_MAX] =
-            Some(Open { id, tag, depends_on, is_birth: false, undo, frames, journal, held });
+        let (undo, journal, held) = (self.memory.mark(), self.journal.end(), self.output.end());
+        self.open[self.end as usize % OPEN_MAX] = Some(OpenSpeculation {
+            id,
+            tag,
+            depends_on,
+            is_birth: false,
+            undo,
+            frames,
+            journal,
+            output: held,
+        });
         self.end += 1;
         self.journal.begin_interval();
     }
 
     /// All that are open, the oldest first, with their positions.
-    pub fn open(&self) -> impl Iterator<Item = (u64, &Open)> {
+    pub fn open(&self) -> impl Iterator<Item = (u64, &OpenSpeculation)> {
         (self.first..self.end).filter_map(|n| Some((n, self.open[n as usize % OPEN_MAX].as_ref()?)))
     }
 
     /// How many of the oldest are committed, and the oldest of all that has failed.
     pub fn outcomes(&self, table: &Table) -> (u64, Option<u64>) {
-        let status = |open: &Open| match open.depends_on.map(|other| (other, table.came(other))) {
+        let status = |open: &OpenSpeculation| match open
+            .depends_on
+            .map(|other| (other, table.resolution(other)))
+        {
             None => table.status(open.id),
-            Some((_, Came::Done)) => Status::Committed,
+            Some((_, Resolution::Committed)) => Status::Committed,
             // Its owner has written all that this process can know of.
-            Some((other, Came::Certain)) if has_passed(table, open, other) => Status::Committed,
-            Some((_, Came::Nothing | Came::Certain)) => Status::Open,
-            Some((_, Came::TakenBack)) => Status::Failed,
+            Some((other, Resolution::Committing))
+                if seen_output_is_released(table, open, other) =>
+            {
+                Status::Committed
+            }
+            Some((_, Resolution::Pending | Resolution::Committing)) => Status::Open,
+            Some((_, Resolution::RolledBack)) => Status::Failed,
         };
-        let is_committed = |(_, open): &(u64, &Open)| status(open) == Status::Committed;
+        let is_committed = |(_, open): &(u64, &OpenSpeculation)| status(open) == Status::Committed;
         let committed = self.open().take_while(is_committed).count();
         // (Gone: somebody else has written to the table.)
-        let has_failed =
-            |(_, open): &(u64, &Open)| matches!(status(open), Status::Failed | Status::Gone);
+        let has_failed = |(_, open): &(u64, &OpenSpeculation)| {
+            matches!(status(open), Status::Failed | Status::Gone)
+        };
         (committed as u64, self.open().find(has_failed).map(|(position, _)| position))
     }
 
@@ -155,43 +173,43 @@ impl Process {
     pub fn commit(&mut self, table: &Table, count: u64) {
         let done = self.first..self.first + count;
         for position in done.clone() {
-            self.say(table, position, Came::Certain);
+            self.resolve(table, position, Resolution::Committing);
         }
         self.first += count;
         let next = self.open().next().map(|(_, open)| *open);
         let (undo, frames) = next
             .map_or((self.memory.mark(), self.threads.end()), |next| (next.undo, next.frames.0));
-        let (journal, held) =
-            next.map_or((self.journal.end(), self.held.end()), |next| (next.journal, next.held));
+        let (journal, held) = next
+            .map_or((self.journal.end(), self.output.end()), |next| (next.journal, next.output));
         self.memory.forget_until(undo);
         self.threads.forget_until(frames);
         // (Before others go on, who would find files open that were closed when they were told of them.)
-        self.journal.settle_until(journal, &mut self.memory);
+        self.journal.commit_until(journal, &mut self.memory);
         // Who has read nothing of it that is not written yet need not wait for what is, which may wait for him.
         let open = &self.open;
-        self.held.release_until(held, || {
+        self.output.release_until(held, || {
             let ids =
                 done.clone().filter_map(|position| open[position as usize % OPEN_MAX].as_ref());
-            ids.for_each(|open| table.tell(open.id, &HOST));
+            ids.for_each(|open| table.poke_dependents(open.id, &HOST));
         });
         for position in done {
-            self.say(table, position, Came::Done);
+            self.resolve(table, position, Resolution::Committed);
             self.close(table, position);
         }
-        self.leave_if_alone();
+        self.stop_reading_if_done();
     }
 
     /// What has come of the one at `position`.
-    fn say(&self, table: &Table, position: u64, came: Came) {
+    fn resolve(&self, table: &Table, position: u64, came: Resolution) {
         if let Some(open) = &self.open[position as usize % OPEN_MAX] {
-            table.say(open.id, came);
+            table.resolve(open.id, came);
         }
     }
 
     /// The one at `position` is not open any more, and what has come of it was said.
     fn close(&mut self, table: &Table, position: u64) {
         if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
-            table.tell(open.id, &HOST);
+            table.poke_dependents(open.id, &HOST);
             table.close(open.id);
             if let Some(other) = open.depends_on {
                 table.leave(other, &HOST);
@@ -199,11 +217,11 @@ impl Process {
         }
     }
 
-    fn leave_if_alone(&self) {
+    fn stop_reading_if_done(&self) {
         if let Some(shared) = table_host::shared()
             && self.first == self.end
         {
-            shared.tails.leave(&HOST);
+            shared.tails.stop_reading(&HOST);
         }
     }
 
@@ -220,10 +238,10 @@ impl Process {
         };
         // (Before anything is taken back that others may look at.)
         for position in position..self.end {
-            self.say(table, position, Came::TakenBack);
+            self.resolve(table, position, Resolution::RolledBack);
         }
         if to.is_birth {
-            self.held.drop_from(to.held);
+            self.output.drop_from(to.output);
             for position in position..self.end {
                 self.close(table, position);
             }
@@ -234,23 +252,23 @@ impl Process {
         (answer.id, answer.len) = (to.id.0, table.answer(to.id, &mut answer.bytes));
         let memory = &mut self.memory;
         if !leaves_memory() {
-            thread_states::with_places_as_they_are(|| memory.put_back(to.undo))?;
+            thread_states::preserving_rseq_areas(|| memory.restore(to.undo))?;
         }
-        self.held.drop_from(to.held);
-        self.journal.take_back(to.journal, &mut self.memory, &mut self.threads);
-        let mut result = self.threads.take_back(to.frames, sys::gettid(), frame);
+        self.output.drop_from(to.output);
+        self.journal.roll_back(to.journal, &mut self.memory, &mut self.threads);
+        let mut result = self.threads.restore(to.frames, sys::gettid(), frame);
         stopped.each(|number, frame| {
-            result = result.and_then(|()| self.threads.take_back(to.frames, number, frame));
+            result = result.and_then(|()| self.threads.restore(to.frames, number, frame));
         });
         self.threads.drop_from(to.frames.0);
         for position in position..self.end {
             self.close(table, position);
         }
         self.end = position;
-        self.wanted = self.wanted.min(position);
-        self.leave_if_alone();
+        self.pokes_requested = self.pokes_requested.min(position);
+        self.stop_reading_if_done();
         if self.first < self.end {
-            self.memory.go_on()?;
+            self.memory.reprotect()?;
         }
         result
     }
@@ -259,9 +277,9 @@ impl Process {
     pub fn in_child(&mut self, before: u32, birth: Option<(Id, Id)>) {
         self.memory.in_child();
         self.journal.in_child();
-        self.held.in_child();
+        self.output.in_child();
         self.threads.in_child(before);
-        (self.first, self.end, self.wanted) = (0, 0, 0);
+        (self.first, self.end, self.pokes_requested) = (0, 0, 0);
         self.open = [None; OPEN_MAX];
         if let Some((id, on)) = birth {
             self.push(id, 0, Some(on), (0, 0));
@@ -270,19 +288,19 @@ impl Process {
     }
 
     /// It has been told something by another process that speculates, or is its child.
-    pub fn is_told(&self) -> bool {
+    pub fn depends_on_other(&self) -> bool {
         self.open().any(|(_, open)| open.depends_on.is_some())
     }
 
     /// In a new program, whose process depended on `on` before, by its birth, and is to have this mask in the end.
-    pub fn begin_as(&mut self, (id, on): (Id, Id), mask: u64) {
-        self.threads.believe(mask);
+    pub fn begin_after_exec(&mut self, (id, on): (Id, Id), mask: u64) {
+        self.threads.set_believed_mask(mask);
         self.push(id, 0, Some(on), (0, 0));
         self.open[0].iter_mut().for_each(|open| open.is_birth = true);
     }
 
     /// The process's birth, and on what that depends, if nothing else is open.
-    pub fn birth_alone(&self) -> Option<(Id, Id)> {
+    pub fn only_birth(&self) -> Option<(Id, Id)> {
         let mut open = self.open();
         let (_, first) = open.next().filter(|(_, open)| open.is_birth)?;
         Some((first.id, first.depends_on?)).filter(|_| open.next().is_none())
@@ -312,11 +330,12 @@ impl Process {
 
 /// Whether the owner of `other`, who writes what he has held, has come to what this process has not seen yet of it: to the fork that
 /// made it, or to what it has not read.
-fn has_passed(table: &Table, open: &Open, other: Id) -> bool {
+fn seen_output_is_released(table: &Table, open: &OpenSpeculation, other: Id) -> bool {
     if open.is_birth {
-        return table.has_passed(open.id);
+        return table.parent_output_is_written(open.id);
     }
-    table_host::shared().is_some_and(|shared| shared.tails.has_passed(other, table, &HOST))
+    table_host::shared()
+        .is_some_and(|shared| shared.tails.read_output_is_released(other, table, &HOST))
 }
 
 /// A violation that a test plants: a rollback leaves memory as it is.

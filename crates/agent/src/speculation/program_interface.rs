@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use runahead_speculate::protocol as p;
 use runahead_speculation::{ANSWER_MAX, Event, Id, NotOpen, Owner, Status, Table};
 
-use super::table_host::{HOST, has_ended, is_alive, shared, table, this_thread, want_table};
+use super::table_host::{HOST, has_ended, is_alive, map_table, shared, table, this_thread};
 use super::{checkpoint, descriptor_table, user_buffers, write_faults};
 use crate::arch::Context;
 use crate::plane::policy::{self, ReportingVerdict};
@@ -14,67 +14,67 @@ use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
 /// Whoever settles what is open is to poke its owner.
-pub fn want_all() {
+pub fn request_pokes() {
     if let Some(table) = table() {
-        checkpoint::want_all(table);
+        checkpoint::request_pokes(table);
     }
 }
 
 /// How often a waiting process looks, with nothing settled in between, before it takes its oldest prediction for wrong.
 const PATIENCE: u32 = 300;
 /// How often it has looked so far, and what was settled in the session by then.
-static LOOKED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+static ORPHAN_CHECKS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
 /// What nobody is left to settle has failed: nobody knows what is right. So has what nobody settles for too long, be it that he was
 /// never told of it: to wait for the answer as ever is always right.
 pub fn fail_orphans() {
     let Some(table) = table().filter(|_| checkpoint::is_speculative()) else { return };
-    let [times, settled] = &LOOKED;
-    if settled.swap(table.settled(), Relaxed) != table.settled() {
+    let [times, settled] = &ORPHAN_CHECKS;
+    if settled.swap(table.changes(), Relaxed) != table.changes() {
         times.store(0, Relaxed);
     }
     let mut is_late = times.fetch_add(1, Relaxed) >= PATIENCE;
     checkpoint::each_open(|id, process, depends_on| {
         if let Some(other) = depends_on {
-            return table.say_for_the_dead(other, &HOST);
+            return table.resolve_orphan(other, &HOST);
         }
         let owner = Owner { process, thread: 0 };
         let is_orphan = process != 0 && (!is_alive(owner) || has_ended(process))
             || core::mem::take(&mut is_late);
         if is_orphan && table.fail(id, &[]).is_ok() {
-            note(id, Event::Failed);
-            table.told(id);
+            record_event(id, Event::Failed);
+            table.finish_settling(id);
         }
     });
 }
 
 /// Whether a call is one of those that this is about.
-pub fn is_one(call: &Call) -> bool {
+pub fn is_request(call: &Call) -> bool {
     call.nr == nr::FADVISE64 && call.args[0] as i32 == p::MAGIC
 }
 
 /// As [`asked`], where the process does not speculate, and signals need not be blocked. None: they must be, or its frame is needed.
-pub fn asked_at_once(call: &Call) -> Option<Verdict> {
+pub fn handle_at_once(call: &Call) -> Option<Verdict> {
     let is_plain = matches!(call.args[1], p::COMMIT | p::FAIL | p::SET_POLICY | p::BARRIER);
-    Some(Verdict::answer(answered(told(table().filter(|_| is_plain)?, call))))
+    Some(Verdict::answer(to_result(perform_request(table().filter(|_| is_plain)?, call))))
 }
 
 /// Does what needs neither a checkpoint nor to wait.
-fn told(table: &Table, call: &Call) -> sys::Result<u64> {
+fn perform_request(table: &Table, call: &Call) -> sys::Result<u64> {
     let [_, what, a, b, c, _] = call.args;
     match what {
         p::COMMIT => settle(table, Id(a), None),
         p::FAIL => settle(table, Id(a), Some((b, c))),
         p::ANSWER => answer(a, b, c),
         p::SET_POLICY => set_policy(a, b),
-        p::OPEN => open(a, b),
+        p::OPEN => list_open(a, b),
         p::BARRIER => Ok(0),
-        p::EVENTS => events(a, b, c),
+        p::EVENTS => read_events(a, b, c),
         _ => Err(Errno(sys::EINVAL)),
     }
 }
 
-fn answered(result: sys::Result<u64>) -> i64 {
+fn to_result(result: sys::Result<u64>) -> i64 {
     match result {
         Ok(value) => value as i64,
         Err(errno) => sys::fail(errno.0),
@@ -82,7 +82,11 @@ fn answered(result: sys::Result<u64>) -> i64 {
 }
 
 /// Does what the program says; in `frame` the thread stands in front of the call. None: it waits until nothing is open.
-pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<ReportingVerdict> {
+pub fn handle_request(
+    session: &Session,
+    call: &Call,
+    frame: &mut Context,
+) -> Option<ReportingVerdict> {
     let waits = match call.args[1] {
         p::BEGIN => {
             let begun = begin(session, call, frame);
@@ -92,16 +96,16 @@ pub fn asked(session: &Session, call: &Call, frame: &mut Context) -> Option<Repo
             });
         }
         // That this was said may never come to be.
-        p::COMMIT | p::FAIL => !is_ours(Id(call.args[2])),
+        p::COMMIT | p::FAIL => !is_open_here(Id(call.args[2])),
         what => what == p::BARRIER,
     };
     if waits && checkpoint::is_speculative() {
         return None;
     }
-    match want_table(session).and_then(|table| told(table, call)) {
+    match map_table(session).and_then(|table| perform_request(table, call)) {
         // (Not where the program wants it, before nothing is open.)
         Err(Errno(sys::EAGAIN)) if checkpoint::is_speculative() => None,
-        result => Some(ReportingVerdict::Answer(answered(result))),
+        result => Some(ReportingVerdict::Answer(to_result(result))),
     }
 }
 
@@ -111,7 +115,7 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
         return Err(Errno(sys::EDEADLK));
     }
     let id_at = call.args[2];
-    let table = want_table(session)?;
+    let table = map_table(session)?;
     let settler = call.args[3] as u32;
     let id = table.open(this_thread(), settler, is_alive).ok_or(Errno(sys::EAGAIN))?;
     let begun = user_buffers::write(id_at, &id.0.to_ne_bytes()).and_then(|()| {
@@ -122,38 +126,38 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
     });
     match begun {
         Ok(()) => {
-            table.begun(!write_faults::is_on());
-            note(id, Event::Begun);
+            table.count_begun(!write_faults::is_protecting());
+            record_event(id, Event::Begun);
             frame.set_result(0);
         }
         Err(_) => {
-            table.refuse();
+            table.count_refused();
             table.close(id);
         }
     }
     begun
 }
 
-fn is_ours(id: Id) -> bool {
+fn is_open_here(id: Id) -> bool {
     let mut found = false;
     checkpoint::each_open(|other, _, _| found |= other == id);
     found
 }
 
 /// This process has settled some.
-static SETTLES: AtomicBool = AtomicBool::new(false);
+static HAS_SETTLED: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process is one of those that settle what others predict: it does not come to depend on that.
-pub fn settles() -> bool {
-    SETTLES.load(Relaxed)
+pub fn has_settled() -> bool {
+    HAS_SETTLED.load(Relaxed)
 }
 
 /// `right`: the prediction was wrong, and what is right lies there (address, bytes).
 fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> {
-    SETTLES.store(true, Relaxed);
+    HAS_SETTLED.store(true, Relaxed);
     let gone = |NotOpen| Errno(sys::ESRCH);
     let tell = match right {
-        None => table.commit(id).inspect(|_| note(id, Event::Committed)).map_err(gone)?,
+        None => table.commit(id).inspect(|_| record_event(id, Event::Committed)).map_err(gone)?,
         Some((at, len)) => {
             let mut bytes = [0; ANSWER_MAX];
             let bytes = &mut bytes[..(len as usize).min(ANSWER_MAX)];
@@ -161,7 +165,7 @@ fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> 
                 return Err(Errno(sys::ESRCH));
             }
             sys::copy_bytes(at, bytes)?;
-            Some(table.fail(id, bytes).inspect(|_| note(id, Event::Failed)).map_err(gone)?)
+            Some(table.fail(id, bytes).inspect(|_| record_event(id, Event::Failed)).map_err(gone)?)
         }
     };
     if let Some(owner) = tell
@@ -169,18 +173,18 @@ fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> 
     {
         policy::poke(owner.process, owner.thread);
     }
-    table.told(id);
+    table.finish_settling(id);
     Ok(0)
 }
 
-fn note(id: Id, event: Event) {
+fn record_event(id: Id, event: Event) {
     if let Some(shared) = shared() {
-        shared.events.note(id, event);
+        shared.events.record(id, event);
     }
 }
 
 /// Tells events from the position on that lies at `position`, of which `room` fit at `at`, two numbers each.
-fn events(position: u64, at: u64, room: u64) -> sys::Result<u64> {
+fn read_events(position: u64, at: u64, room: u64) -> sys::Result<u64> {
     let events = &shared().ok_or(Errno(sys::ENOTCONN))?.events;
     let asked: u64 = sys::copy_in(position)?;
     let mut next = if asked == p::NOW { events.end() } else { asked };
@@ -209,7 +213,7 @@ fn set_policy(fd: u64, number: u64) -> sys::Result<u64> {
     descriptor_table::set_policy(fd as i32, policy as u8).map(u64::from).ok_or(Errno(sys::EBADF))
 }
 
-fn open(at: u64, room: u64) -> sys::Result<u64> {
+fn list_open(at: u64, room: u64) -> sys::Result<u64> {
     let (mut count, mut result) = (0, Ok(()));
     checkpoint::each_open(|id, _, _| {
         if count < room && result.is_ok() {

@@ -9,7 +9,7 @@ use crate::plane::{self, Call};
 use crate::sys::{self, nr};
 
 /// rt_sigprocmask(2), by a process that has one thread. None: it waits.
-pub fn change(call: &Call) -> Option<i64> {
+pub fn change_believed_mask(call: &Call) -> Option<i64> {
     const NEVER: u64 = 1 << (k::SIGKILL - 1) | 1 << (k::SIGSTOP - 1);
     let [how, new, old, size, ..] = call.args;
     if plane::has_threads() || call.thread.is_lent() || call.thread.is_at_work() {
@@ -41,16 +41,16 @@ pub fn change(call: &Call) -> Option<i64> {
             _ => given,
         };
         // (One of those has come before the call returns.)
-        if waiting() & was & !now != 0 {
+        if pending_signals() & was & !now != 0 {
             return None;
         }
         if process.has_checkpoint() {
             if !process.journal.has_room() {
                 return None;
             }
-            process.journal.note(Change::Mask(was));
+            process.journal.record(Change::Mask(was));
         }
-        process.threads.believe(now);
+        process.threads.set_believed_mask(now);
         Some(was)
     });
     let was = changed.ok().flatten()?;
@@ -62,7 +62,7 @@ pub fn change(call: &Call) -> Option<i64> {
 }
 
 /// Signals that wait for the thread or the process.
-fn waiting() -> u64 {
+fn pending_signals() -> u64 {
     let mut waiting = 0u64;
     // SAFETY: writes a mask of eight bytes.
     unsafe { sys::raw(nr::RT_SIGPENDING, [&raw mut waiting as u64, 8, 0, 0, 0, 0]) };

@@ -5,7 +5,7 @@
 
 use runahead_speculation::Pipe;
 
-use super::write_capacity::option;
+use super::write_capacity::socket_option;
 use crate::plane;
 use crate::sys::{self, Fd, nr};
 
@@ -28,7 +28,7 @@ const SOCKETS: u64 = u64::MAX;
 
 /// The two directions of a socket that is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ends {
+pub struct SocketPipes {
     /// What is read from it.
     pub reads: Pipe,
     /// What is written to it.
@@ -37,19 +37,19 @@ pub struct Ends {
 
 /// Whether `fd` is a local stream socket.
 pub fn is_local_stream(fd: Fd) -> bool {
-    option(fd, SO_DOMAIN) == Some(AF_UNIX) && option(fd, SO_TYPE) == Some(SOCK_STREAM)
+    socket_option(fd, SO_DOMAIN) == Some(AF_UNIX) && socket_option(fd, SO_TYPE) == Some(SOCK_STREAM)
 }
 
 /// The ends of a local stream socket that has this number among files. None: it is not connected (yet), or it cannot be found out.
 /// (A descriptor is needed for that, and another thread might see that it is taken.) Signals must be blocked.
-pub fn ends(inode: u64) -> Option<Ends> {
+pub fn pipes_of_socket(inode: u64) -> Option<SocketPipes> {
     if plane::has_threads() {
         return None;
     }
     // The kernel's numbers of sockets have 32 bits there.
     let peer = peer(u32::try_from(inode).ok()?)?;
     let [reads, writes] = [inode, peer.into()].map(|inode| Pipe::new(SOCKETS, inode));
-    Some(Ends { reads, writes })
+    Some(SocketPipes { reads, writes })
 }
 
 /// `struct nlmsghdr` and `struct unix_diag_req`.

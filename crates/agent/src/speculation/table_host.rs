@@ -11,12 +11,12 @@ use crate::sys::{self, Errno, nr};
 use crate::{address_space, control_client};
 
 /// The calling process.
-pub struct Process;
+pub struct ThisProcess;
 
-pub static HOST: Process = Process;
+pub static HOST: ThisProcess = ThisProcess;
 
-impl Host for Process {
-    fn this(&self) -> Owner {
+impl Host for ThisProcess {
+    fn current_thread(&self) -> Owner {
         this_thread()
     }
 
@@ -30,7 +30,7 @@ impl Host for Process {
     }
 
     fn poke(&self, whom: Owner) {
-        if whom != self.this() {
+        if whom != self.current_thread() {
             policy::poke(whom.process, whom.thread);
         }
     }
@@ -51,7 +51,7 @@ pub fn table() -> Option<&'static Table> {
 }
 
 /// What the session shares. Signals must be blocked.
-pub fn want_shared(session: &Session) -> sys::Result<&'static speculation::Session> {
+pub fn map_shared(session: &Session) -> sys::Result<&'static speculation::Session> {
     if let Some(shared) = shared() {
         return Ok(shared);
     }
@@ -66,45 +66,47 @@ pub fn want_shared(session: &Session) -> sys::Result<&'static speculation::Sessi
 }
 
 /// The process has not asked for it yet.
-static IS_TO_ASK: AtomicBool = AtomicBool::new(true);
+static NOT_ASKED: AtomicBool = AtomicBool::new(true);
 
 /// Whether [`ask_once`] would ask.
-pub fn is_to_ask() -> bool {
-    IS_TO_ASK.load(Relaxed)
+pub fn has_not_asked() -> bool {
+    NOT_ASKED.load(Relaxed)
 }
 
 /// Asks for what the session shares at one of the first calls of a program: whoever watches a thread in /proc would take
 /// the wait for the supervisor for that of a later call. Whether it has asked now. Signals must be blocked.
 pub fn ask_once() -> bool {
-    let asks = IS_TO_ASK.load(Relaxed) && IS_TO_ASK.swap(false, Relaxed);
+    let asks = NOT_ASKED.load(Relaxed) && NOT_ASKED.swap(false, Relaxed);
     if asks && let Some(session) = session::get() {
-        let _ = want_shared(session);
+        let _ = map_shared(session);
     }
     asks
 }
 
 /// The session's table. Signals must be blocked.
-pub fn want_table(session: &Session) -> sys::Result<&'static Table> {
-    want_shared(session).map(|shared| &shared.table)
+pub fn map_table(session: &Session) -> sys::Result<&'static Table> {
+    map_shared(session).map(|shared| &shared.table)
 }
 
 /// This process's number; 0: nobody has asked for it.
-static NUMBER: AtomicU32 = AtomicU32::new(0);
+static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
 /// This thread, as others can reach it.
 pub fn this_thread() -> Owner {
     match thread::current() {
         // (A vfork child has our memory.)
-        Some(thread) if !thread.is_lent() => Owner { process: number(), thread: thread.number() },
+        Some(thread) if !thread.is_lent() => {
+            Owner { process: process_id(), thread: thread.number() }
+        }
         _ => Owner { process: sys::getpid(), thread: sys::gettid() },
     }
 }
 
-fn number() -> u32 {
-    match NUMBER.load(Relaxed) {
+fn process_id() -> u32 {
+    match PROCESS_ID.load(Relaxed) {
         0 => {
             let number = sys::getpid();
-            NUMBER.store(number, Relaxed);
+            PROCESS_ID.store(number, Relaxed);
             number
         }
         number => number,
@@ -113,7 +115,7 @@ fn number() -> u32 {
 
 /// In a forked child, which has another number.
 pub fn in_child() {
-    NUMBER.store(0, Relaxed);
+    PROCESS_ID.store(0, Relaxed);
 }
 
 /// Whether there is such a process. (One that has ended is there until somebody has waited for it.)

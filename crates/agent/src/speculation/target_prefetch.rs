@@ -14,22 +14,22 @@ use crate::sys::{self, Fd};
 use crate::targets;
 
 /// Makes a call that may wait for storage: its result.
-pub type Maker = fn(&Call) -> i64;
+pub type CallMaker = fn(&Call) -> i64;
 
 /// Makes it, and reads nothing ahead.
-pub fn as_it_stands(call: &Call) -> i64 {
+pub fn make_natively(call: &Call) -> i64 {
     // SAFETY: the program asked for exactly this call.
     unsafe { sys::raw(call.nr, call.args) }
 }
 
 /// Whether the target's policy wants to see calls of that number.
-pub fn sees(number: u64) -> bool {
+pub fn target_sees(number: u64) -> bool {
     targets::sees(number) && !targets::has_ended()
 }
 
 /// What the target's policy does about a call that the program is about to make: [`Verdict::NATIVE`], or it has made it. The depth is held.
-pub fn asked(call: &Call) -> Verdict {
-    match sees(call.nr) && !targets::lets_by(call) {
+pub fn ask_target(call: &Call) -> Verdict {
+    match target_sees(call.nr) && !targets::lets_by(call) {
         true => targets::POLICY.before(call),
         false => Verdict::NATIVE,
     }
@@ -41,8 +41,8 @@ pub fn is_in_shadow() -> bool {
 }
 
 /// Makes a call that a speculative process may make, as [`asked`] has it. The depth is held.
-pub fn make(call: &Call) -> i64 {
-    asked(call).answered().unwrap_or_else(|| as_it_stands(call))
+pub fn make_with_prefetch(call: &Call) -> i64 {
+    ask_target(call).answered().unwrap_or_else(|| make_natively(call))
 }
 
 /// The descriptor does not stand any more for what it did: it was closed, or taken back.

@@ -14,7 +14,7 @@ pub const THREADS: usize = 256;
 const FRAMES: usize = 1024;
 
 /// A thread at a checkpoint.
-struct Kept {
+struct SavedThread {
     number: u32,
     /// The call that it is in, if it is: its timeout goes on.
     begun: Option<Begun>,
@@ -23,7 +23,7 @@ struct Kept {
 
 /// All threads at all open checkpoints. All-zero is valid, and holds none.
 pub struct Threads {
-    kept: [Kept; FRAMES],
+    saved: [SavedThread; FRAMES],
     /// Positions of the first frame that is still wanted and of the next, which only grow.
     first: u64,
     end: u64,
@@ -40,17 +40,18 @@ impl Threads {
 
     /// Keeps the frames of the calling thread and of all that are stopped. E2BIG: there are too many; EDEADLK: one is in
     /// a handler that has interrupted us.
-    pub fn keep(&mut self, own: &Context, stopped: &Stopped) -> sys::Result<()> {
+    pub fn save(&mut self, own: &Context, stopped: &Stopped) -> sys::Result<()> {
         let mark = self.end;
-        let mut result = self.keep_one(sys::gettid(), own);
-        stopped.each(|number, frame| result = result.and_then(|()| self.keep_one(number, frame)));
+        let mut result = self.save_thread(sys::gettid(), own);
+        stopped
+            .each(|number, frame| result = result.and_then(|()| self.save_thread(number, frame)));
         if result.is_err() {
             self.end = mark;
         }
         result
     }
 
-    fn keep_one(&mut self, number: u32, frame: &Context) -> sys::Result<()> {
+    fn save_thread(&mut self, number: u32, frame: &Context) -> sys::Result<()> {
         if self.end - self.first == FRAMES as u64 {
             return Err(Errno(sys::E2BIG));
         }
@@ -58,7 +59,7 @@ impl Threads {
             // Memory could not be put back with us at work in it.
             return Err(Errno(sys::EDEADLK));
         }
-        let kept = &mut self.kept[self.end as usize % FRAMES];
+        let kept = &mut self.saved[self.end as usize % FRAMES];
         kept.number = number;
         kept.begun = thread_stop::begun(number);
         // SAFETY: the kernel's frame of a thread that is stopped, or that is at work here.
@@ -68,13 +69,13 @@ impl Threads {
     }
 
     /// The thread goes on as at the checkpoint for which frames were kept from position `first` to `end`.
-    pub fn take_back(
+    pub fn restore(
         &self,
         (first, end): (u64, u64),
         number: u32,
         frame: &mut Context,
     ) -> sys::Result<()> {
-        let mut kept = (first..end).map(|n| &self.kept[n as usize % FRAMES]);
+        let mut kept = (first..end).map(|n| &self.saved[n as usize % FRAMES]);
         let kept = kept.find(|kept| kept.number == number).ok_or(Errno(sys::ESRCH))?;
         thread_stop::put_begun(number, kept.begun);
         // SAFETY: as in `keep_one`.
@@ -115,7 +116,7 @@ impl Threads {
     }
 
     /// The calling thread, which is the only one, believes that this is its mask.
-    pub fn believe(&mut self, mask: u64) {
+    pub fn set_believed_mask(&mut self, mask: u64) {
         if let Some(thread) = thread::current() {
             (self.masks[0], self.masked) = ((sys::gettid(), thread.believe_mask(mask)), 1);
         }
@@ -137,56 +138,58 @@ impl Threads {
 }
 
 /// Where the kernel notes for threads on which processor they are (rseq(2)), by their numbers.
-struct Places([[AtomicU64; 2]; THREADS]);
+struct RseqAreas([[AtomicU64; 2]; THREADS]);
 
-static PLACES: Places = Places([const { [const { AtomicU64::new(0) }; 2] }; THREADS]);
+static RSEQ_AREAS: RseqAreas = RseqAreas([const { [const { AtomicU64::new(0) }; 2] }; THREADS]);
 /// Bytes of it that the kernel writes.
-const PLACE_BYTES: usize = 32;
+const RSEQ_BYTES: usize = 32;
 
 /// A call has returned: it may have been about such a place.
 pub fn note_call(call: &Call, result: i64) {
     match call.nr {
-        nr::RSEQ if result == 0 && call.args[2] == 0 => note_place(sys::gettid(), call.args[0]),
-        nr::RSEQ if result == 0 => forget_place(sys::gettid()),
+        nr::RSEQ if result == 0 && call.args[2] == 0 => note_rseq_area(sys::gettid(), call.args[0]),
+        nr::RSEQ if result == 0 => forget_rseq_area(sys::gettid()),
         _ => {}
     }
 }
 
 /// The thread has given the kernel such a place. (Two may begin at once. Nobody looks at places while one is at work here.)
-fn note_place(thread: u32, at: u64) {
+fn note_rseq_area(thread: u32, at: u64) {
     let thread = u64::from(thread);
-    let same = PLACES.0.iter().find(|[number, _]| number.load(Relaxed) == thread);
+    let same = RSEQ_AREAS.0.iter().find(|[number, _]| number.load(Relaxed) == thread);
     let take = |number: &AtomicU64| number.compare_exchange(0, thread, Relaxed, Relaxed).is_ok();
-    match same.or_else(|| PLACES.0.iter().find(|[number, _]| take(number))) {
+    match same.or_else(|| RSEQ_AREAS.0.iter().find(|[number, _]| take(number))) {
         Some([_, place]) => place.store(at, Relaxed),
-        None => ARE_UNKNOWN.store(true, Relaxed),
+        None => SOME_UNKNOWN.store(true, Relaxed),
     }
 }
 
 /// There was no room for the place of some thread.
-static ARE_UNKNOWN: AtomicBool = AtomicBool::new(false);
+static SOME_UNKNOWN: AtomicBool = AtomicBool::new(false);
 
 /// Whether all such places are known.
-pub fn places_are_known() -> bool {
-    !ARE_UNKNOWN.load(Relaxed)
+pub fn rseq_areas_are_known() -> bool {
+    !SOME_UNKNOWN.load(Relaxed)
 }
 
 /// The thread ends, or has no such place any more.
-pub fn forget_place(thread: u32) {
-    for [number, _] in PLACES.0.iter().filter(|[number, _]| number.load(Relaxed) == thread.into()) {
+pub fn forget_rseq_area(thread: u32) {
+    for [number, _] in
+        RSEQ_AREAS.0.iter().filter(|[number, _]| number.load(Relaxed) == thread.into())
+    {
         number.store(0, Relaxed);
     }
 }
 
 /// Calls `each` with the address of each such place.
-pub fn each_place(mut each: impl FnMut(u64)) {
-    let used = PLACES.0.iter().filter(|[number, _]| number.load(Relaxed) != 0);
+pub fn each_rseq_area(mut each: impl FnMut(u64)) {
+    let used = RSEQ_AREAS.0.iter().filter(|[number, _]| number.load(Relaxed) != 0);
     used.for_each(|[_, place]| each(place.load(Relaxed)));
 }
 
 /// In a forked child, whose only thread was `before` in its parent.
-pub fn places_in_child(before: u32) {
-    for [number, _] in &PLACES.0 {
+pub fn rseq_areas_in_child(before: u32) {
+    for [number, _] in &RSEQ_AREAS.0 {
         let is_own = number.load(Relaxed) == before.into();
         number.store(if is_own { sys::gettid().into() } else { 0 }, Relaxed);
     }
@@ -194,16 +197,16 @@ pub fn places_in_child(before: u32) {
 
 /// Does `work`, which puts memory back, and leaves what the kernel has written to these places as it is: a processor's number
 /// of long ago would be wrong.
-pub fn with_places_as_they_are<T>(work: impl FnOnce() -> T) -> T {
-    let mut now = [[0u8; PLACE_BYTES]; THREADS];
-    let places = || PLACES.0.iter().filter(|[number, _]| number.load(Relaxed) != 0);
+pub fn preserving_rseq_areas<T>(work: impl FnOnce() -> T) -> T {
+    let mut now = [[0u8; RSEQ_BYTES]; THREADS];
+    let places = || RSEQ_AREAS.0.iter().filter(|[number, _]| number.load(Relaxed) != 0);
     for ([_, at], now) in places().zip(&mut now) {
         let _ = sys::copy_bytes(at.load(Relaxed), now);
     }
     let result = work();
     for ([_, at], now) in places().zip(&now) {
         let (from, to) =
-            ([[now.as_ptr() as u64, PLACE_BYTES as u64]], [[at.load(Relaxed), PLACE_BYTES as u64]]);
+            ([[now.as_ptr() as u64, RSEQ_BYTES as u64]], [[at.load(Relaxed), RSEQ_BYTES as u64]]);
         // SAFETY: what the kernel itself has written there.
         let _ = unsafe { sys::copy_out(&from, &to) };
     }

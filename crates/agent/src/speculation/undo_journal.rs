@@ -14,7 +14,7 @@ use crate::sys::{self, Errno, Fd, nr};
 /// Changes that can be open at once.
 const CHANGES: usize = 4096;
 /// Where descriptors are kept that the program has closed: programs look there late, and the kernel's table is mostly as large.
-pub const HIGH: u64 = 200;
+pub const KEPT_FROM: u64 = 200;
 
 /// A change.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub enum Change {
     /// The heap ended here before.
     Break(u64),
     /// This child was made.
-    Born(u32),
+    Forked(u32),
     /// The thread, which is the only one, believed this to be its mask of signals before.
     Mask(u64),
 }
@@ -44,7 +44,7 @@ pub struct Journal {
     end: u64,
     /// Checkpoints so far; and at which of them the offset of each descriptor was last noted.
     interval: u32,
-    noted: [u32; DESCRIPTORS],
+    offset_recorded_at: [u32; DESCRIPTORS],
 }
 
 impl Journal {
@@ -59,7 +59,7 @@ impl Journal {
     }
 
     /// Notes a change that was just made. (There [is room](Self::has_room).)
-    pub fn note(&mut self, change: Change) {
+    pub fn record(&mut self, change: Change) {
         self.changes[self.end as usize % CHANGES] = Some(change);
         self.end += 1;
     }
@@ -70,9 +70,9 @@ impl Journal {
     }
 
     /// The offset of `fd` is about to change. False: it cannot be noted.
-    pub fn note_offset(&mut self, fd: Fd) -> bool {
+    pub fn record_offset(&mut self, fd: Fd) -> bool {
         let interval = self.interval;
-        let Some(noted) = self.noted.get_mut(fd as usize) else { return false };
+        let Some(noted) = self.offset_recorded_at.get_mut(fd as usize) else { return false };
         if *noted == interval {
             return true;
         }
@@ -81,39 +81,39 @@ impl Journal {
         if !self.has_room() {
             return false;
         }
-        self.note(Change::Offset { fd, was });
+        self.record(Change::Offset { fd, was });
         true
     }
 
     /// Closes `fd`, so that it can be opened again as it is. False: it cannot be.
     pub fn close(&mut self, fd: Fd) -> bool {
         let kept = |flags: u64| {
-            let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, HIGH)?;
+            let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, KEPT_FROM)?;
             sys::close(fd)?;
             Ok::<_, Errno>((kept as Fd, flags as u32))
         };
         let Ok((kept, flags)) = sys::fcntl(fd, k::F_GETFD, 0).and_then(kept) else { return false };
-        self.note(Change::Closed { fd, kept, flags });
+        self.record(Change::Closed { fd, kept, flags });
         true
     }
 
     /// Takes back all changes from `mark` on, the last first.
-    pub fn take_back(&mut self, mark: u64, memory: &mut Memory, threads: &mut Threads) {
+    pub fn roll_back(&mut self, mark: u64, memory: &mut Memory, threads: &mut Threads) {
         while self.end > mark {
             self.end -= 1;
             match self.changes[self.end as usize % CHANGES].take() {
                 Some(Change::Opened(fd)) => {
                     let _ = sys::close(fd);
-                    descriptor_table::forget(fd);
-                    descriptor_table::set(fd, false);
+                    descriptor_table::invalidate(fd);
+                    descriptor_table::set_private(fd, false);
                     target_prefetch::forget(fd);
                 }
                 Some(Change::Closed { fd, kept, flags }) => {
                     let cloexec = if flags & k::FD_CLOEXEC != 0 { k::O_CLOEXEC } else { 0 };
                     let _ = sys::dup3(kept, fd, cloexec);
                     let _ = sys::close(kept);
-                    descriptor_table::forget(fd);
-                    descriptor_table::set(fd, true);
+                    descriptor_table::invalidate(fd);
+                    descriptor_table::set_private(fd, true);
                     target_prefetch::forget(fd);
                 }
                 Some(Change::Offset { fd, was }) => drop(sys::lseek(fd, was as i64, k::SEEK_SET)),
@@ -124,10 +124,10 @@ impl Journal {
                     // SAFETY: what is behind that never was.
                     let _ = unsafe { sys::raw(nr::BRK, [was, 0, 0, 0, 0, 0]) };
                     program_break::note_end(was);
-                    memory.heap_dropped(was, now);
+                    memory.note_heap_end(was, now);
                 }
-                Some(Change::Born(child)) => collect(child),
-                Some(Change::Mask(was)) => threads.believe(was),
+                Some(Change::Forked(child)) => kill_and_reap(child),
+                Some(Change::Mask(was)) => threads.set_believed_mask(was),
                 Some(Change::Unmapped { .. }) | None => {}
             }
         }
@@ -135,7 +135,7 @@ impl Journal {
     }
 
     /// All changes before `mark` are there to stay.
-    pub fn settle_until(&mut self, mark: u64, memory: &mut Memory) {
+    pub fn commit_until(&mut self, mark: u64, memory: &mut Memory) {
         while self.first < mark {
             match self.changes[self.first as usize % CHANGES].take() {
                 Some(Change::Closed { kept, .. }) => drop(sys::close(kept)),
@@ -163,11 +163,11 @@ impl Journal {
 fn unmap(memory: &mut Memory, at: u64, len: u64) {
     // SAFETY: the program has asked for it, or goes back to before it was mapped.
     let _ = unsafe { sys::unmap(at, len) };
-    memory.dropped(at, len);
+    memory.note_discarded(at, len);
 }
 
 /// This child has never been: it ends, and is collected, and nobody hears of that.
-fn collect(child: u32) {
+fn kill_and_reap(child: u32) {
     // SAFETY: a child of ours, which nobody else has collected: that waits.
     let _ = unsafe { sys::raw(nr::KILL, [child.into(), k::SIGKILL.into(), 0, 0, 0, 0]) };
     let wait = |child: u64, flags: u32| {

@@ -7,11 +7,11 @@ use crate::plane::Call;
 use crate::sys::{self, nr};
 
 /// Opens what `call` may write. False: that cannot be, or it is not known, and the call waits.
-pub fn open(call: &Call) -> bool {
-    !write_faults::is_on() || opens(call.nr, call.args)
+pub fn make_writable(call: &Call) -> bool {
+    !write_faults::is_protecting() || make_buffers_writable(call.nr, call.args)
 }
 
-fn opens(number: u64, args: [u64; 6]) -> bool {
+fn make_buffers_writable(number: u64, args: [u64; 6]) -> bool {
     let fixed = |n: usize, bytes: u64| args[n] == 0 || will_write(args[n], bytes);
     let buffer = |n: usize| will_write(args[n], args[n + 1]);
     match number {
@@ -87,7 +87,7 @@ mod tests {
         let at = buffer.as_ptr() as u64;
         for number in (0..500).filter(|number| class(*number) != Class::Waits) {
             let third = if number == nr::GETPEERNAME { at } else { 1 };
-            assert!(opens(number, [1, at, third, 0, 0, 0]), "{number}");
+            assert!(make_buffers_writable(number, [1, at, third, 0, 0, 0]), "{number}");
         }
     }
 }

@@ -52,7 +52,7 @@ impl Protector {
     }
 
     /// The program looks after its own memory in the same way, and there can be one of us.
-    pub fn give_up(&mut self, session: Option<&Session>) {
+    pub fn disable(&mut self, session: Option<&Session>) {
         if core::mem::take(&mut self.is_kept)
             && let Some(fd) = session.and_then(|session| ask(session, control_protocol::FORGET))
         {

@@ -17,7 +17,7 @@ pub struct Group {
 }
 
 /// See the module's text.
-pub struct Opened {
+pub struct WritableGroups {
     groups: [Group; MOST],
     count: usize,
     /// Of each place, which group is there, counted from 1; 0: none is.
@@ -26,7 +26,7 @@ pub struct Opened {
 
 const _: () = assert!(PLACES < u16::MAX as usize);
 
-impl Opened {
+impl WritableGroups {
     /// All of them.
     pub fn groups(&self) -> &[Group] {
         &self.groups[..self.count]

@@ -18,53 +18,55 @@ const SO_TYPE: u64 = 3;
 const SO_SNDBUF: u64 = 7;
 const SO_DOMAIN: u64 = 39;
 /// Local and internet sockets (AF_UNIX, AF_INET, AF_INET6).
-const KNOWN: [u64; 3] = [1, 2, 10];
+const KNOWN_DOMAINS: [u64; 3] = [1, 2, 10];
 const SOCK_STREAM: u64 = 1;
 
 /// Do not wait; raise no SIGPIPE (send(2), recv(2)).
 const MSG_DONTWAIT: u64 = 0x40;
 const MSG_NOSIGNAL: u64 = 0x4000;
 /// With no other flags what is sent or taken is what comes next in a stream.
-pub const PLAIN: u64 = MSG_DONTWAIT | MSG_NOSIGNAL;
+pub const PLAIN_FLAGS: u64 = MSG_DONTWAIT | MSG_NOSIGNAL;
 
 /// So many bytes are written at once where there is room for any (pipe(7)).
-const AT_ONCE: u64 = 4096;
+const PIPE_BUF: u64 = 4096;
 /// Of memory that the bytes of one call take besides themselves, which take up to twice as much, not more than this.
-const MESSAGE: u64 = 1024;
+const MESSAGE_OVERHEAD: u64 = 1024;
 /// A socket into which one can write has at least this part of its buffer left: three quarters if it is local, a third if not.
-const PART: u64 = 4;
+const SOCKET_SHARE: u64 = 4;
 
 /// Most bytes that so many calls together can surely write without waiting, if the last `is_message` (send(2)).
-pub fn room(fd: Fd, is_message: bool, calls: u64) -> u64 {
+pub fn capacity(fd: Fd, is_message: bool, calls: u64) -> u64 {
     if poll(fd, 0) != Ok(POLLOUT) {
         return 0;
     }
-    if option(fd, SO_TYPE) == Some(SOCK_STREAM) {
-        let is_known = option(fd, SO_DOMAIN).is_some_and(|domain| KNOWN.contains(&domain));
-        let room = option(fd, SO_SNDBUF).filter(|_| is_known && is_sent_to(fd)).unwrap_or(0);
-        return (room / PART).saturating_sub(calls * MESSAGE) / 2;
+    if socket_option(fd, SO_TYPE) == Some(SOCK_STREAM) {
+        let is_known =
+            socket_option(fd, SO_DOMAIN).is_some_and(|domain| KNOWN_DOMAINS.contains(&domain));
+        let room =
+            socket_option(fd, SO_SNDBUF).filter(|_| is_known && is_connected(fd)).unwrap_or(0);
+        return (room / SOCKET_SHARE).saturating_sub(calls * MESSAGE_OVERHEAD) / 2;
     }
     if is_message {
         return 0;
     }
-    if let Ok(size) = made(nr::FCNTL, [fd as u64, k::F_GETPIPE_SZ.into(), 0, 0, 0, 0]) {
+    if let Ok(size) = make_call(nr::FCNTL, [fd as u64, k::F_GETPIPE_SZ.into(), 0, 0, 0, 0]) {
         // Of two writes, one upon the other, that are not put into one page, the bytes are more than a page.
-        let all = (size / 2).saturating_sub(AT_ONCE);
-        return if is_empty(fd) { all.max(AT_ONCE) } else { AT_ONCE };
+        let all = (size / 2).saturating_sub(PIPE_BUF);
+        return if is_empty(fd) { all.max(PIPE_BUF) } else { PIPE_BUF };
     }
     if is_null(fd) {
         return u64::MAX;
     }
-    if is_terminal(fd) { AT_ONCE } else { 0 }
+    if is_terminal(fd) { PIPE_BUF } else { 0 }
 }
 
 /// Whether a stream of sockets is connected (and not only once something is sent: tcp(7), TCP_FASTOPEN_CONNECT), and has not been
 /// shut down. Nothing is sent.
-fn is_sent_to(fd: Fd) -> bool {
+fn is_connected(fd: Fd) -> bool {
     let (mut name, mut len) = ([0u64; 16], 128u32);
     let at = [name.as_mut_ptr() as u64, (&raw mut len) as u64];
-    made(nr::GETPEERNAME, [fd as u64, at[0], at[1], 0, 0, 0]).is_ok()
-        && made(nr::SENDTO, [fd as u64, 0, 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0]).is_ok()
+    make_call(nr::GETPEERNAME, [fd as u64, at[0], at[1], 0, 0, 0]).is_ok()
+        && make_call(nr::SENDTO, [fd as u64, 0, 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0]).is_ok()
 }
 
 /// Whether it is a terminal on which any process may write (ioctl_tty(2)).
@@ -72,7 +74,7 @@ fn is_terminal(fd: Fd) -> bool {
     // (Four words of flags, of which the last says that; and control characters.)
     let mut told = [0u32; 16];
     let args = [fd as u64, TCGETS, told.as_mut_ptr() as u64, 0, 0, 0];
-    made(nr::IOCTL, args).is_ok() && told[3] & TOSTOP == 0
+    make_call(nr::IOCTL, args).is_ok() && told[3] & TOSTOP == 0
 }
 
 /// Whether it is the device that takes everything (null(4)).
@@ -85,7 +87,7 @@ fn is_null(fd: Fd) -> bool {
 }
 
 /// Whether what is written can be read by somebody yet.
-pub fn is_read(fd: Fd) -> bool {
+pub fn has_reader(fd: Fd) -> bool {
     poll(fd, 0).is_ok_and(|events| events & (POLLERR | POLLHUP) == 0)
 }
 
@@ -93,7 +95,7 @@ pub fn is_read(fd: Fd) -> bool {
 pub fn is_empty(fd: Fd) -> bool {
     let mut waiting = 0u32;
     let args = [fd as u32 as u64, FIONREAD, (&raw mut waiting) as u64, 0, 0, 0];
-    made(nr::IOCTL, args).is_ok() && waiting == 0
+    make_call(nr::IOCTL, args).is_ok() && waiting == 0
 }
 
 /// There is room for what is written; nobody reads it any more (poll(2)).
@@ -104,19 +106,19 @@ const POLLHUP: u64 = 16;
 /// What poll(2) says of writing to `fd` within so many milliseconds; `u64::MAX`: whenever that is.
 pub fn poll(fd: Fd, ms: u64) -> sys::Result<u64> {
     let mut entry = [fd as u32 as u64 | POLLOUT << 32];
-    made(nr::POLL, [entry.as_mut_ptr() as u64, 1, ms, 0, 0, 0])?;
+    make_call(nr::POLL, [entry.as_mut_ptr() as u64, 1, ms, 0, 0, 0])?;
     Ok(entry[0] >> 48)
 }
 
 /// An option of a socket (socket(7)). None: it is none.
-pub fn option(fd: Fd, option: u64) -> Option<u64> {
+pub fn socket_option(fd: Fd, option: u64) -> Option<u64> {
     let (mut value, mut len) = (0u32, 4u32);
     let at = [(&raw mut value) as u64, (&raw mut len) as u64];
     let args = [fd as u64, SOL_SOCKET, option, at[0], at[1], 0];
-    made(nr::GETSOCKOPT, args).ok().map(|_| value.into())
+    make_call(nr::GETSOCKOPT, args).ok().map(|_| value.into())
 }
 
-fn made(number: u64, args: [u64; 6]) -> sys::Result<u64> {
+fn make_call(number: u64, args: [u64; 6]) -> sys::Result<u64> {
     // SAFETY: poll(2), fcntl(2), ioctl(2), getsockopt(2), getpeername(2) and an empty send(2) with the arguments above write what lies on
     // the callers' stacks, and change nothing else.
     sys::check(unsafe { sys::raw(number, args) })

@@ -20,9 +20,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use linux_raw_sys::general as k;
 
-use super::page_undo_log::Undo;
+use super::page_undo_log::PageUndoLog;
 use super::thread_states::{self, THREADS};
-use super::writable_groups::{Group, Opened};
+use super::writable_groups::{Group, WritableGroups};
 use super::writable_regions::{self, REGIONS, Region};
 use crate::address_space;
 use crate::lock::Lock;
@@ -48,14 +48,14 @@ struct State {
     /// What is followed, in the order of addresses.
     regions: [Region; REGIONS],
     count: usize,
-    opened: Opened,
+    opened: WritableGroups,
     /// Groups that were open each time when there was no checkpoint any more, where they begin: they will be soon after the next, and are
     /// not closed then. And those that were the last time.
     hot: [u64; HOT],
     open_last: [u64; HOT],
     /// How often there was none any more.
     ends: u32,
-    undo: Undo,
+    undo: PageUndoLog,
     /// Where the notes ended at the latest checkpoint.
     latest: u64,
 }
@@ -76,23 +76,23 @@ fn with<T>(mut work: impl FnMut(&mut State) -> T) -> Option<T> {
 }
 
 /// Whether memory is protected now.
-pub fn is_on() -> bool {
+pub fn is_protecting() -> bool {
     IS_ON.load(Acquire)
 }
 
 /// A store to `at` has failed. True: it can be made now. All signals are blocked.
-pub fn stored(at: u64) -> bool {
+pub fn open_for_fault(at: u64) -> bool {
     let open = |state: &mut State| match state.region(at) {
         Some(region) => state.open_for_store(region, at),
         None => false,
     };
-    is_on() && with(open) == Some(true)
+    is_protecting() && with(open) == Some(true)
 }
 
 /// Somebody is about to write to `len` bytes at `at` who is not an instruction of the program's: the kernel, or we. False: not
 /// before nothing is open.
 pub fn will_write(at: u64, len: u64) -> bool {
-    if !is_on() || len == 0 {
+    if !is_protecting() || len == 0 {
         return true;
     }
     with(|state| state.open_all(at, at.saturating_add(len))) != Some(false)
@@ -109,29 +109,29 @@ pub fn has_room() -> bool {
 }
 
 /// See [`super::memory_checkpoints::Memory::keep`]. `is_settled`: mappings are as they were when they were looked at.
-pub fn keep(session: &Session, is_settled: bool) -> sys::Result<()> {
+pub fn save(session: &Session, is_settled: bool) -> sys::Result<()> {
     // (What the kernel writes by itself must not be protected.)
-    if IS_GIVEN_UP.load(Relaxed) || !thread_states::places_are_known() {
+    if IS_GIVEN_UP.load(Relaxed) || !thread_states::rseq_areas_are_known() {
         return Err(Errno(sys::EOPNOTSUPP));
     }
     if STATE.load(Acquire).is_null() {
         STATE.store(address_space::map_private(size_of::<State>() as u64)? as *mut State, Release);
     }
-    with(|state| match is_on() {
-        true => state.again(session, is_settled),
-        false => state.first(session, is_settled),
+    with(|state| match is_protecting() {
+        true => state.next_checkpoint(session, is_settled),
+        false => state.first_checkpoint(session, is_settled),
     })
     .unwrap_or(Err(Errno(sys::ENOMEM)))
 }
 
 /// See [`super::memory_checkpoints::Memory::put_back`].
-pub fn put_back(mark: u64) -> sys::Result<()> {
-    with(|state| state.put_back(mark)).unwrap_or(Ok(()))
+pub fn restore(mark: u64) -> sys::Result<()> {
+    with(|state| state.restore(mark)).unwrap_or(Ok(()))
 }
 
 /// See [`super::memory_checkpoints::Memory::go_on`].
-pub fn go_on() -> sys::Result<()> {
-    with(|state| state.renew(|_| true)).unwrap_or(Ok(()))
+pub fn reprotect() -> sys::Result<()> {
+    with(|state| state.close_groups(|_| true)).unwrap_or(Ok(()))
 }
 
 /// See [`super::memory_checkpoints::Memory::end`].
@@ -160,12 +160,12 @@ pub fn region(at: u64) -> Option<Region> {
 }
 
 /// What lay there has gone, or is new.
-pub fn dropped(at: u64, len: u64) {
-    with(|state| state.cut(at, at.saturating_add(len)));
+pub fn note_discarded(at: u64, len: u64) {
+    with(|state| state.remove_range(at, at.saturating_add(len)));
 }
 
 /// The program uses userfaultfd(2), and we might wait for it where we read its memory.
-pub fn give_up() {
+pub fn disable() {
     IS_GIVEN_UP.store(true, Relaxed);
 }
 
@@ -254,7 +254,7 @@ impl State {
             return false;
         }
         let mark = self.undo.end();
-        let opened = self.undo.note_memory(start, end);
+        let opened = self.undo.save_memory(start, end);
         if opened.and_then(|()| protect(start, end, region.rights)).is_err() {
             self.undo.drop_from(mark);
             return false;
@@ -281,7 +281,7 @@ impl State {
                 count = (count + 1).min(FORCED - 1);
             }
         };
-        thread_states::each_place(&mut at);
+        thread_states::each_rseq_area(&mut at);
         // (Where the stack grows it has the rights that are there.)
         self.regions().iter().filter(|region| region.is_stack).for_each(|region| at(region.start));
         let forced = &mut to[..count];
@@ -290,7 +290,7 @@ impl State {
     }
 
     /// The first checkpoint.
-    fn first(&mut self, session: &Session, is_settled: bool) -> sys::Result<()> {
+    fn first_checkpoint(&mut self, session: &Session, is_settled: bool) -> sys::Result<()> {
         if is_data_limited() {
             // What is read-only does not count, and might not get its right to be written back.
             return Err(Errno(sys::EPERM));
@@ -307,7 +307,7 @@ impl State {
                     Ok(())
                 },
             )?;
-            self.regions().iter().for_each(write_a_page);
+            self.regions().iter().for_each(populate_page);
         }
         self.begin().inspect_err(|_| _ = self.end())?;
         IS_ON.store(true, Release);
@@ -342,7 +342,7 @@ impl State {
         let region = self.regions[n];
         let has_room = self.opened.room() > FORCED && self.undo.room() > RESERVE;
         if is_small(&region) && has_room {
-            self.undo.note_memory(region.start, region.end)?;
+            self.undo.save_memory(region.start, region.end)?;
             self.add(&region, region.start, region.end);
             return Ok(());
         }
@@ -355,7 +355,7 @@ impl State {
             }
             close(&region, at, open)?;
             let end = group(&region, open).1;
-            self.undo.note_memory(open, end)?;
+            self.undo.save_memory(open, end)?;
             self.add(&region, open, end);
             at = end;
         }
@@ -363,21 +363,21 @@ impl State {
     }
 
     /// Another checkpoint.
-    fn again(&mut self, session: &Session, is_settled: bool) -> sys::Result<()> {
+    fn next_checkpoint(&mut self, session: &Session, is_settled: bool) -> sys::Result<()> {
         if self.undo.room() < RESERVE {
             return Err(Errno(sys::ENOSPC));
         }
         if !is_settled {
-            self.look(session)?;
+            self.follow_new_regions(session)?;
         }
-        self.settle()
+        self.save_changed()
     }
 
     /// Another checkpoint, where all regions are known.
-    fn settle(&mut self) -> sys::Result<()> {
+    fn save_changed(&mut self) -> sys::Result<()> {
         let State { undo, opened, latest, regions, count, .. } = self;
         let regions = &regions[..*count];
-        undo.keep_of(*latest, |page, was| {
+        undo.retain_from(*latest, |page, was| {
             let n = regions.partition_point(|region| region.end <= page);
             let Some(region) = regions.get(n).filter(|region| region.holds(page)) else {
                 return true;
@@ -388,11 +388,11 @@ impl State {
             }
             is_changed
         });
-        self.renew(|group| group.is_changed)
+        self.close_groups(|group| group.is_changed)
     }
 
     /// Begins to follow what is new: memory that was mapped since. It was never closed.
-    fn look(&mut self, session: &Session) -> sys::Result<()> {
+    fn follow_new_regions(&mut self, session: &Session) -> sys::Result<()> {
         let mut new = [Region::default(); 64];
         loop {
             let mut count = 0;
@@ -431,7 +431,7 @@ impl State {
         if self.count >= REGIONS - SPARE {
             return Err(Errno(sys::E2BIG));
         }
-        write_a_page(&region);
+        populate_page(&region);
         let n = self.regions().partition_point(|other| other.end <= region.start);
         self.regions.copy_within(n..self.count, n + 1);
         self.regions[n] = region;
@@ -440,12 +440,12 @@ impl State {
         let forced = self.forced(&mut forced);
         self.close_region(n, forced).inspect_err(|_| {
             let _ = protect(region.start, region.end, region.rights);
-            self.cut(region.start, region.end);
+            self.remove_range(region.start, region.end);
         })
     }
 
     /// Closes all groups but those that must stay open, and some of those that are `hot`, which are noted.
-    fn renew(&mut self, hot: impl Fn(&Group) -> bool) -> sys::Result<()> {
+    fn close_groups(&mut self, hot: impl Fn(&Group) -> bool) -> sys::Result<()> {
         self.latest = self.undo.end();
         let mut forced = [0; FORCED];
         let forced = self.forced(&mut forced);
@@ -464,7 +464,7 @@ impl State {
             let is_hot = hot(group) && hots < HOT && undo.room() > 2 * RESERVE;
             if is_hot || forced.binary_search(&group.start).is_ok() {
                 hots += usize::from(is_hot);
-                noted = noted.and_then(|()| undo.note_memory(group.start, group.end));
+                noted = noted.and_then(|()| undo.save_memory(group.start, group.end));
                 return true;
             }
             if group.start != to || !of.holds(group.start) {
@@ -480,7 +480,7 @@ impl State {
     }
 
     /// Copies the notes back from `mark` on, the last first.
-    fn put_back(&mut self, mark: u64) -> sys::Result<()> {
+    fn restore(&mut self, mark: u64) -> sys::Result<()> {
         let State { regions, count, opened, undo, .. } = self;
         let regions = &regions[..*count];
         let mut result = Ok(());
@@ -547,7 +547,7 @@ impl State {
     }
 
     /// What lies between has gone, and is followed no more.
-    fn cut(&mut self, at: u64, end: u64) {
+    fn remove_range(&mut self, at: u64, end: u64) {
         let (at, end) = (at & !(PAGE - 1), end.next_multiple_of(PAGE));
         let mut n = 0;
         while n < self.count {
@@ -655,7 +655,7 @@ fn is_same(region: &Region, page: u64, was: u64) -> bool {
 }
 
 /// Writes to a page of the mapping what it holds. (See the module's text.) Nobody else writes meanwhile.
-fn write_a_page(region: &Region) {
+fn populate_page(region: &Region) {
     let page = if region.is_stack { region.end - PAGE } else { region.start };
     // SAFETY: changes nothing of what it holds.
     if unsafe { sys::advise(page, PAGE, k::MADV_POPULATE_WRITE) }.is_ok() {

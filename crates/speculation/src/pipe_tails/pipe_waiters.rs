@@ -2,19 +2,19 @@
 
 use core::sync::atomic::Ordering::*;
 
-use super::{Pipe, Tails, Waiter};
-use crate::table::{TELLING, tell, untell};
+use super::{Pipe, PipeTails, Waiter};
+use crate::table::{POKING, poke_thread_in, remove_thread_from};
 use crate::{Host, Owner};
 
-impl Tails {
+impl PipeTails {
     /// The calling thread is about to wait for something in the pipe, and is to be poked when there is something here. (It
     /// looks once more.) False: too many do.
-    pub fn wait(&self, pipe: Pipe, host: &impl Host) -> bool {
-        let thread = host.this().to_word();
+    pub fn add_waiter(&self, pipe: Pipe, host: &impl Host) -> bool {
+        let thread = host.current_thread().to_word();
         let takes = |waiter: &Waiter, from: u64| {
             let is_ours = waiter.thread.compare_exchange(from, thread, SeqCst, Relaxed).is_ok();
             if is_ours {
-                waiter.of.store(pipe.0, SeqCst);
+                waiter.pipe.store(pipe.0, SeqCst);
             }
             is_ours
         };
@@ -23,7 +23,7 @@ impl Tails {
         if !is_noted {
             return self.waiters.iter().any(|waiter| {
                 let other = waiter.thread.load(SeqCst);
-                let is_left = !host.is_alive(Owner::of_word(other & !TELLING));
+                let is_left = !host.is_alive(Owner::of_word(other & !POKING));
                 other != 0 && is_left && takes(waiter, other)
             });
         }
@@ -32,13 +32,13 @@ impl Tails {
     }
 
     /// It does not wait any more. How often it had said so.
-    pub fn go_on(&self, host: &impl Host) -> u32 {
-        let thread = host.this().to_word();
+    pub fn remove_waiter(&self, host: &impl Host) -> u32 {
+        let thread = host.current_thread().to_word();
         let mut times = 0;
         for waiter in &self.waiters {
-            if waiter.thread.load(SeqCst) & !TELLING == thread {
-                waiter.of.store(0, SeqCst);
-                untell(&waiter.thread, thread, host);
+            if waiter.thread.load(SeqCst) & !POKING == thread {
+                waiter.pipe.store(0, SeqCst);
+                remove_thread_from(&waiter.thread, thread, host);
                 self.waiting.fetch_sub(1, SeqCst);
                 times += 1;
             }
@@ -53,12 +53,15 @@ impl Tails {
         self.waiting.load(SeqCst) > 0 || threads.any(|thread| thread != 0)
     }
 
-    pub(super) fn wake(&self, pipe: Pipe, host: &impl Host) {
+    pub(super) fn wake_waiters(&self, pipe: Pipe, host: &impl Host) {
         if self.waiting.load(SeqCst) > 0 {
             // (Once: it looks, and says anew that it waits.)
             let is_its =
-                |waiter: &&Waiter| waiter.of.compare_exchange(pipe.0, 0, SeqCst, Relaxed).is_ok();
-            self.waiters.iter().filter(is_its).for_each(|waiter| tell(&waiter.thread, host));
+                |waiter: &&Waiter| waiter.pipe.compare_exchange(pipe.0, 0, SeqCst, Relaxed).is_ok();
+            self.waiters
+                .iter()
+                .filter(is_its)
+                .for_each(|waiter| poke_thread_in(&waiter.thread, host));
         }
     }
 }

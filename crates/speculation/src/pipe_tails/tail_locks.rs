@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-use super::{Tail, Tails};
+use super::{PipeTails, Tail};
 use crate::{Host, Owner};
 
 pub(super) fn is_alive(process: u32, host: &impl Host) -> bool {
@@ -10,23 +10,27 @@ pub(super) fn is_alive(process: u32, host: &impl Host) -> bool {
 }
 
 /// A tail that the calling process has locked.
-pub(super) struct Locked<'a> {
+pub(super) struct LockedTail<'a> {
     pub(super) tail: &'a Tail,
     /// Of which pipe it is.
-    of: &'a AtomicU64,
-    all: &'a Tails,
+    pipe: &'a AtomicU64,
+    all: &'a PipeTails,
 }
 
 /// Locks the tail at `place`. None: it is another's for too long, who may be stopped.
-pub(super) fn lock<'a>(all: &'a Tails, place: usize, host: &impl Host) -> Option<Locked<'a>> {
+pub(super) fn lock_tail<'a>(
+    all: &'a PipeTails,
+    place: usize,
+    host: &impl Host,
+) -> Option<LockedTail<'a>> {
     /// How often to try, and after how many times to ask whether the one who has it still lives.
     const TRIES: u32 = 20_000;
     const ASKED_EVERY: u32 = 1000;
-    let (tail, of) = (&all.tails[place], &all.of[place]);
-    let process = host.this().process;
+    let (tail, of) = (&all.tails[place], &all.pipes[place]);
+    let process = host.current_thread().process;
     for n in 1..=TRIES {
         match tail.locked.compare_exchange(0, process, SeqCst, Relaxed) {
-            Ok(_) => return Some(Locked { tail, of, all }),
+            Ok(_) => return Some(LockedTail { tail, pipe: of, all }),
             Err(other) if n % ASKED_EVERY == 0 && !is_alive(other, host) => {
                 let _ = tail.locked.compare_exchange(other, 0, SeqCst, Relaxed);
             }
@@ -36,26 +40,29 @@ pub(super) fn lock<'a>(all: &'a Tails, place: usize, host: &impl Host) -> Option
     None
 }
 
-impl Locked<'_> {
+impl LockedTail<'_> {
     /// What a writer has left that has died is nobody's; nor is what a reader has. (To ask who lives takes longer than all else here.
     /// So only who comes anew asks.)
-    pub(super) fn tidy(&self, host: &impl Host) {
+    pub(super) fn drop_dead_owners(&self, host: &impl Host) {
         let (writer, end) = (self.tail.writer.load(Relaxed), self.tail.end.load(Relaxed));
         let reader = self.tail.reader.load(Relaxed);
-        if reader != 0 && reader != host.this().process && !is_alive(reader, host) {
+        if reader != 0 && reader != host.current_thread().process && !is_alive(reader, host) {
             self.tail.reader.store(0, Relaxed);
         }
-        if !self.tail.is_empty() && writer != host.this().process && !is_alive(writer, host) {
+        if !self.tail.is_empty()
+            && writer != host.current_thread().process
+            && !is_alive(writer, host)
+        {
             self.tail.next.store(end, Relaxed);
             self.tail.first.store(end, SeqCst);
         }
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedTail<'_> {
     fn drop(&mut self) {
         let tail = self.tail;
-        if tail.is_empty() && tail.reader.load(Relaxed) == 0 && self.of.swap(0, SeqCst) != 0 {
+        if tail.is_empty() && tail.reader.load(Relaxed) == 0 && self.pipe.swap(0, SeqCst) != 0 {
             self.all.used.fetch_sub(1, SeqCst);
         }
         tail.locked.store(0, SeqCst);

@@ -4,7 +4,7 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 use super::{One, owner, session};
-use crate::{Ahead, Came, Host, Id, NotNow, Pipe, Session, Taken};
+use crate::{Host, Id, Pipe, Resolution, Session, TailFront, TailRead, TailUnavailable};
 
 const PIPE: Pipe = Pipe::new(1, 2);
 const OTHER: Pipe = Pipe::new(1, 3);
@@ -24,13 +24,17 @@ fn world() -> World {
 
 impl World {
     fn open(&self) -> Id {
-        let id = self.session.table.open(self.writer.this(), 0, |_| true).expect("there is room");
-        self.session.table.stack(id);
+        let id = self
+            .session
+            .table
+            .open(self.writer.current_thread(), 0, |_| true)
+            .expect("there is room");
+        self.session.table.assign_order(id);
         id
     }
 
     /// The writer's next call, of that many bytes; its number.
-    fn write(&self, pipe: Pipe, id: Id, len: usize) -> Result<u64, NotNow> {
+    fn write(&self, pipe: Pipe, id: Id, len: usize) -> Result<u64, TailUnavailable> {
         let held = self.held.get();
         let bytes: Vec<u8> = (0..len).map(|n| (n as u64 + held) as u8).collect();
         let (one, other) = bytes.split_at(len / 3);
@@ -39,33 +43,33 @@ impl World {
         Ok(held)
     }
 
-    fn ahead(&self, one: &One) -> Ahead {
-        self.session.tails.ahead(PIPE, one, || true)
+    fn ahead(&self, one: &One) -> TailFront {
+        self.session.tails.peek(PIPE, one, || true)
     }
 
     fn depend(&self, id: Id) -> bool {
         self.session.tails.depend(PIPE, id, &self.session.table, &self.reader)
     }
 
-    fn take_into(&self, id: Id, room: u64, to: &mut Vec<u8>) -> Taken {
+    fn take_into(&self, id: Id, room: u64, to: &mut Vec<u8>) -> TailRead {
         let give = |bytes: &[u8]| {
             to.extend_from_slice(bytes);
             true
         };
         let Session { table, tails, .. } = &*self.session;
-        tails.take((PIPE, id, room), table, &self.reader, || true, give)
+        tails.read((PIPE, id, room), table, &self.reader, || true, give)
     }
 
-    fn take(&self, id: Id, room: u64) -> Taken {
+    fn take(&self, id: Id, room: u64) -> TailRead {
         self.take_into(id, room, &mut Vec::new())
     }
 
     fn commit(&self, held: u64) -> u64 {
-        self.session.tails.commit(PIPE, held, &self.writer)
+        self.session.tails.begin_release(PIPE, held, &self.writer)
     }
 
     fn has_passed(&self, id: Id) -> bool {
-        self.session.tails.has_passed(id, &self.session.table, &self.reader)
+        self.session.tails.read_output_is_released(id, &self.session.table, &self.reader)
     }
 }
 
@@ -73,26 +77,26 @@ impl World {
 fn what_is_read_is_what_was_written() {
     let world = world();
     let id = world.open();
-    assert_eq!(world.ahead(&world.reader), Ahead::Nothing);
+    assert_eq!(world.ahead(&world.reader), TailFront::Nothing);
     // (Round the ring more than once.)
     for n in 0..40 {
         let (one, other) = (world.write(PIPE, id, 3000), world.write(PIPE, id, 5000));
-        assert_eq!(world.ahead(&world.reader), Ahead::On(id));
+        assert_eq!(world.ahead(&world.reader), TailFront::DependsOn(id));
         assert!(n > 0 || world.depend(id));
         let mut bytes = Vec::new();
-        assert_eq!(world.take_into(id, 9000, &mut bytes), Taken::Bytes(8000));
+        assert_eq!(world.take_into(id, 9000, &mut bytes), TailRead::Bytes(8000));
         let held = one.expect("there is room");
         let right = (0..3000).map(|n| (n + held) as u8);
         let right = right.chain((0..5000).map(|n| (n + held + 1) as u8));
         assert!(bytes.into_iter().eq(right), "round {n}");
         for (held, len) in [(held, 3000), (other.expect("there is room"), 5000)] {
             assert_eq!(world.commit(held), len);
-            world.session.tails.written(PIPE, held, &world.writer);
+            world.session.tails.end_release(PIPE, held, &world.writer);
         }
     }
-    assert!(world.session.tails.any(), "its reader has it");
-    world.session.tails.leave(&world.reader);
-    assert!(!world.session.tails.any());
+    assert!(world.session.tails.any_used(), "its reader has it");
+    world.session.tails.stop_reading(&world.reader);
+    assert!(!world.session.tails.any_used());
 }
 
 #[test]
@@ -100,15 +104,15 @@ fn a_small_call_is_taken_whole_or_not_at_all() {
     let world = world();
     let id = world.open();
     let held = [100, 4096, 4097].map(|len| world.write(PIPE, id, len).expect("there is room"));
-    assert_eq!(world.take(id, 99), Taken::Gone);
-    assert_eq!(world.take(id, 4195), Taken::Bytes(100), "the second does not fit");
-    assert_eq!(world.take(id, 4100), Taken::Bytes(4100), "the third is read in part");
+    assert_eq!(world.take(id, 99), TailRead::Retry);
+    assert_eq!(world.take(id, 4195), TailRead::Bytes(100), "the second does not fit");
+    assert_eq!(world.take(id, 4100), TailRead::Bytes(4100), "the third is read in part");
     assert_eq!(held.map(|held| world.commit(held)), [100, 0, 0], "only the first can be passed");
-    world.session.tails.written(PIPE, held[0], &world.writer);
+    world.session.tails.end_release(PIPE, held[0], &world.writer);
     assert_eq!(world.commit(held[1]), 4096);
-    world.session.tails.written(PIPE, held[1], &world.writer);
+    world.session.tails.end_release(PIPE, held[1], &world.writer);
     assert_eq!(world.commit(held[2]), 4);
-    assert_eq!(world.take(id, 9000), Taken::Gone, "the rest is on its way");
+    assert_eq!(world.take(id, 9000), TailRead::Retry, "the rest is on its way");
 }
 
 /// In between the writer has done something that may wait for the reader.
@@ -120,7 +124,7 @@ fn no_more_is_taken_at_once_than_was_written_without_a_pause() {
     world.write(OTHER, id, 10).expect("there is room");
     world.write(PIPE, id, 20).expect("there is room");
     world.write(PIPE, id, 30).expect("there is room");
-    assert_eq!([100; 2].map(|room| world.take(id, room)), [10, 50].map(Taken::Bytes));
+    assert_eq!([100; 2].map(|room| world.take(id, room)), [10, 50].map(TailRead::Bytes));
 }
 
 #[test]
@@ -129,9 +133,9 @@ fn what_is_in_the_pipe_comes_first() {
     let id = world.open();
     world.write(PIPE, id, 10).expect("there is room");
     let Session { table, tails, .. } = &*world.session;
-    assert_eq!(tails.ahead(PIPE, &world.reader, || false), Ahead::Nothing);
-    let taken = tails.take((PIPE, id, 10), table, &world.reader, || false, |_| true);
-    assert_eq!(taken, Taken::Gone);
+    assert_eq!(tails.peek(PIPE, &world.reader, || false), TailFront::Nothing);
+    let taken = tails.read((PIPE, id, 10), table, &world.reader, || false, |_| true);
+    assert_eq!(taken, TailRead::Retry);
 }
 
 #[test]
@@ -145,11 +149,11 @@ fn what_cannot_be_given_is_not_taken() {
     let mut take = |more: usize| {
         room += more;
         let give = |bytes: &[u8]| bytes.len() <= core::mem::take(&mut room);
-        tails.take((PIPE, id, 20), table, &world.reader, || true, give)
+        tails.read((PIPE, id, 20), table, &world.reader, || true, give)
     };
-    assert_eq!(take(0), Taken::Refused);
-    assert_eq!(take(10), Taken::Bytes(10), "and not the second");
-    assert_eq!(world.take(id, 20), Taken::Bytes(10));
+    assert_eq!(take(0), TailRead::Fault);
+    assert_eq!(take(10), TailRead::Bytes(10), "and not the second");
+    assert_eq!(world.take(id, 20), TailRead::Bytes(10));
 }
 
 #[test]
@@ -159,15 +163,22 @@ fn it_has_one_writer_and_one_reader_at_a_time() {
     let [other, third] = [3, 4].map(|process| world.writer.beside(process));
     let held = world.write(PIPE, id, 10).expect("there is room");
     let tails = &world.session.tails;
-    assert_eq!(tails.write(PIPE, Id(99), 0, &[b"x"], &other), Err(NotNow));
-    assert_eq!(world.take(id, 10), Taken::Bytes(10));
+    assert_eq!(tails.write(PIPE, Id(99), 0, &[b"x"], &other), Err(TailUnavailable));
+    assert_eq!(world.take(id, 10), TailRead::Bytes(10));
     world.write(PIPE, id, 10).expect("there is room");
-    assert_eq!((world.ahead(&third), world.ahead(&world.reader)), (Ahead::Nothing, Ahead::On(id)));
-    tails.take_back(PIPE, held, &other);
-    assert_eq!(world.ahead(&world.reader), Ahead::On(id), "only its writer takes it back");
-    tails.leave(&world.reader);
-    assert_eq!(world.ahead(&third), Ahead::On(id));
-    tails.take_back(PIPE, 0, &world.writer);
+    assert_eq!(
+        (world.ahead(&third), world.ahead(&world.reader)),
+        (TailFront::Nothing, TailFront::DependsOn(id))
+    );
+    tails.roll_back(PIPE, held, &other);
+    assert_eq!(
+        world.ahead(&world.reader),
+        TailFront::DependsOn(id),
+        "only its writer takes it back"
+    );
+    tails.stop_reading(&world.reader);
+    assert_eq!(world.ahead(&third), TailFront::DependsOn(id));
+    tails.roll_back(PIPE, 0, &world.writer);
     assert_eq!(tails.write(PIPE, Id(99), 0, &[b"x"], &other), Ok(()));
 }
 
@@ -175,11 +186,11 @@ fn it_has_one_writer_and_one_reader_at_a_time() {
 fn what_there_is_no_room_for_is_refused() {
     let world = world();
     let id = world.open();
-    assert_eq!(world.write(PIPE, id, 0), Err(NotNow));
-    assert_eq!(world.write(PIPE, id, (64 << 10) + 1), Err(NotNow));
+    assert_eq!(world.write(PIPE, id, 0), Err(TailUnavailable));
+    assert_eq!(world.write(PIPE, id, (64 << 10) + 1), Err(TailUnavailable));
     assert!(world.write(PIPE, id, 64 << 10).is_ok());
-    assert_eq!(world.write(PIPE, id, 1), Err(NotNow));
-    world.session.tails.take_back(PIPE, 0, &world.writer);
+    assert_eq!(world.write(PIPE, id, 1), Err(TailUnavailable));
+    world.session.tails.roll_back(PIPE, 0, &world.writer);
     let calls = (0..1000).take_while(|_| world.write(PIPE, id, 1).is_ok()).count();
     assert_eq!(calls, 512);
     let tails = |n| world.write(Pipe::new(7, n), id, 1).is_ok();
@@ -193,24 +204,24 @@ fn what_is_taken_back_is_not_there_any_more() {
     world.write(PIPE, below, 10).expect("there is room");
     let held = world.write(PIPE, above, 20).expect("there is room");
     assert!(world.depend(below) && !world.depend(above), "it is not next");
-    assert_eq!(world.take(below, 100), Taken::Bytes(10), "and none of the next");
+    assert_eq!(world.take(below, 100), TailRead::Bytes(10), "and none of the next");
     assert_eq!(
         (world.take(below, 100), world.ahead(&world.reader)),
-        (Taken::Gone, Ahead::On(above))
+        (TailRead::Retry, TailFront::DependsOn(above))
     );
-    world.session.table.say(above, Came::TakenBack);
+    world.session.table.resolve(above, Resolution::RolledBack);
     assert!(!world.depend(above), "something has come of it");
-    assert_eq!(world.take(above, 100), Taken::Gone);
-    world.session.tails.take_back(PIPE, held, &world.writer);
-    assert_eq!(world.ahead(&world.reader), Ahead::Nothing);
+    assert_eq!(world.take(above, 100), TailRead::Retry);
+    world.session.tails.roll_back(PIPE, held, &world.writer);
+    assert_eq!(world.ahead(&world.reader), TailFront::Nothing);
     assert_eq!(world.commit(0), 10, "what was below is as it was");
 }
 
 #[test]
 fn who_settles_it_does_not_depend_on_it() {
     let world = world();
-    let this = world.writer.this();
-    let settler = world.reader.this().process;
+    let this = world.writer.current_thread();
+    let settler = world.reader.current_thread().process;
     let id = world.session.table.open(this, settler, |_| true).expect("there is room");
     world.write(PIPE, id, 10).expect("there is room");
     assert!(!world.depend(id));
@@ -224,15 +235,15 @@ fn it_has_passed_once_its_writer_has_come_to_it() {
     let held = [(below, 10), (below, 5000), (above, 10)]
         .map(|(id, len)| world.write(PIPE, id, len).expect("there is room"));
     assert!(world.has_passed(below), "nothing was read");
-    assert_eq!(world.take(below, 5000), Taken::Bytes(5000));
+    assert_eq!(world.take(below, 5000), TailRead::Bytes(5000));
     assert_eq!(world.commit(held[0]), 10);
-    world.session.tails.written(PIPE, held[0], &world.writer);
+    world.session.tails.end_release(PIPE, held[0], &world.writer);
     assert!(!world.has_passed(below), "what lies before the part may not be written");
-    assert_eq!(world.take(below, 5000), Taken::Bytes(10));
-    assert_eq!(world.take(above, 5000), Taken::Bytes(10));
+    assert_eq!(world.take(below, 5000), TailRead::Bytes(10));
+    assert_eq!(world.take(above, 5000), TailRead::Bytes(10));
     assert_eq!(world.commit(held[1]), 5000);
     assert!(!world.has_passed(below));
-    world.session.tails.written(PIPE, held[1], &world.writer);
+    world.session.tails.end_release(PIPE, held[1], &world.writer);
     assert!(world.has_passed(below) && !world.has_passed(above));
 }
 
@@ -241,7 +252,7 @@ fn one_that_is_read_in_part_has_passed_once_the_rest_is_on_its_way() {
     let world = world();
     let id = world.open();
     let held = world.write(PIPE, id, 5000).expect("there is room");
-    assert_eq!(world.take(id, 100), Taken::Bytes(100));
+    assert_eq!(world.take(id, 100), TailRead::Bytes(100));
     assert!(!world.has_passed(id));
     assert_eq!(world.commit(held), 100);
     assert!(world.has_passed(id));
@@ -253,8 +264,8 @@ fn what_a_dead_writer_has_left_is_nobodys() {
     let id = world.open();
     world.write(PIPE, id, 10).expect("there is room");
     world.writer.dies();
-    assert_eq!((world.depend(id), world.ahead(&world.reader)), (false, Ahead::Nothing));
-    assert!(!world.session.tails.any());
+    assert_eq!((world.depend(id), world.ahead(&world.reader)), (false, TailFront::Nothing));
+    assert!(!world.session.tails.any_used());
 }
 
 #[test]
@@ -263,11 +274,11 @@ fn what_a_dead_reader_has_left_others_may_read() {
     let id = world.open();
     let held = world.write(PIPE, id, 10).expect("there is room");
     world.write(PIPE, id, 10).expect("there is room");
-    assert_eq!(world.take(id, 10), Taken::Bytes(10));
+    assert_eq!(world.take(id, 10), TailRead::Bytes(10));
     let other = world.writer.beside(3);
-    assert_eq!(world.ahead(&other), Ahead::Nothing);
+    assert_eq!(world.ahead(&other), TailFront::Nothing);
     world.reader.dies();
-    assert_eq!(world.ahead(&other), Ahead::On(id));
+    assert_eq!(world.ahead(&other), TailFront::DependsOn(id));
     assert_eq!(world.commit(held), 10, "what the dead have read was read");
 }
 
@@ -276,12 +287,12 @@ fn who_waits_is_told_of_his_pipe_until_he_goes_on() {
     let world = world();
     let id = world.open();
     let tails = &world.session.tails;
-    assert!(tails.wait(PIPE, &world.reader));
+    assert!(tails.add_waiter(PIPE, &world.reader));
     world.write(OTHER, id, 1).expect("there is room");
     assert_eq!(world.writer.poked(), []);
     world.write(PIPE, id, 1).expect("there is room");
     assert_eq!(world.writer.poked(), [owner(2)]);
-    assert_eq!((tails.go_on(&world.reader), tails.go_on(&world.reader)), (1, 0));
+    assert_eq!((tails.remove_waiter(&world.reader), tails.remove_waiter(&world.reader)), (1, 0));
     world.write(PIPE, id, 1).expect("there is room");
     assert_eq!((world.writer.poked(), tails.has_waiters()), (std::vec![], false));
 }
@@ -291,11 +302,11 @@ fn who_was_killed_while_he_waited_leaves_his_place() {
     let world = world();
     let tails = &world.session.tails;
     let others: Vec<One> = (100..300).map(|process| world.writer.beside(process)).collect();
-    let waiting = others.iter().take_while(|other| tails.wait(PIPE, *other)).count();
+    let waiting = others.iter().take_while(|other| tails.add_waiter(PIPE, *other)).count();
     assert_eq!(waiting, 128);
     others[5].dies();
-    assert!(tails.wait(PIPE, &world.reader) && !tails.wait(PIPE, &others[150]));
-    others[..waiting].iter().for_each(|other| _ = tails.go_on(other));
-    assert_eq!(tails.go_on(&world.reader), 1);
+    assert!(tails.add_waiter(PIPE, &world.reader) && !tails.add_waiter(PIPE, &others[150]));
+    others[..waiting].iter().for_each(|other| _ = tails.remove_waiter(other));
+    assert_eq!(tails.remove_waiter(&world.reader), 1);
     assert!(!tails.has_waiters());
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::vec::Vec;
 
 use super::{owner, session};
-use crate::{Ahead, Came, Host, Id, Owner, Pipe, Session, Taken};
+use crate::{Host, Id, Owner, Pipe, Resolution, Session, TailFront, TailRead};
 
 const PIPE: Pipe = Pipe::new(3, 4);
 const ROUNDS: u32 = 2000;
@@ -26,7 +26,7 @@ struct All {
 struct Running<'a>(u32, &'a All);
 
 impl Host for Running<'_> {
-    fn this(&self) -> Owner {
+    fn current_thread(&self) -> Owner {
         owner(self.0)
     }
 
@@ -108,10 +108,10 @@ fn nobody_is_told_after_he_has_left() {
         if waits(round) {
             until("nobody depends on it", || met.load(SeqCst) > round);
         }
-        table.tell(id(round), &owns);
+        table.poke_dependents(id(round), &owns);
         idle(random);
-        table.say(id(round), Came::Done);
-        table.tell(id(round), &owns);
+        table.resolve(id(round), Resolution::Committed);
+        table.poke_dependents(id(round), &owns);
         table.close(id(round));
     };
     let leaves = |round, random: &mut fastrand::Rng| {
@@ -143,19 +143,19 @@ fn who_waits_is_poked_for_what_is_written() {
     };
     let waited = |_, random: &mut fastrand::Rng| {
         let before = all.poked[2].load(SeqCst);
-        assert!(tails.wait(PIPE, &waits));
+        assert!(tails.add_waiter(PIPE, &waits));
         idle(random);
-        if tails.ahead(PIPE, &waits, || true) == Ahead::Nothing {
+        if tails.peek(PIPE, &waits, || true) == TailFront::Nothing {
             until("nobody was poked", || all.poked[2].load(SeqCst) != before);
         }
-        until("it is not there", || tails.ahead(PIPE, &waits, || true) == Ahead::On(id));
-        assert_eq!(tails.go_on(&waits), 1);
+        until("it is not there", || tails.peek(PIPE, &waits, || true) == TailFront::DependsOn(id));
+        assert_eq!(tails.remove_waiter(&waits), 1);
         all.has_left[2].store(true, SeqCst);
         idle(random);
         all.has_left[2].store(false, SeqCst);
         until("it is not taken back", || {
-            tails.take_back(PIPE, 0, &writes);
-            !tails.any()
+            tails.roll_back(PIPE, 0, &writes);
+            !tails.any_used()
         });
     };
     both(|round, random| written(round.into(), random), waited);
@@ -172,7 +172,7 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
     let (came, gone, met) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
     let writer = |round: u32, random: &mut fastrand::Rng| {
         let id = table.open(owner(1), 0, |_| true).expect("there is room");
-        table.stack(id);
+        table.assign_order(id);
         let held = u64::from(round);
         assert_eq!(tails.write(PIPE, id, held, &[&[round as u8; 100]], &writes), Ok(()));
         if waits(round) {
@@ -180,25 +180,25 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
         }
         idle(random);
         let is_right = random.bool();
-        table.say(id, if is_right { Came::Certain } else { Came::TakenBack });
+        table.resolve(id, if is_right { Resolution::Committing } else { Resolution::RolledBack });
         if is_right {
-            let read = tails.commit(PIPE, held, &writes);
+            let read = tails.begin_release(PIPE, held, &writes);
             assert!(read == 0 || read == 100, "a small call was torn");
             came.fetch_add((read > 0).into(), SeqCst);
-            tails.written(PIPE, held, &writes);
-            table.say(id, Came::Done);
+            tails.end_release(PIPE, held, &writes);
+            table.resolve(id, Resolution::Committed);
         } else {
-            tails.take_back(PIPE, held, &writes);
+            tails.roll_back(PIPE, held, &writes);
         }
-        table.tell(id, &writes);
+        table.poke_dependents(id, &writes);
         table.close(id);
     };
     let reader = |round: u32, random: &mut fastrand::Rng| {
-        let ahead = || tails.ahead(PIPE, &reads, || true);
+        let ahead = || tails.peek(PIPE, &reads, || true);
         if waits(round) {
-            until("nothing is written", || ahead() != Ahead::Nothing);
+            until("nothing is written", || ahead() != TailFront::Nothing);
         }
-        let Ahead::On(id) = ahead() else { return };
+        let TailFront::DependsOn(id) = ahead() else { return };
         idle(random);
         if !tails.depend(PIPE, id, table, &reads) {
             return;
@@ -208,21 +208,23 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
             bytes.extend_from_slice(piece);
             true
         };
-        let taken = tails.take((PIPE, id, 200), table, &reads, || true, give);
+        let taken = tails.read((PIPE, id, 200), table, &reads, || true, give);
         met.store(round + 1, SeqCst);
-        let is_all = taken == Taken::Bytes(100) && bytes == [round as u8; 100];
-        assert!(is_all || taken == Taken::Gone, "{taken:?} in round {round}");
-        until("its owner says nothing", || matches!(table.came(id), Came::Done | Came::TakenBack));
-        let is_read = is_all && table.came(id) == Came::Done;
+        let is_all = taken == TailRead::Bytes(100) && bytes == [round as u8; 100];
+        assert!(is_all || taken == TailRead::Retry, "{taken:?} in round {round}");
+        until("its owner says nothing", || {
+            matches!(table.resolution(id), Resolution::Committed | Resolution::RolledBack)
+        });
+        let is_read = is_all && table.resolution(id) == Resolution::Committed;
         gone.fetch_add(is_read.into(), SeqCst);
         table.leave(id, &reads);
-        tails.leave(&reads);
+        tails.stop_reading(&reads);
     };
     both(writer, reader);
     assert_eq!(came.load(SeqCst), gone.load(SeqCst), "one knows of other bytes than the other");
     assert!(gone.load(SeqCst) > 0, "nothing was ever read");
-    tails.leave(&reads);
-    assert!(!tails.any());
+    tails.stop_reading(&reads);
+    assert!(!tails.any_used());
 }
 
 /// What one adds while another reads is there as soon as it is seen, and in its order.
@@ -237,25 +239,25 @@ fn what_is_added_while_another_reads_is_whole() {
     let call = |round: u32, n: u64| std::vec![round as u8 ^ n as u8; 1 + (n as usize * 37) % 700];
     let writer = |round: u32, random: &mut fastrand::Rng| {
         let id = table.open(owner(1), 0, |_| true).expect("there is room");
-        table.stack(id);
+        table.assign_order(id);
         for n in 0..CALLS {
             assert_eq!(tails.write(PIPE, id, n, &[&call(round, n)], &writes), Ok(()));
             (0..random.u32(..200)).for_each(|_| core::hint::spin_loop());
         }
         until("not all of it is read", || done.load(SeqCst) > round);
-        table.say(id, Came::Certain);
+        table.resolve(id, Resolution::Committing);
         for n in 0..CALLS {
-            assert_eq!(tails.commit(PIPE, n, &writes), call(round, n).len() as u64);
-            tails.written(PIPE, n, &writes);
+            assert_eq!(tails.begin_release(PIPE, n, &writes), call(round, n).len() as u64);
+            tails.end_release(PIPE, n, &writes);
         }
-        table.say(id, Came::Done);
-        table.tell(id, &writes);
+        table.resolve(id, Resolution::Committed);
+        table.poke_dependents(id, &writes);
         table.close(id);
     };
     let reader = |round: u32, _: &mut fastrand::Rng| {
-        let ahead = || tails.ahead(PIPE, &reads, || true);
-        until("nothing is written", || ahead() != Ahead::Nothing);
-        let Ahead::On(id) = ahead() else { panic!("it has gone") };
+        let ahead = || tails.peek(PIPE, &reads, || true);
+        until("nothing is written", || ahead() != TailFront::Nothing);
+        let TailFront::DependsOn(id) = ahead() else { panic!("it has gone") };
         assert!(tails.depend(PIPE, id, table, &reads));
         let (mut bytes, whole) = (Vec::new(), (0..CALLS).flat_map(|n| call(round, n)));
         let whole: Vec<u8> = whole.collect();
@@ -265,15 +267,15 @@ fn what_is_added_while_another_reads_is_whole() {
                 bytes.extend_from_slice(piece);
                 true
             };
-            tails.take((PIPE, id, 1 << 16), table, &reads, || true, give);
+            tails.read((PIPE, id, 1 << 16), table, &reads, || true, give);
             assert!(bytes == whole[..bytes.len()], "other bytes were read in round {round}");
             assert!(began.elapsed() < Duration::from_secs(20), "not all of it comes");
         }
         done.store(round + 1, SeqCst);
-        until("it is not committed", || table.came(id) == Came::Done);
+        until("it is not committed", || table.resolution(id) == Resolution::Committed);
         table.leave(id, &reads);
-        tails.leave(&reads);
-        until("it is still there", || !tails.any());
+        tails.stop_reading(&reads);
+        until("it is still there", || !tails.any_used());
     };
     both(writer, reader);
 }
@@ -290,13 +292,13 @@ fn a_pipe_has_one_tail() {
         heard.fetch_add(is_heard.into(), SeqCst);
         done.fetch_add(1, SeqCst);
         until("the other does not write", || done.load(SeqCst) >= 2 * (round + 1));
-        tails.take_back(PIPE, 0, &host);
+        tails.roll_back(PIPE, 0, &host);
         done.fetch_add(1, SeqCst);
     };
     let both_done = |round: u32| {
         until("the other does not end", || done.load(SeqCst) == 4 * (round + 1));
         assert!(heard.load(SeqCst) <= round + 1, "both were heard");
-        assert!(!tails.any(), "one was not taken back");
+        assert!(!tails.any_used(), "one was not taken back");
     };
     both(
         |round, _| {
@@ -328,12 +330,12 @@ fn a_tail_that_the_dead_have_locked_is_anybodys() {
                 // (It stays there as the dead do.)
                 ends.recv().is_ok()
             };
-            tails.take((PIPE, id, 10), table, reads, || true, give)
+            tails.read((PIPE, id, 10), table, reads, || true, give)
         });
         is_locked.recv().expect("it came to it");
-        assert_eq!(tails.ahead(PIPE, &other, || true), Ahead::Nothing, "it is another's");
+        assert_eq!(tails.peek(PIPE, &other, || true), TailFront::Nothing, "it is another's");
         all.dead[2].store(true, SeqCst);
-        assert_eq!(tails.ahead(PIPE, &other, || true), Ahead::On(id));
+        assert_eq!(tails.peek(PIPE, &other, || true), TailFront::DependsOn(id));
         drop(end);
     });
 }

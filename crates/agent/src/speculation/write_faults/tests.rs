@@ -69,10 +69,10 @@ fn groups_of_which_a_part_has_gone_stay_open() {
             // (Were it unmapped, another test's might come there.)
             // SAFETY: memory of this test's own.
             unsafe { sys::protect(at, end - at, 0) }.unwrap();
-            state.cut(at, end);
+            state.remove_range(at, end);
             check(&state);
         }
-        state.settle().unwrap();
+        state.save_changed().unwrap();
         check(&state);
         state.end().unwrap();
         // SAFETY: memory of this test's own.
@@ -106,7 +106,7 @@ fn memory_is_what_it_was_at_each_checkpoint() {
     for _ in 0..20 {
         state.regions[..regions.len()].copy_from_slice(&regions);
         state.count = regions.len();
-        state.regions().iter().for_each(write_a_page);
+        state.regions().iter().for_each(populate_page);
         state.begin().unwrap();
         let mut checkpoints = Vec::new();
         checkpoints.push((state.latest, contents(&state)));
@@ -117,18 +117,18 @@ fn memory_is_what_it_was_at_each_checkpoint() {
             let number = random.below(checkpoints.len() as u64 + 3) as usize;
             match random.below(12) {
                 0 | 1 => {
-                    state.settle().unwrap();
+                    state.save_changed().unwrap();
                     checkpoints.push((state.latest, contents(&state)));
                 }
                 2 if number < checkpoints.len() => {
                     let (mark, held) = &checkpoints[number];
-                    state.put_back(*mark).unwrap();
+                    state.restore(*mark).unwrap();
                     assert!(contents(&state) == *held, "checkpoint {number}");
                     checkpoints.truncate(number);
                     if checkpoints.is_empty() {
                         break;
                     }
-                    state.renew(|_| true).unwrap();
+                    state.close_groups(|_| true).unwrap();
                 }
                 3 if checkpoints.len() > 1 => {
                     checkpoints.remove(0);

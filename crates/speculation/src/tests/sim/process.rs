@@ -6,7 +6,7 @@ use std::vec::Vec;
 use super::model::Effect;
 use super::program::{Operation, State};
 use super::world::{Plant, Question, Seat, World, pipe};
-use crate::{Came, Id, Status};
+use crate::{Id, Resolution, Status};
 
 /// Predictions that a process has open at most.
 const DEPTH: usize = 16;
@@ -177,7 +177,7 @@ impl World {
             Operation::End if is_speculative => self.waits(p),
             Operation::End => {
                 self.processes[p].has_ended = true;
-                self.session.tails.go_on(&seat);
+                self.session.tails.remove_waiter(&seat);
                 self.goes(p);
             }
         }
@@ -211,7 +211,7 @@ impl World {
 
     /// The process as it is is what it comes back to.
     pub fn pushes(&mut self, p: usize, id: Id, truth: u64, depends_on: Option<Id>) {
-        self.session.table.stack(id);
+        self.session.table.assign_order(id);
         let process = &mut self.processes[p];
         let (before, held) = (process.state.clone(), process.held_end());
         process.open.push(Open { id, truth, depends_on, before, held });
@@ -249,7 +249,7 @@ impl World {
 
     /// Whoever settles what is open is to poke the process.
     fn wants_all(&self, p: usize) {
-        self.processes[p].open.iter().for_each(|open| self.session.table.want(open.id));
+        self.processes[p].open.iter().for_each(|open| self.session.table.request_poke(open.id));
     }
 
     /// It waits until nothing is open.
@@ -285,7 +285,7 @@ impl World {
 
     /// Whether something follows from what is known by now: that is done next.
     fn looks(&mut self, p: usize) -> bool {
-        let settled = self.session.table.settled();
+        let settled = self.session.table.changes();
         let process = &mut self.processes[p];
         if process.open.is_empty() || process.looked == settled {
             return false;
@@ -317,7 +317,8 @@ impl World {
             count = 1 + status.iter().rposition(|s| is_committed(&s)).unwrap_or(0);
         }
         let others = self.processes[p].open.iter().take(count).filter_map(|open| open.depends_on);
-        let passed = others.filter(|other| self.session.table.came(*other) == Came::Certain);
+        let passed =
+            others.filter(|other| self.session.table.resolution(*other) == Resolution::Committing);
         self.counts.passed += passed.count() as u64;
         let has_failed = |status: &Status| matches!(status, Status::Failed | Status::Gone);
         let failed = status.iter().skip(count).position(has_failed).map(|n| n + count);
@@ -330,13 +331,13 @@ impl World {
         let has_passed = || {
             self.has(Plant::PassesAtOnce)
                 || !self.has(Plant::NeverPasses)
-                    && tails.has_passed(other, table, &self.processes[p].seat)
+                    && tails.read_output_is_released(other, table, &self.processes[p].seat)
         };
-        match table.came(other) {
-            Came::Done => Status::Committed,
-            Came::Certain if has_passed() => Status::Committed,
-            Came::Nothing | Came::Certain => Status::Open,
-            Came::TakenBack => Status::Failed,
+        match table.resolution(other) {
+            Resolution::Committed => Status::Committed,
+            Resolution::Committing if has_passed() => Status::Committed,
+            Resolution::Pending | Resolution::Committing => Status::Open,
+            Resolution::RolledBack => Status::Failed,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-use crate::pipe_tails::mixed;
+use crate::pipe_tails::hash_numbers;
 
 /// What a process of the network is like.
 #[derive(Clone, Default, Debug)]
@@ -109,7 +109,7 @@ impl State {
         let program = &network.programs[process];
         let inputs = program.inputs.len();
         State {
-            hash: mixed(network.seed, process as u64),
+            hash: hash_numbers(network.seed, process as u64),
             left: program.operations,
             has_said: false,
             inbox: std::vec![VecDeque::new(); inputs],
@@ -130,7 +130,7 @@ impl State {
                 None => Operation::End,
             };
         }
-        let a = mixed(self.hash, 1) as usize;
+        let a = hash_numbers(self.hash, 1) as usize;
         let any = |all: &[usize]| all[(a >> 8) % all.len()];
         let len = 1 + (a >> 16) % [20, 300, 4096, 6000][a >> 40 & 3];
         match a % 16 {
@@ -146,7 +146,7 @@ impl State {
 
     /// It has done that.
     fn advance(&mut self) {
-        self.hash = mixed(self.hash, 2);
+        self.hash = hash_numbers(self.hash, 2);
         self.has_said |= self.left == 0;
         self.left = self.left.saturating_sub(1);
     }
@@ -158,11 +158,11 @@ impl State {
 
     /// What is right at the question that it has come to.
     pub fn truth(&self) -> u64 {
-        mixed(self.hash, 3) % 8
+        hash_numbers(self.hash, 3) % 8
     }
 
     pub fn answered(&mut self, answer: u64) {
-        self.hash = mixed(self.hash, answer);
+        self.hash = hash_numbers(self.hash, answer);
         self.advance();
     }
 
@@ -178,7 +178,7 @@ impl State {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }
         self.used[input] += len as u64;
-        self.hash = mixed(self.hash, len as u64);
+        self.hash = hash_numbers(self.hash, len as u64);
         if self.left > 0 {
             self.advance();
         }
@@ -186,7 +186,7 @@ impl State {
 
     /// What it writes.
     pub fn bytes(&self, len: usize) -> Vec<u8> {
-        let words = (0..).flat_map(|n| mixed(self.hash, 4 + n).to_le_bytes());
+        let words = (0..).flat_map(|n| hash_numbers(self.hash, 4 + n).to_le_bytes());
         words.take(len).collect()
     }
 }

@@ -3,7 +3,7 @@
 use super::process::{Doing, Sleep};
 use super::program::Operation;
 use super::world::{Plant, World, pipe};
-use crate::{Ahead, Id, Taken};
+use crate::{Id, TailFront, TailRead};
 
 impl World {
     fn is_empty(&self, number: usize) -> bool {
@@ -25,21 +25,21 @@ impl World {
         }
     }
 
-    fn ahead(&self, p: usize, number: usize) -> Ahead {
+    fn ahead(&self, p: usize, number: usize) -> TailFront {
         let seat = &self.processes[p].seat;
         let is_empty = || self.is_empty(number) || self.has(Plant::ReadsFromBehind);
-        self.session.tails.ahead(pipe(number), seat, is_empty)
+        self.session.tails.peek(pipe(number), seat, is_empty)
     }
 
     /// As [`World::ahead`]; where nothing is, the process is to be poked when there is something.
-    fn ahead_or_told(&self, p: usize, number: usize) -> Ahead {
+    fn ahead_or_told(&self, p: usize, number: usize) -> TailFront {
         let seat = &self.processes[p].seat;
-        self.session.tails.go_on(seat);
+        self.session.tails.remove_waiter(seat);
         let found = self.ahead(p, number);
-        if found != Ahead::Nothing || !self.is_empty(number) {
+        if found != TailFront::Nothing || !self.is_empty(number) {
             return found;
         }
-        self.session.tails.wait(pipe(number), seat);
+        self.session.tails.add_waiter(pipe(number), seat);
         self.ahead(p, number)
     }
 
@@ -48,8 +48,8 @@ impl World {
         let number = self.pipe_of(p, input);
         let found = self.ahead_or_told(p, number);
         self.processes[p].doing = match found {
-            Ahead::Nothing => Doing::Reads(input),
-            Ahead::On(id) => Doing::Depends(input, id),
+            TailFront::Nothing => Doing::Reads(input),
+            TailFront::DependsOn(id) => Doing::Depends(input, id),
         };
     }
 
@@ -68,14 +68,14 @@ impl World {
             self.processes[p].sleep = Sleep::UntilFilled(number);
             return;
         }
-        self.session.tails.go_on(&self.processes[p].seat);
+        self.session.tails.remove_waiter(&self.processes[p].seat);
     }
 
     /// A speculative process reads.
     pub fn reads(&mut self, p: usize, input: usize) {
         let number = self.pipe_of(p, input);
-        let Ahead::On(id) = self.ahead_or_told(p, number) else { return self.waits(p) };
-        self.session.tails.go_on(&self.processes[p].seat);
+        let TailFront::DependsOn(id) = self.ahead_or_told(p, number) else { return self.waits(p) };
+        self.session.tails.remove_waiter(&self.processes[p].seat);
         let table = &self.session.table;
         let writer = table.owner(id);
         let open = &self.processes[p].open;
@@ -105,7 +105,7 @@ impl World {
         let Some(own) = self.opens(p) else { return };
         let (table, tails) = (&self.session.table, &self.session.tails);
         if tails.depend(pipe(number), id, table, &self.processes[p].seat) {
-            self.session.tails.go_on(&self.processes[p].seat);
+            self.session.tails.remove_waiter(&self.processes[p].seat);
             self.counts.depended += 1;
             return self.pushes(p, own, 0, Some(id));
         }
@@ -128,16 +128,16 @@ impl World {
             true
         };
         let (table, tails) = (&self.session.table, &self.session.tails);
-        let taken = tails.take((pipe(number), id, room), table, seat, is_empty, give);
+        let taken = tails.read((pipe(number), id, room), table, seat, is_empty, give);
         match taken {
-            Taken::Bytes(count) => {
+            TailRead::Bytes(count) => {
                 self.must(bytes.len() as u64 == count, "other bytes were given than were taken");
                 self.counts.taken += 1;
                 self.counts.taken_in_part += u64::from(count == room);
                 self.processes[p].state.inbox[input].extend(bytes);
             }
-            Taken::Gone => self.waits(p),
-            Taken::Refused => self.must(false, "it was refused what was given"),
+            TailRead::Retry => self.waits(p),
+            TailRead::Fault => self.must(false, "it was refused what was given"),
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use super::process::{Back, BackStage, Commit, Doing, Sleep, Stage};
 use super::world::{Plant, World, pipe};
-use crate::{ANSWER_MAX, Came, Id};
+use crate::{ANSWER_MAX, Id, Resolution};
 
 impl World {
-    fn say(&self, p: usize, position: usize, came: Came) {
-        self.session.table.say(self.processes[p].open[position].id, came);
+    fn say(&self, p: usize, position: usize, came: Resolution) {
+        self.session.table.resolve(self.processes[p].open[position].id, came);
     }
 
     fn tell(&self, p: usize, id: Id) {
-        self.session.table.tell(id, &self.processes[p].seat);
+        self.session.table.poke_dependents(id, &self.processes[p].seat);
     }
 
     fn close(&self, p: usize, position: usize) {
@@ -24,7 +24,7 @@ impl World {
 
     fn leave_if_alone(&self, p: usize) {
         if self.processes[p].open.is_empty() && !self.has(Plant::NeverLeaves) {
-            self.session.tails.leave(&self.processes[p].seat);
+            self.session.tails.stop_reading(&self.processes[p].seat);
         }
     }
 
@@ -34,7 +34,11 @@ impl World {
         commit.at = match commit.at {
             Stage::Says(n) if n < commit.count => {
                 let is_done = self.has(Plant::DoneBeforeRelease);
-                self.say(p, n, if is_done { Came::Done } else { Came::Certain });
+                self.say(
+                    p,
+                    n,
+                    if is_done { Resolution::Committed } else { Resolution::Committing },
+                );
                 Stage::Says(n + 1)
             }
             Stage::Says(_) => Stage::Releases,
@@ -52,7 +56,7 @@ impl World {
                 }
             }
             Stage::Closes(n) if n < commit.count => {
-                self.say(p, n, Came::Done);
+                self.say(p, n, Resolution::Committed);
                 self.close(p, n);
                 Stage::Closes(n + 1)
             }
@@ -75,7 +79,7 @@ impl World {
         let mut read = 0;
         if let (Some(number), Some(id)) = (to, held.shown) {
             let seat = &self.processes[p].seat;
-            read = self.session.tails.commit(pipe(number), position, seat) as usize;
+            read = self.session.tails.begin_release(pipe(number), position, seat) as usize;
             if read > 0 && !commit.passed.contains(&id) {
                 commit.passed.push(id);
             }
@@ -105,7 +109,7 @@ impl World {
             let seat = &process.seat;
             match (held.effect.to, held.shown) {
                 (Some(number), Some(_)) => {
-                    self.session.tails.written(pipe(number), position, seat);
+                    self.session.tails.end_release(pipe(number), position, seat);
                 }
                 (Some(_), None) => process.unseen -= 1,
                 (None, _) => self.session.files.release(p as u64, 0),
@@ -120,7 +124,7 @@ impl World {
         back.at = match back.at {
             BackStage::Says(n) if n < open && is_silent => BackStage::Says(open),
             BackStage::Says(n) if n < open => {
-                self.say(p, n, Came::TakenBack);
+                self.say(p, n, Resolution::RolledBack);
                 BackStage::Says(n + 1)
             }
             BackStage::Says(_) => {
@@ -171,7 +175,7 @@ impl World {
         match (held.effect.to, held.shown) {
             (Some(_), Some(_)) if self.plant == Some(Plant::KeepsTail) => {}
             (Some(number), Some(_)) => {
-                self.session.tails.take_back(pipe(number), position, &process.seat);
+                self.session.tails.roll_back(pipe(number), position, &process.seat);
             }
             (Some(_), None) => process.unseen -= 1,
             (None, _) => self.session.files.release(p as u64, 0),

@@ -109,7 +109,7 @@ impl Seat {
 }
 
 impl Host for Seat {
-    fn this(&self) -> Owner {
+    fn current_thread(&self) -> Owner {
         self.this
     }
 
@@ -302,7 +302,7 @@ impl World {
             if let Some(whom) = whom {
                 self.lives[whom.process as usize - 1].is_poked.set(true);
             }
-            table.told(id);
+            table.finish_settling(id);
         }
     }
 
@@ -336,9 +336,9 @@ impl World {
                 continue;
             }
             let others = open.iter().filter_map(|open| open.depends_on);
-            others.for_each(|other| self.session.table.say_for_the_dead(other, seat));
+            others.for_each(|other| self.session.table.resolve_orphan(other, seat));
             // (One that was killed may have said so, and told nobody.)
-            let has_news = self.session.table.settled() != *looked && !open.is_empty();
+            let has_news = self.session.table.changes() != *looked && !open.is_empty();
             self.lives[p].is_poked.set(has_news);
             if has_news && self.can_go_on(p) {
                 return true;
@@ -398,7 +398,7 @@ impl World {
         if !self.has_killed() {
             let session = &self.session;
             let is_free = self.ids.iter().all(|id| session.table.is_free(*id));
-            let is_left = session.tails.any() || session.files.any();
+            let is_left = session.tails.any_used() || session.files.any_held();
             self.must(is_free, "a speculation is left");
             self.must(!is_left, "something is left of what was written");
             self.must(!self.session.tails.has_waiters(), "somebody is left who waits");
