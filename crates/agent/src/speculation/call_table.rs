@@ -1,40 +1,46 @@
-//! Which calls a process may make while it speculates: the table to hold against the kernel's list (syscalls(2)).
+//! Calls that a process may make while it speculates: the table to compare with the kernel's list
+//! (syscalls(2)).
 //!
-//! A call that is not named here waits until nothing is open any more (Nightingale 2005, section 5.3), which is always right.
+//! A call that is not named here waits until no speculation is open, which is always correct
+//! (Nightingale 2005, section 5.3).
 
 use runahead_speculation::{Id, Pipe};
 
 use crate::sys::nr;
 
-/// What becomes of a call.
+/// Class of a call: the condition under which a speculative process may make it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// It tells the process something that no file holds, and changes nothing: made at once.
+    /// Returns something that no file holds, and changes nothing. Made at once.
     Queries,
-    /// It tells what file systems hold: made at once, unless it is about a file for which output is held.
+    /// Returns what file systems hold. Made at once, unless it is about a file with held output.
     ReadsMetadata,
-    /// As [`Class::Looks`], about a descriptor that is its first argument, which is a file or directory.
+    /// Like [`Class::ReadsMetadata`], for a descriptor of a file or directory in its first
+    /// argument.
     ReadsAtOffset,
-    /// As [`Class::LooksAt`], and moves the descriptor's offset: made at once where this process alone has it, and the offset
-    /// is put back.
+    /// Like [`Class::ReadsAtOffset`], and moves the descriptor's offset. Made at once if the
+    /// descriptor is private to this process; a rollback restores the offset.
     MovesOffset,
-    /// Opens a file: made at once if it only reads an ordinary file or directory.
+    /// Opens a file. Made at once if it only reads an ordinary file or directory.
     Opens,
-    /// Closes a descriptor: made at once if it is one of a file or directory that this process alone has.
+    /// Closes a descriptor. Made at once for a file or directory that is private to this process.
     Closes,
-    /// Gets or gives up memory: got at once if it is private and anonymous, given up when that is committed.
+    /// Maps or unmaps memory. Private anonymous memory is mapped at once; memory is unmapped at
+    /// commit.
     Maps,
-    /// Writes to its first argument: held, or what the program has said of that descriptor.
+    /// Writes to its first argument. The output is held, or handled as the program's policy for
+    /// that descriptor says.
     Writes,
-    /// Wakes threads that wait in memory of this process, or waits for one: made. Its other commands wait for the outcome.
+    /// Wakes threads that wait in memory of this process, or waits for one. Made at once; other
+    /// futex commands wait for the outcome.
     Wakes,
-    /// Asks of its first argument what this command asks, and changes nothing; other commands wait.
+    /// Queries its first argument without a change. Other commands of these calls wait.
     Commands,
-    /// Waits until nothing is open.
+    /// Waits until no speculation is open.
     Waits,
 }
 
-/// What becomes of call number `nr`.
+/// Returns the class of call number `nr`.
 pub fn class(nr: u64) -> Class {
     match nr {
         nr::GETPID | nr::GETTID | nr::GETPPID | nr::GETPGRP | nr::GETPGID | nr::GETSID => {
@@ -51,7 +57,7 @@ pub fn class(nr: u64) -> Class {
         nr::ACCESS | nr::FACCESSAT | nr::FACCESSAT2 => Class::ReadsMetadata,
         nr::READLINK | nr::READLINKAT | nr::GETCWD => Class::ReadsMetadata,
         nr::GETXATTR | nr::LGETXATTR | nr::LISTXATTR | nr::LLISTXATTR => Class::ReadsMetadata,
-        // (Of any descriptor: what these tell of a pipe or terminal changes nothing there.)
+        // For any descriptor: the query changes nothing in a pipe or terminal.
         nr::GETPEERNAME => Class::ReadsMetadata,
         nr::FSTAT | nr::FSTATFS | nr::FGETXATTR | nr::FLISTXATTR => Class::ReadsMetadata,
 
@@ -59,7 +65,7 @@ pub fn class(nr: u64) -> Class {
             Class::ReadsAtOffset
         }
         nr::READ | nr::READV | nr::LSEEK | nr::GETDENTS | nr::GETDENTS64 => Class::MovesOffset,
-        // (From a local socket, as from a pipe.)
+        // From a local socket, as from a pipe.
         nr::RECVFROM => Class::MovesOffset,
 
         nr::OPEN | nr::OPENAT | nr::OPENAT2 => Class::Opens,
@@ -72,14 +78,15 @@ pub fn class(nr: u64) -> Class {
     }
 }
 
-/// What has become of a call of a speculative process.
+/// Outcome of a call of a speculative process.
 pub enum CallOutcome {
-    /// It is answered with this.
+    /// The call is answered with this result.
     Answer(i64),
-    /// The program makes it, as it stands.
+    /// The program makes the call itself.
     Report,
-    /// It reads from this pipe what depends on that, and the process has to as well: a checkpoint, and the call again.
+    /// The call reads data from this pipe that depends on this speculation. The process takes a
+    /// checkpoint that depends on it too, and makes the call again.
     Depends(Pipe, Id),
-    /// It waits until nothing is open.
+    /// The call waits until no speculation is open.
     Waits,
 }

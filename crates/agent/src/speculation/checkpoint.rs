@@ -1,7 +1,10 @@
-//! How far this process is: whether it speculates, and which thread changes that. What is kept for it lies in [`Process`].
+//! Speculation state of this process: true speculation, transitions, and the thread that performs
+//! them. The saved state lies in [`Process`].
 //!
-//! Its open speculations are one stack. What is committed at its bottom is done: what was held for it alone is released. One that fails takes
-//! those above it along, since they began in what never was. One that is committed in the middle waits for those below it.
+//! The open speculations are a stack. A speculation that is committed at the bottom is finished,
+//! and the output held for it alone is released. One that fails takes those above it with it, since
+//! they began in a state that never existed. One that is committed in the middle waits for those
+//! below it.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
@@ -18,31 +21,31 @@ use crate::plane::{patch, policy, program_faults, thread_stop};
 use crate::session::Session;
 use crate::sys;
 
-/// Made when the process takes its first checkpoint.
+/// Checkpoints of this process; allocated at the first one.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 static IN_USE: Lock<()> = Lock::new(());
-/// How far the process is; see [`NOT`] and what follows.
+/// State of the process: one of [`NOT_SPECULATIVE`] and the constants below.
 static STATE: AtomicU32 = AtomicU32::new(NOT_SPECULATIVE);
-/// It does not speculate.
+/// The process does not speculate.
 const NOT_SPECULATIVE: u32 = 0;
 /// A thread takes the first checkpoint.
 const TAKING: u32 = 1;
 const SPECULATIVE: u32 = 2;
-/// A thread takes another checkpoint, or does what follows from an outcome: others wait with what they do.
+/// A thread takes another checkpoint or applies an outcome. Other threads wait.
 const CHANGING: u32 = 3;
-/// 0 while anything is open: whoever waits for all of it waits here.
+/// Futex: 0 while any speculation is open. Threads that wait for all outcomes wait here.
 static NONE_OPEN: AtomicU32 = AtomicU32::new(1);
-/// 0 while a thread is at [`CHANGING`].
+/// Futex: 0 while a thread is in [`CHANGING`].
 static CHANGE_DONE: AtomicU32 = AtomicU32::new(1);
-/// Of the table, when it was last looked at.
+/// Value of [`Table::changes`] when outcomes were last applied.
 static SEEN_CHANGES: AtomicU32 = AtomicU32::new(0);
-/// How often this process was rolled back.
+/// Number of rollbacks of this process.
 static ROLLBACKS: AtomicU32 = AtomicU32::new(0);
 
-/// Signals that are held while the process speculates.
+/// Signals that are blocked while the process speculates.
 pub const BLOCKED_SIGNALS: u64 = !UNBLOCKED_SIGNALS;
 
-/// Signals that a thread cannot but take, when it raises them. All others wait for the outcome.
+/// Signals that a thread must take at once when it raises them. All others wait for the outcome.
 const UNBLOCKED_SIGNALS: u64 = {
     let mut signals = 1 << (k::SIGSYS - 1) | 1 << (k::SIGTRAP - 1);
     let mut n = 0;
@@ -53,38 +56,38 @@ const UNBLOCKED_SIGNALS: u64 = {
     signals
 };
 
-/// The process goes on as if a prediction had come true.
+/// True if the process continues on a prediction.
 pub fn is_speculative() -> bool {
     STATE.load(SeqCst) >= SPECULATIVE
 }
 
-/// Where to wait until nothing is open.
+/// Returns the futex that is 0 while any speculation is open.
 pub fn none_open() -> &'static AtomicU32 {
     &NONE_OPEN
 }
 
-/// Where to wait while another thread does what follows from an outcome.
+/// Returns the futex that is 0 while another thread applies an outcome.
 pub fn change_done() -> &'static AtomicU32 {
     &CHANGE_DONE
 }
 
-/// Changes whenever the process is rolled back.
+/// Returns the number of rollbacks of this process.
 pub fn rollbacks() -> u32 {
     ROLLBACKS.load(SeqCst)
 }
 
-/// Signals must be blocked.
+/// Runs `work` on the checkpoints of the process, under their lock. Signals must be blocked.
 pub fn with<T>(mut work: impl FnMut(&mut Process) -> T) -> sys::Result<T> {
     let mut at = PROCESS.load(Acquire);
     if at.is_null() {
         at = address_space::map_private(size_of::<Process>() as u64)? as *mut Process;
         PROCESS.store(at, Release);
     }
-    // SAFETY: zeroes are valid; it stays, and who holds the lock is alone with it.
+    // SAFETY: zeroes are valid; the mapping stays; the lock makes this access exclusive.
     Ok(IN_USE.with(|()| work(unsafe { &mut *at })))
 }
 
-/// Moves the process from one state to another, or says that it is in neither.
+/// Moves the process from state `from` to `to`. EALREADY: it is not in `from`.
 fn change(from: u32, to: u32) -> sys::Result<()> {
     STATE
         .compare_exchange(from, to, SeqCst, Relaxed)
@@ -92,8 +95,9 @@ fn change(from: u32, to: u32) -> sys::Result<()> {
         .map_err(|_| sys::Errno(sys::EALREADY))
 }
 
-/// Takes a checkpoint of the process with the calling thread as in `frame`, from which on it speculates that `id` will be
-/// committed, or that of another process's on which it `depends_on`. Whatever the reason why there is none, nothing has happened.
+/// Takes a checkpoint with the calling thread as in `frame`. From then on the process speculates
+/// that `id`, or the foreign speculation that it `depends_on`, will be committed. An error leaves
+/// everything unchanged.
 pub fn take(
     session: &Session,
     id: Id,
@@ -137,7 +141,7 @@ fn take_first(
     });
     taken.and_then(|taken| taken).inspect_err(|_| patch::keep_frames(false))?;
     NONE_OPEN.store(0, SeqCst);
-    // Nobody else is at work before this function returns.
+    // No other thread runs before this function returns.
     STATE.store(SPECULATIVE, SeqCst);
     Ok(())
 }
@@ -159,25 +163,27 @@ fn take_another(
     })?
 }
 
-/// What has become of the process.
+/// Change of the process since a thread last checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transition {
     /// It speculates, and the thread is where it was.
     Unchanged,
-    /// It was rolled back: the thread goes on as its frame says.
+    /// It was rolled back. The thread continues as its frame says.
     RolledBack,
     /// It does not speculate any more.
     Ended,
-    /// Another thread does what follows from an outcome, or takes a checkpoint: to be asked again ([`settled`]).
+    /// Another thread applies an outcome or takes a checkpoint. Wait at [`change_done`] and ask
+    /// again.
     Busy,
 }
 
-/// Whether all outcomes that are known by now have had what follows from them.
+/// True if all outcomes known by now have been applied.
 pub fn outcomes_are_applied(table: &Table) -> bool {
     SEEN_CHANGES.load(SeqCst) == table.changes()
 }
 
-/// Does what follows from outcomes that are known by now; `frame` is that of the calling thread, which is not stopped.
+/// Applies the outcomes that are known by now. `frame` belongs to the calling thread, which is not
+/// stopped.
 pub fn apply_outcomes(table: &Table, frame: &mut Context) -> Transition {
     let settled = table.changes();
     match STATE.load(SeqCst) {
@@ -203,7 +209,7 @@ pub fn apply_outcomes(table: &Table, frame: &mut Context) -> Transition {
     }
 }
 
-/// True: nothing is open any more.
+/// Commits and rolls back as the table says. Returns true if no speculation is open any more.
 fn commit_or_roll_back(table: &Table, frame: &mut Context) -> bool {
     let work = |process: &mut Process| {
         let (committed, failed) = process.outcomes(table);
@@ -229,7 +235,7 @@ fn commit_or_roll_back(table: &Table, frame: &mut Context) -> bool {
     };
     match with(work) {
         Ok(Ok(is_done)) => is_done,
-        // It cannot become what it was, and is not to go on as what it is.
+        // The process cannot be restored, and must not continue in its present state.
         _ => sys::exit(FAILED),
     }
 }
@@ -245,7 +251,7 @@ fn stop_all() -> thread_stop::Stopped {
     sys::exit(FAILED)
 }
 
-/// Whoever settles one of those that are open is to poke its owner.
+/// Requests a poke for the owner of each open speculation when it is settled.
 pub fn request_pokes(table: &Table) {
     let _ = with(|process| {
         let wanted = process.pokes_requested;
@@ -255,17 +261,18 @@ pub fn request_pokes(table: &Table) {
     });
 }
 
-/// Calls `each` with all that are open, the oldest first, what was to be remembered of each, and on which of another's it depends.
+/// Calls `each` with the id, tag and foreign dependency of each open speculation, the oldest first.
 pub fn each_open(mut each: impl FnMut(Id, u32, Option<Id>)) {
     let _ = with(|process| {
         process.open().for_each(|(_, open)| each(open.id, open.tag, open.depends_on));
     });
 }
 
-/// What was said when `id` failed, into `to`: its bytes. None: it is not known (any more).
+/// Copies the answer of failed speculation `id` into `to` and returns its length in bytes. None if
+/// no answer is stored.
 pub fn answer(id: u64, to: &mut [u8; ANSWER_MAX]) -> Option<usize> {
     let find = |process: &mut Process| {
-        // (Those that never were have the number 0.)
+        // Unused entries have the id 0.
         let answer = process.answers.iter().find(|answer| id != 0 && answer.id == id)?;
         to[..answer.len].copy_from_slice(&answer.bytes[..answer.len]);
         Some(answer.len)
@@ -273,20 +280,21 @@ pub fn answer(id: u64, to: &mut [u8; ANSWER_MAX]) -> Option<usize> {
     with(find).ok().flatten()
 }
 
-/// From here on this process takes no checkpoint.
+/// Disables checkpoints of this process for good.
 pub fn disable() {
     let _ = with(|process| process.memory.disable());
 }
 
-/// A call has changed, or is about to change, what is mapped or open.
+/// Applies `change` to the memory state: a call changed, or is about to change, a mapping or
+/// descriptor.
 pub fn note_change(change: impl Fn(&mut Memory)) {
     if !PROCESS.load(Acquire).is_null() {
         let _ = with(|process| change(&mut process.memory));
     }
 }
 
-/// In a forked child, whose thread was `before` in its parent. It does not speculate, but for its `birth`: its own speculation, and that
-/// on which it depends.
+/// Resets the state in a forked child, whose thread was `before` in its parent. The child does not
+/// speculate, except on its `birth`: its own speculation, and the one that it depends on.
 pub fn in_child(before: u32, birth: Option<(Id, Id)>) {
     IN_USE.break_open();
     STATE.store(if birth.is_some() { SPECULATIVE } else { NOT_SPECULATIVE }, SeqCst);
@@ -297,24 +305,25 @@ pub fn in_child(before: u32, birth: Option<(Id, Id)>) {
     SEEN_CHANGES.fetch_sub(1, SeqCst);
 }
 
-/// In a new program, whose process speculated before: see [`Process::begin_as`]. Nothing is intercepted yet.
+/// Resumes speculation in a new program of a process that speculated before; see
+/// [`Process::begin_after_exec`]. Nothing is intercepted yet.
 pub fn begin_after_exec(births: (Id, Id), mask: u64) -> sys::Result<()> {
     program_faults::take()?;
     with(|process| process.begin_after_exec(births, mask))?;
     patch::keep_frames(true);
     NONE_OPEN.store(0, SeqCst);
     STATE.store(SPECULATIVE, SeqCst);
-    // (Something may have come of it meanwhile.)
+    // The speculation may have been resolved meanwhile.
     SEEN_CHANGES.store(table_host::table().map_or(0, Table::changes).wrapping_sub(1), SeqCst);
     Ok(())
 }
 
-/// Whether the process ends, should anything be taken back: it has nothing open but its birth.
+/// True if the process would end instead of being rolled back: only its birth is open.
 pub fn ends_if_wrong() -> bool {
     with(|process| process.only_birth().is_some()) == Ok(true)
 }
 
-/// The youngest that is open.
+/// Returns the youngest open speculation.
 pub fn last_open() -> Option<Id> {
     with(|process| process.open().last().map(|(_, open)| open.id)).ok().flatten()
 }

@@ -1,12 +1,18 @@
-//! Programs that a speculative child executes: it goes on as one of them, and depends on what it depended on before.
+//! Programs that a speculative child executes: the child continues as the new program, and depends
+//! on what it depended on before.
 //!
-//! Of a child that has nothing but its birth open nothing would be taken back: it ends if that was wrong (`children`). So an exec does no
-//! harm, as long as the new program is followed before its first call. Whether it will be is settled in front of the exec: the supervisor
-//! traces the process, and has it die with it from then on; the new program begins with all signals blocked, and gets its mask once the
-//! agent in it knows what it depends on, for which the session's table has room ([`runahead_speculation::Table::leave_behind`]). A
-//! program that cannot be followed so (it has privileges, is of 32 bits, opts out, or there is nobody to trace it) is not executed
-//! before all is settled. Nor is one where output is held: by the process, which would lose it, or for files, one of
-//! which it may be.
+//! A child with only its birth open needs no rollback: it ends if the prediction was wrong
+//! ([`super::child_processes`]). So an exec is harmless if the agent follows the new program before
+//! its first call.
+//!
+//! That is made certain in front of the exec. The supervisor traces the process, which dies with
+//! the supervisor from then on. The new program begins with all signals blocked. It gets its mask
+//! once its agent has read its dependency from the session's table
+//! ([`runahead_speculation::Table::leave_behind`]).
+//!
+//! A program that cannot be followed so waits until no speculation is open: it has privileges, is
+//! 32-bit, opts out, or no supervisor can trace it. So does an exec while the process holds output,
+//! which the exec would lose. Output held for files counts too: one of them may be the executable.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
@@ -21,24 +27,24 @@ use crate::session::Session;
 use crate::sys::{self, Errno};
 use crate::targets;
 
-/// What was prepared for the exec that is about to be made.
+/// Token of the exec that is about to be made.
 static PREPARED: AtomicI32 = AtomicI32::new(NO_TOKEN);
-/// The exec under way is one that was prepared here.
+/// True if the exec in progress was prepared here.
 static IS_STRICT: AtomicBool = AtomicBool::new(false);
-/// This child has come to an exec that is to wait: it is not asked about again and again.
+/// True if this child has reached an exec that waits. It is not prepared again and again.
 static MUST_WAIT: AtomicBool = AtomicBool::new(false);
 
-/// What becomes of an exec.
+/// Decision about an exec.
 pub enum Exec {
-    /// It is made.
+    /// The exec is made.
     Proceeds,
-    /// It fails, as it would at any time.
+    /// The exec fails with this error, as it would at any time.
     Fails(Errno),
-    /// It waits until nothing is open.
+    /// The exec waits until no speculation is open.
     Waits,
 }
 
-/// Prepares the exec that `call` is, if a speculative process may make it now. All signals are blocked.
+/// Prepares the exec `call`, if a speculative process may make it now. All signals are blocked.
 pub fn prepare(call: &Call) -> Exec {
     let is_free = !plane::has_threads() && !call.thread.is_lent() && !call.thread.is_at_work();
     if !is_free || MUST_WAIT.load(Relaxed) {
@@ -60,7 +66,7 @@ pub fn prepare(call: &Call) -> Exec {
             pipe_dependencies::stop_waiting();
             Exec::Proceeds
         }
-        // What was to be found there is not, and nobody need be asked for that.
+        // The file is missing, which needs no help of the supervisor.
         Err(errno @ Errno(sys::ENOENT | sys::ENOTDIR | sys::ELOOP | sys::ENAMETOOLONG)) => {
             Exec::Fails(errno)
         }
@@ -71,33 +77,36 @@ pub fn prepare(call: &Call) -> Exec {
     }
 }
 
-/// What was prepared for the exec that is about to be made, if that is one of a speculative process.
+/// Returns the token of the exec that is about to be made, if a speculative process makes it.
 pub fn prepared() -> Option<Token> {
     let token = PREPARED.swap(NO_TOKEN, Relaxed);
     IS_STRICT.store(token != NO_TOKEN, Relaxed);
     (token != NO_TOKEN).then_some(token)
 }
 
-/// The mask of signals over the exec. (One that was sent to be looked at would find no handler in the new program, and end it.)
+/// Returns the signal mask across the exec. A poke would find no handler in the new program, and
+/// kill it.
 pub fn mask_across(mask: u64) -> u64 {
     if IS_STRICT.load(Relaxed) { !0 } else { mask }
 }
 
-/// The exec has failed.
+/// Records that the exec has failed.
 pub fn failed() {
     IS_STRICT.store(false, Relaxed);
 }
 
-/// In a forked child.
+/// Resets the state in a forked child.
 pub fn in_child() {
     MUST_WAIT.store(false, Relaxed);
 }
 
-/// What the process was left by the program that it was before: its own speculation, on what it depends, and the signals that it blocks.
+/// State left by the previous program of this process: its own speculation, its dependency, and its
+/// signal mask.
 static INHERITED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-/// In a new program, whose agent was told this, before it intercepts anything: the signals that the program is to believe blocked, if it
-/// depends on anything. Err: it cannot be known on what, and it must not go on.
+/// Reads the state that the previous program left, in a new program before it intercepts anything.
+/// Returns the signals that the program is to believe blocked, if it depends on a speculation. Err:
+/// its dependency cannot be found, and it must not continue.
 pub fn inherit(session: &Session, told: &[u8]) -> sys::Result<Option<u64>> {
     if told.is_empty() {
         return Ok(None);
@@ -109,7 +118,8 @@ pub fn inherit(session: &Session, told: &[u8]) -> sys::Result<Option<u64>> {
     Ok(Some(mask))
 }
 
-/// What was [inherited](inherit): the process's own speculation and the one on which it depends, and the signals that it blocks.
+/// Returns the [inherited](inherit) state: the process's own speculation, its dependency, and its
+/// signal mask.
 pub fn inherited() -> Option<(Id, Id, u64)> {
     let [id, on, mask] = INHERITED.each_ref().map(|word| word.load(Relaxed));
     (id != 0).then_some((Id(id), Id(on), mask))

@@ -1,8 +1,10 @@
-//! Calls by which a process changes what is its own, and that nothing would have to undo: it has been made by one that speculates, has
-//! no checkpoint, and ends if that was wrong. So a new program comes to its work, and a shell's child to its exec.
+//! Calls by which a speculative child changes only its own state, and which need no undo: the child
+//! has no checkpoint, and ends if the prediction was wrong. They let a new program reach its work,
+//! and a shell's child its exec.
 //!
-//! What it shares with its parent it does not change: offsets, what is written. Descriptors that it closes are open there as
-//! long as the process speculates, since a close of what others have waits.
+//! State that it shares with its parent stays unchanged: file offsets and written data. Descriptors
+//! that the child closes stay open in the parent while it speculates, since closing a shared
+//! descriptor waits.
 
 use linux_raw_sys::general as k;
 
@@ -15,7 +17,8 @@ use super::{
 use crate::plane::Call;
 use crate::sys::{self, nr};
 
-/// Does with the call what is to become of it: as one of these, or what its class says ([`execute_call::make`]). The process speculates.
+/// Executes `call`: directly if only this child can observe it, else by [`execute_call::make`]. The
+/// process speculates.
 pub fn make(call: &Call, maker: CallMaker) -> CallOutcome {
     if !is_private_call(call) || !checkpoint::ends_if_wrong() {
         return execute_call::make(call, maker);
@@ -33,7 +36,7 @@ pub fn make(call: &Call, maker: CallMaker) -> CallOutcome {
     CallOutcome::Answer(result)
 }
 
-/// One of the plane's own that it makes as ever.
+/// True for calls of the plane that this child may make unchanged.
 pub fn is_private_plane_call(call: &Call) -> bool {
     let is_one = matches!(call.nr, nr::SIGALTSTACK | nr::ARCH_PRCTL | nr::RT_SIGACTION);
     is_one && !call.thread.is_lent() && checkpoint::ends_if_wrong()
@@ -51,7 +54,7 @@ fn is_private_call(call: &Call) -> bool {
         nr::FCNTL => {
             matches!(call.args[1] as u32, k::F_DUPFD | k::F_DUPFD_CLOEXEC | k::F_SETFD)
         }
-        // (As F_SETFD.)
+        // Same effect as F_SETFD.
         nr::IOCTL => matches!(call.args[1] as u32, FIOCLEX | FIONCLEX),
         nr::PIPE | nr::PIPE2 => true,
         nr::CHDIR | nr::FCHDIR | nr::UMASK => true,
@@ -59,7 +62,7 @@ fn is_private_call(call: &Call) -> bool {
     }
 }
 
-/// Whether nobody sees what is written there.
+/// True if no other process sees what is written to the mapping.
 fn is_private_mapping(call: &Call) -> bool {
     let [_, _, protection, flags, ..] = call.args.map(|arg| arg as u32);
     if flags & k::MAP_ANONYMOUS != 0 {
@@ -68,7 +71,7 @@ fn is_private_mapping(call: &Call) -> bool {
     let fd = call.fd(4);
     let kind = descriptor_table::info(fd).map(|known| known.kind);
     let Some(kind @ DescriptorKind::File(_)) = kind else { return false };
-    // (What is open for reading alone cannot be made writable later.)
+    // A descriptor that is open read-only cannot be made writable later.
     let is_read_only = || {
         let flags = sys::fcntl(fd, k::F_GETFL, 0);
         flags.is_ok_and(|flags| flags as u32 & k::O_ACCMODE == k::O_RDONLY)
@@ -78,7 +81,7 @@ fn is_private_mapping(call: &Call) -> bool {
         && checkpoint::with(|process| execute_call::is_output_held(process, kind)) == Ok(false)
 }
 
-/// The descriptor that it closes.
+/// Returns the descriptor that the call closes.
 fn closed_descriptor(call: &Call) -> Option<sys::Fd> {
     match call.nr {
         nr::CLOSE => Some(call.fd(0)),
@@ -87,7 +90,8 @@ fn closed_descriptor(call: &Call) -> Option<sys::Fd> {
     }
 }
 
-/// If output is held for it, that goes out by another number. False: there is none.
+/// Moves held output for `fd` to a duplicate, so that the close cannot lose it. Returns false if no
+/// duplicate is available.
 fn keep_open(fd: sys::Fd) -> bool {
     let kept = checkpoint::with(|process| {
         process.output.forget_capacity();

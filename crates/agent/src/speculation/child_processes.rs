@@ -1,7 +1,8 @@
-//! Children of a speculative process: a fork goes on, and depends on what its parent does (Nightingale 2005, section 6). If that was
-//! wrong it has never been.
+//! Children of a speculative process: a fork proceeds, and the child depends on its parent
+//! (Nightingale 2005, section 6). If the prediction was wrong, the child never existed.
 //!
-//! A child has no checkpoint to go back to, and ends instead; its parent, which goes back to before it was made, collects it.
+//! A child has no checkpoint to return to, and ends instead. Its parent, which is rolled back to
+//! before the fork, reaps it.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,7 +16,7 @@ use super::write_faults;
 use crate::plane::{self, Call};
 use crate::sys::nr;
 
-/// The child that is about to be made, and on what it depends; 0: none is.
+/// Speculation of the child that is about to be forked, and the one that it depends on; 0: none.
 static EXPECTED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn expected() -> Option<(Id, Id)> {
@@ -28,7 +29,8 @@ fn expect(child: Id, on: Id) {
     EXPECTED[0].store(child.0, Relaxed);
 }
 
-/// A call that makes a process that has all of its own, and tells of its end by SIGCHLD, as fork(2) does.
+/// True for a call that forks a process which shares nothing and signals its end by SIGCHLD, like
+/// fork(2).
 fn is_plain_fork(call: &Call) -> bool {
     let harmless = k::CLONE_CHILD_SETTID | k::CLONE_CHILD_CLEARTID;
     match call.nr {
@@ -43,7 +45,7 @@ fn is_plain_fork(call: &Call) -> bool {
     }
 }
 
-/// Whether a process that speculates, or is to, can make a child by this call meanwhile.
+/// True if a process that speculates, or is about to, can fork by this call meanwhile.
 pub fn can_fork(call: &Call) -> bool {
     is_plain_fork(call)
         && !plane::has_threads()
@@ -51,14 +53,15 @@ pub fn can_fork(call: &Call) -> bool {
         && !call.thread.is_at_work()
 }
 
-/// Whether a speculative process may go on and make this call, which is one of the plane's own. (With other threads one of them could
-/// take this one back meanwhile.)
+/// Prepares the fork that `call` makes. Returns false if it waits. Another thread could roll this
+/// one back in the middle of the fork, so only single-threaded processes fork.
 pub fn prepare_fork(call: &Call) -> bool {
     if !can_fork(call) {
         return false;
     }
     if write_faults::is_protecting() {
-        // A child inherits mappings taken apart, each with an object of its own by which pages are found: for good.
+        // A child inherits split mappings, each with its own `anon_vma`, and they can never merge
+        // again.
         return false;
     }
     let Some(table) = table_host::table() else { return false };
@@ -81,7 +84,7 @@ pub fn prepare_fork(call: &Call) -> bool {
     true
 }
 
-/// In the parent: the call has returned this.
+/// Records the result of the fork in the parent.
 pub fn fork_returned(result: i64) {
     let Some((child, on)) = expected() else { return };
     expect(Id(0), Id(0));
@@ -95,7 +98,8 @@ pub fn fork_returned(result: i64) {
     let _ = checkpoint::with(|process| process.journal.record(Change::Forked(result as u32)));
 }
 
-/// In a forked child: its own speculation, and the one on which it depends, if its parent speculates.
+/// Registers a forked child. Returns its own speculation and the one that it depends on, if its
+/// parent speculates.
 pub fn in_child() -> Option<(Id, Id)> {
     let expected = expected()?;
     expect(Id(0), Id(0));

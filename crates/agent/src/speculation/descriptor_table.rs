@@ -1,8 +1,8 @@
-//! What is known of descriptors: which of them this process alone has, what each stands for, and what the program
-//! wants done with what it writes.
+//! Cached facts about descriptors: which are private to this process, what each names, and the
+//! program's policy for writes to it.
 //!
-//! One that was inherited, or that a child has inherited or somebody was sent, shares its offset with another process, which
-//! would see it move.
+//! A descriptor that was inherited, or that a child inherited or another process received, shares
+//! its offset with another process. That process would see the offset move.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -14,7 +14,7 @@ use super::socket_pairs;
 use crate::lock::Lock;
 use crate::sys::{self, Fd};
 
-/// Descriptors that are looked after; others are taken to be shared.
+/// Descriptors that are tracked; others count as shared.
 pub const DESCRIPTORS: usize = 1024;
 
 static PRIVATE: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
@@ -25,7 +25,8 @@ fn word_and_bit(fd: Fd) -> Option<(&'static AtomicU64, u64)> {
     Some((PRIVATE.get(fd / 64)?, 1 << (fd % 64)))
 }
 
-/// Whether it is of a file or directory, and no other process has it. As for [`known`].
+/// True if `fd` names a file or directory and is private to this process. Conditions as for
+/// [`info`].
 pub fn is_private_file(fd: Fd) -> bool {
     is_private(fd)
         && info(fd).is_some_and(|known| {
@@ -33,12 +34,12 @@ pub fn is_private_file(fd: Fd) -> bool {
         })
 }
 
-/// Whether no other process has it, whatever it is.
+/// True if `fd` is private to this process, whatever it names.
 pub fn is_private(fd: Fd) -> bool {
     word_and_bit(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
 }
 
-/// Whether that is so from here on.
+/// Marks `fd` as private to this process, or as shared.
 pub fn set_private(fd: Fd, own: bool) {
     if let Some((word, bit)) = word_and_bit(fd) {
         match own {
@@ -48,12 +49,12 @@ pub fn set_private(fd: Fd, own: bool) {
     }
 }
 
-/// Another process has, or may have, all of them.
+/// Marks all descriptors as shared: another process has or may have them.
 pub fn share_all() {
     PRIVATE.iter().for_each(|word| word.store(0, Relaxed));
 }
 
-/// What the program has said of what it writes to `fd`: a value of the interface, 0 for nothing.
+/// Returns the program's policy for writes to `fd`: a value of the interface, 0 for none.
 pub fn policy(fd: Fd) -> u8 {
     usize::try_from(fd)
         .ok()
@@ -61,34 +62,37 @@ pub fn policy(fd: Fd) -> u8 {
         .map_or(0, |policy| policy.load(Relaxed))
 }
 
-/// The program says so; what it had said before. None: it is no descriptor that is looked after.
+/// Sets the program's policy for `fd` and returns the previous one. None: `fd` is not tracked.
 pub fn set_policy(fd: Fd, policy: u8) -> Option<u8> {
     let place = usize::try_from(fd).ok().and_then(|fd| POLICIES.get(fd))?;
     Some(place.swap(policy, Relaxed))
 }
 
-/// What is known of a descriptor.
+/// Facts about a descriptor.
 #[derive(Clone, Copy)]
 pub struct DescriptorInfo {
-    /// What it stands for.
+    /// Kind of object that it names.
     pub kind: DescriptorKind,
-    /// A regular file that keeps what was written to it: who reads it takes nothing away, and waits for nobody but storage.
+    /// True for a regular file that stores what is written to it. A read takes nothing away and
+    /// waits only for storage.
     pub is_stored: bool,
-    /// It can be written to, and what is written lies in no buffer of the program's afterwards; if it is a regular file, it is stored by
-    /// this machine.
+    /// True if writes to it can be held: it is writable, and the data does not stay in the
+    /// program's buffer. A regular file must be stored by this machine.
     pub can_hold_output: bool,
 }
 
-/// Of each, once it was asked for.
+/// Facts by descriptor number, filled on first use.
 static INFO_CACHE: Lock<[Option<DescriptorInfo>; DESCRIPTORS]> = Lock::new([None; DESCRIPTORS]);
 
-/// What `fd` is; None: it is not open. Signals must be blocked, or the process has one thread.
+/// Returns the facts about `fd`; None if it is not open. Signals must be blocked, or the process
+/// has one thread.
 pub fn info(fd: Fd) -> Option<DescriptorInfo> {
     let index = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS);
     let before = index.and_then(|index| INFO_CACHE.try_with(|known| known[index]).flatten());
     before.or_else(|| {
         let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
-        // (Who has a memfd may have writes refused, unless that is sealed itself: memfd_create(2).)
+        // Another holder of a memfd may seal it against writes, unless F_SEAL_SEAL is set
+        // (memfd_create(2)).
         let may_be_sealed =
             sys::fcntl(fd, k::F_GET_SEALS, 0).is_ok_and(|seals| seals as u32 != k::F_SEAL_SEAL);
         let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0 && !may_be_sealed;
@@ -103,7 +107,7 @@ pub fn info(fd: Fd) -> Option<DescriptorInfo> {
             !matches!(kind, DescriptorKind::File(_)) || traits.stores() && !traits.is_remote();
         let takes = flags & k::O_ACCMODE != k::O_RDONLY && is_plain && is_here;
         let now = DescriptorInfo { kind, is_stored: traits.stores(), can_hold_output: takes };
-        // (It may yet be connected.)
+        // The socket may yet be connected.
         if let Some(index) = index
             && kind != DescriptorKind::Local(None)
         {
@@ -113,13 +117,13 @@ pub fn info(fd: Fd) -> Option<DescriptorInfo> {
     })
 }
 
-/// Of each descriptor, once it was asked for, whether it is a pipe or local stream socket.
+/// Cached answers of [`may_be_pipe`], by descriptor number.
 static PIPES: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
 const IS_PIPE: u8 = 1;
 const IS_NOT: u8 = 2;
 
-/// Whether `fd` is a pipe or local stream socket, for who cannot keep handlers away. (One that comes in between and opens another there
-/// leaves a wrong answer behind until that is closed.)
+/// True if `fd` is a pipe or local stream socket; usable while signal handlers can run. A handler
+/// that opens another file as `fd` meanwhile leaves a wrong answer until that is closed.
 pub fn may_be_pipe(fd: Fd) -> bool {
     let Some(pipe) = usize::try_from(fd).ok().and_then(|fd| PIPES.get(fd)) else { return false };
     match pipe.load(Relaxed) {
@@ -132,7 +136,7 @@ pub fn may_be_pipe(fd: Fd) -> bool {
     }
 }
 
-/// The descriptor may stand for something else from here on, or be used otherwise.
+/// Drops the facts about `fd`, which may name something else from here on or have other flags.
 pub fn invalidate(fd: Fd) {
     if let Some(index) = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS) {
         INFO_CACHE.with(|known| known[index] = None);
@@ -140,13 +144,13 @@ pub fn invalidate(fd: Fd) {
     }
 }
 
-/// All may.
+/// Drops the facts about all descriptors.
 pub fn invalidate_all() {
     INFO_CACHE.with(|known| *known = [None; DESCRIPTORS]);
     PIPES.iter().for_each(|pipe| pipe.store(0, Relaxed));
 }
 
-/// In a forked child: whoever was at work there is not here.
+/// Resets the cache in a forked child. The thread that held its lock is not in the child.
 pub fn in_child() {
     INFO_CACHE.break_open();
     invalidate_all();

@@ -1,8 +1,9 @@
-//! Which pages of the program's memory were written, as the kernel has noted it (ioctl_pagemap_scan(2)).
+//! Dirty pages of the program's memory, as tracked by the kernel (ioctl_pagemap_scan(2)).
 //!
-//! A scan looks at each page that is there. One that asks for nothing but that a page was written takes 0.7 ns for each, one that asks what kind of
-//! page it is 2 ns; and the former also lists pages that are not there. So where there is much memory the former finds out where something
-//! was written, and the latter looks at those places.
+//! A scan visits each page that exists. A scan for written pages alone takes 0.7 ns a page; one
+//! that also returns the page's kind takes 2 ns. The former also lists pages that do not exist. So
+//! a large range is scanned first for places with written pages, and then these places with their
+//! kinds.
 
 use linux_raw_sys::general as k;
 
@@ -10,18 +11,19 @@ use super::userfault_fd;
 use crate::sys::{self, AT_FDCWD, Fd};
 
 const PAGE: u64 = 4096;
-/// From so much memory on it is looked at twice.
+/// Memory size from which a range is scanned in two passes: 2 MiB.
 const COARSE: u64 = 512 * PAGE;
-/// Written pages that are so near to each other are looked at with what lies between: another call takes as long as so many pages.
+/// Largest gap between written pages that one detailed scan covers: another call takes as long as
+/// 256 pages.
 const NEAR: u64 = 256 * PAGE;
-/// With one written page in so many, to look once is faster.
+/// Bytes per written page below which a single detailed scan is faster.
 const DENSE: u64 = 384 * PAGE;
-/// Where they are that dense, so many times the memory behind them is only looked at once.
+/// Multiple of a dense piece's size that is scanned in one pass after it.
 const AHEAD: u64 = 8;
-/// Pieces of memory that are listed at once.
+/// Ranges that one scan lists.
 const AT_ONCE: usize = 64;
 
-/// Pages that a scan lists, of the same categories: `struct page_region` (linux/fs.h).
+/// Range of pages of the same categories: `struct page_region` (linux/fs.h).
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct PageRange {
@@ -33,7 +35,7 @@ pub struct PageRange {
 const NOTHING: PageRange = PageRange { start: 0, end: 0, categories: 0 };
 
 impl PageRange {
-    /// These pages are the kernel's page of zeros.
+    /// True if these pages are the kernel's zero page.
     pub fn is_zero(&self) -> bool {
         self.categories & ZERO != 0
     }
@@ -44,30 +46,31 @@ const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
 
-/// Of the pages that are there.
+/// Selection among the pages that exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageFilter {
-    /// Those that were written since they were protected. EPERM: nobody notes stores any more.
+    /// Pages written since they were protected. EPERM: stores are not tracked any more.
     Written,
     All,
 }
 
-/// When pages that are listed become such as were not written.
+/// Time at which listed pages become clean again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Protect {
-    /// Before anything is done with them: whoever writes to one then has it listed again.
+    /// Before they are processed: a page that is written meanwhile is listed again.
     Before,
-    /// After that, so that nobody who writes to them faults. Whoever else wrote to one meanwhile would be missed.
+    /// After they are processed, so that processing causes no faults. Stores of other threads
+    /// meanwhile would be missed.
     After,
     Never,
 }
 
-/// What lists them.
+/// Descriptor of /proc/self/pagemap.
 #[derive(Clone, Copy)]
 pub struct Pagemap(pub Fd);
 
 impl Pagemap {
-    /// What is mapped, and what was written of it (proc_pid_pagemap(5)).
+    /// Opens the map of the process's pages (proc_pid_pagemap(5)).
     pub fn open() -> sys::Result<Pagemap> {
         let path = c"/proc/self/pagemap".as_ptr() as u64;
         sys::openat2(AT_FDCWD, path, k::O_RDONLY | k::O_CLOEXEC, 0, 0).map(Pagemap)
@@ -77,7 +80,8 @@ impl Pagemap {
         sys::close(self.0).map(drop)
     }
 
-    /// Calls `each` with pages from `start` to `end`, in their order. If it fails, some may count as not written that were not listed.
+    /// Calls `each` with the selected pages of a range, in order. After an error, some pages may be
+    /// clean that were not listed.
     pub fn each(
         self,
         (start, end): (u64, u64),
@@ -131,7 +135,7 @@ impl Pagemap {
             let (count, walked) = self.scan((at, end), first, asked, &mut found)?;
             found[..count].iter().for_each(&mut *each);
             if protect == Protect::After && count != 0 {
-                // (It lists the same pages again: it has room for all.)
+                // This scan lists the same pages again: the buffer has room for all.
                 self.scan((found[0].start, walked), protecting, asked, &mut found)?;
             }
             at = walked;
@@ -139,8 +143,8 @@ impl Pagemap {
         Ok(())
     }
 
-    /// Looks for pages of the categories `asked` for: all of these, any of those, and which are to be told. How many pieces of
-    /// memory were found, and where that has come to.
+    /// Scans for pages with all categories `all` and one of `any`, and returns the categories
+    /// `told`. Returns the number of ranges found, and the address that the scan has reached.
     fn scan(
         self,
         (start, end): (u64, u64),
@@ -148,7 +152,7 @@ impl Pagemap {
         (all, any, told): (u64, u64, u64),
         found: &mut [PageRange; AT_ONCE],
     ) -> sys::Result<(usize, u64)> {
-        /// Of the arguments: where the scan has come to.
+        /// Index of the argument in which the kernel returns the end of the scan.
         const WALKED: usize = 4;
         let (room, list) = (AT_ONCE as u64, found.as_mut_ptr() as u64);
         let bytes = 8 * userfault_fd::SCAN_WORDS as u64;
@@ -174,7 +178,8 @@ mod tests {
         *state
     }
 
-    /// What is listed is what was written, and is there, whatever lies how dense; and once, if it is protected.
+    /// Random writes of any density: exactly the written pages are listed, and once if they are
+    /// protected.
     #[test]
     fn pages_are_listed_that_were_written_and_are_there() {
         const PAGES: u64 = 16 << 10;
@@ -204,7 +209,7 @@ mod tests {
         for round in 0..60 {
             let mut written = BTreeSet::new();
             let count = [0, 1, 10, 1000, 12_000][round % 5];
-            // From half of them on, or all over.
+            // In the upper half, or everywhere.
             let first = random(state) % 2 * (PAGES / 2);
             for _ in 0..count {
                 let page = at + (first + random(state) % (PAGES - first)) * PAGE;

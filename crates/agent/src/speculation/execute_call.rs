@@ -1,7 +1,9 @@
-//! Calls of a speculative process that need not wait ([`super::call_table`]): made, and undone if it comes to that; or held.
+//! Execution of calls that need not wait ([`super::call_table`]): they are made and journaled for
+//! undo, or their output is held.
 //!
-//! Each is made here, with signals blocked, and answered: so only calls that do not wait themselves, but for storage. Those that may are
-//! made by a [`Maker`], which may read ahead for them.
+//! Each is made here with signals blocked, and answered. So only calls are made here that wait for
+//! nothing but storage. Those that wait for storage are made by a [`CallMaker`], which may read
+//! ahead for them.
 
 use linux_raw_sys::general as k;
 use runahead_abi::agent_config::plant;
@@ -23,9 +25,9 @@ use crate::session;
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
 
-/// Does with the call what its class says. The process speculates.
+/// Executes `call` as its class says. The process speculates.
 pub fn make(call: &Call, maker: CallMaker) -> CallOutcome {
-    // (A shadow would have memory that it cannot write.)
+    // A shadow would inherit memory that it cannot write.
     let maker = if write_faults::is_protecting() { make_natively } else { maker };
     match by_class(call, maker) {
         CallOutcome::Waits if lets_out() => make_now(call),
@@ -33,7 +35,7 @@ pub fn make(call: &Call, maker: CallMaker) -> CallOutcome {
     }
 }
 
-/// A violation that a test plants: nothing waits.
+/// Planted violation of a test: no call waits.
 fn lets_out() -> bool {
     session::get().is_some_and(|session| session.plant() == plant::LETS_OUT)
 }
@@ -54,12 +56,12 @@ fn by_class(call: &Call, maker: CallMaker) -> CallOutcome {
     }
 }
 
-/// Makes it, if what it writes can be written.
+/// Makes the call if the buffers that it fills can be written.
 fn make_now(call: &Call) -> CallOutcome {
     make_with(make_natively, call)
 }
 
-/// As [`here`], by `maker`.
+/// Like [`make_now`], by `maker`.
 fn make_with(maker: CallMaker, call: &Call) -> CallOutcome {
     if user_buffers::make_writable(call) {
         CallOutcome::Answer(maker(call))
@@ -68,19 +70,19 @@ fn make_with(maker: CallMaker, call: &Call) -> CallOutcome {
     }
 }
 
-/// `work` with what this process has open; where that cannot be had the call waits.
+/// Runs `work` on the process's checkpoints. The call waits if they cannot be allocated.
 fn with_process(work: impl FnMut(&mut Process) -> CallOutcome) -> CallOutcome {
     checkpoint::with(work).unwrap_or(CallOutcome::Waits)
 }
 
-/// Whether output to files is held, which the process would not find there: its own, or, once it has been told something by
-/// another, anybody's in the session.
+/// True if output to files is held that this process would not find there: its own output, or, once
+/// it depends on another process, that of any process of the session.
 pub fn any_file_held(process: &Process) -> bool {
     let of_others = || table_host::shared().is_some_and(|shared| shared.files.any_held());
     process.output.has_files() || of_others() && process.depends_on_other()
 }
 
-/// Whether output is held for it, which the process would not find there.
+/// True if output is held for the file `kind` that this process would not find there.
 pub fn is_output_held(process: &Process, kind: DescriptorKind) -> bool {
     let DescriptorKind::File((device, inode)) = kind else { return false };
     let of_others =
@@ -88,9 +90,10 @@ pub fn is_output_held(process: &Process, kind: DescriptorKind) -> bool {
     process.output.has_file((device, inode)) || of_others() && process.depends_on_other()
 }
 
-/// What a call is about that looks at file systems.
+/// File that a metadata call is about.
 enum MetadataSubject {
-    /// A name: from where, its address, and whether symbolic links at its end are followed.
+    /// A path: its directory descriptor, its address, and true if a final symbolic link is
+    /// followed.
     Name(Fd, u64, bool),
     Descriptor(Fd),
     /// No file's contents or size.
@@ -105,7 +108,7 @@ fn metadata_subject(call: &Call) -> MetadataSubject {
         nr::STAT | nr::GETXATTR | nr::LISTXATTR => MetadataSubject::Name(AT, first, true),
         nr::LSTAT | nr::LGETXATTR | nr::LLISTXATTR => MetadataSubject::Name(AT, first, false),
         nr::FSTAT | nr::FGETXATTR | nr::FLISTXATTR => MetadataSubject::Descriptor(call.fd(0)),
-        // (An empty name stands for the descriptor.)
+        // An empty path names the descriptor.
         nr::NEWFSTATAT if is_empty(second) => MetadataSubject::Descriptor(call.fd(0)),
         nr::STATX if is_empty(second) => MetadataSubject::Descriptor(call.fd(0)),
         nr::NEWFSTATAT => MetadataSubject::Name(call.fd(0), second, follows(fourth)),
@@ -136,7 +139,7 @@ fn read_metadata(call: &Call, maker: CallMaker) -> CallOutcome {
 
 fn read_at_offset(call: &Call, maker: CallMaker) -> CallOutcome {
     if call.nr == nr::PREADV2 && call.args[3] == u64::MAX {
-        // From where the descriptor is.
+        // Offset -1: at the descriptor's own offset.
         return move_offset(call, maker);
     }
     let known = descriptor_table::info(call.fd(0)).filter(|known| known.is_stored);
@@ -151,12 +154,12 @@ fn read_at_offset(call: &Call, maker: CallMaker) -> CallOutcome {
 fn move_offset(call: &Call, maker: CallMaker) -> CallOutcome {
     let fd = call.fd(0);
     if !descriptor_table::is_private_file(fd) {
-        // Where a device or file is that others have, too: that does not move it.
+        // Query of the offset of a device or shared file, which does not move it.
         let asks = call.nr == nr::LSEEK && call.args[1] == 0 && call.args[2] as u32 == k::SEEK_CUR;
         return match descriptor_table::info(fd).map(|known| known.kind) {
             Some(DescriptorKind::Stream) if asks => make_now(call),
             Some(DescriptorKind::File(_)) if asks => read_at_offset(call, maker),
-            // (Which changes nothing: ESPIPE.)
+            // Fails with ESPIPE, and changes nothing.
             Some(DescriptorKind::Pipe(_) | DescriptorKind::Local(_)) if call.nr == nr::LSEEK => {
                 make_now(call)
             }
@@ -177,7 +180,7 @@ fn move_offset(call: &Call, maker: CallMaker) -> CallOutcome {
 }
 
 fn open_file(call: &Call, maker: CallMaker) -> CallOutcome {
-    /// Flags that neither change anything nor have something else opened.
+    /// Flags that change nothing and open no other kind of file.
     const HARMLESS: u32 = k::O_CLOEXEC
         | k::O_DIRECTORY
         | k::O_NOFOLLOW
@@ -190,10 +193,10 @@ fn open_file(call: &Call, maker: CallMaker) -> CallOutcome {
         nr::OPENAT => (call.fd(0), call.args[1], call.args[2] as u32),
         _ => return CallOutcome::Waits,
     };
-    /// Nor of a device that takes what is written and keeps nothing.
+    /// Flags that are also harmless for a device that accepts writes and stores nothing.
     const HARMLESS_THERE: u32 = k::O_ACCMODE | k::O_CREAT | k::O_TRUNC | k::O_APPEND;
     let follows = flags & k::O_NOFOLLOW == 0;
-    // To open an ordinary file, or nothing, has no effect on anybody.
+    // No other process can observe that an ordinary file is opened, or that a path is missing.
     let (kind, device) = match output_buffer::kind_at(dir, path, follows) {
         Ok(DescriptorKind::Local(_) | DescriptorKind::Pipe(_)) | Err(sys::Errno(sys::EFAULT)) => {
             return CallOutcome::Waits;
@@ -208,7 +211,8 @@ fn open_file(call: &Call, maker: CallMaker) -> CallOutcome {
     if flags & !harmless != 0 {
         return CallOutcome::Waits;
     }
-    // (No rollback of another thread's comes between: signals are blocked, so that this one is not stopped.)
+    // No rollback by another thread intervenes: signals are blocked, so this thread cannot be
+    // stopped.
     let may_open = |process: &mut Process| {
         let has_room = !process.has_checkpoint() || process.journal.has_room();
         !kind.is_ok_and(|kind| is_output_held(process, kind)) && has_room
@@ -232,7 +236,7 @@ fn open_file(call: &Call, maker: CallMaker) -> CallOutcome {
 
 fn close_descriptor(call: &Call) -> CallOutcome {
     let fd = call.fd(0);
-    // (It stays open until that is committed, and nobody can execute a file that is open for writing.)
+    // The file stays open until the commit, and a file that is open for writing cannot be executed.
     let writes = |flags: u64| flags as u32 & k::O_ACCMODE != k::O_RDONLY;
     if !descriptor_table::is_private_file(fd) || sys::fcntl(fd, k::F_GETFL, 0).is_ok_and(writes) {
         return CallOutcome::Waits;
@@ -273,10 +277,10 @@ fn change_mapping(call: &Call) -> CallOutcome {
                 CallOutcome::Answer(0)
             }
             nr::BRK => {
-                // SAFETY: asks where it is.
+                // SAFETY: queries the program break.
                 let now = unsafe { sys::raw(nr::BRK, [0; 6]) } as u64;
                 if at < now {
-                    // (0 asks. What is below the heap is refused.)
+                    // An argument of 0 queries the break. One below the heap is refused.
                     return if at == 0 {
                         CallOutcome::Answer(now as i64)
                     } else {
@@ -294,7 +298,7 @@ fn change_mapping(call: &Call) -> CallOutcome {
     })
 }
 
-/// Whether a program can have memory there, and we have none.
+/// True if a program can have memory there, and the agent has none.
 fn is_program_range(at: u64, len: u64) -> bool {
     const END: u64 = (1 << 47) - 4096;
     let is_ours = || session::get().is_some_and(|session| session.owns_any(at, len));
@@ -312,7 +316,7 @@ fn write_output(call: &Call) -> CallOutcome {
     let (how, buffers): (_, &[[u64; 2]]) = match call.nr {
         nr::WRITE => (WriteMode::Current, &one),
         nr::PWRITE64 => (WriteMode::AtOffset(fourth), &one),
-        // (To nobody in particular.)
+        // Without a destination address.
         nr::SENDTO if call.args[4] == 0 && fourth & !write_capacity::PLAIN_FLAGS == 0 => {
             (WriteMode::Message(fourth as u32), &one)
         }
@@ -329,7 +333,7 @@ fn write_output(call: &Call) -> CallOutcome {
     if policy == Policy::Allow as u8 {
         return write_at_once(call, buffers);
     }
-    // Errors change nothing, and come of the call itself.
+    // Errors change nothing, and are returned by the call itself.
     let Some(DescriptorInfo { kind, can_hold_output: true, .. }) = descriptor_table::info(fd)
     else {
         return CallOutcome::Waits;
@@ -360,9 +364,10 @@ fn write_output(call: &Call) -> CallOutcome {
     made
 }
 
-/// What may go out at once: here, if that waits for nobody.
+/// Makes a write at once if the program's policy for the descriptor allows it and the write waits
+/// for no reader.
 fn write_at_once(call: &Call, buffers: &[[u64; 2]]) -> CallOutcome {
-    /// So many bytes are written at once where there is room for any (pipe(7)).
+    /// `PIPE_BUF`: this many bytes are written at once if poll(2) reports room (pipe(7)).
     const AT_ONCE: u64 = 4096;
     let is_small = buffers.iter().map(|[_, len]| *len).sum::<u64>() <= AT_ONCE;
     let is_ready = write_capacity::poll(call.fd(0), 0) == Ok(write_capacity::POLLOUT);
@@ -370,18 +375,19 @@ fn write_at_once(call: &Call, buffers: &[[u64; 2]]) -> CallOutcome {
 }
 
 fn use_futex(call: &Call) -> CallOutcome {
-    // (Without the flag others may wait there, in memory of a file that this process can only read.)
+    // Without this flag, other processes may wait there, in memory of a file that this process can
+    // only read.
     const PRIVATE: u32 = k::FUTEX_PRIVATE_FLAG;
     match call.args[1] as u32 & !k::FUTEX_CLOCK_REALTIME ^ PRIVATE {
         k::FUTEX_WAKE | k::FUTEX_WAKE_BITSET => make_now(call),
-        // For another thread, which goes on, too.
+        // The call waits for another thread, which continues too.
         k::FUTEX_WAIT | k::FUTEX_WAIT_BITSET => CallOutcome::Report,
         _ => CallOutcome::Waits,
     }
 }
 
 fn query_descriptor(call: &Call) -> CallOutcome {
-    /// What a terminal is, and how large (ioctl_tty(2)).
+    /// Queries of a terminal's attributes, size and process group (ioctl_tty(2)).
     const TCGETS: u32 = 0x5401;
     const TIOCGWINSZ: u32 = 0x5413;
     const TIOCGPGRP: u32 = 0x540f;
@@ -393,7 +399,7 @@ fn query_descriptor(call: &Call) -> CallOutcome {
     if is_harmless { make_now(call) } else { CallOutcome::Waits }
 }
 
-/// A call has returned: who has which descriptor.
+/// Updates the descriptor table after a call has returned `result`.
 pub fn note_descriptor_call(call: &Call, result: i64) {
     if result < 0 {
         return;
@@ -405,7 +411,7 @@ pub fn note_descriptor_call(call: &Call, result: i64) {
         }
         nr::CLOSE => descriptor_table::invalidate(fd),
         nr::CLOSE_RANGE => descriptor_table::invalidate_all(),
-        // Of all descriptors of the same open file.
+        // The call changes all descriptors of the same open file.
         nr::FCNTL if matches!(call.args[1] as u32, k::F_SETFL | k::F_ADD_SEALS) => {
             descriptor_table::invalidate_all();
         }
@@ -430,7 +436,8 @@ pub fn note_descriptor_call(call: &Call, result: i64) {
         nr::FCNTL if matches!(call.args[1] as u32, k::F_DUPFD | k::F_DUPFD_CLOEXEC) => {
             descriptor_table::set_private(opened, descriptor_table::is_private(fd));
         }
-        // Somebody was given some, or a lock goes with any close.
+        // A descriptor was sent to another process, or a lock is released with any close of the
+        // file.
         nr::SENDMSG | nr::FLOCK => descriptor_table::share_all(),
         nr::FCNTL
             if matches!(
@@ -444,7 +451,7 @@ pub fn note_descriptor_call(call: &Call, result: i64) {
     }
 }
 
-/// The verdict on a call that was made.
+/// Returns the verdict for a call that needs no wait; None if it waits.
 pub fn verdict(made: &CallOutcome) -> Option<ReportingVerdict> {
     match made {
         CallOutcome::Answer(result) => Some(ReportingVerdict::Answer(*result)),

@@ -1,11 +1,11 @@
-//! Calls that need not come as signals, while the process has one thread.
+//! Calls that need no signal, while the process has one thread.
 //!
-//! A report takes two signals, some five microseconds, and what it tells is needed of few calls: of those after which a checkpoint
-//! would miss something, while the process does not speculate, and of those that wait, while it does. All others are made
-//! from patched sites: as they stand, or here.
+//! A report takes two signals, some five microseconds, and few calls need one. While the process
+//! does not speculate, these are calls whose effect a checkpoint would miss; while it does, calls
+//! that wait. All others are made from patched sites: unchanged, or here.
 //!
-//! With a second thread there are stops, which a thread in a call that nobody sees does not come to: from then on every call is
-//! reported.
+//! A second thread brings stops, and a thread in a call that is not reported cannot be stopped.
+//! From then on every call is reported.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -22,15 +22,16 @@ use crate::plane::{self, Call, Quick, Verdict, signal_block};
 use crate::sys::{self, nr};
 use crate::targets;
 
-/// What becomes of a call while the process does not speculate, as far as that is to be known for speculating.
+/// Returns the path of a call while the process does not speculate, by what speculation needs to
+/// know of it later.
 fn normal_path(nr: u64) -> Quick {
     match nr {
-        // What is mapped, and who has which descriptor.
+        // Changes of mappings and descriptors.
         nr::MMAP | nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE | nr::BRK => Quick::Before,
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CREAT => Quick::Before,
         nr::CLOSE | nr::DUP | nr::DUP2 | nr::DUP3 | nr::FCNTL => Quick::Before,
         nr::FADVISE64 => Quick::Before,
-        // Pipes in which there is nothing yet but what may be taken back.
+        // Reads from pipes whose tail may have speculative data.
         nr::READ | nr::READV | nr::RECVFROM if !planted_predictions::is_on() => Quick::Before,
         nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT | nr::USERFAULTFD | nr::RSEQ => Quick::Reported,
         nr::CLOSE_RANGE | nr::SENDMSG | nr::SENDMMSG | nr::FLOCK => Quick::Reported,
@@ -40,13 +41,14 @@ fn normal_path(nr: u64) -> Quick {
     }
 }
 
-/// What was chosen last: nothing yet, or for a process that does not speculate, or that does.
+/// Last choice: 0 none, 1 for a process that does not speculate, 2 for one that does.
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
 
-/// The process begins, speculates from here on, or does not any more.
+/// Chooses the paths of all calls: the process starts, begins to speculate, or has ended
+/// speculation.
 pub fn choose_paths() {
     let speculates = checkpoint::is_speculative();
-    // (From one prediction to the next nothing changes, and there are hundreds of calls to be gone through.)
+    // Consecutive predictions change nothing, and the choice visits hundreds of calls.
     if plane::has_threads()
         || CHOSEN.swap(1 + u32::from(speculates), Relaxed) == 1 + u32::from(speculates)
     {
@@ -67,7 +69,8 @@ pub fn choose_paths() {
     }
 }
 
-/// Whether [`before`] is to be asked of a call that has come as a signal. (With threads a process that speculates goes on by those.)
+/// True if [`before`] must see a call that came as a signal. A process with threads continues by
+/// signals while it speculates.
 pub fn is_asked_first(nr: u64) -> bool {
     match checkpoint::is_speculative() {
         true => !plane::has_threads() && class(nr) != Class::Waits,
@@ -76,7 +79,7 @@ pub fn is_asked_first(nr: u64) -> bool {
     }
 }
 
-/// A thread is about to be made by this call: from here on every call is reported.
+/// Reports every call from here on if `call` is about to create a thread.
 pub fn before_thread(call: &Call) {
     use linux_raw_sys::general::{CLONE_VFORK, CLONE_VM};
     let flags = match call.nr {
@@ -89,14 +92,15 @@ pub fn before_thread(call: &Call) {
     }
 }
 
-/// A call that changes nothing of what is noted here, though others of its number do.
+/// True for a call without an effect on recorded state, though other calls of its number have one.
 fn changes_nothing(call: &Call) -> bool {
     const HARMLESS: [u32; 3] = [k::F_GETFD, k::F_SETFD, k::F_GETFL];
     let is_harmless = || HARMLESS.contains(&(call.args[1] as u32));
     call.nr == nr::RECVFROM || call.nr == nr::FCNTL && is_harmless()
 }
 
-/// What becomes of a call from a patched site. (Where its frame is needed it is to come as a signal.)
+/// Decides about a call from a patched site. None: it must come as a signal, because its frame is
+/// needed.
 pub fn before(call: &Call) -> Option<Verdict> {
     let need_not_ask = || checkpoint::is_speculative() || targets::may_miss(call.nr);
     if table_host::has_not_asked()
@@ -107,15 +111,15 @@ pub fn before(call: &Call) -> Option<Verdict> {
     if plane::has_threads() {
         return before_with_threads(call);
     }
-    // (What is made here is not made again if a signal of ours interrupts it. Outside of speculations there are none but
-    // those of tests.)
+    // A call made here is not repeated if one of our signals interrupts it. Outside of speculations
+    // only tests send such signals.
     if checkpoint::is_speculative() {
         let is_settled = table_host::table().is_some_and(checkpoint::outcomes_are_applied);
         if !is_settled || program_interface::is_request(call) {
             return None;
         }
         return match child_private_calls::make(call, target_prefetch::make_with_prefetch) {
-            // (Which a held signal asks for; the program has them blocked.)
+            // Result that a held signal causes; the program has that signal blocked.
             CallOutcome::Answer(sys::RESTART) => None,
             CallOutcome::Answer(result) => Some(Verdict::answer(result)),
             CallOutcome::Report | CallOutcome::Waits | CallOutcome::Depends(..) => None,
@@ -151,8 +155,9 @@ pub fn before(call: &Call) -> Option<Verdict> {
     Some(Verdict::answer(result))
 }
 
-/// As [`before`], of a call that has come as a signal in a process with threads: one that may wait for storage is made here. (No other
-/// thread takes a checkpoint meanwhile: this one does not stop before it is behind its call, or, if that was interrupted, in front of it.)
+/// Like [`before`], for a call that came as a signal in a process with threads. A call that may
+/// wait for storage is made here. No other thread takes a checkpoint meanwhile: this thread stops
+/// only after its call, or in front of it if it was interrupted.
 fn before_with_threads(call: &Call) -> Option<Verdict> {
     if checkpoint::is_speculative() || program_interface::is_request(call) || call.thread.is_lent()
     {
@@ -169,12 +174,12 @@ fn before_with_threads(call: &Call) -> Option<Verdict> {
     }
 }
 
-/// The call was made here, and had this result.
+/// Records a call that was made here with this result.
 fn note_made_call(call: &Call, result: i64) {
     if result == sys::RESTART {
         return;
     }
-    // A handler that came in between would wait for the locks that this takes.
+    // A signal handler would wait for the locks that this takes.
     let mask = plane::has_handlers().then(signal_block::begin);
     mapping_calls::note(call, result);
     execute_call::note_descriptor_call(call, result);

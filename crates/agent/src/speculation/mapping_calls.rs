@@ -1,4 +1,4 @@
-//! Calls that change what is mapped, as far as memory that is followed is concerned.
+//! Effect of mapping calls on the memory that is followed.
 
 use linux_raw_sys::general as k;
 
@@ -7,16 +7,16 @@ use super::{checkpoint, program_break};
 use crate::plane::{Call, patch};
 use crate::sys::nr;
 
-/// `call` may have changed what is mapped.
+/// Updates the memory state after `call`, which may have changed a mapping.
 pub fn note(call: &Call, result: i64) {
-    /// Advice after which pages hold what they held at first (madvise(2)).
+    /// Advice after which pages have their initial contents again (madvise(2)).
     const EMPTIES: [u32; 3] = [k::MADV_DONTNEED, k::MADV_REMOVE, k::MADV_DONTNEED_LOCKED];
     if (-4095..0).contains(&result) {
         return;
     }
     let ([at, len, third, ..], result) = (call.args, result as u64);
     let dropped = |at, len| checkpoint::note_change(|memory| memory.note_discarded(at, len));
-    // What the program shares with others is not to be patched.
+    // Code that the program shares with other processes must not be patched.
     match call.nr {
         nr::MMAP if call.args[3] as u32 & k::MAP_SHARED != 0 => patch::note_shared(result, len),
         nr::MREMAP if patch::is_any_shared(at, len.max(1)) => patch::note_shared(result, third),
@@ -24,7 +24,7 @@ pub fn note(call: &Call, result: i64) {
     }
     match call.nr {
         nr::MUNMAP => dropped(at, len),
-        // It grows without a call, and what is followed would not be all of it.
+        // Such a mapping grows without a call, so the followed range would be incomplete.
         nr::MMAP if call.args[3] as u32 & k::MAP_GROWSDOWN != 0 => checkpoint::disable(),
         nr::MADVISE if EMPTIES.contains(&(third as u32)) => dropped(at, len),
         nr::MMAP => dropped(result, len),

@@ -1,5 +1,5 @@
-//! The program's private memory as it was at each checkpoint: by a mirror, where the kernel notes what is written
-//! ([`super::memory_mirror`]); where it does not, by copies that are made before the first store ([`super::write_faults`]).
+//! Program memory at each checkpoint: by a mirror, where the kernel tracks dirty pages
+//! ([`super::memory_mirror`]), else by copies before the first store ([`super::write_faults`]).
 
 use super::memory_mirror::Mirror;
 use super::writable_regions::Region;
@@ -9,37 +9,38 @@ use crate::sys::{self, Errno};
 
 const PAGE: u64 = 4096;
 
-/// How it is kept.
+/// Mechanism that saves memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Tracking {
-    /// That was not looked at yet.
+    /// Not determined yet.
     Unknown = 0,
     Mirrored,
     WriteFaults,
 }
 
-/// See the module's text. All-zero is valid, and knows nothing.
+/// Saved program memory. All-zero is valid and empty.
 pub struct Memory {
     tracking: Tracking,
     mirror: Mirror,
-    /// Mappings are as they were when they were looked at.
+    /// True if the known regions are current: no mapping has changed since they were read.
     regions_are_current: bool,
 }
 
 impl Memory {
-    /// Mappings may change.
+    /// Marks the known regions as outdated: a mapping may have changed.
     pub fn invalidate_regions(&mut self) {
         self.regions_are_current = false;
     }
 
-    /// The heap ended at `above`, or ends at `end`: what lies between has gone, but for the page in which it still ends.
+    /// Discards the range between the new and the old end of the heap, except the page in which it
+    /// still ends. `above` is the larger of the two.
     pub fn note_heap_end(&mut self, end: u64, above: u64) {
         let end = end.next_multiple_of(PAGE);
         self.note_discarded(end, above.saturating_sub(end));
     }
 
-    /// What lay there has gone.
+    /// Discards the saved contents of a range that was unmapped, emptied, or mapped anew.
     pub fn note_discarded(&mut self, at: u64, len: u64) {
         self.invalidate_regions();
         match self.tracking {
@@ -48,13 +49,14 @@ impl Memory {
         }
     }
 
-    /// Pages have moved, and what says that they were written may have or not.
+    /// Marks dirty-page tracking as unreliable: pages have moved, with or without their tracking
+    /// state.
     pub fn note_moved(&mut self) {
         self.invalidate_regions();
         self.mirror.note_moved();
     }
 
-    /// In a forked child, which has nothing of it.
+    /// Resets the state in a forked child.
     pub fn in_child(&mut self) {
         self.mirror.in_child();
         write_faults::in_child();
@@ -62,7 +64,7 @@ impl Memory {
         self.invalidate_regions();
     }
 
-    /// The piece that holds `at`.
+    /// Returns the region that holds `at`.
     fn region(&self, at: u64) -> Option<Region> {
         match self.tracking {
             Tracking::WriteFaults => write_faults::region(at),
@@ -70,34 +72,35 @@ impl Memory {
         }
     }
 
-    /// Whether memory that the program can write is known to be there. (Stacks grow without a call.)
+    /// True if writable memory is known at `at`. Stacks grow without a call.
     pub fn covers(&self, at: u64) -> bool {
         self.region(at).is_some()
     }
 
-    /// Copies as many bytes as `to` has from the program's memory; EFAULT if they are not all there.
+    /// Copies `to.len()` bytes from the program's memory; EFAULT if some of them do not exist.
     pub fn read(&self, at: u64, to: &mut [u8]) -> sys::Result<()> {
         let end = at.checked_add(to.len() as u64).ok_or(Errno(sys::EFAULT))?;
-        // (Pages of a file can go without a call, where that is cut short.)
+        // A truncated file loses pages without a call.
         let is_there = self.region(at).is_some_and(|region| end <= region.end && !region.is_file);
         if !is_there || !self.regions_are_current {
             return sys::copy_bytes(at, to);
         }
-        // SAFETY: the program can write there, as nothing was unmapped since that was looked at, nor can be just now: that takes
-        // who has this. Other threads may be writing there, and get what write(2) would have written.
+        // SAFETY: the range is writable: no mapping has changed since the regions were read, and a
+        // thread that changes one needs this lock. Other threads may store meanwhile; then the
+        // bytes are those that write(2) would have written.
         unsafe { core::ptr::copy(at as *const u8, to.as_mut_ptr(), to.len()) };
         Ok(())
     }
 
-    /// The program looks after its own memory by userfaultfd(2), and there can be one of us.
+    /// Disables checkpoints: the program uses userfaultfd(2) itself, and memory can have only one.
     pub fn disable(&mut self) {
         self.mirror.disable();
         write_faults::disable();
         self.invalidate_regions();
     }
 
-    /// Keeps what it holds. Nobody else writes meanwhile. ENOSPC: there is no room for what another checkpoint before this one needs, and
-    /// no checkpoint; those before it stay.
+    /// Saves memory for a new checkpoint. No other thread writes meanwhile. ENOSPC: no room for
+    /// what an earlier checkpoint needs, so there is no new one; earlier ones stay.
     pub fn save(&mut self, session: &Session, is_another: bool) -> sys::Result<()> {
         if self.tracking == Tracking::Unknown {
             self.tracking = if userfault_fd::is_refused()? {
@@ -120,7 +123,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Where what is noted for the checkpoints before the latest ends.
+    /// Returns the end of the undo log for the checkpoints before the latest.
     pub fn mark(&self) -> u64 {
         match self.tracking {
             Tracking::WriteFaults => write_faults::mark(),
@@ -128,7 +131,7 @@ impl Memory {
         }
     }
 
-    /// What was noted before `mark` is not wanted any more.
+    /// Drops log entries before `mark`.
     pub fn forget_until(&mut self, mark: u64) {
         match self.tracking {
             Tracking::WriteFaults => write_faults::forget_until(mark),
@@ -136,7 +139,7 @@ impl Memory {
         }
     }
 
-    /// These pages have been given up for good: by what was done before any of the checkpoints that are left.
+    /// Drops log entries of pages that were unmapped for good, before any checkpoint that is left.
     pub fn forget_pages(&mut self, at: u64, len: u64) {
         match self.tracking {
             Tracking::WriteFaults => write_faults::forget_pages(at, len),
@@ -144,8 +147,8 @@ impl Memory {
         }
     }
 
-    /// Puts back what was written since the checkpoint at which the notes ended at `mark`. Nobody else writes meanwhile, and all that
-    /// was mapped then is still mapped.
+    /// Restores memory as of the checkpoint at which the log ended at `mark`. No other thread
+    /// writes meanwhile. All that was mapped then is still mapped.
     pub fn restore(&mut self, mark: u64) -> sys::Result<()> {
         match self.tracking {
             Tracking::WriteFaults => write_faults::restore(mark),
@@ -153,7 +156,8 @@ impl Memory {
         }
     }
 
-    /// It was put back, and there is an earlier checkpoint. Nobody else writes meanwhile.
+    /// Protects memory again after a restore, for an earlier checkpoint. No other thread writes
+    /// meanwhile.
     pub fn reprotect(&mut self) -> sys::Result<()> {
         match self.tracking {
             Tracking::WriteFaults => write_faults::reprotect(),
@@ -161,7 +165,7 @@ impl Memory {
         }
     }
 
-    /// There is no checkpoint any more. Nobody else writes meanwhile.
+    /// Ends the last checkpoint. No other thread writes meanwhile.
     pub fn end(&mut self) -> sys::Result<()> {
         match self.tracking {
             Tracking::WriteFaults => write_faults::end(),

@@ -1,17 +1,20 @@
-//! The program's private memory as it was at the latest checkpoint, in a mirror, where the kernel notes what is written
+//! Program memory at the latest checkpoint, as a mirror, where the kernel tracks dirty pages
 //! (userfaultfd(2)).
 //!
-//! Each page that a program can write has its like in a *mirror*: private memory of ours at the same address but for one bit.
-//! Which pages were written since, the kernel tells: they are write-protected asynchronously (userfaultfd(2),
-//! `UFFD_FEATURE_WP_ASYNC`), a store takes the protection off, and one call lists and protects again those without it
-//! (ioctl_pagemap_scan(2)). So a checkpoint copies what was written since the last, into the mirror, and a rollback the same
-//! out of it. What the kernel writes on the program's behalf, into buffers or signal frames, is tracked like the program's own stores,
-//! and never fails for that.
+//! Each page that the program can write has a copy in the *mirror*: private memory of the agent at
+//! the same address with one bit flipped. The kernel tracks dirty pages: memory is write-protected
+//! asynchronously (userfaultfd(2), `UFFD_FEATURE_WP_ASYNC`), and a store removes the protection.
+//! One call lists the pages without it and protects them again (ioctl_pagemap_scan(2)).
 //!
-//! Of several checkpoints the mirror is the latest. What it held before, page by page, is kept for the earlier ones ([`Undo`]).
+//! So a checkpoint copies the dirty pages into the mirror, and a rollback copies them back. Writes
+//! by the kernel for the program, to buffers or signal frames, are tracked like the program's own
+//! stores, and never fail because of it.
 //!
-//! Invariant: at a checkpoint the mirror equals the program's memory, where that is there; where it is not, zeros, or what the
-//! file holds.
+//! The mirror belongs to the latest of several checkpoints. Its earlier contents are logged page by
+//! page for the earlier ones ([`PageUndoLog`]).
+//!
+//! Invariant: at a checkpoint the mirror equals the program's memory, for each page that exists.
+//! For other pages it holds zeros, or the contents of the file.
 
 use linux_raw_sys::general as k;
 
@@ -23,29 +26,30 @@ use crate::session::{self, Session};
 use crate::sys::{self, Errno, Place};
 
 const PAGE: u64 = 4096;
-/// The bit in which a page and its like in the mirror differ: far from where the kernel puts anything, below and above.
+/// Address bit in which a page and its mirror differ. The kernel places no mappings that far below
+/// or above the program's.
 const MIRROR: u64 = 1 << 44;
-/// Most bytes of files in private, writable mappings, which are copied whole.
+/// Limit of private, writable file mappings, which are copied whole: 64 MiB.
 const FILES_MAX: u64 = 64 << 20;
 
-/// See the module's text. All-zero is valid, and knows nothing.
+/// The mirror. All-zero is valid and empty.
 pub struct Mirror {
     protector: Protector,
-    /// What the mirror held before, for the checkpoints before the latest.
+    /// Undo log of the mirror, for the checkpoints before the latest.
     pub undo: PageUndoLog,
     regions: [Region; REGIONS],
     count: usize,
-    /// What is to be followed, while that is prepared.
+    /// Regions that are being prepared.
     next_regions: [Region; REGIONS],
-    /// What of the mirror is mapped, in the order of addresses of the program's.
+    /// Mapped parts of the mirror, by the program's addresses, in order.
     mirrored: [Region; REGIONS],
     mirrors: usize,
-    /// Pages may be protected of which the mirror has nothing.
+    /// True if pages may be clean that the mirror does not equal.
     is_out_of_step: bool,
 }
 
 impl Mirror {
-    /// What lay there has gone.
+    /// Empties the mirror of a range that was unmapped, emptied, or mapped anew.
     pub fn note_discarded(&mut self, at: u64, len: u64) {
         let end = at.saturating_add(len);
         for mirrored in &self.mirrored[..self.mirrors] {
@@ -56,12 +60,12 @@ impl Mirror {
         }
     }
 
-    /// Pages have moved, and what says that they were written may have or not.
+    /// Marks tracking as unreliable: pages have moved, with or without their tracking state.
     pub fn note_moved(&mut self) {
         self.is_out_of_step = true;
     }
 
-    /// In a forked child, which has no mirror.
+    /// Resets the mirror in a forked child, which has none.
     pub fn in_child(&mut self) {
         // SAFETY: all-zero is valid.
         self.protector = unsafe { core::mem::zeroed() };
@@ -69,20 +73,21 @@ impl Mirror {
         self.undo.in_child();
     }
 
-    /// The piece of memory that holds `at`.
+    /// Returns the region that holds `at`.
     pub fn region(&self, at: u64) -> Option<Region> {
         let regions = &self.regions[..self.count];
         let n = regions.partition_point(|region| region.end <= at);
         regions.get(n).copied().filter(|region| region.holds(at))
     }
 
-    /// The program looks after its own memory in the same way, and there can be one of us.
+    /// Disables the mirror: the program uses userfaultfd(2) itself, and memory can have only one.
     pub fn disable(&mut self) {
         self.protector.disable(session::get());
     }
 
-    /// Keeps what was written since the last time. Nobody else writes meanwhile. What the mirror held is noted if there `is_another`
-    /// checkpoint before this one. ENOSPC: there is no room for that, and no checkpoint; those before it stay.
+    /// Copies dirty pages into the mirror. No other thread writes meanwhile. If there `is_another`,
+    /// earlier checkpoint, the mirror's old contents are logged first. ENOSPC: no room in the log,
+    /// so there is no new checkpoint; earlier ones stay.
     pub fn save(&mut self, is_another: bool) -> sys::Result<()> {
         let mut kept = Ok(());
         self.each_page(self.pages_to_copy(), Protect::Before, |undo, found| {
@@ -95,7 +100,8 @@ impl Mirror {
             if found.is_zero() {
                 return zero_mirror(found.start, found.end);
             }
-            // SAFETY: these pages are there, and can be read as they can be written; the mirror is ours alone.
+            // SAFETY: these pages exist and are readable, as they are writable; only the agent uses
+            // the mirror.
             unsafe { copy(mirror_of(found.start), found.start, found.end - found.start) };
         })?;
         kept?;
@@ -103,20 +109,23 @@ impl Mirror {
         Ok(())
     }
 
-    /// Puts back what was written since the checkpoint at which the notes ended at `mark`. Nobody else writes meanwhile, and all that
-    /// was mapped then is still mapped.
+    /// Restores memory as of the checkpoint at which the log ended at `mark`. No other thread
+    /// writes meanwhile. All that was mapped then is still mapped.
     pub fn restore(&mut self, mark: u64) -> sys::Result<()> {
         self.undo.unwind(mark, |at, was| {
-            // SAFETY: a page of the mirror; the program's was written since, and will be put back with all that was.
+            // SAFETY: a page of the mirror; the program's page is dirty from here on and restored
+            // below.
             unsafe { copy(mirror_of(at), was, PAGE) };
             touch_page(at);
         });
         let put = |_: &mut PageUndoLog, found: &PageRange| {
-            // SAFETY: these pages are there, and can be written; the program is to find there what it had.
+            // SAFETY: these pages exist and are writable; the program must find its old contents
+            // there.
             unsafe { copy(found.start, mirror_of(found.start), found.end - found.start) };
         };
-        // Where it cannot be known what was written (who kept the descriptor has gone, or this thread may not ask, or has no
-        // descriptor left to ask by) the mirror has all that there was.
+        // Dirty pages can be unknown: the supervisor, which has the descriptor, has ended; this
+        // thread may not scan; or it has no free descriptor to scan with. The mirror then has the
+        // whole memory.
         if self.each_page(self.pages_to_copy(), Protect::After, put).is_err() {
             self.is_out_of_step = true;
             if self.each_page(PageFilter::All, Protect::Never, put).is_err() {
@@ -126,31 +135,32 @@ impl Mirror {
         Ok(())
     }
 
-    /// Compares all memory with the mirror.
+    /// Compares all memory with the mirror and restores what differs.
     fn restore_by_comparison(&self) {
         let mut now = [0u8; PAGE as usize];
         for region in &self.regions[..self.count] {
             for at in (region.start..region.end).step_by(PAGE as usize) {
-                // (Behind the end of a file there is nothing to be read.)
+                // Past the end of a file no page can be read.
                 if sys::copy_bytes(at, &mut now).is_err() {
                     continue;
                 }
-                // SAFETY: a page of the mirror, which is ours alone.
+                // SAFETY: a page of the mirror, which only the agent uses.
                 let was = unsafe { &*(mirror_of(at) as *const [u8; PAGE as usize]) };
                 if now != *was {
-                    // SAFETY: the page is there, and can be written; the program is to find there what it had.
+                    // SAFETY: the page exists and is writable; the program must find its old
+                    // contents there.
                     unsafe { copy(at, mirror_of(at), PAGE) };
                 }
             }
         }
     }
 
-    /// What is not certain to be as in the mirror.
+    /// Selects the pages that may differ from the mirror.
     fn pages_to_copy(&self) -> PageFilter {
         if self.is_out_of_step { PageFilter::All } else { PageFilter::Written }
     }
 
-    /// Calls `each` with pages that are there.
+    /// Calls `each` with selected pages that exist.
     fn each_page(
         &mut self,
         which: PageFilter,
@@ -162,13 +172,13 @@ impl Mirror {
         let mut pieces = regions[..*count].iter().map(|region| (region.start, region.end));
         let mut each = |found: &PageRange| each(undo, found);
         let result = pieces.try_for_each(|piece| pagemap.each(piece, which, protect, &mut each));
-        // What it had protected when it failed nobody has seen.
+        // Pages that were protected before the error have not been processed.
         self.is_out_of_step |= result.is_err();
         pagemap.close().and(result)
     }
 
-    /// Looks at what is mapped, and begins to follow what is new. (Where the process speculates, that is no file.) If that cannot
-    /// be done, what was followed still is.
+    /// Reads the mappings and follows new ones. While the process speculates, none of these is a
+    /// file. After an error, the old regions are still followed.
     pub fn follow_regions(&mut self, session: &Session, speculates: bool) -> sys::Result<()> {
         let (mut count, mut files) = (0, 0);
         let Mirror { next_regions: regions, mirrored, mirrors, .. } = self;
@@ -201,7 +211,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Maps what of a region's mirror is not mapped yet.
+    /// Maps the parts of a region's mirror that are not mapped yet.
     fn mirror(&mut self, region: Region) -> sys::Result<()> {
         let mut at = region.start;
         while at < region.end {
@@ -212,9 +222,9 @@ impl Mirror {
                 _ => {
                     let end = next.map_or(region.end, |other| other.start.min(region.end));
                     let place = Place::IfFree(mirror_of(at));
-                    // SAFETY: nothing is replaced.
+                    // SAFETY: replaces no mapping.
                     unsafe { sys::map_private(place, end - at)? };
-                    // SAFETY: memory of ours, which no child needs.
+                    // SAFETY: memory of the agent, which no child needs.
                     let _ = unsafe { sys::advise(mirror_of(at), end - at, k::MADV_DONTFORK) };
                     let new = Region { start: at, end, ..Region::default() };
                     self.note_mirrored(first, new)?;
@@ -226,7 +236,7 @@ impl Mirror {
     }
 
     fn note_mirrored(&mut self, first: usize, new: Region) -> sys::Result<()> {
-        // Mostly what grows is next to what there was.
+        // A region that grows is mostly adjacent to its old part.
         if let Some(before) = first.checked_sub(1).map(|n| &mut self.mirrored[n])
             && before.end == new.start
         {
@@ -249,10 +259,10 @@ impl Mirror {
     }
 }
 
-/// The page counts as written (again).
+/// Makes the page dirty again.
 fn touch_page(page: u64) {
     let word = page as *mut u64;
-    // SAFETY: the page is there, and writable; nobody else is at work, and it holds afterwards what it held.
+    // SAFETY: the page exists and is writable; no other thread runs; the contents stay the same.
     unsafe { word.write_volatile(word.read_volatile()) };
 }
 
@@ -264,9 +274,9 @@ fn is_mirror(mirrored: &[Region], at: u64) -> bool {
     mirrored.iter().any(|region| region.holds(mirror_of(at)))
 }
 
-/// The mirror of these pages holds zeros.
+/// Fills the mirror of these pages with zeros.
 fn zero_mirror(start: u64, end: u64) {
-    // SAFETY: memory of ours alone, of which only what it holds is lost.
+    // SAFETY: only the agent uses this memory; only its contents are lost.
     let _ = unsafe { sys::advise(mirror_of(start), end - start, k::MADV_DONTNEED) };
 }
 
@@ -277,11 +287,11 @@ unsafe fn copy(to: u64, from: u64, len: u64) {
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) };
 }
 
-/// What is not in memory of a file's pages comes from there. (Behind its end there is nothing to be read.)
+/// Copies the region's contents from memory or its file to the mirror, up to the end of the file.
 fn copy_of_file(region: Region) {
     let mut at = region.start;
     while at < region.end {
-        // SAFETY: memory of ours alone, a page of it.
+        // SAFETY: one page of memory that only the agent uses.
         let page =
             unsafe { core::slice::from_raw_parts_mut(mirror_of(at) as *mut u8, PAGE as usize) };
         if sys::copy_bytes(at, page).is_err() {

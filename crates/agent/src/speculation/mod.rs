@@ -1,29 +1,32 @@
-//! Committed speculation: a process goes on as if an answer had come, and is taken back if it was another
-//! (Nightingale 2005, sections 4 and 5).
+//! Committed speculation: a process continues on a predicted result and is rolled back if the
+//! prediction was wrong (Nightingale 2005, sections 4 and 5).
 //!
 //! | part | what it does |
-//! |---|---|
-//! | `interface` | what the program says of its predictions, and the session's table of them |
-//! | `policy` | what becomes of each call, signal and fault while a process speculates |
-//! | `quick` | which calls need not come as signals |
-//! | `ahead` | reading ahead, by the target's policy, for calls that are let go on |
-//! | `calls`, `allowed` | which calls need not wait: the table, and how they are made |
-//! | `checkpoint` | how far the process is, with all threads stopped where that changes |
-//! | `process` | the stack of what is open: a checkpoint of each, commit, and rollback |
-//! | `memory`, `pieces`, `mapped`, `heap`, `undo` | what the program's memory held at each checkpoint, and how it comes back |
-//! | `mirror`, `written`, `protector` | the same, where the kernel notes what is written: a copy, which pages, and the descriptor for it |
-//! | `write_faults`, `opened`, `outputs` | the same, where it does not: copies before the first store, and what calls write |
-//! | `threads` | the frames of all threads, and what the kernel writes into their memory by itself |
-//! | `journal`, `own` | private state that calls have changed: descriptors, offsets, mappings |
-//! | `children` | forks, which depend on their parent |
-//! | `execs` | programs that such children execute |
-//! | `private` | which calls need not wait where nothing would be undone, but the process would end |
-//! | `masks` | the mask of signals, while all are held |
-//! | `held`, `outlet`, `storage` | output, until what it depends on is committed; how much of it a stream or a file surely takes |
-//! | `depends`, `sockets` | what is read from pipes and local sockets that another process has only said so far |
-//! | `host` | what the session shares, and the process as the others see it |
-//! | `timer` | pokes, where nobody else can be relied upon |
-//! | `planted` | predictions that tests plant |
+//! | --- | --- |
+//! | `program_interface` | requests of the program about its predictions; the session's table |
+//! | `policy` | decides about each call, signal and fault while a process speculates |
+//! | `fast_path` | calls that need no signal |
+//! | `target_prefetch` | reading ahead, by the target's policy, for calls that are not held or waiting |
+//! | `call_table`, `execute_call` | calls that need not wait: the table, and how they are made |
+//! | `checkpoint` | state of the process; changes it with all threads stopped |
+//! | `process_checkpoints` | stack of open speculations: checkpoint, commit, rollback |
+//! | `memory_checkpoints` | program memory at each checkpoint: mirror or write faults |
+//! | `writable_regions`, `mapping_calls`, `program_break` | memory that the program can write, and changes of it |
+//! | `page_undo_log` | undo log of pages |
+//! | `memory_mirror`, `dirty_pages`, `userfault_fd` | memory where the kernel tracks dirty pages |
+//! | `write_faults`, `writable_groups`, `user_buffers` | memory where it does not: copies before the first store |
+//! | `thread_states` | frames of all threads, and memory that the kernel writes by itself (rseq) |
+//! | `undo_journal`, `descriptor_table` | changes of private state: descriptors, offsets, mappings |
+//! | `child_processes` | forks, which depend on their parent |
+//! | `child_execs` | programs that such children execute |
+//! | `child_private_calls` | calls of such children that need no undo, because the child ends instead |
+//! | `signal_masks` | the program's signal mask, while all signals are blocked |
+//! | `output_buffer` | output, until what it depends on is committed |
+//! | `write_capacity`, `file_capacity` | how much a stream or a file certainly accepts |
+//! | `pipe_dependencies`, `socket_pairs` | speculative data read from pipes and local sockets |
+//! | `table_host` | the session's shared memory, and this process as the others see it |
+//! | `wakeup_timer` | pokes a thread after a delay |
+//! | `planted_predictions` | predictions that tests plant |
 
 mod call_table;
 mod checkpoint;
@@ -67,5 +70,6 @@ mod write_faults;
 pub use child_execs::inherit;
 pub use policy::{may_speculate, start};
 
-/// Exit status of a process that could not be taken back, or that was lost while it speculated.
+/// Exit status of a process that could not be rolled back, or that the agent lost while it
+/// speculated.
 const FAILED: i32 = 125;

@@ -1,7 +1,8 @@
-//! Output that is held until what it depends on is committed, and then released in the order in which it was written.
+//! Output buffer: holds output until what it depends on is committed, and then releases it in the
+//! order in which it was written (output commit).
 //!
-//! A call is answered as if all of it had been written. It is written later, by a call of its own, so that what is one message
-//! or one atomic write stays one.
+//! A held call is answered as if all its bytes had been written. Each is written later by a call of
+//! its own, so that one message or one atomic write stays one.
 
 use linux_raw_sys::general as k;
 use runahead_speculation::{Id, Pipe};
@@ -11,54 +12,55 @@ use super::table_host::{self, HOST};
 use super::{file_capacity, write_capacity};
 use crate::sys::{self, Errno, Fd, nr};
 
-/// Calls that are held at once.
+/// Limit of calls that are held at once.
 const CALLS: usize = 4096;
-/// Bytes of them.
+/// Limit of bytes that are held at once: 1 MiB.
 const BYTES: usize = 1 << 20;
-/// After so many calls a stream is asked again what it takes, and whether anybody still reads it.
+/// After this many calls a stream is asked again for its capacity, and if it still has a reader.
 const RECHECK_CALLS: u64 = 16;
-/// Buffers of one call that are looked at (writev(2)).
+/// Limit of buffers in one call (writev(2)).
 const BUFFERS: u64 = 64;
 
-/// How something is written.
+/// Position or form of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteMode {
-    /// Where the descriptor is (write(2)).
+    /// At the descriptor's offset (write(2)).
     Current,
-    /// At an offset (pwrite(2)).
+    /// At this offset (pwrite(2)).
     AtOffset(u64),
     /// As a message with these flags (send(2)).
     Message(u32),
 }
 
-/// A call that is held.
+/// A call whose output is held.
 #[derive(Clone, Copy)]
 struct HeldCall {
     fd: Fd,
     how: WriteMode,
-    /// Position of its first byte.
+    /// Position of its first byte in the ring.
     at: u64,
     len: u64,
     to: Destination,
 }
 
-/// What a held call is written to.
+/// Destination of a held call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Destination {
     /// A regular file.
     File(File),
-    /// A pipe; and on which speculation it depends that readers in the session can have it (`runahead_speculation`). None: they
-    /// wait, as everybody does.
+    /// A pipe, and the speculation by which readers in the session can read the data early
+    /// (`runahead_speculation`). None: they wait, like all other readers.
     Pipe(Pipe, Option<Id>),
     /// A terminal, socket, or device.
     Other,
-    /// Nothing: here a child was made, which depends on what is before.
+    /// No output: a child was forked here, which depends on what comes before.
     Child(Id),
-    /// Nothing: the program has closed what is open as this for what is before.
+    /// No output: the program has closed the descriptor, which stays open for the output before
+    /// this entry.
     Closed,
 }
 
-/// Sorts of what is held, by what surely takes it.
+/// Sorts of held output, by how their capacity is found.
 const FILES: usize = 0;
 const PIPES: usize = 1;
 const OTHERS: usize = 2;
@@ -73,7 +75,8 @@ impl Destination {
         }
     }
 
-    /// Another process of the session has read there what this one may yet take back: it goes on reading what that writes.
+    /// True if another process of the session reads the tail of this pipe. It continues to read
+    /// what this process writes.
     fn has_reader(self) -> bool {
         match (self, table_host::shared()) {
             (Destination::Pipe(pipe, Some(_)), Some(shared)) => {
@@ -84,10 +87,10 @@ impl Destination {
     }
 }
 
-/// A file, among all of this machine: its device, and its own number.
+/// Identity of a file on this machine: device and inode number.
 pub type File = (u64, u64);
 
-/// See the module's text. Positions only grow; what lies at one is in its place in the ring.
+/// Ring of held output. Positions only grow; an entry lies at its position modulo the ring's size.
 pub struct OutputBuffer {
     calls: [HeldCall; CALLS],
     first: u64,
@@ -95,44 +98,45 @@ pub struct OutputBuffer {
     bytes: [u8; BYTES],
     first_byte: u64,
     end_byte: u64,
-    /// Calls, and bytes of them, that are about regular files, about pipes, and about other streams.
+    /// Calls and bytes held for regular files, for pipes, and for other streams.
     totals: [[u64; 2]; 3],
-    /// Calls to pipes that readers in the session cannot have: nor then what is written after them.
+    /// Number of calls to pipes whose data readers in the session cannot have. Later data is not
+    /// shared either.
     unshared_calls: u64,
-    /// The stream or file that was asked last, and how many calls, and bytes of them, of its sort it surely takes in all.
+    /// Descriptor asked last, and the calls and bytes of its sort that it certainly accepts in all.
     capacity: (Fd, [u64; 2]),
-    /// Where that ends of what is held for files which has a place of its own.
+    /// Largest end of held output for files that has an explicit offset.
     positioned_end: u64,
 }
 
 impl OutputBuffer {
-    /// Where it ends.
+    /// Returns the position after the last call.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether nothing is held.
+    /// True if no call is held.
     pub fn is_empty(&self) -> bool {
         self.first == self.end
     }
 
-    /// Whether a child depends on what is held, or on what came before.
+    /// True if a child depends on held output, or on what came before.
     #[cfg(feature = "fault-injection")]
     pub fn has_child(&self) -> bool {
         (self.first..self.end).any(|n| matches!(self.call(n).to, Destination::Child(_)))
     }
 
-    /// Whether something is held for this descriptor.
+    /// True if output is held for descriptor `fd`.
     pub fn has(&self, fd: Fd) -> bool {
         (self.first..self.end).any(|n| self.call(n).fd == fd)
     }
 
-    /// Whether something is held for any regular file.
+    /// True if output is held for any regular file.
     pub fn has_files(&self) -> bool {
         self.totals[FILES][0] > 0
     }
 
-    /// Whether something is held for that file.
+    /// True if output is held for `file`.
     pub fn has_file(&self, file: File) -> bool {
         self.has_files()
             && (self.first..self.end).any(|n| self.call(n).to == Destination::File(file))
@@ -142,8 +146,9 @@ impl OutputBuffer {
         &self.calls[position as usize % CALLS]
     }
 
-    /// Holds what lies in these buffers of the program's (address, bytes), as one call; `read` copies it. How many bytes. ENOBUFS:
-    /// there is no room for it, here or surely where it goes; EFAULT: it cannot be read.
+    /// Holds the program's `buffers` (address, bytes) as one call, copied by `read`, and returns
+    /// the number of bytes. ENOBUFS: no room here, or not certainly enough at the destination.
+    /// EFAULT: a buffer cannot be read.
     pub fn hold(
         &mut self,
         fd: Fd,
@@ -157,7 +162,8 @@ impl OutputBuffer {
         if self.end - self.first == CALLS as u64 || total.is_none_or(|total| total > room) {
             return Err(Errno(sys::ENOBUFS));
         }
-        // (Two descriptors may be of one stream or file. What another process of the session reads makes room.)
+        // Two descriptors may name one stream or file. Data that another process of the session
+        // reads makes room.
         if let Some(sort) = to.sort() {
             let is_taken = match to.has_reader() {
                 true => !self.end.is_multiple_of(RECHECK_CALLS) || write_capacity::has_reader(fd),
@@ -192,14 +198,15 @@ impl OutputBuffer {
         Ok(len)
     }
 
-    /// Whether a stream or file surely takes another call of so many bytes, besides all of its sort that are held.
+    /// True if the stream or file certainly accepts another call of `new` bytes, besides all of its
+    /// sort that are held.
     fn has_capacity(&mut self, fd: Fd, how: WriteMode, sort: usize, new: u64) -> bool {
         let [calls, held] = self.totals[sort];
         let (calls, bytes) = (calls + 1, held + new);
         let is_sure = |(of, [most_calls, most]): (Fd, [u64; 2])| {
             of == fd && calls <= most_calls && bytes <= most
         };
-        // (What it takes here it does not take at any place of a file, nor as a message.)
+        // The capacity at the current offset does not hold at another offset, nor for a message.
         if how != WriteMode::Current {
             self.capacity = Default::default();
         }
@@ -214,12 +221,12 @@ impl OutputBuffer {
                     }
                     _ => write_capacity::capacity(fd, how != WriteMode::Current, calls),
                 };
-                // (What takes nothing may refuse even that.)
+                // A stream without capacity may refuse even an empty call.
                 self.capacity = (fd, [if surely > 0 { calls } else { 0 }, surely]);
             }
         }
         let is_sure = is_sure(self.capacity);
-        // (The end of the file may be elsewhere from here on.)
+        // The end of the file may be elsewhere from here on.
         if let WriteMode::AtOffset(at) = how {
             (self.capacity, self.positioned_end) =
                 (Default::default(), self.positioned_end.max(at + new));
@@ -227,7 +234,8 @@ impl OutputBuffer {
         is_sure
     }
 
-    /// Whether readers in the session can have these bytes, the next call's.
+    /// Offers the next call's bytes to readers in the session. Returns false if there is no room
+    /// for them.
     fn share_with_readers(&self, pipe: Pipe, id: Id, (at, len): (u64, u64)) -> bool {
         let slot = at as usize % BYTES;
         let piece = (len as usize).min(BYTES - slot);
@@ -236,7 +244,7 @@ impl OutputBuffer {
             .is_some_and(|shared| shared.tails.write(pipe, id, self.end, &pieces, &HOST).is_ok())
     }
 
-    /// Counts the call at `position` in, or out.
+    /// Adds the call at `position` to the totals, or subtracts it.
     fn count(&mut self, position: u64, change: fn(u64, u64) -> u64) {
         let HeldCall { to, len, .. } = *self.call(position);
         let Some(sort) = to.sort() else { return };
@@ -257,7 +265,7 @@ impl OutputBuffer {
         }
     }
 
-    /// A child is made here, whose this is. ENOBUFS: there is no room for that.
+    /// Adds an entry for the fork of `child`. ENOBUFS: the ring is full.
     pub fn note_child(&mut self, child: Id) -> sys::Result<()> {
         if self.end - self.first == CALLS as u64 {
             return Err(Errno(sys::ENOBUFS));
@@ -269,12 +277,13 @@ impl OutputBuffer {
         Ok(())
     }
 
-    /// A descriptor may stand for another stream from here on.
+    /// Drops the cached capacity: a descriptor may name another stream from here on.
     pub fn forget_capacity(&mut self) {
         self.capacity = Default::default();
     }
 
-    /// The program closes `fd`, for which something is held: that is written to `kept`, and closed then. ENOBUFS: there is no room.
+    /// Redirects held output of `fd`, which the program closes, to `kept`, and closes that
+    /// afterwards. ENOBUFS: the ring is full.
     pub fn note_closed(&mut self, fd: Fd, kept: Fd) -> sys::Result<()> {
         if self.end - self.first == CALLS as u64 {
             return Err(Errno(sys::ENOBUFS));
@@ -290,7 +299,7 @@ impl OutputBuffer {
         Ok(())
     }
 
-    /// In a forked child: all that is held is its parent's.
+    /// Empties the buffer in a forked child: all held output is its parent's.
     pub fn in_child(&mut self) {
         for call in (self.first..self.end).map(|n| self.call(n)) {
             if call.to == Destination::Closed {
@@ -302,7 +311,7 @@ impl OutputBuffer {
         self.positioned_end = 0;
     }
 
-    /// What was held from `mark` on was never written.
+    /// Drops the output held from `mark` on, which was never written.
     pub fn drop_from(&mut self, mark: u64) {
         self.capacity = Default::default();
         while self.end > mark {
@@ -318,12 +327,15 @@ impl OutputBuffer {
         }
     }
 
-    /// Writes what is held before `mark`; calls `before_any` before the first of it is, which may take long. An error that comes only now
-    /// cannot be told to the program any more: what could not be written is lost, as it is when storage is full only after write(2) has
-    /// returned.
+    /// Writes the output held before `mark`. Calls `before_any` before the first write, which may
+    /// take long.
+    ///
+    /// An error at this point cannot be reported to the program any more. The data is lost, as when
+    /// storage becomes full only after write(2) has returned.
     pub fn release_until(&mut self, mark: u64, before_any: impl FnOnce()) {
         self.capacity = Default::default();
-        // Who has read what is passed here need not wait for what comes then, which may wait for him.
+        // A process that has read only data released by now need not wait for later writes. Those
+        // may wait for that process.
         let (mut passed, mut before_any) = (None, Some(before_any));
         let mut tell = |passed: &mut Option<Id>, is_written: bool| {
             if let (Some(id), Some(shared)) = (passed.take(), table_host::shared()) {
@@ -367,8 +379,8 @@ impl OutputBuffer {
         }
     }
 
-    /// Bytes, and number, of the calls that can be written as one, from the first on: a file has no calls in it. (How much a pipe takes
-    /// depends on how its bytes came.)
+    /// Returns the bytes and number of the oldest calls that can be written as one: a file does not
+    /// record call boundaries. The capacity of a pipe depends on them.
     fn mergeable(&self, mark: u64) -> (u64, u64) {
         const MOST: u64 = 64 << 10;
         let first = self.call(self.first);
@@ -386,7 +398,7 @@ impl OutputBuffer {
         (len, count)
     }
 
-    /// Writes what is behind the first `done` bytes.
+    /// Writes the bytes of `call` after the first `done`.
     fn write(&self, call: &HeldCall, mut done: u64) -> sys::Result<()> {
         loop {
             let (at, left) = ((call.at + done) as usize % BYTES, (call.len - done) as usize);
@@ -417,11 +429,11 @@ fn write_once(call: &HeldCall, vectors: &[[u64; 2]; 2], count: u64, done: u64) -
             (nr::SENDMSG, [fd, message.as_ptr() as u64, flags.into(), 0, 0, 0])
         }
     };
-    // SAFETY: the calls read our own bytes; the program has asked for this to be written.
+    // SAFETY: the calls read our own bytes, which the program asked to write.
     sys::check(unsafe { sys::raw(number, args) })
 }
 
-/// The buffers of a call that writes several (writev(2)). None: there are more than are looked at, or they cannot be read.
+/// Reads the buffers of writev(2) or readv(2). None: too many, or unreadable.
 pub fn buffers_of(
     vectors: u64,
     count: u64,
@@ -434,10 +446,10 @@ pub fn buffers_of(
     Some(to)
 }
 
-/// Room for [`buffers_of`].
+/// Storage for [`buffers_of`].
 pub const NO_BUFFERS: [[u64; 2]; BUFFERS as usize] = [[0; 2]; BUFFERS as usize];
 
-/// What a descriptor, or a name, stands for.
+/// Kind of object that a descriptor or a path names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DescriptorKind {
     /// A regular file.
@@ -446,22 +458,24 @@ pub enum DescriptorKind {
     Directory,
     /// A pipe or FIFO.
     Pipe(Pipe),
-    /// A local stream socket, and its two directions if it is known to what it is connected.
+    /// A local stream socket, and its two directions if its peer is known.
     Local(Option<SocketPipes>),
     /// A terminal, another socket, or a device.
     Stream,
 }
 
-/// A device that nobody notices to be opened (`Documentation/admin-guide/devices.txt` of the kernel).
+/// Device whose opening no other process can observe (`Documentation/admin-guide/devices.txt` of
+/// the kernel).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HarmlessDevice {
-    /// /dev/null and those like it: who reads from it takes from nobody.
+    /// /dev/null, /dev/zero, /dev/full or /dev/urandom: a read takes data from no other process.
     Memory,
-    /// The process's own terminal.
+    /// The process's controlling terminal.
     Terminal,
 }
 
-/// Whether a path, which is an address in the program's memory, names such a device.
+/// Returns the harmless device at a path, if it is one. `path` is an address in the program's
+/// memory.
 pub fn harmless_device(dir: Fd, path: u64, follows: bool) -> Option<HarmlessDevice> {
     const NULL: (u32, u32) = (1, 3);
     const ZERO: (u32, u32) = (1, 5);
@@ -478,7 +492,7 @@ pub fn harmless_device(dir: Fd, path: u64, follows: bool) -> Option<HarmlessDevi
     }
 }
 
-/// What `fd` is; None: it is not open. Signals must be blocked.
+/// Returns the kind of `fd`; None if it is not open. Signals must be blocked.
 pub fn kind(fd: Fd) -> Option<DescriptorKind> {
     let told = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_INO).ok()?;
     if u32::from(told.stx_mode) & k::S_IFMT == k::S_IFSOCK && socket_pairs::is_local_stream(fd) {
@@ -487,13 +501,13 @@ pub fn kind(fd: Fd) -> Option<DescriptorKind> {
     Some(kind_of(&told))
 }
 
-/// Whether `fd` is a pipe or FIFO.
+/// True if `fd` is a pipe or FIFO.
 pub fn is_pipe(fd: Fd) -> bool {
     sys::statx_fd(fd, k::STATX_TYPE)
         .is_ok_and(|told| u32::from(told.stx_mode) & k::S_IFMT == k::S_IFIFO)
 }
 
-/// What is at a path, which is an address in the program's memory.
+/// Returns the kind of the object at a path, which is an address in the program's memory.
 pub fn kind_at(dir: Fd, path: u64, follows: bool) -> sys::Result<DescriptorKind> {
     statx_at(dir, path, follows).map(|told| kind_of(&told))
 }
@@ -505,7 +519,7 @@ fn statx_at(dir: Fd, path: u64, follows: bool) -> sys::Result<k::statx> {
     let args = [dir as u64, path, flags.into(), mask.into(), told.as_mut_ptr() as u64, 0];
     // SAFETY: writes a statx; a bad path is an error.
     sys::check(unsafe { sys::raw(nr::STATX, args) })?;
-    // SAFETY: zeroed, and filled.
+    // SAFETY: zeroed, then filled by the kernel.
     Ok(unsafe { told.assume_init() })
 }
 

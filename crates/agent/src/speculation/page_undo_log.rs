@@ -1,49 +1,49 @@
-//! What memory held at checkpoints, page by page: of the mirror, for the checkpoints before the latest; of the program's memory itself,
-//! where there is no mirror.
+//! Undo log of pages: earlier contents of the mirror, for the checkpoints before the latest, or of
+//! the program's memory, if there is no mirror.
 //!
-//! A page may be noted more than once. Going back from the end, what was noted first is what counts, and gives what memory held
-//! at the checkpoint from which on it was noted.
+//! A page may be logged more than once. Unwinding from the end applies the oldest entry last, which
+//! yields the contents at the checkpoint from which on it was logged.
 
 use crate::address_space;
 use crate::sys::{self, Errno};
 
 const PAGE: u64 = 4096;
-/// Pages for which there is room: 64 MiB.
+/// Capacity in pages: 64 MiB.
 const PAGES: u64 = 16 << 10;
 
-/// In place of a page that is not there any more.
+/// Page address of an entry whose page was unmapped.
 const GONE: u64 = 0;
 
-/// See the module's text. All-zero is valid, and holds nothing.
+/// Ring of page copies. All-zero is valid and empty.
 pub struct PageUndoLog {
-    /// Where the pages lie; 0: nowhere yet.
+    /// Address of the copies; 0 if not allocated.
     memory: u64,
-    /// Numbers of the first page that is still wanted, and of the next: positions that only grow.
+    /// Positions of the oldest entry and of the next; they only grow.
     first: u64,
     end: u64,
-    /// Of which page of the program's each is.
+    /// Page address of each entry.
     pages: [u64; PAGES as usize],
 }
 
 impl PageUndoLog {
-    /// Where it ends.
+    /// Returns the position after the last entry.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// How many pages can still be noted.
+    /// Returns how many more pages fit.
     pub fn room(&self) -> u64 {
         PAGES - (self.end - self.first)
     }
 
-    /// Room for these pages. ENOSPC: there is not enough.
+    /// Allocates the log and checks for room for `pages` pages. ENOSPC: not enough.
     fn reserve(&mut self, pages: u64) -> sys::Result<()> {
         if pages > self.room() {
             return Err(Errno(sys::ENOSPC));
         }
         if self.memory == 0 {
             self.memory = address_space::map_private(PAGES * PAGE)?;
-            // SAFETY: memory of ours, which no child needs.
+            // SAFETY: memory of the agent, which no child needs.
             let _ = unsafe {
                 sys::advise(self.memory, PAGES * PAGE, linux_raw_sys::general::MADV_DONTFORK)
             };
@@ -51,22 +51,23 @@ impl PageUndoLog {
         Ok(())
     }
 
-    /// Notes what the likes of these pages hold, which differ in `bit` of the address. ENOSPC: there is no room for all, and
-    /// none is noted.
+    /// Saves the mirror of `start..end`; a page's mirror is its address with `bit` flipped. ENOSPC:
+    /// no room for all pages, and none is saved.
     pub fn save_mirror(&mut self, start: u64, end: u64, bit: u64) -> sys::Result<()> {
         self.reserve((end - start) / PAGE)?;
         for at in (start..end).step_by(PAGE as usize) {
             let slot = self.end % PAGES;
             self.pages[slot as usize] = at;
             let (from, to) = ((at ^ bit) as *const u8, (self.memory + slot * PAGE) as *mut u8);
-            // SAFETY: a page of the mirror, and one of ours that holds nothing that is wanted.
+            // SAFETY: a page of the mirror, and a free entry of the ring.
             unsafe { core::ptr::copy_nonoverlapping(from, to, PAGE as usize) };
             self.end += 1;
         }
         Ok(())
     }
 
-    /// Notes what these pages of the program's hold, but for those that cannot be read (behind the end of a file). ENOSPC: as above.
+    /// Saves the pages `start..end` of the program, except those past the end of a file, which
+    /// cannot be read. ENOSPC: as for `save_mirror`.
     pub fn save_memory(&mut self, start: u64, end: u64) -> sys::Result<()> {
         self.reserve((end - start) / PAGE)?;
         let mut at = start;
@@ -74,7 +75,7 @@ impl PageUndoLog {
             let slot = self.end % PAGES;
             let pages = ((end - at) / PAGE).min(PAGES - slot);
             let to = (self.memory + slot * PAGE) as *mut u8;
-            // SAFETY: pages of ours that hold nothing that is wanted.
+            // SAFETY: free entries of the ring.
             let to = unsafe { core::slice::from_raw_parts_mut(to, (pages * PAGE) as usize) };
             if sys::copy_bytes(at, to).is_ok() {
                 for n in 0..pages {
@@ -93,7 +94,8 @@ impl PageUndoLog {
         Ok(())
     }
 
-    /// Of what was noted from `mark` on, what `is_wanted` says of the page and the address of what was noted of it; in the same order.
+    /// Keeps only the entries from `mark` on for which `is_wanted` returns true, in the same order.
+    /// It gets the page's address and that of its copy.
     pub fn retain_from(&mut self, mark: u64, mut is_wanted: impl FnMut(u64, u64) -> bool) {
         let first = mark.max(self.first).min(self.end);
         let mut to = first;
@@ -106,7 +108,7 @@ impl PageUndoLog {
             if to != from {
                 self.pages[(to % PAGES) as usize] = page;
                 let there = (self.memory + to % PAGES * PAGE) as *mut u8;
-                // SAFETY: two pages of ours.
+                // SAFETY: two pages of the ring.
                 unsafe { core::ptr::copy_nonoverlapping(was as *const u8, there, PAGE as usize) };
             }
             to += 1;
@@ -114,12 +116,13 @@ impl PageUndoLog {
         self.end = to;
     }
 
-    /// What was noted from `mark` on is not wanted.
+    /// Drops the entries from `mark` on.
     pub fn drop_from(&mut self, mark: u64) {
         self.end = mark;
     }
 
-    /// Takes back all from `mark` on, the last first: calls `each` with the page and the address of what was noted of it.
+    /// Removes all entries from `mark` on, the last first, and calls `each` with the page's address
+    /// and that of its copy.
     pub fn unwind(&mut self, mark: u64, mut each: impl FnMut(u64, u64)) {
         while self.end > mark {
             self.end -= 1;
@@ -131,7 +134,7 @@ impl PageUndoLog {
         }
     }
 
-    /// These pages have been given up for good: by what was done before any of the checkpoints that are left.
+    /// Marks the entries of pages that were unmapped for good, before any checkpoint that is left.
     pub fn forget_pages(&mut self, at: u64, len: u64) {
         for n in self.first..self.end {
             let page = &mut self.pages[(n % PAGES) as usize];
@@ -141,12 +144,12 @@ impl PageUndoLog {
         }
     }
 
-    /// What was noted before `mark` is not wanted any more.
+    /// Drops the entries before `mark`.
     pub fn forget_until(&mut self, mark: u64) {
         self.first = mark;
     }
 
-    /// In a forked child, which has none of it.
+    /// Empties the log in a forked child, which does not inherit it.
     pub fn in_child(&mut self) {
         (self.memory, self.first, self.end) = (0, 0, 0);
     }

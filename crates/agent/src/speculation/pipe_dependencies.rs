@@ -1,5 +1,5 @@
-//! Reading from pipes what another process of the session has written there and may yet take back: this one depends on it from then
-//! on (Nightingale 2005, section 6).
+//! Reads of speculative data from pipes: the reader depends on the writer from then on (Nightingale
+//! 2005, section 6).
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -16,20 +16,20 @@ use crate::plane::policy::ReportingVerdict;
 use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
-/// Threads of this process that have said that they wait for something to be read.
+/// Number of threads of this process that are registered as waiting for a pipe.
 static WAITERS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a call may read from a pipe, or take from a stream what comes next.
+/// True if the call may read from a pipe, or the next bytes of a stream.
 pub fn may_read(call: &Call) -> bool {
     match call.nr {
         nr::READ | nr::READV => true,
-        // (Without asking who has sent it.)
+        // Without a request for the sender's address.
         nr::RECVFROM => call.args[3] & !write_capacity::PLAIN_FLAGS == 0 && call.args[4] == 0,
         _ => false,
     }
 }
 
-/// The pipe, or direction of a socket, that a call reads from, if it does.
+/// Returns the pipe, or direction of a socket, that the call reads from.
 pub fn pipe_of(call: &Call) -> Option<Pipe> {
     if !may_read(call) || call.thread.is_lent() {
         return None;
@@ -42,13 +42,14 @@ pub fn pipe_of(call: &Call) -> Option<Pipe> {
     }
 }
 
-/// Whether a process that does not speculate finds something in the pipe, and need not look any further. Signals need not be
-/// blocked.
+/// True if the pipe has committed data, so that a process that does not speculate need not look at
+/// its tail. Signals need not be blocked.
 pub fn has_committed_data(call: &Call) -> bool {
     table_host::shared().is_some() && !is_empty(call.fd(0))
 }
 
-/// What a thread does about a call that reads from `pipe`, in a process that does not speculate. None: it makes it.
+/// Decides about a read of `pipe` in a process that does not speculate. None: the program makes the
+/// call.
 pub fn before_read(
     session: &Session,
     call: &Call,
@@ -63,7 +64,7 @@ pub fn before_read(
     let ahead = || shared.tails.peek(pipe, &HOST, || is_empty(call.fd(0)));
     let mut found = ahead();
     if found == TailFront::Nothing && is_empty(call.fd(0)) {
-        // It is to be told when there is something; which may be since it looked.
+        // Registers for a poke, and checks again: data may have arrived since.
         add_waiter(shared, pipe);
         found = ahead();
     }
@@ -77,7 +78,7 @@ fn add_waiter(shared: &Shared, pipe: Pipe) {
     WAITERS.fetch_add(is_noted.into(), SeqCst);
 }
 
-/// The thread does not wait for something to be read (any more).
+/// Removes this thread's registration as waiting.
 pub fn stop_waiting() {
     if WAITERS.load(SeqCst) > 0
         && let Some(shared) = table_host::shared()
@@ -86,13 +87,13 @@ pub fn stop_waiting() {
     }
 }
 
-/// In a forked child, which has said nothing.
+/// Resets the count in a forked child, which has no registration.
 pub fn in_child() {
     WAITERS.store(0, SeqCst);
 }
 
-/// Takes a checkpoint of the process in front of its call, from which on it depends on `id`, in whose process's tail of `pipe` it is
-/// about to read.
+/// Takes a checkpoint in front of the call. From then on the process depends on `id`, whose data in
+/// the tail of `pipe` it is about to read.
 pub fn depend(
     session: &Session,
     shared: &Shared,
@@ -112,7 +113,7 @@ pub fn depend(
     })
 }
 
-/// A speculative process reads from `pipe`.
+/// Reads from `pipe` in a speculative process.
 pub fn read_speculative(call: &Call, pipe: Pipe) -> CallOutcome {
     let Some(shared) = table_host::shared() else { return CallOutcome::Waits };
     stop_waiting();
@@ -128,11 +129,13 @@ pub fn read_speculative(call: &Call, pipe: Pipe) -> CallOutcome {
     let writer = shared.table.owner(id);
     checkpoint::each_open(|_, _, other| {
         depends |= other == Some(id);
-        // (What was read has gone for good once its writer commits it: so nobody else may take the reader back.)
+        // Data read from a tail is gone once its writer commits. So no other speculation may roll
+        // the reader back.
         is_alone &= other.is_some_and(|other| shared.table.owner(other) == writer);
         last = other;
     });
-    // (Nor may the writer, by something above it alone: in another pipe the process may have read that first.)
+    // The writer may not roll it back alone either, by a speculation above this one: the process
+    // may have read that first, from another pipe.
     let is_above = last.is_none_or(|last| shared.table.is_above(id, last));
     match depends {
         true if is_alone && last == Some(id) => read_tail(call, shared, (pipe, id)),
@@ -141,7 +144,7 @@ pub fn read_speculative(call: &Call, pipe: Pipe) -> CallOutcome {
     }
 }
 
-/// Reads what depends on `id`, which the process depends on.
+/// Reads tail data that depends on `id`, as the process already does.
 fn read_tail(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> CallOutcome {
     let mut vectors = output_buffer::NO_BUFFERS;
     let one = [[call.args[1], call.args[2]]];
@@ -170,7 +173,7 @@ fn read_tail(call: &Call, shared: &Shared, (pipe, id): (Pipe, Id)) -> CallOutcom
     }
 }
 
-/// Puts bytes into the program's buffers, behind the first `done`.
+/// Copies bytes into the program's buffers, after the first `done`.
 fn copy_to_buffers(buffers: &[[u64; 2]], mut done: u64, mut bytes: &[u8]) -> sys::Result<()> {
     for [at, len] in buffers {
         let skipped = done.min(*len);

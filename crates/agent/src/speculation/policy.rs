@@ -1,4 +1,5 @@
-//! What a process may do while it speculates: what [`super::call_table`] lets it. All else waits.
+//! Policy of a process that may speculate: allows what [`super::call_table`] allows while it
+//! speculates. All other calls wait.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -22,15 +23,15 @@ use crate::session::{self, Session};
 use crate::sys::{self, nr};
 use crate::targets;
 
-/// See the module's text.
+/// The policy; it has no state of its own.
 struct Speculation;
 
 static POLICY: AnyPolicy = AnyPolicy::Reporting(&Speculation);
 
-/// The thread that is about to make a child.
+/// Thread that is about to fork.
 static FORKING_THREAD: AtomicU32 = AtomicU32::new(0);
 
-/// What has become of the process by now; `frame` is that of the thread, which is at work.
+/// Applies the outcomes that are known by now. `frame` belongs to the calling thread.
 fn apply_outcomes(frame: &mut Context) -> Transition {
     let Some(table) = table_host::table() else { return Transition::Ended };
     let began = if planted_predictions::is_on() { sys::now() } else { 0 };
@@ -53,7 +54,7 @@ fn apply_outcomes(frame: &mut Context) -> Transition {
     looked
 }
 
-/// After a call from which on the process may speculate.
+/// Chooses the call paths anew if the process began to speculate in this call.
 fn choose_paths_if_begun(verdict: Option<ReportingVerdict>) -> Option<ReportingVerdict> {
     if matches!(verdict, Some(ReportingVerdict::ResumeFrame)) {
         fast_path::choose_paths();
@@ -61,7 +62,8 @@ fn choose_paths_if_begun(verdict: Option<ReportingVerdict>) -> Option<ReportingV
     verdict
 }
 
-/// What a thread does about a call that it has come to, by what has become of the process. None: the process does not speculate.
+/// Returns the verdict for a call by the transition of the process. None: the process does not
+/// speculate.
 fn after_transition(
     looked: Transition,
     goes_on: impl FnOnce() -> PlaneCallVerdict,
@@ -74,21 +76,23 @@ fn after_transition(
     }
 }
 
-/// How often a process that waits looks whether those that are to settle what is open are still there, in nanoseconds.
+/// Interval at which a waiting process checks that the processes that settle its speculations still
+/// live: 100 ms.
 const ORPHAN_CHECK_NS: u64 = 100_000_000;
-/// A thread that was at work when it was poked is poked again after so many nanoseconds, and after twice as many each time, up to
-/// [`ORPHANS_NS`]: where each call takes long, as under a tracer, it would come to nothing else.
+/// Delay in nanoseconds after which a thread that missed a poke is poked again. It doubles each
+/// time, up to [`ORPHAN_CHECK_NS`]. Under a tracer, where each call takes long, short delays alone
+/// would use up all the time.
 const POKE_RETRY_NS: u64 = 50_000;
-/// How often in a row.
+/// Number of pokes missed in a row.
 static MISSED_POKES: AtomicU32 = AtomicU32::new(0);
 
-/// The thread is about to wait: it is to be told what comes.
+/// Requests pokes and starts the timer: the thread is about to wait.
 fn request_wakeups() {
     program_interface::request_pokes();
     let _ = wakeup_timer::start(ORPHAN_CHECK_NS);
 }
 
-/// Of a call that is to wait until nothing is open. None: nothing is.
+/// Lets a call wait until no speculation is open. None: none is open.
 fn wait_until_none_open(call: &Call, frame: &mut Context) -> Option<PlaneCallVerdict> {
     planted_predictions::note_wait(call.nr);
     planted_predictions::settle();
@@ -96,7 +100,7 @@ fn wait_until_none_open(call: &Call, frame: &mut Context) -> Option<PlaneCallVer
     after_transition(apply_outcomes(frame), || PlaneCallVerdict::Wait(checkpoint::none_open()))
 }
 
-/// A call of a speculative process. None: it does not speculate any more.
+/// Handles a call of a speculative process. None: it does not speculate any more.
 fn handle_speculative(call: &Call, frame: &mut Context) -> Option<ReportingVerdict> {
     let waits = |frame: &mut Context| wait_until_none_open(call, frame).map(ReportingVerdict::from);
     planted_predictions::settle_one();
@@ -115,7 +119,7 @@ fn handle_speculative(call: &Call, frame: &mut Context) -> Option<ReportingVerdi
         && !call.thread.is_at_work()
         && let Some(session) = session::get()
     {
-        // What comes next may be predicted, too.
+        // The next call may be predicted, too.
         let before = frame.copy();
         frame.go_on_answered(result);
         if planted_predictions::plant(session, result, frame) {
@@ -136,7 +140,7 @@ fn handle_speculative(call: &Call, frame: &mut Context) -> Option<ReportingVerdi
     execute_call::verdict(&made).or_else(|| waits(frame))
 }
 
-/// A call of the plane's own that a speculative process need not wait with. None: it waits.
+/// Handles a plane call that a speculative process can make without a wait. None: it waits.
 fn plane_call_without_wait(call: &Call, frame: &mut Context) -> Option<PlaneCallVerdict> {
     let mut answer = |result| {
         frame.go_on_answered(result);
@@ -176,7 +180,7 @@ impl ReportingPolicy for Speculation {
             is_news = true;
         }
         if is_news && fast_path::is_asked_first(call.nr) && !call.thread.is_at_work() {
-            // Nobody has asked the target's policy yet: the thread comes to the call anew.
+            // The target's policy has not seen the call yet: the thread makes it anew.
             return ReportingVerdict::ResumeFrame;
         }
         if program_interface::is_request(call) {
@@ -227,7 +231,7 @@ impl ReportingPolicy for Speculation {
         let verdict = after_transition(looked, || {
             wait_until_none_open(call, frame).unwrap_or(PlaneCallVerdict::ResumeFrame)
         });
-        // (Where nothing is open any more the thread comes to the call anew, with another mask.)
+        // If no speculation is open any more, the thread makes the call anew, with another mask.
         verdict.unwrap_or(PlaneCallVerdict::ResumeFrame)
     }
 
@@ -256,7 +260,7 @@ impl ReportingPolicy for Speculation {
     }
 
     fn fault(&self, _signal: i32, frame: &mut Context) {
-        /// How often to look. (Signals are blocked, so that nobody can poke the thread.)
+        /// Polling interval in microseconds. Signals are blocked, so the thread cannot be poked.
         const EVERY_US: u64 = 200;
         const ORPHANS_EVERY: u64 = ORPHAN_CHECK_NS / 1000 / EVERY_US;
         let (before, mut times) = (checkpoint::rollbacks(), 0);
@@ -293,7 +297,7 @@ impl ProcessEvents for Speculation {
     fn poked(&self, frame: &mut Context) {
         MISSED_POKES.store(0, Relaxed);
         planted_predictions::settle();
-        // (One that waits comes to its call anew, and sets it again.)
+        // A thread that waits makes its call anew, and starts the timer again.
         wakeup_timer::stop();
         program_interface::fail_orphans();
         apply_outcomes(frame);
@@ -342,14 +346,15 @@ impl ProcessEvents for Speculation {
 
     fn handler_begins(&self, _signal: i32) {
         if plane::thread::current().is_some_and(plane::thread::Thread::is_at_work) {
-            // What it does nobody may see.
+            // Other processes and policies cannot see what the handler does.
             descriptor_table::share_all();
             descriptor_table::invalidate_all();
             checkpoint::note_change(Memory::invalidate_regions);
         }
     }
 
-    /// Nobody would hear of what it does from here on, which may be wrong.
+    /// Ends a speculative process that the agent has lost: no outcome would reach it, and its
+    /// predictions may be wrong.
     fn lost(&self) {
         if checkpoint::is_speculative() {
             sys::exit(super::FAILED);
@@ -361,17 +366,17 @@ impl ProcessEvents for Speculation {
     }
 }
 
-/// Whether programs of the session may speculate.
+/// True if programs of the session may speculate.
 pub fn may_speculate(session: &Session) -> bool {
     session.config.speculates != 0 || predicts_by_itself(session)
 }
 
-/// Predictions are planted, by a test.
+/// True if a test plants predictions.
 fn predicts_by_itself(session: &Session) -> bool {
     matches!(session.plant(), plant::SPECULATED | plant::SPECULATED_WRONGLY)
 }
 
-/// Puts this policy in the target's place, if that was asked for.
+/// Installs this policy in place of the target's, if the session asks for it.
 pub fn start(session: &Session) -> sys::Result<()> {
     if !may_speculate(session) {
         return Ok(());

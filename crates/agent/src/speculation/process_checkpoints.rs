@@ -1,7 +1,8 @@
-//! What a process needs to become again what it was at each of its checkpoints, and what commit and rollback do with it.
+//! Saved state of a process at each of its checkpoints, with commit and rollback.
 //!
-//! Memory, frames, private changes and held output are rings, in which an open speculation is a position each: what is before that of the
-//! oldest is forgotten, what is behind that of one that fails is taken back.
+//! Memory, frames, journal and output are rings, and an open speculation is a position in each.
+//! Entries before the oldest open speculation are dropped. Entries after one that fails are rolled
+//! back.
 
 use runahead_abi::agent_config::plant;
 use runahead_speculation::{ANSWER_MAX, Id, Resolution, Status, Table};
@@ -16,56 +17,58 @@ use crate::plane::{program_faults, thread_stop};
 use crate::session::{self, Session};
 use crate::sys::{self, Fd};
 
-/// Speculations that a process can have open at once.
+/// Limit of open speculations in a process.
 pub const OPEN_MAX: usize = 512;
-/// Answers that are kept for the program to ask for.
+/// Answers of failed predictions that are stored for the program.
 const ANSWERS: usize = 8;
 
-/// One that is open, and where what belongs to it begins.
+/// An open speculation, and the ring positions at which its entries begin.
 #[derive(Clone, Copy)]
 pub struct OpenSpeculation {
-    /// Which.
+    /// Its id in the session's table.
     pub id: Id,
-    /// What whoever opened it wants to remember of it.
+    /// Opaque tag of the caller.
     pub tag: u32,
-    /// Another's, which it is about: it comes to the same end.
+    /// The foreign speculation whose outcome this one shares.
     pub depends_on: Option<Id>,
-    /// The process was made by one that speculated: there is nothing to go back to.
+    /// True if a speculative process forked this one: there is no checkpoint to return to.
     pub is_birth: bool,
     undo: u64,
-    /// Its frames: the first, and behind the last.
+    /// Positions of its frames: the first, and one past the last.
     frames: (u64, u64),
     journal: u64,
     output: u64,
 }
 
-/// What was said of a prediction that was wrong.
+/// Answer that came with the failure of a prediction.
 pub struct Answer {
-    /// Of which; 0: of none.
+    /// Id of the speculation; 0 if unused.
     pub id: u64,
-    /// Bytes of it.
+    /// Length in bytes.
     pub len: usize,
     pub bytes: [u8; ANSWER_MAX],
 }
 
-/// What a process needs to become again what it was at each of its checkpoints. All-zero is valid, and has none.
+/// All checkpoints of a process. All-zero is valid and has none.
 pub struct Process {
     pub memory: Memory,
     pub threads: Threads,
     pub journal: Journal,
     pub output: OutputBuffer,
     open: [Option<OpenSpeculation>; OPEN_MAX],
-    /// Positions in it of the first that is open and of the next; they only grow.
+    /// Positions in `open` of the oldest open speculation and of the next free entry; they only
+    /// grow.
     pub first: u64,
     pub end: u64,
-    /// Of those before this position the owner is to be poked.
+    /// Position up to which pokes have been requested.
     pub pokes_requested: u64,
     pub answers: [Answer; ANSWERS],
     answered: usize,
 }
 
 impl Process {
-    /// Holds what is written; readers of a pipe in the session may have it, if it `is_shown`. See [`Held::hold`].
+    /// Holds the bytes of a write. If `is_shown`, readers of the pipe in the session may read them.
+    /// See [`OutputBuffer::hold`].
     pub fn hold(
         &mut self,
         fd: Fd,
@@ -85,13 +88,13 @@ impl Process {
         held.hold(fd, how, buffers, to, |at, to| memory.read(at, to))
     }
 
-    /// Nothing is open, and nothing is kept of what was.
+    /// Drops everything saved for earlier speculations. None is open.
     pub fn begin(&mut self) {
         self.threads.forget_until(self.threads.end());
         self.memory.forget_until(self.memory.mark());
     }
 
-    /// Keeps memory and threads as they are: where the frames lie.
+    /// Saves memory and threads, and returns the positions of the frames.
     pub fn save(
         &mut self,
         session: &Session,
@@ -118,7 +121,7 @@ impl Process {
         }
     }
 
-    /// A checkpoint has just been taken, for this.
+    /// Adds speculation `id`, for which a checkpoint was just taken.
     pub fn push(&mut self, id: Id, tag: u32, depends_on: Option<Id>, frames: (u64, u64)) {
         if let Some(shared) = table_host::shared() {
             shared.table.assign_order(id);
@@ -138,12 +141,12 @@ impl Process {
         self.journal.begin_interval();
     }
 
-    /// All that are open, the oldest first, with their positions.
+    /// Iterates over the open speculations with their positions, the oldest first.
     pub fn open(&self) -> impl Iterator<Item = (u64, &OpenSpeculation)> {
         (self.first..self.end).filter_map(|n| Some((n, self.open[n as usize % OPEN_MAX].as_ref()?)))
     }
 
-    /// How many of the oldest are committed, and the oldest of all that has failed.
+    /// Returns how many of the oldest are committed, and the position of the oldest that failed.
     pub fn outcomes(&self, table: &Table) -> (u64, Option<u64>) {
         let status = |open: &OpenSpeculation| match open
             .depends_on
@@ -151,7 +154,7 @@ impl Process {
         {
             None => table.status(open.id),
             Some((_, Resolution::Committed)) => Status::Committed,
-            // Its owner has written all that this process can know of.
+            // The owner has written everything that this process can know of.
             Some((other, Resolution::Committing))
                 if seen_output_is_released(table, open, other) =>
             {
@@ -162,14 +165,15 @@ impl Process {
         };
         let is_committed = |(_, open): &(u64, &OpenSpeculation)| status(open) == Status::Committed;
         let committed = self.open().take_while(is_committed).count();
-        // (Gone: somebody else has written to the table.)
+        // Gone: another process has corrupted the table.
         let has_failed = |(_, open): &(u64, &OpenSpeculation)| {
             matches!(status(open), Status::Failed | Status::Gone)
         };
         (committed as u64, self.open().find(has_failed).map(|(position, _)| position))
     }
 
-    /// The `count` oldest are done: what belongs to them alone is made for good.
+    /// Commits the `count` oldest speculations: makes their changes permanent and releases their
+    /// output.
     pub fn commit(&mut self, table: &Table, count: u64) {
         let done = self.first..self.first + count;
         for position in done.clone() {
@@ -183,9 +187,11 @@ impl Process {
             .map_or((self.journal.end(), self.output.end()), |next| (next.journal, next.output));
         self.memory.forget_until(undo);
         self.threads.forget_until(frames);
-        // (Before others go on, who would find files open that were closed when they were told of them.)
+        // Before other processes continue: they would still find files open that they know to be
+        // closed.
         self.journal.commit_until(journal, &mut self.memory);
-        // Who has read nothing of it that is not written yet need not wait for what is, which may wait for him.
+        // A process that has read only output that is already written need not wait for the rest.
+        // The rest may wait for that process.
         let open = &self.open;
         self.output.release_until(held, || {
             let ids =
@@ -199,14 +205,14 @@ impl Process {
         self.stop_reading_if_done();
     }
 
-    /// What has come of the one at `position`.
+    /// Records the resolution of the speculation at `position` in the table.
     fn resolve(&self, table: &Table, position: u64, came: Resolution) {
         if let Some(open) = &self.open[position as usize % OPEN_MAX] {
             table.resolve(open.id, came);
         }
     }
 
-    /// The one at `position` is not open any more, and what has come of it was said.
+    /// Closes the speculation at `position`, whose resolution is recorded.
     fn close(&mut self, table: &Table, position: u64) {
         if let Some(open) = self.open[position as usize % OPEN_MAX].take() {
             table.poke_dependents(open.id, &HOST);
@@ -225,7 +231,7 @@ impl Process {
         }
     }
 
-    /// The process becomes what it was at the checkpoint at `position`. All its other threads are stopped.
+    /// Rolls the process back to the checkpoint at `position`. All its other threads are stopped.
     pub fn roll_back(
         &mut self,
         table: &Table,
@@ -236,7 +242,7 @@ impl Process {
         let Some(to) = self.open[position as usize % OPEN_MAX] else {
             return Err(sys::Errno(sys::ESRCH));
         };
-        // (Before anything is taken back that others may look at.)
+        // Before anything is rolled back that other processes may look at.
         for position in position..self.end {
             self.resolve(table, position, Resolution::RolledBack);
         }
@@ -273,7 +279,7 @@ impl Process {
         result
     }
 
-    /// In a forked child, which has nothing of it; `before` was its thread's number in its parent.
+    /// Resets everything in a forked child; `before` was its thread's id in its parent.
     pub fn in_child(&mut self, before: u32, birth: Option<(Id, Id)>) {
         self.memory.in_child();
         self.journal.in_child();
@@ -287,38 +293,39 @@ impl Process {
         }
     }
 
-    /// It has been told something by another process that speculates, or is its child.
+    /// True if the process depends on another speculative process, by data it read or as its child.
     pub fn depends_on_other(&self) -> bool {
         self.open().any(|(_, open)| open.depends_on.is_some())
     }
 
-    /// In a new program, whose process depended on `on` before, by its birth, and is to have this mask in the end.
+    /// Begins a new program in a process whose birth depended on `on`. `mask` is the signal mask
+    /// that it gets in the end.
     pub fn begin_after_exec(&mut self, (id, on): (Id, Id), mask: u64) {
         self.threads.set_believed_mask(mask);
         self.push(id, 0, Some(on), (0, 0));
         self.open[0].iter_mut().for_each(|open| open.is_birth = true);
     }
 
-    /// The process's birth, and on what that depends, if nothing else is open.
+    /// Returns the process's birth and the speculation that it depends on, if nothing else is open.
     pub fn only_birth(&self) -> Option<(Id, Id)> {
         let mut open = self.open();
         let (_, first) = open.next().filter(|(_, open)| open.is_birth)?;
         Some((first.id, first.depends_on?)).filter(|_| open.next().is_none())
     }
 
-    /// There is something to go back to.
+    /// True if there is a checkpoint to return to.
     pub fn has_checkpoint(&self) -> bool {
         self.open().any(|(_, open)| !open.is_birth)
     }
 
-    /// Nothing is open any more.
+    /// Ends speculation: no speculation is open any more.
     pub fn end(
         &mut self,
         table: &Table,
         frame: &mut Context,
         stopped: &thread_stop::Stopped,
     ) -> sys::Result<()> {
-        // What threads have added that were still at work when the last was committed.
+        // Entries that threads added while the last commit was still in progress.
         self.commit(table, 0);
         self.threads.unmask(sys::gettid(), frame);
         stopped.each(|number, frame| self.threads.unmask(number, frame));
@@ -328,8 +335,9 @@ impl Process {
     }
 }
 
-/// Whether the owner of `other`, who writes what he has held, has come to what this process has not seen yet of it: to the fork that
-/// made it, or to what it has not read.
+/// True if the owner of `other`, which is writing its held output, has written all that this
+/// process has seen. That is all before the fork that made this process, or all before what it has
+/// read.
 fn seen_output_is_released(table: &Table, open: &OpenSpeculation, other: Id) -> bool {
     if open.is_birth {
         return table.parent_output_is_written(open.id);
@@ -338,7 +346,7 @@ fn seen_output_is_released(table: &Table, open: &OpenSpeculation, other: Id) -> 
         .is_some_and(|shared| shared.tails.read_output_is_released(other, table, &HOST))
 }
 
-/// A violation that a test plants: a rollback leaves memory as it is.
+/// Planted violation of a test: a rollback leaves memory unchanged.
 fn leaves_memory() -> bool {
     session::get().is_some_and(|session| session.plant() == plant::SPECULATED_WRONGLY)
 }

@@ -1,4 +1,4 @@
-//! What the program itself says of its predictions: `runahead_speculate` has how.
+//! Requests of the program about its predictions. `runahead_speculate` documents them.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
@@ -13,20 +13,22 @@ use crate::plane::{Call, Verdict};
 use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
-/// Whoever settles what is open is to poke its owner.
+/// Requests a poke when one of the open speculations is settled.
 pub fn request_pokes() {
     if let Some(table) = table() {
         checkpoint::request_pokes(table);
     }
 }
 
-/// How often a waiting process looks, with nothing settled in between, before it takes its oldest prediction for wrong.
+/// Checks by a waiting process, with no outcome in between, after which its oldest prediction
+/// fails.
 const PATIENCE: u32 = 300;
-/// How often it has looked so far, and what was settled in the session by then.
+/// Number of checks so far, and the table's change count at the last one.
 static ORPHAN_CHECKS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
-/// What nobody is left to settle has failed: nobody knows what is right. So has what nobody settles for too long, be it that he was
-/// never told of it: to wait for the answer as ever is always right.
+/// Fails predictions that no process is left to settle, and those that are open for too long: the
+/// settling process may never have learned of them. To fail is always safe, since the process then
+/// waits for the real result.
 pub fn fail_orphans() {
     let Some(table) = table().filter(|_| checkpoint::is_speculative()) else { return };
     let [times, settled] = &ORPHAN_CHECKS;
@@ -48,18 +50,19 @@ pub fn fail_orphans() {
     });
 }
 
-/// Whether a call is one of those that this is about.
+/// True if `call` is a request of this interface.
 pub fn is_request(call: &Call) -> bool {
     call.nr == nr::FADVISE64 && call.args[0] as i32 == p::MAGIC
 }
 
-/// As [`asked`], where the process does not speculate, and signals need not be blocked. None: they must be, or its frame is needed.
+/// Handles a request while the process does not speculate; signals need not be blocked. None: they
+/// must be, or the request needs the frame.
 pub fn handle_at_once(call: &Call) -> Option<Verdict> {
     let is_plain = matches!(call.args[1], p::COMMIT | p::FAIL | p::SET_POLICY | p::BARRIER);
     Some(Verdict::answer(to_result(perform_request(table().filter(|_| is_plain)?, call))))
 }
 
-/// Does what needs neither a checkpoint nor to wait.
+/// Performs a request that needs neither a checkpoint nor a wait.
 fn perform_request(table: &Table, call: &Call) -> sys::Result<u64> {
     let [_, what, a, b, c, _] = call.args;
     match what {
@@ -81,7 +84,8 @@ fn to_result(result: sys::Result<u64>) -> i64 {
     }
 }
 
-/// Does what the program says; in `frame` the thread stands in front of the call. None: it waits until nothing is open.
+/// Handles a request; in `frame` the thread stands in front of the call. None: it waits until no
+/// speculation is open.
 pub fn handle_request(
     session: &Session,
     call: &Call,
@@ -95,7 +99,7 @@ pub fn handle_request(
                 Err(errno) => ReportingVerdict::Answer(sys::fail(errno.0)),
             });
         }
-        // That this was said may never come to be.
+        // A rollback could undo the outcome that is reported here.
         p::COMMIT | p::FAIL => !is_open_here(Id(call.args[2])),
         what => what == p::BARRIER,
     };
@@ -103,7 +107,7 @@ pub fn handle_request(
         return None;
     }
     match map_table(session).and_then(|table| perform_request(table, call)) {
-        // (Not where the program wants it, before nothing is open.)
+        // The program's buffer cannot be written before all speculations are settled.
         Err(Errno(sys::EAGAIN)) if checkpoint::is_speculative() => None,
         result => Some(ReportingVerdict::Answer(to_result(result))),
     }
@@ -111,7 +115,7 @@ pub fn handle_request(
 
 fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()> {
     if call.thread.is_at_work() {
-        // In a handler that has interrupted us.
+        // In a handler that has interrupted the agent.
         return Err(Errno(sys::EDEADLK));
     }
     let id_at = call.args[2];
@@ -120,7 +124,7 @@ fn begin(session: &Session, call: &Call, frame: &mut Context) -> sys::Result<()>
     let id = table.open(this_thread(), settler, is_alive).ok_or(Errno(sys::EAGAIN))?;
     let begun = user_buffers::write(id_at, &id.0.to_ne_bytes()).and_then(|()| {
         let before = frame.copy();
-        // As it goes on should it come back.
+        // Result after a rollback.
         frame.go_on_answered(1);
         checkpoint::take(session, id, settler, None, frame).inspect_err(|_| *frame = before)
     });
@@ -144,15 +148,15 @@ fn is_open_here(id: Id) -> bool {
     found
 }
 
-/// This process has settled some.
+/// True if this process has settled a speculation.
 static HAS_SETTLED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process is one of those that settle what others predict: it does not come to depend on that.
+/// True if this process settles predictions of others. It must not come to depend on them.
 pub fn has_settled() -> bool {
     HAS_SETTLED.load(Relaxed)
 }
 
-/// `right`: the prediction was wrong, and what is right lies there (address, bytes).
+/// Settles `id`. `right` is the correct answer (address, bytes) if the prediction was wrong.
 fn settle(table: &Table, id: Id, right: Option<(u64, u64)>) -> sys::Result<u64> {
     HAS_SETTLED.store(true, Relaxed);
     let gone = |NotOpen| Errno(sys::ESRCH);
@@ -183,7 +187,8 @@ fn record_event(id: Id, event: Event) {
     }
 }
 
-/// Tells events from the position on that lies at `position`, of which `room` fit at `at`, two numbers each.
+/// Copies events from the position stored at `position` to `at`, which has room for `room` events
+/// of two words each. Returns their number.
 fn read_events(position: u64, at: u64, room: u64) -> sys::Result<u64> {
     let events = &shared().ok_or(Errno(sys::ENOTCONN))?.events;
     let asked: u64 = sys::copy_in(position)?;

@@ -1,4 +1,5 @@
-//! The mask of signals that a speculative process believes to have: all are held meanwhile, and it gets this one in the end.
+//! Signal mask that a speculative process believes to have. All signals are blocked meanwhile, and
+//! it gets this mask in the end.
 
 use linux_raw_sys::general as k;
 
@@ -8,7 +9,7 @@ use super::{user_buffers, write_faults};
 use crate::plane::{self, Call};
 use crate::sys::{self, nr};
 
-/// rt_sigprocmask(2), by a process that has one thread. None: it waits.
+/// Executes rt_sigprocmask(2) of a process with one thread. None: the call waits.
 pub fn change_believed_mask(call: &Call) -> Option<i64> {
     const NEVER: u64 = 1 << (k::SIGKILL - 1) | 1 << (k::SIGSTOP - 1);
     let [how, new, old, size, ..] = call.args;
@@ -40,7 +41,7 @@ pub fn change_believed_mask(call: &Call) -> Option<i64> {
             k::SIG_UNBLOCK => was & !given,
             _ => given,
         };
-        // (One of those has come before the call returns.)
+        // An unblocked pending signal must arrive before the call returns.
         if pending_signals() & was & !now != 0 {
             return None;
         }
@@ -61,7 +62,7 @@ pub fn change_believed_mask(call: &Call) -> Option<i64> {
     Some(told.map_or_else(|errno| sys::fail(errno.0), |()| 0))
 }
 
-/// Signals that wait for the thread or the process.
+/// Returns the signals that are pending for the thread or the process.
 fn pending_signals() -> u64 {
     let mut waiting = 0u64;
     // SAFETY: writes a mask of eight bytes.

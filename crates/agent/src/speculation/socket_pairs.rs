@@ -1,7 +1,7 @@
-//! Local stream sockets: which two ends belong together (sock_diag(7), unix(7)).
+//! Peers of local stream sockets (sock_diag(7), unix(7)).
 //!
-//! What is written to one is read at its peer, and at no other: each of the two directions is a pipe, named by the socket at which
-//! it is read.
+//! Bytes written to one end are read at its peer only. So each of the two directions is a pipe,
+//! named by the socket at which it is read.
 
 use runahead_speculation::Pipe;
 
@@ -9,7 +9,7 @@ use super::write_capacity::socket_option;
 use crate::plane;
 use crate::sys::{self, Fd, nr};
 
-// Of socket(2), socket(7), netlink(7) and sock_diag(7).
+// From socket(2), socket(7), netlink(7) and sock_diag(7).
 const SO_DOMAIN: u64 = 39;
 const SO_TYPE: u64 = 3;
 const AF_UNIX: u64 = 1;
@@ -23,30 +23,31 @@ const NLM_F_REQUEST: u16 = 1;
 const UDIAG_SHOW_PEER: u32 = 4;
 const UNIX_DIAG_PEER: u16 = 2;
 
-/// The file system of sockets has no device number of its own that a pipe could not have.
+/// Device number for sockets: their file system has none that differs from those of pipes.
 const SOCKETS: u64 = u64::MAX;
 
-/// The two directions of a socket that is connected.
+/// The two directions of a connected socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketPipes {
-    /// What is read from it.
+    /// Direction that is read from it.
     pub reads: Pipe,
-    /// What is written to it.
+    /// Direction that is written to it.
     pub writes: Pipe,
 }
 
-/// Whether `fd` is a local stream socket.
+/// True if `fd` is a local stream socket.
 pub fn is_local_stream(fd: Fd) -> bool {
     socket_option(fd, SO_DOMAIN) == Some(AF_UNIX) && socket_option(fd, SO_TYPE) == Some(SOCK_STREAM)
 }
 
-/// The ends of a local stream socket that has this number among files. None: it is not connected (yet), or it cannot be found out.
-/// (A descriptor is needed for that, and another thread might see that it is taken.) Signals must be blocked.
+/// Returns the directions of the local stream socket with this inode number. None: it is not
+/// connected yet, or its peer cannot be found. The query takes a descriptor, which another thread
+/// might see, so it is made only in processes with one thread. Signals must be blocked.
 pub fn pipes_of_socket(inode: u64) -> Option<SocketPipes> {
     if plane::has_threads() {
         return None;
     }
-    // The kernel's numbers of sockets have 32 bits there.
+    // The kernel's socket numbers have 32 bits there.
     let peer = peer(u32::try_from(inode).ok()?)?;
     let [reads, writes] = [inode, peer.into()].map(|inode| Pipe::new(SOCKETS, inode));
     Some(SocketPipes { reads, writes })
@@ -84,21 +85,22 @@ fn peer(inode: u32) -> Option<u32> {
     };
     let mut answer = [0u32; 64];
     let args = [AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG, 0, 0, 0];
-    // SAFETY: makes a descriptor, which is closed below.
+    // SAFETY: creates a descriptor, which is closed below.
     let socket = sys::check(unsafe { sys::raw(nr::SOCKET, args) }).ok()?;
     let (at, room) = (answer.as_mut_ptr() as u64, size_of_val(&answer) as u64);
     // SAFETY: reads the request. The kernel has answered when it returns.
     let asked = sys::check(unsafe {
         sys::raw(nr::WRITE, [socket, &raw const request as u64, request.len.into(), 0, 0, 0])
     });
-    // SAFETY: writes into the answer.
+    // SAFETY: writes to the answer.
     let told =
         asked.and_then(|_| sys::check(unsafe { sys::raw(nr::READ, [socket, at, room, 0, 0, 0]) }));
     let _ = sys::close(socket as Fd);
     peer_in(answer.get(..told.ok()? as usize / 4)?)
 }
 
-/// The peer in an answer: `struct nlmsghdr`, `struct unix_diag_msg`, and attributes (rtnetlink(7)).
+/// Finds the peer in an answer: `struct nlmsghdr`, `struct unix_diag_msg`, and attributes
+/// (rtnetlink(7)).
 fn peer_in(answer: &[u32]) -> Option<u32> {
     /// Words of the two headers.
     const HEADER: usize = 4;
@@ -108,7 +110,7 @@ fn peer_in(answer: &[u32]) -> Option<u32> {
     while let [head, values @ ..] = rest {
         let (len, kind) = (*head as u16, (*head >> 16) as u16);
         if kind == UNIX_DIAG_PEER {
-            // (Not accepted yet: 0.)
+            // 0: the connection is not accepted yet.
             return values.first().copied().filter(|peer| *peer != 0);
         }
         rest = rest.get(usize::from(len).div_ceil(4).max(1)..)?;
@@ -121,7 +123,8 @@ mod tests {
     extern crate std;
     use super::*;
 
-    /// Of a socket of number 7: `peer`, if that is told, and then its backlog (`UNIX_DIAG_RQLEN`).
+    /// Returns the answer for socket 7: `peer`, if there is one, and its backlog
+    /// (`UNIX_DIAG_RQLEN`).
     fn answer(kind: u16, peer: Option<u32>) -> std::vec::Vec<u32> {
         let peer = peer.map(|peer| [8 | u32::from(UNIX_DIAG_PEER) << 16, peer]);
         let head = [0, kind.into(), 0, 0, 0x0101, 7, 0, 0];

@@ -1,4 +1,5 @@
-//! The calling process, as the session's speculations see it, and what it shares of those with the others.
+//! Host of the session's speculation table: the calling process, and its mapping of the shared
+//! memory.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
@@ -36,45 +37,48 @@ impl Host for ThisProcess {
     }
 }
 
-/// What the session shares, once this process has asked for it.
+/// The session's shared memory, once this process has mapped it.
 static SHARED: AtomicPtr<speculation::Session> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What the session shares, if this process has it.
+/// Returns the session's shared memory, if this process has mapped it.
 pub fn shared() -> Option<&'static speculation::Session> {
-    // SAFETY: null, or a mapping of all of it that stays; it is atomics, and bytes that are locked.
+    // SAFETY: null, or a mapping of its full size that stays; it holds atomics, and bytes under
+    // locks.
     unsafe { SHARED.load(Acquire).as_ref() }
 }
 
-/// The session's table, if this process has it.
+/// Returns the session's table, if this process has mapped it.
 pub fn table() -> Option<&'static Table> {
     shared().map(|shared| &shared.table)
 }
 
-/// What the session shares. Signals must be blocked.
+/// Returns the session's shared memory; maps it on first use. Signals must be blocked.
 pub fn map_shared(session: &Session) -> sys::Result<&'static speculation::Session> {
     if let Some(shared) = shared() {
         return Ok(shared);
     }
     let file = control_client::ask(session, SPECULATES).ok_or(Errno(sys::ENOTCONN))?;
-    // (This is early; a process that joins needs the near stretch when the program may have looked at what is free.)
+    // Mapped far away: this is early, and the near address range must stay free until the process
+    // joins, when the program may already have read its free addresses.
     let at = address_space::map_shared_far(file, size_of::<speculation::Session>() as u64);
     let _ = sys::close(file);
     let at = at? as *mut speculation::Session;
-    // (Two threads may have come here. One mapping is as good as the other.)
+    // Two threads may come here at once. Either mapping serves.
     SHARED.store(at, Release);
     shared().ok_or(Errno(sys::ENOMEM))
 }
 
-/// The process has not asked for it yet.
+/// True until the process has asked for the shared memory.
 static NOT_ASKED: AtomicBool = AtomicBool::new(true);
 
-/// Whether [`ask_once`] would ask.
+/// True if [`ask_once`] would ask.
 pub fn has_not_asked() -> bool {
     NOT_ASKED.load(Relaxed)
 }
 
-/// Asks for what the session shares at one of the first calls of a program: whoever watches a thread in /proc would take
-/// the wait for the supervisor for that of a later call. Whether it has asked now. Signals must be blocked.
+/// Maps the shared memory at one of the first calls of a program. A monitor of /proc would
+/// otherwise attribute the wait for the supervisor to a later call. Returns true if it asked now.
+/// Signals must be blocked.
 pub fn ask_once() -> bool {
     let asks = NOT_ASKED.load(Relaxed) && NOT_ASKED.swap(false, Relaxed);
     if asks && let Some(session) = session::get() {
@@ -83,18 +87,18 @@ pub fn ask_once() -> bool {
     asks
 }
 
-/// The session's table. Signals must be blocked.
+/// Returns the session's table; maps it on first use. Signals must be blocked.
 pub fn map_table(session: &Session) -> sys::Result<&'static Table> {
     map_shared(session).map(|shared| &shared.table)
 }
 
-/// This process's number; 0: nobody has asked for it.
+/// Id of this process; 0 if not cached.
 static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
-/// This thread, as others can reach it.
+/// Returns this thread, as other processes can poke it.
 pub fn this_thread() -> Owner {
     match thread::current() {
-        // (A vfork child has our memory.)
+        // A vfork child shares our memory.
         Some(thread) if !thread.is_lent() => {
             Owner { process: process_id(), thread: thread.number() }
         }
@@ -113,26 +117,28 @@ fn process_id() -> u32 {
     }
 }
 
-/// In a forked child, which has another number.
+/// Clears the cached id in a forked child.
 pub fn in_child() {
     PROCESS_ID.store(0, Relaxed);
 }
 
-/// Whether there is such a process. (One that has ended is there until somebody has waited for it.)
+/// True if the process exists. It exists until its parent has waited for it.
 pub fn is_alive(owner: Owner) -> bool {
-    // SAFETY: sends nothing.
+    // SAFETY: sends no signal.
     let result = unsafe { sys::raw(nr::KILL, [owner.process.into(), 0, 0, 0, 0, 0]) };
     result != sys::fail(sys::ESRCH)
 }
 
-/// Whether a process that is still there has ended: it is until its parent has waited for it, and that may be one that waits here.
-/// It has no memory any more. (Nor has one whose first thread alone has ended; then a prediction fails that could have come true.
-/// Where processes must not look at each other's memory, and that is what is answered, nobody is known to have ended.)
+/// True if a process has ended but its parent has not waited for it, which may itself wait here.
+///
+/// Such a process has no memory. Neither has one whose first thread alone has ended; its
+/// predictions then fail although they could have come true. Where processes may not read each
+/// other's memory, the answer is EPERM, and no process counts as ended.
 pub fn has_ended(process: u32) -> bool {
     let mut byte = 0u8;
     let (to, from) = ([&raw mut byte as u64, 1], [0u64, 1]);
     let (to, from) = (to.as_ptr() as u64, from.as_ptr() as u64);
-    // SAFETY: writes one byte, ours.
+    // SAFETY: writes one byte of ours.
     let result = unsafe { sys::raw(nr::PROCESS_VM_READV, [process.into(), to, 1, from, 1, 0]) };
     result == sys::fail(sys::ESRCH)
 }

@@ -1,11 +1,13 @@
-//! Reading ahead for a process that may speculate: the target's policy, asked of each call that is let go on, and of no other.
+//! Reading ahead for a process that may speculate: the target's policy sees each call that this
+//! policy lets pass, and no other.
 //!
-//! It sees what the program reads, once this policy has let that by; what is held, undone or waits it does not see. It answers with what
-//! the kernel has said to the program's own call, so it makes no difference who of the two made it. What it remembers of descriptors
-//! may be of a piece that was taken back, and is hints only.
+//! It does not see calls that are held, undone or waiting. It answers with the kernel's result of
+//! the program's own call, so it does not matter which of the two policies made the call. What it
+//! remembers of descriptors may stem from a part that was rolled back; it only serves as hints.
 //!
-//! Its shadows are forks of a process that may speculate. They have a policy of their own from then on, do not come back here but to
-//! leave, and share nothing with the session's speculations: of shared memory they have copies.
+//! Its shadows are forks of a process that may speculate. They have a policy of their own, return
+//! here only to end, and share nothing with the session's speculations: they have copies of shared
+//! memory.
 
 use crate::descriptor_names::NAMES;
 use crate::plane::{Call, Verdict};
@@ -13,21 +15,22 @@ use crate::shadow;
 use crate::sys::{self, Fd};
 use crate::targets;
 
-/// Makes a call that may wait for storage: its result.
+/// Function that makes a call which may wait for storage, and returns its result.
 pub type CallMaker = fn(&Call) -> i64;
 
-/// Makes it, and reads nothing ahead.
+/// Makes the call without reading ahead.
 pub fn make_natively(call: &Call) -> i64 {
     // SAFETY: the program asked for exactly this call.
     unsafe { sys::raw(call.nr, call.args) }
 }
 
-/// Whether the target's policy wants to see calls of that number.
+/// True if the target's policy wants to see calls of that number.
 pub fn target_sees(number: u64) -> bool {
     targets::sees(number) && !targets::has_ended()
 }
 
-/// What the target's policy does about a call that the program is about to make: [`Verdict::NATIVE`], or it has made it. The depth is held.
+/// Asks the target's policy about a call that the program is about to make. Returns
+/// [`Verdict::NATIVE`], or the answer if the policy has made the call. The call depth is held.
 pub fn ask_target(call: &Call) -> Verdict {
     match target_sees(call.nr) && !targets::lets_by(call) {
         true => targets::POLICY.before(call),
@@ -35,17 +38,19 @@ pub fn ask_target(call: &Call) -> Verdict {
     }
 }
 
-/// This process has become a shadow in [`asked`], whose answer is to be passed on, and nothing noted.
+/// True if this process has become a shadow in [`ask_target`]. Its answer is passed on, and nothing
+/// is recorded.
 pub fn is_in_shadow() -> bool {
     shadow::is_shadow()
 }
 
-/// Makes a call that a speculative process may make, as [`asked`] has it. The depth is held.
+/// Makes a call that a speculative process may make, by way of [`ask_target`]. The call depth is
+/// held.
 pub fn make_with_prefetch(call: &Call) -> i64 {
     ask_target(call).answered().unwrap_or_else(|| make_natively(call))
 }
 
-/// The descriptor does not stand any more for what it did: it was closed, or taken back.
+/// Drops the name of a descriptor that was closed or rolled back.
 pub fn forget(fd: Fd) {
     NAMES.forget(fd);
 }

@@ -1,4 +1,4 @@
-//! The threads of a process at its checkpoint.
+//! Threads of a process at its checkpoints.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -8,38 +8,38 @@ use crate::plane::thread_stop::{self, Stopped};
 use crate::plane::{Call, thread};
 use crate::sys::{self, Errno, nr};
 
-/// Most threads of a process that speculates.
+/// Limit of threads in a process that speculates.
 pub const THREADS: usize = 256;
-/// Frames that are kept for all checkpoints together.
+/// Frames saved for all checkpoints together.
 const FRAMES: usize = 1024;
 
 /// A thread at a checkpoint.
 struct SavedThread {
     number: u32,
-    /// The call that it is in, if it is: its timeout goes on.
+    /// Call that the thread is blocked in, if any. Its timeout continues.
     begun: Option<Begun>,
     frame: KeptFrame,
 }
 
-/// All threads at all open checkpoints. All-zero is valid, and holds none.
+/// All threads at all open checkpoints. All-zero is valid and empty.
 pub struct Threads {
     saved: [SavedThread; FRAMES],
-    /// Positions of the first frame that is still wanted and of the next, which only grow.
+    /// Positions of the oldest saved frame and of the next; they only grow.
     first: u64,
     end: u64,
-    /// Masks that threads had before the process speculated, by their numbers.
+    /// Signal masks of the threads before the process speculated, by thread id.
     masks: [(u32, u64); THREADS],
     masked: usize,
 }
 
 impl Threads {
-    /// Where what is kept ends.
+    /// Returns the position after the last saved frame.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Keeps the frames of the calling thread and of all that are stopped. E2BIG: there are too many; EDEADLK: one is in
-    /// a handler that has interrupted us.
+    /// Saves the frames of the calling thread and of all stopped ones. E2BIG: too many. EDEADLK:
+    /// one is in a handler that has interrupted the agent.
     pub fn save(&mut self, own: &Context, stopped: &Stopped) -> sys::Result<()> {
         let mark = self.end;
         let mut result = self.save_thread(sys::gettid(), own);
@@ -56,19 +56,19 @@ impl Threads {
             return Err(Errno(sys::E2BIG));
         }
         if frame.is_on_programs_stack() {
-            // Memory could not be put back with us at work in it.
+            // Memory cannot be restored while the agent runs on the program's stack.
             return Err(Errno(sys::EDEADLK));
         }
         let kept = &mut self.saved[self.end as usize % FRAMES];
         kept.number = number;
         kept.begun = thread_stop::begun(number);
-        // SAFETY: the kernel's frame of a thread that is stopped, or that is at work here.
+        // SAFETY: the kernel's frame of a thread that is stopped or that runs here.
         unsafe { frame.keep(&raw mut kept.frame)? };
         self.end += 1;
         Ok(())
     }
 
-    /// The thread goes on as at the checkpoint for which frames were kept from position `first` to `end`.
+    /// Restores the thread's frame from the checkpoint with frames `first..end`.
     pub fn restore(
         &self,
         (first, end): (u64, u64),
@@ -78,21 +78,22 @@ impl Threads {
         let mut kept = (first..end).map(|n| &self.saved[n as usize % FRAMES]);
         let kept = kept.find(|kept| kept.number == number).ok_or(Errno(sys::ESRCH))?;
         thread_stop::put_begun(number, kept.begun);
-        // SAFETY: as in `keep_one`.
+        // SAFETY: as in `save_thread`.
         unsafe { frame.take_back(&kept.frame) }
     }
 
-    /// What was kept from `mark` on is not wanted any more.
+    /// Drops the frames from `mark` on.
     pub fn drop_from(&mut self, mark: u64) {
         self.end = mark;
     }
 
-    /// What was kept before `mark` is not wanted any more.
+    /// Drops the frames before `mark`.
     pub fn forget_until(&mut self, mark: u64) {
         self.first = mark;
     }
 
-    /// From here on the process speculates, and its threads have this mask. E2BIG: there are too many.
+    /// Sets `mask` for all threads of the process, which speculates from here on. E2BIG: too many
+    /// threads.
     pub fn mask(&mut self, own: &mut Context, stopped: &Stopped, mask: u64) -> sys::Result<()> {
         let mut count = 1;
         stopped.each(|_, _| count += 1);
@@ -109,27 +110,27 @@ impl Threads {
         Ok(())
     }
 
-    /// The mask that the calling thread is to have once nothing is open.
+    /// Returns the mask that the calling thread gets once no speculation is open.
     pub fn own_mask(&self) -> Option<u64> {
         let own = sys::gettid();
         self.masks[..self.masked].iter().find(|(of, _)| *of == own).map(|(_, mask)| *mask)
     }
 
-    /// The calling thread, which is the only one, believes that this is its mask.
+    /// Sets the mask that the calling thread, the only one, believes to have.
     pub fn set_believed_mask(&mut self, mask: u64) {
         if let Some(thread) = thread::current() {
             (self.masks[0], self.masked) = ((sys::gettid(), thread.believe_mask(mask)), 1);
         }
     }
 
-    /// In a forked child, whose only thread was `before` in its parent.
+    /// Resets the state in a forked child, whose only thread was `before` in its parent.
     pub fn in_child(&mut self, before: u32) {
         let own = self.masks[..self.masked].iter().find(|(of, _)| *of == before);
         self.masks[0] = (sys::gettid(), own.map_or(0, |(_, mask)| *mask));
         (self.masked, self.first, self.end) = (1, 0, 0);
     }
 
-    /// The thread has the mask again that it had before the process speculated.
+    /// Restores the mask that the thread had before the process speculated.
     pub fn unmask(&self, number: u32, frame: &mut Context) {
         if let Some((_, mask)) = self.masks[..self.masked].iter().find(|(of, _)| *of == number) {
             frame.mask = *mask;
@@ -137,14 +138,14 @@ impl Threads {
     }
 }
 
-/// Where the kernel notes for threads on which processor they are (rseq(2)), by their numbers.
+/// rseq(2) areas, in which the kernel records each thread's processor, by thread id.
 struct RseqAreas([[AtomicU64; 2]; THREADS]);
 
 static RSEQ_AREAS: RseqAreas = RseqAreas([const { [const { AtomicU64::new(0) }; 2] }; THREADS]);
-/// Bytes of it that the kernel writes.
+/// Bytes of an area that the kernel writes.
 const RSEQ_BYTES: usize = 32;
 
-/// A call has returned: it may have been about such a place.
+/// Records or removes the calling thread's area after rseq(2) has returned.
 pub fn note_call(call: &Call, result: i64) {
     match call.nr {
         nr::RSEQ if result == 0 && call.args[2] == 0 => note_rseq_area(sys::gettid(), call.args[0]),
@@ -153,7 +154,7 @@ pub fn note_call(call: &Call, result: i64) {
     }
 }
 
-/// The thread has given the kernel such a place. (Two may begin at once. Nobody looks at places while one is at work here.)
+/// Records the area of `thread`. Two threads may come here at once. No area is read meanwhile.
 fn note_rseq_area(thread: u32, at: u64) {
     let thread = u64::from(thread);
     let same = RSEQ_AREAS.0.iter().find(|[number, _]| number.load(Relaxed) == thread);
@@ -164,15 +165,15 @@ fn note_rseq_area(thread: u32, at: u64) {
     }
 }
 
-/// There was no room for the place of some thread.
+/// True if some thread's area found no free entry.
 static SOME_UNKNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Whether all such places are known.
+/// True if the areas of all threads are recorded.
 pub fn rseq_areas_are_known() -> bool {
     !SOME_UNKNOWN.load(Relaxed)
 }
 
-/// The thread ends, or has no such place any more.
+/// Removes the area of `thread`, which ends or has unregistered it.
 pub fn forget_rseq_area(thread: u32) {
     for [number, _] in
         RSEQ_AREAS.0.iter().filter(|[number, _]| number.load(Relaxed) == thread.into())
@@ -181,13 +182,13 @@ pub fn forget_rseq_area(thread: u32) {
     }
 }
 
-/// Calls `each` with the address of each such place.
+/// Calls `each` with the address of each area.
 pub fn each_rseq_area(mut each: impl FnMut(u64)) {
     let used = RSEQ_AREAS.0.iter().filter(|[number, _]| number.load(Relaxed) != 0);
     used.for_each(|[_, place]| each(place.load(Relaxed)));
 }
 
-/// In a forked child, whose only thread was `before` in its parent.
+/// Keeps only the calling thread's area in a forked child, whose thread was `before` in its parent.
 pub fn rseq_areas_in_child(before: u32) {
     for [number, _] in &RSEQ_AREAS.0 {
         let is_own = number.load(Relaxed) == before.into();
@@ -195,8 +196,8 @@ pub fn rseq_areas_in_child(before: u32) {
     }
 }
 
-/// Does `work`, which puts memory back, and leaves what the kernel has written to these places as it is: a processor's number
-/// of long ago would be wrong.
+/// Runs `work`, which restores memory, and leaves the areas as the kernel last wrote them: an old
+/// processor number would be wrong.
 pub fn preserving_rseq_areas<T>(work: impl FnOnce() -> T) -> T {
     let mut now = [[0u8; RSEQ_BYTES]; THREADS];
     let places = || RSEQ_AREAS.0.iter().filter(|[number, _]| number.load(Relaxed) != 0);
@@ -207,7 +208,7 @@ pub fn preserving_rseq_areas<T>(work: impl FnOnce() -> T) -> T {
     for ([_, at], now) in places().zip(&now) {
         let (from, to) =
             ([[now.as_ptr() as u64, RSEQ_BYTES as u64]], [[at.load(Relaxed), RSEQ_BYTES as u64]]);
-        // SAFETY: what the kernel itself has written there.
+        // SAFETY: bytes that the kernel itself wrote there.
         let _ = unsafe { sys::copy_out(&from, &to) };
     }
     result

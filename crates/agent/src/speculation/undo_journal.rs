@@ -1,7 +1,9 @@
-//! Private state that calls of a speculative process have changed, and how each change is taken back or made for good.
+//! Journal of private state that calls of a speculative process have changed: undoes each change,
+//! or makes it permanent.
 //!
-//! Private is what no other process can see: descriptors of files that this process alone has open, their offsets, and its
-//! memory. What cannot be taken back (memory that is given up, a descriptor's last close) is not done before it is committed.
+//! Private state is what no other process can see: descriptors of files that only this process has
+//! open, their offsets, and its memory. A change that cannot be undone, such as an unmap or a
+//! descriptor's last close, is delayed until it is committed.
 
 use linux_raw_sys::general as k;
 
@@ -11,65 +13,67 @@ use super::thread_states::{THREADS, Threads};
 use super::{descriptor_table, program_break, target_prefetch};
 use crate::sys::{self, Errno, Fd, nr};
 
-/// Changes that can be open at once.
+/// Limit of changes that are journaled at once.
 const CHANGES: usize = 4096;
-/// Where descriptors are kept that the program has closed: programs look there late, and the kernel's table is mostly as large.
+/// Lowest number for duplicates of descriptors that the program has closed. Programs rarely use
+/// numbers this high, and the kernel's table is mostly as large.
 pub const KEPT_FROM: u64 = 200;
 
-/// A change.
+/// A change of private state.
 #[derive(Clone, Copy)]
 pub enum Change {
-    /// This was opened.
+    /// Descriptor that was opened.
     Opened(Fd),
-    /// This was closed, and is open as `kept`.
+    /// Descriptor that was closed, and is still open as `kept`.
     Closed { fd: Fd, kept: Fd, flags: u32 },
-    /// The offset was this before.
+    /// Offset before the change.
     Offset { fd: Fd, was: u64 },
-    /// This memory is new.
+    /// Memory that was mapped.
     Mapped { at: u64, len: u64 },
-    /// This memory is not wanted any more.
+    /// Memory to unmap at commit.
     Unmapped { at: u64, len: u64 },
-    /// The heap ended here before.
+    /// Program break before the change.
     Break(u64),
-    /// This child was made.
+    /// Child that was forked.
     Forked(u32),
-    /// The thread, which is the only one, believed this to be its mask of signals before.
+    /// Signal mask that the process's only thread believed to have before.
     Mask(u64),
 }
 
-/// See the module's text. Positions only grow. All-zero is valid, and empty.
+/// Ring of changes. Positions only grow. All-zero is valid and empty.
 pub struct Journal {
     changes: [Option<Change>; CHANGES],
     first: u64,
     end: u64,
-    /// Checkpoints so far; and at which of them the offset of each descriptor was last noted.
+    /// Number of checkpoints so far; and for each descriptor, the checkpoint at which its offset
+    /// was last recorded.
     interval: u32,
     offset_recorded_at: [u32; DESCRIPTORS],
 }
 
 impl Journal {
-    /// Where it ends.
+    /// Returns the position after the last change.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether another change can be noted, by each thread that is about to make one.
+    /// True if each thread that is about to make a change can still record one.
     pub fn has_room(&self) -> bool {
         self.end - self.first + (THREADS as u64) < CHANGES as u64
     }
 
-    /// Notes a change that was just made. (There [is room](Self::has_room).)
+    /// Records a change that was just made. There [is room](Self::has_room).
     pub fn record(&mut self, change: Change) {
         self.changes[self.end as usize % CHANGES] = Some(change);
         self.end += 1;
     }
 
-    /// A checkpoint has been taken, or gone back to.
+    /// Starts a new interval: a checkpoint was taken or restored.
     pub fn begin_interval(&mut self) {
         self.interval += 1;
     }
 
-    /// The offset of `fd` is about to change. False: it cannot be noted.
+    /// Records the offset of `fd`, which is about to change. Returns false if it cannot.
     pub fn record_offset(&mut self, fd: Fd) -> bool {
         let interval = self.interval;
         let Some(noted) = self.offset_recorded_at.get_mut(fd as usize) else { return false };
@@ -85,7 +89,7 @@ impl Journal {
         true
     }
 
-    /// Closes `fd`, so that it can be opened again as it is. False: it cannot be.
+    /// Closes `fd` so that a rollback can reopen it unchanged. Returns false if it cannot.
     pub fn close(&mut self, fd: Fd) -> bool {
         let kept = |flags: u64| {
             let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, KEPT_FROM)?;
@@ -97,7 +101,7 @@ impl Journal {
         true
     }
 
-    /// Takes back all changes from `mark` on, the last first.
+    /// Undoes all changes from `mark` on, the last first.
     pub fn roll_back(&mut self, mark: u64, memory: &mut Memory, threads: &mut Threads) {
         while self.end > mark {
             self.end -= 1;
@@ -119,9 +123,9 @@ impl Journal {
                 Some(Change::Offset { fd, was }) => drop(sys::lseek(fd, was as i64, k::SEEK_SET)),
                 Some(Change::Mapped { at, len }) => unmap(memory, at, len),
                 Some(Change::Break(was)) => {
-                    // SAFETY: asks where it ends.
+                    // SAFETY: queries the program break.
                     let now = unsafe { sys::raw(nr::BRK, [0; 6]) } as u64;
-                    // SAFETY: what is behind that never was.
+                    // SAFETY: the heap above that point never existed for the program.
                     let _ = unsafe { sys::raw(nr::BRK, [was, 0, 0, 0, 0, 0]) };
                     program_break::note_end(was);
                     memory.note_heap_end(was, now);
@@ -134,7 +138,7 @@ impl Journal {
         self.begin_interval();
     }
 
-    /// All changes before `mark` are there to stay.
+    /// Makes all changes before `mark` permanent.
     pub fn commit_until(&mut self, mark: u64, memory: &mut Memory) {
         while self.first < mark {
             match self.changes[self.first as usize % CHANGES].take() {
@@ -149,7 +153,8 @@ impl Journal {
         }
     }
 
-    /// In a forked child: nothing is open. What its parent keeps it need not keep.
+    /// Empties the journal in a forked child, and closes the descriptors that only its parent
+    /// needs.
     pub fn in_child(&mut self) {
         for n in self.first..self.end {
             if let Some(Change::Closed { kept, .. }) = self.changes[n as usize % CHANGES].take() {
@@ -161,21 +166,22 @@ impl Journal {
 }
 
 fn unmap(memory: &mut Memory, at: u64, len: u64) {
-    // SAFETY: the program has asked for it, or goes back to before it was mapped.
+    // SAFETY: the program asked for it, or is rolled back to before the mapping.
     let _ = unsafe { sys::unmap(at, len) };
     memory.note_discarded(at, len);
 }
 
-/// This child has never been: it ends, and is collected, and nobody hears of that.
+/// Kills and reaps a child that never existed for the program, and removes its SIGCHLD.
 fn kill_and_reap(child: u32) {
-    // SAFETY: a child of ours, which nobody else has collected: that waits.
+    // SAFETY: an unreaped child of this process: calls that would reap it wait.
     let _ = unsafe { sys::raw(nr::KILL, [child.into(), k::SIGKILL.into(), 0, 0, 0, 0]) };
     let wait = |child: u64, flags: u32| {
         // SAFETY: writes nothing.
         unsafe { sys::raw(nr::WAIT4, [child, 0, flags.into(), 0, 0, 0]) }
     };
     while wait(child.into(), k::__WALL) == sys::fail(sys::EINTR) {}
-    // (The signal may be another child's, too, that has ended meanwhile: then it stays.)
+    // The pending SIGCHLD may also be that of another child that has ended meanwhile. Then it
+    // stays.
     const ALL: u64 = 0;
     let mut told = [0u64; 16];
     let flags = k::WEXITED | k::WSTOPPED | k::WCONTINUED | k::WNOHANG | k::WNOWAIT;

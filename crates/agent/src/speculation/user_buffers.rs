@@ -1,12 +1,13 @@
-//! What calls write into the program's memory that need not wait ([`super::call_table`]). The kernel finds no way into memory that is
-//! protected ([`super::write_faults`]): it has to be opened before.
+//! Program buffers that calls fill which need not wait ([`super::call_table`]). The kernel cannot
+//! write to protected memory ([`super::write_faults`]), so the buffers are opened before the call.
 
 use super::output_buffer;
 use super::write_faults::{self, will_write};
 use crate::plane::Call;
 use crate::sys::{self, nr};
 
-/// Opens what `call` may write. False: that cannot be, or it is not known, and the call waits.
+/// Opens the buffers that `call` may fill. Returns false if they cannot be opened or are unknown;
+/// then the call waits.
 pub fn make_writable(call: &Call) -> bool {
     !write_faults::is_protecting() || make_buffers_writable(call.nr, call.args)
 }
@@ -46,7 +47,7 @@ fn make_buffers_writable(number: u64, args: [u64; 6]) -> bool {
         }
 
         nr::READ | nr::PREAD64 => buffer(1),
-        // (Whose address is not asked for.)
+        // Only without a buffer for the sender's address.
         nr::RECVFROM => args[4] == 0 && buffer(1),
         nr::GETDENTS | nr::GETDENTS64 => will_write(args[1], args[2] as u32 as u64),
         nr::READV | nr::PREADV | nr::PREADV2 => {
@@ -59,19 +60,20 @@ fn make_buffers_writable(number: u64, args: [u64; 6]) -> bool {
         nr::OPEN | nr::OPENAT | nr::OPENAT2 | nr::CLOSE => true,
         nr::MMAP | nr::MUNMAP | nr::BRK => true,
         nr::WRITE | nr::WRITEV | nr::PWRITE64 | nr::SENDTO | nr::FUTEX | nr::FCNTL => true,
-        // (The largest of those that are made: `struct termios`.)
+        // Size of `struct termios`, the largest of the commands that are made.
         nr::IOCTL => fixed(2, 64),
         _ => false,
     }
 }
 
-/// Writes where the program wants it. EFAULT: it cannot be written; EAGAIN: not before nothing is open.
+/// Writes `bytes` to the program's memory. EFAULT: it cannot be written. EAGAIN: not before all
+/// speculations are settled.
 pub fn write(at: u64, bytes: &[u8]) -> sys::Result<()> {
     let len = bytes.len() as u64;
     if !will_write(at, len) {
         return Err(sys::Errno(sys::EAGAIN));
     }
-    // SAFETY: where the program wants it; a bad address is an error.
+    // SAFETY: the program asked for these bytes there; a bad address is an error.
     unsafe { sys::copy_out(&[[bytes.as_ptr() as u64, len]], &[[at, len]]) }
 }
 
@@ -80,7 +82,8 @@ mod tests {
     use super::super::call_table::{Class, class};
     use super::*;
 
-    /// Each call that need not wait is known here: it would wait otherwise, where memory is protected.
+    /// Calls that need not wait have known buffers. Otherwise they would wait where memory is
+    /// protected.
     #[test]
     fn all_calls_that_need_not_wait_are_known() {
         let buffer = [0u64; 64];

@@ -1,8 +1,10 @@
-//! Whoever protects memory: a descriptor for userfaultfd(2), which the supervisor keeps.
+//! Userfault descriptor (userfaultfd(2)) that write-protects memory, stored by the supervisor.
 //!
-//! Protection is bound to memory, not to who has the descriptor, and ends when nobody has it. In the program's table it could be
-//! seen, and a child that shares the table and not memory would take it along. So the supervisor is given it, and lends it where
-//! new memory is to be protected: the process has it only then, with all its threads stopped.
+//! The protection belongs to the memory, not to the holder of the descriptor, and ends when the
+//! last descriptor is closed. In the program's descriptor table it would be visible. A child that
+//! shares the table and not the memory would keep it open. So the supervisor stores it, and lends
+//! it when new memory is to be protected. The process has it only then, with all its threads
+//! stopped.
 
 use linux_raw_sys::general as k;
 use runahead_abi::control_protocol;
@@ -11,18 +13,18 @@ use crate::control_client::{ask, hand_over};
 use crate::session::Session;
 use crate::sys::{self, Errno, Fd, nr};
 
-/// See the module's text. All-zero is valid: nothing is protected.
+/// State of the descriptor. All-zero is valid: nothing is protected.
 #[derive(Clone, Copy)]
 pub struct Protector {
-    /// The supervisor has a descriptor of this process's.
+    /// True if the supervisor stores a descriptor of this process.
     is_kept: bool,
-    /// No memory is to be protected any more.
+    /// True if no memory is to be protected any more.
     is_given_up: bool,
 }
 
 impl Protector {
-    /// From here on stores to these pieces of memory, each an address and an end, are noted, once they have been listed.
-    /// EOPNOTSUPP: that is given up, or there is nobody to keep the descriptor.
+    /// Tracks stores to these pieces (start, end), once they have been listed. EOPNOTSUPP: tracking
+    /// is disabled, or no supervisor can store the descriptor.
     pub fn protect(
         &mut self,
         session: &Session,
@@ -51,7 +53,7 @@ impl Protector {
         sys::close(fd).and(result)
     }
 
-    /// The program looks after its own memory in the same way, and there can be one of us.
+    /// Ends the protection: the program uses userfaultfd(2) itself, and memory can have only one.
     pub fn disable(&mut self, session: Option<&Session>) {
         if core::mem::take(&mut self.is_kept)
             && let Some(fd) = session.and_then(|session| ask(session, control_protocol::FORGET))
@@ -62,7 +64,8 @@ impl Protector {
     }
 }
 
-/// Whether there is no such descriptor to be had here, or it does not protect asynchronously. An error says nothing of that.
+/// True if userfaultfd(2) is refused here, or has no asynchronous protection. An error leaves this
+/// open.
 pub fn is_refused() -> sys::Result<bool> {
     match new() {
         Ok(fd) => sys::close(fd).map(|_| false),
@@ -71,14 +74,14 @@ pub fn is_refused() -> sys::Result<bool> {
     }
 }
 
-/// Makes the descriptor (userfaultfd(2), ioctl_userfaultfd(2)).
+/// Creates the descriptor (userfaultfd(2), ioctl_userfaultfd(2)).
 pub fn new() -> sys::Result<Fd> {
     const USER_MODE_ONLY: u64 = 1;
     const API: u64 = 0xc018_aa3f;
     const VERSION: u64 = 0xaa;
     const WP_ASYNC: u64 = 1 << 15;
     let flags = u64::from(k::O_CLOEXEC) | USER_MODE_ONLY;
-    // SAFETY: makes a descriptor.
+    // SAFETY: creates a descriptor.
     let fd = sys::check(unsafe { sys::raw(nr::USERFAULTFD, [flags, 0, 0, 0, 0, 0]) })? as Fd;
     let api = [VERSION, WP_ASYNC, 0u64];
     match ioctl(fd, API, api.as_ptr() as u64) {
@@ -95,20 +98,20 @@ pub fn register(protector: Fd, start: u64, end: u64) -> sys::Result<()> {
 }
 
 pub fn ioctl(fd: Fd, request: u64, argument: u64) -> sys::Result<u64> {
-    // SAFETY: the requests here read and write the structures that they are given.
+    // SAFETY: these requests read and write the structures passed here.
     sys::check(unsafe { sys::raw(nr::IOCTL, [fd as u64, request, argument, 0, 0, 0]) })
 }
 
-/// Request of ioctl_pagemap_scan(2).
+/// Request number of ioctl_pagemap_scan(2).
 pub const SCAN: u64 = 0xc060_6610;
 /// Words of its argument.
 pub const SCAN_WORDS: usize = 12;
-/// Flag: pages that are listed are protected.
+/// Flag: protect the listed pages.
 pub const PROTECT: u64 = 1;
-/// Flag: EPERM where memory cannot be protected.
+/// Flag: fail with EPERM if memory is not protected.
 pub const IF_PROTECTED: u64 = 2;
 
-/// Whether the mapping at `start` is (all of one is, or nothing).
+/// True if the mapping at `start` is protected. A mapping is protected as a whole or not at all.
 fn is_protected(pagemap: Fd, start: u64) -> bool {
     const PAGE: u64 = 4096;
     let bytes = 8 * SCAN_WORDS as u64;

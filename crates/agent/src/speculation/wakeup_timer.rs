@@ -1,8 +1,10 @@
-//! Has a thread poked after a while, where nobody else can be relied upon to do so. One timer for the process.
+//! Timer that pokes a thread after a delay, for cases in which no other process can be relied upon
+//! to do so. One timer for the process.
 //!
-//! It pokes once, and who is poked has it do so again where that is wanted: a second signal that came before our handler's first
-//! instruction had been executed, as on a busy machine with a page to be fetched, would lie upon the first, and a third upon that, until
-//! the stack is full.
+//! It fires once, and the poked thread starts it again if needed. A periodic timer could overflow
+//! the stack. On a busy machine, a second signal can arrive before the first instruction of our
+//! handler has run, because its page is still being fetched. Its frame would lie on top of the
+//! first, and a third on top of that.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -11,10 +13,11 @@ use linux_raw_sys::general as k;
 use crate::sys;
 use crate::thread_timer::Timer;
 
-/// The number of the timer, plus one.
+/// Kernel id of the timer plus one; 0 if there is none.
 static TIMER: AtomicU32 = AtomicU32::new(0);
 
-/// The calling thread is poked in so many nanoseconds. (Another that was to be is not any more: it may have ended.)
+/// Pokes the calling thread in `in_ns` nanoseconds. Replaces an earlier timer, whose thread may
+/// have ended.
 pub fn start(in_ns: u64) -> sys::Result<()> {
     stop();
     let timer = Timer::of_this_thread(k::CLOCK_MONOTONIC)?;
@@ -23,14 +26,14 @@ pub fn start(in_ns: u64) -> sys::Result<()> {
     Ok(())
 }
 
-/// Nobody is poked any more.
+/// Cancels the timer.
 pub fn stop() {
     if let Some(timer) = TIMER.swap(0, Relaxed).checked_sub(1) {
         Timer(timer).delete();
     }
 }
 
-/// In a forked child, which has no timers.
+/// Clears the timer in a forked child, which inherits none.
 #[cfg(feature = "fault-injection")]
 pub fn in_child() {
     TIMER.store(0, Relaxed);

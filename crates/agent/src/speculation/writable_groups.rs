@@ -1,45 +1,45 @@
-//! Groups of pages that can be written, while all else is protected. All-zero is valid, and holds none.
+//! Groups of pages that are writable while all other memory is protected.
 
-/// Most groups.
+/// Limit of groups.
 const MOST: usize = 8192;
-/// Places of the table by which they are found: twice as many and more.
+/// Slots of the hash table: four times the number of groups, so that chains stay short.
 const PLACES: usize = 4 * MOST;
 
-/// Pages that are protected together, and where a store to one opens all.
+/// Pages that are protected together: a store to one opens all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
     pub start: u64,
     pub end: u64,
-    /// It does not hold what it held at the checkpoint.
+    /// True if its contents differ from those at the checkpoint.
     pub is_changed: bool,
-    /// Where the table has it.
+    /// Its slot in the hash table.
     place: u16,
 }
 
-/// See the module's text.
+/// The open groups. All-zero is valid and empty.
 pub struct WritableGroups {
     groups: [Group; MOST],
     count: usize,
-    /// Of each place, which group is there, counted from 1; 0: none is.
+    /// Index of the group in each slot, counted from 1; 0 if empty.
     places: [u16; PLACES],
 }
 
 const _: () = assert!(PLACES < u16::MAX as usize);
 
 impl WritableGroups {
-    /// All of them.
+    /// Returns all open groups.
     pub fn groups(&self) -> &[Group] {
         &self.groups[..self.count]
     }
 
-    /// How many more there can be.
+    /// Returns how many more groups fit.
     pub fn room(&self) -> usize {
         MOST - self.count
     }
 
-    /// The place of the group that begins at `start`, or where it would be.
+    /// Returns the slot of the group that begins at `start`, or the free slot for it.
     fn place(&self, start: u64) -> usize {
-        // (Fibonacci hashing: Knuth, volume 3, 6.4.)
+        // Fibonacci hashing (Knuth, volume 3, 6.4).
         let hash = (start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let mut place = hash as usize % PLACES;
         while self.places[place] != 0 && self.groups[self.places[place] as usize - 1].start != start
@@ -49,12 +49,12 @@ impl WritableGroups {
         place
     }
 
-    /// Whether the group that begins at `start` is one of them.
+    /// True if the group that begins at `start` is open.
     pub fn has(&self, start: u64) -> bool {
         self.places[self.place(start)] != 0
     }
 
-    /// Another one, which is not among them. (There is [room](Self::room).)
+    /// Adds a group that is not open yet. There is [room](Self::room).
     pub fn add(&mut self, start: u64, end: u64) {
         let place = self.place(start);
         self.groups[self.count] = Group { start, end, is_changed: false, place: place as u16 };
@@ -62,14 +62,14 @@ impl WritableGroups {
         self.places[place] = self.count as u16;
     }
 
-    /// The group that begins at `start` has changed, if it is one of them.
+    /// Marks the group that begins at `start` as changed, if it is open.
     pub fn note_changed(&mut self, start: u64) {
         if let Some(n) = usize::from(self.places[self.place(start)]).checked_sub(1) {
             self.groups[n].is_changed = true;
         }
     }
 
-    /// Those stay that `stays` says; it is asked in the order of addresses.
+    /// Keeps the groups for which `stays` returns true, in the order of addresses.
     pub fn retain(&mut self, mut stays: impl FnMut(&Group) -> bool) {
         for group in &self.groups[..self.count] {
             self.places[usize::from(group.place)] = 0;
@@ -85,7 +85,7 @@ impl WritableGroups {
         }
     }
 
-    /// None stays.
+    /// Removes all groups.
     pub fn clear(&mut self) {
         self.retain(|_| false);
     }

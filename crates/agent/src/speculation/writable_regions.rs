@@ -1,4 +1,4 @@
-//! What of memory is the program's to write, and its alone.
+//! Private, writable regions of the program's memory.
 
 use linux_raw_sys::general as k;
 
@@ -6,30 +6,30 @@ use crate::process_maps;
 use crate::session::Session;
 use crate::sys::{self, Errno};
 
-/// Most pieces of memory that are followed.
+/// Limit of regions that are followed.
 pub const REGIONS: usize = 1024;
 
-/// A piece of the program's memory: private, and writable.
+/// A private, writable region of the program's memory.
 #[derive(Clone, Copy, Default)]
 pub struct Region {
     pub start: u64,
     pub end: u64,
-    /// What the program may do with it (mprotect(2)).
+    /// Access rights of the program (mprotect(2)).
     pub rights: u32,
     pub is_file: bool,
-    /// It is the first thread's stack, which grows.
+    /// True for the first thread's stack, which grows.
     pub is_stack: bool,
 }
 
 impl Region {
-    /// Whether `at` is in it.
+    /// True if `at` lies in the region.
     pub fn holds(&self, at: u64) -> bool {
         (self.start..self.end).contains(&at)
     }
 }
 
-/// Calls `each` with all such pieces, in the order of addresses, but for what `is_ours` says. ETXTBSY: there is memory that is
-/// shared, in which others would see the stores.
+/// Calls `each` with all regions in the order of addresses, except mappings for which `is_ours`
+/// returns true. ETXTBSY: some memory is shared, so other processes would see the stores.
 pub fn each(
     session: &Session,
     is_ours: impl Fn(u64) -> bool,
@@ -39,7 +39,7 @@ pub fn each(
     process_maps::each::<{ STACK.len() }>(|mapping, name| {
         let mut at = mapping.start;
         while mapping.writable && !is_ours(mapping.start) && at < mapping.end {
-            // (Memory of ours may be one mapping with memory of the program's.)
+            // Memory of the agent may be part of one mapping with memory of the program.
             let owned = session.owned_from(at, mapping.end);
             let (end, next) = owned.unwrap_or((mapping.end, mapping.end));
             if at < end {

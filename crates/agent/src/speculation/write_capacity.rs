@@ -1,15 +1,16 @@
-//! How much a stream surely takes before anybody reads from it.
+//! Bytes that a stream certainly accepts before its reader reads.
 //!
-//! What is held is answered as if it had been written, and is written later, by a thread for which all others wait. So it must not have
-//! to wait itself: who reads from that stream may be one of them, or the same thread a call later. And where a descriptor does not
-//! block, the program would have been told that there is no room. Nor may it fail: what a device answers, or becomes of a message, is
-//! not known before.
+//! Held output is answered as if it had been written, and is written later, by a thread for which
+//! all others wait. So that write must not wait: the reader of the stream may be one of these
+//! threads, or the same thread one call later. A nonblocking descriptor would have returned EAGAIN
+//! to the program. The write must not fail either: the result of a write to a device, or the fate
+//! of a message, is not known in advance.
 
 use linux_raw_sys::general as k;
 
 use crate::sys::{self, Fd, nr};
 
-// Of ioctl_tty(2) and socket(7).
+// From ioctl_tty(2) and socket(7).
 const TCGETS: u64 = 0x5401;
 const TOSTOP: u32 = 0o400;
 const FIONREAD: u64 = 0x541b;
@@ -21,20 +22,23 @@ const SO_DOMAIN: u64 = 39;
 const KNOWN_DOMAINS: [u64; 3] = [1, 2, 10];
 const SOCK_STREAM: u64 = 1;
 
-/// Do not wait; raise no SIGPIPE (send(2), recv(2)).
+/// Flags not to wait and to raise no SIGPIPE (send(2), recv(2)).
 const MSG_DONTWAIT: u64 = 0x40;
 const MSG_NOSIGNAL: u64 = 0x4000;
-/// With no other flags what is sent or taken is what comes next in a stream.
+/// Flags with which a call still sends or receives the next bytes of a stream.
 pub const PLAIN_FLAGS: u64 = MSG_DONTWAIT | MSG_NOSIGNAL;
 
-/// So many bytes are written at once where there is room for any (pipe(7)).
+/// `PIPE_BUF`: bytes that are written at once if poll(2) reports room (pipe(7)).
 const PIPE_BUF: u64 = 4096;
-/// Of memory that the bytes of one call take besides themselves, which take up to twice as much, not more than this.
+/// Upper bound of a call's memory besides its bytes. The bytes themselves take up to twice their
+/// size.
 const MESSAGE_OVERHEAD: u64 = 1024;
-/// A socket into which one can write has at least this part of its buffer left: three quarters if it is local, a third if not.
+/// Reciprocal of the part of its buffer that a writable socket has left at least: three quarters
+/// for a local socket, a third for others.
 const SOCKET_SHARE: u64 = 4;
 
-/// Most bytes that so many calls together can surely write without waiting, if the last `is_message` (send(2)).
+/// Returns the bytes that `calls` calls together can certainly write without a wait, if the last
+/// `is_message` (send(2)).
 pub fn capacity(fd: Fd, is_message: bool, calls: u64) -> u64 {
     if poll(fd, 0) != Ok(POLLOUT) {
         return 0;
@@ -50,7 +54,7 @@ pub fn capacity(fd: Fd, is_message: bool, calls: u64) -> u64 {
         return 0;
     }
     if let Ok(size) = make_call(nr::FCNTL, [fd as u64, k::F_GETPIPE_SZ.into(), 0, 0, 0, 0]) {
-        // Of two writes, one upon the other, that are not put into one page, the bytes are more than a page.
+        // Two consecutive writes that do not share a page hold more than a page together.
         let all = (size / 2).saturating_sub(PIPE_BUF);
         return if is_empty(fd) { all.max(PIPE_BUF) } else { PIPE_BUF };
     }
@@ -60,8 +64,8 @@ pub fn capacity(fd: Fd, is_message: bool, calls: u64) -> u64 {
     if is_terminal(fd) { PIPE_BUF } else { 0 }
 }
 
-/// Whether a stream of sockets is connected (and not only once something is sent: tcp(7), TCP_FASTOPEN_CONNECT), and has not been
-/// shut down. Nothing is sent.
+/// True if a stream socket is connected and not shut down. With TCP_FASTOPEN_CONNECT (tcp(7)) it
+/// connects only when it sends. Sends nothing.
 fn is_connected(fd: Fd) -> bool {
     let (mut name, mut len) = ([0u64; 16], 128u32);
     let at = [name.as_mut_ptr() as u64, (&raw mut len) as u64];
@@ -69,15 +73,15 @@ fn is_connected(fd: Fd) -> bool {
         && make_call(nr::SENDTO, [fd as u64, 0, 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0]).is_ok()
 }
 
-/// Whether it is a terminal on which any process may write (ioctl_tty(2)).
+/// True if `fd` is a terminal to which any process may write (ioctl_tty(2)).
 fn is_terminal(fd: Fd) -> bool {
-    // (Four words of flags, of which the last says that; and control characters.)
+    // `struct termios`: four words of flags, the last with TOSTOP, and control characters.
     let mut told = [0u32; 16];
     let args = [fd as u64, TCGETS, told.as_mut_ptr() as u64, 0, 0, 0];
     make_call(nr::IOCTL, args).is_ok() && told[3] & TOSTOP == 0
 }
 
-/// Whether it is the device that takes everything (null(4)).
+/// True if `fd` is /dev/null (null(4)).
 fn is_null(fd: Fd) -> bool {
     const NULL: (u32, u32) = (1, 3);
     sys::statx_fd(fd, k::STATX_TYPE).is_ok_and(|told| {
@@ -86,31 +90,32 @@ fn is_null(fd: Fd) -> bool {
     })
 }
 
-/// Whether what is written can be read by somebody yet.
+/// True if the stream written to `fd` still has a reader.
 pub fn has_reader(fd: Fd) -> bool {
     poll(fd, 0).is_ok_and(|events| events & (POLLERR | POLLHUP) == 0)
 }
 
-/// Whether nothing waits there to be read.
+/// True if `fd` has nothing to read.
 pub fn is_empty(fd: Fd) -> bool {
     let mut waiting = 0u32;
     let args = [fd as u32 as u64, FIONREAD, (&raw mut waiting) as u64, 0, 0, 0];
     make_call(nr::IOCTL, args).is_ok() && waiting == 0
 }
 
-/// There is room for what is written; nobody reads it any more (poll(2)).
+/// Events of poll(2): room for a write; the reader is gone.
 pub const POLLOUT: u64 = 4;
 const POLLERR: u64 = 8;
 const POLLHUP: u64 = 16;
 
-/// What poll(2) says of writing to `fd` within so many milliseconds; `u64::MAX`: whenever that is.
+/// Returns what poll(2) reports for a write to `fd` within `ms` milliseconds; `u64::MAX` waits
+/// without limit.
 pub fn poll(fd: Fd, ms: u64) -> sys::Result<u64> {
     let mut entry = [fd as u32 as u64 | POLLOUT << 32];
     make_call(nr::POLL, [entry.as_mut_ptr() as u64, 1, ms, 0, 0, 0])?;
     Ok(entry[0] >> 48)
 }
 
-/// An option of a socket (socket(7)). None: it is none.
+/// Returns a socket option (socket(7)). None: `fd` is no socket.
 pub fn socket_option(fd: Fd, option: u64) -> Option<u64> {
     let (mut value, mut len) = (0u32, 4u32);
     let at = [(&raw mut value) as u64, (&raw mut len) as u64];
@@ -119,7 +124,7 @@ pub fn socket_option(fd: Fd, option: u64) -> Option<u64> {
 }
 
 fn make_call(number: u64, args: [u64; 6]) -> sys::Result<u64> {
-    // SAFETY: poll(2), fcntl(2), ioctl(2), getsockopt(2), getpeername(2) and an empty send(2) with the arguments above write what lies on
-    // the callers' stacks, and change nothing else.
+    // SAFETY: poll(2), fcntl(2), ioctl(2), getsockopt(2), getpeername(2) and an empty send(2) with
+    // the arguments above write only to the callers' stacks.
     sys::check(unsafe { sys::raw(number, args) })
 }

@@ -1,20 +1,26 @@
-//! The program's private memory as it was at each checkpoint, where the kernel does not note what is written: userfaultfd(2) is refused,
-//! as by Docker's default seccomp profile, or does not protect asynchronously, as before Linux 6.7.
+//! Program memory at each checkpoint, where the kernel does not track dirty pages. Either
+//! userfaultfd(2) is refused, as by Docker's default seccomp profile, or it has no asynchronous
+//! protection, as before Linux 6.7.
 //!
-//! At the first checkpoint all memory that the program can write is made read-only (mprotect(2)). A store to it raises SIGSEGV, whose
-//! handler copies the group of pages into the notes ([`Undo`]) and gives the right to write back: it is *open*. A checkpoint closes
-//! all groups again, but for a few that are written all the time, which are copied at once. A rollback
-//! copies the notes back, the last first. When no checkpoint is left all is as the program has it.
+//! The first checkpoint makes all memory that the program can write read-only (mprotect(2)). A
+//! store raises SIGSEGV. The handler copies the group of pages into the undo log ([`PageUndoLog`])
+//! and makes it writable again: the group is *open*. A checkpoint closes all groups again, except a
+//! few that are written all the time, which are copied at once. A rollback copies the log back, the
+//! last entry first. When no checkpoint is left, all memory has the program's own rights.
 //!
-//! What writes and is not an instruction finds closed groups closed: the kernel says EFAULT. So whoever has it write on the program's behalf says
-//! so first ([`will_write`]), calls that are not known wait, and what the kernel writes by itself (rseq(2)) is never closed. Where
-//! a group cannot be opened (there is no room for more notes, or for more mappings) the store waits until nothing is open any more.
+//! Writers that are not instructions of the program fail at closed groups: the kernel returns
+//! EFAULT. So the agent opens the groups before it makes such a call ([`will_write`]). Unknown
+//! calls wait, and memory that the kernel writes by itself (rseq(2)) is never closed. If a group
+//! cannot be opened, for lack of log space or mappings, the store waits until no speculation is
+//! open.
 //!
-//! A mapping of which no page was ever written has no object of the kernel's by which its pages are found (`anon_vma`). Were it taken apart like
-//! that, its parts would get one each, and never be one mapping again, which mremap(2) wants. So one page of each is written first.
+//! A mapping of which no page was ever written has no `anon_vma`. If it were split by mprotect,
+//! each part would get its own, and the parts could never merge again, which mremap(2) requires. So
+//! one page of each mapping is written first.
 //!
-//! Invariant: while there is a checkpoint, a page of a [`Region`] can be written only if its group is open, and what the page held at the
-//! latest checkpoint was noted since, or was the same as when it was last noted.
+//! Invariant: while there is a checkpoint, a page of a [`Region`] is writable only if its group is
+//! open. Its contents at the latest checkpoint were logged since, or equal the contents logged
+//! last.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
@@ -30,57 +36,61 @@ use crate::session::Session;
 use crate::sys::{self, Errno, nr};
 
 const PAGE: u64 = 4096;
-/// Bytes of a group, at such a multiple.
+/// Bytes of a group, aligned to this size.
 const GROUP: u64 = 4 * PAGE;
-/// Most groups that one store opens: as many as are open in front of it.
+/// Limit of groups that one store opens: as many as are open just before it, because the program
+/// writes sequentially.
 const AHEAD: u64 = 16;
-/// Most groups that stay open over a checkpoint, because they are written all the time.
+/// Limit of groups that stay open over a checkpoint because they are written all the time.
 const HOT: usize = 64;
-/// Groups that must stay open: one for each thread, and the end of the stack.
+/// Limit of groups that must stay open: one for each thread, and the end of the stack.
 const FORCED: usize = THREADS + 1;
-/// Regions that are left for what comes of taking some apart.
+/// Entries of `regions` reserved for splits.
 const SPARE: usize = 128;
-/// Pages for which there is room in the notes at each checkpoint.
+/// Pages of the undo log reserved for each checkpoint.
 const RESERVE: u64 = (HOT + FORCED) as u64 * (GROUP / PAGE);
 
-/// See the module's text. All-zero is valid, and holds nothing.
+/// State of the write-fault tracking. All-zero is valid and empty.
 struct State {
-    /// What is followed, in the order of addresses.
+    /// Followed regions, in the order of addresses.
     regions: [Region; REGIONS],
     count: usize,
     opened: WritableGroups,
-    /// Groups that were open each time when there was no checkpoint any more, where they begin: they will be soon after the next, and are
-    /// not closed then. And those that were the last time.
+    /// Start addresses of groups that were open each time the last checkpoint ended. They are
+    /// written soon after the next, which does not close them. `open_last` has those of the last
+    /// time alone.
     hot: [u64; HOT],
     open_last: [u64; HOT],
-    /// How often there was none any more.
+    /// Number of times that the last checkpoint ended.
     ends: u32,
     undo: PageUndoLog,
-    /// Where the notes ended at the latest checkpoint.
+    /// End of the undo log at the latest checkpoint.
     latest: u64,
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 static IN_USE: Lock<()> = Lock::new(());
-/// There is a checkpoint, and memory is protected.
+/// True while there is a checkpoint and memory is protected.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static IS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
-/// The thread whose store was the last that there was no room for.
+/// Thread whose store was the last that found no room.
 static LACKS_ROOM: AtomicU32 = AtomicU32::new(0);
 
-/// Signals must be blocked, or the process has one thread. `work` does not touch what is protected.
+/// Runs `work` on the state, if it is allocated. Signals must be blocked, or the process has one
+/// thread. `work` does not touch protected memory.
 fn with<T>(mut work: impl FnMut(&mut State) -> T) -> Option<T> {
     let at = STATE.load(Acquire);
-    // SAFETY: zeroes are valid; it stays, and who holds the lock is alone with it.
+    // SAFETY: zeroes are valid; the mapping stays; the lock makes this access exclusive.
     (!at.is_null()).then(|| IN_USE.with(|()| work(unsafe { &mut *at })))
 }
 
-/// Whether memory is protected now.
+/// True if memory is protected now.
 pub fn is_protecting() -> bool {
     IS_ON.load(Acquire)
 }
 
-/// A store to `at` has failed. True: it can be made now. All signals are blocked.
+/// Opens the group of `at`, where a store has failed. Returns true if the store can be made now.
+/// All signals are blocked.
 pub fn open_for_fault(at: u64) -> bool {
     let open = |state: &mut State| match state.region(at) {
         Some(region) => state.open_for_store(region, at),
@@ -89,8 +99,8 @@ pub fn open_for_fault(at: u64) -> bool {
     is_protecting() && with(open) == Some(true)
 }
 
-/// Somebody is about to write to `len` bytes at `at` who is not an instruction of the program's: the kernel, or we. False: not
-/// before nothing is open.
+/// Opens `len` bytes at `at` for a write by the kernel or the agent, not by an instruction of the
+/// program. Returns false if the write must wait until no speculation is open.
 pub fn will_write(at: u64, len: u64) -> bool {
     if !is_protecting() || len == 0 {
         return true;
@@ -98,19 +108,20 @@ pub fn will_write(at: u64, len: u64) -> bool {
     with(|state| state.open_all(at, at.saturating_add(len))) != Some(false)
 }
 
-/// Whether there was no room for a store of this thread's, which was the last to ask.
+/// True if the last store that found no room was the calling thread's.
 pub fn lacks_room() -> bool {
     LACKS_ROOM.compare_exchange(sys::gettid(), 0, Relaxed, Relaxed).is_ok()
 }
 
-/// Whether there is room for another store.
+/// True if there is room for another store.
 pub fn has_room() -> bool {
     with(|state| state.has_room(AHEAD)) == Some(true)
 }
 
-/// See [`super::memory_checkpoints::Memory::keep`]. `is_settled`: mappings are as they were when they were looked at.
+/// Saves memory for a checkpoint, as [`super::memory_checkpoints::Memory::save`]. `is_settled`: the
+/// known regions are current.
 pub fn save(session: &Session, is_settled: bool) -> sys::Result<()> {
-    // (What the kernel writes by itself must not be protected.)
+    // Memory that the kernel writes by itself must not be protected.
     if IS_GIVEN_UP.load(Relaxed) || !thread_states::rseq_areas_are_known() {
         return Err(Errno(sys::EOPNOTSUPP));
     }
@@ -124,52 +135,55 @@ pub fn save(session: &Session, is_settled: bool) -> sys::Result<()> {
     .unwrap_or(Err(Errno(sys::ENOMEM)))
 }
 
-/// See [`super::memory_checkpoints::Memory::put_back`].
+/// Restores memory, as [`super::memory_checkpoints::Memory::restore`].
 pub fn restore(mark: u64) -> sys::Result<()> {
     with(|state| state.restore(mark)).unwrap_or(Ok(()))
 }
 
-/// See [`super::memory_checkpoints::Memory::go_on`].
+/// Closes all groups again, as [`super::memory_checkpoints::Memory::reprotect`].
 pub fn reprotect() -> sys::Result<()> {
     with(|state| state.close_groups(|_| true)).unwrap_or(Ok(()))
 }
 
-/// See [`super::memory_checkpoints::Memory::end`].
+/// Ends the protection, as [`super::memory_checkpoints::Memory::end`].
 pub fn end() -> sys::Result<()> {
     with(State::end).unwrap_or(Ok(()))
 }
 
-/// See [`super::memory_checkpoints::Memory::mark`].
+/// Returns the log position of the latest checkpoint, as
+/// [`super::memory_checkpoints::Memory::mark`].
 pub fn mark() -> u64 {
     with(|state| state.latest).unwrap_or(0)
 }
 
-/// See [`super::memory_checkpoints::Memory::forget_until`].
+/// Drops log entries before `mark`, as [`super::memory_checkpoints::Memory::forget_until`].
 pub fn forget_until(mark: u64) {
     with(|state| state.undo.forget_until(mark));
 }
 
-/// See [`super::memory_checkpoints::Memory::forget_pages`].
+/// Drops log entries of unmapped pages, as [`super::memory_checkpoints::Memory::forget_pages`].
 pub fn forget_pages(at: u64, len: u64) {
     with(|state| state.undo.forget_pages(at, len));
 }
 
-/// The piece of memory that holds `at`.
+/// Returns the region that holds `at`.
 pub fn region(at: u64) -> Option<Region> {
     with(|state| state.region(at)).flatten()
 }
 
-/// What lay there has gone, or is new.
+/// Stops to follow this range, which was unmapped, emptied, or mapped anew.
 pub fn note_discarded(at: u64, len: u64) {
     with(|state| state.remove_range(at, at.saturating_add(len)));
 }
 
-/// The program uses userfaultfd(2), and we might wait for it where we read its memory.
+/// Disables this mechanism: the program uses userfaultfd(2), and the agent might wait for it where
+/// it reads its memory.
 pub fn disable() {
     IS_GIVEN_UP.store(true, Relaxed);
 }
 
-/// In a forked child, whose memory is as the program has it: there are none while memory is protected.
+/// Resets the state in a forked child. Its memory has the program's rights: no process forks while
+/// memory is protected.
 pub fn in_child() {
     IN_USE.break_open();
     IS_ON.store(false, Release);
@@ -185,7 +199,7 @@ impl State {
         &self.regions[..self.count]
     }
 
-    /// The region that holds `at`.
+    /// Returns the region that holds `at`.
     fn region(&self, at: u64) -> Option<Region> {
         let n = self.regions().partition_point(|region| region.end <= at);
         self.regions().get(n).copied().filter(|region| region.holds(at))
@@ -197,7 +211,7 @@ impl State {
             // Another thread was faster.
             return protect(start, end, region.rights).is_ok();
         }
-        // Who writes one group after the other is met less often.
+        // A sequential writer faults less often this way.
         let (mut before, mut count) = (start, 0);
         while count < AHEAD
             && before > region.start
@@ -215,7 +229,7 @@ impl State {
         self.open(&region, start, far) || far != end && self.open(&region, start, end)
     }
 
-    /// Opens all that is closed from `start` to `end`.
+    /// Opens all closed groups in `start..end`.
     fn open_all(&mut self, start: u64, end: u64) -> bool {
         let first = self.regions().partition_point(|region| region.end <= start);
         for n in first..self.count {
@@ -240,15 +254,15 @@ impl State {
         true
     }
 
-    /// Whether so many groups can be opened.
+    /// True if `groups` more groups can be opened.
     fn has_room(&self, groups: u64) -> bool {
         let pages = groups * (GROUP / PAGE) + RESERVE;
         self.opened.room() as u64 >= groups && self.undo.room() >= pages
     }
 
-    /// Opens the groups from `start` to `end`, of one region, all of which are closed.
+    /// Opens the groups in `start..end` of one region, all of which are closed.
     fn open(&mut self, region: &Region, start: u64, end: u64) -> bool {
-        // (Its first and its last may be cut off.)
+        // The first and the last group may be partial.
         if !self.has_room((end - start) / GROUP + 2) {
             LACKS_ROOM.store(sys::gettid(), Relaxed);
             return false;
@@ -272,7 +286,8 @@ impl State {
         }
     }
 
-    /// Where the groups begin that must stay open, in the order of addresses, into `to`.
+    /// Collects the start addresses of groups that must stay open into `to`, in the order of
+    /// addresses.
     fn forced<'a>(&self, to: &'a mut [u64; FORCED]) -> &'a [u64] {
         let mut count = 0;
         let mut at = |at: u64| {
@@ -282,17 +297,18 @@ impl State {
             }
         };
         thread_states::each_rseq_area(&mut at);
-        // (Where the stack grows it has the rights that are there.)
+        // The kernel extends the stack with the rights of its lowest page.
         self.regions().iter().filter(|region| region.is_stack).for_each(|region| at(region.start));
         let forced = &mut to[..count];
         forced.sort_unstable();
         forced
     }
 
-    /// The first checkpoint.
+    /// Takes the first checkpoint.
     fn first_checkpoint(&mut self, session: &Session, is_settled: bool) -> sys::Result<()> {
         if is_data_limited() {
-            // What is read-only does not count, and might not get its right to be written back.
+            // Read-only memory does not count towards the limit, and might not become writable
+            // again.
             return Err(Errno(sys::EPERM));
         }
         if !is_settled {
@@ -314,7 +330,7 @@ impl State {
         Ok(())
     }
 
-    /// Closes all regions, but for some groups.
+    /// Closes all regions, except some groups.
     fn begin(&mut self) -> sys::Result<()> {
         self.undo.forget_until(self.undo.end());
         self.latest = self.undo.end();
@@ -336,8 +352,8 @@ impl State {
         (0..self.count).try_for_each(|n| self.close_region(n, open))
     }
 
-    /// Closes a region, but for the groups that begin at one of `open`, which are sorted; or nothing of one that is no larger than a
-    /// group: to copy it is faster.
+    /// Closes a region, except the groups that begin at one of `open`, which are sorted. A region
+    /// no larger than a group is copied and stays open, which is faster.
     fn close_region(&mut self, n: usize, open: &[u64]) -> sys::Result<()> {
         let region = self.regions[n];
         let has_room = self.opened.room() > FORCED && self.undo.room() > RESERVE;
@@ -350,7 +366,7 @@ impl State {
         let inside = open.partition_point(|open| *open < region.start);
         for open in open[inside..].iter().copied().take_while(|open| *open < region.end) {
             if open < at {
-                // (Twice the same.)
+                // Duplicate entry.
                 continue;
             }
             close(&region, at, open)?;
@@ -362,7 +378,7 @@ impl State {
         close(&region, at, region.end)
     }
 
-    /// Another checkpoint.
+    /// Takes another checkpoint.
     fn next_checkpoint(&mut self, session: &Session, is_settled: bool) -> sys::Result<()> {
         if self.undo.room() < RESERVE {
             return Err(Errno(sys::ENOSPC));
@@ -373,7 +389,8 @@ impl State {
         self.save_changed()
     }
 
-    /// Another checkpoint, where all regions are known.
+    /// Takes another checkpoint where all regions are known: drops log entries of unchanged pages,
+    /// and closes groups.
     fn save_changed(&mut self) -> sys::Result<()> {
         let State { undo, opened, latest, regions, count, .. } = self;
         let regions = &regions[..*count];
@@ -391,7 +408,7 @@ impl State {
         self.close_groups(|group| group.is_changed)
     }
 
-    /// Begins to follow what is new: memory that was mapped since. It was never closed.
+    /// Follows memory that was mapped since. It was never closed.
     fn follow_new_regions(&mut self, session: &Session) -> sys::Result<()> {
         let mut new = [Region::default(); 64];
         loop {
@@ -426,7 +443,7 @@ impl State {
         }
     }
 
-    /// Closes what is new, all of it.
+    /// Adds a new region and closes all of it.
     fn insert(&mut self, region: Region) -> sys::Result<()> {
         if self.count >= REGIONS - SPARE {
             return Err(Errno(sys::E2BIG));
@@ -444,7 +461,8 @@ impl State {
         })
     }
 
-    /// Closes all groups but those that must stay open, and some of those that are `hot`, which are noted.
+    /// Closes all groups, except those that must stay open and some that are `hot`, which are
+    /// logged.
     fn close_groups(&mut self, hot: impl Fn(&Group) -> bool) -> sys::Result<()> {
         self.latest = self.undo.end();
         let mut forced = [0; FORCED];
@@ -452,7 +470,7 @@ impl State {
         let State { regions, count, opened, undo, .. } = self;
         let regions = &regions[..*count];
         let (mut result, mut hots) = (Ok(()), 0);
-        // What is to be closed, and lies together.
+        // Adjacent groups that are to be closed in one call.
         let (mut from, mut to, mut of) = (0, 0, Region::default());
         let mut close_all = |from: u64, to: u64, of: &Region| {
             if from < to && result.is_ok() {
@@ -479,7 +497,7 @@ impl State {
         noted.and(result)
     }
 
-    /// Copies the notes back from `mark` on, the last first.
+    /// Copies log entries from `mark` on back to memory, the last first.
     fn restore(&mut self, mark: u64) -> sys::Result<()> {
         let State { regions, count, opened, undo, .. } = self;
         let regions = &regions[..*count];
@@ -505,7 +523,8 @@ impl State {
                 }
                 opened.add(start, end);
             }
-            // SAFETY: the page is there, as it was noted, and can be written now; the program is to find there what it had.
+            // SAFETY: the page exists, as it was logged, and is writable now; the program must find
+            // its old contents there.
             unsafe {
                 core::ptr::copy_nonoverlapping(was as *const u8, page as *mut u8, PAGE as usize);
             }
@@ -513,11 +532,11 @@ impl State {
         result
     }
 
-    /// No checkpoint is left: all memory is as the program has it.
+    /// Ends the protection: no checkpoint is left, and all memory gets the program's rights.
     fn end(&mut self) -> sys::Result<()> {
         let mut result = Ok(());
         for region in self.regions() {
-            // (It was never closed, or was opened.)
+            // The region was never closed, or has been opened.
             let is_open = is_small(region) && self.opened.has(region.start);
             if !is_open {
                 result = result.and(protect(region.start, region.end, region.rights));
@@ -530,9 +549,9 @@ impl State {
         result
     }
 
-    /// Notes what is open.
+    /// Records the open groups as candidates for the next checkpoint.
     fn note_hot(&mut self) {
-        /// After so many times they have to show it again.
+        /// Number of ends after which groups have to qualify anew.
         const OFTEN: u32 = 32;
         self.ends += 1;
         if self.ends.is_multiple_of(OFTEN) {
@@ -546,7 +565,7 @@ impl State {
         self.hot = open.map(|start| if before.contains(&start) { start } else { 0 });
     }
 
-    /// What lies between has gone, and is followed no more.
+    /// Removes the range `at..end`, which was unmapped, from the regions and groups.
     fn remove_range(&mut self, at: u64, end: u64) {
         let (at, end) = (at & !(PAGE - 1), end.next_multiple_of(PAGE));
         let mut n = 0;
@@ -586,7 +605,7 @@ impl State {
         if self.opened.groups().iter().all(|group| is_there(group.start, group.end)) {
             return;
         }
-        // (At most two groups are there in part.)
+        // At most two groups are cut.
         let (mut parts, mut count) = ([(0, 0); 2], 0);
         self.opened.retain(|group| {
             for part in [(group.start, at.min(group.end)), (group.start.max(end), group.end)] {
@@ -608,19 +627,20 @@ impl State {
     }
 }
 
-/// First address and end of the group that holds `at`, as far as it is in the region.
+/// Returns the start and end of the group that holds `at`, clipped to the region.
 fn group(region: &Region, at: u64) -> (u64, u64) {
     let start = at & !(GROUP - 1);
     (start.max(region.start), (start + GROUP).min(region.end))
 }
 
-/// All of it is in one group.
+/// True if one group covers the region.
 fn is_small(region: &Region) -> bool {
     group(region, region.start).1 == region.end
 }
 
 fn protect(start: u64, end: u64, rights: u32) -> sys::Result<()> {
-    // SAFETY: no more rights than the program has given this memory, or fewer, which it gets back before it misses them.
+    // SAFETY: at most the rights that the program has given this memory; fewer are restored before
+    // the program can notice.
     unsafe { sys::protect(start, end - start, rights) }.map(drop)
 }
 
@@ -631,19 +651,20 @@ fn close(region: &Region, start: u64, end: u64) -> sys::Result<()> {
     protect(start, end, region.rights & !k::PROT_WRITE | k::PROT_READ)
 }
 
-/// Whether `page` holds what was noted of it at `was`.
+/// True if `page` equals its logged contents at `was`.
 fn is_same(region: &Region, page: u64, was: u64) -> bool {
     const WORDS: usize = PAGE as usize / 8;
     /// Words that are compared at once.
     const AT_ONCE: usize = 32;
     let mut copy = [0u8; PAGE as usize];
     let now = match region.is_file {
-        // (It may have become shorter meanwhile.)
+        // The file may have become shorter meanwhile.
         true if sys::copy_bytes(page, &mut copy).is_err() => return true,
         true => copy.as_ptr() as u64,
         false => page,
     };
-    // SAFETY: a page that could be read when it was noted, or a copy of one, and one of ours; nobody writes to them.
+    // SAFETY: `now` is a page that was readable when it was logged, or a copy of it; `was` is one
+    // of ours. No other thread writes to them.
     let (now, was) =
         unsafe { (&*(now as *const [[u8; 8]; WORDS]), &*(was as *const [[u8; 8]; WORDS])) };
     now.chunks(AT_ONCE).zip(was.chunks(AT_ONCE)).all(|(now, was)| {
@@ -654,21 +675,22 @@ fn is_same(region: &Region, page: u64, was: u64) -> bool {
     })
 }
 
-/// Writes to a page of the mapping what it holds. (See the module's text.) Nobody else writes meanwhile.
+/// Writes its own first byte to one page of the mapping, so that the mapping has an `anon_vma`
+/// before it is split. No other thread writes meanwhile.
 fn populate_page(region: &Region) {
     let page = if region.is_stack { region.end - PAGE } else { region.start };
-    // SAFETY: changes nothing of what it holds.
+    // SAFETY: does not change the contents.
     if unsafe { sys::advise(page, PAGE, k::MADV_POPULATE_WRITE) }.is_ok() {
         return;
     }
-    // (Before Linux 5.14; or it is behind the end of a file.)
+    // Before Linux 5.14; or the page is past the end of a file.
     if let Ok(byte) = sys::copy_in::<u8>(page) {
-        // SAFETY: a page of the program's, which holds the same afterwards.
+        // SAFETY: a page of the program, whose contents stay the same.
         let _ = unsafe { sys::copy_out(&[[&raw const byte as u64, 1]], &[[page, 1]]) };
     }
 }
 
-/// There is a limit of the memory that the program can write (RLIMIT_DATA).
+/// True if the memory that the program can write is limited (RLIMIT_DATA).
 fn is_data_limited() -> bool {
     let mut limit = [0u64; 2];
     let args = [k::RLIMIT_DATA.into(), limit.as_mut_ptr() as u64, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! Groups of pages that are opened by stores and closed by checkpoints, in memory of a test.
+//! Tests of groups that stores open and checkpoints close, in memory of the test.
 
 extern crate std;
 
@@ -6,7 +6,7 @@ use super::*;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// A generator of numbers (xorshift).
+/// Random number generator (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -18,26 +18,27 @@ impl Random {
     }
 }
 
-/// Memory of so many pages, from a page on that is not the first of a group; behind it is nothing.
+/// Maps `pages` pages; the first is not the first of a group, and the page after the last is
+/// unmapped.
 fn region(pages: u64) -> Region {
     // SAFETY: memory of this test's own.
     let at = unsafe { sys::map_private(sys::Place::Anywhere, (pages + 8) * PAGE) }.unwrap();
     let start = at.next_multiple_of(GROUP) + PAGE;
     let end = start + pages * PAGE;
-    // SAFETY: the same.
+    // SAFETY: memory of this test's own.
     unsafe { sys::unmap(end, PAGE) }.unwrap();
     let rights = k::PROT_READ | k::PROT_WRITE;
     Region { start, end, rights, ..Region::default() }
 }
 
-/// Whether the kernel would write there.
+/// True if the kernel can write at `at`.
 fn is_writable(at: u64) -> bool {
     let byte = sys::copy_in::<u8>(at).unwrap();
-    // SAFETY: memory of this test's own, which holds the same afterwards.
+    // SAFETY: memory of this test's own, whose contents stay the same.
     unsafe { sys::copy_out(&[[&raw const byte as u64, 1]], &[[at, 1]]) }.is_ok()
 }
 
-/// What can be written is what is open.
+/// Asserts that exactly the open groups are writable.
 fn check(state: &State) {
     for region in state.regions() {
         for page in (region.start..region.end).step_by(PAGE as usize) {
@@ -47,7 +48,7 @@ fn check(state: &State) {
     }
 }
 
-/// What has gone takes what is open along, and nothing that is there.
+/// A removed range removes the open state of its own pages, and of no others.
 #[test]
 fn groups_of_which_a_part_has_gone_stay_open() {
     // SAFETY: zeroes are valid.
@@ -66,7 +67,7 @@ fn groups_of_which_a_part_has_gone_stay_open() {
             }
             let at = region.start + random.below(60) * PAGE;
             let end = (at + (1 + random.below(9)) * PAGE).min(region.end);
-            // (Were it unmapped, another test's might come there.)
+            // Protected, not unmapped: another test's mapping might land there.
             // SAFETY: memory of this test's own.
             unsafe { sys::protect(at, end - at, 0) }.unwrap();
             state.remove_range(at, end);
@@ -94,8 +95,8 @@ fn contents(state: &State) -> Vec<u8> {
     state.regions().iter().flat_map(bytes).collect()
 }
 
-/// Whatever is stored, and whichever checkpoints are gone back to or given up, memory is what it was there; and in the end one mapping
-/// again with its rights.
+/// Random stores, checkpoints and rollbacks: a rollback restores memory exactly. In the end each
+/// region is one mapping again, with its rights.
 #[test]
 fn memory_is_what_it_was_at_each_checkpoint() {
     // SAFETY: zeroes are valid.
@@ -141,7 +142,7 @@ fn memory_is_what_it_was_at_each_checkpoint() {
                         if !is_writable(at) {
                             assert!(state.open_for_store(region, at));
                         }
-                        // SAFETY: memory of this test's own, which can be written now.
+                        // SAFETY: memory of this test's own, which is writable now.
                         unsafe { (at as *mut u8).write(random.below(3) as u8) };
                     }
                 }
