@@ -44,7 +44,7 @@ fn normal_path(nr: u64) -> Quick {
 /// Last choice: 0 none, 1 for a process that does not speculate, 2 for one that does.
 static CHOSEN: AtomicU32 = AtomicU32::new(0);
 
-/// Chooses the paths of all calls: the process starts, begins to speculate, or has ended
+/// Chooses the paths of all calls anew: the process starts, begins to speculate, or has ended
 /// speculation.
 pub fn choose_paths() {
     let speculates = checkpoint::is_speculative();
@@ -119,7 +119,7 @@ pub fn before(call: &Call) -> Option<Verdict> {
             return None;
         }
         return match child_private_calls::make(call, target_prefetch::make_with_prefetch) {
-            // Result that a held signal causes; the program has that signal blocked.
+            // Requested by a pending signal; the program has its signals blocked.
             CallOutcome::Answer(sys::RESTART) => None,
             CallOutcome::Answer(result) => Some(Verdict::answer(result)),
             CallOutcome::Report | CallOutcome::Waits | CallOutcome::Depends(..) => None,

@@ -13,7 +13,7 @@ const PAGE: u64 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Tracking {
-    /// Not determined yet.
+    /// Initial value: no mechanism is chosen yet.
     Unknown = 0,
     Mirrored,
     WriteFaults,

@@ -6,20 +6,20 @@
 //! | `program_interface` | requests of the program about its predictions; the session's table |
 //! | `policy` | decides about each call, signal and fault while a process speculates |
 //! | `fast_path` | calls that need no signal |
-//! | `target_prefetch` | reading ahead, by the target's policy, for calls that are not held or waiting |
+//! | `target_prefetch` | reading ahead, by the target's policy, for calls that pass |
 //! | `call_table`, `execute_call` | calls that need not wait: the table, and how they are made |
 //! | `checkpoint` | state of the process; changes it with all threads stopped |
 //! | `process_checkpoints` | stack of open speculations: checkpoint, commit, rollback |
 //! | `memory_checkpoints` | program memory at each checkpoint: mirror or write faults |
-//! | `writable_regions`, `mapping_calls`, `program_break` | memory that the program can write, and changes of it |
+//! | `writable_regions`, `mapping_calls`, `program_break` | the program's memory, and changes of its mappings |
 //! | `page_undo_log` | undo log of pages |
 //! | `memory_mirror`, `dirty_pages`, `userfault_fd` | memory where the kernel tracks dirty pages |
-//! | `write_faults`, `writable_groups`, `user_buffers` | memory where it does not: copies before the first store |
+//! | `write_faults`, `writable_groups`, `user_buffers` | memory elsewhere: copies before the first store |
 //! | `thread_states` | frames of all threads, and memory that the kernel writes by itself (rseq) |
-//! | `undo_journal`, `descriptor_table` | changes of private state: descriptors, offsets, mappings |
+//! | `undo_journal`, `descriptor_table` | private state: descriptors, offsets, mappings |
 //! | `child_processes` | forks, which depend on their parent |
 //! | `child_execs` | programs that such children execute |
-//! | `child_private_calls` | calls of such children that need no undo, because the child ends instead |
+//! | `child_private_calls` | calls of such children that need no undo |
 //! | `signal_masks` | the program's signal mask, while all signals are blocked |
 //! | `output_buffer` | output, until what it depends on is committed |
 //! | `write_capacity`, `file_capacity` | how much a stream or a file certainly accepts |

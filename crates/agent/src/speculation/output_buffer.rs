@@ -24,11 +24,11 @@ const BUFFERS: u64 = 64;
 /// Position or form of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteMode {
-    /// At the descriptor's offset (write(2)).
+    /// The descriptor's offset (write(2)).
     Current,
-    /// At this offset (pwrite(2)).
+    /// This offset (pwrite(2)).
     AtOffset(u64),
-    /// As a message with these flags (send(2)).
+    /// A message with these flags (send(2)).
     Message(u32),
 }
 

@@ -49,7 +49,7 @@ pub struct Answer {
     pub bytes: [u8; ANSWER_MAX],
 }
 
-/// All checkpoints of a process. All-zero is valid and has none.
+/// Checkpoints of a process. All-zero is valid and has none.
 pub struct Process {
     pub memory: Memory,
     pub threads: Threads,

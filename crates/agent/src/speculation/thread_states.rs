@@ -21,7 +21,7 @@ struct SavedThread {
     frame: KeptFrame,
 }
 
-/// All threads at all open checkpoints. All-zero is valid and empty.
+/// Saved threads of all open checkpoints. All-zero is valid and empty.
 pub struct Threads {
     saved: [SavedThread; FRAMES],
     /// Positions of the oldest saved frame and of the next; they only grow.
