@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runahead_abi::overlay::{HELD_MAX, Overlay, flag};
+use runahead_changeset::changes::Changes;
+use runahead_changeset::commit::{self, Committed};
+use runahead_changeset::store::Locked;
+use runahead_changeset::{Change, Kind, Store, Try, diff, store};
 use runahead_inject::Command;
 use runahead_supervisor::try_sandbox::{self, Allowed, Confinement};
 use runahead_supervisor::{Ended, HeldApart, Keep, Options, SessionError};
-use runahead_tries::changes::Changes;
-use runahead_tries::commit::{self, Committed};
-use runahead_tries::store::Locked;
-use runahead_tries::{Change, Kind, Store, Try, diff, store};
 use serde_json::json;
 
 use crate::options::{self, Network, TryRun, TryTask};
@@ -69,7 +69,7 @@ pub fn work(asked: &options::Try) -> i32 {
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
-    Tries(#[from] runahead_tries::Error),
+    Tries(#[from] runahead_changeset::Error),
     #[error("not run: {0}")]
     Confine(#[from] runahead_supervisor::try_sandbox::ConfineError),
     #[error("a try inside a try is kept in that; --state cannot be given here")]
@@ -384,7 +384,7 @@ fn decide_inside(
     let Some(around) = store.list().into_iter().find(is_around) else { return Ok(None) };
     let _lock = match (around.lock()?, task) {
         (None, TryTask::Commit { .. }) => {
-            return Err(runahead_tries::Error::Running(around.meta.id).into());
+            return Err(runahead_changeset::Error::Running(around.meta.id).into());
         }
         (lock, _) => lock,
     };
@@ -409,7 +409,7 @@ fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_tries::Error> {
+fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_changeset::Error> {
     let changes = Changes::read(&one.held())?;
     if json {
         let value = json!({
@@ -428,7 +428,7 @@ fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_tries
             Kind::Deleted => 'D',
             Kind::Attributes => 'T',
         };
-        let slash = if change.what == runahead_tries::What::Directory { "/" } else { "" };
+        let slash = if change.what == runahead_changeset::What::Directory { "/" } else { "" };
         let mark = if change.conflict.is_some() { '!' } else { ' ' };
         let _ = write!(out, "{mark}{letter} {}{slash}", change.path.display());
         let _ = match &change.conflict {
