@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use runahead_abi::follow_filter::ProgramKey;
-use runahead_abi::overlay::HELD_MAX;
+use runahead_abi::overlay::DIRECTORY_MAX;
 use runahead_abi::{AgentConfig, Control, Shared, SlowDevices};
 
 use crate::address_space;
@@ -134,19 +134,19 @@ impl Session {
 
 /// Where the process is in a try inside that of the session: what the path of the directory that is held apart has more than that
 /// one's.
-static INNER: Owned<[u8; HELD_MAX]> = Owned::new([0; HELD_MAX]);
+static INNER: Owned<[u8; DIRECTORY_MAX]> = Owned::new([0; DIRECTORY_MAX]);
 static INNER_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// See [`be_inside`]; empty: it is in none.
 pub fn inner() -> &'static [u8] {
     // SAFETY: written only when there is one thread, which then is at that and at nothing else.
     let all = unsafe { &*INNER.as_ptr() };
-    &all[..INNER_LEN.load(Relaxed).min(HELD_MAX)]
+    &all[..INNER_LEN.load(Relaxed).min(DIRECTORY_MAX)]
 }
 
 /// From here on the process is in such a try. It has one thread.
 pub fn be_inside(behind: &[u8]) {
-    let len = behind.len().min(HELD_MAX);
+    let len = behind.len().min(DIRECTORY_MAX);
     // SAFETY: as above.
     unsafe { (&mut *INNER.get())[..len].copy_from_slice(&behind[..len]) };
     INNER_LEN.store(len, Relaxed);

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use runahead_abi::overlay::{Origin, UPPER};
 use serde::Serialize;
 
-use crate::origins::{Origins, is_as_it_was, is_same_directory, now};
-use crate::{Error, Result, failed, install};
+use crate::origins::{Origins, current_metadata, is_same_directory, is_unchanged};
+use crate::{Error, Result, install, io_error};
 
 /// How a name is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ChangeKind {
     /// There was nothing.
     Added,
     /// There was something, and is something else, or it has other contents.
@@ -29,7 +29,7 @@ pub enum Kind {
 /// What there is, or, of what is deleted, was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum What {
+pub enum FileType {
     /// A regular file.
     File,
     /// A directory.
@@ -44,16 +44,16 @@ pub enum What {
     Device,
 }
 
-impl What {
+impl FileType {
     /// Of something that is there.
     pub fn of(found: &Metadata) -> Self {
         match found.file_type() {
-            kind if kind.is_dir() => What::Directory,
-            kind if kind.is_symlink() => What::Symlink,
-            kind if kind.is_fifo() => What::Fifo,
-            kind if kind.is_socket() => What::Socket,
-            kind if kind.is_file() => What::File,
-            _ => What::Device,
+            kind if kind.is_dir() => FileType::Directory,
+            kind if kind.is_symlink() => FileType::Symlink,
+            kind if kind.is_fifo() => FileType::Fifo,
+            kind if kind.is_socket() => FileType::Socket,
+            kind if kind.is_file() => FileType::File,
+            _ => FileType::Device,
         }
     }
 }
@@ -65,18 +65,18 @@ pub struct Change {
     pub path: PathBuf,
     /// How.
     #[serde(rename = "change")]
-    pub kind: Kind,
+    pub kind: ChangeKind,
     /// What is there, or was.
     #[serde(rename = "type")]
-    pub what: What,
+    pub file_type: FileType,
     /// Somebody else has changed it meanwhile, in these words.
     pub conflict: Option<String>,
     /// It comes with the directory above, which is new.
     #[serde(skip)]
-    pub(crate) comes_along: bool,
+    pub(crate) in_new_directory: bool,
     /// Something is there that has to be removed first, as it is of another type.
     #[serde(skip)]
-    pub(crate) is_in_the_way: bool,
+    pub(crate) replaces_other_type: bool,
 }
 
 /// All that a try would change, by path.
@@ -97,10 +97,10 @@ impl Changes {
     pub fn read(held: &Path) -> Result<Self> {
         let origins = Origins::read(held)?;
         let mut changes = Changes::default();
-        changes.directory(&held.join(UPPER), Path::new("/"), &origins)?;
-        for path in &origins.gone {
-            if !origins.is_below_gone(path) {
-                changes.removed(path, &origins, held)?;
+        changes.compare_directory(&held.join(UPPER), Path::new("/"), &origins)?;
+        for path in &origins.whiteouts {
+            if !origins.is_below_whiteout(path) {
+                changes.add_deleted(path, &origins, held)?;
             }
         }
         let changed: BTreeSet<_> = changes
@@ -110,7 +110,7 @@ impl Changes {
             .filter_map(|path| path.parent())
             .collect();
         let asked: BTreeSet<_> =
-            changes.of_kind(Kind::Attributes).map(|change| change.path.clone()).collect();
+            changes.of_kind(ChangeKind::Attributes).map(|change| change.path.clone()).collect();
         let newer = std::mem::take(&mut changes.newer);
         changes.times.retain(|path, _| {
             changed.contains(path.as_path()) || asked.contains(path) || newer.contains(path)
@@ -118,7 +118,7 @@ impl Changes {
         if let Some(tries) = held.parent().and_then(Path::parent)
             && let Some(own) = changes.all.keys().find(|path| path.starts_with(tries))
         {
-            return Err(Error::Itself(own.clone()));
+            return Err(Error::ChangesItsStore(own.clone()));
         }
         Ok(changes)
     }
@@ -129,7 +129,7 @@ impl Changes {
     }
 
     /// Those of one kind.
-    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Change> {
+    pub fn of_kind(&self, kind: ChangeKind) -> impl Iterator<Item = &Change> {
         self.iter().filter(move |change| change.kind == kind)
     }
 
@@ -153,64 +153,64 @@ impl Changes {
     }
 
     /// A directory of both trees: `upper` is the upper tree's part of `path`.
-    fn directory(&mut self, upper: &Path, path: &Path, origins: &Origins) -> Result<()> {
+    fn compare_directory(&mut self, upper: &Path, path: &Path, origins: &Origins) -> Result<()> {
         for entry in entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
-            let found = fs::symlink_metadata(&upper).map_err(failed("look at", &upper))?;
-            let there = now(&path)?;
-            let is_gone = origins.gone.contains(&path);
+            let found = fs::symlink_metadata(&upper).map_err(io_error("look at", &upper))?;
+            let there = current_metadata(&path)?;
+            let is_gone = origins.whiteouts.contains(&path);
             let is_directory = there.as_ref().is_some_and(Metadata::is_dir);
             if found.is_dir() && is_directory && !is_gone {
-                self.attributes(&path, &found, there.as_ref(), origins);
-                self.directory(&upper, &path, origins)?;
+                self.compare_attributes(&path, &found, there.as_ref(), origins);
+                self.compare_directory(&upper, &path, origins)?;
                 continue;
             }
             let origin = origins.of(&path);
             let was = origin.filter(|origin| **origin != Origin::ABSENT);
             if !is_gone
                 && let (Some(was), Some(there)) = (was, &there)
-                && is_copy(was, (&upper, &found), (&path, there))
+                && is_unchanged_copy(was, (&upper, &found), (&path, there))
             {
                 continue;
             }
             let is_in_the_way = there.is_some() && (found.is_dir() || is_directory);
             self.add(Change {
-                kind: if was.is_some() { Kind::Modified } else { Kind::Added },
-                what: What::of(&found),
-                conflict: conflict(origin, there.as_ref()),
-                comes_along: false,
-                is_in_the_way,
+                kind: if was.is_some() { ChangeKind::Modified } else { ChangeKind::Added },
+                file_type: FileType::of(&found),
+                conflict: describe_conflict(origin, there.as_ref()),
+                in_new_directory: false,
+                replaces_other_type: is_in_the_way,
                 path: path.clone(),
             });
             if found.is_dir() {
-                self.new_directory(&upper, &path)?;
+                self.add_new_directory(&upper, &path)?;
             }
         }
         Ok(())
     }
 
     /// All below a directory that is new.
-    fn new_directory(&mut self, upper: &Path, path: &Path) -> Result<()> {
+    fn add_new_directory(&mut self, upper: &Path, path: &Path) -> Result<()> {
         for entry in entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
-            let found = fs::symlink_metadata(&upper).map_err(failed("look at", &upper))?;
+            let found = fs::symlink_metadata(&upper).map_err(io_error("look at", &upper))?;
             self.add(Change {
-                kind: Kind::Added,
-                what: What::of(&found),
+                kind: ChangeKind::Added,
+                file_type: FileType::of(&found),
                 conflict: None,
-                comes_along: true,
-                is_in_the_way: false,
+                in_new_directory: true,
+                replaces_other_type: false,
                 path: path.clone(),
             });
             if found.is_dir() {
-                self.new_directory(&upper, &path)?;
+                self.add_new_directory(&upper, &path)?;
             }
         }
         Ok(())
     }
 
     /// Permissions, owners and times of a directory of both trees.
-    fn attributes(
+    fn compare_attributes(
         &mut self,
         path: &Path,
         upper: &Metadata,
@@ -235,20 +235,20 @@ impl Changes {
             let same = is_same_directory(origin, there);
             self.add(Change {
                 path: path.to_owned(),
-                kind: Kind::Attributes,
-                what: What::Directory,
+                kind: ChangeKind::Attributes,
+                file_type: FileType::Directory,
                 conflict: (!same).then(|| "its permissions have changed".to_owned()),
-                comes_along: false,
-                is_in_the_way: false,
+                in_new_directory: false,
+                replaces_other_type: false,
             });
         }
     }
 
     /// All at and below a name that is gone.
-    fn removed(&mut self, path: &Path, origins: &Origins, held: &Path) -> Result<()> {
+    fn add_deleted(&mut self, path: &Path, origins: &Origins, held: &Path) -> Result<()> {
         let upper = held.join(UPPER).join(path.strip_prefix("/").unwrap_or(path));
-        let above = now(&upper)?;
-        if let (Some(above), Some(there)) = (&above, now(path)?)
+        let above = current_metadata(&upper)?;
+        if let (Some(above), Some(there)) = (&above, current_metadata(path)?)
             && !above.is_dir()
             && !there.is_dir()
         {
@@ -267,21 +267,21 @@ impl Changes {
                 }
                 Err(error) => {
                     let path = error.path().unwrap_or(path).to_owned();
-                    return Err(failed("look at", &path)(error.into()));
+                    return Err(io_error("look at", &path)(error.into()));
                 }
             };
-            let Some(there) = now(entry.path())? else { continue };
+            let Some(there) = current_metadata(entry.path())? else { continue };
             let conflict = match origins.of(entry.path()) {
-                Some(origin) => conflict(Some(origin), Some(&there)),
+                Some(origin) => describe_conflict(Some(origin), Some(&there)),
                 None => Some("it was made meanwhile".to_owned()),
             };
             let change = Change {
                 path: entry.path().to_owned(),
-                kind: Kind::Deleted,
-                what: What::of(&there),
+                kind: ChangeKind::Deleted,
+                file_type: FileType::of(&there),
                 conflict,
-                comes_along: false,
-                is_in_the_way: false,
+                in_new_directory: false,
+                replaces_other_type: false,
             };
             match is_replaced {
                 true => _ = self.replaced.insert(change.path.clone(), change),
@@ -295,13 +295,13 @@ impl Changes {
 
 /// The upper tree's file is a mere copy: it was opened for writing, and nothing was written. (Where the real one has been
 /// changed meanwhile that cannot be told.)
-fn is_copy(was: &Origin, upper: (&Path, &Metadata), real: (&Path, &Metadata)) -> bool {
+fn is_unchanged_copy(was: &Origin, upper: (&Path, &Metadata), real: (&Path, &Metadata)) -> bool {
     let ((upper_path, upper), (real_path, real)) = (upper, real);
     let about = |of: &Metadata| (of.mode(), of.size(), of.mtime(), of.mtime_nsec());
     upper.is_file()
         && upper.nlink() == 1
         && about(upper) == about(real)
-        && is_as_it_was(was, Some(real))
+        && is_unchanged(was, Some(real))
         && install::have_same_attributes(upper_path, real_path)
         && have_same_contents(upper_path, real_path).unwrap_or(false)
 }
@@ -322,18 +322,18 @@ fn have_same_contents(a: &Path, b: &Path) -> std::io::Result<bool> {
 }
 
 fn entries(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
-    crate::store::open_up(directory);
-    let list = fs::read_dir(directory).map_err(failed("list", directory))?;
+    crate::store::make_owner_writable(directory);
+    let list = fs::read_dir(directory).map_err(io_error("list", directory))?;
     let names: std::io::Result<Vec<_>> = list.map(|entry| Ok(entry?.file_name())).collect();
-    let mut names = names.map_err(failed("list", directory))?;
+    let mut names = names.map_err(io_error("list", directory))?;
     names.sort();
     Ok(names)
 }
 
 /// What somebody else has done meanwhile to a name that led to `origin`.
-fn conflict(origin: Option<&Origin>, there: Option<&Metadata>) -> Option<String> {
+fn describe_conflict(origin: Option<&Origin>, there: Option<&Metadata>) -> Option<String> {
     let origin = origin.unwrap_or(&Origin::ABSENT);
-    if is_as_it_was(origin, there) {
+    if is_unchanged(origin, there) {
         return None;
     }
     let text = match (*origin == Origin::ABSENT, there) {

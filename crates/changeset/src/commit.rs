@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use runahead_abi::overlay::UPPER;
 use serde::{Deserialize, Serialize};
 
-use crate::changes::{Changes, Kind, What};
-use crate::install::in_own_directory;
+use crate::changes::{ChangeKind, Changes, FileType};
+use crate::install::in_writable_directory;
 use crate::store::Try;
-use crate::{Change, Error, Result, failed, install};
+use crate::{Change, Error, Result, install, io_error};
 
 /// The steps, as JSON, one a line; behind them a line for each that was done.
 const JOURNAL: &str = "journal";
@@ -27,11 +27,11 @@ const DONE: &str = "done";
 
 /// A path in JSON, which has text only.
 #[derive(Debug, Serialize, Deserialize)]
-struct Bytes(Vec<u8>);
+struct JournalPath(Vec<u8>);
 
-impl Bytes {
+impl JournalPath {
     fn of(path: &Path) -> Self {
-        Bytes(path.as_os_str().as_bytes().to_vec())
+        JournalPath(path.as_os_str().as_bytes().to_vec())
     }
 
     fn path(&self) -> PathBuf {
@@ -42,20 +42,20 @@ impl Bytes {
 #[derive(Debug, Serialize, Deserialize)]
 enum Step {
     /// Removes what is no directory.
-    Unlink(Bytes),
+    Unlink(JournalPath),
     /// Removes a directory that is empty.
-    RemoveDirectory(Bytes),
+    RemoveDirectory(JournalPath),
     /// Puts the upper tree's thing there.
-    Install(Bytes),
+    Install(JournalPath),
     /// Gives a directory the upper tree's owner, permissions and attributes.
-    Dress(Bytes),
+    Dress(JournalPath),
     /// Gives a directory the time of its last change: seconds and nanoseconds.
-    SetTime(Bytes, i64, i64),
+    SetTime(JournalPath, i64, i64),
 }
 
 /// What came of a commit.
 #[derive(Debug)]
-pub enum Committed {
+pub enum CommitOutcome {
     /// All is as the try has it, and nothing of that is left; so many names were changed.
     Done(usize),
     /// Somebody else has changed these meanwhile, and nothing was done.
@@ -63,21 +63,21 @@ pub enum Committed {
 }
 
 /// Commits a try, and drops it. With `force` what somebody else has changed meanwhile is overwritten.
-pub fn commit(one: &Try, force: bool) -> Result<Committed> {
+pub fn commit(one: &Try, force: bool) -> Result<CommitOutcome> {
     let _lock = one.lock()?.ok_or_else(|| Error::Running(one.meta.id.clone()))?;
     let journal = one.directory().join(JOURNAL);
     if !journal.exists() {
-        one.has_none_inside()?;
-        let changes = Changes::read(&one.held())?;
+        one.check_no_nested()?;
+        let changes = Changes::read(&one.overlay_directory())?;
         let conflicts: Vec<_> = changes.conflicts().cloned().collect();
         if !conflicts.is_empty() && !force {
-            return Ok(Committed::Conflicts(conflicts));
+            return Ok(CommitOutcome::Conflicts(conflicts));
         }
-        write(&journal, &steps(&changes))?;
+        write_journal(&journal, &steps(&changes))?;
     }
     let done = carry_out(one, &journal, usize::MAX)?;
     one.remove()?;
-    Ok(Committed::Done(done))
+    Ok(CommitOutcome::Done(done))
 }
 
 /// Drops a try, and all that it has changed.
@@ -91,25 +91,27 @@ pub fn undo(one: &Try) -> Result<()> {
 
 fn steps(changes: &Changes) -> Vec<Step> {
     let mut removed: Vec<_> =
-        changes.of_kind(Kind::Deleted).chain(changes.replaced.values()).collect();
+        changes.of_kind(ChangeKind::Deleted).chain(changes.replaced.values()).collect();
     removed.sort_by(|a, b| b.path.cmp(&a.path));
-    let removed = removed.into_iter().map(|change| match change.what {
-        What::Directory => Step::RemoveDirectory(Bytes::of(&change.path)),
-        _ => Step::Unlink(Bytes::of(&change.path)),
+    let removed = removed.into_iter().map(|change| match change.file_type {
+        FileType::Directory => Step::RemoveDirectory(JournalPath::of(&change.path)),
+        _ => Step::Unlink(JournalPath::of(&change.path)),
     });
     let comes = |change: &&Change| {
-        matches!(change.kind, Kind::Added | Kind::Modified) && !change.comes_along
+        matches!(change.kind, ChangeKind::Added | ChangeKind::Modified) && !change.in_new_directory
     };
     let installed = changes.iter().filter(comes).flat_map(|change| {
         // With force, something may be in the way that is of another type.
-        let way = change.is_in_the_way && !changes.replaced.contains_key(&change.path);
-        let unlink = way.then(|| Step::Unlink(Bytes::of(&change.path)));
-        unlink.into_iter().chain([Step::Install(Bytes::of(&change.path))])
+        let way = change.replaces_other_type && !changes.replaced.contains_key(&change.path);
+        let unlink = way.then(|| Step::Unlink(JournalPath::of(&change.path)));
+        unlink.into_iter().chain([Step::Install(JournalPath::of(&change.path))])
     });
-    let dressed =
-        changes.of_kind(Kind::Attributes).map(|change| Step::Dress(Bytes::of(&change.path)));
-    let time =
-        |(path, time): (&PathBuf, &(i64, i64))| Step::SetTime(Bytes::of(path), time.0, time.1);
+    let dressed = changes
+        .of_kind(ChangeKind::Attributes)
+        .map(|change| Step::Dress(JournalPath::of(&change.path)));
+    let time = |(path, time): (&PathBuf, &(i64, i64))| {
+        Step::SetTime(JournalPath::of(path), time.0, time.1)
+    };
     let times = changes.times.iter().map(time);
     // The deepest first: what is done below changes the times of what is above.
     let mut last: Vec<_> = dressed.chain(times).collect();
@@ -117,7 +119,7 @@ fn steps(changes: &Changes) -> Vec<Step> {
     removed.chain(installed).chain(last).collect()
 }
 
-fn write(journal: &Path, steps: &[Step]) -> Result<()> {
+fn write_journal(journal: &Path, steps: &[Step]) -> Result<()> {
     let new = journal.with_extension("new");
     let mut text = Vec::new();
     for step in steps {
@@ -125,17 +127,17 @@ fn write(journal: &Path, steps: &[Step]) -> Result<()> {
         text.push(b'\n');
     }
     text.extend(b"\n");
-    fs::write(&new, text).map_err(failed("write", &new))?;
-    fs::rename(&new, journal).map_err(failed("write", journal))
+    fs::write(&new, text).map_err(io_error("write", &new))?;
+    fs::rename(&new, journal).map_err(io_error("write", journal))
 }
 
 /// Does what the journal says and has not been done, but no more than so many steps; how many it has.
 fn carry_out(one: &Try, journal: &Path, most: usize) -> Result<usize> {
-    let file = File::open(journal).map_err(failed("read", journal))?;
+    let file = File::open(journal).map_err(io_error("read", journal))?;
     let (mut steps, mut done) = (Vec::new(), 0);
     let mut lines = BufReader::new(file).lines();
     for line in lines.by_ref() {
-        let line = line.map_err(failed("read", journal))?;
+        let line = line.map_err(io_error("read", journal))?;
         if line.is_empty() {
             break;
         }
@@ -144,14 +146,14 @@ fn carry_out(one: &Try, journal: &Path, most: usize) -> Result<usize> {
         steps.push(serde_json::from_str::<Step>(&line).map_err(broken)?);
     }
     for line in lines {
-        done += usize::from(line.map_err(failed("read", journal))? == DONE);
+        done += usize::from(line.map_err(io_error("read", journal))? == DONE);
     }
     let notes = File::options().append(true).open(journal);
-    let mut notes = notes.map_err(failed("write", journal))?;
-    let upper = one.held().join(UPPER);
+    let mut notes = notes.map_err(io_error("write", journal))?;
+    let upper = one.overlay_directory().join(UPPER);
     for step in steps.iter().skip(done).take(most) {
         carry_out_step(step, &upper)?;
-        writeln!(notes, "{DONE}").map_err(failed("write", journal))?;
+        writeln!(notes, "{DONE}").map_err(io_error("write", journal))?;
     }
     Ok(steps.len())
 }
@@ -165,13 +167,13 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
     match step {
         Step::Unlink(path) => {
             let path = path.path();
-            unless_gone(in_own_directory(&path, || fs::remove_file(&path)))
-                .map_err(failed("remove", &path))
+            unless_gone(in_writable_directory(&path, || fs::remove_file(&path)))
+                .map_err(io_error("remove", &path))
         }
         Step::RemoveDirectory(path) => {
             let path = path.path();
-            unless_gone(in_own_directory(&path, || fs::remove_dir(&path)))
-                .map_err(failed("remove", &path))
+            unless_gone(in_writable_directory(&path, || fs::remove_dir(&path)))
+                .map_err(io_error("remove", &path))
         }
         Step::Install(path) => {
             let path = path.path();
@@ -179,8 +181,8 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
         }
         Step::Dress(path) => {
             let (path, from) = (path.path(), source(&path.path()));
-            let found = fs::symlink_metadata(&from).map_err(failed("look at", &from))?;
-            install::dress(&from, &path, &found).map_err(failed("change", &path))
+            let found = fs::symlink_metadata(&from).map_err(io_error("look at", &from))?;
+            install::copy_metadata(&from, &path, &found).map_err(io_error("change", &path))
         }
         Step::SetTime(path, seconds, nanoseconds) => {
             let path = path.path();
@@ -188,7 +190,7 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
             // Of somebody else's directory, in which others may make files, the times are not ours to set.
             match set {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
-                set => set.map_err(failed("change", &path)),
+                set => set.map_err(io_error("change", &path)),
             }
         }
     }

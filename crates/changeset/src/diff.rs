@@ -9,16 +9,16 @@ use runahead_abi::overlay::UPPER;
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
 
-use crate::changes::{Changes, Kind, What};
-use crate::{Change, Result, failed};
+use crate::changes::{ChangeKind, Changes, FileType};
+use crate::{Change, Result, io_error};
 
 /// Bytes of the largest file of which lines are compared.
 const BYTES_MAX: u64 = 8 << 20;
 
 /// Writes all of it in the form of `diff -u`, for people and for patch(1).
 pub fn write(changes: &Changes, held: &Path, to: &mut impl Write) -> Result<()> {
-    let written = changes.iter().try_for_each(|change| one(change, &held.join(UPPER), to));
-    written.map_err(failed("write", Path::new("the differences")))
+    let written = changes.iter().try_for_each(|change| write_change(change, &held.join(UPPER), to));
+    written.map_err(io_error("write", Path::new("the differences")))
 }
 
 /// What is at a name: text, or in words what it is.
@@ -31,15 +31,15 @@ enum Side {
 impl Side {
     fn of(path: &Path) -> Self {
         let Ok(found) = fs::symlink_metadata(path) else { return Side::Nothing };
-        match What::of(&found) {
-            What::Symlink => match fs::read_link(path) {
+        match FileType::of(&found) {
+            FileType::Symlink => match fs::read_link(path) {
                 Ok(text) => Side::Other(format!("symbolic link to {}", text.display())),
                 Err(error) => Side::Other(error.to_string()),
             },
-            What::File if found.len() > BYTES_MAX => {
+            FileType::File if found.len() > BYTES_MAX => {
                 Side::Other(format!("file of {} bytes", found.len()))
             }
-            What::File => match fs::read(path) {
+            FileType::File => match fs::read(path) {
                 Ok(bytes) if bytes.contains(&0) => {
                     Side::Other(format!("binary file of {} bytes", bytes.len()))
                 }
@@ -71,10 +71,10 @@ fn sides(change: &Change, upper: &Path) -> (Side, Side) {
     let path = &change.path;
     let inner = upper.join(path.strip_prefix("/").unwrap_or(path));
     let side = |at: &Path, is_nothing| if is_nothing { Side::Nothing } else { Side::of(at) };
-    (side(path, change.kind == Kind::Added), side(&inner, change.kind == Kind::Deleted))
+    (side(path, change.kind == ChangeKind::Added), side(&inner, change.kind == ChangeKind::Deleted))
 }
 
-fn one(change: &Change, upper: &Path, to: &mut impl Write) -> io::Result<()> {
+fn write_change(change: &Change, upper: &Path, to: &mut impl Write) -> io::Result<()> {
     let path = &change.path;
     let (old, new) = sides(change, upper);
     let label = |side: &Side, prefix: &str| match side {
@@ -89,7 +89,7 @@ fn one(change: &Change, upper: &Path, to: &mut impl Write) -> io::Result<()> {
         }
         (Side::Nothing, Side::Text(text)) if text.is_empty() => "nothing -> empty file".to_owned(),
         (Side::Text(text), Side::Nothing) if text.is_empty() => "empty file -> nothing".to_owned(),
-        (Side::Other(_), _) | (_, Side::Other(_)) if change.kind == Kind::Attributes => {
+        (Side::Other(_), _) | (_, Side::Other(_)) if change.kind == ChangeKind::Attributes => {
             "other attributes".to_owned()
         }
         (Side::Other(_), _) | (_, Side::Other(_)) => format!("{} -> {}", old.words(), new.words()),
@@ -104,7 +104,7 @@ fn one(change: &Change, upper: &Path, to: &mut impl Write) -> io::Result<()> {
 
 /// Of one name, in numbers.
 #[derive(Debug, Serialize)]
-pub struct Lines<'a> {
+pub struct LineCounts<'a> {
     /// What becomes of it.
     #[serde(flatten)]
     pub change: &'a Change,
@@ -115,17 +115,17 @@ pub struct Lines<'a> {
 }
 
 /// How many lines of each name are added and removed.
-pub fn count<'a>(changes: &'a Changes, held: &Path) -> Vec<Lines<'a>> {
+pub fn count_lines<'a>(changes: &'a Changes, held: &Path) -> Vec<LineCounts<'a>> {
     let upper = held.join(UPPER);
-    changes.iter().map(|change| lines(change, &upper)).collect()
+    changes.iter().map(|change| count_change(change, &upper)).collect()
 }
 
-fn lines<'a>(change: &'a Change, upper: &Path) -> Lines<'a> {
+fn count_change<'a>(change: &'a Change, upper: &Path) -> LineCounts<'a> {
     let (old, new) = sides(change, upper);
     if matches!(old, Side::Other(_)) || matches!(new, Side::Other(_)) {
-        return Lines { change, added: None, removed: None };
+        return LineCounts { change, added: None, removed: None };
     }
     let diff = TextDiff::from_lines(old.text(), new.text());
     let of = |tag| diff.iter_all_changes().filter(|line| line.tag() == tag).count();
-    Lines { change, added: Some(of(ChangeTag::Insert)), removed: Some(of(ChangeTag::Delete)) }
+    LineCounts { change, added: Some(of(ChangeTag::Insert)), removed: Some(of(ChangeTag::Delete)) }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 
-use crate::{Result, failed};
+use crate::{Result, io_error};
 
 /// Puts what is at `from`, which is gone then, to `to`, where a file may be that it replaces, or nothing.
 pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
@@ -16,29 +16,32 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
         Ok(found) => found,
         // It has been put there before.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("look at", from)(error)),
+        Err(error) => return Err(io_error("look at", from)(error)),
     };
     if found.file_type().is_socket() {
-        return fs::remove_file(from).map_err(failed("remove", from));
+        return fs::remove_file(from).map_err(io_error("remove", from));
     }
     let there = fs::symlink_metadata(to).ok().filter(Metadata::is_file);
     // Another name of the same file, or another owner, would be lost by replacing it.
     let keeps = |there: &Metadata| there.nlink() > 1 || there.uid() != found.uid();
     let replaced = match &there {
         Some(there) if found.is_file() && keeps(there) => write_into(from, to, &found),
-        _ => in_own_directory(to, || put(from, to, &found)),
+        _ => in_writable_directory(to, || move_into_place(from, to, &found)),
     };
     match replaced {
         // Whoever may write to a file need not be one who may make another in its directory.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_some() => {
-            write_into(from, to, &found).map_err(failed("write", to))
+            write_into(from, to, &found).map_err(io_error("write", to))
         }
-        other => other.map_err(failed("put something to", to)),
+        other => other.map_err(io_error("put something to", to)),
     }
 }
 
 /// Works in the directory of `path`. Its owner may have been kept from changing anything in it when the try began, and not any more when it did.
-pub(crate) fn in_own_directory(path: &Path, work: impl Fn() -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn in_writable_directory(
+    path: &Path,
+    work: impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
     const ALL: u32 = 0o700;
     let done = work();
     let Some(parent) = path.parent() else { return done };
@@ -57,10 +60,10 @@ pub(crate) fn in_own_directory(path: &Path, work: impl Fn() -> io::Result<()>) -
     }
 }
 
-fn put(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
+fn move_into_place(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
-            let beside = beside(to);
+            let beside = temporary_sibling(to);
             remove_all(&beside)?;
             copy_whole(from, &beside, found)?;
             fs::rename(&beside, to)?;
@@ -71,7 +74,7 @@ fn put(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
 }
 
 /// A name in the same directory.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_sibling(path: &Path) -> PathBuf {
     let mut name = b".".to_vec();
     let last = path.file_name().unwrap_or_default().as_bytes();
     // (Names have room for 255 bytes.)
@@ -98,7 +101,7 @@ fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
         kind if kind.is_symlink() => symlink(fs::read_link(from)?, to)?,
         kind if kind.is_dir() => {
             fs::create_dir(to)?;
-            crate::store::open_up(from);
+            crate::store::make_owner_writable(from);
             for entry in fs::read_dir(from)? {
                 let name = entry?.file_name();
                 let inner = from.join(&name);
@@ -114,12 +117,12 @@ fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
         }
         _ => return Ok(()),
     }
-    dress(from, to, found)?;
+    copy_metadata(from, to, found)?;
     set_times(to, found)
 }
 
 /// Owner, permissions and attributes of `from` for `to`.
-pub(crate) fn dress(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
+pub(crate) fn copy_metadata(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::lchown(to, Some(found.uid()), Some(found.gid()))?;
     }

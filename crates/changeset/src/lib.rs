@@ -20,8 +20,8 @@ mod install;
 mod origins;
 pub mod store;
 
-pub use changes::{Change, Changes, Kind, What};
-pub use commit::Committed;
+pub use changes::{Change, ChangeKind, Changes, FileType};
+pub use commit::CommitOutcome;
 pub use store::{Meta, Store, Try};
 
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub enum Error {
     Ambiguous(String),
     /// There is none at all.
     #[error("there is no try; start one with runahead try -- COMMAND")]
-    None,
+    NoTries,
     /// Its command has not ended.
     #[error("try {0} is still running; wait for its end, or end its command, first")]
     Running(String),
@@ -69,7 +69,7 @@ pub enum Error {
     TooLong(PathBuf),
     /// It would change what tries are kept in.
     #[error("it has changed {path}, in which tries are kept: undo it", path = .0.display())]
-    Itself(PathBuf),
+    ChangesItsStore(PathBuf),
     /// What it would be of would be gone.
     #[error("try {id} has tries inside it; commit or undo them first: {inside}")]
     Undecided {
@@ -87,6 +87,6 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Makes an error of what could not be done with a path.
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+fn io_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::Io { what, path: path.to_owned(), error }
 }

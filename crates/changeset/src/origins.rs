@@ -8,17 +8,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use runahead_abi::device_number;
-use runahead_abi::overlay::{CHANGES, GONE, Origin};
+use runahead_abi::overlay::{CHANGES, Origin, WHITEOUT};
 
-use crate::{Result, failed};
+use crate::{Result, io_error};
 
 /// Of a whole try.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     /// By path.
-    of: BTreeMap<PathBuf, Origin>,
+    by_path: BTreeMap<PathBuf, Origin>,
     /// Names that are gone.
-    pub(crate) gone: BTreeSet<PathBuf>,
+    pub(crate) whiteouts: BTreeSet<PathBuf>,
 }
 
 fn path(bytes: &[u8]) -> PathBuf {
@@ -30,16 +30,16 @@ impl Origins {
     pub(crate) fn read(held: &Path) -> Result<Self> {
         let mut origins = Origins::default();
         let list = held.join(CHANGES);
-        let text = fs::read(&list).map_err(failed("read", &list))?;
+        let text = fs::read(&list).map_err(io_error("read", &list))?;
         for record in text.split(|byte| *byte == 0) {
             let (is_gone, words) = match record.split_first() {
-                Some((&GONE, words)) => (true, words),
+                Some((&WHITEOUT, words)) => (true, words),
                 _ => (false, record),
             };
             if let Some((origin, name)) = Origin::read(words) {
-                origins.of.entry(path(name)).or_insert(origin);
+                origins.by_path.entry(path(name)).or_insert(origin);
                 if is_gone {
-                    origins.gone.insert(path(name));
+                    origins.whiteouts.insert(path(name));
                 }
             }
         }
@@ -48,22 +48,22 @@ impl Origins {
 
     /// What the name led to, if that was noted.
     pub(crate) fn of(&self, path: &Path) -> Option<&Origin> {
-        self.of.get(path)
+        self.by_path.get(path)
     }
 
     /// Something above the name is gone.
-    pub(crate) fn is_below_gone(&self, path: &Path) -> bool {
-        path.ancestors().skip(1).any(|above| self.gone.contains(above))
+    pub(crate) fn is_below_whiteout(&self, path: &Path) -> bool {
+        path.ancestors().skip(1).any(|above| self.whiteouts.contains(above))
     }
 }
 
 /// What a name leads to now.
-pub(crate) fn now(path: &Path) -> Result<Option<Metadata>> {
+pub(crate) fn current_metadata(path: &Path) -> Result<Option<Metadata>> {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(Some(found)),
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
-        Err(error) => Err(failed("look at", path)(error)),
+        Err(error) => Err(io_error("look at", path)(error)),
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn origin(found: &Metadata) -> Origin {
 }
 
 /// Whether a name leads to the same, unchanged.
-pub(crate) fn is_as_it_was(origin: &Origin, found: Option<&Metadata>) -> bool {
+pub(crate) fn is_unchanged(origin: &Origin, found: Option<&Metadata>) -> bool {
     match found {
         None => *origin == Origin::ABSENT,
         Some(found) => *origin == self::origin(found),

@@ -13,12 +13,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use runahead_abi::overlay::nested_try::{APART, TRIES};
-use runahead_abi::overlay::{CHANGES, FILTER, Filter, HELD_MAX, TEMPORARY, UPPER};
+use runahead_abi::overlay::nested_try::{DIRECTORY, TRIES};
+use runahead_abi::overlay::{CHANGES, ChangeFilter, DIRECTORY_MAX, FILTER, TEMPORARY, UPPER};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, failed};
+use crate::{Error, Result, io_error};
 
 /// See the module's text.
 pub const META: &str = "meta.json";
@@ -70,19 +70,19 @@ pub struct Try {
 
 /// Keeps a try from others until it is dropped.
 #[derive(Debug)]
-pub struct Locked {
+pub struct TryLock {
     file: File,
 }
 
-impl AsFd for Locked {
+impl AsFd for TryLock {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-fn private(path: &Path) -> Result<()> {
+fn create_private_directory(path: &Path) -> Result<()> {
     let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(path).map_err(failed("make", path))
+    builder.recursive(true).mode(0o700).create(path).map_err(io_error("make", path))
 }
 
 /// Seconds since 1970.
@@ -91,7 +91,7 @@ pub fn now() -> u64 {
 }
 
 /// A name that sorts by time: seven digits, which last until the year 3058.
-fn name(seconds: u64) -> String {
+fn time_name(seconds: u64) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     (0..7).rev().map(|n| char::from(DIGITS[(seconds >> (5 * n)) as usize & 31])).collect()
 }
@@ -115,9 +115,9 @@ impl Store {
     }
 
     /// Those inside the try that is held apart there.
-    pub fn inside(held: &Path) -> Result<Self> {
+    pub fn nested_in(held: &Path) -> Result<Self> {
         let around = Try::load(held.parent().unwrap_or(held).to_owned())?;
-        Ok(around.inner())
+        Ok(around.nested())
     }
 
     /// Where it is.
@@ -126,12 +126,12 @@ impl Store {
     }
 
     /// A new one for a command that is about to start, and the lock for as long as it runs.
-    pub fn create(&self, command: Vec<String>, directory: &Path) -> Result<(Try, Locked)> {
-        private(&self.directory)?;
-        let root = self.directory.canonicalize().map_err(failed("find", &self.directory))?;
+    pub fn create(&self, command: Vec<String>, directory: &Path) -> Result<(Try, TryLock)> {
+        create_private_directory(&self.directory)?;
+        let root = self.directory.canonicalize().map_err(io_error("find", &self.directory))?;
         let started = now();
         for later in 0.. {
-            let name = name(started + later);
+            let name = time_name(started + later);
             let place = root.join(&name);
             let id = match &self.inside {
                 Some(around) => format!("{around}.{name}"),
@@ -139,24 +139,24 @@ impl Store {
             };
             match DirBuilder::new().mode(0o700).create(&place) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
-                made => made.map_err(failed("make", &place))?,
+                made => made.map_err(io_error("make", &place))?,
             }
-            let held = place.join(APART);
-            if held.as_os_str().len() >= HELD_MAX {
+            let held = place.join(DIRECTORY);
+            if held.as_os_str().len() >= DIRECTORY_MAX {
                 let _ = fs::remove_dir(&place);
                 return Err(Error::TooLong(root));
             }
             for name in [UPPER, TEMPORARY] {
-                private(&held.join(name))?;
+                create_private_directory(&held.join(name))?;
             }
             let make = |name: &str| {
                 let path = held.join(name);
-                File::create(&path).map_err(failed("make", &path))
+                File::create(&path).map_err(io_error("make", &path))
             };
             make(CHANGES)?;
             let filter = make(FILTER)?;
-            filter.set_len(Filter::BYTES as u64).map_err(failed("make", &held))?;
-            dress_root(&held.join(UPPER))?;
+            filter.set_len(ChangeFilter::BYTES as u64).map_err(io_error("make", &held))?;
+            copy_root_metadata(&held.join(UPPER))?;
             let meta = Meta {
                 id,
                 inside: self.inside.clone(),
@@ -176,23 +176,23 @@ impl Store {
 
     /// All of them, the newest last, and behind each those inside it. What cannot be read is left out.
     pub fn list(&self) -> Vec<Try> {
-        let mut own = self.own();
+        let mut own = self.top_level();
         own.sort_by(|a, b| a.meta.id.cmp(&b.meta.id));
         let with_inner = |one: Try| {
-            let inner = one.inner().list();
+            let inner = one.nested().list();
             std::iter::once(one).chain(inner)
         };
         own.into_iter().flat_map(with_inner).collect()
     }
 
     /// Without those inside others.
-    fn own(&self) -> Vec<Try> {
+    fn top_level(&self) -> Vec<Try> {
         let names = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         names.filter_map(|entry| Try::load(entry.path()).ok()).collect()
     }
 
     /// One of them is inside another one.
-    pub fn is_inner(&self, one: &Try) -> bool {
+    pub fn is_nested(&self, one: &Try) -> bool {
         one.meta.inside != self.inside
     }
 
@@ -200,7 +200,11 @@ impl Store {
     /// is not inside another.
     pub fn find(&self, id: Option<&str>) -> Result<Try> {
         let Some(id) = id else {
-            return self.own().into_iter().max_by_key(|one| one.meta.id.clone()).ok_or(Error::None);
+            return self
+                .top_level()
+                .into_iter()
+                .max_by_key(|one| one.meta.id.clone())
+                .ok_or(Error::NoTries);
         };
         let mut all = self.list();
         if let Some(exact) = all.iter().find(|one| one.meta.id == id) {
@@ -219,21 +223,21 @@ impl Store {
 }
 
 /// The root directory's part of the upper tree is as that is.
-fn dress_root(upper: &Path) -> Result<()> {
-    let root = fs::metadata("/").map_err(failed("look at", Path::new("/")))?;
-    let set = |e: std::io::Error| failed("make", upper)(e);
+fn copy_root_metadata(upper: &Path) -> Result<()> {
+    let root = fs::metadata("/").map_err(io_error("look at", Path::new("/")))?;
+    let set = |e: std::io::Error| io_error("make", upper)(e);
     fs::set_permissions(upper, root.permissions()).map_err(set)?;
     let times = fs::FileTimes::new()
         .set_modified(root.modified().unwrap_or(UNIX_EPOCH))
         .set_accessed(root.accessed().unwrap_or(UNIX_EPOCH));
-    let directory = File::open(upper).map_err(failed("open", upper))?;
-    directory.set_times(times).map_err(failed("make", upper))
+    let directory = File::open(upper).map_err(io_error("open", upper))?;
+    directory.set_times(times).map_err(io_error("make", upper))
 }
 
 impl Try {
     fn load(directory: PathBuf) -> Result<Self> {
         let path = directory.join(META);
-        let text = fs::read(&path).map_err(failed("read", &path))?;
+        let text = fs::read(&path).map_err(io_error("read", &path))?;
         let meta = serde_json::from_slice(&text)
             .map_err(|error| Error::Broken { path, why: error.to_string() })?;
         Ok(Try { directory, meta })
@@ -243,19 +247,19 @@ impl Try {
     pub fn save(&self) -> Result<()> {
         let (path, new) = (self.directory.join(META), self.directory.join("meta.new"));
         let text = serde_json::to_vec_pretty(&self.meta).unwrap_or_default();
-        fs::write(&new, text).map_err(failed("write", &new))?;
-        fs::rename(&new, &path).map_err(failed("write", &path))
+        fs::write(&new, text).map_err(io_error("write", &new))?;
+        fs::rename(&new, &path).map_err(io_error("write", &path))
     }
 
     /// Keeps it for the caller; None: somebody else has it, mostly its command.
-    pub fn lock(&self) -> Result<Option<Locked>> {
+    pub fn lock(&self) -> Result<Option<TryLock>> {
         let path = self.directory.join(LOCK);
         let file = File::options().create(true).append(true).open(&path);
-        let file = file.map_err(failed("open", &path))?;
+        let file = file.map_err(io_error("open", &path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Locked { file })),
+            Ok(()) => Ok(Some(TryLock { file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(failed("lock", &path)(errno.into())),
+            Err(errno) => Err(io_error("lock", &path)(errno.into())),
         }
     }
 
@@ -270,18 +274,21 @@ impl Try {
     }
 
     /// What is held apart.
-    pub fn held(&self) -> PathBuf {
-        self.directory.join(APART)
+    pub fn overlay_directory(&self) -> PathBuf {
+        self.directory.join(DIRECTORY)
     }
 
     /// Those inside it.
-    pub fn inner(&self) -> Store {
-        Store { directory: self.held().join(TRIES), inside: Some(self.meta.id.clone()) }
+    pub fn nested(&self) -> Store {
+        Store {
+            directory: self.overlay_directory().join(TRIES),
+            inside: Some(self.meta.id.clone()),
+        }
     }
 
     /// An error if there are any.
-    pub fn has_none_inside(&self) -> Result<()> {
-        let inside: Vec<_> = self.inner().list().into_iter().map(|one| one.meta.id).collect();
+    pub fn check_no_nested(&self) -> Result<()> {
+        let inside: Vec<_> = self.nested().list().into_iter().map(|one| one.meta.id).collect();
         match inside.is_empty() {
             true => Ok(()),
             false => Err(Error::Undecided { id: self.meta.id.clone(), inside: inside.join(", ") }),
@@ -289,8 +296,8 @@ impl Try {
     }
 
     /// The bytes of [`Try::held`], for agents.
-    pub fn held_bytes(&self) -> Vec<u8> {
-        self.held().as_os_str().as_bytes().to_vec()
+    pub fn overlay_directory_bytes(&self) -> Vec<u8> {
+        self.overlay_directory().as_os_str().as_bytes().to_vec()
     }
 
     /// Drops all of it.
@@ -298,15 +305,15 @@ impl Try {
         // Its lists of entries can only be read, and removed, by who may.
         for entry in walkdir::WalkDir::new(&self.directory).into_iter().flatten() {
             if entry.file_type().is_dir() {
-                open_up(entry.path());
+                make_owner_writable(entry.path());
             }
         }
-        fs::remove_dir_all(&self.directory).map_err(failed("remove", &self.directory))
+        fs::remove_dir_all(&self.directory).map_err(io_error("remove", &self.directory))
     }
 }
 
 /// A directory that its owner may not change, which we are.
-pub(crate) fn open_up(directory: &Path) {
+pub(crate) fn make_owner_writable(directory: &Path) {
     use std::os::unix::fs::PermissionsExt;
     if let Ok(found) = fs::symlink_metadata(directory)
         && found.permissions().mode() & 0o700 != 0o700
@@ -323,15 +330,15 @@ mod tests {
     #[test]
     fn names_sort_by_time() {
         let times = [0, 1, 31, 32, 1_700_000_000, 1_700_000_001, (1 << 35) - 1];
-        assert!(times.map(name).is_sorted());
-        assert_eq!(name(1_700_000_000).len(), 7);
+        assert!(times.map(time_name).is_sorted());
+        assert_eq!(time_name(1_700_000_000).len(), 7);
     }
 
     #[test]
     fn tries_are_kept_found_and_removed() {
         let place = tempfile::tempdir().expect("a directory");
         let store = Store::new(Some(place.path())).expect("given");
-        assert!(matches!(store.find(None), Err(Error::None)));
+        assert!(matches!(store.find(None), Err(Error::NoTries)));
         let make = |command: &str| store.create(vec![command.into()], Path::new("/")).expect("new");
         let ((a, lock), (b, _lock)) = (make("a"), make("b"));
         assert!(a.meta.id < b.meta.id, "two within a second");
@@ -342,7 +349,7 @@ mod tests {
         assert!(a.is_running());
         drop(lock);
         assert!(!a.is_running() && b.is_running());
-        let shut = a.held().join(UPPER).join("shut");
+        let shut = a.overlay_directory().join(UPPER).join("shut");
         fs::create_dir_all(shut.join("x")).expect("made");
         fs::set_permissions(&shut, std::os::unix::fs::PermissionsExt::from_mode(0o000))
             .expect("shut");

@@ -13,11 +13,11 @@ use crate::options::HistoryTask;
 /// Exit status when something could not be done, and when the user named something that is not there.
 const FAILED: i32 = 1;
 /// Digits of a name that are shown to people.
-const SHOWN: usize = 12;
+const NAME_DIGITS: usize = 12;
 
 /// Does it; the exit status.
-pub fn work(task: &HistoryTask) -> i32 {
-    match Store::of_user().map_err(|error| error.to_string()).and_then(|s| on(&s, task)) {
+pub fn run(task: &HistoryTask) -> i32 {
+    match Store::of_user().map_err(|error| error.to_string()).and_then(|s| run_on(&s, task)) {
         Ok(()) => 0,
         Err(text) => {
             let _ = writeln!(std::io::stderr(), "runahead: {text}");
@@ -26,7 +26,7 @@ pub fn work(task: &HistoryTask) -> i32 {
     }
 }
 
-fn on(store: &Store, task: &HistoryTask) -> Result<(), String> {
+fn run_on(store: &Store, task: &HistoryTask) -> Result<(), String> {
     match task {
         HistoryTask::List { json } => list(store, *json),
         HistoryTask::Show { record } => {
@@ -34,19 +34,19 @@ fn on(store: &Store, task: &HistoryTask) -> Result<(), String> {
                 path if path.is_file() => file::load(path).map_err(|e| e.to_string())?,
                 _ => load(store, &find(store, &record.to_string_lossy())?)?,
             };
-            print(&shown(&run))
+            print(&render(&run))
         }
         HistoryTask::Forget { all: true, .. } => {
             let all = store.list();
-            all.iter().try_for_each(|kept| store.forget(&kept.key).map(drop)).map_err(text)
+            all.iter().try_for_each(|kept| store.forget(&kept.key).map(drop)).map_err(error_text)
         }
         HistoryTask::Forget { records, .. } => {
             // None is removed if one is not there.
             let keys: Result<Vec<_>, _> = records.iter().map(|name| find(store, name)).collect();
-            keys?.iter().try_for_each(|key| store.forget(key).map(drop)).map_err(text)
+            keys?.iter().try_for_each(|key| store.forget(key).map(drop)).map_err(error_text)
         }
-        HistoryTask::Disable => store.disable(true).map_err(text),
-        HistoryTask::Enable => store.disable(false).map_err(text),
+        HistoryTask::Disable => store.disable(true).map_err(error_text),
+        HistoryTask::Enable => store.disable(false).map_err(error_text),
         HistoryTask::Exclude { directory: None, .. } => {
             let mut lines = Vec::new();
             for path in store.excluded() {
@@ -62,12 +62,12 @@ fn on(store: &Store, task: &HistoryTask) -> Result<(), String> {
                 Err(_) if *undo => std::path::absolute(path).map_err(|e| e.to_string())?,
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             };
-            store.exclude(&absolute, !undo).map_err(text)
+            store.exclude(&absolute, !undo).map_err(error_text)
         }
     }
 }
 
-fn text(error: runahead_history::Error) -> String {
+fn error_text(error: runahead_history::Error) -> String {
     error.to_string()
 }
 
@@ -83,7 +83,7 @@ fn print(bytes: &[u8]) -> Result<(), String> {
 
 fn load(store: &Store, key: &CommandKey) -> Result<Run, String> {
     let none = || format!("{} is not there any more", digits(key));
-    store.load(key).map_err(text)?.ok_or_else(none)
+    store.load(key).map_err(error_text)?.ok_or_else(none)
 }
 
 /// The record whose name begins so.
@@ -98,7 +98,7 @@ fn find(store: &Store, name: &str) -> Result<CommandKey, String> {
 }
 
 /// The command line as a shell would take it, as far as it was kept.
-fn line(run: &Run) -> String {
+fn command_line(run: &Run) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     let quote = |word: &Vec<u8>| {
         let word = String::from_utf8_lossy(word);
@@ -136,11 +136,11 @@ fn list(store: &Store, json: bool) -> Result<(), String> {
             }
             false => format!(
                 "{}  {:>8}  {:>8} accesses  {:>8}  {}",
-                &name[..SHOWN],
+                &name[..NAME_DIGITS],
                 age(kept.used),
                 run.accesses.len(),
                 size(data),
-                line(&run)
+                command_line(&run)
             ),
         };
         lines.extend_from_slice(text.as_bytes());
@@ -166,7 +166,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-fn shown(run: &Run) -> Vec<u8> {
+fn render(run: &Run) -> Vec<u8> {
     let mut text = Vec::new();
     let mut unused = run.unused.iter().peekable();
     for (access, number) in run.accesses.iter().zip(0u32..) {

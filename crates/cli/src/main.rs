@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::exit;
 
-use options::{Cli, Destination, Place, Task};
+use options::{Cli, Destination, Sink, Task};
 use runahead_inject::{Command, LaunchError};
 use runahead_supervisor::history::{Asked, Learning, Plan};
 use runahead_supervisor::{Ended, Faults, Keep, Options, SessionError, Without};
@@ -39,7 +39,7 @@ const NOT_FOUND: i32 = 127;
 /// Exit status when it cannot be executed, as in shells.
 const NOT_EXECUTABLE: i32 = 126;
 /// Exit status when we failed, or `--require` kept the command from running.
-const OURS: i32 = 125;
+const RUNAHEAD_FAILED: i32 = 125;
 
 /// C's entry point and not Rust's: the standard library's start changes the disposition of SIGPIPE
 /// and opens missing descriptors, and the command would inherit both.
@@ -60,17 +60,17 @@ pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
     match Cli::parse_or_exit(line).task {
         Task::Run(run) => {
             let status = run_command(&run);
-            leave();
+            close_stdio();
             exit(status)
         }
         Task::Try(task) => {
-            let status = try_command::work(&task);
-            leave();
+            let status = try_command::execute_task(&task);
+            close_stdio();
             exit(status)
         }
         Task::History(history) => {
             runahead_supervisor::signal_blocking::release();
-            exit(history_command::work(&history.task))
+            exit(history_command::run(&history.task))
         }
     }
 }
@@ -91,7 +91,7 @@ fn run_command(run: &options::Run) -> i32 {
     let mut without = Without::default();
     run.without.iter().for_each(|name| _ = without.switch_off(name));
     let faults = Faults { plant_rubbish: run.plants("rubbish"), without, ..Faults::default() };
-    let kept = run.stats.as_ref().and_then(kept);
+    let kept = run.stats.as_ref().and_then(duplicate_destination);
     let file = kept.as_ref().and_then(|file| file.as_ref().ok());
     let also = file.map(AsRawFd::as_raw_fd);
     let options = Options {
@@ -116,7 +116,7 @@ fn run_command(run: &options::Run) -> i32 {
                 unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
                 report(destination, kept, &stats);
             }
-            end_as(ended)
+            end_like(ended)
         }
         Err(SessionError::Launch(LaunchError::Process(errno))) if !run.require => {
             exec_instead(run, &command, format!("no process can be started beside it ({errno})"))
@@ -125,26 +125,26 @@ fn run_command(run: &options::Run) -> i32 {
         Err(error) => {
             say!("{error}");
             match error {
-                SessionError::Launch(error) => status(&error),
-                SessionError::Alone(_) => OURS,
+                SessionError::Launch(error) => launch_status(&error),
+                SessionError::Alone(_) => RUNAHEAD_FAILED,
             }
         }
     }
 }
 
 /// From here on nothing may be written, nor any memory be asked for.
-fn leave() {
+fn close_stdio() {
     // Somebody may wait until nobody has it any more.
     // SAFETY: nothing of what follows uses them.
     (libc::STDIN_FILENO..=libc::STDERR_FILENO).for_each(|fd| _ = unsafe { libc::close(fd) });
     runahead_supervisor::io_process::end();
 }
 
-pub(crate) fn status(error: &LaunchError) -> i32 {
+pub(crate) fn launch_status(error: &LaunchError) -> i32 {
     match error {
         LaunchError::NotFound(_) => NOT_FOUND,
         LaunchError::NotExecutable { .. } => NOT_EXECUTABLE,
-        _ => OURS,
+        _ => RUNAHEAD_FAILED,
     }
 }
 
@@ -155,17 +155,21 @@ fn exec_instead(run: &options::Run, command: &Command, why: String) -> i32 {
         say!("not recorded in {}: the command runs natively", path.display());
     }
     if let Some(destination) = &run.stats {
-        report(destination, kept(destination), &runahead_supervisor::Stats::of_native(why));
+        report(
+            destination,
+            duplicate_destination(destination),
+            &runahead_supervisor::Stats::of_native(why),
+        );
     }
     runahead_supervisor::signal_blocking::release();
     let error = runahead_inject::exec_instead(command);
     say!("{error}");
-    status(&error)
+    launch_status(&error)
 }
 
 /// The descriptor that statistics are to go to, kept apart from the command's.
-fn kept(destination: &Destination) -> Option<std::io::Result<OwnedFd>> {
-    let Place::Descriptor(number) = destination.place else { return None };
+fn duplicate_destination(destination: &Destination) -> Option<std::io::Result<OwnedFd>> {
+    let Sink::Descriptor(number) = destination.sink else { return None };
     // SAFETY: asks for a copy of whatever has that number, which no program inherits.
     let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
     Some(match fd {
@@ -184,9 +188,9 @@ fn report(
         true => serde_json::to_vec_pretty(stats).unwrap_or_default(),
         false => stats.to_string().into_bytes(),
     };
-    let (path, written) = match (&destination.place, kept) {
-        (Place::File(path), _) => (path.clone(), std::fs::write(path, text)),
-        (Place::Descriptor(number), Some(file)) => {
+    let (path, written) = match (&destination.sink, kept) {
+        (Sink::File(path), _) => (path.clone(), std::fs::write(path, text)),
+        (Sink::Descriptor(number), Some(file)) => {
             let written = file.and_then(|file| File::from(file).write_all(&text));
             (format!("descriptor {number}").into(), written)
         }
@@ -198,12 +202,12 @@ fn report(
 }
 
 /// The command's exit status; its signal, if one ended it, ends us as well.
-pub(crate) fn end_as(ended: Ended) -> i32 {
+pub(crate) fn end_like(ended: Ended) -> i32 {
     let signal = match ended {
         Ended::Exited(status) => return status,
         Ended::Signaled(signal) => signal,
     };
-    leave();
+    close_stdio();
     let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain calls on this process, which is about to end; the command's core, if any, is
     // not to be overwritten by ours.

@@ -297,11 +297,11 @@ pub struct Run {
 pub struct Destination {
     /// As JSON and not as text.
     pub json: bool,
-    pub place: Place,
+    pub sink: Sink,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Sink {
     Stderr,
     /// One that we were started with.
     Descriptor(i32),
@@ -328,12 +328,12 @@ impl FromStr for Destination {
             None => (false, text),
         };
         let place = match descriptor(name) {
-            Some(fd) => Place::Descriptor(fd),
-            None if json => Place::File(name.into()),
-            None if text == "text" => Place::Stderr,
+            Some(fd) => Sink::Descriptor(fd),
+            None if json => Sink::File(name.into()),
+            None if text == "text" => Sink::Stderr,
             None => return Err("give --stats alone, --stats=-, or --stats=json:FILE".into()),
         };
-        Ok(Destination { json, place })
+        Ok(Destination { json, sink: place })
     }
 }
 

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use runahead_abi::overlay::{HELD_MAX, Overlay, flag};
+use runahead_abi::overlay::{DIRECTORY_MAX, Overlay, flag};
 use runahead_changeset::changes::Changes;
-use runahead_changeset::commit::{self, Committed};
-use runahead_changeset::store::Locked;
-use runahead_changeset::{Change, Kind, Store, Try, diff, store};
+use runahead_changeset::commit::{self, CommitOutcome};
+use runahead_changeset::store::TryLock;
+use runahead_changeset::{Change, ChangeKind, Store, Try, diff, store};
 use runahead_inject::Command;
 use runahead_supervisor::try_sandbox::{self, Allowed, Confinement};
 use runahead_supervisor::{Ended, HeldApart, Keep, Options, SessionError};
@@ -24,7 +24,7 @@ const FAILED: i32 = 1;
 /// Nothing was committed: somebody else has changed the same.
 const CONFLICT: i32 = 3;
 /// We failed, and the command did not run.
-const OURS: i32 = 125;
+const RUNAHEAD_FAILED: i32 = 125;
 /// Of a command in a try: the try's name.
 const INSIDE: &str = "RUNAHEAD_TRY";
 
@@ -39,12 +39,12 @@ fn store(asked: &options::Try) -> Result<Store, Failure> {
     match (try_sandbox::around(), &asked.state) {
         (None, state) => Ok(Store::new(state.as_deref())?),
         (Some(_), Some(_)) => Err(Failure::StateInside),
-        (Some(held), None) => Ok(Store::inside(&held)?),
+        (Some(held), None) => Ok(Store::nested_in(&held)?),
     }
 }
 
 /// Does what is asked for; the exit status.
-pub fn work(asked: &options::Try) -> i32 {
+pub fn execute_task(asked: &options::Try) -> i32 {
     let opened = store(asked);
     match (&asked.task, opened) {
         (Some(task), Ok(store)) => {
@@ -56,11 +56,11 @@ pub fn work(asked: &options::Try) -> i32 {
         }
         (None, Ok(store)) => run(&store, asked).unwrap_or_else(|error| {
             say!("{error}");
-            OURS
+            RUNAHEAD_FAILED
         }),
         (task, Err(error)) => {
             say!("{error}");
-            if task.is_some() { FAILED } else { OURS }
+            if task.is_some() { FAILED } else { RUNAHEAD_FAILED }
         }
     }
 }
@@ -109,7 +109,7 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
             (one, Some(lock))
         }
     };
-    let held_apart = match hold_apart(&one, run, around.is_some()) {
+    let held_apart = match confine(&one, run, around.is_some()) {
         Ok(held_apart) => held_apart,
         Err(error) => {
             if run.inside.is_none() {
@@ -125,7 +125,7 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
     one.meta.network = if run.network == Network::Refuse { "refuse" } else { "allow" }.to_owned();
     let ended = execute(run, &one, held_apart, lock.as_ref());
     if run.inside.is_some() {
-        return Ok(ended.map_or_else(|status| status, crate::end_as));
+        return Ok(ended.map_or_else(|status| status, crate::end_like));
     }
     let ended = match ended {
         Ok(ended) => ended,
@@ -147,12 +147,12 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
 fn conclude(
     asked: &options::Try,
     one: &Try,
-    lock: Option<Locked>,
+    lock: Option<TryLock>,
     ended: Ended,
 ) -> Result<i32, Failure> {
     let id = &one.meta.id;
-    let changes = Changes::read(&one.held())?;
-    let undecided = one.has_none_inside();
+    let changes = Changes::read(&one.overlay_directory())?;
+    let undecided = one.check_no_nested();
     if changes.is_empty() && undecided.is_ok() {
         one.remove()?;
         if !asked.run.quiet && asked.run.commit_if.is_none() {
@@ -166,10 +166,10 @@ fn conclude(
         if !changes.is_empty() && !asked.run.quiet {
             say!(
                 "try {id}: {}; see runahead try diff {id}, then runahead try commit {id} or undo {id}",
-                counted(&changes)
+                summarize_changes(&changes)
             );
         }
-        return Ok(crate::end_as(ended));
+        return Ok(crate::end_like(ended));
     };
     let status = match ended {
         Ended::Exited(0) if changes.is_empty() && undecided.is_ok() => return Ok(0),
@@ -183,14 +183,14 @@ fn conclude(
     }
     if status == Some(0) {
         return Ok(match commit::commit(one, false)? {
-            Committed::Done(_) => {
+            CommitOutcome::Done(_) => {
                 if !asked.run.quiet {
-                    say!("committed: {}", counted(&changes));
+                    say!("committed: {}", summarize_changes(&changes));
                 }
                 0
             }
-            Committed::Conflicts(conflicts) => {
-                say_conflicts(id, &conflicts);
+            CommitOutcome::Conflicts(conflicts) => {
+                report_conflicts(id, &conflicts);
                 CONFLICT
             }
         });
@@ -199,9 +199,9 @@ fn conclude(
         commit::undo(one)?;
     }
     if !asked.run.quiet && !changes.is_empty() {
-        say!("undone: {}", counted(&changes));
+        say!("undone: {}", summarize_changes(&changes));
     }
-    Ok(status.unwrap_or_else(|| crate::end_as(ended)))
+    Ok(status.unwrap_or_else(|| crate::end_like(ended)))
 }
 
 /// Runs the check in the view of the try; its exit status.
@@ -228,10 +228,10 @@ fn run_inside(one: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Fai
 }
 
 /// What agents and the kernel are to be told.
-fn hold_apart(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> {
+fn confine(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> {
     let refused = run.network == Network::Refuse;
     if inside {
-        let confinement = Confinement::inside(&one.held(), !refused)?;
+        let confinement = Confinement::inside(&one.overlay_directory(), !refused)?;
         return Ok(HeldApart { overlay: Overlay::NONE, confinement });
     }
     let mut token = [0u8; 8];
@@ -241,8 +241,8 @@ fn hold_apart(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failur
         .map_err(Failure::Random)?;
     // (0 is what other calls may have there.)
     let token = u64::from_ne_bytes(token) | 1;
-    let bytes = one.held_bytes();
-    let mut held = [0; HELD_MAX];
+    let bytes = one.overlay_directory_bytes();
+    let mut held = [0; DIRECTORY_MAX];
     held[..bytes.len()].copy_from_slice(&bytes);
     let mut flags = flag::ON;
     if refused {
@@ -254,10 +254,11 @@ fn hold_apart(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failur
     let allowed = Allowed { network: !refused, unprotected: run.unprotected };
     let confinement = match run.plants("unconfined") {
         true => Confinement::none(),
-        false => Confinement::new(&one.held(), token, allowed)?,
+        false => Confinement::new(&one.overlay_directory(), token, allowed)?,
     };
     let rights = confinement.rights;
-    let overlay = Overlay { flags, token, rights, held_len: bytes.len() as u64, held };
+    let overlay =
+        Overlay { flags, token, rights, directory_len: bytes.len() as u64, directory: held };
     Ok(HeldApart { overlay, confinement })
 }
 
@@ -266,7 +267,7 @@ fn execute(
     run: &TryRun,
     one: &Try,
     held_apart: HeldApart,
-    lock: Option<&Locked>,
+    lock: Option<&TryLock>,
 ) -> Result<Ended, i32> {
     let Some((program, args)) = run.command.split_first() else { return Err(2) };
     let command = Command { program: program.clone(), args: args.to_vec() };
@@ -287,20 +288,20 @@ fn execute(
         Err(error) => {
             say!("{error}");
             Err(match error {
-                SessionError::Launch(error) => crate::status(&error),
-                SessionError::Alone(_) => OURS,
+                SessionError::Launch(error) => crate::launch_status(&error),
+                SessionError::Alone(_) => RUNAHEAD_FAILED,
             })
         }
     }
 }
 
-fn counted(changes: &Changes) -> String {
+fn summarize_changes(changes: &Changes) -> String {
     let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
     let kinds = [
-        (Kind::Added, "added"),
-        (Kind::Modified, "modified"),
-        (Kind::Deleted, "deleted"),
-        (Kind::Attributes, "with other attributes"),
+        (ChangeKind::Added, "added"),
+        (ChangeKind::Modified, "modified"),
+        (ChangeKind::Deleted, "deleted"),
+        (ChangeKind::Attributes, "with other attributes"),
     ];
     let parts: Vec<_> = kinds
         .into_iter()
@@ -311,7 +312,7 @@ fn counted(changes: &Changes) -> String {
     parts.join(", ")
 }
 
-fn say_conflicts(id: &str, conflicts: &[Change]) {
+fn report_conflicts(id: &str, conflicts: &[Change]) {
     say!("nothing was committed: somebody else has changed meanwhile");
     for change in conflicts {
         say!("  {}: {}", change.path.display(), change.conflict.as_deref().unwrap_or_default());
@@ -322,27 +323,31 @@ fn say_conflicts(id: &str, conflicts: &[Change]) {
 /// The exit status.
 fn decide(store: &Store, asked: &options::Try, task: &TryTask) -> Result<i32, Failure> {
     let mut out = Vec::new();
-    if let Some(status) = decide_inside(store, asked, task)? {
+    if let Some(status) = decide_nested(store, asked, task)? {
         return Ok(status);
     }
     match task {
         TryTask::Status { id, json } => status(&store.find(id.as_deref())?, *json, &mut out)?,
         TryTask::Diff { id, json: false } => {
             let one = store.find(id.as_deref())?;
-            diff::write(&Changes::read(&one.held())?, &one.held(), &mut out)?;
+            diff::write(
+                &Changes::read(&one.overlay_directory())?,
+                &one.overlay_directory(),
+                &mut out,
+            )?;
         }
         TryTask::Diff { id, json: true } => {
             let one = store.find(id.as_deref())?;
-            let changes = Changes::read(&one.held())?;
-            let lines = diff::count(&changes, &one.held());
+            let changes = Changes::read(&one.overlay_directory())?;
+            let lines = diff::count_lines(&changes, &one.overlay_directory());
             put_json(&json!({ "id": one.meta.id, "files": lines }), &mut out);
         }
         TryTask::Commit { id, force } => {
             let one = store.find(id.as_deref())?;
             match commit::commit(&one, *force)? {
-                Committed::Done(_) => {}
-                Committed::Conflicts(conflicts) => {
-                    say_conflicts(&one.meta.id, &conflicts);
+                CommitOutcome::Done(_) => {}
+                CommitOutcome::Conflicts(conflicts) => {
+                    report_conflicts(&one.meta.id, &conflicts);
                     return Ok(CONFLICT);
                 }
             }
@@ -355,7 +360,7 @@ fn decide(store: &Store, asked: &options::Try, task: &TryTask) -> Result<i32, Fa
 }
 
 /// What is asked of a try that is inside another one, which is where it can be answered; the exit status. (Who undoes one need not see anything.)
-fn decide_inside(
+fn decide_nested(
     store: &Store,
     asked: &options::Try,
     task: &TryTask,
@@ -372,13 +377,13 @@ fn decide_inside(
     };
     let Some(id) = id else { return Ok(None) };
     let one = store.find(Some(id))?;
-    if !store.is_inner(&one) {
+    if !store.is_nested(&one) {
         return Ok(None);
     }
     // The outermost: what is inside that is found from there.
     let name = one.meta.id.as_str();
     let is_around = |other: &Try| {
-        !store.is_inner(other)
+        !store.is_nested(other)
             && name.strip_prefix(&other.meta.id).is_some_and(|rest| rest.starts_with('.'))
     };
     let Some(around) = store.list().into_iter().find(is_around) else { return Ok(None) };
@@ -410,25 +415,26 @@ fn put_json(value: &serde_json::Value, out: &mut Vec<u8>) {
 }
 
 fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_changeset::Error> {
-    let changes = Changes::read(&one.held())?;
+    let changes = Changes::read(&one.overlay_directory())?;
     if json {
         let value = json!({
-            "try": one.meta, "running": one.is_running(), "held": one.held(),
+            "try": one.meta, "running": one.is_running(), "held": one.overlay_directory(),
             "conflicts": changes.conflicts().count(), "changes": changes.iter().collect::<Vec<_>>(),
-            "tries": one.inner().list().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
+            "tries": one.nested().list().iter().map(|inner| &inner.meta).collect::<Vec<_>>(),
         });
         put_json(&value, out);
         return Ok(());
     }
-    let _ = writeln!(out, "{}", line(one));
+    let _ = writeln!(out, "{}", describe_try(one));
     for change in changes.iter() {
         let letter = match change.kind {
-            Kind::Added => 'A',
-            Kind::Modified => 'M',
-            Kind::Deleted => 'D',
-            Kind::Attributes => 'T',
+            ChangeKind::Added => 'A',
+            ChangeKind::Modified => 'M',
+            ChangeKind::Deleted => 'D',
+            ChangeKind::Attributes => 'T',
         };
-        let slash = if change.what == runahead_changeset::What::Directory { "/" } else { "" };
+        let slash =
+            if change.file_type == runahead_changeset::FileType::Directory { "/" } else { "" };
         let mark = if change.conflict.is_some() { '!' } else { ' ' };
         let _ = write!(out, "{mark}{letter} {}{slash}", change.path.display());
         let _ = match &change.conflict {
@@ -440,7 +446,7 @@ fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_chang
 }
 
 /// One try, in one line.
-fn line(one: &Try) -> String {
+fn describe_try(one: &Try) -> String {
     let meta = &one.meta;
     let state = match (meta.status, one.is_running()) {
         (_, true) => "running".to_owned(),
@@ -460,10 +466,10 @@ fn line(one: &Try) -> String {
 fn list(store: &Store, json: bool, out: &mut Vec<u8>) {
     for one in store.list() {
         if json {
-            let held: PathBuf = one.held();
+            let held: PathBuf = one.overlay_directory();
             put_json(&json!({ "try": one.meta, "running": one.is_running(), "held": held }), out);
         } else {
-            let _ = writeln!(out, "{}", line(&one));
+            let _ = writeln!(out, "{}", describe_try(&one));
         }
     }
 }

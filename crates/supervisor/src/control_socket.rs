@@ -23,7 +23,7 @@ use runahead_abi::control_protocol::{
     STRICTLY, YES,
 };
 use runahead_abi::follow_filter::ProgramKey;
-use runahead_abi::overlay::HELD_MAX;
+use runahead_abi::overlay::DIRECTORY_MAX;
 use runahead_admission::degradations::{Reasons, UNDER_OTHER_RULES};
 use runahead_admission::process::shared_memory::Speculations;
 use runahead_inject::{Followed, Follower, Layout};
@@ -319,7 +319,7 @@ impl ControlSocket {
             return Err(errno);
         }
         let number = || {
-            let mut said = [0u8; 4 + HELD_MAX];
+            let mut said = [0u8; 4 + DIRECTORY_MAX];
             let got = read(client, &mut said).ok()?;
             let (number, told) = said[..got].split_first_chunk()?;
             Some((i32::from_le_bytes(*number), told.to_vec()))

@@ -19,8 +19,10 @@ use landlock::{
 };
 use nix::errno::Errno;
 use nix::libc;
-use runahead_abi::overlay::HELD_MAX;
-use runahead_abi::overlay::nested_try::{ENTER, HELD, PRCTL, Rights, WRITABLE};
+use runahead_abi::overlay::DIRECTORY_MAX;
+use runahead_abi::overlay::nested_try::{
+    ENTER, GET_DIRECTORY, LandlockRights, PRCTL, WRITABLE_DEVICES,
+};
 use runahead_abi::overlay::try_calls::{CALLS, Class};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
@@ -95,13 +97,13 @@ pub struct Confinement {
     /// What this kernel does not deny, in words.
     pub missing: Vec<String>,
     /// What is to be denied commands of tries inside this one.
-    pub rights: Rights,
+    pub rights: LandlockRights,
 }
 
 impl Confinement {
     /// Changes are held apart below `held`; agents show `token`.
     pub fn new(held: &Path, token: u64, allowed: Allowed) -> Result<Self, ConfineError> {
-        let (mut missing, mut inside) = (Vec::new(), Rights::NONE);
+        let (mut missing, mut inside) = (Vec::new(), LandlockRights::NONE);
         let ruleset = match landlock_version() {
             Ok(version) if version >= VERSION_NEEDED => {
                 if version < VERSION_OF_SCOPES {
@@ -146,7 +148,7 @@ impl Confinement {
             filters: Vec::new(),
             inside: None,
             missing: Vec::new(),
-            rights: Rights::NONE,
+            rights: LandlockRights::NONE,
         }
     }
 
@@ -188,9 +190,9 @@ fn enter_inside(held: &Path, filter: Option<&BpfProgram>) -> Result<(), Errno> {
 
 /// Where the try is held apart of which this process is, if it is of one.
 pub fn around() -> Option<PathBuf> {
-    let mut path = [0u8; HELD_MAX];
+    let mut path = [0u8; DIRECTORY_MAX];
     // SAFETY: room for a path and its length, for the agent; the kernel does not know the call.
-    let len = unsafe { libc::prctl(PRCTL as i32, HELD, path.as_mut_ptr(), path.len(), 0) };
+    let len = unsafe { libc::prctl(PRCTL as i32, GET_DIRECTORY, path.as_mut_ptr(), path.len(), 0) };
     let path = path.get(..usize::try_from(len).ok().filter(|&len| len > 0)?)?;
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
@@ -204,7 +206,7 @@ fn changing(version: ABI) -> (BitFlags<AccessFs>, BitFlags<AccessFs>) {
 }
 
 /// What Landlock is to deny commands of tries inside this one.
-fn rights(version: i32) -> Rights {
+fn rights(version: i32) -> LandlockRights {
     let known = match version {
         3 => ABI::V3,
         4 => ABI::V4,
@@ -215,7 +217,7 @@ fn rights(version: i32) -> Rights {
     let scoped =
         if version >= VERSION_OF_SCOPES { BitFlags::from(Scope::Signal).bits() } else { 0 };
     let size = 8 * (1 + u64::from(version >= 4) + u64::from(version >= VERSION_OF_SCOPES));
-    Rights { size, changing: changing.bits(), writing: writing.bits(), scoped }
+    LandlockRights { size, changing: changing.bits(), writing: writing.bits(), scoped }
 }
 
 fn ruleset(held: &Path) -> Result<Option<OwnedFd>, ConfineError> {
@@ -229,7 +231,7 @@ fn ruleset(held: &Path) -> Result<Option<OwnedFd>, ConfineError> {
         PathFd::new(path).map_err(|error| ConfineError::Path { path: path.to_owned(), error })
     };
     ruleset = ruleset.add_rule(PathBeneath::new(open(held)?, changing))?;
-    for device in WRITABLE {
+    for device in WRITABLE_DEVICES {
         if let Ok(device) = open(Path::new(device)) {
             ruleset = ruleset.add_rule(PathBeneath::new(device, of_files))?;
         }
@@ -258,7 +260,7 @@ fn filters(token: u64, network: bool) -> Result<Vec<BpfProgram>, ConfineError> {
     };
     // What is in the table, and is there.
     let mut known = of_class(|class| class != Class::Refused(libc::ENOSYS as u16));
-    for (number, ..) in CALLS.iter().filter(|call| call.2 == Class::Ours) {
+    for (number, ..) in CALLS.iter().filter(|call| call.2 == Class::AgentOnly) {
         known.insert((*number).into(), vec![condition(5, Len::Qword, Op::Eq, token)?]);
     }
     let mut effects = of_class(|class| class == Class::Refused(libc::EPERM as u16));

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 /// Copies that are known at most; later ones have numbers of their own.
-const PLACES: usize = 1 << 16;
+const SLOTS: usize = 1 << 16;
 /// Places that are looked at, from the first on.
 const PROBES: usize = 32;
 /// A place that nobody has had yet, one that is free again, and one that is being filled. No file has such a number.
@@ -12,7 +12,7 @@ const FREE: u64 = u64::MAX;
 const BUSY: u64 = u64::MAX - 1;
 
 #[repr(C)]
-struct Place {
+struct Slot {
     copy: AtomicU64,
     device: AtomicU64,
     inode: AtomicU64,
@@ -20,27 +20,27 @@ struct Place {
 
 /// By the copy's number, on the device that all copies are on. Atomics, at first zeroes.
 #[repr(C)]
-pub struct Inodes {
+pub struct InodeOrigins {
     /// That device, and one; 0: there are no copies.
     device: AtomicU64,
     unused: [u64; 7],
-    places: [Place; PLACES],
+    slots: [Slot; SLOTS],
 }
 
-impl Inodes {
-    fn places(&self, copy: u64) -> impl Iterator<Item = &Place> {
+impl InodeOrigins {
+    fn probed_slots(&self, copy: u64) -> impl Iterator<Item = &Slot> {
         let first = copy.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-        (0..PROBES).map(move |n| &self.places[(first as usize + n) % PLACES])
+        (0..PROBES).map(move |n| &self.slots[(first as usize + n) % SLOTS])
     }
 
     /// There are copies.
-    pub fn any(&self) -> bool {
+    pub fn has_copies(&self) -> bool {
         self.device.load(Relaxed) != 0
     }
 
     /// The file `copy` (device, and number) is a copy of `of`.
     pub fn add(&self, copy: (u64, u64), of: (u64, u64)) {
-        for place in self.places(copy.1) {
+        for place in self.probed_slots(copy.1) {
             let seen = place.copy.load(Relaxed);
             if (seen == NEVER || seen == FREE)
                 && place.copy.compare_exchange(seen, BUSY, Acquire, Relaxed).is_ok()
@@ -55,7 +55,7 @@ impl Inodes {
     }
 
     /// What the file is a copy of, by device and number.
-    pub fn of(&self, file: (u64, u64)) -> Option<(u64, u64)> {
+    pub fn origin_of(&self, file: (u64, u64)) -> Option<(u64, u64)> {
         if self.device.load(Relaxed) != file.0.wrapping_add(1) {
             return None;
         }
@@ -63,15 +63,15 @@ impl Inodes {
         Some((place.device.load(Relaxed), place.inode.load(Relaxed)))
     }
 
-    fn find(&self, copy: u64) -> Option<&Place> {
-        let mut places = self.places(copy).map(|place| (place, place.copy.load(Acquire)));
+    fn find(&self, copy: u64) -> Option<&Slot> {
+        let mut places = self.probed_slots(copy).map(|place| (place, place.copy.load(Acquire)));
         let found = places.find(|(_, seen)| *seen == copy || *seen == NEVER);
         found.filter(|(_, seen)| *seen == copy).map(|(place, _)| place)
     }
 
     /// The file is about to go; another one may get its number.
     pub fn remove(&self, file: (u64, u64)) {
-        if self.of(file).is_some()
+        if self.origin_of(file).is_some()
             && let Some(place) = self.find(file.1)
         {
             place.copy.store(FREE, Release);
@@ -88,28 +88,30 @@ mod tests {
     #[test]
     fn copies_are_found_until_they_go() {
         // SAFETY: atomics, for which zero is valid.
-        let inodes: std::boxed::Box<Inodes> =
+        let inodes: std::boxed::Box<InodeOrigins> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };
-        assert!(!inodes.any());
+        assert!(!inodes.has_copies());
         let (device, other) = (5, 6);
         for n in 1..20_000 {
             inodes.add((device, n), (other, n + 7));
         }
-        assert!(inodes.any());
-        assert!((1..20_000).all(|n| inodes.of((device, n)) == Some((other, n + 7))));
-        assert_eq!([inodes.of((device, 20_000)), inodes.of((other, 3))], [None; 2]);
+        assert!(inodes.has_copies());
+        assert!((1..20_000).all(|n| inodes.origin_of((device, n)) == Some((other, n + 7))));
+        assert_eq!([inodes.origin_of((device, 20_000)), inodes.origin_of((other, 3))], [None; 2]);
         (1..20_000).filter(|n| n % 2 == 0).for_each(|n| inodes.remove((device, n)));
-        assert!((1..20_000).all(|n| inodes.of((device, n)).is_some() == (n % 2 == 1)));
+        assert!((1..20_000).all(|n| inodes.origin_of((device, n)).is_some() == (n % 2 == 1)));
         inodes.add((device, 4), (other, 4));
-        assert_eq!(inodes.of((device, 4)), Some((other, 4)));
+        assert_eq!(inodes.origin_of((device, 4)), Some((other, 4)));
     }
 
     #[test]
     fn where_there_is_no_room_copies_are_not_known() {
         // SAFETY: as above.
-        let inodes: std::boxed::Box<Inodes> =
+        let inodes: std::boxed::Box<InodeOrigins> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };
-        (1..2 * PLACES as u64).for_each(|n| inodes.add((0, n), (1, n)));
-        assert!((1..2 * PLACES as u64).all(|n| matches!(inodes.of((0, n)), None | Some((1, _)))));
+        (1..2 * SLOTS as u64).for_each(|n| inodes.add((0, n), (1, n)));
+        assert!(
+            (1..2 * SLOTS as u64).all(|n| matches!(inodes.origin_of((0, n)), None | Some((1, _))))
+        );
     }
 }

@@ -22,19 +22,19 @@ mod whiteouts;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub use inode_origins::Inodes;
+pub use inode_origins::InodeOrigins;
 pub use name_origin::{ORIGIN_MAX, Origin};
-pub use whiteouts::Gone;
+pub use whiteouts::WhiteoutSet;
 
 /// Bytes of the path of the directory that is held apart.
-pub const HELD_MAX: usize = 512;
+pub const DIRECTORY_MAX: usize = 512;
 /// A try, one inside it, and so on.
 pub const LAYERS_MAX: usize = 4;
 
 /// See the module's text.
 pub const UPPER: &str = "upper";
 /// See the module's text.
-pub const GONE: u8 = b'-';
+pub const WHITEOUT: u8 = b'-';
 /// See the module's text.
 pub const CHANGES: &str = "changes";
 /// See the module's text.
@@ -61,11 +61,11 @@ pub struct Overlay {
     /// Sixth argument, without meaning to the kernel, of calls of [`try_calls::Class::Attribute`] that agents make.
     pub token: u64,
     /// What Landlock is to deny commands of tries inside this one.
-    pub rights: nested_try::Rights,
+    pub rights: nested_try::LandlockRights,
     /// Bytes of `held`.
-    pub held_len: u64,
+    pub directory_len: u64,
     /// Absolute path of the directory that is held apart, without symbolic links.
-    pub held: [u8; HELD_MAX],
+    pub directory: [u8; DIRECTORY_MAX],
 }
 
 impl Overlay {
@@ -73,9 +73,9 @@ impl Overlay {
     pub const NONE: Overlay = Overlay {
         flags: 0,
         token: 0,
-        rights: nested_try::Rights::NONE,
-        held_len: 0,
-        held: [0; HELD_MAX],
+        rights: nested_try::LandlockRights::NONE,
+        directory_len: 0,
+        directory: [0; DIRECTORY_MAX],
     };
 }
 
@@ -88,14 +88,14 @@ impl PathHash {
     pub const ROOT: PathHash = PathHash(0xcbf2_9ce4_8422_2325);
 
     /// Of the path that has so many bytes more at its end (FNV-1a).
-    pub fn and(self, bytes: &[u8]) -> Self {
+    pub fn append(self, bytes: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         PathHash(bytes.iter().fold(self.0, step))
     }
 
     /// Of a whole path; that of the root directory is `/`.
     pub fn of(path: &[u8]) -> Self {
-        if path == b"/" { Self::ROOT } else { Self::ROOT.and(path) }
+        if path == b"/" { Self::ROOT } else { Self::ROOT.append(path) }
     }
 
     /// All bits of it, each of which depends on all of the path.
@@ -109,58 +109,58 @@ const FILTER_WORDS: usize = 1 << 17;
 
 /// Which paths may have anything changed at or below them; by their hashes, so that it may also say so of others.
 #[repr(C)]
-pub struct Filter {
+pub struct ChangeFilter {
     /// Counts what takes away what was known of directories: one is gone, or has another name.
     generation: AtomicU64,
     /// Not 0 once anything was changed.
-    any: AtomicU64,
+    any_change: AtomicU64,
     /// Not 0 where sockets outside of the try are not to be reached, as it is inside another one.
-    shut: AtomicU64,
+    network_refused: AtomicU64,
     unused: [u64; 509],
     bits: [AtomicU64; FILTER_WORDS],
     /// What copies were made of.
-    pub inodes: Inodes,
+    pub inodes: InodeOrigins,
     /// Names of the real tree that are not there in the view, and nothing below them.
-    pub gone: Gone,
+    pub whiteouts: WhiteoutSet,
 }
 
-impl Filter {
+impl ChangeFilter {
     /// Bytes of the file that holds it, at first zeroes.
-    pub const BYTES: usize = size_of::<Filter>();
+    pub const BYTES: usize = size_of::<ChangeFilter>();
 
-    fn place(&self, path: PathHash) -> (&AtomicU64, u64) {
+    fn bit(&self, path: PathHash) -> (&AtomicU64, u64) {
         let bits = path.bits();
         (&self.bits[(bits >> 6) as usize % FILTER_WORDS], 1 << (bits & 63))
     }
 
     /// Something at or below the path may have been changed.
     pub fn has(&self, path: PathHash) -> bool {
-        let (word, bit) = self.place(path);
+        let (word, bit) = self.bit(path);
         word.load(Relaxed) & bit != 0
     }
 
     /// Something at or below the path is about to be changed.
     pub fn add(&self, path: PathHash) {
-        let (word, bit) = self.place(path);
+        let (word, bit) = self.bit(path);
         if word.load(Relaxed) & bit == 0 {
             word.fetch_or(bit, Relaxed);
         }
-        self.any.store(1, Relaxed);
+        self.any_change.store(1, Relaxed);
     }
 
     /// Nothing was changed yet.
     pub fn is_empty(&self) -> bool {
-        self.any.load(Relaxed) == 0
+        self.any_change.load(Relaxed) == 0
     }
 
     /// Sockets outside of the try are not to be reached from here on.
-    pub fn shut(&self) {
-        self.shut.store(1, Relaxed);
+    pub fn refuse_network(&self) {
+        self.network_refused.store(1, Relaxed);
     }
 
     /// See [`Filter::shut`].
-    pub fn is_shut(&self) -> bool {
-        self.shut.load(Relaxed) != 0
+    pub fn refuses_network(&self) -> bool {
+        self.network_refused.load(Relaxed) != 0
     }
 
     /// What is known of directories is known as of this.
@@ -169,7 +169,7 @@ impl Filter {
     }
 
     /// A directory is gone, or has another name.
-    pub fn directory_went(&self) {
+    pub fn invalidate_directories(&self) {
         self.generation.fetch_add(1, Relaxed);
     }
 }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn hashes_are_made_piece_by_piece() {
-        assert_eq!(PathHash::of(b"/a/bc"), PathHash::ROOT.and(b"/a").and(b"/bc"));
+        assert_eq!(PathHash::of(b"/a/bc"), PathHash::ROOT.append(b"/a").append(b"/bc"));
         assert_eq!(PathHash::of(b"/"), PathHash::ROOT);
         assert_ne!(PathHash::of(b"/a"), PathHash::of(b"/b"));
     }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_filter_forgets_nothing_and_claims_little() {
         // SAFETY: atomics, for which zero is valid.
-        let filter: std::boxed::Box<Filter> =
+        let filter: std::boxed::Box<ChangeFilter> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };
         assert!(filter.is_empty());
         let path = |n: u32| PathHash::of(std::format!("/some/directory/file{n}").as_bytes());

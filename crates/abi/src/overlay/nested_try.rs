@@ -10,20 +10,20 @@
 /// Where tries inside a try are kept.
 pub const TRIES: &str = "tries";
 /// What one holds apart.
-pub const APART: &str = "held";
+pub const DIRECTORY: &str = "held";
 
 /// First argument of prctl(2).
 pub const PRCTL: u32 = 0x7261_7472;
 /// The directory in which the try is held apart of which the process is. It is put to the third argument, an address, where there is room for as
 /// many bytes as the fourth says; the answer is how many it has.
-pub const HELD: u64 = 1;
+pub const GET_DIRECTORY: u64 = 1;
 /// The process, which has one thread, and all that it starts are from here on of a try inside the one of which it is. The third and
 /// fourth argument are address and bytes of the directory in which that is held apart; the fifth is a filter of system calls that
 /// is to be installed (`struct sock_fprog`), or 0.
 pub const ENTER: u64 = 2;
 
 /// Devices that may be written to: nothing of it is kept.
-pub const WRITABLE: [&str; 8] = [
+pub const WRITABLE_DEVICES: [&str; 8] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
@@ -37,7 +37,7 @@ pub const WRITABLE: [&str; 8] = [
 /// What Landlock is to deny (landlock(7)), in this kernel's terms.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Rights {
+pub struct LandlockRights {
     /// Bytes of the structure that says so; 0: it cannot.
     pub size: u64,
     /// Everything that changes files.
@@ -48,17 +48,17 @@ pub struct Rights {
     pub scoped: u64,
 }
 
-impl Rights {
+impl LandlockRights {
     /// None.
-    pub const NONE: Rights = Rights { size: 0, changing: 0, writing: 0, scoped: 0 };
+    pub const NONE: LandlockRights = LandlockRights { size: 0, changing: 0, writing: 0, scoped: 0 };
 }
 
 /// Bytes at the front of `path` that lead from where a try is held apart to where one inside it is; `path` has a slash at its
 /// front.
-pub fn end(path: &[u8]) -> Option<usize> {
+pub fn nested_prefix_len(path: &[u8]) -> Option<usize> {
     let rest = path.strip_prefix(b"/")?.strip_prefix(TRIES.as_bytes())?.strip_prefix(b"/")?;
     let name = rest.iter().position(|byte| *byte == b'/')?;
-    let behind = rest[name + 1..].strip_prefix(APART.as_bytes())?;
+    let behind = rest[name + 1..].strip_prefix(DIRECTORY.as_bytes())?;
     let is_whole = name > 0 && !matches!(&rest[..name], b"." | b"..");
     let ends = matches!(behind, [] | [b'/', ..]);
     (is_whole && ends).then_some(path.len() - behind.len())
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn a_path_tells_its_layers() {
         let path = b"/tries/abc/held/tries/d/held";
-        assert_eq!(end(path), Some(15));
-        assert_eq!(end(&path[15..]), Some(13));
+        assert_eq!(nested_prefix_len(path), Some(15));
+        assert_eq!(nested_prefix_len(&path[15..]), Some(13));
         let others = [
             "",
             "/",
@@ -84,6 +84,6 @@ mod tests {
             "/tries/a/heldx",
             "tries/a/held",
         ];
-        assert!(others.iter().all(|path| end(path.as_bytes()).is_none()));
+        assert!(others.iter().all(|path| nested_prefix_len(path.as_bytes()).is_none()));
     }
 }

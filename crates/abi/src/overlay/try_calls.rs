@@ -19,12 +19,12 @@ pub enum Class {
     Answered,
     /// It takes rights away from the process, and might take some that the agent needs: to anybody else than that
     /// ([`super::Overlay::token`]) the kernel says that it is not there.
-    Ours,
+    AgentOnly,
     /// The kernel refuses it with this errno.
     Refused(u16),
 }
 
-use Class::{Answered, Attribute, Commands, Free, Name, Ours, Refused};
+use Class::{AgentOnly, Answered, Attribute, Commands, Free, Name, Refused};
 
 const EPERM: u16 = 1;
 const ENOSYS: u16 = 38;
@@ -127,8 +127,8 @@ pub const CALLS: &[(u16, &str, Class)] = &[
     (434, "pidfd_open", Free), (435, "clone3", Free), (436, "close_range", Free), (437, "openat2", Name),
     (438, "pidfd_getfd", Free), (439, "faccessat2", Name), (440, "process_madvise", Free), (441, "epoll_pwait2", Free),
     (442, "mount_setattr", Refused(EPERM)), (443, "quotactl_fd", Refused(EPERM)),
-    (444, "landlock_create_ruleset", Ours), (445, "landlock_add_rule", Ours),
-    (446, "landlock_restrict_self", Ours), (447, "memfd_secret", Free), (448, "process_mrelease", Free),
+    (444, "landlock_create_ruleset", AgentOnly), (445, "landlock_add_rule", AgentOnly),
+    (446, "landlock_restrict_self", AgentOnly), (447, "memfd_secret", Free), (448, "process_mrelease", Free),
     (449, "futex_waitv", Free), (450, "set_mempolicy_home_node", Free), (451, "cachestat", Free),
     (452, "fchmodat2", Attribute), (453, "map_shadow_stack", Free), (454, "futex_wake", Free),
     (455, "futex_wait", Free), (456, "futex_requeue", Free), (457, "statmount", Free), (458, "listmount", Free),

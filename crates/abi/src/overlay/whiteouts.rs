@@ -5,20 +5,20 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::PathHash;
 
-const PLACES: usize = 1 << 20;
+const SLOTS: usize = 1 << 20;
 /// Places that are looked at, from the first on.
 const PROBES: usize = 128;
 
 /// A set that only grows. Atomics, at first zeroes.
 #[repr(C)]
-pub struct Gone {
-    places: [AtomicU64; PLACES],
+pub struct WhiteoutSet {
+    slots: [AtomicU64; SLOTS],
 }
 
-impl Gone {
-    fn places(&self, key: u64) -> impl Iterator<Item = &AtomicU64> {
+impl WhiteoutSet {
+    fn probed_slots(&self, key: u64) -> impl Iterator<Item = &AtomicU64> {
         let first = (key >> 44) as usize;
-        (0..PROBES).map(move |n| &self.places[(first + n) % PLACES])
+        (0..PROBES).map(move |n| &self.slots[(first + n) % SLOTS])
     }
 
     fn key(path: PathHash) -> u64 {
@@ -28,7 +28,7 @@ impl Gone {
     /// Adds a path. False: there is no room.
     pub fn add(&self, path: PathHash) -> bool {
         let key = Self::key(path);
-        self.places(key).any(|place| match place.compare_exchange(0, key, Relaxed, Relaxed) {
+        self.probed_slots(key).any(|place| match place.compare_exchange(0, key, Relaxed, Relaxed) {
             Ok(_) => true,
             Err(seen) => seen == key,
         })
@@ -37,7 +37,7 @@ impl Gone {
     /// The path has been added.
     pub fn has(&self, path: PathHash) -> bool {
         let key = Self::key(path);
-        let seen = self.places(key).map(|place| place.load(Relaxed));
+        let seen = self.probed_slots(key).map(|place| place.load(Relaxed));
         seen.take_while(|seen| *seen != 0).any(|seen| seen == key)
     }
 }
@@ -51,11 +51,12 @@ mod tests {
     #[test]
     fn what_is_added_is_there_until_there_is_no_room() {
         // SAFETY: atomics, for which zero is valid.
-        let gone: std::boxed::Box<Gone> = unsafe { std::boxed::Box::new_zeroed().assume_init() };
+        let gone: std::boxed::Box<WhiteoutSet> =
+            unsafe { std::boxed::Box::new_zeroed().assume_init() };
         let path = |n: usize| PathHash::of(std::format!("/a/{n}").as_bytes());
-        let added = (0..2 * PLACES).map(|n| gone.add(path(n))).collect::<std::vec::Vec<_>>();
-        assert!(added[..PLACES / 2].iter().all(|added| *added) && added.contains(&false));
+        let added = (0..2 * SLOTS).map(|n| gone.add(path(n))).collect::<std::vec::Vec<_>>();
+        assert!(added[..SLOTS / 2].iter().all(|added| *added) && added.contains(&false));
         assert!(added.iter().enumerate().all(|(n, added)| gone.has(path(n)) == *added));
-        assert!((2 * PLACES..3 * PLACES).all(|n| !gone.has(path(n))));
+        assert!((2 * SLOTS..3 * SLOTS).all(|n| !gone.has(path(n))));
     }
 }

@@ -18,7 +18,7 @@ impl Call {
         Call { nr: call.nr, args: call.args, program: Some(*call) }
     }
 
-    pub(super) fn ours(nr: u64, args: [u64; 6]) -> Self {
+    pub(super) fn by_agent(nr: u64, args: [u64; 6]) -> Self {
         Call { nr, args, program: None }
     }
 
@@ -52,17 +52,17 @@ impl Call {
 }
 
 /// What becomes of a call: an error is the program's answer.
-pub(super) type Done = Result<Verdict>;
+pub(super) type CallResult = Result<Verdict>;
 
 /// Room for a name of the program's.
-pub(super) type Room = [u8; PATH_MAX];
+pub(super) type PathBuffer = [u8; PATH_MAX];
 
-pub(super) fn room() -> Room {
+pub(super) fn path_buffer() -> PathBuffer {
     [0; PATH_MAX]
 }
 
 /// The name at an address of the program's.
-pub(super) fn given(at: u64, room: &mut Room) -> Result<&[u8]> {
+pub(super) fn read_path(at: u64, room: &mut PathBuffer) -> Result<&[u8]> {
     let len = match sys::copy_string(at, room) {
         Err(Errno(sys::ESRCH)) => return Err(Errno(sys::EFAULT)),
         len => len?,
@@ -71,7 +71,7 @@ pub(super) fn given(at: u64, room: &mut Room) -> Result<&[u8]> {
 }
 
 /// The result of a call that was made in place of `call`, as [`Call::attempt`] gives it.
-pub(super) fn answer(call: &Call, ret: i64) -> Verdict {
+pub(super) fn answer_attempt(call: &Call, ret: i64) -> Verdict {
     match ret {
         sys::RESTART => Verdict::answer(ret),
         ret => Verdict::answer(call.performed(ret)),
@@ -79,12 +79,12 @@ pub(super) fn answer(call: &Call, ret: i64) -> Verdict {
 }
 
 /// What was done for a call.
-pub(super) fn done(call: &Call, ret: Result<u64>) -> Done {
+pub(super) fn answer_call(call: &Call, ret: Result<u64>) -> CallResult {
     ret.map(|ret| Verdict::answer(call.performed(ret as i64)))
 }
 
 /// Puts bytes of ours where the program wants them.
-pub(super) fn give(bytes: &[u8], to: u64) -> Result<()> {
+pub(super) fn copy_to_program(bytes: &[u8], to: u64) -> Result<()> {
     let len = bytes.len() as u64;
     if len == 0 {
         return Ok(());

@@ -3,47 +3,47 @@
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::overlay::{FILTER, Filter, LAYERS_MAX, PathHash};
+use runahead_abi::overlay::{ChangeFilter, FILTER, LAYERS_MAX, PathHash};
 
-use super::kernel_calls::Open;
+use super::kernel_calls::OpenFile;
 use super::layer::Layer;
-use super::view_path::{self, Name};
+use super::view_path::{self, ViewPath};
 use crate::address_space;
 use crate::sys::Result;
 
-static FILTERS: [AtomicPtr<Filter>; LAYERS_MAX] =
+static FILTERS: [AtomicPtr<ChangeFilter>; LAYERS_MAX] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; LAYERS_MAX];
 
 /// Maps the filter that the processes of the layer share; those of one above it cannot change it, which the kernel sees to.
 pub(super) fn start(layer: Layer) -> Result<()> {
-    let mut path = [0u8; view_path::FRONT_MAX + 1];
-    let held = layer.held();
-    path[..held.len()].copy_from_slice(held);
-    path[held.len()] = b'/';
-    path[held.len() + 1..][..FILTER.len()].copy_from_slice(FILTER.as_bytes());
+    let mut path = [0u8; view_path::UPPER_PREFIX_MAX + 1];
+    let directory = layer.directory();
+    path[..directory.len()].copy_from_slice(directory);
+    path[directory.len()] = b'/';
+    path[directory.len() + 1..][..FILTER.len()].copy_from_slice(FILTER.as_bytes());
     let is_own = layer == Layer::top();
-    let file = Open::at(path.as_ptr() as u64, if is_own { k::O_RDWR } else { k::O_RDONLY }, 0)?;
+    let file = OpenFile::at(path.as_ptr() as u64, if is_own { k::O_RDWR } else { k::O_RDONLY }, 0)?;
     let at = match is_own {
-        true => address_space::map_shared(file.0, Filter::BYTES as u64)?,
-        false => address_space::map_shared_to_read(file.0, Filter::BYTES as u64)?,
+        true => address_space::map_shared(file.0, ChangeFilter::BYTES as u64)?,
+        false => address_space::map_shared_to_read(file.0, ChangeFilter::BYTES as u64)?,
     };
-    FILTERS[layer.number()].store(at as *mut Filter, Relaxed);
+    FILTERS[layer.index()].store(at as *mut ChangeFilter, Relaxed);
     Ok(())
 }
 
 /// What has been changed.
-pub(super) fn filter(layer: Layer) -> &'static Filter {
+pub(super) fn filter(layer: Layer) -> &'static ChangeFilter {
     // SAFETY: mapped before the policy is asked anything of the layer, and as long as this process; of atomics.
-    unsafe { &*FILTERS[layer.number()].load(Relaxed) }
+    unsafe { &*FILTERS[layer.index()].load(Relaxed) }
 }
 
 /// Something at the name is about to be changed: it and all above it are entered into the filter.
-pub(super) fn note(name: &Name) {
+pub(super) fn mark_changed(name: &ViewPath) {
     let filter = filter(name.layer());
     let mut hash = PathHash::ROOT;
     filter.add(hash);
-    for piece in name.text().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
-        hash = hash.and(b"/").and(piece);
+    for piece in name.as_bytes().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
+        hash = hash.append(b"/").append(piece);
         filter.add(hash);
     }
 }

@@ -4,7 +4,7 @@ use crate::path_text::FdPath;
 use crate::sys::{self, AT_FDCWD, Fd};
 
 /// The descriptor of this process that has this name.
-pub(super) fn named(name: &[u8]) -> Option<Fd> {
+pub(super) fn descriptor_of_path(name: &[u8]) -> Option<Fd> {
     let standard = [&b"/dev/stdin"[..], b"/dev/stdout", b"/dev/stderr"];
     if let Some(number) = standard.iter().position(|standard| *standard == name) {
         return Some(number as Fd);
@@ -30,6 +30,6 @@ fn number(digits: &[u8]) -> Option<u32> {
 }
 
 /// The path of what a descriptor refers to, as the kernel tells it; its length.
-pub(super) fn path_of(fd: Fd, to: &mut [u8]) -> sys::Result<usize> {
+pub(super) fn path_of_descriptor(fd: Fd, to: &mut [u8]) -> sys::Result<usize> {
     sys::readlinkat(AT_FDCWD, FdPath::new(fd).address(), to)
 }

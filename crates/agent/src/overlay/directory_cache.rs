@@ -9,11 +9,11 @@ use super::change_filter;
 use super::layer::Layer;
 
 /// Directories remembered.
-const KNOWN: usize = 1024;
+const CACHED: usize = 1024;
 
 /// How a directory stands in the view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Directory {
+pub(super) enum DirectoryState {
     /// In the real tree.
     Lower,
     /// In both trees.
@@ -23,8 +23,8 @@ pub(super) enum Directory {
 }
 
 /// Of each layer hashes of paths, the lowest two bits replaced by how the directory stands (0: nothing is known).
-static DIRECTORIES: [[AtomicU64; KNOWN]; LAYERS_MAX] =
-    [const { [const { AtomicU64::new(0) }; KNOWN] }; LAYERS_MAX];
+static CACHE: [[AtomicU64; CACHED]; LAYERS_MAX] =
+    [const { [const { AtomicU64::new(0) }; CACHED] }; LAYERS_MAX];
 
 fn key(layer: Layer, path: PathHash) -> u64 {
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -32,30 +32,30 @@ fn key(layer: Layer, path: PathHash) -> u64 {
 }
 
 fn slot(layer: Layer, key: u64) -> &'static AtomicU64 {
-    &DIRECTORIES[layer.number()][(key >> 2) as usize % KNOWN]
+    &CACHE[layer.index()][(key >> 2) as usize % CACHED]
 }
 
 /// How the directory stands, if that is known.
-pub(super) fn known(layer: Layer, path: PathHash) -> Option<Directory> {
+pub(super) fn cached_state(layer: Layer, path: PathHash) -> Option<DirectoryState> {
     let key = key(layer, path);
     let word = slot(layer, key).load(Relaxed);
     if word & !3 != key {
         return None;
     }
     match word & 3 {
-        1 if !change_filter::filter(layer).has(path) => Some(Directory::Lower),
-        2 => Some(Directory::Merged),
-        3 => Some(Directory::Upper),
+        1 if !change_filter::filter(layer).has(path) => Some(DirectoryState::Lower),
+        2 => Some(DirectoryState::Merged),
+        3 => Some(DirectoryState::Upper),
         _ => None,
     }
 }
 
 /// The directory stands so.
-pub(super) fn remember(layer: Layer, path: PathHash, directory: Directory) {
+pub(super) fn cache_state(layer: Layer, path: PathHash, directory: DirectoryState) {
     let how = match directory {
-        Directory::Lower => 1,
-        Directory::Merged => 2,
-        Directory::Upper => 3,
+        DirectoryState::Lower => 1,
+        DirectoryState::Merged => 2,
+        DirectoryState::Upper => 3,
     };
     let key = key(layer, path);
     slot(layer, key).store(key | how, Relaxed);

@@ -6,8 +6,8 @@ const LENGTH_AT: usize = 16;
 const NAME_AT: usize = 19;
 
 /// The first entry's name, and the entries behind it.
-pub(super) fn split(entries: &[u8]) -> Option<(&[u8], &[u8])> {
-    let length = length(entries)?;
+pub(super) fn split_first(entries: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = record_length(entries)?;
     let (entry, behind) = entries.split_at_checked(length)?;
     let name = entry.get(NAME_AT..)?;
     let end = name.iter().position(|byte| *byte == 0)?;
@@ -15,7 +15,7 @@ pub(super) fn split(entries: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Bytes of the first entry.
-pub(super) fn length(entries: &[u8]) -> Option<usize> {
+pub(super) fn record_length(entries: &[u8]) -> Option<usize> {
     let bytes = entries.get(LENGTH_AT..LENGTH_AT + 2)?;
     Some(usize::from(u16::from_ne_bytes([bytes[0], bytes[1]])))
 }
@@ -23,7 +23,7 @@ pub(super) fn length(entries: &[u8]) -> Option<usize> {
 /// The position behind the last entry.
 pub(super) fn last_position(entries: &[u8]) -> Option<i64> {
     let (mut rest, mut last) = (entries, None);
-    while let Some((_, behind)) = split(rest) {
+    while let Some((_, behind)) = split_first(rest) {
         last = rest.get(POSITION_AT..POSITION_AT + 8)?.try_into().ok().map(i64::from_ne_bytes);
         rest = behind;
     }

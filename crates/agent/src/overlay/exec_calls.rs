@@ -7,11 +7,11 @@
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
 
-use super::call_results::{self, Call, Room};
+use super::call_results::{self, Call, PathBuffer};
 use super::change_filter;
-use super::kernel_calls::{self, Open};
+use super::kernel_calls::{self, OpenFile};
 use super::layer::Layer;
-use super::path_walk::{self, Look, Place, Thing};
+use super::path_walk::{self, Resolved, ViewEntry, WalkOptions};
 use crate::address_space;
 use crate::plane::policy::Exec;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
@@ -27,12 +27,12 @@ const EXECUTE: u32 = 1;
 
 /// What is to be executed in place of what the program asks for.
 pub(super) fn redirect(layer: Layer, call: &Call) -> Exec {
-    redirected(layer, call).unwrap_or_else(|errno| Exec::Answer(sys::fail(errno.0)))
+    redirect_in_layer(layer, call).unwrap_or_else(|errno| Exec::Answer(sys::fail(errno.0)))
 }
 
-fn redirected(layer: Layer, call: &Call) -> Result<Exec> {
+fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
     let below = |call: &Call| match layer.below() {
-        Some(below) => redirected(below, call),
+        Some(below) => redirect_in_layer(below, call),
         None => Ok(Exec::AsItStands),
     };
     if change_filter::filter(layer).is_empty() {
@@ -43,44 +43,53 @@ fn redirected(layer: Layer, call: &Call) -> Result<Exec> {
         nr::EXECVE => (AT_FDCWD, a, b, c, 0),
         _ => (a as Fd, b, c, d, e as u32),
     };
-    let mut room = call_results::room();
-    let text = call_results::given(at, &mut room)?;
+    let mut room = call_results::path_buffer();
+    let text = call_results::read_path(at, &mut room)?;
     if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
         return below(call);
     }
     let follow = flags & k::AT_SYMLINK_NOFOLLOW == 0;
-    let place = path_walk::find(layer, dir, text, Look { follow, ..path_walk::ITSELF })?;
-    let is_upper = match place.thing {
-        Thing::Absent => return Err(Errno(sys::ENOENT)),
-        Thing::Outside | Thing::Unlooked => return below(call),
-        Thing::Upper(_) => true,
+    let found =
+        path_walk::resolve(layer, dir, text, WalkOptions { follow, ..path_walk::NO_FOLLOW })?;
+    let is_upper = match found.entry {
+        ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
+        ViewEntry::Outside | ViewEntry::Unchecked => return below(call),
+        ViewEntry::Upper(_) => true,
         _ => false,
     };
-    if let Some(script) = Script::read(&place) {
+    if let Some(script) = Script::read(&found) {
         let interpreter =
-            path_walk::find(layer, AT_FDCWD, script.interpreter(), path_walk::FOLLOWED)?;
-        let is_changed =
-            is_upper || interpreter.by_upper_link || matches!(interpreter.thing, Thing::Upper(_));
+            path_walk::resolve(layer, AT_FDCWD, script.interpreter(), path_walk::FOLLOW)?;
+        let is_changed = is_upper
+            || interpreter.via_upper_symlink
+            || matches!(interpreter.entry, ViewEntry::Upper(_));
         if is_changed {
             match is_upper {
-                true => kernel_calls::may(place.name.upper(), EXECUTE)?,
-                false => kernel_calls::may_real(&place.name, EXECUTE)?,
+                true => kernel_calls::access(found.path.upper_address(), EXECUTE)?,
+                false => kernel_calls::access_lower(&found.path, EXECUTE)?,
             };
-            let name = if text[0] == b'/' || dir == AT_FDCWD { text } else { place.name.text() };
-            return interpreted(layer, &script, interpreter, name, (arguments, environment));
+            let name =
+                if text[0] == b'/' || dir == AT_FDCWD { text } else { found.path.as_bytes() };
+            return execute_interpreter(
+                layer,
+                &script,
+                interpreter,
+                name,
+                (arguments, environment),
+            );
         }
     }
     if !is_upper {
-        let named = [place.name.real(), arguments, environment, 0, 0, 0];
-        let named = if place.as_named { *call } else { call.with(nr::EXECVE, &named) };
+        let named = [found.path.lower_address(), arguments, environment, 0, 0, 0];
+        let named = if found.kernel_agrees { *call } else { call.with(nr::EXECVE, &named) };
         match below(&named)? {
             // (Otherwise its name is on our stack.)
-            Exec::AsItStands if !place.as_named => {}
+            Exec::AsItStands if !found.kernel_agrees => {}
             exec => return Ok(exec),
         }
     }
-    let mut list = List::new(0)?;
-    let path = list.put(if is_upper { place.name.upper_text() } else { place.name.text() })?;
+    let mut list = ArgumentList::new(0)?;
+    let path = list.put(if is_upper { found.path.upper_bytes() } else { found.path.as_bytes() })?;
     Ok(list.execute(path, arguments, environment))
 }
 
@@ -93,11 +102,11 @@ struct Script {
 
 impl Script {
     /// The file at the place, if it is one that can be read.
-    fn read(place: &Place) -> Option<Self> {
+    fn read(found: &Resolved) -> Option<Self> {
         let flags = k::O_RDONLY | k::O_NONBLOCK | k::O_NOCTTY;
-        let file = match place.thing {
-            Thing::Upper(_) => Open::at(place.name.upper(), flags, 0),
-            _ => Open::real(&place.name, flags),
+        let file = match found.entry {
+            ViewEntry::Upper(_) => OpenFile::at(found.path.upper_address(), flags, 0),
+            _ => OpenFile::lower(&found.path, flags),
         };
         let file = file.ok()?;
         let mut line = [0u8; FRONT_BYTES];
@@ -125,10 +134,10 @@ impl Script {
 }
 
 /// Executes the interpreter of `script`, which was given by `name`.
-fn interpreted(
+fn execute_interpreter(
     layer: Layer,
     script: &Script,
-    place: Place,
+    found: Resolved,
     name: &[u8],
     (arguments, environment): (u64, u64),
 ) -> Result<Exec> {
@@ -142,26 +151,26 @@ fn interpreted(
     // What stands in front of the script's own arguments, the last first.
     let mut front = [0u64; 2 * INTERPRETERS + 1];
     let mut used = 0;
-    let mut list = List::new(count + front.len() + 1)?;
-    let mut add = |list: &mut List, text: &[u8]| {
-        let place = front.get_mut(used).ok_or(Errno(sys::ELOOP))?;
-        *place = list.put(text)?;
+    let mut list = ArgumentList::new(count + front.len() + 1)?;
+    let mut add = |list: &mut ArgumentList, text: &[u8]| {
+        let slot = front.get_mut(used).ok_or(Errno(sys::ELOOP))?;
+        *slot = list.put(text)?;
         used += 1;
         Ok(())
     };
     add(&mut list, name)?;
-    let (mut place, mut inner) = (place, None);
+    let (mut found, mut inner) = (found, None);
     for _ in 0..INTERPRETERS {
         let script = inner.as_ref().unwrap_or(script);
         if let Some(argument) = script.argument() {
             add(&mut list, argument)?;
         }
         add(&mut list, script.interpreter())?;
-        if let Thing::Absent = place.thing {
+        if let ViewEntry::Absent = found.entry {
             return Err(Errno(sys::ENOENT));
         }
-        let Some(next) = Script::read(&place) else {
-            let path = put_where_it_lies(&mut list, &place)?;
+        let Some(next) = Script::read(&found) else {
+            let path = put_kernel_path(&mut list, &found)?;
             for argument in front[..used].iter().rev() {
                 list.push(*argument)?;
             }
@@ -172,43 +181,51 @@ fn interpreted(
             let arguments = list.pointers;
             return Ok(list.execute(path, arguments, environment));
         };
-        place = path_walk::find(layer, AT_FDCWD, next.interpreter(), path_walk::FOLLOWED)?;
+        found = path_walk::resolve(layer, AT_FDCWD, next.interpreter(), path_walk::FOLLOW)?;
         inner = Some(next);
     }
     Err(Errno(sys::ELOOP))
 }
 
 /// The path by which the kernel finds what is at the place.
-fn put_where_it_lies(list: &mut List, place: &Place) -> Result<u64> {
-    match (&place.thing, place.name.layer().below()) {
-        (Thing::Upper(_), _) => list.put(place.name.upper_text()),
-        (_, None) => list.put(place.name.text()),
+fn put_kernel_path(list: &mut ArgumentList, found: &Resolved) -> Result<u64> {
+    match (&found.entry, found.path.layer().below()) {
+        (ViewEntry::Upper(_), _) => list.put(found.path.upper_bytes()),
+        (_, None) => list.put(found.path.as_bytes()),
         (_, Some(below)) => {
-            let place = path_walk::find(below, AT_FDCWD, place.name.text(), path_walk::ITSELF)?;
-            put_where_it_lies(list, &place)
+            let found =
+                path_walk::resolve(below, AT_FDCWD, found.path.as_bytes(), path_walk::NO_FOLLOW)?;
+            put_kernel_path(list, &found)
         }
     }
 }
 
 /// Memory for a list of arguments, and texts.
-struct List {
+struct ArgumentList {
     memory: (u64, u64),
     pointers: u64,
     count: usize,
-    room: usize,
+    capacity: usize,
     texts: u64,
-    is_given: bool,
+    is_handed_over: bool,
 }
 
 /// Bytes for texts.
-const TEXTS: usize = (2 * INTERPRETERS + 2) * FRONT_BYTES + 3 * PATH_MAX;
+const TEXT_BYTES: usize = (2 * INTERPRETERS + 2) * FRONT_BYTES + 3 * PATH_MAX;
 
-impl List {
-    fn new(room: usize) -> Result<Self> {
-        let bytes = (8 * room + TEXTS).next_multiple_of(4096) as u64;
+impl ArgumentList {
+    fn new(capacity: usize) -> Result<Self> {
+        let bytes = (8 * capacity + TEXT_BYTES).next_multiple_of(4096) as u64;
         let pointers = address_space::map_private(bytes)?;
-        let texts = pointers + 8 * room as u64;
-        Ok(List { memory: (pointers, bytes), pointers, count: 0, room, texts, is_given: false })
+        let texts = pointers + 8 * capacity as u64;
+        Ok(ArgumentList {
+            memory: (pointers, bytes),
+            pointers,
+            count: 0,
+            capacity,
+            texts,
+            is_handed_over: false,
+        })
     }
 
     fn put(&mut self, text: &[u8]) -> Result<u64> {
@@ -224,7 +241,7 @@ impl List {
     }
 
     fn push(&mut self, pointer: u64) -> Result<()> {
-        if self.count == self.room {
+        if self.count == self.capacity {
             return Err(Errno(sys::E2BIG));
         }
         // SAFETY: one of the words at the front of the mapping.
@@ -234,19 +251,19 @@ impl List {
     }
 
     fn execute(mut self, path: u64, arguments: u64, environment: u64) -> Exec {
-        self.is_given = true;
+        self.is_handed_over = true;
         let args = [path, arguments, environment, 0, 0, 0];
         Exec::Instead { nr: nr::EXECVE, args, memory: self.memory }
     }
 }
 
-impl Drop for List {
+impl Drop for ArgumentList {
     fn drop(&mut self) {
-        if !self.is_given {
+        if !self.is_handed_over {
             // SAFETY: nobody else knows of it.
             unsafe { address_space::give_back(self.memory.0, self.memory.1) };
         }
     }
 }
 
-const _: () = assert!(size_of::<Room>() == PATH_MAX);
+const _: () = assert!(size_of::<PathBuffer>() == PATH_MAX);

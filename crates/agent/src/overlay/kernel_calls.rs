@@ -6,11 +6,11 @@ use runahead_abi::device_number;
 use runahead_abi::overlay::Origin;
 
 use super::layer::Layer;
-use super::view_path::Name;
+use super::view_path::ViewPath;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// Makes a call whose arguments are numbers, and addresses of memory that lives as long as the call.
-macro_rules! make {
+macro_rules! syscall {
     ($nr:expr $(, $arg:expr)*) => {{
         let given = [$($arg as u64),*];
         let mut args = [0u64; 6];
@@ -20,19 +20,19 @@ macro_rules! make {
         sys::check(unsafe { sys::raw($nr, args) })
     }};
 }
-pub(super) use make;
+pub(super) use syscall;
 
 /// The same, of a name of the layer's real tree, or a descriptor that may be of it.
-macro_rules! make_below {
+macro_rules! lower_syscall {
     ($layer:expr, $nr:expr $(, $arg:expr)*) => {{
         let given = [$($arg as u64),*];
         let mut args = [0u64; 6];
         args[..given.len()].copy_from_slice(&given);
         // SAFETY: as above.
-        unsafe { $crate::overlay::lower_layer::make($layer, $nr, args) }
+        unsafe { $crate::overlay::lower_layer::lower_syscall($layer, $nr, args) }
     }};
 }
-pub(super) use make_below;
+pub(super) use lower_syscall;
 
 /// What is at a name.
 #[derive(Clone, Copy)]
@@ -47,50 +47,68 @@ pub(super) struct Stat {
 
 impl Stat {
     /// Of the name itself, and not of what a symbolic link leads to, as the kernel has it.
-    pub(super) fn of(path: u64) -> Result<Self> {
-        Self::told(|told| {
+    pub(super) fn of_path(path: u64) -> Result<Self> {
+        Self::from_statx(|statx| {
             let flags = k::AT_SYMLINK_NOFOLLOW;
-            make!(nr::STATX, AT_FDCWD, path, flags, k::STATX_BASIC_STATS, told)
+            syscall!(nr::STATX, AT_FDCWD, path, flags, k::STATX_BASIC_STATS, statx)
         })
     }
 
     /// Of the real tree's name itself.
-    pub(super) fn real(name: &Name) -> Result<Self> {
-        let (path, flags) = (name.real(), k::AT_SYMLINK_NOFOLLOW);
-        Self::told(|told| {
-            make_below!(name.layer(), nr::STATX, AT_FDCWD, path, flags, k::STATX_BASIC_STATS, told)
+    pub(super) fn lower(name: &ViewPath) -> Result<Self> {
+        let (path, flags) = (name.lower_address(), k::AT_SYMLINK_NOFOLLOW);
+        Self::from_statx(|statx| {
+            lower_syscall!(
+                name.layer(),
+                nr::STATX,
+                AT_FDCWD,
+                path,
+                flags,
+                k::STATX_BASIC_STATS,
+                statx
+            )
         })
     }
 
     /// Of an open descriptor of the real tree.
-    pub(super) fn of_fd(layer: Layer, fd: Fd) -> Result<Self> {
+    pub(super) fn of_lower_fd(layer: Layer, fd: Fd) -> Result<Self> {
         let empty = c"".as_ptr();
-        Self::told(|told| {
-            make_below!(layer, nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, told)
+        Self::from_statx(|statx| {
+            lower_syscall!(
+                layer,
+                nr::STATX,
+                fd,
+                empty,
+                k::AT_EMPTY_PATH,
+                k::STATX_BASIC_STATS,
+                statx
+            )
         })
     }
 
     /// The same, as the kernel has it.
-    pub(super) fn of_open(fd: Fd) -> Result<Self> {
+    pub(super) fn of_fd(fd: Fd) -> Result<Self> {
         let empty = c"".as_ptr();
-        Self::told(|told| make!(nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, told))
+        Self::from_statx(|statx| {
+            syscall!(nr::STATX, fd, empty, k::AT_EMPTY_PATH, k::STATX_BASIC_STATS, statx)
+        })
     }
 
     #[inline(always)]
-    fn told(make: impl FnOnce(*mut k::statx) -> Result<u64>) -> Result<Self> {
+    fn from_statx(make: impl FnOnce(*mut k::statx) -> Result<u64>) -> Result<Self> {
         // SAFETY: integers, for which zero is valid.
-        let mut told: k::statx = unsafe { core::mem::zeroed() };
-        make(&raw mut told)?;
+        let mut statx: k::statx = unsafe { core::mem::zeroed() };
+        make(&raw mut statx)?;
         let time = |t: k::statx_timestamp| [t.tv_sec as u64, t.tv_nsec.into()];
         let origin = Origin {
-            file: [device_number(told.stx_dev_major, told.stx_dev_minor), told.stx_ino],
-            mode: told.stx_mode.into(),
-            size: told.stx_size,
-            mtime: time(told.stx_mtime),
-            ctime: time(told.stx_ctime),
+            file: [device_number(statx.stx_dev_major, statx.stx_dev_minor), statx.stx_ino],
+            mode: statx.stx_mode.into(),
+            size: statx.stx_size,
+            mtime: time(statx.stx_mtime),
+            ctime: time(statx.stx_ctime),
         };
-        let accessed = time(told.stx_atime).map(|part| part as i64);
-        let (owner, group, links) = (told.stx_uid, told.stx_gid, told.stx_nlink);
+        let accessed = time(statx.stx_atime).map(|part| part as i64);
+        let (owner, group, links) = (statx.stx_uid, statx.stx_gid, statx.stx_nlink);
         Ok(Stat { origin, accessed, owner, group, links })
     }
 
@@ -125,98 +143,100 @@ impl Stat {
 }
 
 /// A descriptor that is closed in the end.
-pub(super) struct Open(pub Fd);
+pub(super) struct OpenFile(pub Fd);
 
-impl Open {
+impl OpenFile {
     /// openat(2) of a name that is no symbolic link.
     pub(super) fn at(path: u64, flags: u32, mode: u32) -> Result<Self> {
         let flags = flags | k::O_CLOEXEC | k::O_NOFOLLOW;
-        make!(nr::OPENAT, AT_FDCWD, path, flags, mode).map(|fd| Open(fd as Fd))
+        syscall!(nr::OPENAT, AT_FDCWD, path, flags, mode).map(|fd| OpenFile(fd as Fd))
     }
 
     /// The same, of a name of the real tree, to be read.
-    pub(super) fn real(name: &Name, flags: u32) -> Result<Self> {
+    pub(super) fn lower(name: &ViewPath, flags: u32) -> Result<Self> {
         let flags = flags | k::O_CLOEXEC | k::O_NOFOLLOW;
-        let fd = make_below!(name.layer(), nr::OPENAT, AT_FDCWD, name.real(), flags, 0)?;
-        Ok(Open(fd as Fd))
+        let fd =
+            lower_syscall!(name.layer(), nr::OPENAT, AT_FDCWD, name.lower_address(), flags, 0)?;
+        Ok(OpenFile(fd as Fd))
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         let _ = sys::close(self.0);
     }
 }
 
 /// access(2) with the rights that count for opening.
-pub(super) fn may(path: u64, how: u32) -> Result<u64> {
+pub(super) fn access(path: u64, how: u32) -> Result<u64> {
     let flags = k::AT_EACCESS | k::AT_SYMLINK_NOFOLLOW;
-    make!(nr::FACCESSAT2, AT_FDCWD, path, how, flags)
+    syscall!(nr::FACCESSAT2, AT_FDCWD, path, how, flags)
 }
 
 /// The same, of a name of the real tree.
-pub(super) fn may_real(name: &Name, how: u32) -> Result<u64> {
+pub(super) fn access_lower(name: &ViewPath, how: u32) -> Result<u64> {
     let flags = k::AT_EACCESS | k::AT_SYMLINK_NOFOLLOW;
-    make_below!(name.layer(), nr::FACCESSAT2, AT_FDCWD, name.real(), how, flags)
+    lower_syscall!(name.layer(), nr::FACCESSAT2, AT_FDCWD, name.lower_address(), how, flags)
 }
 
 /// readlink(2) of a name of the real tree.
-pub(super) fn read_link(name: &Name, to: &mut [u8]) -> Result<usize> {
+pub(super) fn readlink_lower(name: &ViewPath, to: &mut [u8]) -> Result<usize> {
     let (at, room) = (to.as_mut_ptr(), to.len());
-    let len = make_below!(name.layer(), nr::READLINKAT, AT_FDCWD, name.real(), at, room)?;
+    let len =
+        lower_syscall!(name.layer(), nr::READLINKAT, AT_FDCWD, name.lower_address(), at, room)?;
     Ok(len as usize)
 }
 
 /// getdents64(2) of a directory of the real tree.
-pub(super) fn list(layer: Layer, directory: Fd, to: &mut [u8]) -> Result<usize> {
+pub(super) fn getdents_lower(layer: Layer, directory: Fd, to: &mut [u8]) -> Result<usize> {
     let (at, room) = (to.as_mut_ptr(), to.len());
-    make_below!(layer, nr::GETDENTS64, directory, at, room).map(|len| len as usize)
+    lower_syscall!(layer, nr::GETDENTS64, directory, at, room).map(|len| len as usize)
 }
 
 pub(super) fn mkdir(path: u64, mode: u32) -> Result<u64> {
-    make!(nr::MKDIR, path, mode)
+    syscall!(nr::MKDIR, path, mode)
 }
 
 pub(super) fn rmdir(path: u64) -> Result<u64> {
-    make!(nr::RMDIR, path)
+    syscall!(nr::RMDIR, path)
 }
 
 pub(super) fn unlink(path: u64) -> Result<u64> {
-    make!(nr::UNLINK, path)
+    syscall!(nr::UNLINK, path)
 }
 
 pub(super) fn symlink(text: u64, path: u64) -> Result<u64> {
-    make!(nr::SYMLINK, text, path)
+    syscall!(nr::SYMLINK, text, path)
 }
 
 pub(super) fn rename(from: u64, to: u64, flags: u32) -> Result<u64> {
-    make!(nr::RENAMEAT2, AT_FDCWD, from, AT_FDCWD, to, flags)
+    syscall!(nr::RENAMEAT2, AT_FDCWD, from, AT_FDCWD, to, flags)
 }
 
 /// link(2), which follows no symbolic link.
 pub(super) fn link(from: u64, to: u64) -> Result<u64> {
-    make!(nr::LINK, from, to)
+    syscall!(nr::LINK, from, to)
 }
 
 /// lchown(2), by the right of `token`.
 pub(super) fn chown(path: u64, owner: u32, group: u32, token: u64) -> Result<u64> {
-    make!(nr::LCHOWN, path, owner, group, 0, 0, token)
+    syscall!(nr::LCHOWN, path, owner, group, 0, 0, token)
 }
 
 /// chmod(2), of a name that is no symbolic link, by the right of `token`.
 pub(super) fn chmod(path: u64, mode: u32, token: u64) -> Result<u64> {
-    make!(nr::CHMOD, path, mode, 0, 0, 0, token)
+    syscall!(nr::CHMOD, path, mode, 0, 0, 0, token)
 }
 
 /// utimensat(2), which follows no symbolic link, by the right of `token`.
 pub(super) fn set_times(path: u64, times: &[i64; 4], token: u64) -> Result<u64> {
-    make!(nr::UTIMENSAT, AT_FDCWD, path, times.as_ptr(), k::AT_SYMLINK_NOFOLLOW, 0, token)
+    syscall!(nr::UTIMENSAT, AT_FDCWD, path, times.as_ptr(), k::AT_SYMLINK_NOFOLLOW, 0, token)
 }
 
 /// write(2) of all of it.
-pub(super) fn write(fd: Fd, mut bytes: &[u8]) -> Result<()> {
+pub(super) fn write_all(fd: Fd, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
-        match make!(nr::WRITE, fd, bytes.as_ptr(), bytes.len()) {
+        match syscall!(nr::WRITE, fd, bytes.as_ptr(), bytes.len()) {
             Ok(0) => return Err(Errno(sys::EIO)),
             Ok(written) => bytes = &bytes[written as usize..],
             Err(Errno(sys::EINTR)) => {}

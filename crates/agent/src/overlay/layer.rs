@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 use runahead_abi::overlay::nested_try::{self, TRIES};
-use runahead_abi::overlay::{HELD_MAX, LAYERS_MAX, UPPER};
+use runahead_abi::overlay::{DIRECTORY_MAX, LAYERS_MAX, UPPER};
 
 use crate::session::{self, Session};
 use crate::sys::{self, Errno, Result};
@@ -17,7 +17,7 @@ use crate::thread_owned::Owned;
 pub(super) struct Layer(usize);
 
 /// Path of the directory in which the highest is held apart; that of each other is the front of it.
-static HELD: Owned<[u8; HELD_MAX]> = Owned::new([0; HELD_MAX]);
+static DIRECTORY: Owned<[u8; DIRECTORY_MAX]> = Owned::new([0; DIRECTORY_MAX]);
 /// How much of it.
 static LENGTHS: [AtomicUsize; LAYERS_MAX] = [const { AtomicUsize::new(0) }; LAYERS_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -37,15 +37,15 @@ impl Layer {
     }
 
     /// Counted from the lowest.
-    pub(super) fn number(self) -> usize {
+    pub(super) fn index(self) -> usize {
         self.0
     }
 
     /// Absolute path of the directory that is held apart.
-    pub(super) fn held(self) -> &'static [u8] {
+    pub(super) fn directory(self) -> &'static [u8] {
         // SAFETY: bytes behind the end of the highest layer's are written only, and only before there is one that they are of.
-        let all = unsafe { &*HELD.as_ptr() };
-        &all[..LENGTHS[self.0].load(Relaxed).min(HELD_MAX)]
+        let all = unsafe { &*DIRECTORY.as_ptr() };
+        &all[..LENGTHS[self.0].load(Relaxed).min(DIRECTORY_MAX)]
     }
 
     /// By which the kernel lets calls pass that change attributes.
@@ -59,8 +59,8 @@ impl Layer {
     }
 
     /// What `path`, as the kernel tells it, is called in this layer's view, if it is in its upper tree.
-    pub(super) fn is_upper(self, path: &[u8]) -> Option<&[u8]> {
-        let rest = path.strip_prefix(self.held())?.strip_prefix(b"/")?;
+    pub(super) fn strip_upper(self, path: &[u8]) -> Option<&[u8]> {
+        let rest = path.strip_prefix(self.directory())?.strip_prefix(b"/")?;
         let rest = rest.strip_prefix(UPPER.as_bytes())?;
         match rest {
             [] => Some(b"/"),
@@ -70,10 +70,10 @@ impl Layer {
     }
 
     /// What `path`, as the kernel tells it, is called in the view, if it is in the upper tree of this or a lower layer.
-    pub(super) fn viewed(self, path: &[u8]) -> Option<&[u8]> {
+    pub(super) fn view_of_upper(self, path: &[u8]) -> Option<&[u8]> {
         let mut layer = Some(self);
         while let Some(one) = layer {
-            if let Some(viewed) = one.is_upper(path) {
+            if let Some(viewed) = one.strip_upper(path) {
                 return Some(viewed);
             }
             layer = one.below();
@@ -82,8 +82,8 @@ impl Layer {
     }
 
     /// The path is that of the directory in which tries inside this one are kept, or below that.
-    pub(super) fn keeps(self, path: &[u8]) -> bool {
-        let rest = path.strip_prefix(self.held()).and_then(|rest| rest.strip_prefix(b"/"));
+    pub(super) fn is_nested_try(self, path: &[u8]) -> bool {
+        let rest = path.strip_prefix(self.directory()).and_then(|rest| rest.strip_prefix(b"/"));
         let rest = rest.and_then(|rest| rest.strip_prefix(TRIES.as_bytes()));
         matches!(rest, Some([] | [b'/', ..]))
     }
@@ -91,17 +91,18 @@ impl Layer {
 
 /// The layers of this process: that of the session, and those inside it, of which the highest is held apart in the directory
 /// that is `behind` the session's.
-pub(super) fn start(session: &Session, behind: &[u8]) -> Result<()> {
+pub(super) fn start(session: &Session, suffix: &[u8]) -> Result<()> {
     let overlay = &session.config.overlay;
-    let held = overlay.held.get(..overlay.held_len as usize).ok_or(Errno(sys::EINVAL))?;
+    let directory =
+        overlay.directory.get(..overlay.directory_len as usize).ok_or(Errno(sys::EINVAL))?;
     // SAFETY: the program has not started.
-    let all = unsafe { &mut *HELD.get() };
-    all[..held.len()].copy_from_slice(held);
-    LENGTHS[0].store(held.len(), Relaxed);
+    let all = unsafe { &mut *DIRECTORY.get() };
+    all[..directory.len()].copy_from_slice(directory);
+    LENGTHS[0].store(directory.len(), Relaxed);
     COUNT.store(1, Relaxed);
-    let mut rest = behind;
+    let mut rest = suffix;
     while !rest.is_empty() {
-        let end = nested_try::end(rest).ok_or(Errno(sys::EINVAL))?;
+        let end = nested_try::nested_prefix_len(rest).ok_or(Errno(sys::EINVAL))?;
         push(&rest[..end])?;
         rest = &rest[end..];
     }
@@ -109,16 +110,16 @@ pub(super) fn start(session: &Session, behind: &[u8]) -> Result<()> {
 }
 
 /// One more layer, which is held apart in the directory that is so behind the highest one's. The process has one thread.
-pub(super) fn push(behind: &[u8]) -> Result<Layer> {
+pub(super) fn push(suffix: &[u8]) -> Result<Layer> {
     let count = COUNT.load(Relaxed);
-    let top = Layer::top().held().len();
-    if count == LAYERS_MAX || top + behind.len() >= HELD_MAX {
+    let top = Layer::top().directory().len();
+    if count == LAYERS_MAX || top + suffix.len() >= DIRECTORY_MAX {
         return Err(Errno(sys::ENAMETOOLONG));
     }
     // SAFETY: see `held`; there is nobody else who could do the same.
-    let all = unsafe { &mut *HELD.get() };
-    all[top..top + behind.len()].copy_from_slice(behind);
-    LENGTHS[count].store(top + behind.len(), Relaxed);
+    let all = unsafe { &mut *DIRECTORY.get() };
+    all[top..top + suffix.len()].copy_from_slice(suffix);
+    LENGTHS[count].store(top + suffix.len(), Relaxed);
     COUNT.store(count + 1, Relaxed);
     Ok(Layer(count))
 }

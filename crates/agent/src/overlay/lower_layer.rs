@@ -2,24 +2,24 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use super::call_results::{Call, Done};
+use super::call_results::{Call, CallResult};
 use super::layer::Layer;
 use crate::sys::{self, Result};
 
 /// What a layer makes of a call. (By an address: it is made of what needs it.)
-pub(super) struct Decide(pub fn(Layer, &Call) -> Done);
+pub(super) struct CallHandler(pub fn(Layer, &Call) -> CallResult);
 
-static DECIDE: AtomicPtr<Decide> = AtomicPtr::new(core::ptr::null_mut());
+static HANDLER: AtomicPtr<CallHandler> = AtomicPtr::new(core::ptr::null_mut());
 
 /// From here on layers are asked by `decide`.
-pub(super) fn ask_by(decide: &'static Decide) {
-    DECIDE.store(core::ptr::from_ref(decide).cast_mut(), Relaxed);
+pub(super) fn set_handler(decide: &'static CallHandler) {
+    HANDLER.store(core::ptr::from_ref(decide).cast_mut(), Relaxed);
 }
 
 /// What the layers from this one down make of a call; `None`: it is to be made as it stands.
-pub(super) fn decide(layer: Option<Layer>, call: &Call) -> Option<i64> {
+pub(super) fn ask_layers(layer: Option<Layer>, call: &Call) -> Option<i64> {
     // SAFETY: null, or a static.
-    let Decide(decide) = unsafe { DECIDE.load(Relaxed).as_ref() }?;
+    let CallHandler(decide) = unsafe { HANDLER.load(Relaxed).as_ref() }?;
     let mut next = layer;
     while let Some(layer) = next {
         match decide(layer, call) {
@@ -37,8 +37,8 @@ pub(super) fn decide(layer: Option<Layer>, call: &Call) -> Option<i64> {
 ///
 /// # Safety
 /// As unsafe as the call it makes.
-pub(super) unsafe fn attempt(layer: Layer, call: &Call, nr: u64, args: &[u64; 6]) -> i64 {
-    match decide(layer.below(), &call.with(nr, args)) {
+pub(super) unsafe fn attempt_lower(layer: Layer, call: &Call, nr: u64, args: &[u64; 6]) -> i64 {
+    match ask_layers(layer.below(), &call.with(nr, args)) {
         Some(ret) => ret,
         // SAFETY: passed on to the caller.
         None => unsafe { call.attempt(nr, args) },
@@ -49,11 +49,11 @@ pub(super) unsafe fn attempt(layer: Layer, call: &Call, nr: u64, args: &[u64; 6]
 ///
 /// # Safety
 /// As unsafe as the call it makes.
-pub(super) unsafe fn make(layer: Layer, nr: u64, args: [u64; 6]) -> Result<u64> {
+pub(super) unsafe fn lower_syscall(layer: Layer, nr: u64, args: [u64; 6]) -> Result<u64> {
     let ret = match layer.below() {
         // SAFETY: passed on to the caller.
         None => unsafe { sys::raw(nr, args) },
-        below => match decide(below, &Call::ours(nr, args)) {
+        below => match ask_layers(below, &Call::by_agent(nr, args)) {
             Some(ret) => ret,
             // SAFETY: passed on to the caller.
             None => unsafe { sys::raw(nr, args) },

@@ -3,11 +3,11 @@
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::Origin;
 
-use super::directory_cache::{self, Directory};
-use super::kernel_calls::{self, Open, Stat, make};
+use super::directory_cache::{self, DirectoryState};
+use super::kernel_calls::{self, OpenFile, Stat, syscall};
 use super::layer::Layer;
-use super::path_walk::{self, Place, Thing};
-use super::view_path::Name;
+use super::path_walk::{self, Resolved, ViewEntry};
+use super::view_path::ViewPath;
 use super::{change_filter, copy_up, dirent_records, inode_numbers, permission_checks, whiteouts};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
@@ -15,129 +15,131 @@ use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 const ENTRIES_BYTES: usize = 2048;
 
 /// Something is about to be made at a place where nothing is: its directory is in the upper tree when this returns.
-pub(super) fn prepare(layer: Layer, place: &mut Place) -> Result<()> {
-    permission_checks::may_make(place)?;
-    copy_up::bring_parent(layer, place)?;
-    if place.parent == Directory::Upper {
+pub(super) fn prepare_create(layer: Layer, found: &mut Resolved) -> Result<()> {
+    permission_checks::may_create(found)?;
+    copy_up::copy_up_parent(layer, found)?;
+    if found.parent == DirectoryState::Upper {
         return Ok(());
     }
-    change_filter::note(&place.name);
-    match whiteouts::is_gone(&place.name) {
+    change_filter::mark_changed(&found.path);
+    match whiteouts::is_whiteout(&found.path) {
         true => Ok(()),
-        false => whiteouts::record(layer, &place.name, &Origin::ABSENT),
+        false => whiteouts::record_origin(layer, &found.path, &Origin::ABSENT),
     }
 }
 
 /// Makes something at a place by `work`, which gets the path for the kernel.
-pub(super) fn make_at(
+pub(super) fn create_at(
     layer: Layer,
-    place: &mut Place,
+    found: &mut Resolved,
     work: impl FnOnce(u64) -> Result<u64>,
 ) -> Result<u64> {
-    match place.thing {
-        Thing::Absent => {}
-        Thing::Outside => return work(place.name.real()),
+    match found.entry {
+        ViewEntry::Absent => {}
+        ViewEntry::Outside => return work(found.path.lower_address()),
         _ => return Err(Errno(sys::EEXIST)),
     }
-    prepare(layer, place)?;
-    work(place.name.upper())
+    prepare_create(layer, found)?;
+    work(found.path.upper_address())
 }
 
 /// mkdir(2).
-pub(super) fn make_directory(layer: Layer, place: &mut Place, mode: u32) -> Result<u64> {
-    let made = make_at(layer, place, |path| kernel_calls::mkdir(path, mode))?;
-    if matches!(place.thing, Thing::Absent) {
-        directory_cache::remember(layer, place.name.hash(), Directory::Upper);
+pub(super) fn make_directory(layer: Layer, found: &mut Resolved, mode: u32) -> Result<u64> {
+    let made = create_at(layer, found, |path| kernel_calls::mkdir(path, mode))?;
+    if matches!(found.entry, ViewEntry::Absent) {
+        directory_cache::cache_state(layer, found.path.hash(), DirectoryState::Upper);
     }
     Ok(made)
 }
 
 /// mknod(2). A device would be one in the real tree, too.
-pub(super) fn make_node(layer: Layer, place: &mut Place, mode: u32) -> Result<u64> {
+pub(super) fn make_node(layer: Layer, found: &mut Resolved, mode: u32) -> Result<u64> {
     match mode & k::S_IFMT {
         0 | k::S_IFREG | k::S_IFIFO | k::S_IFSOCK => {}
         k::S_IFCHR | k::S_IFBLK => return Err(Errno(sys::EPERM)),
         _ => return Err(Errno(sys::EINVAL)),
     }
-    no_slash(place)?;
-    make_at(layer, place, |path| make!(nr::MKNOD, path, mode, 0))
+    reject_trailing_slash(found)?;
+    create_at(layer, found, |path| syscall!(nr::MKNOD, path, mode, 0))
 }
 
 /// symlink(2), of a text of ours.
-pub(super) fn make_link(layer: Layer, place: &mut Place, text: u64) -> Result<u64> {
-    no_slash(place)?;
-    make_at(layer, place, |path| kernel_calls::symlink(text, path))
+pub(super) fn make_symlink(layer: Layer, found: &mut Resolved, text: u64) -> Result<u64> {
+    reject_trailing_slash(found)?;
+    create_at(layer, found, |path| kernel_calls::symlink(text, path))
 }
 
 /// What has a slash at its end is no file that can be made.
-fn no_slash(place: &Place) -> Result<()> {
-    match place.is_directory && matches!(place.thing, Thing::Absent) {
+fn reject_trailing_slash(found: &Resolved) -> Result<()> {
+    match found.must_be_directory && matches!(found.entry, ViewEntry::Absent) {
         true => Err(Errno(sys::ENOENT)),
         false => Ok(()),
     }
 }
 
 /// unlink(2), or rmdir(2).
-pub(super) fn remove(layer: Layer, place: &mut Place, directory: bool) -> Result<u64> {
-    match place.thing {
-        Thing::Absent => return Err(Errno(sys::ENOENT)),
-        Thing::Outside if directory => return kernel_calls::rmdir(place.name.real()),
-        Thing::Outside => return kernel_calls::unlink(place.name.real()),
-        _ if place.name.is_root() => return Err(Errno(sys::EBUSY)),
+pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Result<u64> {
+    match found.entry {
+        ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
+        ViewEntry::Outside if directory => return kernel_calls::rmdir(found.path.lower_address()),
+        ViewEntry::Outside => return kernel_calls::unlink(found.path.lower_address()),
+        _ if found.path.is_root() => return Err(Errno(sys::EBUSY)),
         _ => {}
     }
-    match (directory, place.directory().is_ok()) {
+    match (directory, Resolved::directory(found).is_ok()) {
         (true, false) => return Err(Errno(sys::ENOTDIR)),
         (false, true) => return Err(Errno(sys::EISDIR)),
-        (false, false) if place.is_directory => return Err(Errno(sys::ENOTDIR)),
+        (false, false) if found.must_be_directory => return Err(Errno(sys::ENOTDIR)),
         _ => {}
     }
-    permission_checks::may_remove(place)?;
-    if let (true, Thing::Lower(_) | Thing::Merged(..)) = (directory, &place.thing) {
-        check_empty(layer, &place.name)?;
+    permission_checks::may_remove(found)?;
+    if let (true, ViewEntry::Lower(_) | ViewEntry::Merged(..)) = (directory, &found.entry) {
+        check_empty(layer, &found.path)?;
     }
     // (Its time of change is kept there.)
-    copy_up::bring_parent(layer, place)?;
-    match place.thing {
-        Thing::Merged(lower, upper) => {
-            kernel_calls::rmdir(place.name.upper())?;
+    copy_up::copy_up_parent(layer, found)?;
+    match found.entry {
+        ViewEntry::Merged(lower, upper) => {
+            kernel_calls::rmdir(found.path.upper_address())?;
             inode_numbers::forget(layer, &upper);
-            whiteouts::mark(layer, &place.name, &lower.origin())?;
+            whiteouts::add_whiteout(layer, &found.path, &lower.origin())?;
         }
-        Thing::Lower(stat) => whiteouts::mark(layer, &place.name, &stat.origin())?,
+        ViewEntry::Lower(stat) => whiteouts::add_whiteout(layer, &found.path, &stat.origin())?,
         // What it covers is to stay covered.
-        _ if directory => _ = kernel_calls::rmdir(place.name.upper())?,
+        _ if directory => _ = kernel_calls::rmdir(found.path.upper_address())?,
         _ => {
-            hide_covered(layer, place)?;
-            kernel_calls::unlink(place.name.upper())?;
+            whiteout_covered(layer, found)?;
+            kernel_calls::unlink(found.path.upper_address())?;
         }
     }
-    match &place.thing {
-        Thing::Upper(stat) => inode_numbers::forget(layer, stat),
-        _ => touch_parent(layer, place),
+    match &found.entry {
+        ViewEntry::Upper(stat) => inode_numbers::forget(layer, stat),
+        _ => touch_parent(layer, found),
     }
     if directory {
-        change_filter::filter(layer).directory_went();
+        change_filter::filter(layer).invalidate_directories();
     }
     Ok(0)
 }
 
 /// The directory that the place is in has been changed just now, which its part of the upper tree does not know if only a mark was made.
-fn touch_parent(layer: Layer, place: &mut Place) {
-    if place.parent == Directory::Merged {
+fn touch_parent(layer: Layer, found: &mut Resolved) {
+    if found.parent == DirectoryState::Merged {
         let times = [0, k::UTIME_OMIT.into(), 0, k::UTIME_NOW.into()];
         let token = layer.token();
-        let _ = place.name.above(|parent| kernel_calls::set_times(parent.upper(), &times, token));
+        let _ = found
+            .path
+            .with_parent(|parent| kernel_calls::set_times(parent.upper_address(), &times, token));
     }
 }
 
 /// What the real tree has under the name of something in the upper tree is gone when this returns.
-fn hide_covered(layer: Layer, place: &Place) -> Result<()> {
-    if place.parent == Directory::Upper || whiteouts::is_gone(&place.name) {
+fn whiteout_covered(layer: Layer, found: &Resolved) -> Result<()> {
+    if found.parent == DirectoryState::Upper || whiteouts::is_whiteout(&found.path) {
         return Ok(());
     }
-    match Stat::real(&place.name) {
-        Ok(stat) => whiteouts::mark(layer, &place.name, &stat.origin()),
+    match Stat::lower(&found.path) {
+        Ok(stat) => whiteouts::add_whiteout(layer, &found.path, &stat.origin()),
         Err(_) => Ok(()),
     }
 }
@@ -148,14 +150,14 @@ fn each_entry(
     directory: Fd,
     mut each: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut told = [0u8; ENTRIES_BYTES];
+    let mut entries = [0u8; ENTRIES_BYTES];
     loop {
-        let len = kernel_calls::list(layer, directory, &mut told)?;
+        let len = kernel_calls::getdents_lower(layer, directory, &mut entries)?;
         if len == 0 {
             return Ok(());
         }
-        let mut rest = &told[..len];
-        while let Some((entry, behind)) = dirent_records::split(rest) {
+        let mut rest = &entries[..len];
+        while let Some((entry, behind)) = dirent_records::split_first(rest) {
             if !matches!(entry, b"." | b"..") {
                 each(entry)?;
             }
@@ -165,90 +167,98 @@ fn each_entry(
 }
 
 /// The real tree's directory has nothing in the view. (Of the upper tree's the kernel says so.)
-fn check_empty(layer: Layer, name: &Name) -> Result<()> {
-    let directory = Open::real(name, k::O_RDONLY | k::O_DIRECTORY)?;
-    let mut inside = Name::root(layer);
-    copy_name(name, &mut inside)?;
+fn check_empty(layer: Layer, name: &ViewPath) -> Result<()> {
+    let directory = OpenFile::lower(name, k::O_RDONLY | k::O_DIRECTORY)?;
+    let mut inside = ViewPath::root(layer);
+    copy_path(name, &mut inside)?;
     let len = inside.len();
     each_entry(layer, directory.0, |entry| {
         inside.push(entry)?;
         let is_there =
-            !(change_filter::filter(layer).has(inside.hash()) && whiteouts::is_gone(&inside));
-        inside.cut(len);
+            !(change_filter::filter(layer).has(inside.hash()) && whiteouts::is_whiteout(&inside));
+        inside.truncate(len);
         if is_there { Err(Errno(sys::ENOTEMPTY)) } else { Ok(()) }
     })
 }
 
-fn copy_name(from: &Name, to: &mut Name) -> Result<()> {
-    let mut pieces = from.text().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty());
+fn copy_path(from: &ViewPath, to: &mut ViewPath) -> Result<()> {
+    let mut pieces = from.as_bytes().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty());
     pieces.try_for_each(|piece| to.push(piece))
 }
 
 /// All that is in the view at and below a directory is in the upper tree when this returns.
-fn bring_tree(layer: Layer, name: &mut Name, parent: Directory) -> Result<()> {
-    let lower = match path_walk::thing(name, parent)? {
-        Thing::Lower(stat) | Thing::Merged(stat, _) => stat,
+fn copy_up_tree(layer: Layer, name: &mut ViewPath, parent: DirectoryState) -> Result<()> {
+    let lower = match path_walk::lookup_entry(name, parent)? {
+        ViewEntry::Lower(stat) | ViewEntry::Merged(stat, _) => stat,
         _ => return Ok(()),
     };
-    whiteouts::record(layer, name, &lower.origin())?;
-    copy_up::bring_directory(layer, name)?;
-    let directory = Open::real(name, k::O_RDONLY | k::O_DIRECTORY)?;
+    whiteouts::record_origin(layer, name, &lower.origin())?;
+    copy_up::copy_up_directory(layer, name)?;
+    let directory = OpenFile::lower(name, k::O_RDONLY | k::O_DIRECTORY)?;
     let len = name.len();
     each_entry(layer, directory.0, |entry| {
         name.push(entry)?;
-        let brought = match path_walk::thing(name, Directory::Merged) {
-            Ok(Thing::Lower(stat)) if !stat.is_directory() => {
-                change_filter::note(name);
-                copy_up::bring_entry(layer, name, &stat)
+        let brought = match path_walk::lookup_entry(name, DirectoryState::Merged) {
+            Ok(ViewEntry::Lower(stat)) if !stat.is_directory() => {
+                change_filter::mark_changed(name);
+                copy_up::copy_up_entry(layer, name, &stat)
             }
-            Ok(Thing::Lower(_) | Thing::Merged(..)) => bring_tree(layer, name, Directory::Merged),
+            Ok(ViewEntry::Lower(_) | ViewEntry::Merged(..)) => {
+                copy_up_tree(layer, name, DirectoryState::Merged)
+            }
             Ok(_) => Ok(()),
             Err(errno) => Err(errno),
         };
-        name.cut(len);
+        name.truncate(len);
         brought
     })
 }
 
 /// What is at the place, with all below it, is in the upper tree when this returns, and covers nothing.
-fn bring_whole(layer: Layer, place: &mut Place) -> Result<()> {
-    match place.thing {
-        Thing::Lower(stat) if stat.is_directory() => {
-            bring_tree(layer, &mut place.name, place.parent)?;
-            place.parent = path_walk::again_above(layer, place)?;
-            whiteouts::mark(layer, &place.name, &stat.origin())
+fn copy_up_whole(layer: Layer, found: &mut Resolved) -> Result<()> {
+    match found.entry {
+        ViewEntry::Lower(stat) if stat.is_directory() => {
+            copy_up_tree(layer, &mut found.path, found.parent)?;
+            found.parent = path_walk::parent_state(layer, found)?;
+            whiteouts::add_whiteout(layer, &found.path, &stat.origin())
         }
-        Thing::Merged(stat, _) => {
-            bring_tree(layer, &mut place.name, place.parent)?;
-            whiteouts::mark(layer, &place.name, &stat.origin())
+        ViewEntry::Merged(stat, _) => {
+            copy_up_tree(layer, &mut found.path, found.parent)?;
+            whiteouts::add_whiteout(layer, &found.path, &stat.origin())
         }
         _ => {
-            copy_up::bring_file(layer, place, true)?;
-            hide_covered(layer, place)
+            copy_up::copy_up_file(layer, found, true)?;
+            whiteout_covered(layer, found)
         }
     }
 }
 
 /// renameat2(2).
-pub(super) fn rename(layer: Layer, from: &mut Place, to: &mut Place, flags: u32) -> Result<u64> {
+pub(super) fn rename(
+    layer: Layer,
+    from: &mut Resolved,
+    to: &mut Resolved,
+    flags: u32,
+) -> Result<u64> {
     let exchange = flags & k::RENAME_EXCHANGE != 0;
     if flags & !(k::RENAME_NOREPLACE | k::RENAME_EXCHANGE) != 0 {
         return Err(Errno(sys::EINVAL));
     }
-    match (&from.thing, &to.thing) {
-        (Thing::Outside, Thing::Outside) => {
-            return kernel_calls::rename(from.name.real(), to.name.real(), flags);
+    match (&from.entry, &to.entry) {
+        (ViewEntry::Outside, ViewEntry::Outside) => {
+            return kernel_calls::rename(from.path.lower_address(), to.path.lower_address(), flags);
         }
-        (Thing::Outside, _) if flags == 0 && layer.keeps(from.name.text()) => {
-            return take_over(layer, from, to);
+        (ViewEntry::Outside, _) if flags == 0 && layer.is_nested_try(from.path.as_bytes()) => {
+            return adopt_from_nested_try(layer, from, to);
         }
-        (Thing::Outside, _) | (_, Thing::Outside) => return Err(Errno(sys::EXDEV)),
-        (Thing::Absent, _) => return Err(Errno(sys::ENOENT)),
+        (ViewEntry::Outside, _) | (_, ViewEntry::Outside) => return Err(Errno(sys::EXDEV)),
+        (ViewEntry::Absent, _) => return Err(Errno(sys::ENOENT)),
         _ => {}
     }
-    let is_there = !matches!(to.thing, Thing::Absent);
-    let (from_directory, to_directory) = (from.directory().is_ok(), to.directory().is_ok());
-    if from.name.is_root() || to.name.is_root() {
+    let is_there = !matches!(to.entry, ViewEntry::Absent);
+    let (from_directory, to_directory) =
+        (Resolved::directory(from).is_ok(), Resolved::directory(to).is_ok());
+    if from.path.is_root() || to.path.is_root() {
         return Err(Errno(sys::EBUSY));
     }
     if is_there && flags & k::RENAME_NOREPLACE != 0 {
@@ -258,12 +268,12 @@ pub(super) fn rename(layer: Layer, from: &mut Place, to: &mut Place, flags: u32)
         return Err(Errno(sys::ENOENT));
     }
     // A slash at the end is for directories.
-    if !from_directory && (from.is_directory || to.is_directory && !exchange)
-        || exchange && !to_directory && to.is_directory
+    if !from_directory && (from.must_be_directory || to.must_be_directory && !exchange)
+        || exchange && !to_directory && to.must_be_directory
     {
         return Err(Errno(sys::ENOTDIR));
     }
-    let (old, new) = (from.name.text(), to.name.text());
+    let (old, new) = (from.path.as_bytes(), to.path.as_bytes());
     if old == new {
         return Ok(0);
     }
@@ -283,74 +293,75 @@ pub(super) fn rename(layer: Layer, from: &mut Place, to: &mut Place, flags: u32)
     if is_there {
         permission_checks::may_remove(to)?
     } else {
-        permission_checks::may_make(to)?
+        permission_checks::may_create(to)?
     }
     if !exchange
-        && let Thing::Lower(_) | Thing::Merged(..) = &to.thing
+        && let ViewEntry::Lower(_) | ViewEntry::Merged(..) = &to.entry
         && to_directory
     {
-        check_empty(layer, &to.name)?;
+        check_empty(layer, &to.path)?;
     }
-    bring_whole(layer, from)?;
+    copy_up_whole(layer, from)?;
     if exchange {
-        bring_whole(layer, to)?;
+        copy_up_whole(layer, to)?;
     } else {
-        make_room(layer, to, to_directory)?;
+        clear_destination(layer, to, to_directory)?;
     }
-    let renamed = kernel_calls::rename(from.name.upper(), to.name.upper(), flags);
-    if let (Ok(_), false, Thing::Upper(covered)) = (&renamed, exchange, &to.thing) {
+    let renamed = kernel_calls::rename(from.path.upper_address(), to.path.upper_address(), flags);
+    if let (Ok(_), false, ViewEntry::Upper(covered)) = (&renamed, exchange, &to.entry) {
         inode_numbers::forget(layer, covered);
     }
     if from_directory || to_directory {
-        change_filter::filter(layer).directory_went();
+        change_filter::filter(layer).invalidate_directories();
     }
     renamed
 }
 
 /// What a try inside this one has made, with all below it, becomes this one's, as that is committed.
-fn take_over(layer: Layer, from: &Place, to: &mut Place) -> Result<u64> {
-    let is_directory = Stat::of(from.name.real())?.is_directory();
-    let (is_there, to_directory) = (!matches!(to.thing, Thing::Absent), to.directory().is_ok());
+fn adopt_from_nested_try(layer: Layer, from: &Resolved, to: &mut Resolved) -> Result<u64> {
+    let is_directory = Stat::of_path(from.path.lower_address())?.is_directory();
+    let (is_there, to_directory) =
+        (!matches!(to.entry, ViewEntry::Absent), Resolved::directory(to).is_ok());
     match (is_directory, to_directory) {
-        _ if to.name.is_root() => return Err(Errno(sys::EBUSY)),
+        _ if to.path.is_root() => return Err(Errno(sys::EBUSY)),
         (true, false) if is_there => return Err(Errno(sys::ENOTDIR)),
         (false, true) => return Err(Errno(sys::EISDIR)),
         _ => {}
     }
     match is_there {
         true => permission_checks::may_remove(to)?,
-        false => permission_checks::may_make(to)?,
+        false => permission_checks::may_create(to)?,
     }
-    if let (true, Thing::Lower(_) | Thing::Merged(..)) = (to_directory, &to.thing) {
-        check_empty(layer, &to.name)?;
+    if let (true, ViewEntry::Lower(_) | ViewEntry::Merged(..)) = (to_directory, &to.entry) {
+        check_empty(layer, &to.path)?;
     }
-    make_room(layer, to, to_directory)?;
-    let renamed = kernel_calls::rename(from.name.real(), to.name.upper(), 0);
-    if let (Ok(_), Thing::Upper(covered)) = (&renamed, &to.thing) {
+    clear_destination(layer, to, to_directory)?;
+    let renamed = kernel_calls::rename(from.path.lower_address(), to.path.upper_address(), 0);
+    if let (Ok(_), ViewEntry::Upper(covered)) = (&renamed, &to.entry) {
         inode_numbers::forget(layer, covered);
     }
     if is_directory {
-        change_filter::filter(layer).directory_went();
+        change_filter::filter(layer).invalidate_directories();
     }
     renamed
 }
 
 /// Something else is about to take the place in the upper tree.
-fn make_room(layer: Layer, to: &mut Place, is_directory: bool) -> Result<()> {
-    match to.thing {
-        Thing::Absent => prepare(layer, to),
-        Thing::Merged(lower, upper) => {
-            kernel_calls::rmdir(to.name.upper())?;
+fn clear_destination(layer: Layer, to: &mut Resolved, is_directory: bool) -> Result<()> {
+    match to.entry {
+        ViewEntry::Absent => prepare_create(layer, to),
+        ViewEntry::Merged(lower, upper) => {
+            kernel_calls::rmdir(to.path.upper_address())?;
             inode_numbers::forget(layer, &upper);
-            whiteouts::mark(layer, &to.name, &lower.origin())
+            whiteouts::add_whiteout(layer, &to.path, &lower.origin())
         }
-        Thing::Lower(stat) => {
-            copy_up::bring_parent(layer, to)?;
-            change_filter::note(&to.name);
+        ViewEntry::Lower(stat) => {
+            copy_up::copy_up_parent(layer, to)?;
+            change_filter::mark_changed(&to.path);
             match is_directory {
-                true => whiteouts::mark(layer, &to.name, &stat.origin()),
+                true => whiteouts::add_whiteout(layer, &to.path, &stat.origin()),
                 // It is covered from the moment when the other is there.
-                false => whiteouts::record(layer, &to.name, &stat.origin()),
+                false => whiteouts::record_origin(layer, &to.path, &stat.origin()),
             }
         }
         _ => Ok(()),
@@ -358,26 +369,26 @@ fn make_room(layer: Layer, to: &mut Place, is_directory: bool) -> Result<()> {
 }
 
 /// linkat(2).
-pub(super) fn link(layer: Layer, from: &mut Place, to: &mut Place) -> Result<u64> {
-    match from.thing {
-        Thing::Absent => return Err(Errno(sys::ENOENT)),
+pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Result<u64> {
+    match from.entry {
+        ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
         // A descriptor's name: of a file without one (O_TMPFILE, open(2)).
-        Thing::Outside => {
-            let path = from.name.real();
+        ViewEntry::Outside => {
+            let path = from.path.lower_address();
             let follow = k::AT_SYMLINK_FOLLOW;
-            return make_at(layer, to, |new| {
-                make!(nr::LINKAT, AT_FDCWD, path, AT_FDCWD, new, follow)
+            return create_at(layer, to, |new| {
+                syscall!(nr::LINKAT, AT_FDCWD, path, AT_FDCWD, new, follow)
             });
         }
-        _ if !matches!(to.thing, Thing::Absent) => return Err(Errno(sys::EEXIST)),
+        _ if !matches!(to.entry, ViewEntry::Absent) => return Err(Errno(sys::EEXIST)),
         _ => {}
     }
-    no_slash(to)?;
-    permission_checks::may_make(to)?;
-    if from.directory().is_ok() {
+    reject_trailing_slash(to)?;
+    permission_checks::may_create(to)?;
+    if Resolved::directory(from).is_ok() {
         return Err(Errno(sys::EPERM));
     }
-    copy_up::bring_file(layer, from, true)?;
-    let old = from.name.upper();
-    make_at(layer, to, |new| kernel_calls::link(old, new))
+    copy_up::copy_up_file(layer, from, true)?;
+    let old = from.path.upper_address();
+    create_at(layer, to, |new| kernel_calls::link(old, new))
 }

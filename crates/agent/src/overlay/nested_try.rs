@@ -2,30 +2,32 @@
 
 use linux_raw_sys::general as k;
 use linux_raw_sys::ptrace::SECCOMP_SET_MODE_FILTER;
-use runahead_abi::overlay::HELD_MAX;
-use runahead_abi::overlay::nested_try::{ENTER, HELD, WRITABLE, end};
+use runahead_abi::overlay::DIRECTORY_MAX;
+use runahead_abi::overlay::nested_try::{
+    ENTER, GET_DIRECTORY, WRITABLE_DEVICES, nested_prefix_len,
+};
 
-use super::call_results::{Call, give};
+use super::call_results::{Call, copy_to_program};
 use super::change_filter;
-use super::kernel_calls::{Open, make};
+use super::kernel_calls::{OpenFile, syscall};
 use super::layer::{self, Layer};
 use crate::session;
 use crate::sys::{self, Errno, Result, nr};
 
 /// The answer to what is asked for; the layer is the highest.
-pub(super) fn asked(layer: Layer, call: &Call) -> Result<u64> {
+pub(super) fn answer_prctl(layer: Layer, call: &Call) -> Result<u64> {
     let [_, what, at, len, filter, _] = call.args;
     match what {
-        HELD => {
-            let held = layer.held();
-            if (len as usize) < held.len() {
+        GET_DIRECTORY => {
+            let directory = layer.directory();
+            if (len as usize) < directory.len() {
                 return Err(Errno(sys::ERANGE));
             }
-            give(held, at)?;
-            Ok(held.len() as u64)
+            copy_to_program(directory, at)?;
+            Ok(directory.len() as u64)
         }
         ENTER => {
-            let mut path = [0u8; HELD_MAX];
+            let mut path = [0u8; DIRECTORY_MAX];
             let path = path.get_mut(..len as usize).ok_or(Errno(sys::ENAMETOOLONG))?;
             sys::copy_bytes(at, path)?;
             enter(layer, path, filter).map(|()| 0)
@@ -36,13 +38,16 @@ pub(super) fn asked(layer: Layer, call: &Call) -> Result<u64> {
 
 /// This process, and all that it starts, is of the try from here on that is held apart at `path`.
 fn enter(layer: Layer, path: &[u8], filter: u64) -> Result<()> {
-    let behind = path.strip_prefix(layer.held()).filter(|behind| end(behind) == Some(behind.len()));
-    let new = layer::push(behind.ok_or(Errno(sys::EINVAL))?)?;
+    let suffix = path
+        .strip_prefix(layer.directory())
+        .filter(|suffix| nested_prefix_len(suffix) == Some(suffix.len()));
+    let new = layer::push(suffix.ok_or(Errno(sys::EINVAL))?)?;
     // The kernel's part last: it cannot be taken back.
-    let entered =
-        change_filter::start(new).and_then(|()| confine(new)).and_then(|()| shut(new, filter));
+    let entered = change_filter::start(new)
+        .and_then(|()| confine(new))
+        .and_then(|()| refuse_network(new, filter));
     match entered {
-        Ok(()) => session::be_inside(&path[Layer::LOWEST.held().len()..]),
+        Ok(()) => session::be_inside(&path[Layer::LOWEST.directory().len()..]),
         Err(_) => layer::pop(),
     }
     entered
@@ -74,19 +79,19 @@ fn confine(layer: Layer) -> Result<()> {
     }
     let ruleset = Ruleset { files: rights.changing, network: 0, scoped: rights.scoped };
     let ruleset =
-        make!(nr::LANDLOCK_CREATE_RULESET, &raw const ruleset, rights.size, 0, 0, 0, token)?;
-    let ruleset = Open(ruleset as sys::Fd);
+        syscall!(nr::LANDLOCK_CREATE_RULESET, &raw const ruleset, rights.size, 0, 0, 0, token)?;
+    let ruleset = OpenFile(ruleset as sys::Fd);
     let allow = |path: u64, allowed: u64| {
-        let place = Open::at(path, k::O_PATH, 0)?;
+        let place = OpenFile::at(path, k::O_PATH, 0)?;
         let rule = PathBeneath { allowed, directory: place.0 };
         let rule = &raw const rule;
-        make!(nr::LANDLOCK_ADD_RULE, ruleset.0, RULE_PATH_BENEATH, rule, 0, 0, token)
+        syscall!(nr::LANDLOCK_ADD_RULE, ruleset.0, RULE_PATH_BENEATH, rule, 0, 0, token)
     };
-    let mut path = [0u8; HELD_MAX + 1];
-    let held = layer.held();
-    path[..held.len()].copy_from_slice(held);
+    let mut path = [0u8; DIRECTORY_MAX + 1];
+    let directory = layer.directory();
+    path[..directory.len()].copy_from_slice(directory);
     allow(path.as_ptr() as u64, rights.changing)?;
-    for device in WRITABLE {
+    for device in WRITABLE_DEVICES {
         let mut path = [0u8; 32];
         path[..device.len()].copy_from_slice(device.as_bytes());
         match allow(path.as_ptr() as u64, rights.writing) {
@@ -94,14 +99,14 @@ fn confine(layer: Layer) -> Result<()> {
             Err(errno) => return Err(errno),
         }
     }
-    make!(nr::LANDLOCK_RESTRICT_SELF, ruleset.0, 0, 0, 0, 0, token).map(drop)
+    syscall!(nr::LANDLOCK_RESTRICT_SELF, ruleset.0, 0, 0, 0, 0, token).map(drop)
 }
 
 /// Installs the filter of system calls at an address, a `struct sock_fprog`, which keeps the layer from the network; 0: none.
-fn shut(layer: Layer, filter: u64) -> Result<()> {
+fn refuse_network(layer: Layer, filter: u64) -> Result<()> {
     if filter == 0 {
         return Ok(());
     }
-    change_filter::filter(layer).shut();
-    make!(nr::SECCOMP, SECCOMP_SET_MODE_FILTER, 0, filter).map(drop)
+    change_filter::filter(layer).refuse_network();
+    syscall!(nr::SECCOMP, SECCOMP_SET_MODE_FILTER, 0, filter).map(drop)
 }

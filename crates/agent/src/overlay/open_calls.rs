@@ -6,11 +6,11 @@
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
 
-use super::call_results::{self, Call, Done, answer};
-use super::kernel_calls::{self, make};
+use super::call_results::{self, Call, CallResult, answer_attempt};
+use super::kernel_calls::{self, syscall};
 use super::layer::Layer;
 use super::lower_layer;
-use super::path_walk::{self, FOLLOWED, ITSELF, Look, NAME, Place, Thing};
+use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, Resolved, ViewEntry, WalkOptions};
 use super::{change_filter, copy_up, descriptor_paths, namespace_calls, permission_checks};
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
@@ -39,7 +39,7 @@ const WRITE: u32 = 2;
 
 /// How a file is to be opened, with flags and mode as openat(2) has them.
 #[derive(Clone, Copy)]
-pub(super) struct How {
+pub(super) struct OpenRequest {
     pub dir: Fd,
     /// Address of the name.
     pub at: u64,
@@ -49,23 +49,23 @@ pub(super) struct How {
     pub resolve: u32,
 }
 
-impl How {
-    fn accesses(&self) -> u32 {
+impl OpenRequest {
+    fn access_mode(&self) -> u32 {
         self.flags & k::O_ACCMODE
     }
 
-    fn is_place(&self) -> bool {
+    fn is_path_only(&self) -> bool {
         self.flags & k::O_PATH != 0
     }
 
     fn is_temporary(&self) -> bool {
-        self.flags & k::__O_TMPFILE != 0 && !self.is_place()
+        self.flags & k::__O_TMPFILE != 0 && !self.is_path_only()
     }
 
     /// It may make something, or change it.
-    fn changes(&self) -> bool {
+    fn may_change(&self) -> bool {
         let changing = k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE;
-        !self.is_place() && (self.accesses() != k::O_RDONLY || self.flags & changing != 0)
+        !self.is_path_only() && (self.access_mode() != k::O_RDONLY || self.flags & changing != 0)
     }
 
     fn no_links(&self) -> bool {
@@ -74,12 +74,12 @@ impl How {
 
     fn follows(&self) -> bool {
         let makes_new = self.flags & (k::O_CREAT | k::O_EXCL) == k::O_CREAT | k::O_EXCL;
-        self.flags & k::O_NOFOLLOW == 0 && (!makes_new || self.is_place())
+        self.flags & k::O_NOFOLLOW == 0 && (!makes_new || self.is_path_only())
     }
 }
 
 /// openat(2), and its kin.
-pub(super) fn open(layer: Layer, call: &Call, how: How) -> Done {
+pub(super) fn open(layer: Layer, call: &Call, how: OpenRequest) -> CallResult {
     const ELSEWHERE: u32 = k::RESOLVE_BENEATH | k::RESOLVE_IN_ROOT;
     if how.resolve & ELSEWHERE != 0 {
         // As by a kernel that has no openat2.
@@ -88,7 +88,7 @@ pub(super) fn open(layer: Layer, call: &Call, how: How) -> Done {
     if how.resolve & k::RESOLVE_CACHED != 0 {
         return Err(Errno(sys::EAGAIN));
     }
-    match how.changes() {
+    match how.may_change() {
         true if cfg!(feature = "fault-injection") && layer.flags() & flag::PLANT_WRITES != 0 => {
             Ok(Verdict::NATIVE)
         }
@@ -97,30 +97,35 @@ pub(super) fn open(layer: Layer, call: &Call, how: How) -> Done {
     }
 }
 
-fn open_to_read(layer: Layer, call: &Call, how: &How) -> Done {
+fn open_to_read(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
     if change_filter::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
     }
-    let mut room = call_results::room();
-    let text = call_results::given(how.at, &mut room)?;
-    let place = path_walk::find(
+    let mut room = call_results::path_buffer();
+    let text = call_results::read_path(how.at, &mut room)?;
+    let found = path_walk::resolve(
         layer,
         how.dir,
         text,
-        Look { follow: how.follows(), thing: false, no_links: how.no_links(), ..path_walk::ITSELF },
+        WalkOptions {
+            follow: how.follows(),
+            check: false,
+            no_symlinks: how.no_links(),
+            ..path_walk::NO_FOLLOW
+        },
     )?;
-    if let Thing::Unlooked = place.thing {
-        if !place.as_named || !how.follows() || how.resolve != 0 {
+    if let ViewEntry::Unchecked = found.entry {
+        if !found.kernel_agrees || !how.follows() || how.resolve != 0 {
             if how.follows() {
-                let place = path_walk::find(
+                let found = path_walk::resolve(
                     layer,
                     how.dir,
                     text,
-                    Look { no_links: how.no_links(), ..FOLLOWED },
+                    WalkOptions { no_symlinks: how.no_links(), ..FOLLOW },
                 )?;
-                return open_seen(layer, call, how, &place);
+                return open_resolved(layer, call, how, &found);
             }
-            return open_seen(layer, call, how, &place);
+            return open_resolved(layer, call, how, &found);
         }
         // The kernel finds the same, if it meets no symbolic link.
         let flags = how.flags & KNOWN_FLAGS & !(k::O_CREAT | k::O_EXCL);
@@ -129,141 +134,155 @@ fn open_to_read(layer: Layer, call: &Call, how: &How) -> Done {
         let open = (&raw const open as u64, size_of::<k::open_how>() as u64);
         let args = [how.dir as u64, how.at, open.0, open.1, 0, 0];
         // SAFETY: what the program asked for, as openat2 has it; the structure lives as long as the call.
-        let ret = unsafe { lower_layer::attempt(layer, call, nr::OPENAT2, &args) };
+        let ret = unsafe { lower_layer::attempt_lower(layer, call, nr::OPENAT2, &args) };
         if ret != sys::fail(sys::ELOOP) && ret != sys::fail(sys::EINVAL) {
-            return Ok(answer(call, ret));
+            return Ok(answer_attempt(call, ret));
         }
-        let place =
-            path_walk::find(layer, how.dir, text, Look { no_links: how.no_links(), ..FOLLOWED })?;
-        return open_seen(layer, call, how, &place);
+        let found = path_walk::resolve(
+            layer,
+            how.dir,
+            text,
+            WalkOptions { no_symlinks: how.no_links(), ..FOLLOW },
+        )?;
+        return open_resolved(layer, call, how, &found);
     }
-    open_seen(layer, call, how, &place)
+    open_resolved(layer, call, how, &found)
 }
 
 /// Opens what has been found as it is.
-fn open_seen(layer: Layer, call: &Call, how: &How, place: &Place) -> Done {
-    match place.thing {
-        Thing::Absent => Err(Errno(sys::ENOENT)),
-        Thing::Upper(_) => open_at(call, how, place.name.upper()),
-        Thing::Lower(_) | Thing::Unlooked | Thing::Outside if place.as_named => Ok(Verdict::NATIVE),
-        _ => open_real(layer, call, how, place.name.real()),
+fn open_resolved(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
+    match found.entry {
+        ViewEntry::Absent => Err(Errno(sys::ENOENT)),
+        ViewEntry::Upper(_) => open_upper(call, how, found.path.upper_address()),
+        ViewEntry::Lower(_) | ViewEntry::Unchecked | ViewEntry::Outside if found.kernel_agrees => {
+            Ok(Verdict::NATIVE)
+        }
+        _ => open_lower(layer, call, how, found.path.lower_address()),
     }
 }
 
-fn open_at(call: &Call, how: &How, path: u64) -> Done {
+fn open_upper(call: &Call, how: &OpenRequest, path: u64) -> CallResult {
     let args = [AT_FDCWD as u64, path, how.flags.into(), how.mode.into(), 0, 0];
     // SAFETY: what the program asked for; the name is one of ours.
     let ret = unsafe { call.attempt(nr::OPENAT, &args) };
-    Ok(answer(call, ret))
+    Ok(answer_attempt(call, ret))
 }
 
 /// The same, of a name of the real tree.
-fn open_real(layer: Layer, call: &Call, how: &How, path: u64) -> Done {
+fn open_lower(layer: Layer, call: &Call, how: &OpenRequest, path: u64) -> CallResult {
     let args = [AT_FDCWD as u64, path, how.flags.into(), how.mode.into(), 0, 0];
     // SAFETY: what the program asked for; the name is one of ours.
-    let ret = unsafe { lower_layer::attempt(layer, call, nr::OPENAT, &args) };
-    Ok(answer(call, ret))
+    let ret = unsafe { lower_layer::attempt_lower(layer, call, nr::OPENAT, &args) };
+    Ok(answer_attempt(call, ret))
 }
 
-fn open_to_change(layer: Layer, call: &Call, how: &How) -> Done {
-    let mut room = call_results::room();
-    let text = call_results::given(how.at, &mut room)?;
+fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
+    let mut room = call_results::path_buffer();
+    let text = call_results::read_path(how.at, &mut room)?;
     let creates = how.flags & k::O_CREAT != 0;
     let look = match how.follows() {
         // What may be made is no directory.
-        _ if creates && text.ends_with(b"/") => NAME,
+        _ if creates && text.ends_with(b"/") => ENTRY_NAME,
         // Nor is it where a symbolic link leads that has a slash at its end.
-        true => Look { name: creates, ..FOLLOWED },
-        false => ITSELF,
+        true => WalkOptions { allow_trailing_slash: creates, ..FOLLOW },
+        false => NO_FOLLOW,
     };
-    let look = Look { no_links: how.no_links(), ..look };
+    let look = WalkOptions { no_symlinks: how.no_links(), ..look };
     let is_there = how.resolve == 0 && creates && !how.is_temporary() && !text.ends_with(b"/");
-    let mut place = path_walk::find(layer, how.dir, text, Look { but_upper: is_there, ..look })?;
-    if let Thing::UnlookedUpper = place.thing {
+    let mut found = path_walk::resolve(
+        layer,
+        how.dir,
+        text,
+        WalkOptions { unchecked_in_upper: is_there, ..look },
+    )?;
+    if let ViewEntry::UncheckedUpper = found.entry {
         // The kernel makes it, or opens what is there, if that is no symbolic link.
-        let alike = How { flags: how.flags | k::O_NOFOLLOW, ..*how };
-        let opened = open_at(call, &alike, place.name.upper())?;
+        let alike = OpenRequest { flags: how.flags | k::O_NOFOLLOW, ..*how };
+        let opened = open_upper(call, &alike, found.path.upper_address())?;
         if !how.follows() || opened.answered() != Some(sys::fail(sys::ELOOP)) {
             return Ok(opened);
         }
-        place = path_walk::find(layer, how.dir, text, look)?;
+        found = path_walk::resolve(layer, how.dir, text, look)?;
     }
-    match place.thing {
-        _ if creates && place.is_directory => return Err(Errno(sys::EISDIR)),
-        Thing::Outside => return outside(call, how, &place),
-        Thing::Absent if !creates => return Err(Errno(sys::ENOENT)),
-        Thing::Absent => {
+    match found.entry {
+        _ if creates && found.must_be_directory => return Err(Errno(sys::EISDIR)),
+        ViewEntry::Outside => return open_outside(call, how, &found),
+        ViewEntry::Absent if !creates => return Err(Errno(sys::ENOENT)),
+        ViewEntry::Absent => {
             if how.flags & k::O_DIRECTORY != 0 {
                 return Err(Errno(sys::EINVAL));
             }
-            namespace_calls::prepare(layer, &mut place)?;
-            return open_at(call, how, place.name.upper());
+            namespace_calls::prepare_create(layer, &mut found)?;
+            return open_upper(call, how, found.path.upper_address());
         }
         _ if how.is_temporary() => {
-            place.directory()?;
-            return open_temporary(layer, call, how, &place);
+            Resolved::directory(&found)?;
+            return open_temporary(layer, call, how, &found);
         }
         _ if creates && how.flags & k::O_EXCL != 0 => return Err(Errno(sys::EEXIST)),
         _ => {}
     }
-    if place.directory().is_ok() {
+    if Resolved::directory(&found).is_ok() {
         // Refused, but to be read, or merely named.
-        let is_refused = how.accesses() != k::O_RDONLY || creates || how.flags & k::O_TRUNC != 0;
+        let is_refused = how.access_mode() != k::O_RDONLY || creates || how.flags & k::O_TRUNC != 0;
         return if is_refused {
             Err(Errno(sys::EISDIR))
         } else {
-            open_seen(layer, call, how, &place)
+            open_resolved(layer, call, how, &found)
         };
     }
-    let writes = how.accesses() != k::O_RDONLY || how.flags & k::O_TRUNC != 0;
-    match place.thing {
-        Thing::Lower(stat) if stat.kind() == k::S_IFREG && writes => {
+    let writes = how.access_mode() != k::O_RDONLY || how.flags & k::O_TRUNC != 0;
+    match found.entry {
+        ViewEntry::Lower(stat) if stat.kind() == k::S_IFREG && writes => {
             if how.flags & k::O_DIRECTORY != 0 {
                 return Err(Errno(sys::ENOTDIR));
             }
-            let reads = if how.accesses() == k::O_WRONLY { 0 } else { READ };
-            kernel_calls::may_real(&place.name, WRITE | reads)?;
-            copy_up::bring_file(layer, &mut place, how.flags & k::O_TRUNC == 0)?;
-            open_at(call, how, place.name.upper())
+            let reads = if how.access_mode() == k::O_WRONLY { 0 } else { READ };
+            kernel_calls::access_lower(&found.path, WRITE | reads)?;
+            copy_up::copy_up_file(layer, &mut found, how.flags & k::O_TRUNC == 0)?;
+            open_upper(call, how, found.path.upper_address())
         }
-        Thing::Upper(_) => open_at(call, how, place.name.upper()),
+        ViewEntry::Upper(_) => open_upper(call, how, found.path.upper_address()),
         // Nothing is made any more, as something is there. (What is no file, the kernel keeps apart, or does not let be opened.)
         _ => {
-            let how = How { flags: how.flags & !(k::O_CREAT | k::O_EXCL), ..*how };
-            open_real(layer, call, &how, place.name.real())
+            let how = OpenRequest { flags: how.flags & !(k::O_CREAT | k::O_EXCL), ..*how };
+            open_lower(layer, call, &how, found.path.lower_address())
         }
     }
 }
 
 /// A file without a name, in a directory.
-fn open_temporary(layer: Layer, call: &Call, how: &How, place: &Place) -> Done {
-    if let Thing::Lower(_) | Thing::Merged(..) = place.thing {
-        permission_checks::may_write(place)?;
-        copy_up::bring_directory(layer, &place.name)?;
+fn open_temporary(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
+    if let ViewEntry::Lower(_) | ViewEntry::Merged(..) = found.entry {
+        permission_checks::may_write(found)?;
+        copy_up::copy_up_directory(layer, &found.path)?;
     }
-    open_at(call, how, place.name.upper())
+    open_upper(call, how, found.path.upper_address())
 }
 
 /// Something in `/proc`, `/sys` or `/dev`. The kernel does not let a file be opened for writing by the name of a descriptor
 /// that is not in the upper tree; the descriptor itself is another one's, or was opened before.
-fn outside(call: &Call, how: &How, place: &Place) -> Done {
-    let (dir, path) =
-        if place.as_named { (how.dir, how.at) } else { (AT_FDCWD, place.name.real()) };
+fn open_outside(call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
+    let (dir, path) = if found.kernel_agrees {
+        (how.dir, how.at)
+    } else {
+        (AT_FDCWD, found.path.lower_address())
+    };
     let args = [dir as u64, path, how.flags.into(), how.mode.into(), 0, 0];
     // SAFETY: what the program asked for; the name is the program's, or one of ours.
     let ret = unsafe { call.attempt(nr::OPENAT, &args) };
     let own = match ret == sys::fail(sys::EACCES) {
-        true => descriptor_paths::named(place.name.text()),
+        true => descriptor_paths::descriptor_of_path(found.path.as_bytes()),
         false => None,
     };
-    let Some(fd) = own else { return Ok(answer(call, ret)) };
-    let Ok(has) = sys::fcntl(fd, k::F_GETFL, 0) else { return Ok(answer(call, ret)) };
+    let Some(fd) = own else { return Ok(answer_attempt(call, ret)) };
+    let Ok(has) = sys::fcntl(fd, k::F_GETFL, 0) else { return Ok(answer_attempt(call, ret)) };
     if has as u32 & k::O_ACCMODE == k::O_RDONLY {
-        return Ok(answer(call, ret));
+        return Ok(answer_attempt(call, ret));
     }
     let copied = match how.flags & k::O_CLOEXEC {
         0 => k::F_DUPFD,
         _ => k::F_DUPFD_CLOEXEC,
     };
-    make!(nr::FCNTL, fd, copied, 0).map(|fd| Verdict::answer(call.performed(fd as i64)))
+    syscall!(nr::FCNTL, fd, copied, 0).map(|fd| Verdict::answer(call.performed(fd as i64)))
 }

@@ -8,11 +8,11 @@ use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
 
 use super::change_filter;
-use super::directory_cache::{Directory, known, remember};
+use super::directory_cache::{DirectoryState, cache_state, cached_state};
 use super::kernel_calls::{self, Stat};
 use super::layer::Layer;
-use super::pending_path::{Rest, skip_slashes};
-use super::view_path::Name;
+use super::pending_path::{PendingPath, skip_slashes};
+use super::view_path::ViewPath;
 use super::whiteouts;
 use crate::path_text::{self, PathBuf};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result};
@@ -22,13 +22,13 @@ const LINKS_MAX: usize = 40;
 
 /// What a name leads to.
 #[derive(Clone, Copy)]
-pub(super) enum Thing {
+pub(super) enum ViewEntry {
     /// Something that the view leaves as it is: in `/proc`, `/sys`, `/dev`, or of a try inside this one.
     Outside,
     /// Whatever is in the real tree, at which nobody has looked: it may also be a symbolic link, or nothing.
-    Unlooked,
+    Unchecked,
     /// Whatever is at that name of the upper tree, in a directory that is all in it ([`Look::but_upper`]).
-    UnlookedUpper,
+    UncheckedUpper,
     /// Nothing.
     Absent,
     /// This, of the real tree.
@@ -40,37 +40,39 @@ pub(super) enum Thing {
 }
 
 /// Where a name leads.
-pub(super) struct Place {
+pub(super) struct Resolved {
     /// Path without symbolic links, but maybe the last.
-    pub name: Name,
-    pub thing: Thing,
+    pub path: ViewPath,
+    pub entry: ViewEntry,
     /// The directory that it is in, if it is not the root.
-    pub parent: Directory,
+    pub parent: DirectoryState,
     /// The name has a slash at its end, or means a directory in another way.
-    pub is_directory: bool,
+    pub must_be_directory: bool,
     /// A symbolic link of the upper tree was on the way.
-    pub by_upper_link: bool,
+    pub via_upper_symlink: bool,
     /// The kernel comes to the same path by the program's name for it: there was no symbolic link on the way, no way back up (which it
     /// goes in the tree in which it is), and the name is not seen from a directory in the upper tree.
-    pub as_named: bool,
+    pub kernel_agrees: bool,
 }
 
-impl Place {
+impl Resolved {
     /// How it stands as a directory.
-    pub(super) fn directory(&self) -> Result<Directory> {
-        match &self.thing {
-            Thing::Lower(stat) if stat.is_directory() => Ok(Directory::Lower),
-            Thing::Upper(stat) if stat.is_directory() => Ok(Directory::Upper),
-            Thing::Merged(..) => Ok(Directory::Merged),
-            Thing::Absent => Err(Errno(sys::ENOENT)),
+    pub(super) fn directory(directory_state: &Self) -> Result<DirectoryState> {
+        match &directory_state.entry {
+            ViewEntry::Lower(stat) if stat.is_directory() => Ok(DirectoryState::Lower),
+            ViewEntry::Upper(stat) if stat.is_directory() => Ok(DirectoryState::Upper),
+            ViewEntry::Merged(..) => Ok(DirectoryState::Merged),
+            ViewEntry::Absent => Err(Errno(sys::ENOENT)),
             _ => Err(Errno(sys::ENOTDIR)),
         }
     }
 
     /// What is there, as the kernel has it.
     pub(super) fn stat(&self) -> Option<&Stat> {
-        match &self.thing {
-            Thing::Lower(stat) | Thing::Upper(stat) | Thing::Merged(_, stat) => Some(stat),
+        match &self.entry {
+            ViewEntry::Lower(stat) | ViewEntry::Upper(stat) | ViewEntry::Merged(_, stat) => {
+                Some(stat)
+            }
             _ => None,
         }
     }
@@ -78,35 +80,50 @@ impl Place {
 
 /// How a name is to be looked up.
 #[derive(Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct WalkOptions {
     /// A symbolic link at its end is followed.
     pub follow: bool,
     /// What is there is looked at, also where that is the kernel's to say.
-    pub thing: bool,
+    pub check: bool,
     /// It is about the name: a slash at its end means nothing yet.
-    pub name: bool,
+    pub allow_trailing_slash: bool,
     /// What is there is not looked at in a directory that is all in the upper tree.
-    pub but_upper: bool,
+    pub unchecked_in_upper: bool,
     /// A symbolic link is not followed anywhere, and is an error (`RESOLVE_NO_SYMLINKS`).
-    pub no_links: bool,
+    pub no_symlinks: bool,
 }
 
 /// The last piece is not followed, and what is there is looked at.
-pub(super) const ITSELF: Look =
-    Look { follow: false, thing: true, name: false, but_upper: false, no_links: false };
+pub(super) const NO_FOLLOW: WalkOptions = WalkOptions {
+    follow: false,
+    check: true,
+    allow_trailing_slash: false,
+    unchecked_in_upper: false,
+    no_symlinks: false,
+};
 /// A name that is to be made, removed or changed: of what it leads to, the caller decides.
-pub(super) const NAME: Look =
-    Look { follow: false, thing: true, name: true, but_upper: false, no_links: false };
+pub(super) const ENTRY_NAME: WalkOptions = WalkOptions {
+    follow: false,
+    check: true,
+    allow_trailing_slash: true,
+    unchecked_in_upper: false,
+    no_symlinks: false,
+};
 /// What the name leads to is looked at.
-pub(super) const FOLLOWED: Look =
-    Look { follow: true, thing: true, name: false, but_upper: false, no_links: false };
+pub(super) const FOLLOW: WalkOptions = WalkOptions {
+    follow: true,
+    check: true,
+    allow_trailing_slash: false,
+    unchecked_in_upper: false,
+    no_symlinks: false,
+};
 
 /// Directories that are left as they are, as they are called in the root directory; and that of the tries inside this one.
-fn is_outside(name: &Name, rest: &[u8]) -> bool {
-    if name.layer().keeps(name.text()) {
+fn is_outside(name: &ViewPath, rest: &[u8]) -> bool {
+    if name.layer().is_nested_try(name.as_bytes()) {
         return true;
     }
-    match name.text() {
+    match name.as_bytes() {
         b"/proc" | b"/sys" => true,
         // (POSIX's shared memory is files like any others.)
         b"/dev" => {
@@ -119,12 +136,12 @@ fn is_outside(name: &Name, rest: &[u8]) -> bool {
 
 /// Where `path` leads, seen from the directory `dir` of the program's.
 #[inline(never)]
-pub(super) fn find(layer: Layer, dir: Fd, path: &[u8], look: Look) -> Result<Place> {
+pub(super) fn resolve(layer: Layer, dir: Fd, path: &[u8], look: WalkOptions) -> Result<Resolved> {
     if path.is_empty() {
         return Err(Errno(sys::ENOENT));
     }
-    let mut rest = Rest::new();
-    let viewed = layer.viewed(path);
+    let mut rest = PendingPath::new();
+    let viewed = layer.view_of_upper(path);
     let mut as_named = viewed.is_none();
     rest.prepend(viewed.unwrap_or(path))?;
     if path[0] != b'/' {
@@ -138,7 +155,7 @@ pub(super) fn find(layer: Layer, dir: Fd, path: &[u8], look: Look) -> Result<Pla
 }
 
 /// The path of a directory of the program's, as the view has it: its length, and whether it is in the upper tree.
-fn directory(layer: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
+fn directory(directory_path: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
     let len = match path_text::directory(dir, to) {
         Some(len) => len,
         None if dir == AT_FDCWD || sys::fcntl(dir, k::F_GETFD, 0).is_ok() => {
@@ -146,7 +163,7 @@ fn directory(layer: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
         }
         None => return Err(Errno(sys::EBADF)),
     };
-    let Some(viewed) = layer.viewed(&to[..len]) else { return Ok((len, false)) };
+    let Some(viewed) = directory_path.view_of_upper(&to[..len]) else { return Ok((len, false)) };
     let (start, viewed) = (len - viewed.len(), viewed.len());
     // (The root of the upper tree is told without a slash.)
     if start == len || to[start] != b'/' {
@@ -157,17 +174,22 @@ fn directory(layer: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
     Ok((viewed, true))
 }
 
-fn walk(layer: Layer, rest: &mut Rest, look: Look, as_named: bool) -> Result<Place> {
-    let mut place = Place {
-        name: Name::root(layer),
-        thing: Thing::Absent,
-        parent: Directory::Lower,
-        is_directory: false,
-        by_upper_link: false,
-        as_named,
+fn walk(
+    layer: Layer,
+    rest: &mut PendingPath,
+    look: WalkOptions,
+    as_named: bool,
+) -> Result<Resolved> {
+    let mut found = Resolved {
+        path: ViewPath::root(layer),
+        entry: ViewEntry::Absent,
+        parent: DirectoryState::Lower,
+        must_be_directory: false,
+        via_upper_symlink: false,
+        kernel_agrees: as_named,
     };
     let mut links = 0;
-    let mut here = root();
+    let mut here = root_state();
     loop {
         rest.skip_slashes();
         let text = rest.text();
@@ -176,19 +198,19 @@ fn walk(layer: Layer, rest: &mut Rest, look: Look, as_named: bool) -> Result<Pla
         match piece {
             b"" | b"." | b".." if behind.is_empty() => {
                 if piece == b".." {
-                    place.name.pop();
-                    place.as_named = false;
+                    found.path.pop();
+                    found.kernel_agrees = false;
                 }
-                return at_directory(place);
+                return end_at_directory(found);
             }
             b"." | b".." => {
                 if piece == b".." {
-                    place.name.pop();
-                    place.as_named = false;
-                    here = match known(layer, place.name.hash()) {
+                    found.path.pop();
+                    found.kernel_agrees = false;
+                    here = match cached_state(layer, found.path.hash()) {
                         Some(directory) => directory,
-                        None if place.name.is_root() => root(),
-                        None => again(layer, &place.name)?,
+                        None if found.path.is_root() => root_state(),
+                        None => directory_state(layer, &found.path)?,
                     };
                 }
                 rest.skip(end);
@@ -197,188 +219,200 @@ fn walk(layer: Layer, rest: &mut Rest, look: Look, as_named: bool) -> Result<Pla
             _ => {}
         }
         let is_last = behind.is_empty();
-        place.is_directory = is_last && end < text.len();
-        place.name.push(piece)?;
-        place.parent = here;
+        found.must_be_directory = is_last && end < text.len();
+        found.path.push(piece)?;
+        found.parent = here;
         rest.skip(end);
         let behind = skip_slashes(rest.text());
-        if is_outside(&place.name, behind) {
+        if is_outside(&found.path, behind) {
             if !behind.is_empty() {
-                place.name.push_raw(behind)?;
+                found.path.push_raw(behind)?;
             }
-            place.thing = Thing::Outside;
-            return Ok(place);
+            found.entry = ViewEntry::Outside;
+            return Ok(found);
         }
-        let hash = place.name.hash();
+        let hash = found.path.hash();
         if is_last
-            && !look.thing
-            && !place.is_directory
-            && here != Directory::Upper
+            && !look.check
+            && !found.must_be_directory
+            && here != DirectoryState::Upper
             && !change_filter::filter(layer).has(hash)
         {
-            place.thing = Thing::Unlooked;
-            return Ok(place);
+            found.entry = ViewEntry::Unchecked;
+            return Ok(found);
         }
-        if is_last && look.but_upper && !place.is_directory && here == Directory::Upper {
-            place.thing = Thing::UnlookedUpper;
-            return Ok(place);
+        if is_last
+            && look.unchecked_in_upper
+            && !found.must_be_directory
+            && here == DirectoryState::Upper
+        {
+            found.entry = ViewEntry::UncheckedUpper;
+            return Ok(found);
         }
-        if !is_last && let Some(directory) = known(layer, hash) {
+        if !is_last && let Some(directory) = cached_state(layer, hash) {
             here = directory;
             continue;
         }
-        place.thing = match thing(&place.name, here) {
+        found.entry = match lookup_entry(&found.path, here) {
             Ok(thing) => thing,
             // Who may not look may still be there: the kernel finds it by another way, or refuses.
             Err(Errno(sys::EACCES))
-                if here != Directory::Upper && !change_filter::filter(layer).has(hash) =>
+                if here != DirectoryState::Upper && !change_filter::filter(layer).has(hash) =>
             {
                 if is_last {
-                    place.thing = Thing::Unlooked;
-                    return Ok(place);
+                    found.entry = ViewEntry::Unchecked;
+                    return Ok(found);
                 }
-                here = Directory::Lower;
+                here = DirectoryState::Lower;
                 continue;
             }
             Err(errno) => return Err(errno),
         };
-        if let Thing::Lower(stat) | Thing::Upper(stat) = place.thing
+        if let ViewEntry::Lower(stat) | ViewEntry::Upper(stat) = found.entry
             && stat.kind() == k::S_IFLNK
-            && (!is_last || look.follow || place.is_directory && !look.name)
+            && (!is_last || look.follow || found.must_be_directory && !look.allow_trailing_slash)
         {
             links += 1;
-            if links > LINKS_MAX || look.no_links {
+            if links > LINKS_MAX || look.no_symlinks {
                 return Err(Errno(sys::ELOOP));
             }
-            place.by_upper_link |= matches!(place.thing, Thing::Upper(_));
-            place.as_named = false;
-            here = follow(layer, &mut place, rest)?;
+            found.via_upper_symlink |= matches!(found.entry, ViewEntry::Upper(_));
+            found.kernel_agrees = false;
+            here = follow_symlink(layer, &mut found, rest)?;
             continue;
         }
-        match place.directory() {
+        match Resolved::directory(&found) {
             Ok(directory) => {
-                if directory != Directory::Lower || !change_filter::filter(layer).has(hash) {
-                    remember(layer, hash, directory);
+                if directory != DirectoryState::Lower || !change_filter::filter(layer).has(hash) {
+                    cache_state(layer, hash, directory);
                 }
                 here = directory;
             }
             Err(errno) if !is_last => return Err(errno),
-            Err(Errno(sys::ENOTDIR)) if place.is_directory && !look.name => {
+            Err(Errno(sys::ENOTDIR)) if found.must_be_directory && !look.allow_trailing_slash => {
                 return Err(Errno(sys::ENOTDIR));
             }
             Err(_) => {}
         }
         if is_last {
-            return Ok(place);
+            return Ok(found);
         }
     }
 }
 
 /// The text of the symbolic link at `place` comes in front of the rest; goes to the directory that it is seen from.
-fn follow(layer: Layer, place: &mut Place, rest: &mut Rest) -> Result<Directory> {
+fn follow_symlink(
+    layer: Layer,
+    found: &mut Resolved,
+    rest: &mut PendingPath,
+) -> Result<DirectoryState> {
     let mut text = [0u8; PATH_MAX];
-    let len = match place.thing {
-        Thing::Upper(_) => sys::readlinkat(AT_FDCWD, place.name.upper(), &mut text)?,
-        _ => kernel_calls::read_link(&place.name, &mut text)?,
+    let len = match found.entry {
+        ViewEntry::Upper(_) => sys::readlinkat(AT_FDCWD, found.path.upper_address(), &mut text)?,
+        _ => kernel_calls::readlink_lower(&found.path, &mut text)?,
     };
-    let text = layer.viewed(&text[..len]).unwrap_or(&text[..len]);
+    let text = layer.view_of_upper(&text[..len]).unwrap_or(&text[..len]);
     if text.is_empty() {
         return Err(Errno(sys::ENOENT));
     }
     // (A slash behind it is still in front of the rest.)
     rest.prepend(text)?;
     if text[0] == b'/' {
-        place.name.cut(0);
-        return Ok(root());
+        found.path.truncate(0);
+        return Ok(root_state());
     }
-    place.name.pop();
-    Ok(place.parent)
+    found.path.pop();
+    Ok(found.parent)
 }
 
 /// The root directory is in both trees.
-fn root() -> Directory {
-    Directory::Merged
+fn root_state() -> DirectoryState {
+    DirectoryState::Merged
 }
 
 /// What the entry `name` of a directory is that stands so.
-pub(super) fn thing(name: &Name, parent: Directory) -> Result<Thing> {
+pub(super) fn lookup_entry(name: &ViewPath, parent: DirectoryState) -> Result<ViewEntry> {
     let layer = name.layer();
     let there = |stat: Result<Stat>| match stat {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno(sys::ENOENT | sys::ENOTDIR)) => Ok(None),
         Err(errno) => Err(errno),
     };
-    let one = |stat: Option<Stat>, of: fn(Stat) -> Thing| stat.map_or(Thing::Absent, of);
-    if parent == Directory::Upper {
-        return there(Stat::of(name.upper())).map(|stat| one(stat, Thing::Upper));
+    let one = |stat: Option<Stat>, of: fn(Stat) -> ViewEntry| stat.map_or(ViewEntry::Absent, of);
+    if parent == DirectoryState::Upper {
+        return there(Stat::of_path(name.upper_address())).map(|stat| one(stat, ViewEntry::Upper));
     }
     if !change_filter::filter(layer).has(name.hash()) {
-        return there(Stat::real(name)).map(|stat| one(stat, Thing::Lower));
+        return there(Stat::lower(name)).map(|stat| one(stat, ViewEntry::Lower));
     }
     let upper = match parent {
-        Directory::Merged => there(Stat::of(name.upper()))?,
+        DirectoryState::Merged => there(Stat::of_path(name.upper_address()))?,
         _ => None,
     };
     match upper {
-        Some(upper) if !upper.is_directory() => return Ok(Thing::Upper(upper)),
-        _ if whiteouts::is_gone(name) => return Ok(one(upper, Thing::Upper)),
+        Some(upper) if !upper.is_directory() => return Ok(ViewEntry::Upper(upper)),
+        _ if whiteouts::is_whiteout(name) => return Ok(one(upper, ViewEntry::Upper)),
         _ => {}
     }
-    let lower = there(Stat::real(name))?;
+    let lower = there(Stat::lower(name))?;
     Ok(match (lower, upper) {
-        (Some(lower), Some(upper)) if lower.is_directory() => Thing::Merged(lower, upper),
-        (lower, None) => one(lower, Thing::Lower),
-        (_, upper) => one(upper, Thing::Upper),
+        (Some(lower), Some(upper)) if lower.is_directory() => ViewEntry::Merged(lower, upper),
+        (lower, None) => one(lower, ViewEntry::Lower),
+        (_, upper) => one(upper, ViewEntry::Upper),
     })
 }
 
 /// The place is the directory that its name has come to.
-fn at_directory(mut place: Place) -> Result<Place> {
-    place.is_directory = true;
-    if place.name.is_root() {
-        place.thing = Thing::Merged(Stat::real(&place.name)?, Stat::of(place.name.upper())?);
-        return Ok(place);
+fn end_at_directory(mut found: Resolved) -> Result<Resolved> {
+    found.must_be_directory = true;
+    if found.path.is_root() {
+        found.entry = ViewEntry::Merged(
+            Stat::lower(&found.path)?,
+            Stat::of_path(found.path.upper_address())?,
+        );
+        return Ok(found);
     }
-    place.parent = again_above(place.name.layer(), &mut place)?;
-    place.thing = thing(&place.name, place.parent)?;
-    place.directory()?;
-    Ok(place)
+    found.parent = parent_state(found.path.layer(), &mut found)?;
+    found.entry = lookup_entry(&found.path, found.parent)?;
+    Resolved::directory(&found)?;
+    Ok(found)
 }
 
 /// How the directory stands that a place is in.
-pub(super) fn again_above(layer: Layer, place: &mut Place) -> Result<Directory> {
-    place.name.above(|parent| again(layer, parent))
+pub(super) fn parent_state(layer: Layer, found: &mut Resolved) -> Result<DirectoryState> {
+    found.path.with_parent(|parent| directory_state(layer, parent))
 }
 
 /// How a directory stands whose path is without symbolic links.
-pub(super) fn again(layer: Layer, name: &Name) -> Result<Directory> {
-    let mut here = root();
-    let mut above = Name::root(layer);
-    for piece in name.text().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
+pub(super) fn directory_state(layer: Layer, name: &ViewPath) -> Result<DirectoryState> {
+    let mut here = root_state();
+    let mut above = ViewPath::root(layer);
+    for piece in name.as_bytes().split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
         above.push(piece)?;
         let hash = above.hash();
-        here = match known(layer, hash) {
+        here = match cached_state(layer, hash) {
             Some(directory) => directory,
             None => {
-                let found = match thing(&above, here) {
+                let found = match lookup_entry(&above, here) {
                     Ok(thing) => thing,
                     Err(Errno(sys::EACCES))
-                        if here != Directory::Upper && !change_filter::filter(layer).has(hash) =>
+                        if here != DirectoryState::Upper
+                            && !change_filter::filter(layer).has(hash) =>
                     {
-                        here = Directory::Lower;
+                        here = DirectoryState::Lower;
                         continue;
                     }
                     Err(errno) => return Err(errno),
                 };
                 let directory = match found {
-                    Thing::Lower(stat) if stat.is_directory() => Directory::Lower,
-                    Thing::Upper(stat) if stat.is_directory() => Directory::Upper,
-                    Thing::Merged(..) => Directory::Merged,
-                    Thing::Absent => return Err(Errno(sys::ENOENT)),
+                    ViewEntry::Lower(stat) if stat.is_directory() => DirectoryState::Lower,
+                    ViewEntry::Upper(stat) if stat.is_directory() => DirectoryState::Upper,
+                    ViewEntry::Merged(..) => DirectoryState::Merged,
+                    ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
                     _ => return Err(Errno(sys::ENOTDIR)),
                 };
-                if directory != Directory::Lower || !change_filter::filter(layer).has(hash) {
-                    remember(layer, hash, directory);
+                if directory != DirectoryState::Lower || !change_filter::filter(layer).has(hash) {
+                    cache_state(layer, hash, directory);
                 }
                 directory
             }

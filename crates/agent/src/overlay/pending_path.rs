@@ -5,18 +5,21 @@ use runahead_abi::PATH_MAX;
 use crate::sys::{self, Errno, Result};
 
 /// Bytes of it.
-const REST_MAX: usize = 2 * PATH_MAX;
+const PENDING_MAX: usize = 2 * PATH_MAX;
 
 /// What is left of a path, at the end of the room.
-pub(super) struct Rest {
-    bytes: [core::mem::MaybeUninit<u8>; REST_MAX],
+pub(super) struct PendingPath {
+    bytes: [core::mem::MaybeUninit<u8>; PENDING_MAX],
     at: usize,
 }
 
-impl Rest {
+impl PendingPath {
     #[inline(always)]
     pub(super) fn new() -> Self {
-        Rest { bytes: [const { core::mem::MaybeUninit::uninit() }; REST_MAX], at: REST_MAX }
+        PendingPath {
+            bytes: [const { core::mem::MaybeUninit::uninit() }; PENDING_MAX],
+            at: PENDING_MAX,
+        }
     }
 
     pub(super) fn text(&self) -> &[u8] {
@@ -36,12 +39,12 @@ impl Rest {
 
     /// Leaves out so many bytes at the front.
     pub(super) fn skip(&mut self, bytes: usize) {
-        self.at = (self.at + bytes).min(REST_MAX);
+        self.at = (self.at + bytes).min(PENDING_MAX);
     }
 
     /// Leaves out slashes at the front.
     pub(super) fn skip_slashes(&mut self) {
-        self.at = REST_MAX - skip_slashes(self.text()).len();
+        self.at = PENDING_MAX - skip_slashes(self.text()).len();
     }
 }
 

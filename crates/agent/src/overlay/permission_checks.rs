@@ -2,9 +2,9 @@
 
 use linux_raw_sys::general as k;
 
-use super::directory_cache::Directory;
+use super::directory_cache::DirectoryState;
 use super::kernel_calls::{self, Stat};
-use super::path_walk::Place;
+use super::path_walk::Resolved;
 use crate::sys::{self, Errno, Result, nr};
 
 /// access(2).
@@ -16,36 +16,36 @@ fn effective(of: u64) -> u32 {
 }
 
 /// The effective user.
-pub(super) fn user() -> u32 {
+pub(super) fn effective_user() -> u32 {
     effective(nr::GETRESUID)
 }
 
 /// Entries of the directory that the place is in may be made.
-pub(super) fn may_make(place: &mut Place) -> Result<()> {
-    if place.parent == Directory::Upper {
+pub(super) fn may_create(found: &mut Resolved) -> Result<()> {
+    if found.parent == DirectoryState::Upper {
         return Ok(());
     }
-    let is_merged = place.parent == Directory::Merged;
-    place.name.above(|parent| {
+    let is_merged = found.parent == DirectoryState::Merged;
+    found.path.with_parent(|parent| {
         // Its owner may have changed its permissions, which the upper tree's part has.
-        let is_own = is_merged && Stat::real(parent)?.owner == user();
+        let is_own = is_merged && Stat::lower(parent)?.owner == effective_user();
         let may = match is_own {
-            true => kernel_calls::may(parent.upper(), WRITE | SEARCH),
-            false => kernel_calls::may_real(parent, WRITE | SEARCH),
+            true => kernel_calls::access(parent.upper_address(), WRITE | SEARCH),
+            false => kernel_calls::access_lower(parent, WRITE | SEARCH),
         };
         may.map(drop)
     })
 }
 
 /// What is at the place may be removed from the directory that it is in.
-pub(super) fn may_remove(place: &mut Place) -> Result<()> {
-    may_make(place)?;
-    if place.parent == Directory::Upper {
+pub(super) fn may_remove(found: &mut Resolved) -> Result<()> {
+    may_create(found)?;
+    if found.parent == DirectoryState::Upper {
         return Ok(());
     }
-    let Some(owner) = place.stat().map(|stat| stat.owner) else { return Ok(()) };
-    let parent = place.name.above(|parent| Stat::real(parent))?;
-    let (is_sticky, user) = (parent.mode() & k::S_ISVTX != 0, user());
+    let Some(owner) = found.stat().map(|stat| stat.owner) else { return Ok(()) };
+    let parent = found.path.with_parent(|parent| Stat::lower(parent))?;
+    let (is_sticky, user) = (parent.mode() & k::S_ISVTX != 0, effective_user());
     match is_sticky && user != 0 && user != owner && user != parent.owner {
         true => Err(Errno(sys::EPERM)),
         false => Ok(()),
@@ -53,12 +53,12 @@ pub(super) fn may_remove(place: &mut Place) -> Result<()> {
 }
 
 /// The real tree's file may be written to.
-pub(super) fn may_write(place: &Place) -> Result<()> {
-    kernel_calls::may_real(&place.name, WRITE).map(drop)
+pub(super) fn may_write(found: &Resolved) -> Result<()> {
+    kernel_calls::access_lower(&found.path, WRITE).map(drop)
 }
 
 /// What is kept of the real tree's file beside its data may be changed.
-pub(super) fn owns(stat: &Stat) -> Result<()> {
-    let user = user();
+pub(super) fn check_owner(stat: &Stat) -> Result<()> {
+    let user = effective_user();
     if user == 0 || user == stat.owner { Ok(()) } else { Err(Errno(sys::EPERM)) }
 }

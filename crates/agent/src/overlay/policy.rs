@@ -5,13 +5,13 @@ use runahead_abi::overlay::flag;
 use runahead_abi::overlay::nested_try::PRCTL;
 use runahead_abi::overlay::try_calls::SEEN_CALLS;
 
-use super::call_results::{self, Call, Done, done, given, room};
-use super::kernel_calls::make;
+use super::call_results::{self, Call, CallResult, answer_call, path_buffer, read_path};
+use super::kernel_calls::syscall;
 use super::layer::{self, Layer};
-use super::lower_layer::{self, Decide};
-use super::open_calls::{self, How};
-use super::path_walk::{self, FOLLOWED, ITSELF, NAME, Place, Thing};
-use super::stat_calls::{self, Given};
+use super::lower_layer::{self, CallHandler};
+use super::open_calls::{self, OpenRequest};
+use super::path_walk::{self, ENTRY_NAME, FOLLOW, NO_FOLLOW, Resolved, ViewEntry};
+use super::stat_calls::{self, PathArgument};
 use super::{
     attribute_calls, change_filter, copy_up, exec_calls, kernel_calls, namespace_calls, nested_try,
     permission_checks, readdir, socket_calls,
@@ -22,24 +22,24 @@ use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
 /// See the module's text.
-struct OfTries;
+struct OverlayPolicy;
 
-static POLICY: AnyPolicy = AnyPolicy::Plain(&OfTries);
+static POLICY: AnyPolicy = AnyPolicy::Plain(&OverlayPolicy);
 
-impl Policy for OfTries {
+impl Policy for OverlayPolicy {
     fn interest(&self) -> Interest {
         Interest::Only { all_of: &SEEN_CALLS, commands_of: &[], samples_of: &[] }
     }
 
     fn before(&self, call: &plane::Call) -> Verdict {
         let call = Call::of_program(call);
-        lower_layer::decide(Some(Layer::top()), &call).map_or(Verdict::NATIVE, Verdict::answer)
+        lower_layer::ask_layers(Some(Layer::top()), &call).map_or(Verdict::NATIVE, Verdict::answer)
     }
 }
 
-impl ProcessEvents for OfTries {
+impl ProcessEvents for OverlayPolicy {
     fn redirect_exec(&self, call: &plane::Call) -> Exec {
-        if session::get().is_some_and(is_alone) {
+        if session::get().is_some_and(supervisor_has_ended) {
             self.lost();
         }
         exec_calls::redirect(Layer::top(), &Call::of_program(call))
@@ -53,7 +53,7 @@ impl ProcessEvents for OfTries {
     fn lost(&self) {
         const TEXT: &[u8] =
             b"runahead: a process of a try is ended: what it does next cannot be held apart\n";
-        let _ = kernel_calls::write(2, TEXT);
+        let _ = kernel_calls::write_all(2, TEXT);
         sys::exit(125);
     }
 
@@ -65,37 +65,42 @@ pub fn start(session: &Session) -> Result<()> {
     if session.config.overlay.flags & flag::ON == 0 {
         return Ok(());
     }
-    static DECIDE: Decide = Decide(decide);
+    static DECIDE: CallHandler = CallHandler(handle_call);
     layer::start(session, session::inner())?;
     let mut layer = Some(Layer::top());
     while let Some(one) = layer {
         change_filter::start(one)?;
         layer = one.below();
     }
-    lower_layer::ask_by(&DECIDE);
+    lower_layer::set_handler(&DECIDE);
     plane::remember_process()?;
     plane::set_policy(&POLICY)
 }
 
 /// Whoever would put the agent into the next program has gone: that would see the real tree.
-fn is_alone(session: &Session) -> bool {
+fn supervisor_has_ended(session: &Session) -> bool {
     // (One that is there may not be sent a signal from a try, which is another error.)
-    make!(nr::KILL, session.config.supervisor_pid, 0) == Err(Errno(sys::ESRCH))
+    syscall!(nr::KILL, session.config.supervisor_pid, 0) == Err(Errno(sys::ESRCH))
 }
 
 /// The name at these arguments.
-fn place(layer: Layer, dir: Fd, at: u64, look: path_walk::Look) -> Result<Place> {
-    let mut room = room();
-    let text = given(at, &mut room)?;
-    path_walk::find(layer, dir, text, look)
+fn resolve_argument(
+    layer: Layer,
+    dir: Fd,
+    at: u64,
+    look: path_walk::WalkOptions,
+) -> Result<Resolved> {
+    let mut room = path_buffer();
+    let text = read_path(at, &mut room)?;
+    path_walk::resolve(layer, dir, text, look)
 }
 
-fn decide(layer: Layer, call: &Call) -> Done {
+fn handle_call(layer: Layer, call: &Call) -> CallResult {
     let a = call.args;
     let here = AT_FDCWD;
-    let look = |dir, argument, follow| Given { dir, argument, follow };
+    let look = |dir, argument, follow| PathArgument { dir, argument, follow };
     let follows = |flags: u64| flags as u32 & k::AT_SYMLINK_NOFOLLOW == 0;
-    let open = |dir, at, flags: u64, mode: u64| How {
+    let open = |dir, at, flags: u64, mode: u64| OpenRequest {
         dir,
         at,
         flags: flags as u32,
@@ -115,7 +120,7 @@ fn decide(layer: Layer, call: &Call) -> Done {
             }
             let k::open_how { flags, mode, resolve } = sys::copy_in(a[2])?;
             let how = open(call.fd(0), a[1], flags, mode);
-            open_calls::open(layer, call, How { resolve: resolve as u32, ..how })
+            open_calls::open(layer, call, OpenRequest { resolve: resolve as u32, ..how })
         }
         nr::STAT | nr::FSTAT | nr::LSTAT | nr::NEWFSTATAT | nr::STATX => {
             stat_calls::stat(layer, call)
@@ -133,13 +138,15 @@ fn decide(layer: Layer, call: &Call) -> Done {
             let follow = a[2] as u32 & k::IN_DONT_FOLLOW == 0;
             stat_calls::redirect(layer, call, look(here, 1, follow))
         }
-        nr::GETCWD => stat_calls::working_directory(layer, call),
+        nr::GETCWD => stat_calls::getcwd(layer, call),
         nr::GETDENTS | nr::GETDENTS64 => readdir::list(layer, call),
         nr::BIND => socket_calls::bind(layer, call),
         nr::CONNECT => socket_calls::connect(layer, call),
-        nr::PRCTL if call.args[0] as u32 == PRCTL => done(call, nested_try::asked(layer, call)),
-        nr::SECCOMP | nr::PRCTL => Ok(filters(call)),
-        nr::TRUNCATE => done(call, truncate(layer, a[0], a[1])),
+        nr::PRCTL if call.args[0] as u32 == PRCTL => {
+            answer_call(call, nested_try::answer_prctl(layer, call))
+        }
+        nr::SECCOMP | nr::PRCTL => Ok(answer_seccomp(call)),
+        nr::TRUNCATE => answer_call(call, truncate(layer, a[0], a[1])),
         nr::MKDIR
         | nr::MKDIRAT
         | nr::RMDIR
@@ -153,16 +160,16 @@ fn decide(layer: Layer, call: &Call) -> Done {
         | nr::SYMLINK
         | nr::SYMLINKAT
         | nr::MKNOD
-        | nr::MKNODAT => done(call, change_names(layer, call)),
+        | nr::MKNODAT => answer_call(call, change_namespace(layer, call)),
         _ => attribute_calls::change(layer, call),
     }
 }
 
 /// Calls that make, remove and rename names.
-fn change_names(layer: Layer, call: &Call) -> Result<u64> {
+fn change_namespace(layer: Layer, call: &Call) -> Result<u64> {
     let a = call.args;
     let here = AT_FDCWD;
-    let at = |dir, at| place(layer, dir, at, NAME);
+    let at = |dir, at| resolve_argument(layer, dir, at, ENTRY_NAME);
     match call.nr {
         nr::MKDIR => namespace_calls::make_directory(layer, &mut at(here, a[0])?, a[1] as u32),
         nr::MKDIRAT => {
@@ -183,18 +190,18 @@ fn change_names(layer: Layer, call: &Call) -> Result<u64> {
             namespace_calls::rename(layer, &mut from, &mut to, flags)
         }
         nr::LINK => {
-            let mut from = there(place(layer, here, a[0], ITSELF)?)?;
+            let mut from = require_present(resolve_argument(layer, here, a[0], NO_FOLLOW)?)?;
             namespace_calls::link(layer, &mut from, &mut at(here, a[1])?)
         }
         nr::LINKAT => link_at(layer, call),
         nr::SYMLINK | nr::SYMLINKAT => {
-            let mut text = room();
-            given(a[0], &mut text)?;
+            let mut text = path_buffer();
+            read_path(a[0], &mut text)?;
             let mut new = match call.nr {
                 nr::SYMLINK => at(here, a[1])?,
                 _ => at(call.fd(1), a[2])?,
             };
-            namespace_calls::make_link(layer, &mut new, text.as_ptr() as u64)
+            namespace_calls::make_symlink(layer, &mut new, text.as_ptr() as u64)
         }
         _ => Err(Errno(sys::ENOSYS)),
     }
@@ -203,47 +210,47 @@ fn change_names(layer: Layer, call: &Call) -> Result<u64> {
 fn link_at(layer: Layer, call: &Call) -> Result<u64> {
     let [_, old, _, new, flags, _] = call.args;
     let flags = flags as u32;
-    let mut text = room();
-    let text = given(old, &mut text)?;
-    let to = || place(layer, call.fd(2), new, NAME);
+    let mut text = path_buffer();
+    let text = read_path(old, &mut text)?;
+    let to = || resolve_argument(layer, call.fd(2), new, ENTRY_NAME);
     if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
         // A descriptor's file. One of the real tree the kernel does not let be linked into the upper one.
         let fd = call.fd(0);
         let empty = c"".as_ptr() as u64;
-        return namespace_calls::make_at(layer, &mut to()?, |path| {
-            make!(nr::LINKAT, fd, empty, AT_FDCWD, path, k::AT_EMPTY_PATH)
+        return namespace_calls::create_at(layer, &mut to()?, |path| {
+            syscall!(nr::LINKAT, fd, empty, AT_FDCWD, path, k::AT_EMPTY_PATH)
         });
     }
-    let look = if flags & k::AT_SYMLINK_FOLLOW != 0 { FOLLOWED } else { ITSELF };
-    let mut from = there(path_walk::find(layer, call.fd(0), text, look)?)?;
+    let look = if flags & k::AT_SYMLINK_FOLLOW != 0 { FOLLOW } else { NO_FOLLOW };
+    let mut from = require_present(path_walk::resolve(layer, call.fd(0), text, look)?)?;
     namespace_calls::link(layer, &mut from, &mut to()?)
 }
 
 /// Something is there, which is found out before another name is looked at.
-fn there(place: Place) -> Result<Place> {
-    match place.thing {
-        Thing::Absent => Err(Errno(sys::ENOENT)),
-        _ => Ok(place),
+fn require_present(found: Resolved) -> Result<Resolved> {
+    match found.entry {
+        ViewEntry::Absent => Err(Errno(sys::ENOENT)),
+        _ => Ok(found),
     }
 }
 
 fn truncate(layer: Layer, at: u64, len: u64) -> Result<u64> {
-    let mut place = place(layer, AT_FDCWD, at, FOLLOWED)?;
-    match place.thing {
-        Thing::Absent => return Err(Errno(sys::ENOENT)),
-        Thing::Outside => return Err(Errno(sys::EPERM)),
-        _ if place.directory().is_ok() => return Err(Errno(sys::EISDIR)),
-        Thing::Lower(_) => {
-            permission_checks::may_write(&place)?;
-            copy_up::bring_file(layer, &mut place, len != 0)?;
+    let mut found = resolve_argument(layer, AT_FDCWD, at, FOLLOW)?;
+    match found.entry {
+        ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
+        ViewEntry::Outside => return Err(Errno(sys::EPERM)),
+        _ if Resolved::directory(&found).is_ok() => return Err(Errno(sys::EISDIR)),
+        ViewEntry::Lower(_) => {
+            permission_checks::may_write(&found)?;
+            copy_up::copy_up_file(layer, &mut found, len != 0)?;
         }
         _ => {}
     }
-    make!(nr::TRUNCATE, place.name.upper(), len)
+    syscall!(nr::TRUNCATE, found.path.upper_address(), len)
 }
 
 /// Filters of the program's own would judge our calls: it is told that there is one, and goes on under ours.
-fn filters(call: &Call) -> Verdict {
+fn answer_seccomp(call: &Call) -> Verdict {
     const SET_MODE_FILTER: u64 = 1;
     /// SECCOMP_FILTER_FLAG_NEW_LISTENER (linux/seccomp.h).
     const NEW_LISTENER: u64 = 1 << 3;
@@ -258,4 +265,4 @@ fn filters(call: &Call) -> Verdict {
     }
 }
 
-const _: () = assert!(size_of::<call_results::Room>() == runahead_abi::PATH_MAX);
+const _: () = assert!(size_of::<call_results::PathBuffer>() == runahead_abi::PATH_MAX);

@@ -4,14 +4,14 @@
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
 
-use super::call_results::{Call, Done, answer};
+use super::call_results::{Call, CallResult, answer_attempt};
 use super::change_filter;
-use super::kernel_calls::Open;
+use super::kernel_calls::OpenFile;
 use super::layer::Layer;
 use super::lower_layer;
 use super::namespace_calls;
-use super::path_walk::{self, FOLLOWED, ITSELF, Place, Thing};
-use super::view_path::Name;
+use super::path_walk::{self, FOLLOW, NO_FOLLOW, Resolved, ViewEntry};
+use super::view_path::ViewPath;
 use crate::path_text;
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Result, nr};
@@ -35,7 +35,7 @@ impl Address {
 }
 
 /// The address that a call gives, if it is a name of such a socket.
-fn given(call: &Call) -> Result<Option<Address>> {
+fn read_address(call: &Call) -> Result<Option<Address>> {
     let (at, len) = (call.args[1], call.args[2] as u32 as usize);
     if !(PATH_AT + 1..=ADDRESS_BYTES).contains(&len) {
         return Ok(None);
@@ -47,54 +47,56 @@ fn given(call: &Call) -> Result<Option<Address>> {
 }
 
 /// bind(2).
-pub(super) fn bind(layer: Layer, call: &Call) -> Done {
-    let Some(address) = given(call)? else { return Ok(Verdict::NATIVE) };
+pub(super) fn bind(layer: Layer, call: &Call) -> CallResult {
+    let Some(address) = read_address(call)? else { return Ok(Verdict::NATIVE) };
     if address.path().is_empty() {
         return Ok(Verdict::NATIVE);
     }
-    let mut place = path_walk::find(layer, AT_FDCWD, address.path(), ITSELF)?;
-    match place.thing {
-        Thing::Absent => {}
-        Thing::Outside => return Ok(Verdict::NATIVE),
+    let mut found = path_walk::resolve(layer, AT_FDCWD, address.path(), NO_FOLLOW)?;
+    match found.entry {
+        ViewEntry::Absent => {}
+        ViewEntry::Outside => return Ok(Verdict::NATIVE),
         _ => return Err(Errno(sys::EADDRINUSE)),
     }
-    namespace_calls::prepare(layer, &mut place)?;
-    by_directory(call, &mut place)
+    namespace_calls::prepare_create(layer, &mut found)?;
+    call_by_directory(call, &mut found)
 }
 
 /// connect(2).
-pub(super) fn connect(layer: Layer, call: &Call) -> Done {
-    let Some(address) = given(call)? else { return Ok(Verdict::NATIVE) };
-    let is_shut = layer.flags() & flag::NO_NETWORK != 0 || change_filter::filter(layer).is_shut();
+pub(super) fn connect(layer: Layer, call: &Call) -> CallResult {
+    let Some(address) = read_address(call)? else { return Ok(Verdict::NATIVE) };
+    let is_shut =
+        layer.flags() & flag::NO_NETWORK != 0 || change_filter::filter(layer).refuses_network();
     if address.path().is_empty() {
         // An abstract name may be anybody's.
         return if is_shut { Err(Errno(sys::EACCES)) } else { Ok(Verdict::NATIVE) };
     }
-    let mut place = path_walk::find(layer, AT_FDCWD, address.path(), FOLLOWED)?;
-    match place.thing {
-        Thing::Absent => Err(Errno(sys::ENOENT)),
-        Thing::Upper(_) => by_directory(call, &mut place),
+    let mut found = path_walk::resolve(layer, AT_FDCWD, address.path(), FOLLOW)?;
+    match found.entry {
+        ViewEntry::Absent => Err(Errno(sys::ENOENT)),
+        ViewEntry::Upper(_) => call_by_directory(call, &mut found),
         _ if is_shut => Err(Errno(sys::EACCES)),
-        _ if place.as_named => Ok(Verdict::NATIVE),
-        _ => with_path(call, &[place.name.text()], |args| {
+        _ if found.kernel_agrees => Ok(Verdict::NATIVE),
+        _ => call_with_path(call, &[found.path.as_bytes()], |args| {
             // SAFETY: what the program asked for, with an address of ours.
-            unsafe { lower_layer::attempt(layer, call, call.nr, args) }
+            unsafe { lower_layer::attempt_lower(layer, call, call.nr, args) }
         }),
     }
 }
 
-fn by_directory(call: &Call, place: &mut Place) -> Done {
-    let open = |parent: &mut Name| Open::at(parent.upper(), k::O_PATH | k::O_DIRECTORY, 0);
-    let directory = place.name.above(open)?;
+fn call_by_directory(call: &Call, found: &mut Resolved) -> CallResult {
+    let open =
+        |parent: &mut ViewPath| OpenFile::at(parent.upper_address(), k::O_PATH | k::O_DIRECTORY, 0);
+    let directory = found.path.with_parent(open)?;
     let mut number = [0u8; 10];
     path_text::decimal(directory.0 as u32, &mut number);
     let digits = number.iter().position(|digit| *digit == 0).unwrap_or(number.len());
-    let parts = [b"/proc/self/fd/", &number[..digits], b"/", place.name.last()];
+    let parts = [b"/proc/self/fd/", &number[..digits], b"/", found.path.file_name()];
     // SAFETY: what the program asked for, with an address of ours.
-    with_path(call, &parts, |args| unsafe { call.attempt(call.nr, args) })
+    call_with_path(call, &parts, |args| unsafe { call.attempt(call.nr, args) })
 }
 
-fn with_path(call: &Call, parts: &[&[u8]], make: impl FnOnce(&[u64; 6]) -> i64) -> Done {
+fn call_with_path(call: &Call, parts: &[&[u8]], make: impl FnOnce(&[u64; 6]) -> i64) -> CallResult {
     let mut bytes = [0u8; ADDRESS_BYTES];
     bytes[..PATH_AT].copy_from_slice(&AF_UNIX.to_ne_bytes());
     let mut at = PATH_AT;
@@ -106,5 +108,5 @@ fn with_path(call: &Call, parts: &[&[u8]], make: impl FnOnce(&[u64; 6]) -> i64) 
     let len = (at + 1).min(ADDRESS_BYTES) as u64;
     let args = [call.args[0], bytes.as_ptr() as u64, len, 0, 0, 0];
     debug_assert!(matches!(call.nr, nr::BIND | nr::CONNECT));
-    Ok(answer(call, make(&args)))
+    Ok(answer_attempt(call, make(&args)))
 }

@@ -3,44 +3,44 @@
 use core::mem::MaybeUninit;
 
 use runahead_abi::PATH_MAX;
-use runahead_abi::overlay::{HELD_MAX, PathHash, UPPER};
+use runahead_abi::overlay::{DIRECTORY_MAX, PathHash, UPPER};
 
 use super::layer::Layer;
 use crate::sys::{self, Errno, Result};
 
 /// Bytes of the front.
-pub(super) const FRONT_MAX: usize = HELD_MAX + 1 + UPPER.len();
-const BYTES: usize = FRONT_MAX + PATH_MAX + 2;
+pub(super) const UPPER_PREFIX_MAX: usize = DIRECTORY_MAX + 1 + UPPER.len();
+const BYTES: usize = UPPER_PREFIX_MAX + PATH_MAX + 2;
 
 /// An absolute path without symbolic links, `.`, `..` and needless slashes.
 ///
 /// Invariant: of the bytes, those up to the NUL behind the path are initialised; and the path is empty for the root directory,
 /// of which the text is `/`.
-pub(super) struct Name {
+pub(super) struct ViewPath {
     bytes: [MaybeUninit<u8>; BYTES],
-    front: usize,
+    prefix: usize,
     len: usize,
     hash: PathHash,
     layer: Layer,
 }
 
-impl Name {
+impl ViewPath {
     /// The root directory.
     #[inline(always)]
     pub(super) fn root(layer: Layer) -> Self {
-        let mut name = Name {
+        let mut name = ViewPath {
             bytes: [const { MaybeUninit::uninit() }; BYTES],
-            front: 0,
+            prefix: 0,
             len: 0,
             hash: PathHash::ROOT,
             layer,
         };
-        let held = layer.held();
-        name.put(0, held);
-        name.put(held.len(), b"/");
-        name.put(held.len() + 1, UPPER.as_bytes());
-        name.front = held.len() + 1 + UPPER.len();
-        name.end();
+        let directory = layer.directory();
+        name.put(0, directory);
+        name.put(directory.len(), b"/");
+        name.put(directory.len() + 1, UPPER.as_bytes());
+        name.prefix = directory.len() + 1 + UPPER.len();
+        name.terminate();
         name
     }
 
@@ -50,10 +50,10 @@ impl Name {
         }
     }
 
-    fn end(&mut self) {
+    fn terminate(&mut self) {
         match self.len {
-            0 => self.put(self.front, b"/\0"),
-            len => self.put(self.front + len, b"\0"),
+            0 => self.put(self.prefix, b"/\0"),
+            len => self.put(self.prefix + len, b"\0"),
         }
     }
 
@@ -64,23 +64,23 @@ impl Name {
     }
 
     /// The path, as programs have it.
-    pub(super) fn text(&self) -> &[u8] {
-        self.initialised(self.front, self.front + self.len.max(1))
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.initialised(self.prefix, self.prefix + self.len.max(1))
     }
 
     /// Address of the path, for the layer below ([`super::lower_layer`]).
-    pub(super) fn real(&self) -> u64 {
-        self.bytes[self.front..].as_ptr() as u64
+    pub(super) fn lower_address(&self) -> u64 {
+        self.bytes[self.prefix..].as_ptr() as u64
     }
 
     /// Address of the path in the upper tree, for the kernel.
-    pub(super) fn upper(&self) -> u64 {
+    pub(super) fn upper_address(&self) -> u64 {
         self.bytes.as_ptr() as u64
     }
 
     /// The path in the upper tree.
-    pub(super) fn upper_text(&self) -> &[u8] {
-        self.initialised(0, self.front + self.len.max(1))
+    pub(super) fn upper_bytes(&self) -> &[u8] {
+        self.initialised(0, self.prefix + self.len.max(1))
     }
 
     /// It is the root directory.
@@ -107,48 +107,48 @@ impl Name {
         if self.len + 1 + entry.len() > PATH_MAX {
             return Err(Errno(sys::ENAMETOOLONG));
         }
-        let at = self.front + self.len;
+        let at = self.prefix + self.len;
         self.put(at, b"/");
         self.put(at + 1, entry);
         self.len += 1 + entry.len();
-        self.hash = self.hash.and(b"/").and(entry);
-        self.end();
+        self.hash = self.hash.append(b"/").append(entry);
+        self.terminate();
         Ok(())
     }
 
     /// Goes to the directory above, which that of the root directory is itself.
     pub(super) fn pop(&mut self) {
-        let slash = self.text().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-        self.cut(slash);
+        let slash = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        self.truncate(slash);
     }
 
     /// Works with the directory that this is in, which is not the root directory.
-    pub(super) fn above<R>(&mut self, work: impl FnOnce(&mut Name) -> R) -> R {
+    pub(super) fn with_parent<R>(&mut self, work: impl FnOnce(&mut ViewPath) -> R) -> R {
         let (len, hash) = (self.len, self.hash);
-        let slash = self.text().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-        let at = self.front + slash;
+        let slash = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        let at = self.prefix + slash;
         // The end that is put there covers one byte, or two in the root directory.
         let mut covered = [0; 2];
         covered.copy_from_slice(self.initialised(at, at + 2));
-        self.cut(slash);
+        self.truncate(slash);
         let result = work(self);
         self.put(at, &covered);
         (self.len, self.hash) = (len, hash);
-        self.end();
+        self.terminate();
         result
     }
 
     /// Leaves so many bytes of the path, which end in front of a slash or at its end.
-    pub(super) fn cut(&mut self, len: usize) {
+    pub(super) fn truncate(&mut self, len: usize) {
         self.len = len.min(self.len);
-        self.end();
-        let path = self.initialised(self.front, self.front + self.len);
-        self.hash = PathHash::ROOT.and(path);
+        self.terminate();
+        let path = self.initialised(self.prefix, self.prefix + self.len);
+        self.hash = PathHash::ROOT.append(path);
     }
 
     /// The last piece of the path.
-    pub(super) fn last(&self) -> &[u8] {
-        let text = self.text();
+    pub(super) fn file_name(&self) -> &[u8] {
+        let text = self.as_bytes();
         let slash = text.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         &text[(slash + 1).min(text.len())..]
     }
@@ -158,11 +158,11 @@ impl Name {
         if self.len + 1 + rest.len() > PATH_MAX {
             return Err(Errno(sys::ENAMETOOLONG));
         }
-        let at = self.front + self.len;
+        let at = self.prefix + self.len;
         self.put(at, b"/");
         self.put(at + 1, rest);
         self.len += 1 + rest.len();
-        self.end();
+        self.terminate();
         Ok(())
     }
 }

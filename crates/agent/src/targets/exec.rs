@@ -14,7 +14,7 @@ use core::mem::MaybeUninit;
 use linux_raw_sys::general as k;
 use runahead_abi::control_protocol::{self, Bequest};
 use runahead_abi::follow_filter::ProgramKey;
-use runahead_abi::overlay::HELD_MAX;
+use runahead_abi::overlay::DIRECTORY_MAX;
 
 use super::TARGET;
 use super::name_lookups::Place;
@@ -148,7 +148,7 @@ fn prepare(
 fn hand_over(talk: &Talk, agent: Fd, bequest: Option<Bequest>) -> Option<Token> {
     let left = bequest.map(Bequest::to_bytes);
     let said = left.as_ref().map_or(session::inner(), |bytes| &bytes[..]);
-    let mut told = [0; 4 + HELD_MAX];
+    let mut told = [0; 4 + DIRECTORY_MAX];
     told[..4].copy_from_slice(&agent.to_le_bytes());
     told[4..4 + said.len()].copy_from_slice(said);
     let is_told = talk.tell(&told[..4 + said.len()]);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use runahead_abi::overlay::{CHANGES, GONE, ORIGIN_MAX, Origin};
+use runahead_abi::overlay::{CHANGES, ORIGIN_MAX, Origin, WHITEOUT};
 
 use super::*;
-use crate::origins::{now, origin};
+use crate::origins::{current_metadata, origin};
 use crate::store::Store;
 
 /// A real tree, and a try as an agent leaves it.
@@ -39,11 +39,11 @@ impl Scene {
 
     fn upper(&self, name: &str) -> PathBuf {
         let path = self.real(name);
-        self.one.held().join(UPPER).join(path.strip_prefix("/").expect("absolute"))
+        self.one.overlay_directory().join(UPPER).join(path.strip_prefix("/").expect("absolute"))
     }
 
     fn words(&self, name: &str) -> Vec<u8> {
-        let found = now(&self.real(name)).expect("looked at");
+        let found = current_metadata(&self.real(name)).expect("looked at");
         let origin = found.as_ref().map_or(Origin::ABSENT, origin);
         let mut room = [0; ORIGIN_MAX];
         let len = origin.write(self.real(name).as_os_str().as_bytes(), &mut room);
@@ -51,7 +51,7 @@ impl Scene {
     }
 
     fn write(&self, front: &[u8], name: &str) {
-        let list = self.one.held().join(CHANGES);
+        let list = self.one.overlay_directory().join(CHANGES);
         let mut file = File::options().append(true).open(list).expect("opened");
         file.write_all(&[front, &self.words(name), &[0]].concat()).expect("written");
     }
@@ -61,7 +61,7 @@ impl Scene {
     }
 
     fn gone(&self, name: &str) {
-        self.write(&[GONE], name);
+        self.write(&[WHITEOUT], name);
     }
 
     /// Everything that can be: changed, made, removed, and of another type.
@@ -123,20 +123,23 @@ impl Scene {
 #[test]
 fn all_of_it_becomes_real() {
     let scene = Scene::new();
-    assert!(matches!(commit(&scene.one, false), Ok(Committed::Done(_))));
+    assert!(matches!(commit(&scene.one, false), Ok(CommitOutcome::Done(_))));
     scene.expect_done();
 }
 
 #[test]
 fn what_was_cut_short_is_taken_up() {
-    let steps = steps(&Changes::read(&Scene::new().one.held()).expect("read")).len();
+    let steps = steps(&Changes::read(&Scene::new().one.overlay_directory()).expect("read")).len();
     assert!(steps > 10, "{steps}");
     for most in 0..=steps {
         for noted in [true, false] {
             let scene = Scene::new();
             let journal = scene.one.directory().join(JOURNAL);
-            write(&journal, &super::steps(&Changes::read(&scene.one.held()).expect("read")))
-                .expect("written");
+            write_journal(
+                &journal,
+                &super::steps(&Changes::read(&scene.one.overlay_directory()).expect("read")),
+            )
+            .expect("written");
             carry_out(&scene.one, &journal, most).expect("done so far");
             if !noted && most > 0 {
                 // It was done, and there was no time to note it.
@@ -145,7 +148,10 @@ fn what_was_cut_short_is_taken_up() {
                 fs::write(&journal, cut).expect("written");
             }
             assert!(matches!(undo(&scene.one), Err(Error::HalfCommitted(_))));
-            assert!(matches!(commit(&scene.one, false), Ok(Committed::Done(_))), "after {most}");
+            assert!(
+                matches!(commit(&scene.one, false), Ok(CommitOutcome::Done(_))),
+                "after {most}"
+            );
             scene.expect_done();
         }
     }
@@ -165,7 +171,7 @@ fn what_somebody_else_has_changed_stops_it() {
         let scene = Scene::new();
         change(&scene);
         let before = scene.tree();
-        let Ok(Committed::Conflicts(conflicts)) = commit(&scene.one, false) else {
+        let Ok(CommitOutcome::Conflicts(conflicts)) = commit(&scene.one, false) else {
             panic!("{name}: it was committed")
         };
         assert!(!conflicts.is_empty());
@@ -176,7 +182,7 @@ fn what_somebody_else_has_changed_stops_it() {
 #[test]
 fn what_was_only_copied_is_no_change() {
     let scene = Scene::new();
-    let before = Changes::read(&scene.one.held()).expect("read").len();
+    let before = Changes::read(&scene.one.overlay_directory()).expect("read").len();
     scene.record("turns/d");
     let (real, upper) = (scene.real("was"), scene.upper("copy"));
     fs::write(scene.real("copy"), "same").expect("written");
@@ -184,9 +190,13 @@ fn what_was_only_copied_is_no_change() {
     fs::copy(scene.real("copy"), &upper).expect("copied");
     let found = fs::symlink_metadata(scene.real("copy")).expect("it is there");
     install::set_modified(&upper, (found.mtime(), found.mtime_nsec())).expect("set");
-    assert_eq!(Changes::read(&scene.one.held()).expect("read").len(), before);
+    assert_eq!(Changes::read(&scene.one.overlay_directory()).expect("read").len(), before);
     fs::write(&upper, "SAME").expect("written");
     install::set_modified(&upper, (found.mtime(), found.mtime_nsec())).expect("set");
-    assert_eq!(Changes::read(&scene.one.held()).expect("read").len(), before + 1, "its contents");
+    assert_eq!(
+        Changes::read(&scene.one.overlay_directory()).expect("read").len(),
+        before + 1,
+        "its contents"
+    );
     assert!(real.exists());
 }
