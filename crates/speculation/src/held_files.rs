@@ -1,8 +1,8 @@
-//! For which files output is held, in all processes of a session together: a process that depends on one of them must not look
-//! there.
+//! Files for which any process of the session holds output: a process that depends on another must
+//! not look at them.
 //!
-//! Files are counted by a hash of their numbers. Two that share a count have a process wait that need not have; so has a process
-//! that was killed with output held.
+//! Files are counted by a hash of device and inode. Two files with the same hash make a process
+//! wait without need. So does a process that was killed with held output.
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -10,7 +10,7 @@ use crate::pipe_tails::hash_numbers;
 
 const COUNTS: usize = 1024;
 
-/// See the module's text. All-zero is valid: for none.
+/// Counts of held writes by hash of the file. All-zero is valid: none is held.
 #[repr(C)]
 pub struct HeldFiles {
     total: AtomicU32,
@@ -22,24 +22,24 @@ impl HeldFiles {
         &self.counts[hash_numbers(device, inode) as usize % COUNTS]
     }
 
-    /// A process holds output for this file.
+    /// Counts a held write to this file.
     pub fn hold(&self, device: u64, inode: u64) {
         self.count(device, inode).fetch_add(1, SeqCst);
         self.total.fetch_add(1, SeqCst);
     }
 
-    /// It was written, or never will be.
+    /// Uncounts a held write, which was written or dropped.
     pub fn release(&self, device: u64, inode: u64) {
         self.count(device, inode).fetch_sub(1, SeqCst);
         self.total.fetch_sub(1, SeqCst);
     }
 
-    /// Whether any is held.
+    /// True if output is held for any file.
     pub fn any_held(&self) -> bool {
         self.total.load(SeqCst) > 0
     }
 
-    /// Whether some may be held for this one.
+    /// True if output may be held for this file.
     pub fn may_be_held(&self, device: u64, inode: u64) -> bool {
         self.any_held() && self.count(device, inode).load(SeqCst) > 0
     }

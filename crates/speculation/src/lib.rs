@@ -1,25 +1,28 @@
-//! Who depends on which prediction, and what the processes of a session tell each other about it: the dependencies of
-//! committed speculation (Nightingale, Chen and Flinn, "Speculative Execution in a Distributed File System", SOSP 2005,
-//! sections 4 to 6), without a kernel that knows of them.
+//! Dependencies between the speculations of a session's processes: committed speculation
+//! (Nightingale, Chen and Flinn, "Speculative Execution in a Distributed File System", SOSP 2005,
+//! sections 4 to 6), without kernel support.
 //!
-//! All of it is one piece of memory that the processes of a session share ([`Session`]). No process is asked, and no message
-//! sent, but for a signal to one that waits.
+//! All state is one piece of memory that the processes share ([`Session`]). There are no messages,
+//! only signals that poke a waiting thread.
 //!
 //! | part | what it holds |
 //! |---|---|
-//! | `table` | the speculations that are open, their outcomes, and who depends on each |
-//! | `tails` | what speculative processes have written to pipes, for readers in the session |
-//! | `events` | what has become of them, for whoever follows that |
-//! | `files` | for which files output is held somewhere in the session |
+//! | `table` | open speculations, their outcomes, and the processes that depend on each |
+//! | `pipe_tails` | speculative data written to pipes, for readers in the session |
+//! | `outcome_events` | a log of predictions and their outcomes |
+//! | `held_files` | files for which some process of the session holds output |
 //!
-//! Two rules keep it correct (section 5.3). *What is put out does not depend on an open speculation*: a pipe, a file or a terminal
-//! has nothing but what is committed, and what is not lies here, where nobody outside looks. *Who sees something that does depends on it, too*:
-//! a process that takes what another has only said so far begins a speculation of its own, which has no other outcome
-//! than that one. So there are chains and no cycles, and what is held is written in the order of cause and effect: a process does
-//! with its own what it has to, and says so ([`Came`]), before those behind it go on.
+//! Two rules keep it correct (section 5.3). *Output does not depend on an open speculation*: a
+//! pipe, file or terminal holds only committed data. Speculative data lies here, where no process
+//! outside the session looks. *A process that sees speculative data depends on it, too*: it begins
+//! a speculation of its own, with the same outcome.
 //!
-//! A simulation in this crate's tests runs processes that write, read and go back, as these parts have it, and holds what comes out
-//! against a run of the same processes in which nothing is predicted.
+//! So dependencies form chains, never cycles. Held output is written in the order of cause and
+//! effect: a process completes its own and records the resolution ([`Resolution`]) before its
+//! dependents continue.
+//!
+//! A simulation in this crate's tests runs processes that write, read and roll back by way of these
+//! parts. It compares their output with a run of the same processes without predictions.
 #![no_std]
 
 #[cfg(test)]
@@ -39,27 +42,27 @@ pub use table::{
     ANSWER_MAX, Counts, DEPENDENTS, Id, NotOpen, Owner, Resolution, SLOTS, Status, Table,
 };
 
-/// What is needed of whoever uses this, and of the system: the process that calls.
+/// Interface to the calling process and the system.
 pub trait Host {
-    /// The calling thread.
+    /// Returns the calling thread.
     fn current_thread(&self) -> Owner;
-    /// Whether that process is still there.
+    /// True if that process has not ended.
     fn is_alive(&self, owner: Owner) -> bool;
-    /// Somebody else is to come to work: called again and again, by one who waits.
+    /// Yields the processor; called repeatedly while waiting for another process.
     fn pause(&self);
-    /// The thread is to look at what has come of what it depends on, or waits for.
+    /// Makes the thread check the resolutions of what it depends on, or the pipe that it waits for.
     fn poke(&self, whom: Owner);
 }
 
-/// All that the processes of a session share of their speculations. All-zero is valid.
+/// Shared memory of a session's speculations. All-zero is valid.
 #[repr(C)]
 pub struct Session {
-    /// What is open.
+    /// Open speculations.
     pub table: Table,
-    /// What was written to pipes.
+    /// Speculative data written to pipes.
     pub tails: PipeTails,
-    /// For which files output is held.
+    /// Files for which output is held.
     pub files: HeldFiles,
-    /// What has become of what programs have predicted.
+    /// Log of predictions and outcomes.
     pub events: Events,
 }

@@ -1,6 +1,7 @@
-//! What has become of the speculations of a session, one after the other, for whoever wants to follow them (Wester 2011, section 5.2).
+//! Log of the speculations of a session and their outcomes, in order (Wester 2011, section 5.2).
 //!
-//! A ring: who follows it keeps a position, and is told nothing twice; who is slow misses what was overwritten.
+//! It is a ring. A reader keeps a position and sees each event once; a slow reader misses
+//! overwritten ones.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -8,28 +9,29 @@ use crate::Id;
 
 const EVENTS: usize = 1024;
 
-/// What has happened.
+/// An event in the life of a speculation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Event {
-    /// A process goes on with a prediction.
+    /// A process continues on a prediction.
     Begun,
-    /// It was right.
+    /// The prediction was right.
     Committed,
-    /// It was wrong.
+    /// The prediction was wrong.
     Failed,
 }
 
-/// See the module's text. All-zero is valid, and has none.
+/// Ring of events. All-zero is valid and empty.
 #[repr(C)]
 pub struct Events {
     end: AtomicU64,
-    /// Of each its position, plus one, and what it is: written in this order, the other way round.
+    /// Each entry's position plus one, and its event. A writer zeroes the former, writes the
+    /// latter, then writes the former.
     entries: [[AtomicU64; 2]; EVENTS],
 }
 
 impl Events {
-    /// This has happened.
+    /// Appends an event.
     pub fn record(&self, id: Id, event: Event) {
         let position = self.end.fetch_add(1, SeqCst);
         let [number, word] = &self.entries[position as usize % EVENTS];
@@ -38,12 +40,13 @@ impl Events {
         number.store(position + 1, SeqCst);
     }
 
-    /// Where the next will be.
+    /// Returns the position of the next event.
     pub fn end(&self) -> u64 {
         self.end.load(SeqCst)
     }
 
-    /// The first event at `position` or behind it that is (still) there, and the position after that.
+    /// Returns the first event at or after `position` that is not overwritten, and the position
+    /// after it.
     pub fn next(&self, position: u64) -> Option<(Id, Event, u64)> {
         let end = self.end();
         let first = position.max(end.saturating_sub(EVENTS as u64));

@@ -1,16 +1,18 @@
-//! What speculative processes have written to pipes: a *tail* behind what is in the pipe itself, which only processes of the
-//! session look at.
+//! Speculative data written to pipes: a *tail* behind the contents of the pipe, visible only to
+//! processes of the session.
 //!
-//! The pipe has what is committed, and anybody reads that. What is not lies here, call by call ([`Segment`]), with the
-//! speculation on which its writer depends. A reader of the session that finds the pipe empty takes it from here, and depends on that
-//! speculation from then on. When the writer's speculation is committed it writes to the pipe what nobody has taken; when it is taken
-//! back, what it wrote is not here any more, and who took it is taken back, too.
+//! The pipe holds committed data, which any process can read. Other data lies here, one [`Segment`]
+//! for each call, with the speculation that its writer depends on. A reader of the session that
+//! finds the pipe empty reads from the tail, and depends on that speculation from then on. When it
+//! is committed, the writer writes to the pipe what was not read from the tail. When it is rolled
+//! back, the data disappears, and its readers are rolled back, too.
 //!
-//! At any time a tail has one writer and one reader. Others wait, or find the pipe empty. A call of no more than `PIPE_BUF` bytes is
-//! taken whole or not at all, as others that write to the pipe itself may come in between two that are longer, and not into one (pipe(7)).
+//! A tail has one writer and one reader at a time. Other processes wait, or find the pipe empty. A
+//! call of at most `PIPE_BUF` bytes is read as a whole or not at all: other writers to the pipe may
+//! interleave with larger calls, but not with these (pipe(7)).
 //!
-//! Invariant: whoever is killed while he has a tail locked leaves it whole: what is added is there before the position that
-//! says so.
+//! Invariant: a process that is killed while it has a tail locked leaves it consistent. Data is
+//! written before the position that publishes it.
 
 mod pipe_waiters;
 mod tail_locks;
@@ -21,15 +23,15 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crate::{Host, Id, Resolution, Table};
 use tail_locks::{LockedTail, is_alive, lock_tail};
 
-/// Tails in a session.
+/// Limit of tails in a session.
 const TAILS: usize = 64;
-/// Calls in a tail.
+/// Limit of calls in a tail.
 const SEGMENTS: usize = 512;
-/// Bytes in a tail: as many as a pipe has by default (pipe(7)).
+/// Limit of bytes in a tail: the default capacity of a pipe (pipe(7)).
 const BYTES: usize = 64 << 10;
-/// Threads that wait for something to be read.
+/// Limit of threads that wait for data.
 const WAITERS: usize = 128;
-/// What is written at once is not torn (pipe(7)).
+/// Largest write that is atomic (pipe(7)).
 const PIPE_BUF: u64 = 4096;
 
 /// A pipe or FIFO of this machine.
@@ -37,13 +39,13 @@ const PIPE_BUF: u64 = 4096;
 pub struct Pipe(u64);
 
 impl Pipe {
-    /// The one that has these numbers: its file system's device, and its own.
+    /// Names the pipe by the device of its file system and its inode.
     pub const fn new(device: u64, inode: u64) -> Self {
         Pipe(hash_numbers(device, inode) | 1)
     }
 }
 
-/// Two numbers as one that is different for different ones, most likely (the finisher of SplitMix64).
+/// Hashes two numbers; different pairs most likely differ (the finisher of SplitMix64).
 pub(crate) const fn hash_numbers(a: u64, b: u64) -> u64 {
     let z = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b;
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -51,33 +53,34 @@ pub(crate) const fn hash_numbers(a: u64, b: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// What one call has written. (In a cache line of its own: one process writes the next while another reads this.)
+/// Data of one call. It has a cache line of its own: one process writes the next while another
+/// reads this.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Segment {
-    /// What its writer depended on.
+    /// Speculation that its writer depends on.
     id: AtomicU64,
-    /// Which of the calls that the writer holds it is.
+    /// Position of the call in the writer's output buffer.
     output_position: AtomicU64,
-    /// Its first byte's position.
+    /// Position of its first byte.
     start: AtomicU64,
     len: AtomicU64,
-    /// Bytes that were read.
+    /// Bytes that were read from the tail.
     read: AtomicU64,
-    /// Not 0: what nobody has read is on its way into the pipe.
+    /// Flag: the unread rest is being written to the pipe.
     is_releasing: AtomicU32,
     _pad: u32,
 }
 
 #[repr(C)]
 struct Tail {
-    /// The process that has it locked; 0: none.
+    /// Process that has locked it; 0 if none.
     locked: AtomicU32,
     writer: AtomicU32,
     reader: AtomicU32,
     _pad: u32,
-    /// Positions of the first segment, of the first that is not read to its end, and behind the last; they only grow, but for what
-    /// is taken back.
+    /// Positions of the first segment, of the first that is not fully read, and after the last.
+    /// They only grow, except on rollback.
     first: AtomicU64,
     next: AtomicU64,
     end: AtomicU64,
@@ -91,52 +94,53 @@ struct Waiter {
     thread: AtomicU64,
 }
 
-/// See the module's text. All-zero is valid, and has none.
+/// Tails of all pipes. All-zero is valid and empty.
 #[repr(C)]
 pub struct PipeTails {
-    /// How many there are.
+    /// Number of tails in use.
     used: AtomicU32,
     waiting: AtomicU32,
     waiters: [Waiter; WAITERS],
-    /// Of which pipe each is; 0: of none. (Side by side, as they are looked through at each call.)
+    /// Pipe of each tail; 0 if unused. Adjacent in memory, since each call scans them.
     pipes: [AtomicU64; TAILS],
     tails: [Tail; TAILS],
 }
 
-// SAFETY: atomics, and bytes that are written before the position says so, and then read by who has the lock, until he has them.
+// SAFETY: atomics, and bytes. Bytes are written before the position that publishes them, and then
+// read under the lock.
 unsafe impl Sync for PipeTails {}
 
-/// It has to wait until it is committed.
+/// Error: the data has no place in a tail, and waits until it is committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TailUnavailable;
 
-/// What a reader would come to behind what is in the pipe.
+/// Data that a reader would find next, behind the contents of the pipe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TailFront {
-    /// Nothing that it may take, now.
+    /// No data that it may read now.
     Nothing,
-    /// Something that depends on this.
+    /// Data that depends on this speculation.
     DependsOn(Id),
 }
 
-/// What a reader was given.
+/// Result of a read from a tail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TailRead {
-    /// So many bytes.
+    /// Number of bytes read.
     Bytes(u64),
-    /// It is to look again: what was there is not.
+    /// The data is gone; the reader must look again.
     Retry,
-    /// There is no room for it where the reader wants it.
+    /// The reader's buffer cannot be written.
     Fault,
 }
 
 impl PipeTails {
-    /// Whether there may be any.
+    /// True if any tail may be in use.
     pub fn any_used(&self) -> bool {
         self.used.load(SeqCst) > 0
     }
 
-    /// Where the one of this pipe is.
+    /// Returns the index of this pipe's tail.
     fn index_of(&self, pipe: Pipe) -> Option<usize> {
         if !self.any_used() {
             return None;
@@ -144,15 +148,16 @@ impl PipeTails {
         self.pipes.iter().position(|of| of.load(SeqCst) == pipe.0)
     }
 
-    /// The one of this pipe, locked.
+    /// Returns this pipe's tail, locked.
     fn find(&self, pipe: Pipe, host: &impl Host) -> Option<LockedTail<'_>> {
         let place = self.index_of(pipe)?;
         let locked = lock_tail(self, place, host)?;
         (self.pipes[place].load(SeqCst) == pipe.0).then_some(locked)
     }
 
-    /// As [`Tails::find`], by one who has written there: whoever has it locked is waited for. (To go on without would write once more
-    /// what was read, or leave what was taken back.)
+    /// Like [`PipeTails::find`], for a process that has written there: waits for the lock without
+    /// limit. To continue without it would write data twice that was read, or leave data that was
+    /// rolled back.
     fn find_as_writer(&self, pipe: Pipe, host: &impl Host) -> Option<LockedTail<'_>> {
         loop {
             let found = self.find(pipe, host);
@@ -162,14 +167,14 @@ impl PipeTails {
         }
     }
 
-    /// As [`Tails::find`]; if there is none it is made.
+    /// Like [`PipeTails::find`]; creates the tail if there is none.
     fn find_or_create(&self, pipe: Pipe, host: &impl Host) -> Option<LockedTail<'_>> {
         if let Some(locked) = self.find(pipe, host) {
             return Some(locked);
         }
         let made =
             self.tails.iter().zip(&self.pipes).enumerate().find_map(|(place, (tail, of))| {
-                // (One that a reader has left that has died is free once it is tidy.)
+                // A tail whose reader has died becomes free by this.
                 let reader = tail.reader.load(Relaxed);
                 let is_read = of.load(SeqCst) != 0 && tail.is_empty() && reader != 0;
                 if is_read && !is_alive(reader, host) {
@@ -181,7 +186,8 @@ impl PipeTails {
                 let locked = lock_tail(self, place, host)?;
                 of.compare_exchange(0, pipe.0, SeqCst, Relaxed).ok()?;
                 self.used.fetch_add(1, SeqCst);
-                // (Who has made another meanwhile sees this one, or is seen here. With two of them, calls would be looked for in the wrong one.)
+                // A process that created another tail for this pipe meanwhile sees this one, or is
+                // seen here. With two tails, calls would be looked for in the wrong one.
                 let is_alone =
                     self.pipes.iter().filter(|of| of.load(SeqCst) == pipe.0).count() == 1;
                 Some(is_alone.then_some(locked))
@@ -189,8 +195,9 @@ impl PipeTails {
         made.flatten()
     }
 
-    /// The calling process has written this to the pipe, depending on `id`; it is the call that it holds as `held`. (Its threads do
-    /// so one after the other, and none commits or takes back meanwhile.)
+    /// Adds data that the calling process has written to the pipe, depending on `id`. `held` is the
+    /// call's position in its output buffer. Threads of the process call this one after the other,
+    /// and none commits or rolls back meanwhile.
     pub fn write(
         &self,
         pipe: Pipe,
@@ -206,8 +213,9 @@ impl PipeTails {
             len: pieces.iter().map(|piece| piece.len() as u64).sum::<u64>().into(),
             ..Segment::default()
         };
-        // (While something of the process's is there nobody else may write, and the tail stays this pipe's: so it need not be locked.
-        // That something is there is asked first: its writer is noted before it comes.)
+        // While the tail has data of this process, no other process writes there and it stays this
+        // pipe's tail, so it need not be locked. Emptiness is tested first: the writer is recorded
+        // before its data.
         let tail = self.index_of(pipe).map(|place| &self.tails[place]);
         let tail = tail.filter(|tail| !tail.is_empty() && tail.writer.load(SeqCst) == process);
         match tail {
@@ -230,7 +238,8 @@ impl PipeTails {
         Ok(())
     }
 
-    /// What there is for the calling process behind what is in the pipe; `is_empty` says whether nothing is in that.
+    /// Returns the data that the calling process would read behind the contents of the pipe.
+    /// `is_empty` tells if the pipe itself is empty.
     pub fn peek(&self, pipe: Pipe, host: &impl Host, is_empty: impl FnOnce() -> bool) -> TailFront {
         let Some(locked) = self.find(pipe, host) else { return TailFront::Nothing };
         match locked.tail.front(host) {
@@ -239,19 +248,19 @@ impl PipeTails {
         }
     }
 
-    /// Notes that the calling process depends on `id` from here on, if that is what it would read next, and nothing has come of it
-    /// yet.
+    /// Makes the calling process depend on `id`, if that is the next data it would read and is not
+    /// resolved yet.
     pub fn depend(&self, pipe: Pipe, id: Id, table: &Table, host: &impl Host) -> bool {
         let Some(locked) = self.find(pipe, host) else { return false };
         locked.drop_dead_owners(host);
         let is_next =
             locked.tail.front(host).is_some_and(|segment| segment.id.load(Relaxed) == id.0);
-        // (Who is to say what is right cannot depend on it.)
+        // A process that settles a speculation cannot depend on it.
         let is_next = is_next && table.settler(id) != host.current_thread().process;
         if !is_next || !table.depend(id, host.current_thread()) {
             return false;
         }
-        // (Its owner says what has come of it, and then looks who is to be told.)
+        // Its owner records the resolution first, and then pokes its dependents.
         let is_open = table.resolution(id) == Resolution::Pending;
         if !is_open {
             table.leave(id, host);
@@ -259,7 +268,8 @@ impl PipeTails {
         is_open
     }
 
-    /// Gives the calling process, which depends on `id`, up to `room` bytes of what depends on that, by way of `give`.
+    /// Passes the calling process, which depends on `id`, up to `room` bytes that depend on it, by
+    /// way of `give`.
     pub fn read(
         &self,
         (pipe, id, room): (Pipe, Id, u64),
@@ -277,7 +287,8 @@ impl PipeTails {
             let (len, taken) = (segment.len.load(Relaxed), segment.read.load(Relaxed));
             let piece = len.saturating_sub(taken).min(room - given);
             let is_torn = len <= PIPE_BUF && piece < len;
-            // (What the writer has done between two calls may wait for the reader, who has asked for the first alone.)
+            // What the writer did between two calls may wait for the reader, which has asked for
+            // the first alone.
             let held = segment.output_position.load(Relaxed);
             let is_next = last.is_none_or(|last: u64| held == last + 1);
             if segment.id.load(Relaxed) != id.0 || piece == 0 || is_torn || !is_next {
@@ -302,8 +313,8 @@ impl PipeTails {
         if given == 0 { TailRead::Retry } else { TailRead::Bytes(given) }
     }
 
-    /// The call that the calling process holds as `held` is committed, and about to be written to the pipe: how many of its bytes
-    /// were read here. The process says when it is ([`Tails::written`]).
+    /// Begins to write the committed call at `held` of the calling process to the pipe. Returns how
+    /// many of its bytes were read here. [`PipeTails::end_release`] ends it.
     pub fn begin_release(&self, pipe: Pipe, held: u64, host: &impl Host) -> u64 {
         let Some(locked) = self.find_as_writer(pipe, host) else { return 0 };
         let Some(segment) = locked.tail.first_if_at(held, host) else { return 0 };
@@ -311,7 +322,7 @@ impl PipeTails {
         segment.read.load(Relaxed)
     }
 
-    /// It is written.
+    /// Ends the release of the call at `held`, which is written.
     pub fn end_release(&self, pipe: Pipe, held: u64, host: &impl Host) {
         let Some(locked) = self.find_as_writer(pipe, host) else { return };
         if locked.tail.first_if_at(held, host).is_some() {
@@ -319,7 +330,7 @@ impl PipeTails {
         }
     }
 
-    /// The calls that the calling process holds from `held` on were never made.
+    /// Drops the calls of the calling process from `held` on, which were rolled back.
     pub fn roll_back(&self, pipe: Pipe, held: u64, host: &impl Host) {
         let Some(locked) = self.find_as_writer(pipe, host) else { return };
         let tail = locked.tail;
@@ -334,15 +345,16 @@ impl PipeTails {
         tail.end.store(end, SeqCst);
     }
 
-    /// Whether another process reads what is written here. (One that has died is no reader of the pipe either.)
+    /// True if another process reads this tail. One that has died does not read the pipe either.
     pub fn has_reader(&self, pipe: Pipe, host: &impl Host) -> bool {
         let tail = self.index_of(pipe).map(|place| &self.tails[place]);
         let reader = tail.map_or(0, |tail| tail.reader.load(SeqCst));
         reader != 0 && reader != host.current_thread().process
     }
 
-    /// Whether nothing is left here that the calling process has read and that depends on `id`, or on what lies below that. (Then what the
-    /// writer has done before is written, too: it goes from one call to the next.)
+    /// True if no data is left here that the calling process has read and that depends on `id` or
+    /// on anything below it. The writer, which writes its calls in order, has then written
+    /// everything before that data, too.
     pub fn read_output_is_released(&self, id: Id, table: &Table, host: &impl Host) -> bool {
         let (process, writer) = (host.current_thread().process, table.owner(id));
         self.tails.iter().all(|tail| {
@@ -352,7 +364,8 @@ impl PipeTails {
             }
             let (first, next) = (tail.first.load(SeqCst), tail.next.load(SeqCst));
             let segment = tail.segment(first);
-            // (Of one that is read in part what was held before it may not be written, until the rest is on its way.)
+            // If a segment is read in part, output before it may not be written until its rest is
+            // being written.
             let is_in_part =
                 segment.read.load(SeqCst) > 0 && segment.is_releasing.load(SeqCst) == 0;
             let is_passed = first >= next && !is_in_part;
@@ -360,7 +373,8 @@ impl PipeTails {
         })
     }
 
-    /// The calling process depends on nobody any more, and others may read what it has read.
+    /// Stops reading all tails: the calling process depends on no other any more, and other
+    /// processes may read.
     pub fn stop_reading(&self, host: &impl Host) {
         if !self.any_used() {
             return;
@@ -391,12 +405,12 @@ impl Tail {
         &self.segments[position as usize % SEGMENTS]
     }
 
-    /// Position of the first segment that is not read to its end.
+    /// Returns the position of the first segment that is not fully read.
     fn next(&self) -> u64 {
         self.next.load(Relaxed).max(self.first.load(Relaxed))
     }
 
-    /// What the calling process would read next, if it may. It has the lock.
+    /// Returns the segment that the calling process would read next, if it may. It has the lock.
     fn front(&self, host: &impl Host) -> Option<&Segment> {
         let next = self.next();
         let reader = self.reader.load(Relaxed);
@@ -406,7 +420,7 @@ impl Tail {
         (is_ours && segment.is_releasing.load(Relaxed) == 0).then_some(segment)
     }
 
-    /// The first segment, if it is the one that the calling process holds as `held`.
+    /// Returns the first segment, if it is the calling process's call at `held`.
     fn first_if_at(&self, held: u64, host: &impl Host) -> Option<&Segment> {
         let first = self.first.load(Relaxed);
         let is_there = first < self.end.load(Relaxed)
@@ -415,11 +429,12 @@ impl Tail {
         is_there.then(|| self.segment(first))
     }
 
-    /// The bytes at these positions, in at most two pieces; false once `each` says so. Who calls has the lock.
+    /// Passes the bytes of a range to `each`, in at most two pieces, until `each` returns false.
+    /// The caller has the lock.
     fn each_piece(&self, at: u64, len: u64, mut each: impl FnMut(&[u8]) -> bool) -> bool {
         let (at, len) = (at as usize % BYTES, (len as usize).min(BYTES));
         let piece = len.min(BYTES - at);
-        // SAFETY: within the array; who writes, writes to others.
+        // SAFETY: within the array; the writer writes to other bytes.
         let (one, other) = unsafe {
             let bytes = self.bytes.get().cast::<u8>();
             (
@@ -430,7 +445,8 @@ impl Tail {
         each(one) && (other.is_empty() || each(other))
     }
 
-    /// Adds a call, of which the position is found here. Who calls is the writer, and nobody else takes anything of it away.
+    /// Appends a call and finds its position. The caller is the writer, and no other process
+    /// removes its data.
     fn append(&self, call: Segment, pieces: &[&[u8]]) -> Result<(), TailUnavailable> {
         let (first, end) = (self.first.load(Relaxed), self.end.load(Relaxed));
         let (at, used) = match first == end {
@@ -459,16 +475,16 @@ impl Tail {
         segment.len.store(len, Relaxed);
         segment.read.store(0, Relaxed);
         segment.is_releasing.store(0, Relaxed);
-        // (Before this nobody looks at it.)
+        // No reader looks at the segment before this.
         self.end.store(end + 1, SeqCst);
         Ok(())
     }
 
-    /// Puts bytes where nobody has any. Who calls is the writer.
+    /// Writes bytes to a free part of the ring. The caller is the writer.
     fn write_bytes(&self, at: u64, from: &[u8]) {
         let at = at as usize % BYTES;
         let piece = from.len().min(BYTES - at);
-        // SAFETY: within the array, as no more bytes are in it than it has; readers look at others.
+        // SAFETY: within the array, since no more bytes are used than it has; readers read others.
         unsafe {
             let bytes = self.bytes.get().cast::<u8>();
             core::ptr::copy_nonoverlapping(from.as_ptr(), bytes.add(at), piece);

@@ -1,15 +1,17 @@
-//! The open speculations of a session, and what becomes of each: one table that all its processes share.
+//! Open speculations of a session and their outcomes: one table that all its processes share.
 //!
-//! Whoever speculates takes a slot, and gives its [`Id`] to whoever will know the outcome, which may be another process. That
-//! one settles it, once; the owner sees it there. Nobody waits on this table, and nothing of it is locked: an owner that is to
-//! be told of an outcome says so ([`Table::want`]), and who settles pokes it.
+//! A speculative process takes a slot, and passes its [`Id`] to the process that will know the
+//! outcome. That process settles it, once, and the owner reads the outcome there. No process waits
+//! on this table, and none locks it. An owner that wants to be poked says so
+//! ([`Table::request_poke`]), and the settling process pokes it.
 //!
-//! The outcome is one thing, what has come of it another: a prediction may have been right, and its owner is taken back all
-//! the same, by an earlier one that was wrong. The owner says so ([`Came`]), and tells those that depend on it
-//! ([`Table::depend`]): other processes, which have seen what it did.
+//! The outcome differs from the resolution. A prediction may have been right and its owner still be
+//! rolled back, by an earlier one that was wrong. The owner records the [`Resolution`], and pokes
+//! the processes that depend on it because they have seen its effects ([`Table::depend`]).
 //!
-//! Invariant: a slot goes from free to open to settled to free, each by whoever wins the one exchange on its state, and an id
-//! names one such life of a slot: who comes late finds that it has gone. It is not free while somebody depends on it.
+//! Invariant: a slot goes from free to open to settled to free, each by one exchange on its state
+//! that only one process wins. An id names one such life of a slot; a late process finds it gone. A
+//! slot is not free while a process depends on it.
 
 mod dependents;
 
@@ -19,14 +21,14 @@ pub(crate) use dependents::{POKING, poke_thread_in, remove_thread_from};
 
 /// Speculations that a session can have open at once.
 pub const SLOTS: usize = 4096;
-/// Most bytes that can be said of a prediction that was wrong.
+/// Limit of bytes in the answer of a failed prediction.
 pub const ANSWER_MAX: usize = 4000;
 
 const WORDS: usize = ANSWER_MAX / 8;
-/// Processes that can depend on one.
+/// Processes that can depend on one speculation.
 pub const DEPENDENTS: usize = 8;
 
-/// A speculation: never 0.
+/// A speculation; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Id(pub u64);
@@ -47,12 +49,12 @@ impl Id {
     }
 }
 
-/// A thread: whom to tell.
+/// A thread that can be poked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Its process.
+    /// Its process id.
     pub process: u32,
-    /// Its number.
+    /// Its thread id.
     pub thread: u32,
 }
 
@@ -66,34 +68,34 @@ impl Owner {
     }
 }
 
-/// There is no such speculation, or it was settled before.
+/// Error: there is no such speculation, or it is already settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotOpen;
 
-/// How far a speculation is.
+/// State of a speculation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Nobody knows yet.
+    /// Outcome still unknown.
     Open,
     /// The prediction was right.
     Committed,
-    /// It was wrong.
+    /// The prediction was wrong.
     Failed,
-    /// There is none of that id (any more).
+    /// The id names no speculation any more.
     Gone,
 }
 
-/// What has come of a speculation, as its owner says.
+/// Resolution of a speculation, as recorded by its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Resolution {
-    /// It is open.
+    /// Open speculation.
     Pending,
-    /// It is committed, and so is all below it: its owner is writing what it has held.
+    /// Committed, like all below it; its owner is writing the held output.
     Committing,
-    /// All that its owner has held for it is written.
+    /// Committed, and all output that its owner held for it is written.
     Committed,
-    /// Its owner was taken back to before it.
+    /// Rolled back: its owner returned to a state before it.
     RolledBack,
 }
 
@@ -109,73 +111,77 @@ impl Resolution {
 const FREE: u64 = 0;
 const OPEN: u64 = 1;
 const COMMITTED: u64 = 2;
-/// Whoever fails it is writing its answer.
+/// The process that fails it is writing the answer.
 const ANSWERING: u64 = 3;
 const FAILED: u64 = 4;
-/// Its owner has done with it, and others still depend on it.
+/// Its owner has closed it, and others still depend on it.
 const CLOSED: u64 = 5;
 
 fn state(generation: u64, how: u64) -> u64 {
     generation << 8 | how
 }
 
-/// All-zero is free.
+/// Entry of the table. All-zero is free.
 #[repr(C)]
 struct Slot {
     state: AtomicU64,
     owner: AtomicU64,
-    /// How many are settling it, and telling its owner.
+    /// Number of processes that are settling it and poking its owner.
     settling: AtomicU32,
-    /// Not 0: the owner waits for an outcome, or has something to do once it is known.
+    /// Flag: the owner waits for the outcome, or has work to do once it is known.
     wants_poke: AtomicU32,
     answer_len: AtomicU32,
-    /// A [`Came`].
+    /// A [`Resolution`].
     resolution: AtomicU32,
-    /// The process that will settle it; 0: nobody knows.
+    /// Process that will settle it; 0 if unknown.
     settler: AtomicU32,
-    /// Of a child's: its parent has written all that it had held before.
+    /// Flag of a child's speculation: its parent has written all output that it held before the
+    /// fork.
     parent_output_written: AtomicU32,
-    /// Of a process that has become another program: on what it depends, and the signals that it blocks ([`Table::leave_behind`]).
+    /// State across an exec: the speculation that it depends on, and its signal mask
+    /// ([`Table::leave_behind`]).
     left_behind: [AtomicU64; 2],
-    /// Later ones have greater numbers: see [`Table::stack`].
+    /// Order in the owner's stack, greater for later ones; see [`Table::assign_order`].
     order: AtomicU64,
-    /// Threads of processes that depend on it; 0: nobody.
+    /// Threads of processes that depend on it; 0 for free entries.
     dependents: [AtomicU64; DEPENDENTS],
     answer: [AtomicU64; WORDS],
 }
 
-/// What came of the speculations of a session.
+/// Statistics of a session's speculations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Begun.
+    /// Number begun.
     pub opened: u64,
-    /// Right.
+    /// Number of right predictions.
     pub committed: u64,
-    /// Wrong. (Those that neither was said of were taken back with an earlier one, or never settled.)
+    /// Number of wrong predictions. The others were rolled back with an earlier one, or never
+    /// settled.
     pub failed: u64,
-    /// Asked for, and there was no checkpoint.
+    /// Number refused because no checkpoint could be taken.
     pub refused: u64,
-    /// How often a process has come to depend on one of another's.
+    /// Number of dependencies on speculations of other processes.
     pub depended: u64,
-    /// Of those begun: where the kernel does not note what is written, and memory is copied before the first store.
+    /// Number begun where the kernel does not track dirty pages, and memory is copied before the
+    /// first store.
     pub by_write_faults: u64,
 }
 
-/// See the module's text. All-zero is valid, and holds none.
+/// Table of speculations. All-zero is valid and empty.
 #[repr(C)]
 pub struct Table {
-    /// Where to look for a free slot first.
+    /// Index at which the search for a free slot begins.
     next: AtomicU32,
-    /// How many were settled so far.
+    /// Number of changes so far: outcomes and resolutions.
     changes: AtomicU32,
-    /// What came of them: see [`Counts`].
+    /// Statistics; see [`Counts`].
     opened: AtomicU64,
     committed: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
     depended: AtomicU64,
     by_write_faults: AtomicU64,
-    /// Of the last that was put on top of its owner's.
+    /// Last order that was assigned.
     order: AtomicU64,
     slots: [Slot; SLOTS],
 }
@@ -185,8 +191,8 @@ impl Table {
         slot.slots.get(id.index())
     }
 
-    /// Opens one, which process `settler` will settle, or (0) some other; None: the table is full. Slots of owners that are not
-    /// `alive` any more are free.
+    /// Opens a speculation that process `settler` will settle (0: unknown). None: the table is
+    /// full. Slots whose owners are not `alive` any more are reused.
     pub fn open(&self, owner: Owner, settler: u32, alive: impl Fn(Owner) -> bool) -> Option<Id> {
         self.claim_slot(owner, settler, |_| false)
             .or_else(|| self.claim_slot(owner, settler, |other| !alive(other)))
@@ -203,7 +209,7 @@ impl Table {
             let slot = &self.slots[index];
             let now = slot.state.load(Acquire);
             let is_free = now & 0xff == FREE;
-            // (An owner that has closed it has no more to do with it.)
+            // An owner has no more to do with a speculation that it has closed.
             let has_owner = (now & 0xff != CLOSED).then_some(&slot.owner);
             let owners = slot.dependents.iter().chain(has_owner).map(|word| word.load(Relaxed));
             let is_left = || {
@@ -215,7 +221,7 @@ impl Table {
                 return None;
             }
             let generation = (now >> 8) + 1;
-            // (Nobody knows its id before this returns.)
+            // No other process knows the id before this returns.
             slot.state.compare_exchange(now, state(generation, ANSWERING), AcqRel, Relaxed).ok()?;
             slot.owner.store(owner.to_word(), Relaxed);
             slot.wants_poke.store(0, Relaxed);
@@ -231,21 +237,22 @@ impl Table {
         })
     }
 
-    /// Its owner has put it on top of those that it has open: whatever takes one of these back takes it back, too.
+    /// Puts `id` on top of its owner's stack: a rollback of one below rolls it back, too.
     pub fn assign_order(&self, id: Id) {
         if let Some(slot) = Table::of(self, id) {
             slot.order.store(self.order.fetch_add(1, SeqCst) + 1, SeqCst);
         }
     }
 
-    /// Whether `id` lies above `other`, of the same owner: it may be taken back alone, and `other` may not.
+    /// True if `id` lies above `other` of the same owner: it may be rolled back alone, and `other`
+    /// may not.
     pub fn is_above(&self, id: Id, other: Id) -> bool {
         let [one, other] =
             [id, other].map(|id| Table::of(self, id).map_or(0, |slot| slot.order.load(SeqCst)));
         one > other
     }
 
-    /// How far it is.
+    /// Returns the state of a speculation.
     pub fn status(&self, id: Id) -> Status {
         let Some(slot) = Table::of(self, id) else { return Status::Gone };
         let now = slot.state.load(SeqCst);
@@ -258,7 +265,7 @@ impl Table {
         }
     }
 
-    /// What came of them so far.
+    /// Returns the statistics.
     pub fn counts(&self) -> Counts {
         let of = |count: &AtomicU64| count.load(Relaxed);
         Counts {
@@ -271,32 +278,34 @@ impl Table {
         }
     }
 
-    /// One that was asked for could not begin.
+    /// Counts a speculation that could not begin.
     pub fn count_refused(&self) {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// The process speculates that this will be committed, where the kernel notes what is written, or not.
+    /// Counts a speculation that has begun, with dirty pages tracked by the kernel if `is_noted`.
     pub fn count_begun(&self, is_noted: bool) {
         self.opened.fetch_add(1, Relaxed);
         self.by_write_faults.fetch_add(u64::from(!is_noted), Relaxed);
     }
 
-    /// Changes whenever any is settled.
+    /// Returns a number that changes whenever a speculation is settled or resolved.
     pub fn changes(&self) -> u32 {
         self.changes.load(SeqCst)
     }
 
-    /// From here on whoever settles it tells its owner. (Who asks for that looks at the status once more: it may just have
-    /// been settled.)
+    /// Requests a poke for the owner when `id` is settled. The caller then checks the status once
+    /// more, since it may just have been settled.
     pub fn request_poke(&self, id: Id) {
         if let Some(slot) = Table::of(self, id) {
             slot.wants_poke.store(1, SeqCst);
         }
     }
 
-    /// The prediction was right. Whom to tell, if somebody wants that; Err: there is no such speculation to be settled.
-    /// Whoever has told him, or has nobody to tell, says so ([`Table::told`]).
+    /// Settles `id` as right. Returns the owner to poke, if it wants that. Err: there is no such
+    /// open speculation.
+    ///
+    /// After the poke, or if there is none to send, the caller calls [`Table::finish_settling`].
     pub fn commit(&self, id: Id) -> Result<Option<Owner>, NotOpen> {
         let slot = self.settle(id, COMMITTED)?;
         self.committed.fetch_add(1, Relaxed);
@@ -305,8 +314,8 @@ impl Table {
         Ok(is_wanted.then(|| Owner::of_word(slot.owner.load(Relaxed))))
     }
 
-    /// The prediction was wrong; `answer`, as much of it as there is room for, is what is right. Whom to tell, as of
-    /// [`Table::commit`].
+    /// Settles `id` as wrong; `answer` is the right result, cut at [`ANSWER_MAX`] bytes. Returns
+    /// the owner to poke. Else like [`Table::commit`].
     pub fn fail(&self, id: Id, answer: &[u8]) -> Result<Owner, NotOpen> {
         let slot = self.settle(id, ANSWERING)?;
         let answer = &answer[..answer.len().min(ANSWER_MAX)];
@@ -329,8 +338,8 @@ impl Table {
         self.exchange(id, OPEN, to).inspect_err(|_| _ = slot.settling.fetch_sub(1, SeqCst))
     }
 
-    /// Its owner has been told. (Until then he does not [`close`](Table::close) it, so that nothing that he is sent
-    /// arrives later.)
+    /// Ends settling: the owner has been poked. The owner does not [`close`](Table::close) it
+    /// before, so that no poke arrives later.
     pub fn finish_settling(&self, id: Id) {
         if let Some(slot) = Table::of(self, id) {
             slot.settling.fetch_sub(1, SeqCst);
@@ -344,7 +353,7 @@ impl Table {
         Ok(slot)
     }
 
-    /// What was said of it when it failed, into `to`; its bytes.
+    /// Copies the answer of a failed speculation into `to` and returns its length in bytes.
     pub fn answer(&self, id: Id, to: &mut [u8; ANSWER_MAX]) -> usize {
         let Some(slot) = Table::of(self, id).filter(|_| self.status(id) == Status::Failed) else {
             return 0;
@@ -355,9 +364,10 @@ impl Table {
         (slot.answer_len.load(Relaxed) as usize).min(ANSWER_MAX)
     }
 
-    /// Its owner has done with it, or goes back to before it.
+    /// Closes a speculation: its owner has finished it or rolled it back.
     pub fn close(&self, id: Id) {
-        /// How long to wait for one who writes an answer, or tells us: he may have been killed.
+        /// Spins to wait for a process that writes an answer or pokes the owner. It may have been
+        /// killed.
         const PATIENCE: u32 = 1 << 16;
         let Some(slot) = Table::of(self, id) else { return };
         let mut patience = PATIENCE;

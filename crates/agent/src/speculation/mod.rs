@@ -11,10 +11,10 @@
 //! | `checkpoint` | state of the process; changes it with all threads stopped |
 //! | `process_checkpoints` | stack of open speculations: checkpoint, commit, rollback |
 //! | `memory_checkpoints` | program memory at each checkpoint: mirror or write faults |
-//! | `writable_regions`, `mapping_calls`, `program_break` | the program's memory, and changes of its mappings |
+//! | `writable_regions`, `mapping_calls`, `program_break` | the program's memory and mappings |
 //! | `page_undo_log` | undo log of pages |
 //! | `memory_mirror`, `dirty_pages`, `userfault_fd` | memory where the kernel tracks dirty pages |
-//! | `write_faults`, `writable_groups`, `user_buffers` | memory elsewhere: copies before the first store |
+//! | `write_faults`, `writable_groups`, `user_buffers` | elsewhere: copies before the first store |
 //! | `thread_states` | frames of all threads, and memory that the kernel writes by itself (rseq) |
 //! | `undo_journal`, `descriptor_table` | private state: descriptors, offsets, mappings |
 //! | `child_processes` | forks, which depend on their parent |

@@ -30,7 +30,8 @@ pub fn target_sees(number: u64) -> bool {
 }
 
 /// Asks the target's policy about a call that the program is about to make. Returns
-/// [`Verdict::NATIVE`], or the answer if the policy has made the call. The call depth is held.
+/// [`Verdict::NATIVE`], or the answer if the policy has made the call. The thread's
+/// `depth` is 1: it is inside the agent.
 pub fn ask_target(call: &Call) -> Verdict {
     match target_sees(call.nr) && !targets::lets_by(call) {
         true => targets::POLICY.before(call),
@@ -44,8 +45,8 @@ pub fn is_in_shadow() -> bool {
     shadow::is_shadow()
 }
 
-/// Makes a call that a speculative process may make, by way of [`ask_target`]. The call depth is
-/// held.
+/// Makes a call that a speculative process may make, by way of [`ask_target`]. The thread's
+/// `depth` is 1.
 pub fn make_with_prefetch(call: &Call) -> i64 {
     ask_target(call).answered().unwrap_or_else(|| make_natively(call))
 }

@@ -1,4 +1,4 @@
-//! Threads that wait for something to be read.
+//! Threads that wait for data in a pipe.
 
 use core::sync::atomic::Ordering::*;
 
@@ -7,8 +7,8 @@ use crate::table::{POKING, poke_thread_in, remove_thread_from};
 use crate::{Host, Owner};
 
 impl PipeTails {
-    /// The calling thread is about to wait for something in the pipe, and is to be poked when there is something here. (It
-    /// looks once more.) False: too many do.
+    /// Registers the calling thread, which is about to wait for data in the pipe, for a poke when
+    /// data appears in the tail. The thread then checks once more. Returns false if too many wait.
     pub fn add_waiter(&self, pipe: Pipe, host: &impl Host) -> bool {
         let thread = host.current_thread().to_word();
         let takes = |waiter: &Waiter, from: u64| {
@@ -19,7 +19,8 @@ impl PipeTails {
             is_ours
         };
         let is_noted = self.waiters.iter().any(|waiter| takes(waiter, 0));
-        // (Those who were killed while they waited have left their places, and are still counted.)
+        // Threads that were killed while they waited have left their entries, and are still
+        // counted.
         if !is_noted {
             return self.waiters.iter().any(|waiter| {
                 let other = waiter.thread.load(SeqCst);
@@ -31,7 +32,7 @@ impl PipeTails {
         true
     }
 
-    /// It does not wait any more. How often it had said so.
+    /// Removes the calling thread's registrations. Returns their number.
     pub fn remove_waiter(&self, host: &impl Host) -> u32 {
         let thread = host.current_thread().to_word();
         let mut times = 0;
@@ -46,7 +47,7 @@ impl PipeTails {
         times
     }
 
-    /// Whether somebody has said that it waits.
+    /// True if any thread is registered.
     #[cfg(test)]
     pub(crate) fn has_waiters(&self) -> bool {
         let mut threads = self.waiters.iter().map(|waiter| waiter.thread.load(SeqCst));
@@ -55,7 +56,7 @@ impl PipeTails {
 
     pub(super) fn wake_waiters(&self, pipe: Pipe, host: &impl Host) {
         if self.waiting.load(SeqCst) > 0 {
-            // (Once: it looks, and says anew that it waits.)
+            // Each registration pokes once: the thread checks, and registers again.
             let is_its =
                 |waiter: &&Waiter| waiter.pipe.compare_exchange(pipe.0, 0, SeqCst, Relaxed).is_ok();
             self.waiters

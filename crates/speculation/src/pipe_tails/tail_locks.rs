@@ -1,4 +1,4 @@
-//! Who has a tail, and what the dead have left in it.
+//! Locks of tails, and cleanup of what dead processes have left in them.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -12,18 +12,19 @@ pub(super) fn is_alive(process: u32, host: &impl Host) -> bool {
 /// A tail that the calling process has locked.
 pub(super) struct LockedTail<'a> {
     pub(super) tail: &'a Tail,
-    /// Of which pipe it is.
+    /// The pipe that it belongs to.
     pipe: &'a AtomicU64,
     all: &'a PipeTails,
 }
 
-/// Locks the tail at `place`. None: it is another's for too long, who may be stopped.
+/// Locks the tail at `place`. None: another process, which may be stopped, has held it for too
+/// long.
 pub(super) fn lock_tail<'a>(
     all: &'a PipeTails,
     place: usize,
     host: &impl Host,
 ) -> Option<LockedTail<'a>> {
-    /// How often to try, and after how many times to ask whether the one who has it still lives.
+    /// Number of attempts, and the number after which the lock's owner is checked for death.
     const TRIES: u32 = 20_000;
     const ASKED_EVERY: u32 = 1000;
     let (tail, of) = (&all.tails[place], &all.pipes[place]);
@@ -41,8 +42,8 @@ pub(super) fn lock_tail<'a>(
 }
 
 impl LockedTail<'_> {
-    /// What a writer has left that has died is nobody's; nor is what a reader has. (To ask who lives takes longer than all else here.
-    /// So only who comes anew asks.)
+    /// Drops the data of a dead writer, and the claim of a dead reader. The check for death costs
+    /// more than all else here, so only new readers and writers call this.
     pub(super) fn drop_dead_owners(&self, host: &impl Host) {
         let (writer, end) = (self.tail.writer.load(Relaxed), self.tail.end.load(Relaxed));
         let reader = self.tail.reader.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Who depends on a speculation, and is told what has come of it.
+//! Dependents of a speculation, and how they learn its resolution.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -6,8 +6,11 @@ use super::{CLOSED, FREE, Id, Owner, Resolution, Slot, Status, Table, state};
 use crate::Host;
 
 impl Table {
-    /// From here on this thread's process depends on it, and is poked when its owner says what has come of it. False: too many
-    /// do. Its owner must not be able to [`close`](Table::close) it meanwhile: what the two share, and is locked, names it.
+    /// Makes the thread's process depend on `id`; the thread is poked when the owner resolves it.
+    /// Returns false if too many depend on it.
+    ///
+    /// The owner must not be able to [`close`](Table::close) it meanwhile: a shared object that
+    /// names it is locked.
     pub fn depend(&self, id: Id, thread: Owner) -> bool {
         let Some(slot) = Table::of(self, id) else { return false };
         let mut free = slot.dependents.iter();
@@ -17,7 +20,7 @@ impl Table {
         is_noted
     }
 
-    /// The calling process does not any more.
+    /// Ends the calling process's dependency on `id`.
     pub fn leave(&self, id: Id, host: &impl Host) {
         let Some(slot) = Table::of(self, id) else { return };
         for word in &slot.dependents {
@@ -36,7 +39,8 @@ impl Table {
         }
     }
 
-    /// Its owner says what has come of it. (Who depends on it sees that [something has](Table::settled), and looks.)
+    /// Records the resolution of `id`. Dependents see that [a change](Table::changes) happened, and
+    /// look.
     pub fn resolve(&self, id: Id, came: Resolution) {
         if let Some(slot) = Table::of(self, id) {
             slot.resolution.store(came as u32, SeqCst);
@@ -45,7 +49,7 @@ impl Table {
         }
     }
 
-    /// Pokes all that depend on it: something has come of it, or what they have seen of it is written.
+    /// Pokes all dependents of `id`: it is resolved, or the data that they have read is written.
     pub fn poke_dependents(&self, id: Id, host: &impl Host) {
         let dependents = || Table::of(self, id).into_iter().flat_map(|slot| &slot.dependents);
         if dependents().any(|word| word.load(SeqCst) != 0) {
@@ -54,14 +58,16 @@ impl Table {
         }
     }
 
-    /// What has come of it. To be asked by one who depends on it, or whose it is.
+    /// Returns the resolution of `id`. Only for its dependents and its owner.
     pub fn resolution(&self, id: Id) -> Resolution {
         Table::of(self, id)
             .map_or(Resolution::RolledBack, |slot| Resolution::of(slot.resolution.load(SeqCst)))
     }
 
-    /// Where its owner has ended without saying what has come of it: says it. To be asked by one who depends on it. (Its owner had
-    /// written nothing then of what it held: not even one that was right is known to lie on none that was wrong.)
+    /// Resolves `id` for an owner that has ended without doing so. Only for its dependents.
+    ///
+    /// Such an owner had written none of its held output. Even a right prediction counts as rolled
+    /// back, since one below it may have been wrong.
     pub fn resolve_orphan(&self, id: Id, host: &impl Host) {
         let Some(slot) = Table::of(self, id) else { return };
         if host.is_alive(Owner::of_word(slot.owner.load(Relaxed))) {
@@ -83,18 +89,18 @@ impl Table {
         self.changes.fetch_add(u32::from(said.is_ok() || written.is_ok()), SeqCst);
     }
 
-    /// A child is about to be made that depends on `id`, and `of_child` is to be its own: both are kept for it, whatever comes.
-    /// False: too many depend on it.
+    /// Reserves places for a child that is about to be forked: it depends on `id`, and `of_child`
+    /// will be its own. Returns false if too many depend on `id`.
     pub fn expect_child(&self, id: Id, of_child: Id) -> bool {
         self.depend(id, expected(of_child))
     }
 
-    /// There is none.
+    /// Cancels the reservation: no child was forked.
     pub fn cancel_child(&self, id: Id, of_child: Id) {
         self.replace_dependent(id, expected(of_child), 0);
     }
 
-    /// In the child, before it looks at anything.
+    /// Registers the calling child in the reserved places, before it looks at anything.
     pub fn register_child(&self, id: Id, of_child: Id, host: &impl Host) {
         let thread = host.current_thread().to_word();
         if let Some(slot) = Table::of(self, of_child) {
@@ -103,8 +109,8 @@ impl Table {
         self.replace_dependent(id, expected(of_child), thread);
     }
 
-    /// The calling process, which `of_child` is of, is about to become another program: this is for that. What it depends on, and the
-    /// signals that it blocks.
+    /// Stores what the next program of the calling process needs: the speculation that it depends
+    /// on, and its signal mask. `of_child` is the process's own.
     pub fn leave_behind(&self, of_child: Id, on: Id, mask: u64) {
         if let Some(slot) = Table::of(self, of_child) {
             slot.left_behind[1].store(mask, SeqCst);
@@ -112,7 +118,8 @@ impl Table {
         }
     }
 
-    /// What the program has left behind that the calling process was before. None: nothing, or `of_child` is none of this process's.
+    /// Returns what the previous program of the calling process left. None: nothing, or `of_child`
+    /// belongs to another process.
     pub fn left_behind(&self, of_child: Id, host: &impl Host) -> Option<(Id, u64)> {
         let slot = Table::of(self, of_child).filter(|_| self.status(of_child) == Status::Open)?;
         let [on, mask] = slot.left_behind.each_ref().map(|word| word.load(SeqCst));
@@ -126,9 +133,10 @@ impl Table {
         }
     }
 
-    /// The parent of the process whose this is has written all that it had held before that was made.
+    /// Records that the parent has written all output that it held before it forked the owner of
+    /// `of_child`.
     pub fn note_parent_output_written(&self, of_child: Id, host: &impl Host) {
-        // (A child that was killed has none any more.)
+        // The speculation of a killed child no longer exists.
         let is_there = |slot: &&Slot| slot.state.load(SeqCst) >> 8 == of_child.generation();
         if let Some(slot) = Table::of(self, of_child).filter(is_there) {
             slot.parent_output_written.store(1, SeqCst);
@@ -137,22 +145,22 @@ impl Table {
         }
     }
 
-    /// Whether that is so.
+    /// True if the parent has written all that output.
     pub fn parent_output_is_written(&self, of_child: Id) -> bool {
         Table::of(self, of_child).is_some_and(|slot| slot.parent_output_written.load(SeqCst) != 0)
     }
 
-    /// The process that will settle it; 0: nobody knows.
+    /// Returns the process that will settle `id`; 0 if unknown.
     pub fn settler(&self, id: Id) -> u32 {
         Table::of(self, id).map_or(0, |slot| slot.settler.load(Relaxed))
     }
 
-    /// Whose it is: the process.
+    /// Returns the process that owns `id`.
     pub fn owner(&self, id: Id) -> u32 {
         Table::of(self, id).map_or(0, |slot| Owner::of_word(slot.owner.load(Relaxed)).process)
     }
 
-    /// Whether nothing is left of it.
+    /// True if the slot is free again.
     #[cfg(test)]
     pub(crate) fn is_free(&self, id: Id) -> bool {
         let now = Table::of(self, id).map_or(0, |slot| slot.state.load(SeqCst));
@@ -160,16 +168,16 @@ impl Table {
     }
 }
 
-/// In place of a thread, until there is one: of no process that could be.
+/// Placeholder for the thread of a child that does not exist yet; no process has this id.
 fn expected(of_child: Id) -> Owner {
     Owner { process: u32::MAX, thread: of_child.index() as u32 }
 }
 
-/// In a word that names a thread: somebody is poking it.
+/// Bit of a thread word: a process is poking that thread.
 pub(crate) const POKING: u64 = 1 << 31;
 
-/// Pokes the thread that a word names, if it does. Whoever takes its name out of it waits until that is done, so that nothing
-/// that it is sent arrives later.
+/// Pokes the thread that a word names, if any. A process that removes the name waits for the end of
+/// the poke, so that none arrives later.
 pub(crate) fn poke_thread_in(word: &AtomicU64, host: &impl Host) {
     let thread = word.load(SeqCst);
     let is_telling = thread & POKING != 0;
@@ -183,10 +191,10 @@ pub(crate) fn poke_thread_in(word: &AtomicU64, host: &impl Host) {
     let _ = word.compare_exchange(thread | POKING, thread, SeqCst, Relaxed);
 }
 
-/// Takes a thread's name out of such a word, if it is there.
+/// Removes a thread's name from a word, if it is there.
 pub(crate) fn remove_thread_from(word: &AtomicU64, thread: u64, host: &impl Host) {
-    /// How long to wait for one who tells us, and may be kept off his processor meanwhile: some tenths of a second, as he may have been
-    /// killed.
+    /// Yields to wait for a process that is poking this thread: some tenths of a second. It may be
+    /// waiting for a processor, or may have been killed.
     const PATIENCE: u32 = 1_000_000;
     for _ in 0..PATIENCE {
         match word.compare_exchange(thread, 0, SeqCst, Relaxed) {
