@@ -246,7 +246,7 @@ fn classify(fd: Fd) -> (Kind, u64) {
     let device = device_of(&stat);
     let kind = match u32::from(stat.stx_mode) & k::S_IFMT {
         k::S_IFDIR => Kind::Directory,
-        k::S_IFREG => match sys::fcntl(fd, k::F_GETFL, 0) {
+        k::S_IFREG => match sys::status_flags(fd) {
             Ok(flags) if flags as u32 & k::O_DIRECT == 0 => Kind::Nowait,
             _ => Kind::Other,
         },

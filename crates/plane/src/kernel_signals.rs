@@ -14,6 +14,9 @@ pub(super) struct Action {
     pub mask: u64,
 }
 
+// SAFETY: four integers, and no padding.
+unsafe impl sys::PlainData for Action {}
+
 /// Handlers that are none.
 pub(super) const SIG_DFL: u64 = 0;
 

@@ -145,7 +145,9 @@ macro_rules! call {
 // (Behind the macro, which it uses.)
 mod program_memory;
 pub(crate) use program_memory::remember_process;
-pub use program_memory::{GATHER_MAX, copy_bytes, copy_in, copy_out, copy_string, gather};
+pub use program_memory::{
+    GATHER_MAX, PlainData, copy_bytes, copy_in, copy_out, copy_string, gather,
+};
 
 /// close(2).
 pub fn close(fd: Fd) -> Result<u64> {
@@ -194,8 +196,11 @@ pub fn statx_path(path: u64, mask: u32) -> Result<k::statx> {
     Ok(out)
 }
 
-/// preadv2(2) with one buffer of the program's. An offset of `None` is the descriptor's own.
-pub fn read_nowait(fd: Fd, buf: u64, len: u64, offset: Option<u64>) -> Result<u64> {
+/// preadv2(2) into one buffer, of data that is in memory only. An offset of `None` is the descriptor's own.
+///
+/// # Safety
+/// The kernel may write to `len` bytes at `buf`. An address without write access is EFAULT.
+pub unsafe fn read_nowait(fd: Fd, buf: u64, len: u64, offset: Option<u64>) -> Result<u64> {
     let iov = [buf, len];
     let at = offset.unwrap_or(u64::MAX);
     call!(nr::PREADV2, fd, &raw const iov, 1, at, 0, k::RWF_NOWAIT)
@@ -234,9 +239,24 @@ pub fn filesystem_type(fd: Fd) -> Result<u64> {
     filesystem(fd).map(|told| told.f_type as u64)
 }
 
-/// fcntl(2), for the commands that take and give numbers.
-pub fn fcntl(fd: Fd, command: u32, arg: u64) -> Result<u64> {
-    call!(nr::FCNTL, fd, command, arg)
+/// fcntl(2) F_GETFL: the access mode and status flags of the open file description.
+pub fn status_flags(fd: Fd) -> Result<u64> {
+    call!(nr::FCNTL, fd, k::F_GETFL)
+}
+
+/// fcntl(2) F_GETFD: the flags of the descriptor.
+pub fn descriptor_flags(fd: Fd) -> Result<u64> {
+    call!(nr::FCNTL, fd, k::F_GETFD)
+}
+
+/// fcntl(2) F_GET_SEALS: the seals of a memfd.
+pub fn file_seals(fd: Fd) -> Result<u64> {
+    call!(nr::FCNTL, fd, k::F_GET_SEALS)
+}
+
+/// fcntl(2) F_DUPFD_CLOEXEC: a duplicate whose number is at least `lowest`.
+pub fn duplicate_above(fd: Fd, lowest: u64) -> Result<Fd> {
+    call!(nr::FCNTL, fd, k::F_DUPFD_CLOEXEC, lowest).map(|fd| fd as Fd)
 }
 
 /// dup3(2).
@@ -746,8 +766,17 @@ pub fn getpid() -> u32 {
     call!(nr::GETPID).map_or(0, |p| p as u32)
 }
 
-/// The real, effective and saved user (`GETRESUID`) or group (`GETRESGID`); getresuid(2).
-pub fn ids(nr: u64) -> Result<[u32; 3]> {
+/// getresuid(2): the real, effective and saved user.
+pub fn users() -> Result<[u32; 3]> {
+    ids(nr::GETRESUID)
+}
+
+/// getresgid(2): the real, effective and saved group.
+pub fn groups() -> Result<[u32; 3]> {
+    ids(nr::GETRESGID)
+}
+
+fn ids(nr: u64) -> Result<[u32; 3]> {
     let mut ids = [0u32; 3];
     let at = ids.as_mut_ptr();
     call!(nr, at, at.wrapping_add(1), at.wrapping_add(2))?;

@@ -276,7 +276,7 @@ fn open_outside(call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult 
         false => None,
     };
     let Some(fd) = own else { return Ok(answer_attempt(call, ret)) };
-    let Ok(has) = sys::fcntl(fd, k::F_GETFL, 0) else { return Ok(answer_attempt(call, ret)) };
+    let Ok(has) = sys::status_flags(fd) else { return Ok(answer_attempt(call, ret)) };
     if has as u32 & k::O_ACCMODE == k::O_RDONLY {
         return Ok(answer_attempt(call, ret));
     }

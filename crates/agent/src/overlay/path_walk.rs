@@ -158,7 +158,7 @@ pub(super) fn resolve(layer: Layer, dir: Fd, path: &[u8], look: WalkOptions) -> 
 fn directory(directory_path: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
     let len = match path_text::directory(dir, to) {
         Some(len) => len,
-        None if dir == AT_FDCWD || sys::fcntl(dir, k::F_GETFD, 0).is_ok() => {
+        None if dir == AT_FDCWD || sys::descriptor_flags(dir).is_ok() => {
             return Err(Errno(sys::ENOENT));
         }
         None => return Err(Errno(sys::EBADF)),

@@ -11,8 +11,8 @@ use crate::sys::{self, Errno, Result, nr};
 const WRITE: u32 = 2;
 const SEARCH: u32 = 1;
 
-fn effective(of: u64) -> u32 {
-    sys::ids(of).map_or(u32::MAX, |[_, effective, _]| effective)
+fn effective(ids: Result<[u32; 3]>) -> u32 {
+    ids.map_or(u32::MAX, |[_, effective, _]| effective)
 }
 
 /// The effective user.

@@ -181,13 +181,17 @@ impl Runner {
         let there = self.resident(d, real, offset, want);
         let read = match if there < want { there } else { len } {
             0 if want > 0 => Err(Errno(sys::EAGAIN)),
-            len => match sys::read_nowait(real, buf, len, Some(offset)) {
-                Err(Errno(sys::EFAULT)) => {
-                    runner_faults::touch(buf, len);
-                    sys::read_nowait(real, buf, len, Some(offset))
+            len => {
+                // SAFETY: the buffer that the program's own read names.
+                let read = || unsafe { sys::read_nowait(real, buf, len, Some(offset)) };
+                match read() {
+                    Err(Errno(sys::EFAULT)) => {
+                        runner_faults::touch(buf, len);
+                        read()
+                    }
+                    read => read,
                 }
-                read => read,
-            },
+            }
         };
         let got = match read {
             Ok(got) => got,

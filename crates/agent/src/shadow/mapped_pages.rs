@@ -154,7 +154,8 @@ pub(super) fn bring(region: &Region, part: FilePart, fault: Fault) -> Option<()>
         // What is answered needs the place, or what is there: a call does not wait for a hint.
         piece.open_chunk(fault.is_first)?;
         piece.open(PAGE_BYTES)?;
-        let _ = sys::read_nowait(part.fd, page, PAGE_BYTES, Some(offset));
+        // SAFETY: a page of this mapping, which nothing refers to before it is filled.
+        let _ = unsafe { sys::read_nowait(part.fd, page, PAGE_BYTES, Some(offset)) };
         return Some(());
     }
     // SAFETY: the one thread of a runner, outside of any call.
@@ -270,7 +271,9 @@ impl Runner {
         if there > 0 {
             piece.open(there.next_multiple_of(PAGE_BYTES))?;
             self.copied += there;
-            let got = sys::read_nowait(fd, piece.page, there, Some(piece.offset)).unwrap_or(0);
+            // SAFETY: pages of this mapping, opened just now, which nothing refers to before they are filled.
+            let read = unsafe { sys::read_nowait(fd, piece.page, there, Some(piece.offset)) };
+            let got = read.unwrap_or(0);
             if got > 0 {
                 // (Less than was there a moment ago: the rest is as if it had been read.)
                 self.found(&d, piece.offset, piece.page, got.min(PAGE_BYTES));

@@ -222,7 +222,7 @@ impl Numbers {
 /// for the server, and the target waits for us. `None`: it is nothing that can be.
 fn to_place(fd: Fd) -> Option<(Behind, u64, u64)> {
     let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
-    let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
+    let flags = sys::status_flags(fd).ok()? as u32;
     let directory = match u32::from(stat.stx_mode) & k::S_IFMT {
         k::S_IFDIR => true,
         k::S_IFREG => false,

@@ -73,7 +73,7 @@ fn is_private_mapping(call: &Call) -> bool {
     let Some(kind @ DescriptorKind::File(_)) = kind else { return false };
     // A descriptor that is open read-only cannot be made writable later.
     let is_read_only = || {
-        let flags = sys::fcntl(fd, k::F_GETFL, 0);
+        let flags = sys::status_flags(fd);
         flags.is_ok_and(|flags| flags as u32 & k::O_ACCMODE == k::O_RDONLY)
     };
     let is_shared = flags & k::MAP_SHARED != 0;
@@ -98,7 +98,7 @@ fn keep_open(fd: sys::Fd) -> bool {
         if !process.output.has(fd) {
             return Ok(());
         }
-        let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, undo_journal::KEPT_FROM)? as sys::Fd;
+        let kept = sys::duplicate_above(fd, undo_journal::KEPT_FROM)?;
         process.output.note_closed(fd, kept).inspect_err(|_| _ = sys::close(kept))
     });
     matches!(kept, Ok(Ok(())))

@@ -90,11 +90,11 @@ pub fn info(fd: Fd) -> Option<DescriptorInfo> {
     let index = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS);
     let before = index.and_then(|index| INFO_CACHE.try_with(|known| known[index]).flatten());
     before.or_else(|| {
-        let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
+        let flags = sys::status_flags(fd).ok()? as u32;
         // Another holder of a memfd may seal it against writes, unless F_SEAL_SEAL is set
         // (memfd_create(2)).
         let may_be_sealed =
-            sys::fcntl(fd, k::F_GET_SEALS, 0).is_ok_and(|seals| seals as u32 != k::F_SEAL_SEAL);
+            sys::file_seals(fd).is_ok_and(|seals| seals as u32 != k::F_SEAL_SEAL);
         let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0 && !may_be_sealed;
         let kind = output_buffer::kind(fd)?;
         let traits = match kind {

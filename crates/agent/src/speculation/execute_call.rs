@@ -238,7 +238,7 @@ fn close_descriptor(call: &Call) -> CallOutcome {
     let fd = call.fd(0);
     // The file stays open until the commit, and a file that is open for writing cannot be executed.
     let writes = |flags: u64| flags as u32 & k::O_ACCMODE != k::O_RDONLY;
-    if !descriptor_table::is_private_file(fd) || sys::fcntl(fd, k::F_GETFL, 0).is_ok_and(writes) {
+    if !descriptor_table::is_private_file(fd) || sys::status_flags(fd).is_ok_and(writes) {
         return CallOutcome::Waits;
     }
     with_process(|process| {

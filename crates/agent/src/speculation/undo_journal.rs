@@ -92,11 +92,11 @@ impl Journal {
     /// Closes `fd` so that a rollback can reopen it unchanged. Returns false if it cannot.
     pub fn close(&mut self, fd: Fd) -> bool {
         let kept = |flags: u64| {
-            let kept = sys::fcntl(fd, k::F_DUPFD_CLOEXEC, KEPT_FROM)?;
+            let kept = sys::duplicate_above(fd, KEPT_FROM)?;
             sys::close(fd)?;
-            Ok::<_, Errno>((kept as Fd, flags as u32))
+            Ok::<_, Errno>((kept, flags as u32))
         };
-        let Ok((kept, flags)) = sys::fcntl(fd, k::F_GETFD, 0).and_then(kept) else { return false };
+        let Ok((kept, flags)) = sys::descriptor_flags(fd).and_then(kept) else { return false };
         self.record(Change::Closed { fd, kept, flags });
         true
     }

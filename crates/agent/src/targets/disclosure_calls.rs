@@ -265,7 +265,7 @@ fn regular_size(fd: Fd) -> Option<u64> {
     (0..TRACKED as Fd).contains(&fd).then_some(())?;
     let stat = sys::statx_fd(fd, k::STATX_TYPE | k::STATX_SIZE).ok()?;
     let is_regular = u32::from(stat.stx_mode) & k::S_IFMT == k::S_IFREG;
-    let flags = sys::fcntl(fd, k::F_GETFL, 0).ok()? as u32;
+    let flags = sys::status_flags(fd).ok()? as u32;
     (is_regular && flags & k::O_DIRECT == 0).then_some(stat.stx_size)
 }
 

@@ -306,11 +306,13 @@ fn try_read(fd: Fd, buf: u64, len: u64, at: Option<u64>) -> sys::Result<Option<u
             false => Ok(None),
         };
     };
-    let got = sys::read_nowait(fd, buf, len, Some(at))?;
+    // SAFETY: the buffer that the program's own read names.
+    let got = unsafe { sys::read_nowait(fd, buf, len, Some(at)) }?;
     // Short may mean the end of the file, or that the rest is not in memory.
     let is_all = got == 0 || got >= len || {
         let mut byte = 0u8;
-        sys::read_nowait(fd, &raw mut byte as u64, 1, Some(at + got)) == Ok(0)
+        // SAFETY: a byte of this frame.
+        unsafe { sys::read_nowait(fd, &raw mut byte as u64, 1, Some(at + got)) == Ok(0) }
     };
     Ok(is_all.then_some(got))
 }
@@ -333,7 +335,8 @@ fn would_wait(fd: Fd, at: Option<u64>, len: u64) -> sys::Result<bool> {
         // Our text, which is read-only.
         false => would_wait as *const () as u64 & !0xfff,
     };
-    match sys::read_nowait(fd, to, len.min(DEMAND_BYTES), Some(at)) {
+    // SAFETY: a buffer of this frame that is large enough, or a page that cannot be written to.
+    match unsafe { sys::read_nowait(fd, to, len.min(DEMAND_BYTES), Some(at)) } {
         Err(Errno(sys::EAGAIN)) => Ok(true),
         Ok(_) | Err(Errno(sys::EFAULT)) => Ok(false),
         Err(errno) => Err(errno),

@@ -51,7 +51,7 @@ impl Flushes {
         let (mut found, mut fd, mut gap) = (0, 0, 0);
         let mut open = count()?;
         while found < open {
-            if let Ok(flags) = sys::fcntl(fd, k::F_GETFL, 0) {
+            if let Ok(flags) = sys::status_flags(fd) {
                 (found, gap) = (found + 1, 0);
                 let flags = flags as u32;
                 let writes = flags & k::O_ACCMODE != k::O_RDONLY && flags & k::O_PATH == 0;
@@ -245,7 +245,7 @@ mod tests {
     fn numbers_far_apart_are_found() {
         let file =
             sys::openat2(AT_FDCWD, c"/dev/null".as_ptr() as u64, k::O_RDWR, 0, 0).expect("there");
-        let high = sys::fcntl(file, k::F_DUPFD, 900).expect("below the limit") as Fd;
+        let high = sys::duplicate_above(file, 900).expect("below the limit");
         assert_eq!(next_open(high), Some(high));
         assert!(next_open(high - 100).is_some_and(|fd| (high - 100..=high).contains(&fd)));
         sys::close(file).and(sys::close(high)).expect("ours");

@@ -30,7 +30,7 @@ use crate::path_text;
 use crate::plane::{self, signal_block};
 use crate::process_maps;
 use crate::session::Session;
-use crate::sys::{self, Fd, nr};
+use crate::sys::{self, Fd};
 
 /// How long looking at mappings may take at a time, in microseconds; longer where page faults have waited for
 /// longer: mincore(2) takes 10 ms for a gigabyte on an idle machine.
@@ -114,7 +114,7 @@ impl Mapped {
         let mut text = [0u8; PATH_MAX + 1];
         let Some(len) = path_text::directory(fd, &mut text) else { return };
         let owner = sys::statx_fd(fd, k::STATX_UID).map(|stat| stat.stx_uid);
-        let user = sys::ids(nr::GETRESUID).map(|[_, user, _]| user);
+        let user = sys::users().map(|[_, user, _]| user);
         let is_own = user == Ok(0) || owner == user;
         let file = NAMES.identity(fd);
         self.add(Large { start: at, offset, file, is_own, ..Large::none() }, &text[..len]);

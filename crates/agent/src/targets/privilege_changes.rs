@@ -28,16 +28,16 @@ pub(super) const CREDENTIAL_CALLS: [u64; 9] = [
 /// Programs that may be privileged, BusyBox among them, drop what they have not got: they ask for the users
 /// and groups that they have already, and nothing changes.
 pub(super) fn asks_for_what_it_has(call: &Call) -> bool {
-    let (get, asked) = match call.nr {
-        nr::SETUID => (nr::GETRESUID, 1),
-        nr::SETREUID => (nr::GETRESUID, 2),
-        nr::SETRESUID => (nr::GETRESUID, 3),
-        nr::SETGID => (nr::GETRESGID, 1),
-        nr::SETREGID => (nr::GETRESGID, 2),
-        nr::SETRESGID => (nr::GETRESGID, 3),
+    let (ids, asked) = match call.nr {
+        nr::SETUID => (sys::users(), 1),
+        nr::SETREUID => (sys::users(), 2),
+        nr::SETRESUID => (sys::users(), 3),
+        nr::SETGID => (sys::groups(), 1),
+        nr::SETREGID => (sys::groups(), 2),
+        nr::SETRESGID => (sys::groups(), 3),
         _ => return false,
     };
-    let Ok([real, effective, saved]) = sys::ids(get) else { return false };
+    let Ok([real, effective, saved]) = ids else { return false };
     let stays = |id: &u64| *id as u32 == real || *id as u32 == u32::MAX;
     real == effective && real == saved && call.args[..asked].iter().all(stays)
 }

@@ -93,13 +93,31 @@ fn read_what_is_there(mut to: u64, remote: &[[u64; 2]]) -> Result<u64> {
     if copied == 0 { Err(Errno(EFAULT)) } else { Ok(copied) }
 }
 
-/// Reads program memory that may not be there: the kernel does it, and says EFAULT.
-pub fn copy_in<T: Copy>(from: u64) -> Result<T> {
+/// Marks types for which every pattern of bits is a value, so that the kernel may fill them in.
+///
+/// # Safety
+/// Every sequence of `size_of::<Self>()` bytes is a valid value: no references, `bool`, `char` or enums inside.
+pub unsafe trait PlainData: Copy {}
+
+macro_rules! plain_data {
+    ($($type:ty),*) => { $(
+        // SAFETY: an integer, or a struct of the kernel with integers only.
+        unsafe impl PlainData for $type {}
+    )* };
+}
+
+plain_data!(u8, u16, u32, u64, i32, i64, k::open_how, k::stat, k::statx);
+
+// SAFETY: an array's bytes are those of its elements, without padding between them.
+unsafe impl<T: PlainData, const N: usize> PlainData for [T; N] {}
+
+/// Reads a value from the program's memory. The kernel copies it, so that an unmapped address is EFAULT.
+pub fn copy_in<T: PlainData>(from: u64) -> Result<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     let len = size_of::<T>() as u64;
     let (local, remote) = ([value.as_mut_ptr() as u64, len], [[from, len]]);
     match read_program(&local, &remote)? {
-        // SAFETY: the kernel has copied all of it, and T is plain data in this crate's uses.
+        // SAFETY: the kernel has copied all of it, and every pattern of bits is a value of T.
         copied if copied == len => Ok(unsafe { value.assume_init() }),
         _ => Err(Errno(EFAULT)),
     }
