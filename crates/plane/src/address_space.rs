@@ -17,9 +17,8 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use crate::arch::STACK_BYTES;
-use crate::sys::{self, Errno, Place};
+use crate::sys::{self, Errno, PAGE, Place};
 
-const PAGE: u64 = 4096;
 /// Bytes of the near stretch: the first thread's stack, what the policy maps ([`POLICY_BYTES`]), and the rest: some more
 /// stacks and pages.
 const NEAR_BYTES: u64 = 24 << 20;

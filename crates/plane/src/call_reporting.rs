@@ -36,7 +36,7 @@ const _: () = assert!(size_of::<Kept>() == native_calls::KEPT_BYTES);
 
 /// Puts the call that traps into a page of its own.
 pub(super) fn prepare() -> sys::Result<()> {
-    const PAGE: u64 = 4096;
+    use crate::sys::PAGE;
     if arch::trap() != 0 {
         return Ok(());
     }

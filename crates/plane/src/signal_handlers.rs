@@ -365,7 +365,7 @@ unsafe fn program(
 
 /// Whether there is memory that can be written, of which the kernel makes some where a stack grows.
 fn is_writable(place: Place) -> bool {
-    const PAGE: u64 = 4096;
+    use crate::sys::PAGE;
     const WORD: u64 = 8;
     if !policy::will_write(place.frame, place.end - place.frame) {
         return false;

@@ -115,6 +115,9 @@ pub mod nr {
     }
 }
 
+/// Bytes of a page on x86-64.
+pub const PAGE: u64 = 4096;
+
 /// A descriptor number as programs pass it.
 pub type Fd = i32;
 /// The working directory, in place of a descriptor.
@@ -221,7 +224,6 @@ pub fn cached_pages(fd: Fd, offset: u64, len: u64) -> Result<u64> {
 
 /// Whether all pages of the range are in memory.
 pub fn is_cached(fd: Fd, offset: u64, len: u64) -> Result<bool> {
-    const PAGE: u64 = 4096;
     let pages = (offset + len).div_ceil(PAGE) - offset / PAGE;
     cached_pages(fd, offset, len).map(|cached| cached >= pages)
 }
@@ -723,7 +725,6 @@ pub fn now() -> u64 {
 
 /// mincore(2) of the pages from `at`, a byte each: how many, all of them.
 pub fn mincore(at: u64, to: &mut [u8]) -> Result<usize> {
-    const PAGE: u64 = 4096;
     let args = [at, to.len() as u64 * PAGE, to.as_mut_ptr() as u64, 0, 0, 0];
     // SAFETY: writes a byte for each page into a buffer of that many.
     check(unsafe { raw(nr::MINCORE, args) }).map(|_| to.len())

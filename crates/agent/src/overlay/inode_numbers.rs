@@ -46,7 +46,7 @@ fn result_address(call: &Call) -> (u64, bool) {
     }
 }
 
-fn read_result<T: Copy>(at: u64) -> Result<T> {
+fn read_result<T: sys::PlainData>(at: u64) -> Result<T> {
     match plane::has_threads() {
         // SAFETY: the kernel has just written there, and no other thread can have taken it away; plain data.
         false => Ok(unsafe { (at as *const T).read_unaligned() }),

@@ -5,7 +5,7 @@ use linux_raw_sys::general as k;
 use super::directory_cache::DirectoryState;
 use super::kernel_calls::{self, Stat};
 use super::path_walk::Resolved;
-use crate::sys::{self, Errno, Result, nr};
+use crate::sys::{self, Errno, Result};
 
 /// access(2).
 const WRITE: u32 = 2;
@@ -17,7 +17,7 @@ fn effective(ids: Result<[u32; 3]>) -> u32 {
 
 /// The effective user.
 pub(super) fn effective_user() -> u32 {
-    effective(nr::GETRESUID)
+    effective(sys::users())
 }
 
 /// Entries of the directory that the place is in may be made.

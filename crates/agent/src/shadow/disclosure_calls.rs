@@ -11,11 +11,10 @@ use super::shadow_descriptors::Behind;
 use crate::hint_sender::Hint;
 use crate::path_text;
 use crate::plane::Call;
-use crate::sys::{self, AT_FDCWD, Fd};
+use crate::sys::{self, AT_FDCWD, Fd, PAGE};
 
 /// Bytes of one disclosure that are hinted at most, as of one read.
 const MOST_BYTES: u64 = 64 << 20;
-const PAGE: u64 = 4096;
 
 impl Runner {
     /// Answers as the target does, as far as that can be known here.

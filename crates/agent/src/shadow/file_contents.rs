@@ -20,7 +20,7 @@ use super::suppressed_calls::vector_bytes;
 use crate::hint_sender::Hint;
 use crate::plane::Call;
 use crate::read_extent;
-use crate::sys::{self, Errno, Fd};
+use crate::sys::{self, Errno, Fd, PAGE};
 
 /// Bytes of the largest file that another is taken for.
 const EXEMPLARY_BYTES: u64 = FILE_BYTES as u64;
@@ -28,9 +28,6 @@ const EXEMPLARY_BYTES: u64 = FILE_BYTES as u64;
 const HINT_BYTES: u64 = 64 << 20;
 /// A read of at most so many bytes is taken to be of something that tells the program where to go on.
 const SMALL_BYTES: u64 = 32 << 10;
-
-/// The least that any page has.
-const PAGE_BYTES: u64 = 4096;
 
 /// Notes what the entries in `filled` (as getdents64(2) wrote them) tell of the names in `directory`.
 pub(crate) fn tell(shared: &Shared, directory: Identity, filled: &[u8]) {
@@ -255,7 +252,7 @@ impl Runner {
         }
         let mut there = len;
         while there > 0 && !is_there(offset, there) {
-            there = if there > PAGE_BYTES { there / 2 } else { 0 };
+            there = if there > PAGE { there / 2 } else { 0 };
         }
         there
     }
@@ -585,7 +582,7 @@ impl Runner {
         let own = mapped_pages::keep_open(real, name).and_then(|(fd, name)| {
             let part = FilePart { fd, offset, size: d.size, identity: d.identity, name, writable };
             // SAFETY: what the program has just mapped, and not used yet.
-            unsafe { mapped_pages::lay_out(at, at + len.next_multiple_of(PAGE_BYTES), part) }
+            unsafe { mapped_pages::lay_out(at, at + len.next_multiple_of(PAGE), part) }
         });
         if own.is_err() {
             self.miss_data(fd, d, offset, len.min(d.size.saturating_sub(offset)), false);

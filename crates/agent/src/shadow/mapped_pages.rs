@@ -21,9 +21,8 @@ use super::shadow_descriptors::{self, Behind, Descriptor};
 use crate::hint_sender::Hint;
 use crate::path_text;
 use crate::process_maps::Mapping;
-use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
+use crate::sys::{self, AT_FDCWD, Errno, Fd, PAGE, nr};
 
-const PAGE_BYTES: u64 = 4096;
 /// Private mappings that are read only and smaller are left as they are: the kernel maps them at a touch or two.
 const LEAST_BYTES: u64 = CHUNK_BYTES;
 
@@ -129,7 +128,7 @@ pub(super) fn allow_stores(at: u64, len: u64) {
 }
 
 fn range(at: u64, len: u64) -> core::ops::Range<u64> {
-    at..at.saturating_add(len).checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
+    at..at.saturating_add(len).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
 /// A mapping of a lasting file is worth laying out anew: it is read, and no code. (Private memory that can be written may
@@ -144,7 +143,7 @@ pub(super) fn is_worth_it(mapping: &Mapping, name: &[u8]) -> bool {
 
 /// Brings the page that `fault` is of, and perhaps more. `None`: there is nothing that could be.
 pub(super) fn bring(region: &Region, part: FilePart, fault: Fault) -> Option<()> {
-    let page = fault.at - fault.at % PAGE_BYTES;
+    let page = fault.at - fault.at % PAGE;
     let offset = part.offset + (page - region.at);
     if offset >= part.size {
         return None;
@@ -153,9 +152,9 @@ pub(super) fn bring(region: &Region, part: FilePart, fault: Fault) -> Option<()>
     if BUSY.load(Relaxed) {
         // What is answered needs the place, or what is there: a call does not wait for a hint.
         piece.open_chunk(fault.is_first)?;
-        piece.open(PAGE_BYTES)?;
+        piece.open(PAGE)?;
         // SAFETY: a page of this mapping, which nothing refers to before it is filled.
-        let _ = unsafe { sys::read_nowait(part.fd, page, PAGE_BYTES, Some(offset)) };
+        let _ = unsafe { sys::read_nowait(part.fd, page, PAGE, Some(offset)) };
         return Some(());
     }
     // SAFETY: the one thread of a runner, outside of any call.
@@ -213,7 +212,7 @@ impl Piece<'_> {
     /// How much to bring at once: what lies behind in the same block, where the program has stored nothing.
     fn most(&self) -> u64 {
         if self.part.writable {
-            return PAGE_BYTES;
+            return PAGE;
         }
         let (_, end) = self.chunk();
         (BLOCK_BYTES - self.offset % BLOCK_BYTES).min(end - self.page)
@@ -269,20 +268,20 @@ impl Runner {
         let want = piece.most().min(size - piece.offset);
         let there = self.resident(&d, fd, piece.offset, want);
         if there > 0 {
-            piece.open(there.next_multiple_of(PAGE_BYTES))?;
+            piece.open(there.next_multiple_of(PAGE))?;
             self.copied += there;
             // SAFETY: pages of this mapping, opened just now, which nothing refers to before they are filled.
             let read = unsafe { sys::read_nowait(fd, piece.page, there, Some(piece.offset)) };
             let got = read.unwrap_or(0);
             if got > 0 {
                 // (Less than was there a moment ago: the rest is as if it had been read.)
-                self.found(&d, piece.offset, piece.page, got.min(PAGE_BYTES));
+                self.found(&d, piece.offset, piece.page, got.min(PAGE));
                 return Some(());
             }
         }
-        piece.open(PAGE_BYTES)?;
-        self.copied += PAGE_BYTES;
-        let len = PAGE_BYTES.min(size - piece.offset);
+        piece.open(PAGE)?;
+        self.copied += PAGE;
+        let len = PAGE.min(size - piece.offset);
         self.put_out(identity, piece.offset);
         if let Some(hint) = self.foresee_data(&d, piece.offset, len, true) {
             // SAFETY: the one thread of a runner; the name is not changed.

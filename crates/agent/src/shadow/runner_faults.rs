@@ -185,7 +185,7 @@ impl From<target_mirror::Unit> for Block {
 /// Touches `len` bytes at `at`, which are about to be overwritten, so that the kernel finds them: it does not wait for a
 /// handler of ours.
 pub(super) fn touch(at: u64, len: u64) {
-    const PAGE: u64 = 4096;
+    use crate::sys::PAGE;
     IS_OVERWRITTEN.store(len >= PAGE, Relaxed);
     let pages = (at..at.saturating_add(len)).step_by(PAGE as usize);
     for byte in pages.chain(len.checked_sub(1).map(|last| at + last)) {

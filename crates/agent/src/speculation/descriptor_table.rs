@@ -93,8 +93,7 @@ pub fn info(fd: Fd) -> Option<DescriptorInfo> {
         let flags = sys::status_flags(fd).ok()? as u32;
         // Another holder of a memfd may seal it against writes, unless F_SEAL_SEAL is set
         // (memfd_create(2)).
-        let may_be_sealed =
-            sys::file_seals(fd).is_ok_and(|seals| seals as u32 != k::F_SEAL_SEAL);
+        let may_be_sealed = sys::file_seals(fd).is_ok_and(|seals| seals as u32 != k::F_SEAL_SEAL);
         let is_plain = flags & (k::O_PATH | k::O_DIRECT) == 0 && !may_be_sealed;
         let kind = output_buffer::kind(fd)?;
         let traits = match kind {

@@ -8,9 +8,8 @@
 use linux_raw_sys::general as k;
 
 use super::userfault_fd;
-use crate::sys::{self, AT_FDCWD, Fd};
+use crate::sys::{self, AT_FDCWD, Fd, PAGE};
 
-const PAGE: u64 = 4096;
 /// Memory size from which a range is scanned in two passes: 2 MiB.
 const COARSE: u64 = 512 * PAGE;
 /// Largest gap between written pages that one detailed scan covers: another call takes as long as

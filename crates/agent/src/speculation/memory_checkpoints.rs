@@ -5,9 +5,7 @@ use super::memory_mirror::Mirror;
 use super::writable_regions::Region;
 use super::{userfault_fd, write_faults};
 use crate::session::Session;
-use crate::sys::{self, Errno};
-
-const PAGE: u64 = 4096;
+use crate::sys::{self, Errno, PAGE};
 
 /// Mechanism that saves memory.
 #[derive(Clone, Copy, PartialEq, Eq)]

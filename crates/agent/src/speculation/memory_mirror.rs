@@ -23,9 +23,8 @@ use super::page_undo_log::PageUndoLog;
 use super::userfault_fd::Protector;
 use super::writable_regions::{self, REGIONS, Region};
 use crate::session::{self, Session};
-use crate::sys::{self, Errno, Place};
+use crate::sys::{self, Errno, PAGE, Place};
 
-const PAGE: u64 = 4096;
 /// Address bit in which a page and its mirror differ. The kernel places no mappings that far below
 /// or above the program's.
 const MIRROR: u64 = 1 << 44;

@@ -5,9 +5,8 @@
 //! yields the contents at the checkpoint from which on it was logged.
 
 use crate::address_space;
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, PAGE};
 
-const PAGE: u64 = 4096;
 /// Capacity in pages: 64 MiB.
 const PAGES: u64 = 16 << 10;
 

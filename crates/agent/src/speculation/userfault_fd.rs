@@ -113,7 +113,7 @@ pub const IF_PROTECTED: u64 = 2;
 
 /// True if the mapping at `start` is protected. A mapping is protected as a whole or not at all.
 fn is_protected(pagemap: Fd, start: u64) -> bool {
-    const PAGE: u64 = 4096;
+    use crate::sys::PAGE;
     let bytes = 8 * SCAN_WORDS as u64;
     let mut scan: [u64; SCAN_WORDS] =
         [bytes, IF_PROTECTED, start, start + PAGE, 0, 0, 0, 0, 0, 0, 0, 0];

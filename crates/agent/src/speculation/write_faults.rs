@@ -33,9 +33,8 @@ use super::writable_regions::{self, REGIONS, Region};
 use crate::address_space;
 use crate::lock::Lock;
 use crate::session::Session;
-use crate::sys::{self, Errno, nr};
+use crate::sys::{self, Errno, PAGE, nr};
 
-const PAGE: u64 = 4096;
 /// Bytes of a group, aligned to this size.
 const GROUP: u64 = 4 * PAGE;
 /// Limit of groups that one store opens: as many as are open just before it, because the program

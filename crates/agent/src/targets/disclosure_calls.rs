@@ -26,13 +26,12 @@ use crate::hint_sender::{self, Hint};
 use crate::path_text::{self, PathBuf};
 use crate::plane::{self, Call, signal_block};
 use crate::session::Session;
-use crate::sys::{self, AT_FDCWD, Fd, nr};
+use crate::sys::{self, AT_FDCWD, Fd, PAGE, nr};
 
 /// Bytes of one disclosure that are looked at.
 const MOST_BYTES: u64 = 1 << 30;
 /// Bytes of which it is asked whether they are in memory: that takes time, too.
 const ASKED_BYTES: u64 = 8 << 20;
-const PAGE: u64 = 4096;
 /// Hints that may wait in the prefetcher, which refuses a process's at some 50,000.
 const QUEUED_MAX: u32 = 1 << 15;
 /// Disclosures remembered; a power of two.

@@ -283,7 +283,7 @@ fn is_mostly_absent(fd: Fd, offset: u64, len: u64) -> bool {
 
 /// Pages of a range that are in memory, and all of its pages.
 fn residency(fd: Fd, offset: u64, len: u64) -> Option<(u64, u64)> {
-    const PAGE: u64 = 4096;
+    use crate::sys::PAGE;
     let size = sys::statx_fd(fd, k::STATX_SIZE).ok()?.stx_size;
     let end = size.min(offset.saturating_add(len));
     if offset >= end {

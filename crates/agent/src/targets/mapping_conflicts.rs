@@ -12,9 +12,7 @@ use super::{Target, give_up};
 use crate::address_space;
 use crate::plane::{self, Call};
 use crate::session::Session;
-use crate::sys::{self, nr};
-
-const PAGE: u64 = 4096;
+use crate::sys::{self, PAGE, nr};
 
 /// `SHM_RND` and `SHM_REMAP` of shmat(2), and `IPC_STAT` of shmctl(2).
 const SHM_RND: u64 = 0o20000;

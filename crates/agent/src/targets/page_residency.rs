@@ -9,9 +9,9 @@ use core::ops::Range;
 use linux_raw_sys::general as k;
 
 use crate::arch::ticks;
+pub(super) use crate::sys::PAGE;
 use crate::sys::{self, AT_FDCWD, Fd};
 
-pub(super) const PAGE: u64 = 4096;
 /// Entries that are read at a time.
 const ENTRIES: usize = 512;
 /// Runs of pages that are asked for at a time.

@@ -6,9 +6,7 @@ use linux_raw_sys::general as k;
 
 use super::{EAGAIN, EFAULT, EINTR, ENAMETOOLONG, ENOSYS, EPERM, ESRCH, Errno, Result, check, nr};
 use crate::arch::syscall;
-use crate::sys;
-
-const PAGE: u64 = 4096;
+use crate::sys::{self, PAGE};
 
 /// Where the number of the process is remembered, which the kernel clears in a forked child; null: it is not.
 static PROCESS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
