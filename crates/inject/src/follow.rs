@@ -7,7 +7,7 @@ use runahead_abi::control_protocol::Bequest;
 
 use crate::image::Layout;
 use crate::insert::{Failure, insert};
-use crate::launch::NotInjected;
+use crate::not_injected::NotInjected;
 use crate::tracee::Running;
 
 /// What became of an exec that was followed.

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::image::Layout;
-use crate::launch::NotInjected;
+use crate::not_injected::NotInjected;
 use crate::status::Ended;
 use crate::tracee::{Entry, Stopped, TraceError};
 

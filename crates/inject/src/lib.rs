@@ -11,13 +11,13 @@ pub mod follow;
 pub mod image;
 pub mod insert;
 pub mod launch;
+pub mod not_injected;
 mod privilege;
 pub mod status;
 pub mod tracee;
 
 pub use follow::{Followed, Follower};
 pub use image::{AgentFile, Layout, PAGE};
-pub use launch::{
-    Command, Confine, LaunchError, Launched, NotInjected, Start, exec_instead, find, launch,
-};
+pub use launch::{Command, Confine, LaunchError, Launched, Start, exec_instead, find, launch};
+pub use not_injected::NotInjected;
 pub use status::{Ended, Status, wait};

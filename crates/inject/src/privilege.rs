@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-use crate::launch::NotInjected;
+use crate::not_injected::NotInjected;
 
 /// Interpreters of interpreters that the kernel follows.
 const INTERPRETERS: usize = 5;

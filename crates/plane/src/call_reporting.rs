@@ -10,11 +10,14 @@ use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as k;
 
 use crate::arch::{self, Context, RED_ZONE, Told};
+use crate::call::Call;
 use crate::call_restart::{self, Instead};
+use crate::interception_state::reports;
+use crate::policy::ReportingPolicy;
 use crate::policy::{self, Next, PlaneCallVerdict, ReportingVerdict};
 use crate::sys::{self, nr};
 use crate::thread::Thread;
-use crate::{Call, ReportingPolicy, reports, thread_stop};
+use crate::thread_stop;
 use crate::{native_calls, temporary_masks};
 
 /// What lies below the red zone meanwhile.
@@ -133,7 +136,7 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
         ReportingVerdict::Answer(ret) => context.set_result(ret),
         ReportingVerdict::Wait(word) => let_go(call, site, Some(word), context),
         // Interception was given up for it: the program makes it itself.
-        ReportingVerdict::Native if crate::is_retired() => {
+        ReportingVerdict::Native if crate::interception_state::is_retired() => {
             context.mask = call.thread.as_believed(context.mask);
             context.resume_at(site);
         }
@@ -172,7 +175,7 @@ pub(super) fn is_not_to_be_lost_yet(
 /// A SIGSYS has come that is not ours, and is to have its effect where the thread is when the outcome is known. All signals are
 /// blocked.
 pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
-    let is_the_programs = reports() && !crate::is_ours(context.after());
+    let is_the_programs = reports() && !crate::interception_state::is_ours(context.after());
     if let (true, Some(policy)) = (is_the_programs, policy::reporting()) {
         thread_stop::while_stopped(thread, context, |context| {
             policy.fault(k::SIGSYS as i32, context)

@@ -14,8 +14,8 @@
 
 use linux_raw_sys::general as k;
 
-use crate::Call;
 use crate::arch::Context;
+use crate::call::Call;
 use crate::reported_call_state::{Begun, Place};
 
 use crate::sys::{self, nr};
@@ -181,7 +181,8 @@ pub fn note_partly_written(thread: &Thread, result: i64) -> bool {
     is_partly
 }
 
-/// See [`Call::is_partly_made`].
+/// True if the call has waited for room, and part of what it writes has been written: only the kernel may make the
+/// rest of it.
 pub fn is_partly_made(call: &Call) -> bool {
     let is_it = |place: &Place| {
         (place.stack, place.number, place.arguments) == (call.stack, call.nr, call.args)

@@ -16,10 +16,13 @@ use linux_raw_sys::general as k;
 use super::alternate_stack::{self, Altstack};
 use super::thread::{self, Thread};
 use super::{
-    Call, PROCESS, call_reporting, exec, is_retired, kernel_signals, patch, policy, program_faults,
-    retire, retire_all_threads, retire_this, signal_masks, stands_down, thread_stop, trampolines,
+    call_reporting, exec, kernel_signals, patch, policy, program_faults, signal_masks, thread_stop,
+    trampolines,
 };
 use crate::arch::{self, Context};
+use crate::call::Call;
+use crate::interception_end::{retire, retire_all_threads, retire_this};
+use crate::interception_state::{PROCESS, is_retired, stands_down};
 use crate::sys::{self, nr};
 
 /// The thread that forks: the one that the child has.
@@ -54,7 +57,7 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     }
     let shares_memory = flags & k::CLONE_VM != 0;
     let waits = flags & k::CLONE_VFORK != 0;
-    let tells_apart = super::tells_threads_apart() && flags & k::CLONE_SETTLS != 0;
+    let tells_apart = arch::tells_threads_apart() && flags & k::CLONE_SETTLS != 0;
     if shares_memory && !waits && !tells_apart {
         // Nothing would tell the new thread from this one.
         retire();

@@ -23,7 +23,7 @@ pub(crate) struct Info {
 /// Our action for the signal.
 pub(super) fn action() -> Action {
     // Of a call that is reported it is to be known whether it had begun: it is not restarted, but fails, and is made again.
-    let restart = if crate::reports() { 0 } else { k::SA_RESTART };
+    let restart = if crate::interception_state::reports() { 0 } else { k::SA_RESTART };
     let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK | restart;
     Action { handler: pkeys::on_signal(), flags: flags.into(), restorer: arch::restorer(), mask: 0 }
 }

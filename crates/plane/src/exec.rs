@@ -6,7 +6,8 @@ use linux_raw_sys::general as k;
 use super::kernel_signals::{self, Action};
 use super::policy::Exec;
 use super::thread::Thread;
-use super::{Call, Token, policy, program_faults, signal_masks};
+use super::{policy, program_faults, signal_masks};
+use crate::call::Call;
 use crate::{address_space, sys};
 
 /// Makes the call; returns only if it fails.
@@ -44,7 +45,7 @@ struct Work {
 
 /// What is to be undone if the call fails.
 struct Prepared {
-    token: Option<Token>,
+    token: Option<policy::Token>,
     ours: Option<Action>,
 }
 

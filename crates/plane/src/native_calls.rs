@@ -1,8 +1,9 @@
 //! Calls of the program's that are made as they stand, and what becomes of its mask meanwhile.
 
 use super::thread::Thread;
-use super::{Call, kernel_signals, signal_actions, trampolines};
+use super::{kernel_signals, signal_actions, trampolines};
 use crate::arch::{self, Context};
+use crate::call::Call;
 use crate::sys::{self, nr};
 
 /// Bytes that a reported call has below the red zone meanwhile; a patched site has fewer.
@@ -32,7 +33,7 @@ pub(super) fn perform(call: &Call, site: u64, context: &mut Context) {
 
 /// Where signals may interrupt a call, the program goes on to make it.
 pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
-    if !signal_actions::has_handlers() && !super::has_threads() {
+    if !signal_actions::has_handlers() && !crate::patch::has_threads() {
         return false;
     }
     // What comes from here on finds the program at its call. (See `keep_mask` for what came before.)
@@ -70,7 +71,7 @@ pub(super) fn keep_mask_unless_held(context: &mut Context) -> bool {
 
 /// With this mask the thread is at work of ours for which signals wait that have come: its own is in the frame.
 fn is_of_held(mask: u64) -> bool {
-    kernel_signals::has_sigsys(mask) && !super::is_retired()
+    kernel_signals::has_sigsys(mask) && !crate::interception_state::is_retired()
 }
 
 /// Signals have come that wait for us, and handlers of the program's for them.
@@ -80,7 +81,7 @@ pub(super) fn has_held() -> bool {
 
 /// Keeps the mask as [`keep_mask`] does where something can have changed it.
 pub(super) fn keep_changed_mask(context: &mut Context) {
-    if signal_actions::has_handlers() || super::is_retired() {
+    if signal_actions::has_handlers() || crate::interception_state::is_retired() {
         keep_mask(context);
     }
 }

@@ -34,10 +34,10 @@ mod trap_counts;
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::Event;
 use super::signal_actions;
 use crate::arch::{self, ABSENT, Code, LONG_JUMP, RUN_UP, SiteShape, Window};
 use crate::lock::Lock;
+use crate::policy::Event;
 use crate::sys::nr;
 use code_writer::{PAGE, Stubs};
 use shared_code::SharedRanges;
@@ -99,11 +99,14 @@ pub(super) fn another_thread() {
     if !THREADS.swap(true, Relaxed) {
         // With one thread the kernel registers us at once, with more it waits for some milliseconds.
         // (Where calls are reported nothing is patched.)
-        STATE.try_with(|state| state.enabled && !crate::reports() && synchronises(state));
+        STATE.try_with(|state| {
+            state.enabled && !crate::interception_state::reports() && synchronises(state)
+        });
     }
 }
 
-pub(super) fn has_threads() -> bool {
+/// True if the program has, or has had, more than one thread.
+pub fn has_threads() -> bool {
     THREADS.load(Relaxed)
 }
 
@@ -127,7 +130,7 @@ pub fn stubs_from(at: u64, end: u64) -> Option<(u64, u64)> {
 
 /// A call was trapped at `site`: whether that is so often the case that the site is to be patched.
 pub(super) fn is_hot(site: u64) -> bool {
-    super::tell(Event::Trapped);
+    crate::policy::count(Event::Trapped);
     STATE.try_with(|state| state.enabled && state.seen.note(site)) == Some(true)
 }
 
@@ -136,14 +139,14 @@ pub(super) fn is_hot(site: u64) -> bool {
 pub(super) fn patch_site(site: u64, number: u64) -> Option<u64> {
     let again = STATE.try_with(|state| patch(state, site, number)).flatten();
     if again.is_some() {
-        super::tell(Event::Patched);
+        crate::policy::count(Event::Patched);
     }
     again
 }
 
 /// Calls that must stay traps: they need the frame of the signal, or end the program's image.
 pub(super) fn never(number: u64) -> bool {
-    super::is_the_planes(number) && !super::is_checked(number)
+    crate::plane_calls::is_the_planes(number) && !crate::plane_calls::is_checked(number)
         || matches!(number, nr::EXECVE | nr::EXIT | nr::EXIT_GROUP | nr::PTRACE)
 }
 

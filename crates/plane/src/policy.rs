@@ -27,7 +27,8 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 use crate::arch::Context;
-use crate::{Call, Token, kernel_signals, sys};
+use crate::call::Call;
+use crate::{kernel_signals, sys};
 
 /// Stands in for the number of a call that the program makes by the 32-bit entry (`int 0x80`).
 pub const OF_ANOTHER_ABI: u64 = u64::MAX;
@@ -176,6 +177,9 @@ pub enum Exec {
     /// No call is made; the program sees this value.
     Answer(i64),
 }
+
+/// Value that [`ProcessEvents::before_exec`] leaves for [`ProcessEvents::exec_failed`].
+pub type Token = i32;
 
 /// Token of an exec for which nothing was prepared.
 pub const NO_TOKEN: Token = -1;
@@ -343,4 +347,11 @@ pub(crate) fn install(policy: &'static AnyPolicy) {
 
 pub(crate) fn remove() {
     POLICY.store(core::ptr::null_mut(), Release);
+}
+
+/// Counts a cost of interception.
+pub(crate) fn count(event: Event) {
+    if let Some(policy) = events() {
+        policy.event(event);
+    }
 }

@@ -1,9 +1,9 @@
 //! What the program does with its alternate signal stack, of which the kernel has another ([`super::alternate_stack`]).
 
-use super::Call;
 use super::alternate_stack::{AUTODISARM, Altstack};
 use super::thread::Thread;
 use crate::arch::Context;
+use crate::call::Call;
 use crate::sys::{self, Errno, copy_in, nr};
 
 /// sigaltstack(2) as the program means it; `None` if what is given cannot be known (a filter around us).

@@ -4,10 +4,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
 
-use super::is_retired;
 use super::kernel_signals::{Action, SIG_DFL, SIGNALS, SYS_BIT, bit_of};
 use super::thread::Thread;
 use crate::arch::Context;
+use crate::interception_state::is_retired;
 
 /// Signals whose `sa_mask` the program gave with SIGSYS in it.
 pub(super) static IN_MASK_OF: AtomicU64 = AtomicU64::new(0);
@@ -32,8 +32,8 @@ pub(super) fn has_async_handlers() -> bool {
     HANDLERS.load(Relaxed)
 }
 
-/// False while no handler of the program's can have run, nor have changed the mask of a thread.
-pub(super) fn has_handlers() -> bool {
+/// True if the program has, or has had, handlers of its own. While false, none can have changed a thread's mask.
+pub fn has_handlers() -> bool {
     ANY_HANDLERS.load(Relaxed)
 }
 

@@ -40,7 +40,7 @@ pub(crate) extern "C" fn runahead_begin_handler(
     let context = unsafe { &mut *context };
     let mask = thread.and_then(|thread| thread.mask_to_enter.take()).unwrap_or(mask);
     if let Some(thread) = thread
-        && crate::reports()
+        && crate::interception_state::reports()
         && arch::is_entering_handler(context.after())
         && is_alone(thread, signal)
         && kernel_signals::send_to_itself(signal, info)
@@ -202,7 +202,7 @@ pub(super) fn may_be_held(number: u64) -> bool {
 /// The signal has met us at work, and nothing but its coming a little later is changed if it is sent once more.
 fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
     thread.may_hold.get()
-        && super::is_ours(context.after())
+        && crate::interception_state::is_ours(context.after())
         && thread.is_on_stack(context.stack_pointer())
         && is_alone(thread, signal)
 }
@@ -210,9 +210,9 @@ fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
 /// A call has been dispatched for a policy that is told of all, and a signal has come before we had them wait. (Whoever
 /// looks at the stack then, to unwind it, is to find the program and not us.)
 fn comes_before_the_policy(thread: &Thread, context: &Context) -> bool {
-    crate::reports()
+    crate::interception_state::reports()
         && (thread.depth.get() == 0 || thread.is_asking.get())
-        && super::is_ours(context.after())
+        && crate::interception_state::is_ours(context.after())
         // (A handler of another signal's, which has not had the rest wait yet.)
         && !arch::is_entering_handler(context.after())
         && thread.signal_stack().holds(context.stack_pointer())

@@ -24,8 +24,11 @@ use super::signal_actions::{
 };
 use super::signal_handlers::{self, Handler};
 use super::thread::Thread;
-use super::{Call, dispatch_siginfo, is_retired, program_faults, retire_all_threads};
+use super::{dispatch_siginfo, program_faults};
 use crate::arch::Context;
+use crate::call::Call;
+use crate::interception_end::retire_all_threads;
+use crate::interception_state::is_retired;
 use crate::lock::Lock;
 use crate::sys::{self, copy_in, nr};
 

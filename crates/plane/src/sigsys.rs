@@ -13,11 +13,15 @@ use super::native_calls::{
 };
 use super::thread::{self, Thread};
 use super::{
-    Call, Verdict, call_reporting, clone, exec, is_checked, is_interesting, is_the_planes,
-    kernel_signals, patch, policy, reports, sigaltstack_call, signal_handlers, signal_masks,
-    temporary_masks, thread_stop,
+    call_reporting, clone, exec, kernel_signals, patch, policy, sigaltstack_call, signal_handlers,
+    signal_masks, temporary_masks, thread_stop,
 };
 use crate::arch::{self, Context, pkeys};
+use crate::call::Call;
+use crate::call_routing::is_interesting;
+use crate::interception_state::reports;
+use crate::plane_calls::{is_checked, is_the_planes};
+use crate::policy::Verdict;
 use crate::sys::{self, nr};
 
 /// Request of ptrace(2) by which a process asks to be traced.
@@ -65,7 +69,7 @@ pub(crate) extern "C" fn runahead_signal(_signal: i32, info: *const Info, contex
     if reports() {
         context.set_bases();
     }
-    if super::is_retired()
+    if crate::interception_state::is_retired()
         && let Some(thread) = thread::current().filter(|thread| !thread.armed.get())
     {
         context.stack = thread.alternate.get().words();
@@ -80,7 +84,7 @@ fn other(info: &Info, context: &mut Context) {
     let is_to_stop = is_sent(thread_stop::STOP);
     let is_poked = carried == policy::POKE
         && (info.code == kernel_signals::SI_QUEUE || info.code == kernel_signals::SI_TIMER);
-    let called_off = is_sent(CALLED_OFF) && super::is_retired();
+    let called_off = is_sent(CALLED_OFF) && crate::interception_state::is_retired();
     let mask = sys::set_mask(!0);
     // (First, as what is lost may be the call behind one that was made, of which the policy has not been told.)
     if let Some(thread) = thread {
@@ -96,10 +100,10 @@ fn other(info: &Info, context: &mut Context) {
             thread_stop::arrive(thread, context);
         }
         if is_poked
-            && !super::is_retired()
+            && !crate::interception_state::is_retired()
             && let Some(policy) = policy::events()
         {
-            match super::is_ours(context.after()) {
+            match crate::interception_state::is_ours(context.after()) {
                 true => policy.poke_missed(),
                 false => policy.poked(context),
             }
@@ -115,7 +119,7 @@ fn other(info: &Info, context: &mut Context) {
     sys::set_mask(if reports() { context.mask } else { mask });
     match thread {
         Some(thread) if called_off => {
-            super::leave_for_good(thread);
+            crate::interception_end::leave_for_good(thread);
             keep_mask(context);
         }
         _ if called_off => {}
@@ -135,8 +139,8 @@ fn answer(info: &Info, context: &mut Context) {
         thread::disarm_dispatch();
         return context.resume_at(site);
     };
-    if super::is_retired() {
-        super::leave_for_good(thread);
+    if crate::interception_state::is_retired() {
+        crate::interception_end::leave_for_good(thread);
         if call_reporting::is_trap(site) {
             keep_mask(context);
             return call_reporting::finish(thread, context, false);
@@ -148,7 +152,7 @@ fn answer(info: &Info, context: &mut Context) {
         if reports() && call_reporting::is_not_to_be_lost_yet(thread, site, context) {
             return;
         }
-        super::retire();
+        crate::interception_end::retire();
         return natively(site, context);
     }
     if call_reporting::is_trap(site) {
@@ -161,7 +165,7 @@ fn answer(info: &Info, context: &mut Context) {
     }
     let is_undisturbed = || thread.depth.get() == 0;
     if reports() {
-        if super::is_quick()
+        if crate::interception_state::is_quick()
             && is_undisturbed()
             && !is_the_planes(call.nr)
             && patch::is_hot(site)
@@ -171,10 +175,10 @@ fn answer(info: &Info, context: &mut Context) {
             return keep_mask_if_left(thread, context);
         }
         if is_undisturbed() && !is_the_planes(call.nr) {
-            if super::is_unseen(call.nr) {
+            if crate::call_routing::is_unseen(call.nr) {
                 return perform(&call, site, context);
             }
-            if super::is_asked_first(call.nr) && dispatch(&mut call, site, context) {
+            if crate::call_routing::is_asked_first(call.nr) && dispatch(&mut call, site, context) {
                 return;
             }
         }
@@ -192,7 +196,7 @@ fn answer(info: &Info, context: &mut Context) {
         return of_the_plane(&call, site, context);
     }
     // (A policy that sees all has its say of the others.)
-    let is_seen = crate::sees_all() && call.nr != nr::MUNMAP;
+    let is_seen = crate::interception_state::sees_all() && call.nr != nr::MUNMAP;
     if !is_seen && takes_its_stack(&call) {
         // A thread that is about to end does, and a coroutine what is below it: a patched site would need that.
         return perform(&call, site, context);
@@ -249,7 +253,7 @@ fn tell_plane_call(call: &Call, context: &Context) {
 fn make_a_lost_call_again(thread: &Thread, context: &mut Context) {
     if thread.armed.get()
         && let Some(site) = context.unanswered_call()
-        && !super::is_ours(site)
+        && !crate::interception_state::is_ours(site)
     {
         context.resume_at(site);
     }
@@ -316,7 +320,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
         context.resume_at(site);
         return true;
     }
-    if super::is_retired() {
+    if crate::interception_state::is_retired() {
         thread.release();
     }
     let held = thread.take_held();
@@ -341,7 +345,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
         }
         // Interception was given up: the program makes the call itself, and any later one, so that
         // what it is about to set up (a filter, say) is not in the way of our own return.
-        _ if super::is_retired() => natively(site, context),
+        _ if crate::interception_state::is_retired() => natively(site, context),
         // They come first.
         _ if held.is_some() => context.resume_at(site),
         Verdict::TRAP if reports() => return false,
@@ -417,7 +421,7 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
             match sigaltstack_call::sigaltstack(call) {
                 Some(ret) => context.set_result(ret),
                 None => {
-                    super::retire();
+                    crate::interception_end::retire();
                     context.resume_at(site);
                 }
             }

@@ -142,7 +142,7 @@ fn slots(key: u64) -> impl Iterator<Item = &'static Slot> {
 
 /// The thread pointer of this thread.
 pub fn pointer() -> u64 {
-    arch::thread_pointer(super::tells_threads_apart())
+    arch::thread_pointer(arch::tells_threads_apart())
 }
 
 fn key_of_this() -> u64 {
@@ -216,7 +216,7 @@ impl Thread {
     /// A signal has made the thread leave while we were at work on a call of it: what the program
     /// believes of SIGSYS is then to be so.
     pub(super) fn has_left(&self) -> bool {
-        super::is_retired() && !self.armed.get()
+        crate::interception_state::is_retired() && !self.armed.get()
     }
 
     /// Lets them come, here.
@@ -495,7 +495,7 @@ pub(super) fn armed() -> u32 {
 /// Switches dispatch on for the calling thread.
 pub(super) fn arm_dispatch() -> sys::Result<()> {
     use linux_raw_sys::prctl::{PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON};
-    let (text, len) = super::text();
+    let (text, len) = crate::interception_state::text();
     // SAFETY: the range holds every call instruction of the agent, the signal's restorer included;
     // without a selector byte there is nothing that the program could overwrite.
     unsafe { sys::prctl(PR_SET_SYSCALL_USER_DISPATCH, [PR_SYS_DISPATCH_ON.into(), text, len, 0]) }

@@ -53,7 +53,7 @@ pub fn stop_others() -> sys::Result<Stopped> {
     if !keep_others_from_stopping() {
         return Err(sys::Errno(sys::EAGAIN));
     }
-    if !crate::has_threads() {
+    if !crate::patch::has_threads() {
         return Ok(Stopped(0));
     }
     let number = LAST.load(Relaxed) % (WAITS - 1) + 1;
@@ -207,7 +207,7 @@ fn threads() -> sys::Result<u32> {
 
 /// The thread has been sent the signal, and goes on with `context` when it has returned from it. All signals are blocked.
 pub(super) fn arrive(thread: &Thread, context: &mut Context) {
-    if crate::is_ours(context.after()) {
+    if crate::interception_state::is_ours(context.after()) {
         // We were at work for it, and what lies there is ours: it will be sent another.
         thread.is_disturbed.set(true);
         return;

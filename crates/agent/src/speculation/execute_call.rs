@@ -19,8 +19,8 @@ use super::undo_journal::Change;
 use super::{
     pipe_dependencies, program_break, target_prefetch, user_buffers, write_capacity, write_faults,
 };
-use crate::plane::Call;
 use crate::plane::policy::ReportingVerdict;
+use crate::plane::{self, Call};
 use crate::session;
 use crate::sys::{self, Fd, nr};
 use runahead_speculate::protocol::Policy;
@@ -254,7 +254,7 @@ fn close_descriptor(call: &Call) -> CallOutcome {
 }
 
 fn change_mapping(call: &Call) -> CallOutcome {
-    const PAGE: u64 = 4096;
+    use crate::sys::PAGE;
     let [at, len, _, flags, ..] = call.args;
     let whole = len.next_multiple_of(PAGE);
     let flags = flags as u32;
@@ -306,7 +306,7 @@ fn is_program_range(at: u64, len: u64) -> bool {
 }
 
 fn write_output(call: &Call) -> CallOutcome {
-    if call.is_partly_made() {
+    if plane::is_partly_made(call) {
         return CallOutcome::Waits;
     }
     let fd = call.fd(0);

@@ -73,9 +73,11 @@ use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64};
 
+use crate::call::Call;
+use crate::policy::Verdict;
+use crate::sample_counter;
 use crate::thread::Thread;
 use crate::thread_owned::Owned;
-use crate::{Call, Verdict, sample_counter};
 
 pub(crate) use call_sites::*;
 pub(crate) use cancellable_call::attempt;
@@ -90,6 +92,7 @@ pub(crate) use signal_backout::to_the_program;
 pub use signal_context::Context;
 pub use signal_frame::RED_ZONE;
 pub(crate) use signal_frame::{Place, REGISTERS};
+pub(crate) use thread_pointers::tells_threads_apart;
 
 /// The instruction that makes a system call.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -583,7 +586,7 @@ global_asm!(
     threads_at = sym RUNAHEAD_THREADS_AT,
     seen = const SEEN,
     trapped = const TRAPPED,
-    is_quick = sym crate::IS_QUICK,
+    is_quick = sym crate::interception_state::IS_QUICK,
     checked = const CHECKED,
     common_commands = const COMMON_COMMANDS,
     places = const sample_counter::PLACES,
@@ -602,7 +605,7 @@ global_asm!(
     wait4 = const linux_raw_sys::general::__NR_wait4,
     exit = const linux_raw_sys::general::__NR_exit,
     cloned = sym crate::clone::runahead_after_clone,
-    dispatch = sym crate::runahead_dispatch,
+    dispatch = sym crate::call_dispatch::runahead_dispatch,
     plain_sites = const PLAIN_SITES,
 );
 

@@ -45,3 +45,8 @@ impl Context {
         }
     }
 }
+
+/// True if patched sites can tell threads apart: the processor and the kernel have `rdfsbase`.
+pub(crate) fn tells_threads_apart() -> bool {
+    RUNAHEAD_FSGSBASE.load(Relaxed) != 0
+}

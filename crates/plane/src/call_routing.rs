@@ -1,0 +1,120 @@
+//! The route of each call, by its number: unseen, to the policy, as a signal, or reported.
+
+use core::sync::atomic::Ordering::*;
+
+use crate::arch::{CALLS, CHECKED, COMMANDED, RUNAHEAD_INTEREST, SAMPLED, SEEN, TRAPPED};
+use crate::interception_state::{IS_QUICK, REPORTS, SEES_ALL, is_quick, reports};
+use crate::plane_calls::{is_checked, is_the_planes};
+use crate::policy::{self, AnyPolicy, Interest};
+use crate::{call_reporting, patch, sigsys, sys};
+
+/// Makes `policy` the one that is asked.
+pub fn set_policy(policy: &'static AnyPolicy) -> sys::Result<()> {
+    let interest = match policy {
+        AnyPolicy::Plain(policy) => Some(policy.interest()),
+        AnyPolicy::Reporting(_) => None,
+    };
+    let reports = interest.is_none();
+    if reports {
+        call_reporting::prepare()?;
+    }
+    policy::install(policy);
+    SEES_ALL.store(matches!(interest, Some(Interest::Every)), Relaxed);
+    // (A shadow that was told of all before may not change an action any more, and no signal of ours interrupts it.)
+    if REPORTS.swap(reports, Relaxed) != reports && reports {
+        sigsys::renew()?;
+    }
+    let others = match interest {
+        Some(Interest::Every) => SEEN,
+        Some(Interest::Only { .. }) => 0,
+        None => TRAPPED,
+    };
+    (0..CALLS as u64).for_each(|nr| set_interest(nr, others));
+    if let Some(Interest::Only { all_of, commands_of, samples_of }) = interest {
+        all_of.iter().for_each(|&nr| set_interest(nr, SEEN));
+        commands_of.iter().for_each(|&nr| set_interest(nr, COMMANDED));
+        samples_of.iter().for_each(|&nr| set_interest(nr, SAMPLED));
+    }
+    Ok(())
+}
+
+/// A site that is patched may be one for calls of any number, the plane's own among them.
+pub(crate) fn set_interest(nr: u64, how: u8) {
+    let how = match how {
+        _ if is_checked(nr) => CHECKED,
+        _ if is_the_planes(nr) => TRAPPED,
+        1.. if patch::never(nr) => TRAPPED,
+        how => how,
+    };
+    RUNAHEAD_INTEREST[nr as usize].store(how, Relaxed);
+}
+
+/// What becomes of a call of a number where a [`ReportingPolicy`] can do with less.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quick {
+    /// It is made as it stands, and nobody sees it.
+    Unseen,
+    /// As [`Quick::Before`], but for those that the policy lets go by ([`sample_counter`]).
+    Sampled,
+    /// The policy sees it ([`ReportingPolicy::before`]), by a patched site if there is one, and decides it there or has it come with
+    /// its frame.
+    Before,
+    /// It comes as a signal, and is reported.
+    Reported,
+}
+
+/// From here on that becomes of each call from a site that is patched, which sites are from here on. Only while the process has one
+/// thread: one that waits in a call that nobody sees cannot be stopped.
+pub fn be_quick(how: impl Fn(u64) -> Quick) {
+    (0..CALLS as u64).for_each(|nr| {
+        let how = match how(nr) {
+            Quick::Unseen => 0,
+            Quick::Sampled => SAMPLED,
+            Quick::Before => SEEN,
+            Quick::Reported => TRAPPED,
+        };
+        set_interest(nr, how);
+    });
+    IS_QUICK.store(true, Relaxed);
+}
+
+/// From here on every call is reported again.
+pub fn report_all() {
+    if IS_QUICK.swap(false, Relaxed) {
+        (0..CALLS as u64).for_each(|nr| set_interest(nr, TRAPPED));
+    }
+}
+
+/// Makes the policy see these `calls`, too.
+pub fn take_interest(calls: &[u64]) {
+    calls.iter().for_each(|&nr| set_interest(nr, SEEN));
+}
+
+/// Has the policy see each of the calls `nr`, of which samples were enough, or again only samples.
+/// Where interception was given up, or calls are reported, nothing changes.
+pub fn see_all_of(nr: u64, all: bool) {
+    if reports() {
+        return;
+    }
+    let (from, to) = if all { (SAMPLED, SEEN) } else { (SEEN, SAMPLED) };
+    let _ = RUNAHEAD_INTEREST[nr as usize].compare_exchange(from, to, Relaxed, Relaxed);
+}
+
+/// Of this call samples are enough.
+pub fn is_sampled(nr: u64) -> bool {
+    RUNAHEAD_INTEREST.get(nr as usize).is_some_and(|call| call.load(Relaxed) == SAMPLED)
+}
+
+/// Of calls of this number nobody sees any, though the policy is told of all others ([`Quick::Unseen`]).
+pub(crate) fn is_unseen(nr: u64) -> bool {
+    is_quick() && (nr as usize) < CALLS && !is_interesting(nr)
+}
+
+/// True if the policy is asked without a frame of calls of this number that come as signals.
+pub(crate) fn is_asked_first(nr: u64) -> bool {
+    policy::reporting().is_some_and(|policy| policy.is_asked_first(nr))
+}
+
+pub(crate) fn is_interesting(nr: u64) -> bool {
+    (nr as usize) < CALLS && RUNAHEAD_INTEREST[nr as usize].load(Relaxed) != 0
+}
