@@ -2,7 +2,8 @@
 
 use core::mem::{offset_of, size_of};
 
-use crate::PATH_MAX;
+/// Longest path in a hint, in bytes (`PATH_MAX`, limits.h).
+pub const PATH_MAX: usize = 4096;
 
 /// What a hint discloses. Nothing here can ask for more than a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -35,7 +35,7 @@ pub use agent_config::AgentConfig;
 pub use cost_account::Account;
 pub use directory_entries::{Entries, Entry};
 pub use hint_log::{HintLog, HintState};
-pub use hint_record::{HintKind, Record, RecordError};
+pub use hint_record::{HintKind, PATH_MAX, Record, RecordError};
 pub use record_ring::Ring;
 pub use shared_memory::{Control, RunEnd, RunStatus, Shared};
 pub use slow_devices::SlowDevices;
@@ -48,6 +48,3 @@ pub const ABI_VERSION: u32 = 15;
 pub const fn device_number(major: u32, minor: u32) -> u64 {
     (major as u64) << 32 | minor as u64
 }
-
-/// Longest path in a hint, in bytes (`PATH_MAX`, limits.h).
-pub const PATH_MAX: usize = 4096;

@@ -8,8 +8,8 @@
 
 use core::ops::Range;
 
-use crate::Identity;
 use crate::access_identity::BLOCK_BYTES;
+use crate::access_identity::Identity;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;

@@ -1,6 +1,6 @@
 //! What a name of the real tree led to when a try first changed it.
 
-use super::super::PATH_MAX;
+use crate::hint_record::PATH_MAX;
 
 /// Numbers of an [`Origin`] in words, each with a space behind it.
 const NUMBERS_MAX: usize = 8 * 17;
