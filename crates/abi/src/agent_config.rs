@@ -93,6 +93,16 @@ pub mod without {
     pub const MIRRORS: u64 = 1 << 2;
     /// The target's large memory is never copied by a fork, however small the target is.
     pub const COPIES: u64 = 1 << 3;
+    /// Targets see every call, also while nothing stalls.
+    pub const SAMPLING: u64 = 1 << 4;
+    /// Memory with `MADV_DONTFORK` is missing in shadows.
+    pub const DONTFORK: u64 = 1 << 5;
+    /// Memory blocks that runs touch are not noted for the next run.
+    pub const TOUCHED: u64 = 1 << 6;
+    /// No file of the same kind stands in for a file that is missing.
+    pub const EXEMPLARS: u64 = 1 << 7;
+    /// Targets weigh syncs as if no two threads waited at a time.
+    pub const CONCURRENCY: u64 = 1 << 8;
 }
 
 /// Values of [`AgentConfig::tell`].

@@ -27,11 +27,27 @@ pub struct Without {
     pub mirrors: bool,
     /// A target's large memory is kept out of the fork at each sync, however little it is.
     pub copies: bool,
+    /// Programs that are executed are not loaded ahead.
+    pub programs: bool,
+    /// Nothing is guessed in sibling directories.
+    pub siblings: bool,
+    /// Names that programs look for in one directory after another are not guessed.
+    pub patterns: bool,
+    /// Agents see every call, also while nothing stalls.
+    pub sampling: bool,
+    /// Memory with `MADV_DONTFORK` is missing in shadows.
+    pub dontfork: bool,
+    /// Memory blocks that runs of a shadow touch are not copied ahead for the next run.
+    pub touched: bool,
+    /// No file of the same kind stands in for a file that is missing.
+    pub exemplars: bool,
+    /// Threads that wait at a time, of a process or a session, count one by one.
+    pub concurrency: bool,
 }
 
 impl Without {
     /// Names by which [`Without::switch_off`] knows the mechanisms.
-    pub const NAMES: [&'static str; 11] = [
+    pub const NAMES: [&'static str; 19] = [
         "stale",
         "again",
         "memory",
@@ -43,6 +59,14 @@ impl Without {
         "sole",
         "mirrors",
         "copies",
+        "programs",
+        "siblings",
+        "patterns",
+        "sampling",
+        "dontfork",
+        "touched",
+        "exemplars",
+        "concurrency",
     ];
 
     /// Switches off one more; false if there is none of this name.
@@ -59,19 +83,34 @@ impl Without {
             "sole" => &mut self.sole,
             "mirrors" => &mut self.mirrors,
             "copies" => &mut self.copies,
+            "programs" => &mut self.programs,
+            "siblings" => &mut self.siblings,
+            "patterns" => &mut self.patterns,
+            "sampling" => &mut self.sampling,
+            "dontfork" => &mut self.dontfork,
+            "touched" => &mut self.touched,
+            "exemplars" => &mut self.exemplars,
+            "concurrency" => &mut self.concurrency,
             _ => return false,
         };
         *which = true;
         true
     }
 
-    /// What is switched off, as the agent is told.
+    /// Bits of the agent's part ([`without`]).
     pub fn bits(self) -> u64 {
-        let stale = if self.stale { without::STALE } else { 0 };
-        let again = if self.again { without::AGAIN } else { 0 };
-        let mirrors = if self.mirrors { without::MIRRORS } else { 0 };
-        let copies = if self.copies { without::COPIES } else { 0 };
-        stale | again | mirrors | copies
+        let parts = [
+            (self.stale, without::STALE),
+            (self.again, without::AGAIN),
+            (self.mirrors, without::MIRRORS),
+            (self.copies, without::COPIES),
+            (self.sampling, without::SAMPLING),
+            (self.dontfork, without::DONTFORK),
+            (self.touched, without::TOUCHED),
+            (self.exemplars, without::EXEMPLARS),
+            (self.concurrency, without::CONCURRENCY),
+        ];
+        parts.iter().filter(|(is_off, _)| *is_off).fold(0, |bits, (_, bit)| bits | bit)
     }
 }
 
@@ -98,13 +137,31 @@ mod tests {
     fn the_agent_is_told_of_its_own_part() {
         let mut all = Without::default();
         assert!(Without::NAMES.iter().all(|name| all.switch_off(name)));
-        let mine = Without { stale: false, again: false, mirrors: false, copies: false, ..all };
+        let mut mine = all;
+        for part in [
+            &mut mine.stale,
+            &mut mine.again,
+            &mut mine.mirrors,
+            &mut mine.copies,
+            &mut mine.sampling,
+            &mut mine.dontfork,
+            &mut mine.touched,
+            &mut mine.exemplars,
+            &mut mine.concurrency,
+        ] {
+            *part = false;
+        }
         assert_eq!(mine.bits(), 0);
         for (one, bit) in [
             (Without { stale: true, ..mine }, without::STALE),
             (Without { again: true, ..mine }, without::AGAIN),
             (Without { mirrors: true, ..mine }, without::MIRRORS),
             (Without { copies: true, ..mine }, without::COPIES),
+            (Without { sampling: true, ..mine }, without::SAMPLING),
+            (Without { dontfork: true, ..mine }, without::DONTFORK),
+            (Without { touched: true, ..mine }, without::TOUCHED),
+            (Without { exemplars: true, ..mine }, without::EXEMPLARS),
+            (Without { concurrency: true, ..mine }, without::CONCURRENCY),
         ] {
             assert_eq!(one.bits(), bit);
         }

@@ -384,8 +384,10 @@ impl Dispatcher {
         control.usual_sync_ticks.store(sum.checked_div(count).unwrap_or(0), Relaxed);
         let us = |ticks: u64| ticks / self.common.waits.ticks_per_us().max(1);
         ledger.crowd.waited(us(plus(now.all_wait_ticks, before.all_wait_ticks)));
-        ledger.crowd.tell(control);
-        self.client.waiters(ledger.crowd.waiters());
+        if !self.common.without.concurrency {
+            ledger.crowd.tell(control);
+            self.client.waiters(ledger.crowd.waiters());
+        }
         let waits = plus(now.waits, before.waits);
         if waits > 0 {
             let time = Duration::from_micros(us(plus(now.wait_ticks, before.wait_ticks)));

@@ -37,6 +37,11 @@ fn alone() -> *mut Shared {
 }
 
 impl Session {
+    /// True if a mechanism of `bits` is switched off ([`runahead_abi::agent_config::without`]).
+    pub fn is_without(&self, bits: u64) -> bool {
+        self.config.without & bits != 0
+    }
+
     /// For a process that has not joined, whose agent is mapped at `image`.
     pub fn new(config: AgentConfig, image: (u64, u64)) -> Self {
         Session {

@@ -75,9 +75,10 @@ pub(crate) unsafe fn of_target() -> Option<OfTarget> {
 
 /// Whether a process with so many pages of its own has its large memory kept out.
 pub(crate) fn is_worth_it(session: &Session, pages: u64) -> bool {
-    let without = |what| session.config.without & what != 0;
-    let least = if without(without::COPIES) { 0 } else { MIRRORED_PAGES };
-    (pages >= least || is_swapped(session)) && !without(without::MIRRORS) && !plane::has_threads()
+    let least = if session.is_without(without::COPIES) { 0 } else { MIRRORED_PAGES };
+    (pages >= least || is_swapped(session))
+        && !session.is_without(without::MIRRORS)
+        && !plane::has_threads()
 }
 
 /// Some of the process's memory is swapped out: what is inherited of that would be waited for.

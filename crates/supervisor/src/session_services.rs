@@ -16,7 +16,7 @@ use runahead_admission::session_admission::Listener;
 use runahead_admission::session_totals::Ledger;
 use runahead_admission::single_spindle::Sole;
 use runahead_admission::slow_devices::Waits;
-use runahead_admission::{Common as Admission, memory_budget};
+use runahead_admission::{Common as Admission, Without, memory_budget};
 use runahead_inject::{AgentFile, Layout, NotInjected};
 use runahead_prefetch::{PrefetchStats, Prefetcher};
 use runahead_speculation::Counts;
@@ -46,7 +46,7 @@ pub(crate) struct Prepared {
     token: [u8; TOKEN_BYTES],
     pub(crate) waits: Arc<Waits>,
     prefetcher: Option<Arc<Prefetcher>>,
-    guesses: bool,
+    without: Without,
     has_servers: bool,
     beside: Option<Arc<Beside>>,
 }
@@ -121,9 +121,9 @@ impl Prepared {
         if faults.keep_shadows {
             waits.expect();
         }
-        let (waits, guesses) = (Arc::new(waits), !faults.without.guesses);
+        let (waits, without) = (Arc::new(waits), faults.without);
         let (prefetcher, beside) = (None, None);
-        Ok(Prepared { layout, listener, token, waits, prefetcher, guesses, has_servers, beside })
+        Ok(Prepared { layout, listener, token, waits, prefetcher, without, has_servers, beside })
     }
 
     /// Where what may wait is done. To make that process takes some 0.4 ms, which a command that starts need not wait for
@@ -147,8 +147,14 @@ impl Prepared {
             let waited = move |device, time| heard.waited(device, time);
             let all = runahead_prefetch::Options::default();
             let max_in_flight = memory_budget::workers(all.max_in_flight);
-            let guesses = self.guesses;
-            let bounds = runahead_prefetch::Options { max_in_flight, guesses, ..all };
+            let bounds = runahead_prefetch::Options {
+                max_in_flight,
+                guesses: !self.without.guesses,
+                sibling_directories: !self.without.siblings,
+                lookup_patterns: !self.without.patterns,
+                programs: !self.without.programs,
+                ..all
+            };
             let prefetcher = Arc::new(Prefetcher::new(bounds, waited));
             Tasks::default().look(&prefetcher);
             prefetcher

@@ -107,7 +107,7 @@ impl Runner {
         in_order: bool,
     ) -> Option<i64> {
         let d = *self.files.get(fd)?;
-        if (offset > 0 && !d.stood_in) || self.leaves_stale() {
+        if (offset > 0 && !d.stood_in) || self.lacks_exemplars() {
             return None;
         }
         let kind = self.kind(fd)?;
@@ -137,7 +137,7 @@ impl Runner {
     fn keep_exemplar(&mut self, fd: Fd, d: &Descriptor, buf: u64, offset: u64, got: u64) {
         if got > 0
             && d.size <= EXEMPLARY_BYTES
-            && !self.leaves_stale()
+            && !self.lacks_exemplars()
             && let Some(kind) = self.kind(fd)
         {
             // SAFETY: the kernel has just filled them.
@@ -338,7 +338,12 @@ impl Runner {
 
     /// Nothing is to stand in for what is missing.
     fn leaves_stale(&self) -> bool {
-        self.session.config.without & without::STALE != 0
+        self.session.is_without(without::STALE)
+    }
+
+    /// True if no other file stands in for a file that is missing.
+    fn lacks_exemplars(&self) -> bool {
+        self.session.is_without(without::STALE | without::EXEMPLARS)
     }
 
     fn is_believed_resident(&self, d: &Descriptor, real: Fd, offset: u64, len: u64) -> bool {

@@ -12,6 +12,7 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
+use runahead_abi::agent_config::without;
 use runahead_abi::{RunEnd, Shared, touched_blocks};
 
 use super::lazy_regions::{self, Region, Source};
@@ -132,6 +133,7 @@ extern "C" fn on_fault(signal: i32, info: *const Info, context: *const Context) 
     let Some(block) = block else { end() };
     if !IS_OVERWRITTEN.load(Relaxed)
         && let Some(session) = session::get()
+        && !session.is_without(without::TOUCHED)
     {
         session.shared().touched.note(block.at, block.unit, block.print());
     }

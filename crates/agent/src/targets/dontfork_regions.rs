@@ -11,11 +11,13 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
+use runahead_abi::agent_config::without;
 
 use super::Target;
 use super::call_outcome::Outcome;
 use crate::lock::Lock;
 use crate::plane::{Call, signal_block};
+use crate::session;
 use crate::sys;
 
 /// Ranges that are remembered; without more, a shadow ends where it misses one.
@@ -114,6 +116,9 @@ fn pages(at: u64, len: u64) -> (u64, u64) {
 
 impl Target {
     pub(super) fn advise(&self, call: &Call) -> Outcome {
+        if session::get().is_some_and(|session| session.is_without(without::DONTFORK)) {
+            return Outcome::Native;
+        }
         let [at, len, advice, ..] = call.args;
         let dont = match advice as u32 {
             k::MADV_DONTFORK => true,

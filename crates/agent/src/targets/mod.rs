@@ -40,7 +40,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as k;
-use runahead_abi::agent_config::tell;
+use runahead_abi::agent_config::{tell, without};
 use runahead_abi::{Identity, PATH_MAX};
 
 use crate::arch::{CALLS, Context, ticks};
@@ -345,7 +345,7 @@ fn policy(call: &Call) -> Verdict {
             return shadow::policy(call);
         }
     };
-    if session.config.tell != tell::ALL {
+    if session.config.tell != tell::ALL && !session.is_without(without::SAMPLING) {
         TARGET.rest(call);
     }
     verdict

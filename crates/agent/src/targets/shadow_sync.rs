@@ -131,7 +131,10 @@ impl Syncs {
 
     fn seen(&self, session: &Session) -> Seen {
         let control = &session.shared().control;
-        let crowd = self.crowd.usual().among(Crowd::of_session(control));
+        let crowd = match session.is_without(without::CONCURRENCY) {
+            true => Crowd::default(),
+            false => self.crowd.usual().among(Crowd::of_session(control)),
+        };
         let mut seen = seen(control, crowd, session.config.ticks_per_us);
         if uninherited_memory::is_worth_it(session, seen.pages) {
             // What a sync copies is little.
@@ -345,7 +348,7 @@ impl Target {
 /// Has the shadow that exists run again, from where it was made, if that is near and was not tried yet:
 /// what the target waited for there has come, and tells it where to go on. Costs the target a tenth of a sync.
 fn runs_again(session: &Session, syncs: &mut Syncs) -> bool {
-    if session.config.without & without::AGAIN != 0 {
+    if session.is_without(without::AGAIN) {
         return false;
     }
     let control = &session.shared().control;

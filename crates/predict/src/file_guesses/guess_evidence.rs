@@ -41,7 +41,9 @@ impl<F> Guesses<F> {
         if record.kind == HintKind::Lookup {
             self.saw_one(client, record, (Of::Names, HintKind::Lookup), demand, lanes);
         }
-        self.saw_in_siblings(client, record, demand, lanes);
+        if self.follows_patterns {
+            self.saw_in_siblings(client, record, demand, lanes);
+        }
         self.saw_named(client, record, demand, lanes);
     }
 
@@ -108,7 +110,8 @@ impl<F> Guesses<F> {
         let (evidence, demands) = name.of.evidence();
         let shown = place.wanted.len() >= evidence && place.demands >= demands
             || (habit || listed) && place.demands > 0;
-        if !shown || watch.credit < name.of.unit() {
+        let may = self.enters_siblings || name.of != Of::Siblings;
+        if !may || !shown || watch.credit < name.of.unit() {
             return;
         }
         place.begin(name.of.allowance());

@@ -35,6 +35,10 @@ pub struct Guesses<F> {
     pub scans: bool,
     /// Nothing is guessed.
     pub off: bool,
+    /// Guesses go into sibling directories that no target has entered.
+    pub enters_siblings: bool,
+    /// Names that a client looks for in one directory after another are guessed.
+    pub follows_patterns: bool,
 }
 
 impl<F> Default for Guesses<F> {
@@ -50,6 +54,8 @@ impl<F> Default for Guesses<F> {
             narrow: false,
             scans: false,
             off: false,
+            enters_siblings: true,
+            follows_patterns: true,
         }
     }
 }

@@ -69,6 +69,29 @@ fn siblings_of_four_directories_are_entered_ahead() {
 }
 
 #[test]
+fn without_siblings_only_what_is_entered_is_guessed() {
+    let mut bench = Bench::new(0, 1000);
+    bench.guesses.enters_siblings = false;
+    bench.directories = (0..10).map(|n| format!("r{n}")).collect();
+    (0..4).for_each(|n| enter(&mut bench, &format!("/p/r{n}")));
+    look(&mut bench, "/p/r4/init.so");
+    bench.run();
+    assert_eq!(looked_up(&bench, "/p/r4"), ["init.py", "c/init.pyc"]);
+    assert!((5..10).all(|n| looked_up(&bench, &format!("/p/r{n}")).is_empty()));
+}
+
+#[test]
+fn without_patterns_no_name_is_guessed_in_a_directory_or_its_siblings() {
+    let mut bench = Bench::new(0, 1000);
+    bench.guesses.follows_patterns = false;
+    bench.directories = (0..10).map(|n| format!("r{n}")).collect();
+    (0..4).for_each(|n| enter(&mut bench, &format!("/p/r{n}")));
+    look(&mut bench, "/p/r4/init.so");
+    bench.run();
+    assert!((4..10).all(|n| looked_up(&bench, &format!("/p/r{n}")).is_empty()));
+}
+
+#[test]
 fn a_room_that_is_used_makes_room_for_more() {
     let many = (4 * ALLOWANCE / SIBLING_COST) as usize;
     let mut bench = entered(many);

@@ -12,6 +12,7 @@ use runahead_predict::{
 use super::lookup_turns::Siblings;
 use super::path_entry::{Entry, Stage};
 use super::worker_job::{Class, Found, Job, Place, Step, Taken};
+use crate::Options;
 use crate::device_number::Home;
 use crate::fair_queue::{Head, Lanes, Reach};
 use crate::horizon::Speed;
@@ -36,6 +37,8 @@ pub(crate) struct Queue<F> {
     /// How often lookups have gone before what was first.
     pub(super) passed: HashMap<(ClientId, Home), usize>,
     pub(super) taken: Option<Taken>,
+    /// Hints for programs are acted on.
+    pub(super) loads_programs: bool,
     pub(super) next_id: u64,
     pub(super) max_items: usize,
 }
@@ -57,14 +60,18 @@ impl<F> Queue<F> {
             swept: HashMap::new(),
             passed: HashMap::new(),
             taken: None,
+            loads_programs: true,
             next_id: 0,
             max_items,
         }
     }
 
-    /// Whether what targets wait for is taken as evidence of what lies around it.
-    pub(crate) fn allow_guesses(&mut self, allowed: bool) {
-        self.guesses.off = !allowed;
+    /// Switches kinds of predictions on and off.
+    pub(crate) fn allow(&mut self, options: &Options) {
+        self.guesses.off = !options.guesses;
+        self.guesses.enters_siblings = options.sibling_directories;
+        self.guesses.follows_patterns = options.lookup_patterns;
+        self.loads_programs = options.programs;
     }
 
     pub(super) fn new_id(&mut self) -> u64 {

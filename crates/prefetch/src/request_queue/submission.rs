@@ -38,7 +38,7 @@ impl<F> Queue<F> {
         let tag = Tag::of(&record.header);
         let key = Identity::from_raw(record.header.key);
         if record.kind == HintKind::Program {
-            if self.is_full(client, &tag) {
+            if !self.loads_programs || self.is_full(client, &tag) {
                 return self.refuse(client, record, fx);
             }
             let (id, hint) = (self.new_id(), (client, key, tag));

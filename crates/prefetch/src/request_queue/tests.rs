@@ -283,6 +283,16 @@ fn every_name_of_a_path_is_marked() {
     assert_eq!(fx.done.len(), 4);
 }
 
+#[test]
+fn programs_that_are_switched_off_are_refused_and_their_keys_forgotten() {
+    let (mut queue, mut fx) = new();
+    queue.allow(&crate::Options { programs: false, ..crate::Options::default() });
+    let program = hint(HintKind::Program, "/a");
+    assert_eq!(program.submit(&mut queue, &mut fx), Submitted::Refused);
+    assert_eq!(fx.forget.len(), 1);
+    assert_eq!(queue.len(), 0);
+}
+
 #[path = "tests_cancel.rs"]
 mod cancel;
 #[path = "tests_clients.rs"]

@@ -158,9 +158,8 @@ pub(super) fn variable(name: &str) -> Vec<u8> {
 
 impl Pool {
     pub(crate) fn new(options: Options, waited: Box<Waited>) -> Self {
-        let Options { max_in_flight, max_queued, guesses } = options;
-        let mut sched = Scheduler::new(max_in_flight, max_queued);
-        sched.queue.allow_guesses(guesses);
+        let mut sched = Scheduler::new(options.max_in_flight, options.max_queued);
+        sched.queue.allow(&options);
         Pool {
             state: Mutex::new(State {
                 sched,
