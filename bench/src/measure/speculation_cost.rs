@@ -42,13 +42,13 @@ const ASKED: &str = "Asked for:
 - 100 µs each for checkpoint and commit with few pages written;
 - rollbacks of 10, 1,000 and 50,000 pages in 200, 1,000 and 35,000 µs;
 - 1,000 µs from the verdict to the held byte;
-- 100 µs each to begin and to commit one of many predictions;
+- 100 µs each to begin and to commit one of many;
 - loops of reads, of writes to a pipe and to a file at most 1.3, 1.5 and 1.5 times native;
 - clients within 1.25 of the bound.
 ";
 const CHECKPOINTS: &str = "
-Microseconds, medians. A process with one thread and so much memory, of which random pages, one store each, are written before each
-checkpoint, and again before it is rolled back. *waits*: more is written than may be open.
+Medians in microseconds, of a process with one thread and as much memory as the first column says. Random pages, one store each, are written before each
+checkpoint, and again before the rollback. *waits*: more was written than may be open.
 ";
 const LOOPS_TEXT: &str = "
 Nanoseconds a call, medians of 41 times 1,000 (400 to the pipe): natively, in a session that may speculate, and while it does.
@@ -88,7 +88,14 @@ pub fn speculate(options: &Speculate) -> Result<bool, Error> {
     bench.compile()?;
     let Machine { cores, processor, kernel, .. } = Machine::this();
     let mut document = format!(
-        "# Costs and gains of speculation\n\n`make bench ROW=speculate`, on {cores} x {processor}, Linux {kernel}, in one go. {ASKED}"
+        "# What speculating costs, and what it gains\n\n{}\n\n{ASKED}",
+        wrapped(
+            &format!(
+                "This document is for those who work on speculation. `make bench ROW=speculate` \
+                 measured it in one go, on {cores} x {processor}, Linux {kernel}."
+            ),
+            ""
+        )
     );
     if bench.ask(false, &["userfaultfd"])? != [1.0] {
         document += "\nuserfaultfd(2) is refused here: memory is copied before the first store to it (decision 54).\n";
@@ -172,7 +179,7 @@ impl Bench {
         let released = self.ask(true, &["release", "200"])?;
         let &[released] = &released[..] else { return Err(self.silent()) };
         let released = format!(
-            "From the verdict, in another process, to the byte that was held, in the pipe of a third process, while the speculative process computes: {:.0} µs.",
+            "From the verdict, in another process, to the byte that was held, in a third one's pipe, while the speculative process computes: {:.0} µs.",
             released / 1e3
         );
         let (processes, each) = MANY;
@@ -207,11 +214,10 @@ impl Bench {
 
     fn clients(&self) -> Result<(String, bool), Error> {
         let text = format!(
-            "
-- A client (`examples/speculate/client.c`) computes {} µs between two questions, each of which depends on the answer before.
-- Times are medians of {} runs of the whole command, start of runahead included.
-- The bound is what no rollback can beat: all computing, and the wait for each answer that was not as predicted, and for the last.
-",
+            "A client (`examples/speculate/client.c`) computes {} µs between two questions, each of which depends on the \
+             answer before. Times are medians of {} runs of the whole command, start of runahead included. The bound is \
+             what no rollback can beat: all computing, and the wait for the last answer and for each answer that was \
+             mispredicted.",
             COMPUTES.as_micros(),
             self.pairs
         );
@@ -252,7 +258,7 @@ impl Bench {
                 all_same &= same;
             }
         }
-        Ok((format!("{text}\n{}", table.markdown()), all_same))
+        Ok((format!("\n{}\n\n{}", wrapped(&text, ""), table.markdown()), all_same))
     }
 
     /// Runs the client; returns its seconds, and its output and end.

@@ -158,25 +158,29 @@ fn failures(report: &Report) -> String {
 
 /// The command of a row, and the numbers that belong to it.
 fn about(row: &RowReport) -> String {
-    let mut out = format!("- `{}`: `{}`", row.name, row.command);
-    if !row.program.is_empty() {
-        out += &format!(" ({})", row.program);
-    }
-    out += &format!(", {}", row.about);
+    let mut out = format!("- `{}`: {}", row.name, row.about);
     if let Some(Census { files, dirs, bytes }) = &row.content {
         out += &format!(" ({files} files in {dirs} directories, {} MiB)", bytes >> 20);
     }
+    out += &format!(". `{}`", row.command);
+    if !row.program.is_empty() {
+        out += &format!(" ({})", row.program);
+    }
+    if row.cache == Cache::Cold {
+        out += &format!(", on `{}`", row.storage);
+    }
+    out += ".";
     if let Some(starts) = row.starts.filter(|starts| *starts > 1) {
-        out += &format!("; it starts {starts} programs");
+        out += &format!(" It starts {starts} programs.");
     }
     if row.cache == Cache::Cold {
         let plain = row.runs.iter().filter(|run| run.kind == Kind::Plain);
         let requests = plain.map(|run| run.requests).max().unwrap_or(0);
-        out += &format!(", on `{}`; plain makes {requests} requests", row.storage);
+        out += &format!(" Plain makes {requests} requests.");
     }
     if let Some(oracle) = &row.oracle {
         let (accesses, threads) = (oracle.accesses, oracle.threads);
-        out += &format!("; the oracle makes {accesses} accesses with {threads} threads");
+        out += &format!(" The oracle makes {accesses} accesses with {threads} threads.");
     }
     // Medians of other things measured, of both kinds.
     let names: BTreeSet<_> = row.runs.iter().flat_map(|run| run.more.keys()).collect();
@@ -184,9 +188,9 @@ fn about(row: &RowReport) -> String {
         let median = |kind| median_of(&row.runs, kind, |run| run.more.get(name).copied());
         let one = |kind: Kind| median(kind).map(|value| format!("{} {value:.0}", kind.name()));
         let both: Vec<_> = [Kind::Plain, Kind::Runahead].into_iter().filter_map(one).collect();
-        out += &format!("; {name}: {}", both.join(", "));
+        out += &format!(" {name}: {}.", both.join(", "));
     }
-    out + &format!(". `make bench ROW={}`", row.name)
+    out + &format!(" `make bench ROW={}`", row.name)
 }
 
 #[cfg(test)]
@@ -233,7 +237,9 @@ mod tests {
         assert!(text.contains("## How cheap") && text.contains(line), "{text}");
         assert!(text.contains("- `tar`: 1.030, +300.0 ms; at most 1.02"), "{text}");
         assert!(
-            text.contains("(7 files in 2 directories, 3 MiB); Pss in KiB: runahead 12."),
+            text.contains(
+                "reads (7 files in 2 directories, 3 MiB). `tar cf ARCHIVE tree` (tar 1)."
+            ) && text.contains(" Pss in KiB: runahead 12. `make bench ROW=tar`"),
             "{text}"
         );
     }
@@ -272,7 +278,7 @@ mod tests {
             line("10.00 s | 10.20 s | 1.020 | 1.020 to 1.020 | +200.0 ms | at most 1.03 | pass");
         assert!(text.contains("nothing to gain") && text.contains(&line), "{text}");
         assert!(
-            !text.contains("## How cheap") && text.contains("plain makes 9 requests"),
+            !text.contains("## How cheap") && text.contains("Plain makes 9 requests"),
             "{text}"
         );
     }

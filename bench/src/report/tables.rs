@@ -9,21 +9,22 @@ use crate::report::summary::{Ratio, Verdict, bytes_ratio, median_of, processor_r
 use crate::rows::cost_limits::{Cost, Unit};
 
 /// Headings of a table.
-fn headings(section: Section) -> &'static str {
-    match section {
+fn headings(section: Section) -> Vec<&'static str> {
+    let headings = match section {
         Section::Cold => {
-            "row,plain,runahead,ratio,spread,at least,oracle,oracle's ratio,closeness,replay,bytes,result,measured"
+            "row|plain|runahead|ratio|spread|at least|oracle|oracle's ratio|closeness|replay|bytes|result|measured"
         }
-        Section::Ablation => "row,everything on,spread,without,spread,measured",
-        Section::Warm => "row,plain,runahead,slower,spread,at most,result,measured",
+        Section::Ablation => "row|everything on|spread|without|spread|measured",
+        Section::Warm => "row|plain|runahead|slower|spread|at most|result|measured",
         Section::Futile | Section::Cost => {
-            "row,plain,runahead,ratio,spread,added,asked,result,measured"
+            "row|plain|runahead|ratio|spread|added|asked|result|measured"
         }
         Section::Everyday => {
-            "command,plain s,first run: times faster,second run,processor s: plain,first,second,\
-             bytes over plain: first,second,outputs"
+            "command|plain, s|first run, times faster|second run|processor, s: plain|first|second|\
+             bytes over plain: first|second|outputs"
         }
-    }
+    };
+    headings.split('|').collect()
 }
 
 /// Returns the tables of a section, with their titles: everyday rows have one for each storage.
@@ -32,7 +33,7 @@ pub fn tables(report: &Report, section: Section) -> Vec<(&str, Table)> {
     for row in report.rows.iter().filter(|row| row.section() == section) {
         let title = row.everyday.as_deref().unwrap_or_default();
         if tables.last().is_none_or(|(last, _)| *last != title) {
-            tables.push((title, Table::new(headings(section).split(','))));
+            tables.push((title, Table::new(headings(section))));
         }
         if let Some((_, table)) = tables.last_mut() {
             table.row(cells(row));
@@ -43,7 +44,7 @@ pub fn tables(report: &Report, section: Section) -> Vec<(&str, Table)> {
 
 /// Returns a row as a line of its table.
 pub fn line(row: &RowReport) -> String {
-    Table::new(headings(row.section()).split(',')).row(cells(row)).last_line()
+    Table::new(headings(row.section())).row(cells(row)).last_line()
 }
 
 fn cells(row: &RowReport) -> Vec<String> {
@@ -279,7 +280,7 @@ pub mod tests {
         let [(title, table)] = &tables(&report, Section::Everyday)[..] else { panic!("one table") };
         let text = table.markdown() + &everyday_summary(&report, title);
         for wanted in [
-            "| command | plain s |",
+            "| command | plain, s |",
             "\n|---|---|---|---|---|---|---|---|---|---|\n",
             "\n| a | 10.00 | 2.00 | 10.00 | 1.00 | 1.50 | 1.10 | 1.10 | 0.99 | same |\n",
             "\n| b-c | ",
