@@ -1,4 +1,4 @@
-//! What a try would change.
+//! Changes that a commit of a try would make.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
@@ -12,21 +12,21 @@ use serde::Serialize;
 use crate::origins::{Origins, current_metadata, is_same_directory, is_unchanged};
 use crate::{Error, Result, install, io_error};
 
-/// How a name is changed.
+/// Kind of a change to a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
-    /// There was nothing.
+    /// The name is new.
     Added,
-    /// There was something, and is something else, or it has other contents.
+    /// The name leads to something else, or the contents differ.
     Modified,
-    /// There is nothing any more.
+    /// The name is removed.
     Deleted,
-    /// A directory has other permissions, owners or times.
+    /// The permissions, owners or times of a directory differ.
     Attributes,
 }
 
-/// What there is, or, of what is deleted, was.
+/// Type of an entry; of a deleted one, the type that it had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileType {
@@ -38,14 +38,14 @@ pub enum FileType {
     Symlink,
     /// A named pipe.
     Fifo,
-    /// A socket. It is not made real: nobody listens any more.
+    /// A socket. It is not committed: no process listens on it after the try.
     Socket,
     /// A device.
     Device,
 }
 
 impl FileType {
-    /// Of something that is there.
+    /// Returns the type of an existing entry.
     pub fn of(found: &Metadata) -> Self {
         match found.file_type() {
             kind if kind.is_dir() => FileType::Directory,
@@ -58,42 +58,42 @@ impl FileType {
     }
 }
 
-/// One name that is changed.
+/// Change of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Its absolute path.
+    /// Absolute path.
     pub path: PathBuf,
-    /// How.
+    /// Kind of the change.
     #[serde(rename = "change")]
     pub kind: ChangeKind,
-    /// What is there, or was.
+    /// Type of the entry, or of the deleted one.
     #[serde(rename = "type")]
     pub file_type: FileType,
-    /// Somebody else has changed it meanwhile, in these words.
+    /// Description of what another process has changed meanwhile, if it has.
     pub conflict: Option<String>,
-    /// It comes with the directory above, which is new.
+    /// True if it is committed with its parent directory, which is new.
     #[serde(skip)]
     pub(crate) in_new_directory: bool,
-    /// Something is there that has to be removed first, as it is of another type.
+    /// True if an entry of another type must be removed first.
     #[serde(skip)]
     pub(crate) replaces_other_type: bool,
 }
 
-/// All that a try would change, by path.
+/// Changes of a try, by path.
 #[derive(Debug, Default)]
 pub struct Changes {
     all: BTreeMap<PathBuf, Change>,
-    /// What is removed to make room for something of another type, by path.
+    /// Entries that are removed to make room for one of another type, by path.
     pub(crate) replaced: BTreeMap<PathBuf, Change>,
-    /// Directories of both trees, and the time of the last change that each is to have, in seconds and nanoseconds: what is
-    /// put into them when they are committed does not count.
+    /// Modification times that directories of both trees get, in seconds and nanoseconds.
+    /// Committing their entries must not change them.
     pub(crate) times: BTreeMap<PathBuf, (i64, i64)>,
-    /// Of these, those whose time is that of the try.
+    /// Directories of these whose time is that of the try.
     newer: BTreeSet<PathBuf>,
 }
 
 impl Changes {
-    /// Of what is held apart below `held`.
+    /// Compares the try's directory `held` with the lower tree.
     pub fn read(held: &Path) -> Result<Self> {
         let origins = Origins::read(held)?;
         let mut changes = Changes::default();
@@ -123,27 +123,27 @@ impl Changes {
         Ok(changes)
     }
 
-    /// All of them, by path.
+    /// Returns all changes, by path.
     pub fn iter(&self) -> impl Iterator<Item = &Change> {
         self.all.values()
     }
 
-    /// Those of one kind.
+    /// Returns the changes of one kind.
     pub fn of_kind(&self, kind: ChangeKind) -> impl Iterator<Item = &Change> {
         self.iter().filter(move |change| change.kind == kind)
     }
 
-    /// There is none.
+    /// True if there are no changes.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// How many there are.
+    /// Number of changes.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Those that somebody else has changed meanwhile.
+    /// Returns the changes of names that another process has changed meanwhile.
     pub fn conflicts(&self) -> impl Iterator<Item = &Change> {
         self.all.values().chain(self.replaced.values()).filter(|change| change.conflict.is_some())
     }
@@ -152,7 +152,7 @@ impl Changes {
         self.all.insert(change.path.clone(), change);
     }
 
-    /// A directory of both trees: `upper` is the upper tree's part of `path`.
+    /// Compares a directory of both trees: `upper` is the upper directory of `path`.
     fn compare_directory(&mut self, upper: &Path, path: &Path, origins: &Origins) -> Result<()> {
         for entry in entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
@@ -189,7 +189,7 @@ impl Changes {
         Ok(())
     }
 
-    /// All below a directory that is new.
+    /// Adds everything below a new directory.
     fn add_new_directory(&mut self, upper: &Path, path: &Path) -> Result<()> {
         for entry in entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
@@ -209,7 +209,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Permissions, owners and times of a directory of both trees.
+    /// Compares permissions, owners and times of a directory of both trees.
     fn compare_attributes(
         &mut self,
         path: &Path,
@@ -219,13 +219,13 @@ impl Changes {
     ) {
         let Some(real) = there else { return };
         let time = |of: &Metadata| (of.mtime(), of.mtime_nsec());
-        // Something was made in it that is not there any more.
+        // Something was made in it and removed again.
         if time(upper) > time(real) {
             self.newer.insert(path.to_owned());
         }
-        // Somebody else may have changed it later.
+        // Another process may have changed it later.
         self.times.insert(path.to_owned(), time(upper).max(time(real)));
-        // Only what was asked for was noted.
+        // Origins are recorded only for changes that were asked for.
         let Some(origin) = origins.of(path) else { return };
         let is_root = rustix::process::geteuid().is_root();
         let owners = |of: &Metadata| if is_root { (of.uid(), of.gid()) } else { (0, of.gid()) };
@@ -244,7 +244,7 @@ impl Changes {
         }
     }
 
-    /// All at and below a name that is gone.
+    /// Adds everything at and below a whiteout.
     fn add_deleted(&mut self, path: &Path, origins: &Origins, held: &Path) -> Result<()> {
         let upper = held.join(UPPER).join(path.strip_prefix("/").unwrap_or(path));
         let above = current_metadata(&upper)?;
@@ -252,7 +252,7 @@ impl Changes {
             && !above.is_dir()
             && !there.is_dir()
         {
-            // It is replaced by renaming.
+            // A rename replaces it.
             return Ok(());
         }
         let is_replaced = above.is_some();
@@ -288,13 +288,13 @@ impl Changes {
                 false => self.add(change),
             }
         }
-        // It has been removed by somebody else, too: nothing is left to do.
+        // If another process has removed it too, nothing is left to do.
         Ok(())
     }
 }
 
-/// The upper tree's file is a mere copy: it was opened for writing, and nothing was written. (Where the real one has been
-/// changed meanwhile that cannot be told.)
+/// True if the upper file is an unchanged copy: opened for writing, and not written. If the lower
+/// file has changed meanwhile this cannot be detected.
 fn is_unchanged_copy(was: &Origin, upper: (&Path, &Metadata), real: (&Path, &Metadata)) -> bool {
     let ((upper_path, upper), (real_path, real)) = (upper, real);
     let about = |of: &Metadata| (of.mode(), of.size(), of.mtime(), of.mtime_nsec());
@@ -330,7 +330,7 @@ fn entries(directory: &Path) -> Result<Vec<std::ffi::OsString>> {
     Ok(names)
 }
 
-/// What somebody else has done meanwhile to a name that led to `origin`.
+/// Describes what another process has done meanwhile to a name that led to `origin`.
 fn describe_conflict(origin: Option<&Origin>, there: Option<&Metadata>) -> Option<String> {
     let origin = origin.unwrap_or(&Origin::ABSENT);
     if is_unchanged(origin, there) {

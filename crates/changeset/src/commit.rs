@@ -1,12 +1,12 @@
-//! Makes the changes of a try real.
+//! Commit of a try.
 //!
-//! First all of it is looked at, and nothing is done where somebody else has changed anything meanwhile. Then the steps are written down in a
-//! journal, and done one after the other: what goes, the deepest first; what comes, renamed into its place; permissions and times
-//! of directories. Each step can be done again, and a step that was done is noted behind it, so that a commit that was cut short
-//! is taken up where it was.
+//! All changes are checked first, and nothing is done if another process has changed any of their
+//! names meanwhile. Then the steps are written to a journal and carried out: removals, deepest
+//! first; new entries, renamed into place; permissions and times of directories. Each step can be
+//! repeated, and a completed step is noted in the journal. So an interrupted commit is resumed.
 //!
-//! Nothing is forced to storage (fsync(2)), as the command itself would not have: when the machine fails, what is there is what could be there had it
-//! failed a moment after the command.
+//! Nothing is forced to storage (fsync(2)), as the command itself would not have done. After a
+//! crash of the machine the file system is as if it had crashed just after the command.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -21,11 +21,11 @@ use crate::install::in_writable_directory;
 use crate::store::Try;
 use crate::{Change, Error, Result, install, io_error};
 
-/// The steps, as JSON, one a line; behind them a line for each that was done.
+/// Name of the journal: steps as JSON, one per line, then a line [`DONE`] for each completed step.
 const JOURNAL: &str = "journal";
 const DONE: &str = "done";
 
-/// A path in JSON, which has text only.
+/// Path as bytes: JSON has text only.
 #[derive(Debug, Serialize, Deserialize)]
 struct JournalPath(Vec<u8>);
 
@@ -41,28 +41,28 @@ impl JournalPath {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Step {
-    /// Removes what is no directory.
+    /// Removes an entry that is no directory.
     Unlink(JournalPath),
-    /// Removes a directory that is empty.
+    /// Removes an empty directory.
     RemoveDirectory(JournalPath),
-    /// Puts the upper tree's thing there.
+    /// Moves the upper entry into place.
     Install(JournalPath),
-    /// Gives a directory the upper tree's owner, permissions and attributes.
+    /// Gives a directory the upper one's owner, permissions and attributes.
     Dress(JournalPath),
-    /// Gives a directory the time of its last change: seconds and nanoseconds.
+    /// Sets a directory's modification time: seconds and nanoseconds.
     SetTime(JournalPath, i64, i64),
 }
 
-/// What came of a commit.
+/// Outcome of a commit.
 #[derive(Debug)]
 pub enum CommitOutcome {
-    /// All is as the try has it, and nothing of that is left; so many names were changed.
+    /// Committed, and the try is dropped. The number of steps.
     Done(usize),
-    /// Somebody else has changed these meanwhile, and nothing was done.
+    /// Refused: another process has changed these meanwhile.
     Conflicts(Vec<Change>),
 }
 
-/// Commits a try, and drops it. With `force` what somebody else has changed meanwhile is overwritten.
+/// Commits a try and drops it. `force` overwrites what another process has changed meanwhile.
 pub fn commit(one: &Try, force: bool) -> Result<CommitOutcome> {
     let _lock = one.lock()?.ok_or_else(|| Error::Running(one.meta.id.clone()))?;
     let journal = one.directory().join(JOURNAL);
@@ -80,7 +80,7 @@ pub fn commit(one: &Try, force: bool) -> Result<CommitOutcome> {
     Ok(CommitOutcome::Done(done))
 }
 
-/// Drops a try, and all that it has changed.
+/// Drops a try and its changes.
 pub fn undo(one: &Try) -> Result<()> {
     let _lock = one.lock()?.ok_or_else(|| Error::Running(one.meta.id.clone()))?;
     if one.directory().join(JOURNAL).exists() {
@@ -101,7 +101,7 @@ fn steps(changes: &Changes) -> Vec<Step> {
         matches!(change.kind, ChangeKind::Added | ChangeKind::Modified) && !change.in_new_directory
     };
     let installed = changes.iter().filter(comes).flat_map(|change| {
-        // With force, something may be in the way that is of another type.
+        // With force, an entry of another type may be in the way.
         let way = change.replaces_other_type && !changes.replaced.contains_key(&change.path);
         let unlink = way.then(|| Step::Unlink(JournalPath::of(&change.path)));
         unlink.into_iter().chain([Step::Install(JournalPath::of(&change.path))])
@@ -113,7 +113,7 @@ fn steps(changes: &Changes) -> Vec<Step> {
         Step::SetTime(JournalPath::of(path), time.0, time.1)
     };
     let times = changes.times.iter().map(time);
-    // The deepest first: what is done below changes the times of what is above.
+    // Deepest first: a change to an entry sets the time of its directory.
     let mut last: Vec<_> = dressed.chain(times).collect();
     last.reverse();
     removed.chain(installed).chain(last).collect()
@@ -131,7 +131,8 @@ fn write_journal(journal: &Path, steps: &[Step]) -> Result<()> {
     fs::rename(&new, journal).map_err(io_error("write", journal))
 }
 
-/// Does what the journal says and has not been done, but no more than so many steps; how many it has.
+/// Carries out at most `most` of the journal's steps that are not done. Returns the number of steps
+/// in the journal.
 fn carry_out(one: &Try, journal: &Path, most: usize) -> Result<usize> {
     let file = File::open(journal).map_err(io_error("read", journal))?;
     let (mut steps, mut done) = (Vec::new(), 0);
@@ -187,7 +188,8 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
         Step::SetTime(path, seconds, nanoseconds) => {
             let path = path.path();
             let set = install::set_modified(&path, (*seconds, *nanoseconds));
-            // Of somebody else's directory, in which others may make files, the times are not ours to set.
+            // The times of another user's directory cannot be set, even if others may create files
+            // in it.
             match set {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
                 set => set.map_err(io_error("change", &path)),

@@ -1,4 +1,4 @@
-//! What a try would change, line by line.
+//! Changes of a try, line by line.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,16 +12,16 @@ use similar::{ChangeTag, TextDiff};
 use crate::changes::{ChangeKind, Changes, FileType};
 use crate::{Change, Result, io_error};
 
-/// Bytes of the largest file of which lines are compared.
+/// Size in bytes of the largest file whose lines are compared.
 const BYTES_MAX: u64 = 8 << 20;
 
-/// Writes all of it in the form of `diff -u`, for people and for patch(1).
+/// Writes all changes in the form of `diff -u`, for people and for patch(1).
 pub fn write(changes: &Changes, held: &Path, to: &mut impl Write) -> Result<()> {
     let written = changes.iter().try_for_each(|change| write_change(change, &held.join(UPPER), to));
     written.map_err(io_error("write", Path::new("the differences")))
 }
 
-/// What is at a name: text, or in words what it is.
+/// Side of a comparison: text, or a description.
 enum Side {
     Nothing,
     Text(String),
@@ -66,7 +66,7 @@ impl Side {
     }
 }
 
-/// What the name leads to, and what it would lead to.
+/// Returns both sides of a change: before and after a commit.
 fn sides(change: &Change, upper: &Path) -> (Side, Side) {
     let path = &change.path;
     let inner = upper.join(path.strip_prefix("/").unwrap_or(path));
@@ -102,19 +102,19 @@ fn write_change(change: &Change, upper: &Path, to: &mut impl Write) -> io::Resul
     writeln!(to, ": {said}")
 }
 
-/// Of one name, in numbers.
+/// Change of one name with its numbers of lines.
 #[derive(Debug, Serialize)]
 pub struct LineCounts<'a> {
-    /// What becomes of it.
+    /// The change.
     #[serde(flatten)]
     pub change: &'a Change,
-    /// Lines that are there and were not. None: it is no text.
+    /// Number of added lines; `None` if it is no text.
     pub added: Option<usize>,
-    /// Lines that were there and are not.
+    /// Number of removed lines; `None` if it is no text.
     pub removed: Option<usize>,
 }
 
-/// How many lines of each name are added and removed.
+/// Counts the added and removed lines of each changed name.
 pub fn count_lines<'a>(changes: &'a Changes, held: &Path) -> Vec<LineCounts<'a>> {
     let upper = held.join(UPPER);
     changes.iter().map(|change| count_change(change, &upper)).collect()

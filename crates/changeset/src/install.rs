@@ -1,4 +1,4 @@
-//! Puts one thing into its place, so that all of it stands there or nothing.
+//! Moves one entry into place, completely or not at all.
 
 use std::fs::{self, File, FileTimes, Metadata};
 use std::io::{self, ErrorKind};
@@ -10,11 +10,11 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
 
 use crate::{Result, io_error};
 
-/// Puts what is at `from`, which is gone then, to `to`, where a file may be that it replaces, or nothing.
+/// Moves the entry at `from` to `to`, where nothing is, or a file that it replaces.
 pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
     let found = match fs::symlink_metadata(from) {
         Ok(found) => found,
-        // It has been put there before.
+        // An earlier commit moved it.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io_error("look at", from)(error)),
     };
@@ -22,14 +22,14 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
         return fs::remove_file(from).map_err(io_error("remove", from));
     }
     let there = fs::symlink_metadata(to).ok().filter(Metadata::is_file);
-    // Another name of the same file, or another owner, would be lost by replacing it.
+    // Replacing the file would break its other links, or change its owner.
     let keeps = |there: &Metadata| there.nlink() > 1 || there.uid() != found.uid();
     let replaced = match &there {
         Some(there) if found.is_file() && keeps(there) => write_into(from, to, &found),
         _ => in_writable_directory(to, || move_into_place(from, to, &found)),
     };
     match replaced {
-        // Whoever may write to a file need not be one who may make another in its directory.
+        // The user may write to the file and not create another in its directory.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_some() => {
             write_into(from, to, &found).map_err(io_error("write", to))
         }
@@ -37,7 +37,8 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Works in the directory of `path`. Its owner may have been kept from changing anything in it when the try began, and not any more when it did.
+/// Runs `work` in the directory of `path`. If the user owns the directory and may not write to it,
+/// the permissions are widened meanwhile: the try may have changed them.
 pub(crate) fn in_writable_directory(
     path: &Path,
     work: impl Fn() -> io::Result<()>,
@@ -73,11 +74,11 @@ fn move_into_place(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
     }
 }
 
-/// A name in the same directory.
+/// Returns a temporary name in the same directory.
 fn temporary_sibling(path: &Path) -> PathBuf {
     let mut name = b".".to_vec();
     let last = path.file_name().unwrap_or_default().as_bytes();
-    // (Names have room for 255 bytes.)
+    // Names have at most 255 bytes.
     name.extend_from_slice(&last[..last.len().min(200)]);
     name.extend_from_slice(b".runahead-try");
     path.with_file_name(std::ffi::OsStr::from_bytes(&name))
@@ -95,7 +96,7 @@ fn remove_all(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies something, with all below it.
+/// Copies an entry with everything below it.
 fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
     match found.file_type() {
         kind if kind.is_symlink() => symlink(fs::read_link(from)?, to)?,
@@ -121,7 +122,7 @@ fn copy_whole(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
     set_times(to, found)
 }
 
-/// Owner, permissions and attributes of `from` for `to`.
+/// Copies owner, permissions and extended attributes of `from` to `to`.
 pub(crate) fn copy_metadata(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::lchown(to, Some(found.uid()), Some(found.gid()))?;
@@ -133,7 +134,7 @@ pub(crate) fn copy_metadata(from: &Path, to: &Path, found: &Metadata) -> io::Res
     Ok(())
 }
 
-/// Gives a name the times of what was `found`.
+/// Sets the times at `path` to those of `found`.
 fn set_times(path: &Path, found: &Metadata) -> io::Result<()> {
     let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
     let times = Timestamps {
@@ -143,7 +144,7 @@ fn set_times(path: &Path, found: &Metadata) -> io::Result<()> {
     Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Gives a name the time of its last change: seconds and nanoseconds.
+/// Sets the modification time at `path`: seconds and nanoseconds.
 pub(crate) fn set_modified(path: &Path, (seconds, nanoseconds): (i64, i64)) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
@@ -152,10 +153,10 @@ pub(crate) fn set_modified(path: &Path, (seconds, nanoseconds): (i64, i64)) -> i
     Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Most bytes of the list of attributes' names, and of one attribute (xattr(7)).
+/// Limit in bytes of the list of attributes' names, and of one attribute (xattr(7)).
 const ATTRIBUTES_MAX: usize = 64 << 10;
 
-/// Names and values of extended attributes.
+/// Returns the names and values of extended attributes, sorted.
 fn attributes(of: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut names = vec![0u8; ATTRIBUTES_MAX];
     let len = rustix::fs::llistxattr(of, &mut names[..]).unwrap_or(0);
@@ -174,12 +175,12 @@ fn attributes(of: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// Two files have the same extended attributes.
+/// True if two files have the same extended attributes.
 pub(crate) fn have_same_attributes(a: &Path, b: &Path) -> bool {
     attributes(a) == attributes(b)
 }
 
-/// Gives a file the attributes of another, as far as we may.
+/// Copies extended attributes as far as the user may set them.
 fn copy_attributes(from: &Path, to: &Path) {
     for (name, value) in attributes(from) {
         let flags = rustix::fs::XattrFlags::empty();
@@ -187,14 +188,16 @@ fn copy_attributes(from: &Path, to: &Path) {
     }
 }
 
-/// Writes the contents of `from` into the file `to`, which stays the same one. If it is cut short, it is done again.
+/// Overwrites the contents of the file `to`, which stays the same inode. An interrupted write is
+/// repeated.
 fn write_into(from: &Path, to: &Path, found: &Metadata) -> io::Result<()> {
     let (mut source, mut target) = (File::open(from)?, File::options().write(true).open(to)?);
     target.set_len(0)?;
     io::copy(&mut source, &mut target)?;
     let there = target.metadata()?;
     if there.mode() != found.mode() {
-        // Not for who does not own it, and then the try could not change them either.
+        // Fails if another user owns the file; then the try could not change the permissions
+        // either.
         let mode = fs::Permissions::from_mode(found.mode() & 0o7777);
         let _ = fs::set_permissions(to, mode);
     }

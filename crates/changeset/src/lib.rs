@@ -1,17 +1,19 @@
-//! What a try has changed (`docs/guide/try.md`): where it is kept, what it comes to, and how it becomes real or is dropped. Without an
-//! agent: the tree that one has left below a directory ([`runahead_abi::overlay`]) is all that this needs.
+//! Changes of a try (`docs/guide/try.md`): store, comparison, commit and undo.
 //!
-//! | module | what it does |
+//! No agent is needed: everything is read from the directory that one has left
+//! ([`runahead_abi::overlay`]).
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`store`] | where tries are kept, and how they are found |
-//! | [`changes`] | what one would change, and what somebody else has changed meanwhile |
-//! | [`diff`] | the same, line by line |
-//! | [`commit`] | makes it so, in steps that can be taken up again |
-//! | `origins` | what names led to when they were first changed |
-//! | `install` | puts one thing into its place |
+//! | [`store`] | where tries are kept and how they are found |
+//! | [`changes`] | the changes of a try, and conflicts with other processes |
+//! | [`diff`] | the changes line by line |
+//! | [`commit`] | the commit, in steps that can be resumed |
+//! | `origins` | what names led to before their first change |
+//! | `install` | the move of one entry into place |
 //!
-//! Invariant: nothing of a file stands under its real name before all of it does, and no name that somebody else has changed meanwhile
-//! is touched unless that is asked for.
+//! Invariant: a file has its real name only when it is complete. A name that another process has
+//! changed meanwhile is not touched unless the user asks for it.
 
 pub mod changes;
 pub mod commit;
@@ -26,67 +28,67 @@ pub use store::{Meta, Store, Try};
 
 use std::path::{Path, PathBuf};
 
-/// What could not be done, on what, and why.
+/// Error with the operation, its object and the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A call failed.
+    /// A system call failed.
     #[error("cannot {what} {path}: {error}", path = path.display())]
     Io {
-        /// What was to be done.
+        /// Operation, as a verb.
         what: &'static str,
-        /// With what.
+        /// Path that the operation was on.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Error of the kernel.
         error: std::io::Error,
     },
-    /// A file of ours is not as we write it.
+    /// A file of a try is damaged.
     #[error("{path} is not as it was written: {why}", path = path.display())]
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         why: String,
     },
-    /// There is no such try.
+    /// No try has this name.
     #[error("no try is called {0}; see runahead try list")]
     Unknown(String),
-    /// More than one is called so.
+    /// More than one try has a name that starts so.
     #[error("more than one try is called {0}...; give more of its name")]
     Ambiguous(String),
-    /// There is none at all.
+    /// There are no tries.
     #[error("there is no try; start one with runahead try -- COMMAND")]
     NoTries,
-    /// Its command has not ended.
+    /// The command of the try has not ended.
     #[error("try {0} is still running; wait for its end, or end its command, first")]
     Running(String),
-    /// The user has no home.
+    /// The user has no home directory.
     #[error(
         "neither XDG_STATE_HOME nor HOME says where tries are to be kept; set one, or give --state DIR"
     )]
     NoHome,
-    /// The path of the directory has no room for an agent.
+    /// The path of the directory is too long for agents.
     #[error("the path of {path} is longer than tries can have; give --state DIR with a shorter one", path = .0.display())]
     TooLong(PathBuf),
-    /// It would change what tries are kept in.
+    /// The try has changed the directory where tries are kept.
     #[error("it has changed {path}, in which tries are kept: undo it", path = .0.display())]
     ChangesItsStore(PathBuf),
-    /// What it would be of would be gone.
+    /// The try has nested tries, which would be lost.
     #[error("try {id} has tries inside it; commit or undo them first: {inside}")]
     Undecided {
         /// The try.
         id: String,
-        /// Those.
+        /// Names of the nested tries.
         inside: String,
     },
-    /// It is only to be taken up again.
+    /// The commit was interrupted, and can only be resumed.
     #[error("try {0} is half committed: finish that with runahead try commit {0}")]
     HalfCommitted(String),
 }
 
-/// What became of something.
+/// Result of an operation on tries.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Makes an error of what could not be done with a path.
+/// Returns a conversion of an I/O error on `path` to an [`Error`].
 fn io_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::Io { what, path: path.to_owned(), error }
 }

@@ -1,4 +1,4 @@
-//! What names led to when a try first changed them, and which of them are gone.
+//! Origins and whiteouts of a try, from its records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -12,12 +12,12 @@ use runahead_abi::overlay::{CHANGES, Origin, WHITEOUT};
 
 use crate::{Result, io_error};
 
-/// Of a whole try.
+/// Origins and whiteouts of a try.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
-    /// By path.
+    /// Origins by path.
     by_path: BTreeMap<PathBuf, Origin>,
-    /// Names that are gone.
+    /// Paths that whiteouts hide.
     pub(crate) whiteouts: BTreeSet<PathBuf>,
 }
 
@@ -26,7 +26,8 @@ fn path(bytes: &[u8]) -> PathBuf {
 }
 
 impl Origins {
-    /// Of what is held apart below `held`. A record that was cut short, with its process, is of something that was not done.
+    /// Reads the records in the try's directory `held`. An incomplete record belongs to a change
+    /// that was not made: its process ended while it wrote.
     pub(crate) fn read(held: &Path) -> Result<Self> {
         let mut origins = Origins::default();
         let list = held.join(CHANGES);
@@ -46,18 +47,18 @@ impl Origins {
         Ok(origins)
     }
 
-    /// What the name led to, if that was noted.
+    /// Origin of a path, if it was recorded.
     pub(crate) fn of(&self, path: &Path) -> Option<&Origin> {
         self.by_path.get(path)
     }
 
-    /// Something above the name is gone.
+    /// True if a whiteout hides a parent of the path.
     pub(crate) fn is_below_whiteout(&self, path: &Path) -> bool {
         path.ancestors().skip(1).any(|above| self.whiteouts.contains(above))
     }
 }
 
-/// What a name leads to now.
+/// Returns the current metadata of a path; `None` if nothing is there.
 pub(crate) fn current_metadata(path: &Path) -> Result<Option<Metadata>> {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     match fs::symlink_metadata(path) {
@@ -67,7 +68,7 @@ pub(crate) fn current_metadata(path: &Path) -> Result<Option<Metadata>> {
     }
 }
 
-/// As it is noted.
+/// Returns the origin for metadata.
 pub(crate) fn origin(found: &Metadata) -> Origin {
     let dev = found.dev();
     Origin {
@@ -79,7 +80,7 @@ pub(crate) fn origin(found: &Metadata) -> Origin {
     }
 }
 
-/// Whether a name leads to the same, unchanged.
+/// True if a name leads to the same entry, unchanged.
 pub(crate) fn is_unchanged(origin: &Origin, found: Option<&Metadata>) -> bool {
     match found {
         None => *origin == Origin::ABSENT,
@@ -87,7 +88,7 @@ pub(crate) fn is_unchanged(origin: &Origin, found: Option<&Metadata>) -> bool {
     }
 }
 
-/// Whether a directory is the same, with the same permissions, whatever has been made in it.
+/// True if a directory is the same one with the same permissions. Its contents may differ.
 pub(crate) fn is_same_directory(origin: &Origin, found: Option<&Metadata>) -> bool {
     found.is_some_and(|found| {
         let now = self::origin(found);

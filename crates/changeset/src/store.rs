@@ -1,10 +1,12 @@
-//! Where tries are kept: a directory for each, private to the user, below the user's state directory.
+//! Store of tries: a private directory for each, below the user's state directory.
 //!
-//! | name | what it is |
+//! | name | contents |
 //! |---|---|
 //! | [`META`] | a [`Meta`] as JSON |
-//! | [`LOCK`] | locked (flock(2)) while its command runs, and while it is committed |
-//! | [`APART`] | what is held apart ([`runahead_abi::overlay`]); in it, such a directory of directories for the tries inside this one |
+//! | [`LOCK`] | locked (flock(2)) while the command runs, and while the try is committed |
+//! | [`DIRECTORY`] | the try's directory ([`runahead_abi::overlay`]) |
+//!
+//! The try's directory also has the store of nested tries.
 
 use std::fs::{self, DirBuilder, File};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,55 +22,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, io_error};
 
-/// See the module's text.
+/// Name of the file of metadata.
 pub const META: &str = "meta.json";
-/// See the module's text.
+/// Name of the lock file.
 pub const LOCK: &str = "lock";
 
-/// What is known of a try beside its changes.
+/// Metadata of a try.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Meta {
-    /// Its name: the time of its start in base 32, so that later ones sort behind. One inside another has that one's, and a dot, at
-    /// its front.
+    /// Name: the time of the start in base 32, so that names sort by time. That of a nested try
+    /// starts with the outer one's and a dot.
     pub id: String,
-    /// Name of the try that it is inside, if it is.
+    /// Name of the outer try of a nested one.
     #[serde(default)]
     pub inside: Option<String>,
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Directory in which it was started.
+    /// Working directory at the start.
     pub directory: String,
-    /// When it was started, and when it ended: seconds since 1970. The end is None while it runs, or where it was lost.
+    /// Start in seconds since 1970.
     pub started: u64,
-    /// See `started`.
+    /// End in seconds since 1970. `None` while the command runs, or if its end was not recorded.
     pub ended: Option<u64>,
-    /// Exit status of the command; 128 and its number if a signal ended it.
+    /// Exit status of the command, or 128 plus the number of the signal that ended it.
     pub status: Option<i32>,
-    /// Process that runs it.
+    /// PID of the `runahead` process that runs the command.
     pub pid: u32,
-    /// What it may reach of the network: `allow` or `refuse`.
+    /// Access to the network: `allow` or `refuse`.
     pub network: String,
-    /// What the kernel did not deny it.
+    /// Changes that the kernel could not deny the command.
     pub unprotected: Vec<String>,
 }
 
-/// All tries of a user, or those inside one.
+/// Tries of a user, or those nested in one.
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
-    /// Name of that one.
+    /// Name of the outer try.
     inside: Option<String>,
 }
 
-/// One of them.
+/// A try.
 #[derive(Debug, Clone)]
 pub struct Try {
     directory: PathBuf,
-    /// What is known of it.
+    /// Metadata.
     pub meta: Meta,
 }
 
-/// Keeps a try from others until it is dropped.
+/// Lock of a try, released on drop.
 #[derive(Debug)]
 pub struct TryLock {
     file: File,
@@ -85,19 +87,19 @@ fn create_private_directory(path: &Path) -> Result<()> {
     builder.recursive(true).mode(0o700).create(path).map_err(io_error("make", path))
 }
 
-/// Seconds since 1970.
+/// Returns the current time in seconds since 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// A name that sorts by time: seven digits, which last until the year 3058.
+/// Returns a name that sorts by time: seven digits, enough until the year 3058.
 fn time_name(seconds: u64) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     (0..7).rev().map(|n| char::from(DIGITS[(seconds >> (5 * n)) as usize & 31])).collect()
 }
 
 impl Store {
-    /// Below `directory`, or the user's state directory.
+    /// Opens the store below `directory`, or the user's state directory.
     pub fn new(directory: Option<&Path>) -> Result<Self> {
         let directory = match directory {
             Some(directory) => directory.to_owned(),
@@ -114,18 +116,19 @@ impl Store {
         Ok(Store { directory, inside: None })
     }
 
-    /// Those inside the try that is held apart there.
+    /// Opens the store of the tries nested in the try whose directory is `held`.
     pub fn nested_in(held: &Path) -> Result<Self> {
         let around = Try::load(held.parent().unwrap_or(held).to_owned())?;
         Ok(around.nested())
     }
 
-    /// Where it is.
+    /// Directory of the store.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// A new one for a command that is about to start, and the lock for as long as it runs.
+    /// Creates a try for a command that is about to start. Returns its lock too, to be held while
+    /// the command runs.
     pub fn create(&self, command: Vec<String>, directory: &Path) -> Result<(Try, TryLock)> {
         create_private_directory(&self.directory)?;
         let root = self.directory.canonicalize().map_err(io_error("find", &self.directory))?;
@@ -174,7 +177,8 @@ impl Store {
         unreachable!("there is a second in which nobody has started one")
     }
 
-    /// All of them, the newest last, and behind each those inside it. What cannot be read is left out.
+    /// Returns all tries, the newest last, each followed by its nested ones. Unreadable tries are
+    /// left out.
     pub fn list(&self) -> Vec<Try> {
         let mut own = self.top_level();
         own.sort_by(|a, b| a.meta.id.cmp(&b.meta.id));
@@ -185,19 +189,19 @@ impl Store {
         own.into_iter().flat_map(with_inner).collect()
     }
 
-    /// Without those inside others.
+    /// Returns the tries of this store without nested ones.
     fn top_level(&self) -> Vec<Try> {
         let names = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         names.filter_map(|entry| Try::load(entry.path()).ok()).collect()
     }
 
-    /// One of them is inside another one.
+    /// True if a try of this store is nested in another.
     pub fn is_nested(&self, one: &Try) -> bool {
         one.meta.inside != self.inside
     }
 
-    /// The one that is called so, or whose name begins so, or without that of those around it does; without one, the newest that
-    /// is not inside another.
+    /// Finds a try by its name or a prefix of it, with or without the outer try's name. `None` is
+    /// the newest that is not nested.
     pub fn find(&self, id: Option<&str>) -> Result<Try> {
         let Some(id) = id else {
             return self
@@ -222,7 +226,7 @@ impl Store {
     }
 }
 
-/// The root directory's part of the upper tree is as that is.
+/// Gives the upper root directory the permissions and times of the root directory.
 fn copy_root_metadata(upper: &Path) -> Result<()> {
     let root = fs::metadata("/").map_err(io_error("look at", Path::new("/")))?;
     let set = |e: std::io::Error| io_error("make", upper)(e);
@@ -243,7 +247,7 @@ impl Try {
         Ok(Try { directory, meta })
     }
 
-    /// Writes what is known of it.
+    /// Writes the metadata.
     pub fn save(&self) -> Result<()> {
         let (path, new) = (self.directory.join(META), self.directory.join("meta.new"));
         let text = serde_json::to_vec_pretty(&self.meta).unwrap_or_default();
@@ -251,7 +255,7 @@ impl Try {
         fs::rename(&new, &path).map_err(io_error("write", &path))
     }
 
-    /// Keeps it for the caller; None: somebody else has it, mostly its command.
+    /// Locks the try. `None` if another process has the lock, mostly its command's.
     pub fn lock(&self) -> Result<Option<TryLock>> {
         let path = self.directory.join(LOCK);
         let file = File::options().create(true).append(true).open(&path);
@@ -263,22 +267,22 @@ impl Try {
         }
     }
 
-    /// Whether its command runs, or it is being committed.
+    /// True if the command runs, or a commit.
     pub fn is_running(&self) -> bool {
         matches!(self.lock(), Ok(None))
     }
 
-    /// Where it is kept.
+    /// Directory of the try in the store.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What is held apart.
+    /// Directory of the try's changes, which agents get.
     pub fn overlay_directory(&self) -> PathBuf {
         self.directory.join(DIRECTORY)
     }
 
-    /// Those inside it.
+    /// Store of the nested tries.
     pub fn nested(&self) -> Store {
         Store {
             directory: self.overlay_directory().join(TRIES),
@@ -286,7 +290,7 @@ impl Try {
         }
     }
 
-    /// An error if there are any.
+    /// Fails if the try has nested tries.
     pub fn check_no_nested(&self) -> Result<()> {
         let inside: Vec<_> = self.nested().list().into_iter().map(|one| one.meta.id).collect();
         match inside.is_empty() {
@@ -295,14 +299,14 @@ impl Try {
         }
     }
 
-    /// The bytes of [`Try::held`], for agents.
+    /// Bytes of [`Try::overlay_directory`], for agents.
     pub fn overlay_directory_bytes(&self) -> Vec<u8> {
         self.overlay_directory().as_os_str().as_bytes().to_vec()
     }
 
-    /// Drops all of it.
+    /// Removes the try with all its changes.
     pub fn remove(&self) -> Result<()> {
-        // Its lists of entries can only be read, and removed, by who may.
+        // Directories must be readable and writable to be removed.
         for entry in walkdir::WalkDir::new(&self.directory).into_iter().flatten() {
             if entry.file_type().is_dir() {
                 make_owner_writable(entry.path());
@@ -312,7 +316,7 @@ impl Try {
     }
 }
 
-/// A directory that its owner may not change, which we are.
+/// Allows the owner to read, write and search a directory.
 pub(crate) fn make_owner_writable(directory: &Path) {
     use std::os::unix::fs::PermissionsExt;
     if let Ok(found) = fs::symlink_metadata(directory)

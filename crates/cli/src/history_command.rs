@@ -1,4 +1,4 @@
-//! `runahead history`: what is remembered, for people and for scripts.
+//! `runahead history`: the records of earlier runs, for people and for scripts.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,12 +10,12 @@ use serde_json::json;
 
 use crate::options::HistoryTask;
 
-/// Exit status when something could not be done, and when the user named something that is not there.
+/// Exit status if something failed, or the user named a record that does not exist.
 const FAILED: i32 = 1;
-/// Digits of a name that are shown to people.
+/// Digits of a name in lists for people.
 const NAME_DIGITS: usize = 12;
 
-/// Does it; the exit status.
+/// Runs the task and returns the exit status.
 pub fn run(task: &HistoryTask) -> i32 {
     match Store::of_user().map_err(|error| error.to_string()).and_then(|s| run_on(&s, task)) {
         Ok(()) => 0,
@@ -41,7 +41,7 @@ fn run_on(store: &Store, task: &HistoryTask) -> Result<(), String> {
             all.iter().try_for_each(|kept| store.forget(&kept.key).map(drop)).map_err(error_text)
         }
         HistoryTask::Forget { records, .. } => {
-            // None is removed if one is not there.
+            // If one name is unknown, nothing is removed.
             let keys: Result<Vec<_>, _> = records.iter().map(|name| find(store, name)).collect();
             keys?.iter().try_for_each(|key| store.forget(key).map(drop)).map_err(error_text)
         }
@@ -58,7 +58,7 @@ fn run_on(store: &Store, task: &HistoryTask) -> Result<(), String> {
         HistoryTask::Exclude { directory: Some(path), undo } => {
             let absolute = match path.canonicalize() {
                 Ok(path) => path,
-                // One that is gone can still be taken off the list.
+                // A directory that no longer exists can still be removed from the list.
                 Err(_) if *undo => std::path::absolute(path).map_err(|e| e.to_string())?,
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             };
@@ -71,7 +71,7 @@ fn error_text(error: runahead_history::Error) -> String {
     error.to_string()
 }
 
-/// Whoever reads may have gone.
+/// Writes to stdout. A closed pipe is no error.
 fn print(bytes: &[u8]) -> Result<(), String> {
     match std::io::stdout().write_all(bytes) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -86,7 +86,7 @@ fn load(store: &Store, key: &CommandKey) -> Result<Run, String> {
     store.load(key).map_err(error_text)?.ok_or_else(none)
 }
 
-/// The record whose name begins so.
+/// Finds the record whose name starts with `name`.
 fn find(store: &Store, name: &str) -> Result<CommandKey, String> {
     let all = store.list();
     let mut fitting = all.iter().map(|kept| kept.key).filter(|key| digits(key).starts_with(name));
@@ -97,7 +97,7 @@ fn find(store: &Store, name: &str) -> Result<CommandKey, String> {
     }
 }
 
-/// The command line as a shell would take it, as far as it was kept.
+/// Returns the recorded part of the command line, quoted for a shell.
 fn command_line(run: &Run) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     let quote = |word: &Vec<u8>| {

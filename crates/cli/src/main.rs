@@ -1,8 +1,8 @@
 //! The `runahead` command: options in, the command's own exit status out.
 //!
-//! Nothing is written to the command's output; what we have to say goes to stderr, before the
-//! command starts or after it has ended. In between we hold none of its descriptors, but for stderr
-//! if `--stats` may have something to say there.
+//! Nothing is written to the command's output. Messages go to stderr, before the command starts or
+//! after it has ended. In between `runahead` keeps none of the command's descriptors, except stderr
+//! if `--stats` may have to report an error there.
 #![no_main]
 
 mod history_command;
@@ -22,23 +22,23 @@ use runahead_inject::{Command, LaunchError};
 use runahead_supervisor::history::{Asked, Learning, Plan};
 use runahead_supervisor::{Ended, Faults, Keep, Options, SessionError, Without};
 
-/// See `Cargo.toml`.
+/// Allocator of builds with musl; `Cargo.toml` has the reason.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-/// Says something on stderr, where perhaps nobody listens any more: that is no reason not to go on.
+/// Writes a message to stderr. A failed write is ignored: the command must run anyway.
 macro_rules! say {
     ($($words:tt)*) => {{
         let _ = writeln!(std::io::stderr(), "runahead: {}", format_args!($($words)*));
     }};
 }
 
-/// Exit status when the command was not found, as in shells.
+/// Exit status if the command was not found, as in shells.
 const NOT_FOUND: i32 = 127;
-/// Exit status when it cannot be executed, as in shells.
+/// Exit status if the command cannot be executed, as in shells.
 const NOT_EXECUTABLE: i32 = 126;
-/// Exit status when we failed, or `--require` kept the command from running.
+/// Exit status if `runahead` failed, or `--require` kept the command from running.
 const RUNAHEAD_FAILED: i32 = 125;
 
 /// C's entry point and not Rust's: the standard library's start changes the disposition of SIGPIPE
@@ -46,13 +46,13 @@ const RUNAHEAD_FAILED: i32 = 125;
 ///
 /// # Safety
 /// Called by the C library, once, with its usual arguments.
-// SAFETY: with `no_main` nothing else defines it, and it is of the type by which the C library's start
-// calls it.
+// SAFETY: with `no_main` nothing else defines it, and it has the type by which the C library's
+// start calls it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn main(argc: i32, argv: *const *const c_char) -> i32 {
-    // Not all C libraries let std have them without its own start.
+    // Without its own start the standard library gets no arguments from some C libraries.
     let line = (0..argc as usize).map(|n| {
-        // SAFETY: that many strings are there, and stay.
+        // SAFETY: there are that many strings, for the life of the process.
         let argument = unsafe { CStr::from_ptr(*argv.add(n)) };
         OsStr::from_bytes(argument.to_bytes()).to_owned()
     });
@@ -85,7 +85,7 @@ fn run_command(run: &options::Run) -> i32 {
     };
     let asked = Asked { record: run.record.clone(), replay: run.replay.clone(), learn };
     let plan = Plan::new(&asked, &command, |line| say!("{line}"));
-    // Whoever asks for statistics, or a record, also gets to know, on stderr, if they cannot be written.
+    // With statistics or a record, a failure to write them is reported on stderr.
     let speaks = run.stats.is_some() || plan.as_ref().is_some_and(|plan| plan.complains());
     let keep = if speaks { Keep::Stderr } else { Keep::Nothing };
     let mut without = Without::default();
@@ -111,8 +111,7 @@ fn run_command(run: &options::Run) -> i32 {
             let complaints = stats.history.iter().flat_map(|history| &history.complaints);
             complaints.for_each(|line| say!("{line}"));
             if let Some(destination) = &run.stats {
-                // Whoever has gone is no reason for another end than the command's.
-                // SAFETY: no handler is installed.
+                // A reader that has ended must not change the exit status.
                 unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
                 report(destination, kept, &stats);
             }
@@ -132,10 +131,10 @@ fn run_command(run: &options::Run) -> i32 {
     }
 }
 
-/// From here on nothing may be written, nor any memory be asked for.
+/// Closes stdio and ends the I/O process. Afterwards nothing may be written and no memory
+/// allocated.
 fn close_stdio() {
-    // Somebody may wait until nobody has it any more.
-    // SAFETY: nothing of what follows uses them.
+    // A reader of a pipe waits until its last descriptor is closed.
     (libc::STDIN_FILENO..=libc::STDERR_FILENO).for_each(|fd| _ = unsafe { libc::close(fd) });
     runahead_supervisor::io_process::end();
 }
@@ -148,7 +147,7 @@ pub(crate) fn launch_status(error: &LaunchError) -> i32 {
     }
 }
 
-/// No process can be had for the command beside this one: it gets this one.
+/// Executes the command in this process: none can be started beside it.
 fn exec_instead(run: &options::Run, command: &Command, why: String) -> i32 {
     say!("running natively: {why}");
     if let Some(path) = &run.record {
@@ -167,10 +166,10 @@ fn exec_instead(run: &options::Run, command: &Command, why: String) -> i32 {
     launch_status(&error)
 }
 
-/// The descriptor that statistics are to go to, kept apart from the command's.
+/// Duplicates the descriptor that statistics are written to, so that the command's stays separate.
 fn duplicate_destination(destination: &Destination) -> Option<std::io::Result<OwnedFd>> {
     let Sink::Descriptor(number) = destination.sink else { return None };
-    // SAFETY: asks for a copy of whatever has that number, which no program inherits.
+    // SAFETY: duplicates a descriptor, which may be closed; programs do not inherit the copy.
     let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
     Some(match fd {
         -1 => Err(std::io::Error::last_os_error()),
@@ -201,7 +200,7 @@ fn report(
     }
 }
 
-/// The command's exit status; its signal, if one ended it, ends us as well.
+/// Returns the command's exit status, or ends this process by the signal that ended the command.
 pub(crate) fn end_like(ended: Ended) -> i32 {
     let signal = match ended {
         Ended::Exited(status) => return status,
@@ -214,7 +213,7 @@ pub(crate) fn end_like(ended: Ended) -> i32 {
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &no_core);
         libc::signal(signal, libc::SIG_DFL);
-        // Whoever started us may have blocked what the command did not.
+        // The parent may have blocked a signal that the command did not.
         let mask = 1u64 << (signal - 1);
         let none = std::ptr::null_mut::<u64>();
         let bytes = size_of_val(&mask);

@@ -1,4 +1,4 @@
-//! The command line, each option defined once.
+//! Command line; each option is defined once.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ Exit status:
   127   COMMAND was not found
 With --commit-if: that of COMMAND, or if that is 0, of CHECK; 3 as above, and then the try is kept.";
 
-/// Hides storage latency: a harmless copy of the program runs ahead and what it would read is
+/// Hides storage latency: a harmless copy of the program runs ahead, and what it would read is
 /// fetched in parallel.
 #[derive(Debug, Parser)]
 #[command(name = "runahead", version, after_help = EXIT_STATUS)]
@@ -47,11 +47,12 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// From the command `line` of this process, its name first; a wrong one ends it with the usage and status 2.
+    /// Parses the command line, the program's name first. A wrong one ends the process with the
+    /// usage and status 2.
     pub fn parse_or_exit(line: impl Iterator<Item = OsString>) -> Self {
         let parsed = Cli::try_parse_from(line).and_then(Cli::checked);
         parsed.unwrap_or_else(|mut error| {
-            // Somebody who left out what stands between us and a command.
+            // The user left out the subcommand.
             if error.kind() == ErrorKind::InvalidSubcommand
                 && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
             {
@@ -60,7 +61,7 @@ impl Cli {
                 let tips = ContextValue::StyledStrs(vec![tip.into()]);
                 error.insert(ContextKind::Suggested, tips);
             }
-            // clap leaves the usage out where it is only a value that is wrong.
+            // clap leaves out the usage if only a value is wrong.
             if error.use_stderr() && error.get(ContextKind::Usage).is_none() {
                 let mut command = Cli::command();
                 command.build();
@@ -75,7 +76,7 @@ impl Cli {
 }
 
 impl Cli {
-    /// `--stats json:FILE` has no value, and a command of that name is nobody's.
+    /// Refuses `--stats json:FILE`: there `json:FILE` would be the command.
     fn checked(self) -> Result<Self, clap::Error> {
         let Task::Run(run) = &self.task else { return Ok(self) };
         let first = run.command.first().and_then(|word| word.to_str()).unwrap_or_default();
@@ -87,7 +88,7 @@ impl Cli {
     }
 }
 
-/// What to do.
+/// Subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Task {
     /// Run a command, fetching ahead what it will read
@@ -96,16 +97,17 @@ pub enum Task {
     /// Run a command, and hold what it changes apart until you commit or undo it
     #[command(after_help = TRY_HELP)]
     Try(Try),
-    /// What is remembered of earlier runs
+    /// List, show and remove records of earlier runs
     History(History),
 }
 
-/// `runahead try`.
+/// Arguments of `runahead try`.
 #[derive(Debug, Args)]
 #[command(subcommand_negates_reqs = true)]
 pub struct Try {
-    /// Where tries are kept, in place of $XDG_STATE_HOME/runahead/tries or ~/.local/state/runahead/tries. Best on the file
-    /// system of what is changed: then a commit renames, and copies nothing
+    /// Keep tries in DIR instead of $XDG_STATE_HOME/runahead/tries or
+    /// ~/.local/state/runahead/tries. On the file system of the changed files a commit renames and
+    /// copies nothing
     #[arg(long, global = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
     #[command(subcommand)]
@@ -114,26 +116,29 @@ pub struct Try {
     pub run: TryRun,
 }
 
-/// A command that is to be tried.
+/// Command to be tried, and its options.
 #[derive(Debug, Args)]
 pub struct TryRun {
-    /// After COMMAND, run CHECK by /bin/sh where it sees what COMMAND has changed; commit if both exit with 0, undo otherwise
+    /// After COMMAND, run CHECK by /bin/sh in the view of COMMAND's changes; commit if both exit
+    /// with 0, undo otherwise
     #[arg(long, value_name = "CHECK")]
     pub commit_if: Option<OsString>,
 
-    /// What COMMAND may reach beside files: sockets of networks and of other programs. What went out cannot be undone
+    /// Allow or refuse COMMAND sockets of networks and of other programs. What was sent cannot be
+    /// undone
     #[arg(long, value_enum, default_value_t = Network::Allow)]
     pub network: Network,
 
-    /// Run COMMAND also where the kernel cannot keep it from changing files (Landlock, Linux 6.2), so that only the agent does
+    /// Run COMMAND even if the kernel cannot keep it from changing files (Landlock, Linux 6.2):
+    /// then only the agent does
     #[arg(long)]
     pub unprotected: bool,
 
-    /// Say nothing in the end
+    /// Print no summary after COMMAND
     #[arg(long, short)]
     pub quiet: bool,
 
-    /// Run COMMAND in the view of this try, which is being decided
+    /// Run COMMAND in the view of this try, while it is committed or shown
     #[arg(long, hide = true, value_name = "ID")]
     pub inside: Option<String>,
 
@@ -142,101 +147,103 @@ pub struct TryRun {
     #[arg(long, hide = true, value_name = "FAULT", value_parser = ["writes", "unconfined"])]
     pub plant: Vec<String>,
 
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// What a tried command may reach.
+/// Network access of a tried command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Network {
-    /// All that it could without us
+    /// COMMAND may use every socket that it could use without runahead
     Allow,
-    /// Not possible yet
+    /// Reserved: refused with an error
     Hold,
-    /// Only what belongs to the try
+    /// COMMAND may only use sockets of the try
     Refuse,
 }
 
-/// What to do with tries. Without an ID: with the newest.
+/// Show, commit or undo tries. Without an ID the newest is meant.
 #[derive(Debug, Subcommand)]
 pub enum TryTask {
-    /// Which names it would change, and which of them somebody else has changed meanwhile (!)
+    /// List the names that a try changes; ! marks those that another process has changed meanwhile
     Status {
-        /// Its name, or as much of it as is unambiguous
+        /// Name of the try, or an unambiguous prefix
         id: Option<String>,
-        /// As one JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// What it would change, line by line
+    /// Show the changes of a try line by line
     Diff {
-        /// Its name, or as much of it as is unambiguous
+        /// Name of the try, or an unambiguous prefix
         id: Option<String>,
-        /// Which names, and how many lines of each are added and removed, as one JSON object
+        /// Print the names with their numbers of added and removed lines, as one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Make it real, unless somebody else has changed something of it meanwhile (exit status 3)
+    /// Apply the changes of a try, unless another process has changed the same names meanwhile
+    /// (exit status 3)
     Commit {
-        /// Its name, or as much of it as is unambiguous
+        /// Name of the try, or an unambiguous prefix
         id: Option<String>,
-        /// Also where somebody else has changed something, which is overwritten
+        /// Overwrite what another process has changed meanwhile
         #[arg(long)]
         force: bool,
     },
-    /// Drop it, and all that it has changed
+    /// Drop a try and its changes
     Undo {
-        /// Its name, or as much of it as is unambiguous
+        /// Name of the try, or an unambiguous prefix
         id: Option<String>,
     },
-    /// List all that are neither committed nor undone, the newest last
+    /// List the tries that are neither committed nor undone, the newest last
     List {
-        /// One JSON object a line
+        /// Print a JSON object per line
         #[arg(long)]
         json: bool,
     },
 }
 
-/// `runahead history`.
+/// Arguments of `runahead history`.
 #[derive(Debug, Args)]
 pub struct History {
     #[command(subcommand)]
     pub task: HistoryTask,
 }
 
-/// What to do with what is remembered.
+/// Task on the records of earlier runs.
 #[derive(Debug, Subcommand)]
 pub enum HistoryTask {
-    /// List the records, the one that was of use last first
+    /// List the records, the most recently used first
     List {
-        /// One JSON object a line
+        /// Print a JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Print what a record holds: each access in its order
+    /// Print the accesses of a record in order
     Show {
-        /// The record: its name in `runahead history list`, or as much of it as is unambiguous; or the name of a file
+        /// Name of the record in `runahead history list`, or an unambiguous prefix; or a record
+        /// file
         record: OsString,
     },
     /// Remove records
     Forget {
-        /// Names in `runahead history list`, or as much of them as is unambiguous
+        /// Names in `runahead history list`, or unambiguous prefixes
         #[arg(required_unless_present = "all")]
         records: Vec<String>,
-        /// All of them
+        /// Remove all records
         #[arg(long, conflicts_with = "records")]
         all: bool,
     },
-    /// Remember nothing from now on, and replay nothing
+    /// Stop recording and replaying
     Disable,
-    /// Remember again
+    /// Record and replay again
     Enable,
-    /// Record nothing of what lies in a directory; without one, list those
+    /// Record no accesses below a directory; without one, list the excluded directories
     Exclude {
-        /// The directory
+        /// Directory to exclude
         directory: Option<PathBuf>,
-        /// Record it again
+        /// Record accesses below the directory again
         #[arg(long, requires = "directory")]
         undo: bool,
     },
@@ -245,8 +252,8 @@ pub enum HistoryTask {
 /// Options of `runahead run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Say afterwards what was done: on stderr, with --stats=- on stdout, or with --stats=json:FILE as JSON in
-    /// FILE (- is stdout)
+    /// Print statistics after the run: on stderr, with --stats=- on stdout, or with
+    /// --stats=json:FILE as JSON in FILE (- is stdout)
     #[arg(long, value_name = "json:FILE", num_args = 0..=1, require_equals = true,
           default_missing_value = "text")]
     pub stats: Option<Destination>,
@@ -255,26 +262,27 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
-    /// Fetch from the start what COMMAND read when FILE was recorded, as long as it does the same
+    /// Prefetch from the start what COMMAND read when FILE was recorded, as long as it does the
+    /// same
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
 
-    /// Remember what COMMAND reads also where it does not wait for it, and say if that cannot be done
+    /// Record what COMMAND reads even if it does not wait for it, and report if that fails
     #[arg(long, conflicts_with_all = ["record", "replay"])]
     pub learn: bool,
 
-    /// Remember nothing of this run, and fetch nothing because of earlier ones. Otherwise what COMMAND reads once it
-    /// has waited for storage is kept below $XDG_STATE_HOME/runahead or ~/.local/state/runahead, 256 MiB at
-    /// most (see `runahead history`)
+    /// Record nothing of this run, and prefetch nothing because of earlier ones. By default what
+    /// COMMAND reads after it has waited for storage is recorded below $XDG_STATE_HOME/runahead or
+    /// ~/.local/state/runahead, at most 256 MiB (see `runahead history`)
     #[arg(long, conflicts_with = "learn")]
     pub no_learn: bool,
 
-    /// COMMAND speculates by itself, as docs/guide/speculation.md has it: it predicts answers of slow services and goes on, with
-    /// its output held until they are confirmed
+    /// Let COMMAND speculate (docs/guide/speculation.md): it predicts answers of slow services and
+    /// continues, with its output held until they are confirmed
     #[arg(long, conflicts_with_all = ["record", "replay", "learn"])]
     pub speculate: bool,
 
-    /// Fail (exit status 125) rather than run COMMAND natively when it cannot be helped
+    /// Fail (exit status 125) instead of running COMMAND natively when it cannot be accelerated
     #[arg(long)]
     pub require: bool,
 
@@ -283,19 +291,19 @@ pub struct Run {
     #[arg(long, hide = true, value_name = "FAULT", value_parser = ["rubbish"])]
     pub plant: Vec<String>,
 
-    /// For tests and measurements: a mechanism that is to be switched off
+    /// Switch off a mechanism, for tests and measurements
     #[arg(long, hide = true, value_name = "MECHANISM", value_parser = Without::NAMES)]
     pub without: Vec<String>,
 
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// Where statistics go, and how.
+/// Destination and format of statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    /// As JSON and not as text.
+    /// JSON instead of text.
     pub json: bool,
     pub sink: Sink,
 }
@@ -303,12 +311,13 @@ pub struct Destination {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sink {
     Stderr,
-    /// One that we were started with.
+    /// Descriptor that `runahead` inherited.
     Descriptor(i32),
     File(PathBuf),
 }
 
-/// The descriptor that a name stands for: our own, which is another one, or closed, once the command runs.
+/// Returns the descriptor that a name stands for. It is resolved now: while the command runs the
+/// number is closed or reused.
 fn descriptor(name: &str) -> Option<i32> {
     let number = |dir| name.strip_prefix(dir)?.parse().ok().filter(|&fd: &i32| fd >= 0);
     match name {

@@ -1,4 +1,4 @@
-//! `runahead try`: runs a command whose changes are held apart, and decides on them.
+//! `runahead try`: runs a command whose changes are kept apart, and commits or undoes them.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -19,13 +19,13 @@ use serde_json::json;
 
 use crate::options::{self, Network, TryRun, TryTask};
 
-/// Something could not be done with a try.
+/// Exit status if an operation on a try failed.
 const FAILED: i32 = 1;
-/// Nothing was committed: somebody else has changed the same.
+/// Exit status if nothing was committed: another process has changed the same names.
 const CONFLICT: i32 = 3;
-/// We failed, and the command did not run.
+/// Exit status if `runahead` failed and the command did not run.
 const RUNAHEAD_FAILED: i32 = 125;
-/// Of a command in a try: the try's name.
+/// Environment variable with the name of the try in which a command runs.
 const INSIDE: &str = "RUNAHEAD_TRY";
 
 macro_rules! say {
@@ -34,7 +34,7 @@ macro_rules! say {
     }};
 }
 
-/// Where the tries are that are meant.
+/// Opens the store that the options name.
 fn store(asked: &options::Try) -> Result<Store, Failure> {
     match (try_sandbox::around(), &asked.state) {
         (None, state) => Ok(Store::new(state.as_deref())?),
@@ -43,7 +43,7 @@ fn store(asked: &options::Try) -> Result<Store, Failure> {
     }
 }
 
-/// Does what is asked for; the exit status.
+/// Runs the task and returns the exit status.
 pub fn execute_task(asked: &options::Try) -> i32 {
     let opened = store(asked);
     match (&asked.task, opened) {
@@ -65,7 +65,7 @@ pub fn execute_task(asked: &options::Try) -> i32 {
     }
 }
 
-/// Why a command does not run.
+/// Reason why a task failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -100,7 +100,7 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
         return Err(Failure::Hold);
     }
     let (mut one, lock) = match &run.inside {
-        // Whoever decides has it locked.
+        // The process that decides on the try has its lock.
         Some(id) => (store.find(Some(id))?, None),
         None => {
             let directory = std::env::current_dir().map_err(Failure::Directory)?;
@@ -143,7 +143,7 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
     conclude(asked, &one, lock, ended)
 }
 
-/// The command has ended: what becomes of what it has changed; the exit status.
+/// Decides on the changes after the command has ended, or reports them. Returns the exit status.
 fn conclude(
     asked: &options::Try,
     one: &Try,
@@ -204,13 +204,13 @@ fn conclude(
     Ok(status.unwrap_or_else(|| crate::end_like(ended)))
 }
 
-/// Runs the check in the view of the try; its exit status.
+/// Runs the check in the view of the try and returns its exit status.
 fn check(asked: &options::Try, one: &Try, check: &OsString) -> Result<Option<i32>, Failure> {
     let words = ["/bin/sh".as_ref(), "-c".as_ref(), check.as_os_str()];
     run_inside(one, asked.run.unprotected, &words).map(Some)
 }
 
-/// Runs a command in the view of a try; its exit status.
+/// Runs a command in the view of a try and returns its exit status.
 fn run_inside(one: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Failure> {
     use std::os::unix::process::ExitStatusExt;
     let program = std::env::current_exe().map_err(Failure::Inside)?;
@@ -227,7 +227,7 @@ fn run_inside(one: &Try, unprotected: bool, words: &[&OsStr]) -> Result<i32, Fai
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
-/// What agents and the kernel are to be told.
+/// Builds the configuration of the agents and the kernel's restrictions.
 fn confine(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> {
     let refused = run.network == Network::Refuse;
     if inside {
@@ -239,7 +239,7 @@ fn confine(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> 
     random
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut token))
         .map_err(Failure::Random)?;
-    // (0 is what other calls may have there.)
+    // Other calls may have 0 in its place.
     let token = u64::from_ne_bytes(token) | 1;
     let bytes = one.overlay_directory_bytes();
     let mut held = [0; DIRECTORY_MAX];
@@ -262,7 +262,8 @@ fn confine(one: &Try, run: &TryRun, inside: bool) -> Result<HeldApart, Failure> 
     Ok(HeldApart { overlay, confinement })
 }
 
-/// Runs the command to its end; an exit status of ours if it does not run.
+/// Runs the command to its end. The error is an exit status of `runahead` if the command does not
+/// run.
 fn execute(
     run: &TryRun,
     one: &Try,
@@ -276,12 +277,14 @@ fn execute(
     let keep = if run.commit_if.is_some() { Keep::All } else { Keep::Stderr };
     let held_apart = Arc::new(held_apart);
     let also = lock.map(|lock| lock.as_fd().as_raw_fd());
-    // Other descriptors than that are given up meanwhile, and their numbers may be others' then.
+    // The session closes all other descriptors. Dropping these would close unrelated ones that
+    // reuse their numbers.
     std::mem::forget(held_apart.clone());
     let held_apart = Some(held_apart);
     let options = Options { require: true, keep, also, held_apart, ..Options::default() };
     let outcome = runahead_supervisor::run(&command, &options, |_| {});
-    // SAFETY: nobody else looks at the environment: those that are left are the session's threads, which read and count.
+    // SAFETY: nothing else reads the environment: the threads that are left are the session's,
+    // which read and count.
     unsafe { std::env::remove_var(INSIDE) };
     match outcome {
         Ok((ended, _)) => Ok(ended),
@@ -320,7 +323,7 @@ fn report_conflicts(id: &str, conflicts: &[Change]) {
     say!("runahead try commit --force {id} overwrites that; runahead try undo {id} drops the try");
 }
 
-/// The exit status.
+/// Runs a subcommand and returns the exit status.
 fn decide(store: &Store, asked: &options::Try, task: &TryTask) -> Result<i32, Failure> {
     let mut out = Vec::new();
     if let Some(status) = decide_nested(store, asked, task)? {
@@ -359,7 +362,8 @@ fn decide(store: &Store, asked: &options::Try, task: &TryTask) -> Result<i32, Fa
     Ok(0)
 }
 
-/// What is asked of a try that is inside another one, which is where it can be answered; the exit status. (Who undoes one need not see anything.)
+/// Runs a subcommand on a nested try in the view of the outer one. Returns the exit status, or
+/// `None` if the try is not nested. Undo needs no view.
 fn decide_nested(
     store: &Store,
     asked: &options::Try,
@@ -380,7 +384,7 @@ fn decide_nested(
     if !store.is_nested(&one) {
         return Ok(None);
     }
-    // The outermost: what is inside that is found from there.
+    // The outermost try: nested ones are found from it.
     let name = one.meta.id.as_str();
     let is_around = |other: &Try| {
         !store.is_nested(other)
@@ -400,7 +404,7 @@ fn decide_nested(
     run_inside(&around, asked.run.unprotected, &words).map(Some)
 }
 
-/// Whoever reads may have gone.
+/// Writes to stdout. A closed pipe is no error.
 fn print(text: &[u8]) {
     if let Err(error) = std::io::stdout().write_all(text)
         && error.kind() != std::io::ErrorKind::BrokenPipe
@@ -445,7 +449,7 @@ fn status(one: &Try, json: bool, out: &mut Vec<u8>) -> Result<(), runahead_chang
     Ok(())
 }
 
-/// One try, in one line.
+/// Describes a try in one line.
 fn describe_try(one: &Try) -> String {
     let meta = &one.meta;
     let state = match (meta.status, one.is_running()) {

@@ -1,12 +1,13 @@
-//! Which file of the real tree a copy was made of, so that it goes on with that one's number.
+//! Originals of copies in the lower tree, so that a copy keeps the original's inode number.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
-/// Copies that are known at most; later ones have numbers of their own.
+/// Number of slots. A copy without a slot has its own number.
 const SLOTS: usize = 1 << 16;
-/// Places that are looked at, from the first on.
+/// Number of slots that are probed.
 const PROBES: usize = 32;
-/// A place that nobody has had yet, one that is free again, and one that is being filled. No file has such a number.
+/// Markers of a slot that was never used, one that is free again, and one that is being filled. No
+/// file has such a number.
 const NEVER: u64 = 0;
 const FREE: u64 = u64::MAX;
 const BUSY: u64 = u64::MAX - 1;
@@ -18,10 +19,10 @@ struct Slot {
     inode: AtomicU64,
 }
 
-/// By the copy's number, on the device that all copies are on. Atomics, at first zeroes.
+/// Hash table keyed by the copy's inode number: all copies are on one device. Starts as zeroes.
 #[repr(C)]
 pub struct InodeOrigins {
-    /// That device, and one; 0: there are no copies.
+    /// Device of the copies, plus one; 0 if there are none.
     device: AtomicU64,
     unused: [u64; 7],
     slots: [Slot; SLOTS],
@@ -33,12 +34,12 @@ impl InodeOrigins {
         (0..PROBES).map(move |n| &self.slots[(first as usize + n) % SLOTS])
     }
 
-    /// There are copies.
+    /// True if there are copies.
     pub fn has_copies(&self) -> bool {
         self.device.load(Relaxed) != 0
     }
 
-    /// The file `copy` (device, and number) is a copy of `of`.
+    /// Adds a copy and its original, each as device and inode number.
     pub fn add(&self, copy: (u64, u64), of: (u64, u64)) {
         for place in self.probed_slots(copy.1) {
             let seen = place.copy.load(Relaxed);
@@ -54,7 +55,7 @@ impl InodeOrigins {
         }
     }
 
-    /// What the file is a copy of, by device and number.
+    /// Returns the original of a copy, as device and inode number.
     pub fn origin_of(&self, file: (u64, u64)) -> Option<(u64, u64)> {
         if self.device.load(Relaxed) != file.0.wrapping_add(1) {
             return None;
@@ -69,7 +70,7 @@ impl InodeOrigins {
         found.filter(|(_, seen)| *seen == copy).map(|(place, _)| place)
     }
 
-    /// The file is about to go; another one may get its number.
+    /// Forgets a copy that is about to be removed: another file may get its number.
     pub fn remove(&self, file: (u64, u64)) {
         if self.origin_of(file).is_some()
             && let Some(place) = self.find(file.1)
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn where_there_is_no_room_copies_are_not_known() {
-        // SAFETY: as above.
+        // SAFETY: atomics, for which zero is valid.
         let inodes: std::boxed::Box<InodeOrigins> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };
         (1..2 * SLOTS as u64).for_each(|n| inodes.add((0, n), (1, n)));

@@ -1,18 +1,22 @@
-//! What the processes of a try share (`docs/guide/try.md`): where the state lies that is held apart, how it is written, and which paths
-//! have anything changed.
+//! State that the processes of a try share (`docs/guide/try.md`): the try's directory, the format
+//! of its files, and the filter of changed paths.
 //!
-//! Below the directory [`Overlay::held`]:
+//! Contents of the directory [`Overlay::directory`]:
 //!
-//! | name | what it is |
+//! | name | contents |
 //! |---|---|
-//! | [`UPPER`] | mirrors absolute paths without symbolic links: what was written or made, and the directories above it |
-//! | [`CHANGES`] | an [`Origin`] and a NUL for each name when it is first made, or its file first copied; behind a [`GONE`] for each name of the real tree from when on it is not there in the view, and nothing below it |
+//! | [`UPPER`] | the upper tree: mirrors absolute paths without symbolic links |
+//! | [`CHANGES`] | records, each an [`Origin`] and a NUL |
 //! | [`TEMPORARY`] | copies that are not complete yet |
-//! | [`FILTER`] | a [`Filter`] |
-//! | [`nested_try::TRIES`] | tries inside this one, once there was one |
+//! | [`FILTER`] | a [`ChangeFilter`] |
+//! | [`nested_try::TRIES`] | nested tries, once there was one |
 //!
-//! Invariant: where [`Filter::has`] denies a path, nothing at or below it was changed, unless a directory above it is in
-//! [`UPPER`] and not in the real tree's view.
+//! The upper tree has what was written or made, and the directories above it. [`CHANGES`] has a
+//! record for each name when it is first made or its file first copied up. A record after a
+//! [`WHITEOUT`] hides the name of the lower tree and everything below it from then on.
+//!
+//! Invariant: where [`ChangeFilter::has`] denies a path, nothing at or below it was changed. The
+//! exception is a path below a directory that only [`UPPER`] has.
 
 mod inode_origins;
 mod name_origin;
@@ -26,50 +30,51 @@ pub use inode_origins::InodeOrigins;
 pub use name_origin::{ORIGIN_MAX, Origin};
 pub use whiteouts::WhiteoutSet;
 
-/// Bytes of the path of the directory that is held apart.
+/// Size in bytes of the longest path of a try's directory, and its NUL.
 pub const DIRECTORY_MAX: usize = 512;
-/// A try, one inside it, and so on.
+/// Limit of nested tries, the outermost included.
 pub const LAYERS_MAX: usize = 4;
 
-/// See the module's text.
+/// Name of the upper tree.
 pub const UPPER: &str = "upper";
-/// See the module's text.
+/// First byte of a record that is a whiteout.
 pub const WHITEOUT: u8 = b'-';
-/// See the module's text.
+/// Name of the file of records.
 pub const CHANGES: &str = "changes";
-/// See the module's text.
+/// Name of the directory of incomplete copies.
 pub const TEMPORARY: &str = "temporary";
-/// See the module's text.
+/// Name of the file of the filter.
 pub const FILTER: &str = "filter";
 
 /// Bits of [`Overlay::flags`].
 pub mod flag {
-    /// Processes are of a try.
+    /// The processes belong to a try.
     pub const ON: u64 = 1 << 0;
-    /// Sockets outside of the try are not to be reached.
+    /// Sockets outside the try cannot be reached.
     pub const NO_NETWORK: u64 = 1 << 1;
-    /// For tests: what is opened for writing is opened where it is.
+    /// Opens for writing are not redirected, for tests.
     pub const PLANT_WRITES: u64 = 1 << 2;
 }
 
-/// What agents are told of the try that their processes are of.
+/// Configuration of the agents of a try.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Overlay {
-    /// See [`flag`]; 0: they are of none.
+    /// Bits of [`flag`]; 0 if the processes belong to no try.
     pub flags: u64,
-    /// Sixth argument, without meaning to the kernel, of calls of [`try_calls::Class::Attribute`] that agents make.
+    /// Sixth argument, ignored by the kernel, of calls of [`try_calls::Class::Attribute`] that
+    /// agents make.
     pub token: u64,
-    /// What Landlock is to deny commands of tries inside this one.
+    /// Rights that Landlock denies the commands of nested tries.
     pub rights: nested_try::LandlockRights,
-    /// Bytes of `held`.
+    /// Length of `directory` in bytes.
     pub directory_len: u64,
-    /// Absolute path of the directory that is held apart, without symbolic links.
+    /// Absolute path of the try's directory, without symbolic links.
     pub directory: [u8; DIRECTORY_MAX],
 }
 
 impl Overlay {
-    /// Of processes that are of no try.
+    /// Configuration of processes that belong to no try.
     pub const NONE: Overlay = Overlay {
         flags: 0,
         token: 0,
@@ -79,26 +84,26 @@ impl Overlay {
     };
 }
 
-/// Hash of a path, made piece by piece.
+/// Hash of a path, built component by component.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathHash(u64);
 
 impl PathHash {
-    /// Of the empty path, which stands for the root directory.
+    /// Hash of the empty path, which stands for the root directory.
     pub const ROOT: PathHash = PathHash(0xcbf2_9ce4_8422_2325);
 
-    /// Of the path that has so many bytes more at its end (FNV-1a).
+    /// Returns the hash of the path with `bytes` appended (FNV-1a).
     pub fn append(self, bytes: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         PathHash(bytes.iter().fold(self.0, step))
     }
 
-    /// Of a whole path; that of the root directory is `/`.
+    /// Returns the hash of a whole path; the root directory is `/`.
     pub fn of(path: &[u8]) -> Self {
         if path == b"/" { Self::ROOT } else { Self::ROOT.append(path) }
     }
 
-    /// All bits of it, each of which depends on all of the path.
+    /// Returns the mixed hash: every bit depends on the whole path.
     pub fn bits(self) -> u64 {
         let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ mixed >> 29
@@ -107,25 +112,27 @@ impl PathHash {
 
 const FILTER_WORDS: usize = 1 << 17;
 
-/// Which paths may have anything changed at or below them; by their hashes, so that it may also say so of others.
+/// Filter of the paths at or below which something may have changed.
+///
+/// It is a bit per hash, so it can also report other paths.
 #[repr(C)]
 pub struct ChangeFilter {
-    /// Counts what takes away what was known of directories: one is gone, or has another name.
+    /// Generation of cached states of directories: grows when a directory is removed or renamed.
     generation: AtomicU64,
-    /// Not 0 once anything was changed.
+    /// Nonzero once something was changed.
     any_change: AtomicU64,
-    /// Not 0 where sockets outside of the try are not to be reached, as it is inside another one.
+    /// Nonzero if sockets outside a nested try cannot be reached.
     network_refused: AtomicU64,
     unused: [u64; 509],
     bits: [AtomicU64; FILTER_WORDS],
-    /// What copies were made of.
+    /// Originals of copies.
     pub inodes: InodeOrigins,
-    /// Names of the real tree that are not there in the view, and nothing below them.
+    /// Names of the lower tree that are hidden, with everything below them.
     pub whiteouts: WhiteoutSet,
 }
 
 impl ChangeFilter {
-    /// Bytes of the file that holds it, at first zeroes.
+    /// Size in bytes of the file that holds it, which starts as zeroes.
     pub const BYTES: usize = size_of::<ChangeFilter>();
 
     fn bit(&self, path: PathHash) -> (&AtomicU64, u64) {
@@ -133,13 +140,13 @@ impl ChangeFilter {
         (&self.bits[(bits >> 6) as usize % FILTER_WORDS], 1 << (bits & 63))
     }
 
-    /// Something at or below the path may have been changed.
+    /// True if something at or below the path may have been changed.
     pub fn has(&self, path: PathHash) -> bool {
         let (word, bit) = self.bit(path);
         word.load(Relaxed) & bit != 0
     }
 
-    /// Something at or below the path is about to be changed.
+    /// Adds a path, before something at or below it is changed.
     pub fn add(&self, path: PathHash) {
         let (word, bit) = self.bit(path);
         if word.load(Relaxed) & bit == 0 {
@@ -148,27 +155,27 @@ impl ChangeFilter {
         self.any_change.store(1, Relaxed);
     }
 
-    /// Nothing was changed yet.
+    /// True if nothing was changed yet.
     pub fn is_empty(&self) -> bool {
         self.any_change.load(Relaxed) == 0
     }
 
-    /// Sockets outside of the try are not to be reached from here on.
+    /// Marks sockets outside the try as unreachable.
     pub fn refuse_network(&self) {
         self.network_refused.store(1, Relaxed);
     }
 
-    /// See [`Filter::shut`].
+    /// True after [`ChangeFilter::refuse_network`].
     pub fn refuses_network(&self) -> bool {
         self.network_refused.load(Relaxed) != 0
     }
 
-    /// What is known of directories is known as of this.
+    /// Generation for which cached states of directories are valid.
     pub fn generation(&self) -> u64 {
         self.generation.load(Relaxed)
     }
 
-    /// A directory is gone, or has another name.
+    /// Invalidates cached states of directories, after one was removed or renamed.
     pub fn invalidate_directories(&self) {
         self.generation.fetch_add(1, Relaxed);
     }

@@ -1,29 +1,30 @@
-//! What a name of the real tree led to when a try first changed it.
+//! Origin of a name: what it led to in the lower tree when a try first changed it.
 
 use crate::hint_record::PATH_MAX;
 
-/// Numbers of an [`Origin`] in words, each with a space behind it.
+/// Size in bytes of the numbers of an [`Origin`] as text, each with a space behind it.
 const NUMBERS_MAX: usize = 8 * 17;
-/// Bytes of an [`Origin`] in words.
+/// Size in bytes of an [`Origin`] and its path as text.
 pub const ORIGIN_MAX: usize = NUMBERS_MAX + PATH_MAX;
 
-/// What a name led to. In words: eight numbers in base 16, and the path.
+/// Entry that a name led to. As text: eight hexadecimal numbers, and the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// [`crate::device_number`] of the file system, and the inode's number. Both 0: there was nothing of that name.
+    /// [`crate::device_number`] of the file system, and the inode number. Both are 0 if the name
+    /// led to nothing.
     pub file: [u64; 2],
     /// Type and permissions (`st_mode`, stat(3type)).
     pub mode: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Last change of its data: seconds (as two's complement), and nanoseconds.
+    /// Last change of the data: seconds (two's complement), and nanoseconds.
     pub mtime: [u64; 2],
-    /// Last change of anything: seconds and nanoseconds.
+    /// Last change of data or metadata: seconds and nanoseconds.
     pub ctime: [u64; 2],
 }
 
 impl Origin {
-    /// Of a name that led to nothing.
+    /// Origin of a name that led to nothing.
     pub const ABSENT: Origin =
         Origin { file: [0; 2], mode: 0, size: 0, mtime: [0; 2], ctime: [0; 2] };
 
@@ -32,7 +33,8 @@ impl Origin {
         [a, b, mode, size, c, d, e, f]
     }
 
-    /// Writes it and the path in words into the front of `to`; their length. `None`: there is not enough room.
+    /// Writes the origin and the path as text to the front of `to` and returns the length. `None`
+    /// if `to` is too small.
     pub fn write(&self, path: &[u8], to: &mut [u8]) -> Option<usize> {
         let mut at = 0;
         for number in self.numbers() {
@@ -48,7 +50,7 @@ impl Origin {
         Some(at + path.len())
     }
 
-    /// Reads what [`Origin::write`] has written: it and the path.
+    /// Reads the text of [`Origin::write`]: the origin and the path.
     pub fn read(mut text: &[u8]) -> Option<(Origin, &[u8])> {
         let mut numbers = [0u64; 8];
         for number in &mut numbers {

@@ -1,28 +1,32 @@
 //! Tries inside a try.
 //!
-//! They are kept below the directory that is held apart ([`super::Overlay::held`]), where its commands may write: in [`TRIES`],
-//! a directory for each, in which what it holds apart is in [`APART`]. All that names files is as in any other try; the real tree is
-//! what the try around it shows. So the directory that is held apart tells all layers: each is held apart at a front of it.
+//! They are kept in the outer try's directory ([`super::Overlay::directory`]), where its commands
+//! may write. [`TRIES`] there has a directory for each, and [`DIRECTORY`] in that is the nested
+//! try's own. Its lower tree is the outer try's view. So the path of the innermost directory names
+//! all layers: the directory of each layer is a prefix of it.
 //!
-//! `runahead` asks the agent that it has inside it, as a command of the try around, by prctl(2) with [`PRCTL`] as its first argument,
-//! which the kernel does not know, and what is asked for as its second.
+//! `runahead`, as a command of the outer try, asks the agent inside it by prctl(2). The first
+//! argument is [`PRCTL`], which the kernel does not know, and the second is the request.
 
-/// Where tries inside a try are kept.
+/// Name of the directory of nested tries.
 pub const TRIES: &str = "tries";
-/// What one holds apart.
+/// Name of a nested try's own directory.
 pub const DIRECTORY: &str = "held";
 
 /// First argument of prctl(2).
 pub const PRCTL: u32 = 0x7261_7472;
-/// The directory in which the try is held apart of which the process is. It is put to the third argument, an address, where there is room for as
-/// many bytes as the fourth says; the answer is how many it has.
+/// Request for the path of the top try's directory.
+///
+/// It is written to the address in the third argument, which has as many bytes as the fourth says.
+/// Returns its length in bytes.
 pub const GET_DIRECTORY: u64 = 1;
-/// The process, which has one thread, and all that it starts are from here on of a try inside the one of which it is. The third and
-/// fourth argument are address and bytes of the directory in which that is held apart; the fifth is a filter of system calls that
-/// is to be installed (`struct sock_fprog`), or 0.
+/// Request to move the process, which has one thread, and all that it starts into a nested try.
+///
+/// The third and fourth argument are address and length of the path of its directory. The fifth is
+/// a seccomp filter to install (`struct sock_fprog`), or 0.
 pub const ENTER: u64 = 2;
 
-/// Devices that may be written to: nothing of it is kept.
+/// Devices that may be written to: they keep nothing.
 pub const WRITABLE_DEVICES: [&str; 8] = [
     "/dev/null",
     "/dev/zero",
@@ -34,27 +38,27 @@ pub const WRITABLE_DEVICES: [&str; 8] = [
     "/dev/pts",
 ];
 
-/// What Landlock is to deny (landlock(7)), in this kernel's terms.
+/// Landlock rights as this kernel defines them (landlock(7)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct LandlockRights {
-    /// Bytes of the structure that says so; 0: it cannot.
+    /// Size in bytes of `struct landlock_ruleset_attr`; 0 if the kernel cannot deny them.
     pub size: u64,
-    /// Everything that changes files.
+    /// Rights that change files.
     pub changing: u64,
-    /// Of that what a device may be allowed.
+    /// Rights of these that are allowed for a device.
     pub writing: u64,
-    /// Scopes.
+    /// Scopes, as bits of `scoped`.
     pub scoped: u64,
 }
 
 impl LandlockRights {
-    /// None.
+    /// Value where the kernel cannot deny them.
     pub const NONE: LandlockRights = LandlockRights { size: 0, changing: 0, writing: 0, scoped: 0 };
 }
 
-/// Bytes at the front of `path` that lead from where a try is held apart to where one inside it is; `path` has a slash at its
-/// front.
+/// Length in bytes of the prefix of `path` that leads from a try's directory to that of one nested
+/// in it. `path` starts with a slash.
 pub fn nested_prefix_len(path: &[u8]) -> Option<usize> {
     let rest = path.strip_prefix(b"/")?.strip_prefix(TRIES.as_bytes())?.strip_prefix(b"/")?;
     let name = rest.iter().position(|byte| *byte == b'/')?;

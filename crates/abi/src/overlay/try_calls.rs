@@ -1,26 +1,27 @@
-//! What becomes of each system call in a try (`docs/guide/try.md`): the one table, which the agent and the kernel's filter are made from.
+//! The treatment of each system call in a try (`docs/guide/try.md`). Both the agent and the seccomp
+//! filter are made from this table.
 //!
-//! A call that is not in it is refused: it may be one that changes files, and is younger than the table.
+//! A call that is not in it is refused: it may change files and be younger than the table.
 
-/// What becomes of a call.
+/// Treatment of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// It is made as it stands: it names no file, and what it does to one it does by a descriptor that was opened for that, or it
-    /// changes nothing that outlives the command.
+    /// Made unchanged. It names no file, and changes one only by a descriptor that was opened for
+    /// that, or changes nothing that outlives the command.
     Free,
-    /// It names a file, or tells names or numbers of files: the agent makes it where the file is in the try's view.
+    /// Handled by the agent: it names a file, or returns names or inode numbers.
     Name,
-    /// It changes what is kept of a file beside its data, which Landlock does not deny: the agent makes it as those of
-    /// [`Class::Name`], and the kernel refuses it from anybody else ([`super::Overlay::token`]).
+    /// Handled by the agent as [`Class::Name`]: it changes a file's metadata, which Landlock does
+    /// not deny. The kernel refuses it without the token ([`super::Overlay::token`]).
     Attribute,
-    /// It is made as it stands but for some of its commands, which the kernel refuses.
+    /// Made unchanged, except for some commands that the kernel refuses.
     Commands,
-    /// It is made as it stands but for some of its commands, which the agent answers.
+    /// Made unchanged, except for some commands that the agent answers.
     Answered,
-    /// It takes rights away from the process, and might take some that the agent needs: to anybody else than that
-    /// ([`super::Overlay::token`]) the kernel says that it is not there.
+    /// Allowed for the agent only, by the token ([`super::Overlay::token`]). It takes rights away
+    /// from the process, which might be some that the agent needs: others get ENOSYS.
     AgentOnly,
-    /// The kernel refuses it with this errno.
+    /// Refused by the kernel with this errno.
     Refused(u16),
 }
 
@@ -30,7 +31,8 @@ const EPERM: u16 = 1;
 const ENOSYS: u16 = 38;
 const EOPNOTSUPP: u16 = 95;
 
-/// Number, name and class of every call of x86-64 (Linux 6.18, arch/x86/entry/syscalls/syscall_64.tbl), by number.
+/// Number, name and class of every call of x86-64 (Linux 6.18,
+/// arch/x86/entry/syscalls/syscall_64.tbl), by number.
 #[rustfmt::skip]
 pub const CALLS: &[(u16, &str, Class)] = &[
     (0, "read", Free), (1, "write", Free), (2, "open", Name), (3, "close", Free), (4, "stat", Name), (5, "fstat", Name),
@@ -139,7 +141,7 @@ pub const CALLS: &[(u16, &str, Class)] = &[
     (469, "file_setattr", Refused(ENOSYS)),
 ];
 
-/// How many calls are seen by the agent.
+/// Number of calls that the agent sees.
 const SEEN: usize = {
     let (mut count, mut at) = (0, 0);
     while at < CALLS.len() {

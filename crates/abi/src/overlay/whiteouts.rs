@@ -1,15 +1,15 @@
-//! The names of the real tree that are gone, by the hashes of their paths: two paths are taken for one with a chance of one in 2^64 for
-//! each pair.
+//! Set of the whiteouts, by the hashes of their paths. Two paths have the same hash with a chance
+//! of 1 in 2^64 per pair.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::PathHash;
 
 const SLOTS: usize = 1 << 20;
-/// Places that are looked at, from the first on.
+/// Number of slots that are probed.
 const PROBES: usize = 128;
 
-/// A set that only grows. Atomics, at first zeroes.
+/// Set that only grows. Starts as zeroes.
 #[repr(C)]
 pub struct WhiteoutSet {
     slots: [AtomicU64; SLOTS],
@@ -25,7 +25,7 @@ impl WhiteoutSet {
         path.bits().max(1)
     }
 
-    /// Adds a path. False: there is no room.
+    /// Adds a path. Returns false if the probed slots are full.
     pub fn add(&self, path: PathHash) -> bool {
         let key = Self::key(path);
         self.probed_slots(key).any(|place| match place.compare_exchange(0, key, Relaxed, Relaxed) {
@@ -34,7 +34,7 @@ impl WhiteoutSet {
         })
     }
 
-    /// The path has been added.
+    /// True if the path was added.
     pub fn has(&self, path: PathHash) -> bool {
         let key = Self::key(path);
         let seen = self.probed_slots(key).map(|place| place.load(Relaxed));

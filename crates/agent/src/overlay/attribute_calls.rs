@@ -1,5 +1,5 @@
-//! Calls that change what is kept of a file beside its data. Landlock does not deny them; the kernel's filter lets them come
-//! from here only.
+//! Calls that change a file's metadata. Landlock does not deny them; the seccomp filter allows them
+//! only from the agent.
 
 use linux_raw_sys::general as k;
 
@@ -10,15 +10,15 @@ use super::path_walk::{self, Resolved, ViewEntry, WalkOptions};
 use super::{copy_up, descriptor_paths, permission_checks, whiteouts};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
-/// Of what the attributes are to be changed.
+/// Object whose attributes a call changes.
 enum AttributeTarget {
-    /// Of what has the name at this argument, seen from a directory.
+    /// Path at this argument, relative to a directory.
     Name { dir: Fd, argument: usize, follow: bool },
-    /// Of a descriptor.
+    /// Descriptor.
     Descriptor(Fd),
 }
 
-/// Any of these calls.
+/// Handles all calls of this kind.
 pub(super) fn change(layer: Layer, call: &Call) -> CallResult {
     let a = call.args;
     let at = |flags: u64| AttributeTarget::Name {
@@ -65,7 +65,7 @@ pub(super) fn change(layer: Layer, call: &Call) -> CallResult {
     }
 }
 
-/// Makes the call with these arguments, by the right of the token.
+/// Makes a call with the token that the seccomp filter recognizes.
 fn call_with_token(layer: Layer, number: u64, mut args: [u64; 6]) -> Result<u64> {
     args[5] = layer.token();
     // SAFETY: what the program asked for; a name is one of ours.
@@ -94,7 +94,7 @@ fn change_resolved(layer: Layer, call: &Call, argument: usize, mut found: Resolv
     call_with_token(layer, call.nr, args)
 }
 
-/// The place is in the upper tree when this returns, if the program may change what it asks for.
+/// Copies up the entry, if the program may make the change.
 fn copy_up_permitted(layer: Layer, call: &Call, found: &mut Resolved) -> Result<()> {
     let (ViewEntry::Lower(stat) | ViewEntry::Merged(stat, _)) = found.entry else { return Ok(()) };
     let is_to_now = match call.nr {
@@ -105,7 +105,7 @@ fn copy_up_permitted(layer: Layer, call: &Call, found: &mut Resolved) -> Result<
         _ => false,
     };
     match permission_checks::check_owner(&stat) {
-        // Whoever may write may do these.
+        // Write permission is enough for these.
         Err(_) if is_to_now => permission_checks::may_write(found)?,
         owns => owns?,
     }
@@ -116,8 +116,10 @@ fn copy_up_permitted(layer: Layer, call: &Call, found: &mut Resolved) -> Result<
     copy_up::copy_up_directory(layer, &found.path)
 }
 
-/// What a descriptor refers to is changed where it is, if it is in the upper tree or has no name; else in the upper tree, by
-/// its name.
+/// Changes the file of a descriptor.
+///
+/// A file in the upper tree or without a name is changed directly. Others are changed in the upper
+/// tree, by path.
 fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
     let mut room = call_results::path_buffer();
     let path = match fd {
@@ -142,7 +144,7 @@ fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
             && !matches!(found.entry, ViewEntry::Outside)
         {
             if let ViewEntry::Upper(_) = found.entry {
-                // Copied since it was opened.
+                // It was copied up after it was opened.
                 return change_by_path(layer, call, found.path.upper_address());
             }
             if !is_elsewhere(&found) {
@@ -153,7 +155,8 @@ fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
         if path.starts_with(b"/proc/") || path.starts_with(b"/sys/") {
             return Err(Errno(sys::EPERM));
         }
-        // Removed or replaced in the view, and not in the real tree, which is to stay as it is: nobody else sees what becomes of it here.
+        // The view removed or replaced the file and the lower tree still has it, unchanged. The
+        // change would be visible to no other process.
         if let (Ok(there), Ok(of_fd)) = (Stat::of_path(path.as_ptr() as u64), Stat::of_fd(fd))
             && same(&there, &of_fd)
         {
@@ -163,7 +166,7 @@ fn change_descriptor(layer: Layer, call: &Call, fd: Fd) -> Result<u64> {
     call_with_token(layer, call.nr, call.args)
 }
 
-/// The call of a descriptor as one of a name.
+/// Makes the call of a descriptor by path.
 fn change_by_path(layer: Layer, call: &Call, path: u64) -> Result<u64> {
     let token = layer.token();
     let [_, b, c, d, e, _] = call.args;

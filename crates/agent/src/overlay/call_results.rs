@@ -1,11 +1,11 @@
-//! What the answers to calls have in common.
+//! Arguments and results of calls.
 
 use runahead_abi::PATH_MAX;
 
 use crate::plane::{self, Verdict};
 use crate::sys::{self, Errno, Fd, Result};
 
-/// A call: the program's, or one of ours to a layer that shows another one's real tree.
+/// A call of the program, or one of the agent to the layer that shows another layer's lower tree.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
     pub nr: u64,
@@ -22,17 +22,17 @@ impl Call {
         Call { nr, args, program: None }
     }
 
-    /// Another call in its place.
+    /// Returns another call in its place.
     pub(super) fn with(&self, nr: u64, args: &[u64; 6]) -> Self {
         Call { nr, args: *args, ..*self }
     }
 
-    /// An argument that is a descriptor.
+    /// Returns an argument as a descriptor.
     pub(super) fn fd(&self, index: usize) -> Fd {
         self.args[index] as u32 as Fd
     }
 
-    /// As [`plane::Call::attempt`]; nothing keeps us from making one of ours.
+    /// Makes a call as [`plane::Call::attempt`] does; a call of the agent is made at once.
     ///
     /// # Safety
     /// As unsafe as the call it makes.
@@ -40,28 +40,29 @@ impl Call {
         match &self.program {
             // SAFETY: passed on to the caller.
             Some(call) => unsafe { call.attempt(nr, args) },
-            // SAFETY: the same.
+            // SAFETY: passed on to the caller.
             None => unsafe { sys::raw(nr, *args) },
         }
     }
 
-    /// As [`plane::Call::performed`]: nothing for one of ours, which is not all of what is done for the program.
+    /// Notes a result as [`plane::Call::performed`] does. For a call of the agent it does nothing:
+    /// that is only part of what the program asked for.
     pub(super) fn performed(&self, ret: i64) -> i64 {
         self.program.as_ref().map_or(ret, |call| call.performed(ret))
     }
 }
 
-/// What becomes of a call: an error is the program's answer.
+/// Result of a call. An error is the program's answer.
 pub(super) type CallResult = Result<Verdict>;
 
-/// Room for a name of the program's.
+/// Buffer for a path of the program.
 pub(super) type PathBuffer = [u8; PATH_MAX];
 
 pub(super) fn path_buffer() -> PathBuffer {
     [0; PATH_MAX]
 }
 
-/// The name at an address of the program's.
+/// Reads the path at an address of the program.
 pub(super) fn read_path(at: u64, room: &mut PathBuffer) -> Result<&[u8]> {
     let len = match sys::copy_string(at, room) {
         Err(Errno(sys::ESRCH)) => return Err(Errno(sys::EFAULT)),
@@ -70,7 +71,7 @@ pub(super) fn read_path(at: u64, room: &mut PathBuffer) -> Result<&[u8]> {
     Ok(&room[..len])
 }
 
-/// The result of a call that was made in place of `call`, as [`Call::attempt`] gives it.
+/// Answers `call` with the result of another call, which [`Call::attempt`] returned.
 pub(super) fn answer_attempt(call: &Call, ret: i64) -> Verdict {
     match ret {
         sys::RESTART => Verdict::answer(ret),
@@ -78,12 +79,12 @@ pub(super) fn answer_attempt(call: &Call, ret: i64) -> Verdict {
     }
 }
 
-/// What was done for a call.
+/// Answers `call` with the result of what was done for it.
 pub(super) fn answer_call(call: &Call, ret: Result<u64>) -> CallResult {
     ret.map(|ret| Verdict::answer(call.performed(ret as i64)))
 }
 
-/// Puts bytes of ours where the program wants them.
+/// Copies bytes to an address of the program.
 pub(super) fn copy_to_program(bytes: &[u8], to: u64) -> Result<()> {
     let len = bytes.len() as u64;
     if len == 0 {

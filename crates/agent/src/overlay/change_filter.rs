@@ -1,4 +1,4 @@
-//! Which paths have anything changed at or below them, as all processes of the try know it.
+//! Filter of the paths at or below which something changed, shared by all processes of the try.
 
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -14,7 +14,8 @@ use crate::sys::Result;
 static FILTERS: [AtomicPtr<ChangeFilter>; LAYERS_MAX] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; LAYERS_MAX];
 
-/// Maps the filter that the processes of the layer share; those of one above it cannot change it, which the kernel sees to.
+/// Maps the filter of the layer. Processes of a nested try map it read-only, and the kernel denies
+/// them writing to it.
 pub(super) fn start(layer: Layer) -> Result<()> {
     let mut path = [0u8; view_path::UPPER_PREFIX_MAX + 1];
     let directory = layer.directory();
@@ -31,13 +32,14 @@ pub(super) fn start(layer: Layer) -> Result<()> {
     Ok(())
 }
 
-/// What has been changed.
+/// Filter of the layer.
 pub(super) fn filter(layer: Layer) -> &'static ChangeFilter {
-    // SAFETY: mapped before the policy is asked anything of the layer, and as long as this process; of atomics.
+    // SAFETY: mapped before the policy is asked anything of the layer, and as long as this process;
+    // of atomics.
     unsafe { &*FILTERS[layer.index()].load(Relaxed) }
 }
 
-/// Something at the name is about to be changed: it and all above it are entered into the filter.
+/// Enters the path and all its parents into the filter, before a change at the path.
 pub(super) fn mark_changed(name: &ViewPath) {
     let filter = filter(name.layer());
     let mut hash = PathHash::ROOT;

@@ -1,7 +1,8 @@
-//! What comes into the upper tree before it is changed: directories, and copies of files.
+//! Copy-up: directories and copies of files that the upper tree gets before a change.
 //!
-//! A copy is made under another name and gets its own when it is complete, so that whoever looks sees all of it or the
-//! original. Of two who copy the same file at once the second's copy is dropped.
+//! A copy is made in the temporary directory and renamed when it is complete, so other processes
+//! see the whole copy or the original. If two processes copy the same file at once, the second copy
+//! is dropped.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -20,15 +21,15 @@ use super::whiteouts;
 use crate::path_text;
 use crate::sys::{self, Errno, Fd, Result, nr};
 
-/// ioctl(2): share the data of a file (linux/fs.h).
+/// Request of ioctl(2) that shares the data of a file (linux/fs.h).
 const FICLONE: u64 = 0x4004_9409;
-/// Bytes that are copied at once where the kernel does not copy.
+/// Size in bytes of one read where the kernel cannot copy.
 const COPY_BYTES: usize = 64 << 10;
-/// Bytes of a list of attributes' names, and of one attribute, that are copied.
+/// Largest list of extended attributes' names, and largest attribute, that are copied, in bytes.
 const ATTRIBUTES_MAX: usize = 4096;
 const ATTRIBUTE_MAX: usize = 16 << 10;
 
-/// The directory of that path is in the upper tree when this returns.
+/// Copies up a directory and its parents, without their contents.
 pub(super) fn copy_up_directory(layer: Layer, directory: &ViewPath) -> Result<()> {
     let mut here = DirectoryState::Merged;
     let mut above = ViewPath::root(layer);
@@ -49,7 +50,7 @@ pub(super) fn copy_up_directory(layer: Layer, directory: &ViewPath) -> Result<()
     Ok(())
 }
 
-/// The directory that the place is in is in the upper tree when this returns.
+/// Copies up the parent directory.
 pub(super) fn copy_up_parent(layer: Layer, found: &mut Resolved) -> Result<()> {
     if found.parent == DirectoryState::Lower {
         found.path.with_parent(|parent| copy_up_directory(layer, parent))?;
@@ -58,11 +59,11 @@ pub(super) fn copy_up_parent(layer: Layer, found: &mut Resolved) -> Result<()> {
     Ok(())
 }
 
-/// Makes the upper tree's part of a directory, as the real one is, in one that has its part.
+/// Creates the upper directory with the lower one's metadata. Its parent is in the upper tree.
 fn make_upper_directory(layer: Layer, name: &mut ViewPath, lower: &Stat) -> Result<()> {
     let token = layer.token();
     change_filter::mark_changed(name);
-    // Nothing was changed there, as far as anybody can see.
+    // The parent's times stay: in the view nothing was changed there.
     let before = name.with_parent(|parent| Stat::of_path(parent.upper_address()))?;
     let made =
         in_writable_directory(name, token, |name| kernel_calls::mkdir(name.upper_address(), 0o700));
@@ -81,8 +82,8 @@ fn make_upper_directory(layer: Layer, name: &mut ViewPath, lower: &Stat) -> Resu
     Ok(())
 }
 
-/// Makes something in the upper tree's part of a directory, in which its owner may not make anything: there is something below it
-/// that may be changed.
+/// Runs `make` in the parent's upper directory. Where its owner may not write to it, the
+/// permissions are widened meanwhile: something below it may be writable.
 fn in_writable_directory<R>(
     name: &mut ViewPath,
     token: u64,
@@ -107,7 +108,7 @@ fn in_writable_directory<R>(
     made
 }
 
-/// Owner, permissions and times, as far as they can be given.
+/// Sets owner (as root), permissions and times as in `like`.
 fn set_metadata(path: u64, like: &Stat, token: u64) -> Result<()> {
     if permission_checks::effective_user() == 0 {
         kernel_calls::chown(path, like.owner, like.group, token)?;
@@ -118,7 +119,7 @@ fn set_metadata(path: u64, like: &Stat, token: u64) -> Result<()> {
 
 static COPIES: AtomicU32 = AtomicU32::new(0);
 
-/// A name for what is not complete.
+/// Name in the temporary directory for a copy that is not complete.
 struct TemporaryCopy {
     path: [u8; view_path::UPPER_PREFIX_MAX + 48],
 }
@@ -142,7 +143,8 @@ impl TemporaryCopy {
         self.path.as_ptr() as u64
     }
 
-    /// It gets its name, if nobody has put anything there meanwhile.
+    /// Renames the copy to its path, or drops it if another process has put something there
+    /// meanwhile.
     fn publish(&self, layer: Layer, to: u64) -> Result<()> {
         match kernel_calls::rename(self.address(), to, k::RENAME_NOREPLACE) {
             Err(Errno(sys::EEXIST)) => {
@@ -151,7 +153,7 @@ impl TemporaryCopy {
                 }
                 kernel_calls::unlink(self.address()).map(drop)
             }
-            // A file system without that flag.
+            // The file system does not know that flag.
             Err(Errno(sys::EINVAL)) => match kernel_calls::link(self.address(), to) {
                 Ok(_) | Err(Errno(sys::EEXIST)) => kernel_calls::unlink(self.address()).map(drop),
                 Err(errno) => Err(errno),
@@ -161,8 +163,7 @@ impl TemporaryCopy {
     }
 }
 
-/// The file at the place, which is the real tree's and no directory, is in the upper tree when this returns; without its data
-/// if that is not wanted.
+/// Copies up a file of the lower tree that is no directory. Without `data` the copy is empty.
 pub(super) fn copy_up_file(layer: Layer, found: &mut Resolved, data: bool) -> Result<()> {
     let ViewEntry::Lower(stat) = found.entry else { return Ok(()) };
     change_filter::mark_changed(&found.path);
@@ -173,13 +174,14 @@ pub(super) fn copy_up_file(layer: Layer, found: &mut Resolved, data: bool) -> Re
     Ok(())
 }
 
-/// The same, of an entry that is known to be of the real tree, in a directory that is in the upper tree.
+/// Copies up an entry of the lower tree whose parent directory is in the upper tree.
 pub(super) fn copy_up_entry(layer: Layer, name: &mut ViewPath, stat: &Stat) -> Result<()> {
     whiteouts::record_origin(layer, name, &stat.origin())?;
     copy(layer, name, stat, true)
 }
 
-/// Copies a file of the real tree to the same path of the upper tree, whose directory is there.
+/// Copies a file of the lower tree to the same path of the upper tree, whose parent directory
+/// exists.
 fn copy(layer: Layer, name: &mut ViewPath, stat: &Stat, data: bool) -> Result<()> {
     let unfinished = TemporaryCopy::new(layer);
     let token = layer.token();
@@ -188,13 +190,13 @@ fn copy(layer: Layer, name: &mut ViewPath, stat: &Stat, data: bool) -> Result<()
         k::S_IFLNK => copy_link(name, &unfinished, stat, token),
         k::S_IFIFO => syscall!(nr::MKNOD, unfinished.address(), k::S_IFIFO | 0o600, 0)
             .and_then(|_| set_metadata(unfinished.address(), stat, token)),
-        // A socket is its process's, a device the kernel's: neither has a copy.
+        // A socket belongs to its process, a device to the kernel: neither can be copied.
         _ => Err(Errno(sys::EPERM)),
     };
     match made {
         Ok(()) => {
             inode_numbers::record_copy(layer, unfinished.address(), stat);
-            // Nothing is made there, as far as anybody can see.
+            // The parent's times stay: in the view nothing was made there.
             let before = name.with_parent(|parent| Stat::of_path(parent.upper_address()))?;
             in_writable_directory(name, token, |name| {
                 unfinished.publish(layer, name.upper_address())
@@ -237,7 +239,7 @@ fn copy_regular(
             }
             Some(source)
         }
-        // It may be written to, and not read: then it can be emptied.
+        // A file that may be written and not read can still be truncated.
         Err(errno) if data => return Err(errno),
         Err(_) => None,
     };
@@ -276,7 +278,8 @@ fn copy_data(from: Fd, to: Fd, bytes: u64) -> Result<()> {
     }
 }
 
-/// Extended attributes, as far as the user may give them: those of the system are made anew.
+/// Copies extended attributes as far as the user may set them. The kernel sets the system's own
+/// anew.
 fn copy_attributes(from: Fd, to: Fd, token: u64) {
     let mut names = [0u8; ATTRIBUTES_MAX + 1];
     let list = syscall!(nr::FLISTXATTR, from, names.as_mut_ptr(), ATTRIBUTES_MAX).unwrap_or(0);

@@ -1,9 +1,10 @@
-//! Descriptors of this process, and their names.
+//! Paths of this process's descriptors.
 
 use crate::path_text::FdPath;
 use crate::sys::{self, AT_FDCWD, Fd};
 
-/// The descriptor of this process that has this name.
+/// Returns the descriptor that a path in `/proc/self/fd`, `/proc/PID/fd` or `/dev` names, if it is
+/// one of this process.
 pub(super) fn descriptor_of_path(name: &[u8]) -> Option<Fd> {
     let standard = [&b"/dev/stdin"[..], b"/dev/stdout", b"/dev/stderr"];
     if let Some(number) = standard.iter().position(|standard| *standard == name) {
@@ -29,7 +30,7 @@ fn number(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// The path of what a descriptor refers to, as the kernel tells it; its length.
+/// Writes the path of a descriptor, as the kernel reports it, to `to`. Returns its length.
 pub(super) fn path_of_descriptor(fd: Fd, to: &mut [u8]) -> sys::Result<usize> {
     sys::readlinkat(AT_FDCWD, FdPath::new(fd).address(), to)
 }

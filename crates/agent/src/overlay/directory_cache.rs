@@ -1,5 +1,7 @@
-//! What is known of directories, by the hashes of their paths, as of the filter's generation: the real tree is taken not to change
-//! while the try lasts, as that below an overlayfs is.
+//! Cache of the states of directories, by the hashes of their paths.
+//!
+//! An entry is valid for one generation of the filter. As below an overlayfs, the lower tree is
+//! assumed not to change while the try lasts.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,21 +10,22 @@ use runahead_abi::overlay::{LAYERS_MAX, PathHash};
 use super::change_filter;
 use super::layer::Layer;
 
-/// Directories remembered.
+/// Number of cached directories per layer.
 const CACHED: usize = 1024;
 
-/// How a directory stands in the view.
+/// State of a directory in the view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DirectoryState {
-    /// In the real tree.
+    /// Only the lower tree has it.
     Lower,
-    /// In both trees.
+    /// Both trees have it.
     Merged,
-    /// In the upper tree, and so is all that is in it.
+    /// Only the upper tree has it, with all its contents.
     Upper,
 }
 
-/// Of each layer hashes of paths, the lowest two bits replaced by how the directory stands (0: nothing is known).
+/// Hashes of paths for each layer. The lowest two bits are the state of the directory: 0 none, 1
+/// lower, 2 merged, 3 upper.
 static CACHE: [[AtomicU64; CACHED]; LAYERS_MAX] =
     [const { [const { AtomicU64::new(0) }; CACHED] }; LAYERS_MAX];
 
@@ -35,7 +38,7 @@ fn slot(layer: Layer, key: u64) -> &'static AtomicU64 {
     &CACHE[layer.index()][(key >> 2) as usize % CACHED]
 }
 
-/// How the directory stands, if that is known.
+/// Returns the state of a directory if it is cached.
 pub(super) fn cached_state(layer: Layer, path: PathHash) -> Option<DirectoryState> {
     let key = key(layer, path);
     let word = slot(layer, key).load(Relaxed);
@@ -50,7 +53,7 @@ pub(super) fn cached_state(layer: Layer, path: PathHash) -> Option<DirectoryStat
     }
 }
 
-/// The directory stands so.
+/// Caches the state of a directory.
 pub(super) fn cache_state(layer: Layer, path: PathHash, directory: DirectoryState) {
     let how = match directory {
         DirectoryState::Lower => 1,

@@ -1,11 +1,11 @@
-//! Entries of a directory, as getdents64(2) tells them.
+//! Records of getdents64(2).
 
-/// Where the entry's position, length and name lie.
+/// Offsets in bytes of the position, the length and the name in a record (`struct linux_dirent64`).
 const POSITION_AT: usize = 8;
 const LENGTH_AT: usize = 16;
 const NAME_AT: usize = 19;
 
-/// The first entry's name, and the entries behind it.
+/// Splits off the first record: its name, and the records behind it.
 pub(super) fn split_first(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = record_length(entries)?;
     let (entry, behind) = entries.split_at_checked(length)?;
@@ -14,13 +14,13 @@ pub(super) fn split_first(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&name[..end], behind))
 }
 
-/// Bytes of the first entry.
+/// Length in bytes of the first record.
 pub(super) fn record_length(entries: &[u8]) -> Option<usize> {
     let bytes = entries.get(LENGTH_AT..LENGTH_AT + 2)?;
     Some(usize::from(u16::from_ne_bytes([bytes[0], bytes[1]])))
 }
 
-/// The position behind the last entry.
+/// Position behind the last record, for lseek(2).
 pub(super) fn last_position(entries: &[u8]) -> Option<i64> {
     let (mut rest, mut last) = (entries, None);
     while let Some((_, behind)) = split_first(rest) {

@@ -1,8 +1,8 @@
-//! Programs that are executed by a name.
+//! Programs that are executed by path.
 //!
-//! The kernel finds the interpreter of a script by itself, in the real tree, and tells it the name by which it was given the script.
-//! So where a script or its interpreter is in the upper tree, the interpreter is executed in the script's place, as the
-//! kernel would have (execve(2)).
+//! The kernel looks up the interpreter of a script in the lower tree and passes it the path it got
+//! for the script. So where a script or its interpreter is in the upper tree, the interpreter is
+//! executed directly, as the kernel would execute it (execve(2)).
 
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
@@ -16,16 +16,16 @@ use crate::address_space;
 use crate::plane::policy::Exec;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
-/// Bytes of a file's front that the kernel looks at (linux/binfmts.h).
+/// Bytes at the start of a file that the kernel reads (linux/binfmts.h).
 const FRONT_BYTES: usize = 256;
-/// Interpreters of interpreters that the kernel follows.
+/// Depth of interpreters of interpreters that the kernel follows.
 const INTERPRETERS: usize = 5;
-/// Arguments at most: as many as there can be in the room that the kernel has for them.
+/// Limit of arguments: more do not fit into the memory that the kernel has for them.
 const ARGUMENTS_MAX: usize = 1 << 20;
-/// access(2).
+/// Mode of access(2).
 const EXECUTE: u32 = 1;
 
-/// What is to be executed in place of what the program asks for.
+/// Returns what to execute in place of what the program asks for.
 pub(super) fn redirect(layer: Layer, call: &Call) -> Exec {
     redirect_in_layer(layer, call).unwrap_or_else(|errno| Exec::Answer(sys::fail(errno.0)))
 }
@@ -83,7 +83,7 @@ fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
         let named = [found.path.lower_address(), arguments, environment, 0, 0, 0];
         let named = if found.kernel_agrees { *call } else { call.with(nr::EXECVE, &named) };
         match below(&named)? {
-            // (Otherwise its name is on our stack.)
+            // Otherwise the path is on the agent's stack.
             Exec::AsItStands if !found.kernel_agrees => {}
             exec => return Ok(exec),
         }
@@ -93,7 +93,7 @@ fn redirect_in_layer(layer: Layer, call: &Call) -> Result<Exec> {
     Ok(list.execute(path, arguments, environment))
 }
 
-/// The first line of a script.
+/// First line of a script. The pairs are start and end of a part of `line`.
 struct Script {
     line: [u8; FRONT_BYTES],
     interpreter: (usize, usize),
@@ -101,7 +101,7 @@ struct Script {
 }
 
 impl Script {
-    /// The file at the place, if it is one that can be read.
+    /// Reads the first line of the entry, if it is a script that can be read.
     fn read(found: &Resolved) -> Option<Self> {
         let flags = k::O_RDONLY | k::O_NONBLOCK | k::O_NOCTTY;
         let file = match found.entry {
@@ -133,7 +133,7 @@ impl Script {
     }
 }
 
-/// Executes the interpreter of `script`, which was given by `name`.
+/// Executes the interpreter of `script`, which the program named `name`.
 fn execute_interpreter(
     layer: Layer,
     script: &Script,
@@ -148,7 +148,7 @@ fn execute_interpreter(
     {
         count += 1;
     }
-    // What stands in front of the script's own arguments, the last first.
+    // Arguments in front of the script's own, in reverse.
     let mut front = [0u64; 2 * INTERPRETERS + 1];
     let mut used = 0;
     let mut list = ArgumentList::new(count + front.len() + 1)?;
@@ -187,7 +187,7 @@ fn execute_interpreter(
     Err(Errno(sys::ELOOP))
 }
 
-/// The path by which the kernel finds what is at the place.
+/// Puts the path by which the kernel finds the entry.
 fn put_kernel_path(list: &mut ArgumentList, found: &Resolved) -> Result<u64> {
     match (&found.entry, found.path.layer().below()) {
         (ViewEntry::Upper(_), _) => list.put(found.path.upper_bytes()),
@@ -200,7 +200,7 @@ fn put_kernel_path(list: &mut ArgumentList, found: &Resolved) -> Result<u64> {
     }
 }
 
-/// Memory for a list of arguments, and texts.
+/// Mapping with a list of arguments and the texts that it points to.
 struct ArgumentList {
     memory: (u64, u64),
     pointers: u64,
@@ -210,7 +210,7 @@ struct ArgumentList {
     is_handed_over: bool,
 }
 
-/// Bytes for texts.
+/// Size in bytes of the part for texts.
 const TEXT_BYTES: usize = (2 * INTERPRETERS + 2) * FRONT_BYTES + 3 * PATH_MAX;
 
 impl ArgumentList {
@@ -260,7 +260,7 @@ impl ArgumentList {
 impl Drop for ArgumentList {
     fn drop(&mut self) {
         if !self.is_handed_over {
-            // SAFETY: nobody else knows of it.
+            // SAFETY: the mapping was not handed over.
             unsafe { address_space::give_back(self.memory.0, self.memory.1) };
         }
     }

@@ -1,5 +1,6 @@
-//! Numbers of files: a copy goes on with that of its original, so that a program that looks at a file before and after it has been
-//! copied finds the same one.
+//! Inode numbers: a copy keeps the number of its original.
+//!
+//! A program that looks at a file before and after its copy-up finds the same file.
 
 use linux_raw_sys::general as k;
 use runahead_abi::device_number;
@@ -17,27 +18,27 @@ fn origins(layer: Layer) -> &'static InodeOrigins {
     &change_filter::filter(layer).inodes
 }
 
-/// Device and number, as they are kept.
+/// Device and inode number as [`InodeOrigins`] keeps them.
 fn file_id(stat: &Stat) -> (u64, u64) {
     let [device, inode] = stat.origin().file;
     (device, inode)
 }
 
-/// What is at `copy` has just been made of something.
+/// Records that the file at address `copy` was just copied from `of`.
 pub(super) fn record_copy(layer: Layer, copy: u64, of: &Stat) {
     if let Ok(copy) = Stat::of_path(copy) {
         origins(layer).add(file_id(&copy), file_id(of));
     }
 }
 
-/// The last name of something of the upper tree is about to go, or a directory.
+/// Forgets a file of the upper tree whose last name is about to be removed, or a directory.
 pub(super) fn forget(layer: Layer, stat: &Stat) {
     if origins(layer).has_copies() && (stat.links == 1 || stat.is_directory()) {
         origins(layer).remove(file_id(stat));
     }
 }
 
-/// Where a call of stat(2)'s kin puts its answer, and whether that is of statx(2).
+/// Address to which a stat call writes its result, and whether the call is statx(2).
 fn result_address(call: &Call) -> (u64, bool) {
     match call.nr {
         nr::STATX => (call.args[4], true),
@@ -48,13 +49,15 @@ fn result_address(call: &Call) -> (u64, bool) {
 
 fn read_result<T: sys::PlainData>(at: u64) -> Result<T> {
     match plane::has_threads() {
-        // SAFETY: the kernel has just written there, and no other thread can have taken it away; plain data.
+        // SAFETY: the kernel has just written there, and no other thread can have taken it away;
+        // plain data.
         false => Ok(unsafe { (at as *const T).read_unaligned() }),
         true => sys::copy_in(at),
     }
 }
 
-/// What the kernel has just told the program of something, perhaps of a copy.
+/// Corrects the result that the kernel just wrote if it is about a copy: sets the original's device
+/// and inode number.
 pub(super) fn restore_inode(layer: Layer, call: &Call) -> Result<()> {
     if !origins(layer).has_copies() {
         return Ok(());
@@ -95,7 +98,7 @@ pub(super) fn restore_inode(layer: Layer, call: &Call) -> Result<()> {
     copy_to_program(&both, at)
 }
 
-/// A device's number as stat(2) has it (makedev(3)), as ours.
+/// Converts a device number from stat(2)'s form (makedev(3)) to the agent's.
 fn from_st_dev(device: u64) -> u64 {
     let major = (device >> 8 & 0xfff) | (device >> 32 & !0xfff);
     let minor = (device & 0xff) | (device >> 12 & !0xff);
@@ -107,7 +110,7 @@ fn to_st_dev(device: u64) -> u64 {
     (major & 0xfff) << 8 | (major & !0xfff) << 32 | (minor & 0xff) | (minor & !0xff) << 12
 }
 
-/// fstat(2), and its kin where they are given no name.
+/// Handles fstat(2), and other stat calls that name a descriptor only.
 pub(super) fn fstat(layer: Layer, call: &Call) -> CallResult {
     if !origins(layer).has_copies() {
         return Ok(Verdict::NATIVE);

@@ -1,5 +1,7 @@
-//! System calls on names, as the overlay makes them. Names are addresses of NUL-terminated strings of ours, or of the
-//! program's, which the kernel checks.
+//! System calls of the overlay on names.
+//!
+//! Names are addresses of NUL-terminated strings, the agent's or the program's. The kernel checks
+//! the latter.
 
 use linux_raw_sys::general as k;
 use runahead_abi::device_number;
@@ -9,32 +11,34 @@ use super::layer::Layer;
 use super::view_path::ViewPath;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
-/// Makes a call whose arguments are numbers, and addresses of memory that lives as long as the call.
+/// Makes a call whose arguments are numbers, and addresses of memory that lives as long as the
+/// call.
 macro_rules! syscall {
     ($nr:expr $(, $arg:expr)*) => {{
         let given = [$($arg as u64),*];
         let mut args = [0u64; 6];
         args[..given.len()].copy_from_slice(&given);
-        // SAFETY: every pointer is to a live object of the size that the call expects, or is the program's, and the kernel
-        // is asked for what the program has asked for.
+        // SAFETY: every pointer is to a live object of the size that the call expects, or is the
+        // program's, and the kernel is asked for what the program has asked for.
         sys::check(unsafe { sys::raw($nr, args) })
     }};
 }
 pub(super) use syscall;
 
-/// The same, of a name of the layer's real tree, or a descriptor that may be of it.
+/// Makes a call as [`syscall!`], on a name of the layer's lower tree or a descriptor that may be of
+/// it.
 macro_rules! lower_syscall {
     ($layer:expr, $nr:expr $(, $arg:expr)*) => {{
         let given = [$($arg as u64),*];
         let mut args = [0u64; 6];
         args[..given.len()].copy_from_slice(&given);
-        // SAFETY: as above.
+        // SAFETY: as in [`syscall!`].
         unsafe { $crate::overlay::lower_layer::lower_syscall($layer, $nr, args) }
     }};
 }
 pub(super) use lower_syscall;
 
-/// What is at a name.
+/// Metadata of an entry.
 #[derive(Clone, Copy)]
 pub(super) struct Stat {
     origin: Origin,
@@ -46,7 +50,7 @@ pub(super) struct Stat {
 }
 
 impl Stat {
-    /// Of the name itself, and not of what a symbolic link leads to, as the kernel has it.
+    /// Reads the metadata at `path`, as the kernel has it. Symbolic links are not followed.
     pub(super) fn of_path(path: u64) -> Result<Self> {
         Self::from_statx(|statx| {
             let flags = k::AT_SYMLINK_NOFOLLOW;
@@ -54,7 +58,7 @@ impl Stat {
         })
     }
 
-    /// Of the real tree's name itself.
+    /// Reads the metadata at `name` in the lower tree. Symbolic links are not followed.
     pub(super) fn lower(name: &ViewPath) -> Result<Self> {
         let (path, flags) = (name.lower_address(), k::AT_SYMLINK_NOFOLLOW);
         Self::from_statx(|statx| {
@@ -70,7 +74,7 @@ impl Stat {
         })
     }
 
-    /// Of an open descriptor of the real tree.
+    /// Reads the metadata of a descriptor of the lower tree.
     pub(super) fn of_lower_fd(layer: Layer, fd: Fd) -> Result<Self> {
         let empty = c"".as_ptr();
         Self::from_statx(|statx| {
@@ -86,7 +90,7 @@ impl Stat {
         })
     }
 
-    /// The same, as the kernel has it.
+    /// Reads the metadata of a descriptor, as the kernel has it.
     pub(super) fn of_fd(fd: Fd) -> Result<Self> {
         let empty = c"".as_ptr();
         Self::from_statx(|statx| {
@@ -130,29 +134,30 @@ impl Stat {
         self.kind() == k::S_IFDIR
     }
 
-    /// As it is remembered.
+    /// Returns what is recorded before the first change.
     pub(super) fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// For utimensat(2): times of the last access, and change.
+    /// Times of the last access and the last modification, for utimensat(2): seconds and
+    /// nanoseconds each.
     pub(super) fn times(&self) -> [i64; 4] {
         let ([a, b], [c, d]) = (self.accessed, self.origin.mtime.map(|part| part as i64));
         [a, b, c, d]
     }
 }
 
-/// A descriptor that is closed in the end.
+/// A descriptor that is closed on drop.
 pub(super) struct OpenFile(pub Fd);
 
 impl OpenFile {
-    /// openat(2) of a name that is no symbolic link.
+    /// Opens a name that is no symbolic link, by openat(2).
     pub(super) fn at(path: u64, flags: u32, mode: u32) -> Result<Self> {
         let flags = flags | k::O_CLOEXEC | k::O_NOFOLLOW;
         syscall!(nr::OPENAT, AT_FDCWD, path, flags, mode).map(|fd| OpenFile(fd as Fd))
     }
 
-    /// The same, of a name of the real tree, to be read.
+    /// Opens a name of the lower tree for reading, if it is no symbolic link.
     pub(super) fn lower(name: &ViewPath, flags: u32) -> Result<Self> {
         let flags = flags | k::O_CLOEXEC | k::O_NOFOLLOW;
         let fd =
@@ -167,19 +172,19 @@ impl Drop for OpenFile {
     }
 }
 
-/// access(2) with the rights that count for opening.
+/// Checks access with the effective user, as opening does (faccessat2(2)).
 pub(super) fn access(path: u64, how: u32) -> Result<u64> {
     let flags = k::AT_EACCESS | k::AT_SYMLINK_NOFOLLOW;
     syscall!(nr::FACCESSAT2, AT_FDCWD, path, how, flags)
 }
 
-/// The same, of a name of the real tree.
+/// Checks access to a name of the lower tree with the effective user.
 pub(super) fn access_lower(name: &ViewPath, how: u32) -> Result<u64> {
     let flags = k::AT_EACCESS | k::AT_SYMLINK_NOFOLLOW;
     lower_syscall!(name.layer(), nr::FACCESSAT2, AT_FDCWD, name.lower_address(), how, flags)
 }
 
-/// readlink(2) of a name of the real tree.
+/// Reads a symbolic link of the lower tree.
 pub(super) fn readlink_lower(name: &ViewPath, to: &mut [u8]) -> Result<usize> {
     let (at, room) = (to.as_mut_ptr(), to.len());
     let len =
@@ -187,7 +192,7 @@ pub(super) fn readlink_lower(name: &ViewPath, to: &mut [u8]) -> Result<usize> {
     Ok(len as usize)
 }
 
-/// getdents64(2) of a directory of the real tree.
+/// Reads records of a directory of the lower tree, by getdents64(2).
 pub(super) fn getdents_lower(layer: Layer, directory: Fd, to: &mut [u8]) -> Result<usize> {
     let (at, room) = (to.as_mut_ptr(), to.len());
     lower_syscall!(layer, nr::GETDENTS64, directory, at, room).map(|len| len as usize)
@@ -213,27 +218,27 @@ pub(super) fn rename(from: u64, to: u64, flags: u32) -> Result<u64> {
     syscall!(nr::RENAMEAT2, AT_FDCWD, from, AT_FDCWD, to, flags)
 }
 
-/// link(2), which follows no symbolic link.
+/// Makes a link, by link(2). A symbolic link is not followed.
 pub(super) fn link(from: u64, to: u64) -> Result<u64> {
     syscall!(nr::LINK, from, to)
 }
 
-/// lchown(2), by the right of `token`.
+/// Changes the owner, by lchown(2) with `token`.
 pub(super) fn chown(path: u64, owner: u32, group: u32, token: u64) -> Result<u64> {
     syscall!(nr::LCHOWN, path, owner, group, 0, 0, token)
 }
 
-/// chmod(2), of a name that is no symbolic link, by the right of `token`.
+/// Changes the permissions, by chmod(2) with `token`. `path` is no symbolic link.
 pub(super) fn chmod(path: u64, mode: u32, token: u64) -> Result<u64> {
     syscall!(nr::CHMOD, path, mode, 0, 0, 0, token)
 }
 
-/// utimensat(2), which follows no symbolic link, by the right of `token`.
+/// Sets the times, by utimensat(2) with `token`. A symbolic link is not followed.
 pub(super) fn set_times(path: u64, times: &[i64; 4], token: u64) -> Result<u64> {
     syscall!(nr::UTIMENSAT, AT_FDCWD, path, times.as_ptr(), k::AT_SYMLINK_NOFOLLOW, 0, token)
 }
 
-/// write(2) of all of it.
+/// Writes all of `bytes`.
 pub(super) fn write_all(fd: Fd, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         match syscall!(nr::WRITE, fd, bytes.as_ptr(), bytes.len()) {

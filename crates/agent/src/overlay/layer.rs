@@ -1,7 +1,8 @@
-//! The layers of the view: the try of which the session is, and, in a command of a try inside it, that one, and so on.
+//! Layers of the view: the session's try, then each try nested inside it.
 //!
-//! Each layer is held apart below a directory in that of the layer below it (`runahead_abi::overlay`), and its *real tree* is what
-//! that layer shows. The lowest one's is the kernel's.
+//! The directory of each layer lies inside that of the layer below (`runahead_abi::overlay`). Its
+//! lower tree is what the layer below shows. The lowest layer's lower tree is the kernel's file
+//! system.
 
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
@@ -12,53 +13,54 @@ use crate::session::{self, Session};
 use crate::sys::{self, Errno, Result};
 use crate::thread_owned::Owned;
 
-/// One of them: the lowest is 0.
+/// Index of a layer: the lowest is 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layer(usize);
 
-/// Path of the directory in which the highest is held apart; that of each other is the front of it.
+/// Path of the top layer's directory. The directory of every other layer is a prefix of it.
 static DIRECTORY: Owned<[u8; DIRECTORY_MAX]> = Owned::new([0; DIRECTORY_MAX]);
-/// How much of it.
+/// Length in bytes of each layer's prefix of [`DIRECTORY`].
 static LENGTHS: [AtomicUsize; LAYERS_MAX] = [const { AtomicUsize::new(0) }; LAYERS_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl Layer {
-    /// That of the session.
+    /// Layer of the session's own try.
     pub(super) const LOWEST: Layer = Layer(0);
 
-    /// The one whose view the program has.
+    /// Layer whose view the program has.
     pub(super) fn top() -> Self {
         Layer(COUNT.load(Relaxed).saturating_sub(1))
     }
 
-    /// The one that shows this one's real tree.
+    /// Layer that shows this layer's lower tree; `None` for the lowest.
     pub(super) fn below(self) -> Option<Self> {
         self.0.checked_sub(1).map(Layer)
     }
 
-    /// Counted from the lowest.
+    /// Index, counted from the lowest layer.
     pub(super) fn index(self) -> usize {
         self.0
     }
 
-    /// Absolute path of the directory that is held apart.
+    /// Absolute path of the layer's directory.
     pub(super) fn directory(self) -> &'static [u8] {
-        // SAFETY: bytes behind the end of the highest layer's are written only, and only before there is one that they are of.
+        // SAFETY: bytes behind the end of the highest layer's are written only, and only before
+        // there is one that they are of.
         let all = unsafe { &*DIRECTORY.as_ptr() };
         &all[..LENGTHS[self.0].load(Relaxed).min(DIRECTORY_MAX)]
     }
 
-    /// By which the kernel lets calls pass that change attributes.
+    /// Secret sixth argument by which the seccomp filter recognizes the agent's attribute calls.
     pub(super) fn token(self) -> u64 {
         session::get().map_or(0, |session| session.config.overlay.token)
     }
 
-    /// See `runahead_abi::overlay::flag`.
+    /// Bits of `runahead_abi::overlay::flag`.
     pub(super) fn flags(self) -> u64 {
         session::get().map_or(0, |session| session.config.overlay.flags)
     }
 
-    /// What `path`, as the kernel tells it, is called in this layer's view, if it is in its upper tree.
+    /// Path in the view of `path` as the kernel reports it, if that is in this layer's upper tree.
     pub(super) fn strip_upper(self, path: &[u8]) -> Option<&[u8]> {
         let rest = path.strip_prefix(self.directory())?.strip_prefix(b"/")?;
         let rest = rest.strip_prefix(UPPER.as_bytes())?;
@@ -69,7 +71,8 @@ impl Layer {
         }
     }
 
-    /// What `path`, as the kernel tells it, is called in the view, if it is in the upper tree of this or a lower layer.
+    /// Path in the view of `path` as the kernel reports it, if that is in the upper tree of this or
+    /// a lower layer.
     pub(super) fn view_of_upper(self, path: &[u8]) -> Option<&[u8]> {
         let mut layer = Some(self);
         while let Some(one) = layer {
@@ -81,7 +84,7 @@ impl Layer {
         None
     }
 
-    /// The path is that of the directory in which tries inside this one are kept, or below that.
+    /// True if the path is the directory of the tries nested in this one, or below it.
     pub(super) fn is_nested_try(self, path: &[u8]) -> bool {
         let rest = path.strip_prefix(self.directory()).and_then(|rest| rest.strip_prefix(b"/"));
         let rest = rest.and_then(|rest| rest.strip_prefix(TRIES.as_bytes()));
@@ -89,8 +92,8 @@ impl Layer {
     }
 }
 
-/// The layers of this process: that of the session, and those inside it, of which the highest is held apart in the directory
-/// that is `behind` the session's.
+/// Sets up the layers of this process. `suffix` is what follows the session's directory in the path
+/// of the top layer's directory.
 pub(super) fn start(session: &Session, suffix: &[u8]) -> Result<()> {
     let overlay = &session.config.overlay;
     let directory =
@@ -109,14 +112,15 @@ pub(super) fn start(session: &Session, suffix: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// One more layer, which is held apart in the directory that is so behind the highest one's. The process has one thread.
+/// Adds a top layer, whose directory is that of the current top layer with `suffix` appended. The
+/// process has one thread.
 pub(super) fn push(suffix: &[u8]) -> Result<Layer> {
     let count = COUNT.load(Relaxed);
     let top = Layer::top().directory().len();
     if count == LAYERS_MAX || top + suffix.len() >= DIRECTORY_MAX {
         return Err(Errno(sys::ENAMETOOLONG));
     }
-    // SAFETY: see `held`; there is nobody else who could do the same.
+    // SAFETY: see [`Layer::directory`]; the process has one thread.
     let all = unsafe { &mut *DIRECTORY.get() };
     all[top..top + suffix.len()].copy_from_slice(suffix);
     LENGTHS[count].store(top + suffix.len(), Relaxed);
@@ -124,7 +128,7 @@ pub(super) fn push(suffix: &[u8]) -> Result<Layer> {
     Ok(Layer(count))
 }
 
-/// The highest layer is not there any more.
+/// Removes the top layer.
 pub(super) fn pop() {
     COUNT.fetch_sub(1, Relaxed);
 }

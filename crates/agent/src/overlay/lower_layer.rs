@@ -1,4 +1,4 @@
-//! Calls on names of a layer's real tree: what the layer below makes of them, or the kernel.
+//! Calls on names of a layer's lower tree, answered by the layer below or by the kernel.
 
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -6,17 +6,18 @@ use super::call_results::{Call, CallResult};
 use super::layer::Layer;
 use crate::sys::{self, Result};
 
-/// What a layer makes of a call. (By an address: it is made of what needs it.)
+/// Handler of a call in a layer. It is reached through a static because it is built from the
+/// modules that need it.
 pub(super) struct CallHandler(pub fn(Layer, &Call) -> CallResult);
 
 static HANDLER: AtomicPtr<CallHandler> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From here on layers are asked by `decide`.
+/// Sets the handler of all layers.
 pub(super) fn set_handler(decide: &'static CallHandler) {
     HANDLER.store(core::ptr::from_ref(decide).cast_mut(), Relaxed);
 }
 
-/// What the layers from this one down make of a call; `None`: it is to be made as it stands.
+/// Asks `layer` and those below it for the result of a call. `None`: make the call unchanged.
 pub(super) fn ask_layers(layer: Option<Layer>, call: &Call) -> Option<i64> {
     // SAFETY: null, or a static.
     let CallHandler(decide) = unsafe { HANDLER.load(Relaxed).as_ref() }?;
@@ -33,10 +34,7 @@ pub(super) fn ask_layers(layer: Option<Layer>, call: &Call) -> Option<i64> {
     None
 }
 
-/// Makes a call in place of `call` whose name is one of the layer's real tree: as [`Call::attempt`].
-///
-/// # Safety
-/// As unsafe as the call it makes.
+/// Makes a call in place of `call` on a name of the layer's lower tree, as [`Call::attempt`] does.
 pub(super) unsafe fn attempt_lower(layer: Layer, call: &Call, nr: u64, args: &[u64; 6]) -> i64 {
     match ask_layers(layer.below(), &call.with(nr, args)) {
         Some(ret) => ret,
@@ -45,10 +43,7 @@ pub(super) unsafe fn attempt_lower(layer: Layer, call: &Call, nr: u64, args: &[u
     }
 }
 
-/// Makes a call of ours whose name is one of the layer's real tree, and which changes nothing.
-///
-/// # Safety
-/// As unsafe as the call it makes.
+/// Makes a call of the agent on a name of the layer's lower tree. The call changes nothing.
 pub(super) unsafe fn lower_syscall(layer: Layer, nr: u64, args: [u64; 6]) -> Result<u64> {
     let ret = match layer.below() {
         // SAFETY: passed on to the caller.

@@ -1,24 +1,32 @@
-//! The view of a try (`docs/guide/try.md`): what the program changes in the file system is held apart, and it sees it as if it were not.
+//! The view of a try (`docs/guide/try.md`): the program sees its changes in the file system, and
+//! they are kept in a directory of the try.
 //!
-//! | part | what it does |
+//! The words are overlayfs's. The *lower tree* is what the try started from and stays unchanged.
+//! The *upper tree* holds everything that was written or made. The view is both *merged*. Before a
+//! file is changed it is *copied up*. A *whiteout* hides a lower name that was removed.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `policy` | which call goes where |
-//! | `opens`, `looks`, `names`, `attributes`, `listing`, `execs`, `sockets` | the calls, by what they do with a name |
-//! | `copies` | what comes into the upper tree before it is changed |
-//! | `gone` | what is not there any more, and what names led to when they were first changed |
-//! | `inodes` | numbers of files |
-//! | `rights` | who may change what |
-//! | `view` | where a name leads |
-//! | `inner` | tries inside this one |
-//! | `below`, `layer` | what is below a layer of the view; the layers |
-//! | `known`, `rest` | what is known of directories; what is left of a path |
-//! | `changed` | which paths have anything changed |
-//! | `name`, `entries`, `descriptors`, `kernel`, `calls` | a path of the view; entries of directories; descriptors' names; system calls; answers |
+//! | `policy` | the dispatch of calls |
+//! | `open_calls`, `stat_calls` | calls that open files, or read metadata |
+//! | `namespace_calls`, `attribute_calls` | calls that change names, or metadata |
+//! | `readdir`, `exec_calls`, `socket_calls` | listings, programs, named sockets |
+//! | `copy_up` | copies into the upper tree before a change |
+//! | `whiteouts` | removed lower names; what names led to before their first change |
+//! | `inode_numbers` | inode numbers that stay the same across a copy-up |
+//! | `permission_checks` | what the lower tree's permissions allow |
+//! | `path_walk`, `pending_path`, `directory_cache` | resolution of paths |
+//! | `layer`, `lower_layer`, `nested_try` | tries inside tries |
+//! | `change_filter` | paths at or below which something changed |
+//! | `view_path`, `descriptor_paths` | paths of the view and of descriptors |
+//! | `dirent_records` | records of directory entries |
+//! | `kernel_calls`, `call_results` | system calls of the agent; answers to the program |
 //!
-//! In a command of a try inside a try there is more than one layer: each asks that below it for what it takes as the real tree.
+//! A command of a nested try has several layers. Each layer takes as its lower tree what the layer
+//! below it shows.
 //!
-//! Invariant: no call is made that changes a file outside of the directory that is held apart. The kernel sees to that
-//! (`supervisor/src/try_sandbox.rs`), also where a call gets past us.
+//! Invariant: no call changes a file outside the try's directory. The kernel enforces this too
+//! (`supervisor/src/try_sandbox.rs`), also for calls that the agent does not see.
 
 mod attribute_calls;
 mod call_results;

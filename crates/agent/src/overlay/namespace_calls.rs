@@ -1,4 +1,4 @@
-//! Calls that make, remove and rename names.
+//! Calls that create, remove and rename names.
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::Origin;
@@ -11,10 +11,10 @@ use super::view_path::ViewPath;
 use super::{change_filter, copy_up, dirent_records, inode_numbers, permission_checks, whiteouts};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
-/// Bytes of a directory's entries that are looked at together.
+/// Size in bytes of one read of a directory's records.
 const ENTRIES_BYTES: usize = 2048;
 
-/// Something is about to be made at a place where nothing is: its directory is in the upper tree when this returns.
+/// Prepares the creation of an absent entry: copies up the parent directory and records the change.
 pub(super) fn prepare_create(layer: Layer, found: &mut Resolved) -> Result<()> {
     permission_checks::may_create(found)?;
     copy_up::copy_up_parent(layer, found)?;
@@ -28,7 +28,7 @@ pub(super) fn prepare_create(layer: Layer, found: &mut Resolved) -> Result<()> {
     }
 }
 
-/// Makes something at a place by `work`, which gets the path for the kernel.
+/// Creates an entry by `work`, which gets the address of the path for the kernel.
 pub(super) fn create_at(
     layer: Layer,
     found: &mut Resolved,
@@ -43,7 +43,7 @@ pub(super) fn create_at(
     work(found.path.upper_address())
 }
 
-/// mkdir(2).
+/// Handles mkdir(2).
 pub(super) fn make_directory(layer: Layer, found: &mut Resolved, mode: u32) -> Result<u64> {
     let made = create_at(layer, found, |path| kernel_calls::mkdir(path, mode))?;
     if matches!(found.entry, ViewEntry::Absent) {
@@ -52,7 +52,7 @@ pub(super) fn make_directory(layer: Layer, found: &mut Resolved, mode: u32) -> R
     Ok(made)
 }
 
-/// mknod(2). A device would be one in the real tree, too.
+/// Handles mknod(2). Devices are refused: they would act outside the try.
 pub(super) fn make_node(layer: Layer, found: &mut Resolved, mode: u32) -> Result<u64> {
     match mode & k::S_IFMT {
         0 | k::S_IFREG | k::S_IFIFO | k::S_IFSOCK => {}
@@ -63,13 +63,13 @@ pub(super) fn make_node(layer: Layer, found: &mut Resolved, mode: u32) -> Result
     create_at(layer, found, |path| syscall!(nr::MKNOD, path, mode, 0))
 }
 
-/// symlink(2), of a text of ours.
+/// Handles symlink(2). `text` is an address in the agent's memory.
 pub(super) fn make_symlink(layer: Layer, found: &mut Resolved, text: u64) -> Result<u64> {
     reject_trailing_slash(found)?;
     create_at(layer, found, |path| kernel_calls::symlink(text, path))
 }
 
-/// What has a slash at its end is no file that can be made.
+/// Fails with ENOENT if a file would be created by a path with a trailing slash.
 fn reject_trailing_slash(found: &Resolved) -> Result<()> {
     match found.must_be_directory && matches!(found.entry, ViewEntry::Absent) {
         true => Err(Errno(sys::ENOENT)),
@@ -77,7 +77,7 @@ fn reject_trailing_slash(found: &Resolved) -> Result<()> {
     }
 }
 
-/// unlink(2), or rmdir(2).
+/// Handles unlink(2) and rmdir(2).
 pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Result<u64> {
     match found.entry {
         ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
@@ -96,7 +96,7 @@ pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Res
     if let (true, ViewEntry::Lower(_) | ViewEntry::Merged(..)) = (directory, &found.entry) {
         check_empty(layer, &found.path)?;
     }
-    // (Its time of change is kept there.)
+    // The upper directory keeps the parent's time of change.
     copy_up::copy_up_parent(layer, found)?;
     match found.entry {
         ViewEntry::Merged(lower, upper) => {
@@ -105,7 +105,7 @@ pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Res
             whiteouts::add_whiteout(layer, &found.path, &lower.origin())?;
         }
         ViewEntry::Lower(stat) => whiteouts::add_whiteout(layer, &found.path, &stat.origin())?,
-        // What it covers is to stay covered.
+        // The lower entry stays covered.
         _ if directory => _ = kernel_calls::rmdir(found.path.upper_address())?,
         _ => {
             whiteout_covered(layer, found)?;
@@ -122,7 +122,8 @@ pub(super) fn remove(layer: Layer, found: &mut Resolved, directory: bool) -> Res
     Ok(0)
 }
 
-/// The directory that the place is in has been changed just now, which its part of the upper tree does not know if only a mark was made.
+/// Sets the parent's modification time to now: a whiteout alone does not change the upper
+/// directory.
 fn touch_parent(layer: Layer, found: &mut Resolved) {
     if found.parent == DirectoryState::Merged {
         let times = [0, k::UTIME_OMIT.into(), 0, k::UTIME_NOW.into()];
@@ -133,7 +134,7 @@ fn touch_parent(layer: Layer, found: &mut Resolved) {
     }
 }
 
-/// What the real tree has under the name of something in the upper tree is gone when this returns.
+/// Adds a whiteout for the lower entry that an upper entry covers.
 fn whiteout_covered(layer: Layer, found: &Resolved) -> Result<()> {
     if found.parent == DirectoryState::Upper || whiteouts::is_whiteout(&found.path) {
         return Ok(());
@@ -144,7 +145,7 @@ fn whiteout_covered(layer: Layer, found: &Resolved) -> Result<()> {
     }
 }
 
-/// Calls `each` with the entries of an open directory of the real tree.
+/// Calls `each` with the names in an open directory of the lower tree.
 fn each_entry(
     layer: Layer,
     directory: Fd,
@@ -166,7 +167,8 @@ fn each_entry(
     }
 }
 
-/// The real tree's directory has nothing in the view. (Of the upper tree's the kernel says so.)
+/// Fails with ENOTEMPTY if the view shows an entry of the lower directory. The kernel checks the
+/// upper one.
 fn check_empty(layer: Layer, name: &ViewPath) -> Result<()> {
     let directory = OpenFile::lower(name, k::O_RDONLY | k::O_DIRECTORY)?;
     let mut inside = ViewPath::root(layer);
@@ -186,7 +188,7 @@ fn copy_path(from: &ViewPath, to: &mut ViewPath) -> Result<()> {
     pieces.try_for_each(|piece| to.push(piece))
 }
 
-/// All that is in the view at and below a directory is in the upper tree when this returns.
+/// Copies up a directory with everything that the view shows below it.
 fn copy_up_tree(layer: Layer, name: &mut ViewPath, parent: DirectoryState) -> Result<()> {
     let lower = match path_walk::lookup_entry(name, parent)? {
         ViewEntry::Lower(stat) | ViewEntry::Merged(stat, _) => stat,
@@ -214,7 +216,7 @@ fn copy_up_tree(layer: Layer, name: &mut ViewPath, parent: DirectoryState) -> Re
     })
 }
 
-/// What is at the place, with all below it, is in the upper tree when this returns, and covers nothing.
+/// Copies up an entry with everything below it, and adds whiteouts for what it would cover.
 fn copy_up_whole(layer: Layer, found: &mut Resolved) -> Result<()> {
     match found.entry {
         ViewEntry::Lower(stat) if stat.is_directory() => {
@@ -233,7 +235,7 @@ fn copy_up_whole(layer: Layer, found: &mut Resolved) -> Result<()> {
     }
 }
 
-/// renameat2(2).
+/// Handles renameat2(2).
 pub(super) fn rename(
     layer: Layer,
     from: &mut Resolved,
@@ -267,7 +269,7 @@ pub(super) fn rename(
     if !is_there && exchange {
         return Err(Errno(sys::ENOENT));
     }
-    // A slash at the end is for directories.
+    // A trailing slash is for directories only.
     if !from_directory && (from.must_be_directory || to.must_be_directory && !exchange)
         || exchange && !to_directory && to.must_be_directory
     {
@@ -317,7 +319,7 @@ pub(super) fn rename(
     renamed
 }
 
-/// What a try inside this one has made, with all below it, becomes this one's, as that is committed.
+/// Moves an entry from a nested try into this one, when the nested one is committed.
 fn adopt_from_nested_try(layer: Layer, from: &Resolved, to: &mut Resolved) -> Result<u64> {
     let is_directory = Stat::of_path(from.path.lower_address())?.is_directory();
     let (is_there, to_directory) =
@@ -346,7 +348,7 @@ fn adopt_from_nested_try(layer: Layer, from: &Resolved, to: &mut Resolved) -> Re
     renamed
 }
 
-/// Something else is about to take the place in the upper tree.
+/// Clears the destination of a rename: removes or hides what is there.
 fn clear_destination(layer: Layer, to: &mut Resolved, is_directory: bool) -> Result<()> {
     match to.entry {
         ViewEntry::Absent => prepare_create(layer, to),
@@ -360,7 +362,7 @@ fn clear_destination(layer: Layer, to: &mut Resolved, is_directory: bool) -> Res
             change_filter::mark_changed(&to.path);
             match is_directory {
                 true => whiteouts::add_whiteout(layer, &to.path, &stat.origin()),
-                // It is covered from the moment when the other is there.
+                // The renamed entry covers it.
                 false => whiteouts::record_origin(layer, &to.path, &stat.origin()),
             }
         }
@@ -368,11 +370,11 @@ fn clear_destination(layer: Layer, to: &mut Resolved, is_directory: bool) -> Res
     }
 }
 
-/// linkat(2).
+/// Handles linkat(2).
 pub(super) fn link(layer: Layer, from: &mut Resolved, to: &mut Resolved) -> Result<u64> {
     match from.entry {
         ViewEntry::Absent => return Err(Errno(sys::ENOENT)),
-        // A descriptor's name: of a file without one (O_TMPFILE, open(2)).
+        // The path of a descriptor, whose file has no name (`O_TMPFILE`, open(2)).
         ViewEntry::Outside => {
             let path = from.path.lower_address();
             let follow = k::AT_SYMLINK_FOLLOW;

@@ -1,4 +1,5 @@
-//! A try inside a try: what `runahead` asks for where it is a command of one (`runahead_abi::overlay::inner`).
+//! Entry into a nested try, requested by `runahead` where it runs as a command of a try
+//! (`runahead_abi::overlay::nested_try`).
 
 use linux_raw_sys::general as k;
 use linux_raw_sys::ptrace::SECCOMP_SET_MODE_FILTER;
@@ -14,7 +15,7 @@ use super::layer::{self, Layer};
 use crate::session;
 use crate::sys::{self, Errno, Result, nr};
 
-/// The answer to what is asked for; the layer is the highest.
+/// Answers a request of [`runahead_abi::overlay::nested_try::PRCTL`]; `layer` is the top one.
 pub(super) fn answer_prctl(layer: Layer, call: &Call) -> Result<u64> {
     let [_, what, at, len, filter, _] = call.args;
     match what {
@@ -36,13 +37,13 @@ pub(super) fn answer_prctl(layer: Layer, call: &Call) -> Result<u64> {
     }
 }
 
-/// This process, and all that it starts, is of the try from here on that is held apart at `path`.
+/// Moves this process, and all that it starts, into the try whose directory is `path`.
 fn enter(layer: Layer, path: &[u8], filter: u64) -> Result<()> {
     let suffix = path
         .strip_prefix(layer.directory())
         .filter(|suffix| nested_prefix_len(suffix) == Some(suffix.len()));
     let new = layer::push(suffix.ok_or(Errno(sys::EINVAL))?)?;
-    // The kernel's part last: it cannot be taken back.
+    // The kernel's restrictions last: they cannot be undone.
     let entered = change_filter::start(new)
         .and_then(|()| confine(new))
         .and_then(|()| refuse_network(new, filter));
@@ -69,11 +70,12 @@ struct PathBeneath {
 
 const RULE_PATH_BENEATH: u32 = 1;
 
-/// From here on the kernel denies changes of files but below the layer's directory, as it has denied them but below that of the layer below.
+/// Makes the kernel deny changes of files outside the layer's directory. Until now it denied them
+/// outside the directory of the layer below.
 fn confine(layer: Layer) -> Result<()> {
     let rights = &session::get().ok_or(Errno(sys::ESRCH))?.config.overlay.rights;
     let token = layer.token();
-    // Where the kernel cannot, nothing would keep what is inside from changing what is around it.
+    // Without Landlock nothing would keep the nested try from changing the outer one.
     if rights.size == 0 || rights.size > size_of::<Ruleset>() as u64 {
         return Err(Errno(sys::EOPNOTSUPP));
     }
@@ -102,7 +104,8 @@ fn confine(layer: Layer) -> Result<()> {
     syscall!(nr::LANDLOCK_RESTRICT_SELF, ruleset.0, 0, 0, 0, 0, token).map(drop)
 }
 
-/// Installs the filter of system calls at an address, a `struct sock_fprog`, which keeps the layer from the network; 0: none.
+/// Installs the seccomp filter at an address (`struct sock_fprog`), which denies the layer the
+/// network; 0: none.
 fn refuse_network(layer: Layer, filter: u64) -> Result<()> {
     if filter == 0 {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Calls that open files.
 //!
-//! What is opened for reading only is opened where it is. What is opened for writing is first brought into the upper tree: from
-//! then on descriptors do what they do, and nobody is asked.
+//! A file is opened for reading where it is. It is copied up before it is opened for writing; from
+//! then on calls on the descriptor need no agent.
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
@@ -15,7 +15,7 @@ use super::{change_filter, copy_up, descriptor_paths, namespace_calls, permissio
 use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Fd, nr};
 
-/// Flags that openat2(2) takes; open(2) does not look at others.
+/// Flags that openat2(2) accepts; open(2) ignores others.
 const KNOWN_FLAGS: u32 = k::O_ACCMODE
     | k::O_CREAT
     | k::O_EXCL
@@ -37,15 +37,15 @@ const KNOWN_FLAGS: u32 = k::O_ACCMODE
 const READ: u32 = 4;
 const WRITE: u32 = 2;
 
-/// How a file is to be opened, with flags and mode as openat(2) has them.
+/// Request to open a file, with flags and mode as in openat(2).
 #[derive(Clone, Copy)]
 pub(super) struct OpenRequest {
     pub dir: Fd,
-    /// Address of the name.
+    /// Address of the path.
     pub at: u64,
     pub flags: u32,
     pub mode: u32,
-    /// Of openat2(2).
+    /// Flags `RESOLVE_*` of openat2(2).
     pub resolve: u32,
 }
 
@@ -62,7 +62,7 @@ impl OpenRequest {
         self.flags & k::__O_TMPFILE != 0 && !self.is_path_only()
     }
 
-    /// It may make something, or change it.
+    /// True if the call may create or change something.
     fn may_change(&self) -> bool {
         let changing = k::O_CREAT | k::O_TRUNC | k::__O_TMPFILE;
         !self.is_path_only() && (self.access_mode() != k::O_RDONLY || self.flags & changing != 0)
@@ -78,11 +78,11 @@ impl OpenRequest {
     }
 }
 
-/// openat(2), and its kin.
+/// Handles openat(2), open(2), creat(2) and openat2(2).
 pub(super) fn open(layer: Layer, call: &Call, how: OpenRequest) -> CallResult {
     const ELSEWHERE: u32 = k::RESOLVE_BENEATH | k::RESOLVE_IN_ROOT;
     if how.resolve & ELSEWHERE != 0 {
-        // As by a kernel that has no openat2.
+        // Answers as a kernel without openat2 does.
         return Err(Errno(sys::ENOSYS));
     }
     if how.resolve & k::RESOLVE_CACHED != 0 {
@@ -127,13 +127,14 @@ fn open_to_read(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
             }
             return open_resolved(layer, call, how, &found);
         }
-        // The kernel finds the same, if it meets no symbolic link.
+        // The kernel finds the same entry if it meets no symbolic link.
         let flags = how.flags & KNOWN_FLAGS & !(k::O_CREAT | k::O_EXCL);
         let open =
             k::open_how { flags: flags.into(), mode: 0, resolve: k::RESOLVE_NO_SYMLINKS.into() };
         let open = (&raw const open as u64, size_of::<k::open_how>() as u64);
         let args = [how.dir as u64, how.at, open.0, open.1, 0, 0];
-        // SAFETY: what the program asked for, as openat2 has it; the structure lives as long as the call.
+        // SAFETY: what the program asked for, as openat2 has it; the structure lives as long as the
+        // call.
         let ret = unsafe { lower_layer::attempt_lower(layer, call, nr::OPENAT2, &args) };
         if ret != sys::fail(sys::ELOOP) && ret != sys::fail(sys::EINVAL) {
             return Ok(answer_attempt(call, ret));
@@ -149,7 +150,7 @@ fn open_to_read(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
     open_resolved(layer, call, how, &found)
 }
 
-/// Opens what has been found as it is.
+/// Opens a resolved entry where it is.
 fn open_resolved(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
     match found.entry {
         ViewEntry::Absent => Err(Errno(sys::ENOENT)),
@@ -168,7 +169,7 @@ fn open_upper(call: &Call, how: &OpenRequest, path: u64) -> CallResult {
     Ok(answer_attempt(call, ret))
 }
 
-/// The same, of a name of the real tree.
+/// Opens a path of the lower tree.
 fn open_lower(layer: Layer, call: &Call, how: &OpenRequest, path: u64) -> CallResult {
     let args = [AT_FDCWD as u64, path, how.flags.into(), how.mode.into(), 0, 0];
     // SAFETY: what the program asked for; the name is one of ours.
@@ -181,9 +182,9 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
     let text = call_results::read_path(how.at, &mut room)?;
     let creates = how.flags & k::O_CREAT != 0;
     let look = match how.follows() {
-        // What may be made is no directory.
+        // What may be created is no directory.
         _ if creates && text.ends_with(b"/") => ENTRY_NAME,
-        // Nor is it where a symbolic link leads that has a slash at its end.
+        // Nor is the target of a symbolic link that ends in a slash.
         true => WalkOptions { allow_trailing_slash: creates, ..FOLLOW },
         false => NO_FOLLOW,
     };
@@ -196,7 +197,7 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
         WalkOptions { unchecked_in_upper: is_there, ..look },
     )?;
     if let ViewEntry::UncheckedUpper = found.entry {
-        // The kernel makes it, or opens what is there, if that is no symbolic link.
+        // The kernel creates the file, or opens what exists, unless that is a symbolic link.
         let alike = OpenRequest { flags: how.flags | k::O_NOFOLLOW, ..*how };
         let opened = open_upper(call, &alike, found.path.upper_address())?;
         if !how.follows() || opened.answered() != Some(sys::fail(sys::ELOOP)) {
@@ -223,7 +224,7 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
         _ => {}
     }
     if Resolved::directory(&found).is_ok() {
-        // Refused, but to be read, or merely named.
+        // A directory may only be opened for reading or as a path.
         let is_refused = how.access_mode() != k::O_RDONLY || creates || how.flags & k::O_TRUNC != 0;
         return if is_refused {
             Err(Errno(sys::EISDIR))
@@ -243,7 +244,8 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
             open_upper(call, how, found.path.upper_address())
         }
         ViewEntry::Upper(_) => open_upper(call, how, found.path.upper_address()),
-        // Nothing is made any more, as something is there. (What is no file, the kernel keeps apart, or does not let be opened.)
+        // Something exists, so nothing is created. The kernel denies opening what is no file, or
+        // its effects stay inside the try.
         _ => {
             let how = OpenRequest { flags: how.flags & !(k::O_CREAT | k::O_EXCL), ..*how };
             open_lower(layer, call, &how, found.path.lower_address())
@@ -251,7 +253,7 @@ fn open_to_change(layer: Layer, call: &Call, how: &OpenRequest) -> CallResult {
     }
 }
 
-/// A file without a name, in a directory.
+/// Opens a file without a name in a directory (`O_TMPFILE`).
 fn open_temporary(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
     if let ViewEntry::Lower(_) | ViewEntry::Merged(..) = found.entry {
         permission_checks::may_write(found)?;
@@ -260,8 +262,10 @@ fn open_temporary(layer: Layer, call: &Call, how: &OpenRequest, found: &Resolved
     open_upper(call, how, found.path.upper_address())
 }
 
-/// Something in `/proc`, `/sys` or `/dev`. The kernel does not let a file be opened for writing by the name of a descriptor
-/// that is not in the upper tree; the descriptor itself is another one's, or was opened before.
+/// Opens an entry outside the view.
+///
+/// The kernel denies opening for writing by the path of a descriptor outside the upper tree. If the
+/// descriptor is this process's and was opened for writing, it is duplicated.
 fn open_outside(call: &Call, how: &OpenRequest, found: &Resolved) -> CallResult {
     let (dir, path) = if found.kernel_agrees {
         (how.dir, how.at)

@@ -1,8 +1,9 @@
-//! Where names of the view lead: through the real tree, the upper tree above it, and what is gone.
+//! Resolution of paths in the view: through the lower tree, the upper tree and the whiteouts.
 //!
-//! A directory of the view is [`Directory::Lower`], one of the real tree of which nothing is in the upper tree;
-//! [`Directory::Merged`], one that is in both; or [`Directory::Upper`], one that is only in the upper tree, with all below it.
-//! Symbolic links are followed here and not by the kernel, which would follow those of one tree into itself.
+//! A directory is [`DirectoryState::Lower`] if it has no part in the upper tree,
+//! [`DirectoryState::Merged`] if both trees have it, or [`DirectoryState::Upper`] if only the upper
+//! tree does, with everything below it. Symbolic links are followed here: the kernel would resolve
+//! a link of one tree inside that tree.
 
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;
@@ -17,46 +18,49 @@ use super::whiteouts;
 use crate::path_text::{self, PathBuf};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result};
 
-/// Symbolic links that are followed in one name, as by the kernel (path_resolution(7)).
+/// Limit of symbolic links followed in one path, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// What a name leads to.
+/// Entry that a path leads to.
 #[derive(Clone, Copy)]
 pub(super) enum ViewEntry {
-    /// Something that the view leaves as it is: in `/proc`, `/sys`, `/dev`, or of a try inside this one.
+    /// Entry outside the view: in `/proc`, `/sys`, `/dev`, or of a nested try.
     Outside,
-    /// Whatever is in the real tree, at which nobody has looked: it may also be a symbolic link, or nothing.
+    /// Entry of the lower tree that was not looked up. It may be a symbolic link, or absent.
     Unchecked,
-    /// Whatever is at that name of the upper tree, in a directory that is all in it ([`Look::but_upper`]).
+    /// Entry of a directory that is only in the upper tree, not looked up
+    /// ([`WalkOptions::unchecked_in_upper`]).
     UncheckedUpper,
-    /// Nothing.
+    /// No entry.
     Absent,
-    /// This, of the real tree.
+    /// Entry of the lower tree.
     Lower(Stat),
-    /// This, which is no directory, or one that is not in the real tree's view.
+    /// Entry of the upper tree: no directory, or one that the lower tree does not show.
     Upper(Stat),
-    /// A directory of both trees: as it is in the real one, and in the upper one.
+    /// Directory of both trees: its lower and its upper metadata.
     Merged(Stat, Stat),
 }
 
-/// Where a name leads.
+/// Result of resolving a path.
 pub(super) struct Resolved {
-    /// Path without symbolic links, but maybe the last.
+    /// Path without symbolic links, except possibly the last component.
     pub path: ViewPath,
     pub entry: ViewEntry,
-    /// The directory that it is in, if it is not the root.
+    /// State of the parent directory, unless the path is the root directory.
     pub parent: DirectoryState,
-    /// The name has a slash at its end, or means a directory in another way.
+    /// True if the program's path ends in a slash, `.` or `..`.
     pub must_be_directory: bool,
-    /// A symbolic link of the upper tree was on the way.
+    /// True if a symbolic link of the upper tree was followed.
     pub via_upper_symlink: bool,
-    /// The kernel comes to the same path by the program's name for it: there was no symbolic link on the way, no way back up (which it
-    /// goes in the tree in which it is), and the name is not seen from a directory in the upper tree.
+    /// True if the kernel resolves the program's path to the same path.
+    ///
+    /// That holds if the path has no symbolic link and no `..`, and does not start from a directory
+    /// in the upper tree. The kernel would resolve `..` in the tree of the current directory.
     pub kernel_agrees: bool,
 }
 
 impl Resolved {
-    /// How it stands as a directory.
+    /// State of the entry as a directory, or ENOENT or ENOTDIR.
     pub(super) fn directory(directory_state: &Self) -> Result<DirectoryState> {
         match &directory_state.entry {
             ViewEntry::Lower(stat) if stat.is_directory() => Ok(DirectoryState::Lower),
@@ -67,7 +71,7 @@ impl Resolved {
         }
     }
 
-    /// What is there, as the kernel has it.
+    /// Metadata of the entry; the lower tree's for a merged directory.
     pub(super) fn stat(&self) -> Option<&Stat> {
         match &self.entry {
             ViewEntry::Lower(stat) | ViewEntry::Upper(stat) | ViewEntry::Merged(_, stat) => {
@@ -78,22 +82,22 @@ impl Resolved {
     }
 }
 
-/// How a name is to be looked up.
+/// Options of a path walk.
 #[derive(Clone, Copy)]
 pub(super) struct WalkOptions {
-    /// A symbolic link at its end is followed.
+    /// Follow a symbolic link in the last component.
     pub follow: bool,
-    /// What is there is looked at, also where that is the kernel's to say.
+    /// Look the entry up even if the kernel would find the same one.
     pub check: bool,
-    /// It is about the name: a slash at its end means nothing yet.
+    /// Accept a trailing slash on what is not a directory: the caller decides.
     pub allow_trailing_slash: bool,
-    /// What is there is not looked at in a directory that is all in the upper tree.
+    /// Skip the lookup in a directory that is only in the upper tree.
     pub unchecked_in_upper: bool,
-    /// A symbolic link is not followed anywhere, and is an error (`RESOLVE_NO_SYMLINKS`).
+    /// Fail with ELOOP at any symbolic link (`RESOLVE_NO_SYMLINKS`).
     pub no_symlinks: bool,
 }
 
-/// The last piece is not followed, and what is there is looked at.
+/// Looks the entry up and does not follow it.
 pub(super) const NO_FOLLOW: WalkOptions = WalkOptions {
     follow: false,
     check: true,
@@ -101,7 +105,7 @@ pub(super) const NO_FOLLOW: WalkOptions = WalkOptions {
     unchecked_in_upper: false,
     no_symlinks: false,
 };
-/// A name that is to be made, removed or changed: of what it leads to, the caller decides.
+/// Looks up a name to be created, removed or renamed.
 pub(super) const ENTRY_NAME: WalkOptions = WalkOptions {
     follow: false,
     check: true,
@@ -109,7 +113,7 @@ pub(super) const ENTRY_NAME: WalkOptions = WalkOptions {
     unchecked_in_upper: false,
     no_symlinks: false,
 };
-/// What the name leads to is looked at.
+/// Looks the entry up and follows it.
 pub(super) const FOLLOW: WalkOptions = WalkOptions {
     follow: true,
     check: true,
@@ -118,14 +122,15 @@ pub(super) const FOLLOW: WalkOptions = WalkOptions {
     no_symlinks: false,
 };
 
-/// Directories that are left as they are, as they are called in the root directory; and that of the tries inside this one.
+/// True for the directories outside the view: some of the root directory, and that of nested tries.
+/// `rest` is what follows `name` in the path.
 fn is_outside(name: &ViewPath, rest: &[u8]) -> bool {
     if name.layer().is_nested_try(name.as_bytes()) {
         return true;
     }
     match name.as_bytes() {
         b"/proc" | b"/sys" => true,
-        // (POSIX's shared memory is files like any others.)
+        // POSIX shared memory in `/dev/shm` is files like any others.
         b"/dev" => {
             let rest = rest.strip_prefix(b"shm").unwrap_or(b"x");
             !(rest.is_empty() || rest[0] == b'/')
@@ -134,7 +139,7 @@ fn is_outside(name: &ViewPath, rest: &[u8]) -> bool {
     }
 }
 
-/// Where `path` leads, seen from the directory `dir` of the program's.
+/// Resolves `path` from the program's directory `dir`.
 #[inline(never)]
 pub(super) fn resolve(layer: Layer, dir: Fd, path: &[u8], look: WalkOptions) -> Result<Resolved> {
     if path.is_empty() {
@@ -154,7 +159,8 @@ pub(super) fn resolve(layer: Layer, dir: Fd, path: &[u8], look: WalkOptions) -> 
     walk(layer, &mut rest, look, as_named)
 }
 
-/// The path of a directory of the program's, as the view has it: its length, and whether it is in the upper tree.
+/// Writes the path in the view of the program's directory `dir` to `to`. Returns its length and
+/// whether the directory is in the upper tree.
 fn directory(directory_path: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize, bool)> {
     let len = match path_text::directory(dir, to) {
         Some(len) => len,
@@ -165,7 +171,7 @@ fn directory(directory_path: Layer, dir: Fd, to: &mut PathBuf) -> Result<(usize,
     };
     let Some(viewed) = directory_path.view_of_upper(&to[..len]) else { return Ok((len, false)) };
     let (start, viewed) = (len - viewed.len(), viewed.len());
-    // (The root of the upper tree is told without a slash.)
+    // The kernel reports the root of the upper tree without a slash.
     if start == len || to[start] != b'/' {
         to[0] = b'/';
         return Ok((1, true));
@@ -255,7 +261,8 @@ fn walk(
         }
         found.entry = match lookup_entry(&found.path, here) {
             Ok(thing) => thing,
-            // Who may not look may still be there: the kernel finds it by another way, or refuses.
+            // The entry may exist even if this process may not look it up: leave the answer to the
+            // kernel.
             Err(Errno(sys::EACCES))
                 if here != DirectoryState::Upper && !change_filter::filter(layer).has(hash) =>
             {
@@ -300,7 +307,8 @@ fn walk(
     }
 }
 
-/// The text of the symbolic link at `place` comes in front of the rest; goes to the directory that it is seen from.
+/// Puts the text of the symbolic link at `found` in front of `rest` and moves to the directory from
+/// which it is resolved.
 fn follow_symlink(
     layer: Layer,
     found: &mut Resolved,
@@ -315,7 +323,7 @@ fn follow_symlink(
     if text.is_empty() {
         return Err(Errno(sys::ENOENT));
     }
-    // (A slash behind it is still in front of the rest.)
+    // The slash behind the link is still at the front of `rest`.
     rest.prepend(text)?;
     if text[0] == b'/' {
         found.path.truncate(0);
@@ -325,12 +333,12 @@ fn follow_symlink(
     Ok(found.parent)
 }
 
-/// The root directory is in both trees.
+/// State of the root directory, which is in both trees.
 fn root_state() -> DirectoryState {
     DirectoryState::Merged
 }
 
-/// What the entry `name` of a directory is that stands so.
+/// Looks up `name` in a directory that is lower, upper or merged as `parent` says.
 pub(super) fn lookup_entry(name: &ViewPath, parent: DirectoryState) -> Result<ViewEntry> {
     let layer = name.layer();
     let there = |stat: Result<Stat>| match stat {
@@ -362,7 +370,7 @@ pub(super) fn lookup_entry(name: &ViewPath, parent: DirectoryState) -> Result<Vi
     })
 }
 
-/// The place is the directory that its name has come to.
+/// Ends a walk whose path ends in `.`, `..` or a slash.
 fn end_at_directory(mut found: Resolved) -> Result<Resolved> {
     found.must_be_directory = true;
     if found.path.is_root() {
@@ -378,12 +386,12 @@ fn end_at_directory(mut found: Resolved) -> Result<Resolved> {
     Ok(found)
 }
 
-/// How the directory stands that a place is in.
+/// Looks up the state of the parent directory.
 pub(super) fn parent_state(layer: Layer, found: &mut Resolved) -> Result<DirectoryState> {
     found.path.with_parent(|parent| directory_state(layer, parent))
 }
 
-/// How a directory stands whose path is without symbolic links.
+/// Looks up the state of a directory whose path has no symbolic links.
 pub(super) fn directory_state(layer: Layer, name: &ViewPath) -> Result<DirectoryState> {
     let mut here = root_state();
     let mut above = ViewPath::root(layer);

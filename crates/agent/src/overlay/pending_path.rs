@@ -1,13 +1,13 @@
-//! What is left of a path, with what symbolic links put in front of it.
+//! The part of a path that is still to be walked, with the texts of symbolic links in front of it.
 
 use runahead_abi::PATH_MAX;
 
 use crate::sys::{self, Errno, Result};
 
-/// Bytes of it.
+/// Size in bytes: the path, and the text of a symbolic link in front of it.
 const PENDING_MAX: usize = 2 * PATH_MAX;
 
-/// What is left of a path, at the end of the room.
+/// The part of a path that is still to be walked. It lies at the end of the buffer.
 pub(super) struct PendingPath {
     bytes: [core::mem::MaybeUninit<u8>; PENDING_MAX],
     at: usize,
@@ -37,18 +37,18 @@ impl PendingPath {
         Ok(())
     }
 
-    /// Leaves out so many bytes at the front.
+    /// Drops `bytes` bytes at the front.
     pub(super) fn skip(&mut self, bytes: usize) {
         self.at = (self.at + bytes).min(PENDING_MAX);
     }
 
-    /// Leaves out slashes at the front.
+    /// Drops slashes at the front.
     pub(super) fn skip_slashes(&mut self) {
         self.at = PENDING_MAX - skip_slashes(self.text()).len();
     }
 }
 
-/// What is behind the slashes at the front.
+/// Returns `text` without the slashes at its front.
 pub(super) fn skip_slashes(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|byte| *byte != b'/').unwrap_or(text.len());
     &text[end..]

@@ -1,4 +1,5 @@
-//! Who may change what: what the kernel would have said of the real tree. (The upper tree's directories are the user's own.)
+//! Permission checks as the kernel would make them in the lower tree. They are needed because the
+//! upper tree's directories belong to the user.
 
 use linux_raw_sys::general as k;
 
@@ -7,7 +8,7 @@ use super::kernel_calls::{self, Stat};
 use super::path_walk::Resolved;
 use crate::sys::{self, Errno, Result};
 
-/// access(2).
+/// Modes of access(2).
 const WRITE: u32 = 2;
 const SEARCH: u32 = 1;
 
@@ -15,19 +16,19 @@ fn effective(ids: Result<[u32; 3]>) -> u32 {
     ids.map_or(u32::MAX, |[_, effective, _]| effective)
 }
 
-/// The effective user.
+/// Effective user ID.
 pub(super) fn effective_user() -> u32 {
     effective(sys::users())
 }
 
-/// Entries of the directory that the place is in may be made.
+/// Checks that entries may be created in the parent directory.
 pub(super) fn may_create(found: &mut Resolved) -> Result<()> {
     if found.parent == DirectoryState::Upper {
         return Ok(());
     }
     let is_merged = found.parent == DirectoryState::Merged;
     found.path.with_parent(|parent| {
-        // Its owner may have changed its permissions, which the upper tree's part has.
+        // The owner may have changed the permissions: then the upper directory has them.
         let is_own = is_merged && Stat::lower(parent)?.owner == effective_user();
         let may = match is_own {
             true => kernel_calls::access(parent.upper_address(), WRITE | SEARCH),
@@ -37,7 +38,7 @@ pub(super) fn may_create(found: &mut Resolved) -> Result<()> {
     })
 }
 
-/// What is at the place may be removed from the directory that it is in.
+/// Checks that the entry may be removed from its parent directory.
 pub(super) fn may_remove(found: &mut Resolved) -> Result<()> {
     may_create(found)?;
     if found.parent == DirectoryState::Upper {
@@ -52,12 +53,12 @@ pub(super) fn may_remove(found: &mut Resolved) -> Result<()> {
     }
 }
 
-/// The real tree's file may be written to.
+/// Checks that the file of the lower tree may be written to.
 pub(super) fn may_write(found: &Resolved) -> Result<()> {
     kernel_calls::access_lower(&found.path, WRITE).map(drop)
 }
 
-/// What is kept of the real tree's file beside its data may be changed.
+/// Checks that the user may change the metadata of a file of the lower tree.
 pub(super) fn check_owner(stat: &Stat) -> Result<()> {
     let user = effective_user();
     if user == 0 || user == stat.owner { Ok(()) } else { Err(Errno(sys::EPERM)) }

@@ -1,4 +1,4 @@
-//! Which call goes where. Those that name no file are not seen at all.
+//! Dispatch of calls. Calls that name no file are not seen.
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
@@ -21,7 +21,7 @@ use crate::plane::{self, AnyPolicy, Interest, Policy, Verdict};
 use crate::session::{self, Session};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
-/// See the module's text.
+/// The policy of processes in a try.
 struct OverlayPolicy;
 
 static POLICY: AnyPolicy = AnyPolicy::Plain(&OverlayPolicy);
@@ -49,7 +49,7 @@ impl ProcessEvents for OverlayPolicy {
         true
     }
 
-    /// What the process has made would not be there any more for it.
+    /// Ends the process: without the agent it would no longer see what it has made.
     fn lost(&self) {
         const TEXT: &[u8] =
             b"runahead: a process of a try is ended: what it does next cannot be held apart\n";
@@ -60,7 +60,7 @@ impl ProcessEvents for OverlayPolicy {
     as_a_target!();
 }
 
-/// Puts this policy in the target's place, if this process is of a try.
+/// Installs this policy in place of the target's, if this process belongs to a try.
 pub fn start(session: &Session) -> Result<()> {
     if session.config.overlay.flags & flag::ON == 0 {
         return Ok(());
@@ -77,13 +77,14 @@ pub fn start(session: &Session) -> Result<()> {
     plane::set_policy(&POLICY)
 }
 
-/// Whoever would put the agent into the next program has gone: that would see the real tree.
+/// True if the supervisor has ended. Then the next program gets no agent and would see the lower
+/// tree.
 fn supervisor_has_ended(session: &Session) -> bool {
-    // (One that is there may not be sent a signal from a try, which is another error.)
+    // Signals to a live supervisor are denied in a try, with another error.
     syscall!(nr::KILL, session.config.supervisor_pid, 0) == Err(Errno(sys::ESRCH))
 }
 
-/// The name at these arguments.
+/// Resolves the path at address `at`, relative to `dir`.
 fn resolve_argument(
     layer: Layer,
     dir: Fd,
@@ -165,7 +166,7 @@ fn handle_call(layer: Layer, call: &Call) -> CallResult {
     }
 }
 
-/// Calls that make, remove and rename names.
+/// Handles calls that create, remove and rename names.
 fn change_namespace(layer: Layer, call: &Call) -> Result<u64> {
     let a = call.args;
     let here = AT_FDCWD;
@@ -214,7 +215,8 @@ fn link_at(layer: Layer, call: &Call) -> Result<u64> {
     let text = read_path(old, &mut text)?;
     let to = || resolve_argument(layer, call.fd(2), new, ENTRY_NAME);
     if text.is_empty() && flags & k::AT_EMPTY_PATH != 0 {
-        // A descriptor's file. One of the real tree the kernel does not let be linked into the upper one.
+        // The file of a descriptor. The kernel denies linking a file of the lower tree into the
+        // upper tree.
         let fd = call.fd(0);
         let empty = c"".as_ptr() as u64;
         return namespace_calls::create_at(layer, &mut to()?, |path| {
@@ -226,7 +228,7 @@ fn link_at(layer: Layer, call: &Call) -> Result<u64> {
     namespace_calls::link(layer, &mut from, &mut to()?)
 }
 
-/// Something is there, which is found out before another name is looked at.
+/// Fails with ENOENT if the entry is absent, before another name is resolved.
 fn require_present(found: Resolved) -> Result<Resolved> {
     match found.entry {
         ViewEntry::Absent => Err(Errno(sys::ENOENT)),
@@ -249,10 +251,11 @@ fn truncate(layer: Layer, at: u64, len: u64) -> Result<u64> {
     syscall!(nr::TRUNCATE, found.path.upper_address(), len)
 }
 
-/// Filters of the program's own would judge our calls: it is told that there is one, and goes on under ours.
+/// Answers requests for seccomp. A filter of the program would judge the agent's calls, so the
+/// program is answered that it has one and continues under the try's.
 fn answer_seccomp(call: &Call) -> Verdict {
     const SET_MODE_FILTER: u64 = 1;
-    /// SECCOMP_FILTER_FLAG_NEW_LISTENER (linux/seccomp.h).
+    /// `SECCOMP_FILTER_FLAG_NEW_LISTENER` (linux/seccomp.h).
     const NEW_LISTENER: u64 = 1 << 3;
     let [first, second, ..] = call.args;
     match call.nr {

@@ -1,8 +1,9 @@
-//! Listings of directories: a directory of the real tree is listed without what is gone or covered, and then the upper tree's
-//! part of it.
+//! Listings of directories: first the lower directory without what is hidden or covered, then the
+//! upper directory.
 //!
-//! The position of the program's descriptor is that in the real directory. Where the program has come to its end, how far it has got in
-//! the upper tree's part is kept here, by the number of its descriptor, until it begins anew.
+//! The position of the program's descriptor is that in the lower directory. At its end the position
+//! in the upper directory is kept here, by the number of the descriptor, until the program seeks to
+//! the start.
 
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
@@ -19,20 +20,20 @@ use super::{call_results, change_filter, descriptor_paths, dirent_records, white
 use crate::plane::Verdict;
 use crate::sys::{self, Errno, Fd, Result, nr};
 
-/// Listings that are in the upper tree's part at once.
+/// Number of listings that can be in their upper part at once, per layer.
 const LISTINGS: usize = 64;
-/// Most bytes of entries that are looked at at once; as much as C libraries ask for.
+/// Size in bytes of one read of records: as much as C libraries ask for.
 const ENTRIES_MAX: usize = 32 << 10;
 
-/// A listing that is in the upper tree's part.
+/// A listing that is in its upper part.
 struct Listing {
-    /// The descriptor's number and one; 0: none.
+    /// Number of the descriptor, plus one; 0 if the slot is free.
     fd: AtomicU32,
-    /// Position in the upper tree's part.
+    /// Position in the upper directory.
     position: AtomicI64,
 }
 
-/// Of each layer.
+/// Listings of each layer.
 static OPEN_LISTINGS: [[Listing; LISTINGS]; LAYERS_MAX] = [const {
     [const { Listing { fd: AtomicU32::new(0), position: AtomicI64::new(0) } }; LISTINGS]
 }; LAYERS_MAX];
@@ -42,7 +43,7 @@ fn find_listing(layer: Layer, fd: Fd) -> Option<&'static Listing> {
     OPEN_LISTINGS[layer.index()].iter().find(|listing| listing.fd.load(Relaxed) == fd as u32 + 1)
 }
 
-/// getdents64(2).
+/// Handles getdents64(2).
 pub(super) fn list(layer: Layer, call: &Call) -> CallResult {
     if change_filter::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
@@ -56,7 +57,7 @@ pub(super) fn list(layer: Layer, call: &Call) -> CallResult {
     if path.first() != Some(&b'/') || layer.strip_upper(path).is_some() {
         return Ok(Verdict::NATIVE);
     }
-    // (It may be one that a lower layer has made.)
+    // A lower layer may have made the directory.
     let path = layer.view_of_upper(path).unwrap_or(path);
     let mut directory = ViewPath::root(layer);
     for piece in path.split(|byte| *byte == b'/').filter(|piece| !piece.is_empty()) {
@@ -66,7 +67,7 @@ pub(super) fn list(layer: Layer, call: &Call) -> CallResult {
         return Ok(Verdict::NATIVE);
     }
     if call.nr == nr::GETDENTS {
-        // Of another form, which no C library has asked for in twenty years.
+        // The old record format, which no C library has asked for in twenty years.
         return Err(Errno(sys::ENOSYS));
     }
     answer_call(call, list_merged(layer, call, fd, &mut directory))
@@ -97,7 +98,7 @@ fn list_merged(layer: Layer, call: &Call, fd: Fd, directory: &mut ViewPath) -> R
         }
         start_upper_part(layer, fd);
     }
-    // A directory of the real tree alone has no more.
+    // A directory that is only in the lower tree has no upper part.
     if path_walk::directory_state(layer, directory) != Ok(DirectoryState::Merged) {
         return Ok(0);
     }
@@ -129,7 +130,7 @@ fn start_upper_part(layer: Layer, fd: Fd) {
     listing.fd.store(fd as u32 + 1, Relaxed);
 }
 
-/// An entry of the real directory is there in the view, and not to be told of as one of the upper tree's part.
+/// True if an entry of the lower directory is listed with the lower part.
 fn shows_lower(entry: &ViewPath) -> bool {
     if !change_filter::filter(entry.layer()).has(entry.hash()) {
         return true;
@@ -138,17 +139,18 @@ fn shows_lower(entry: &ViewPath) -> bool {
         && Stat::of_path(entry.upper_address()).map_or(true, |upper| upper.is_directory())
 }
 
-/// An entry of the upper tree's part has not been told of as one of the real directory.
+/// True if an entry of the upper directory is listed with the upper part.
 fn shows_upper(entry: &ViewPath) -> bool {
     whiteouts::is_whiteout(entry)
         || match Stat::of_path(entry.upper_address()) {
-            // (As a directory it is there in both, and has been told of.)
+            // A directory of both trees was listed with the lower part.
             Ok(upper) if upper.is_directory() => kernel_calls::access_lower(entry, 0).is_err(),
             _ => true,
         }
 }
 
-/// Leaves the entries at the front that are told of: those of the real directory, or what was `added`; their bytes.
+/// Moves the records that are listed to the front and returns their length in bytes. `added` is
+/// true for the upper part.
 fn retain_shown(entries: &mut [u8], directory: &mut ViewPath, added: bool) -> Result<usize> {
     let (mut at, mut kept) = (0, 0);
     while let Some((entry, _)) = dirent_records::split_first(&entries[at..]) {

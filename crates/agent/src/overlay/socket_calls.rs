@@ -1,5 +1,7 @@
-//! Sockets with names in the file system (unix(7)): those that the try has made are in the upper tree, whose path is too long for an
-//! address. They are named by way of a descriptor of their directory.
+//! Sockets with names in the file system (unix(7)).
+//!
+//! Those that the try made are in the upper tree, whose path is too long for an address. They are
+//! addressed through a descriptor of their directory.
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::flag;
@@ -17,7 +19,7 @@ use crate::plane::Verdict;
 use crate::sys::{self, AT_FDCWD, Errno, Result, nr};
 
 const AF_UNIX: u16 = 1;
-/// Bytes of an address (`struct sockaddr_un`), and in front of its path.
+/// Size in bytes of an address (`struct sockaddr_un`), and offset of the path in it.
 const ADDRESS_BYTES: usize = 110;
 const PATH_AT: usize = 2;
 
@@ -34,7 +36,7 @@ impl Address {
     }
 }
 
-/// The address that a call gives, if it is a name of such a socket.
+/// Reads the address of a call, if it can be the name of such a socket.
 fn read_address(call: &Call) -> Result<Option<Address>> {
     let (at, len) = (call.args[1], call.args[2] as u32 as usize);
     if !(PATH_AT + 1..=ADDRESS_BYTES).contains(&len) {
@@ -46,7 +48,7 @@ fn read_address(call: &Call) -> Result<Option<Address>> {
     Ok(is_named.then_some(Address { bytes, len }))
 }
 
-/// bind(2).
+/// Handles bind(2).
 pub(super) fn bind(layer: Layer, call: &Call) -> CallResult {
     let Some(address) = read_address(call)? else { return Ok(Verdict::NATIVE) };
     if address.path().is_empty() {
@@ -62,13 +64,13 @@ pub(super) fn bind(layer: Layer, call: &Call) -> CallResult {
     call_by_directory(call, &mut found)
 }
 
-/// connect(2).
+/// Handles connect(2).
 pub(super) fn connect(layer: Layer, call: &Call) -> CallResult {
     let Some(address) = read_address(call)? else { return Ok(Verdict::NATIVE) };
     let is_shut =
         layer.flags() & flag::NO_NETWORK != 0 || change_filter::filter(layer).refuses_network();
     if address.path().is_empty() {
-        // An abstract name may be anybody's.
+        // An abstract name may belong to any process.
         return if is_shut { Err(Errno(sys::EACCES)) } else { Ok(Verdict::NATIVE) };
     }
     let mut found = path_walk::resolve(layer, AT_FDCWD, address.path(), FOLLOW)?;

@@ -1,4 +1,4 @@
-//! Calls that look at what is at a name.
+//! Calls that read metadata by name.
 
 use linux_raw_sys::general as k;
 
@@ -13,16 +13,16 @@ use super::permission_checks;
 use crate::plane::{self, Verdict};
 use crate::sys::{self, AT_FDCWD, Errno, Fd, Result, nr};
 
-/// A name that a call gives.
+/// Path argument of a call.
 #[derive(Clone, Copy)]
 pub(super) struct PathArgument {
     pub dir: Fd,
-    /// Which argument is its address.
+    /// Index of the argument that is the path's address.
     pub argument: usize,
     pub follow: bool,
 }
 
-/// Makes the call with the name in place of the program's by which the kernel finds what is in the view there.
+/// Makes the call with the path by which the kernel finds the entry of the view.
 pub(super) fn redirect(layer: Layer, call: &Call, name: PathArgument) -> CallResult {
     if change_filter::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
@@ -38,7 +38,7 @@ pub(super) fn redirect(layer: Layer, call: &Call, name: PathArgument) -> CallRes
     redirect_resolved(layer, call, name.argument, &found)
 }
 
-/// [`redirect`], once the name has been found.
+/// Does the same as [`redirect`] for a path that was resolved.
 fn redirect_resolved(layer: Layer, call: &Call, argument: usize, found: &Resolved) -> CallResult {
     let mut args = call.args;
     let ret = match found.entry {
@@ -51,14 +51,15 @@ fn redirect_resolved(layer: Layer, call: &Call, argument: usize, found: &Resolve
         _ if found.kernel_agrees => return Ok(Verdict::NATIVE),
         _ => {
             args[argument] = found.path.lower_address();
-            // SAFETY: the same.
+            // SAFETY: what the program asked for, of a name of ours.
             unsafe { lower_layer::attempt_lower(layer, call, call.nr, &args) }
         }
     };
     Ok(answer_attempt(call, ret))
 }
 
-/// access(2) and its kin. (A directory of both trees is the user's own in the upper one; the real one says who may what.)
+/// Handles access(2), faccessat(2) and faccessat2(2). For a merged directory the lower one is
+/// asked: the upper one belongs to the user.
 pub(super) fn access(layer: Layer, call: &Call, name: PathArgument) -> CallResult {
     if call.nr == nr::FACCESSAT2 && call.args[3] as u32 & k::AT_EMPTY_PATH != 0 {
         let first: u8 = sys::copy_in(call.args[1])?;
@@ -69,7 +70,7 @@ pub(super) fn access(layer: Layer, call: &Call, name: PathArgument) -> CallResul
     redirect(layer, call, name)
 }
 
-/// readlink(2) and readlinkat(2).
+/// Handles readlink(2) and readlinkat(2).
 pub(super) fn read_link(layer: Layer, call: &Call, name: PathArgument) -> CallResult {
     if change_filter::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);
@@ -88,7 +89,7 @@ pub(super) fn read_link(layer: Layer, call: &Call, name: PathArgument) -> CallRe
     if !matches!(found.entry, ViewEntry::Outside) {
         return redirect_resolved(layer, call, name.argument, &found);
     }
-    // The kernel may tell of a file in the upper tree.
+    // The kernel may report a path in the upper tree.
     let mut link = call_results::path_buffer();
     let path =
         if found.kernel_agrees { call.args[name.argument] } else { found.path.lower_address() };
@@ -105,11 +106,11 @@ pub(super) fn read_link(layer: Layer, call: &Call, name: PathArgument) -> CallRe
     answer_call(call, Ok(text.len() as u64))
 }
 
-/// Bytes from the front of what stat(2) and statx(2) tell to the mode.
+/// Offsets in bytes of the mode in the results of stat(2) and statx(2).
 const MODE_AT: u64 = core::mem::offset_of!(k::stat, st_mode) as u64;
 const STATX_MODE_AT: u64 = core::mem::offset_of!(k::statx, stx_mode) as u64;
 
-/// stat(2) and its kin.
+/// Handles stat(2), lstat(2), fstat(2), newfstatat(2) and statx(2).
 pub(super) fn stat(layer: Layer, call: &Call) -> CallResult {
     let a = call.args;
     let (dir, argument, flags) = match call.nr {
@@ -123,7 +124,7 @@ pub(super) fn stat(layer: Layer, call: &Call) -> CallResult {
         return Ok(Verdict::NATIVE);
     }
     if flags & k::AT_EMPTY_PATH != 0 {
-        // (The kernel takes no address for an empty name, too.)
+        // The kernel accepts a null address as an empty path.
         let first: u8 = if a[1] == 0 { 0 } else { sys::copy_in(a[1])? };
         if first == 0 {
             return inode_numbers::fstat(layer, call);
@@ -142,7 +143,7 @@ pub(super) fn stat(layer: Layer, call: &Call) -> CallResult {
         if !follow {
             return redirect_resolved(layer, call, argument, &found);
         }
-        // The kernel tells of the same, if it is no symbolic link.
+        // The kernel's result is the same, unless it is a symbolic link.
         let path = if found.kernel_agrees { a[argument] } else { found.path.lower_address() };
         let ret = stat_no_follow(layer, call, dir, path)?;
         if !result_is_symlink(call)? {
@@ -164,7 +165,7 @@ pub(super) fn stat(layer: Layer, call: &Call) -> CallResult {
     }
 }
 
-/// The call, of the name itself, where a symbolic link may be.
+/// Makes the call without following a symbolic link.
 fn stat_no_follow(layer: Layer, call: &Call, dir: Fd, path: u64) -> Result<u64> {
     let a = call.args;
     match call.nr {
@@ -180,7 +181,7 @@ fn stat_no_follow(layer: Layer, call: &Call, dir: Fd, path: u64) -> Result<u64> 
     }
 }
 
-/// What the kernel has just told the program is of a symbolic link.
+/// True if the result that the kernel just wrote is about a symbolic link.
 fn result_is_symlink(call: &Call) -> Result<bool> {
     let at = match call.nr {
         nr::STATX => call.args[4] + STATX_MODE_AT,
@@ -195,7 +196,8 @@ fn result_is_symlink(call: &Call) -> Result<bool> {
     Ok(u32::from(mode) & k::S_IFMT == k::S_IFLNK)
 }
 
-/// Of a directory of both trees: what it is comes from the real one, what was changed from the upper one.
+/// Answers for a merged directory: identity from the lower one, what may have changed from the
+/// upper one.
 fn stat_merged(layer: Layer, call: &Call, found: &Resolved) -> Result<u64> {
     let (real, upper) = (found.path.lower_address(), found.path.upper_address());
     let is_root = permission_checks::effective_user() == 0;
@@ -246,7 +248,7 @@ fn stat_merged(layer: Layer, call: &Call, found: &Resolved) -> Result<u64> {
     copy_to_program(bytes, to).map(|()| 0)
 }
 
-/// getcwd(2): the kernel may tell of a directory in the upper tree.
+/// Handles getcwd(2): the kernel may report a directory of the upper tree.
 pub(super) fn getcwd(layer: Layer, call: &Call) -> CallResult {
     if change_filter::filter(layer).is_empty() {
         return Ok(Verdict::NATIVE);

@@ -1,4 +1,5 @@
-//! A path of the view, and where it stands in the upper tree: one text, whose front can be left out.
+//! A path of the view and its path in the upper tree. Both share one buffer: the second is the
+//! first with a prefix.
 
 use core::mem::MaybeUninit;
 
@@ -8,14 +9,14 @@ use runahead_abi::overlay::{DIRECTORY_MAX, PathHash, UPPER};
 use super::layer::Layer;
 use crate::sys::{self, Errno, Result};
 
-/// Bytes of the front.
+/// Size in bytes of the largest prefix: the layer's directory and the name of its upper tree.
 pub(super) const UPPER_PREFIX_MAX: usize = DIRECTORY_MAX + 1 + UPPER.len();
 const BYTES: usize = UPPER_PREFIX_MAX + PATH_MAX + 2;
 
-/// An absolute path without symbolic links, `.`, `..` and needless slashes.
+/// An absolute path without symbolic links, `.`, `..` and repeated slashes.
 ///
-/// Invariant: of the bytes, those up to the NUL behind the path are initialised; and the path is empty for the root directory,
-/// of which the text is `/`.
+/// Invariant: the bytes up to the NUL behind the path are initialised. The length is 0 for the root
+/// directory, whose text is `/`.
 pub(super) struct ViewPath {
     bytes: [MaybeUninit<u8>; BYTES],
     prefix: usize,
@@ -25,7 +26,7 @@ pub(super) struct ViewPath {
 }
 
 impl ViewPath {
-    /// The root directory.
+    /// Creates the path of the root directory.
     #[inline(always)]
     pub(super) fn root(layer: Layer) -> Self {
         let mut name = ViewPath {
@@ -63,12 +64,12 @@ impl ViewPath {
         unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 
-    /// The path, as programs have it.
+    /// Path as the program sees it.
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.initialised(self.prefix, self.prefix + self.len.max(1))
     }
 
-    /// Address of the path, for the layer below ([`super::lower_layer`]).
+    /// Address of the path without the prefix, for the layer below ([`super::lower_layer`]).
     pub(super) fn lower_address(&self) -> u64 {
         self.bytes[self.prefix..].as_ptr() as u64
     }
@@ -78,17 +79,17 @@ impl ViewPath {
         self.bytes.as_ptr() as u64
     }
 
-    /// The path in the upper tree.
+    /// Path in the upper tree.
     pub(super) fn upper_bytes(&self) -> &[u8] {
         self.initialised(0, self.prefix + self.len.max(1))
     }
 
-    /// It is the root directory.
+    /// True if it is the root directory.
     pub(super) fn is_root(&self) -> bool {
         self.len == 0
     }
 
-    /// In whose view it is.
+    /// Layer whose view the path belongs to.
     pub(super) fn layer(&self) -> Layer {
         self.layer
     }
@@ -97,12 +98,12 @@ impl ViewPath {
         self.hash
     }
 
-    /// Bytes of the path; 0: the root directory.
+    /// Length in bytes; 0 for the root directory.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Goes to an entry of the directory.
+    /// Appends the name of an entry.
     pub(super) fn push(&mut self, entry: &[u8]) -> Result<()> {
         if self.len + 1 + entry.len() > PATH_MAX {
             return Err(Errno(sys::ENAMETOOLONG));
@@ -116,18 +117,19 @@ impl ViewPath {
         Ok(())
     }
 
-    /// Goes to the directory above, which that of the root directory is itself.
+    /// Removes the last component. The parent of the root directory is the root directory.
     pub(super) fn pop(&mut self) {
         let slash = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         self.truncate(slash);
     }
 
-    /// Works with the directory that this is in, which is not the root directory.
+    /// Calls `work` with the parent directory, then restores the path. The path is not the root
+    /// directory.
     pub(super) fn with_parent<R>(&mut self, work: impl FnOnce(&mut ViewPath) -> R) -> R {
         let (len, hash) = (self.len, self.hash);
         let slash = self.as_bytes().iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         let at = self.prefix + slash;
-        // The end that is put there covers one byte, or two in the root directory.
+        // The terminator overwrites one byte, or two if the parent is the root directory.
         let mut covered = [0; 2];
         covered.copy_from_slice(self.initialised(at, at + 2));
         self.truncate(slash);
@@ -138,7 +140,7 @@ impl ViewPath {
         result
     }
 
-    /// Leaves so many bytes of the path, which end in front of a slash or at its end.
+    /// Shortens the path to `len` bytes, which end before a slash or at the end of the path.
     pub(super) fn truncate(&mut self, len: usize) {
         self.len = len.min(self.len);
         self.terminate();
@@ -146,14 +148,14 @@ impl ViewPath {
         self.hash = PathHash::ROOT.append(path);
     }
 
-    /// The last piece of the path.
+    /// Last component.
     pub(super) fn file_name(&self) -> &[u8] {
         let text = self.as_bytes();
         let slash = text.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         &text[(slash + 1).min(text.len())..]
     }
 
-    /// Appends what is not a path in pieces, to what is not one of ours to change.
+    /// Appends `rest` unparsed. The hash is not updated: the path is outside the view.
     pub(super) fn push_raw(&mut self, rest: &[u8]) -> Result<()> {
         if self.len + 1 + rest.len() > PATH_MAX {
             return Err(Errno(sys::ENAMETOOLONG));

@@ -1,7 +1,7 @@
-//! Names of the real tree that are not there in the view, and what names led to when they were first changed.
+//! Whiteouts, and what names led to before their first change.
 //!
-//! What is gone stays so: what is made under its name later lies in the upper tree and covers nothing. So marks are only ever
-//! added, and a mark that was seen is as true a moment later.
+//! A whiteout is never removed: what is made under the name later lies in the upper tree and covers
+//! nothing. So a whiteout that was seen stays valid.
 
 use linux_raw_sys::general as k;
 use runahead_abi::overlay::{CHANGES, ORIGIN_MAX, Origin, WHITEOUT};
@@ -12,12 +12,12 @@ use super::layer::Layer;
 use super::view_path::{self, ViewPath};
 use crate::sys::{self, Errno, Result};
 
-/// Whether the real tree's name is not there in the view, whatever is above it.
+/// True if the lower tree's name is hidden by a whiteout, whatever the upper tree has.
 pub(super) fn is_whiteout(name: &ViewPath) -> bool {
     change_filter::filter(name.layer()).whiteouts.has(name.hash())
 }
 
-/// From here on the real tree's name is not there, which led to `origin`.
+/// Adds a whiteout for a name of the lower tree that led to `origin`.
 pub(super) fn add_whiteout(layer: Layer, name: &ViewPath, origin: &Origin) -> Result<()> {
     change_filter::mark_changed(name);
     if is_whiteout(name) {
@@ -30,12 +30,12 @@ pub(super) fn add_whiteout(layer: Layer, name: &ViewPath, origin: &Origin) -> Re
     }
 }
 
-/// Remembers what a name led to before its file was first copied, or something was made there.
+/// Records what a name led to before its first copy-up or creation.
 pub(super) fn record_origin(layer: Layer, name: &ViewPath, origin: &Origin) -> Result<()> {
     append_record(layer, name, origin, &[])
 }
 
-/// One call, so that what several processes write is not mixed.
+/// Appends a record by one write(2), so that records of several processes do not mix.
 fn append_record(layer: Layer, name: &ViewPath, origin: &Origin, front: &[u8]) -> Result<()> {
     let mut path = [0u8; view_path::UPPER_PREFIX_MAX + 1];
     let directory = layer.directory();

@@ -1,4 +1,4 @@
-//! Commits of what an agent would have left, whole and cut short.
+//! Commits of what an agent leaves, complete and interrupted.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use super::*;
 use crate::origins::{current_metadata, origin};
 use crate::store::Store;
 
-/// A real tree, and a try as an agent leaves it.
+/// A lower tree, and a try as an agent leaves it.
 struct Scene {
     place: tempfile::TempDir,
     one: Try,
@@ -64,7 +64,7 @@ impl Scene {
         self.write(&[WHITEOUT], name);
     }
 
-    /// Everything that can be: changed, made, removed, and of another type.
+    /// Makes every kind of change: modified, added, deleted, and of another type.
     fn change(&self) {
         for directory in ["keep", "new/deep", "was"] {
             fs::create_dir_all(self.upper(directory)).expect("made");
@@ -142,7 +142,7 @@ fn what_was_cut_short_is_taken_up() {
             .expect("written");
             carry_out(&scene.one, &journal, most).expect("done so far");
             if !noted && most > 0 {
-                // It was done, and there was no time to note it.
+                // The step was done and not noted.
                 let text = fs::read_to_string(&journal).expect("read");
                 let cut = text.strip_suffix("done\n").expect("one was done");
                 fs::write(&journal, cut).expect("written");
