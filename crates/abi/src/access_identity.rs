@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Bytes of file data covered by one entry of the hint log.
 pub const CHUNK_BYTES: u64 = 128 * 1024;
 
-/// The least of file data that is hinted and told, aligned to itself: what a program reads here and there in a large
-/// file is fetched and remembered, and not all that lies around it.
+/// The least of file data that is hinted and told, aligned to itself: what a program reads here and
+/// there in a large file is fetched and remembered, and not all that lies around it.
 pub const BLOCK_BYTES: u64 = CHUNK_BYTES / BLOCKS;
 /// Of each chunk.
 const BLOCKS: u64 = 8;
@@ -152,15 +152,17 @@ impl Identity {
         Identity::from_raw(mix(h))
     }
 
-    /// The log key of one chunk of this file's data. Those of one file are [neighbours](Identity::place) of each
-    /// other, so that a large file takes few pages of the log.
+    /// The log key of one chunk of this file's data. Those of one file are
+    /// [neighbours](Identity::place) of each other, so that a large file takes few pages of the
+    /// log.
     pub const fn chunk(self, chunk: ChunkIndex) -> Self {
         let key = self.derive(CHUNK.wrapping_add(chunk.0)).0;
         let place = self.place().wrapping_add(chunk.0) & (PLACES - 1);
         Identity::from_raw(key & !((PLACES - 1) << PLACE_SHIFT) | place << PLACE_SHIFT)
     }
 
-    /// The chunks of `length` bytes of this file from `offset`, or of one byte, and which blocks of each these are.
+    /// The chunks of `length` bytes of this file from `offset`, or of one byte, and which blocks of
+    /// each these are.
     pub fn pieces(self, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
         let end = offset.saturating_add(length.max(1));
         (ChunkIndex::of(offset).0..=ChunkIndex::of(end - 1).0).map(move |chunk| {

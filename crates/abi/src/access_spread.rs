@@ -1,7 +1,8 @@
-//! How what is asked for is spread over files: here and there, or so densely that a chunk is asked for more than once.
+//! How what is asked for is spread over files: here and there, or so densely that a chunk is asked
+//! for more than once.
 //!
-//! Invariant: it is a matter of speed alone. Entries are written without locks, one word each, and a count that is lost,
-//! or of another file, asks for too much or too little once.
+//! Invariant: it is a matter of speed alone. Entries are written without locks, one word each, and
+//! a count that is lost, or of another file, asks for too much or too little once.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,7 +12,8 @@ use crate::access_identity::Identity;
 const FILES: usize = 64;
 /// Beside the first of its chunk, one in so many of what is asked for makes a file dense.
 const DENSE: u64 = 6;
-/// A file that was dense stays so while one in so many is beside another: most of what lies there has been read by then.
+/// A file that was dense stays so while one in so many is beside another: most of what lies there
+/// has been read by then.
 const SPARSE: u64 = 64;
 /// Fewer say nothing.
 const TELLING: u64 = 4;
@@ -34,8 +36,8 @@ const WAS_DENSE: u64 = 1 << 62;
 const COUNT: u64 = (1 << BESIDE) - 1;
 
 impl Spread {
-    /// Something of `file` is asked for, `beside` what was asked for before in the same chunk or not. Whether all of
-    /// that chunk is worth asking for.
+    /// Something of `file` is asked for, `beside` what was asked for before in the same chunk or
+    /// not. Whether all of that chunk is worth asking for.
     pub fn is_dense(&self, file: Identity, beside: bool) -> bool {
         let entry = &self.files[file.place() as usize % FILES];
         let old = match entry.identity.swap(file.raw(), Relaxed) == file.raw() {

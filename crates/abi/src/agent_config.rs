@@ -1,4 +1,5 @@
-//! What the supervisor tells the agent: the front of the file that is mapped into every program.
+//! Configuration of the agent by the supervisor: the front of the file that is mapped into every
+//! program.
 //!
 //! The file holds an [`AgentConfig`], the relocations, and the agent's image; behind its end lies
 //! memory for what the image has not initialised. The same file serves all programs of a session,
@@ -16,14 +17,15 @@ pub const FILTER_MAX: usize = 640;
 
 /// Instructions in the largest program that runners put on top.
 pub const RUNNER_FILTER_MAX: usize = 64;
-/// Fifth argument, without meaning to the kernel, of the only clone(2) that a runner may make: calls of
-/// the program's that got past the agent do not have it.
+/// Fifth argument, without meaning to the kernel, of the only clone(2) that a runner may make:
+/// calls of the program's that got past the agent do not have it.
 pub const FORK_MARK: u64 = u64::from_le_bytes(*b"run fork");
 
-/// Where a shadow has what openat2(2) is to be given, if that may not lie anywhere else (`shadow/open_allowlist.rs`): its first
-/// address, the lowest at which an ordinary user may have memory, and the one behind it.
+/// Address range for the arguments of openat2(2) in a shadow, if they may lie nowhere else
+/// (`shadow/open_allowlist.rs`): first address and end. It begins at the lowest address at which an
+/// ordinary user may have memory.
 pub const OPENINGS: (u64, u64) = (0x1_0000, 0x1_1000);
-/// Bytes of each of them, and where one may begin: at multiples.
+/// Bytes of each entry in [`OPENINGS`], which is also their alignment.
 pub const OPENING_BYTES: u64 = 32;
 
 /// Bytes of the supervisor's address (`sun_path` of unix(7)), the leading NUL included.
@@ -57,13 +59,15 @@ pub mod plant {
     pub const RUBBISH: u64 = 3;
     /// Processes have no shadows, and count every call and what came of it.
     pub const LOGGED: u64 = 4;
-    /// Processes have no shadows; calls wait, are made again and stop threads as the program asks for it.
+    /// Processes have no shadows; calls wait, are made again and stop threads as the program asks
+    /// for it.
     pub const TRIED: u64 = 5;
-    /// After calls that a generator picks, whose seed is [`AgentConfig::seed`], processes speculate.
+    /// After calls that a generator picks, whose seed is [`AgentConfig::seed`], processes
+    /// speculate.
     pub const SPECULATED: u64 = 6;
     /// As `SPECULATED`, but a rollback leaves the program's memory as it is.
     pub const SPECULATED_WRONGLY: u64 = 7;
-    /// In processes that speculate by themselves calls that have to wait are made at once.
+    /// In processes that speculate by themselves, calls that must wait are made at once.
     pub const LETS_OUT: u64 = 8;
     /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
     /// comes of it then is what a test must be able to see. No flipped bit gives this value.
@@ -73,19 +77,21 @@ pub mod plant {
 /// Calls that are counted one by one by [`plant::LOGGED`]: numbers below this.
 pub const CALLS_COUNTED: usize = 512;
 
-/// What [`plant::SPECULATED`] counts: refusals by errno, below this, and times by size.
+/// Errnos that [`plant::SPECULATED`] counts refusals by: numbers below this.
 pub const ERRNOS: usize = 134;
 /// Numbers of calls that a test counts.
 pub const CALLS: usize = 512;
-/// See [`ERRNOS`].
+/// Buckets that [`plant::SPECULATED`] counts times in, by size.
 pub const BUCKETS: usize = 256;
 
-/// Value of [`AgentConfig::panic_at`]: at the first stall, while signals wait.
+/// Value of [`AgentConfig::panic_at`] for a panic at the first stall, while signals wait.
 pub const PANICS_IN_STALL: u64 = u64::MAX;
 
-/// Bits of [`AgentConfig::without`]: mechanisms that are switched off, to measure what each is worth.
+/// Bits of [`AgentConfig::without`]: mechanisms that are switched off, to measure what each is
+/// worth.
 pub mod without {
-    /// Nothing stands in for data that is missing: buffers are left as they are, and returns are not watched.
+    /// Nothing stands in for data that is missing: buffers are left as they are, and returns are
+    /// not watched.
     pub const STALE: u64 = 1 << 0;
     /// Targets do not ask for another run of the shadow that there is.
     pub const AGAIN: u64 = 1 << 1;
@@ -114,8 +120,8 @@ pub mod tell {
     pub const SOME: u64 = 1;
     /// Targets tell all accesses, leave no call unseen, and wait a bounded while for room.
     pub const ALL: u64 = 2;
-    /// As `SOME`, while some device is slow ([`crate::slow_devices`]): a session that finds everything in memory
-    /// pays for nothing.
+    /// As [`SOME`], while some device is slow ([`crate::slow_devices`]): a session that finds
+    /// everything in memory pays nothing.
     pub const WHILE_SLOW: u64 = 3;
 }
 
@@ -127,7 +133,8 @@ pub struct AgentConfig {
     pub version: u32,
     /// Not 0 when the processor and kernel allow `rdfsbase`.
     pub has_fsgsbase: u32,
-    /// Offset of the relocations: pairs of (offset in the image, offset in the image whose address belongs there).
+    /// Offset of the relocations: pairs of (offset in the image, offset in the image whose address
+    /// belongs there).
     pub relocations_at: u32,
     /// Number of the relocations.
     pub relocations: u32,
@@ -143,19 +150,20 @@ pub struct AgentConfig {
     pub supervisor_pid: u32,
     /// Bytes of `socket`.
     pub socket_len: u32,
-    /// Where the supervisor can be asked for something (see [`crate::control_protocol`]): an abstract unix(7)
-    /// address.
+    /// Address of the supervisor's control socket ([`crate::control_protocol`]): an abstract
+    /// unix(7) address.
     pub socket: [u8; SOCKET_BYTES],
-    /// What to say there, to be served: an address can be found out, this cannot.
+    /// Secret that a request must contain: an address can be found out, this cannot.
     pub token: [u8; TOKEN_BYTES],
     /// Time-stamp ticks in a microsecond.
     pub ticks_per_us: u64,
-    /// Where the register of protection keys lies in the vector state of a signal frame (Intel's manual,
-    /// volume 1, 13.1); 0 where there are no keys. To ask the processor costs tens of microseconds in a
-    /// virtual machine, so it is asked once a session.
+    /// Offset of the register of protection keys in the vector state of a signal frame (Intel's
+    /// manual, volume 1, 13.1); 0 where there are no keys. To ask the processor costs tens of
+    /// microseconds in a virtual machine, so it is asked once a session.
     pub pkru_at: u64,
-    /// The process in which the supervisor's threads are that may wait for storage; 0: in the supervisor itself, or not
-    /// started yet: see [`AgentConfig::beside_pid`].
+    /// PID of the I/O process, which has the supervisor's threads that may wait for storage. 0:
+    /// they are in the supervisor itself, or it has not started yet (see
+    /// [`AgentConfig::beside_pid`]).
     pub beside_pid: u64,
     /// Landlock's file-system rights to deny (landlock(7)).
     pub landlock_fs: u64,
@@ -165,25 +173,27 @@ pub struct AgentConfig {
     pub landlock_scoped: u64,
     /// Bytes of the ruleset structure that this kernel knows.
     pub landlock_size: u64,
-    /// Not 0 where Landlock cannot deny truncation (before Linux 6.2): shadows open what is in [`OPENINGS`] only.
+    /// Not 0 where Landlock cannot deny truncation (before Linux 6.2): shadows open what is in
+    /// [`OPENINGS`] only.
     pub openings: u64,
     /// The file systems that lie in memory, and remember no name that is not there:
     /// [`device_number`](crate::device_number)s; 0: no more.
     pub memory_devices: [u64; MEMORY_DEVICES_MAX],
-    /// The file systems that ask somebody else for each name that the kernel does not know:
+    /// The file systems that ask a server for each name that the kernel does not know:
     /// [`device_number`](crate::device_number)s; 0: no more.
     pub remote_devices: [u64; REMOTE_DEVICES_MAX],
-    /// The file systems that lie on a disk that turns: [`device_number`](crate::device_number)s; 0: no more.
+    /// The file systems on rotational disks: [`device_number`](crate::device_number)s; 0: no more.
     pub turning_devices: [u64; TURNING_DEVICES_MAX],
-    /// A [`SlowDevices`]: see [`AgentConfig::slow_devices`]. This, the next and `beside_pid` are all that changes later.
+    /// A [`SlowDevices`] table, read by [`AgentConfig::slow_devices`]. This, the next and
+    /// `beside_pid` are all that changes later.
     pub slow_devices: [u64; 2 + 2 * SLOW_DEVICES_MAX],
-    /// An [`Unwatched`]: see [`AgentConfig::unwatched`].
+    /// An [`Unwatched`] table, read by [`AgentConfig::unwatched`].
     pub unwatched: [u64; 2 * UNWATCHED_MAX],
-    /// For tests: 0, or what runners really try; see [`plant`].
+    /// Fault that a test plants ([`plant`]); 0: none.
     pub plant: u64,
-    /// For tests: the agent panics at this access of a target (0: never).
+    /// Access of a target at which the agent panics, in tests; 0: never.
     pub panic_at: u64,
-    /// Of predictions that a test plants.
+    /// Seed of predictions that a test plants.
     pub seed: u64,
     /// Instructions in `filter`.
     pub filter_len: u32,
@@ -191,17 +201,17 @@ pub struct AgentConfig {
     pub runner_filter_len: u32,
     /// The seccomp program of a template (and, with `runner_filter`, of its runners).
     pub filter: [u64; FILTER_MAX],
-    /// What a runner puts on top: no further processes.
+    /// Seccomp program that a runner puts on top: no further processes.
     pub runner_filter: [u64; RUNNER_FILTER_MAX],
-    /// How much of their accesses targets tell; see [`tell`].
+    /// Accesses that targets tell; see [`tell`].
     pub tell: u64,
-    /// What is switched off; see [`without`].
+    /// Mechanisms that are switched off; see [`without`].
     pub without: u64,
     /// Not 0: processes may speculate by themselves (`runahead_speculate`).
     pub speculates: u64,
     /// Not 0: memory may be swapped out to a device that is waited for.
     pub swaps: u64,
-    /// The try that processes are of.
+    /// The try that the processes belong to.
     pub overlay: Overlay,
 }
 
@@ -209,7 +219,7 @@ impl AgentConfig {
     /// Bytes at the front of the file that hold all that changes.
     pub const CHANGES_IN: usize = 4096;
 
-    /// The table of slow devices in the mapping of which `this` is the front.
+    /// The table of slow devices, in the mapping whose front is `this`.
     ///
     /// # Safety
     /// The first [`AgentConfig::CHANGES_IN`] bytes of the file are mapped at `this`, and stay so
@@ -219,22 +229,22 @@ impl AgentConfig {
         unsafe { &*this.add(offset_of!(AgentConfig, slow_devices)).cast() }
     }
 
-    /// The process beside the supervisor as it is now, in the mapping of which `this` is the front. It is there before any
+    /// Current PID of the I/O process, in the mapping whose front is `this`. It is set before any
     /// process has joined.
     ///
     /// # Safety
     /// As for [`AgentConfig::slow_devices`].
     pub unsafe fn beside_pid<'a>(this: *const u8) -> &'a AtomicU64 {
-        // SAFETY: as there.
+        // SAFETY: within that, aligned as the file's front is; atomics of the same layout.
         unsafe { &*this.add(offset_of!(AgentConfig, beside_pid)).cast() }
     }
 
-    /// The table of programs that need not be followed, in the mapping of which `this` is the front.
+    /// The table of programs that need not be followed, in the mapping whose front is `this`.
     ///
     /// # Safety
     /// As for [`AgentConfig::slow_devices`].
     pub unsafe fn unwatched<'a>(this: *const u8) -> &'a Unwatched {
-        // SAFETY: as there.
+        // SAFETY: within that, aligned as the file's front is; atomics of the same layout.
         unsafe { &*this.add(offset_of!(AgentConfig, unwatched)).cast() }
     }
 }

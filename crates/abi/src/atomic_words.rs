@@ -1,8 +1,10 @@
-//! Bytes in shared memory that others may write meanwhile: in words, each of which is read and written at once.
+//! Bytes in shared memory that others may write meanwhile: in words, each of which is read and
+//! written at once.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Writes `bytes` to the front of `words`, the last word filled with zeros; what has no room is left out.
+/// Writes `bytes` to the front of `words`, the last word filled with zeros; what has no room is
+/// left out.
 pub(crate) fn store(words: &[AtomicU64], bytes: &[u8]) {
     for (word, bytes) in words.iter().zip(bytes.chunks(8)) {
         let mut whole = [0; 8];

@@ -1,27 +1,32 @@
 //! What an agent asks the supervisor for, over a socket of its own for each request.
 //!
 //! The socket is `SOCK_SEQPACKET`: one byte says what is wanted, and the session's token who asks
-//! (`AgentConfig::token`); before an exec there follow the eight of a [`crate::follow_filter::ProgramKey`]. One byte
-//! comes back, with a descriptor beside it when the answer is yes. Who asks is the kernel's to say (`SO_PEERCRED`).
+//! (`AgentConfig::token`); before an exec there follow the eight of a
+//! [`crate::follow_filter::ProgramKey`]. One byte comes back, with a descriptor beside it when the
+//! answer is yes. Who asks is the kernel's to say (`SO_PEERCRED`).
 //!
 //! Before an exec more than one request may go over one socket ([`EXEC`]).
 
 /// The first stall of a process: it wants memory to share with the supervisor. The answer's
 /// descriptor is a file that holds a [`crate::Shared`].
 pub const JOIN: u8 = b'J';
-/// The process is about to exec and wants the agent in its new image. Beside the request comes a place of the
-/// file that it executes (`O_PATH`): the supervisor looks into it, since a process that closed a descriptor
-/// for reading would lose its locks on the file (fcntl(2)). After a yes it is traced; the descriptor is the
-/// file described in [`crate::agent_config`], and is to survive exec, under the number that the agent sends back
-/// (four bytes, and behind them what the new image's agent is to be told: `overlay::inner`). Otherwise the answer may be [`COLD`] or [`SCRIPT`].
+/// The process is about to exec and wants the agent in its new image. Beside the request comes a
+/// place of the file that it executes (`O_PATH`): the supervisor looks into it, since a process
+/// that closed a descriptor for reading would lose its locks on the file (fcntl(2)). After a yes it
+/// is traced; the descriptor is the file described in [`crate::agent_config`], and is to survive
+/// exec, under the number that the agent sends back (four bytes, and behind them what the new
+/// image's agent is to be told: `overlay::inner`). Otherwise the answer may be [`COLD`] or
+/// [`SCRIPT`].
 pub const EXEC: u8 = b'E';
 /// [`EXEC`] made again of a file that was [`COLD`]: to wait for it.
 pub const EXEC_WAITS: u8 = b'W';
-/// With [`EXEC`] and [`EXEC_WAITS`]: the new program must not execute an instruction without the agent, and the process ends rather
-/// than that, also if the supervisor does. What the agent sends back is a [`Bequest`].
+/// With [`EXEC`] and [`EXEC_WAITS`]: the new program must not execute an instruction without the
+/// agent, and the process ends rather than that, also if the supervisor does. What the agent sends
+/// back is a [`Bequest`].
 pub const STRICTLY: u8 = 0x80;
 
-/// What a process that must not go on without the agent says before its exec, behind the number of the agent's file.
+/// What a process that must not go on without the agent says before its exec, behind the number of
+/// the agent's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bequest {
     /// A word for the agent of the new program.
@@ -50,26 +55,28 @@ impl Bequest {
     }
 }
 
-/// Something is about to be unmounted: every shadow of the session is to let go of what it holds. The
-/// answer's descriptor means nothing.
+/// Something is about to be unmounted: every shadow of the session is to let go of what it holds.
+/// The answer's descriptor means nothing.
 pub const LET_GO: u8 = b'L';
-/// How long the supervisor waits after [`LET_GO`] before it answers, in milliseconds: who asks has to be more patient.
+/// How long the supervisor waits after [`LET_GO`] before it answers, in milliseconds: who asks has
+/// to be more patient.
 pub const LET_GO_MS: u32 = 2_000;
 
-/// The process is about to change the rules under which it runs (its user, its root) and has no shadows from
-/// here on. There is no answer.
+/// The process is about to change the rules under which it runs (its user, its root) and has no
+/// shadows from here on. There is no answer.
 pub const RULES: u8 = b'R';
 
-/// Others are to open nothing any more: the process takes a lease, which that would break, or answers for
-/// opens itself. There is nothing read ahead and no shadow in the session from then on. The answer's
-/// descriptor means nothing.
+/// Others are to open nothing any more: the process takes a lease, which that would break, or
+/// answers for opens itself. There is nothing read ahead and no shadow in the session from then on.
+/// The answer's descriptor means nothing.
 pub const STOP: u8 = b'S';
 
-/// The process speculates. The answer's descriptor is a file that holds all that the session shares of its speculations
-/// (`runahead_speculation::Session`).
+/// The process speculates. The answer's descriptor is a file that holds all that the session shares
+/// of its speculations (`runahead_speculation::Session`).
 pub const SPECULATES: u8 = b'P';
-/// The process has a descriptor for userfaultfd(2), which comes beside the request: the supervisor is to keep it, in place of
-/// one that it may have of that process, until the process ends. The answer's descriptor means nothing.
+/// The process has a descriptor for userfaultfd(2), which comes beside the request: the supervisor
+/// is to keep it, in place of one that it may have of that process, until the process ends. The
+/// answer's descriptor means nothing.
 pub const KEEP: u8 = b'K';
 /// The process wants the descriptor that it gave with [`KEEP`].
 pub const LEND: u8 = b'B';
@@ -85,7 +92,8 @@ pub const COLD: u8 = b'c';
 /// The file is a script. Behind this byte comes the name of its interpreter, for which to ask next.
 pub const SCRIPT: u8 = b's';
 
-/// Bytes of an answer at most: as much of a file as the kernel looks at for `#!` (`BINPRM_BUF_SIZE`).
+/// Bytes of an answer at most: as much of a file as the kernel looks at for `#!`
+/// (`BINPRM_BUF_SIZE`).
 pub const ANSWER_BYTES: usize = 256;
 
 /// The signal by which a process that is traced says that its exec has failed. By default it is

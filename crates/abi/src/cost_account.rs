@@ -1,60 +1,61 @@
-//! What one kind of speculation costs, against what it spares: whether it may do more.
+//! Account of one kind of speculation: its costs against the waits that it spares. The balance
+//! decides if it may do more.
 //!
-//! Fraser & Chang (2003, section 6.1) weigh cost and benefit of each shadow after the fact. Here both are booked as they
-//! come about, in time, and nothing is begun that the balance does not cover:
+//! Fraser & Chang (2003, section 6.1) weigh cost and benefit of each shadow after the fact. Here
+//! both are booked as they occur, in time, and only what the balance covers is begun:
 //!
 //! | booked | when |
 //! |---|---|
 //! | grace | once: what may be lost before anything is known |
-//! | a wait that was spared | when what was fetched is used |
-//! | a [`TRY`]th of a wait | when the program waits for something nobody foresaw: what did not pay is tried again, ever more rarely |
-//! | what was done | when it is over: the program's time, and processor time as if it were the program's |
+//! | a wait that was spared | when fetched data is used |
+//! | a [`TRY`]th of a wait | when the program waits for unforeseen data: what did not pay is tried again, ever more rarely |
+//! | the cost | when the work is over: the program's time, and processor time as if it were the program's |
 //!
-//! Two have an account: the shadows of a process (`agent/src/targets/sync_budget.rs`, in ticks), and guesses
-//! (`predict/src/guess_budget.rs`, in nanoseconds).
+//! Two mechanisms have an account: the shadows of a process (`agent/src/targets/sync_budget.rs`, in
+//! ticks), and guesses (`prefetch/src/guess_budget.rs`, in nanoseconds).
 //!
-//! Invariant: what was spent never exceeds the grace, what was spared, a [`TRY`]th of the waits, and what the last thing
-//! done cost beyond what was expected of it.
+//! Invariant: the sum spent never exceeds the grace, the spared waits, a [`TRY`]th of the other
+//! waits, and the excess of the last cost over its estimate.
 
-/// Part of a wait that may be spent on finding out whether speculation pays.
+/// Divisor of a wait: this part may be spent on finding out if speculation pays.
 pub const TRY: i64 = 16;
-/// Waits that have been spared count up to so many: what paid once may not do so any more.
+/// Most spared waits that the balance keeps: what paid once may not do so any more.
 pub const MOST: i64 = 32;
 
-/// See the module's text. Any one unit of time.
+/// An account, in any one unit of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     balance: i64,
 }
 
 impl Account {
-    /// With so much to be lost before anything is known.
+    /// Opens an account with `grace`, which may be lost before anything is known.
     pub const fn new(grace: i64) -> Self {
         Account { balance: grace }
     }
 
-    /// What may be spent; less than 0: overdrawn.
+    /// Time that may be spent; less than 0: overdrawn.
     pub const fn balance(&self) -> i64 {
         self.balance
     }
 
-    /// So much waiting was spared, where a wait takes `wait`.
+    /// Books `time` of spared waiting, where a wait takes `wait`.
     pub fn spared(&mut self, time: i64, wait: i64) {
         let most = self.balance.max(MOST.saturating_mul(wait));
         self.balance = self.balance.saturating_add(time).min(most);
     }
 
-    /// The program has waited that long for something nobody foresaw.
+    /// Books a wait of the program for unforeseen data.
     pub fn waited(&mut self, wait: i64) {
         self.balance = self.balance.saturating_add(wait / TRY);
     }
 
-    /// So much was spent.
+    /// Books spent time.
     pub fn spent(&mut self, time: i64) {
         self.balance = self.balance.saturating_sub(time);
     }
 
-    /// Whether something may be begun that is expected to cost so much.
+    /// True if work of this expected cost may begin.
     pub fn affords(&self, expected: i64) -> bool {
         expected <= self.balance
     }
@@ -80,7 +81,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is booked in whatever order, by somebody who asks before.
+        /// Checks the invariant for bookings in any order, by a caller who asks before each.
         #[test]
         fn what_is_spent_is_bounded(
             grace in 0i64..10_000,

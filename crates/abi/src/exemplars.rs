@@ -1,11 +1,12 @@
 //! Whole files that were read: what a shadow takes for files of the same kind that are not there.
 //!
-//! A loop over files that parses each ends with the first one whose contents are not there: what was in the buffer, or a
-//! piece of something else, is no JSON, no table, no module. A file of the same kind that the program has just read
-//! as a whole is one, and the loop goes on to the next. *Kind* is the suffix of the name.
+//! A loop over files that parses each ends with the first one whose contents are not there: what
+//! was in the buffer, or a piece of something else, is no JSON, no table, no module. A file of the
+//! same kind that the program has just read as a whole is one, and the loop goes on to the next.
+//! *Kind* is the suffix of the name.
 //!
-//! Shared by runs that follow each other, and sometimes for a moment by two. All of it is atomics: what is torn
-//! misleads a shadow, which ends. No loop depends on what is read here.
+//! Shared by runs that follow each other, and sometimes for a moment by two. All of it is atomics:
+//! what is torn misleads a shadow, which ends. No loop depends on what is read here.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -21,7 +22,8 @@ pub const KINDS: usize = 4;
 pub struct Kind(u64);
 
 impl Kind {
-    /// The kind of the file at `path`: what follows the last dot of its name, or all of a name without one.
+    /// The kind of the file at `path`: what follows the last dot of its name, or all of a name
+    /// without one.
     pub fn of(path: &[u8]) -> Self {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         let dot = name.iter().rposition(|&byte| byte == b'.').filter(|&at| at > 0);
@@ -57,9 +59,10 @@ impl Exemplars {
         self.kept.iter().find(|one| one.kind.load(Relaxed) == kind.0)
     }
 
-    /// Of a file of that kind `piece` was read from `offset`, and of the same one, if that is not its beginning,
-    /// the newest piece before. With `ends` it was the last: the file is kept in place of the one of its kind
-    /// before, or of the kind that was kept longest ago. Pieces begin at whole words.
+    /// Of a file of that kind `piece` was read from `offset`, and of the same one, if that is not
+    /// its beginning, the newest piece before. With `ends` it was the last: the file is kept in
+    /// place of the one of its kind before, or of the kind that was kept longest ago. Pieces begin
+    /// at whole words.
     pub fn read(&self, kind: Kind, offset: u64, piece: &[u8], ends: bool) {
         let new = &self.coming;
         if offset == 0 {

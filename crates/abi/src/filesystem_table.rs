@@ -1,7 +1,8 @@
 //! The file systems of Linux, as far as it matters here what they do.
 //!
-//! They are known by name where mountinfo is at hand (proc_pid_mountinfo(5)), and by number where a file is (statfs(2),
-//! linux/magic.h and the file systems' own). Of what is not listed nothing is known.
+//! They are known by name where mountinfo is at hand (proc_pid_mountinfo(5)), and by number where a
+//! file is (statfs(2), linux/magic.h and the file systems' own). Of what is not listed nothing is
+//! known.
 
 /// What a file system does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,8 +24,8 @@ impl Traits {
         self.0 & other.0 != 0
     }
 
-    /// A regular file of size 0 is empty. Where files are calls to somebody, queues and events have that size as well, of
-    /// which a read takes something away.
+    /// A regular file of size 0 is empty. Where files are calls to somebody, queues and events have
+    /// that size as well, of which a read takes something away.
     pub const fn stores(self) -> bool {
         self.has(Traits::STORES)
     }
@@ -44,8 +45,8 @@ impl Traits {
         self.has(Traits::MADE_UP)
     }
 
-    /// To close a copy of a descriptor does nothing: it has no `f_op->flush`, or (f2fs, mqueue) one that looks first whether it was
-    /// the process itself that did what it undoes.
+    /// To close a copy of a descriptor does nothing: it has no `f_op->flush`, or (f2fs, mqueue) one
+    /// that looks first whether it was the process itself that did what it undoes.
     pub const fn is_quiet(self) -> bool {
         self.has(Traits::QUIET)
     }
@@ -54,7 +55,8 @@ impl Traits {
 /// Bytes of the longest name that is listed.
 const NAME_BYTES: usize = 12;
 
-/// Name, NULs behind it, and number; 0: the same as another's, or none. (An array, so that the agent has nothing to relocate.)
+/// Name, NULs behind it, and number; 0: the same as another's, or none. (An array, so that the
+/// agent has nothing to relocate.)
 struct Kind([u8; NAME_BYTES], u32, Traits);
 
 const fn kind(name: &str, number: u32, traits: Traits) -> Kind {
@@ -137,8 +139,8 @@ static KINDS: [Kind; 67] = [
     kind("xenfs", 0xabba_1974, Traits::MADE_UP),
     kind("openpromfs", 0x9fa1, Traits::MADE_UP),
     kind("usbdevfs", 0x9fa2, Traits::MADE_UP),
-    // Of these the kernel has mounts that nobody sees: what has no inode of its own, memory without a name, and buffers
-    // shared with devices.
+    // Of these the kernel has mounts that nobody sees: what has no inode of its own, memory without
+    // a name, and buffers shared with devices.
     kind("anon_inodefs", 0x0904_1934, Traits::QUIET),
     kind("secretmem", 0x5345_434d, Traits::QUIET),
     kind("dmabuf", 0x444d_4142, Traits::QUIET),
@@ -147,7 +149,8 @@ static KINDS: [Kind; 67] = [
 /// The number of overlayfs, which may lie over any of the others.
 pub const OVERLAY: u32 = 0x794c_7630;
 
-/// What is known of the file systems of this number (`f_type` of statfs(2), of which 32 bits count).
+/// What is known of the file systems of this number (`f_type` of statfs(2), of which 32 bits
+/// count).
 pub fn by_number(number: u64) -> Traits {
     let number = number as u32;
     let of = KINDS.iter().find(|kind| kind.1 == number && number != 0);

@@ -1,11 +1,11 @@
 //! Programs that need not be followed for a while.
 //!
-//! Scripts start the same few programs over and over. Where these wait for nothing, all that following them
-//! can do is cost time: as much as half of what a short program takes. Which programs that is true of, and
-//! for how long, the supervisor says here (`supervisor::unwatched`); who is about to execute one of them
-//! does not ask to be followed.
+//! Scripts start the same few programs over and over. Where these stall on nothing, following them
+//! only costs time: as much as half of what a short program takes. The supervisor enters these
+//! programs here, each with a time (`supervisor::follow_policy`). A process that is about to
+//! execute one of them does not ask to be followed.
 //!
-//! One table for a session, seen as that of slow devices is ([`crate::slow_devices`]).
+//! There is one table for a session, mapped as that of slow devices is ([`crate::slow_devices`]).
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,18 +14,20 @@ use crate::access_identity::mixed;
 /// Programs that can be in the table.
 pub const UNWATCHED_MAX: usize = 64;
 
-/// A program's file (its device and inode), alone or with what it is called to do, hashed; never 0.
+/// Hash of a program's file (device and inode), alone or with the arguments that tell what it does;
+/// never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProgramKey(u64);
 
 impl ProgramKey {
-    /// Of the file that is `inode` on `device` ([`device_number`](crate::device_number)).
+    /// Key of the file `inode` on `device` ([`device_number`](crate::device_number)).
     pub fn new(device: u64, inode: u64) -> Self {
         ProgramKey(mixed(mixed(0, device), inode).max(1))
     }
 
-    /// Of this file when it is called with the arguments `first` and `second`, as far as they tell what it does: the
-    /// first one, which names a command or a script; of a command line (`-c`) the word with which that begins.
+    /// Key of this file called with the arguments `first` and `second`, as far as they tell what it
+    /// does. That is the first one, which names a command or a script; of a command line (`-c`) the
+    /// word with which it begins.
     pub fn called(self, first: &[u8], second: &[u8]) -> Self {
         let word = |hash, bytes: &[u8]| {
             let parts = bytes.chunks(8).map(|part| {
@@ -39,12 +41,12 @@ impl ProgramKey {
         ProgramKey(word(word(self.0, first), begin.unwrap_or_default()).max(1))
     }
 
-    /// The key as it is told to the supervisor.
+    /// Bytes of the key, as they are sent to the supervisor.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_le_bytes()
     }
 
-    /// The key that was told; any bytes are some key.
+    /// Converts sent bytes; any bytes are some key.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         ProgramKey(u64::from_le_bytes(bytes).max(1))
     }
@@ -58,21 +60,21 @@ struct Program {
     until: AtomicU64,
 }
 
-/// See the module's text.
+/// Table of programs that need not be followed, and until when.
 #[repr(C)]
 pub struct Unwatched {
     programs: [Program; UNWATCHED_MAX],
 }
 
 impl Unwatched {
-    /// Whether `key` need not be followed at `now`, in time-stamp ticks.
+    /// True if `key` need not be followed at `now`, in time-stamp ticks.
     pub fn has(&self, key: ProgramKey, now: u64) -> bool {
         let is_it = |p: &Program| p.key.load(Relaxed) == key.0 && p.until.load(Relaxed) > now;
         self.programs.iter().any(is_it)
     }
 
-    /// `key` need not be followed up to `until`. For one writer at a time: who reads meanwhile may take an
-    /// entry that is being made for that of the program that had its place.
+    /// Enters `key` as one that need not be followed up to `until`. There may be one writer at a
+    /// time. A reader may meanwhile take a new entry for that of the program that had its slot.
     pub fn add(&self, key: ProgramKey, until: u64) {
         let known = self.programs.iter().find(|p| p.key.load(Relaxed) == key.0);
         let place = known.or_else(|| self.programs.iter().min_by_key(|p| p.until.load(Relaxed)));

@@ -1,11 +1,11 @@
 //! The hint log: what has been foreseen, and how far its prefetch has got.
 //!
 //! Runners write it when they hint, the supervisor when a prefetch ends, the target when it makes
-//! the access. Of a chunk of a file it knows which blocks: whoever reads some of it is not to be taken for one who has
-//! it all. It is a set-associative cache, not a map: it never grows, an insertion may push an
-//! old entry out, and a lost entry only makes an access look unforeseen. Every entry is two words
-//! written without locks; a reader that races with a replacement sees an entry that is absent or
-//! belongs to another key, never a wait.
+//! the access. Of a chunk of a file it knows which blocks: whoever reads some of it is not to be
+//! taken for one who has it all. It is a set-associative cache, not a map: it never grows, an
+//! insertion may push an old entry out, and a lost entry only makes an access look unforeseen.
+//! Every entry is two words written without locks; a reader that races with a replacement sees an
+//! entry that is absent or belongs to another key, never a wait.
 //!
 //! Invariant: no operation loops more than [`WAYS`] times, whatever the memory holds, so a writer
 //! killed in the middle cannot hang a reader (a trap recorded in the project's facts).
@@ -33,8 +33,8 @@ pub enum HintState {
 
 /// A hint for it has been used, or the target has read it before it was.
 const USED: u64 = 1;
-/// Where the masks of blocks begin: those that are waited for, those that are there, and those of either that are
-/// foreseen and that the target has not come to.
+/// Where the masks of blocks begin: those that are waited for, those that are there, and those of
+/// either that are foreseen and that the target has not come to.
 const HINTED: u32 = 8;
 const DONE: u32 = 16;
 const AHEAD: u32 = 24;
@@ -199,8 +199,8 @@ impl HintLog {
         entry.store(Meta { hinted: meta.hinted | blocks.0, run, ..meta });
     }
 
-    /// The program itself foresees `piece`, in `run`: true if that counts as one hint. What the target has
-    /// had already, and is disclosed again, is wanted once more.
+    /// The program itself foresees `piece`, in `run`: true if that counts as one hint. What the
+    /// target has had already, and is disclosed again, is wanted once more.
     pub fn disclose(&self, piece: impl Into<Piece>, run: u32) -> bool {
         let Piece { key, blocks } = piece.into();
         let entry = self.claim(key);
@@ -230,7 +230,8 @@ impl HintLog {
         });
     }
 
-    /// The queued prefetch of `key` was given up: as if it had never been hinted. Whether it was a hint.
+    /// The queued prefetch of `key` was given up: as if it had never been hinted. Whether it was a
+    /// hint.
     pub fn forget(&self, key: Identity) -> bool {
         let Some(entry) = self.find(key) else { return false };
         let meta = entry.load();
@@ -251,8 +252,8 @@ impl HintLog {
         entry.store(Meta { hinted, done, ahead: meta.ahead & !blocks.0, ..meta });
     }
 
-    /// What was read of `piece` for the target, before it has come to that, is not in memory any more: as if
-    /// it had never been hinted. False if there was none.
+    /// What was read of `piece` for the target, before it has come to that, is not in memory any
+    /// more: as if it had never been hinted. False if there was none.
     pub fn lose(&self, piece: impl Into<Piece>) -> bool {
         let Piece { key, blocks } = piece.into();
         let Some(entry) = self.find(key) else { return false };
@@ -264,7 +265,8 @@ impl HintLog {
         lost != 0
     }
 
-    /// What was read of `piece`, and the target has had, is not in memory any more: it may be hinted once more.
+    /// What was read of `piece`, and the target has had, is not in memory any more: it may be
+    /// hinted once more.
     pub fn put_out(&self, piece: impl Into<Piece>) {
         let Piece { key, blocks } = piece.into();
         let Some(entry) = self.find(key) else { return };
@@ -282,7 +284,8 @@ impl HintLog {
         blocks.0 & meta.ahead & meta.done != 0
     }
 
-    /// The target makes the access. The run that hinted it last, the first time that a *hint* for it is used.
+    /// The target makes the access. The run that hinted it last, the first time that a *hint* for
+    /// it is used.
     pub fn touch(&self, piece: impl Into<Piece>) -> Option<u32> {
         let Piece { key, blocks } = piece.into();
         let entry = self.find(key)?;

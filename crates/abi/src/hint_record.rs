@@ -5,7 +5,7 @@ use core::mem::{offset_of, size_of};
 /// Longest path in a hint, in bytes (`PATH_MAX`, limits.h).
 pub const PATH_MAX: usize = 4096;
 
-/// What a hint discloses. Nothing here can ask for more than a read.
+/// Kind of access that a hint discloses. No kind can ask for more than a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum HintKind {
@@ -18,12 +18,12 @@ pub enum HintKind {
     /// The target of a symbolic link will be read.
     Link = 4,
     /// A file will be executed: it, its interpreter and its libraries will be read. The key is the
-    /// log key to be marked done when the program's own file has been read, as it stands; it should
-    /// be another than that of the file's name, which a lookup marks done sooner.
+    /// log key to be marked done when the program's own file has been read, as it stands. It should
+    /// differ from that of the file's name, which a lookup marks done sooner.
     Program = 5,
-    /// No hint: what was disclosed ([`DISCLOSURE`]) is not wanted any more. Of a run from [`DISCLOSED`] on:
-    /// in that run and in all before it; of a shadow's: in that. Goes through the same ring as what that
-    /// run disclosed.
+    /// Withdraws what was disclosed ([`DISCLOSURE`]). A run from [`DISCLOSED`] on withdraws what
+    /// was disclosed in it and in all before it; a shadow's run only its own. It goes through the
+    /// same ring as that run's disclosures.
     Cancel = 6,
 }
 
@@ -34,12 +34,12 @@ impl HintKind {
     }
 }
 
-/// What the process itself discloses is hinted by runs from this one on (in [`Header::run`] and in the
-/// hint log): they are newer than any shadow's, so they never stray. The next begins when it takes back
-/// what it has disclosed.
+/// First run number of the process's own disclosures (in [`Header::run`] and in the hint log).
+/// These are newer than any shadow's, so they never stray. The next run begins when the process
+/// withdraws its disclosures.
 pub const DISCLOSED: u32 = 0xf000_0000;
 
-/// The last component of the path, if a symbolic link, is itself what is wanted.
+/// Flag: the last component of the path, if a symbolic link, is itself wanted.
 pub const NO_FOLLOW: u32 = 1 << 0;
 /// The shadow did not know how long the file is: reading on to its end is likely.
 pub const LENGTH_UNKNOWN: u32 = 1 << 1;
@@ -57,24 +57,26 @@ pub const EXPAND_LEVELS_MASK: u32 = 7 * EXPAND_LEVELS_ONE;
 pub const EXPAND_LEVELS_ONE: u32 = 1 << 8;
 /// The program itself says that it will want this: it was disclosed, by the target or in a shadow.
 pub const DISCLOSURE: u32 = 1 << 11;
-/// The target waits for this, and has started the read itself: nothing is left to be done about it, and its path is
-/// the root's.
+/// The target waits for this, and has started the read itself: nothing is left to be done about it,
+/// and its path is the root's.
 pub const STARTED: u32 = 1 << 12;
 
-/// Of the process's own memory, which is swapped out ([`crate::swapped_memory`]); its path is the root's.
+/// The hint is for the process's own memory, which is swapped out ([`crate::swapped_memory`]); its
+/// path is the root's.
 pub const OF_MEMORY: u32 = 1 << 13;
 
-/// The target has made this access, for the first time: it is told so that it can be remembered, and
-/// nothing is to be done about it ([`crate::agent_config::tell`]).
+/// The target has made this access, for the first time. It is told to be recorded, and nothing is
+/// to be read ([`crate::agent_config::tell`]).
 pub const RECORDED: u32 = 1 << 16;
-/// With [`RECORDED`]: the range was mapped. Which parts of it are used is told later, or never.
+/// The range of a [`RECORDED`] access was mapped. The blocks used are told later, or never.
 pub const MAPPED: u32 = 1 << 17;
-/// With [`RECORDED`]: a mapping has been used here.
+/// The [`RECORDED`] access used a mapping here.
 pub const TOUCHED: u32 = 1 << 18;
-/// With [`TOUCHED`]: a mapping has been used in some of the [`PARTS`] blocks of [`crate::access_identity::BLOCK_BYTES`] from
-/// the offset on. Bits of [`Header::position`] say in which, the lowest bit for the first block.
+/// The [`TOUCHED`] access used a mapping in some of the [`PARTS`] blocks of
+/// [`crate::access_identity::BLOCK_BYTES`] from the offset on. Bits of [`Header::position`] say in
+/// which, the lowest bit for the first block.
 pub const PARTLY: u32 = 1 << 19;
-/// See [`PARTLY`].
+/// Blocks that a [`PARTLY`] record has bits for.
 pub const PARTS: u64 = u64::BITS as u64;
 
 /// The fixed part of a record; the absolute path follows it.
@@ -132,7 +134,7 @@ impl Header {
 /// A record that was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// What is hinted.
+    /// Kind of the hint.
     pub kind: HintKind,
     /// The fixed part of the record.
     pub header: Header,
@@ -140,7 +142,7 @@ pub struct Record<'a> {
     pub path: &'a [u8],
 }
 
-/// Why bytes are not a record.
+/// Fault of bytes that are not a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordError {
     /// Shorter than its fixed part, or of another length than it says.

@@ -1,4 +1,4 @@
-//! The memory file itself, and who writes which part of it.
+//! Layout of the memory file, with the writer of each part.
 
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -18,7 +18,7 @@ pub const RUNNER_RINGS: usize = 4;
 /// Statuses kept; run `n` writes status `n % RUN_SLOTS`.
 pub const RUN_SLOTS: usize = 64;
 
-/// Why a run of a shadow ended.
+/// Reason that a run of a shadow ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum RunEnd {
@@ -43,7 +43,7 @@ pub enum RunEnd {
 }
 
 impl RunEnd {
-    /// From the stored value.
+    /// Converts the stored value; an unknown one is [`RunEnd::Running`].
     pub fn from_raw(raw: u32) -> Self {
         use RunEnd::*;
         [Paused, Exit, Call, Superseded, Overtaken, Unsafe, Fault, Dry]
@@ -53,7 +53,7 @@ impl RunEnd {
     }
 }
 
-/// Written by one runner, read by the supervisor and (only `accesses`) by the target.
+/// State of one run. The runner writes it; the supervisor reads it, the target only `accesses`.
 #[repr(C, align(64))]
 pub struct RunStatus {
     /// Run number; 0 while the slot is free.
@@ -68,7 +68,7 @@ pub struct RunStatus {
     pub accesses: AtomicU64,
     /// Answers that were guessed and decide where the shadow goes.
     pub steering: AtomicU64,
-    /// What the run made of missing data at which sites: [`Choice::to_raw`]; 0: none.
+    /// Choices of the run for missing data, by site: [`Choice::to_raw`]; 0: none.
     pub choices: [AtomicU32; CHOICES],
 }
 
@@ -78,17 +78,17 @@ pub const OLDER: usize = 3;
 pub const CHOICES: usize = 8;
 
 impl RunStatus {
-    /// What was chosen at site `number`.
+    /// Choice at site `number`.
     pub fn choice(&self, number: usize) -> Option<Choice> {
         self.choices().find(|choice| choice.site == number)
     }
 
-    /// All that was chosen.
+    /// All choices of the run.
     pub fn choices(&self) -> impl Iterator<Item = Choice> {
         self.choices.iter().filter_map(|choice| Choice::from_raw(choice.load(Relaxed)))
     }
 
-    /// Notes a choice in place of the one for its site, or where there is room.
+    /// Stores a choice in place of the one for its site, or in a free slot.
     pub fn note_choice(&self, choice: Choice) {
         let is_its = |place: &&AtomicU32| {
             Choice::from_raw(place.load(Relaxed)).is_none_or(|old| old.site == choice.site)
@@ -99,7 +99,7 @@ impl RunStatus {
     }
 }
 
-/// Counters and words of one process and its shadows. Each field says who writes it.
+/// Counters and words of one process and its shadows. The doc of each field names its writer.
 #[repr(C, align(64))]
 pub struct Control {
     /// [`crate::ABI_VERSION`]; the supervisor, once.
@@ -110,11 +110,12 @@ pub struct Control {
     pub handshake: AtomicU32,
     /// The target: templates that it has made.
     pub made: AtomicU32,
-    /// Templates: how many of them have given up all that they held, and end.
+    /// Templates: count of those that have released all that they held, and end.
     pub gone: AtomicU32,
-    /// The target: how many it has waited for in vain. They were killed, or come late.
+    /// The target: count of templates that it has waited for in vain. They were killed, or come
+    /// late.
     pub given_up: AtomicU32,
-    /// The supervisor, which is more patient: how many it has waited for in vain.
+    /// The supervisor: count of templates that it has waited for in vain, longer than the target.
     pub lost: AtomicU32,
     /// The supervisor: number of the newest run asked for. Templates wait on it (futex).
     pub run_request: AtomicU32,
@@ -132,16 +133,17 @@ pub struct Control {
     pub older_pids: [AtomicU32; OLDER],
     /// The supervisor: hints that wait for a worker; runners pause above a limit.
     pub queued: AtomicU32,
-    /// The supervisor: of 1,024 operations of the prefetcher with names, those that had a request of their own at the storage; 0:
-    /// it has done none.
+    /// The supervisor: share of the prefetcher's operations on names that had a request of their
+    /// own at the storage, in 1,024ths; 0: no operations yet.
     pub own_requests: AtomicU32,
-    /// The supervisor: the same of its reads of data.
+    /// The supervisor: share of the prefetcher's reads of data that had a request of their own at
+    /// the storage, in 1,024ths.
     pub own_reads: AtomicU32,
-    /// The supervisor: not 0 while the storage serves one request at a time, and what the target waits for is left
-    /// to it.
+    /// The supervisor: not 0 while the storage serves one request at a time, and what the target
+    /// waits for is left to it.
     pub sole: AtomicU32,
-    /// The supervisor: what a request takes that waits for no other, in microseconds, on the device that is waited for
-    /// most; 0: not known.
+    /// The supervisor: time of a request that waits for no other, in microseconds, on the device
+    /// that is waited for most; 0: unknown.
     pub service_us: AtomicU32,
     /// The supervisor: threads of all processes of the session that wait for storage at once.
     pub session_waits: AtomicU32,
@@ -169,26 +171,27 @@ pub struct Control {
     pub stall_ticks_foreseen: AtomicU64,
     /// The target: time in unforeseen stalls, in time-stamp ticks.
     pub stall_ticks_unforeseen: AtomicU64,
-    /// The target: a device on which it has waited in a call that was hoped to need no more than memory:
-    /// major number shifted left by 32, and minor.
+    /// The target: a device on which it has waited in a call that was hoped to need no more than
+    /// memory: major number shifted left by 32, and minor.
     pub waited_device: AtomicU64,
-    /// The target: how long, in time-stamp ticks; the supervisor takes it out.
+    /// The target: time of that wait, in time-stamp ticks; the supervisor takes it out.
     pub waited_ticks: AtomicU64,
     /// The target: completed syncs.
     pub syncs: AtomicU64,
     /// The target: time spent in them, in time-stamp ticks.
     pub sync_ticks: AtomicU64,
-    /// The supervisor: what a sync takes in this session, on average, in time-stamp ticks; 0: there was none.
+    /// The supervisor: mean time of a sync in this session, in time-stamp ticks; 0: there was none.
     pub usual_sync_ticks: AtomicU64,
     /// Templates: processor time of shadows that have ended, in microseconds.
     pub shadow_cpu_us: AtomicU64,
     /// Runners: hints issued.
     pub hints_issued: AtomicU64,
-    /// The target, and of mapped files the supervisor: hints whose access came.
+    /// The target, and for mapped files the supervisor: hints whose access came.
     pub hints_used: AtomicU64,
-    /// As `hints_used`: hints of shadows whose access came (others were guesses, or disclosed).
+    /// The writers of `hints_used`: hints of shadows whose access came. Other hints were guesses,
+    /// or disclosed.
     pub shadow_hints_used: AtomicU64,
-    /// As `hints_used`: hints of shadows whose access came, of data only.
+    /// The writers of `hints_used`: hints of shadows for data whose access came.
     pub shadow_data_used: AtomicU64,
     /// Runners: names that directories told.
     pub names_told: AtomicU64,
@@ -206,49 +209,50 @@ pub struct Control {
     pub planted_refused: AtomicU64,
     /// Runners, in tests: planted effects that it did not. Never anything but 0.
     pub planted_done: AtomicU64,
-    /// The target: stalls on data that the log has as read: it had been in memory.
+    /// The target: stalls on data that the log has as read, so that it had been in memory.
     pub refaults: AtomicU64,
-    /// The target: hints whose data had been fetched, and was gone when it came to them.
+    /// The target: hints whose data had been fetched, and was evicted before the target used it.
     pub hints_lost: AtomicU64,
-    /// The supervisor: pages of the process's own (4 KiB, anonymous) less the page faults it had had
-    /// when they were counted ([`Control::tell_pages`]). A fork of the process copies the tables of those.
+    /// The supervisor: private pages of the process (4 KiB, anonymous) less its page faults at the
+    /// time of the count ([`Control::tell_pages`]). A fork of the process copies the page tables of
+    /// these.
     pub pages: AtomicI64,
-    /// The supervisor: with more pages of its own than this the process has no shadows, for which its
-    /// control group would have no room; 0: there is no limit ([`Control::tell_most`]).
+    /// The supervisor: most private pages with which the process has shadows, as its control group
+    /// has no room for more; 0: no limit ([`Control::tell_most`]).
     pub pages_most: AtomicU64,
     /// The target: page faults that have waited, of those that `stalls_unforeseen` counts.
     pub stalled_faults: AtomicU64,
     /// The target: syncs that left its large memory out of the fork.
     pub syncs_mirrored: AtomicU64,
-    /// The target: not 0 once it has mapped a large file that was not in memory, or its faults have waited. What it uses then no
-    /// call tells.
+    /// The target: not 0 once it has mapped a large file that was not in memory, or its faults have
+    /// waited. No call shows what it uses from then on.
     pub mapped_cold: AtomicU32,
     /// The supervisor: not 0 while some of the process's memory is swapped out.
     pub swapped: AtomicU32,
-    /// The target: accesses that it should have told (`config::tell::ALL`), and could not.
+    /// The target: accesses that it should have told (`agent_config::tell::ALL`), and could not.
     pub untold: AtomicU64,
 }
 
 impl Control {
-    /// The supervisor tells the target how many pages it has of its own. When they were counted it had
+    /// Stores the target's count of private pages, by the supervisor. At the count the target had
     /// had `faults` that needed no device (proc_pid_stat(5)).
     pub fn tell_pages(&self, pages: u64, faults: u64) {
         self.pages.store(pages.wrapping_sub(faults) as i64, Relaxed);
     }
 
-    /// Pages of the target's own when it has had `faults`: one more with each since they were counted.
+    /// Private pages of the target after `faults`: one more for each fault since they were counted.
     pub fn pages_at(&self, faults: u64) -> u64 {
         self.pages.load(Relaxed).saturating_add_unsigned(faults).max(0) as u64
     }
 
-    /// The supervisor tells the target how many pages of its own it may have to be copied; `None`: any
-    /// number.
+    /// Stores the most private pages that the target may have for a copy, by the supervisor;
+    /// `None`: any number.
     pub fn tell_most(&self, most: Option<u64>) {
         self.pages_most.store(most.map_or(0, |most| most.max(1)), Relaxed);
     }
 
-    /// Whether there is room for a copy of the target as it is now, when it has had `faults`. Where there
-    /// is no limit, nobody asks for them.
+    /// True if there is room for a copy of the target as it is now. `faults` returns its page
+    /// faults, and is not called without a limit.
     pub fn has_room(&self, faults: impl FnOnce() -> u64) -> bool {
         match self.pages_most.load(Relaxed) {
             0 => true,
@@ -256,13 +260,14 @@ impl Control {
         }
     }
 
-    /// Templates that may still hold files, of those that are worth waiting for. Less than 0: one came
-    /// that had been given up.
+    /// Templates that may still hold files, of those that the target waits for. Less than 0: a
+    /// template came that had been given up.
     pub fn shadows_left(&self) -> i32 {
         self.not_gone(&self.given_up)
     }
 
-    /// Templates that may still hold a file system, those that the target waits for no longer among them.
+    /// Templates that may still hold a file system, those that the target waits for no longer among
+    /// them.
     pub fn shadows_alive(&self) -> i32 {
         self.not_gone(&self.lost)
     }
@@ -273,15 +278,16 @@ impl Control {
         self.made.load(Relaxed).wrapping_sub(gone) as i32
     }
 
-    /// The supervisor has waited for those that are left as long as anybody will.
+    /// Marks the templates that are left as lost: the supervisor, which waits longest, has given up
+    /// on them.
     pub fn waits_no_longer(&self) {
         let left = self.shadows_alive().max(0);
         self.lost.fetch_add(left as u32, Relaxed);
     }
 }
 
-/// With so many pages of its own a process with one thread has its large memory kept out of forks: copying their tables
-/// takes some 0.6 ms.
+/// Private pages with which a process with one thread has its large memory kept out of forks: to
+/// copy their page tables takes some 0.6 ms.
 pub const MIRRORED_PAGES: u64 = 16 << 10;
 
 /// All that is shared.
@@ -295,15 +301,15 @@ pub struct Shared {
     pub rings: [Ring; 1 + RUNNER_RINGS],
     /// What was foreseen.
     pub log: HintLog,
-    /// What directories told of names.
+    /// Entries that directories listed.
     pub entries: Entries,
-    /// How directories were reached.
+    /// Parents of directories.
     pub parents: Parents,
-    /// What reads have brought.
+    /// Values that reads have returned, by call site.
     pub sites: Sites,
-    /// Which parts of the program's shared memory runs have used.
+    /// Blocks of shared mappings that runs have used.
     pub touched: Touched,
-    /// How what is asked for is spread over files.
+    /// Spread of accesses over each file.
     pub spread: Spread,
     /// Whole files that were read.
     pub exemplars: Exemplars,
@@ -319,7 +325,8 @@ impl Shared {
         &self.runs[run as usize % RUN_SLOTS]
     }
 
-    /// The program has come to `piece`. True if that had been hinted: then it is counted as used.
+    /// Marks `piece` as accessed by the program. Returns true if it had been hinted: then it is
+    /// counted as used.
     pub fn touch(&self, piece: impl Into<Piece>, is_data: bool) -> bool {
         let Some(run) = self.log.touch(piece) else { return false };
         self.was_used(run);
@@ -332,7 +339,7 @@ impl Shared {
         true
     }
 
-    /// A hint of run `run` was used: what the run had chosen was right.
+    /// Credits the choices of run `run`, one of whose hints was used.
     fn was_used(&self, run: u32) {
         let status = self.run(run);
         if status.run.load(Relaxed) == run {
@@ -359,7 +366,7 @@ mod tests {
         unsafe { core::mem::zeroed() }
     }
 
-    /// It does not matter when the target looks at what was told, but when that was counted.
+    /// Only the time of the count matters, not the time at which the target reads it.
     #[test]
     fn a_process_that_has_grown_since_its_pages_were_counted_is_known_by_its_faults() {
         let control = control();
@@ -383,7 +390,6 @@ mod tests {
         assert!(control.has_room(|| 1 << 40));
     }
 
-    /// In whatever order they end.
     #[test]
     fn shadows_left_are_those_that_have_not_said_otherwise() {
         let control = control();

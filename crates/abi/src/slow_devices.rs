@@ -60,8 +60,8 @@ impl SlowDevices {
         until != 0 && until > now()
     }
 
-    /// What a wait takes, in time-stamp ticks, where nobody else is waited for: about the shortest of late. 0: nobody has
-    /// waited.
+    /// What a wait takes, in time-stamp ticks, where nobody else is waited for: about the shortest
+    /// of late. 0: nobody has waited.
     pub fn usual(&self) -> u64 {
         self.usual.load(Relaxed)
     }

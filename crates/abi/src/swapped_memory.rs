@@ -1,10 +1,12 @@
 //! Memory of a process that is swapped out, as the hint log and hints know it.
 //!
-//! It is like a file, whose offsets are [`SCALE`] times the addresses: so each page is a block of the log, and a chunk is
-//! what the kernel reads ahead of swap at a time (`page-cluster` in Documentation/admin-guide/sysctl/vm.rst: eight pages).
+//! It is like a file whose offsets are [`SCALE`] times the addresses: each page is a block of the
+//! log, and a chunk is what the kernel reads ahead of swap at a time (`page-cluster` in
+//! Documentation/admin-guide/sysctl/vm.rst: eight pages).
 //!
-//! What has been fetched is in the process's page tables, whether it uses it or not. So that this can be told, one
-//! page in [`SAMPLES`] is left to the process ([`is_sample`]): it is there once the process has come to it.
+//! A fetched page is in the process's page tables, if the process uses it or not. To tell these
+//! apart, one page in [`SAMPLES`] is not fetched ([`is_sample`]): it is present once the process
+//! has used it.
 
 use core::ops::Range;
 
@@ -17,33 +19,33 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const SCALE: u64 = BLOCK_BYTES / PAGE_BYTES;
 /// Bytes of an entry of `/proc/PID/pagemap`, one for each page (proc_pid_pagemap(5)).
 pub const ENTRY_BYTES: usize = 8;
-/// See the module's text.
+/// Pages of which one is never fetched, as a sample.
 pub const SAMPLES: u64 = 64;
-/// What stands for the process's own memory in its log and its hints.
+/// Identity of the process's own memory in its log and its hints.
 pub const MEMORY: Identity = Identity::of_memory();
 
-/// Where the log has what lies at an address.
+/// Offset in the log of the memory at an address.
 pub const fn offset_of(at: u64) -> u64 {
     at.saturating_mul(SCALE)
 }
 
-/// The addresses of the pages of which a range of the log has something.
+/// Addresses of the pages of which a range of the log has some bytes.
 pub fn addresses(range: &Range<u64>) -> Range<u64> {
     let page = |offset: u64| offset / BLOCK_BYTES * PAGE_BYTES;
     page(range.start)..page(range.end.saturating_add(BLOCK_BYTES - 1))
 }
 
-/// Whether the page that such an entry is of is swapped out.
+/// True if the page of this pagemap entry is swapped out.
 pub fn is_swapped_out(entry: &[u8]) -> bool {
-    /// In its last byte: the page is there, and it is swapped out.
+    /// Bit of the last byte of an entry: the page is present.
     const PRESENT: u8 = 0x80;
     const SWAPPED: u8 = 0x40;
     entry.get(ENTRY_BYTES - 1).is_some_and(|last| last & (PRESENT | SWAPPED) == SWAPPED)
 }
 
-/// Whether the page at `at` is never fetched.
+/// True if the page at `at` is a sample, which is never fetched.
 pub const fn is_sample(at: u64) -> bool {
-    // (Fibonacci hashing: neighbours are far apart.)
+    // Fibonacci hashing: neighbours are far apart.
     (at / PAGE_BYTES).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SAMPLES.ilog2()) == 0
 }
 

@@ -1,14 +1,17 @@
-//! Which blocks of shared memory runs have used: the next template copies those of them at once that change.
+//! Which blocks of shared memory runs have used: the next template copies those of them at once
+//! that change.
 //!
-//! So they are as they were at the sync, in all of its runs; what a run uses besides comes as it is then, which is the
-//! same where nobody stores to it. A direct-mapped cache without locks: a lost entry costs a shadow accuracy.
+//! So they are as they were at the sync, in all of its runs; what a run uses besides comes as it is
+//! then, which is the same where nobody stores to it. A direct-mapped cache without locks: a lost
+//! entry costs a shadow accuracy.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Entries; a power of two.
 const BLOCKS: usize = 1 << 10;
-/// A block that was the same in so many copies is left to be copied when it is used. (Of a database's buffers, each sync
-/// finds few changed, and all have been used in the end: to copy them took longer than the stall.)
+/// A block that was the same in so many copies is left to be copied when it is used. (Of a
+/// database's buffers, each sync finds few changed, and all have been used in the end: to copy them
+/// took longer than the stall.)
 const STEADY: u32 = 4;
 
 /// See the module's text.
@@ -43,8 +46,8 @@ impl Block {
 }
 
 impl Touched {
-    /// A run has used the block that begins at the address `at`, of `len` bytes (a power of two), and holds what `print`
-    /// is of.
+    /// A run has used the block that begins at the address `at`, of `len` bytes (a power of two),
+    /// and holds what `print` is of.
     pub fn note(&self, at: u64, len: u64, print: u64) {
         let block = &self.blocks[(at / len.max(1)) as usize & (BLOCKS - 1)];
         if block.at.load(Relaxed) == at {
@@ -56,8 +59,8 @@ impl Touched {
         }
     }
 
-    /// Has `copy` copy each block that changes: it takes the address, and says of what it then holds the print, if it
-    /// could be copied.
+    /// Has `copy` copy each block that changes: it takes the address, and says of what it then
+    /// holds the print, if it could be copied.
     pub fn each(&self, mut copy: impl FnMut(u64) -> Option<u64>) {
         for block in self.blocks.iter().filter(|block| block.changes()) {
             if let Some(print) = copy(block.at.load(Relaxed)) {

@@ -2,9 +2,9 @@
 //! without.
 //!
 //! A *site* is a place in the code from which data is read, told by the return addresses on the
-//! stack. Where data was there, a runner leaves here what the newest read brought, and what the functions on the way
-//! back to the program's loop returned; where it is not, a runner takes both for what they would
-//! be. See `shadow/sites.rs` of the agent.
+//! stack. Where data was there, a runner leaves here what the newest read brought, and what the
+//! functions on the way back to the program's loop returned; where it is not, a runner takes both
+//! for what they would be. See `shadow/sites.rs` of the agent.
 //!
 //! Shared by runs that follow each other, and sometimes for a moment by two. All of it is atomics:
 //! what is torn or nonsense misleads a shadow, which ends. No loop depends on what is read here.
@@ -19,8 +19,8 @@ pub const SITES: usize = 128;
 pub const FRAMES: usize = 32;
 /// Bytes of a read that are kept.
 pub const VALUE_BYTES: usize = 8192;
-/// Kinds of data that one site may bring: the pages of a tree, say, that lead on and those that hold what is
-/// looked for.
+/// Kinds of data that one site may bring: the pages of a tree, say, that lead on and those that
+/// hold what is looked for.
 const KINDS: usize = 3;
 /// Words of the frame of the function that is returned to: what is returned through pointers.
 pub const LOCALS: usize = 12;
@@ -85,11 +85,12 @@ impl Steady {
     }
 }
 
-/// What a shadow makes of data that it has to do without (Chang 4.2.5; the returns are ours). In the order
-/// in which they are tried.
+/// What a shadow makes of data that it has to do without (Chang 4.2.5; the returns are ours). In
+/// the order in which they are tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// What was mostly brought, and functions and what they return through pointers are expected to be as usual.
+    /// What was mostly brought, and functions and what they return through pointers are expected to
+    /// be as usual.
     Results,
     /// What was mostly brought, and what functions return themselves is expected to be as usual.
     Returns,
@@ -155,11 +156,13 @@ const RUNS: u32 = 32;
 
 /// Hints of a run, used ones, from where on what it was given is kept.
 const FAR: u64 = 16;
-/// So many more are read before it is looked at whether they were used, which is some time after the run.
+/// So many more are read before it is looked at whether they were used, which is some time after
+/// the run.
 const PATIENCE: u32 = 4;
 
 impl Trials {
-    /// Used hints to be hoped for from a run, in parts of 2^8: their mean, and `hope` for what was hardly tried.
+    /// Used hints to be hoped for from a run, in parts of 2^8: their mean, and `hope` for what was
+    /// hardly tried.
     fn promise(&self, hope: u64) -> u64 {
         let (runs, used) = (self.runs.load(Relaxed), self.used.load(Relaxed));
         ((u64::from(used) + hope) << 8) / (u64::from(runs) + 1)
@@ -188,8 +191,8 @@ struct Value {
     /// Times that one of its kind was brought; 0 while there is none.
     count: AtomicU32,
     len: AtomicU32,
-    /// How far it let the program return before the next read: depth of the outermost caller. That tells its
-    /// kind.
+    /// How far it let the program return before the next read: depth of the outermost caller. That
+    /// tells its kind.
     reach: AtomicU32,
     /// Runs that have been given this value, and their hints that the target used.
     trials: Trials,
@@ -220,8 +223,9 @@ impl Value {
         self.after.iter().for_each(|after| after.times.store(0, Relaxed));
     }
 
-    /// This value is not to be replaced by another of its kind, which has just come: it leads on, which the other may not
-    /// do (a page of an index, for instance, whose keys are all smaller than what is looked for), or is still being tried.
+    /// This value is not to be replaced by another of its kind, which has just come: it leads on,
+    /// which the other may not do (a page of an index, for instance, whose keys are all smaller
+    /// than what is looked for), or is still being tried.
     fn stays(&self) -> bool {
         let runs = self.trials.runs.load(Relaxed);
         if runs == 0 || u64::from(self.hinted.load(Relaxed)) < FAR * u64::from(runs) {
@@ -252,7 +256,8 @@ impl Value {
         self.after.iter().find(is).map_or(0, |after| after.times.load(Relaxed))
     }
 
-    /// This value has come after what let the program return as far as `reach`, and goes on in the place of `old`.
+    /// This value has come after what let the program return as far as `reach`, and goes on in the
+    /// place of `old`.
     fn follow(&self, reach: u32, old: Option<&Value>) {
         for (new, old) in old.into_iter().flat_map(|old| self.after.iter().zip(&old.after)) {
             new.reach.store(old.reach.load(Relaxed), Relaxed);
@@ -293,11 +298,13 @@ impl Site {
         &self.frames[..(self.len.load(Relaxed) as usize).min(FRAMES)]
     }
 
-    /// How many frames that were returned through are among `callers`; `None` if one is not, and would be.
+    /// How many frames that were returned through are among `callers`; `None` if one is not, and
+    /// would be.
     fn likeness(&self, callers: &[Caller]) -> Option<usize> {
         let mut alike = 0;
         let mut rest = callers.iter();
-        // Of more than are kept, nothing is known: words that were left in a large frame may take the places of callers.
+        // Of more than are kept, nothing is known: words that were left in a large frame may take
+        // the places of callers.
         let known_to = callers.get(FRAMES - 1).map_or(u32::MAX, |last| last.depth);
         for frame in self.frames().iter().filter(|f| f.returns.load(Relaxed) > 0) {
             let wanted = Caller { depth: frame.depth.load(Relaxed), to: frame.to.load(Relaxed) };
@@ -367,9 +374,9 @@ impl Site {
         &self.values[self.next.load(Relaxed) as usize % (KINDS + 1)]
     }
 
-    /// After what was kept last, the program returned as far as to the caller at depth `reach` before it
-    /// read again: that tells its kind, of which the newest stays, or one that leads on. What it had read before was of
-    /// the kind `before`.
+    /// After what was kept last, the program returned as far as to the caller at depth `reach`
+    /// before it read again: that tells its kind, of which the newest stays, or one that leads on.
+    /// What it had read before was of the kind `before`.
     pub fn settle(&self, before: u32, reach: u32) {
         let new = self.next();
         let others = || self.values.iter().filter(|value| !core::ptr::eq(*value, new));
@@ -392,8 +399,8 @@ impl Site {
         self.next.store(at as u32, Relaxed);
     }
 
-    /// Puts what is mostly brought after something of the kind `before`, from its byte `from` on, into `value`: which
-    /// value it was, and how many bytes.
+    /// Puts what is mostly brought after something of the kind `before`, from its byte `from` on,
+    /// into `value`: which value it was, and how many bytes.
     pub fn recall(&self, before: u32, from: usize, value: &mut [u8]) -> Option<(usize, usize)> {
         let count = |value: &Value| value.count.load(Relaxed);
         let known = (0..self.values.len()).filter(|&n| count(&self.values[n]) > 0);
@@ -412,7 +419,8 @@ impl Site {
         self.find(caller).is_some_and(|frame| frame.returns.load(Relaxed) > 0)
     }
 
-    /// The function that returns to `caller` returned `value`, and what it found or left in that one's frame is `locals`.
+    /// The function that returns to `caller` returned `value`, and what it found or left in that
+    /// one's frame is `locals`.
     pub fn returned(&self, caller: Caller, value: u64, locals: &[u64]) {
         let Some(frame) = self.find(caller) else { return };
         let is_first = frame.returns.fetch_add(1, Relaxed) == 0;
@@ -420,8 +428,8 @@ impl Site {
         frame.locals.iter().zip(locals).for_each(|(local, word)| local.see(*word, is_first));
     }
 
-    /// Makes of what is returned to `caller` what was always returned when the data was there; where that
-    /// was not always the same, it stays.
+    /// Makes of what is returned to `caller` what was always returned when the data was there;
+    /// where that was not always the same, it stays.
     pub fn expect(&self, caller: Caller, value: &mut u64, locals: &mut [u64]) {
         let Some(frame) = self.find(caller).filter(|f| f.returns.load(Relaxed) > 0) else { return };
         *value = frame.value.expect(*value);
@@ -437,7 +445,8 @@ impl Site {
 }
 
 impl Sites {
-    /// The site from which a read with `callers` above its stack pointer comes, innermost first: its number.
+    /// The site from which a read with `callers` above its stack pointer comes, innermost first:
+    /// its number.
     pub fn find(&self, callers: &[Caller]) -> Option<usize> {
         let likeness = |site: &Site| site.likeness(callers).filter(|&n| n >= ALIKE);
         let (at, _) = (0..SITES)
@@ -451,7 +460,8 @@ impl Sites {
         self.sites[at].used.store(self.clock.fetch_add(1, Relaxed) + 1, Relaxed);
     }
 
-    /// Where the site of `callers` is, made if need be in place of the one that was not used for longest.
+    /// Where the site of `callers` is, made if need be in place of the one that was not used for
+    /// longest.
     pub fn claim(&self, callers: &[Caller]) -> usize {
         self.find(callers).unwrap_or_else(|| {
             let age = |at: &usize| self.sites[*at].used.load(Relaxed);
@@ -672,7 +682,8 @@ mod tests {
         assert_eq!(Choice::from_raw(1 << 16 | 99), None);
     }
 
-    /// As where a tree is looked up: an inner page, then a leaf; or only a leaf, where the inner one is known.
+    /// As where a tree is looked up: an inner page, then a leaf; or only a leaf, where the inner
+    /// one is known.
     #[test]
     fn what_usually_follows_is_recalled() {
         let sites = sites();

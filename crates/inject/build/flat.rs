@@ -1,5 +1,5 @@
-//! The agent's ELF file as programs are to have it in memory: so that nothing has to be read, moved or
-//! checked when a command is about to start.
+//! The agent's ELF file as programs are to have it in memory: so that nothing has to be read, moved
+//! or checked when a command is about to start.
 
 use object::elf::{DT_RELA, DT_RELASZ, PF_X, PT_DYNAMIC, PT_LOAD, R_X86_64_RELATIVE};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Rela};

@@ -1,4 +1,5 @@
-//! A later program of the session: from a process that is about to exec to one with the agent in it.
+//! A later program of the session: from a process that is about to exec to one with the agent in
+//! it.
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
@@ -27,7 +28,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Traces `pid`. Waiting, and everything else, is this thread's alone. `dies_with_us`: it must not go on without us.
+    /// Traces `pid`. Waiting, and everything else, is this thread's alone. `dies_with_us`: it must
+    /// not go on without us.
     pub fn new(pid: Pid, dies_with_us: bool) -> Result<Self, Errno> {
         Ok(Follower { running: Running::seize(pid, dies_with_us)? })
     }
@@ -37,9 +39,10 @@ impl Follower {
         self.running.release();
     }
 
-    /// Waits for the exec, and inserts the agent. `file` tells, when the new program is there, under
-    /// which number it has inherited the agent's file, and what the agent is to find there: a [`Bequest`], where the process dies with us,
-    /// and then the new program ends rather than to run without the agent.
+    /// Waits for the exec, and inserts the agent. `file` tells, when the new program is there,
+    /// under which number it has inherited the agent's file, and what the agent is to find there: a
+    /// [`Bequest`], where the process dies with us, and then the new program ends rather than to
+    /// run without the agent.
     pub fn follow(self, layout: Layout, file: impl FnOnce() -> Option<(i32, Vec<u8>)>) -> Followed {
         let strictly = self.running.dies_with_us();
         let stopped = match self.running.wait_for_exec() {

@@ -1,8 +1,9 @@
 //! Puts the agent into a program that stands at its first instruction.
 //!
-//! The program maps the agent's file itself: a few instructions in place of its first ones make room,
-//! map, close the descriptor, and call the agent's start, which ends at a breakpoint. So there are
-//! two stops, at exec and there, each of which costs the better part of the time that this takes.
+//! The program maps the agent's file itself: a few instructions in place of its first ones make
+//! room, map, close the descriptor, and call the agent's start, which ends at a breakpoint. So
+//! there are two stops, at exec and there, each of which costs the better part of the time that
+//! this takes.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -34,8 +35,8 @@ const CLOSE_32: libc::c_long = 6;
 /// User code segment of 64-bit programs (asm/segment.h).
 const USER_CS: u64 = 0x33;
 
-/// Inserts the agent, whose file the program has open as `file` and which finds `told` there, and lets the program go, with `mask` for its
-/// blocked signals, if it has another until then.
+/// Inserts the agent, whose file the program has open as `file` and which finds `told` there, and
+/// lets the program go, with `mask` for its blocked signals, if it has another until then.
 pub fn insert(
     mut program: Stopped,
     (file, told): (i32, &[u8]),
@@ -114,7 +115,7 @@ fn place(
     (regs.r10, regs.r8, regs.r9) = (private as u64, u64::MAX, 0);
     // and what the code takes from registers later. Until there is a mapping rbx stays 0.
     (regs.rbx, regs.r15) = (0, layout.entry);
-    // (As a descriptor only its lower half is looked at.)
+    // As a descriptor only its lower half is looked at.
     regs.rbp = u64::from(file as u32) | (told.len() as u64) << 32;
     (regs.r12, regs.r13) = (layout.file_len, (data | libc::PROT_EXEC) as u64);
     regs.r14 = (libc::MAP_PRIVATE | libc::MAP_FIXED) as u64;

@@ -64,7 +64,8 @@ pub enum LaunchError {
     NotConfined(Errno),
 }
 
-/// What a program does to itself before it is executed, so that it can do less from there on. It runs between fork and exec.
+/// What a program does to itself before it is executed, so that it can do less from there on. It
+/// runs between fork and exec.
 pub type Confine<'a> = &'a dyn Fn() -> Result<(), Errno>;
 
 /// How a program is started.
@@ -92,8 +93,8 @@ pub struct Launched {
 }
 
 /// Starts `command` with the agent in it, whose `file` the program has under the same number; there
-/// may be a reason to have none. `prepare` fills it while the kernel makes the program. If any of this fails the command runs
-/// without the agent, or, with `require`, not at all.
+/// may be a reason to have none. `prepare` fills it while the kernel makes the program. If any of
+/// this fails the command runs without the agent, or, with `require`, not at all.
 ///
 /// The calling process must have one thread: the child runs this code between fork and exec. It
 /// gets the default disposition of SIGCHLD, without which there is nothing to wait for; the
@@ -207,8 +208,8 @@ fn pipe() -> Result<(PipeReader, PipeWriter), LaunchError> {
         .map_err(|e| LaunchError::Process(Errno::from_raw(e.raw_os_error().unwrap_or(0))))
 }
 
-/// Executes `command` in the place of this process. Returns only if that fails. For when not even one
-/// further process can be had.
+/// Executes `command` in the place of this process. Returns only if that fails. For when not even
+/// one further process can be had.
 pub fn exec_instead(command: &Command) -> LaunchError {
     let program = command.program.to_string_lossy().into_owned();
     let argv = std::iter::once(&command.program).chain(&command.args);
@@ -220,8 +221,8 @@ pub fn exec_instead(command: &Command) -> LaunchError {
     }
 }
 
-/// execvp(3). A text without a first line that names its interpreter is the shell's to run, which some
-/// C libraries leave to their callers. Returns only if it fails.
+/// execvp(3). A text without a first line that names its interpreter is the shell's to run, which
+/// some C libraries leave to their callers. Returns only if it fails.
 fn execute(argv: &[CString]) -> Result<Infallible, Errno> {
     const SHELL: &CStr = c"/bin/sh";
     let failed = execvp(&argv[0], argv);

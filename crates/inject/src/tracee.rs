@@ -79,8 +79,8 @@ impl Entry {
 }
 
 impl Running {
-    /// Traces a process that is about to call exec, without stopping it before that. `dies_with_us`: from here on, and not
-    /// only from its exec on.
+    /// Traces a process that is about to call exec, without stopping it before that.
+    /// `dies_with_us`: from here on, and not only from its exec on.
     pub fn seize(pid: Pid, dies_with_us: bool) -> Result<Self, Errno> {
         let dies = if dies_with_us { Options::PTRACE_O_EXITKILL } else { Options::empty() };
         ptrace::seize(pid, Options::PTRACE_O_TRACEEXEC | dies)?;
@@ -93,7 +93,8 @@ impl Running {
     }
 
     /// Waits until it stops at exec. From there until it is let go it dies with us. `None`: it says
-    /// that its exec has failed ([`runahead_abi::control_protocol::EXEC_FAILED`]), and has been let go.
+    /// that its exec has failed ([`runahead_abi::control_protocol::EXEC_FAILED`]), and has been let
+    /// go.
     pub fn wait_for_exec(self) -> Result<Option<Stopped>, TraceError> {
         let stopped = Stopped { pid: self.pid, pending: Vec::new(), let_go: false };
         loop {
@@ -140,7 +141,8 @@ fn wait(pid: Pid) -> nix::Result<Status> {
     status::wait(pid, libc::__WALL | libc::__WNOTHREAD)
 }
 
-/// Lets a stopped tracee go on, with this signal, or 0 for none. Waiting tells if it has been killed.
+/// Lets a stopped tracee go on, with this signal, or 0 for none. Waiting tells if it has been
+/// killed.
 fn cont(pid: Pid, signal: i32) -> Result<(), TraceError> {
     let none = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: this request takes numbers; no memory is involved.
@@ -280,8 +282,8 @@ impl Stopped {
         None
     }
 
-    /// One that was killed while it stood still cannot be let go, and its parent does not hear of its
-    /// end before the tracer has.
+    /// One that was killed while it stood still cannot be let go, and its parent does not hear of
+    /// its end before the tracer has.
     fn collect(&self) -> Option<Ended> {
         loop {
             match wait(self.pid) {

@@ -1,57 +1,59 @@
-//! Where our memory lies in the program's address space.
+//! Reserves address space for the agent's memory in the program's process.
 //!
-//! What a program has unmapped it knows to be free: it may put a mapping there without asking what has
-//! come to lie there since. So nothing of ours may go where the kernel might have put something of the
-//! program's. There are two stretches:
-//! - the *near* one is taken before the program's first instruction, so that the kernel never gives it to
-//!   anybody, and holds what every process needs. It is small, as it counts where address space is limited;
-//!   and within reach of the libraries, for stubs.
-//! - the *far* one, for the stacks of many threads, is taken as it is needed. It lies so far below where the
-//!   kernel puts mappings that it would come there only for a program that has used some hundred gibibytes.
+//! A program knows addresses that it has unmapped to be free: it may map there again without asking
+//! what lies there now. So the agent maps nothing where the kernel might have put a mapping of the
+//! program. It uses two stretches:
+//! - the *near* stretch is reserved before the program's first instruction, so that the kernel
+//!   never hands it out. It holds what every process needs. It is small, as it counts where address
+//!   space is limited, and within reach of the libraries, for stubs.
+//! - the *far* stretch, for the stacks of many threads, is mapped as it is needed. It lies so far
+//!   below where the kernel puts mappings that they reach it only in a program that has used some
+//!   hundred gibibytes.
 //!
-//! A program that maps over these addresses all the same knows them from nowhere but a list of mappings.
-//! We give way where we can ([`make_way`]).
+//! A program that maps over these addresses all the same can know them only from a list of
+//! mappings. We give way where we can ([`make_way`]).
 //!
-//! Invariant: a unit that is used is not mapped by anybody else, and one that is lost never used again.
+//! Invariant: a used unit is mapped by no other code, and a lost unit is never used again.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use crate::arch::STACK_BYTES;
 use crate::sys::{self, Errno, PAGE, Place};
 
-/// Bytes of the near stretch: the first thread's stack, what the policy maps ([`POLICY_BYTES`]), and the rest: some more
-/// stacks and pages.
+/// Bytes of the near stretch: the first thread's stack, [`POLICY_BYTES`] for the policy, and
+/// [`REST_BYTES`] for some more stacks and pages.
 const NEAR_BYTES: u64 = 24 << 20;
 const REST_BYTES: u64 = 4 << 20;
-/// So much a policy can map in any process, for what it shares with others.
+/// Bytes that a policy can map in any process, for what it shares with other processes.
 pub const POLICY_BYTES: u64 = NEAR_BYTES - REST_BYTES - STACK_BYTES as u64;
 const NEAR_UNIT: u64 = 64 << 10;
-/// As many stacks as there are places for threads, and more.
+/// Bytes of the far stretch: more stacks than there are places for threads.
 const FAR_BYTES: u64 = 1 << 30;
 const FAR_UNIT: u64 = 1 << 20;
-/// How far below the agent's image, which the kernel has just put beside the libraries to come, the near
-/// stretch is tried; a jump reaches twice as far.
+/// Distances below the agent's image at which the near stretch is tried, in bytes. The kernel has
+/// just put the image beside the libraries to come; a jump reaches twice as far.
 const NEAR_DISTANCES: [u64; 4] = [1 << 30, 5 << 28, 3 << 28, 1 << 29];
-/// How far below the agent's image the far stretch is tried. (Sanitizers know which addresses libraries have: 2 TiB at the top.)
+/// Distance of the far stretch below the agent's image, in bytes. Sanitizers know which addresses
+/// libraries have: the top 2 TiB.
 const FAR_DISTANCE: u64 = 256 << 30;
 
-/// See [`is_busy`].
+/// Distance from the near stretch within which [`is_busy`] is true.
 const BUSY_BYTES: u64 = 8 << 40;
 
 const FREE: u8 = 0;
 const USED: u8 = 1;
-/// The program has something there, or had.
+/// State of a unit where the program has, or had, a mapping.
 const LOST: u8 = 2;
 
-/// Maps so many bytes of something at a place, and says where.
+/// Maps that many bytes at a place, and returns the address.
 type Map<'a> = dyn FnMut(Place, u64) -> sys::Result<u64> + 'a;
 
-/// Consecutive units of address space. (Atomics, so that a fork finds it whole whoever was at work.)
+/// Consecutive units of address space. The states are atomics, so that a fork finds them whole.
 struct Stretch<const N: usize> {
-    /// First address; 0: there is none.
+    /// First address; 0: not reserved.
     start: AtomicU64,
     unit: u64,
-    /// All that is not used or lost is mapped without access.
+    /// True if units that are neither used nor lost are mapped without access.
     reserved: bool,
     units: [AtomicU8; N],
 }
@@ -84,8 +86,8 @@ impl<const N: usize> Stretch<N> {
         self.units[first..end].iter().for_each(|unit| unit.store(state, Relaxed));
     }
 
-    /// Room for `len` bytes, in which `map` has mapped something. Where what is not used is not reserved, whole units are: what is left
-    /// of one the kernel could give the program, which could not unmap it then.
+    /// Takes `len` bytes, which `map` maps. A stretch that is not reserved gives whole units: the
+    /// kernel could give the rest of a unit to the program, which could not unmap it then.
     fn take(&self, len: u64, map: &mut Map<'_>) -> sys::Result<u64> {
         let (start, count) = (self.start.load(Relaxed), len.div_ceil(self.unit) as usize);
         let len = if self.reserved { len } else { count as u64 * self.unit };
@@ -108,7 +110,7 @@ impl<const N: usize> Stretch<N> {
         Err(Errno(sys::ENOMEM))
     }
 
-    /// The numbers of the units that bytes from `at` to `end` lie in.
+    /// Range of the units that the bytes from `at` to `end` lie in.
     fn span(&self, at: u64, end: u64) -> (usize, usize) {
         let start = self.start.load(Relaxed);
         if start == 0 || end <= start || at >= start + self.bytes() {
@@ -119,10 +121,7 @@ impl<const N: usize> Stretch<N> {
         (first as usize, end as usize)
     }
 
-    /// Gives memory back that was taken from this stretch; false if it was not.
-    ///
-    /// # Safety
-    /// Nothing that is still needed lies there.
+    /// Frees memory that was taken from this stretch. Returns false if it was not.
     unsafe fn give_back(&self, at: u64, len: u64) -> bool {
         let (first, end) = self.span(at, at + len);
         if first == end {
@@ -141,7 +140,8 @@ impl<const N: usize> Stretch<N> {
         true
     }
 
-    /// Whether bytes from `at` to `end` are free of us, or can be and are now.
+    /// Frees the reserved units from `at` to `end` for the program. Returns false if the agent uses
+    /// some.
     fn make_way(&self, at: u64, end: u64) -> bool {
         let (first, end) = self.span(at, end);
         let start = self.start.load(Relaxed);
@@ -157,7 +157,7 @@ impl<const N: usize> Stretch<N> {
         })
     }
 
-    /// First address and end of what is used at, or next behind, `at`.
+    /// First address and end of the first used unit at or behind `at`.
     fn used_from(&self, at: u64, end: u64) -> Option<(u64, u64)> {
         let (first, end) = self.span(at, end);
         let used = |n: &usize| self.units[*n].load(Relaxed) == USED;
@@ -167,8 +167,8 @@ impl<const N: usize> Stretch<N> {
     }
 }
 
-/// Takes the near stretch, in a process whose agent is mapped at `image`, before the program's first
-/// instruction.
+/// Reserves the near stretch, in a process whose agent is mapped at `image`. Called before the
+/// program's first instruction.
 pub fn reserve(image: u64) -> sys::Result<()> {
     let mut last = Errno(sys::ENOMEM);
     for start in NEAR_DISTANCES.iter().filter_map(|distance| image.checked_sub(*distance)) {
@@ -186,10 +186,10 @@ pub fn reserve(image: u64) -> sys::Result<()> {
     Err(last)
 }
 
-/// Room for `len` bytes, in which `map` maps something and says where.
+/// Takes `len` bytes, which `map` maps, and returns the address.
 fn take(len: u64, map: &mut Map<'_>) -> sys::Result<u64> {
     if NEAR.start.load(Relaxed) == 0 {
-        // No program is here but a test of ours.
+        // Only a unit test has no near stretch.
         return map(Place::Anywhere, len);
     }
     match NEAR.take(len, map) {
@@ -198,7 +198,7 @@ fn take(len: u64, map: &mut Map<'_>) -> sys::Result<u64> {
     }
 }
 
-/// New private memory for a stack of `len` bytes, of which the first page is left without access.
+/// Maps private memory for a stack of `len` bytes, of which the first page is left without access.
 pub fn map_stack(len: u64) -> sys::Result<u64> {
     take(len, &mut |place, len| {
         // SAFETY: the room is ours.
@@ -207,38 +207,39 @@ pub fn map_stack(len: u64) -> sys::Result<u64> {
     })
 }
 
-/// New private memory.
+/// Maps private memory.
 pub fn map_private(len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
     take(len, &mut |place, len| unsafe { sys::map_private(place, len) })
 }
 
-/// New memory that children share.
+/// Maps memory that children share.
 pub fn map_family(len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
     take(len, &mut |place, len| unsafe { sys::map_family(place, len) })
 }
 
-/// The memory of a file, shared and writable.
+/// Maps a file, shared and writable.
 pub fn map_shared(fd: sys::Fd, len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
     take(len, &mut |place, len| unsafe { sys::map_shared(place, fd, len) })
 }
 
-/// As [`map_shared`], but where the near stretch is to be left to what comes later, if it can be.
+/// Maps a file as [`map_shared`] does, but outside of the near stretch if possible, which is left
+/// to later mappings.
 pub fn map_shared_far(fd: sys::Fd, len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
     FAR.take(len, &mut |place, len| unsafe { sys::map_shared(place, fd, len) })
         .or_else(|_| map_shared(fd, len))
 }
 
-/// The memory of a file, shared, to be read only.
+/// Maps a file, shared and read-only.
 pub fn map_shared_to_read(fd: sys::Fd, len: u64) -> sys::Result<u64> {
     // SAFETY: the room is ours.
     take(len, &mut |place, len| unsafe { sys::map_shared_to_read(place, fd, len) })
 }
 
-/// Whether the kernel puts mappings, of libraries and all else, into the terabytes that hold `at`.
+/// True if `at` is in the terabytes into which the kernel puts libraries and other mappings.
 pub fn is_busy(at: u64) -> bool {
     let near = NEAR.start.load(Relaxed);
     near != 0 && at.abs_diff(near) < BUSY_BYTES
@@ -249,16 +250,16 @@ pub fn near() -> u64 {
     NEAR.start.load(Relaxed)
 }
 
-/// A page of private memory in the near stretch. (Never given back.)
+/// Maps a page of private memory in the near stretch. It is never freed.
 pub fn map_near_page() -> sys::Result<u64> {
     // SAFETY: the room is ours.
     NEAR.take(PAGE, &mut |place, _| unsafe { sys::map_private(place, PAGE) })
 }
 
-/// Gives back what one of these has mapped.
+/// Unmaps memory that a function of this module has mapped.
 ///
 /// # Safety
-/// Nobody uses it.
+/// The memory is not used any more.
 pub unsafe fn give_back(at: u64, len: u64) {
     // SAFETY: passed on to the caller.
     unsafe {
@@ -268,13 +269,13 @@ pub unsafe fn give_back(at: u64, len: u64) {
     }
 }
 
-/// The program is about to put something of its own between `at` and `end`: whether it can, because
-/// nothing of ours is there, or there was only room.
+/// Makes room for a mapping that the program is about to put between `at` and `end`. Returns false
+/// if the agent uses memory there.
 pub fn make_way(at: u64, end: u64) -> bool {
     NEAR.make_way(at, end) & FAR.make_way(at, end)
 }
 
-/// First address and end of what is ours at, or next behind, `at`.
+/// First address and end of the agent's first used unit at or behind `at`.
 pub fn used_from(at: u64, end: u64) -> Option<(u64, u64)> {
     FAR.used_from(at, end).or_else(|| NEAR.used_from(at, end))
 }
@@ -290,7 +291,8 @@ mod tests {
         // SAFETY: new memory.
         let start = unsafe { sys::map_nothing(Place::Anywhere, 8 * UNIT) }.unwrap();
         if !reserved {
-            // SAFETY: nobody knows of it. (Another test's thread may map there, which then counts as lost.)
+            // SAFETY: new memory that is not used. Another test's thread may map there, which then
+            // counts as lost.
             unsafe { sys::unmap(start, 8 * UNIT) }.unwrap();
         }
         stretch.start.store(start, Relaxed);
@@ -309,7 +311,7 @@ mod tests {
         let take =
             |len: u64| room.take(len, &mut |place, _| page(place)).map(|at| (at - start) / UNIT);
         assert_eq!([take(UNIT), take(2 * UNIT + 1), take(1)], [Ok(0), Ok(1), Ok(4)]);
-        // SAFETY: nobody uses it.
+        // SAFETY: it is not used.
         assert!(unsafe { room.give_back(start + UNIT, 2 * UNIT + 1) });
         assert_eq!(
             [take(4 * UNIT), take(2 * UNIT), take(UNIT)],

@@ -1,8 +1,9 @@
 //! The program's alternate signal stack (sigaltstack(2)), which the kernel does not know of.
 //!
-//! The kernel's is a small one of ours, for each thread, so that the frame by which a call is delivered
-//! never lies in memory of the program's. It is set with `SS_AUTODISARM`: while a frame of the kernel's
-//! lies on it, the kernel has none, and what comes then goes below wherever the thread is.
+//! The kernel's is a small one of ours, for each thread, so that the frame by which a call is
+//! delivered never lies in memory of the program's. It is set with `SS_AUTODISARM`: while a frame
+//! of the kernel's lies on it, the kernel has none, and what comes then goes below wherever the
+//! thread is.
 
 use linux_raw_sys::general as k;
 
@@ -43,7 +44,8 @@ impl Altstack {
         stack > self.first && stack - self.first <= self.bytes
     }
 
-    /// This stack holds `stack`, and the program has not asked to be able to leave it without saying so.
+    /// This stack holds `stack`, and the program has not asked to be able to leave it without
+    /// saying so.
     fn is_used_at(self, stack: u64) -> bool {
         self.flags & AUTODISARM == 0 && self.holds(stack)
     }
@@ -57,9 +59,9 @@ impl Altstack {
         }
     }
 
-    /// Where the kernel puts a frame with so many bytes of vector state, for a handler with `SA_ONSTACK` or
-    /// without, when `stack` is below the program's red zone and `room` bytes more are wanted above it.
-    /// `None` where it would overflow this.
+    /// Where the kernel puts a frame with so many bytes of vector state, for a handler with
+    /// `SA_ONSTACK` or without, when `stack` is below the program's red zone and `room` bytes more
+    /// are wanted above it. `None` where it would overflow this.
     pub fn place(self, stack: u64, on_stack: bool, state_bytes: u64, room: u64) -> Option<Place> {
         let inside = self.is_used_at(stack);
         let enters = on_stack && self.state(stack) == 0;

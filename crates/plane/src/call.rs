@@ -19,8 +19,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Makes the call as it stands, here and now. [`sys::RESTART`] if a signal is held, which is to be the answer: the
-    /// program makes the call once the signal has been handled.
+    /// Makes the call as it stands, here and now. Returns [`sys::RESTART`] if a signal is held,
+    /// which must be the answer then: the program makes the call once the signal has been handled.
     pub fn perform(&self) -> i64 {
         // SAFETY: the program asked for exactly this call.
         match unsafe { self.attempt(self.nr, &self.args) } {
@@ -29,7 +29,8 @@ impl Call {
         }
     }
 
-    /// Makes another call in place of this one, which may wait as this may: [`sys::RESTART`] as there.
+    /// Makes another call in place of this one, which may wait as this may. Returns
+    /// [`sys::RESTART`] as [`Call::perform`] does.
     ///
     /// # Safety
     /// As unsafe as the call it makes.
@@ -45,7 +46,7 @@ impl Call {
         ret
     }
 
-    /// An argument that is a descriptor.
+    /// Argument that is a descriptor.
     pub fn fd(&self, index: usize) -> sys::Fd {
         self.args[index] as u32 as sys::Fd
     }

@@ -6,7 +6,7 @@ use crate::plane_calls::is_checked;
 use crate::policy::{self, AnyPolicy, Verdict};
 use crate::{clone, native_calls, signal_handlers, signal_masks, sys};
 
-/// Entered by the entry code and by `sigsys`, on the agent's stack.
+/// Asks the policy. Entered by the entry code and by `sigsys`, on the agent's stack.
 pub(crate) extern "C" fn runahead_dispatch(call: *mut Call) -> Verdict {
     // SAFETY: the entry code passes the frame that it has just built, and holds the depth, so this
     // is the only reference to it.

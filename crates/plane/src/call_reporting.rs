@@ -1,9 +1,11 @@
 //! Calls whose results are reported to a policy ([`ReportingPolicy`](crate::ReportingPolicy)).
 //!
-//! The call arrives as a signal. The policy has its say, with signals blocked, and the program makes the call itself, from a
-//! trampoline (`arch`) with its own registers and mask, so that it waits and is interrupted as ever. A second call there
-//! traps, and the policy is told. So does the program wait in front of a call that the policy does not want to be made yet. What is needed for that lies below the program's red zone meanwhile. A handler of the
-//! program's that comes in between finds the program in front of its call or behind it, and the policy told.
+//! The call arrives as a signal. The policy has its say, with signals blocked, and the program
+//! makes the call itself, from a trampoline (`arch`) with its own registers and mask, so that it
+//! waits and is interrupted as ever. A second call there traps, and the policy is told. So does the
+//! program wait in front of a call that the policy does not want to be made yet. What is needed for
+//! that lies below the program's red zone meanwhile. A handler of the program's that comes in
+//! between finds the program in front of its call or behind it, and the policy told.
 
 use core::sync::atomic::AtomicU32;
 
@@ -147,13 +149,14 @@ pub(super) fn answer(call: &Call, site: u64, context: &mut Context) {
     }
 }
 
-/// The thread has come to a call at `site` with which the process is lost to the policy. True: not now, or somewhere else.
+/// The thread has come to a call at `site` with which the process is lost to the policy. True: not
+/// now, or somewhere else.
 pub(super) fn is_not_to_be_lost_yet(
     thread: &'static Thread,
     site: u64,
     context: &mut Context,
 ) -> bool {
-    // (None that the policy could know.)
+    // None that the policy could know.
     let call = Call { nr: policy::OF_ANOTHER_ABI, ..context.call(thread) };
     let Some(policy) = policy::reporting() else { return false };
     if native_calls::keep_mask_unless_held(context) {
@@ -172,8 +175,8 @@ pub(super) fn is_not_to_be_lost_yet(
     true
 }
 
-/// A SIGSYS has come that is not ours, and is to have its effect where the thread is when the outcome is known. All signals are
-/// blocked.
+/// A SIGSYS has come that is not ours, and is to have its effect where the thread is when the
+/// outcome is known. All signals are blocked.
 pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
     let is_the_programs = reports() && !crate::interception_state::is_ours(context.after());
     if let (true, Some(policy)) = (is_the_programs, policy::reporting()) {
@@ -187,7 +190,7 @@ pub(super) fn before_a_signal(thread: &'static Thread, context: &mut Context) {
 fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mut Context) {
     let bytes = size_of::<Kept>() as u64;
     let at = call.stack.wrapping_sub(RED_ZONE + bytes);
-    // (The kernel makes a stack grow to where it writes.)
+    // The kernel makes a stack grow to where it writes.
     let args = [k::SIG_BLOCK.into(), 0, at, 8, 0, 0];
     // SAFETY: the kernel writes eight bytes below the red zone, or fails.
     let is_writable = || unsafe { sys::raw(nr::RT_SIGPROCMASK, args) } == 0;
@@ -214,8 +217,8 @@ fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mu
     unsafe { (at as *mut Kept).write_unaligned(kept) };
 }
 
-/// Where there is no room on the program's stack the call is made here, or waits, and signals with it: for a while, since who
-/// is to come to what it waits for may be this thread, when it is poked.
+/// Where there is no room on the program's stack the call is made here, or waits, and signals with
+/// it: for a while, since who is to come to what it waits for may be this thread, when it is poked.
 fn in_place(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mut Context) {
     if let Some(word) = word {
         context.resume_at(site);
@@ -265,8 +268,8 @@ pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
     finish(thread, context, false);
 }
 
-/// The program goes on behind its call, or in front of it. Signals are blocked. If a handler is about to begin, the thread does
-/// not go on from here.
+/// The program goes on behind its call, or in front of it. Signals are blocked. If a handler is
+/// about to begin, the thread does not go on from here.
 pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
     let (Kept { number, back, waits, arguments, instead }, stack) = kept(context);
     let call = Call { nr: number, args: arguments, stack, thread };
@@ -292,8 +295,8 @@ fn kept(context: &Context) -> (Kept, u64) {
     (kept, at + size_of::<Kept>() as u64 + RED_ZONE)
 }
 
-/// A signal has come, maybe in the middle of such a call: the program is taken to be in front of it or behind it. Signals
-/// are blocked.
+/// A signal has come, maybe in the middle of such a call: the program is taken to be in front of it
+/// or behind it. Signals are blocked.
 pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context) {
     match (thread, context.told()) {
         (Some(thread), Some(Told::Made)) => finish(thread, context, true),
@@ -302,7 +305,8 @@ pub(super) fn interrupted(thread: Option<&'static Thread>, context: &mut Context
     }
 }
 
-/// The signal is ours, and the program is not to see that there was one: what it has interrupted is made anew.
+/// The signal is ours, and the program is not to see that there was one: what it has interrupted is
+/// made anew.
 pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
     let is_cut_short = context.result() == -i64::from(sys::EINTR);
     match context.told() {
@@ -324,8 +328,8 @@ pub(super) fn stopped(thread: Option<&'static Thread>, context: &mut Context) {
     }
 }
 
-/// A handler of the program's is about to begin where `context` stands. A call in front of that which only
-/// a stop has interrupted is what it interrupts.
+/// A handler of the program's is about to begin where `context` stands. A call in front of that
+/// which only a stop has interrupted is what it interrupts.
 pub(super) fn handler_begins(
     thread: Option<&'static Thread>,
     context: &mut Context,

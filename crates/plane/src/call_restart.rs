@@ -1,14 +1,17 @@
-//! Calls that a stop has interrupted ([`crate::thread_stop`]), and that the program makes again: they go on as if nobody had.
+//! Calls that a stop has interrupted ([`crate::thread_stop`]), and that the program makes again:
+//! they go on as if nobody had.
 //!
-//! *Timeouts.* One that is relative would begin anew. What is left of it is given to the kernel in its place. (select(2),
-//! pselect(2) and ppoll(2) do so themselves: what is left is in the program's memory. Of a socket's own timeouts, SO_RCVTIMEO
-//! and SO_SNDTIMEO, nothing is known here.)
+//! *Timeouts.* One that is relative would begin anew. What is left of it is given to the kernel in
+//! its place. (select(2), pselect(2) and ppoll(2) do so themselves: what is left is in the
+//! program's memory. Of a socket's own timeouts, SO_RCVTIMEO and SO_SNDTIMEO, nothing is known
+//! here.)
 //!
-//! *Writes.* One that waits for room has written some of it, and a program that no signal comes to would not be told so. What is
-//! left is written, and the result is all of it. (writev(2) and the like are not looked at.)
+//! *Writes.* One that waits for room has written some of it, and a program that no signal comes to
+//! would not be told so. What is left is written, and the result is all of it. (writev(2) and the
+//! like are not looked at.)
 //!
-//! *Signals.* One that comes while the thread stands in front of a call that had begun would find it waiting: for the
-//! program the call has been interrupted, or is restarted (signal(7)).
+//! *Signals.* One that comes while the thread stands in front of a call that had begun would find
+//! it waiting: for the program the call has been interrupted, or is restarted (signal(7)).
 //!
 //! *Masks.* A call that has a mask for its own duration is given one without SIGSYS.
 
@@ -22,14 +25,16 @@ use crate::sys::{self, nr};
 use crate::temporary_masks;
 use crate::thread::Thread;
 
-/// What the kernel is given in place of what the program's arguments point to; it lies where the call is made.
+/// What the kernel is given in place of what the program's arguments point to; it lies where the
+/// call is made.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Instead {
     /// What is left of a timeout.
     left: [u64; 2],
     mask: u64,
-    /// Of pselect(2): where the mask is, and its bytes. Of nanosleep(2): what was left when it was interrupted.
+    /// Of pselect(2): where the mask is, and its bytes. Of nanosleep(2): what was left when it was
+    /// interrupted.
     pair: [u64; 2],
 }
 
@@ -93,8 +98,8 @@ fn rest_argument(call: &Call) -> Option<usize> {
     (call.args[at] != 0).then_some(at)
 }
 
-/// The thread is about to make `call`, in front of which it stands, for the kernel: with what arguments, if `instead` is at
-/// that address.
+/// The thread is about to make `call`, in front of which it stands, for the kernel: with what
+/// arguments, if `instead` is at that address.
 pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], Instead) {
     let place = Place { site, stack: call.stack, number: call.nr, arguments: call.args };
     let again = call.thread.begun.get().filter(|begun| begun.place == place);
@@ -107,7 +112,7 @@ pub fn begin(call: &Call, site: u64, at: u64) -> ([u64; 6], Instead) {
     let (mut args, mut instead) = (call.args, Instead::default());
     let field = |offset: usize| at + offset as u64;
     if let Some(Begun { done, .. }) = again {
-        // (Nothing for all but writes.)
+        // Nothing for all but writes.
         args[1] += done;
         args[2] -= done;
     }
@@ -168,8 +173,8 @@ pub fn note_cut_short(thread: &Thread) {
     thread.begun.set(begun);
 }
 
-/// A stop has interrupted a call with this result: whether it is a write that has written some of what it is to write, which goes on
-/// then.
+/// A stop has interrupted a call with this result: whether it is a write that has written some of
+/// what it is to write, which goes on then.
 pub fn note_partly_written(thread: &Thread, result: i64) -> bool {
     let Some(begun) = thread.begun.get() else { return false };
     let Place { number, arguments, .. } = begun.place;
@@ -181,8 +186,8 @@ pub fn note_partly_written(thread: &Thread, result: i64) -> bool {
     is_partly
 }
 
-/// True if the call has waited for room, and part of what it writes has been written: only the kernel may make the
-/// rest of it.
+/// True if the call has waited for room, and part of what it writes has been written: only the
+/// kernel may make the rest of it.
 pub fn is_partly_made(call: &Call) -> bool {
     let is_it = |place: &Place| {
         (place.stack, place.number, place.arguments) == (call.stack, call.nr, call.args)
@@ -190,8 +195,9 @@ pub fn is_partly_made(call: &Call) -> bool {
     call.thread.begun.get().is_some_and(|begun| begun.done > 0 && is_it(&begun.place))
 }
 
-/// A handler, by which calls are restarted or not, is about to begin where `context` stands: if that is in front of a call
-/// that a stop has interrupted, and that it would have interrupted itself, the call and its result.
+/// A handler, by which calls are restarted or not, is about to begin where `context` stands: if
+/// that is in front of a call that a stop has interrupted, and that it would have interrupted
+/// itself, the call and its result.
 pub fn by_handler(
     thread: &'static Thread,
     context: &Context,

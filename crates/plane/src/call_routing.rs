@@ -8,7 +8,7 @@ use crate::plane_calls::{is_checked, is_the_planes};
 use crate::policy::{self, AnyPolicy, Interest};
 use crate::{call_reporting, patch, sigsys, sys};
 
-/// Makes `policy` the one that is asked.
+/// Installs `policy`.
 pub fn set_policy(policy: &'static AnyPolicy) -> sys::Result<()> {
     let interest = match policy {
         AnyPolicy::Plain(policy) => Some(policy.interest()),
@@ -20,7 +20,8 @@ pub fn set_policy(policy: &'static AnyPolicy) -> sys::Result<()> {
     }
     policy::install(policy);
     SEES_ALL.store(matches!(interest, Some(Interest::Every)), Relaxed);
-    // (A shadow that was told of all before may not change an action any more, and no signal of ours interrupts it.)
+    // A shadow whose target reported calls may not change an action any more, and no signal of ours
+    // interrupts it.
     if REPORTS.swap(reports, Relaxed) != reports && reports {
         sigsys::renew()?;
     }
@@ -38,7 +39,8 @@ pub fn set_policy(policy: &'static AnyPolicy) -> sys::Result<()> {
     Ok(())
 }
 
-/// A site that is patched may be one for calls of any number, the plane's own among them.
+/// Sets the route of a call. A patched site may make calls of any number, so the plane's own calls
+/// and those that must not be patched trap.
 pub(crate) fn set_interest(nr: u64, how: u8) {
     let how = match how {
         _ if is_checked(nr) => CHECKED,
@@ -49,22 +51,22 @@ pub(crate) fn set_interest(nr: u64, how: u8) {
     RUNAHEAD_INTEREST[nr as usize].store(how, Relaxed);
 }
 
-/// What becomes of a call of a number where a [`ReportingPolicy`] can do with less.
+/// Route of a call where a [`ReportingPolicy`] can do with less than a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quick {
-    /// It is made as it stands, and nobody sees it.
+    /// The call is made as it stands, and the policy does not see it.
     Unseen,
-    /// As [`Quick::Before`], but for those that the policy lets go by ([`sample_counter`]).
+    /// The policy sees a sample of the calls, as [`Quick::Before`] ([`crate::sample_counter`]).
     Sampled,
-    /// The policy sees it ([`ReportingPolicy::before`]), by a patched site if there is one, and decides it there or has it come with
-    /// its frame.
+    /// The policy sees the call ([`ReportingPolicy::before`](crate::ReportingPolicy::before)), by a
+    /// patched site if there is one. It decides it there, or has it come with its frame.
     Before,
-    /// It comes as a signal, and is reported.
+    /// The call comes as a signal, and is reported.
     Reported,
 }
 
-/// From here on that becomes of each call from a site that is patched, which sites are from here on. Only while the process has one
-/// thread: one that waits in a call that nobody sees cannot be stopped.
+/// Sets the route of each call, and patches sites from here on. Call it only while the process has
+/// one thread: a thread that waits in a call that no policy sees cannot be stopped.
 pub fn be_quick(how: impl Fn(u64) -> Quick) {
     (0..CALLS as u64).for_each(|nr| {
         let how = match how(nr) {
@@ -78,7 +80,7 @@ pub fn be_quick(how: impl Fn(u64) -> Quick) {
     IS_QUICK.store(true, Relaxed);
 }
 
-/// From here on every call is reported again.
+/// Reports every call again.
 pub fn report_all() {
     if IS_QUICK.swap(false, Relaxed) {
         (0..CALLS as u64).for_each(|nr| set_interest(nr, TRAPPED));
@@ -90,8 +92,8 @@ pub fn take_interest(calls: &[u64]) {
     calls.iter().for_each(|&nr| set_interest(nr, SEEN));
 }
 
-/// Has the policy see each of the calls `nr`, of which samples were enough, or again only samples.
-/// Where interception was given up, or calls are reported, nothing changes.
+/// Makes the policy see each call `nr`, of which it saw a sample, or only a sample again. Where
+/// interception was given up, or calls are reported, nothing changes.
 pub fn see_all_of(nr: u64, all: bool) {
     if reports() {
         return;
@@ -100,12 +102,12 @@ pub fn see_all_of(nr: u64, all: bool) {
     let _ = RUNAHEAD_INTEREST[nr as usize].compare_exchange(from, to, Relaxed, Relaxed);
 }
 
-/// Of this call samples are enough.
+/// True if the policy sees a sample of the calls of this number.
 pub fn is_sampled(nr: u64) -> bool {
     RUNAHEAD_INTEREST.get(nr as usize).is_some_and(|call| call.load(Relaxed) == SAMPLED)
 }
 
-/// Of calls of this number nobody sees any, though the policy is told of all others ([`Quick::Unseen`]).
+/// True if no call of this number is reported ([`Quick::Unseen`]).
 pub(crate) fn is_unseen(nr: u64) -> bool {
     is_quick() && (nr as usize) < CALLS && !is_interesting(nr)
 }

@@ -29,8 +29,8 @@ use crate::sys::{self, nr};
 static FORKING: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
 /// The alternate stack of the thread that forks, which the child has.
 static ALTERNATE_IN_PARENT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// Sends the program through the trampoline of its call site. (Where it retires instead, the mask to
-/// go on with is the caller's to see to.)
+/// Sends the program through the trampoline of its call site. (Where it retires instead, the mask
+/// to go on with is the caller's to see to.)
 pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
     let thread = call.thread;
     thread.makes.set(call.nr);
@@ -42,7 +42,8 @@ pub(super) fn follow(call: &Call, site: u64, context: &mut Context) {
         nr::FORK => 0,
         nr::VFORK => k::CLONE_VM | k::CLONE_VFORK,
         nr::CLONE => call.args[0] as u32,
-        // struct clone_args begins with the flags; one that cannot be read is the kernel's to refuse.
+        // struct clone_args begins with the flags; one that cannot be read is the kernel's to
+        // refuse.
         _ => match sys::copy_in::<u64>(call.args[0]) {
             Ok(flags) => flags as u32,
             Err(errno) if errno.0 == sys::EFAULT => 0,
@@ -188,7 +189,8 @@ pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64
         thread::expected_came();
     }
     if result == 0 {
-        // A vfork child: its parent waits. The depth stays, so that no policy is asked, but for one that wants to be.
+        // A vfork child: its parent waits. The depth stays, so that no policy is asked, but for one
+        // that wants to be.
         thread.lend(signal_masks::action_to_lend());
         signal_masks::take_again(thread);
         let _ = thread::arm_dispatch();
@@ -212,7 +214,8 @@ pub(super) fn adopt(thread: &'static Thread, stack: u64) -> bool {
         thread::prepare_spare();
         sys::set_mask(kernel_signals::without_sigsys(mask));
     } else {
-        // It is on this place's stack that we are, so it cannot be given to anyone else: it is lost.
+        // It is on this place's stack that we are, so it cannot be given to anyone else: it is
+        // lost.
         sys::set_mask(mask);
     }
     moved

@@ -22,14 +22,15 @@ pub(crate) struct Info {
 
 /// Our action for the signal.
 pub(super) fn action() -> Action {
-    // Of a call that is reported it is to be known whether it had begun: it is not restarted, but fails, and is made again.
+    // Of a call that is reported it is to be known whether it had begun: it is not restarted, but
+    // fails, and is made again.
     let restart = if crate::interception_state::reports() { 0 } else { k::SA_RESTART };
     let flags = k::SA_SIGINFO | k::SA_RESTORER | k::SA_NODEFER | k::SA_ONSTACK | restart;
     Action { handler: pkeys::on_signal(), flags: flags.into(), restorer: arch::restorer(), mask: 0 }
 }
 
-/// What was interrupted in front of the first instruction of our handler, where that is for a call, which has thus not
-/// been looked at: the frame that the handler would return from.
+/// What was interrupted in front of the first instruction of our handler, where that is for a call,
+/// which has thus not been looked at: the frame that the handler would return from.
 ///
 /// # Safety
 /// A frame of the kernel's for this thread.
@@ -38,7 +39,8 @@ pub(super) unsafe fn unanswered(context: &Context) -> Option<*mut Context> {
         return None;
     }
     let (info, call) = context.passed();
-    // SAFETY: passed on to the caller: the kernel passes both to our handler, live until that returns.
+    // SAFETY: passed on to the caller: the kernel passes both to our handler, live until that
+    // returns.
     let is_call = unsafe { (*(info as *const Info)).code == SYS_USER_DISPATCH };
     is_call.then_some(call as *mut Context)
 }

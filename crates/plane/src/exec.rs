@@ -12,9 +12,9 @@ use crate::{address_space, sys};
 
 /// Makes the call; returns only if it fails.
 ///
-/// It is made from the stack that we were called on, that of our signal's frame: while that is there the
-/// kernel has no alternate stack, as a new program has none. What is done before and after is done with
-/// signals blocked.
+/// It is made from the stack that we were called on, that of our signal's frame: while that is
+/// there the kernel has no alternate stack, as a new program has none. What is done before and
+/// after is done with signals blocked.
 pub(super) fn exec(call: &Call) -> i64 {
     let thread = call.thread;
     let mask = sys::set_mask(!0);
@@ -82,11 +82,13 @@ extern "C" fn undo(work: u64) {
     }
 }
 
-/// What held the arguments of an exec is not needed any more: it has failed, or was a vfork child's, which is gone.
+/// What held the arguments of an exec is not needed any more: it has failed, or was a vfork
+/// child's, which is gone.
 pub(super) fn give_memory_back(thread: &Thread) {
     let (at, len) = thread.exec_memory.replace((0, 0));
     if len != 0 {
-        // SAFETY: the policy has mapped it for that call, which is over, and nobody else knows of it.
+        // SAFETY: the policy has mapped it for that call, which is over, and nobody else knows of
+        // it.
         unsafe { address_space::give_back(at, len) };
     }
 }

@@ -9,10 +9,10 @@ use crate::patch::has_threads;
 use crate::thread::{self, Thread};
 use crate::{policy, signal_block, signal_masks, sigsys, sys};
 
-/// A bug was found in the agent: the program goes on without it.
+/// Leaves the agent's code after a panic: the program goes on without the agent.
 ///
 /// # Safety
-/// Inside a dispatch.
+/// Called inside a dispatch.
 pub unsafe fn fail_open() -> ! {
     stand_down();
     match thread::current() {
@@ -25,11 +25,11 @@ pub unsafe fn fail_open() -> ! {
     }
 }
 
-/// Ends the policy for good: it sees no more calls, and nobody hears of children and execs.
+/// Ends the policy for good: it sees no more calls, children and execs.
 ///
-/// A program with threads goes on being intercepted, for its masks. A thread that was left to itself could
-/// install a handler with SIGSYS in its mask, and in that the kernel kills the others. With one thread there
-/// are none, and interception ends.
+/// A program with threads stays intercepted, for its signal masks. A thread that ran natively could
+/// install a handler with SIGSYS in its mask, during which the kernel would kill the other threads
+/// by their dispatch. With one thread there is no such danger, and interception ends.
 pub fn stand_down() {
     if is_retired() {
         return;
@@ -57,25 +57,27 @@ pub fn retire() {
     if has_threads() { retire_all_threads() } else { retire_this() }
 }
 
-/// Gives interception up in this thread. Others find out at their next call, for which patched sites trap.
+/// Gives interception up in this thread. Others find out at their next call, for which patched
+/// sites trap.
 pub(crate) fn retire_this() {
     report_loss();
     RETIRED.store(true, Relaxed);
     let how = if has_threads() { TRAPPED } else { 0 };
     RUNAHEAD_INTEREST.iter().for_each(|call| call.store(how, Relaxed));
-    // Nobody moves in any more. (One that is on its way holds it already, and looks at RETIRED.)
+    // No new thread takes a place any more. One that is on its way holds it already, and looks at
+    // `RETIRED`.
     thread::take_spares();
     if let Some(thread) = thread::current() {
         leave_for_good(thread);
     }
 }
 
-/// [`retire`], with every thread's dispatch off when this returns, or after a while: what comes would
-/// make our signal fatal to them.
+/// Retires as [`retire`] does, and waits up to 20 ms until every thread's dispatch is
+/// off. What the caller does next would make our signal fatal to them.
 pub fn retire_all_threads() {
     const PATIENCE_US: u64 = 20_000;
     const STEP_US: u64 = 200;
-    // Once is enough, but for a thread at which another SIGSYS had just arrived.
+    // A repetition is needed only for a thread at which another SIGSYS had just arrived.
     const AGAIN: u64 = 25;
     // Our handler stays until nothing is under way to it.
     CALLING_OFF.store(true, SeqCst);
@@ -98,7 +100,8 @@ pub fn retire_all_threads() {
 /// The thread goes on natively, in a process that has retired. The last one gives SIGSYS back.
 pub(crate) fn leave_for_good(thread: &Thread) {
     thread.end_pokes();
-    // First the mask: whoever waits for the last to leave may send what only that keeps from us.
+    // First the mask: the thread that waits for the last to leave may send what only the mask keeps
+    // from us.
     signal_masks::restore_mask(thread);
     if thread.disarm() && !CALLING_OFF.load(SeqCst) {
         signal_masks::restore_sigsys(thread);

@@ -6,9 +6,10 @@ use crate::interception_state::{PROCESS, TEXT};
 use crate::thread::{self, Thread};
 use crate::{address_space, arch, clone, sigsys, sys};
 
-/// Starts interception: every call of this thread, the program's first, from outside the agent's
-/// `text` becomes a signal. `pkru_at`: see [`arch::pkeys::begin`]. `believed`: the program believes that it has this mask, and all
-/// signals stay blocked until somebody else gives it the mask to begin with; None: it has the mask that it believes to have.
+/// Starts interception: every call of this thread, the program's first, from outside of the agent's
+/// `text` becomes a signal. `pkru_at` is as in [`arch::pkeys::begin`]. `believed` is the signal
+/// mask that the program believes to have, while all signals stay blocked until its parent or the
+/// kernel sets the mask; None: the thread has the mask that it believes to have.
 pub fn start(
     text: (u64, u64),
     has_fsgsbase: bool,
@@ -31,7 +32,8 @@ pub fn start(
     thread.arm()
 }
 
-/// Starts it again in a fork, for the policy of a shadow: the handler is still there.
+/// Starts interception again in a fork, for the policy of a shadow: the handler is installed
+/// already.
 pub fn start_in_shadow() -> sys::Result<&'static Thread> {
     let thread = clone::survivor().ok_or(sys::Errno(sys::ESRCH))?;
     thread::forget_others(thread);
@@ -42,18 +44,19 @@ pub fn start_in_shadow() -> sys::Result<&'static Thread> {
     Ok(thread)
 }
 
-/// Has the number of this process remembered: where most calls have texts of the program's read, one call fewer for each counts.
+/// Keeps the PID of this process in memory. It saves a getpid(2) for each read of the program's
+/// strings, which counts where most calls have some.
 pub fn remember_process() -> sys::Result<()> {
     const BYTES: u64 = 4096;
     let page = address_space::map_private(BYTES)?;
     // SAFETY: a page that is ours, and new.
     unsafe { sys::advise(page, BYTES, linux_raw_sys::general::MADV_WIPEONFORK) }?;
-    // SAFETY: the same, and nobody gives it back.
+    // SAFETY: a page of zeroes that is never unmapped.
     unsafe { sys::remember_process(page) };
     Ok(())
 }
 
-/// Has the kernel clear the table of threads in every forked child.
+/// Makes the kernel clear the table of threads in every forked child.
 pub(crate) fn wipe_on_fork() -> sys::Result<()> {
     let page = arch::RUNAHEAD_THREADS.as_ptr() as u64;
     let len = arch::THREADS_BYTES as u64;

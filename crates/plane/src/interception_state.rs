@@ -44,7 +44,8 @@ pub(crate) fn stands_down() -> bool {
     STANDS_DOWN.load(Relaxed)
 }
 
-/// First address and length in bytes of the agent's code, whose calls Syscall User Dispatch lets through.
+/// First address and length in bytes of the agent's code, whose calls Syscall User Dispatch lets
+/// through.
 pub(crate) fn text() -> (u64, u64) {
     (TEXT[0].load(Relaxed), TEXT[1].load(Relaxed))
 }

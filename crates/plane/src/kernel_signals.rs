@@ -1,4 +1,5 @@
-//! Actions and masks of signals as the kernel has them (sigaction(2), sigprocmask(2)), and signals that we send.
+//! Actions and masks of signals as the kernel has them (sigaction(2), sigprocmask(2)), and signals
+//! that we send.
 
 use linux_raw_sys::general as k;
 
@@ -125,7 +126,8 @@ pub(super) fn waiting() -> u64 {
     waiting
 }
 
-/// A SIGSYS of a timer that carries `value`, and waits for this thread, is dropped. (Of a number there is one signal of the program's, and one by a timer.)
+/// A SIGSYS of a timer that carries `value`, and waits for this thread, is dropped. (Of a number
+/// there is one signal of the program's, and one by a timer.)
 pub(super) fn drop_timers(value: u64) {
     /// Of siginfo_t: the code is the third half word, the value the fourth word.
     const VALUE: usize = 3;
@@ -142,13 +144,15 @@ pub(super) fn drop_timers(value: u64) {
     }
 }
 
-/// Takes signals that wait for the process and are not in `mask`: from here on they wait for this thread. All are blocked.
+/// Takes signals that wait for the process and are not in `mask`: from here on they wait for this
+/// thread. All are blocked.
 pub(super) fn take_for_the_process(mask: u64) {
     let Ok([own, shared]) = sys::signals_waiting() else { return };
     for signal in (1..=SIGNALS as u32).filter(|signal| shared & !own & !mask & bit_of(*signal) != 0)
     {
-        // (Of the thread's own there are none of that number, so that these are the process's, in their order. How many
-        // there were is known first: what is sent to the thread would be taken again.)
+        // Of the thread's own there are none of that number, so that these are the process's, in
+        // their order. How many there were is known first: what is sent to the thread would be
+        // taken again.
         let mut taken = [[0u64; 16]; QUEUED];
         let most = if signal < k::SIGRTMIN { 1 } else { QUEUED };
         let mut count = 0;

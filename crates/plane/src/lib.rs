@@ -1,10 +1,11 @@
 //! The plane: gets every system call of the process, and decides nothing.
 //!
 //! Syscall User Dispatch delivers each call as a signal; a call site that proves hot is then
-//! patched to jump here. What a call *means* is the [`Policy`]'s business: [`policy`] has the contract. The plane itself looks
-//! only at the calls that could take interception away from it or that must not be made from
-//! within a signal handler: masks and handlers (`masks`, `handlers`, `altstack`), children, threads and exec (`clone`,
-//! `exec`), the return from a signal (`sigsys`). `thread` keeps what belongs to one thread.
+//! patched to jump here. The [`Policy`] decides on each call: [`policy`] has the contract. The
+//! plane itself looks only at the calls that could take interception away from it, or that must not
+//! be made from within a signal handler: masks and handlers (`signal_masks`, `signal_handlers`,
+//! `alternate_stack`), children, threads and exec (`clone`, `exec`), the return from a signal
+//! (`sigsys`). `thread` keeps what belongs to one thread.
 //!
 //! Invariant: a process whose plane is lost or retired runs natively; nothing of the program's
 //! depends on being intercepted.

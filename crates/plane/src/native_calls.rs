@@ -9,7 +9,8 @@ use crate::sys::{self, nr};
 /// Bytes that a reported call has below the red zone meanwhile; a patched site has fewer.
 pub(super) const KEPT_BYTES: usize = 14 * size_of::<u64>();
 
-/// The call takes away what is at the stack pointer, or where patched sites and reported calls keep something below.
+/// The call takes away what is at the stack pointer, or where patched sites and reported calls keep
+/// something below.
 pub(super) fn takes_its_stack(call: &Call) -> bool {
     const BELOW: u64 = arch::RED_ZONE + KEPT_BYTES as u64;
     let [at, len, ..] = call.args;
@@ -19,8 +20,8 @@ pub(super) fn takes_its_stack(call: &Call) -> bool {
         && end > lowest
 }
 
-/// Makes the call as it stands. Where a signal may interrupt it, the program does so itself: then no frame
-/// of ours is in the handler's way.
+/// Makes the call as it stands. Where a signal may interrupt it, the program does so itself: then
+/// no frame of ours is in the handler's way.
 pub(super) fn perform(call: &Call, site: u64, context: &mut Context) {
     if made_by_the_program(site, context) {
         return;
@@ -36,7 +37,8 @@ pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
     if !signal_actions::has_handlers() && !crate::patch::has_threads() {
         return false;
     }
-    // What comes from here on finds the program at its call. (See `keep_mask` for what came before.)
+    // What comes from here on finds the program at its call. (See `keep_mask` for what came
+    // before.)
     let mask = sys::set_mask(!0);
     if is_of_held(mask) {
         // What came before waits for us, and comes first.
@@ -59,7 +61,8 @@ pub(super) fn keep_mask(context: &mut Context) {
     let _ = keep_mask_unless_held(context);
 }
 
-/// [`keep_mask`], or true if signals have come and wait for us: then the program's mask is in the frame.
+/// [`keep_mask`], or true if signals have come and wait for us: then the program's mask is in the
+/// frame.
 pub(super) fn keep_mask_unless_held(context: &mut Context) -> bool {
     let mask = sys::set_mask(!0);
     let held = is_of_held(mask);
@@ -69,7 +72,8 @@ pub(super) fn keep_mask_unless_held(context: &mut Context) -> bool {
     held
 }
 
-/// With this mask the thread is at work of ours for which signals wait that have come: its own is in the frame.
+/// With this mask the thread is at work of ours for which signals wait that have come: its own is
+/// in the frame.
 fn is_of_held(mask: u64) -> bool {
     kernel_signals::has_sigsys(mask) && !crate::interception_state::is_retired()
 }
@@ -86,8 +90,8 @@ pub(super) fn keep_changed_mask(context: &mut Context) {
     }
 }
 
-/// Keeps the mask where that of the frame is right unless a SIGSYS, or being called off, had the thread
-/// leave while we were at work: until then the kernel did not have that signal in its mask.
+/// Keeps the mask where that of the frame is right unless a SIGSYS, or being called off, had the
+/// thread leave while we were at work: until then the kernel did not have that signal in its mask.
 pub(super) fn keep_mask_if_left(thread: &Thread, context: &mut Context) {
     if thread.has_left() {
         keep_mask(context);

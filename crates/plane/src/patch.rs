@@ -1,30 +1,30 @@
 //! Hot call sites jump to the agent instead of trapping.
 //!
-//! A site is patched when it has trapped often ([`trap_counts`]) and only in a way that no instruction
-//! pointer can be caught in:
+//! A site is patched when it has trapped often ([`trap_counts`]) and only in a way that no
+//! instruction pointer can be caught in:
 //! - *number before*: the jump replaces the move of the call's number, the call itself stays where
 //!   it is. Whoever stands between the two, or jumps to the call, traps as before.
 //! - *by padding*: the two bytes of the call become a short jump, which leads to a long one, in
 //!   padding that nobody executes. Nobody can stand between the two bytes; whoever is in the kernel
 //!   returns behind them, where nothing has changed.
 //! - *compare after*: the jump replaces the call and what follows. Someone who stands behind the
-//!   call would return into the middle of it: another thread, or a signal handler's caller. So
-//!   this shape is used only while the program has one thread and no handler that could have
-//!   interrupted it there, and no policy will have it go on from where it was once ([`keep_frames`]).
+//!   call would return into the middle of it: another thread, or a signal handler's caller. So this
+//!   shape is used only while the program has one thread and no handler that could have interrupted
+//!   it there, and no policy will have it go on from where it was once ([`keep_frames`]).
 //!
-//! While other threads may be fetching the bytes that change, two of them are stored at once. A long
-//! jump in padding is there before the short one leads to it. A long jump in place of an instruction
-//! comes in three steps: a jump to itself, two bytes, holds whoever comes; then the rest is written;
-//! then the first two bytes. After each step every processor that runs a thread of ours is made to
-//! forget what it has fetched (membarrier(2), `SYNC_CORE`). Where the kernel has no such call,
-//! nothing is patched under threads. Others may fork meanwhile: what a child finds half done it
-//! completes.
+//! While other threads may be fetching the bytes that change, two of them are stored at once. A
+//! long jump in padding is there before the short one leads to it. A long jump in place of an
+//! instruction comes in three steps: a jump to itself, two bytes, holds whoever comes; then the
+//! rest is written; then the first two bytes. After each step every processor that runs a thread of
+//! ours is made to forget what it has fetched (membarrier(2), `SYNC_CORE`). Where the kernel has no
+//! such call, nothing is patched under threads. Others may fork meanwhile: what a child finds half
+//! done it completes.
 //!
 //! A call leaves the flags alone and a patched one does not, so code that reads them behind the
 //! call is not patched; nor is code that the program may write to.
 //!
-//! The idea of relocating the comparison is rr's, that of leaving the call in place gVisor's; a short
-//! jump to a long one in padding is how Windows is patched while it runs.
+//! The idea of relocating the comparison is rr's, that of leaving the call in place gVisor's; a
+//! short jump to a long one in padding is how Windows is patched while it runs.
 
 mod code_writer;
 mod shared_code;
@@ -97,8 +97,8 @@ pub fn enable(allowed: bool) {
 /// The program is about to have a second thread.
 pub(super) fn another_thread() {
     if !THREADS.swap(true, Relaxed) {
-        // With one thread the kernel registers us at once, with more it waits for some milliseconds.
-        // (Where calls are reported nothing is patched.)
+        // With one thread the kernel registers us at once, with more it waits for some
+        // milliseconds. (Where calls are reported nothing is patched.)
         STATE.try_with(|state| {
             state.enabled && !crate::interception_state::reports() && synchronises(state)
         });

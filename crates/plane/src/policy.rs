@@ -1,28 +1,31 @@
 //! The contract between the plane and a policy.
 //!
-//! A policy says which calls it wants to see ([`Policy::interest`]), and decides each before it is made ([`Policy::before`]):
-//! it answers the call, or lets the program make it. A [`ReportingPolicy`] sees all calls, and the result of each that it
-//! lets the program make ([`ReportingPolicy::after`]), however long that has waited. It can also make a call wait, resume
-//! the thread elsewhere, and have a call made again. Every policy learns of children, execs, threads, and signals that
-//! reach a handler ([`ProcessEvents`]), and can stop all other threads of the process at any call
-//! ([`crate::thread_stop`]).
+//! A policy says which calls it wants to see ([`Policy::interest`]), and decides each before it is
+//! made ([`Policy::before`]): it answers the call, or lets the program make it. A
+//! [`ReportingPolicy`] sees all calls, and the result of each that it lets the program make
+//! ([`ReportingPolicy::after`]), however long that has waited. It can also make a call wait, resume
+//! the thread elsewhere, and have a call made again. Every policy learns of children, execs,
+//! threads, and signals that reach a handler ([`ProcessEvents`]), and can stop all other threads of
+//! the process at any call ([`crate::thread_stop`]).
 //!
-//! The plane makes some calls itself: those about signals, threads, children and exec. A policy cannot answer them; a
-//! [`ReportingPolicy`] sees them as [`ReportingPolicy::plane_call`]. The end of a process is either a call that the policy
-//! sees, or a signal.
+//! The plane makes some calls itself: those about signals, threads, children and exec. A policy
+//! cannot answer them; a [`ReportingPolicy`] sees them as [`ReportingPolicy::plane_call`]. The end
+//! of a process is either a call that the policy sees, or a signal.
 //!
 //! | | calls come | results come | cost per call |
 //! |---|---|---|---|
 //! | [`Policy`] | by patched sites, else by signals; none from handlers that interrupt the agent | only of what the policy makes itself | 15 ns |
 //! | [`ReportingPolicy`] | all, by two signals for each call that is reported | of all | microseconds |
 //!
-//! *Fail open or closed*: a process that the plane cannot intercept any more runs natively ([`ProcessEvents::lost`]). A
-//! policy that cannot accept this ends the process there. A [`ReportingPolicy`] loses sight of nothing else: its methods
-//! run with signals blocked, so that no handler of the program finds the agent at work. It also sees the calls of a vfork
-//! child, on the parent's thread. Other policies ask for these with [`ProcessEvents::sees_borrowers`].
+//! *Fail open or closed*: a process that the plane cannot intercept any more runs natively
+//! ([`ProcessEvents::lost`]). A policy that cannot accept this ends the process there. A
+//! [`ReportingPolicy`] loses sight of nothing else: its methods run with signals blocked, so that
+//! no handler of the program finds the agent at work. It also sees the calls of a vfork child, on
+//! the parent's thread. Other policies ask for these with [`ProcessEvents::sees_borrowers`].
 //!
-//! A policy's methods run on a stack of the plane, in the process and on the thread that they are about. They make no call
-//! that the program would see, wait for nothing, and do not panic on a path that the program can take.
+//! A policy's methods run on a stack of the plane, in the process and on the thread that they are
+//! about. They make no call that the program would see, wait for nothing, and do not panic on a
+//! path that the program can take.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
@@ -45,7 +48,8 @@ pub(crate) enum Reaction {
     Trap = 2,
 }
 
-/// Decision of a policy on a call: an answer, or the call itself. Returned in two registers to the entry code.
+/// Decision of a policy on a call: an answer, or the call itself. Returned in two registers to the
+/// entry code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Verdict {
@@ -83,8 +87,8 @@ pub enum ReportingVerdict {
     Native,
     /// Makes the call as it stands, and reports its result to [`ReportingPolicy::after`].
     Report,
-    /// Waits in front of the call, where signals reach the program, until the word is not 0 ([`wake`]). Then, and whenever a
-    /// handler has returned, the policy is asked again.
+    /// Waits in front of the call, where signals reach the program, until the word is not 0
+    /// ([`wake`]). Then, and whenever a handler has returned, the policy is asked again.
     Wait(&'static AtomicU32),
     /// Resumes the thread as its frame says, which the policy has changed.
     ResumeFrame,
@@ -117,8 +121,8 @@ pub fn wake(word: &'static AtomicU32) {
     sys::futex_wake(word);
 }
 
-/// Makes a thread of this or another process call [`ProcessEvents::poked`]. Does nothing if the thread has ended or
-/// belongs to another user.
+/// Makes a thread of this or another process call [`ProcessEvents::poked`]. Does nothing if the
+/// thread has ended or belongs to another user.
 pub fn poke(process: u32, thread: u32) {
     kernel_signals::send_to(process, thread, POKE);
 }
@@ -141,9 +145,9 @@ pub enum Interest {
     Only {
         /// Numbers of which the policy sees every call.
         all_of: &'static [u64],
-        /// Numbers whose second argument is a command. The policy sees calls whose command is not a common one that
-        /// concerns one descriptor and nothing else (of fcntl(2) those from 1 to 1023: its flags, and locks). It may see
-        /// some of those, too.
+        /// Numbers whose second argument is a command. The policy sees calls whose command is not a
+        /// common one that concerns one descriptor and nothing else (of fcntl(2) those from 1 to
+        /// 1023: its flags, and locks). It may see some of those, too.
         commands_of: &'static [u64],
         /// Numbers of which the policy sees a sample ([`crate::sample_counter`]).
         samples_of: &'static [u64],
@@ -170,8 +174,8 @@ pub enum Exec {
         nr: u64,
         /// Arguments of the call.
         args: [u64; 6],
-        /// First address and length in bytes of the memory that holds what the arguments point to. It comes from
-        /// [`crate::address_space`]; the plane frees it when the call has failed.
+        /// First address and length in bytes of the memory that holds what the arguments point to.
+        /// It comes from [`crate::address_space`]; the plane frees it when the call has failed.
         memory: (u64, u64),
     },
     /// No call is made; the program sees this value.
@@ -186,10 +190,12 @@ pub const NO_TOKEN: Token = -1;
 
 /// Notifications that every policy gets of its process.
 pub trait ProcessEvents: Sync {
-    /// A SIGSYS with the value [`POKE`] has come: to a thread that runs the program's code, or that stands in front of a call.
+    /// A SIGSYS with the value [`POKE`] has come: to a thread that runs the program's code, or that
+    /// stands in front of a call.
     fn poked(&self, _frame: &mut Context) {}
 
-    /// A SIGSYS with the value [`POKE`] has come to a thread that is in the agent's code. [`ProcessEvents::poked`] is not called.
+    /// A SIGSYS with the value [`POKE`] has come to a thread that is in the agent's code.
+    /// [`ProcessEvents::poked`] is not called.
     fn poke_missed(&self) {}
 
     /// A child is about to be made.
@@ -201,32 +207,35 @@ pub trait ProcessEvents: Sync {
     /// This is a new thread of the process, about to begin.
     fn thread_begins(&self) {}
 
-    /// This thread is about to end by its own call; not called for threads that end with their process.
+    /// This thread is about to end by its own call; not called for threads that end with their
+    /// process.
     fn thread_ends(&self) {}
 
-    /// A handler of the program is about to start for this signal, with signals blocked. The call that it interrupts is made
-    /// anew once it returns, or its result has already been reported.
+    /// A handler of the program is about to start for this signal, with signals blocked. The call
+    /// that it interrupts is made anew once it returns, or its result has already been reported.
     fn handler_begins(&self, _signal: i32) {}
 
-    /// The program is about to exec, with signals blocked. Returns a token for `exec_failed`, which undoes what is done here.
+    /// The program is about to exec, with signals blocked. Returns a token for `exec_failed`, which
+    /// undoes what is done here.
     fn before_exec(&self, _call: &Call) -> Token {
         NO_TOKEN
     }
 
-    /// Decides on an exec of the program. Called before [`ProcessEvents::before_exec`], which gets the call that is made.
+    /// Decides on an exec of the program. Called before [`ProcessEvents::before_exec`], which gets
+    /// the call that is made.
     fn redirect_exec(&self, _call: &Call) -> Exec {
         Exec::AsItStands
     }
 
-    /// True if the policy sees the calls of a vfork child, as if its parent's thread, which waits, had made them. The child
-    /// shares memory with its parent, but not descriptors and working directory. A [`ReportingPolicy`] always sees them.
-    /// Asked at each vfork.
+    /// True if the policy sees the calls of a vfork child, as if its parent's thread, which waits,
+    /// had made them. The child shares memory with its parent, but not descriptors and working
+    /// directory. A [`ReportingPolicy`] always sees them. Asked at each vfork.
     fn sees_borrowers(&self) -> bool {
         false
     }
 
-    /// Returns the signal mask to exec with, and so the new program's. `mask` is the program's. Called after
-    /// [`ProcessEvents::before_exec`].
+    /// Returns the signal mask to exec with, and so the new program's. `mask` is the program's.
+    /// Called after [`ProcessEvents::before_exec`].
     fn mask_over_exec(&self, mask: u64) -> u64 {
         mask
     }
@@ -250,18 +259,20 @@ pub trait Policy: ProcessEvents {
     fn before(&self, call: &Call) -> Verdict;
 }
 
-/// A policy that sees all calls and their results, and can make a thread wait or resume it elsewhere.
+/// A policy that sees all calls and their results, and can make a thread wait or resume it
+/// elsewhere.
 ///
-/// A call that a signal has interrupted, and that the program makes again for that reason, comes again as a new call.
+/// A call that a signal has interrupted, and that the program makes again for that reason, comes
+/// again as a new call.
 pub trait ReportingPolicy: ProcessEvents {
-    /// True if [`ReportingPolicy::before`] is asked of calls of this number that come as a signal, as it is of those from a
-    /// patched site.
+    /// True if [`ReportingPolicy::before`] is asked of calls of this number that come as a signal,
+    /// as it is of those from a patched site.
     fn is_asked_first(&self, _number: u64) -> bool {
         false
     }
 
-    /// The program is about to make `call`, with signals as the program has them blocked. None: the policy needs the
-    /// thread's frame, and is asked by [`ReportingPolicy::reported`].
+    /// The program is about to make `call`, with signals as the program has them blocked. None: the
+    /// policy needs the thread's frame, and is asked by [`ReportingPolicy::reported`].
     fn before(&self, _call: &Call) -> Option<Verdict> {
         None
     }
@@ -269,34 +280,38 @@ pub trait ReportingPolicy: ProcessEvents {
     /// The program is about to make `call`. In `frame` the thread stands in front of the call.
     fn reported(&self, call: &Call, frame: &mut Context) -> ReportingVerdict;
 
-    /// `call`, on which the verdict was [`ReportingVerdict::Report`], has returned this result to the program. In its frame
-    /// the thread stands behind the call. The frame is None if a handler is about to begin there, or if it lies in memory of
-    /// the program. Not called if a signal ends the process on the way back.
+    /// `call`, on which the verdict was [`ReportingVerdict::Report`], has returned this result to
+    /// the program. In its frame the thread stands behind the call. The frame is None if a handler
+    /// is about to begin there, or if it lies in memory of the program. Not called if a signal ends
+    /// the process on the way back.
     fn after(&self, _call: &Call, _result: i64, _frame: Option<&mut Context>) -> Next {
         Next::GoOn
     }
 
-    /// The plane is about to make one of its own calls for the program. With a call of the number [`OF_ANOTHER_ABI`] the
-    /// process is lost.
+    /// The plane is about to make one of its own calls for the program. With a call of the number
+    /// [`OF_ANOTHER_ABI`] the process is lost.
     fn plane_call(&self, _call: &Call, _frame: &mut Context) -> PlaneCallVerdict {
         PlaneCallVerdict::Proceed
     }
 
-    /// The plane's own call of that number has returned this result to the program. Not called for a successful exec, a
-    /// return from a signal, the end of a thread, or in a child.
+    /// The plane's own call of that number has returned this result to the program. Not called for
+    /// a successful exec, a return from a signal, the end of a thread, or in a child.
     fn plane_call_returned(&self, _number: u64, _result: i64) {}
 
-    /// The thread has raised this signal while [faults are taken over](crate::program_faults), or has got a SIGSYS that the
-    /// agent did not send. Afterwards the thread goes on as its frame says, which may raise the signal again.
+    /// The thread has raised this signal while [faults are taken over](crate::program_faults), or
+    /// has got a SIGSYS that the agent did not send. Afterwards the thread goes on as its frame
+    /// says, which may raise the signal again.
     fn fault(&self, _signal: i32, _frame: &mut Context) {}
 
-    /// The thread has raised SIGSEGV by a write to the protected page at `at`, while faults are taken over. Returns true if
-    /// it can write there now. May run inside the agent's own store: do nothing but unprotect the page.
+    /// The thread has raised SIGSEGV by a write to the protected page at `at`, while faults are
+    /// taken over. Returns true if it can write there now. May run inside the agent's own store: do
+    /// nothing but unprotect the page.
     fn write_fault(&self, _at: u64) -> bool {
         false
     }
 
-    /// The plane, or the kernel for it, is about to write to `len` bytes of the program's memory. Returns false to forbid it.
+    /// The plane, or the kernel for it, is about to write to `len` bytes of the program's memory.
+    /// Returns false to forbid it.
     fn will_write(&self, _at: u64, _len: u64) -> bool {
         true
     }
@@ -336,7 +351,8 @@ pub(crate) fn reporting() -> Option<&'static dyn ReportingPolicy> {
     }
 }
 
-/// True if the policy lets the plane write into the program's memory ([`ReportingPolicy::will_write`]).
+/// True if the policy lets the plane write into the program's memory
+/// ([`ReportingPolicy::will_write`]).
 pub(crate) fn will_write(at: u64, len: u64) -> bool {
     reporting().is_none_or(|policy| policy.will_write(at, len))
 }

@@ -1,8 +1,9 @@
-//! Faults of the program's, while a policy wants to hear of them first: those that a wrong prediction leads it into are to be
-//! taken back, and none of them may end the process.
+//! Faults of the program's, while a policy wants to hear of them first: those that a wrong
+//! prediction leads it into are to be taken back, and none of them may end the process.
 //!
-//! The kernel is given our handler in place of the program's action, whatever that is, for the signals in [`TAKEN`]. (Not
-//! SIGTRAP: a breakpoint lies in front of where the thread goes on, and who has set it waits for it.)
+//! The kernel is given our handler in place of the program's action, whatever that is, for the
+//! signals in [`TAKEN`]. (Not SIGTRAP: a breakpoint lies in front of where the thread goes on, and
+//! who has set it waits for it.)
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -30,7 +31,8 @@ fn action() -> Action {
     Action { handler, flags: flags.into(), restorer: arch::restorer(), mask: !0 }
 }
 
-/// From here on the policy is told of them ([`policy::ReportingPolicy::fault`]). No other thread is at work; signals are blocked.
+/// From here on the policy is told of them ([`policy::ReportingPolicy::fault`]). No other thread is
+/// at work; signals are blocked.
 pub fn take() -> sys::Result<()> {
     let ours = action();
     BEFORE.with(|before| {
@@ -54,8 +56,8 @@ pub fn give_back() {
     });
 }
 
-/// Does `work`, which looks at the program's action for this signal, or changes it, while the kernel has that. No other thread is at
-/// work; signals are blocked.
+/// Does `work`, which looks at the program's action for this signal, or changes it, while the
+/// kernel has that. No other thread is at work; signals are blocked.
 pub(super) fn with_programs<T>(signal: u32, work: impl FnOnce() -> T) -> T {
     let number = TAKEN.iter().position(|taken| *taken == signal);
     let Some(number) = number.filter(|_| IS_TAKEN.load(Relaxed)) else { return work() };
@@ -67,7 +69,8 @@ pub(super) fn with_programs<T>(signal: u32, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A new program is to inherit the program's actions: the kernel has them until the exec has failed ([`take_again`]). Signals are blocked.
+/// A new program is to inherit the program's actions: the kernel has them until the exec has failed
+/// ([`take_again`]). Signals are blocked.
 pub(super) fn lend_for_exec() {
     set_all(|number| BEFORE.with(|before| before[number]));
 }

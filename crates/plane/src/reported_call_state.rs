@@ -1,4 +1,5 @@
-//! What a thread keeps of a call that is reported ([`crate::call_restart`]). Where it is taken back to before that, so is this.
+//! What a thread keeps of a call that is reported ([`crate::call_restart`]). Where it is taken back
+//! to before that, so is this.
 
 /// A call of a thread's that is under way, or that it is to make again.
 #[derive(Clone, Copy)]

@@ -6,8 +6,8 @@
 //! signal handler, or another thread of the same place, that comes between load and store makes a
 //! few more calls unseen, or fewer.
 //!
-//! Invariant: where a policy wants every call, as that of a shadow does, the entry code does not look
-//! here; so counts that a shadow, or any fork, has inherited let nothing by.
+//! Invariant: where a policy wants every call, as that of a shadow does, the entry code does not
+//! look here; so counts that a shadow, or any fork, has inherited let nothing by.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -70,8 +70,8 @@ impl Unseen {
         self.unaccounted.store(calls, Relaxed);
     }
 
-    /// A number in no step with what the program does (Knuth's generator, its better half): the clock
-    /// takes longer to read.
+    /// A number in no step with what the program does (Knuth's generator, its better half): the
+    /// clock takes longer to read.
     pub fn chance(&self) -> u64 {
         let next = self.random.load(Relaxed).wrapping_mul(6_364_136_223_846_793_005);
         let next = next.wrapping_add(1_442_695_040_888_963_407);
@@ -104,8 +104,8 @@ mod tests {
     fn call_by_entry(left: u64, interest: u8) -> u64 {
         RUNAHEAD_INTEREST[nr::GETPPID as usize].store(interest, Relaxed);
         let (ret, stack): (u64, u64);
-        // SAFETY: the entry code keeps every register but these and makes one call without effect; as no
-        // thread is known in this process, nothing else is run.
+        // SAFETY: the entry code keeps every register but these and makes one call without effect;
+        // as no thread is known in this process, nothing else is run.
         unsafe {
             core::arch::asm!(
                 "lea r12, [rsp - 8]",

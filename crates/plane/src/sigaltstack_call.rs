@@ -1,4 +1,5 @@
-//! What the program does with its alternate signal stack, of which the kernel has another ([`super::alternate_stack`]).
+//! What the program does with its alternate signal stack, of which the kernel has another
+//! ([`super::alternate_stack`]).
 
 use super::alternate_stack::{AUTODISARM, Altstack};
 use super::thread::Thread;
@@ -6,7 +7,8 @@ use crate::arch::Context;
 use crate::call::Call;
 use crate::sys::{self, Errno, copy_in, nr};
 
-/// sigaltstack(2) as the program means it; `None` if what is given cannot be known (a filter around us).
+/// sigaltstack(2) as the program means it; `None` if what is given cannot be known (a filter around
+/// us).
 pub(super) fn sigaltstack(call: &Call) -> Option<i64> {
     let [new, old, ..] = call.args;
     let thread = call.thread;
@@ -35,10 +37,10 @@ pub(super) fn sigaltstack(call: &Call) -> Option<i64> {
     Some(ret)
 }
 
-/// The program returns from a signal by `context`, which is a copy of what is at `at`: that also sets the alternate stack that there was at
-/// its start, unless the frame lies on the present one. (Kernels before 6.12 look at the stack that the program
-/// goes on upon, which is the same unless a handler has changed what its frame says.) What the kernel is to
-/// set is ours.
+/// The program returns from a signal by `context`, which is a copy of what is at `at`: that also
+/// sets the alternate stack that there was at its start, unless the frame lies on the present one.
+/// (Kernels before 6.12 look at the stack that the program goes on upon, which is the same unless a
+/// handler has changed what its frame says.) What the kernel is to set is ours.
 pub(super) fn restore_from(thread: &Thread, context: &mut Context, at: u64) {
     let given = Altstack::from_words(context.stack);
     if let Ok(stack) = given.checked(thread.alternate.get(), at) {

@@ -12,7 +12,8 @@ use crate::interception_state::is_retired;
 /// Signals whose `sa_mask` the program gave with SIGSYS in it.
 pub(super) static IN_MASK_OF: AtomicU64 = AtomicU64::new(0);
 
-/// Signals for which the kernel has [`crate::signal_handlers::address`] in place of the program's handler.
+/// Signals for which the kernel has [`crate::signal_handlers::address`] in place of the program's
+/// handler.
 pub(super) static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 /// Signals in [`HANDLED`] whose handler asked for the alternate stack.
@@ -32,7 +33,8 @@ pub(super) fn has_async_handlers() -> bool {
     HANDLERS.load(Relaxed)
 }
 
-/// True if the program has, or has had, handlers of its own. While false, none can have changed a thread's mask.
+/// True if the program has, or has had, handlers of its own. While false, none can have changed a
+/// thread's mask.
 pub fn has_handlers() -> bool {
     ANY_HANDLERS.load(Relaxed)
 }
@@ -61,7 +63,8 @@ impl Given {
         Given { handler, in_mask, handled, on_stack }
     }
 
-    /// The kernel's action, as the program gave it; `ours` is what the kernel has in place of handlers.
+    /// The kernel's action, as the program gave it; `ours` is what the kernel has in place of
+    /// handlers.
     pub fn restore(self, mut action: Action, ours: u64) -> Action {
         if self.in_mask {
             action.mask |= SYS_BIT;
@@ -70,7 +73,7 @@ impl Given {
             let asked = if self.on_stack { ASKS_FOR_STACK } else { 0 };
             action.flags = action.flags & !ASKS_FOR_STACK | asked;
         }
-        // (One with SA_RESETHAND is gone once it was called.)
+        // One with SA_RESETHAND is gone once it was called.
         if action.handler == ours {
             action.handler = self.handler;
         }

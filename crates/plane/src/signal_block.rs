@@ -1,7 +1,7 @@
 //! Stretches of the agent's work in which no signal is delivered.
 //!
-//! What the program's mask was is remembered, so that a bug in such a stretch, which gives the rest of it up
-//! ([`crate::fail_open`]), does not leave the program deaf.
+//! What the program's mask was is remembered, so that a bug in such a stretch, which gives the rest
+//! of it up ([`crate::fail_open`]), does not leave the program deaf.
 
 use super::thread::{self, Thread};
 use crate::sys;

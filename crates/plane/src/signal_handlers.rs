@@ -1,13 +1,15 @@
 //! The program's signal handlers begin here, whatever they are for.
 //!
-//! The kernel is given [`address`] in place of each of them, with `SA_ONSTACK`: so its frame lies on the
-//! thread's own stack for signals ([`super::alternate_stack`]), or, while that is in use, below wherever the
-//! thread is. From there it is moved to where the kernel would have put it, had we not been there: on the
-//! program's alternate stack, or below the program's stack pointer, even where it was us who were interrupted.
-//! Then returning from a frame of our own starts the handler, which finds all as the kernel leaves it.
+//! The kernel is given [`address`] in place of each of them, with `SA_ONSTACK`: so its frame lies
+//! on the thread's own stack for signals ([`super::alternate_stack`]), or, while that is in use,
+//! below wherever the thread is. From there it is moved to where the kernel would have put it, had
+//! we not been there: on the program's alternate stack, or below the program's stack pointer, even
+//! where it was us who were interrupted. Then returning from a frame of our own starts the handler,
+//! which finds all as the kernel leaves it.
 //!
-//! One that arrives while we are at work for a call in [`HELD_BY`] is sent once more and waits until the program goes on,
-//! behind the call or, if it has not begun yet, in front of it: our work is short, and its stack cannot be unwound.
+//! One that arrives while we are at work for a call in [`HELD_BY`] is sent once more and waits
+//! until the program goes on, behind the call or, if it has not begun yet, in front of it: our work
+//! is short, and its stack cannot be unwound.
 //!
 //! Invariant: no frame of the program's is on a stack of ours.
 
@@ -36,7 +38,8 @@ pub(crate) extern "C" fn runahead_begin_handler(
     mask: u64,
 ) -> ! {
     let thread = thread::current();
-    // SAFETY: the kernel passes the frame of this signal, which is ours alone until it is returned from.
+    // SAFETY: the kernel passes the frame of this signal, which is ours alone until it is returned
+    // from.
     let context = unsafe { &mut *context };
     let mask = thread.and_then(|thread| thread.mask_to_enter.take()).unwrap_or(mask);
     if let Some(thread) = thread
@@ -74,7 +77,8 @@ pub(crate) extern "C" fn runahead_begin_handler(
         && thread.is_some_and(|thread| is_alone(thread, signal))
         && kernel_signals::send_to_itself(signal, info)
     {
-        // SAFETY: our handler, which would return from that frame, does not go on: the program makes its call anew.
+        // SAFETY: our handler, which would return from that frame, does not go on: the program
+        // makes its call anew.
         unsafe {
             (*call).resume_at((*call).after() - 2);
             arch::sigreturn(call as u64)
@@ -89,7 +93,8 @@ pub(crate) extern "C" fn runahead_begin_handler(
     if let Some(thread) = thread.filter(|_| was_busy) {
         thread.depth.set(0);
     }
-    // SAFETY: that frame, as the kernel left it, on which nothing depends but what the handler returns to.
+    // SAFETY: that frame, as the kernel left it, on which nothing depends but what the handler
+    // returns to.
     unsafe { enter(thread, signal, handler, mask, context) }
 }
 
@@ -199,7 +204,8 @@ pub(super) fn may_be_held(number: u64) -> bool {
     IS_ONE.get(number as usize).is_some_and(|&is_one| is_one)
 }
 
-/// The signal has met us at work, and nothing but its coming a little later is changed if it is sent once more.
+/// The signal has met us at work, and nothing but its coming a little later is changed if it is
+/// sent once more.
 fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
     thread.may_hold.get()
         && crate::interception_state::is_ours(context.after())
@@ -207,18 +213,19 @@ fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
         && is_alone(thread, signal)
 }
 
-/// A call has been dispatched for a policy that is told of all, and a signal has come before we had them wait. (Whoever
-/// looks at the stack then, to unwind it, is to find the program and not us.)
+/// A call has been dispatched for a policy that is told of all, and a signal has come before we had
+/// them wait. (Whoever looks at the stack then, to unwind it, is to find the program and not us.)
 fn comes_before_the_policy(thread: &Thread, context: &Context) -> bool {
     crate::interception_state::reports()
         && (thread.depth.get() == 0 || thread.is_asking.get())
         && crate::interception_state::is_ours(context.after())
-        // (A handler of another signal's, which has not had the rest wait yet.)
+        // A handler of another signal's, which has not had the rest wait yet.
         && !arch::is_entering_handler(context.after())
         && thread.signal_stack().holds(context.stack_pointer())
 }
 
-/// The signal may be sent once more: no instruction raised it, it is the only one of its number, and would come to us again.
+/// The signal may be sent once more: no instruction raised it, it is the only one of its number,
+/// and would come to us again.
 fn is_alone(thread: &Thread, signal: i32) -> bool {
     thread.armed.get()
         && thread.lent.get().is_none()

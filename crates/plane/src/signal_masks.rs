@@ -3,11 +3,12 @@
 //! If SIGSYS is blocked when a call is dispatched, the kernel kills the process. So its bit is
 //! taken out of every mask that the program hands to the kernel and put back into every mask that
 //! it reads; its handler for SIGSYS is kept here and called for signals that are not ours. A SIGSYS
-//! that comes while the program believes it blocked would have to wait, be seen to wait, and perhaps
-//! be taken by a call: the process then goes on without us, and the kernel does all that.
+//! that comes while the program believes it blocked would have to wait, be seen to wait, and
+//! perhaps be taken by a call: the process then goes on without us, and the kernel does all that.
 //!
-//! The kernel is given [`signal_handlers::address`] instead of every handler of the program's. That notes in the
-//! frame what was believed before, where the handler's mask has SIGSYS in it, and goes on to the handler.
+//! The kernel is given [`signal_handlers::address`] instead of every handler of the program's. That
+//! notes in the frame what was believed before, where the handler's mask has SIGSYS in it, and goes
+//! on to the handler.
 
 mod mask_calls;
 
@@ -103,7 +104,8 @@ pub(super) fn in_new_process() {
     KEPT.break_open();
 }
 
-/// Takes SIGSYS over from the program, with what it inherited: its action, and the mask, or what it believes of that.
+/// Takes SIGSYS over from the program, with what it inherited: its action, and the mask, or what it
+/// believes of that.
 pub(super) fn keep_sigsys(thread: &Thread, action: Action, believed: Option<u64>) {
     undisturbed(|mask| {
         KEPT.with(|kept| kept.sigsys = action);

@@ -1,8 +1,9 @@
 //! The signal by which dispatch delivers a call.
 //!
-//! The handler runs on a stack of the thread's for signals (`altstack`), so that the program's needs no room
-//! and its alternate one is not touched. It must not be blocked when a call is dispatched (the kernel kills the
-//! process), so it does not block itself and `masks` keeps it out of every mask.
+//! The handler runs on a stack of the thread's for signals (`altstack`), so that the program's
+//! needs no room and its alternate one is not touched. It must not be blocked when a call is
+//! dispatched (the kernel kills the process), so it does not block itself and `masks` keeps it out
+//! of every mask.
 
 use linux_raw_sys::general as k;
 
@@ -33,7 +34,8 @@ const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 /// What our signal carries to a thread that is to take its dispatch off.
 const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
 
-/// Puts our handler in place of the program's, which `masks` keeps. `believed`: see [`crate::start`].
+/// Puts our handler in place of the program's, which `masks` keeps. `believed`: see
+/// [`crate::start`].
 pub(super) fn install(thread: &Thread, believed: Option<u64>) -> sys::Result<()> {
     let old = kernel_signals::set_action(k::SIGSYS as i32, Some(&action()))?;
     signal_masks::keep_sigsys(thread, old, believed);
@@ -86,12 +88,13 @@ fn other(info: &Info, context: &mut Context) {
         && (info.code == kernel_signals::SI_QUEUE || info.code == kernel_signals::SI_TIMER);
     let called_off = is_sent(CALLED_OFF) && crate::interception_state::is_retired();
     let mask = sys::set_mask(!0);
-    // (First, as what is lost may be the call behind one that was made, of which the policy has not been told.)
+    // First, as what is lost may be the call behind one that was made, of which the policy has not
+    // been told.
     if let Some(thread) = thread {
         make_a_lost_call_again(thread, context);
     }
     match called_off {
-        // (It is not to come again.)
+        // It is not to come again.
         true => call_reporting::interrupted(thread, context),
         false => call_reporting::stopped(thread, context),
     }
@@ -195,10 +198,11 @@ fn answer(info: &Info, context: &mut Context) {
         }
         return of_the_plane(&call, site, context);
     }
-    // (A policy that sees all has its say of the others.)
+    // A policy that sees all has its say of the others.
     let is_seen = crate::interception_state::sees_all() && call.nr != nr::MUNMAP;
     if !is_seen && takes_its_stack(&call) {
-        // A thread that is about to end does, and a coroutine what is below it: a patched site would need that.
+        // A thread that is about to end does, and a coroutine what is below it: a patched site
+        // would need that.
         return perform(&call, site, context);
     }
     if !is_undisturbed() {
@@ -218,7 +222,7 @@ fn answer(info: &Info, context: &mut Context) {
 
 /// A call that was dispatched, for a policy that is told of all.
 fn reported(call: &Call, site: u64, context: &mut Context) {
-    // (A handler may have jumped out of the asking.)
+    // A handler may have jumped out of the asking.
     call.thread.is_asking.set(false);
     if temporary_masks::MASK_CALLS.contains(&call.nr) || !is_the_planes(call.nr) {
         return call_reporting::answer(call, site, context);
@@ -241,15 +245,15 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
 
 /// One of the plane's own calls has been made.
 fn tell_plane_call(call: &Call, context: &Context) {
-    // (What makes a child or a thread says so itself.)
+    // What makes a child or a thread says so itself.
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
     if !is_child && context.is_answered() {
         call_reporting::plane_call_returned(call.nr, context.result());
     }
 }
 
-/// Has a call made that was to be dispatched when this other SIGSYS was already under way: of two the
-/// kernel delivers the first. (Where that is the call's, it is the other that gets lost.)
+/// Has a call made that was to be dispatched when this other SIGSYS was already under way: of two
+/// the kernel delivers the first. (Where that is the call's, it is the other that gets lost.)
 fn make_a_lost_call_again(thread: &Thread, context: &mut Context) {
     if thread.armed.get()
         && let Some(site) = context.unanswered_call()
@@ -301,7 +305,8 @@ fn patch(call: &Call, site: u64) -> Option<u64> {
     work.again
 }
 
-/// Asks the policy of a call as a patched site does, and does what it says. False: it wants the frame, too.
+/// Asks the policy of a call as a patched site does, and does what it says. False: it wants the
+/// frame, too.
 fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
     let thread = call.thread;
     thread.depth.set(1);
@@ -370,7 +375,8 @@ extern "C" fn on_agent_stack(work: u64) {
     unsafe {
         let work = &mut *(work as *mut Dispatch<'_>);
         if reports() {
-            // From here on they wait until the call is over, if they may. (The mask of what came before is in the frame.)
+            // From here on they wait until the call is over, if they may. (The mask of what came
+            // before is in the frame.)
             work.call.thread.hold_if(signal_handlers::may_be_held(work.call.nr));
             work.waits_for_signals = has_held();
         }
@@ -388,8 +394,8 @@ fn of_the_plane(call: &Call, site: u64, context: &mut Context) {
         nr::RT_SIGRETURN => {
             thread.depth.set(if reports() { 0 } else { thread.depth.get() });
             // SAFETY: the program asks for it with this very stack pointer, at which the kernel
-            // finds the frame; where there is none, both it and we fault. (The frame is only read: its
-            // memory may not be writable any more.)
+            // finds the frame; where there is none, both it and we fault. (The frame is only read:
+            // its memory may not be writable any more.)
             unsafe {
                 let mut frame = (*(call.stack as *const Context)).copy();
                 signal_masks::restore_from(thread, &mut frame);

@@ -145,7 +145,7 @@ macro_rules! call {
     }};
 }
 
-// (Behind the macro, which it uses.)
+// Behind the macro, which it uses.
 mod program_memory;
 pub(crate) use program_memory::remember_process;
 pub use program_memory::{
@@ -162,7 +162,8 @@ pub fn read_at_random(fd: Fd) {
     let _ = call!(nr::FADVISE64, fd, 0, 0, k::POSIX_FADV_RANDOM);
 }
 
-/// Starts reading a range of `fd`, and waits for no more than a place in the device's queue (posix_fadvise(2)).
+/// Starts reading a range of `fd`, and waits for no more than a place in the device's queue
+/// (posix_fadvise(2)).
 pub fn will_need(fd: Fd, offset: u64, len: u64) -> Result<u64> {
     call!(nr::FADVISE64, fd, offset, len, k::POSIX_FADV_WILLNEED)
 }
@@ -199,7 +200,8 @@ pub fn statx_path(path: u64, mask: u32) -> Result<k::statx> {
     Ok(out)
 }
 
-/// preadv2(2) into one buffer, of data that is in memory only. An offset of `None` is the descriptor's own.
+/// preadv2(2) into one buffer, of data that is in memory only. An offset of `None` is the
+/// descriptor's own.
 ///
 /// # Safety
 /// The kernel may write to `len` bytes at `buf`. An address without write access is EFAULT.
@@ -401,8 +403,8 @@ pub unsafe fn protect(at: u64, len: u64, prot: u32) -> Result<u64> {
     call!(nr::MPROTECT, at, len, prot)
 }
 
-/// mseal(2): the protection of these pages, and that they are there, is for good. (Of no pages: whether the
-/// kernel knows it.)
+/// mseal(2): the protection of these pages, and that they are there, is for good. (Of no pages:
+/// whether the kernel knows it.)
 pub fn seal(at: u64, len: u64) -> Result<u64> {
     // Later than the generated numbers; the same on all architectures.
     const MSEAL: u64 = 462;
@@ -504,7 +506,8 @@ pub fn thread_ns() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// getrusage(2): page faults of this process that needed a device, and its processor time in microseconds.
+/// getrusage(2): page faults of this process that needed a device, and its processor time in
+/// microseconds.
 pub fn process_major_faults() -> (u64, u64) {
     /// Behind two times and five other counters.
     const MAJFLT: usize = 2 * 2 + 5;
@@ -524,8 +527,8 @@ pub struct PageRegion {
     categories: u64,
 }
 
-/// PAGEMAP_SCAN of ioctl(2), on a descriptor of a pagemap: runs of pages that are there, from address `start` to
-/// `end`; how many, and up to where it has looked. Linux 6.7 has it.
+/// PAGEMAP_SCAN of ioctl(2), on a descriptor of a pagemap: runs of pages that are there, from
+/// address `start` to `end`; how many, and up to where it has looked. Linux 6.7 has it.
 pub fn scan_pages(
     map: Fd,
     (start, end): (u64, u64),
@@ -655,8 +658,8 @@ pub fn is_pipe(fd: Fd) -> bool {
     statx_fd(fd, k::STATX_TYPE).is_ok_and(|s| u32::from(s.stx_mode) & k::S_IFMT == k::S_IFIFO)
 }
 
-/// clone(2) as fork(2), without a signal at the end, with a last argument that the kernel ignores and a filter may look at:
-/// `None` in the child.
+/// clone(2) as fork(2), without a signal at the end, with a last argument that the kernel ignores
+/// and a filter may look at: `None` in the child.
 pub fn fork_marked(mark: u64) -> Result<Option<u32>> {
     match call!(nr::CLONE, 0, 0, 0, 0, mark)? {
         0 => Ok(None),
@@ -664,7 +667,8 @@ pub fn fork_marked(mark: u64) -> Result<Option<u32>> {
     }
 }
 
-/// wait4(2) for a child made by [`fork_with_pidfd`] or [`fork_marked`]: its processor time, in microseconds.
+/// wait4(2) for a child made by [`fork_with_pidfd`] or [`fork_marked`]: its processor time, in
+/// microseconds.
 pub fn collect(pid: u32) -> Result<u64> {
     let mut usage = [0u64; 18];
     call!(nr::WAIT4, pid, 0, k::__WCLONE, &raw mut usage)?;
@@ -716,7 +720,8 @@ pub fn signals_waiting() -> Result<[u64; 2]> {
     }
 }
 
-/// Nanoseconds (clock_gettime(2), CLOCK_MONOTONIC). A call, as a program may forbid the time-stamp counter.
+/// Nanoseconds (clock_gettime(2), CLOCK_MONOTONIC). A call, as a program may forbid the time-stamp
+/// counter.
 pub fn now() -> u64 {
     let mut time = [0u64; 2];
     let _ = call!(nr::CLOCK_GETTIME, k::CLOCK_MONOTONIC, time.as_mut_ptr());

@@ -8,8 +8,8 @@ use crate::sys::{self, copy_in, nr};
 pub(super) const MASK_CALLS: [u64; 5] =
     [nr::RT_SIGSUSPEND, nr::PPOLL, nr::PSELECT6, nr::EPOLL_PWAIT, nr::EPOLL_PWAIT2];
 
-/// The number of the argument that is the mask of one of [`MASK_CALLS`], where that is, and its bytes if
-/// the call says so there.
+/// The number of the argument that is the mask of one of [`MASK_CALLS`], where that is, and its
+/// bytes if the call says so there.
 fn mask_argument(call: &Call) -> sys::Result<(usize, u64, u64)> {
     let args = call.args;
     Ok(match call.nr {
@@ -31,7 +31,8 @@ pub(super) fn has_plain_mask(call: &Call) -> bool {
     }
 }
 
-/// Of one of [`MASK_CALLS`] with SIGSYS in its mask: the number of the argument, what the mask is to be, and its bytes.
+/// Of one of [`MASK_CALLS`] with SIGSYS in its mask: the number of the argument, what the mask is
+/// to be, and its bytes.
 pub(super) fn mask_to_replace(call: &Call) -> Option<(usize, u64, u64)> {
     if !MASK_CALLS.contains(&call.nr) {
         return None;

@@ -4,9 +4,9 @@
 //! threads of every library in use; the entry code in `arch` has the search written out. A thread
 //! that is not known runs natively until it meets the entry code with a spare place at hand.
 //!
-//! Invariant: a [`Thread`] is touched only by the thread that it belongs to, its signal handlers
-//! and vfork child included, once it is in the table, but for its number and the atomics by which it is stopped; nobody else
-//! finds it.
+//! Invariant: once a [`Thread`] is in the table, only the thread that it belongs to touches it, its
+//! signal handlers and vfork child included. Exceptions are its TID, and the atomics by which it is
+//! stopped.
 
 mod thread_slots;
 
@@ -27,13 +27,13 @@ pub(super) use thread_slots::{expect_thread, expected_came, prepare_spare, take_
 
 /// Bytes of a thread's stack for signals: many frames may lie there for a moment.
 const SIGNAL_STACK_BYTES: u64 = 256 << 10;
-/// What is left without access below it.
+/// Bytes without access below the stack for signals.
 const GUARD_BYTES: u64 = 4096;
 
 /// One thread. The entry code in `arch` uses the first fields.
 #[repr(C, align(16))]
 pub struct Thread {
-    /// Where the agent's stack ends, and work on it begins.
+    /// Highest address of the agent's stack, where work on it begins.
     pub(crate) stack_top: Cell<u64>,
     /// 1 while the agent runs or waits in the kernel on the program's behalf.
     pub(crate) depth: Cell<u64>,
@@ -43,9 +43,10 @@ pub struct Thread {
     pub(crate) program_stack: Cell<u64>,
     /// The call under way is one of those for which signals may wait.
     pub(super) may_hold: Cell<bool>,
-    /// 1 while signals wait until the program goes on after the call under way ([`super::signal_handlers`]).
+    /// 1 while signals wait until the program goes on after the call under way
+    /// ([`super::signal_handlers`]).
     pub(crate) held: Cell<u64>,
-    /// The mask that it is to go on with then.
+    /// Signal mask with which the program goes on then.
     pub(crate) held_mask: Cell<u64>,
     /// The program's alternate signal stack.
     pub(super) alternate: Cell<Altstack>,
@@ -65,11 +66,11 @@ pub struct Thread {
     pub(super) refused: AtomicU32,
     /// The program believes that SIGSYS is blocked.
     pub(super) blocked: Cell<bool>,
-    /// What the mask was before signals were made to wait ([`super::signal_block`]).
+    /// Signal mask before signals were blocked ([`super::signal_block`]).
     pub(super) mask: Cell<Option<u64>>,
-    /// A vfork child is using this; what is to be put back when it has gone.
+    /// Values to restore when the vfork child has gone that uses this thread; None: no child does.
     pub(super) lent: Cell<Option<Lent>>,
-    /// This thread is about to make another, for which there is a place ([`expect_thread`]).
+    /// True while this thread makes another, for which a place is reserved ([`expect_thread`]).
     pub(super) expects: Cell<bool>,
     /// Stack on which the program is to go on after the call under way; 0: its own.
     pub(crate) go_on_at: Cell<u64>,
@@ -77,17 +78,20 @@ pub struct Thread {
     pub(super) makes: Cell<u64>,
     /// The call under way that is reported, or that is to be made again ([`super::call_restart`]).
     pub(super) begun: Cell<Option<Begun>>,
-    /// With what mask the handler is to begin that has not had signals wait yet: another signal has met it, and waits.
+    /// Signal mask for the start of a handler that was itself interrupted before it could block
+    /// signals.
     pub(super) mask_to_enter: Cell<Option<u64>>,
-    /// It asks the policy of a call that has come as a signal, though all are reported.
+    /// True while the thread asks the policy of a call that has come as a signal, though all are
+    /// reported.
     pub(super) is_asking: Cell<bool>,
-    /// A stop has met it at work of ours that waits.
+    /// True if a stop has interrupted the agent's own work that waits.
     pub(super) is_disturbed: Cell<bool>,
-    /// First address and bytes of memory in which lie the arguments of an exec that is being made; (0, 0): of none.
+    /// First address and length in bytes of the memory that holds the arguments of the exec under
+    /// way; (0, 0): none.
     pub(super) exec_memory: Cell<(u64, u64)>,
-    /// How often this thread had left its processor when the policy last asked.
+    /// Switches of this thread when the policy last asked.
     pub switches: Cell<Option<Switches>>,
-    /// What the policy knows of this thread's waits in page faults.
+    /// Page faults of this thread that waited, as the policy last saw them.
     pub faults: Cell<Option<Faults>>,
     mapped: Cell<[u64; 2]>,
 }
@@ -95,17 +99,18 @@ pub struct Thread {
 /// Page faults of a thread that waited for a device, as the policy last saw them.
 #[derive(Clone, Copy)]
 pub struct Faults {
-    /// The number of the timer by which it looks.
+    /// Number of the timer by which the policy looks.
     pub timer: u32,
-    /// After how much of the thread's processor time it looks, in nanoseconds.
+    /// Period of the timer: nanoseconds of the thread's processor time.
     pub every_ns: u64,
-    /// How many there had been.
+    /// Page faults at the last look.
     pub seen: u64,
-    /// When that was, in time-stamp ticks, and what the thread had used of a processor by then, in nanoseconds.
+    /// Time of the last look in time-stamp ticks, and the thread's processor time at that look in
+    /// nanoseconds.
     pub at: (u64, u64),
 }
 
-/// What a vfork child may change of its parent's thread.
+/// State of a parent's thread that a vfork child may change.
 #[derive(Clone, Copy)]
 pub(super) struct Lent {
     alternate: Altstack,
@@ -135,8 +140,8 @@ fn slots(key: u64) -> impl Iterator<Item = &'static Slot> {
     const _: () = assert!(size_of::<Slot>() == 16);
     let first = (key.wrapping_mul(THREAD_HASH) >> 32) as usize % THREAD_HASHES;
     let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();
-    // SAFETY: places up to THREAD_HASHES + THREAD_PROBES, of twice THREAD_HASHES; all-zero pages are
-    // free slots, and slots are atomics.
+    // SAFETY: places up to THREAD_HASHES + THREAD_PROBES, of twice THREAD_HASHES; all-zero pages
+    // are free slots, and slots are atomics.
     (first..first + THREAD_PROBES).map(move |n| unsafe { &*table.add(n) })
 }
 
@@ -160,7 +165,7 @@ fn find(key: u64) -> Option<&'static Thread> {
     unsafe { slot.thread.load(Relaxed).as_ref() }
 }
 
-/// The program has changed its thread pointer without a system call.
+/// Finds a thread by its TID: the program has changed its thread pointer without a system call.
 fn find_by_number() -> Option<&'static Thread> {
     let tid = sys::gettid();
     let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();
@@ -179,7 +184,7 @@ fn find_by_number() -> Option<&'static Thread> {
 }
 
 impl Thread {
-    /// Whether signals may wait until the call that begins is over.
+    /// Sets if signals may wait until the call that begins is over.
     pub(super) fn hold_if(&self, may: bool) {
         self.may_hold.set(may);
         if !may {
@@ -187,18 +192,18 @@ impl Thread {
         }
     }
 
-    /// Signals wait from here on; this was the mask.
+    /// Makes signals wait from here on. `mask` is the program's.
     pub(super) fn hold(&self, mask: u64) {
         self.held_mask.set(mask);
         self.held.set(1);
     }
 
-    /// What the program believes that its mask is, of which the kernel is to have `mask`.
+    /// Returns the mask that the program believes to have when the kernel has `mask`.
     pub fn believed_mask(&self, mask: u64) -> u64 {
         self.as_believed(mask)
     }
 
-    /// The program believes that this is its mask: what the kernel is to have.
+    /// Notes the mask that the program believes to have. Returns the one for the kernel.
     pub fn believe_mask(&self, mask: u64) -> u64 {
         self.blocked.set(kernel_signals::has_sigsys(mask));
         kernel_signals::without_sigsys(mask)
@@ -213,35 +218,35 @@ impl Thread {
         }
     }
 
-    /// A signal has made the thread leave while we were at work on a call of it: what the program
-    /// believes of SIGSYS is then to be so.
+    /// True if a signal has retired this thread while the agent worked on a call of it. The
+    /// kernel's mask must be the program's then, SIGSYS included.
     pub(super) fn has_left(&self) -> bool {
         crate::interception_state::is_retired() && !self.armed.get()
     }
 
-    /// Lets them come, here.
+    /// Lets held signals come, here.
     pub(super) fn release(&self) {
         if let Some(mask) = self.take_held() {
             sys::set_mask(self.as_believed(mask));
         }
     }
 
-    /// The program is to go on with this stack pointer after the call under way.
+    /// Sets the stack pointer with which the program goes on after the call under way.
     pub fn go_on_at(&self, stack: u64) {
         self.go_on_at.set(stack);
     }
 
-    /// Signals that were held are not to come: this is another process.
+    /// Drops held signals: this is another process.
     pub fn forget_held(&self) {
         self.held.set(0);
     }
 
-    /// The mask of who goes on, if signals are held. They are not any more.
+    /// Ends the wait of held signals. Returns the mask to go on with, if there were any.
     pub(super) fn take_held(&self) -> Option<u64> {
         (self.held.replace(0) != 0).then(|| self.held_mask.get())
     }
 
-    /// A place with a stack of `stack` bytes, for a thread to come.
+    /// Maps a place with a stack of `stack` bytes, for a thread to come.
     fn map(stack: usize) -> sys::Result<&'static Thread> {
         let at = address_space::map_stack(stack as u64)?;
         let place = (at + stack as u64 - size_of::<Thread>() as u64) & !15;
@@ -287,24 +292,24 @@ impl Thread {
         }
     }
 
-    /// For the first thread of a program.
+    /// Maps the place of the program's first thread.
     pub(super) fn map_first() -> sys::Result<&'static Thread> {
         Self::map(STACK_BYTES)
     }
 
-    /// No thread has moved into this place yet.
+    /// True if no thread has moved into this place yet.
     pub(super) fn is_spare(&self) -> bool {
         self.key.get() == 0
     }
 
-    /// Enters this thread, which is the one that runs, into the table. False if there is no room.
+    /// Enters the calling thread into the table. Returns false if the table is full.
     pub(super) fn move_in(&'static self) -> bool {
         let key = key_of_this();
         self.tid.set(sys::gettid());
         let own = core::ptr::from_ref(self).cast_mut();
         let old = slots(key).find(|slot| slot.key.load(Relaxed) == key);
         if let Some(slot) = old {
-            // Of a thread that has ended unseen.
+            // The slot of a thread that has ended unseen.
             slot.thread.store(own, Relaxed);
             self.key.set(key);
             return true;
@@ -338,8 +343,8 @@ impl Thread {
         }
     }
 
-    /// The policy's timer does not poke this thread any more, which is the one that runs: soon that may have another
-    /// meaning here.
+    /// The policy's timer does not poke this thread any more, which is the one that runs: soon that
+    /// may have another meaning here.
     pub(super) fn end_pokes(&self) {
         let Some(faults) = self.faults.take() else { return };
         // SAFETY: a timer of the policy's.
@@ -356,8 +361,8 @@ impl Thread {
         Ok(())
     }
 
-    /// This thread's calls are the kernel's again, but for those from patched sites. True if no other thread
-    /// is armed.
+    /// This thread's calls are the kernel's again, but for those from patched sites. True if no
+    /// other thread is armed.
     pub(super) fn disarm(&self) -> bool {
         disarm_dispatch();
         let was = self.armed.replace(false);
@@ -367,7 +372,8 @@ impl Thread {
         was && ARMED.fetch_sub(1, Relaxed) == 1
     }
 
-    /// This thread is about to end: its place is for others, once it is not on a stack of it any more.
+    /// This thread is about to end: its place is for others, once it is not on a stack of it any
+    /// more.
     pub(super) fn leave(&'static self) {
         self.disarm();
         self.move_out();
@@ -413,8 +419,8 @@ impl Thread {
         alternate_stack::give_kernel(self.signal_stack());
     }
 
-    /// Works on the agent's stack for a call that the program makes at `stack`, which may be its own.
-    /// Where we are on that, too, so that what lies there is needed: from where we are.
+    /// Works on the agent's stack for a call that the program makes at `stack`, which may be its
+    /// own. Where we are on that, too, so that what lies there is needed: from where we are.
     ///
     /// # Safety
     /// The depth is held.
@@ -465,14 +471,15 @@ impl Thread {
 
 /// In a forked child: no thread is armed, and `thread` is the one that there is.
 pub(super) fn forget_others(thread: &Thread) {
-    // (Timers are not inherited.)
+    // Timers are not inherited.
     thread.faults.set(None);
     ARMED.store(0, Relaxed);
     thread_slots::expect_nobody();
     thread.armed.set(false);
 }
 
-/// Calls `each` with every other thread that is known, of which nobody else may touch more than the module's text says.
+/// Calls `each` with every other thread that is known, of which nobody else may touch more than the
+/// module's text says.
 pub(super) fn others(mut each: impl FnMut(&Thread)) {
     let own = sys::gettid();
     let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();

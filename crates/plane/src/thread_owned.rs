@@ -4,8 +4,8 @@ use core::cell::UnsafeCell;
 
 /// A static that only one thread uses, or whose address is all that is used.
 ///
-/// Invariant: who uses one has one thread, as a shadow, and is not reentered there (the entry keeps the
-/// depth), so at most one reference obtained from [`Owned::get`] is in use at a time.
+/// Invariant: who uses one has one thread, as a shadow, and is not reentered there (the entry keeps
+/// the depth), so at most one reference obtained from [`Owned::get`] is in use at a time.
 #[repr(transparent)]
 pub struct Owned<T>(UnsafeCell<T>);
 

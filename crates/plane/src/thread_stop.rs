@@ -1,14 +1,16 @@
-//! Stops all other threads of the process: each in front of a call, behind one, or between two instructions of the
-//! program's, with its registers in the frame of our signal, where they can be read and changed.
+//! Stops all other threads of the process: each in front of a call, behind one, or between two
+//! instructions of the program. The registers of a stopped thread are in the frame of our signal,
+//! where they can be read and changed.
 //!
-//! Each thread is sent the signal and waits in the handler, with signals blocked, until it is released. One that waits in the
-//! kernel for a call leaves it as for any signal, and makes it anew, with what is left of
-//! a timeout (`interrupted`). That is for a policy that is told of all calls
-//! ([`ReportingPolicy`](crate::ReportingPolicy)); elsewhere a call that any handler interrupts fails with EINTR.
+//! Each thread is sent the signal and waits in the handler, with signals blocked, until it is
+//! released. A thread that waits in the kernel for a call leaves it as for any signal, and makes it
+//! anew, with what is left of a timeout ([`crate::reported_call_state`]). That works under a
+//! [`ReportingPolicy`](crate::ReportingPolicy); elsewhere a call that any handler interrupts fails
+//! with EINTR.
 //!
-//! A thread that does not come is not waited for: then nobody is stopped. It may be unknown, have lent itself to a vfork
-//! child, wait where no signal reaches it, have frames of ours in memory of the program's, or be a first thread that has ended before
-//! the others.
+//! If one thread does not come, none is stopped. Such a thread is unknown to the plane, has lent
+//! itself to a vfork child, waits where no signal reaches it, has frames of ours in memory of the
+//! program, or is a first thread that has ended before the others.
 
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -20,35 +22,38 @@ use crate::reported_call_state::Begun;
 use crate::sys::{self, nr};
 use crate::thread::{self, Thread};
 
-/// What our signal carries to a thread that is to stop.
+/// Value of the signal that stops a thread.
 pub(super) const STOP: u64 = 0x7261_6864_7374_6f70;
-/// How often threads that do not come are sent the signal again, and after how long: one that makes a call just then may get
-/// only the signal for that.
+/// Most times that threads that have not come are sent the signal. A thread that makes a call just
+/// then may get only the signal for that call.
 const TIMES: u32 = 500;
 const AGAIN_US: u64 = 400;
 
-/// The thread that stops the others; 0: nobody.
+/// TID of the thread that stops the others; 0: none.
 static STOPPER: AtomicU32 = AtomicU32::new(0);
-/// While they are to wait, on this, the number of the stop; 0: they are to go on. One that has not gone on yet when the next
-/// stop begins need not.
+/// Number of the current stop; threads wait on this word (futex). 0: threads go on. A thread that
+/// has not gone on yet when the next stop begins stays.
 static STOPPING: AtomicU32 = AtomicU32::new(0);
 /// Number of the last stop.
 static LAST: AtomicU32 = AtomicU32::new(0);
-/// In place of the number of a stop: the thread waits for something else, and does not go on before that.
+/// Stands in for the number of a stop: the thread waits for something else, and does not go on
+/// before that.
 const WAITS: u32 = u32::MAX;
 
-/// The first thread of the process, while it is to take signals that are for the process before others go on; 0: nobody.
+/// TID of the process's first thread, while it takes signals for the process before others go on;
+/// 0: none.
 static TAKER: AtomicU32 = AtomicU32::new(0);
-/// How often it is woken for that, at most.
+/// Most times that the first thread is woken to take signals.
 const TAKER_TIMES: u32 = 50;
 
-/// How often a thread has come or gone on: whoever waits for that waits here.
+/// Count of threads that have come or gone on. A thread that waits for either waits on this word.
 static MOVES: AtomicU32 = AtomicU32::new(0);
 
-/// All other threads of the process are stopped while this is there. (The number of the stop; 0: there are none.)
+/// Keeps all other threads of the process stopped while it lives. Holds the number of the stop; 0:
+/// there are no other threads.
 pub struct Stopped(u32);
 
-/// Stops them. EAGAIN: another thread stops this one; EBUSY: one does not come.
+/// Stops all other threads. EAGAIN: another thread stops this one; EBUSY: a thread does not come.
 pub fn stop_others() -> sys::Result<Stopped> {
     if !keep_others_from_stopping() {
         return Err(sys::Errno(sys::EAGAIN));
@@ -66,7 +71,7 @@ pub fn stop_others() -> sys::Result<Stopped> {
                 kernel_signals::send(thread.number(), STOP);
             }
         });
-        // Threads that are not stopped yet may make others meanwhile: all of them have come when none is missing.
+        // Threads that are not stopped yet may make others: all have come when none is missing.
         let all_have_come = || {
             let mut come = 1;
             thread::others(|thread| come += u32::from(has_come(thread, number)));
@@ -84,8 +89,8 @@ pub fn stop_others() -> sys::Result<Stopped> {
     Err(sys::Errno(sys::EBUSY))
 }
 
-/// Whether the calling thread is the one that may stop others, or is now: then nobody stops it, nor is one of our signals on
-/// its way that it has not taken. A new program must not find one.
+/// Returns true if the calling thread may stop others, from now on. Then no thread stops it, and
+/// none of our signals is on its way to it, as a new program must not find one.
 pub(super) fn keep_others_from_stopping() -> bool {
     let own = sys::gettid();
     match STOPPER.compare_exchange(0, own, SeqCst, SeqCst) {
@@ -94,18 +99,18 @@ pub(super) fn keep_others_from_stopping() -> bool {
     }
 }
 
-/// Others may stop it again.
+/// Lets others stop the calling thread again.
 pub(super) fn let_others_stop() {
     let _ = STOPPER.compare_exchange(sys::gettid(), 0, SeqCst, Relaxed);
 }
 
-/// In a forked child: nobody is stopped, nor stops anyone.
+/// Marks a forked child as one without a stop.
 pub(super) fn in_new_process() {
     STOPPING.store(0, SeqCst);
     STOPPER.store(0, SeqCst);
 }
 
-/// Waits for threads to come or go on, until `done` says so, or for long enough.
+/// Waits for threads to come or go on, until `done` returns true or [`AGAIN_US`] have passed.
 fn wait_until(done: impl Fn() -> sys::Result<bool>) -> sys::Result<bool> {
     loop {
         let moves = MOVES.load(SeqCst);
@@ -128,13 +133,14 @@ fn has_moved() {
 }
 
 impl Stopped {
-    /// Calls `each` with every thread that is stopped, and where it goes on.
+    /// Calls `each` with the TID of every stopped thread, and the frame in which it goes on.
     pub fn each(&self, mut each: impl FnMut(u32, &mut Context)) {
         if self.0 == 0 {
             return;
         }
         thread::others(|thread| {
-            // One that waited for something else ([`WAITS`]) and is about to go on finds that it may not.
+            // A thread that waited for something else ([`WAITS`]) and is about to go on finds that
+            // it may not.
             while !has_come(thread, self.0) {
                 if !is_there(thread) {
                     return;
@@ -151,8 +157,9 @@ impl Stopped {
 }
 
 impl Stopped {
-    /// Of signals for the process that have come meanwhile the kernel would give each to whoever goes on first. Where nobody is
-    /// stopped it gives them to the first thread, unless that has them blocked (signal(7)).
+    /// Lets the first thread take the signals for the process that have come during the stop.
+    /// Otherwise the kernel would give each to the thread that goes on first. Without a stop it
+    /// gives them to the first thread, unless that has them blocked (signal(7)).
     fn let_the_first_take_signals(&self) {
         let first = sys::getpid();
         if self.0 == 0 || first == sys::gettid() || kernel_signals::waiting() == 0 {
@@ -180,54 +187,59 @@ impl Drop for Stopped {
     fn drop(&mut self) {
         self.let_the_first_take_signals();
         STOPPING.store(0, SeqCst);
-        // Whoever is woken may be the next to stop the others.
+        // A woken thread may be the next to stop the others.
         STOPPER.store(0, SeqCst);
         sys::futex_wake(&STOPPING);
     }
 }
 
-/// Whether the thread has come for the stop of that number.
+/// True if the thread has come for the stop of that number.
 fn has_come(thread: &Thread, number: u32) -> bool {
     [number, WAITS].contains(&thread.stopped_for.load(SeqCst))
 }
 
-/// Whether the kernel knows the thread (tgkill(2) without a signal). One that has ended unseen may still have its place.
+/// True if the kernel knows the thread (tgkill(2) without a signal). A thread that has ended unseen
+/// may still have its place.
 fn is_there(thread: &Thread) -> bool {
     let args = [sys::getpid().into(), thread.number().into(), 0, 0, 0, 0];
     // SAFETY: sends nothing.
     unsafe { sys::raw(nr::TGKILL, args) == 0 }
 }
 
-/// Threads of this process, as the kernel counts them: their directory has a link for each, and two more (proc(5)).
+/// Threads of this process, as the kernel counts them: their directory has a link for each, and two
+/// more (proc(5)).
 fn threads() -> sys::Result<u32> {
     let task = c"/proc/self/task".as_ptr() as u64;
     let told = sys::statx_path(task, k::STATX_NLINK)?;
     Ok(told.stx_nlink.saturating_sub(2))
 }
 
-/// The thread has been sent the signal, and goes on with `context` when it has returned from it. All signals are blocked.
+/// The thread has been sent the signal, and goes on with `context` when it has returned from it.
+/// All signals are blocked.
 pub(super) fn arrive(thread: &Thread, context: &mut Context) {
     if crate::interception_state::is_ours(context.after()) {
-        // We were at work for it, and what lies there is ours: it will be sent another.
+        // The thread runs the agent's code, whose frames no policy may change. It will be sent
+        // another signal.
         thread.is_disturbed.set(true);
         return;
     }
     if !thread.has_frame(context) {
-        // (A handler that met another's first instructions has its frames on the program's stack.)
+        // A handler that met another's first instructions has its frames on the program's stack.
         thread.refused.store(STOPPING.load(SeqCst), SeqCst);
         return has_moved();
     }
     wait(thread, context);
 }
 
-/// What the thread of that number keeps of the call that it is in: the calling one, or one that is stopped.
+/// Returns what the thread of that TID has noted of the call that it is in. It is the calling
+/// thread, or a stopped one.
 pub fn begun(number: u32) -> Option<Begun> {
     let mut begun = None;
     with(number, |thread| begun = thread.begun.get());
     begun
 }
 
-/// It keeps this. As for [`begun`].
+/// Sets what the thread of that TID has noted. It is the calling thread, or a stopped one.
 pub fn put_begun(number: u32, begun: Option<Begun>) {
     with(number, |thread| thread.begun.set(begun));
 }
@@ -243,7 +255,8 @@ fn with(number: u32, mut work: impl FnMut(&Thread)) {
     }
 }
 
-/// Does `work`, which waits, while the thread counts as stopped in `context`, with which it goes on. All signals are blocked.
+/// Does `work`, which waits, while the thread counts as stopped in `context`, with which it goes
+/// on. All signals are blocked.
 pub(super) fn while_stopped(
     thread: &Thread,
     context: &mut Context,
@@ -256,7 +269,7 @@ pub(super) fn while_stopped(
     wait(thread, context);
 }
 
-/// Waits until nobody stops the thread, which goes on with `context`. All signals are blocked.
+/// Waits until no thread stops this one, which goes on with `context`. All signals are blocked.
 pub(super) fn wait(thread: &Thread, context: *mut Context) {
     loop {
         let number = STOPPING.load(SeqCst);

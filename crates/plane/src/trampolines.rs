@@ -1,5 +1,5 @@
-//! Call sites whose calls the program makes itself, each from a trampoline of the agent's (`arch`) with its own registers and
-//! stack.
+//! Call sites whose calls the program makes itself, each from a trampoline of the agent's (`arch`)
+//! with its own registers and stack.
 
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -18,13 +18,14 @@ pub(super) fn in_new_process() {
     PLAIN.filling.break_open();
 }
 
-/// The number of the trampoline for clones from `site`; `None`: there are too many sites. Signals are blocked.
+/// The number of the trampoline for clones from `site`; `None`: there are too many sites. Signals
+/// are blocked.
 pub(super) fn of_clones(site: u64) -> Option<usize> {
     SITES.trampoline(site, &arch::RUNAHEAD_CLONE_RETURN)
 }
 
-/// Has the program make a call from a trampoline, with nothing to be done after it; signals are blocked. False if there are
-/// too many sites.
+/// Has the program make a call from a trampoline, with nothing to be done after it; signals are
+/// blocked. False if there are too many sites.
 pub(super) fn plainly_from_the_program(site: u64, context: &mut Context) -> bool {
     let index = PLAIN.trampoline(site, &arch::RUNAHEAD_PLAIN_RETURN);
     if let Some(index) = index {

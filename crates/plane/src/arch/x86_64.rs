@@ -4,7 +4,8 @@
 //! registers as they were at the call; a trapped one arrives through [`Context`]. Either way a
 //! [`Call`] results, which knows the [`Thread`] that makes it.
 
-/// Instructions that put the vector registers onto the stack, where 256 aligned bytes are free for them.
+/// Instructions that put the vector registers onto the stack, where 256 aligned bytes are free for
+/// them.
 macro_rules! keep_vectors {
     () => {
         concat!(
@@ -100,8 +101,8 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// System call numbers from here on are passed to the kernel unseen.
 pub const CALLS: usize = 512;
 
-/// Bytes of the stacks on which the agent works for a program's first thread, and for each other; only
-/// what is touched takes memory.
+/// Bytes of the stacks on which the agent works for a program's first thread, and for each other;
+/// only what is touched takes memory.
 pub const STACK_BYTES: usize = 8 << 20;
 /// See [`STACK_BYTES`].
 pub const SMALL_STACK_BYTES: usize = 1 << 20;
@@ -145,7 +146,8 @@ pub(crate) static RUNAHEAD_RETURNED: [AtomicPtr<Thread>; RETURNED] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; RETURNED];
 /// More than there can be places: a thread had one of those in the table.
 pub(crate) const RETURNED: usize = 2 * THREAD_HASHES;
-/// For each call whether it is to be seen: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`], [`CHECKED`] or [`COMMANDED`].
+/// For each call whether it is to be seen: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`], [`CHECKED`] or
+/// [`COMMANDED`].
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(0) }; CALLS];
@@ -153,13 +155,17 @@ pub(crate) static RUNAHEAD_INTEREST: [AtomicU8; CALLS] = [const { AtomicU8::new(
 pub const SEEN: u8 = 1;
 /// A policy sees those of these calls that it does not let go by ([`sample_counter`]).
 pub const SAMPLED: u8 = 2;
-/// The plane wants to see each of these with the frame of a signal: from patched sites they trap, too.
+/// The plane wants to see each of these with the frame of a signal: from patched sites they trap,
+/// too.
 pub const TRAPPED: u8 = 3;
-/// The plane looks at each of these from a patched site, and has those trap in which it finds something to do.
+/// The plane looks at each of these from a patched site, and has those trap in which it finds
+/// something to do.
 pub const CHECKED: u8 = 4;
-/// A policy sees those of these calls whose second argument, a command, is none of [`COMMON_COMMANDS`].
+/// A policy sees those of these calls whose second argument, a command, is none of
+/// [`COMMON_COMMANDS`].
 pub const COMMANDED: u8 = 5;
-/// Commands of fcntl(2) from 1 up to this one are about the flags of one descriptor, or locks (asm-generic/fcntl.h).
+/// Commands of fcntl(2) from 1 up to this one are about the flags of one descriptor, or locks
+/// (asm-generic/fcntl.h).
 const COMMON_COMMANDS: u32 = 1023;
 /// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
 // SAFETY: a name of ours alone, as above.
@@ -295,8 +301,8 @@ global_asm!(
     keep_vectors!(),
     "cld",
     "call runahead_guarded",
-    // A verdict: rdx is 0 and rax the result, or 1 and the call is to be made as it stands, or 2 and
-    // it is to trap.
+    // A verdict: rdx is 0 and rax the result, or 1 and the call is to be made as it stands, or 2
+    // and it is to trap.
     "mov rcx, rdx",
     restore_vectors!(),
     "add rsp, 264",
@@ -337,8 +343,9 @@ global_asm!(
     // The stub makes the call itself, from where the program's calls trap.
     "7: xor ecx, ecx",
     "ret",
-    // A thread that is not known takes a spare place, if there is one. Where all are to be known it may be that a program has changed
-    // the thread pointer: then the call traps, by which it is found.
+    // A thread that is not known takes a spare place, if there is one. Where all are to be known it
+    // may be that a program has changed the thread pointer: then the call traps, by which it is
+    // found.
     "8: cmp byte ptr [rip + {is_quick}], 0",
     "jne 7b",
     "take_spare 9b",
@@ -355,8 +362,8 @@ global_asm!(
     "jmp 5b",
     ".globl runahead_entry_end",
     "runahead_entry_end:",
-    // Signals have been held. They arrive where they are let come, and are then taken to have arrived where the
-    // program goes on, behind the call or in front of it (`back`).
+    // Signals have been held. They arrive where they are let come, and are then taken to have
+    // arrived where the program goes on, behind the call or in front of it (`back`).
     ".macro release after",
     "mov byte ptr [r11 + {held}], 0",
     "push rcx",
@@ -478,8 +485,8 @@ global_asm!(
     "mov eax, 15",
     "syscall",
     "ud2",
-    // The end of a thread, with the program's registers but for r11, the place that it leaves; no stack is
-    // used. Places that are met on the way move on. (An exchange is atomic.)
+    // The end of a thread, with the program's registers but for r11, the place that it leaves; no
+    // stack is used. Places that are met on the way move on. (An exchange is atomic.)
     ".globl runahead_exit",
     "runahead_exit:",
     "lea rcx, [rip + RUNAHEAD_RETURNED]",
@@ -532,8 +539,8 @@ global_asm!(
     "mov rsp, [rdi + {resume}]",
     "mov rax, rsi",
     "jmp 6b",
-    // fn(flags: u64, wait: u64) -> i64: forks a process that is no child of this one: a helper, which
-    // shares our memory and stack while we wait for it, forks and ends.
+    // fn(flags: u64, wait: u64) -> i64: forks a process that is no child of this one: a helper,
+    // which shares our memory and stack while we wait for it, forks and ends.
     ".globl runahead_orphan",
     "runahead_orphan:",
     "sub rsp, 24",
@@ -618,8 +625,9 @@ const _: () = assert!(THREAD_PROBES == 4 && THREAD_HASHES == 256);
     improper_ctypes,
     reason = "what is behind the pointers is the agent's own; assembly uses asserted offsets"
 )]
-// SAFETY: all of them are defined above. Those that Rust calls (sigreturn, on_stack, guarded, abandon,
-// orphan) take and return what C's convention says; of the others only the addresses are taken.
+// SAFETY: all of them are defined above. Those that Rust calls (sigreturn, on_stack, guarded,
+// abandon, orphan) take and return what C's convention says; of the others only the addresses are
+// taken.
 unsafe extern "C" {
     fn runahead_entry();
     fn runahead_entry_call();
@@ -667,8 +675,8 @@ pub fn restorer() -> u64 {
     runahead_restorer as *const () as u64
 }
 
-/// Words at the top of the agent's stack among which are all registers of a program that came by a patched
-/// site: the call, the vectors, and what is pushed by `runahead_guarded`.
+/// Words at the top of the agent's stack among which are all registers of a program that came by a
+/// patched site: the call, the vectors, and what is pushed by `runahead_guarded`.
 pub const KEPT_WORDS: usize = 9 + 264 / 8 + 1 + 6;
 
 /// Returns from the signal whose frame lies at `frame`, as `rt_sigreturn` at that stack pointer.

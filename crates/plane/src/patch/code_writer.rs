@@ -14,8 +14,8 @@ pub(super) const PAGE: u64 = PAGE_BYTES as u64;
 /// A jump reaches 2 GiB; stub pages are sought within this distance, on either side.
 const REACH: u64 = 0x7000_0000;
 /// Two bytes within one of these, aligned, are stored and fetched at once. Intel promises it of a
-/// cache line (volume 3, 9.1.1), of which it fetches sixteen bytes at a time; AMD of eight bytes, and
-/// its processors that have `rdfsbase`, without which nothing is patched, handle sixteen.
+/// cache line (volume 3, 9.1.1), of which it fetches sixteen bytes at a time; AMD of eight bytes,
+/// and its processors that have `rdfsbase`, without which nothing is patched, handle sixteen.
 const AT_ONCE: u64 = 16;
 
 #[derive(Clone, Copy)]
@@ -75,8 +75,8 @@ fn new_page(site: u64) -> Option<u64> {
     }
 }
 
-/// A new page below `site`, where a library's or the program's own growth does not need it: far below,
-/// or just below a program that lies at the bottom.
+/// A new page below `site`, where a library's or the program's own growth does not need it: far
+/// below, or just below a program that lies at the bottom.
 fn map_near(site: u64) -> Option<u64> {
     const FAR: u64 = 16 << 20;
     const NEAR: u64 = 64 << 10;
@@ -166,8 +166,8 @@ pub(super) fn replace_two(at: *mut u8, bytes: [u8; 2]) {
 #[repr(C, packed)]
 struct Unaligned(u16);
 
-/// Writes a long jump, and what stops whoever comes to the rest, into a padding that nobody executes;
-/// then the short jump at `site`, in the same page, that leads to it.
+/// Writes a long jump, and what stops whoever comes to the rest, into a padding that nobody
+/// executes; then the short jump at `site`, in the same page, that leads to it.
 pub(super) fn write_by_padding(
     site: u64,
     short: [u8; 2],

@@ -22,8 +22,8 @@ fn note_async_handler(signal: u32, action: &Action) {
     }
 }
 
-/// Whether rt_sigaction or rt_sigprocmask means the same to the kernel as to the program: SIGSYS is in
-/// neither what is given nor what was. Called before it is made, on the agent's stack.
+/// Whether rt_sigaction or rt_sigprocmask means the same to the kernel as to the program: SIGSYS is
+/// in neither what is given nor what was. Called before it is made, on the agent's stack.
 pub(crate) fn can_go_by(call: &Call) -> bool {
     let [first, new, _, size, ..] = call.args;
     if size != MASK_BYTES {
@@ -127,9 +127,9 @@ fn set_bit(of: &AtomicU64, bit: u64, set: bool) {
     };
 }
 
-/// rt_sigprocmask as the program means it: the result, and the mask with which the program is to go on
-/// if there is another now. The return from our signal sets it: what it unblocks is then delivered
-/// where the program is, and not inside of us.
+/// rt_sigprocmask as the program means it: the result, and the mask with which the program is to go
+/// on if there is another now. The return from our signal sets it: what it unblocks is then
+/// delivered where the program is, and not inside of us.
 pub(crate) fn sigprocmask(call: &Call) -> (i64, Option<u64>) {
     let [how, new, old, size, ..] = call.args;
     let thread = call.thread;

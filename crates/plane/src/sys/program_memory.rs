@@ -1,4 +1,5 @@
-//! Reads and writes of the program's memory that may not be there: by calls, so that the kernel says EFAULT and nobody faults.
+//! Reads and writes of the program's memory that may not be there: by calls, so that the kernel
+//! says EFAULT and nobody faults.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
@@ -8,7 +9,8 @@ use super::{EAGAIN, EFAULT, EINTR, ENAMETOOLONG, ENOSYS, EPERM, ESRCH, Errno, Re
 use crate::arch::syscall;
 use crate::sys::{self, PAGE};
 
-/// Where the number of the process is remembered, which the kernel clears in a forked child; null: it is not.
+/// Where the number of the process is remembered, which the kernel clears in a forked child; null:
+/// it is not.
 static PROCESS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// From here on the number of this process is remembered at an address, for reads of its memory.
@@ -37,16 +39,19 @@ fn read_program(local: &[u64; 2], remote: &[[u64; 2]]) -> Result<u64> {
         known.store(sys::getpid(), Relaxed);
     }
     match read(known.load(Relaxed)) {
-        // A vfork child has its parent's number there, and the parent's memory; but it may be that it may not read that by this name.
+        // A vfork child has its parent's number there, and the parent's memory; but it may be that
+        // it may not read that by this name.
         Err(Errno(EPERM | ESRCH | ENOSYS)) => of_this_process(),
         read => read,
     }
 }
 
-/// The kernel lets a process read its own memory, but a filter may not. (Docker before 23 refuses both calls.)
+/// The kernel lets a process read its own memory, but a filter may not. (Docker before 23 refuses
+/// both calls.)
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// From here on it is done without these calls, if `error` says that a filter refuses them and the kernel has what that takes.
+/// From here on it is done without these calls, if `error` says that a filter refuses them and the
+/// kernel has what that takes.
 fn is_refusal(error: Errno) -> bool {
     let refuses = matches!(error, Errno(EPERM | ENOSYS))
         && is_there(&raw const IS_REFUSED as u64, 1, k::MADV_POPULATE_READ);
@@ -56,7 +61,8 @@ fn is_refusal(error: Errno) -> bool {
     refuses
 }
 
-/// Whether the program could read or write (`advice`) all of these bytes just now; they are in memory then (madvise(2), since 5.14).
+/// Whether the program could read or write (`advice`) all of these bytes just now; they are in
+/// memory then (madvise(2), since 5.14).
 fn is_there(at: u64, len: u64, advice: u32) -> bool {
     let first = at & !(PAGE - 1);
     let Some(bytes) = at
@@ -75,8 +81,9 @@ fn is_there(at: u64, len: u64, advice: u32) -> bool {
     }
 }
 
-/// What the kernel's copy would do, for who may not ask for that. A program that takes memory away while a call has it for an argument
-/// ends by a fault here, where the kernel would answer EFAULT or not, as it happens.
+/// What the kernel's copy would do, for who may not ask for that. A program that takes memory away
+/// while a call has it for an argument ends by a fault here, where the kernel would answer EFAULT
+/// or not, as it happens.
 fn read_what_is_there(mut to: u64, remote: &[[u64; 2]]) -> Result<u64> {
     let mut copied = 0;
     for &[from, len] in remote {
@@ -94,7 +101,8 @@ fn read_what_is_there(mut to: u64, remote: &[[u64; 2]]) -> Result<u64> {
 /// Marks types for which every pattern of bits is a value, so that the kernel may fill them in.
 ///
 /// # Safety
-/// Every sequence of `size_of::<Self>()` bytes is a valid value: no references, `bool`, `char` or enums inside.
+/// Every sequence of `size_of::<Self>()` bytes is a valid value: no references, `bool`, `char` or
+/// enums inside.
 pub unsafe trait PlainData: Copy {}
 
 macro_rules! plain_data {
@@ -109,7 +117,8 @@ plain_data!(u8, u16, u32, u64, i32, i64, k::open_how, k::stat, k::statx);
 // SAFETY: an array's bytes are those of its elements, without padding between them.
 unsafe impl<T: PlainData, const N: usize> PlainData for [T; N] {}
 
-/// Reads a value from the program's memory. The kernel copies it, so that an unmapped address is EFAULT.
+/// Reads a value from the program's memory. The kernel copies it, so that an unmapped address is
+/// EFAULT.
 pub fn copy_in<T: PlainData>(from: u64) -> Result<T> {
     let mut value = core::mem::MaybeUninit::<T>::uninit();
     let len = size_of::<T>() as u64;
@@ -121,8 +130,8 @@ pub fn copy_in<T: PlainData>(from: u64) -> Result<T> {
     }
 }
 
-/// Copies pieces of our memory, each an address and bytes, to places of the program's that may not be
-/// there: the kernel does it.
+/// Copies pieces of our memory, each an address and bytes, to places of the program's that may not
+/// be there: the kernel does it.
 ///
 /// # Safety
 /// What is copied is there, and nobody depends on what is replaced.
@@ -161,8 +170,8 @@ pub fn copy_bytes(from: u64, to: &mut [u8]) -> Result<()> {
     }
 }
 
-/// Copies a string from the program's memory: its length without the NUL at its end, which is less than `to` has
-/// room for. No page behind the one that holds the NUL is touched.
+/// Copies a string from the program's memory: its length without the NUL at its end, which is less
+/// than `to` has room for. No page behind the one that holds the NUL is touched.
 pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
     /// A divisor of a page. Most strings are shorter.
     const PART: u64 = 256;
@@ -187,7 +196,8 @@ pub fn copy_string(from: u64, to: &mut [u8]) -> Result<usize> {
 /// Most places that [`gather`] reads from at once.
 pub const GATHER_MAX: usize = 32;
 
-/// Copies `N` bytes from each of several places in the program's memory; how many could be read before one could not.
+/// Copies `N` bytes from each of several places in the program's memory; how many could be read
+/// before one could not.
 pub fn gather<const N: usize>(from: &[u64], to: &mut [[u8; N]]) -> usize {
     let count = from.len().min(to.len()).min(GATHER_MAX);
     let mut remote = [[0u64; 2]; GATHER_MAX];

@@ -36,9 +36,9 @@ fn take_returned() {
 /// Threads that are being made and have not taken their places yet.
 static EXPECTED: AtomicU32 = AtomicU32::new(0);
 
-/// A thread is about to be made: sees that there are as many places as threads that are on their way.
-/// One without a place would run natively, and so could give the process a signal handler with SIGSYS
-/// in its mask, in which the kernel kills the others. False if there is no place to be had.
+/// A thread is about to be made: sees that there are as many places as threads that are on their
+/// way. One without a place would run natively, and so could give the process a signal handler with
+/// SIGSYS in its mask, in which the kernel kills the others. False if there is no place to be had.
 pub(crate) fn expect_thread() -> bool {
     const PATIENCE_US: u64 = 20_000;
     const STEP_US: u64 = 100;

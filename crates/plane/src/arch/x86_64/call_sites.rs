@@ -74,10 +74,11 @@ fn compare_after(code: &Code<'_>, site: usize, _nr: u64) -> Option<SiteShape> {
 /// Bytes of one stub.
 pub const STUB_BYTES: usize = 64;
 
-/// The stub for the site at the offset `site` in the window at `window`: make room below the red zone,
-/// call `entry`, do what the jump displaced, and go on behind the site. The number is `nr` only
-/// where the jump replaces what sets it; to the call itself others may come with any in rax. Where
-/// `entry` leaves 0 in rcx, as no call does, it wants the call to trap: the stub makes it itself.
+/// The stub for the site at the offset `site` in the window at `window`: make room below the red
+/// zone, call `entry`, do what the jump displaced, and go on behind the site. The number is `nr`
+/// only where the jump replaces what sets it; to the call itself others may come with any in rax.
+/// Where `entry` leaves 0 in rcx, as no call does, it wants the call to trap: the stub makes it
+/// itself.
 pub fn stub(
     shape: SiteShape,
     nr: u64,

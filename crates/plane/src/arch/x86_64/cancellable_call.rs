@@ -42,8 +42,8 @@ unsafe extern "C" {
     fn runahead_attempt_given_up();
 }
 
-/// Makes a call as [`super::syscall`] does, unless `held` is not 0 or becomes so before the kernel has begun with it:
-/// then [`RESTART`].
+/// Makes a call as [`super::syscall`] does, unless `held` is not 0 or becomes so before the kernel
+/// has begun with it: then [`RESTART`].
 ///
 /// # Safety
 /// As unsafe as the call it makes.
@@ -53,7 +53,8 @@ pub unsafe fn attempt(held: &Cell<u64>, nr: u64, args: &[u64; 6]) -> i64 {
 }
 
 impl Context {
-    /// What was interrupted in an [`attempt`] whose call has not begun, or is to begin again, gives it up.
+    /// What was interrupted in an [`attempt`] whose call has not begun, or is to begin again, gives
+    /// it up.
     pub fn give_up_attempt(&mut self) {
         let [look, call, given_up] =
             [runahead_attempt_look, runahead_attempt_call, runahead_attempt_given_up]

@@ -1,7 +1,7 @@
 //! Where the kernel starts the program's handlers: at ours, which first of all has signals wait.
 //!
-//! Before that another signal may come, whose handler begins on top of this: it is to be known that it has met the first
-//! instructions of a handler, and not our work for a call.
+//! Before that another signal may come, whose handler begins on top of this: it is to be known that
+//! it has met the first instructions of a handler, and not our work for a call.
 
 use core::arch::global_asm;
 
@@ -11,8 +11,8 @@ use crate::sys::nr;
 
 global_asm!(
     ".pushsection .text.runahead, \"ax\", @progbits",
-    // rdi, rsi and rdx are the kernel's: the signal, its siginfo and its context. A handler may use all registers: it ends
-    // by a return to that context.
+    // rdi, rsi and rdx are the kernel's: the signal, its siginfo and its context. A handler may use
+    // all registers: it ends by a return to that context.
     ".globl runahead_enter_handler",
     "runahead_enter_handler:",
     "mov r12, rdi",
@@ -46,7 +46,8 @@ unsafe extern "C" {
     fn runahead_handler_entered();
 }
 
-/// What the kernel is given in place of a handler. It goes on to [`crate::signal_handlers::runahead_begin_handler`].
+/// What the kernel is given in place of a handler. It goes on to
+/// [`crate::signal_handlers::runahead_begin_handler`].
 pub fn handler() -> u64 {
     runahead_enter_handler as *const () as u64
 }

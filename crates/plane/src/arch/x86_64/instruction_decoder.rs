@@ -9,7 +9,8 @@ pub(super) struct Instruction {
     pub len: usize,
     pub flow: Flow,
     pub flags: Flags,
-    /// The instruction does nothing, or stops the program: what stands between functions and before loops.
+    /// The instruction does nothing, or stops the program: what stands between functions and before
+    /// loops.
     pub is_filler: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The decoder beside iced-x86, over the code of the programs and libraries that are on the machine.
+//! The decoder beside iced-x86, over the code of the programs and libraries that are on the
+//! machine.
 
 extern crate std;
 
@@ -56,7 +57,7 @@ fn difference(ours: Result<Instruction, Undecoded>, code: &[u8]) -> Option<Strin
         (Err(_), _) | (Ok(_), None) => return None,
         (Ok(ours), Some(theirs)) => (ours, theirs),
     };
-    // (A system call keeps them in r11, where nobody looks for them.)
+    // A system call keeps them in r11, where nobody looks for them.
     let is_call = theirs.code() == iced_x86::Code::Syscall;
     let reads = !is_call && theirs.rflags_read() & ARITHMETIC != 0;
     let sets = theirs.rflags_modified() & ARITHMETIC == ARITHMETIC;

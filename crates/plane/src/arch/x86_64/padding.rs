@@ -54,13 +54,14 @@ pub struct Code<'a> {
 pub type Padding = core::ops::Range<usize>;
 
 impl<'a> Code<'a> {
-    /// `is_stub` says whether a jump that ends at an offset, and has this distance, leads to a stub.
+    /// `is_stub` says whether a jump that ends at an offset, and has this distance, leads to a
+    /// stub.
     pub fn new(bytes: &'a Window, is_stub: &'a dyn Fn(usize, i32) -> bool) -> Self {
         Code { bytes, is_stub }
     }
 
-    /// The instruction at `at`. Where a call site is patched, it is what was there: execution goes on
-    /// behind it, and of longer jumps some of the old bytes are left.
+    /// The instruction at `at`. Where a call site is patched, it is what was there: execution goes
+    /// on behind it, and of longer jumps some of the old bytes are left.
     fn decode(&self, at: usize) -> Result<Instruction, Undecoded> {
         #[cfg(test)]
         if planted_mistakes::is(planted_mistakes::RETURN_IN_OPERAND)
@@ -96,8 +97,8 @@ impl<'a> Code<'a> {
         )
     }
 
-    /// The end of the padding that starts at `at`: the next aligned address. `at` itself if there is
-    /// none; and what is aligned already may be a function that begins with room for a patch.
+    /// The end of the padding that starts at `at`: the next aligned address. `at` itself if there
+    /// is none; and what is aligned already may be a function that begins with room for a patch.
     fn end_of_filler(&self, at: usize) -> usize {
         let aligned = at.next_multiple_of(ALIGNED);
         let mut end = at;
@@ -112,8 +113,8 @@ impl<'a> Code<'a> {
         if end == aligned { end } else { at }
     }
 
-    /// The call at `site` leaves the flags alone; does the code behind it want to know them? `false`
-    /// also when that cannot be seen.
+    /// The call at `site` leaves the flags alone; does the code behind it want to know them?
+    /// `false` also when that cannot be seen.
     pub fn wants_flags(&self, site: usize) -> bool {
         const ENOUGH: usize = 32;
         #[cfg(test)]

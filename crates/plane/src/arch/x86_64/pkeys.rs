@@ -1,18 +1,20 @@
-//! Protection keys (pkeys(7)): what a thread may do with memory of each key is in a register of its own,
-//! PKRU, two bits a key.
+//! Protection keys (pkeys(7)): what a thread may do with memory of each key is in a register of its
+//! own, PKRU, two bits a key.
 //!
-//! The kernel starts signal handlers with a value under which only memory of key 0 can be used, and returning
-//! from them sets the value that lies in the frame. So a call of the program's that is made in our handler
-//! would be refused what the program may do, and what it does to the register (pkey_alloc(2)) would be lost.
-//! Hence the handler works with the program's value, and writes back what calls have changed.
+//! The kernel starts signal handlers with a value under which only memory of key 0 can be used, and
+//! returning from them sets the value that lies in the frame. So a call of the program's that is
+//! made in our handler would be refused what the program may do, and what it does to the register
+//! (pkey_alloc(2)) would be lost. Hence the handler works with the program's value, and writes back
+//! what calls have changed.
 //!
-//! Our own memory has key 0, which our handler is allowed. At a patched site we have the program's rights as they
-//! are: one that makes calls while it denies itself memory of key 0, where its own variables are, is stopped by a
-//! fault of ours.
+//! Our own memory has key 0, which our handler is allowed. At a patched site we have the program's
+//! rights as they are: one that makes calls while it denies itself memory of key 0, where its own
+//! variables are, is stopped by a fault of ours.
 //!
-//! What we cannot mend: the kernel updates a thread's area for rseq(2) whenever it was preempted, with the rights
-//! then in force. Where that area has another key than 0 (a thread whose whole stack has, its control block
-//! included), that fails just before our handler's first instruction, as before that of any other handler.
+//! What we cannot mend: the kernel updates a thread's area for rseq(2) whenever it was preempted,
+//! with the rights then in force. Where that area has another key than 0 (a thread whose whole
+//! stack has, its control block included), that fails just before our handler's first instruction,
+//! as before that of any other handler.
 //!
 //! `scripts/keys-in-a-vm` runs the twins of this on an emulated processor that has keys.
 
@@ -39,8 +41,8 @@ const PRESENT: usize = 512;
 
 global_asm!(
     ".pushsection .text.runahead, \"ax\", @progbits",
-    // Handler of SIGSYS. The stack may be of memory that the value handlers start with denies us, so it is
-    // changed before anything touches that: all is allowed.
+    // Handler of SIGSYS. The stack may be of memory that the value handlers start with denies us,
+    // so it is changed before anything touches that: all is allowed.
     ".globl runahead_on_signal",
     "runahead_on_signal:",
     "cmp dword ptr [rip + RUNAHEAD_PKRU_AT], 0",
@@ -66,7 +68,8 @@ pub fn on_signal() -> u64 {
     runahead_on_signal as *const () as u64
 }
 
-/// The register lies at `at` in the vector state; 0: there are no keys. Once, before the first signal.
+/// The register lies at `at` in the vector state; 0: there are no keys. Once, before the first
+/// signal.
 pub fn begin(at: u32) {
     RUNAHEAD_PKRU_AT.store(at, Relaxed);
 }

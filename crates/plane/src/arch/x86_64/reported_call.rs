@@ -1,5 +1,6 @@
-//! A call that the program makes itself and whose result is told: from here, with its own registers, and with its stack
-//! pointer below its red zone. Behind the call comes another, which traps.
+//! A call that the program makes itself and whose result is told: from here, with its own
+//! registers, and with its stack pointer below its red zone. Behind the call comes another, which
+//! traps.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -52,14 +53,16 @@ pub enum Told {
 }
 
 impl Context {
-    /// The program goes on to make its call from here, with these arguments and the stack pointer `stack`.
+    /// The program goes on to make its call from here, with these arguments and the stack pointer
+    /// `stack`.
     pub fn make_told(&mut self, stack: u64, arguments: [u64; 6]) {
         self.rip = runahead_told as *const () as u64;
         self.rsp = stack;
         self.set_arguments(arguments);
     }
 
-    /// The program goes on to wait from here until the futex at `word` is not 0 (futex(2)), with the stack pointer `stack`.
+    /// The program goes on to wait from here until the futex at `word` is not 0 (futex(2)), with
+    /// the stack pointer `stack`.
     pub fn make_wait(&mut self, stack: u64, word: u64) {
         use linux_raw_sys::general::FUTEX_WAIT;
         self.make_told(stack, [word, FUTEX_WAIT.into(), 0, 0, 0, 0]);
@@ -76,7 +79,8 @@ impl Context {
         }
     }
 
-    /// The program is to make the call in front of `back`, of that number, with these arguments and the stack pointer `stack`.
+    /// The program is to make the call in front of `back`, of that number, with these arguments and
+    /// the stack pointer `stack`.
     pub fn make_again(&mut self, number: u64, arguments: [u64; 6], back: u64, stack: u64) {
         self.rip = back - SYSCALL.len() as u64;
         (self.rsp, self.rax) = (stack, number);
@@ -88,13 +92,15 @@ impl Context {
         [self.rdi, self.rsi, self.rdx, *r10, *r8, *r9] = arguments;
     }
 
-    /// The program goes on behind its call, at `back`, with the stack pointer `stack`, as the kernel has it go on.
+    /// The program goes on behind its call, at `back`, with the stack pointer `stack`, as the
+    /// kernel has it go on.
     pub fn go_on_behind(&mut self, back: u64, stack: u64, result: i64) {
         (self.rip, self.rcx, self.rsp) = (back, back, stack);
         self.set_result(result);
     }
 
-    /// The program, which stands in front of a call, goes on behind it, as if that had had this result.
+    /// The program, which stands in front of a call, goes on behind it, as if that had had this
+    /// result.
     pub fn go_on_answered(&mut self, result: i64) {
         self.go_on_behind(self.rip + SYSCALL.len() as u64, self.rsp, result);
     }

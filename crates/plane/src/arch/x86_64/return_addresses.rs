@@ -1,12 +1,13 @@
-//! Return addresses: how to tell one on a stack, and what to put in its place to be asked on the way.
+//! Return addresses: how to tell one on a stack, and what to put in its place to be asked on the
+//! way.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 global_asm!(
     ".pushsection .text.runahead, \"ax\", @progbits",
-    // In place of a return address: `ret` has just come here. Asks where the way leads and with what
-    // value, everything else as it is but for the flags, which no caller expects to be kept.
+    // In place of a return address: `ret` has just come here. Asks where the way leads and with
+    // what value, everything else as it is but for the flags, which no caller expects to be kept.
     ".globl runahead_returned",
     "runahead_returned:",
     "lea rsp, [rsp - 8]",
@@ -50,8 +51,9 @@ unsafe extern "C" {
     fn runahead_returned();
 }
 
-/// Who is asked where a replaced return address leads: it may change the value returned, and writes the address over the
-/// word that was replaced. Called on the program's stack, outside of any dispatch.
+/// Who is asked where a replaced return address leads: it may change the value returned, and writes
+/// the address over the word that was replaced. Called on the program's stack, outside of any
+/// dispatch.
 pub type AfterReturn = extern "C" fn(value: &mut u64, at: &mut u64);
 
 extern "C" fn nobody(_: &mut u64, _: &mut u64) {
@@ -73,8 +75,8 @@ pub fn return_watch() -> u64 {
 /// Bytes in front of a return address that tell whether it is one.
 pub const CALL_BYTES: usize = 7;
 
-/// Whether `before`, which ends at an address, ends in a call instruction: `call rel32` (e8), or ff /2
-/// with any operand (Intel's manual, volume 2, CALL and table 2-2).
+/// Whether `before`, which ends at an address, ends in a call instruction: `call rel32` (e8), or ff
+/// /2 with any operand (Intel's manual, volume 2, CALL and table 2-2).
 pub fn ends_in_call(before: &[u8; CALL_BYTES]) -> bool {
     let is_call = |modrm: u8| modrm >> 3 & 7 == 2;
     let tail = |len: usize| &before[CALL_BYTES - len..];

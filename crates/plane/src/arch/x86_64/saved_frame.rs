@@ -3,7 +3,8 @@
 use super::Context;
 use crate::sys;
 
-/// Most bytes of vector state: AMX's tiles take 8 KiB, all the rest less than 3 (Intel's manual, volume 1, 13.4).
+/// Most bytes of vector state: AMX's tiles take 8 KiB, all the rest less than 3 (Intel's manual,
+/// volume 1, 13.4).
 const STATE_MAX: usize = 12 << 10;
 
 /// All registers of a thread, and its mask.

@@ -1,5 +1,6 @@
-//! A signal that arrives in code of ours that works on the program's stack, or makes a call from there as it stands,
-//! is taken to have arrived at the program's own instruction: the program, and whoever unwinds its stack, sees no more.
+//! A signal that arrives in code of ours that works on the program's stack, or makes a call from
+//! there as it stands, is taken to have arrived at the program's own instruction: the program, and
+//! whoever unwinds its stack, sees no more.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -14,7 +15,8 @@ use super::{
 };
 use crate::sys;
 
-/// What a stub puts below the program's stack pointer: the red zone; and its call, an address to return to.
+/// What a stub puts below the program's stack pointer: the red zone; and its call, an address to
+/// return to.
 const RED_ZONE: u64 = 128;
 const BELOW: u64 = RED_ZONE + 8;
 /// Flags of arithmetic: CF, PF, AF, ZF, SF, OF.
@@ -40,8 +42,8 @@ impl Stub {
     const JUMP_BYTES: usize = 6;
     const POINTERS: usize = STUB_BYTES - 16;
 
-    /// The stub that `address` is in, if it is in one. (A program may have jumped to where nothing is, or what is not to be
-    /// read.)
+    /// The stub that `address` is in, if it is in one. (A program may have jumped to where nothing
+    /// is, or what is not to be read.)
     fn around(address: u64) -> Option<Self> {
         let start = address & !(STUB_BYTES as u64 - 1);
         let stub = Stub { start, bytes: sys::copy_in(start).ok()? };
@@ -98,7 +100,8 @@ impl Stub {
         go_on(context, back);
     }
 
-    /// Moves to the program's instruction, or behind it, from where the stub itself was interrupted.
+    /// Moves to the program's instruction, or behind it, from where the stub itself was
+    /// interrupted.
     fn go_from(&self, context: &mut Context) {
         let at = (context.rip - self.start) as usize;
         let is_inside = 0 < at && at < self.left();
@@ -158,8 +161,8 @@ fn entry(context: &mut Context) -> Option<Entry> {
     Some(found)
 }
 
-/// Moves what was interrupted in code of ours on the program's stack to the program's own. True if it was the thread's
-/// work that it was on its way to or from: that is over.
+/// Moves what was interrupted in code of ours on the program's stack to the program's own. True if
+/// it was the thread's work that it was on its way to or from: that is over.
 ///
 /// # Safety
 /// A frame of the kernel's for a thread that executed what it says.

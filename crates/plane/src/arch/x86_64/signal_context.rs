@@ -82,8 +82,8 @@ impl Context {
         self.r8_to_r15[Self::R11] & Self::ANSWERED != 0
     }
 
-    /// Where the program makes the call that it has just come to, if that was neither made nor given a
-    /// result: all is as the instruction itself leaves it.
+    /// Where the program makes the call that it has just come to, if that was neither made nor
+    /// given a result: all is as the instruction itself leaves it.
     pub fn unanswered_call(&self) -> Option<u64> {
         let site = self.rip.wrapping_sub(SYSCALL.len() as u64);
         (self.rcx == self.rip
@@ -97,7 +97,8 @@ impl Context {
         self.rip
     }
 
-    /// Addresses of the siginfo_t and the context that a handler was passed, in front of its first instruction.
+    /// Addresses of the siginfo_t and the context that a handler was passed, in front of its first
+    /// instruction.
     pub fn passed(&self) -> (u64, u64) {
         (self.rsi, self.rdx)
     }
@@ -113,7 +114,8 @@ impl Context {
         self.r8_to_r15[Self::R11] = core::ptr::from_ref(place) as u64;
     }
 
-    /// Whether this lies on the program's own stack: the thread is in a handler that has interrupted us where we have no other.
+    /// Whether this lies on the program's own stack: the thread is in a handler that has
+    /// interrupted us where we have no other.
     pub fn is_on_programs_stack(&self) -> bool {
         let [_, _, bytes] = self.stack;
         bytes == 0

@@ -94,8 +94,8 @@ impl Context {
         Moved { frame, state: self.fpstate, place }
     }
 
-    /// Makes of this what returning from it starts a handler with, whose frame is at `place`, as the
-    /// kernel does: all vector registers are in their initial state.
+    /// Makes of this what returning from it starts a handler with, whose frame is at `place`, as
+    /// the kernel does: all vector registers are in their initial state.
     pub fn enter(&mut self, handler: u64, signal: i32, place: Place, mask: u64) {
         let context = place.context() as u64;
         self.rip = handler;
@@ -164,8 +164,8 @@ impl Moved {
         self.frame.restorer = restorer;
     }
 
-    /// Writes it, with its vector state of that many bytes, and `above` at the end of the place. Fails
-    /// where there is no memory to write to.
+    /// Writes it, with its vector state of that many bytes, and `above` at the end of the place.
+    /// Fails where there is no memory to write to.
     pub fn write<const N: usize>(
         &self,
         state_bytes: u64,

@@ -1,5 +1,5 @@
-//! Random functions with system calls in them, of the kinds that compilers make and of the kinds that
-//! look like them. They return whatever their registers hold, and touch their own memory only.
+//! Random functions with system calls in them, of the kinds that compilers make and of the kinds
+//! that look like them. They return whatever their registers hold, and touch their own memory only.
 
 use super::Random;
 use super::std;

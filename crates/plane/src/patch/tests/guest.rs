@@ -1,5 +1,6 @@
-//! Runs made code with chosen registers on a stack of its own, and performs the calls that it makes:
-//! those that trap by way of a signal, those of patched sites by way of an entry like the agent's.
+//! Runs made code with chosen registers on a stack of its own, and performs the calls that it
+//! makes: those that trap by way of a signal, those of patched sites by way of an entry like the
+//! agent's.
 
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -40,7 +41,8 @@ impl Registers {
         self.high[R15] = at;
     }
 
-    /// What a call leaves undefined is left out: rcx, r11; the auxiliary carry of logical operations.
+    /// What a call leaves undefined is left out: rcx, r11; the auxiliary carry of logical
+    /// operations.
     pub fn comparable(mut self) -> Self {
         const AUXILIARY_CARRY: u64 = 1 << 4;
         self.rcx = 0;
@@ -132,8 +134,8 @@ pub(super) unsafe fn run(registers: &mut Registers, code: u64) {
     unsafe { runahead_guest_run(registers, code) }
 }
 
-// SAFETY: both are defined below. Only `run` is called from here, which takes its arguments and keeps
-// what it has to keep as in C; of the entry the address is taken.
+// SAFETY: both are defined below. Only `run` is called from here, which takes its arguments and
+// keeps what it has to keep as in C; of the entry the address is taken.
 unsafe extern "C" {
     fn runahead_guest_entry();
     fn runahead_guest_run(registers: *mut Registers, code: u64);

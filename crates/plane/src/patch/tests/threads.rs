@@ -17,7 +17,8 @@ use std::{boxed::Box, eprintln, thread};
 
 /// `fn(nr, a, b, c) -> result`, like the C library's syscall(3), on a page of its own.
 type Caller = extern "C" fn(u64, u64, u64, u64) -> i64;
-/// `mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; nop; syscall; cmp rax, -4095; jae +0; ret`
+/// `mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; nop; syscall; cmp rax, -4095; jae +0;
+/// ret`
 const BY_PADDING: &[u8] = &[
     0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6, 0x48, 0x89, 0xca, 0x90, 0x0f, 0x05, 0x48,
     0x3d, 0x01, 0xf0, 0xff, 0xff, 0x73, 0x00, 0xc3,
