@@ -17,6 +17,7 @@
 //! | `fair_queue` | which client is served next, for each device |
 //! | `concurrency_limit`, `device_limits` | how much at a time, on each device |
 //! | `device_number` | numbers of devices |
+//! | `prefetch_options`, `prefetch_stats` | the caller's bounds and switches; counts |
 //! | `horizon` | how far ahead of the target |
 //! | `scheduler` | all of this together: what is begun when |
 //! | `io` | how to read without effects |
@@ -45,6 +46,8 @@ mod device_number;
 mod fair_queue;
 mod horizon;
 mod io;
+mod prefetch_options;
+mod prefetch_stats;
 mod request_queue;
 mod scheduler;
 #[cfg(test)]
@@ -53,125 +56,14 @@ mod worker_pool;
 
 pub use horizon::{Horizon, MARGIN, Pace};
 pub use io::memory_path;
+pub use prefetch_options::Options;
+pub use prefetch_stats::PrefetchStats;
 pub use runahead_predict::{
     Completion, EXTEND_MAX_BYTES, HINT_MAX_BYTES, KIND_NAMES, LogSink, Sink,
 };
 
 /// How long [`Prefetcher::close`] waits for reads under way.
 const CLOSE_GRACE: Duration = Duration::from_millis(50);
-
-/// Bounds on what the prefetcher takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Reads in flight, and threads, at most. How many there are below that is measured.
-    pub max_in_flight: usize,
-    /// Parts of hints that may wait, of all clients together; further hints are refused unless the
-    /// target waits for them. One client gets four fifths of it at most, and less when others
-    /// press, too.
-    pub max_queued: usize,
-    /// What targets wait for is taken as evidence of what lies around it.
-    pub guesses: bool,
-    /// Guesses go into sibling directories that no target has entered.
-    pub sibling_directories: bool,
-    /// Names that a client looks for in one directory after another are guessed.
-    pub lookup_patterns: bool,
-    /// Hints for programs are acted on, and not refused.
-    pub programs: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            max_in_flight: 256,
-            max_queued: 1 << 16,
-            guesses: true,
-            sibling_directories: true,
-            lookup_patterns: true,
-            programs: true,
-        }
-    }
-}
-
-/// Counts since the start, and the present state.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PrefetchStats {
-    /// Hints received.
-    pub submitted: u64,
-    /// Hints that were joined to one for the same path that was waiting or in progress.
-    pub merged: u64,
-    /// Hints that wanted nothing new.
-    pub duplicates: u64,
-    /// Hints that were refused because too much was waiting.
-    pub refused: u64,
-    /// Hints carried out (failed ones too).
-    pub completed: u64,
-    /// Hints given up before they were carried out.
-    pub dropped: u64,
-    /// Completions that brought an error for some of it.
-    pub failed: u64,
-    /// Paths looked up.
-    pub lookups: u64,
-    /// Directories read.
-    pub listings: u64,
-    /// Symbolic links read.
-    pub links: u64,
-    /// Pieces of files read.
-    pub reads: u64,
-    /// Lookups, listings, links and reads that had a request of their own at the storage: what others have asked for, or
-    /// what lies in the same block, comes without. Some count more than once.
-    pub requests: u64,
-    /// Reads that had a request of their own at the storage.
-    pub read_requests: u64,
-    /// Bytes of file data in completed hints.
-    pub bytes: u64,
-    /// Files of programs that were looked into: the programs, their interpreters and libraries.
-    pub programs: u64,
-    /// Files that nobody asked for, read because of what was read beside them.
-    pub guesses: u64,
-    /// Guesses that were begun and that were used, by kind ([`KIND_NAMES`]).
-    pub guessed: [(u64, u64); KIND_NAMES.len()],
-    /// Bytes of file data that no hint named: those of interpreters, libraries and guesses.
-    pub unhinted_bytes: u64,
-    /// Bytes of memory that was swapped out, in completed hints.
-    pub swapped_bytes: u64,
-    /// Processor time of all operations.
-    pub processor: Duration,
-    /// Most jobs in flight at a time.
-    pub peak_in_flight: usize,
-    /// Jobs in flight now.
-    pub in_flight: usize,
-    /// Jobs that may be in flight now on the device that takes most, as measured.
-    pub limit: usize,
-    /// Worker threads that exist now.
-    pub threads: usize,
-    /// What waits now.
-    pub queued: usize,
-    /// Clients that there are now.
-    pub clients: usize,
-    /// The device that is waited for most serves one request at a time.
-    pub sole: bool,
-    /// What a request takes there that waits for no other, if that is known.
-    pub service: Option<Duration>,
-}
-
-impl PrefetchStats {
-    /// Of 1,024 operations with names those that had a request of their own, if there were any; at least 1.
-    pub fn own_requests(&self) -> Option<u32> {
-        let all = self.lookups + self.listings + self.links;
-        part(self.requests.saturating_sub(self.read_requests), all)
-    }
-
-    /// Of 1,024 reads, those that had a request of their own at the storage; none: nothing has been read.
-    pub fn own_reads(&self) -> Option<u32> {
-        part(self.read_requests, self.reads)
-    }
-}
-
-/// Of 1,024.
-fn part(some: u64, all: u64) -> Option<u32> {
-    let part = (some * 1024).checked_div(all)?;
-    Some(part.clamp(1, 1024) as u32)
-}
 
 /// See the crate's text. Dropping it is [`Prefetcher::close`] without waiting.
 pub struct Prefetcher {

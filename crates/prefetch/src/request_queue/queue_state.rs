@@ -12,10 +12,10 @@ use runahead_predict::{
 use super::lookup_turns::Siblings;
 use super::path_entry::{Entry, Stage};
 use super::worker_job::{Class, Found, Job, Place, Step, Taken};
-use crate::Options;
 use crate::device_number::Home;
 use crate::fair_queue::{Head, Lanes, Reach};
 use crate::horizon::Speed;
+use crate::prefetch_options::Options;
 
 /// See the module's text. `F` is the handle of an open file.
 pub(crate) struct Queue<F> {

@@ -17,9 +17,10 @@ use super::notifications::{Core, Telling};
 use crate::device_number::Home;
 use crate::horizon::Pace;
 use crate::io::{Devices, Line, Node, Turn};
+use crate::prefetch_options::Options;
+use crate::prefetch_stats::PrefetchStats;
 use crate::request_queue::{Job, Step};
 use crate::scheduler::{Scheduler, Ticket};
-use crate::{Options, PrefetchStats};
 
 /// A worker without work goes away after this.
 pub(super) const IDLE_LIFE: Duration = Duration::from_secs(10);
