@@ -109,6 +109,7 @@ endif
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package runahead-agent --features fault-injection --locked -- -D warnings
 	$(CARGO) clippy $(BINDINGS:%=--package runahead-%) --features c --locked -- -D warnings
 	scripts/deny
 

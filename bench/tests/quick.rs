@@ -172,12 +172,12 @@ fn nothing_to_gain() {
         println!("skipped: {missing}");
         return;
     }
-    let runahead = Path::new(BENCH).with_file_name("runahead");
+    let runahead = Path::new(BENCH).with_file_name("runahead-faulty");
     let plants = Command::new(runahead).args(["run", "--plant", "rubbish", "--", "true"]).output();
     let mut rows = vec!["chase", "cgroup-reread", "beside", "chained", "stores", "compete-2"];
     match plants.is_ok_and(|output| output.status.success()) {
         true => rows.push("rubbish"),
-        false => println!("skipped: rubbish: no runahead beside this that knows --plant rubbish"),
+        false => println!("skipped: rubbish: no runahead-faulty beside this, which plants it"),
     }
     for row in rows {
         let report = check(row);

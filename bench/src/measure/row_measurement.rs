@@ -19,7 +19,7 @@ use crate::measure::oracle::access_list::{Access, Accesses};
 use crate::measure::oracle::record_run::record;
 use crate::measure::oracle::replay_accesses::Replay;
 use crate::measure::outcome::{Outcome, difference, keep};
-use crate::measure::rubbish_hints::{is_planted, stopped};
+use crate::measure::rubbish_hints::{faulty_runahead, is_planted, stopped};
 use crate::measure::runahead_prefix::{option, switches, under_runahead};
 use crate::measure::running::Runner;
 use crate::measure::slow_storage::Site;
@@ -369,6 +369,8 @@ impl Measurement<'_> {
     fn run_ahead(&self, kind: Kind, runahead: &Path) -> Result<(Outcome, Option<Value>), Error> {
         let options = if kind == Kind::Whole { &[] } else { &self.job.options[..] };
         let file = user_files::file(&self.bench.runner.out, &self.job, "stats.json")?;
+        let faulty = if is_planted(options) { Some(faulty_runahead()?) } else { None };
+        let runahead = faulty.as_deref().unwrap_or(runahead);
         let prefix = match &self.job.inside {
             None => under_runahead(runahead, Some(&file), options, false),
             Some(inside) => {

@@ -3,6 +3,7 @@
 //! Invariant: a run whose shadows were not stopped, or whose statistics do not say so, has no result.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -14,6 +15,18 @@ pub fn is_planted(options: &[OsString]) -> bool {
     options.iter().any(|option| option == PLANT_RUBBISH[0])
 }
 
+/// Returns the build of runahead that can plant the fault, which an installed one cannot: beside this program.
+///
+/// # Errors
+/// There is none.
+pub fn faulty_runahead() -> Result<PathBuf, Failure> {
+    let beside = std::env::current_exe().unwrap_or_default().with_file_name("runahead-faulty");
+    match beside.is_file() {
+        true => Ok(beside),
+        false => Err(Failure::NotStopped(format!("{}: not built (make tools)", beside.display()))),
+    }
+}
+
 /// Seconds in which shadows have to be stopped.
 const LIMIT: f64 = 1.0;
 
@@ -21,7 +34,7 @@ const LIMIT: f64 = 1.0;
 pub fn stopped(stats: Option<&Value>) -> Result<f64, Failure> {
     let refused = |why: String| Failure::NotStopped(why);
     let Some(stats) = stats else {
-        return Err(refused(format!("no statistics; it may not know {}", PLANT_RUBBISH.join(" "))));
+        return Err(refused(format!("no statistics of {}", PLANT_RUBBISH.join(" "))));
     };
     let stops = stats["stopped"]
         .as_object()
