@@ -156,7 +156,7 @@ impl Changes {
     fn compare_directory(&mut self, upper: &Path, path: &Path, origins: &Origins) -> Result<()> {
         for entry in entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
-            let found = fs::symlink_metadata(&upper).map_err(io_error("look at", &upper))?;
+            let found = fs::symlink_metadata(&upper).map_err(io_error("examine", &upper))?;
             let there = current_metadata(&path)?;
             let is_gone = origins.whiteouts.contains(&path);
             let is_directory = there.as_ref().is_some_and(Metadata::is_dir);
@@ -193,7 +193,7 @@ impl Changes {
     fn add_new_directory(&mut self, upper: &Path, path: &Path) -> Result<()> {
         for entry in entries(upper)? {
             let (upper, path) = (upper.join(&entry), path.join(&entry));
-            let found = fs::symlink_metadata(&upper).map_err(io_error("look at", &upper))?;
+            let found = fs::symlink_metadata(&upper).map_err(io_error("examine", &upper))?;
             self.add(Change {
                 kind: ChangeKind::Added,
                 file_type: FileType::of(&found),
@@ -237,7 +237,7 @@ impl Changes {
                 path: path.to_owned(),
                 kind: ChangeKind::Attributes,
                 file_type: FileType::Directory,
-                conflict: (!same).then(|| "its permissions have changed".to_owned()),
+                conflict: (!same).then(|| "another process has changed its permissions".to_owned()),
                 in_new_directory: false,
                 replaces_other_type: false,
             });
@@ -267,13 +267,13 @@ impl Changes {
                 }
                 Err(error) => {
                     let path = error.path().unwrap_or(path).to_owned();
-                    return Err(io_error("look at", &path)(error.into()));
+                    return Err(io_error("examine", &path)(error.into()));
                 }
             };
             let Some(there) = current_metadata(entry.path())? else { continue };
             let conflict = match origins.of(entry.path()) {
                 Some(origin) => describe_conflict(Some(origin), Some(&there)),
-                None => Some("it was made meanwhile".to_owned()),
+                None => Some("another process has created it".to_owned()),
             };
             let change = Change {
                 path: entry.path().to_owned(),
@@ -337,9 +337,9 @@ fn describe_conflict(origin: Option<&Origin>, there: Option<&Metadata>) -> Optio
         return None;
     }
     let text = match (*origin == Origin::ABSENT, there) {
-        (true, _) => "it was made meanwhile",
-        (false, None) => "it was removed meanwhile",
-        (false, Some(_)) => "it was changed meanwhile",
+        (true, _) => "another process has created it",
+        (false, None) => "another process has removed it",
+        (false, Some(_)) => "another process has changed it",
     };
     Some(text.to_owned())
 }

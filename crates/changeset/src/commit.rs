@@ -182,7 +182,7 @@ fn carry_out_step(step: &Step, upper: &Path) -> Result<()> {
         }
         Step::Dress(path) => {
             let (path, from) = (path.path(), source(&path.path()));
-            let found = fs::symlink_metadata(&from).map_err(io_error("look at", &from))?;
+            let found = fs::symlink_metadata(&from).map_err(io_error("examine", &from))?;
             install::copy_metadata(&from, &path, &found).map_err(io_error("change", &path))
         }
         Step::SetTime(path, seconds, nanoseconds) => {

@@ -16,7 +16,7 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
         Ok(found) => found,
         // An earlier commit moved it.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io_error("look at", from)(error)),
+        Err(error) => return Err(io_error("examine", from)(error)),
     };
     if found.file_type().is_socket() {
         return fs::remove_file(from).map_err(io_error("remove", from));
@@ -33,7 +33,7 @@ pub(crate) fn install(from: &Path, to: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::PermissionDenied && there.is_some() => {
             write_into(from, to, &found).map_err(io_error("write", to))
         }
-        other => other.map_err(io_error("put something to", to)),
+        other => other.map_err(io_error("move a file to", to)),
     }
 }
 

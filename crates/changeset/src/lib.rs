@@ -42,7 +42,7 @@ pub enum Error {
         error: std::io::Error,
     },
     /// A file of a try is damaged.
-    #[error("{path} is not as it was written: {why}", path = path.display())]
+    #[error("{path} is damaged: {why}", path = path.display())]
     Broken {
         /// The file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum Error {
     #[error("no try is called {0}; see runahead try list")]
     Unknown(String),
     /// More than one try has a name that starts so.
-    #[error("more than one try is called {0}...; give more of its name")]
+    #[error("more than one try has a name that starts with {0}; give more of the name")]
     Ambiguous(String),
     /// There are no tries.
     #[error("there is no try; start one with runahead try -- COMMAND")]
@@ -63,17 +63,17 @@ pub enum Error {
     Running(String),
     /// The user has no home directory.
     #[error(
-        "neither XDG_STATE_HOME nor HOME says where tries are to be kept; set one, or give --state DIR"
+        "no directory for tries: neither XDG_STATE_HOME nor HOME is an absolute path; set one, or give --state DIR"
     )]
     NoHome,
     /// The path of the directory is too long for agents.
-    #[error("the path of {path} is longer than tries can have; give --state DIR with a shorter one", path = .0.display())]
+    #[error("the path {path} is too long for tries; give --state DIR with a shorter one", path = .0.display())]
     TooLong(PathBuf),
     /// The try has changed the directory where tries are kept.
-    #[error("it has changed {path}, in which tries are kept: undo it", path = .0.display())]
+    #[error("the try has changed {path}, where tries are kept; it can only be undone", path = .0.display())]
     ChangesItsStore(PathBuf),
     /// The try has nested tries, which would be lost.
-    #[error("try {id} has tries inside it; commit or undo them first: {inside}")]
+    #[error("try {id} has nested tries; commit or undo them first: {inside}")]
     Undecided {
         /// The try.
         id: String,
@@ -81,7 +81,7 @@ pub enum Error {
         inside: String,
     },
     /// The commit was interrupted, and can only be resumed.
-    #[error("try {0} is half committed: finish that with runahead try commit {0}")]
+    #[error("the commit of try {0} was interrupted; finish it with runahead try commit {0}")]
     HalfCommitted(String),
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn current_metadata(path: &Path) -> Result<Option<Metadata>> {
     match fs::symlink_metadata(path) {
         Ok(found) => Ok(Some(found)),
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
-        Err(error) => Err(io_error("look at", path)(error)),
+        Err(error) => Err(io_error("examine", path)(error)),
     }
 }
 

@@ -174,7 +174,7 @@ impl Store {
             let lock = new.lock()?.ok_or_else(|| Error::Running(new.meta.id.clone()))?;
             return Ok((new, lock));
         }
-        unreachable!("there is a second in which nobody has started one")
+        unreachable!("some second has no try yet")
     }
 
     /// Returns all tries, the newest last, each followed by its nested ones. Unreadable tries are
@@ -228,7 +228,7 @@ impl Store {
 
 /// Gives the upper root directory the permissions and times of the root directory.
 fn copy_root_metadata(upper: &Path) -> Result<()> {
-    let root = fs::metadata("/").map_err(io_error("look at", Path::new("/")))?;
+    let root = fs::metadata("/").map_err(io_error("examine", Path::new("/")))?;
     let set = |e: std::io::Error| io_error("make", upper)(e);
     fs::set_permissions(upper, root.permissions()).map_err(set)?;
     let times = fs::FileTimes::new()

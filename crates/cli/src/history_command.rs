@@ -75,14 +75,14 @@ fn error_text(error: runahead_history::Error) -> String {
 fn print(bytes: &[u8]) -> Result<(), String> {
     match std::io::stdout().write_all(bytes) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write: {error}"))
+            Err(format!("cannot write to stdout: {error}"))
         }
         _ => Ok(()),
     }
 }
 
 fn load(store: &Store, key: &CommandKey) -> Result<Run, String> {
-    let none = || format!("{} is not there any more", digits(key));
+    let none = || format!("record {} was removed meanwhile", digits(key));
     store.load(key).map_err(error_text)?.ok_or_else(none)
 }
 
@@ -93,7 +93,9 @@ fn find(store: &Store, name: &str) -> Result<CommandKey, String> {
     match (fitting.next(), fitting.next()) {
         (Some(key), None) if !name.is_empty() => Ok(key),
         (None, _) => Err(format!("no record is called {name}; see runahead history list")),
-        _ => Err(format!("more than one record is called {name}...; give more of its name")),
+        _ => Err(format!(
+            "more than one record has a name that starts with {name}; give more of the name"
+        )),
     }
 }
 

@@ -17,25 +17,28 @@ Exit status:
   127   COMMAND was not found";
 
 const TRY_HELP: &str = "\
-COMMAND runs at full speed and sees what it changes; nobody else does. Held apart are files, directories, links, permissions
-and attributes. Not held apart: what it sends to terminals, networks (see --network) and other programs, and what is done to files that were
-open for writing before. Programs with privileges of their own (sudo) run without them, and cannot change anything.
+COMMAND runs at full speed, and only COMMAND sees its changes. Kept apart are changes of files, directories, links,
+permissions and attributes. Not kept apart is what COMMAND sends to terminals, networks (see --network) and other
+programs, and what it writes to files that were open for writing before. Programs with privileges of their own (sudo)
+run without them, and cannot change anything.
 
   runahead try -- make            runahead try status            runahead try commit
   runahead try -- ./agent.sh      runahead try diff              runahead try undo
   runahead try --commit-if 'make test' -- sed -i s/a/b/ src/*.c
 
-In COMMAND all of this works too: a try inside it starts from what COMMAND has changed so far, and what is committed there is part of that.
+All of this works in COMMAND too: a nested try starts from what COMMAND has changed so far, and a commit there becomes
+part of COMMAND's changes.
 
 Exit status:
   that of COMMAND; if a signal ended it, the same signal ends runahead
-  1     something could not be done with a try
+  1     an operation on a try failed
   2     usage error
-  3     nothing was committed, as somebody else has changed the same meanwhile, or tries inside are not decided
+  3     nothing was committed: another process has changed the same names meanwhile, or nested tries are neither
+        committed nor undone
   125   runahead itself failed, or COMMAND cannot be confined here
   126   COMMAND cannot be executed
   127   COMMAND was not found
-With --commit-if: that of COMMAND, or if that is 0, of CHECK; 3 as above, and then the try is kept.";
+With --commit-if: that of COMMAND, or of CHECK if COMMAND exits with 0. After 3, as above, the try is kept.";
 
 /// Hides storage latency: a harmless copy of the program runs ahead, and what it would read is
 /// fetched in parallel.

@@ -72,21 +72,19 @@ enum Failure {
     Tries(#[from] runahead_changeset::Error),
     #[error("not run: {0}")]
     Confine(#[from] runahead_supervisor::try_sandbox::ConfineError),
-    #[error("a try inside a try is kept in that; --state cannot be given here")]
+    #[error("--state cannot be given inside a try: nested tries are kept in the outer one")]
     StateInside,
     #[error(
-        "not run: this is a command of try {0}, and without an agent in it no try can be inside that"
+        "not run: this is a command of try {0} without an agent, so no try can be nested in it"
     )]
-    Unseen(String),
-    #[error(
-        "not run: what a command sends cannot be held yet; give --network allow or --network refuse"
-    )]
+    NoAgent(String),
+    #[error("not run: --network hold is not implemented; give --network allow or --network refuse")]
     Hold,
-    #[error("not run: the working directory cannot be found: {0}")]
+    #[error("not run: cannot find the working directory: {0}")]
     Directory(std::io::Error),
-    #[error("not run: there are no random numbers here: {0}")]
+    #[error("not run: cannot read /dev/urandom: {0}")]
     Random(std::io::Error),
-    #[error("nothing can be run inside the try: {0}")]
+    #[error("cannot run a command in the view of the try: {0}")]
     Inside(std::io::Error),
 }
 
@@ -94,7 +92,7 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
     let run = &asked.run;
     let around = try_sandbox::around();
     if let (Some(name), None) = (std::env::var_os(INSIDE), &around) {
-        return Err(Failure::Unseen(name.to_string_lossy().into_owned()));
+        return Err(Failure::NoAgent(name.to_string_lossy().into_owned()));
     }
     if run.network == Network::Hold {
         return Err(Failure::Hold);
@@ -316,7 +314,7 @@ fn summarize_changes(changes: &Changes) -> String {
 }
 
 fn report_conflicts(id: &str, conflicts: &[Change]) {
-    say!("nothing was committed: somebody else has changed meanwhile");
+    say!("nothing was committed: another process has changed meanwhile");
     for change in conflicts {
         say!("  {}: {}", change.path.display(), change.conflict.as_deref().unwrap_or_default());
     }
@@ -409,7 +407,7 @@ fn print(text: &[u8]) {
     if let Err(error) = std::io::stdout().write_all(text)
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
-        say!("cannot write: {error}");
+        say!("cannot write to stdout: {error}");
     }
 }
 
@@ -455,7 +453,7 @@ fn describe_try(one: &Try) -> String {
     let state = match (meta.status, one.is_running()) {
         (_, true) => "running".to_owned(),
         (Some(status), _) => format!("exit status {status}"),
-        (None, _) => "its end was lost".to_owned(),
+        (None, _) => "end not recorded".to_owned(),
     };
     let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(meta.started));
     let age = age.unwrap_or_default().as_secs();

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_found_until_they_go() {
+    fn copies_are_found_until_removed() {
         // SAFETY: atomics, for which zero is valid.
         let inodes: std::boxed::Box<InodeOrigins> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_room_copies_are_not_known() {
+    fn copies_without_a_slot_are_not_found() {
         // SAFETY: atomics, for which zero is valid.
         let inodes: std::boxed::Box<InodeOrigins> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };

@@ -188,14 +188,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_made_piece_by_piece() {
+    fn hash_of_a_path_is_built_by_components() {
         assert_eq!(PathHash::of(b"/a/bc"), PathHash::ROOT.append(b"/a").append(b"/bc"));
         assert_eq!(PathHash::of(b"/"), PathHash::ROOT);
         assert_ne!(PathHash::of(b"/a"), PathHash::of(b"/b"));
     }
 
     #[test]
-    fn a_filter_forgets_nothing_and_claims_little() {
+    fn filter_has_no_false_negatives_and_few_false_positives() {
         // SAFETY: atomics, for which zero is valid.
         let filter: std::boxed::Box<ChangeFilter> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };

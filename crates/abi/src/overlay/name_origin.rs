@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_origins_are_read_back() {
         let origin = Origin {
             file: [0x1_0000_0003, 12345],
             mode: 0o100_644,

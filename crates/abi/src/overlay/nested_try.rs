@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_tells_its_layers() {
+    fn prefixes_of_a_path_are_its_layers() {
         let path = b"/tries/abc/held/tries/d/held";
         assert_eq!(nested_prefix_len(path), Some(15));
         assert_eq!(nested_prefix_len(&path[15..]), Some(13));

@@ -173,13 +173,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_call_is_there_once_and_in_order() {
+    fn table_has_each_call_once_in_order() {
         assert!(CALLS.is_sorted_by(|a, b| a.0 < b.0));
         assert_eq!(CALLS.len(), 382);
     }
 
     #[test]
-    fn what_makes_or_changes_names_is_seen() {
+    fn calls_that_change_names_are_seen() {
         for name in
             ["open", "openat2", "rename", "unlinkat", "mkdir", "chmod", "utimensat", "execve"]
         {

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_is_there_until_there_is_no_room() {
+    fn added_paths_are_found_until_slots_are_full() {
         // SAFETY: atomics, for which zero is valid.
         let gone: std::boxed::Box<WhiteoutSet> =
             unsafe { std::boxed::Box::new_zeroed().assume_init() };

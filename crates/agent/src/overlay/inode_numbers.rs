@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_devices_go_both_ways() {
+    fn device_numbers_convert_both_ways() {
         for (major, minor) in [(0, 5), (254, 0), (8, 17), (0x12345, 0x54321)] {
             let device = device_number(major, minor);
             assert_eq!(from_st_dev(to_st_dev(device)), device);

@@ -71,7 +71,7 @@ impl Resolved {
         }
     }
 
-    /// Metadata of the entry; the lower tree's for a merged directory.
+    /// Metadata of the entry; the upper one for a merged directory.
     pub(super) fn stat(&self) -> Option<&Stat> {
         match &self.entry {
             ViewEntry::Lower(stat) | ViewEntry::Upper(stat) | ViewEntry::Merged(_, stat) => {

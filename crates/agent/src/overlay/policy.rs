@@ -52,7 +52,7 @@ impl ProcessEvents for OverlayPolicy {
     /// Ends the process: without the agent it would no longer see what it has made.
     fn lost(&self) {
         const TEXT: &[u8] =
-            b"runahead: a process of a try is ended: what it does next cannot be held apart\n";
+            b"runahead: ended a process of a try: without the agent its changes cannot be kept apart\n";
         let _ = kernel_calls::write_all(2, TEXT);
         sys::exit(125);
     }

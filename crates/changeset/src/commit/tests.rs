@@ -121,14 +121,14 @@ impl Scene {
 }
 
 #[test]
-fn all_of_it_becomes_real() {
+fn commit_applies_every_kind_of_change() {
     let scene = Scene::new();
     assert!(matches!(commit(&scene.one, false), Ok(CommitOutcome::Done(_))));
     scene.expect_done();
 }
 
 #[test]
-fn what_was_cut_short_is_taken_up() {
+fn interrupted_commit_is_resumed() {
     let steps = steps(&Changes::read(&Scene::new().one.overlay_directory()).expect("read")).len();
     assert!(steps > 10, "{steps}");
     for most in 0..=steps {
@@ -158,7 +158,7 @@ fn what_was_cut_short_is_taken_up() {
 }
 
 #[test]
-fn what_somebody_else_has_changed_stops_it() {
+fn changes_by_another_process_stop_a_commit() {
     type Change = fn(&Scene);
     let changes: [(&str, Change); 5] = [
         ("keep/a", |scene| fs::write(scene.real("keep/a"), "x").expect("written")),
@@ -180,7 +180,7 @@ fn what_somebody_else_has_changed_stops_it() {
 }
 
 #[test]
-fn what_was_only_copied_is_no_change() {
+fn unchanged_copy_is_no_change() {
     let scene = Scene::new();
     let before = Changes::read(&scene.one.overlay_directory()).expect("read").len();
     scene.record("turns/d");
