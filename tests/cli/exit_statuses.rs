@@ -1,4 +1,4 @@
-//! How runahead ends: as the command does, or with a status that says why there was none.
+//! Exit statuses: that of the command, or one that says why the command did not run.
 
 use runahead_harness::write_program;
 use runahead_tests::{End, Run, scratch};
@@ -15,7 +15,7 @@ fn commands_that_are_not_there() {
     }
 }
 
-/// As execvp(3) has it, and so shells, time and strace.
+/// execvp(3), shells, time and strace do the same.
 #[test]
 fn a_script_that_names_no_interpreter_is_the_shells() {
     let script = scratch().join("unnamed");

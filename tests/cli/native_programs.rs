@@ -1,4 +1,4 @@
-//! Programs that run natively, with one line that gives the reason, and calls that the kernel refuses.
+//! Programs that run natively, with one line that gives the reason; calls that the kernel refuses.
 
 use std::path::Path;
 
@@ -109,7 +109,8 @@ fn calls_that_are_refused_to_us_are_not_missed_by_the_program() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Docker before 23 lets no process read memory by process_vm_readv(2), not even its own: the agent goes another way.
+/// Docker before 23 refuses process_vm_readv(2), also on the caller's own memory. The agent reads
+/// another way.
 #[test]
 fn who_may_not_read_his_own_memory_by_calls_is_followed_all_the_same() {
     let script = "cat /etc/passwd | wc -c; cd /etc && ls | sort | tail -1; trap 'echo caught' USR1; kill -USR1 $$; exit 6";

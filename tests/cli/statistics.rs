@@ -39,7 +39,7 @@ fn statistics_go_to_a_file_as_json() {
     assert_eq!(json["native"], serde_json::Value::Null);
 }
 
-/// Which is the command's, and not held open otherwise while it runs.
+/// The descriptor is the command's; no other process holds it open while the command runs.
 #[test]
 fn statistics_go_to_a_descriptor() {
     let inside = "echo output; exec true";

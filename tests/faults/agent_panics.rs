@@ -27,7 +27,7 @@ fn a_panic_at_any_access_leaves_the_program_right() {
     }
 }
 
-/// What the supervisor takes for *at the first stall, while signals wait*.
+/// Number of an access that the supervisor takes for *at the first stall, while signals wait*.
 const IN_STALL: u64 = u64::MAX;
 
 /// The program goes on with the mask that it had.

@@ -9,12 +9,12 @@ use serde_json::Value;
 /// The one line that runahead writes when a command runs natively.
 const NATIVELY: &str = "runahead: running natively: ";
 
-/// All cases, and not a sample.
+/// True if all cases are run, not a sample.
 pub fn full() -> bool {
     std::env::var_os("RUNAHEAD_FULL").is_some_and(|v| v != "0")
 }
 
-/// What is taken away: options of `confine`.
+/// Restrictions: options of `confine`.
 #[derive(Debug, Clone, Default)]
 pub struct Fault(pub Vec<String>);
 
@@ -40,7 +40,7 @@ pub struct Seen {
     pub files: BTreeMap<PathBuf, String>,
 }
 
-/// What is wrong with a run; `None`: nothing.
+/// Describes how a run differs; `None` if it does not.
 pub fn difference(plain: &Seen, ahead: &Seen) -> Option<String> {
     let complaints = without_warning(&ahead.outcome.complaints());
     let what = if plain.outcome.end != ahead.outcome.end {
@@ -57,8 +57,9 @@ pub fn difference(plain: &Seen, ahead: &Seen) -> Option<String> {
     Some(format!("{what}\nwithout: {:?}\n\nwith: {:?}", plain.outcome, ahead.outcome))
 }
 
-/// The program's complaints: without our line, of which there may be one, and which is the first; and
-/// without that on statistics, which only those see who ask for them.
+/// Complaints of the program without runahead's own lines. The first line may say why it runs
+/// natively. The last may say that statistics cannot be written, which only those see who ask for
+/// statistics.
 fn without_warning(complaints: &str) -> String {
     let rest = match complaints.split_once('\n') {
         Some((first, rest)) if first.starts_with(NATIVELY) => rest,
@@ -79,7 +80,7 @@ pub fn once(fixture: &Fixture, run: &Run) -> Seen {
     Seen { outcome, files: tree::snapshot(fixture.work()) }
 }
 
-/// Where statistics go, which any user may write.
+/// Path for statistics that any user may write.
 pub fn report() -> PathBuf {
     let path = scratch().join("report");
     std::fs::write(&path, "").expect("the scratch directory is ours");
@@ -109,7 +110,7 @@ pub fn compare(fixture: &Fixture, fault: &Fault, argv: &[String]) -> Result<Valu
     }
 }
 
-/// What went wrong in many cases, all of it shown at once.
+/// Failures of many cases, shown together.
 #[derive(Default)]
 pub struct Failures(Vec<String>);
 
@@ -131,7 +132,7 @@ pub fn read(report: &Path) -> Value {
     serde_json::from_slice(&json).unwrap_or_default()
 }
 
-/// What the statistics say was lost; empty: nothing.
+/// Losses that the statistics list; empty if there are none.
 pub fn lost(stats: &Value) -> String {
     let native = stats["native"].as_str().unwrap_or_default();
     let lost = stats["lost"].as_object().into_iter().flatten();

@@ -14,7 +14,7 @@ use runahead_tests::{
     End, Link, Run, apart, available, drain, fixture, installed, number, programs, root, scratch,
 };
 
-/// For what somebody else may hold up.
+/// Time limit for what another process may hold up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A share whose server never answers for one name, mounted while it lives.
@@ -48,7 +48,7 @@ impl Silent {
 }
 
 impl Drop for Silent {
-    /// Whoever waits for an answer then goes on.
+    /// Processes that wait for an answer of the server continue then.
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
@@ -58,7 +58,8 @@ impl Drop for Silent {
     }
 }
 
-/// Who waits for the answer to a wrong guess is beyond any signal. Nobody waits for him.
+/// A shadow that guessed wrong waits for the answer and cannot be killed. No process waits for
+/// that shadow.
 #[test]
 fn a_server_that_never_answers_holds_up_nobody() {
     let _apart = apart();

@@ -15,7 +15,7 @@ use runahead_tests::{programs, tree};
 
 use crate::confined_runs::{Failures, Seen, difference, full, plain};
 
-/// Who is killed.
+/// The processes that are killed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Whom {
     Supervisor,
@@ -24,7 +24,7 @@ enum Whom {
     Everybody,
 }
 
-/// What our processes execute: copies, so that they are told from anybody else's.
+/// A command that executes a copy of its program, so that its processes can be told from others.
 struct Command {
     argv: Vec<String>,
     program: std::path::PathBuf,
@@ -56,8 +56,8 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-/// Shadows of the command, each with whether it is a template: those lead a process group, which their
-/// runners share. Children of the command's own stay in `group`, and are nobody's to kill.
+/// Shadows of the command, each with whether it is a template. A template leads a process group,
+/// which its runners share. Children of the command itself stay in `group` and are left alone.
 fn shadows(command: &Command, group: i32) -> Vec<(i32, bool)> {
     processes::running(&command.program)
         .into_iter()
@@ -86,7 +86,8 @@ fn kill(command: &Command, supervisor: i32, whom: Whom) -> usize {
     killed
 }
 
-/// One run; the shadows that were killed. The end is only known when the supervisor lived.
+/// Runs the command once; returns the shadows that were killed. The exit status is known only if
+/// the supervisor survived.
 fn disturbed(fixture: &Fixture, command: &Command, whom: Whom, delay: Duration) -> (Seen, usize) {
     fixture.reset();
     let (out, err) = (scratch().join("killed.out"), scratch().join("killed.err"));
@@ -145,7 +146,7 @@ fn at_random_moments() {
         let (mut seen, shadows) = disturbed(&fixture, command, whom, delay);
         killed += shadows;
         if matches!(whom, Whom::Supervisor | Whom::Everybody) {
-            // Nobody is left to pass it on.
+            // No supervisor is left to pass the status on.
             seen.outcome.end = right.outcome.end;
         }
         let case = format!("run {number}, command {which}, {whom:?} after {delay:?}");

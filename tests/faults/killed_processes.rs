@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use runahead_tests::{Fixture, Link, Seed, available, fixture, processes, programs, scratch};
 
-/// Who is killed.
+/// The processes that are killed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Whom {
     Supervisor,
@@ -32,7 +32,7 @@ fn lines(path: &Path, count: usize) -> Vec<String> {
     read()
 }
 
-/// One run of `program`, disturbed after `delay`; its last line.
+/// Runs `program` once, disturbed after `delay`; returns its last line.
 fn disturbed(fixture: &Fixture, program: &str, whom: Whom, delay: Duration, times: u64) -> String {
     fixture.reset();
     let out = scratch().join("out");
@@ -60,7 +60,7 @@ fn disturbed(fixture: &Fixture, program: &str, whom: Whom, delay: Duration, time
     last
 }
 
-/// Processes that run `program`, a copy that nobody else runs.
+/// Processes that run `program`, a copy that only this test runs.
 fn survivors(program: &str) -> Vec<i32> {
     let path = programs::program(program, Link::Dynamic);
     processes::running(&path).into_iter().filter(|&p| processes::state(p) != Some('Z')).collect()

@@ -10,7 +10,7 @@ use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, 
 struct Group(PathBuf);
 
 impl Group {
-    /// With at most `bytes`.
+    /// Makes a group with at most `bytes` of memory.
     fn new(bytes: u64) -> Result<Self, String> {
         let second = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let (root, file) = match second {
@@ -35,7 +35,8 @@ impl Drop for Group {
     }
 }
 
-/// `copies` dirties 24 MiB and then reads: a shadow that is a copy of it is to be given up, and not it.
+/// `dirty` writes to 24 MiB and then reads. A shadow that is a copy of it must be given up, not
+/// the program.
 #[test]
 fn little_memory_in_the_control_group() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
@@ -58,8 +59,8 @@ fn little_memory_in_the_control_group() {
     failures.none();
 }
 
-/// A program that goes over a mapped file again and again, of more than its memory has room for: what has been put out is
-/// asked for again.
+/// A program sweeps a mapped file several times, and the file is larger than the group's memory.
+/// Pages that were evicted are hinted again.
 #[test]
 fn what_was_put_out_of_memory_is_asked_for_again() {
     const BYTES: u64 = 96 << 20;
@@ -73,7 +74,7 @@ fn what_was_put_out_of_memory_is_asked_for_again() {
     let Some(group) = available(Group::new(80 << 20)) else { return };
     let fault = Fault::new(&format!("--cgroup={}", group.0.display()));
     let argv = program("sweeps", Link::Dynamic, &["swept", "4"]);
-    // A shadow has what others leave to it: on a busy machine there are times at which it has nothing.
+    // A shadow gets the processor time that others leave: on a busy machine sometimes none.
     const TIMES: usize = 4;
     let mut failures = Failures::default();
     let mut seen = Vec::new();
@@ -84,7 +85,7 @@ fn what_was_put_out_of_memory_is_asked_for_again() {
         };
         let used = stats["hints_used"].as_u64().unwrap_or(0);
         seen.push(format!("{used} {}", lost(&stats)));
-        // (A chunk is at least one hint, and the first time no two are of the same.)
+        // A chunk is at least one hint, and the hints of the first sweep are of different chunks.
         if used > CHUNKS * 3 / 2 {
             return;
         }

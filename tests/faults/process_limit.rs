@@ -1,4 +1,4 @@
-//! A command keeps the room that it has for processes and threads: what is ours is a small part of it.
+//! A command keeps its limit of processes and threads: runahead's own are a small part of it.
 
 use runahead_tests::{End, Fixture, Group, Outcome, Run, available, fixture, root};
 

@@ -15,14 +15,15 @@ const NEAR: u64 = PAGES / 2;
 /// More accesses than a shadow may be ahead.
 const FAR: u64 = 80_000;
 
-/// Makes `pages`, a page in every chunk of which is there; and `links`, whose pages each say which is next.
+/// Makes `pages`, with one page in every chunk, and `links`, whose pages each contain the number
+/// of the next.
 fn fill(fixture: &Fixture) {
     let page: Vec<u8> = (0..4096u32).map(|at| (at % 251) as u8).collect();
     fixture.change(|dir| {
         write_pages(&dir.join("pages"), PAGES, |_| page.clone());
         write_pages(&dir.join("links"), PAGES, |n| {
             let mut page = page.clone();
-            // (77 and their number have no divisor in common.)
+            // 77 and PAGES have no common divisor, so that the chain visits every page.
             page[..4].copy_from_slice(&((n as u32 + 77) % PAGES as u32).to_ne_bytes());
             page
         });
@@ -44,10 +45,10 @@ fn measured(fixture: &Fixture, run: &Run, plain: &Outcome, options: &[&str]) -> 
     stats
 }
 
-/// So long it is tried: a shadow gets only the processor time that nobody else wants.
+/// Time limit of repetitions: a shadow gets only processor time that is left over.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether `seen` is ever true of its statistics.
+/// True if `seen` holds for the statistics of one of the runs.
 fn ever(
     (fixture, run, plain): (&Fixture, &Run, &Outcome),
     options: &[&str],
@@ -85,8 +86,9 @@ fn without_stale_a_buffer_is_left_as_it_is() {
     assert!(number(&off, "hints_used") < PAGES / 4, "something stood in: {off:#}");
 }
 
-/// Runs that were asked for, but for those in which a shadow is only told to end: there is one in each sync, one or
-/// two in the end of a process, and at most one each 0.2 s, when a shadow that has nothing to do is let go.
+/// Requested shadow runs, without those that only tell a shadow to end. There is one of these in
+/// each sync, one or two at the end of a process, and at most one each 0.2 s, when an idle shadow
+/// is released.
 fn repeated(stats: &Value) -> u64 {
     let seconds = stats["elapsed_seconds"].as_f64().expect("a time");
     let ended = 3 * number(stats, "processes_stalled") + (seconds / 0.2) as u64;
@@ -97,12 +99,12 @@ fn repeated(stats: &Value) -> u64 {
 fn without_again_a_shadow_runs_once() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
-    // Whenever a page has come there is something new to see, and worth to be seen: which pages of another file are next.
+    // Each page that arrives shows a shadow something new: which pages of another file are next.
     let args = ["fans", "links", &CHUNK.to_string(), &PAGES.to_string(), "pages"];
     let run = fixture.run_program("without", Link::Dynamic, &args);
     let plain = plain(&fixture, &run);
     let again = |stats: &Value| repeated(stats) > PAGES / 16;
-    // (What stands in would lead on, to where the chain has been.)
+    // Stand-in data would lead back to where the chain has been.
     let exact = ["--without", "stale"];
     assert!(ever((&fixture, &run, &plain), &exact, again), "next to nothing ran again");
     let off = measured(&fixture, &run, &plain, &[&exact[..], &["--without", "again"]].concat());
@@ -120,7 +122,7 @@ fn without_horizon_a_shadow_goes_on() {
     let run = fixture.run_program("without", Link::Dynamic, &args);
     let plain = plain(&fixture, &run);
     let with = measured(&fixture, &run, &plain, &[]);
-    // (Not the number of hints: names beside those of the program are guessed.)
+    // Hints are not counted: names beside those of the program are guessed.
     let chunks = |stats: &Value| number(stats, "bytes_prefetched") / CHUNK;
     assert!(number(&with, "hints_issued") > 0, "no shadow ran: {with:#}");
     assert!(chunks(&with) < NEAR + NEAR / 2, "it went beyond its horizon: {with:#}");

@@ -9,12 +9,12 @@ use std::os::unix::fs::FileExt;
 
 use runahead_tests::{Pair, available, fixture, number};
 
-/// How long the program rests, and what it reads when it gets cold.
+/// Length of the rest, and the number of cold reads after it.
 struct Rest {
     warm: u64,
     cold: u64,
-    /// Calls that can be made before one is looked at are 23, in a deep rest 95; and as many again for
-    /// a shadow that is late.
+    /// Calls without hints: at most 23 before one is sampled, in a deep rest 95, and as many again
+    /// if the shadow is late.
     missed: u64,
 }
 
@@ -79,7 +79,7 @@ fn cold_names_after_a_rest() {
     foresees("looks");
 }
 
-/// (An open is always seen.)
+/// Every open is sampled.
 #[test]
 fn cold_files_after_a_rest() {
     foresees("opens");
@@ -90,7 +90,7 @@ fn cold_reads_after_threads_have_rested() {
     foresees("threads");
 }
 
-/// (A child starts awake.)
+/// A child starts without a rest.
 #[test]
 fn cold_reads_of_a_child_whose_parent_rests() {
     foresees("child");

@@ -1,4 +1,4 @@
-//! What a program discloses by itself: it is used, it can be taken back, and it has no other effect.
+//! Disclosures of a program are used, can be cancelled, and have no other effect.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -59,8 +59,9 @@ fn reads_that_only_the_program_can_foresee_are_foreseen() {
         let silent = discloses(&fixture, "silent chain", link, CHUNKS).stats;
         let unforeseen = |stats: &Value| count(stats, "stalls_unforeseen");
         assert!(unforeseen(&silent) > CHUNKS / 2, "a shadow knew the way: {silent:#}");
-        // Just what was said: not the chunks around. (Where a shadow comes to say it at the same moment, the
-        // file looks as if each chunk were asked for twice, and has whole ones read: in one of some twenty runs.)
+        // Only the disclosed ranges, not the chunks around them. If a shadow discloses at the same
+        // moment, each chunk seems to be requested twice and is read whole: in one of some twenty
+        // runs.
         let told = (0..3).map(|_| {
             let told = discloses(&fixture, "chain", link, CHUNKS).stats;
             assert!(unforeseen(&told) < CHUNKS / 20, "{told:#}");
@@ -85,21 +86,22 @@ fn files_disclosed_by_name_are_foreseen() {
 fn threads_that_disclose_at_once_lose_nothing() {
     let Some(fixture) = available(fixture()) else { return };
     let pair = discloses(&fixture, "threads", Link::Dynamic, CHUNKS);
-    // (A shadow that is made while the file is opened hints its name, and what it comes to.)
+    // A shadow that is made while the file is opened hints its name and the reads that follow.
     let issued = count(&pair.stats, "hints_issued");
     assert!((CHUNKS..CHUNKS + 30).contains(&issued), "{:#}", pair.stats);
     assert!(count(&pair.stats, "hints_used") >= CHUNKS - 10, "{:#}", pair.stats);
 }
 
-/// What "keeps" does is what a cancellation that is ignored would.
+/// "keeps" has the effect that an ignored cancellation would have.
 #[test]
 fn what_is_taken_back_does_not_reach_the_device() {
     let Some(fixture) = available(fixture()) else { return };
     // As many as the ring holds.
     const MANY: u64 = 1500;
     let kept = discloses(&fixture, "keeps", Link::Dynamic, MANY).stats;
-    // (A shadow that is made while the file is opened hints a name or two. The more time passes there, the more it
-    // hints: of three runs, the one with the fewest hints. Not one in which somebody else emptied the machine's caches.)
+    // A shadow that is made while the file is opened hints a name or two, and more the longer that
+    // takes. Of three runs the one with the fewest hints counts, without runs in which another
+    // process emptied the machine's caches.
     let cancelled = (0..9)
         .map(|_| discloses(&fixture, "cancels", Link::Dynamic, MANY).stats)
         .filter(|stats| number(stats, "memory/hints_lost") == 0)
@@ -252,6 +254,6 @@ fn a_child_starts_with_nothing_disclosed_and_can_disclose() {
     let run = run.dir(fixture.dir()).env("W", fixture.work());
     let pair = Case::new(&fixture, run).compare();
     assert_eq!(pair.outcome.text(), "4096\n4096\n");
-    // Whoever discloses is known to the session.
+    // A process that discloses is known to the session.
     assert!(count(&pair.stats, "processes_stalled") >= 2, "{:#}", pair.stats);
 }

@@ -1,4 +1,5 @@
-//! Programs that wait for nothing are not followed for a while, and are again when there is something to wait for.
+//! Programs that wait for nothing are not followed for a while, and are again when they would
+//! wait.
 
 use runahead_testbed::undisturbed;
 use runahead_tests::{End, Fixture, Run, available, fixture, number, with_stats};
@@ -7,7 +8,7 @@ use serde_json::Value;
 /// Starts of a program that finds everything in memory: two seconds or more.
 const STARTS: u64 = 1_200;
 
-/// What it did, with the same outcome as without us.
+/// Statistics of a run whose outcome is that of a native one.
 fn measured(fixture: &Fixture, run: &Run, options: &[&str]) -> Value {
     let once = |run: &Run| {
         fixture.reset();
@@ -38,7 +39,7 @@ fn what_starts_others_that_wait_for_nothing_is_left_alone() {
 fn left_alone(command: &str, programs: u64) {
     let Some(fixture) = available(fixture()) else { return };
     let run = fixture.run(&["sh", "-c", &loop_of(command)]);
-    // (Where somebody empties the machine's caches meanwhile, it does wait.)
+    // It does wait if another process empties the machine's caches meanwhile.
     let Some((ahead, stats)) = available(undisturbed(|| with_stats(&run, &[], Run::run))) else {
         return;
     };
@@ -48,8 +49,8 @@ fn left_alone(command: &str, programs: u64) {
     assert_eq!(number(&stats, "programs"), programs * STARTS + 1, "{stats:#}");
 }
 
-/// The program is the same, only what it reads is not in memory any more, and enough to be worth it. (A second later, when
-/// one of its starts is followed again at the latest.)
+/// A program is followed again when its data is no longer in memory, and enough to be worth
+/// it: at the latest a second later, when one of its starts is followed anyway.
 #[test]
 fn what_comes_to_wait_is_followed_again() {
     let Some(fixture) = available(fixture()) else { return };

@@ -1,4 +1,5 @@
-//! Programs that map files, and large ones: whatever their shadows do with that memory, the programs never see a difference.
+//! Programs that map files, and large ones, see no difference whatever shadows do with that
+//! memory.
 
 use std::os::unix::fs::FileExt;
 
@@ -8,9 +9,10 @@ use runahead_tests::{
 
 /// Bytes of the file that is mapped.
 const BYTES: u64 = 24 << 20;
-/// What one seed has the program do.
+/// Steps of the program for each seed.
 const STEPS: &str = "400";
-/// Seeds that are drawn for each way in which shadows get their memory; with `RUNAHEAD_FULL=1`, the second.
+/// Seeds that are drawn for each way in which shadows get memory; the second with
+/// `RUNAHEAD_FULL=1`.
 const SEEDS: (u64, u64) = (4, 60);
 
 fn fill(fixture: &Fixture) {
@@ -37,7 +39,7 @@ fn cold(fixture: &Fixture, run: &Run) -> Outcome {
     run.run()
 }
 
-/// With and without runahead, and `options`, for some seeds: hints that were used.
+/// Runs some seeds natively and with `options`, and compares; returns the hints that were used.
 fn same(options: &[&str]) -> u64 {
     let Some(fixture) = available(fixture()) else { return u64::MAX };
     fill(&fixture);
@@ -74,12 +76,13 @@ fn as_by_default() {
     assert!(same(&[]) > 0, "no shadow was of use");
 }
 
-/// Of a program that touches a mapped file at random nothing else can foresee anything.
+/// Random accesses to a mapped file can be foreseen only by a shadow.
 #[test]
 fn what_is_used_of_a_mapped_file_is_counted() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
-    // So often that it goes on for some looks after all has come: what is used after the last is not counted.
+    // The loop goes on for some samples after all pages are read: uses after the last sample do
+    // not count.
     let run = fixture.run_program("gathers", Link::Dynamic, &["mapped", "30000000"]);
     let plain = cold(&fixture, &run);
     assert_eq!(plain.end, End::Exit(0), "{plain:?}");
@@ -89,7 +92,8 @@ fn what_is_used_of_a_mapped_file_is_counted() {
     assert!(number(&stats, "hints_used") > 50, "{stats:#}");
 }
 
-/// Whose threads were looked at, and who then goes on natively: a signal of ours would end it.
+/// A process whose threads were sampled and that then runs natively: a signal of ours would kill
+/// it.
 #[test]
 fn nobody_is_poked_who_goes_on_natively() {
     let Some(fixture) = available(fixture()) else { return };

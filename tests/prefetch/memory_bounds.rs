@@ -1,7 +1,6 @@
-//! Prefetching stays within its bounds, and shadows that are of no use are stopped.
+//! Prefetching stays within its bounds, and useless shadows are stopped.
 //!
-//! That the first of these tests fails when nothing is stopped is seen with `--without memory`, by the
-//! same test.
+//! The first test shows with `--without memory` that it fails when nothing is stopped.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,10 +16,10 @@ const READS: u64 = 800;
 /// Limit of a control group, of which an eighth may be prefetched.
 const LIMIT: u64 = 64 << 20;
 const BUDGET: u64 = LIMIT / 8;
-/// As much as the group may hold, and more.
+/// More bytes than the group may hold.
 const LARGE: u64 = 96 << 20;
 
-/// What a process may spend on syncs before it has waited or gained, in seconds.
+/// Seconds that a process may spend on syncs before it has waited or gained.
 const GRACE_SECONDS: f64 = 0.004;
 
 /// Files: `cold`, of which a piece in every chunk is there; `rubbish` and `large`, which are full.
@@ -72,7 +71,8 @@ fn a_shadow_that_hints_only_rubbish_is_stopped_within_a_second() {
     fill(&fixture);
     let run = rereads(&fixture, "cold", "4096", "1");
 
-    // What a shadow hinted before it came to its first read may be used; then the time to the stop is not told.
+    // Hints from before the shadow's first read may be used; the time to the stop is not reported
+    // then.
     let rubbish = || measured(&fixture, &run, None, &["--plant", "rubbish"]);
     let used = |stats: &Value| number(stats, "hints_used");
     let stats = (0..5).map(|_| rubbish()).find(|stats| used(stats) == 0);
@@ -94,7 +94,8 @@ fn a_shadow_whose_data_is_dropped_before_it_is_used_is_stopped() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
     let run = fixture.run_program("drops", Link::Dynamic, &["cold", &CHUNK.to_string()]);
-    // On a busy machine a shadow may be so late that every use makes up for what was lost since the last one.
+    // On a busy machine a shadow may be so late that every use makes up for the losses since the
+    // last one.
     let is_stopped = |stats: &Value| {
         let losses = stats.pointer(&format!("/{LOSS}")).and_then(Value::as_u64);
         number(stats, "memory/hints_lost") > 6 && losses > Some(0)
@@ -117,13 +118,14 @@ fn a_shadow_whose_hints_are_used_is_not_stopped() {
     fill(&fixture);
     let run = rereads(&fixture, "cold", "4096", "1");
     let stats = measured(&fixture, &run, None, &[]);
-    // (Much of it the kernel reads ahead of the shadow's own reads.)
+    // The kernel reads much of it ahead of the shadow's own reads.
     let (used, hints) = (number(&stats, "hints_used"), number(&stats, "hints_issued"));
     assert!(used > 20 && used > hints / 2, "{stats:#}");
     assert_eq!(stats["stopped"], serde_json::json!({}), "{stats:#}");
 }
 
-/// What a fork costs a program grows with its memory, and what it stores to afterwards is copied.
+/// The cost of a fork grows with the program's memory, and pages that are written afterwards are
+/// copied.
 #[test]
 fn a_large_program_makes_no_shadow_that_costs_more_than_its_waits() {
     let Some(fixture) = available(fixture()) else { return };
@@ -135,16 +137,16 @@ fn a_large_program_makes_no_shadow_that_costs_more_than_its_waits() {
     };
     let (syncs, ..) = account("2");
     assert!(syncs > 0, "a small one makes shadows");
-    // It is small, too, while its libraries are loaded. On a busy machine one fork may take far longer
-    // than was to be expected.
+    // It is small, too, while its libraries are loaded. On a busy machine one fork may take much
+    // longer than expected.
     let accounts: Vec<_> = (0..3).map(|_| account("1024")).collect();
     let is_kept = |&(_, spent, waited): &(u64, f64, f64)| spent <= waited + GRACE_SECONDS;
     assert!(accounts.iter().any(is_kept), "syncs, seconds for them and of waits: {accounts:?}");
 }
 
-/// A process that has a shadow and grows, where its group has room for it but not for two of it, and who looks
-/// after that does not get a processor. (What else is ours takes some 6 MiB.) The shadow may be killed: it is to be
-/// the first to go.
+/// A process grows while it has a shadow, in a group with room for one of them, and the supervisor
+/// gets no processor. Other memory of ours is some 6 MiB. The shadow may be killed, and must be
+/// killed first.
 #[test]
 fn a_program_that_grows_into_its_group_is_not_killed_for_its_shadow() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
@@ -187,8 +189,8 @@ fn what_is_prefetched_stays_within_an_eighth_of_a_control_groups_limit() {
         ("cold", "4096", &[]),
     ] {
         let run = rereads(&fixture, file, piece, "1");
-        // (Rubbish keeps its room for two seconds, which is about as long as the program takes; and shadows that spare
-        // nothing are made ever more rarely.)
+        // Useless data keeps its memory for two seconds, about as long as the program runs; and
+        // shadows that save nothing are made ever more rarely.
         let least = if plant.contains(&"rubbish") { BUDGET / 2 } else { BUDGET };
         let within = || {
             let stats = measured(&fixture, &run, Some(&group), plant);
@@ -196,7 +198,8 @@ fn what_is_prefetched_stays_within_an_eighth_of_a_control_groups_limit() {
             assert!(peak > 0 && peak <= BUDGET, "{file} {plant:?}: {stats:#}");
             stats
         };
-        // More is hinted in all than there is room for: if not where shadows find no processor, then in another run.
+        // In all, more is hinted than fits; if shadows find no processor in this run, then in
+        // another.
         let is_more = |stats: &Value| number(stats, "hints_issued") * CHUNK > least;
         let stats = std::iter::repeat_with(within).take(3).find(is_more);
         let stats = stats.unwrap_or_else(|| panic!("{file} {plant:?}: too little was hinted"));

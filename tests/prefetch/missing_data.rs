@@ -5,8 +5,8 @@ use runahead_tests::{Link, available, fixture};
 /// Keys in the table (`lookups.c`).
 const KEYS: u64 = 192;
 
-/// Each row is checked by its kind and by its key, and whatever is wrong ends the program: only a shadow
-/// that knows what to make of a row that is not there comes to the next.
+/// Each row is checked by its kind and its key, and a wrong one ends the program. Only a shadow
+/// that stands in for a missing row reaches the next.
 #[test]
 fn lookups_in_a_table_are_foreseen() {
     let Some(fixture) = available(fixture()) else { return };

@@ -2,7 +2,7 @@
 
 use runahead_tests::{End, available, fixture, number, runahead, scratch, with_stats};
 
-/// A shadow that is being made when its program ends is one that nobody needs any more.
+/// A shadow that is being made when its program ends is no longer needed.
 #[test]
 fn what_ends_before_its_shadow_is_made_is_no_loss() {
     let Some(fixture) = available(fixture()) else { return };
@@ -20,7 +20,7 @@ fn what_ends_before_its_shadow_is_made_is_no_loss() {
     }
 }
 
-/// What is ours then gets their numbers, and gives them up with them.
+/// Our descriptors take the free numbers 0 to 2, and leave them with the program.
 #[test]
 fn who_has_no_standard_descriptors_is_served_like_others() {
     let Some(fixture) = available(fixture()) else { return };

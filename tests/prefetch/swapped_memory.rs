@@ -1,13 +1,14 @@
-//! Programs with more memory than they may have: what was swapped out is fetched for them, and they never see a difference.
+//! Programs with more memory than their limit: swapped-out pages are read for them, and they see
+//! no difference.
 
 use runahead_tests::{
     End, Fixture, Group, Link, Outcome, Run, Seed, available, fixture, number, swap, with_stats,
 };
 
-/// What the program has, and what its control group may have, in MiB.
+/// Memory of the program, and the limit of its control group, in MiB.
 const MEMORY: u64 = 56;
 const LIMIT: u64 = 40;
-/// What one seed has the program do.
+/// Steps of the program for each seed.
 const STEPS: &str = "24";
 /// Seeds that are drawn; with `RUNAHEAD_FULL=1`, the second.
 const SEEDS: (u64, u64) = (3, 40);
@@ -20,7 +21,8 @@ fn in_group(fixture: &Fixture, run: &Run) -> Outcome {
     outcome
 }
 
-/// With and without runahead, and `options`, for some seeds: bytes that were fetched from swap, and hints that were used.
+/// Runs some seeds natively and with `options`, and compares; returns bytes read from swap, and
+/// hints used.
 fn same(options: &[&str]) -> Option<(u64, u64)> {
     let fixture = available(fixture())?;
     fixture.change(|dir| {
@@ -53,7 +55,7 @@ fn swapped_memory_is_fetched_and_nothing_else_is_changed() {
     assert!(fetched > 8 << 20 && used > 0, "{fetched} bytes, {used} hints were used");
 }
 
-/// Whose pages are inherited by a fork: a runner waits for those that are swapped out.
+/// A fork inherits the pages: a runner waits for those that are swapped out.
 #[test]
 fn where_memory_is_forked_none_is_fetched() {
     let Some((fetched, _)) = same(&["--without", "mirrors"]) else { return };

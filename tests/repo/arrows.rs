@@ -1,5 +1,5 @@
-//! Dependencies point one way: between crates as ARCHITECTURE.md says, between the parts of a crate, and
-//! between the files of each crate.
+//! Dependencies point one way: between crates as in ARCHITECTURE.md, between the parts of a crate,
+//! and between its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use crate::module_graph::{Graph, Use, circles};
 use crate::ratchet::{self, Rule};
 use crate::tracked_files::{Tracked, root, texts};
 
-/// Parts of a crate, the highest first: each a module with all its children. A part that is not in the
-/// list is the crate's own business.
+/// Parts of a crate, the highest first: each a module with all its children. Parts that are not in
+/// the list are not checked.
 const PARTS: &[(&str, &[&str])] = &[(
     "crates/agent",
     &[
@@ -111,7 +111,7 @@ pub fn crate_roots(sources: &BTreeMap<String, String>) -> Vec<&str> {
     roots.filter(|path| !is_module(path)).collect()
 }
 
-/// All uses between the files of a package.
+/// Uses between the files of a package.
 fn uses(sources: &BTreeMap<String, String>) -> Vec<Use> {
     crate_roots(sources).iter().flat_map(|root| Graph::new(sources, root).uses()).collect()
 }

@@ -11,7 +11,7 @@ pub enum Kind {
     Inner,
 }
 
-/// One line of a comment.
+/// A line of a comment.
 #[derive(Debug)]
 pub struct CommentLine {
     pub kind: Kind,

@@ -1,7 +1,7 @@
 //! Rules of this repository that no compiler checks.
 //!
-//! `cargo test -p runahead-tests --test repo` fails with each fault's file and line. A rule that is not
-//! kept everywhere yet has a number in `ratchet.txt`, which may fall and never rises:
+//! `cargo test -p runahead-tests --test repo` fails with each fault's file and line. A rule that is
+//! not kept everywhere yet has a number in `ratchet.txt`, which may fall and never rises:
 //! `RUNAHEAD_RATCHET=write` lowers it, `RUNAHEAD_RATCHET=list` with `--nocapture` prints all faults.
 //!
 //! | module | rules |
@@ -13,7 +13,7 @@
 //! | `markdown` | width of lines, links, paths |
 //! | `source_files` | length and heads of files; no mention of a workplace |
 //! | `ratchet` | numbers that may only fall |
-//! | `lexer`, `module_graph`, `tracked_files` | tokens and comments, modules and their uses, files |
+//! | `lexer`, `module_graph`, `tracked_files` | tokens, uses of modules, files |
 
 mod arrows;
 mod file_names;

@@ -1,7 +1,7 @@
 //! Uses of one file's items by another file of the same crate.
 //!
-//! Modules are found by their `mod` items. Paths are resolved by name: from `crate`, `super`, `self`, a
-//! child module or what `use` brought in. A path through a re-export leads to the file that defines
+//! Modules are found by their `mod` items. Paths are resolved by name: from `crate`, `super`,
+//! `self`, a child module or an import. A path through a re-export leads to the file that defines
 //! the item, and `pub use` alone is no use of it. Code of tests is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -499,7 +499,7 @@ pub fn circles(uses: &[Use]) -> Vec<BTreeSet<&str>> {
     circles
 }
 
-/// All that `from` leads to.
+/// Files that `from` leads to.
 fn reach<'a>(next: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeSet<&'a str> {
     let (mut seen, mut todo) = (BTreeSet::new(), vec![from]);
     while let Some(at) = todo.pop() {

@@ -1,4 +1,5 @@
-//! Tables of modules at the heads of files name the modules that exist, and ARCHITECTURE.md the crates.
+//! Tables of modules at the heads of files name the modules that exist, and ARCHITECTURE.md all
+//! crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Numbers of faults that may fall and never rise, in `ratchet.txt`.
 //!
-//! A rule that is not in the file allows its aim. `RUNAHEAD_RATCHET=write` lowers the numbers in the
-//! file to today's; `RUNAHEAD_RATCHET=list` prints every fault.
+//! A rule that is not in the file allows its aim. `RUNAHEAD_RATCHET=write` lowers the numbers in
+//! the file to today's; `RUNAHEAD_RATCHET=list` prints every fault.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

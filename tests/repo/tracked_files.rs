@@ -50,7 +50,7 @@ pub fn paths() -> Vec<String> {
     paths
 }
 
-/// All files that are UTF-8 text.
+/// Files that are UTF-8 text.
 pub fn texts() -> Vec<Tracked> {
     let read = |path: String| {
         let text = std::fs::read_to_string(root().join(&path)).ok()?;

@@ -1,4 +1,4 @@
-//! Files of which a read takes something away: a shadow that guesses wrong comes to one, and leaves it alone.
+//! Files of which a read removes something: a shadow that guesses wrong leaves them alone.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use runahead_tests::{Link, Run, available, fixture, scratch, with_stats};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// One file, of no size, each read of which gives the next number.
+/// A file system with one file of size 0, each read of which returns the next number.
 struct Queue {
     reads: Arc<AtomicU64>,
 }

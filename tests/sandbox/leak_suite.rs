@@ -1,22 +1,23 @@
-//! The leak suite: whatever a shadow comes to, nobody outside can tell.
+//! The leak suite: no other process can observe a call of a shadow.
 //!
-//! `programs/leak.c` reads a byte that its shadow does not have and, if it is what the shadow takes
-//! it for, makes one harmful system call; its target never does. Each case is run in a world of its
-//! own (`src/bin/leak`), which is looked at before and after. Three ways:
+//! `programs/leak.c` reads a byte that its shadow does not have. If the byte is what the shadow
+//! assumes, it makes one harmful system call; its target never does. Each case is run in a world
+//! of its own (`src/bin/leak`), which is compared before and after, in three ways:
 //!
-//! * as it is: our own restraint. Nothing may change;
+//! * as it is: the agent's own restraint. Nothing may change;
 //! * marked: the runner makes the call as it stands, so that only the kernel's refusal is left.
 //!   Nothing may change, and the refusal must be the sandbox's (EPERM, EACCES) unless the call is
 //!   one of [`LET_THROUGH`];
-//! * unguarded: the same without a sandbox. What the case says must be seen to change, or the checks
-//!   check nothing.
+//! * unguarded: the same without a sandbox. The harm that the case names must be observed, or the
+//!   checks check nothing.
 //!
-//! And the same for a program that speculates by itself: it begins, makes the call, and is looked at before the outcome
-//! is known, and when it has been taken back. Nothing may change either time. Where it says that all it writes may go
-//! out at once, or does not speculate at all, what the case says must be seen.
+//! A program that speculates by itself is tested likewise. It begins, makes the call, and is
+//! compared before the outcome is known and after the rollback. Nothing may change either time. If
+//! it allows output before the outcome, or does not speculate at all, the harm that the case names
+//! must be observed.
 //!
-//! Besides the cases, every number up to 600 and beyond is called with arguments of several shapes.
-//! `RUNAHEAD_FULL=1` runs everything, otherwise a sample is drawn (`RUNAHEAD_SEED`).
+//! Besides the cases, every number up to 600 and beyond is called with arguments of several
+//! shapes. `RUNAHEAD_FULL=1` runs everything, otherwise a sample is drawn (`RUNAHEAD_SEED`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -30,8 +31,8 @@ use runahead_tests::{
     Link, Seed, apart, available, installed, names_of_calls, programs, root, scratch,
 };
 
-/// Ways in which nothing may change: see the text above. `older`: marked, with the Landlock of Linux 5.13; `mirrored`: marked,
-/// with large memory kept out of the fork.
+/// Ways in which nothing may change, as at the head of this file. `older`: marked, with the
+/// Landlock of Linux 5.13; `mirrored`: marked, with large memory kept out of the fork.
 const MODES: [&str; 4] = ["asis", "marked", "older", "mirrored"];
 
 /// Calls that the sandbox makes for a shadow with some arguments at least, because they only read
@@ -87,7 +88,7 @@ const LET_THROUGH: &[&str] = &[
     "uname",
     "wait4",
 ];
-/// What a call that is let through may change: descriptors of the shadow's own, and its place.
+/// Changes that a permitted call may make to the shadow itself: its descriptors and its working directory.
 const OWN: &[&str] = &["shadow/fd", "shadow/cwd"];
 /// uretprobe(2) and uprobe(2), which the kernel lets through every filter; they do nothing but
 /// for a process that a tracer with root's rights has put them into, and end any other.
@@ -96,7 +97,7 @@ const PROBES: [i64; 2] = [335, 336];
 const CACHESTAT: i64 = 451;
 /// The highest number that is called in any case.
 const HIGHEST: i64 = 600;
-/// Ways in which it is the program that speculates, with files that it was given and with one of its own.
+/// Ways in which the program itself speculates, with inherited files and with one of its own.
 const SPECULATIVE: [&str; 2] = ["speculative", "own"];
 /// Calls that write, which a program may have go out at once.
 const ALLOWED: [&str; 8] = [
@@ -109,7 +110,7 @@ const ALLOWED: [&str; 8] = [
     "write_file",
     "pwrite64",
 ];
-/// Calls that are more than what they change: who makes one in the agent's place is not where it was.
+/// Calls that do more than their effect: made in the agent's place, they do not return there.
 const ELSEWHERE: [i64; 9] = [
     libc::SYS_fork,
     libc::SYS_vfork,
@@ -121,8 +122,8 @@ const ELSEWHERE: [i64; 9] = [
     libc::SYS_exit_group,
     libc::SYS_rt_sigreturn,
 ];
-/// Cases that harm nobody when a speculative process makes the call: what they write is held, or they store into memory that it has
-/// for reading only; and a timer is what one has that waits.
+/// Cases without harm when a speculative process makes the call. Their output is held, or they
+/// store into memory that is only readable. A waiting process has a timer anyway.
 const UNHARMED: [&str; 6] = [
     "writev_file",
     "openat2_write",
@@ -131,14 +132,15 @@ const UNHARMED: [&str; 6] = [
     "futex_wake_op",
     "timer_create",
 ];
-/// What a call of a speculative process leaves where it only reads: when that was, where a file system notes it, of what the world
-/// holds (its own look reads otherwise).
+/// Changes by a call of a speculative process that only reads: access times of the world's files,
+/// if the file system records them. The world's own look reads otherwise.
 const READ: &str = ":atime";
 /// Added to a number, the call of the x32 interface.
 const X32: i64 = 0x4000_0000;
 /// Shapes of arguments that `leak.c` has.
 const SHAPES: u64 = 7;
-/// Runs of a case to which no shadow comes, or, without a sandbox, one that is ended before its call is over.
+/// Runs of a case that no shadow reaches, or whose shadow ends before its call returns
+/// (unguarded).
 const RUNS: u32 = 3;
 /// Worlds at a time.
 const WORKERS: usize = 4;
@@ -154,7 +156,7 @@ struct Case {
     restraint: String,
 }
 
-/// One run of a case, or of a number, and what became of it.
+/// Result of one run of a case or of a number.
 #[derive(Debug, Clone)]
 struct Outcome {
     mode: String,
@@ -236,7 +238,7 @@ impl Suite {
         Some(Suite { _disk: disk, quota, cold, cases, seed, part, full })
     }
 
-    /// All of `jobs`, or as many as a sample has, in any order.
+    /// Returns `jobs`, or a sample of `size` of them in random order.
     fn sample(&mut self, mut jobs: Vec<String>, size: usize) -> Vec<String> {
         for last in (1..jobs.len()).rev() {
             jobs.swap(last, self.seed.below(last as u64 + 1) as usize);
@@ -331,7 +333,7 @@ fn work(
     }
 }
 
-/// One world and as many of `jobs` as it lives for.
+/// Makes one world and runs as many of `jobs` as it survives.
 fn live(world: &Path, program: &Path, cold: &Path, jobs: &[String]) -> Vec<Outcome> {
     let mut child = Command::new("unshare")
         .args(["--kill-child=KILL", "--pid", "--fork", "--mount", "--uts", "--ipc", "--net"])
@@ -403,7 +405,8 @@ fn numbers(
     jobs
 }
 
-/// Whether `call` of a shadow has to be refused. A number below 0 is no call, or one whose only refusal is death.
+/// True if `call` of a shadow must be refused. A number below 0 is no call, or one that is refused
+/// only by death.
 fn is_refused(outcome: &Outcome, call: i64, let_through: &BTreeSet<i64>) -> bool {
     outcome.mode != "asis" && call >= 0 && !let_through.contains(&call)
 }
@@ -411,7 +414,7 @@ fn is_refused(outcome: &Outcome, call: i64, let_through: &BTreeSet<i64>) -> bool
 /// Calls by which a speculative process makes a child: fork(2), and clone(2) as that.
 const FORKS: [i64; 2] = [libc::SYS_fork, libc::SYS_clone];
 
-/// What is wrong with a run in which nothing was to change.
+/// Describes the fault of a run in which nothing may change.
 fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Option<String> {
     let case = suite.case(outcome);
     if outcome.attempts == 0 {
@@ -420,7 +423,7 @@ fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Optio
     let is_speculative = SPECULATIVE.contains(&outcome.mode.as_str());
     let marked = outcome.mode != "asis" && !is_speculative;
     let reads = |key: &&String| is_speculative && key.ends_with(READ);
-    // (A child is there, and is seen to be; what it does is not.)
+    // A child exists and is visible; what it does is not.
     let forks = is_speculative && FORKS.contains(&case.nr);
     let is_there =
         |key: &&String| forks && (key.starts_with("processes/") || key.as_str() == "ipc/shm");
@@ -464,7 +467,7 @@ fn no_call_of_a_shadow_is_seen_from_outside() {
     jobs.extend(suite.sample(numbers, 400));
     let mut outcomes = suite.run(&jobs);
     for _ in 1..RUNS {
-        // On a busy machine shadows may come too late, or end before they can say what the call answered.
+        // On a busy machine a shadow may be late, or end before it reports the result of the call.
         let is_told =
             |o: &Outcome| o.result.is_some() || !is_refused(o, suite.case(o).nr, &let_through);
         let late =
@@ -518,7 +521,8 @@ fn no_call_of_a_speculative_process_is_seen_from_outside() {
     assert!(failures.is_empty(), "{} leaks:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Runs them, and fails unless the harm of each is seen. (A call that this kernel has not does none.)
+/// Runs `jobs` and fails unless the harm of each is observed. A call that this kernel lacks does
+/// none.
 fn all_are_seen(suite: &mut Suite, jobs: &[String]) {
     let outcomes = suite.run(jobs);
     let is_seen = |o: &&Outcome| {
@@ -531,15 +535,15 @@ fn all_are_seen(suite: &mut Suite, jobs: &[String]) {
     assert!(blind.is_empty(), "{} are not seen:\n{blind:#?}", blind.len());
 }
 
-/// The plant for the test above: what goes out before the outcome is known is seen, and so is what a program does that
-/// does not speculate.
+/// Plant for the test above: output before the outcome is observed, and so are effects of a
+/// program that does not speculate.
 #[test]
 fn what_a_speculative_process_lets_out_is_seen() {
     let _apart = apart();
     let Some(mut suite) = Suite::up("leak-allowed") else { return };
     let mut jobs: Vec<String> = ALLOWED.iter().map(|name| format!("allowed {name}")).collect();
     let mut native = suite.cases_for("native");
-    // (What a command sends to its supervisor itself, that does not pass on.)
+    // The supervisor does not pass on what a command sends to it.
     native.retain(|job| {
         let name = &job["native ".len()..];
         suite.cases[name].unsafe_because.is_empty() && name != "kill_parent"
@@ -548,7 +552,8 @@ fn what_a_speculative_process_lets_out_is_seen() {
     all_are_seen(&mut suite, &jobs);
 }
 
-/// The same for the table of calls: one that is made when it has to wait is seen, before the outcome is known.
+/// Plant for the table of calls: a call that is made although it must wait is observed before the
+/// outcome is known.
 #[test]
 fn calls_of_a_speculative_process_that_do_not_wait_are_seen() {
     let _apart = apart();

@@ -1,5 +1,5 @@
-//! What others may do by way of runahead: nothing that they could not do without it. The table is in
-//! docs/guide/security.md.
+//! Other users can do nothing through runahead that they could not do without it. The table is in
+//! `docs/guide/security.md`.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
@@ -11,8 +11,8 @@ use runahead_tests::{
 
 const USER: u32 = 65534;
 
-/// What a process shares with the supervisor speaks for its rights. A child has others as soon as it
-/// changes its user, also one of which the agent does not know.
+/// Memory that a process shares with the supervisor carries its rights. A child gets memory of its
+/// own as soon as it changes its user, also a child that the agent does not know.
 #[test]
 fn a_child_with_fewer_rights_has_not_its_parents_shared_memory() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
@@ -52,8 +52,9 @@ fn memory_that_is_not_to_be_copied_is_in_no_shadow() {
     }
 }
 
-/// A program that drops what it has not got (BusyBox does, at every start) still is the user's, and one that
-/// asks whether there are filters (browsers do) has none: they have shadows. Of one that changes its user it is said that it has none.
+/// A program keeps its shadows if it drops rights that it does not have (BusyBox, at every start),
+/// or asks whether it has filters (browsers). Statistics name a program that changes its user,
+/// which has no shadows.
 #[test]
 fn who_asks_for_the_rights_that_it_has_keeps_its_shadows() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
@@ -104,7 +105,7 @@ impl Drop for Started {
     }
 }
 
-/// To every user, for programs and reports.
+/// Opens the scratch directory to every user, for programs and reports.
 fn open_scratch() {
     let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
     std::fs::set_permissions(scratch(), mode).expect("the scratch directory is ours");
@@ -116,7 +117,7 @@ fn as_user(run: &Run) -> Outcome {
     run.finish(command)
 }
 
-/// The address can be read in /proc/net/unix; there may be those around whom Landlock lets read less.
+/// The address can be read in /proc/net/unix, also by processes that Landlock restricts.
 #[test]
 fn who_is_not_of_the_session_is_refused_at_its_address() {
     let _apart = apart();

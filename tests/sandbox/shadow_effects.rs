@@ -53,7 +53,7 @@ fn planted_effects_are_refused_by_the_kernel() {
     }
 }
 
-/// Watches a FIFO from the writer's side: an open for writing fails until somebody reads.
+/// Watches a FIFO from the writer's side: an open for writing fails until a reader opens it.
 fn reader_seen(fifo: &Path, over: &AtomicBool) -> bool {
     while !over.load(Relaxed) {
         let writer = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(fifo);

@@ -1,5 +1,5 @@
-//! Programs that speculate by themselves: the clients of `examples/speculate`, in C, Rust and Python. What they print and how they
-//! end is what it is without runahead, whatever comes of their predictions.
+//! Programs that speculate by themselves: the clients of `examples/speculate`, in C, Rust and
+//! Python. They print and return the same as without runahead, for right and wrong predictions.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use runahead_tests::{
 /// Longer than any test.
 const NEVER_US: &str = "600000000";
 
-/// Where the examples are.
+/// Folder of the examples.
 fn example(name: &str) -> PathBuf {
     bindings::workspace().join("examples/speculate").join(name)
 }
@@ -48,7 +48,8 @@ impl Service {
         [self.socket.clone().into()].into_iter().chain(args.map(OsString::from))
     }
 
-    /// Waits for its end: the questions that it was asked, and how many at once. None: it was ended.
+    /// Waits for the service to end. Returns the number of questions, and of simultaneous ones;
+    /// `None` if it was killed.
     fn end(mut self) -> Option<[u64; 2]> {
         let text = drain(self.process.stdout.take().expect("a pipe"));
         assert!(
@@ -68,7 +69,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // (Of a test that has failed.)
+        // A test that failed left it running.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -98,7 +99,7 @@ fn run(client: &[OsString], args: impl IntoIterator<Item = OsString>) -> (Run, V
     (run, argv)
 }
 
-/// The same command, behind runahead if it `speculates`.
+/// Returns the command, behind runahead if it `speculates`.
 fn either_way(run: &Run, speculates: bool) -> Run {
     if speculates { run.ahead(&["--speculate", "--require"]) } else { run.clone() }
 }
@@ -155,14 +156,14 @@ fn clients_complain_in_the_same_words() {
     }
 }
 
-/// Who ends while predictions are open.
+/// The process that ends while predictions are open.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ends {
     Receiver,
     Service,
 }
 
-/// The client with that command line, and its receiver, once the client has nothing to do any more but wait.
+/// The client with that command line and its receiver, once the client only waits.
 fn waiting(argv: &[OsString]) -> Option<[i32; 2]> {
     const LOOKS: usize = 20;
     let mut found = None;
@@ -194,7 +195,7 @@ fn clients_end_that_nobody_is_left_to_answer() {
                     let pids = waiting(&argv);
                     let whom = match (ends, pids) {
                         (Ends::Receiver, Some([_, receiver])) => receiver,
-                        // (If there is no client it must not hang either.)
+                        // Without a client it must not hang either.
                         _ => service.process.id() as i32,
                     };
                     processes::kill(whom, libc::SIGKILL);
@@ -241,7 +242,8 @@ fn a_program_can_have_both_c_libraries() {
     }
 }
 
-/// Held output, state that comes back, order, threads, and settlers that end, looked at by the program and by another process.
+/// Held output, restored state, order, threads, and settlers that end, as the program and another
+/// process see them.
 #[test]
 fn what_comes_of_predictions_is_as_it_should_be() {
     let _apart = apart();
@@ -292,7 +294,7 @@ fn memory_is_as_the_program_has_it_where_stores_fault() {
     assert_eq!((ours.text().as_str(), ours.complaints().as_str()), ("as it should be\n", ""));
 }
 
-/// As in a container: by copies before the first store.
+/// A container refuses userfaultfd(2): memory is copied before the first store.
 #[test]
 fn clients_speculate_where_userfaultfd_is_refused() {
     let _apart = apart();
@@ -313,7 +315,7 @@ fn clients_speculate_where_userfaultfd_is_refused() {
     assert!(is_said, "{told:?}");
 }
 
-/// What children do with a prediction by way of other programs.
+/// Runs the cases of children that execute other programs with a prediction open.
 const EXECUTED: [&[&str]; 8] = [
     &["sh", "-c", "echo $ANSWER; /bin/echo two | cat; exit 3"],
     &["bash", "-c", "x=$(/bin/echo $ANSWER); echo $x >&2; exec cat /etc/hostname"],
@@ -358,8 +360,8 @@ fn children_execute_programs_with_what_is_predicted() {
     }
 }
 
-/// They are executed before that is known, unless they could not be followed; they end with what was wrong; and who is killed meanwhile has
-/// no part in what comes of it.
+/// Children are executed before the outcome is known, unless they cannot be followed. A wrong
+/// prediction ends them. A child that is killed meanwhile has no part in the outcome.
 #[test]
 fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
     let _apart = apart();
@@ -384,7 +386,7 @@ fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
 fn what_such_a_program_lets_out_is_found() {
     let _apart = apart();
     let program = executes();
-    // (Who waits for it knows it by another name.)
+    // The process that waits for it has another name for it.
     let other = scratch().join("other");
     std::os::unix::fs::symlink(&program, &other).expect("the directory is ours");
     let other = other.to_str().expect("a plain path");

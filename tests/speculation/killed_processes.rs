@@ -1,8 +1,8 @@
-//! `kill -9` of a process that speculates, of the one that is to settle what it predicts, of the service that both ask, and of the
-//! supervisor, at random moments.
+//! `kill -9` at random moments: of a process that speculates, of its settler, of the service that
+//! both ask, and of the supervisor.
 //!
-//! Whoever is killed: the others come to an end by themselves, and what stands in a file and went through a pipe is how a run
-//! without speculation begins. `RUNAHEAD_FULL=1` does it a thousand times.
+//! The others end by themselves. A file and a pipe contain a prefix of what a run without
+//! speculation writes. `RUNAHEAD_FULL=1` runs it a thousand times.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use runahead_tests::{Run, Seed, apart, bindings, drain, processes, programs, scratch};
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Whom {
     Nobody,
@@ -20,26 +20,27 @@ enum Whom {
     Supervisor,
 }
 
-/// What the client is asked to do: questions, microseconds in between, and how many of a hundred predictions are right.
+/// Arguments of the client: questions, microseconds between them, and right predictions per
+/// hundred.
 const WORK: [&str; 3] = ["1500", "20", "60"];
 /// Microseconds until the service answers.
 const LATENCY: &str = "150";
-/// Latest moment at which somebody is killed; a run takes about as long.
+/// Latest moment of the kill; a run takes about as long.
 const LATEST_US: u64 = 700_000;
 
-/// Programs that nobody else runs, and where they work.
+/// Programs that only this test runs, and their working directory.
 struct Place {
     dir: PathBuf,
     client: PathBuf,
     service: PathBuf,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug)]
 struct Seen {
-    /// There was somebody to be killed.
+    /// True if a process existed that could be killed.
     killed: bool,
-    /// How runahead ended.
+    /// Exit status of runahead.
     status: ExitStatus,
     piped: String,
     filed: String,
@@ -96,7 +97,7 @@ impl Place {
         }
     }
 
-    /// One run of `run`, in which `whom` is killed after `delay`.
+    /// Runs `run` once and kills `whom` after `delay`.
     fn disturbed(&self, run: &Run, whom: Whom, delay: Duration) -> Seen {
         let mut service = self.start_service();
         let mut child = run.command().spawn().expect("it starts");
@@ -112,7 +113,7 @@ impl Place {
             Whom::Supervisor => Some(supervisor),
             Whom::Client | Whom::Receiver => self.find(whom, supervisor),
         };
-        // (Those that are our children are there until they are waited for.)
+        // Our own children remain until they are waited for.
         let killed = victim.is_some_and(|pid| {
             let is_there = !matches!(processes::state(pid), None | Some('Z'));
             is_there && processes::kill(pid, libc::SIGKILL)
@@ -124,7 +125,7 @@ impl Place {
         });
         let who = || processes::describe(supervisor);
         assert!(is_over, "{whom:?} after {delay:?}: {ended:?}, and there are still:\n{}", who());
-        // One that nobody has come to waits for the first.
+        // A service without any client waits for the first.
         if self.socket().exists() {
             processes::kill(service.id() as i32, libc::SIGKILL);
         }
@@ -143,7 +144,7 @@ impl Place {
         Seen { killed, status: ended.expect("it has ended"), piped, filed, complaints }
     }
 
-    /// What a run without speculation writes.
+    /// Output of a run without speculation.
     fn expected(&self) -> String {
         let seen = self.disturbed(&self.run(), Whom::Nobody, Duration::ZERO);
         assert!(seen.status.success() && seen.piped == seen.filed, "{seen:?}");
@@ -162,7 +163,7 @@ impl Drop for Place {
     }
 }
 
-/// What is wrong with it.
+/// Describes the fault of a result.
 fn wrong(seen: &Seen, whom: Whom, expected: &str) -> Option<String> {
     use std::os::unix::process::ExitStatusExt;
     for (what, text) in [("pipe", &seen.piped), ("file", &seen.filed)] {
@@ -171,7 +172,7 @@ fn wrong(seen: &Seen, whom: Whom, expected: &str) -> Option<String> {
         }
     }
     let is_whole = seen.piped == expected && seen.filed == expected;
-    // (A command that a signal has ended is told of as a shell does.)
+    // A shell reports a command that a signal ended in this way.
     let signal = seen.status.signal().or_else(|| seen.status.code().map(|code| code - 128));
     let as_it_should = match whom {
         _ if !seen.killed => seen.status.success() && is_whole,
@@ -216,7 +217,7 @@ fn whoever_is_killed_nothing_is_left_and_nothing_is_seen_that_never_was() {
     assert!(killed.iter().all(|count| *count > 0), "somebody was never there: {killed:?}");
 }
 
-/// What an undisturbed run writes is what it writes without us.
+/// An undisturbed run writes what it writes without runahead.
 #[test]
 fn a_client_that_nobody_kills_writes_the_same() {
     let _apart = apart();

@@ -1,4 +1,4 @@
-//! Programs that may speculate are read ahead for, as others are, also while predictions of theirs are open.
+//! Programs that may speculate are read ahead for like others, also while predictions are open.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ fn best(run: impl Fn() -> u64) -> u64 {
     (0..3).map(|_| run()).max().unwrap_or(0)
 }
 
-/// How often something that was hinted was used.
+/// Number of hints that were used.
 fn used(pair: &Pair) -> u64 {
     pair.stats["hints_used"].as_u64().unwrap_or(0)
 }
@@ -57,7 +57,8 @@ fn asks<'a>(fixture: &'a Fixture, args: &[&str]) -> Case<'a> {
     fixture.case(&[&program[..], args].concat())
 }
 
-/// Runs it, with predictions of which so many are right and wrong, and demands that what it reads under them was foreseen.
+/// Runs it with so many right and wrong predictions, and demands that reads under them were
+/// foreseen.
 fn is_foreseen(args: &[&str], [right, wrong]: [u64; 2]) {
     let Some(fixture) = available(fixture()) else { return };
     let best = best(|| {
@@ -76,7 +77,7 @@ fn what_is_read_under_a_prediction_is_foreseen() {
     is_foreseen(&["10", "20", "0"], [20, 0]);
 }
 
-/// What was read meanwhile is read again, and all as without.
+/// After a rollback the data is read again, with the same result as without runahead.
 #[test]
 fn what_is_read_under_a_wrong_prediction_is_foreseen() {
     is_foreseen(&["10", "20", "5"], [16, 4]);

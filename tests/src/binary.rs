@@ -31,8 +31,8 @@ pub fn runahead_faulty() -> PathBuf {
 }
 
 fn build() -> PathBuf {
-    // This test lies in <target>/<profile>/deps; a directory of its own, so that no lock is shared
-    // with whoever builds meanwhile.
+    // This test lies in <target>/<profile>/deps. A directory of its own shares no lock with other
+    // builds.
     let exe = std::env::current_exe().expect("tests know their own path");
     let target = exe.ancestors().nth(3).expect("tests lie in a target directory");
     let target = target.join("runahead-under-test");

@@ -1,4 +1,4 @@
-//! The C libraries, installed as `make install` does it; the Python packages; and what is built with them.
+//! The C libraries, installed as by `make install`; the Python packages; programs built with them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,13 +11,13 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace")
 }
 
-/// Where this workspace is built for tests. As in `binary`: no lock is shared with whoever builds meanwhile.
+/// Target directory of builds for tests. It shares no lock with other builds, as in `binary`.
 fn target() -> PathBuf {
     let exe = std::env::current_exe().expect("tests know their own path");
     exe.ancestors().nth(3).expect("tests lie in a target directory").join("bindings-under-test")
 }
 
-/// Where the libraries are installed: `usr/include`, `usr/lib` and so on lie below.
+/// Folder of the installed libraries, with `usr/include`, `usr/lib` and so on below.
 pub fn installed() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
@@ -37,7 +37,7 @@ pub fn installed() -> &'static Path {
     })
 }
 
-/// What `pkg-config` says of `libraries` (`runahead_` goes in front), `options` being asked.
+/// Answer of `pkg-config` with `options` for `libraries`, each with `runahead_` in front.
 fn pkg_config(libraries: &[&str], options: &[&str]) -> Vec<String> {
     if libraries.is_empty() {
         return Vec::new();
@@ -111,7 +111,7 @@ pub fn library_path() -> PathBuf {
     installed().join("usr/lib")
 }
 
-/// Those tests of the Python packages that are in `file`.
+/// Runs the tests of the Python packages that are in `file`.
 pub fn python_tests(file: &str) -> Run {
     let tests = workspace().join("bindings/python/tests");
     let tests = tests.to_str().expect("a plain path");
@@ -119,7 +119,7 @@ pub fn python_tests(file: &str) -> Run {
     python(Run::new(argv))
 }
 
-/// The same command, which finds the Python packages, and leaves nothing beside them.
+/// Returns the command so that it finds the Python packages and writes nothing beside them.
 pub fn python(run: Run) -> Run {
     let path = workspace().join("bindings/python/src");
     run.env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1")

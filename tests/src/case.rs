@@ -12,17 +12,17 @@ pub struct Case<'a> {
     speculates: bool,
 }
 
-/// What the two runs gave; they were equal.
+/// Results of the two runs; they were equal.
 #[derive(Debug)]
 pub struct Pair {
-    /// What the command did, either way.
+    /// Outcome of the command, which is the same either way.
     pub outcome: Outcome,
     /// The statistics of the second run.
     pub stats: Value,
 }
 
 impl<'a> Case<'a> {
-    /// Of a command that is not one of the fixture's own.
+    /// Makes a case of any command.
     pub fn new(fixture: &'a Fixture, run: Run) -> Self {
         Case { fixture, run, shadow: false, speculates: false }
     }

@@ -1,4 +1,4 @@
-//! How often each system call is made: as strace counts it, and as a policy does that is told of every call.
+//! Counts of each system call: by strace, and by a policy to which every call is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,23 +22,22 @@ const VARIES: [&str; 8] = [
 /// Calls that do not return.
 const NEVER_RETURN: [&str; 4] = ["exit", "exit_group", "execve", "rt_sigreturn"];
 
-/// What the policy that logs saw of one call: how often it was asked, how often the call returned, and how often with an
-/// error.
+/// Counts of one call by the policy: asked, returned, returned with an error.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Count {
     /// Asked.
     pub made: u64,
     /// Returned.
     pub returned: u64,
-    /// With an error.
+    /// Returned with an error.
     pub failed: u64,
 }
 
-/// All that it saw: calls by name, how often sight was lost, how many threads came and went, and for how many signals a
-/// handler was started. Its text is one line for each.
+/// Everything that the policy counted: calls by name, losses of sight, threads that came and went,
+/// and signals whose handler was started. Its text is one line for each.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Logged {
-    /// By name.
+    /// Counts by name of the call.
     pub calls: BTreeMap<String, Count>,
     /// Times that sight was lost.
     pub lost: u64,
@@ -72,7 +71,7 @@ impl Logged {
         Logged { calls, lost, threads: [began, ended], signals }
     }
 
-    /// What [`fmt::Display`] has written.
+    /// Reads the text of [`fmt::Display`].
     ///
     /// # Panics
     /// It is something else.
@@ -96,8 +95,8 @@ impl Logged {
         logged
     }
 
-    /// How often a call was made, and failed, as strace counts it. Before one in front of which a signal came the policy is
-    /// asked again, so what counts is what returned.
+    /// Counts by strace: calls made, and failed. The policy is asked again for a call in front of
+    /// which a signal came, so that only returned calls are compared.
     #[must_use]
     pub fn of(&self, name: &str) -> [u64; 2] {
         let count = self.calls.get(name).copied().unwrap_or_default();
@@ -137,7 +136,7 @@ impl fmt::Display for Logged {
 pub struct Traced(BTreeMap<String, [u64; 2]>);
 
 impl Traced {
-    /// In front of a command, and a file for the summary: has strace write one.
+    /// Command in front of another, and of a file: strace writes its summary there.
     pub const COMMAND: [&str; 7] = ["strace", "-f", "-c", "-q", "-U", "calls,errors,name", "-o"];
 
     /// The summary.
@@ -157,7 +156,7 @@ impl Traced {
         Traced(text.lines().filter_map(row).collect())
     }
 
-    /// How often a call was made, and failed, once there is an agent: the first exec comes before.
+    /// Counts of calls made, and failed, from the first exec on, when the agent is in the program.
     #[must_use]
     pub fn of(&self, name: &str) -> [u64; 2] {
         let [calls, errors] = self.0.get(name).copied().unwrap_or_default();
@@ -174,7 +173,7 @@ fn counted<'a>(traced: &'a [Traced], logged: &'a [Logged]) -> BTreeSet<&'a str> 
     names.map(String::as_str).filter(is_counted).collect()
 }
 
-/// Where the two counts differ.
+/// Differences of the two counts.
 #[must_use]
 pub fn differences(traced: &Traced, logged: &Logged) -> Vec<String> {
     let (all, both) = (std::slice::from_ref(traced), std::slice::from_ref(logged));
@@ -186,12 +185,14 @@ pub fn differences(traced: &Traced, logged: &Logged) -> Vec<String> {
     counted(all, both).into_iter().filter(differ).map(text).collect()
 }
 
-/// A program that has its own mappings read (`/proc/self/maps`, as libsigsegv in `grep` does) begins again with more memory where
-/// they are too many for the first, and our mappings are among them: one call more of each. Fewer are a loss all the same.
+/// Programs that read their own mappings (`/proc/self/maps`, as libsigsegv in `grep`) try again
+/// with more memory if there are too many, and our mappings are among them: one call more. Fewer
+/// calls are a loss all the same.
 const READS_MAPS_AGAIN: [&str; 2] = ["lseek", "munmap"];
 
-/// Where no run under the policy did about what some traced run did, of programs that do not do the same each time: by how
-/// fast one process is they look at a file again, and who reads from a pipe takes what is there.
+/// Differences of the run under the policy from every traced run, for programs whose runs vary.
+/// The speed of one process decides whether it looks at a file again, and which reader of a pipe
+/// gets what.
 #[must_use]
 pub fn discrepancies(traced: &[Traced], logged: &[Logged]) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -226,13 +227,14 @@ mod tests {
     const SUMMARY: &str = "    calls    errors syscall\n--------- --------- -------\n        5         1 read\n        2           \
                            close\n--------- --------- -------\n        7         1 total\n";
 
-    /// One call more than was traced, and one error less, are found.
+    /// Plants one call more than traced, and one error less.
     #[test]
     fn a_count_that_is_wrong_is_found() {
         let plain = Traced::read(SUMMARY);
         let of = |read, close| differences(&plain, &logged(read, close)).len();
         assert_eq!(of([5, 5, 1], [2, 2, 0]), 0);
-        // One call more; one that was made and not returned from; an error that was none; calls that nobody saw.
+        // One call more; one that did not return; an error that was none; calls that were not
+        // counted.
         assert_eq!(of([6, 6, 1], [2, 2, 0]), 1);
         assert_eq!(of([5, 4, 1], [2, 2, 0]), 1);
         assert_eq!(of([5, 5, 0], [2, 2, 0]), 1);

@@ -1,4 +1,4 @@
-//! What a test binary leaves behind: nothing. Statics are not dropped, so this is done at exit.
+//! Cleanup of a test binary at its exit, since statics are not dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,22 +1,22 @@
-//! What runahead uses of the kernel beyond what every program does, and what containers forbid.
+//! Facilities of the kernel that runahead uses, unlike other programs, and that containers refuse.
 
 /// Calls that are refused.
 #[derive(Debug, Clone, Copy)]
 pub enum Denied {
-    /// Of this number.
+    /// The call of this number.
     Call(i64),
-    /// Of this number, with this first argument.
+    /// The call of this number with this first argument.
     With(i64, u64),
 }
 
 /// Something that a system call filter can take away.
 #[derive(Debug)]
 pub struct Facility {
-    /// For the command line of `confine`.
+    /// Name on the command line of `confine`.
     pub name: &'static str,
     /// Its calls.
     pub calls: &'static [Denied],
-    /// Nothing is gained without it, and that has to be said.
+    /// True if nothing is gained without it, which statistics must say.
     pub needed: bool,
     /// Makes one of its calls, harmlessly; its errno, or 0.
     probe: fn() -> i32,
@@ -33,7 +33,7 @@ macro_rules! facility {
     };
 }
 
-/// All that is taken away in turn.
+/// Facilities that tests refuse in turn.
 pub static FACILITIES: &[Facility] = &[
     facility!("ptrace", true, [Call(libc::SYS_ptrace)], [libc::SYS_ptrace, 0x4206, 0, 0]),
     facility!(
@@ -112,8 +112,8 @@ pub fn find(name: &str) -> Option<&'static Facility> {
     FACILITIES.iter().find(|f| f.name == name)
 }
 
-/// Runs tests of this binary again, by their full names, where userfaultfd(2) is refused, as by the default profile of a container;
-/// `confine` is the path of the program.
+/// Runs tests of this binary again, by their full names, where userfaultfd(2) is refused, as by
+/// the default profile of a container. `confine` is the path of that program.
 ///
 /// # Panics
 /// One of them fails.
@@ -132,7 +132,7 @@ fn errno([nr, a, b, c]: [i64; 4]) -> i32 {
         fd => {
             // One of the probes may have made a descriptor.
             if fd > 2 {
-                // SAFETY: nobody else has it.
+                // SAFETY: the probe has just made it, and no other code holds it.
                 unsafe { libc::close(fd as i32) };
             }
             0
@@ -141,7 +141,8 @@ fn errno([nr, a, b, c]: [i64; 4]) -> i32 {
 }
 
 impl Facility {
-    /// Its calls are refused. (A call that the kernel itself knows and finds wrong says otherwise.)
+    /// True if its calls are refused. A call that the kernel knows and finds wrong has another
+    /// error.
     pub fn is_denied(&self) -> bool {
         matches!((self.probe)(), libc::EPERM | libc::ENOSYS)
     }

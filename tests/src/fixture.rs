@@ -52,7 +52,7 @@ pub fn fixture() -> Result<Held, String> {
     Ok(Held { fixture: fixture.lock().unwrap_or_else(PoisonError::into_inner), _turn: turn })
 }
 
-/// Keeps tests with the fixture waiting until it is dropped; tests that hold one run at the same time.
+/// Keeps tests with the fixture waiting until it is dropped. Tests that hold one run in parallel.
 pub fn apart() -> RwLockReadGuard<'static, ()> {
     TURNS.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -78,7 +78,7 @@ impl Fixture {
         Fixture { disk: Some(disk), dir, work }
     }
 
-    /// Where the slow tree is.
+    /// Root of the slow tree.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -96,7 +96,7 @@ impl Fixture {
         disk.set_delay(true).expect("the disk's server answers");
     }
 
-    /// What a failed test has mounted in the work directory must not fail the next, nor stay.
+    /// Unmounts what a failed test has mounted in the work directory.
     fn detach(&self) {
         // SAFETY: a string that lives.
         unsafe { libc::umount2(c_path(&self.work.join("mnt")).as_ptr(), libc::MNT_DETACH) };

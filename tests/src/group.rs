@@ -12,7 +12,7 @@ pub struct Group {
     dir: PathBuf,
 }
 
-/// Where `controller` has this process, and whether that is the first version.
+/// Group of this process for `controller`, and true if that is of cgroup version 1.
 fn own(controller: &str) -> Result<(PathBuf, bool), String> {
     let text = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("no groups: {e}"))?;
     let path = |line: &str| line.splitn(3, ':').nth(2).unwrap_or("").trim_matches('/').to_owned();
@@ -29,12 +29,13 @@ fn own(controller: &str) -> Result<(PathBuf, bool), String> {
 }
 
 impl Group {
-    /// One that may take `bytes` of memory; the error is the reason to skip.
+    /// Makes a group with a limit of `bytes` of memory; the error is the reason to skip.
     pub fn new(name: &str, bytes: u64) -> Result<Self, String> {
         Group::limited(name, "memory", ["memory.limit_in_bytes", "memory.max"], bytes)
     }
 
-    /// One that may have so many processes and threads; the error is the reason to skip.
+    /// Makes a group with a limit of `tasks` processes and threads; the error is the reason to
+    /// skip.
     pub fn of_tasks(name: &str, tasks: u64) -> Result<Self, String> {
         Group::limited(name, "pids", ["pids.max"; 2], tasks)
     }
@@ -50,14 +51,14 @@ impl Group {
         Ok(group)
     }
 
-    /// The same command, in the group.
+    /// Returns the command so that it enters the group first.
     pub fn run(&self, run: &Run) -> Run {
         let procs = self.dir.join("cgroup.procs");
         let enter = "echo $$ > \"$0\" && exec \"$@\"";
         run.behind(["sh".as_ref(), "-c".as_ref(), enter.as_ref(), procs.as_os_str()])
     }
 
-    /// How many of its processes were killed for lack of memory.
+    /// Number of its processes that were killed for lack of memory.
     pub fn killed(&self) -> u64 {
         let files = ["memory.events", "memory.oom_control"];
         let text = files.iter().find_map(|name| fs::read_to_string(self.dir.join(name)).ok());

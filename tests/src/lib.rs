@@ -1,9 +1,9 @@
 //! Programs run twice, with and without runahead, and compared.
 //!
-//! [`Fixture`] is a slow disk with a known tree, [`Case`] is one command to be run on it both ways,
-//! [`programs`] compiles the small C programs of `programs/`, each of which prints what it observes.
-//! A case demands that the agent is really in the program (`--require`), so that none passes
-//! because everything ran natively.
+//! [`Fixture`] is a slow disk with a known tree. [`Case`] is one command that is run on it both
+//! ways. [`programs`] compiles the C programs of `programs/`, each of which prints what it
+//! observes. A case demands that the agent is in the program (`--require`), so that none passes
+//! natively.
 //!
 //! Timing decides nothing here: results, orders of events and counts do.
 
@@ -36,8 +36,8 @@ pub use run::{End, LEARNING, Outcome, Run, drain};
 pub use seed::Seed;
 pub use stats::{number, with_stats};
 
-/// What was probed for, or `None` after saying why the test is skipped. With `RUNAHEAD_SKIP_NONE`
-/// set that is a failure.
+/// Returns the probed value, or `None` after printing why the test is skipped. With
+/// `RUNAHEAD_SKIP_NONE` a skip is a failure.
 pub fn available<T>(probed: Result<T, String>) -> Option<T> {
     let missing = match probed {
         Ok(it) => return Some(it),
@@ -48,7 +48,7 @@ pub fn available<T>(probed: Result<T, String>) -> Option<T> {
     None
 }
 
-/// Whether `program` is in `PATH`; the error is the reason to skip.
+/// Probes for `program` in `PATH`; the error is the reason to skip.
 pub fn installed(program: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     match std::env::split_paths(&path).any(|dir| dir.join(program).is_file()) {
@@ -57,7 +57,7 @@ pub fn installed(program: &str) -> Result<(), String> {
     }
 }
 
-/// Whether this process is root; the error is the reason to skip.
+/// Probes for root; the error is the reason to skip.
 pub fn root() -> Result<(), String> {
     // SAFETY: asks for a number.
     match unsafe { libc::geteuid() } {

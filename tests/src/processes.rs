@@ -51,8 +51,8 @@ pub fn running(program: &std::path::Path) -> Vec<i32> {
     all().filter(|&pid| self::program(pid).as_ref() == Some(&path)).collect()
 }
 
-/// What each thread of the process group `group` is at, for whoever wonders why it does not end. (Kernel stacks are
-/// root's to see.)
+/// State, call and kernel stack of each thread of the process group `group`, to find out why it
+/// does not end. Only root may read kernel stacks.
 pub fn describe(group: i32) -> String {
     let mut text = String::new();
     for pid in all().filter(|&pid| self::group(pid) == Some(group)) {
@@ -79,7 +79,7 @@ pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Sends a signal; true if there was somebody to get it.
+/// Sends a signal; true if the process existed.
 pub fn kill(pid: i32, signal: i32) -> bool {
     // SAFETY: kill(2) has no memory to get wrong.
     unsafe { libc::kill(pid, signal) == 0 }

@@ -1,4 +1,4 @@
-//! One command, run to its end, with everything that its user can see of it.
+//! Runs a command to its end and collects everything that its user can see.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,27 +12,27 @@ use std::time::{Duration, Instant};
 /// Long enough for any command here, many times over.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a command ended.
+/// End of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With this exit status.
+    /// It exited with this status.
     Exit(i32),
-    /// By this signal.
+    /// This signal killed it.
     Signal(i32),
-    /// Not at all, within half a minute.
+    /// It did not end within half a minute.
     Hung,
     /// It ended, but something still held its output open seconds later.
     Held,
 }
 
-/// What a command did.
+/// Visible result of a command.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it ended.
+    /// End of the command.
     pub end: End,
-    /// What it wrote.
+    /// Its stdout.
     pub stdout: Vec<u8>,
-    /// What it complained.
+    /// Its stderr.
     pub stderr: Vec<u8>,
 }
 
@@ -65,10 +65,11 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// For [`Run::ahead`], in place of an option: as a user has it who gives none.
+/// Placeholder for [`Run::ahead`]: no option about history, as by default.
 pub const LEARNING: &str = "(as by default)";
 
-/// Names a mechanism without which all runs are made: `copies`, say, so that all shadows get large memory as they touch it.
+/// Name of the variable that gives `--without` to all runs: with `copies`, for example, all
+/// shadows get large memory as they touch it.
 const WITHOUT: &str = "RUNAHEAD_WITHOUT";
 
 /// A command to run.
@@ -87,8 +88,8 @@ impl Run {
         Run { argv, dir: "/".into(), env: Vec::new(), stdin: None }
     }
 
-    /// The same command behind `runahead run OPTIONS --`. It knows nothing of earlier runs, unless an option is about
-    /// that: what shadows do is to be the same each time.
+    /// Returns the command behind `runahead run OPTIONS --`. It uses no history unless an option
+    /// is about that, so that shadows do the same each time.
     pub fn ahead(&self, options: &[&str]) -> Self {
         let mut argv: Vec<OsString> = vec![crate::runahead_for(options).into(), "run".into()];
         let about_history = ["--learn", "--record", "--replay", "--no-learn", LEARNING];
@@ -104,7 +105,7 @@ impl Run {
         Run { argv, ..self.clone() }
     }
 
-    /// The same command behind another one.
+    /// Returns the command behind another one.
     pub fn behind<'a>(&self, other: impl IntoIterator<Item = &'a OsStr>) -> Self {
         let other = other.into_iter().map(OsStr::to_owned);
         Run { argv: other.chain(self.argv.iter().cloned()).collect(), ..self.clone() }
@@ -128,7 +129,8 @@ impl Run {
         self
     }
 
-    /// Not yet started. It leads a process group of its own, as a shell's job does.
+    /// Returns the command, not yet started. It leads a process group of its own, as a shell's job
+    /// does.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]).current_dir(&self.dir).env("LC_ALL", "C");
@@ -142,7 +144,8 @@ impl Run {
             }
             Ok(())
         };
-        // Tests that a script has started in the background ignore them, and so would all that they start.
+        // Tests that a script started in the background ignore these signals, and their children
+        // would too.
         // SAFETY: signal(2) may be called after a fork.
         unsafe { command.pre_exec(heed) };
         command

@@ -1,4 +1,4 @@
-//! What came of predictions that tests plant.
+//! Outcomes of predictions that tests plant.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use runahead_abi::agent_config::{BUCKETS, CALLS, ERRNOS};
 
-/// In front of the number of a call.
+/// Mark in front of the number of a call that waited.
 const WAITED: char = 'w';
 
-/// What the agents of one session counted (`agent/src/speculation/planted_predictions.rs`). Its text is one line.
+/// Counts of the agents of one session. Its text is one line.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Speculated {
     /// Predictions that came true.
@@ -18,13 +18,13 @@ pub struct Speculated {
     pub failed: u64,
     /// Programs in which they were planted: images.
     pub programs: u64,
-    /// Of those, such as began speculative, executed by a child of a process that speculated.
+    /// Programs that began speculative, executed by a child of a process that speculated.
     pub executed: u64,
     /// Checkpoints that there were not, by errno.
     pub refused: BTreeMap<u32, u64>,
-    /// How often a process has come to a call with which it waits for the outcome, by the call's number.
+    /// Calls in which a process waited for the outcome, by the call's number.
     pub waited: BTreeMap<u32, u64>,
-    /// Nanoseconds that a checkpoint, a commit and a rollback took, in the median; 0: there was none.
+    /// Median times of a checkpoint, a commit and a rollback, in nanoseconds; 0 if there was none.
     pub took: [u64; 3],
 }
 

@@ -1,4 +1,4 @@
-//! What a run under runahead says of itself.
+//! Statistics of a run under runahead.
 
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use runahead_testbed::Swap;
 
 use crate::{Fixture, root};
 
-/// A file of `bytes` on the fixture's disk that memory is swapped out to; the error is the reason to skip.
+/// Swaps memory out to a file of `bytes` on the fixture's disk; the error is the reason to skip.
 pub fn on(fixture: &Fixture, bytes: u64) -> Result<Swap, String> {
     root()?;
     let mut swap = None;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Directories of source files, and files in each.
 pub const DIRECTORIES: usize = 12;
-/// See [`DIRECTORIES`].
+/// Files in each directory.
 pub const FILES: usize = 20;
 
 /// Byte `at` of every generated file: no two pages are alike.
@@ -73,7 +73,7 @@ pub fn populate(root: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is known of every file below `root`, by its path: kind, mode, links, and contents.
+/// Kind, mode, links and contents of every file below `root`, by its path.
 pub fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut pending = vec![root.to_owned()];

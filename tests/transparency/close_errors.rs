@@ -1,4 +1,4 @@
-//! What a close tells: a server says then what became of what was written, to whoever closes first.
+//! A server reports failed writes at the first close, which must be the program's.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use runahead_testbed::{Share, ShareOptions, Stats};
 use runahead_tests::programs::{self, Link};
 use runahead_tests::{available, fixture, scratch};
 
-/// Runs the program natively and ahead, with its output on a share where writes fail late with `errno`: both are told so at
-/// `end`, and the share is asked the same.
+/// Runs the program natively and ahead, with its output on a share where writes fail late with
+/// `errno`. Both get the error at `end`, and the share gets the same requests.
 fn told(end: &str, errno: i32, mark: &str) {
     let probe = Share::probe().map_err(|missing| missing.to_string());
     let (Some(()), Some(fixture)) = (available(probe), available(fixture())) else { return };

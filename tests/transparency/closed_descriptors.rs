@@ -1,4 +1,4 @@
-//! What the program closes is closed, even while a shadow of it lives.
+//! A descriptor that the program closes is closed, even while its shadow lives.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use runahead_harness::write_program;
 use runahead_tests::{End, Link, Outcome, Run, apart, available, programs, root, scratch};
 
-/// Who runs the programs, and who owns them.
+/// User that runs the programs, and their owner.
 const USER: u32 = 65534;
 
 const OWNER: u32 = 65533;
@@ -20,7 +20,7 @@ fn as_user(run: &Run) -> Outcome {
     run.finish(command)
 }
 
-/// A copy of `program` that belongs to somebody else, with `mode`.
+/// Copy of `program` that belongs to OWNER, with `mode`.
 fn owned(program: &Path, name: &str, mode: u32) -> PathBuf {
     let path = scratch().join(name);
     let bytes = std::fs::read(program).expect("it is there");
@@ -31,7 +31,8 @@ fn owned(program: &Path, name: &str, mode: u32) -> PathBuf {
     path
 }
 
-/// Gives a file the capability to change owners, permitted and effective (`vfs_cap_data`, version 2).
+/// Gives a file the capability to change owners, permitted and effective (`vfs_cap_data` version
+/// 2).
 fn give_capability(path: &Path) {
     let words: [u32; 5] = [0x0200_0001, 1, 0, 0, 0];
     let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -43,8 +44,8 @@ fn give_capability(path: &Path) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Tracing an exec takes the privileges of the program away, which is the interpreter's where it is a
-/// script that is executed.
+/// Tracing an exec takes away the privileges of the program, or those of the interpreter of a
+/// script.
 #[test]
 fn a_script_with_a_privileged_interpreter_keeps_its_privilege() {
     let _apart = apart();

@@ -1,5 +1,5 @@
-//! Programs see no difference: output, results of calls, signals, children, files and exit statuses are
-//! those of a native run.
+//! Programs see no difference: output, results, signals, children, files and exit statuses are
+//! native.
 
 mod close_errors;
 mod closed_descriptors;

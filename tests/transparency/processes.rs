@@ -110,7 +110,7 @@ fn a_program_can_be_replaced_once_it_has_executed_another() {
     assert!(pair.outcome.text().contains("replaced"));
 }
 
-/// As a compiler does with what was just run: each attempt leaves a shadow behind.
+/// Each attempt leaves a shadow behind, as when a compiler replaces what has just run.
 #[test]
 fn a_program_that_has_ended_can_be_overwritten() {
     let Some(fixture) = available(fixture()) else { return };
@@ -184,7 +184,7 @@ fn ignored_signals_and_masks_are_inherited() {
     assert_eq!(ahead, plain);
 }
 
-/// Whoever traces a process for a moment must not keep its end from its parent.
+/// A tracer that stops a child for a moment must not hide its end from the parent.
 #[test]
 fn a_child_killed_on_its_way_into_a_program_is_heard_of() {
     let python = "import subprocess, sys, time\n\

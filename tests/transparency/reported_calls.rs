@@ -1,4 +1,5 @@
-//! A policy loses no call: one that logs them all, with what came of each, beside what strace counts.
+//! A policy loses no call: the counts of one that logs all calls and results equal those of
+//! strace.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +8,7 @@ use runahead_tests::counts::{Logged, Traced, differences};
 use runahead_tests::programs::{Link, program};
 use runahead_tests::{apart, available, installed, scratch};
 
-/// What a command does under the policy that logs.
+/// Counts and output of a command under the policy that logs.
 fn logged(command: &[&str], dir: &Path) -> (Logged, Vec<u8>) {
     let (plant, file) = (env!("CARGO_BIN_EXE_plant"), dir.join("counts"));
     let output = Command::new(plant).arg("logged").arg(&file).args(command).output();
@@ -16,7 +17,7 @@ fn logged(command: &[&str], dir: &Path) -> (Logged, Vec<u8>) {
     (Logged::read(&text), output.stdout)
 }
 
-/// What strace counts.
+/// Counts and output of a command under strace.
 fn traced(command: &[&str], dir: &Path) -> (Traced, Vec<u8>) {
     let summary = dir.join("strace");
     let [strace, options @ ..] = Traced::COMMAND;
@@ -26,8 +27,8 @@ fn traced(command: &[&str], dir: &Path) -> (Traced, Vec<u8>) {
 }
 
 fn compare(command: &[&str], name: &str) -> Logged {
-    /// Programs themselves do not do the same each time: git looks again at what may have changed within a tick of the clock;
-    /// and in front of a call a signal may come, after which the policy is asked again.
+    /// Repetitions, since programs vary: git looks again at files that changed within a tick of
+    /// the clock. A signal in front of a call makes the agent ask the policy again.
     const TIMES: usize = 6;
     let dir = scratch().join(name);
     std::fs::create_dir_all(&dir).expect("the scratch directory is ours");
@@ -107,7 +108,7 @@ fn tried(last: &str) -> String {
     String::from_utf8(output.stdout).expect("it says so in words")
 }
 
-/// What of it does not depend on threads being stopped.
+/// Output that does not depend on stopped threads.
 const VERDICTS: &str = "waited: 3 abc, long, with signals\nmade again: 2, 10 bytes\n";
 
 #[test]

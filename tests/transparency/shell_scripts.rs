@@ -1,4 +1,4 @@
-//! Shells: their shadows go past forks, execs and waits, and nobody can tell.
+//! Shells: their shadows continue past forks, execs and waits, without any visible effect.
 
 use std::fs;
 use std::path::Path;

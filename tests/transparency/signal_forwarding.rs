@@ -1,7 +1,7 @@
-//! Signals that are sent to runahead are the command's: each arrives, and once.
+//! Signals that are sent to runahead reach the command, each once.
 //!
-//! Each run leads a process group of its own in this process's session. In that of a test that nobody's
-//! shell has started, whose group is an orphan, SIGTSTP would be thrown away.
+//! Each run leads a process group in this process's session. In an orphaned group, as of a test
+//! that no shell has started, the kernel would discard SIGTSTP.
 
 use std::fs::File;
 use std::io::Read;
@@ -44,7 +44,7 @@ impl Started {
         assert!(eventually(there), "no {line:?} in {:?}", self.text());
     }
 
-    /// How it ends, within 10 s.
+    /// Waits for the end, at most 10 s.
     fn end(&mut self) -> End {
         let mut status = None;
         let ended = eventually(|| {
@@ -67,7 +67,7 @@ impl Drop for Started {
     }
 }
 
-/// A copy of the program that nobody else runs.
+/// Copy of the program that only this test runs.
 fn receiver(name: &str) -> PathBuf {
     let path = scratch().join(name);
     let bytes = std::fs::read(programs::program("receives", Link::Static)).expect("compiled");
@@ -90,7 +90,7 @@ fn ahead(argv: [&Path; 2]) -> Run {
 
 fn queue(pid: i32, signal: i32, value: i32) {
     let value = libc::sigval { sival_ptr: value as usize as *mut libc::c_void };
-    // SAFETY: a number is sent, which nobody takes for an address.
+    // SAFETY: a number is sent, and the receiver does not use it as an address.
     let sent = unsafe { libc::sigqueue(pid, signal, value) };
     assert_eq!(sent, 0, "{signal}");
 }
@@ -160,7 +160,7 @@ fn what_the_command_sends_to_its_group_or_to_all_comes_once() {
     assert_eq!((outcome.end, outcome.text()), (plain.end, plain.text()), "{outcome:?}");
 }
 
-/// One that is sent to runahead alone, and one that is sent to the group, as a terminal does.
+/// Sends signals to runahead alone, and to the group as a terminal does.
 #[test]
 fn what_stops_and_continues_runahead_does_so_to_the_command() {
     let _apart = apart();
@@ -186,7 +186,7 @@ fn what_stops_and_continues_runahead_does_so_to_the_command() {
     }
 }
 
-/// Statistics go where nobody takes them.
+/// Statistics go to a FIFO without a reader.
 #[test]
 fn after_the_command_signals_end_runahead() {
     let _apart = apart();

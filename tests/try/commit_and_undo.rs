@@ -140,7 +140,7 @@ fn what_runs_is_not_decided_yet() {
     assert_eq!(place.tried(&["undo"]).end, End::Exit(0));
 }
 
-/// Without us the next program would see the real tree, and take it for what the try has made of it.
+/// Without runahead the next program would take the real tree for the view of the try.
 #[test]
 fn without_its_supervisor_a_try_ends_at_its_next_program() {
     let place = Place::filled("alone");

@@ -1,4 +1,4 @@
-//! Nothing outside of a try changes, also where the agent is absent or lets writes through.
+//! A try changes nothing outside, also where the agent is absent or lets writes through.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,7 +7,7 @@ use runahead_tests::{End, available, installed};
 
 use crate::try_directory::{Place, untouched};
 
-/// One that a try has removed, and has open, is still there in the real tree.
+/// A file that a try has removed and holds open still exists in the real tree.
 #[test]
 fn what_is_gone_keeps_its_permissions() {
     if available(installed("python3")).is_none() {
@@ -22,7 +22,7 @@ fn what_is_gone_keeps_its_permissions() {
     assert_eq!(before, untouched(&place.work));
 }
 
-/// With the agent letting writes through, as a bug of its would, the kernel still denies them.
+/// The kernel denies writes that the agent, by a planted bug, lets through.
 #[test]
 fn what_gets_past_the_agent_changes_nothing() {
     let place = Place::filled("planted");

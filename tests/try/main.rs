@@ -1,5 +1,5 @@
-//! `runahead try`: a command whose changes are held apart does what it does natively, changes nothing
-//! until it is committed, and then what it would have changed.
+//! `runahead try`: a command does what it does natively, and changes nothing until it is
+//! committed.
 
 mod commit_and_undo;
 mod confinement;

@@ -66,7 +66,7 @@ fn tries_are_inside_tries_inside_tries() {
     };
     let third = "echo 3 >> a; rm -r d1; cat a d2/*";
     let second = step("echo 2 >> a; mv d0 x", &third.replace('\'', ""));
-    // (Quotes inside quotes.)
+    // A here-document, since quotes would nest.
     let first = format!(
         "echo 1 >> a; export TRY; cat > ../second <<'END'\n{second}\nEND\n\
                          \"$TRY\" try -q -- sh ../second && \"$TRY\" try commit; cat a; ls; rm ../second"
@@ -82,7 +82,7 @@ fn tries_are_inside_tries_inside_tries() {
     assert!(!place.work.join("d1").exists() && place.work.join("x/b").exists());
 }
 
-/// Of a process without the agent in it, that knows where the outer try has its changes.
+/// Processes without an agent that know the directory of the outer try's changes.
 #[test]
 fn the_kernel_keeps_what_is_inside_from_what_is_around_it() {
     let place = Place::filled("fence");

@@ -1,4 +1,4 @@
-//! A command that runs as a try does what it does natively, and leaves the same once it is committed.
+//! A command does the same as a try and natively, and leaves the same once it is committed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -65,7 +65,7 @@ fn random_steps_do_the_same() {
     }
 }
 
-/// The same, some in a try, and some in one inside that.
+/// Runs some steps in a try, and more in a try inside that.
 #[test]
 fn random_steps_do_the_same_inside() {
     const RUNS: usize = 25;
@@ -75,7 +75,8 @@ fn random_steps_do_the_same_inside() {
     for _ in 0..RUNS {
         let [first, second] = [(); 2].map(|()| seeds.below(u64::MAX).to_string());
         eprintln!("names {first} 60, names {second} 100");
-        // (Whoever writes to a named pipe of the real tree is refused, and names of one file of it part.)
+        // A process that writes to a named pipe of the real tree is refused, and hard links of it
+        // separate.
         let before = format!(
             "{program:?} {first} 60 > /dev/null 2>&1; find . -type p -delete; find . ! -type d -links +1 > ../more; sort ../more | xargs -d '\\n' -r rm; rm ../more"
         );

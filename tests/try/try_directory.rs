@@ -15,7 +15,7 @@ pub struct Place {
     pub state: PathBuf,
 }
 
-/// What is there before anybody has changed anything.
+/// Fills the directory with a few files, directories and links, all of one old time.
 pub fn fill(work: &Path) {
     for dir in ["d0/d1", "d1/a", "d2"] {
         fs::create_dir_all(work.join(dir)).expect("it is ours");
@@ -77,7 +77,7 @@ impl Place {
         self.tried(&["-q", "--", "/bin/sh", "-c", script])
     }
 
-    /// Empties the tree, and what was made beside it (by way of a symbolic link, say), and fills it again.
+    /// Empties the tree and its surroundings, to which symbolic links lead, and fills it again.
     pub fn again(&self) {
         let around = self.work.parent().expect("it was made there");
         fs::remove_dir_all(around).expect("it is ours");
@@ -108,7 +108,8 @@ impl Place {
     }
 }
 
-/// All that a program can see of a tree but the times of now: [`snapshot`], and times that were set.
+/// Everything that a program can see of a tree: [`snapshot`], and times that were set, not those
+/// of now.
 pub fn seen(work: &Path) -> BTreeMap<PathBuf, String> {
     const NOW: i64 = 1_500_000_000;
     let mut all = snapshot(work);
@@ -138,7 +139,8 @@ pub fn differences(a: &BTreeMap<PathBuf, String>, b: &BTreeMap<PathBuf, String>)
         .collect()
 }
 
-/// Runs a command natively and as a try that is then committed; both see and leave the same, and before that nothing happens.
+/// Runs a command natively and as a try that is then committed. Both print and leave the same, and
+/// nothing changes before the commit.
 pub fn twins(place: &Place, argv: &[&str]) {
     let plain = place.run(argv);
     let made = seen(&place.work);
@@ -161,7 +163,8 @@ pub fn sh(place: &Place, script: &str) {
     place.again();
 }
 
-/// The same, as a try inside a try, in which `before` has been done: the inner one is committed, and changes what the outer one has; then that.
+/// Runs a command in a try inside a try in which `before` was run. The inner one is committed into
+/// the outer one, then the outer one.
 pub fn nested_twins_behind(place: &Place, before: &str, argv: &[&str]) {
     place.run(&["/bin/sh", "-c", before]);
     let plain = place.run(argv);

@@ -114,7 +114,7 @@ fn what_it_names_is_only_looked_at() {
     assert_eq!(outcome, expected);
     assert!(count(&stats, &["history", "replayed", "asked"]) > 50, "{stats:#}");
     assert_eq!(opened, 0, "somebody had it open");
-    // Whoever does open it is noticed.
+    // An open by a reader is noticed.
     let (opened, _) = opened_during(&fifo, || {
         let mut reader = std::fs::OpenOptions::new();
         let reader = reader.read(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
@@ -124,7 +124,7 @@ fn what_it_names_is_only_looked_at() {
     assert!(opened > 0);
 }
 
-/// How often somebody was found to have `fifo` open for reading while `work` was done: that lets a writer in.
+/// Counts how often `fifo` was open for reading during `work`: only then can a writer open it.
 fn opened_during<T>(fifo: &Path, work: impl FnOnce() -> T) -> (u32, T) {
     let (over, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let watcher = std::thread::spawn({
@@ -146,7 +146,7 @@ fn opened_during<T>(fifo: &Path, work: impl FnOnce() -> T) -> (u32, T) {
     (opened.load(SeqCst), result)
 }
 
-/// As somebody who may not read what the record names, nor the record that is not his.
+/// A user who may read neither the record nor what it names.
 #[test]
 fn what_is_forbidden_is_not_read() {
     const NOBODY: u32 = 65534;

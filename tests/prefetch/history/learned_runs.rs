@@ -1,4 +1,4 @@
-//! What is remembered without a file being named: kept privately, bounded, merged, and never in the way.
+//! History that is kept without `--record`: private, bounded, merged, and harmless if it fails.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -16,7 +16,8 @@ fn learning(run: &Run, state: &Path) -> Run {
     run.clone().env("XDG_STATE_HOME", state)
 }
 
-/// The records that are kept there of commands. (Those of programs have one word of the line.)
+/// Records of commands in that directory. Records of programs contain one word of the command
+/// line.
 fn files(state: &Path) -> Vec<PathBuf> {
     let is_command = |path: &PathBuf| {
         let run = runahead_history::file::load(path);
@@ -130,7 +131,7 @@ fn without_a_place_to_learn_it_runs_all_the_same() {
     assert!(outcome.complaints().contains("HOME") && outcome.text() == "output\n", "{outcome:?}");
 }
 
-/// One that is damaged is said to be so once, and then replaced.
+/// A damaged record is reported once, and then replaced.
 #[test]
 fn a_damaged_memory_is_replaced() {
     let _apart = apart();
@@ -299,7 +300,7 @@ fn a_record_that_came_with_a_program_is_found() {
     }
 }
 
-/// Of a mapping the pages that were used are in the record, also when it was taken away.
+/// A record contains the pages of a mapping that were used, also after munmap.
 #[test]
 fn of_a_mapping_what_was_used_is_kept() {
     let Some(fixture) = available(fixture()) else { return };

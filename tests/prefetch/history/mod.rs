@@ -1,4 +1,4 @@
-//! The memory of earlier runs: what is recorded is replayed, and nothing that a record says does harm.
+//! History of earlier runs: what is recorded is replayed, and no record does harm.
 
 mod bad_records;
 mod learned_runs;
@@ -15,7 +15,7 @@ const BLOCKS: u32 = 256;
 const BLOCK_BYTES: usize = 64 << 10;
 const HOPS: u32 = 150;
 
-/// Where a record is written, on ordinary storage: `work` is emptied between runs.
+/// Path of a record on ordinary storage; `work` is emptied between runs.
 fn record_path(name: &str) -> PathBuf {
     scratch().join(format!("{name}.record"))
 }

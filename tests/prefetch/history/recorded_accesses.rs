@@ -1,4 +1,4 @@
-//! What a record holds, and what becomes of it when the files are no longer what they were.
+//! Contents of a record, and its use when files have changed since.
 
 use std::collections::HashMap;
 
@@ -82,7 +82,7 @@ fn files_that_have_changed_are_looked_up_and_not_read() {
     assert_eq!(count(&stats, &["history", "replayed", "files_changed"]), 20, "{stats:#}");
 }
 
-/// What another command has read is of no use, and is found to be so.
+/// A record of another command is useless, and is given up.
 #[test]
 fn the_record_of_another_command_is_given_up() {
     let Some(fixture) = available(fixture()) else { return };

@@ -20,7 +20,7 @@ fn three_times(fixture: &Fixture, name: &str, run: &Run) -> (Value, Value) {
     (recorded, replayed)
 }
 
-/// What no shadow can foresee.
+/// A chain of dependent reads, which no shadow can foresee.
 #[test]
 fn a_chain_of_dependent_reads_is_waited_for_once_in_a_lifetime() {
     let Some(fixture) = available(fixture()) else { return };

@@ -1,8 +1,12 @@
-//! Runs a command with faults planted in the agent, and says what became of the effects that
-//! shadows tried: `plant effects COMMAND...` or `plant panic ACCESS COMMAND...`. Or puts the policy that logs calls in the
-//! target's place: `plant logged FILE COMMAND...` writes to the file what it counted ([`Logged`]). Or the one that does to calls
-//! what the program asks for: `plant tried COMMAND...`. Or the one that speculates after calls that a seed picks: `plant speculated
-//! SEED FILE COMMAND...` adds to the file a line of what came of it ([`Speculated`]), and says nothing itself.
+//! Runs a command with faults planted in the agent, and reports the effects that shadows tried.
+//!
+//! * `plant effects COMMAND...` and `plant panic ACCESS COMMAND...` plant a fault.
+//! * `plant logged FILE COMMAND...` replaces the target's policy by the one that counts calls, and
+//!   writes the counts to the file ([`Logged`]).
+//! * `plant tried COMMAND...` replaces it by the policy that does to calls what the program asks
+//!   for.
+//! * `plant speculated SEED FILE COMMAND...` speculates after calls that the seed picks, and adds
+//!   a line of results to the file ([`Speculated`]). It prints nothing itself.
 //!
 //! The last line on stderr is `planted: refused=N done=N syncs=N`.
 
@@ -16,7 +20,7 @@ use runahead_tests::counts::Logged;
 use runahead_tests::speculated::Speculated;
 
 fn main() -> ExitCode {
-    // SAFETY: no handler. (Rust's start ignores it, which the command would inherit.)
+    // SAFETY: no handler. Rust's start ignores the signal, which the command would inherit.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut args = std::env::args_os().skip(1);
     let (mut counted, mut speculated) = (None, None);
@@ -94,14 +98,14 @@ fn end_by(signal: i32) {
     }
 }
 
-/// Makes the file in which the agents count: room for three tables of 512, and four words (`agent/src/logged.rs`).
+/// Makes the file in which the agents count: three tables of 512 and four words.
 fn room() -> PathBuf {
     let path = format!("/dev/shm/runahead-calls-{}", std::process::id());
     std::fs::write(&path, [0u8; 3 * 4096 + 4 * 8]).expect("there is memory");
     path.into()
 }
 
-/// A fault that nobody meets shows nothing, so the agent must be in.
+/// A fault that no run meets shows nothing, so the agent must be in the program.
 fn required() -> Options {
     Options { require: true, ..Options::default() }
 }

@@ -1,4 +1,4 @@
-//! Which programs there are, what cases they hold, and how they may be linked.
+//! Catalogue of the programs, their cases, and the ways of linking them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use runahead_tests::installed;
 
 use super::observed_run::Form;
 
-/// How a program is built.
+/// Way of building a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Build {
-    /// With glibc, against shared libraries.
+    /// glibc, shared libraries.
     Dynamic,
-    /// With glibc, into one file at a fixed address.
+    /// glibc, one file at a fixed address.
     Static,
-    /// With glibc, into one file that is loaded anywhere.
+    /// glibc, one file that is loaded anywhere.
     StaticPie,
-    /// With musl, into one file.
+    /// musl, one file.
     Musl,
-    /// With no library at all.
+    /// No library.
     Freestanding,
     /// C++, against shared libraries.
     Cxx,
-    /// With glibc and a collector (libgc), against shared libraries.
+    /// glibc and a garbage collector (libgc), shared libraries.
     Collected,
 }
 
@@ -35,18 +35,19 @@ const BARE: &[Build] = &[Freestanding];
 /// A case that differs, and will: for a reason that lies in how runahead works.
 #[derive(Debug)]
 pub struct Known {
-    /// As `program.case`.
+    /// Name as `program.case`.
     pub case: &'static str,
-    /// What differs when it is the command, as [`super::observed_run::Seen::places`] says it.
+    /// Differences of the case as the command, as [`super::observed_run::Seen::places`] names
+    /// them.
     pub direct: &'static [&'static str],
-    /// The same under a shell.
+    /// Differences of the case under a shell.
     pub under_a_shell: &'static [&'static str],
     /// Why.
     pub reason: &'static str,
 }
 
-/// All that is known to differ. Each must go on to differ in just this way: what is mended, or
-/// differs more, is found. The table in `docs/guide/compatibility.md` has the same names.
+/// Known differences. Each must remain exactly so: a case that no longer differs, or differs more,
+/// fails. The table in `docs/guide/compatibility.md` has the same names.
 pub const KNOWN: &[Known] = &[Known {
     case: "waits.what_children_used",
     direct: &["output 0 2"],
@@ -56,16 +57,17 @@ pub const KNOWN: &[Known] = &[Known {
                  faults, and as its peak of memory ours) to what children used",
 }];
 
-/// Cases that differ now and then, for reasons that `docs/guide/compatibility.md` has: such a one is wrong
-/// when it differs three times in a row.
+/// Cases that differ now and then; `docs/guide/compatibility.md` has the reasons. Such a case
+/// fails when it differs three times in a row.
 const UNSETTLED: &[&str] = &["sigsys.waited_for_by_a_thread", "tracer.attached_while_it_reads"];
 
-/// How often a case is looked at before it is wrong.
+/// Attempts of a case before it fails.
 pub fn looks(case: &Case) -> usize {
     if UNSETTLED.contains(&case.to_string().as_str()) { 3 } else { 1 }
 }
 
-/// Cases in which no predictions are planted: what they look at is not hidden (`docs/guide/speculation.md`).
+/// Cases without planted predictions: they observe what is not hidden
+/// (`docs/guide/speculation.md`).
 pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
     (
         "unwinding.traces_from_handlers",
@@ -100,7 +102,7 @@ pub const DO_NOT_SPECULATE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Whether the case is the same when predictions are planted in it.
+/// True if predictions may be planted in the case.
 pub fn may_speculate(case: &Case) -> bool {
     let name = case.to_string();
     DO_NOT_SPECULATE.iter().all(|(other, _)| *other != name)
@@ -188,12 +190,12 @@ impl Build {
         }
     }
 
-    /// What it is linked with.
+    /// Libraries to link with.
     pub fn libraries(self) -> &'static [&'static str] {
         if self == Collected { &["-lgc"] } else { &[] }
     }
 
-    /// What is missing here to build so.
+    /// Missing tool for this build.
     fn missing(self) -> Option<&'static str> {
         match self {
             Cxx if installed("g++").is_err() => Some("g++ is not installed"),
@@ -205,7 +207,7 @@ impl Build {
     }
 }
 
-/// One case of one program.
+/// A case of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     source: usize,
@@ -241,7 +243,7 @@ impl fmt::Display for Case {
 }
 
 impl Known {
-    /// What differs in this form.
+    /// Known differences in this form.
     pub fn places(&self, form: Form) -> &'static [&'static str] {
         match form {
             Form::Direct => self.direct,
@@ -264,13 +266,13 @@ pub fn cases_here() -> (Vec<Case>, Vec<String>) {
     (cases, reasons.map(|(name, why)| format!("{name}.*: {why}")).collect())
 }
 
-/// What is known of this case.
+/// Known differences of this case.
 pub fn known(case: &Case) -> Option<&'static Known> {
     let name = case.to_string();
     KNOWN.iter().find(|known| known.case == name)
 }
 
-/// Where the sources are.
+/// Folder of the sources.
 pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/twins")
 }
@@ -286,7 +288,7 @@ pub fn source_path(name: &str) -> PathBuf {
     directory().join(format!("{name}.{}", if is_cxx { "cpp" } else { "c" }))
 }
 
-/// All cases of all programs: lines `CASE(name)` in their sources.
+/// Cases of all programs: the lines `CASE(name)` in their sources.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (source, name) in sources().enumerate() {

@@ -1,4 +1,4 @@
-//! What a program leaves in a directory.
+//! Snapshot of a directory that a program has written to.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Times before 2020 are not those of the run: the program has set them.
 const LONG_AGO: i64 = 1_577_836_800;
 
-/// Of every file below `root`, by its path: mode, owner, links, size, device, contents.
+/// Mode, owner, links, size, device and contents of every file below `root`, by its path.
 pub fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut pending = vec![root.to_owned()];

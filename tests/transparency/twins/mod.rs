@@ -1,10 +1,10 @@
-//! Small programs about calls and signals, each run natively and under `runahead run --`, from cold
-//! storage, and compared: output, complaints, end, files, and processes left behind.
+//! Small programs about calls and signals. Each is run natively and under `runahead run --`, from
+//! cold storage, and compared: output, complaints, end, files, and processes left behind.
 //!
-//! Each case runs in two forms: as the command itself, and as the child of a shell that says how it
-//! ended. By default a sample is run, chosen by `RUNAHEAD_SEED`; with `RUNAHEAD_FULL=1` all of them,
-//! linked in every way. `RUNAHEAD_TWINS='forks. Static'` runs those whose name and way of linking
-//! contain these words.
+//! Each case runs in two forms: as the command itself, and as the child of a shell that prints its
+//! exit status. By default a sample is run, chosen by `RUNAHEAD_SEED`; with `RUNAHEAD_FULL=1` all
+//! cases, linked in every way. `RUNAHEAD_TWINS='forks. Static'` runs those whose name and way of
+//! linking contain these words.
 
 mod case_catalog;
 mod cold_disk;
@@ -32,7 +32,7 @@ fn full() -> bool {
     std::env::var_os("RUNAHEAD_FULL").is_some_and(|v| v != "0")
 }
 
-/// What is to be run: every case with the ways in which it is linked.
+/// Returns the cases to run, with their ways of linking.
 fn chosen() -> Vec<(Case, Build)> {
     let (cases, left_out) = case_catalog::cases_here();
     for reason in left_out {
@@ -127,7 +127,7 @@ fn compare_all() {
     assert!(enough, "hardly a shadow: {shadows} of {count} cases had one");
 }
 
-/// What is wrong with the way in which a case differs, or does not.
+/// Describes unexpected differences, and expected ones that are missing.
 fn judge(known: Option<&Known>, form: Form, plain: &Seen, ahead: &Seen) -> Vec<String> {
     let mut found = plain.differences(ahead);
     let Some(known) = known else { return found };
@@ -142,7 +142,7 @@ fn judge(known: Option<&Known>, form: Form, plain: &Seen, ahead: &Seen) -> Vec<S
     found
 }
 
-/// Predictions are planted, right ones and wrong ones, and nobody sees a difference.
+/// Right and wrong predictions are planted, and the program shows no difference.
 #[test]
 fn programs_that_speculate_and_their_twins() {
     mount_namespace::run("twins::programs_that_speculate_and_their_twins", || {
@@ -151,7 +151,7 @@ fn programs_that_speculate_and_their_twins() {
     });
 }
 
-/// What a rollback leaves behind is seen.
+/// A rollback that leaves memory changed is detected.
 #[test]
 fn rollbacks_that_leave_memory_as_it_is_are_found() {
     mount_namespace::run("twins::rollbacks_that_leave_memory_as_it_is_are_found", || {
@@ -160,7 +160,7 @@ fn rollbacks_that_leave_memory_as_it_is_are_found() {
     });
 }
 
-/// The same where userfaultfd(2) is refused.
+/// Runs the tests again where userfaultfd(2) is refused.
 #[test]
 fn programs_that_speculate_by_write_faults_and_their_twins() {
     let tests = [
@@ -173,7 +173,8 @@ fn programs_that_speculate_by_write_faults_and_their_twins() {
 /// Cases of a sample in which processes speculate.
 const SPECULATED: usize = 30;
 
-/// Runs cases with predictions planted by `plant HOW`, until so many pairs differ; how many do, and in what.
+/// Runs cases with predictions planted by `plant HOW` until `most` pairs differ; returns their
+/// number and a report.
 fn speculate(how: &str, most: usize) -> (usize, String) {
     let (mut failed, mut report) = (0, String::new());
     let Some(slow) = available(slow()) else { return (failed, report) };
@@ -201,14 +202,15 @@ fn speculate(how: &str, most: usize) -> (usize, String) {
         "{} twins: {committed} predictions right, {wrong} wrong, {refused} refused",
         chosen.len()
     );
-    // (Where it stops at the first difference, that may come with the first prediction.)
+    // The first prediction may already differ, where the first difference ends the run.
     let is_whole = failed < most;
     let are_both = wrong * 3 >= committed && committed > 0;
     assert!(!is_whole || are_both, "hardly a prediction was wrong");
     (failed, report)
 }
 
-/// Runs cases natively and by what `launcher` says, until so many pairs differ; how many do, and in what.
+/// Runs cases natively and by the words of `launcher` until `most` pairs differ; returns their
+/// number and a report.
 fn compare(
     slow: &Slow,
     chosen: &[(Case, Build)],
@@ -260,7 +262,7 @@ fn programs_that_may_speculate_and_their_twins() {
     });
 }
 
-/// What differs from run to run shows nothing.
+/// A case that varies natively shows nothing.
 #[test]
 fn natively_the_same_every_time() {
     mount_namespace::run("twins::natively_the_same_every_time", repeat);
@@ -327,7 +329,7 @@ fn plant_all() {
     }
 }
 
-/// What is known to differ is said to users, and nothing else is.
+/// The guide for users lists exactly the known differences.
 #[test]
 fn known_differences_are_documented() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/compatibility.md");

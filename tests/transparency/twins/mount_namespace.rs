@@ -1,7 +1,7 @@
-//! A test in a process with a mount namespace of its own.
+//! Runs a test in a process with a mount namespace of its own.
 //!
-//! The disk is made cold by mounting it anew. A copy of the mount in somebody else's namespace,
-//! made by whoever happened to start a container just then, would keep it warm.
+//! The disk is made cold by mounting it anew. A copy of the mount in another namespace, as of a
+//! container that starts at that moment, would keep it warm.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

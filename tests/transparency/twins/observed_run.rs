@@ -1,4 +1,4 @@
-//! One run of one case, with all that is seen of it, and how two such runs differ.
+//! Observations of a run of a case, and the differences of two runs.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use runahead_tests::Outcome;
 
-/// Where in the tree of processes the case is.
+/// Place of the case in the tree of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// It is the command.
@@ -16,28 +16,28 @@ pub enum Form {
     ChildOfAShell,
 }
 
-/// What the command is put behind.
+/// Words in front of the command.
 #[derive(Debug, Clone)]
 pub enum Launcher {
-    /// Nothing.
+    /// No words: a native run.
     Native,
     /// These words.
     Wrapped(Vec<OsString>),
 }
 
-/// What was seen of a run.
+/// Observations of a run.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Its end and output.
     pub outcome: Outcome,
-    /// What is in the directory that it may write to.
+    /// Contents of the directory that it may write to.
     pub files: BTreeMap<PathBuf, String>,
     /// Programs of its own that were still there when it was long over.
     pub left: Vec<String>,
 }
 
 impl Seen {
-    /// All that distinguishes the two; each begins with the kind of difference.
+    /// Differences of two runs; each begins with its kind.
     pub fn differences(&self, other: &Seen) -> Vec<String> {
         let mut found = Vec::new();
         if self.outcome.end != other.outcome.end {
@@ -66,7 +66,7 @@ impl Seen {
 }
 
 impl Seen {
-    /// In short, where the two differ: each kind of difference, with the numbers of lines.
+    /// Differences of two runs in short: each kind, with the numbers of lines.
     pub fn places(&self, other: &Seen) -> Vec<String> {
         let mut found = Vec::new();
         let [a, b] = [&self.outcome, &other.outcome];

@@ -3,11 +3,11 @@
 
 use super::observed_run::Form;
 
-/// One difference.
+/// A planted difference.
 pub struct Plant {
-    /// What is run.
+    /// Name of the case.
     pub case: &'static str,
-    /// As what.
+    /// Form in which it runs.
     pub form: Form,
     /// A shell script, whose arguments are the command.
     pub wrapper: &'static str,
@@ -25,7 +25,7 @@ const fn under_a_shell(case: &'static str, wrapper: &'static str, found: &'stati
 
 const TEXT: &str = "forks.unflushed_text_is_written_twice";
 
-/// What is planted.
+/// Planted differences.
 pub const PLANTS: &[Plant] = &[
     // What the program finds out about itself.
     plant("image.open_descriptors", "exec 9< /dev/null; exec \"$@\"", "output"),

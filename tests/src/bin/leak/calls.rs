@@ -17,7 +17,7 @@ pub fn call<const N: usize>(nr: libc::c_long, args: [usize; N]) -> io::Result<us
     if ret == -1 { Err(io::Error::last_os_error()) } else { Ok(ret as usize) }
 }
 
-/// As [`call`], of something that must work for the suite to show anything.
+/// Makes a [`call`] that must work for the suite to show anything.
 pub fn must<const N: usize>(what: &str, nr: libc::c_long, args: [usize; N]) -> usize {
     call(nr, args).unwrap_or_else(|e| panic!("{what}: {e}"))
 }
@@ -25,7 +25,7 @@ pub fn must<const N: usize>(what: &str, nr: libc::c_long, args: [usize; N]) -> u
 /// A call that gives a descriptor.
 pub fn open<const N: usize>(what: &str, nr: libc::c_long, args: [usize; N]) -> OwnedFd {
     let fd = must(what, nr, args);
-    // SAFETY: the kernel has just made it, for nobody else.
+    // SAFETY: the kernel has just made it, and no other code holds it.
     unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
 }
 

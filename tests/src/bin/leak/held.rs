@@ -13,7 +13,7 @@ use crate::world::eventually;
 /// The first number of what is given.
 const FIRST: usize = 300;
 
-/// See the module's text.
+/// Resources of the world that harm could reach.
 pub struct Held {
     given: BTreeMap<&'static str, OwnedFd>,
     /// Ends that the command is not given.
@@ -91,13 +91,13 @@ impl Held {
         held
     }
 
-    /// The command inherits it, under a number that nobody else takes.
+    /// The command inherits it, under a number that no other code takes.
     pub fn give(&mut self, name: &'static str, it: OwnedFd) {
         let args = [fd(&it), libc::F_DUPFD as usize, FIRST];
         self.given.insert(name, open("dup", libc::SYS_fcntl, args));
     }
 
-    /// By name.
+    /// Returns the object of that name.
     pub fn get(&self, name: &str) -> &OwnedFd {
         &self.given[name]
     }
@@ -143,7 +143,7 @@ impl Held {
         self.own.insert("pipe_out", writer);
         let event = open("eventfd", libc::SYS_eventfd2, [3, 0]);
         let epoll = open("epoll", libc::SYS_epoll_create1, [0]);
-        // EPOLLIN once: whoever is told takes the turn.
+        // EPOLLIN once: the process that gets the event takes it.
         let once = [1u32 | 1 << 30, 1, 0];
         let args = [fd(&epoll), libc::EPOLL_CTL_ADD as usize, fd(&event), address_of(&once)];
         calls::must("epoll_ctl", libc::SYS_epoll_ctl, args);
@@ -286,7 +286,7 @@ impl Held {
     }
 }
 
-/// A duplicate that is not given to anybody.
+/// Duplicate that no process inherits.
 pub fn again(of: &OwnedFd) -> OwnedFd {
     let fd = calls::must("dup", libc::SYS_fcntl, [fd(of), libc::F_DUPFD_CLOEXEC as usize, 3]);
     // SAFETY: the kernel has just made it.

@@ -1,7 +1,7 @@
-//! All of the world, looked at from outside: two looks are compared.
+//! Looks at the whole world from outside; two looks are compared.
 //!
-//! Looking changes nothing that is looked at: files are read without touching their access time,
-//! and nothing is taken out of a pipe, socket or terminal.
+//! Looking changes nothing: files are read without touching their access time, and nothing is
+//! taken out of a pipe, socket or terminal.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -13,8 +13,8 @@ use crate::held::again;
 use crate::process::{self, Seen};
 use crate::world::{self, World, read_quietly};
 
-/// What is seen of the world; `session` is the process whose children are the command and its
-/// shadows, and not looked at here.
+/// Everything that is visible of the world. `session` is the process whose children are the
+/// command and its shadows, which are not looked at here.
 pub fn look(world: &World, session: Option<i32>) -> Seen {
     let mut seen = Seen::new();
     // Before any file is opened: that would break a lease.
@@ -205,7 +205,7 @@ fn descriptors(world: &World, seen: &mut Seen) {
     put("ring:completed", held.completed().to_string());
     put("map:value", format!("{:?}", held.map_value()));
     let mut log = [0u8; 256];
-    // What a context has to complain of is told once; nobody else asks.
+    // A context reports a complaint once; no other code reads it.
     let args = [held.get("context").as_raw_fd() as usize, log.as_mut_ptr() as usize, log.len()];
     put("context:log", format!("{:?}", call(libc::SYS_read, args).ok()));
     let mut name = [0u8; 16];

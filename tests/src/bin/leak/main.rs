@@ -1,10 +1,12 @@
-//! Runs the cases of `programs/leak.c` and says what an outsider saw change.
+//! Runs the cases of `programs/leak.c` and prints the changes that an outsider observed.
 //!
-//! `leak run MODE PROGRAM ARGS...` is a session of the supervisor's library: `asis` is the shadow
-//! as it is, in `marked` its runners really make the harmful call under the sandbox, in `unguarded`
-//! they make it without. In `speculative`, `own`, `let-out`, `allowed` and `native` it is the program itself that makes the call, and
-//! speculates, or not (see `leak.c`). `leak suite PROGRAM COLD` is the first process of namespaces of its own: it
-//! makes a world that can be harmed, reads lines `MODE CASE`, and has each case run in it.
+//! `leak run MODE PROGRAM ARGS...` is a session of the supervisor's library. `asis` is the shadow
+//! as it is. In `marked` its runners make the harmful call under the sandbox, in `unguarded`
+//! without one. In `speculative`, `own`, `let-out`, `allowed` and `native` the program itself
+//! makes the call, and speculates or not (`leak.c`).
+//!
+//! `leak suite PROGRAM COLD` is the first process of its own namespaces. It makes a world that can
+//! be harmed, reads lines `MODE CASE`, and runs each case in it.
 
 mod calls;
 mod held;

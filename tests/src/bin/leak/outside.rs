@@ -5,7 +5,7 @@ use std::io;
 use crate::calls::{call, shared_memory};
 use crate::process;
 
-/// Somebody who blocks every signal and does nothing.
+/// A process that blocks every signal and does nothing.
 pub struct Bystander {
     pub pid: i32,
     /// Eight bytes of its private memory.
@@ -52,7 +52,7 @@ fn wait_for(pid: i32, nr: libc::c_long) {
 }
 
 impl Bystander {
-    /// One in a group and a UTS namespace of its own.
+    /// Starts one in a group and a UTS namespace of its own.
     pub fn start() -> Self {
         let word = Box::leak(Box::new(0x7972_6e75_6475_6f63u64));
         let memory = Box::leak(vec![0u8; 2 * HUGE].into_boxed_slice());

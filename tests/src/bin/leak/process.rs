@@ -1,4 +1,4 @@
-//! What the kernel tells everybody of a process.
+//! Facts about a process that the kernel shows to every process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::calls::call;
 
-/// What was seen, by name.
+/// Observed values by name.
 pub type Seen = BTreeMap<String, String>;
 
 const STATUS: &[&str] = &[
@@ -78,8 +78,8 @@ pub fn all() -> Vec<i32> {
     dir.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Signals that are pending, but SIGKILL: that the session ends a shadow at any time is no effect of its
-/// call, and one that reads from a slow disk ends only after that.
+/// Pending signals except SIGKILL. The session may end a shadow at any time, which is no effect of
+/// its call; a shadow that reads from a slow disk ends only after that.
 fn without_kill(field: &str, value: &str) -> String {
     const SIGKILL: u64 = 1 << (libc::SIGKILL - 1);
     match u64::from_str_radix(value, 16) {

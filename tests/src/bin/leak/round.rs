@@ -1,4 +1,5 @@
-//! One case: the command under runahead, led past its stall, and the world before and after.
+//! Runs the command of a case under runahead past its stall, and compares the world before and
+//! after.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +16,7 @@ use crate::look::look;
 use crate::process::{self, Seen};
 use crate::world::{World, eventually};
 
-/// Cold bytes are this far apart: further than anybody reads ahead.
+/// Distance of cold bytes: beyond any readahead.
 const APART: u64 = 256 << 10;
 /// The program's page, and what it says there; see `leak.c`.
 const PAGE: usize = 0x2_b000_0000;
@@ -29,11 +30,11 @@ const RIGHT: i32 = 17;
 const ATTEMPTS: u32 = 10;
 /// Runs after which a call that gives nothing is believed to end the shadow.
 const ENOUGH: u32 = 6;
-/// As long as anything here may take on a busy machine.
+/// Time limit of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is seen of a process that speculates because it does: our timer, signals by which we poke it, and that it
-/// has what it waits with blocked. (docs/guide/speculation.md says what can be noticed.)
+/// Visible traces of a speculative process: our timer, our signals, and the signal mask of its
+/// waits. `docs/guide/speculation.md` lists what can be noticed.
 const OF_A_SPECULATION: &[&str] = &[
     "shadow/timers",
     "shadow/SigBlk",
@@ -41,16 +42,16 @@ const OF_A_SPECULATION: &[&str] = &[
     "shadow/SigPnd: 0000000000000000",
 ];
 
-/// Whether it is the program that makes the call, and speculates by itself; or, in `native`, does not.
+/// True if the program itself makes the call and speculates; in `native` it does not speculate.
 pub fn speculates(mode: &str) -> bool {
     matches!(mode, "speculative" | "own" | "let-out" | "allowed" | "native")
 }
 
-/// What became of a case.
+/// Result of a case.
 pub struct Round {
     /// Runs until a shadow came to the call; 0 if none did.
     pub attempts: u32,
-    /// What the call gave, in the shadow; `None` if it ended there, or waits.
+    /// Result of the call in the shadow; `None` if the shadow ended in it or waits.
     pub result: Option<i64>,
     /// Names of what changed.
     pub changed: Vec<String>,
@@ -65,7 +66,7 @@ impl fmt::Display for Round {
     }
 }
 
-/// What is needed to run cases.
+/// Environment of the cases.
 pub struct Rounds<'a> {
     world: &'a World,
     program: &'a str,
@@ -126,7 +127,8 @@ impl<'a> Rounds<'a> {
         round.changed.sort();
         round.changed.dedup();
         for stranger in self.strangers() {
-            // SAFETY: kill(2) has no memory to get wrong; nobody here is needed any more.
+            // SAFETY: kill(2) has no memory to get wrong; no process of the case is needed any
+            // more.
             unsafe { libc::kill(stranger, libc::SIGKILL) };
         }
         one.is_some()
@@ -145,7 +147,7 @@ impl<'a> Rounds<'a> {
         let (before, page) = (both(), read_page(process));
         write_word(process, 2, 1);
         let over = || read_page(process).is_some_and(|page| page[1] == AFTER_CALL);
-        // It computes until then: one that sleeps waits for the outcome, or for what the call waits for.
+        // It computes until then: a process that sleeps waits for the outcome or in its call.
         let sleeps = || process::stat(process).first().is_some_and(|state| state == "S");
         eventually(LONGEST, || {
             over() || !process::is_alive(process) || {
@@ -179,7 +181,7 @@ impl<'a> Rounds<'a> {
         let comes_back = || !session.all_at(TARGET).is_empty() || !process::is_alive(process);
         eventually(if native { SOON } else { PATIENCE }, comes_back);
         if native && session.all_at(TARGET).is_empty() {
-            // It waits, and nobody takes it back.
+            // It waits, and no process rolls it back.
             // SAFETY: kill(2) has no memory to get wrong.
             unsafe { libc::kill(process, libc::SIGKILL) };
         } else if !native {
@@ -187,7 +189,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// What the program is told of a byte that nobody has read.
+    /// Value that the program gets for a byte that has not been read.
     fn cold_byte(&mut self) -> Vec<std::ffi::OsString> {
         let offset = self.next % self.blocks * APART;
         self.next += 1;
@@ -249,7 +251,7 @@ impl<'a> Rounds<'a> {
         round.changed.extend(differences(&before, &after));
     }
 
-    /// All of it: pages are cached, and dropped, in lumps larger than what a run reads.
+    /// Drops the whole file: pages are cached and dropped in lumps larger than the reads of a run.
     fn make_cold(&self) {
         let file = fs::File::options().read(true).custom_flags(libc::O_NOATIME).open(self.cold);
         let file = file.expect("the cold file");
@@ -258,7 +260,7 @@ impl<'a> Rounds<'a> {
         call(libc::SYS_fadvise64, args).expect("fadvise");
     }
 
-    /// As the first process of the namespace: what the session has left, and has ended, is gone.
+    /// Collects ended processes of the session, as the first process of the namespace.
     fn collect(&self) {
         for stranger in self.strangers() {
             // SAFETY: collects a child, if it is one and has ended; no memory is passed.
@@ -273,8 +275,9 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Names of what is not the same in both, of pending signals also which. A process that is not there any more is a
-/// shadow that has ended, as it may at any time: of those that are to stay, more is looked at than that.
+/// Names of values that differ; for pending signals also which. A process that is missing is a
+/// shadow that ended, which may happen at any time. Processes that must stay are compared in more
+/// than that.
 fn differences<'a>(before: &'a Seen, after: &'a Seen) -> impl Iterator<Item = String> + 'a {
     let ended = |key: &str| key.starts_with("processes/") && !after.contains_key(key);
     let changed =
@@ -343,7 +346,8 @@ impl Session {
         self.target().into_iter().filter(at_stage).collect()
     }
 
-    /// Shadows are nobody's children: they are those others that execute the program.
+    /// Shadows have no parent in the session: they are the other processes that execute the
+    /// program.
     fn shadows(&self) -> Vec<i32> {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -360,8 +364,8 @@ impl Session {
         self.shadows().into_iter().find(at_call)
     }
 
-    /// Shadows run when nobody else wants to, which on a busy machine is later than their data
-    /// comes; here they are to be in time.
+    /// Shadows run when the processor is idle, which on a busy machine is after their data
+    /// arrives; here they must be in time.
     fn hurry(&self) {
         for shadow in self.shadows() {
             let priority = 0i32;

@@ -10,13 +10,13 @@ use crate::calls::{self, c_path, call, must};
 use crate::held::Held;
 use crate::outside::{self, Bystander};
 
-/// See the module's text.
+/// A world that can be harmed.
 pub struct World {
-    /// Where it is.
+    /// Directory of the world.
     pub root: PathBuf,
     /// Descriptors.
     pub held: Held,
-    /// Somebody else.
+    /// A bystander process.
     pub bystander: Bystander,
     /// Leads the process group that commands run in.
     pub group: i32,
