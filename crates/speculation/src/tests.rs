@@ -1,4 +1,4 @@
-//! Each part by itself, under threads, and all of them together in a simulation.
+//! Tests: each part by itself, under threads, and all of them together in a simulation.
 
 use std::boxed::Box;
 use std::cell::{Cell, RefCell};
@@ -13,23 +13,23 @@ mod sim;
 mod tails;
 mod threads;
 
-/// What nobody shares yet.
+/// Fresh shared memory.
 fn session() -> Box<Session> {
     // SAFETY: all-zero is valid.
     unsafe { Box::new_zeroed().assume_init() }
 }
 
-/// The only thread of the process of this number.
+/// The only thread of a process.
 const fn owner(process: u32) -> Owner {
     Owner { process, thread: process + 1000 }
 }
 
-/// A process of a machine on which nothing happens at once.
+/// A process on a machine on which nothing happens concurrently.
 struct One {
     this: Owner,
-    /// Who has ended.
+    /// Processes that have ended.
     dead: Rc<RefCell<Vec<u32>>>,
-    /// Who was poked, in order.
+    /// Threads that were poked, in order.
     poked: Rc<RefCell<Vec<Owner>>>,
     pauses: Cell<u32>,
 }
@@ -50,7 +50,7 @@ impl One {
         self.dead.borrow_mut().push(self.this.process);
     }
 
-    /// Who was poked since this was asked last.
+    /// Returns the threads that were poked since the last call.
     fn poked(&self) -> Vec<Owner> {
         self.poked.take()
     }

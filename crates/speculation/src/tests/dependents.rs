@@ -1,4 +1,4 @@
-//! Who depends on a speculation, and what he is told.
+//! Tests of dependents and how they learn a resolution.
 
 use std::vec;
 
@@ -46,7 +46,7 @@ fn no_more_depend_on_one_than_there_is_room_for() {
     assert!(depends(10 + most));
 }
 
-/// A slot is another's only once nobody depends on what was there.
+/// A slot is reused only once no process depends on its old speculation.
 #[test]
 fn a_slot_is_not_used_again_while_somebody_depends_on_it() {
     let (session, writer, reader) = world();
@@ -81,7 +81,7 @@ fn the_dead_do_not_keep_a_slot_whoever_they_were() {
     assert!(take().is_some());
 }
 
-/// Whether a prediction was right does not say whether one below it was.
+/// A right prediction does not tell if one below it was right.
 #[test]
 fn what_the_dead_have_not_said_was_taken_back() {
     let (session, writer, reader) = world();
@@ -113,7 +113,7 @@ fn what_the_dead_have_not_said_was_taken_back() {
     assert_eq!(table.changes(), before + 3, "whoever depends on them is to look");
 }
 
-/// Who was killed while he told somebody keeps him from leaving for a while only.
+/// A process that was killed while it poked a thread delays that thread's leaving for a while only.
 #[test]
 fn who_leaves_waits_for_one_who_tells_him_and_not_for_ever() {
     struct Dies(One);
@@ -152,7 +152,7 @@ fn what_was_stacked_later_lies_above() {
     assert!(!table.is_above(one, one));
 }
 
-/// A process that becomes another program finds again what it depends on, and nobody else does.
+/// A process that executes another program finds its dependency again, and no other process does.
 #[test]
 fn what_a_program_leaves_behind_the_next_of_its_process_finds() {
     let (session, parent, child) = world();
@@ -165,7 +165,7 @@ fn what_a_program_leaves_behind_the_next_of_its_process_finds() {
     assert_eq!(table.left_behind(birth, &child), Some((on, 7)));
     assert_eq!(table.left_behind(birth, &parent), None, "it is the child's");
     assert_eq!(table.left_behind(Id(birth.0 + (1 << 16)), &child), None, "it is of another life");
-    // What has come of it in the middle of the exec is still there to be seen.
+    // A resolution in the middle of the exec is still visible afterwards.
     table.resolve(on, Resolution::RolledBack);
     table.close(on);
     assert_eq!(

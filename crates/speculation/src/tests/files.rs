@@ -1,4 +1,4 @@
-//! For which files output is held.
+//! Test of the files for which output is held.
 
 use super::session;
 

@@ -1,12 +1,16 @@
-//! Processes that are joined by pipes and go on with predictions, as a deterministic simulation.
+//! Deterministic simulation of processes that are joined by pipes and continue on predictions.
 //!
-//! Each runs a program whose next operation follows from its state alone ([`program`]); it reads from a pipe that the state says, and
-//! never looks which has something. So what the processes come to does not depend on who is how fast (Kahn, "The semantics of a
-//! simple language for parallel programming", 1974), nor on what was predicted, and one run after the other with all answers known is the
-//! model ([`model`]). A process layer that does what an agent does ([`process`], [`release`], [`reading`]) is run a little at a time, in
-//! any order; its predictions are settled in any order, some of its processes killed. What comes out is compared with the model byte by
-//! byte when it does, and must not come out before what it follows from. Who waits goes on only when it is poked, so that a word that
-//! nobody is told shows as a world that stands still. That each rule is needed is shown by planted violations ([`runs`]).
+//! Each process runs a program whose next operation follows from its state alone ([`program`]). It
+//! reads from the pipe that the state names, and never checks which pipe has data. So the results
+//! depend neither on the processes' speeds (Kahn, "The semantics of a simple language for parallel
+//! programming", 1974), nor on the predictions. Running them one after the other with all answers
+//! known is the model ([`model`]).
+//!
+//! A process layer does what an agent does ([`process`], [`release`], [`reading`]). It runs in
+//! small steps in any order; its predictions are settled in any order, and some processes are
+//! killed. Each output is compared with the model byte by byte when it appears, and must not appear
+//! before its causes. A waiting process continues only when it is poked, so a lost poke shows as a
+//! deadlock. Planted violations show that each rule is needed ([`runs`]).
 
 mod model;
 mod process;

@@ -1,4 +1,4 @@
-//! What is written to pipes and may yet be taken back.
+//! Tests of pipe tails in one thread.
 
 use std::boxed::Box;
 use std::vec::Vec;
@@ -33,7 +33,7 @@ impl World {
         id
     }
 
-    /// The writer's next call, of that many bytes; its number.
+    /// Writes the next call of `len` bytes and returns its position.
     fn write(&self, pipe: Pipe, id: Id, len: usize) -> Result<u64, TailUnavailable> {
         let held = self.held.get();
         let bytes: Vec<u8> = (0..len).map(|n| (n as u64 + held) as u8).collect();
@@ -78,7 +78,7 @@ fn what_is_read_is_what_was_written() {
     let world = world();
     let id = world.open();
     assert_eq!(world.ahead(&world.reader), TailFront::Nothing);
-    // (Round the ring more than once.)
+    // More than once around the ring.
     for n in 0..40 {
         let (one, other) = (world.write(PIPE, id, 3000), world.write(PIPE, id, 5000));
         assert_eq!(world.ahead(&world.reader), TailFront::DependsOn(id));
@@ -115,7 +115,7 @@ fn a_small_call_is_taken_whole_or_not_at_all() {
     assert_eq!(world.take(id, 9000), TailRead::Retry, "the rest is on its way");
 }
 
-/// In between the writer has done something that may wait for the reader.
+/// Between the two calls the writer wrote to another pipe, which may wait for the reader.
 #[test]
 fn no_more_is_taken_at_once_than_was_written_without_a_pause() {
     let world = world();
@@ -227,7 +227,7 @@ fn who_settles_it_does_not_depend_on_it() {
     assert!(!world.depend(id));
 }
 
-/// Of what was read all is written that lies before it: of what depends on this one.
+/// Released means that the writer has written everything before the data that was read.
 #[test]
 fn it_has_passed_once_its_writer_has_come_to_it() {
     let world = world();

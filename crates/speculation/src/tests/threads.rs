@@ -1,5 +1,7 @@
-//! Handshakes between processes that do their part at the same time, as threads. (The memory is to be valid as zeroes, so that its atomics
-//! cannot be those of a model checker: many rounds stand in for all orders, and a failure names its seed.)
+//! Tests of handshakes between concurrent processes, as threads.
+//!
+//! The memory must be valid as zeroes, so its atomics cannot be those of a model checker. Many
+//! rounds stand in for all orders, and a failure names its seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::mpsc;
@@ -13,12 +15,12 @@ use crate::{Host, Id, Owner, Pipe, Resolution, Session, TailFront, TailRead};
 const PIPE: Pipe = Pipe::new(3, 4);
 const ROUNDS: u32 = 2000;
 
-/// Processes that run: who has ended, and how often each was poked.
+/// Processes that run: which have ended, and how often each was poked.
 #[derive(Default)]
 struct All {
     dead: [AtomicBool; 8],
     poked: [AtomicU32; 8],
-    /// Who must not be poked (any more).
+    /// Processes that must not be poked any more.
     has_left: [AtomicBool; 8],
     late: AtomicU32,
 }
@@ -40,25 +42,26 @@ impl Host for Running<'_> {
 
     fn poke(&self, whom: Owner) {
         let whom = whom.process as usize;
-        // (A signal takes its time to arrive.)
+        // A signal takes time to arrive.
         (0..300).for_each(|_| core::hint::spin_loop());
         self.1.late.fetch_add(self.1.has_left[whom].load(SeqCst).into(), SeqCst);
         self.1.poked[whom].fetch_add(1, SeqCst);
     }
 }
 
-/// In such rounds the one waits for the other, so that something comes of them however threads are run.
+/// True for rounds in which one thread waits for the other, so that both meet whatever the
+/// scheduling.
 fn waits(round: u32) -> bool {
     round.is_multiple_of(8)
 }
 
-/// Lets the other go first, by some time.
+/// Lets the other thread go first, by a random time.
 fn idle(random: &mut fastrand::Rng) {
     let most = 1 << random.u32(..12);
     (0..random.u32(..most)).for_each(|_| core::hint::spin_loop());
 }
 
-/// Waits until that holds. (A word that is lost is waited for in vain.)
+/// Waits until `holds` is true. A lost poke makes this fail after 20 seconds.
 fn until(what: &str, holds: impl Fn() -> bool) {
     const SPINS: u32 = 1000;
     let mut spins = 0;
@@ -73,7 +76,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Runs two at once, again and again.
+/// Runs two functions concurrently, in many rounds.
 fn both(
     one: impl Fn(u32, &mut fastrand::Rng) + Sync,
     other: impl Fn(u32, &mut fastrand::Rng) + Sync,
@@ -82,7 +85,7 @@ fn both(
     let run = |work: &(dyn Fn(u32, &mut fastrand::Rng) + Sync), seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         for round in 0..ROUNDS {
-            // (Who sleeps comes when the other has done.)
+            // A thread that yields would come only after the other has finished.
             there.fetch_add(1, SeqCst);
             until("the other does not come", || there.load(SeqCst) >= 2 * (round + 1));
             idle(&mut random);
@@ -95,7 +98,7 @@ fn both(
     });
 }
 
-/// After one has left nothing that he is sent arrives; until then he is told.
+/// A dependent is poked until it leaves. After that no poke arrives.
 #[test]
 fn nobody_is_told_after_he_has_left() {
     let (session, all) = (session(), All::default());
@@ -132,7 +135,7 @@ fn nobody_is_told_after_he_has_left() {
     assert!(all.poked[2].load(SeqCst) > 0, "nobody was ever told");
 }
 
-/// Whoever finds nothing and has said that he waits is poked when there is something.
+/// A waiter that finds no data is poked when there is some.
 #[test]
 fn who_waits_is_poked_for_what_is_written() {
     let (session, all) = (session(), All::default());
@@ -163,7 +166,7 @@ fn who_waits_is_poked_for_what_is_written() {
     assert!(!tails.has_waiters());
 }
 
-/// What one writes, takes back and commits while another reads is read once, and nothing else.
+/// Data that one thread writes, rolls back and commits while another reads is read exactly once.
 #[test]
 fn a_tail_is_locked_while_somebody_is_at_it() {
     let (session, all) = (session(), All::default());
@@ -227,7 +230,7 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
     assert!(!tails.any_used());
 }
 
-/// What one adds while another reads is there as soon as it is seen, and in its order.
+/// Data that is appended during a read is complete as soon as it is visible, and in order.
 #[test]
 fn what_is_added_while_another_reads_is_whole() {
     const CALLS: u64 = 40;
@@ -235,7 +238,7 @@ fn what_is_added_while_another_reads_is_whole() {
     let Session { table, tails, .. } = &*session;
     let (writes, reads) = (Running(1, &all), Running(2, &all));
     let done = AtomicU32::new(0);
-    // Of each call, as many bytes, and which.
+    // Bytes of a call: the length and the value depend on its number.
     let call = |round: u32, n: u64| std::vec![round as u8 ^ n as u8; 1 + (n as usize * 37) % 700];
     let writer = |round: u32, random: &mut fastrand::Rng| {
         let id = table.open(owner(1), 0, |_| true).expect("there is room");
@@ -280,7 +283,7 @@ fn what_is_added_while_another_reads_is_whole() {
     both(writer, reader);
 }
 
-/// Of two that write at once where nobody has written yet one at most is heard.
+/// At most one of two concurrent first writers succeeds.
 #[test]
 fn a_pipe_has_one_tail() {
     let (session, all) = (session(), All::default());
@@ -312,7 +315,7 @@ fn a_pipe_has_one_tail() {
     );
 }
 
-/// Who is killed while he has a tail locked does not keep it.
+/// A process that is killed while it has a tail locked does not keep the lock.
 #[test]
 fn a_tail_that_the_dead_have_locked_is_anybodys() {
     let (session, all) = (session(), All::default());
@@ -327,7 +330,7 @@ fn a_tail_that_the_dead_have_locked_is_anybodys() {
         scope.spawn(move || {
             let give = |_: &[u8]| {
                 has_it.send(()).expect("somebody waits");
-                // (It stays there as the dead do.)
+                // It stays locked, as by a dead process.
                 ends.recv().is_ok()
             };
             tails.read((PIPE, id, 10), table, reads, || true, give)

@@ -1,33 +1,34 @@
-//! What the processes come to if nothing is predicted: each is run to its end, who writes before who reads.
+//! Model: results without predictions. Each process runs to its end, writers before their readers.
 
 use std::vec::Vec;
 
 use super::program::{Network, Operation, State};
 
-/// Something that is seen from outside: a line, or what one operation has written to a pipe.
+/// An effect that is visible from outside: a line, or one operation's write to a pipe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Effect {
-    /// The pipe.
+    /// The pipe; None for a line.
     pub to: Option<usize>,
     pub bytes: Vec<u8>,
 }
 
-/// What a process comes to.
+/// Result of a process.
 #[derive(Default)]
 pub(super) struct Course {
     pub effects: Vec<Effect>,
-    /// Of each effect, how many of each process's have come before it: it follows from them.
+    /// Causes of each effect, as a number of effects of each process.
     pub after: Vec<Vec<usize>>,
 }
 
-/// A pipe's content, and which effect of its writer it is up to where.
+/// Contents of a pipe, and the position at which each effect of its writer ends.
 #[derive(Default)]
 struct Stream {
     bytes: Vec<u8>,
     ends: Vec<(u64, usize)>,
 }
 
-/// The course of each process. Of a pipe that has a limit its reader gets no more: its writer was killed.
+/// Runs all processes. The reader of a pipe with a limit gets no more than that, because its writer
+/// was killed.
 pub(super) fn run(network: &Network, limits: &[Option<u64>]) -> Vec<Course> {
     let mut courses: Vec<Course> = Vec::new();
     let mut streams: Vec<Stream> = network.pipes.iter().map(|_| Stream::default()).collect();
@@ -76,7 +77,7 @@ pub(super) fn run(network: &Network, limits: &[Option<u64>]) -> Vec<Course> {
     courses
 }
 
-/// What a process does that has read so much of a pipe follows from what its writer has done before it wrote that.
+/// Adds causes: a read of `used` bytes follows from what the writer did before it wrote them.
 fn follow(
     courses: &[Course],
     network: &Network,

@@ -1,4 +1,4 @@
-//! What a process does with its operations: what an agent does with calls.
+//! Execution of a process's operations: what an agent does with calls.
 
 use std::collections::VecDeque;
 use std::vec::Vec;
@@ -8,13 +8,13 @@ use super::program::{Operation, State};
 use super::world::{Plant, Question, Seat, World, pipe};
 use crate::{Id, Resolution, Status};
 
-/// Predictions that a process has open at most.
+/// Limit of open predictions in a process.
 const DEPTH: usize = 16;
 
-/// A speculation that is open, and what the process was before it.
+/// An open speculation, and the state of the process before it.
 pub(super) struct Open {
     pub id: Id,
-    /// What is right, of a prediction of its own.
+    /// Right answer, for a prediction of the process itself.
     pub truth: u64,
     pub depends_on: Option<Id>,
     pub before: State,
@@ -22,64 +22,64 @@ pub(super) struct Open {
     pub held: u64,
 }
 
-/// A call that is held.
+/// A held call.
 #[derive(Clone)]
 pub(super) struct Held {
     pub effect: Effect,
-    /// On what it depends that readers can have it.
+    /// Speculation by which readers can have its data early.
     pub shown: Option<Id>,
 }
 
-/// What a process waits for.
+/// Condition that a process waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sleep {
     Not,
     UntilPoked,
-    /// Something is in this pipe, or never will be.
+    /// This pipe has data, or never will.
     UntilFilled(usize),
     UntilRoom(usize),
 }
 
-/// What it is in the middle of.
+/// Activity that the process is in the middle of.
 #[derive(Debug, Default)]
 pub(super) enum Doing {
     /// Its program's next operation.
     #[default]
     Runs,
-    /// It writes, and was never in doubt; so many bytes are written.
+    /// Write of an effect outside of speculation, with the bytes written so far.
     Writes(Effect, usize),
-    /// It is about to depend on that, to read from this input.
+    /// Dependency on this speculation, to read from this input.
     Depends(usize, Id),
-    /// It reads from the pipe itself.
+    /// Read from the pipe itself.
     Reads(usize),
-    /// The `count` oldest are committed; then all from `failed` on are taken back.
+    /// Commit of the `count` oldest; then rollback to `failed`.
     Commits(Commit),
-    /// All from this position on are taken back.
+    /// Rollback to this position.
     GoesBack(Back),
 }
 
-/// How far it is with what is committed.
+/// Progress of a commit.
 #[derive(Debug)]
 pub(super) struct Commit {
     pub count: usize,
     pub failed: Option<usize>,
     pub at: Stage,
-    /// Whoever depends on these may have passed, and is to be told before anything is written that may take long.
+    /// Speculations whose dependents may commit, and are poked before a write that may take long.
     pub passed: Vec<Id>,
 }
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// So many were said to be certain.
+    /// Number that were resolved as committing.
     Says(usize),
     Releases,
-    /// Of the first that is held so many bytes are written.
+    /// Bytes written of the first held call.
     Writes(usize),
-    /// So many were closed.
+    /// Number that were closed.
     Closes(usize),
 }
 
-/// How far it is with what is taken back.
+/// Progress of a rollback.
 #[derive(Debug)]
 pub(super) struct Back {
     pub to: usize,
@@ -98,16 +98,16 @@ pub(super) struct Process {
     pub state: State,
     pub open: Vec<Open>,
     pub held: VecDeque<Held>,
-    /// Position of the first that is held.
+    /// Position of the first held call.
     pub first_held: u64,
-    /// Of those that are held to pipes and not shown.
+    /// Number of held calls to pipes that are not shared.
     pub unseen: u32,
     pub doing: Doing,
     pub sleep: Sleep,
-    /// The table's number when the process last looked.
+    /// Change count of the table when the process last looked.
     pub looked: u32,
     pub has_ended: bool,
-    /// What it has put out, and how much of that as a whole.
+    /// Effects so far, and how many of them are complete.
     pub effects: Vec<Effect>,
     pub seen_effects: usize,
 }
@@ -136,7 +136,7 @@ impl Process {
 }
 
 impl World {
-    /// The process does a little.
+    /// Runs one small step of the process.
     pub fn step(&mut self, p: usize) {
         self.processes[p].sleep = Sleep::Not;
         match core::mem::take(&mut self.processes[p].doing) {
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// A speculation of the process's own.
+    /// Opens a speculation of the process.
     pub fn opens(&mut self, p: usize) -> Option<Id> {
         let seat = &self.processes[p].seat;
         let table = &self.session.table;
@@ -209,7 +209,7 @@ impl World {
         id
     }
 
-    /// The process as it is is what it comes back to.
+    /// Makes the present state the one that a rollback restores.
     pub fn pushes(&mut self, p: usize, id: Id, truth: u64, depends_on: Option<Id>) {
         self.session.table.assign_order(id);
         let process = &mut self.processes[p];
@@ -227,7 +227,7 @@ impl World {
         let process = &self.processes[p];
         let last = process.open.last().map(|open| open.id);
         let may_show = process.unseen == 0 || self.has(Plant::ShowsBehindUnseen);
-        // (A program may also have said that nobody is to see it.)
+        // A program can also ask that no reader sees the data early.
         let may_show = may_show && self.random.u32(..16) > 0;
         let show = |to: usize, id| {
             let (one, other) = effect.bytes.split_at(effect.bytes.len() / 3);
@@ -247,12 +247,12 @@ impl World {
         self.wants_all(p);
     }
 
-    /// Whoever settles what is open is to poke the process.
+    /// Requests pokes for all open speculations.
     fn wants_all(&self, p: usize) {
         self.processes[p].open.iter().for_each(|open| self.session.table.request_poke(open.id));
     }
 
-    /// It waits until nothing is open.
+    /// Waits until no speculation is open.
     pub fn waits(&mut self, p: usize) {
         self.wants_all(p);
         if !self.looks(p) {
@@ -283,7 +283,7 @@ impl World {
         len
     }
 
-    /// Whether something follows from what is known by now: that is done next.
+    /// Starts a commit or rollback if known outcomes allow it. Returns true if so.
     fn looks(&mut self, p: usize) -> bool {
         let settled = self.session.table.changes();
         let process = &mut self.processes[p];
@@ -298,7 +298,7 @@ impl World {
             (0, None) => return false,
             (0, Some(to)) => Doing::GoesBack(Back { to, at: BackStage::Says(to) }),
             _ => {
-                // (One that has read nothing of it need not wait for anything to be written.)
+                // A dependent that has read nothing of it need not wait for a write.
                 let ids = process.open[..count].iter().map(|open| open.id);
                 let passed = if is_late { Vec::new() } else { ids.collect() };
                 Doing::Commits(Commit { count, failed, at: Stage::Says(0), passed })
@@ -307,7 +307,7 @@ impl World {
         true
     }
 
-    /// How many of the oldest are committed, and the oldest of all that has failed.
+    /// Returns how many of the oldest are committed, and the oldest of all that has failed.
     fn outcomes(&mut self, p: usize) -> (usize, Option<usize>) {
         let status: Vec<_> =
             self.processes[p].open.iter().map(|open| self.status(p, open)).collect();

@@ -5,17 +5,17 @@ use std::vec::Vec;
 
 use crate::pipe_tails::hash_numbers;
 
-/// What a process of the network is like.
+/// A process of the network.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Program {
-    /// Pipes that it reads from, and writes to.
+    /// Pipes that it reads from, and that it writes to.
     pub inputs: Vec<usize>,
     pub outputs: Vec<usize>,
     /// Operations before it reads its inputs to their end.
     pub operations: u32,
 }
 
-/// A pipe: who writes, who reads, and how much it holds.
+/// A pipe: its writer, its reader, and its capacity.
 #[derive(Clone, Debug)]
 pub(super) struct Joint {
     pub writer: usize,
@@ -23,17 +23,17 @@ pub(super) struct Joint {
     pub capacity: usize,
 }
 
-/// What networks are made.
+/// Shape of a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sort {
     /// Each process writes to one pipe.
     Trees,
-    /// Some write to several.
+    /// Some processes write to several pipes.
     Forks,
     Any,
 }
 
-/// A network.
+/// Programs joined by pipes.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
     pub seed: u64,
@@ -42,7 +42,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Who writes comes before who reads. Every process but the last writes, to one pipe where it is a tree.
+    /// Makes a network in which writers come before readers. Every process but the last writes, to
+    /// one pipe in a tree.
     pub fn new(seed: u64, sort: Sort, random: &mut fastrand::Rng) -> Self {
         let forks = sort == Sort::Forks || sort == Sort::Any && random.u32(..4) == 0;
         let count = random.usize(2..=if forks { 4 } else { 6 });
@@ -53,7 +54,7 @@ impl Network {
         };
         let programs = (0..count).map(|_| program(random)).collect();
         let mut network = Network { seed, programs, pipes: Vec::new() };
-        // (With pipes as small as the others most of those that fork would stand still by themselves.)
+        // With smaller pipes, most networks that fork would deadlock by themselves.
         let capacities = if forks { [2048, 4096, 16384, 65536] } else { [512, 4096, 5000, 16384] };
         let capacity = |random: &mut fastrand::Rng| capacities[random.usize(..4)];
         let is_chain = random.bool();
@@ -75,32 +76,32 @@ impl Network {
     }
 }
 
-/// What a program does next.
+/// Next operation of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operation {
     Compute,
-    /// A question, whose answer may be predicted.
+    /// Question, whose answer may be predicted.
     Ask,
-    /// So many bytes to a pipe.
+    /// Write of this many bytes to a pipe.
     Write(usize, usize),
-    /// A line, to a file of its own.
+    /// Line to a file of its own.
     Line,
-    /// So many bytes of its input of that number, or what there is to its end.
+    /// Read of this many bytes of an input, or of what is left before its end.
     Read(usize, usize),
     End,
 }
 
-/// What a program knows.
+/// State of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct State {
     hash: u64,
     left: u32,
     has_said: bool,
-    /// What it has read from each input and not looked at.
+    /// Bytes read from each input and not processed yet.
     pub inbox: Vec<VecDeque<u8>>,
-    /// Inputs that have come to their end.
+    /// Inputs that have ended.
     pub ended: Vec<bool>,
-    /// What it has looked at.
+    /// Bytes processed of each input.
     pub used: Vec<u64>,
 }
 
@@ -119,7 +120,7 @@ impl State {
     }
 
     pub fn next(&self, program: &Program) -> Operation {
-        /// At the end an input is read in such pieces.
+        /// Size of the reads of an input at the end.
         const PIECE: usize = 3000;
         if self.left == 0 {
             let mut inputs = 0..program.inputs.len();
@@ -144,19 +145,19 @@ impl State {
         }
     }
 
-    /// It has done that.
+    /// Advances to the next operation.
     fn advance(&mut self) {
         self.hash = hash_numbers(self.hash, 2);
         self.has_said |= self.left == 0;
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Of an operation that gives it nothing.
+    /// Completes an operation that returns nothing.
     pub fn done(&mut self) {
         self.advance();
     }
 
-    /// What is right at the question that it has come to.
+    /// Returns the right answer to the present question.
     pub fn truth(&self) -> u64 {
         hash_numbers(self.hash, 3) % 8
     }
@@ -166,12 +167,12 @@ impl State {
         self.advance();
     }
 
-    /// Whether what it wants to read is there.
+    /// True if the data that it wants to read has arrived.
     pub fn has(&self, input: usize, len: usize) -> bool {
         self.ended[input] || self.inbox[input].len() >= len
     }
 
-    /// It looks at that.
+    /// Processes that data.
     pub fn look_at(&mut self, input: usize, len: usize) {
         let len = len.min(self.inbox[input].len());
         for byte in self.inbox[input].drain(..len) {
@@ -184,7 +185,7 @@ impl State {
         }
     }
 
-    /// What it writes.
+    /// Returns the bytes that it writes.
     pub fn bytes(&self, len: usize) -> Vec<u8> {
         let words = (0..).flat_map(|n| hash_numbers(self.hash, 4 + n).to_le_bytes());
         words.take(len).collect()

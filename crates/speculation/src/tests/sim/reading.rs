@@ -1,4 +1,4 @@
-//! How a process reads from pipes, and comes to depend on what it finds behind them.
+//! Reads from pipes, and dependencies on the data in their tails.
 
 use super::process::{Doing, Sleep};
 use super::program::Operation;
@@ -14,7 +14,8 @@ impl World {
         self.network.programs[p].inputs[input]
     }
 
-    /// How many bytes a call asks for: what is needed, or any other number.
+    /// Returns the number of bytes that a call asks for: as many as are needed, or any other
+    /// number.
     fn asks_for(&mut self, p: usize, input: usize) -> usize {
         let state = &self.processes[p].state;
         match state.next(&self.network.programs[p]) {
@@ -31,7 +32,7 @@ impl World {
         self.session.tails.peek(pipe(number), seat, is_empty)
     }
 
-    /// As [`World::ahead`]; where nothing is, the process is to be poked when there is something.
+    /// Like [`World::peek`]; if there is no data, registers for a poke.
     fn ahead_or_told(&self, p: usize, number: usize) -> TailFront {
         let seat = &self.processes[p].seat;
         self.session.tails.remove_waiter(seat);
@@ -43,7 +44,7 @@ impl World {
         self.ahead(p, number)
     }
 
-    /// A process that does not speculate comes to a call that reads.
+    /// Handles a read of a process that does not speculate.
     pub fn comes_to_read(&mut self, p: usize, input: usize) {
         let number = self.pipe_of(p, input);
         let found = self.ahead_or_told(p, number);
@@ -53,7 +54,7 @@ impl World {
         };
     }
 
-    /// It reads what is in the pipe, or waits for it.
+    /// Reads from the pipe, or waits for data in it.
     pub fn reads_itself(&mut self, p: usize, input: usize) {
         let number = self.pipe_of(p, input);
         let asks = self.asks_for(p, input);
@@ -64,14 +65,14 @@ impl World {
         if room == 0 && channel.is_closed {
             state.ended[input] = true;
         } else if room == 0 {
-            // (Whoever is poked comes to the call anew.)
+            // A poked process makes the call anew.
             self.processes[p].sleep = Sleep::UntilFilled(number);
             return;
         }
         self.session.tails.remove_waiter(&self.processes[p].seat);
     }
 
-    /// A speculative process reads.
+    /// Handles a read of a speculative process.
     pub fn reads(&mut self, p: usize, input: usize) {
         let number = self.pipe_of(p, input);
         let TailFront::DependsOn(id) = self.ahead_or_told(p, number) else { return self.waits(p) };
@@ -82,7 +83,8 @@ impl World {
         let is_of_writer = |other| table.owner(other) == writer;
         let is_alone = open.iter().all(|open| open.depends_on.is_some_and(is_of_writer));
         let is_alone = is_alone || self.has(Plant::TakesWithOthers);
-        // (What lies below what the process has taken stays when that is taken back, and the process with it.)
+        // Data below what the process has read stays when that is rolled back, and so would the
+        // process.
         let takes_any = self.has(Plant::TakesFromBelow);
         let depends = open.iter().any(|open| open.depends_on == Some(id));
         let last = open.last().and_then(|open| open.depends_on);

@@ -1,4 +1,4 @@
-//! What commit and rollback do with what a process has held and said.
+//! Commit and rollback of held output and open speculations.
 
 use super::process::{Back, BackStage, Commit, Doing, Sleep, Stage};
 use super::world::{Plant, World, pipe};
@@ -72,7 +72,8 @@ impl World {
         self.processes[p].doing = Doing::Commits(commit);
     }
 
-    /// The first call that is held is written next; who has read what is passed is told before that may take long.
+    /// Begins the release of the first held call. Dependents that may continue are poked before a
+    /// long write.
     fn release(&mut self, p: usize, commit: &mut Commit) -> Stage {
         let (position, held) = (self.processes[p].first_held, self.processes[p].held[0].clone());
         let (to, bytes) = (held.effect.to, &held.effect.bytes);
@@ -99,7 +100,7 @@ impl World {
         }
     }
 
-    /// The first that is held is written.
+    /// Ends the release of the first held call.
     fn released(&mut self, p: usize) -> Stage {
         self.ends(p);
         let process = &mut self.processes[p];
@@ -147,7 +148,7 @@ impl World {
         self.processes[p].doing = Doing::GoesBack(back);
     }
 
-    /// The process becomes what it was, and goes on with what is right if that was a question.
+    /// Restores the saved state, and continues with the right answer if it was a prediction.
     fn becomes(&mut self, p: usize, to: usize) {
         let open = &self.processes[p].open[to];
         let (truth, mut state) = (open.truth, open.before.clone());
@@ -164,7 +165,7 @@ impl World {
         self.processes[p].state = state;
     }
 
-    /// The last that is held for what is taken back was never written. False: none is left.
+    /// Drops the last call held for the rollback. Returns false if none is left.
     fn drops_one(&mut self, p: usize, to: usize) -> bool {
         let process = &mut self.processes[p];
         if process.held_end() <= process.open[to].held {

@@ -1,9 +1,10 @@
-//! Worlds made from seeds, and what must come of them.
+//! Worlds made from seeds, and what must hold in them.
 
 use super::program::Sort;
 use super::world::{Counts, Plant, STANDS, World};
 
-/// So many worlds, from `RUNAHEAD_SEED` on, or a new seed; with `RUNAHEAD_FULL`, thirty times as many.
+/// Number of worlds, from seed `RUNAHEAD_SEED` or a new one on; thirty times as many with
+/// `RUNAHEAD_FULL`.
 const WORLDS: u64 = 2000;
 
 fn worlds() -> u64 {
@@ -17,8 +18,8 @@ fn run(seed: u64, plant: Option<Plant>, sort: Sort, kills: bool) -> World {
     world
 }
 
-/// Whether the network comes to its end where nothing is predicted, and nobody reads more than it needs: with pipes as small as they
-/// are, one in which somebody writes to two may wait for ever by itself.
+/// True if the network ends without predictions when each read asks only for what it needs. With
+/// small pipes, a process that writes to two of them may deadlock by itself.
 fn ends(seed: u64, sort: Sort) -> bool {
     let mut world = World::new(seed, None, sort, false);
     (world.odds[0], world.is_exact) = (0, true);
@@ -26,7 +27,7 @@ fn ends(seed: u64, sort: Sort) -> bool {
     world.violations.is_empty()
 }
 
-/// Runs these worlds; how often what has happened in all of them.
+/// Runs all worlds and returns the sums of their counts.
 fn run_all(sort: Sort, kills: bool) -> Counts {
     let seed = runahead_harness::seed();
     let (mut counts, mut longest, mut stood) = (Counts::default(), 0, 0);
@@ -56,7 +57,7 @@ fn no_world_tells_speculation_from_none() {
     assert!(all, "not all of it has happened: {counts:?}");
 }
 
-/// What one that is killed has put out by then is right, and all others come to their end.
+/// Effects of a killed process are right so far, and all others end.
 #[test]
 fn who_is_killed_takes_nobody_along() {
     assert!(run_all(Sort::Trees, true).killed > 0);
@@ -72,7 +73,7 @@ fn the_same_seed_makes_the_same_world() {
     (1..20).for_each(|seed| assert_eq!(end(seed), end(seed)));
 }
 
-/// Every check fails where it should.
+/// Each rule's check finds its violation.
 #[test]
 fn planted_violations_are_found() {
     const TRIED: u64 = 40_000;

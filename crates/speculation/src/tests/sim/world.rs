@@ -1,4 +1,4 @@
-//! A machine whose processes are run a little at a time, and who settles what they predict.
+//! Machine that runs its processes in small steps and settles their predictions.
 
 use std::boxed::Box;
 use std::cell::Cell;
@@ -12,45 +12,46 @@ use super::program::{Joint, Network, Sort, State};
 use crate::tests::{owner, session};
 use crate::{Host, Id, Owner, Pipe, Session};
 
-/// The violation that is none where the network itself may come to that.
+/// Deadlock; not a violation if the network itself can deadlock.
 pub(super) const STANDS: &str = "nobody goes on";
 
-/// A rule that is broken.
+/// Rule that the process layer breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Plant {
-    /// A reader takes what another may take back, and does not note that it depends on it.
+    /// A reader reads speculative data without depending on it.
     DependsOnNothing,
-    /// It does so while something else can take it back: a prediction of its own, or what another writer has said.
+    /// A reader does so while something else can roll the data back: a prediction of its own, or
+    /// another writer.
     TakesWithOthers,
-    /// It takes what lies below something that it has taken, and stays when that is taken back.
+    /// A reader reads data below what it has read, and stays when that is rolled back.
     TakesFromBelow,
-    /// It looks behind the pipe before the pipe is empty.
+    /// A reader reads the tail before the pipe is empty.
     ReadsFromBehind,
-    /// What one has read counts as certain only once its writer has written all.
+    /// Read data counts as committed only once its writer has written everything.
     NeverPasses,
-    /// What one has read counts as certain before its writer has come to it.
+    /// Read data counts as committed before its writer has come to it.
     PassesAtOnce,
-    /// Whoever is taken back does not say so.
+    /// A rollback is not recorded in the table.
     SaysNothing,
-    /// What it has written stays behind the pipe.
+    /// Rolled-back data stays in the tail.
     KeepsTail,
-    /// It says that all is written before it is.
+    /// A speculation is resolved as committed before its output is written.
     DoneBeforeRelease,
-    /// Nobody is told that what he has read was passed.
+    /// No dependent is poked once the data it has read is released.
     TellsNobody,
-    /// Only those are told that have read something.
+    /// Only dependents that have read data are poked.
     TellsReadersOnly,
-    /// What comes after a call that readers cannot have they can have.
+    /// Readers get data that comes after a call they cannot have.
     ShowsBehindUnseen,
-    /// One that is committed above one that is open is done.
+    /// A speculation is committed above one that is still open.
     CommitsOutOfOrder,
-    /// What was read stays locked for other readers, and its tail in use.
+    /// A tail stays in use by its reader after its data is committed.
     NeverLeaves,
-    /// It goes on depending on what is done.
+    /// A dependency stays after its speculation is closed.
     StaysDependent,
 }
 
-/// What has happened.
+/// Counts of events.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counts {
     pub steps: u64,
@@ -88,14 +89,14 @@ impl Counts {
     }
 }
 
-/// What one process may know of all.
+/// Liveness of a process, as other processes see it.
 #[derive(Default)]
 pub(super) struct Life {
     pub is_alive: Cell<bool>,
     pub is_poked: Cell<bool>,
 }
 
-/// A process, as the session's memory asks for it.
+/// A process as the session's host.
 #[derive(Clone)]
 pub(super) struct Seat {
     pub this: Owner,
@@ -128,13 +129,13 @@ impl Host for Seat {
     }
 }
 
-/// What a pipe has.
+/// State of a pipe.
 #[derive(Default)]
 pub(super) struct Channel {
     pub bytes: VecDeque<u8>,
     pub capacity: usize,
     pub is_closed: bool,
-    /// Nobody reads it any more: what is written vanishes.
+    /// True if its reader has died: what is written vanishes.
     pub is_broken: bool,
 }
 
@@ -158,23 +159,23 @@ pub(super) struct World {
     pub processes: Vec<Process>,
     pub channels: Vec<Channel>,
     pub questions: Vec<Question>,
-    /// All that were ever opened.
+    /// Every speculation that was ever opened.
     pub ids: Vec<Id>,
     pub courses: Vec<Course>,
     pub violations: BTreeSet<&'static str>,
     pub plant: Option<Plant>,
     pub counts: Counts,
-    /// In 100: how often one predicts, and is right; how often one is settled.
+    /// Percentages: a question is predicted; a prediction is right; one is settled in a step.
     pub odds: [u32; 3],
-    /// Nobody reads more than it needs.
+    /// True if each read asks only for what it needs.
     pub is_exact: bool,
-    /// The step at which a process is killed, and which.
+    /// Step at which a process is killed, and the process.
     kill: Option<(u64, usize)>,
     lives: Rc<Vec<Life>>,
 }
 
 std::thread_local! {
-    /// What the processes of an earlier world shared, and have left empty. (To have it anew each time takes longer than the world.)
+    /// Empty shared memory of an earlier world. A new one takes longer than the world itself.
     static LEFT: Cell<Option<Box<Session>>> = const { Cell::new(None) };
 }
 
@@ -223,7 +224,7 @@ impl World {
         }
     }
 
-    /// Where nothing is left in what the processes shared, the next world may have it.
+    /// Keeps the shared memory for the next world if it is empty.
     pub fn gives_back(&mut self) {
         if self.violations.is_empty() && !self.has_killed() && self.plant.is_none() {
             LEFT.set(Some(core::mem::replace(&mut self.session, session())));
@@ -263,7 +264,7 @@ impl World {
             }
     }
 
-    /// Until all have ended, or something is wrong.
+    /// Runs until all processes have ended, or a violation is found.
     pub fn go(&mut self) {
         const MOST_STEPS: u64 = 200_000;
         while self.violations.is_empty() {
@@ -288,7 +289,7 @@ impl World {
         }
     }
 
-    /// The outcome of any is known.
+    /// Settles any one prediction.
     fn settle(&mut self) {
         let which = self.random.usize(..self.questions.len());
         let Question { id, is_right, truth } = self.questions.swap_remove(which);
@@ -297,7 +298,7 @@ impl World {
             true => table.commit(id),
             false => table.fail(id, &truth.to_ne_bytes()).map(Some),
         };
-        // (Err: it was taken back, with an earlier one.)
+        // Err: it was rolled back with an earlier one.
         if let Ok(whom) = told {
             if let Some(whom) = whom {
                 self.lives[whom.process as usize - 1].is_poked.set(true);
@@ -314,7 +315,7 @@ impl World {
         }
     }
 
-    /// The process is not there any more.
+    /// Ends a process: closes its pipes and drops its predictions.
     pub fn goes(&mut self, p: usize) {
         self.lives[p].is_alive.set(false);
         let program = self.network.programs[p].clone();
@@ -328,7 +329,7 @@ impl World {
         self.questions.retain(|question| table.owner(question.id) as usize - 1 != p);
     }
 
-    /// Whoever waits looks now and then whether those that it waits for are still there. Whether that lets somebody go on.
+    /// Lets waiting processes check for dead ones. Returns true if that lets a process continue.
     fn look_for_the_dead(&mut self) -> bool {
         for p in 0..self.processes.len() {
             let Process { seat, open, looked, .. } = &self.processes[p];
@@ -337,7 +338,7 @@ impl World {
             }
             let others = open.iter().filter_map(|open| open.depends_on);
             others.for_each(|other| self.session.table.resolve_orphan(other, seat));
-            // (One that was killed may have said so, and told nobody.)
+            // A killed process may have resolved it without a poke.
             let has_news = self.session.table.changes() != *looked && !open.is_empty();
             self.lives[p].is_poked.set(has_news);
             if has_news && self.can_go_on(p) {
@@ -347,7 +348,7 @@ impl World {
         false
     }
 
-    /// An effect of the process begins to be seen: it is what is right, and follows from nothing that is not yet seen.
+    /// Records that an effect becomes visible: it must be right, and its causes must be visible.
     pub fn begins(&mut self, p: usize, to: Option<usize>, bytes: &[u8]) {
         let effect = Effect { to, bytes: bytes.into() };
         let number = self.processes[p].effects.len();
@@ -362,7 +363,7 @@ impl World {
         self.processes[p].effects.push(effect);
     }
 
-    /// It is seen as a whole.
+    /// Records that an effect is complete.
     pub fn ends(&mut self, p: usize) {
         self.processes[p].seen_effects += 1;
     }
@@ -374,7 +375,7 @@ impl World {
             self.violations.insert(STANDS);
             return;
         }
-        // What a reader of one that was killed has got of it.
+        // Bytes that a reader got from a killed writer.
         let limit = |(pipe, joint): (usize, &Joint)| {
             let reader = &self.processes[joint.reader].state;
             let inputs = &self.network.programs[joint.reader].inputs;
