@@ -73,7 +73,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn each_is_told_once_and_what_is_overwritten_is_missed() {
+    fn each_event_is_seen_once_unless_overwritten() {
         // SAFETY: all-zero is valid.
         let events: Box<Events> = unsafe { Box::new_zeroed().assume_init() };
         assert_eq!(events.next(0), None);

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_settled_once() {
+    fn a_speculation_is_settled_once() {
         let table = table();
         let (a, b) = (open(&table), open(&table));
         assert_eq!([a, b].map(|id| table.status(id)), [Status::Open; 2]);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_wants_it_is_told() {
+    fn an_owner_that_requests_a_poke_is_returned() {
         let table = table();
         let id = open(&table);
         table.request_poke(id);
@@ -433,21 +433,21 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_has_gone_means_nothing_any_more() {
+    fn an_id_of_an_earlier_life_is_gone() {
         let table = table();
         let ids: std::vec::Vec<Id> = (0..SLOTS).map(|_| open(&table)).collect();
-        assert_eq!(table.open(ME, 0, |_| true), None, "all are taken");
+        assert_eq!(table.open(ME, 0, |_| true), None, "all slots are in use");
         table.close(ids[5]);
         let again = open(&table);
         assert_eq!(again.index(), ids[5].index());
         assert_eq!((table.status(ids[5]), table.commit(ids[5])), (Status::Gone, Err(NotOpen)));
         assert_eq!(table.status(again), Status::Open);
         assert_eq!(table.status(Id(u64::MAX)), Status::Gone);
-        assert!(table.open(ME, 0, |_| false).is_some(), "who has died does not keep them");
+        assert!(table.open(ME, 0, |_| false).is_some(), "dead owners do not keep slots");
     }
 
     #[test]
-    fn an_answer_is_cut_where_there_is_no_room() {
+    fn an_answer_is_cut_at_its_limit() {
         let table = table();
         let id = open(&table);
         assert!(table.fail(id, &[7; ANSWER_MAX + 9]).is_ok());

@@ -25,7 +25,7 @@ const fn owner(process: u32) -> Owner {
 }
 
 /// A process on a machine on which nothing happens concurrently.
-struct One {
+struct TestHost {
     this: Owner,
     /// Processes that have ended.
     dead: Rc<RefCell<Vec<u32>>>,
@@ -34,29 +34,29 @@ struct One {
     pauses: Cell<u32>,
 }
 
-impl One {
+impl TestHost {
     fn new(process: u32) -> Self {
         let (dead, poked) = (Rc::default(), Rc::default());
-        One { this: owner(process), dead, poked, pauses: Cell::new(0) }
+        TestHost { this: owner(process), dead, poked, pauses: Cell::new(0) }
     }
 
     /// Another process of the same machine.
     fn beside(&self, process: u32) -> Self {
         let (dead, poked) = (self.dead.clone(), self.poked.clone());
-        One { this: owner(process), dead, poked, pauses: Cell::new(0) }
+        TestHost { this: owner(process), dead, poked, pauses: Cell::new(0) }
     }
 
-    fn dies(&self) {
+    fn kill(&self) {
         self.dead.borrow_mut().push(self.this.process);
     }
 
     /// Returns the threads that were poked since the last call.
-    fn poked(&self) -> Vec<Owner> {
+    fn take_poked(&self) -> Vec<Owner> {
         self.poked.take()
     }
 }
 
-impl Host for One {
+impl Host for TestHost {
     fn current_thread(&self) -> Owner {
         self.this
     }

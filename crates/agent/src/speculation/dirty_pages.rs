@@ -180,7 +180,7 @@ mod tests {
     /// Random writes of any density: exactly the written pages are listed, and once if they are
     /// protected.
     #[test]
-    fn pages_are_listed_that_were_written_and_are_there() {
+    fn scans_list_exactly_the_written_pages() {
         const PAGES: u64 = 16 << 10;
         // SAFETY: memory of this test's own.
         let at = unsafe { sys::map_private(sys::Place::Anywhere, PAGES * PAGE) }.unwrap();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_is_found_where_it_is_told() {
+    fn the_peer_is_read_from_the_answer() {
         assert_eq!(peer_in(&answer(SOCK_DIAG_BY_FAMILY, Some(9))), Some(9));
         assert_eq!(peer_in(&answer(SOCK_DIAG_BY_FAMILY, Some(0))), None, "not accepted yet");
         assert_eq!(peer_in(&answer(SOCK_DIAG_BY_FAMILY, None)), None);

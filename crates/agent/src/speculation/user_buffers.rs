@@ -85,7 +85,7 @@ mod tests {
     /// Calls that need not wait have known buffers. Otherwise they would wait where memory is
     /// protected.
     #[test]
-    fn all_calls_that_need_not_wait_are_known() {
+    fn buffers_of_calls_that_need_not_wait_are_known() {
         let buffer = [0u64; 64];
         let at = buffer.as_ptr() as u64;
         for number in (0..500).filter(|number| class(*number) != Class::Waits) {

@@ -2,41 +2,48 @@
 
 use std::vec;
 
-use super::{One, owner, session};
+use super::{TestHost, owner, session};
 use crate::{DEPENDENTS, Host, Id, Owner, Resolution, SLOTS, Session, Status, Table};
 
-fn open(table: &Table, one: &One) -> Id {
+fn open(table: &Table, one: &TestHost) -> Id {
     table.open(one.current_thread(), 0, |other| one.is_alive(other)).expect("there is room")
 }
 
-fn world() -> (std::boxed::Box<Session>, One, One) {
-    let writer = One::new(1);
+fn world() -> (std::boxed::Box<Session>, TestHost, TestHost) {
+    let writer = TestHost::new(1);
     let reader = writer.beside(2);
     (session(), writer, reader)
 }
 
 #[test]
-fn who_depends_is_told_until_he_leaves() {
+fn a_dependent_is_poked_until_it_leaves() {
     let (session, writer, reader) = world();
     let table = &session.table;
     let id = open(table, &writer);
     let before = table.changes();
     table.resolve(id, Resolution::Committing);
     table.poke_dependents(id, &writer);
-    assert_eq!((table.changes(), writer.poked()), (before, vec![]), "nobody depends on it");
+    assert_eq!(
+        (table.changes(), writer.take_poked()),
+        (before, vec![]),
+        "no process depends on it"
+    );
     assert!(table.depend(id, reader.current_thread()));
     table.resolve(id, Resolution::Committed);
-    assert_eq!((table.changes(), writer.poked()), (before + 1, vec![]));
+    assert_eq!((table.changes(), writer.take_poked()), (before + 1, vec![]));
     table.poke_dependents(id, &writer);
-    assert_eq!((table.resolution(id), writer.poked()), (Resolution::Committed, vec![owner(2)]));
+    assert_eq!(
+        (table.resolution(id), writer.take_poked()),
+        (Resolution::Committed, vec![owner(2)])
+    );
     table.leave(id, &reader);
     table.poke_dependents(id, &writer);
-    assert_eq!(writer.poked(), []);
+    assert_eq!(writer.take_poked(), []);
     assert_eq!(table.counts().depended, 1);
 }
 
 #[test]
-fn no_more_depend_on_one_than_there_is_room_for() {
+fn dependents_of_one_speculation_are_limited() {
     let (session, writer, _) = world();
     let id = open(&session.table, &writer);
     let depends = |n| session.table.depend(id, owner(n));
@@ -48,7 +55,7 @@ fn no_more_depend_on_one_than_there_is_room_for() {
 
 /// A slot is reused only once no process depends on its old speculation.
 #[test]
-fn a_slot_is_not_used_again_while_somebody_depends_on_it() {
+fn a_slot_is_not_reused_while_a_process_depends_on_it() {
     let (session, writer, reader) = world();
     let table = &session.table;
     let ids: vec::Vec<Id> = (0..SLOTS).map(|_| open(table, &writer)).collect();
@@ -57,14 +64,14 @@ fn a_slot_is_not_used_again_while_somebody_depends_on_it() {
     table.resolve(ids[7], Resolution::RolledBack);
     table.close(ids[7]);
     assert_eq!((take(), table.status(ids[7])), (None, Status::Gone));
-    assert_eq!(table.resolution(ids[7]), Resolution::RolledBack, "what has come of it can be seen");
+    assert_eq!(table.resolution(ids[7]), Resolution::RolledBack, "the resolution stays visible");
     table.leave(ids[7], &reader);
-    let again = take().expect("nobody depends on it");
+    let again = take().expect("no process depends on it");
     assert_eq!((table.is_free(ids[7]), table.resolution(again)), (true, Resolution::Pending));
 }
 
 #[test]
-fn the_dead_do_not_keep_a_slot_whoever_they_were() {
+fn dead_owners_and_dependents_do_not_keep_a_slot() {
     let (session, writer, reader) = world();
     let table = &session.table;
     let ids: vec::Vec<Id> = (0..SLOTS).map(|_| open(table, &writer)).collect();
@@ -74,16 +81,16 @@ fn the_dead_do_not_keep_a_slot_whoever_they_were() {
             && table.depend(ids[8], reader.current_thread())
     );
     table.close(ids[7]);
-    reader.dies();
-    assert!(take().is_some(), "its owner has done with it, and is still there");
-    assert_eq!(take(), None, "the other is its owner's");
-    writer.dies();
+    reader.kill();
+    assert!(take().is_some(), "its live owner has closed it");
+    assert_eq!(take(), None, "the owner of the other lives");
+    writer.kill();
     assert!(take().is_some());
 }
 
 /// A right prediction does not tell if one below it was right.
 #[test]
-fn what_the_dead_have_not_said_was_taken_back() {
+fn unresolved_speculations_of_a_dead_owner_are_rolled_back() {
     let (session, writer, reader) = world();
     let table = &session.table;
     let ids = [(); 4].map(|()| open(table, &writer));
@@ -96,9 +103,9 @@ fn what_the_dead_have_not_said_was_taken_back() {
     assert_eq!(
         came(),
         [Resolution::Pending, Resolution::Pending, Resolution::Committing, Resolution::Committed],
-        "he is alive"
+        "the owner is alive"
     );
-    writer.dies();
+    writer.kill();
     let before = table.changes();
     ids.iter().for_each(|id| table.resolve_orphan(*id, &reader));
     assert_eq!(
@@ -110,13 +117,13 @@ fn what_the_dead_have_not_said_was_taken_back() {
             Resolution::Committed
         ]
     );
-    assert_eq!(table.changes(), before + 3, "whoever depends on them is to look");
+    assert_eq!(table.changes(), before + 3, "dependents must look again");
 }
 
 /// A process that was killed while it poked a thread delays that thread's leaving for a while only.
 #[test]
-fn who_leaves_waits_for_one_who_tells_him_and_not_for_ever() {
-    struct Dies(One);
+fn leaving_waits_for_a_poke_in_progress_but_not_for_ever() {
+    struct Dies(TestHost);
     impl Host for Dies {
         fn current_thread(&self) -> Owner {
             self.0.current_thread()
@@ -142,7 +149,7 @@ fn who_leaves_waits_for_one_who_tells_him_and_not_for_ever() {
 }
 
 #[test]
-fn what_was_stacked_later_lies_above() {
+fn a_later_order_lies_above_an_earlier_one() {
     let (session, writer, _) = world();
     let table = &session.table;
     let [one, other] = [(); 2].map(|()| open(table, &writer));
@@ -154,17 +161,21 @@ fn what_was_stacked_later_lies_above() {
 
 /// A process that executes another program finds its dependency again, and no other process does.
 #[test]
-fn what_a_program_leaves_behind_the_next_of_its_process_finds() {
+fn the_next_program_of_a_process_finds_what_was_left_for_it() {
     let (session, parent, child) = world();
     let table = &session.table;
     let (on, birth) = (open(table, &parent), open(table, &parent));
     assert!(table.expect_child(on, birth));
     table.register_child(on, birth, &child);
-    assert_eq!(table.left_behind(birth, &child), None, "it has left nothing yet");
+    assert_eq!(table.left_behind(birth, &child), None, "nothing was left yet");
     table.leave_behind(birth, on, 7);
     assert_eq!(table.left_behind(birth, &child), Some((on, 7)));
-    assert_eq!(table.left_behind(birth, &parent), None, "it is the child's");
-    assert_eq!(table.left_behind(Id(birth.0 + (1 << 16)), &child), None, "it is of another life");
+    assert_eq!(table.left_behind(birth, &parent), None, "it belongs to the child");
+    assert_eq!(
+        table.left_behind(Id(birth.0 + (1 << 16)), &child),
+        None,
+        "the id is of another life"
+    );
     // A resolution in the middle of the exec is still visible afterwards.
     table.resolve(on, Resolution::RolledBack);
     table.close(on);
@@ -176,5 +187,5 @@ fn what_a_program_leaves_behind_the_next_of_its_process_finds() {
     table.leave(on, &child);
     assert_eq!(table.left_behind(birth, &child), None);
     let again = open(table, &child);
-    assert_eq!(table.left_behind(again, &child), None, "nothing is left of earlier lives");
+    assert_eq!(table.left_behind(again, &child), None, "a new life starts empty");
 }

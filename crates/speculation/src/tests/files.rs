@@ -3,7 +3,7 @@
 use super::session;
 
 #[test]
-fn what_is_held_as_often_as_released_is_not_held() {
+fn a_file_is_held_until_each_hold_is_released() {
     let session = session();
     let files = &session.files;
     assert!(!files.any_held() && !files.may_be_held(1, 2));
@@ -11,10 +11,10 @@ fn what_is_held_as_often_as_released_is_not_held() {
     files.hold(1, 2);
     assert!(
         files.any_held() && files.may_be_held(1, 2) && !files.may_be_held(2, 1),
-        "only that one"
+        "only this file"
     );
     files.release(1, 2);
-    assert!(files.may_be_held(1, 2), "once more than it was released");
+    assert!(files.may_be_held(1, 2), "held once more than released");
     files.release(1, 2);
     assert!(!files.any_held() && !files.may_be_held(1, 2));
 }

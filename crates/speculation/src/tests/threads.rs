@@ -17,15 +17,15 @@ const ROUNDS: u32 = 2000;
 
 /// Processes that run: which have ended, and how often each was poked.
 #[derive(Default)]
-struct All {
+struct Processes {
     dead: [AtomicBool; 8],
     poked: [AtomicU32; 8],
     /// Processes that must not be poked any more.
     has_left: [AtomicBool; 8],
-    late: AtomicU32,
+    late_pokes: AtomicU32,
 }
 
-struct Running<'a>(u32, &'a All);
+struct Running<'a>(u32, &'a Processes);
 
 impl Host for Running<'_> {
     fn current_thread(&self) -> Owner {
@@ -44,19 +44,19 @@ impl Host for Running<'_> {
         let whom = whom.process as usize;
         // A signal takes time to arrive.
         (0..300).for_each(|_| core::hint::spin_loop());
-        self.1.late.fetch_add(self.1.has_left[whom].load(SeqCst).into(), SeqCst);
+        self.1.late_pokes.fetch_add(self.1.has_left[whom].load(SeqCst).into(), SeqCst);
         self.1.poked[whom].fetch_add(1, SeqCst);
     }
 }
 
 /// True for rounds in which one thread waits for the other, so that both meet whatever the
 /// scheduling.
-fn waits(round: u32) -> bool {
+fn is_lockstep(round: u32) -> bool {
     round.is_multiple_of(8)
 }
 
 /// Lets the other thread go first, by a random time.
-fn idle(random: &mut fastrand::Rng) {
+fn spin_randomly(random: &mut fastrand::Rng) {
     let most = 1 << random.u32(..12);
     (0..random.u32(..most)).for_each(|_| core::hint::spin_loop());
 }
@@ -77,7 +77,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Runs two functions concurrently, in many rounds.
-fn both(
+fn run_both(
     one: impl Fn(u32, &mut fastrand::Rng) + Sync,
     other: impl Fn(u32, &mut fastrand::Rng) + Sync,
 ) {
@@ -87,8 +87,8 @@ fn both(
         for round in 0..ROUNDS {
             // A thread that yields would come only after the other has finished.
             there.fetch_add(1, SeqCst);
-            until("the other does not come", || there.load(SeqCst) >= 2 * (round + 1));
-            idle(&mut random);
+            until("the other thread does not come", || there.load(SeqCst) >= 2 * (round + 1));
+            spin_randomly(&mut random);
             work(round, &mut random);
         }
     };
@@ -100,19 +100,19 @@ fn both(
 
 /// A dependent is poked until it leaves. After that no poke arrives.
 #[test]
-fn nobody_is_told_after_he_has_left() {
-    let (session, all) = (session(), All::default());
+fn no_poke_arrives_after_a_dependent_has_left() {
+    let (session, all) = (session(), Processes::default());
     let (table, owns, depends) = (&session.table, Running(1, &all), Running(2, &all));
     let ids: Vec<Id> =
         (0..ROUNDS).map(|_| table.open(owner(1), 0, |_| true).expect("there is room")).collect();
     let id = |round: u32| ids[round as usize];
     let met = AtomicU32::new(0);
     let tells = |round, random: &mut fastrand::Rng| {
-        if waits(round) {
-            until("nobody depends on it", || met.load(SeqCst) > round);
+        if is_lockstep(round) {
+            until("no process depends on it", || met.load(SeqCst) > round);
         }
         table.poke_dependents(id(round), &owns);
-        idle(random);
+        spin_randomly(random);
         table.resolve(id(round), Resolution::Committed);
         table.poke_dependents(id(round), &owns);
         table.close(id(round));
@@ -122,23 +122,23 @@ fn nobody_is_told_after_he_has_left() {
         all.has_left[2].store(false, SeqCst);
         assert!(table.depend(id(round), owner(2)));
         met.store(round + 1, SeqCst);
-        if waits(round) {
-            until("he is not told", || all.poked[2].load(SeqCst) != before);
+        if is_lockstep(round) {
+            until("the dependent is not poked", || all.poked[2].load(SeqCst) != before);
         }
-        idle(random);
+        spin_randomly(random);
         table.leave(id(round), &depends);
         all.has_left[2].store(true, SeqCst);
         until("the slot is not free", || table.is_free(id(round)));
     };
-    both(tells, leaves);
-    assert_eq!(all.late.load(SeqCst), 0, "he was told after he had left");
-    assert!(all.poked[2].load(SeqCst) > 0, "nobody was ever told");
+    run_both(tells, leaves);
+    assert_eq!(all.late_pokes.load(SeqCst), 0, "a poke arrived after the dependent had left");
+    assert!(all.poked[2].load(SeqCst) > 0, "no poke was ever sent");
 }
 
 /// A waiter that finds no data is poked when there is some.
 #[test]
-fn who_waits_is_poked_for_what_is_written() {
-    let (session, all) = (session(), All::default());
+fn a_waiter_is_poked_when_data_is_written() {
+    let (session, all) = (session(), Processes::default());
     let (writes, waits, tails) = (Running(1, &all), Running(2, &all), &session.tails);
     let id = session.table.open(owner(1), 0, |_| true).expect("there is room");
     let written = |round, _: &mut fastrand::Rng| {
@@ -147,29 +147,31 @@ fn who_waits_is_poked_for_what_is_written() {
     let waited = |_, random: &mut fastrand::Rng| {
         let before = all.poked[2].load(SeqCst);
         assert!(tails.add_waiter(PIPE, &waits));
-        idle(random);
+        spin_randomly(random);
         if tails.peek(PIPE, &waits, || true) == TailFront::Nothing {
-            until("nobody was poked", || all.poked[2].load(SeqCst) != before);
+            until("no waiter was poked", || all.poked[2].load(SeqCst) != before);
         }
-        until("it is not there", || tails.peek(PIPE, &waits, || true) == TailFront::DependsOn(id));
+        until("the data does not appear", || {
+            tails.peek(PIPE, &waits, || true) == TailFront::DependsOn(id)
+        });
         assert_eq!(tails.remove_waiter(&waits), 1);
         all.has_left[2].store(true, SeqCst);
-        idle(random);
+        spin_randomly(random);
         all.has_left[2].store(false, SeqCst);
-        until("it is not taken back", || {
+        until("the tail is not rolled back", || {
             tails.roll_back(PIPE, 0, &writes);
             !tails.any_used()
         });
     };
-    both(|round, random| written(round.into(), random), waited);
-    assert_eq!(all.late.load(SeqCst), 0, "he was poked after he had gone on");
+    run_both(|round, random| written(round.into(), random), waited);
+    assert_eq!(all.late_pokes.load(SeqCst), 0, "a poke arrived after the waiter had left");
     assert!(!tails.has_waiters());
 }
 
 /// Data that one thread writes, rolls back and commits while another reads is read exactly once.
 #[test]
-fn a_tail_is_locked_while_somebody_is_at_it() {
-    let (session, all) = (session(), All::default());
+fn concurrent_reads_releases_and_rollbacks_lose_and_duplicate_nothing() {
+    let (session, all) = (session(), Processes::default());
     let Session { table, tails, .. } = &*session;
     let (writes, reads) = (Running(1, &all), Running(2, &all));
     let (came, gone, met) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
@@ -178,10 +180,10 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
         table.assign_order(id);
         let held = u64::from(round);
         assert_eq!(tails.write(PIPE, id, held, &[&[round as u8; 100]], &writes), Ok(()));
-        if waits(round) {
-            until("nobody reads it", || met.load(SeqCst) > round);
+        if is_lockstep(round) {
+            until("no process reads it", || met.load(SeqCst) > round);
         }
-        idle(random);
+        spin_randomly(random);
         let is_right = random.bool();
         table.resolve(id, if is_right { Resolution::Committing } else { Resolution::RolledBack });
         if is_right {
@@ -198,11 +200,11 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
     };
     let reader = |round: u32, random: &mut fastrand::Rng| {
         let ahead = || tails.peek(PIPE, &reads, || true);
-        if waits(round) {
+        if is_lockstep(round) {
             until("nothing is written", || ahead() != TailFront::Nothing);
         }
         let TailFront::DependsOn(id) = ahead() else { return };
-        idle(random);
+        spin_randomly(random);
         if !tails.depend(PIPE, id, table, &reads) {
             return;
         }
@@ -215,7 +217,7 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
         met.store(round + 1, SeqCst);
         let is_all = taken == TailRead::Bytes(100) && bytes == [round as u8; 100];
         assert!(is_all || taken == TailRead::Retry, "{taken:?} in round {round}");
-        until("its owner says nothing", || {
+        until("the owner does not resolve it", || {
             matches!(table.resolution(id), Resolution::Committed | Resolution::RolledBack)
         });
         let is_read = is_all && table.resolution(id) == Resolution::Committed;
@@ -223,8 +225,12 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
         table.leave(id, &reads);
         tails.stop_reading(&reads);
     };
-    both(writer, reader);
-    assert_eq!(came.load(SeqCst), gone.load(SeqCst), "one knows of other bytes than the other");
+    run_both(writer, reader);
+    assert_eq!(
+        came.load(SeqCst),
+        gone.load(SeqCst),
+        "writer and reader disagree on the bytes read"
+    );
     assert!(gone.load(SeqCst) > 0, "nothing was ever read");
     tails.stop_reading(&reads);
     assert!(!tails.any_used());
@@ -232,9 +238,9 @@ fn a_tail_is_locked_while_somebody_is_at_it() {
 
 /// Data that is appended during a read is complete as soon as it is visible, and in order.
 #[test]
-fn what_is_added_while_another_reads_is_whole() {
+fn concurrent_appends_are_read_whole_and_in_order() {
     const CALLS: u64 = 40;
-    let (session, all) = (session(), All::default());
+    let (session, all) = (session(), Processes::default());
     let Session { table, tails, .. } = &*session;
     let (writes, reads) = (Running(1, &all), Running(2, &all));
     let done = AtomicU32::new(0);
@@ -260,7 +266,7 @@ fn what_is_added_while_another_reads_is_whole() {
     let reader = |round: u32, _: &mut fastrand::Rng| {
         let ahead = || tails.peek(PIPE, &reads, || true);
         until("nothing is written", || ahead() != TailFront::Nothing);
-        let TailFront::DependsOn(id) = ahead() else { panic!("it has gone") };
+        let TailFront::DependsOn(id) = ahead() else { panic!("the data is gone") };
         assert!(tails.depend(PIPE, id, table, &reads));
         let (mut bytes, whole) = (Vec::new(), (0..CALLS).flat_map(|n| call(round, n)));
         let whole: Vec<u8> = whole.collect();
@@ -272,21 +278,21 @@ fn what_is_added_while_another_reads_is_whole() {
             };
             tails.read((PIPE, id, 1 << 16), table, &reads, || true, give);
             assert!(bytes == whole[..bytes.len()], "other bytes were read in round {round}");
-            assert!(began.elapsed() < Duration::from_secs(20), "not all of it comes");
+            assert!(began.elapsed() < Duration::from_secs(20), "the data is incomplete");
         }
         done.store(round + 1, SeqCst);
         until("it is not committed", || table.resolution(id) == Resolution::Committed);
         table.leave(id, &reads);
         tails.stop_reading(&reads);
-        until("it is still there", || !tails.any_used());
+        until("the tail is still in use", || !tails.any_used());
     };
-    both(writer, reader);
+    run_both(writer, reader);
 }
 
 /// At most one of two concurrent first writers succeeds.
 #[test]
 fn a_pipe_has_one_tail() {
-    let (session, all) = (session(), All::default());
+    let (session, all) = (session(), Processes::default());
     let (tails, done) = (&session.tails, AtomicU32::new(0));
     let heard = AtomicU32::new(0);
     let work = |process: u32, round: u32| {
@@ -300,10 +306,10 @@ fn a_pipe_has_one_tail() {
     };
     let both_done = |round: u32| {
         until("the other does not end", || done.load(SeqCst) == 4 * (round + 1));
-        assert!(heard.load(SeqCst) <= round + 1, "both were heard");
-        assert!(!tails.any_used(), "one was not taken back");
+        assert!(heard.load(SeqCst) <= round + 1, "both writes succeeded");
+        assert!(!tails.any_used(), "one tail was not rolled back");
     };
-    both(
+    run_both(
         |round, _| {
             work(1, 2 * round);
             both_done(round);
@@ -317,8 +323,8 @@ fn a_pipe_has_one_tail() {
 
 /// A process that is killed while it has a tail locked does not keep the lock.
 #[test]
-fn a_tail_that_the_dead_have_locked_is_anybodys() {
-    let (session, all) = (session(), All::default());
+fn the_lock_of_a_dead_process_is_broken() {
+    let (session, all) = (session(), Processes::default());
     let Session { table, tails, .. } = &*session;
     let (writes, reads, other) = (Running(1, &all), Running(2, &all), Running(3, &all));
     let id = table.open(owner(1), 0, |_| true).expect("there is room");
@@ -329,14 +335,18 @@ fn a_tail_that_the_dead_have_locked_is_anybodys() {
         let reads = &reads;
         scope.spawn(move || {
             let give = |_: &[u8]| {
-                has_it.send(()).expect("somebody waits");
+                has_it.send(()).expect("the other thread waits");
                 // It stays locked, as by a dead process.
                 ends.recv().is_ok()
             };
             tails.read((PIPE, id, 10), table, reads, || true, give)
         });
-        is_locked.recv().expect("it came to it");
-        assert_eq!(tails.peek(PIPE, &other, || true), TailFront::Nothing, "it is another's");
+        is_locked.recv().expect("the reader has the lock");
+        assert_eq!(
+            tails.peek(PIPE, &other, || true),
+            TailFront::Nothing,
+            "another process has the lock"
+        );
         all.dead[2].store(true, SeqCst);
         assert_eq!(tails.peek(PIPE, &other, || true), TailFront::DependsOn(id));
         drop(end);

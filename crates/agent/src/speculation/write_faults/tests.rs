@@ -50,7 +50,7 @@ fn check(state: &State) {
 
 /// A removed range removes the open state of its own pages, and of no others.
 #[test]
-fn groups_of_which_a_part_has_gone_stay_open() {
+fn the_rest_of_a_cut_group_stays_open() {
     // SAFETY: zeroes are valid.
     let mut state: Box<State> = unsafe { Box::new_zeroed().assume_init() };
     let random = &mut Random(88_172_645_463_325_252);
@@ -98,7 +98,7 @@ fn contents(state: &State) -> Vec<u8> {
 /// Random stores, checkpoints and rollbacks: a rollback restores memory exactly. In the end each
 /// region is one mapping again, with its rights.
 #[test]
-fn memory_is_what_it_was_at_each_checkpoint() {
+fn rollbacks_restore_memory_of_each_checkpoint() {
     // SAFETY: zeroes are valid.
     let mut state: Box<State> = unsafe { Box::new_zeroed().assume_init() };
     let mut regions = [region(300), region(1), region(37), region(2)];

@@ -1,7 +1,7 @@
 //! Worlds made from seeds, and what must hold in them.
 
 use super::program::Sort;
-use super::world::{Counts, Plant, STANDS, World};
+use super::world::{Counts, DEADLOCK, Plant, World};
 
 /// Number of worlds, from seed `RUNAHEAD_SEED` or a new one on; thirty times as many with
 /// `RUNAHEAD_FULL`.
@@ -13,8 +13,8 @@ fn worlds() -> u64 {
 
 fn run(seed: u64, plant: Option<Plant>, sort: Sort, kills: bool) -> World {
     let mut world = World::new(seed, plant, sort, kills);
-    world.go();
-    world.gives_back();
+    world.run();
+    world.recycle_session();
     world
 }
 
@@ -23,7 +23,7 @@ fn run(seed: u64, plant: Option<Plant>, sort: Sort, kills: bool) -> World {
 fn ends(seed: u64, sort: Sort) -> bool {
     let mut world = World::new(seed, None, sort, false);
     (world.odds[0], world.is_exact) = (0, true);
-    world.go();
+    world.run();
     world.violations.is_empty()
 }
 
@@ -35,7 +35,7 @@ fn run_all(sort: Sort, kills: bool) -> Counts {
         let seed = seed.wrapping_add(n);
         let mut world = run(seed, None, sort, kills);
         let violations = &world.violations;
-        let stands = violations.contains(STANDS) && !ends(seed, sort);
+        let stands = violations.contains(DEADLOCK) && !ends(seed, sort);
         stood += u64::from(stands);
         let is_right = violations.is_empty() || stands;
         assert!(is_right, "RUNAHEAD_SEED={seed}: {violations:?} {:?}", world.counts);
@@ -44,22 +44,22 @@ fn run_all(sort: Sort, kills: bool) -> Counts {
         counts.all().into_iter().zip(more).for_each(|(sum, more)| *sum += more);
     }
     std::println!(
-        "in {} worlds, of which {stood} stand still by themselves, the longest of {longest} steps: {counts:?}",
+        "in {} worlds, of which {stood} deadlock without predictions, the longest of {longest} steps: {counts:?}",
         worlds()
     );
     counts
 }
 
 #[test]
-fn no_world_tells_speculation_from_none() {
+fn speculation_does_not_change_any_output() {
     let mut counts = Counts { killed: 1, ..run_all(Sort::Any, false) };
     let all = counts.all().into_iter().all(|count| *count > 0);
-    assert!(all, "not all of it has happened: {counts:?}");
+    assert!(all, "some events never happened: {counts:?}");
 }
 
 /// Effects of a killed process are right so far, and all others end.
 #[test]
-fn who_is_killed_takes_nobody_along() {
+fn the_other_processes_survive_a_kill() {
     assert!(run_all(Sort::Trees, true).killed > 0);
 }
 
@@ -77,34 +77,34 @@ fn the_same_seed_makes_the_same_world() {
 #[test]
 fn planted_violations_are_found() {
     const TRIED: u64 = 40_000;
-    let wrong = "what was put out is wrong";
-    let early = "something was seen before what it follows from";
+    let wrong = "the output is wrong";
+    let early = "an effect was seen before its causes";
     let plants = [
-        (Plant::DependsOnNothing, wrong),
-        (Plant::TakesWithOthers, wrong),
-        (Plant::TakesFromBelow, wrong),
-        (Plant::ReadsFromBehind, wrong),
-        (Plant::NeverPasses, STANDS),
-        (Plant::PassesAtOnce, early),
-        (Plant::SaysNothing, STANDS),
+        (Plant::DoesNotDepend, wrong),
+        (Plant::ReadsWithOtherDependencies, wrong),
+        (Plant::ReadsFromBelow, wrong),
+        (Plant::ReadsTailBeforePipe, wrong),
+        (Plant::CommitsOnlyAtEndOfRelease, DEADLOCK),
+        (Plant::CommitsBeforeRelease, early),
+        (Plant::HidesRollback, DEADLOCK),
         (Plant::KeepsTail, wrong),
         (Plant::DoneBeforeRelease, early),
-        (Plant::TellsNobody, STANDS),
-        (Plant::TellsReadersOnly, STANDS),
-        (Plant::ShowsBehindUnseen, wrong),
+        (Plant::PokesNoDependent, DEADLOCK),
+        (Plant::PokesReadersOnly, DEADLOCK),
+        (Plant::SharesAfterUnshared, wrong),
         (Plant::CommitsOutOfOrder, wrong),
-        (Plant::NeverLeaves, "something is left of what was written"),
+        (Plant::NeverStopsReading, "a tail or held file is left"),
         (Plant::StaysDependent, "a speculation is left"),
     ];
     let seed = runahead_harness::seed();
     for (plant, what) in plants {
-        let sort = if plant == Plant::TakesFromBelow { Sort::Forks } else { Sort::Any };
+        let sort = if plant == Plant::ReadsFromBelow { Sort::Forks } else { Sort::Any };
         let mut seeds = (0..TRIED).map(|n| seed.wrapping_add(n));
         let found = seeds.position(|seed| {
             let world = run(seed, Some(plant), sort, false);
-            world.violations.contains(what) && (what != STANDS || ends(seed, sort))
+            world.violations.contains(what) && (what != DEADLOCK || ends(seed, sort))
         });
-        let found = found.unwrap_or_else(|| panic!("{plant:?} was not found out"));
-        std::println!("{plant:?} is found out in world {found}");
+        let found = found.unwrap_or_else(|| panic!("{plant:?} was not found"));
+        std::println!("{plant:?} is found in world {found}");
     }
 }

@@ -13,40 +13,40 @@ use crate::tests::{owner, session};
 use crate::{Host, Id, Owner, Pipe, Session};
 
 /// Deadlock; not a violation if the network itself can deadlock.
-pub(super) const STANDS: &str = "nobody goes on";
+pub(super) const DEADLOCK: &str = "no process can continue";
 
 /// Rule that the process layer breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Plant {
     /// A reader reads speculative data without depending on it.
-    DependsOnNothing,
+    DoesNotDepend,
     /// A reader does so while something else can roll the data back: a prediction of its own, or
     /// another writer.
-    TakesWithOthers,
+    ReadsWithOtherDependencies,
     /// A reader reads data below what it has read, and stays when that is rolled back.
-    TakesFromBelow,
+    ReadsFromBelow,
     /// A reader reads the tail before the pipe is empty.
-    ReadsFromBehind,
+    ReadsTailBeforePipe,
     /// Read data counts as committed only once its writer has written everything.
-    NeverPasses,
+    CommitsOnlyAtEndOfRelease,
     /// Read data counts as committed before its writer has come to it.
-    PassesAtOnce,
+    CommitsBeforeRelease,
     /// A rollback is not recorded in the table.
-    SaysNothing,
+    HidesRollback,
     /// Rolled-back data stays in the tail.
     KeepsTail,
     /// A speculation is resolved as committed before its output is written.
     DoneBeforeRelease,
     /// No dependent is poked once the data it has read is released.
-    TellsNobody,
+    PokesNoDependent,
     /// Only dependents that have read data are poked.
-    TellsReadersOnly,
+    PokesReadersOnly,
     /// Readers get data that comes after a call they cannot have.
-    ShowsBehindUnseen,
+    SharesAfterUnshared,
     /// A speculation is committed above one that is still open.
     CommitsOutOfOrder,
     /// A tail stays in use by its reader after its data is committed.
-    NeverLeaves,
+    NeverStopsReading,
     /// A dependency stays after its speculation is closed.
     StaysDependent,
 }
@@ -59,19 +59,27 @@ pub(super) struct Counts {
     pub failed: u64,
     pub depended: u64,
     pub refused: u64,
-    pub taken: u64,
-    pub taken_in_part: u64,
-    pub unseen: u64,
-    pub passed: u64,
-    pub taken_back: u64,
+    pub reads: u64,
+    pub partial_reads: u64,
+    pub unshared: u64,
+    pub early_commits: u64,
+    pub rolled_back: u64,
     pub blocked: u64,
     pub killed: u64,
 }
 
 impl Counts {
     pub fn all(&mut self) -> [&mut u64; 12] {
-        let Counts { steps, predicted, failed, depended, refused, taken, .. } = self;
-        let Counts { taken_in_part, unseen, passed, taken_back, blocked, killed, .. } = self;
+        let Counts { steps, predicted, failed, depended, refused, reads: taken, .. } = self;
+        let Counts {
+            partial_reads: taken_in_part,
+            unshared: unseen,
+            early_commits: passed,
+            rolled_back: taken_back,
+            blocked,
+            killed,
+            ..
+        } = self;
         [
             steps,
             predicted,
@@ -91,25 +99,25 @@ impl Counts {
 
 /// Liveness of a process, as other processes see it.
 #[derive(Default)]
-pub(super) struct Life {
+pub(super) struct Liveness {
     pub is_alive: Cell<bool>,
     pub is_poked: Cell<bool>,
 }
 
 /// A process as the session's host.
 #[derive(Clone)]
-pub(super) struct Seat {
+pub(super) struct SimHost {
     pub this: Owner,
-    pub lives: Rc<Vec<Life>>,
+    pub lives: Rc<Vec<Liveness>>,
 }
 
-impl Seat {
-    pub fn life(&self, process: u32) -> &Life {
+impl SimHost {
+    pub fn life(&self, process: u32) -> &Liveness {
         &self.lives[process as usize - 1]
     }
 }
 
-impl Host for Seat {
+impl Host for SimHost {
     fn current_thread(&self) -> Owner {
         self.this
     }
@@ -119,7 +127,7 @@ impl Host for Seat {
     }
 
     fn pause(&self) {
-        panic!("nothing happens while one waits");
+        panic!("a single-threaded simulation cannot wait");
     }
 
     fn poke(&self, whom: Owner) {
@@ -146,7 +154,7 @@ impl Channel {
 }
 
 /// A prediction that is to be settled.
-pub(super) struct Question {
+pub(super) struct Prediction {
     pub id: Id,
     pub is_right: bool,
     pub truth: u64,
@@ -158,7 +166,7 @@ pub(super) struct World {
     pub session: Box<Session>,
     pub processes: Vec<Process>,
     pub channels: Vec<Channel>,
-    pub questions: Vec<Question>,
+    pub predictions: Vec<Prediction>,
     /// Every speculation that was ever opened.
     pub ids: Vec<Id>,
     pub courses: Vec<Course>,
@@ -171,7 +179,7 @@ pub(super) struct World {
     pub is_exact: bool,
     /// Step at which a process is killed, and the process.
     kill: Option<(u64, usize)>,
-    lives: Rc<Vec<Life>>,
+    lives: Rc<Vec<Liveness>>,
 }
 
 std::thread_local! {
@@ -189,10 +197,10 @@ impl World {
         let mut random = fastrand::Rng::with_seed(seed);
         let network = Network::new(seed, sort, &mut random);
         let count = network.programs.len();
-        let life = || Life { is_alive: Cell::new(true), ..Life::default() };
-        let lives: Rc<Vec<Life>> = Rc::new((0..count).map(|_| life()).collect());
+        let life = || Liveness { is_alive: Cell::new(true), ..Liveness::default() };
+        let lives: Rc<Vec<Liveness>> = Rc::new((0..count).map(|_| life()).collect());
         let process = |n: usize| {
-            let seat = Seat { this: owner(n as u32 + 1), lives: lives.clone() };
+            let seat = SimHost { this: owner(n as u32 + 1), lives: lives.clone() };
             Process::new(seat, State::new(&network, n))
         };
         let processes = (0..count).map(process).collect();
@@ -210,7 +218,7 @@ impl World {
             session: LEFT.take().unwrap_or_else(session),
             processes,
             channels: network.pipes.iter().map(channel).collect(),
-            questions: Vec::new(),
+            predictions: Vec::new(),
             ids: Vec::new(),
             courses,
             violations: BTreeSet::new(),
@@ -225,7 +233,7 @@ impl World {
     }
 
     /// Keeps the shared memory for the next world if it is empty.
-    pub fn gives_back(&mut self) {
+    pub fn recycle_session(&mut self) {
         if self.violations.is_empty() && !self.has_killed() && self.plant.is_none() {
             LEFT.set(Some(core::mem::replace(&mut self.session, session())));
         }
@@ -265,22 +273,22 @@ impl World {
     }
 
     /// Runs until all processes have ended, or a violation is found.
-    pub fn go(&mut self) {
+    pub fn run(&mut self) {
         const MOST_STEPS: u64 = 200_000;
         while self.violations.is_empty() {
             self.counts.steps += 1;
-            self.must(self.counts.steps < MOST_STEPS, "it does not end");
+            self.must(self.counts.steps < MOST_STEPS, "the world does not end");
             if self.kill.is_some_and(|(step, _)| step <= self.counts.steps) {
                 self.kill();
             }
             let all = 0..self.processes.len();
             let able: Vec<usize> = all.filter(|p| self.can_go_on(*p)).collect();
             let settles = self.odds[2];
-            if !self.questions.is_empty() && (able.is_empty() || self.chance(settles)) {
+            if !self.predictions.is_empty() && (able.is_empty() || self.chance(settles)) {
                 self.settle();
             } else if let Some(p) = self.random.choice(able) {
                 self.step(p);
-            } else if !self.look_for_the_dead() {
+            } else if !self.resolve_orphans() {
                 break;
             }
         }
@@ -291,8 +299,8 @@ impl World {
 
     /// Settles any one prediction.
     fn settle(&mut self) {
-        let which = self.random.usize(..self.questions.len());
-        let Question { id, is_right, truth } = self.questions.swap_remove(which);
+        let which = self.random.usize(..self.predictions.len());
+        let Prediction { id, is_right, truth } = self.predictions.swap_remove(which);
         let table = &self.session.table;
         let told = match is_right {
             true => table.commit(id),
@@ -311,12 +319,12 @@ impl World {
         let Some((_, p)) = self.kill.take() else { return };
         if self.lives[p].is_alive.get() {
             self.counts.killed += 1;
-            self.goes(p);
+            self.end_process(p);
         }
     }
 
     /// Ends a process: closes its pipes and drops its predictions.
-    pub fn goes(&mut self, p: usize) {
+    pub fn end_process(&mut self, p: usize) {
         self.lives[p].is_alive.set(false);
         let program = self.network.programs[p].clone();
         program.outputs.iter().for_each(|pipe| self.channels[*pipe].is_closed = true);
@@ -326,13 +334,13 @@ impl World {
             channel.bytes.clear();
         }
         let table = &self.session.table;
-        self.questions.retain(|question| table.owner(question.id) as usize - 1 != p);
+        self.predictions.retain(|question| table.owner(question.id) as usize - 1 != p);
     }
 
     /// Lets waiting processes check for dead ones. Returns true if that lets a process continue.
-    fn look_for_the_dead(&mut self) -> bool {
+    fn resolve_orphans(&mut self) -> bool {
         for p in 0..self.processes.len() {
-            let Process { seat, open, looked, .. } = &self.processes[p];
+            let Process { seat, open, seen_changes: looked, .. } = &self.processes[p];
             if !self.has_killed() || !self.lives[p].is_alive.get() {
                 continue;
             }
@@ -349,22 +357,22 @@ impl World {
     }
 
     /// Records that an effect becomes visible: it must be right, and its causes must be visible.
-    pub fn begins(&mut self, p: usize, to: Option<usize>, bytes: &[u8]) {
+    pub fn begin_effect(&mut self, p: usize, to: Option<usize>, bytes: &[u8]) {
         let effect = Effect { to, bytes: bytes.into() };
         let number = self.processes[p].effects.len();
         if !self.has_killed() {
             let right = self.courses[p].effects.get(number) == Some(&effect);
-            self.must(right, "what was put out is wrong");
+            self.must(right, "the output is wrong");
             let mut seen = self.processes.iter().map(|process| process.seen_effects);
             let after = self.courses[p].after.get(number);
             let is_after = after.is_none_or(|after| after.iter().all(|n| seen.next() >= Some(*n)));
-            self.must(is_after, "something was seen before what it follows from");
+            self.must(is_after, "an effect was seen before its causes");
         }
         self.processes[p].effects.push(effect);
     }
 
     /// Records that an effect is complete.
-    pub fn ends(&mut self, p: usize) {
+    pub fn end_effect(&mut self, p: usize) {
         self.processes[p].seen_effects += 1;
     }
 
@@ -372,7 +380,7 @@ impl World {
         let all_ended = self.processes.iter().zip(self.lives.iter());
         let all_ended = all_ended.filter(|(process, _)| !process.has_ended).count();
         if all_ended as u64 > self.counts.killed {
-            self.violations.insert(STANDS);
+            self.violations.insert(DEADLOCK);
             return;
         }
         // Bytes that a reader got from a killed writer.
@@ -393,7 +401,7 @@ impl World {
                 false => course.effects.starts_with(&process.effects),
             };
             if !is_right {
-                self.violations.insert("it has not come to what is right");
+                self.violations.insert("the final effects are wrong");
             }
         }
         if !self.has_killed() {
@@ -401,8 +409,8 @@ impl World {
             let is_free = self.ids.iter().all(|id| session.table.is_free(*id));
             let is_left = session.tails.any_used() || session.files.any_held();
             self.must(is_free, "a speculation is left");
-            self.must(!is_left, "something is left of what was written");
-            self.must(!self.session.tails.has_waiters(), "somebody is left who waits");
+            self.must(!is_left, "a tail or held file is left");
+            self.must(!self.session.tails.has_waiters(), "a waiter is left");
         }
     }
 }
