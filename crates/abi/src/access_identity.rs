@@ -13,7 +13,7 @@ pub const CHUNK_BYTES: u64 = 128 * 1024;
 /// The least of file data that is hinted and told, aligned to itself: what a program reads here and
 /// there in a large file is fetched and remembered, and not all that lies around it.
 pub const BLOCK_BYTES: u64 = CHUNK_BYTES / BLOCKS;
-/// Of each chunk.
+/// Blocks of a chunk.
 const BLOCKS: u64 = 8;
 
 /// Some of the [`BLOCK_BYTES`] of a chunk, or all that there is of something else.
@@ -31,12 +31,12 @@ impl Blocks {
     }
 }
 
-/// What is known in the hint log by one entry, or some of it.
+/// Entry of the hint log, or some blocks of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Of the entry.
+    /// Key of the entry.
     pub key: Identity,
-    /// Of a chunk.
+    /// Blocks of a chunk.
     pub blocks: Blocks,
 }
 
@@ -57,12 +57,13 @@ impl ChunkIndex {
     }
 }
 
-/// What an access is called. Never zero but in [`Identity::UNSET`], so that zero can mean "none".
+/// Identity of an access: a hash. Never zero except in [`Identity::UNSET`], so that zero can mean
+/// "none".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(transparent)]
 pub struct Identity(u64);
 
-/// See [`Identity::place`].
+/// Lowest bit of the part of an identity that [`Identity::place`] returns.
 const PLACE_SHIFT: u32 = 7;
 pub(crate) const PLACES: u64 = 1 << 20;
 
@@ -94,7 +95,7 @@ impl Identity {
     /// The working directory that the program was started in.
     pub const START_CWD: Identity = Identity(CWD);
 
-    /// What a table entry holds before it is used; names nothing.
+    /// Identity of an unused table entry; names no access.
     pub const UNSET: Identity = Identity(0);
 
     /// From a stored value; zero becomes some identity rather than none.
@@ -107,7 +108,7 @@ impl Identity {
         self.0
     }
 
-    /// See [`crate::swapped_memory::MEMORY`].
+    /// Identity of a process's own memory ([`crate::swapped_memory::MEMORY`]).
     pub(crate) const fn of_memory() -> Self {
         Identity::ROOT.derive(MEMORY)
     }
@@ -179,7 +180,7 @@ impl Identity {
         Piece { key: self.chunk(ChunkIndex::of(offset)), blocks: Blocks::of(from, to) }
     }
 
-    /// Where this identity goes in a table of up to [`PLACES`] places.
+    /// Index of this identity in a table of up to [`PLACES`] places.
     pub(crate) const fn place(self) -> u64 {
         self.0 >> PLACE_SHIFT & (PLACES - 1)
     }
@@ -208,7 +209,7 @@ impl Identity {
 /// Entries of [`Parents`]; a power of two.
 const PARENTS: usize = 1 << 14;
 
-/// Which directory a directory was reached from, so that `..` leads back to the same name.
+/// Parent of each directory that was walked into, so that `..` leads back to the same name.
 ///
 /// Walks over trees (fts(3)) go up that way. A direct-mapped cache, written without locks: a lost
 /// or torn entry costs hints. Where a symbolic link was followed, `..` leads elsewhere than here.

@@ -18,7 +18,7 @@ const SPARSE: u64 = 64;
 /// Fewer say nothing.
 const TELLING: u64 = 4;
 
-/// See the module's text.
+/// Spread of accesses over files.
 #[repr(C)]
 pub struct Spread {
     files: [File; FILES],

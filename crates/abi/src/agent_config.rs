@@ -65,12 +65,13 @@ pub mod plant {
     /// After calls that a generator picks, whose seed is [`AgentConfig::seed`], processes
     /// speculate.
     pub const SPECULATED: u64 = 6;
-    /// As `SPECULATED`, but a rollback leaves the program's memory as it is.
+    /// Processes speculate as with `SPECULATED`, but a rollback leaves the program's memory as it
+    /// is.
     pub const SPECULATED_WRONGLY: u64 = 7;
-    /// In processes that speculate by themselves, calls that must wait are made at once.
+    /// Calls that must wait are made at once, in processes that speculate by themselves.
     pub const LETS_OUT: u64 = 8;
-    /// As `MARKED`, in a shadow that keeps all that the target has and is given no sandbox: what
-    /// comes of it then is what a test must be able to see. No flipped bit gives this value.
+    /// Runners behave as with `MARKED`, in a shadow that keeps all that the target has and gets no
+    /// sandbox: a test must be able to see the effects then. No flipped bit gives this value.
     pub const UNGUARDED: u64 = 0x756e_6775_6172_6465;
 }
 
@@ -90,8 +91,7 @@ pub const PANICS_IN_STALL: u64 = u64::MAX;
 /// Bits of [`AgentConfig::without`]: mechanisms that are switched off, to measure what each is
 /// worth.
 pub mod without {
-    /// Nothing stands in for data that is missing: buffers are left as they are, and returns are
-    /// not watched.
+    /// Missing data has no substitute: buffers are left as they are, and returns are not watched.
     pub const STALE: u64 = 1 << 0;
     /// Targets do not ask for another run of the shadow that there is.
     pub const AGAIN: u64 = 1 << 1;
@@ -120,8 +120,8 @@ pub mod tell {
     pub const SOME: u64 = 1;
     /// Targets tell all accesses, leave no call unseen, and wait a bounded while for room.
     pub const ALL: u64 = 2;
-    /// As [`SOME`], while some device is slow ([`crate::slow_devices`]): a session that finds
-    /// everything in memory pays nothing.
+    /// Targets tell as with [`SOME`], while some device is slow ([`crate::slow_devices`]): a
+    /// session that finds everything in memory pays nothing.
     pub const WHILE_SLOW: u64 = 3;
 }
 
@@ -131,7 +131,7 @@ pub mod tell {
 pub struct AgentConfig {
     /// [`crate::ABI_VERSION`].
     pub version: u32,
-    /// Not 0 when the processor and kernel allow `rdfsbase`.
+    /// Nonzero if the processor and kernel allow `rdfsbase`.
     pub has_fsgsbase: u32,
     /// Offset of the relocations: pairs of (offset in the image, offset in the image whose address
     /// belongs there).
@@ -173,7 +173,7 @@ pub struct AgentConfig {
     pub landlock_scoped: u64,
     /// Bytes of the ruleset structure that this kernel knows.
     pub landlock_size: u64,
-    /// Not 0 where Landlock cannot deny truncation (before Linux 6.2): shadows open what is in
+    /// Nonzero if Landlock cannot deny truncation (before Linux 6.2): shadows open what is in
     /// [`OPENINGS`] only.
     pub openings: u64,
     /// The file systems that lie in memory, and remember no name that is not there:
@@ -207,9 +207,9 @@ pub struct AgentConfig {
     pub tell: u64,
     /// Mechanisms that are switched off; see [`without`].
     pub without: u64,
-    /// Not 0: processes may speculate by themselves (`runahead_speculate`).
+    /// Nonzero if processes may speculate by themselves (`runahead_speculate`).
     pub speculates: u64,
-    /// Not 0: memory may be swapped out to a device that is waited for.
+    /// Nonzero if memory may be swapped out to a device that is waited for.
     pub swaps: u64,
     /// The try that the processes belong to.
     pub overlay: Overlay,

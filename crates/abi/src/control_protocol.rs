@@ -1,9 +1,9 @@
-//! What an agent asks the supervisor for, over a socket of its own for each request.
+//! Requests of an agent to the supervisor, over a new socket for each request.
 //!
-//! The socket is `SOCK_SEQPACKET`: one byte says what is wanted, and the session's token who asks
-//! (`AgentConfig::token`); before an exec there follow the eight of a
-//! [`crate::follow_filter::ProgramKey`]. One byte comes back, with a descriptor beside it when the
-//! answer is yes. Who asks is the kernel's to say (`SO_PEERCRED`).
+//! The socket is `SOCK_SEQPACKET`. A request is one byte that names it and the session's token
+//! (`AgentConfig::token`). Before an exec the eight bytes of a [`crate::follow_filter::ProgramKey`]
+//! follow. The answer is one byte, with a descriptor beside it when it is yes. The kernel names the
+//! client (`SO_PEERCRED`).
 //!
 //! Before an exec more than one request may go over one socket ([`EXEC`]).
 
@@ -20,13 +20,13 @@ pub const JOIN: u8 = b'J';
 pub const EXEC: u8 = b'E';
 /// [`EXEC`] made again of a file that was [`COLD`]: to wait for it.
 pub const EXEC_WAITS: u8 = b'W';
-/// With [`EXEC`] and [`EXEC_WAITS`]: the new program must not execute an instruction without the
-/// agent, and the process ends rather than that, also if the supervisor does. What the agent sends
-/// back is a [`Bequest`].
+/// Flag of [`EXEC`] and [`EXEC_WAITS`]: the new program must not execute an instruction without the
+/// agent. Otherwise the process ends, also if the supervisor does. The agent sends back a
+/// [`Bequest`].
 pub const STRICTLY: u8 = 0x80;
 
-/// What a process that must not go on without the agent says before its exec, behind the number of
-/// the agent's file.
+/// Message that a process which must not go on without the agent sends before its exec, behind the
+/// number of the agent's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bequest {
     /// A word for the agent of the new program.
@@ -39,7 +39,7 @@ impl Bequest {
     /// Bytes of one that is sent.
     pub const BYTES: usize = 16;
 
-    /// As it is sent.
+    /// Bytes of the message.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.word.to_le_bytes());
@@ -47,7 +47,7 @@ impl Bequest {
         bytes
     }
 
-    /// What was sent. None: it was something else.
+    /// Parses a message; None: the bytes are another message.
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let (word, mask) = bytes.split_first_chunk()?;
         let mask = mask.try_into().ok()?;
@@ -55,11 +55,11 @@ impl Bequest {
     }
 }
 
-/// Something is about to be unmounted: every shadow of the session is to let go of what it holds.
+/// A file system is about to be unmounted: every shadow of the session must release what it holds.
 /// The answer's descriptor means nothing.
 pub const LET_GO: u8 = b'L';
-/// How long the supervisor waits after [`LET_GO`] before it answers, in milliseconds: who asks has
-/// to be more patient.
+/// Time that the supervisor waits after [`LET_GO`] before it answers, in milliseconds: a client has
+/// to wait longer.
 pub const LET_GO_MS: u32 = 2_000;
 
 /// The process is about to change the rules under which it runs (its user, its root) and has no
@@ -99,5 +99,5 @@ pub const ANSWER_BYTES: usize = 256;
 /// The signal by which a process that is traced says that its exec has failed. By default it is
 /// ignored; the tracer keeps it to itself.
 pub const EXEC_FAILED: u32 = 23;
-/// What `sigqueue` sends along with it.
+/// Value that `sigqueue` sends with the signal.
 pub const EXEC_FAILED_VALUE: u64 = 0x7261_6865_7865_6366;

@@ -4,12 +4,12 @@
 //! Fraser & Chang (2003, section 6.1) weigh cost and benefit of each shadow after the fact. Here
 //! both are booked as they occur, in time, and only what the balance covers is begun:
 //!
-//! | booked | when |
-//! |---|---|
-//! | grace | once: what may be lost before anything is known |
-//! | a wait that was spared | when fetched data is used |
-//! | a [`TRY`]th of a wait | when the program waits for unforeseen data: what did not pay is tried again, ever more rarely |
-//! | the cost | when the work is over: the program's time, and processor time as if it were the program's |
+//! - the grace, once: it may be lost before anything is known;
+//! - a wait that was spared, when fetched data is used;
+//! - a [`TRY`]th of a wait, when the program waits for unforeseen data: what did not pay is tried
+//!   again, ever more rarely;
+//! - the cost, when the work is over: the program's time, and processor time as if it were the
+//!   program's.
 //!
 //! Two mechanisms have an account: the shadows of a process (`agent/src/targets/sync_budget.rs`, in
 //! ticks), and guesses (`prefetch/src/guess_budget.rs`, in nanoseconds).

@@ -21,13 +21,13 @@ struct Slot {
     value: AtomicU64,
 }
 
-/// See the module's text.
+/// Table of the entries that directories listed.
 #[repr(C)]
 pub struct Entries {
     slots: [Slot; ENTRIES],
 }
 
-/// What is known of a name.
+/// Inode number and type of a name, as its directory listed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Inode number.
@@ -54,7 +54,7 @@ impl Entries {
         true
     }
 
-    /// What is known of `name`.
+    /// Entry of `name`, if a directory has listed it.
     pub fn find(&self, name: Identity) -> Option<Entry> {
         let slot = self.slot(name);
         let value = slot.value.load(Relaxed);

@@ -17,7 +17,7 @@ pub const FILE_BYTES: usize = 128 << 10;
 /// Kinds that are kept.
 pub const KINDS: usize = 4;
 
-/// What names of one kind have in common, as a hash; never 0.
+/// Common part of names of one kind, as a hash; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind(u64);
 
@@ -45,11 +45,11 @@ struct Exemplar {
     words: [AtomicU64; FILE_BYTES / 8],
 }
 
-/// See the module's text.
+/// Whole files that stand in for others of their kind.
 #[repr(C)]
 pub struct Exemplars {
     clock: AtomicU32,
-    /// One that is being read.
+    /// Exemplar that is being read.
     coming: Exemplar,
     kept: [Exemplar; KINDS],
 }
@@ -59,10 +59,9 @@ impl Exemplars {
         self.kept.iter().find(|one| one.kind.load(Relaxed) == kind.0)
     }
 
-    /// Of a file of that kind `piece` was read from `offset`, and of the same one, if that is not
-    /// its beginning, the newest piece before. With `ends` it was the last: the file is kept in
-    /// place of the one of its kind before, or of the kind that was kept longest ago. Pieces begin
-    /// at whole words.
+    /// Notes that `piece` was read from `offset` of a file of this kind; the piece before it, if
+    /// any, was the newest one. With `ends` it was the last: the file replaces the one of its kind,
+    /// or of the kind that was stored longest ago. Pieces begin at whole words.
     pub fn read(&self, kind: Kind, offset: u64, piece: &[u8], ends: bool) {
         let new = &self.coming;
         if offset == 0 {
@@ -141,7 +140,8 @@ mod tests {
         (0..32).for_each(|n| exemplars.read(csv, n << 12, &[7; 1 << 12], n == 31));
         (0..33).for_each(|n| exemplars.read(csv, n << 12, &[8; 1 << 12], n == 32));
         exemplars.read(json, 0, b"{\"b\": [2, 3]}", true);
-        // Parts of two; one whose beginning nobody saw; and one that nobody has read to its end.
+        // Parts of two files; one whose beginning was not seen; and one that was not read to its
+        // end.
         exemplars.read(json, 0, b"{\"c\": 45", false);
         exemplars.read(json, 16, b"}", true);
         exemplars.read(json, 8, b"}", true);

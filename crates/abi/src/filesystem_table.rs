@@ -4,7 +4,7 @@
 //! file is (statfs(2), linux/magic.h and the file systems' own). Of what is not listed nothing is
 //! known.
 
-/// What a file system does.
+/// Traits of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traits(u8);
 
@@ -24,13 +24,13 @@ impl Traits {
         self.0 & other.0 != 0
     }
 
-    /// A regular file of size 0 is empty. Where files are calls to somebody, queues and events have
-    /// that size as well, of which a read takes something away.
+    /// True if a regular file of size 0 is empty. Where files are calls to a driver or server,
+    /// queues and events have that size as well, and a read takes something out of them.
     pub const fn stores(self) -> bool {
         self.has(Traits::STORES)
     }
 
-    /// The file system asks somebody else for each name that the kernel does not know.
+    /// True if the file system asks a server for each name that the kernel does not know.
     pub const fn is_remote(self) -> bool {
         self.has(Traits::REMOTE)
     }
@@ -45,8 +45,8 @@ impl Traits {
         self.has(Traits::MADE_UP)
     }
 
-    /// To close a copy of a descriptor does nothing: it has no `f_op->flush`, or (f2fs, mqueue) one
-    /// that looks first whether it was the process itself that did what it undoes.
+    /// True if closing a duplicate of a descriptor has no effect: it has no `f_op->flush`, or
+    /// (f2fs, mqueue) one that first checks that the process itself did what it undoes.
     pub const fn is_quiet(self) -> bool {
         self.has(Traits::QUIET)
     }
@@ -139,8 +139,8 @@ static KINDS: [Kind; 67] = [
     kind("xenfs", 0xabba_1974, Traits::MADE_UP),
     kind("openpromfs", 0x9fa1, Traits::MADE_UP),
     kind("usbdevfs", 0x9fa2, Traits::MADE_UP),
-    // Of these the kernel has mounts that nobody sees: what has no inode of its own, memory without
-    // a name, and buffers shared with devices.
+    // The kernel has internal mounts of these: files without an inode of their own, anonymous
+    // memory, and buffers shared with devices.
     kind("anon_inodefs", 0x0904_1934, Traits::QUIET),
     kind("secretmem", 0x5345_434d, Traits::QUIET),
     kind("dmabuf", 0x444d_4142, Traits::QUIET),
@@ -149,15 +149,14 @@ static KINDS: [Kind; 67] = [
 /// The number of overlayfs, which may lie over any of the others.
 pub const OVERLAY: u32 = 0x794c_7630;
 
-/// What is known of the file systems of this number (`f_type` of statfs(2), of which 32 bits
-/// count).
+/// Traits of the file systems of this number (`f_type` of statfs(2), of which 32 bits count).
 pub fn by_number(number: u64) -> Traits {
     let number = number as u32;
     let of = KINDS.iter().find(|kind| kind.1 == number && number != 0);
     of.map_or(Traits::NONE, |kind| kind.2)
 }
 
-/// What is known of the file systems of this name. Of `fuse.TYPE` the first part is the name.
+/// Traits of the file systems of this name. The name of `fuse.TYPE` is its first part.
 pub fn by_name(name: &[u8]) -> Traits {
     let name = name.split(|&byte| byte == b'.').next().unwrap_or_default();
     let is = |kind: &&Kind| {

@@ -1,8 +1,8 @@
 //! The hint log: what has been foreseen, and how far its prefetch has got.
 //!
 //! Runners write it when they hint, the supervisor when a prefetch ends, the target when it makes
-//! the access. Of a chunk of a file it knows which blocks: whoever reads some of it is not to be
-//! taken for one who has it all. It is a set-associative cache, not a map: it never grows, an
+//! the access. It knows the blocks of a chunk of a file: a process that reads some of it is not to
+//! be taken for one that has it all. It is a set-associative cache, not a map: it never grows, an
 //! insertion may push an old entry out, and a lost entry only makes an access look unforeseen.
 //! Every entry is two words written without locks; a reader that races with a replacement sees an
 //! entry that is absent or belongs to another key, never a wait.
@@ -20,27 +20,27 @@ pub const WAYS: usize = 4;
 pub const SETS: usize = 1 << 15;
 const _: () = assert!(SETS as u64 <= PLACES);
 
-/// How far the prefetch of one access has got.
+/// Progress of the prefetch of one access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HintState {
-    /// Nobody foresaw the access.
+    /// The access was not foreseen.
     Absent,
     /// A shadow hinted the access; the prefetch waits or is under way.
     Hinted,
-    /// What the access needs was read, by the prefetcher or by the target.
+    /// The data of the access was read, by the prefetcher or by the target.
     Done,
 }
 
 /// A hint for it has been used, or the target has read it before it was.
 const USED: u64 = 1;
-/// Where the masks of blocks begin: those that are waited for, those that are there, and those of
-/// either that are foreseen and that the target has not come to.
+/// Shifts of the masks of blocks in a word: blocks that are waited for, blocks in memory, and those
+/// of either that are foreseen and that the target has not used.
 const HINTED: u32 = 8;
 const DONE: u32 = 16;
 const AHEAD: u32 = 24;
 const RUN_SHIFT: u32 = 32;
 
-/// What an entry says; its word is taken apart and put together in one go.
+/// Contents of an entry, whose word is unpacked and packed as a whole.
 #[derive(Clone, Copy, Default)]
 struct Meta {
     used: bool,
@@ -102,16 +102,16 @@ impl Entry {
     }
 }
 
-/// See the module's text.
+/// The hint log.
 #[repr(C)]
 pub struct HintLog {
     sets: [[Entry; WAYS]; SETS],
 }
 
-/// What [`HintLog::hint`] found.
+/// Result of [`HintLog::hint`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hinted {
-    /// Not known before: a record must be sent, and it counts as one hint.
+    /// Unknown before: a record must be sent, and it counts as one hint.
     New,
     /// Hinted by an earlier run and not read yet: sent again, so that it is not dropped with the
     /// hints of that run.
@@ -150,13 +150,13 @@ impl HintLog {
         self.find(key).map_or(Meta::default(), Entry::load)
     }
 
-    /// How far all of `piece` has got.
+    /// Progress of the whole of `piece`.
     pub fn state(&self, piece: impl Into<Piece>) -> HintState {
         let Piece { key, blocks } = piece.into();
         self.of(key).state(blocks)
     }
 
-    /// How far what is wanted of `key` has got, however much of it that is.
+    /// Progress of the wanted blocks of `key`, however many these are.
     pub fn progress(&self, key: Identity) -> HintState {
         match self.of(key) {
             meta if meta.is_absent() => HintState::Absent,
@@ -191,7 +191,8 @@ impl HintLog {
         was
     }
 
-    /// The target waits for `piece`, which nobody foresaw: it is no hint when a run names it now.
+    /// Notes that the target waits for `piece`, which was not foreseen: a run that names it now
+    /// gives no hint.
     pub fn demand(&self, piece: impl Into<Piece>, run: u32) {
         let Piece { key, blocks } = piece.into();
         let entry = self.claim(key);
@@ -224,14 +225,14 @@ impl HintLog {
         let entry = self.claim(key);
         let meta = entry.load();
         entry.store(match meta.is_absent() {
-            // Nobody hinted it, or that was pushed out.
+            // It was not hinted, or its entry was evicted.
             true => Meta { done: Blocks::ALL.0, ..meta },
             false => Meta { hinted: 0, done: meta.done | meta.hinted, ..meta },
         });
     }
 
-    /// The queued prefetch of `key` was given up: as if it had never been hinted. Whether it was a
-    /// hint.
+    /// Notes that the queued prefetch of `key` was given up: as if it had never been hinted.
+    /// Returns true if it was a hint.
     pub fn forget(&self, key: Identity) -> bool {
         let Some(entry) = self.find(key) else { return false };
         let meta = entry.load();
@@ -243,7 +244,7 @@ impl HintLog {
         meta.ahead != 0 && ahead == 0
     }
 
-    /// What was entered of `piece` is not so, whoever entered it.
+    /// Withdraws what was entered of `piece`, by any writer.
     pub fn take_back(&self, piece: impl Into<Piece>) {
         let Piece { key, blocks } = piece.into();
         let Some(entry) = self.find(key) else { return };
@@ -252,8 +253,8 @@ impl HintLog {
         entry.store(Meta { hinted, done, ahead: meta.ahead & !blocks.0, ..meta });
     }
 
-    /// What was read of `piece` for the target, before it has come to that, is not in memory any
-    /// more: as if it had never been hinted. False if there was none.
+    /// Notes that data of `piece`, read for the target and not used yet, is not in memory any more:
+    /// as if it had never been hinted. Returns false if there was none.
     pub fn lose(&self, piece: impl Into<Piece>) -> bool {
         let Piece { key, blocks } = piece.into();
         let Some(entry) = self.find(key) else { return false };
@@ -265,7 +266,7 @@ impl HintLog {
         lost != 0
     }
 
-    /// What was read of `piece`, and the target has had, is not in memory any more: it may be
+    /// Notes that data of `piece` that the target has used is not in memory any more: it may be
     /// hinted once more.
     pub fn put_out(&self, piece: impl Into<Piece>) {
         let Piece { key, blocks } = piece.into();

@@ -53,7 +53,7 @@ pub const EXPAND_NAMES: u32 = 1 << 4;
 pub const EXPAND_LISTINGS: u32 = 1 << 5;
 /// Levels of directories below this one that may be expanded without asking again.
 pub const EXPAND_LEVELS_MASK: u32 = 7 * EXPAND_LEVELS_ONE;
-/// One level in [`EXPAND_LEVELS_MASK`].
+/// Unit of [`EXPAND_LEVELS_MASK`]: a level.
 pub const EXPAND_LEVELS_ONE: u32 = 1 << 8;
 /// The program itself says that it will want this: it was disclosed, by the target or in a shadow.
 pub const DISCLOSURE: u32 = 1 << 11;

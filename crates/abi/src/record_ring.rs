@@ -14,7 +14,7 @@ use crate::hint_record::{MAX_RECORD, Record};
 pub const RING_BYTES: usize = 256 * 1024;
 const MASK: u32 = RING_BYTES as u32 - 1;
 
-/// See the module's text. Positions count bytes since the ring was made, modulo 2^32.
+/// Ring of records. Positions count bytes since the ring was made, modulo 2^32.
 #[repr(C, align(64))]
 pub struct Ring {
     /// Written by the writer.
@@ -48,7 +48,7 @@ impl Ring {
         true
     }
 
-    /// Whether a record of `len` bytes fits in now. Room only grows until the writer writes.
+    /// True if a record of `len` bytes fits in now. Room only grows until the writer writes.
     pub fn has_room(&self, len: usize) -> bool {
         let used = self.tail.load(Relaxed).wrapping_sub(self.head.load(Acquire)) as usize;
         len <= MAX_RECORD && used <= RING_BYTES && RING_BYTES - used >= len + 4

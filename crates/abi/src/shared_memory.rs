@@ -83,7 +83,7 @@ impl RunStatus {
         self.choices().find(|choice| choice.site == number)
     }
 
-    /// All choices of the run.
+    /// Choices of the run.
     pub fn choices(&self) -> impl Iterator<Item = Choice> {
         self.choices.iter().filter_map(|choice| Choice::from_raw(choice.load(Relaxed)))
     }
@@ -290,16 +290,16 @@ impl Control {
 /// copy their page tables takes some 0.6 ms.
 pub const MIRRORED_PAGES: u64 = 16 << 10;
 
-/// All that is shared.
+/// Contents of the shared memory file.
 #[repr(C, align(4096))]
 pub struct Shared {
     /// Words and counters.
     pub control: Control,
-    /// One status a recent run.
+    /// Statuses of recent runs.
     pub runs: [RunStatus; RUN_SLOTS],
     /// Hints on their way to the supervisor.
     pub rings: [Ring; 1 + RUNNER_RINGS],
-    /// What was foreseen.
+    /// Accesses that were foreseen, and the progress of their prefetch.
     pub log: HintLog,
     /// Entries that directories listed.
     pub entries: Entries,

@@ -1,14 +1,15 @@
-//! Devices on which somebody has waited of late.
+//! Devices on which a process has waited recently.
 //!
 //! A name that the kernel does not know may still be answered from memory: the directory it belongs
-//! to lies there, and only the name was never asked for. Nothing tells that beforehand. So whoever
-//! meets such a name looks here: where nobody has waited lately, to wait once is cheaper than to
-//! make a shadow for nothing each time. And while no device is slow at all, nobody probes.
+//! to lies there, and only the name was never asked for. The agent cannot know that beforehand. So
+//! it looks here when it meets such a name: if no process has waited lately, to wait once is
+//! cheaper than to make a shadow for nothing each time. While no device is slow at all, no agent
+//! probes.
 //!
-//! One table for a session, at the front of the agent's file. The supervisor writes it; agents see
-//! it through their private mapping, which shows what the file holds as long as nobody has written
-//! to that page (mmap(2) leaves it open; Linux maps the page cache's own page until then). One that
-//! sees an old state makes a shadow too many or waits once more.
+//! There is one table for a session, at the front of the agent's file. The supervisor writes it.
+//! Agents see it through their private mapping, which shows what the file holds as long as the
+//! process has not written to that page (mmap(2) leaves it open; Linux maps the page cache's own
+//! page until then). An agent that sees an old state makes a shadow too many or waits once more.
 //!
 //! Invariant: a wait makes its device slow for [`FACTOR`] times as long as it took. So of the time
 //! spent with storage, at most one part in [`FACTOR`] is lost to waits that nothing was made of.
@@ -17,9 +18,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Devices that can be in the table.
 pub const SLOW_DEVICES_MAX: usize = 16;
-/// See the module's text.
+/// Time that a device is slow after a wait, in units of the wait.
 pub const FACTOR: u64 = 64;
-/// What a wait takes is believed to grow by one part in so many with each that takes longer.
+/// Divisor of the growth of the usual wait: it grows by one part in this many with each longer
+/// wait.
 const USUAL_GROWS: u64 = 8;
 /// Longer than any wait.
 const EXPECTED: u64 = u64::MAX / 2;
@@ -32,48 +34,48 @@ struct Device {
     until: AtomicU64,
 }
 
-/// See the module's text.
+/// Table of slow devices.
 #[repr(C)]
 pub struct SlowDevices {
     /// The latest `until` of all that were.
     latest: AtomicU64,
-    /// See [`SlowDevices::usual`].
+    /// Usual time of a wait, in time-stamp ticks ([`SlowDevices::usual`]).
     usual: AtomicU64,
     devices: [Device; SLOW_DEVICES_MAX],
 }
 
 impl SlowDevices {
-    /// Whether somebody has waited on device `number` not long before `now`, in time-stamp ticks.
+    /// True if a process has waited on device `number` not long before `now`, in time-stamp ticks.
     pub fn is_slow(&self, number: u64, now: u64) -> bool {
         let is_it = |d: &Device| d.number.load(Relaxed) == number && d.until.load(Relaxed) > now;
         self.devices.iter().any(is_it)
     }
 
-    /// Time-stamp up to which any device is slow; 0: nobody has waited.
+    /// Time-stamp up to which any device is slow; 0: no process has waited.
     pub fn latest(&self) -> u64 {
         self.latest.load(Relaxed)
     }
 
-    /// Whether any device is slow. (The clock is not looked at where nobody has waited.)
+    /// True if any device is slow. The clock is not read if no process has waited.
     pub fn is_any_slow(&self, now: impl FnOnce() -> u64) -> bool {
         let until = self.latest();
         until != 0 && until > now()
     }
 
-    /// What a wait takes, in time-stamp ticks, where nobody else is waited for: about the shortest
-    /// of late. 0: nobody has waited.
+    /// Usual time of a wait, in time-stamp ticks, while no other wait is in progress: about the
+    /// shortest of late. 0: no process has waited.
     pub fn usual(&self) -> u64 {
         self.usual.load(Relaxed)
     }
 
-    /// Whoever starts is to expect that he will wait, for long, whatever others do.
+    /// Makes a new process expect to wait for long, whatever other processes do.
     pub fn expect(&self) {
         self.latest.store(u64::MAX, Relaxed);
         self.usual.store(EXPECTED, Relaxed);
     }
 
-    /// Somebody has waited `ticks` for it, until `now`. Threads that note two devices at once may
-    /// lose one.
+    /// Notes a wait of `ticks` for the device, until `now`. Threads that note two devices at once
+    /// may lose one.
     pub fn waited(&self, number: u64, now: u64, ticks: u64) {
         let until = now.saturating_add(ticks.saturating_mul(FACTOR));
         self.latest.fetch_max(until, Relaxed);

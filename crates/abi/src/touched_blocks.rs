@@ -1,9 +1,9 @@
-//! Which blocks of shared memory runs have used: the next template copies those of them at once
-//! that change.
+//! Blocks of shared memory that runs have used. The next template copies those of them at once that
+//! change.
 //!
 //! So they are as they were at the sync, in all of its runs; what a run uses besides comes as it is
-//! then, which is the same where nobody stores to it. A direct-mapped cache without locks: a lost
-//! entry costs a shadow accuracy.
+//! then, which is the same unless a process stores to it. A direct-mapped cache without locks: a
+//! lost entry costs a shadow accuracy.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -14,7 +14,7 @@ const BLOCKS: usize = 1 << 10;
 /// took longer than the stall.)
 const STEADY: u32 = 4;
 
-/// See the module's text.
+/// Cache of the blocks that runs have used.
 #[repr(C)]
 pub struct Touched {
     blocks: [Block; BLOCKS],

@@ -1,10 +1,10 @@
-//! What reads from the same place in a program have brought: the values for a shadow that has to do
-//! without.
+//! Values that reads from the same place in a program have returned, for a shadow that lacks the
+//! data.
 //!
 //! A *site* is a place in the code from which data is read, told by the return addresses on the
 //! stack. Where data was there, a runner leaves here what the newest read brought, and what the
 //! functions on the way back to the program's loop returned; where it is not, a runner takes both
-//! for what they would be. See `shadow/sites.rs` of the agent.
+//! for what they would be. The agent's part is `shadow/return_hooks.rs`.
 //!
 //! Shared by runs that follow each other, and sometimes for a moment by two. All of it is atomics:
 //! what is torn or nonsense misleads a shadow, which ends. No loop depends on what is read here.
@@ -27,23 +27,23 @@ pub const LOCALS: usize = 12;
 /// Frames that must be alike for two reads to be from the same site.
 const ALIKE: usize = 2;
 
-/// One word of the stack that looks like a return address.
+/// Word of the stack that looks like a return address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Caller {
     /// Words above the stack pointer.
     pub depth: u32,
-    /// Where the return address leads.
+    /// Address that the return leads to.
     pub to: u64,
 }
 
-/// What is known of one [`Caller`].
+/// Observations of one [`Caller`].
 #[repr(C)]
 struct Frame {
     depth: AtomicU32,
     /// Times that it was returned through; until the first, it may be a word that was left there.
     returns: AtomicU32,
     to: AtomicU64,
-    /// What was returned.
+    /// Value that was returned.
     value: Steady,
     locals: [Steady; LOCALS],
 }
@@ -85,16 +85,16 @@ impl Steady {
     }
 }
 
-/// What a shadow makes of data that it has to do without (Chang 4.2.5; the returns are ours). In
-/// the order in which they are tried.
+/// Substitute that a shadow uses for missing data (Chang 4.2.5; the returns are ours), in the order
+/// in which they are tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stale {
-    /// What was mostly brought, and functions and what they return through pointers are expected to
+    /// The most frequent value. Functions, and what they return through pointers, are expected to
     /// be as usual.
     Results,
-    /// What was mostly brought, and what functions return themselves is expected to be as usual.
+    /// The most frequent value. The return values of functions are expected to be as usual.
     Returns,
-    /// What was mostly brought.
+    /// The most frequent value.
     Usual,
     /// The buffer is left as it was.
     Left,
@@ -114,14 +114,14 @@ impl Stale {
     }
 }
 
-/// What a run has made of missing data at one site.
+/// Choice of a run for missing data at one site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// The number of the site.
     pub site: usize,
-    /// What the run does there.
+    /// Substitute that the run uses there.
     pub stale: Stale,
-    /// Which values the run was given: bit n for the one of number n.
+    /// Bits of the values that the run used: bit n for the one of number n.
     pub given: u8,
 }
 
@@ -138,7 +138,7 @@ impl Choice {
     }
 }
 
-/// How one way of going on has worked.
+/// Success of one substitute.
 #[repr(C)]
 struct Trials {
     /// Runs that went on so.
@@ -147,17 +147,16 @@ struct Trials {
     used: AtomicU32,
 }
 
-/// What each is hoped to bring before it is tried.
+/// Gain that each substitute is assumed to have before it is tried.
 const HOPES: [u64; Stale::ALL.len()] = [8, 3, 4, 2, 2];
 /// Every so many runs one goes another way: what works may change.
 const EXPLORE: usize = 16;
-/// So many runs are remembered; older ones count ever less.
+/// Runs that are remembered; older ones count ever less.
 const RUNS: u32 = 32;
 
 /// Hints of a run, used ones, from where on what it was given is kept.
 const FAR: u64 = 16;
-/// So many more are read before it is looked at whether they were used, which is some time after
-/// the run.
+/// Further runs before one is judged by its used hints, which come some time after the run.
 const PATIENCE: u32 = 4;
 
 impl Trials {
@@ -173,7 +172,7 @@ impl Trials {
         self.used.store(0, Relaxed);
     }
 
-    /// One more run; whether those before it count half from now on.
+    /// Counts a run. Returns true if those before it count half from now on.
     fn begin(&self) -> bool {
         let ages = self.runs.load(Relaxed) >= RUNS;
         if ages {
@@ -185,14 +184,14 @@ impl Trials {
     }
 }
 
-/// What a read brought.
+/// Value that a read returned.
 #[repr(C)]
 struct Value {
     /// Times that one of its kind was brought; 0 while there is none.
     count: AtomicU32,
     len: AtomicU32,
-    /// How far it let the program return before the next read: depth of the outermost caller. That
-    /// tells its kind.
+    /// Depth of the outermost caller that the program returned to before the next read. It tells
+    /// the kind of the value.
     reach: AtomicU32,
     /// Runs that have been given this value, and their hints that the target used.
     trials: Trials,
@@ -272,7 +271,7 @@ impl Value {
     }
 }
 
-/// See the module's text.
+/// Site from which data is read.
 #[repr(C)]
 pub struct Site {
     len: AtomicU32,
@@ -286,7 +285,7 @@ pub struct Site {
     values: [Value; KINDS + 1],
 }
 
-/// All sites.
+/// Table of sites.
 #[repr(C)]
 pub struct Sites {
     clock: AtomicU64,
@@ -298,8 +297,8 @@ impl Site {
         &self.frames[..(self.len.load(Relaxed) as usize).min(FRAMES)]
     }
 
-    /// How many frames that were returned through are among `callers`; `None` if one is not, and
-    /// would be.
+    /// Number of frames among `callers` that were returned through; `None` if one is missing that
+    /// would be there.
     fn likeness(&self, callers: &[Caller]) -> Option<usize> {
         let mut alike = 0;
         let mut rest = callers.iter();
@@ -333,7 +332,8 @@ impl Site {
         self.len.store(callers.len() as u32, Relaxed);
     }
 
-    /// What a run is to do without data from here: what has brought most, or was hardly tried.
+    /// Chooses the substitute for a run without data from here: the one with most gain, or one that
+    /// was hardly tried.
     pub fn choose(&self) -> Stale {
         let all = Stale::ALL.len();
         let number = self.choices.fetch_add(1, Relaxed) as usize;
@@ -414,7 +414,7 @@ impl Site {
         self.values[number % self.values.len()].give();
     }
 
-    /// Whether the program was seen to return to `caller`.
+    /// True if the program was seen to return to `caller`.
     pub fn is_confirmed(&self, caller: Caller) -> bool {
         self.find(caller).is_some_and(|frame| frame.returns.load(Relaxed) > 0)
     }
@@ -460,7 +460,7 @@ impl Sites {
         self.sites[at].used.store(self.clock.fetch_add(1, Relaxed) + 1, Relaxed);
     }
 
-    /// Where the site of `callers` is, made if need be in place of the one that was not used for
+    /// Index of the site of `callers`, made if need be in place of the one that was not used for
     /// longest.
     pub fn claim(&self, callers: &[Caller]) -> usize {
         self.find(callers).unwrap_or_else(|| {
@@ -682,8 +682,8 @@ mod tests {
         assert_eq!(Choice::from_raw(1 << 16 | 99), None);
     }
 
-    /// As where a tree is looked up: an inner page, then a leaf; or only a leaf, where the inner
-    /// one is known.
+    /// Models a lookup in a tree: an inner page, then a leaf; or only a leaf, where the inner one
+    /// is known.
     #[test]
     fn what_usually_follows_is_recalled() {
         let sites = sites();

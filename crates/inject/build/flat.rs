@@ -10,11 +10,11 @@ const PAGE: u64 = 4096;
 
 /// Segments laid out as in memory, and the places that hold addresses.
 pub struct Image {
-    /// What the file has, in whole pages; the rest, up to `len`, is zero.
+    /// Contents of the file, in whole pages; the rest, up to `len`, is zero.
     pub bytes: Vec<u8>,
     /// Bytes in memory.
     pub len: u64,
-    /// Where addresses belong, and what they point to.
+    /// Places of addresses, and what they point to.
     pub relocations: Vec<(u64, i64)>,
     /// Offset of the first instruction.
     pub entry: u64,
@@ -23,7 +23,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Of the ELF file `data`. A mistake of ours stops the build.
+    /// Parses the ELF file `data`. A mistake of ours stops the build.
     pub fn parse(data: &[u8]) -> object::Result<Self> {
         let e = LittleEndian;
         let header = FileHeader64::<LittleEndian>::parse(data)?;

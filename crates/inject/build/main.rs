@@ -72,7 +72,7 @@ fn main() {
     write(&out, &image).expect("OUT_DIR is ours");
 }
 
-/// What `src/image.rs` includes.
+/// Writes the files that `src/image.rs` includes.
 fn write(out: &Path, image: &flat::Image) -> std::io::Result<()> {
     let pair =
         |&(at, addend): &(u64, i64)| [(at as u32).to_le_bytes(), (addend as u32).to_le_bytes()];

@@ -11,7 +11,7 @@ use crate::insert::{Failure, insert};
 use crate::not_injected::NotInjected;
 use crate::tracee::Running;
 
-/// What became of an exec that was followed.
+/// Outcome of an exec that was followed.
 #[derive(Debug)]
 pub enum Followed {
     /// The agent is in the new program.

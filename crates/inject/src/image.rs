@@ -5,14 +5,14 @@ use runahead_abi::AgentConfig;
 /// Bytes in a page of the processors that the agent is written for.
 pub const PAGE: u64 = 4096;
 
-/// What the image's file has, in whole pages; the rest, up to `LEN`, is zero.
+/// Contents of the image's file, in whole pages; the rest, up to `LEN`, is zero.
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.image"));
 /// Pairs as [`AgentConfig`] has them.
 static RELOCATIONS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.relocations"));
 // Bytes of the image, offsets in it of its first instruction and executable part.
 include!(concat!(env!("OUT_DIR"), "/agent.rs"));
 
-/// What whoever maps the file needs to know.
+/// Layout of the file, for the code that maps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of the file; whole pages.
@@ -26,16 +26,16 @@ pub struct Layout {
 /// The file that programs map.
 #[derive(Debug)]
 pub struct AgentFile {
-    /// Where everything is.
+    /// Layout of the file.
     pub layout: Layout,
-    /// What it begins with: configuration and relocations.
+    /// Front of the file: configuration and relocations.
     pub front: Vec<u8>,
-    /// What follows, up to the file's end.
+    /// Rest of the file.
     pub image: &'static [u8],
 }
 
 impl AgentFile {
-    /// With `config`, to which this adds where everything is.
+    /// Builds the file with `config`, to which this adds the layout.
     pub fn new(mut config: AgentConfig) -> Self {
         let relocations_at = size_of::<AgentConfig>();
         let image_at = (relocations_at + RELOCATIONS.len()).next_multiple_of(PAGE as usize);

@@ -130,9 +130,10 @@ fn place(
 
 const BOOTSTRAP_BYTES: usize = 56;
 
-/// See the module's text. Every eight bytes cost two calls of ptrace(2), so what can be is in
-/// registers. The number of a call cannot: execve(2), in which the program stands, clears rax as it
-/// returns. A failure ends at a breakpoint, too, with the kernel's errno in rax.
+/// Code that runs in the program to map the agent. Every eight bytes cost two calls of ptrace(2),
+/// so what can be is in registers. The number of a call cannot: execve(2), in which the program
+/// stands, clears rax as it returns. A failure ends at a breakpoint, too, with the kernel's errno
+/// in rax.
 #[rustfmt::skip]
 const BOOTSTRAP: [u8; BOOTSTRAP_BYTES] = [
     0x6a, libc::SYS_mmap as u8, 0x58,   // push …; pop rax

@@ -39,10 +39,10 @@ pub struct Command {
 /// Why a command did not start at all.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// As a shell's exit status 127.
+    /// The command does not exist: exit status 127 of a shell.
     #[error("{0}: command not found")]
     NotFound(String),
-    /// As a shell's exit status 126.
+    /// The command cannot be executed: exit status 126 of a shell.
     #[error("{program}: cannot be executed: {errno}")]
     NotExecutable {
         /// The command.
@@ -64,18 +64,17 @@ pub enum LaunchError {
     NotConfined(Errno),
 }
 
-/// What a program does to itself before it is executed, so that it can do less from there on. It
-/// runs between fork and exec.
+/// Confines the program between fork and exec, so that it can do less from there on.
 pub type Confine<'a> = &'a dyn Fn() -> Result<(), Errno>;
 
-/// How a program is started.
+/// Options of the start of a program.
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
-    /// Not at all if the agent cannot be put into it.
+    /// True if the program is not started when the agent cannot be put into it.
     pub require: bool,
     /// The signals that it blocks, one bit for each; the caller may block others.
     pub mask: u64,
-    /// See [`Confine`].
+    /// Confinement of the program.
     pub confine: Option<Confine<'a>>,
 }
 
@@ -123,7 +122,7 @@ pub fn launch(
     // when it closes at a successful one.
     let (traced, mut tell_traced) = pipe()?;
     let (mut report, tell_errno) = pipe()?;
-    // Those that stop are for who traces them, who waits: nobody is to be woken for them besides.
+    // Stops of a child concern the tracer, which waits for it: no SIGCHLD is needed for them.
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::SA_NOCLDSTOP, SigSet::empty());
     // SAFETY: no handler is installed.
     let inherited =
@@ -236,7 +235,7 @@ fn execute(argv: &[CString]) -> Result<Infallible, Errno> {
     execv(SHELL, &line)
 }
 
-/// What the child tells before it ends.
+/// Report of the child before it ends.
 enum Told {
     /// It was not confined.
     Confine(Errno),

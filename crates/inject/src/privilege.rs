@@ -52,7 +52,7 @@ fn is_privileged(path: &Path) -> bool {
     set_id || capabilities > 0
 }
 
-/// What the first line of the file names, if it is a script.
+/// Interpreter that the first line of the file names, if it is a script.
 fn interpreter(path: &Path) -> std::io::Result<Option<PathBuf>> {
     // Nothing else can be executed, and some of it should not be opened.
     if !path.metadata()?.is_file() {

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Pid;
 
-/// How a process ended.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// It exited with this status.

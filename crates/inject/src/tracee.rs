@@ -28,7 +28,7 @@ pub enum TraceError {
     /// The kernel refused.
     #[error("{what} failed: {errno}")]
     Refused {
-        /// What was tried.
+        /// Action that failed.
         what: &'static str,
         /// The kernel's reason.
         errno: Errno,
@@ -56,7 +56,7 @@ pub struct Stopped {
     let_go: bool,
 }
 
-/// How system calls enter the kernel.
+/// Way in which system calls enter the kernel.
 #[derive(Debug, Clone, Copy)]
 pub enum Entry {
     /// `syscall`, with the numbers of x86-64.
@@ -257,8 +257,8 @@ impl Stopped {
     pub fn set_mask(&mut self, mask: u64) -> Result<(), TraceError> {
         let bytes = size_of_val(&mask);
         let (request, pid) = (PTRACE_SETSIGMASK, self.pid.as_raw());
-        // (C libraries differ in the request's type.)
-        // SAFETY: the kernel reads a mask of the size that is given.
+        // The request's type differs between C libraries. SAFETY: the kernel reads a mask of the
+        // size that is given.
         let done = unsafe { libc::ptrace(request as _, pid, bytes, &raw const mask) };
         Errno::result(done).map(drop).map_err(refused("setting the mask"))
     }
@@ -282,8 +282,8 @@ impl Stopped {
         None
     }
 
-    /// One that was killed while it stood still cannot be let go, and its parent does not hear of
-    /// its end before the tracer has.
+    /// Collects a tracee that was killed while it stood still: it cannot be let go, and its parent
+    /// does not hear of its end before the tracer has.
     fn collect(&self) -> Option<Ended> {
         loop {
             match wait(self.pid) {
@@ -314,7 +314,8 @@ impl Stopped {
         }
     }
 
-    /// What is left of a wait status when those that are expected have been dealt with.
+    /// Checks a wait status that is none of the expected ones: an error if the tracee has ended or
+    /// waiting has failed.
     fn is_alive(&self, status: nix::Result<Status>) -> Result<(), TraceError> {
         match status {
             Ok(Status::Ended(ended)) => Err(TraceError::Gone(ended)),

@@ -50,7 +50,7 @@ impl Altstack {
         self.flags & AUTODISARM == 0 && self.holds(stack)
     }
 
-    /// What sigaltstack(2) reports.
+    /// State that sigaltstack(2) reports.
     pub(super) fn state(self, stack: u64) -> u32 {
         match self.bytes {
             0 => DISABLED,
@@ -59,9 +59,9 @@ impl Altstack {
         }
     }
 
-    /// Where the kernel puts a frame with so many bytes of vector state, for a handler with
+    /// Place that the kernel gives a frame with `state_bytes` of vector state, for a handler with
     /// `SA_ONSTACK` or without, when `stack` is below the program's red zone and `room` bytes more
-    /// are wanted above it. `None` where it would overflow this.
+    /// are wanted above it. `None` if the frame would overflow this stack.
     pub fn place(self, stack: u64, on_stack: bool, state_bytes: u64, room: u64) -> Option<Place> {
         let inside = self.is_used_at(stack);
         let enters = on_stack && self.state(stack) == 0;
@@ -70,7 +70,7 @@ impl Altstack {
         (!(inside || enters) || self.holds(place.frame)).then_some(Place { end: top, ..place })
     }
 
-    /// What setting this would change, or why it is refused.
+    /// Result of setting this stack, or the error that refuses it.
     pub(super) fn checked(self, now: Self, stack: u64) -> sys::Result<Self> {
         /// `MINSIGSTKSZ`, as the kernel has it.
         const SMALLEST: u64 = 2048;

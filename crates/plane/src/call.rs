@@ -4,7 +4,7 @@ use crate::arch;
 use crate::sys;
 use crate::thread::Thread;
 
-/// One system call as the program makes it.
+/// System call as the program makes it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Call {

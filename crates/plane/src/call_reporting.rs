@@ -22,7 +22,7 @@ use crate::thread::Thread;
 use crate::thread_stop;
 use crate::{native_calls, temporary_masks};
 
-/// What lies below the red zone meanwhile.
+/// Record below the red zone while a call is under way.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Kept {
@@ -33,7 +33,7 @@ struct Kept {
     /// 1: it is not made yet, but waits ([`ReportingVerdict::Wait`]).
     waits: u64,
     arguments: [u64; 6],
-    /// What the kernel is given in place of what they point to.
+    /// Data that the arguments point to in place of the program's.
     instead: Instead,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn prepare() -> sys::Result<()> {
         return Ok(());
     }
     let page = sys::map_anywhere(PAGE as usize)?;
-    // SAFETY: new memory of ours, which nobody executes yet.
+    // SAFETY: new memory of ours, which no thread executes yet.
     unsafe {
         (page as *mut [u8; 4]).write(arch::TRAP);
         sys::protect(page, PAGE, k::PROT_READ | k::PROT_EXEC)?;
@@ -62,7 +62,8 @@ fn quietly(work: impl FnOnce()) {
     sys::set_mask(mask);
 }
 
-/// The plane is about to make one of its own calls. True: it is not to, for now.
+/// Asks the policy about a call that the plane makes itself. Returns true if the call is not to be
+/// made now.
 pub(super) fn plane_call(call: &Call, site: u64, context: &mut Context) -> bool {
     let Some(policy) = policy::reporting() else { return false };
     let of_frame = context.mask;
@@ -101,7 +102,7 @@ fn in_front(
     verdict
 }
 
-/// As [`in_front`], of a call that the plane makes itself.
+/// Asks the policy about a call that the plane makes itself, as [`in_front`] does.
 fn plane_call_in_front(
     policy: &dyn ReportingPolicy,
     call: &Call,
@@ -117,7 +118,7 @@ fn plane_call_in_front(
     verdict
 }
 
-/// One of the plane's own calls has returned.
+/// Reports that one of the plane's own calls has returned.
 pub(super) fn plane_call_returned(number: u64, result: i64) {
     if let (true, Some(policy)) = (reports(), policy::reporting()) {
         quietly(|| policy.plane_call_returned(number, result));
@@ -217,8 +218,8 @@ fn let_go(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mu
     unsafe { (at as *mut Kept).write_unaligned(kept) };
 }
 
-/// Where there is no room on the program's stack the call is made here, or waits, and signals with
-/// it: for a while, since who is to come to what it waits for may be this thread, when it is poked.
+/// Makes the call here, or waits here, where there is no room on the program's stack. Signals wait
+/// with it. A wait is short: the thread that must act on a poke may be this one.
 fn in_place(call: &Call, site: u64, word: Option<&'static AtomicU32>, context: &mut Context) {
     if let Some(word) = word {
         context.resume_at(site);
@@ -268,7 +269,7 @@ pub(super) fn returned(thread: &'static Thread, context: &mut Context) {
     finish(thread, context, false);
 }
 
-/// The program goes on behind its call, or in front of it. Signals are blocked. If a handler is
+/// Resumes the program behind its call, or in front of it. Signals are blocked. If a handler is
 /// about to begin, the thread does not go on from here.
 pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_begins: bool) {
     let (Kept { number, back, waits, arguments, instead }, stack) = kept(context);
@@ -287,7 +288,7 @@ pub(super) fn finish(thread: &'static Thread, context: &mut Context, handler_beg
     }
 }
 
-/// What [`let_go`] has left, and the program's stack pointer.
+/// Returns the record that [`let_go`] has left, and the program's stack pointer.
 fn kept(context: &Context) -> (Kept, u64) {
     let at = context.stack_pointer();
     // SAFETY: a told call is made with this stack pointer, above which handlers write nothing.
@@ -343,7 +344,7 @@ pub(super) fn handler_begins(
     }
 }
 
-/// In front of the call.
+/// Puts the thread in front of its call.
 fn go_back(context: &mut Context) {
     let (Kept { number, back, arguments, .. }, stack) = kept(context);
     context.make_again(number, arguments, back, stack);

@@ -1,5 +1,5 @@
 //! Calls that a stop has interrupted ([`crate::thread_stop`]), and that the program makes again:
-//! they go on as if nobody had.
+//! they go on as if they had not been interrupted.
 //!
 //! *Timeouts.* One that is relative would begin anew. What is left of it is given to the kernel in
 //! its place. (select(2), pselect(2) and ppoll(2) do so themselves: what is left is in the
@@ -25,15 +25,15 @@ use crate::sys::{self, nr};
 use crate::temporary_masks;
 use crate::thread::Thread;
 
-/// What the kernel is given in place of what the program's arguments point to; it lies where the
-/// call is made.
+/// Data for the kernel in place of what the program's arguments point to. It lies where the call is
+/// made.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Instead {
-    /// What is left of a timeout.
+    /// Rest of a timeout: seconds and nanoseconds.
     left: [u64; 2],
     mask: u64,
-    /// Of pselect(2): where the mask is, and its bytes. Of nanosleep(2): what was left when it was
+    /// Address and bytes of the mask of pselect(2); the rest of the time when nanosleep(2) was
     /// interrupted.
     pair: [u64; 2],
 }
@@ -88,7 +88,8 @@ fn sleeps(call: &Call) -> bool {
     flags as u32 & k::TIMER_ABSTIME == 0 && clocks.contains(&(clock as u32))
 }
 
-/// Where a sleep is to say what is left when a handler interrupts it: the argument's number.
+/// Index of the argument that points to the rest of a sleep, which the kernel writes when a handler
+/// interrupts it.
 fn rest_argument(call: &Call) -> Option<usize> {
     let at = match call.nr {
         nr::NANOSLEEP => 1,
@@ -221,7 +222,7 @@ pub fn by_handler(
     Some((call, result))
 }
 
-/// Whether the kernel restarts the call after a handler with SA_RESTART (signal(7)).
+/// True if the kernel restarts the call after a handler with SA_RESTART (signal(7)).
 fn may_restart(call: &Call) -> bool {
     !temporary_masks::MASK_CALLS.contains(&call.nr)
         && Timeout::of(call).is_none()

@@ -169,14 +169,14 @@ fn mark() -> &'static AtomicU8 {
     unsafe { &*arch::RUNAHEAD_THREADS.as_ptr().cast::<AtomicU8>().add(arch::THREADS_BYTES - 1) }
 }
 
-/// See [`mark`].
+/// Sets the [`mark`], which the kernel clears in a forked child.
 pub(super) fn note_that_memory_is_ours() {
     mark().store(1, Relaxed);
 }
 
 /// After a clone from a trampoline, on the agent's stack of `thread`, whose depth is held.
 ///
-/// `thread` is the caller's own, or the spare place in a child that nobody knows yet.
+/// `thread` is the caller's own, or the spare place in a child that is in no table yet.
 pub(crate) extern "C" fn runahead_after_clone(thread: *const Thread, result: i64) {
     // SAFETY: the entry code passes a thread from the table, or the spare one that it has taken.
     let thread: &'static Thread = unsafe { &*thread };

@@ -29,8 +29,8 @@ pub(super) fn action() -> Action {
     Action { handler: pkeys::on_signal(), flags: flags.into(), restorer: arch::restorer(), mask: 0 }
 }
 
-/// What was interrupted in front of the first instruction of our handler, where that is for a call,
-/// which has thus not been looked at: the frame that the handler would return from.
+/// Frame that our handler would return from, if it was itself interrupted in front of its first
+/// instruction and is for a call, which has not been looked at yet.
 ///
 /// # Safety
 /// A frame of the kernel's for this thread.

@@ -34,16 +34,16 @@ pub(super) fn exec(call: &Call) -> i64 {
     ret
 }
 
-/// What is handed to the agent's stack and back.
+/// Arguments and result of an exec on the agent's stack.
 struct Work {
     /// The call that is made.
     call: Call,
     prepared: Option<Prepared>,
-    /// None is made; this is what the program sees.
+    /// Result for the program in place of a call; None: the call is made.
     answer: Option<i64>,
 }
 
-/// What is to be undone if the call fails.
+/// State to undo if the call fails.
 struct Prepared {
     token: Option<policy::Token>,
     ours: Option<Action>,
@@ -82,12 +82,12 @@ extern "C" fn undo(work: u64) {
     }
 }
 
-/// What held the arguments of an exec is not needed any more: it has failed, or was a vfork
-/// child's, which is gone.
+/// Frees the memory of an exec's arguments: the exec has failed, or was a vfork child's, which is
+/// gone.
 pub(super) fn give_memory_back(thread: &Thread) {
     let (at, len) = thread.exec_memory.replace((0, 0));
     if len != 0 {
-        // SAFETY: the policy has mapped it for that call, which is over, and nobody else knows of
+        // SAFETY: the policy has mapped it for that call, which is over, and no other code knows of
         // it.
         unsafe { address_space::give_back(at, len) };
     }

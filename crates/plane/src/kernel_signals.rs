@@ -83,7 +83,7 @@ pub(super) fn send_to(process: u32, tid: u32, carried: u64) {
     info[1] = SI_QUEUE as u32 as u64;
     info[3] = carried;
     let args = [process.into(), tid.into(), k::SIGSYS.into(), info.as_ptr() as u64, 0, 0];
-    // SAFETY: reads a siginfo_t of 128 bytes; signals a thread, or nobody.
+    // SAFETY: reads a siginfo_t of 128 bytes; signals at most one thread.
     let _ = unsafe { sys::raw(nr::RT_TGSIGQUEUEINFO, args) };
 }
 
@@ -129,7 +129,7 @@ pub(super) fn waiting() -> u64 {
 /// A SIGSYS of a timer that carries `value`, and waits for this thread, is dropped. (Of a number
 /// there is one signal of the program's, and one by a timer.)
 pub(super) fn drop_timers(value: u64) {
-    /// Of siginfo_t: the code is the third half word, the value the fourth word.
+    /// Index of the value in siginfo_t, in words. The code is the third half word.
     const VALUE: usize = 3;
     let is_poke = |info: &[u64; 16]| info[1] as u32 as i32 == SI_TIMER && info[VALUE] == value;
     if waiting() & bit_of(k::SIGSYS) == 0 {

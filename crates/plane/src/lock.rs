@@ -35,8 +35,8 @@ impl<T> Lock<T> {
         Some(result)
     }
 
-    /// Uses the value when nobody else does. Signals must be blocked: a handler that interrupted
-    /// the holder and came here would wait for itself.
+    /// Uses the value when no other thread does. Signals must be blocked: a handler that
+    /// interrupted the holder and came here would wait for itself.
     pub fn with<R>(&self, mut work: impl FnMut(&mut T) -> R) -> R {
         loop {
             match self.try_with(&mut work) {
@@ -49,8 +49,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// In a forked child: whoever held it is not here. The value is as it was at some moment in
-    /// the middle of the holder's work.
+    /// Frees the lock in a forked child, where the holder does not exist. The value may be in the
+    /// middle of the holder's change.
     pub fn break_open(&self) {
         self.held.store(false, Relaxed);
     }

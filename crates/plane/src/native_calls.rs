@@ -32,7 +32,7 @@ pub(super) fn perform(call: &Call, site: u64, context: &mut Context) {
     keep_changed_mask(context);
 }
 
-/// Where signals may interrupt a call, the program goes on to make it.
+/// Lets the program itself make a call that signals may interrupt.
 pub(super) fn made_by_the_program(site: u64, context: &mut Context) -> bool {
     if !signal_actions::has_handlers() && !crate::patch::has_threads() {
         return false;
@@ -72,8 +72,8 @@ pub(super) fn keep_mask_unless_held(context: &mut Context) -> bool {
     held
 }
 
-/// With this mask the thread is at work of ours for which signals wait that have come: its own is
-/// in the frame.
+/// True if this mask is that of the agent's work, for which signals that have come wait. The
+/// thread's own mask is in the frame.
 fn is_of_held(mask: u64) -> bool {
     kernel_signals::has_sigsys(mask) && !crate::interception_state::is_retired()
 }

@@ -3,10 +3,10 @@
 //! A site is patched when it has trapped often ([`trap_counts`]) and only in a way that no
 //! instruction pointer can be caught in:
 //! - *number before*: the jump replaces the move of the call's number, the call itself stays where
-//!   it is. Whoever stands between the two, or jumps to the call, traps as before.
+//!   it is. A thread between the two, or one that jumps to the call, traps as before.
 //! - *by padding*: the two bytes of the call become a short jump, which leads to a long one, in
-//!   padding that nobody executes. Nobody can stand between the two bytes; whoever is in the kernel
-//!   returns behind them, where nothing has changed.
+//!   padding that is never executed. No thread can stand between the two bytes; one that is in the
+//!   kernel returns behind them, where nothing has changed.
 //! - *compare after*: the jump replaces the call and what follows. Someone who stands behind the
 //!   call would return into the middle of it: another thread, or a signal handler's caller. So this
 //!   shape is used only while the program has one thread and no handler that could have interrupted
@@ -14,7 +14,7 @@
 //!
 //! While other threads may be fetching the bytes that change, two of them are stored at once. A
 //! long jump in padding is there before the short one leads to it. A long jump in place of an
-//! instruction comes in three steps: a jump to itself, two bytes, holds whoever comes; then the
+//! instruction comes in three steps: a jump to itself, two bytes, holds threads that come; then the
 //! rest is written; then the first two bytes. After each step every processor that runs a thread of
 //! ours is made to forget what it has fetched (membarrier(2), `SYNC_CORE`). Where the kernel has no
 //! such call, nothing is patched under threads. Others may fork meanwhile: what a child finds half
@@ -46,11 +46,13 @@ use trap_counts::Seen;
 #[repr(C)]
 struct State {
     enabled: bool,
-    /// Processors can be made to forget what they have fetched; `None` while nobody has asked.
+    /// True if processors can be made to forget what they have fetched (membarrier(2)); `None`
+    /// while it has not been tried.
     synchronises: Option<bool>,
-    /// What is being replaced in steps: a child that is forked meanwhile has it half done.
+    /// Site that is being replaced in steps, and its jump: a child that is forked meanwhile has it
+    /// half done.
     under_way: Option<(u64, [u8; LONG_JUMP])>,
-    /// What stubs call.
+    /// Function that returns the address that stubs call.
     entry: fn() -> u64,
     stubs: Stubs,
     seen: Seen,
@@ -110,12 +112,12 @@ pub fn has_threads() -> bool {
     THREADS.load(Relaxed)
 }
 
-/// In a forked child, which has one thread.
+/// Resets the state in a forked child, which has one thread.
 pub(super) fn in_new_process() {
     STATE.break_open();
     THREADS.store(false, Relaxed);
     STATE.try_with(|state| {
-        // Registrations with the kernel are not inherited by everybody.
+        // A child may not inherit the registration with the kernel.
         state.synchronises = None;
         if let Some((at, jump)) = state.under_way.take() {
             let _ = code_writer::write(at, |at| code_writer::put(at, &jump));

@@ -1,6 +1,6 @@
 //! The contract between the plane and a policy.
 //!
-//! A policy says which calls it wants to see ([`Policy::interest`]), and decides each before it is
+//! A policy chooses the calls that it sees ([`Policy::interest`]), and decides each before it is
 //! made ([`Policy::before`]): it answers the call, or lets the program make it. A
 //! [`ReportingPolicy`] sees all calls, and the result of each that it lets the program make
 //! ([`ReportingPolicy::after`]), however long that has waited. It can also make a call wait, resume
@@ -12,10 +12,12 @@
 //! cannot answer them; a [`ReportingPolicy`] sees them as [`ReportingPolicy::plane_call`]. The end
 //! of a process is either a call that the policy sees, or a signal.
 //!
-//! | | calls come | results come | cost per call |
-//! |---|---|---|---|
-//! | [`Policy`] | by patched sites, else by signals; none from handlers that interrupt the agent | only of what the policy makes itself | 15 ns |
-//! | [`ReportingPolicy`] | all, by two signals for each call that is reported | of all | microseconds |
+//! The two kinds differ in their costs:
+//! - A [`Policy`] gets calls by patched sites, else by signals, and none from handlers that
+//!   interrupt the agent. It sees only the results of calls that it makes itself. A call costs 15
+//!   ns.
+//! - A [`ReportingPolicy`] gets all calls and all results, by two signals for each call that is
+//!   reported. A call costs microseconds.
 //!
 //! *Fail open or closed*: a process that the plane cannot intercept any more runs natively
 //! ([`ProcessEvents::lost`]). A policy that cannot accept this ends the process there. A
@@ -99,9 +101,9 @@ pub enum ReportingVerdict {
 pub enum PlaneCallVerdict {
     /// The plane makes the call.
     Proceed,
-    /// As [`ReportingVerdict::Wait`].
+    /// Waits in front of the call, as [`ReportingVerdict::Wait`] does.
     Wait(&'static AtomicU32),
-    /// As [`ReportingVerdict::ResumeFrame`].
+    /// Resumes the thread as its changed frame says, as [`ReportingVerdict::ResumeFrame`] does.
     ResumeFrame,
 }
 
@@ -139,7 +141,7 @@ pub enum Next {
 /// Calls that a [`Policy`] sees.
 #[derive(Clone, Copy)]
 pub enum Interest {
-    /// All calls, those that the plane makes itself among them, except the return from a signal.
+    /// Every call, those that the plane makes itself among them, except the return from a signal.
     Every,
     /// Calls of these numbers.
     Only {

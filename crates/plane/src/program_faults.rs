@@ -22,7 +22,7 @@ const SEGV_ACCERR: i32 = 2;
 
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 const NO_ACTION: Action = Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 };
-/// What the kernel had before.
+/// Actions that the kernel had before.
 static BEFORE: Lock<[Action; TAKEN.len()]> = Lock::new([NO_ACTION; TAKEN.len()]);
 
 fn action() -> Action {
@@ -92,7 +92,7 @@ fn set_action_of(signal: u32, action: Action) -> sys::Result<Action> {
     kernel_signals::set_action(signal as i32, Some(&action))
 }
 
-/// In a forked child: what was held is free.
+/// Frees, in a forked child, the lock that another thread held.
 pub(super) fn in_new_process() {
     BEFORE.break_open();
 }
@@ -121,7 +121,7 @@ extern "C" fn runahead_fault(signal: i32, info: u64, context: *mut Context) {
     }
     context.set_bases();
     if code <= 0 {
-        // Somebody has sent it, and no instruction raises it again.
+        // Another process has sent the signal, and no instruction raises it again.
         kernel_signals::send_to_itself(signal, info);
     }
 }

@@ -4,7 +4,7 @@
 /// A call of a thread's that is under way, or that it is to make again.
 #[derive(Clone, Copy)]
 pub struct Begun {
-    /// Which one it is.
+    /// Identifies the call.
     pub place: Place,
     /// When its relative timeout is over, in nanoseconds.
     pub ends: Option<u64>,
@@ -14,14 +14,14 @@ pub struct Begun {
     pub done: u64,
 }
 
-/// Where and with what it is made.
+/// Site and arguments of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Address of the instruction.
     pub site: u64,
     /// The stack pointer there.
     pub stack: u64,
-    /// Of the call.
+    /// Number of the call.
     pub number: u64,
     /// Its arguments.
     pub arguments: [u64; 6],

@@ -17,9 +17,9 @@ pub(crate) const PLACES: usize = 64;
 /// Calls made from stacks of one place.
 #[repr(C, align(64))]
 pub struct Unseen {
-    /// How many more go straight to the kernel.
+    /// Calls that go straight to the kernel before the next sample.
     left: AtomicU64,
-    /// How many did, or will have, that no sample has stood for yet.
+    /// Calls that went by, or will, and that no sample has stood for yet.
     unaccounted: AtomicU64,
     /// State of [`Unseen::chance`].
     random: AtomicU64,
@@ -41,7 +41,7 @@ impl Unseen {
 #[unsafe(link_section = ".bss.large")]
 pub(crate) static RUNAHEAD_UNSEEN: [Unseen; PLACES] = [const { Unseen::new() }; PLACES];
 
-/// Where calls from `stack` are counted.
+/// Counter of calls from `stack`.
 pub fn of_stack(stack: u64) -> &'static Unseen {
     // The entry code has the same written out. Stacks are often 8 MiB apart, and some pages; small
     // ones less. One of them seldom changes its place as it grows.
@@ -59,7 +59,7 @@ pub fn none() {
 }
 
 impl Unseen {
-    /// How many calls are to go by.
+    /// Calls that are to go by.
     pub fn left(&self) -> u64 {
         self.left.load(Relaxed)
     }
@@ -79,12 +79,12 @@ impl Unseen {
         next >> 32
     }
 
-    /// One has been seen that might have gone by: it trapped.
+    /// Counts one call less to go by: one was seen because it trapped.
     pub fn one_less(&self) {
         self.left.store(self.left().saturating_sub(1), Relaxed);
     }
 
-    /// How many calls the sample at hand stands for beside itself; 0 if it is none.
+    /// Number of calls that the sample at hand stands for beside itself; 0 if it is none.
     pub fn account(&self) -> u64 {
         if self.left() == 0 { self.unaccounted.swap(0, Relaxed) } else { 0 }
     }

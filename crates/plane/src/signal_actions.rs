@@ -46,7 +46,7 @@ pub(super) fn changed() -> u64 {
 
 pub(super) const ASKS_FOR_STACK: u64 = k::SA_ONSTACK as u64;
 
-/// What the kernel does not know of an action.
+/// Parts of an action that the kernel does not know.
 #[derive(Clone, Copy)]
 pub(super) struct Given {
     pub handler: u64,

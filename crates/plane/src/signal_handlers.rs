@@ -25,7 +25,7 @@ use super::thread::{self, Thread};
 use crate::arch::{self, CALLS, Context, Place, RED_ZONE, REGISTERS, pkeys};
 use crate::sys::{self, nr};
 
-/// What the kernel is given in place of a handler.
+/// Address that the kernel gets in place of a handler.
 pub(super) fn address() -> u64 {
     arch::handler()
 }
@@ -98,7 +98,7 @@ pub(crate) extern "C" fn runahead_begin_handler(
     unsafe { enter(thread, signal, handler, mask, context) }
 }
 
-/// What a signal has interrupted goes on as it was, but with signals blocked.
+/// Resumes the interrupted code as it was, but with signals blocked.
 ///
 /// # Safety
 /// A copy of the frame that the kernel has just delivered.
@@ -191,7 +191,7 @@ const HELD_BY: [u64; 79] = [
     nr::CONNECT,
 ];
 
-/// Whether signals that meet our work for a call `number` may wait until that is over.
+/// True if signals that interrupt the agent's work for a call `number` may wait until that is over.
 pub(super) fn may_be_held(number: u64) -> bool {
     const IS_ONE: [bool; CALLS] = {
         let (mut table, mut at) = ([false; CALLS], 0);
@@ -213,8 +213,8 @@ fn can_wait(thread: &Thread, signal: i32, context: &Context) -> bool {
         && is_alone(thread, signal)
 }
 
-/// A call has been dispatched for a policy that is told of all, and a signal has come before we had
-/// them wait. (Whoever looks at the stack then, to unwind it, is to find the program and not us.)
+/// True if a signal has interrupted a reported call before signals were made to wait. An unwinder
+/// that looks at the stack then must find the program, and not the agent.
 fn comes_before_the_policy(thread: &Thread, context: &Context) -> bool {
     crate::interception_state::reports()
         && (thread.depth.get() == 0 || thread.is_asking.get())
@@ -234,7 +234,7 @@ fn is_alone(thread: &Thread, signal: i32) -> bool {
         && kernel_signals::set_action(signal, None).is_ok_and(|now| now.handler == address())
 }
 
-/// What is started for a signal.
+/// Handler to start for a signal.
 #[derive(Clone, Copy)]
 pub(super) struct Handler {
     pub address: u64,
@@ -242,12 +242,12 @@ pub(super) struct Handler {
     pub on_stack: bool,
     /// Calls that it interrupts are restarted.
     pub restarts: bool,
-    /// Where the handler returns to, if that is not what the frame says.
+    /// Return address of the handler, if not the one of the frame.
     pub restorer: Option<u64>,
 }
 
 impl Handler {
-    /// For a signal of the handler of which the kernel does not know.
+    /// Handler of the program that the kernel does not know of.
     fn of_program(given: signal_actions::Given, flags: u64) -> Self {
         let restarts = flags & u64::from(k::SA_RESTART) != 0;
         Handler { address: given.handler, on_stack: given.on_stack, restarts, restorer: None }
@@ -263,7 +263,7 @@ impl Handler {
 /// Starts a handler, to which `context` belongs, with this mask. Signals must be blocked.
 ///
 /// # Safety
-/// The frame of a signal that the kernel has delivered to us, and nobody returns from it.
+/// The frame of a signal that the kernel has delivered to us, from which no code returns.
 pub(super) unsafe fn enter(
     thread: Option<&'static Thread>,
     signal: i32,
@@ -370,7 +370,7 @@ unsafe fn program(
     (stack, is_us.then_some(roots))
 }
 
-/// Whether there is memory that can be written, of which the kernel makes some where a stack grows.
+/// True if the place can be written to. The kernel maps it where a stack grows.
 fn is_writable(place: Place) -> bool {
     use crate::sys::PAGE;
     const WORD: u64 = 8;

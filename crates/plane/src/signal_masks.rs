@@ -38,7 +38,7 @@ pub(super) use mask_calls::{can_go_by, sigaction, sigprocmask};
 /// `si_code` of a call that a filter has trapped (asm-generic/siginfo.h).
 const SYS_SECCOMP: i32 = 1;
 
-/// What the process, and not a thread, has.
+/// State of the process rather than of a thread.
 struct Kept {
     /// The program's action for SIGSYS.
     sigsys: Action,
@@ -47,10 +47,10 @@ struct Kept {
 static KEPT: Lock<Kept> =
     Lock::new(Kept { sigsys: Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: 0 } });
 
-/// What the parent of a new thread believes of SIGSYS.
+/// True if the parent of a new thread believes that SIGSYS is blocked.
 static BLOCKED_IN_PARENT: AtomicBool = AtomicBool::new(false);
 
-/// Whether a new thread begins with SIGSYS blocked, as the program believes.
+/// True if a new thread begins with SIGSYS blocked, as the program believes.
 pub(super) fn new_threads_block() -> bool {
     BLOCKED_IN_PARENT.load(Relaxed)
 }
@@ -79,8 +79,8 @@ pub(super) fn action_to_lend() -> Action {
     undisturbed(|mask| (kept_action(None), mask))
 }
 
-/// In a new process, before dispatch is on: if it was made with cleared handlers
-/// (CLONE_CLEAR_SIGHAND), ours is put back.
+/// Installs our action again in a new process, before dispatch is on, if it was made with cleared
+/// handlers (CLONE_CLEAR_SIGHAND).
 pub(super) fn take_again(thread: &Thread) {
     let ours = dispatch_siginfo::action();
     undisturbed(|mask| {
@@ -99,7 +99,7 @@ pub(super) fn take_again(thread: &Thread) {
     });
 }
 
-/// In a forked child: what was held is free.
+/// Frees, in a forked child, the lock that another thread held.
 pub(super) fn in_new_process() {
     KEPT.break_open();
 }
@@ -209,7 +209,7 @@ pub(super) fn forward_sigsys(
     }
 }
 
-/// What the program's handler for SIGSYS blocks beside what is blocked.
+/// Signals that the program's handler for SIGSYS blocks, beside those that are blocked.
 fn mask_for_handler(thread: Option<&Thread>, action: &Action, context: &mut Context) -> u64 {
     let deferred = action.flags & u64::from(k::SA_NODEFER) == 0;
     let mut mask = action.mask | if deferred { SYS_BIT } else { 0 };
@@ -235,14 +235,16 @@ pub(super) fn restore_from(thread: &Thread, frame: &mut Context) {
     };
 }
 
-/// In a forked child that runs natively: SIGSYS is as the program left it. The mask to run with.
+/// Sets SIGSYS as the program left it, in a forked child that runs natively. Returns the mask to
+/// run with.
 pub(super) fn in_child(thread: &Thread, mask: u64) -> u64 {
     KEPT.break_open();
     restore_actions(thread);
     thread.as_believed(mask)
 }
 
-/// In a vfork child that goes on natively, while its parent does not. The mask to run with.
+/// Restores the signal actions in a vfork child that goes on natively, while its parent does not.
+/// Returns the mask to run with.
 pub(super) fn in_native_borrower(thread: &Thread, mask: u64) -> u64 {
     undisturbed(|now| {
         restore_actions(thread);

@@ -31,7 +31,7 @@ const PTRACE_TRACEME: u64 = 0;
 /// `si_arch` of a 64-bit call (linux/audit.h).
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
-/// What our signal carries to a thread that is to take its dispatch off.
+/// Value of the signal that makes a thread turn its dispatch off.
 const CALLED_OFF: u64 = 0x7261_6864_6973_6172;
 
 /// Puts our handler in place of the program's, which `masks` keeps. `believed`: see
@@ -163,7 +163,7 @@ fn answer(info: &Info, context: &mut Context) {
     }
     let mut call = context.call(thread);
     if call.nr == nr::PTRACE && call.args[0] == PTRACE_TRACEME && thread.lent.get().is_some() {
-        // Whoever traces it would see our signals, and is to wait for it meanwhile.
+        // A tracer would see our signals, and the child must wait for it meanwhile.
         return clone::go_on_natively(thread, site, context);
     }
     let is_undisturbed = || thread.depth.get() == 0;
@@ -243,7 +243,7 @@ fn reported(call: &Call, site: u64, context: &mut Context) {
     }
 }
 
-/// One of the plane's own calls has been made.
+/// Reports that the plane has made one of its own calls.
 fn tell_plane_call(call: &Call, context: &Context) {
     // What makes a child or a thread says so itself.
     let is_child = matches!(call.nr, nr::CLONE | nr::FORK | nr::VFORK | nr::CLONE3);
@@ -269,7 +269,7 @@ fn natively(site: u64, context: &mut Context) {
     context.resume_at(site);
 }
 
-/// What is handed to the agent's stack and back.
+/// Arguments and result of `patch` on the agent's stack.
 struct Patch {
     site: u64,
     number: u64,
@@ -362,7 +362,7 @@ fn dispatch(call: &mut Call, site: u64, context: &mut Context) -> bool {
     true
 }
 
-/// What is handed to the agent's stack and back.
+/// Arguments and result of `dispatch` on the agent's stack.
 struct Dispatch<'a> {
     call: &'a mut Call,
     verdict: Verdict,

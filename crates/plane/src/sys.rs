@@ -12,7 +12,7 @@ use crate::arch::syscall;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub u32);
 
-/// What a call gave.
+/// Result of a call.
 pub type Result<T> = core::result::Result<T, Errno>;
 
 /// Turns the kernel's convention into a result.
@@ -224,7 +224,7 @@ pub fn cached_pages(fd: Fd, offset: u64, len: u64) -> Result<u64> {
     Ok(out[0])
 }
 
-/// Whether all pages of the range are in memory.
+/// True if all pages of the range are in memory.
 pub fn is_cached(fd: Fd, offset: u64, len: u64) -> Result<bool> {
     let pages = (offset + len).div_ceil(PAGE) - offset / PAGE;
     cached_pages(fd, offset, len).map(|cached| cached >= pages)
@@ -283,10 +283,10 @@ pub fn getcwd(buf: &mut [u8]) -> Result<usize> {
     call!(nr::GETCWD, buf.as_mut_ptr(), buf.len()).map(|n| n as usize)
 }
 
-/// Where a mapping is to go.
+/// Place for a mapping.
 #[derive(Clone, Copy)]
 pub enum Place {
-    /// Where the kernel likes.
+    /// Any place, chosen by the kernel.
     Anywhere,
     /// At this address, if nothing is there (else `EEXIST`).
     IfFree(u64),
@@ -457,7 +457,7 @@ pub fn mask() -> u64 {
     now
 }
 
-/// How often a thread has left its processor.
+/// Counts of a thread's context switches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Switches {
     /// Times that the thread gave its processor up to wait.
@@ -468,7 +468,7 @@ pub struct Switches {
 
 /// Words of a `struct rusage` (getrusage(2)).
 const USAGE_WORDS: usize = 18;
-/// Of whom: all threads of the process.
+/// Selects the usage of all threads of the process.
 const RUSAGE_SELF: u64 = 0;
 const RUSAGE_THREAD: u64 = 1;
 
@@ -604,7 +604,7 @@ pub fn is_readable_within(fd: Fd, milliseconds: i32) -> bool {
     call!(nr::POLL, &raw mut request, 1, milliseconds) == Ok(1)
 }
 
-/// One descriptor as ancillary data (cmsg(3)): length, level and type; then the number.
+/// Bytes of one descriptor as ancillary data (cmsg(3)): length, level and type; then the number.
 const RIGHTS_BYTES: u64 = 20;
 const RIGHTS: u64 = {
     const SCM_RIGHTS: u64 = 1;
@@ -653,7 +653,7 @@ pub fn fork_with_pidfd() -> Result<Option<(u32, Fd)>> {
     }
 }
 
-/// Whether `fd` is an end of a pipe.
+/// True if `fd` is an end of a pipe.
 pub fn is_pipe(fd: Fd) -> bool {
     statx_fd(fd, k::STATX_TYPE).is_ok_and(|s| u32::from(s.stx_mode) & k::S_IFMT == k::S_IFIFO)
 }

@@ -22,7 +22,7 @@ fn mask_argument(call: &Call) -> sys::Result<(usize, u64, u64)> {
     })
 }
 
-/// One of [`MASK_CALLS`] means the same to the kernel as to the program.
+/// True if this one of [`MASK_CALLS`] means the same to the kernel as to the program.
 pub(super) fn has_plain_mask(call: &Call) -> bool {
     match mask_argument(call) {
         Ok((_, 0, _)) => true,
@@ -31,8 +31,8 @@ pub(super) fn has_plain_mask(call: &Call) -> bool {
     }
 }
 
-/// Of one of [`MASK_CALLS`] with SIGSYS in its mask: the number of the argument, what the mask is
-/// to be, and its bytes.
+/// Index of the mask argument, the mask to use and its bytes, for one of [`MASK_CALLS`] with SIGSYS
+/// in its mask.
 pub(super) fn mask_to_replace(call: &Call) -> Option<(usize, u64, u64)> {
     if !MASK_CALLS.contains(&call.nr) {
         return None;

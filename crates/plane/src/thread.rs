@@ -30,7 +30,7 @@ const SIGNAL_STACK_BYTES: u64 = 256 << 10;
 /// Bytes without access below the stack for signals.
 const GUARD_BYTES: u64 = 4096;
 
-/// One thread. The entry code in `arch` uses the first fields.
+/// State of one thread. The entry code in `arch` uses the first fields.
 #[repr(C, align(16))]
 pub struct Thread {
     /// Highest address of the agent's stack, where work on it begins.
@@ -384,15 +384,15 @@ impl Thread {
         self.lent.set(None);
     }
 
-    /// A spare place that was not wanted, or that nobody lives in any more, becomes a spare one.
+    /// Makes this place a spare one: it was not needed, or its thread has left.
     pub(super) fn give_back(&self) {
         let own = core::ptr::from_ref(self).cast_mut();
         let none = core::ptr::null_mut();
         let free = |s: &AtomicPtr<Thread>| s.compare_exchange(none, own, Release, Relaxed).is_ok();
         if !RUNAHEAD_SPARE.iter().any(free) {
             let [at, len] = self.mapped.get();
-            // SAFETY: nobody knows of it, and nobody is on its stack: it was taken from the table
-            // by its own thread, which is on the program's stack.
+            // SAFETY: the place is in no table, and no thread is on its stack: its own thread took
+            // it from the table, and is on the program's stack.
             unsafe { address_space::give_back(at, len) };
         }
     }
@@ -442,7 +442,7 @@ impl Thread {
         self.depth.get() != 0
     }
 
-    /// See there.
+    /// True while a vfork child uses this thread.
     pub fn is_lent(&self) -> bool {
         self.lent.get().is_some()
     }
@@ -469,7 +469,8 @@ impl Thread {
     }
 }
 
-/// In a forked child: no thread is armed, and `thread` is the one that there is.
+/// Resets the count of armed threads and the table in a forked child, whose only thread is
+/// `thread`.
 pub(super) fn forget_others(thread: &Thread) {
     // Timers are not inherited.
     thread.faults.set(None);
@@ -478,8 +479,8 @@ pub(super) fn forget_others(thread: &Thread) {
     thread.armed.set(false);
 }
 
-/// Calls `each` with every other thread that is known, of which nobody else may touch more than the
-/// module's text says.
+/// Calls `each` with every other thread that is known. Only what the module's invariant allows to
+/// other threads may be touched.
 pub(super) fn others(mut each: impl FnMut(&Thread)) {
     let own = sys::gettid();
     let table = RUNAHEAD_THREADS.as_ptr().cast::<Slot>();

@@ -4,7 +4,7 @@
 //!
 //! Each thread is sent the signal and waits in the handler, with signals blocked, until it is
 //! released. A thread that waits in the kernel for a call leaves it as for any signal, and makes it
-//! anew, with what is left of a timeout ([`crate::reported_call_state`]). That works under a
+//! anew, with what is left of a timeout (`call_restart`). That works under a
 //! [`ReportingPolicy`](crate::ReportingPolicy); elsewhere a call that any handler interrupts fails
 //! with EINTR.
 //!

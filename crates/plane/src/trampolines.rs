@@ -12,7 +12,7 @@ static SITES: Sites<CLONE_SITES> = Sites::new();
 /// Call sites that have a plain trampoline, by index.
 static PLAIN: Sites<PLAIN_SITES> = Sites::new();
 
-/// In a forked child: what was held is free.
+/// Frees, in a forked child, the lock that another thread held.
 pub(super) fn in_new_process() {
     SITES.filling.break_open();
     PLAIN.filling.break_open();

@@ -104,15 +104,15 @@ pub const CALLS: usize = 512;
 /// Bytes of the stacks on which the agent works for a program's first thread, and for each other;
 /// only what is touched takes memory.
 pub const STACK_BYTES: usize = 8 << 20;
-/// See [`STACK_BYTES`].
+/// Bytes of the stack of a thread that is not the first ([`STACK_BYTES`]).
 pub const SMALL_STACK_BYTES: usize = 1 << 20;
 
 #[repr(C, align(4096))]
 pub(crate) struct Page<const N: usize>([u8; N]);
 
 /// Threads by their thread pointer: how a patched site finds its own. It lies on pages that the
-/// kernel clears in a forked child (`MADV_WIPEONFORK`), so that there nobody is known, and a child
-/// runs natively unless it comes in by itself.
+/// kernel clears in a forked child (`MADV_WIPEONFORK`), so that no thread is known there, and a
+/// child runs natively unless it comes in by itself.
 // SAFETY: nothing else defines a name that begins with RUNAHEAD_: the image is linked with `core`
 // alone, and the libraries of a test program have none.
 #[unsafe(no_mangle)]
@@ -135,7 +135,7 @@ pub(crate) const THREAD_HASH: u64 = 0x1e37_79b1;
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_SPARE: [AtomicPtr<Thread>; SPARES] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; SPARES];
-/// How many threads can be on their way to a place at once.
+/// Most threads that can be on their way to a place at once.
 pub(crate) const SPARES: usize = 16;
 /// Places that threads have left at their end, from where they become spare ones.
 // SAFETY: a name of ours alone, as above.
@@ -146,7 +146,7 @@ pub(crate) static RUNAHEAD_RETURNED: [AtomicPtr<Thread>; RETURNED] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; RETURNED];
 /// More than there can be places: a thread had one of those in the table.
 pub(crate) const RETURNED: usize = 2 * THREAD_HASHES;
-/// For each call whether it is to be seen: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`], [`CHECKED`] or
+/// Route of each call by its number: 0, [`SEEN`], [`SAMPLED`], [`TRAPPED`], [`CHECKED`] or
 /// [`COMMANDED`].
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
@@ -167,17 +167,17 @@ pub const COMMANDED: u8 = 5;
 /// Commands of fcntl(2) from 1 up to this one are about the flags of one descriptor, or locks
 /// (asm-generic/fcntl.h).
 const COMMON_COMMANDS: u32 = 1023;
-/// Not 0 when `rdfsbase` may be used, without which threads cannot be told apart.
+/// Nonzero if `rdfsbase` may be used, without which threads cannot be told apart.
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_FSGSBASE: AtomicU8 = AtomicU8::new(0);
-/// Where each clone trampoline goes on: the instruction after the program's own call.
+/// Return address of each clone trampoline: the instruction after the program's own call.
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_CLONE_RETURN: [AtomicU64; CLONE_SITES] =
     [const { AtomicU64::new(0) }; CLONE_SITES];
 
-/// Where each plain trampoline goes on: the instruction after the program's own call.
+/// Return address of each plain trampoline: the instruction after the program's own call.
 // SAFETY: a name of ours alone, as above.
 #[unsafe(no_mangle)]
 pub(crate) static RUNAHEAD_PLAIN_RETURN: [AtomicU64; PLAIN_SITES] =
@@ -715,9 +715,9 @@ pub unsafe fn abandon(thread: &Thread, result: Option<i64>) -> ! {
     unsafe { runahead_abandon(thread, result.unwrap_or(0), u64::from(result.is_none())) }
 }
 
-/// Forks a process whose parent is whoever adopts orphans here: nobody of the program's will
-/// collect it, or be told of its end. 0 in the new process; its number or -errno in this one, which
-/// waits for the helper that makes it (some 50 µs beyond a fork).
+/// Forks a process whose parent is the process that adopts orphans here: no process of the program
+/// collects it, or learns of its end. Returns 0 in the new process; its number or -errno in this
+/// one, which waits for the helper that makes it (some 50 µs beyond a fork).
 ///
 /// # Safety
 /// As fork(2) in a process with threads. No signal is delivered to this thread meanwhile.

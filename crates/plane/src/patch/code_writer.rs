@@ -105,8 +105,8 @@ pub(super) fn write(at: u64, write: impl FnOnce(*mut u8)) -> Option<()> {
     Some(())
 }
 
-/// Whether the program may write to the page itself. Such code is its own to change, and taking the
-/// right away from it would be seen. Tried with an addition of nothing, by the kernel (futex(2)).
+/// True if the program may write to the page itself. Such code is its own to change, and to take
+/// the right away would be seen. Tried with an addition of 0, by the kernel (futex(2)).
 pub(super) fn is_writable(page: u64) -> bool {
     const ADD_NOTHING: u64 = 1 << 28;
     const WORD: u64 = 4;
@@ -116,7 +116,7 @@ pub(super) fn is_writable(page: u64) -> bool {
     let private = core::sync::atomic::AtomicU32::new(0);
     let wake = u64::from(k::FUTEX_WAKE_OP | k::FUTEX_PRIVATE_FLAG);
     let args = [private.as_ptr() as u64, wake, 0, 0, page, ADD_NOTHING];
-    // SAFETY: adds 0 to an aligned word of the page; nobody waits at either address.
+    // SAFETY: adds 0 to an aligned word of the page; no thread waits at either address.
     let ret = unsafe { sys::raw(nr::FUTEX, args) };
     ret != sys::fail(sys::EFAULT)
 }
@@ -166,8 +166,8 @@ pub(super) fn replace_two(at: *mut u8, bytes: [u8; 2]) {
 #[repr(C, packed)]
 struct Unaligned(u16);
 
-/// Writes a long jump, and what stops whoever comes to the rest, into a padding that nobody
-/// executes; then the short jump at `site`, in the same page, that leads to it.
+/// Writes a long jump into padding that is never executed, with [`INT3`] in the rest of the
+/// padding. Then writes the short jump at `site`, in the same page, that leads to it.
 pub(super) fn write_by_padding(
     site: u64,
     short: [u8; 2],

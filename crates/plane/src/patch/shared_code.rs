@@ -1,14 +1,15 @@
-//! Where code may lie that others have, too: what the program has mapped to share.
+//! Ranges of code that other processes may share: shared mappings of the program.
 //!
 //! A jump that is written there is written into the file that is mapped, and into the memory of
-//! whoever else maps it. What the kernel maps at an exec, and dynamic linkers after it, is private.
+//! every process that maps it. What the kernel maps at an exec, and dynamic linkers after it, is
+//! private.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Ranges told apart. What comes after them makes the last one wider.
 const RANGES: usize = 32;
 
-/// See the module's text. Nothing is forgotten: private code that takes the place of shared is not
+/// Ranges of shared mappings. No range is removed: private code that replaces shared code is not
 /// patched.
 pub(super) struct SharedRanges([(AtomicU64, AtomicU64); RANGES]);
 

@@ -26,8 +26,8 @@ impl Seen {
         &mut self.0[hash as usize % SETS]
     }
 
-    /// One more trap at this site. True when it is time to patch it: first when it is hot, then,
-    /// if that did not go, each time that it has trapped twice as often.
+    /// Counts a trap at this site. Returns true when it is time to patch it: first when it is hot,
+    /// then, if that failed, each time that it has trapped twice as often.
     pub fn note(&mut self, at: u64) -> bool {
         let set = self.set(at);
         let known = set.iter().position(|site| site.at == at);

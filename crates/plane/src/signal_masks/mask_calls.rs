@@ -22,8 +22,8 @@ fn note_async_handler(signal: u32, action: &Action) {
     }
 }
 
-/// Whether rt_sigaction or rt_sigprocmask means the same to the kernel as to the program: SIGSYS is
-/// in neither what is given nor what was. Called before it is made, on the agent's stack.
+/// True if rt_sigaction or rt_sigprocmask means the same to the kernel as to the program: SIGSYS is
+/// in neither the new nor the old value. Called before it is made, on the agent's stack.
 pub(crate) fn can_go_by(call: &Call) -> bool {
     let [first, new, _, size, ..] = call.args;
     if size != MASK_BYTES {

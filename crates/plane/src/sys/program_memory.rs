@@ -1,5 +1,5 @@
-//! Reads and writes of the program's memory that may not be there: by calls, so that the kernel
-//! says EFAULT and nobody faults.
+//! Reads and writes of program memory that may be unmapped: by calls, so that the kernel answers
+//! EFAULT and no thread faults.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
@@ -9,14 +9,14 @@ use super::{EAGAIN, EFAULT, EINTR, ENAMETOOLONG, ENOSYS, EPERM, ESRCH, Errno, Re
 use crate::arch::syscall;
 use crate::sys::{self, PAGE};
 
-/// Where the number of the process is remembered, which the kernel clears in a forked child; null:
-/// it is not.
+/// Address at which the PID of the process is kept, which the kernel clears in a forked child;
+/// null: it is not kept.
 static PROCESS_AT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From here on the number of this process is remembered at an address, for reads of its memory.
+/// Keeps the PID of this process at an address, for reads of its memory.
 ///
 /// # Safety
-/// A page of zeroes, which stays, and which is cleared in children (`MADV_WIPEONFORK`).
+/// A page of zeroes, which stays mapped, and which is cleared in children (`MADV_WIPEONFORK`).
 pub unsafe fn remember_process(at: u64) {
     PROCESS_AT.store(at as *mut AtomicU32, Relaxed);
 }
@@ -61,7 +61,7 @@ fn is_refusal(error: Errno) -> bool {
     refuses
 }
 
-/// Whether the program could read or write (`advice`) all of these bytes just now; they are in
+/// True if the program could read or write (`advice`) all of these bytes just now; they are in
 /// memory then (madvise(2), since 5.14).
 fn is_there(at: u64, len: u64, advice: u32) -> bool {
     let first = at & !(PAGE - 1);
@@ -81,9 +81,8 @@ fn is_there(at: u64, len: u64, advice: u32) -> bool {
     }
 }
 
-/// What the kernel's copy would do, for who may not ask for that. A program that takes memory away
-/// while a call has it for an argument ends by a fault here, where the kernel would answer EFAULT
-/// or not, as it happens.
+/// Copies as the kernel would, where a filter refuses the call. A program that unmaps memory while
+/// a call has it for an argument ends by a fault here, where the kernel might answer EFAULT.
 fn read_what_is_there(mut to: u64, remote: &[[u64; 2]]) -> Result<u64> {
     let mut copied = 0;
     for &[from, len] in remote {
@@ -130,11 +129,11 @@ pub fn copy_in<T: PlainData>(from: u64) -> Result<T> {
     }
 }
 
-/// Copies pieces of our memory, each an address and bytes, to places of the program's that may not
-/// be there: the kernel does it.
+/// Copies pieces of our memory, each an address and a length in bytes, to addresses of the program
+/// that may be unmapped: the kernel does it.
 ///
 /// # Safety
-/// What is copied is there, and nobody depends on what is replaced.
+/// The source is mapped, and no code depends on what is replaced.
 pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N]) -> Result<()> {
     let all: u64 = from.iter().map(|[_, bytes]| bytes).sum();
     let refused = IS_REFUSED.load(Relaxed);
@@ -150,7 +149,7 @@ pub unsafe fn copy_out<const N: usize>(from: &[[u64; 2]; N], to: &[[u64; 2]; N])
                 if len != room || !is_there(to, len, k::MADV_POPULATE_WRITE) {
                     return Err(Errno(EFAULT));
                 }
-                // SAFETY: it was there just now; nobody depends on it, as promised.
+                // SAFETY: it was mapped just now; no code depends on it, as promised.
                 unsafe {
                     core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize)
                 };

@@ -10,7 +10,7 @@ fn spares() -> usize {
     RUNAHEAD_SPARE.iter().filter(|spare| !spare.load(Relaxed).is_null()).count()
 }
 
-/// Sees that there is a place for a thread of which nobody knows.
+/// Ensures that there is a place for a thread that the plane does not know of.
 pub(crate) fn prepare_spare() {
     take_returned();
     if spares() <= EXPECTED.load(Relaxed) as usize
@@ -62,17 +62,17 @@ pub(crate) fn expect_thread() -> bool {
     true
 }
 
-/// In a forked child.
+/// Resets the expected threads in a forked child.
 pub(super) fn expect_nobody() {
     EXPECTED.store(0, Relaxed);
 }
 
-/// One that was expected has its place, or does not come.
+/// Notes that an expected thread has its place, or does not come.
 pub(crate) fn expected_came() {
     let _ = EXPECTED.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
 }
 
-/// Takes all spare places away, so that nobody moves in.
+/// Takes all spare places away, so that no thread moves in.
 pub(crate) fn take_spares() {
     RUNAHEAD_SPARE.iter().for_each(|spare| spare.store(core::ptr::null_mut(), Relaxed));
 }

@@ -3,7 +3,7 @@
 use super::SYSCALL;
 use super::padding::{Code, INT3, LONG_JUMP};
 
-/// How a call site can be rewritten; see `plane::patch` for which is safe when.
+/// Way to rewrite a call site; `plane::patch` says which is safe when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SiteShape {
     /// `mov eax, nr` (or `mov rax, nr`) before the call: the five bytes of a jump replace the
@@ -24,14 +24,14 @@ pub enum SiteShape {
     CompareAfter,
 }
 
-/// Bytes of the comparison behind a call, and of both.
+/// Bytes of the comparison behind a call.
 const COMPARISON: usize = 6;
-/// See [`COMPARISON`].
+/// Bytes of a call and the comparison behind it.
 pub(super) const COMPARED: usize = 2 + COMPARISON;
 
 impl SiteShape {
-    /// What can be done with the call at the offset `site`, given the number it was made with, in
-    /// order of preference.
+    /// Ways to rewrite the call at the offset `site`, which was made with the number `nr`, in order
+    /// of preference.
     pub fn of(code: &Code<'_>, site: usize, nr: u64) -> impl Iterator<Item = SiteShape> {
         let is_call = code.bytes[site..].starts_with(&SYSCALL) && !code.wants_flags(site);
         let shapes: [Shape; 3] = [number_before, by_padding, compare_after];
@@ -39,7 +39,7 @@ impl SiteShape {
     }
 }
 
-/// Whether a call can be rewritten in one of the ways.
+/// Test for one way to rewrite a call.
 type Shape = fn(&Code<'_>, usize, u64) -> Option<SiteShape>;
 
 fn number_before(code: &Code<'_>, site: usize, nr: u64) -> Option<SiteShape> {

@@ -53,8 +53,7 @@ pub unsafe fn attempt(held: &Cell<u64>, nr: u64, args: &[u64; 6]) -> i64 {
 }
 
 impl Context {
-    /// What was interrupted in an [`attempt`] whose call has not begun, or is to begin again, gives
-    /// it up.
+    /// Gives up an interrupted [`attempt`] whose call has not begun, or is to begin again.
     pub fn give_up_attempt(&mut self) {
         let [look, call, given_up] =
             [runahead_attempt_look, runahead_attempt_call, runahead_attempt_given_up]

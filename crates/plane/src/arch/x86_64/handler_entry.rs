@@ -46,13 +46,13 @@ unsafe extern "C" {
     fn runahead_handler_entered();
 }
 
-/// What the kernel is given in place of a handler. It goes on to
+/// Address that the kernel gets in place of a handler. It goes on to
 /// [`crate::signal_handlers::runahead_begin_handler`].
 pub fn handler() -> u64 {
     runahead_enter_handler as *const () as u64
 }
 
-/// Whether that is about to have signals wait at `address`.
+/// True if that code is about to make signals wait at `address`.
 pub fn is_entering_handler(address: u64) -> bool {
     (handler()..runahead_handler_entered as *const () as u64).contains(&address)
 }

@@ -3,7 +3,7 @@
 //! It knows what compilers put around system calls. What it does not know it says that it does not
 //! know; what no 64-bit program can execute it calls impossible.
 
-/// One instruction.
+/// Decoded instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Instruction {
     pub len: usize,
@@ -14,7 +14,7 @@ pub(super) struct Instruction {
     pub is_filler: bool,
 }
 
-/// Where execution goes on. Distances count from the instruction's end.
+/// Next place of execution. Distances count from the instruction's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
     /// Behind the instruction.
@@ -23,18 +23,18 @@ pub(super) enum Flow {
     Perhaps(i32),
     /// At this distance.
     Jump(i32),
-    /// Not behind the instruction.
+    /// Never continues behind the instruction.
     Leaves,
 }
 
-/// What becomes of the arithmetic flags.
+/// Effect on the arithmetic flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flags {
     /// The flags stay, or some do.
     Kept,
     /// The flags' old value matters.
     Read,
-    /// All flags are new.
+    /// Sets every flag anew.
     New,
 }
 
@@ -51,7 +51,7 @@ use Undecoded::{Impossible, Unknown};
 /// Bytes that an instruction can have.
 pub(super) const LONGEST: usize = 15;
 
-/// What follows an opcode.
+/// Operands behind an opcode.
 #[derive(Clone, Copy)]
 enum Tail {
     Nothing,
@@ -59,7 +59,7 @@ enum Tail {
     Operand,
     /// A ModRM byte, what belongs to it, and so many bytes.
     OperandAnd(usize),
-    /// So many bytes.
+    /// Immediate of that many bytes.
     Bytes(usize),
 }
 
@@ -208,7 +208,7 @@ fn one_byte(opcode: u8, prefixes: &Prefixes, next: Option<u8>) -> Decoded {
         0xc6 => plain(OperandAnd(1)),
         0xc7 => plain(OperandAnd(number)),
         0xc9 => plain(Nothing),
-        // Whoever catches its signal may go on behind it; so with hlt and ud2.
+        // A handler of its signal may go on behind it; so with hlt and ud2.
         0xcc => Ok((Nothing, Flow::On, Flags::Kept, true)),
         0xe0..=0xe3 => Ok((Bytes(1), Flow::Perhaps(0), Flags::Read, false)),
         0xe8 => Ok((Bytes(4), Flow::Perhaps(0), Flags::Kept, false)),

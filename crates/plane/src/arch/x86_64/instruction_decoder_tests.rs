@@ -11,7 +11,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, RflagsBits};
 
 use super::*;
 
-/// Flags that a patched site must keep where somebody reads them.
+/// Flags that a patched site must keep where code reads them.
 const ARITHMETIC: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
@@ -23,7 +23,7 @@ const SAMPLE_BYTES: usize = 256 << 20;
 /// Differences that are shown.
 const SHOWN: usize = 20;
 
-/// What the other decoder says of the instruction at the front of `code`; nothing of what is none.
+/// Instruction at the front of `code` by the other decoder; None if there is none.
 fn other(code: &[u8]) -> Option<iced_x86::Instruction> {
     let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
     let instruction = decoder.decode();
@@ -48,7 +48,7 @@ fn flow(of: &iced_x86::Instruction) -> Flow {
     }
 }
 
-/// What is wrong about what we say of it.
+/// Difference between our result and the other decoder's.
 fn difference(ours: Result<Instruction, Undecoded>, code: &[u8]) -> Option<String> {
     let theirs = other(code);
     let (ours, theirs) = match (ours, theirs) {
@@ -57,7 +57,7 @@ fn difference(ours: Result<Instruction, Undecoded>, code: &[u8]) -> Option<Strin
         (Err(_), _) | (Ok(_), None) => return None,
         (Ok(ours), Some(theirs)) => (ours, theirs),
     };
-    // A system call keeps them in r11, where nobody looks for them.
+    // A system call keeps the flags in r11, where no code looks for them.
     let is_call = theirs.code() == iced_x86::Code::Syscall;
     let reads = !is_call && theirs.rflags_read() & ARITHMETIC != 0;
     let sets = theirs.rflags_modified() & ARITHMETIC == ARITHMETIC;

@@ -1,8 +1,8 @@
-//! Padding within reach of a call site, proved to be executed by nobody.
+//! Padding within reach of a call site, proved to be never executed.
 //!
 //! Compilers fill the space before an aligned function or loop with instructions that do nothing.
-//! Where they stand behind a `ret` or `jmp`, nobody comes to them: that is room for a long jump, to
-//! which the two bytes of a system call instruction, made a short jump, can lead.
+//! Where they stand behind a `ret` or `jmp`, they are not executed: that is room for a long jump,
+//! to which the two bytes of a system call instruction, made a short jump, can lead.
 //!
 //! What is proved, from the bytes of one page alone (that page is there: it was executed):
 //! - The instruction before the padding is one, and nothing goes on behind it. *Ahead of* the site
@@ -13,7 +13,7 @@
 //! - No jump, call or address computation of this page leads into it: exactly for what was
 //!   decoded; for all else at any byte, be it an instruction or not.
 //!
-//! What is assumed: that nobody keeps the address of a padding in a table, or jumps to it from
+//! What is assumed: that no code keeps the address of a padding in a table, or jumps to it from
 //! another page; that no function begins with a long `nop` shortly before an aligned address; and
 //! that the bytes looked at are code.
 
@@ -27,7 +27,7 @@ pub const PAGE_BYTES: usize = 4096;
 pub const RUN_UP: usize = 128;
 /// Bytes behind it, for what its last instructions lead to.
 pub const RUN_OUT: usize = 64;
-/// What is looked at: the page of a site, and what is around it. What is not there is [`ABSENT`].
+/// Bytes of the page of a site, and around it. A byte that is not mapped is [`ABSENT`].
 pub type Window = [u8; END];
 /// A byte with which no instruction begins.
 pub const ABSENT: u8 = 0x06;
@@ -35,18 +35,18 @@ pub(super) const END: usize = PAGE_END + RUN_OUT;
 const PAGE_END: usize = RUN_UP + PAGE_BYTES;
 /// Bytes of a long jump.
 pub const LONG_JUMP: usize = 5;
-/// What fills the rest of a padding that has been used, and of a stub.
+/// Byte that fills the rest of a used padding, and of a stub.
 pub const INT3: u8 = 0xcc;
-/// What compilers align to.
+/// Alignment of functions and loops by compilers, in bytes.
 const ALIGNED: usize = 16;
-/// How far a short jump leads, on either side of its end.
+/// Reach of a short jump in bytes, on either side of its end.
 const BACK: usize = 128;
 const AHEAD: usize = 127;
 
 /// Code around a site; offsets are in its window.
 pub struct Code<'a> {
     pub(super) bytes: &'a Window,
-    /// Whether a jump that ends at an offset, and has this distance, leads into a stub.
+    /// True if a jump that ends at an offset, and has this distance, leads into a stub.
     is_stub: &'a dyn Fn(usize, i32) -> bool,
 }
 
@@ -184,12 +184,12 @@ impl<'a> Code<'a> {
         })
     }
 
-    /// Whether an instruction ends at `start`, and does not go on behind itself.
+    /// True if an instruction ends at `start`, and does not go on behind itself.
     fn is_behind_end(&self, start: usize) -> bool {
         self.all_lead_to(start, |flow| matches!(flow, Flow::Jump(_) | Flow::Leaves))
     }
 
-    /// Whether an instruction of the code before it ends at `start`.
+    /// True if an instruction of the code before `start` ends there.
     pub fn is_boundary(&self, start: usize) -> bool {
         #[cfg(test)]
         if planted_mistakes::is(planted_mistakes::ANY_NUMBER) {
@@ -198,8 +198,8 @@ impl<'a> Code<'a> {
         self.all_lead_to(start, |_| true)
     }
 
-    /// Whether execution from each of fifteen bytes in a row before `start` comes to an instruction
-    /// that ends there and goes on as `fits` wants it.
+    /// True if execution from each of fifteen bytes in a row before `start` comes to an instruction
+    /// that ends there and satisfies `fits`.
     fn all_lead_to(&self, start: usize, fits: impl Fn(Flow) -> bool) -> bool {
         let base = start.saturating_sub(RUN_UP);
         let mut leads = [Leads::Nowhere; RUN_UP];
@@ -225,7 +225,7 @@ impl<'a> Code<'a> {
         false
     }
 
-    /// Nothing that can be seen leads into the padding; `walks` are what has been decoded.
+    /// True if no code in sight leads into the padding; `walks` have been decoded.
     fn is_free(&self, padding: &Padding, walks: [&Walk; 2]) -> bool {
         #[cfg(test)]
         if planted_mistakes::is(planted_mistakes::NOBODY_JUMPS) {
@@ -235,7 +235,7 @@ impl<'a> Code<'a> {
         if walks.iter().any(|walk| walk.targets().iter().any(|&to| inside(to))) {
             return false;
         }
-        // Its own bytes are no instructions that anybody executes.
+        // The padding's own bytes are never executed as instructions.
         let outside = |at: usize, len: usize| at + len <= padding.start || at >= padding.end;
         // A distance of four bytes that ends inside, in whatever instruction.
         let far = self.bytes.windows(4).enumerate().any(|(at, d)| {
@@ -263,7 +263,7 @@ enum Leads {
 /// Code decoded in a row.
 struct Walk {
     from: usize,
-    /// Where decoding ended.
+    /// Offset where decoding ended.
     at: usize,
     targets: [i64; 48],
     known: usize,
@@ -297,7 +297,7 @@ impl Walk {
                 walk.paddings[walk.found] = walk.at..end;
                 walk.found += 1;
             }
-            // Behind the end of something there may be data, unless somebody jumps there, or it was
+            // Behind the end of code there may be data, unless a jump leads there, or it was
             // aligned like code.
             let is_code = end > walk.at || walk.targets().contains(&(walk.at as i64));
             walk.at = end;

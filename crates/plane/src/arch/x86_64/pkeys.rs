@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Context;
 
-/// Where the register lies in a signal frame's vector state; 0 if there are no keys.
+/// Offset of the register in a signal frame's vector state; 0 if there are no keys.
 // SAFETY: nothing else defines a name that begins with RUNAHEAD_.
 #[unsafe(no_mangle)]
 static RUNAHEAD_PKRU_AT: AtomicU32 = AtomicU32::new(0);
@@ -33,7 +33,8 @@ const PART: u32 = 9;
 /// Bits of key 0.
 const OURS: u32 = 3;
 
-/// In the legacy part: what software says of the rest (`struct _fpx_sw_bytes`, asm/sigcontext.h).
+/// Offset in the legacy part of what software says of the rest (`struct _fpx_sw_bytes`,
+/// asm/sigcontext.h).
 const SOFTWARE: usize = 464;
 const MAGIC: u32 = 0x4650_5853;
 /// Behind that part: which parts are not in their initial state.
@@ -170,7 +171,7 @@ impl State {
         unsafe { self.area.add(at).cast::<u32>().write_unaligned(value) };
     }
 
-    /// In its initial state the register is 0.
+    /// Value of the register, which is 0 in its initial state.
     fn get(&self) -> u32 {
         if self.word(PRESENT) & 1 << PART == 0 { 0 } else { self.word(self.at) }
     }

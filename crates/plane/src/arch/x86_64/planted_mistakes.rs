@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 pub const RETURN_IN_OPERAND: u8 = 1;
 /// Jumps into paddings are overlooked.
 pub const NOBODY_JUMPS: u8 = 2;
-/// What looks like the move of a number is one.
+/// Mistake: bytes that look like the move of a number are taken for one.
 pub const ANY_NUMBER: u8 = 3;
-/// Nobody reads flags behind a call.
+/// Mistake: flags are taken to be unused behind a call.
 pub const FLAGS_ARE_FREE: u8 = 4;
 
 static MISTAKE: AtomicU8 = AtomicU8::new(0);

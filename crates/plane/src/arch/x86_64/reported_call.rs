@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::{Context, SYSCALL};
 use crate::sys::nr;
 
-/// Where a call instruction is that dispatch does not let through.
+/// Address of a call instruction that dispatch does not let through.
 // SAFETY: nothing else defines a name that begins with RUNAHEAD_.
 #[unsafe(no_mangle)]
 static RUNAHEAD_TOLD_TRAP: AtomicU64 = AtomicU64::new(0);
@@ -43,7 +43,7 @@ pub fn trap() -> u64 {
     RUNAHEAD_TOLD_TRAP.load(Relaxed)
 }
 
-/// How far a call has come that is told.
+/// Stage of a reported call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
     /// The call has not been made, or is to be made again.
@@ -69,7 +69,7 @@ impl Context {
         self.rax = nr::FUTEX;
     }
 
-    /// Whether such a call was interrupted.
+    /// Stage of the reported call that was interrupted; None: no such call was.
     pub fn told(&self) -> Option<Told> {
         let [before, made] = [runahead_told, runahead_told_made].map(|at| at as *const () as u64);
         match self.rip {
@@ -105,7 +105,7 @@ impl Context {
         self.go_on_behind(self.rip + SYSCALL.len() as u64, self.rsp, result);
     }
 
-    /// What rax holds.
+    /// Value of rax.
     pub fn result(&self) -> i64 {
         self.rax as i64
     }

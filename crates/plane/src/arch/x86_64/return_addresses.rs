@@ -51,9 +51,9 @@ unsafe extern "C" {
     fn runahead_returned();
 }
 
-/// Who is asked where a replaced return address leads: it may change the value returned, and writes
-/// the address over the word that was replaced. Called on the program's stack, outside of any
-/// dispatch.
+/// Function that decides where a replaced return address leads. It may change the value returned,
+/// and writes the address over the word that was replaced. Called on the program's stack, outside
+/// of any dispatch.
 pub type AfterReturn = extern "C" fn(value: &mut u64, at: &mut u64);
 
 extern "C" fn nobody(_: &mut u64, _: &mut u64) {
@@ -67,7 +67,7 @@ pub fn ask_after_returns(watch: AfterReturn) {
     RETURNED_TO.store(watch as *mut (), Relaxed);
 }
 
-/// What a return address is replaced by, to have [`AfterReturn`] asked.
+/// Address that replaces a return address, to have [`AfterReturn`] called.
 pub fn return_watch() -> u64 {
     runahead_returned as *const () as u64
 }
@@ -75,7 +75,7 @@ pub fn return_watch() -> u64 {
 /// Bytes in front of a return address that tell whether it is one.
 pub const CALL_BYTES: usize = 7;
 
-/// Whether `before`, which ends at an address, ends in a call instruction: `call rel32` (e8), or ff
+/// True if `before`, which ends at an address, ends in a call instruction: `call rel32` (e8), or ff
 /// /2 with any operand (Intel's manual, volume 2, CALL and table 2-2).
 pub fn ends_in_call(before: &[u8; CALL_BYTES]) -> bool {
     let is_call = |modrm: u8| modrm >> 3 & 7 == 2;

@@ -7,7 +7,7 @@ use crate::sys;
 /// volume 1, 13.4).
 const STATE_MAX: usize = 12 << 10;
 
-/// All registers of a thread, and its mask.
+/// Registers of a thread, all of them, and its signal mask.
 pub struct KeptFrame {
     context: Context,
     state_bytes: u64,
@@ -22,10 +22,10 @@ impl KeptFrame {
 }
 
 impl Context {
-    /// Keeps this and its vector state. E2BIG: there is no room for that.
+    /// Copies this frame and its vector state. E2BIG: there is no room for that.
     ///
     /// # Safety
-    /// A frame of the kernel's; nobody else uses `kept`, which may have any contents.
+    /// A frame of the kernel's. No other code uses `kept`, which may have any contents.
     pub unsafe fn keep(&self, kept: *mut KeptFrame) -> sys::Result<()> {
         // SAFETY: passed on to the caller.
         let bytes = unsafe { self.state_bytes() };

@@ -1,6 +1,6 @@
 //! A signal that arrives in code of ours that works on the program's stack, or makes a call from
 //! there as it stands, is taken to have arrived at the program's own instruction: the program, and
-//! whoever unwinds its stack, sees no more.
+//! code that unwinds its stack, sees no more.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,14 +15,14 @@ use super::{
 };
 use crate::sys;
 
-/// What a stub puts below the program's stack pointer: the red zone; and its call, an address to
-/// return to.
+/// Bytes that a stub leaves below the program's stack pointer: the red zone. Its call pushes a
+/// return address below that.
 const RED_ZONE: u64 = 128;
 const BELOW: u64 = RED_ZONE + 8;
 /// Flags of arithmetic: CF, PF, AF, ZF, SF, OF.
 const ARITHMETIC: u64 = 0x8d5;
 const BYTES: u64 = SYSCALL.len() as u64;
-/// Of the registers from r8 on.
+/// Index of r10 in the registers from r8 on.
 const R10: usize = 2;
 
 /// A stub, as [`super::call_sites::stub`] writes it: a copy, and where it lies.
@@ -78,7 +78,8 @@ impl Stub {
         self.left() + Self::JRCXZ_BYTES + usize::from(self.bytes[self.left() + 1])
     }
 
-    /// Whether the stub makes a comparison that was displaced, and with what.
+    /// Operand of the comparison that the stub makes in place of a displaced one; None: it makes
+    /// none.
     fn compares_with(&self) -> Option<u64> {
         let at = self.left() + Self::JRCXZ_BYTES;
         let compares = self.own_call() - at > Self::JUMP_BYTES;
@@ -122,7 +123,7 @@ impl Stub {
     }
 }
 
-/// What the entry was about when it was interrupted on the program's stack.
+/// State of the entry code when it was interrupted on the program's stack.
 enum Entry {
     /// The call has not been made.
     Before,

@@ -45,14 +45,14 @@ impl Context {
         }
     }
 
-    /// Whether there is such a note, which is taken away.
+    /// Removes the note. Returns true if there was one.
     pub fn forget_note(&mut self) -> bool {
         let noted = self.flags & Self::NOTED != 0;
         self.flags &= !Self::NOTED;
         noted
     }
 
-    /// In the frame of a fault: an instruction has tried to write.
+    /// True if an instruction has tried to write; this is the frame of a fault.
     pub fn is_store(&self) -> bool {
         const WRITE: u64 = 1 << 1;
         self.err_trapno_oldmask_cr2[0] & WRITE != 0
@@ -66,7 +66,7 @@ impl Context {
         Call { nr: self.rax & 0xffff_ffff, args, stack: self.rsp, thread }
     }
 
-    /// In r11, where calls leave the flags: one that no processor has.
+    /// Mark in r11, where calls leave the flags: a bit that no processor sets.
     const ANSWERED: u64 = 1 << 63;
     /// Place of r11 in [`Context::r8_to_r15`].
     const R11: usize = 3;
@@ -82,8 +82,8 @@ impl Context {
         self.r8_to_r15[Self::R11] & Self::ANSWERED != 0
     }
 
-    /// Where the program makes the call that it has just come to, if that was neither made nor
-    /// given a result: all is as the instruction itself leaves it.
+    /// Address of the call that the program has just come to, if it was neither made nor given a
+    /// result: all is as the instruction itself leaves it.
     pub fn unanswered_call(&self) -> Option<u64> {
         let site = self.rip.wrapping_sub(SYSCALL.len() as u64);
         (self.rcx == self.rip
@@ -114,8 +114,8 @@ impl Context {
         self.r8_to_r15[Self::R11] = core::ptr::from_ref(place) as u64;
     }
 
-    /// Whether this lies on the program's own stack: the thread is in a handler that has
-    /// interrupted us where we have no other.
+    /// True if this lies on the program's own stack: the thread is in a handler that has
+    /// interrupted the agent where it has no other.
     pub fn is_on_programs_stack(&self) -> bool {
         let [_, _, bytes] = self.stack;
         bytes == 0

@@ -11,7 +11,8 @@ use crate::sys;
 pub const RED_ZONE: u64 = 128;
 /// The vector state is aligned to this.
 const STATE_ALIGNED: u64 = 64;
-/// Of the legacy state: what software says of the rest (`struct _fpx_sw_bytes`, asm/sigcontext.h).
+/// Offset in the legacy state of what software says of the rest (`struct _fpx_sw_bytes`,
+/// asm/sigcontext.h).
 const SOFTWARE: u64 = 464;
 const MAGIC: u32 = 0x4650_5853;
 const LEGACY_BYTES: u64 = 512;
@@ -29,12 +30,12 @@ struct Frame {
 const FRAME_BYTES: u64 = size_of::<Frame>() as u64;
 const _: () = assert!(FRAME_BYTES == 440 && offset_of!(Frame, context) == 8);
 
-/// Where a frame lies.
+/// Addresses of a frame and its parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// First address, to which the stack pointer is set.
     pub frame: u64,
-    /// Where the vector state lies.
+    /// Address of the vector state.
     pub state: u64,
     /// First address behind it.
     pub end: u64,
@@ -51,7 +52,7 @@ impl Place {
         Place { frame, state, end: top }
     }
 
-    /// Where the context of the frame is.
+    /// Address of the frame's context.
     pub fn context(&self) -> *mut Context {
         (self.frame + offset_of!(Frame, context) as u64) as *mut Context
     }
@@ -118,7 +119,7 @@ impl Context {
         unsafe { *(self.frame() as *mut u64) = restorer };
     }
 
-    /// Where a mark of ours is: the kernel leaves this word alone.
+    /// Index of the word with our mark, which the kernel leaves alone.
     const MARK: usize = 7;
 
     fn mark_value(at: u64) -> u64 {
@@ -130,12 +131,12 @@ impl Context {
         self.reserved[Self::MARK] = if marked { Self::mark_value(at) } else { 0 };
     }
 
-    /// Whether this was marked when it was at `at`.
+    /// True if this frame was marked when it was at `at`.
     pub fn is_marked(&self, at: u64) -> bool {
         self.reserved[Self::MARK] == Self::mark_value(at)
     }
 
-    /// The program's registers, for whoever looks for addresses in them.
+    /// The program's registers, for code that looks for addresses in them.
     pub fn registers(&self) -> [u64; REGISTERS] {
         let mut all = [0; REGISTERS];
         all[..8].copy_from_slice(&self.r8_to_r15);
@@ -154,7 +155,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// What is to be changed of it.
+    /// Context of the frame, to be changed.
     pub fn context(&mut self) -> &mut Context {
         &mut self.frame.context
     }
@@ -184,7 +185,7 @@ impl Moved {
     }
 }
 
-/// See [`Context::registers`].
+/// Number of the registers in [`Context::registers`].
 pub const REGISTERS: usize = 16;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Thread pointers (the bases of fs and gs), which programs may set by an instruction: the kernel
-//! does not put them into a signal's frame, so whoever is to become what it was notes them there.
+//! does not put them into a signal's frame, so a thread that may be rolled back notes them there.
 
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;

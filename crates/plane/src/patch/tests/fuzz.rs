@@ -183,7 +183,7 @@ fn patched_code_does_what_it_did() {
     assert!(stub > 1000 && trap > 1000, "calls are missing");
 }
 
-/// With a mistake planted in the patcher, cases go wrong.
+/// Asserts that cases go wrong with a mistake planted in the patcher.
 fn is_found(mistake: u8) {
     let (seed, told) = (seed(), shared());
     let found = (0..40).find_map(|n| {

@@ -12,7 +12,7 @@ pub(super) const NUMBERS: [u32; 8] = [39, 102, 104, 107, 108, 110, 600, 0x1234];
 /// A function, to be put where `at % 64` is what it was made for.
 pub(super) struct Generated {
     pub code: Vec<u8>,
-    /// Where the function is entered.
+    /// Offset of the function's entry.
     pub entry: usize,
 }
 
@@ -264,7 +264,7 @@ impl Writer<'_> {
         }
         match self.random.below(6) {
             0 => {
-                // What looks like unreachable padding is where somebody jumps to.
+                // Bytes that look like unreachable padding are the target of a jump.
                 let (inside, over) = (self.label(), self.label());
                 self.put(&[0x48, 0x85, 0xd2]);
                 let long = self.random_bool();
@@ -300,7 +300,7 @@ impl Writer<'_> {
         self.several(3);
     }
 
-    /// What an error leads to.
+    /// Emits the block that an error leads to.
     fn block(&mut self, label: Label, back: Label) {
         self.here(label);
         self.put(&[0xf7, 0xd8, 0x49, 0x89, 0x47, 0x10]); // neg eax; mov [r15 + 16], rax

@@ -41,8 +41,7 @@ impl Registers {
         self.high[R15] = at;
     }
 
-    /// What a call leaves undefined is left out: rcx, r11; the auxiliary carry of logical
-    /// operations.
+    /// Clears what a call leaves undefined: rcx, r11; the auxiliary carry of logical operations.
     pub fn comparable(mut self) -> Self {
         const AUXILIARY_CARRY: u64 = 1 << 4;
         self.rcx = 0;
@@ -52,11 +51,11 @@ impl Registers {
     }
 }
 
-/// What a guest did.
+/// Record of what a guest did.
 pub(super) struct Log {
     pub calls: [[u64; 7]; 64],
     pub made: usize,
-    /// Where the calls that trapped were made, and with what number.
+    /// Addresses and numbers of the calls that trapped.
     pub traps: [(u64, u64); 64],
     pub trapped: usize,
 }
@@ -120,7 +119,7 @@ pub(super) fn trap_calls_below(end: u64) {
     unsafe { sys::prctl(linux_raw_sys::prctl::PR_SET_SYSCALL_USER_DISPATCH, args) }.unwrap();
 }
 
-/// What the stubs of tests call.
+/// Address that the stubs of tests call.
 pub(super) fn entry() -> u64 {
     runahead_guest_entry as *const () as u64
 }

@@ -52,7 +52,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// What a child tells its parent.
+/// Report of a child to its parent.
 #[derive(Default)]
 #[repr(C)]
 struct Told {
@@ -61,7 +61,7 @@ struct Told {
     shapes: [AtomicU64; 4],
     calls_by_stub: AtomicU64,
     calls_by_trap: AtomicU64,
-    /// What differed, and in what way; 0 for nothing.
+    /// Kind of the difference; 0: none.
     difference: AtomicU64,
     details: [AtomicU64; 4],
 }

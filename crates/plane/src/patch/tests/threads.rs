@@ -26,7 +26,7 @@ const BY_PADDING: &[u8] = &[
 /// `mov rdi, rsi; nop; mov eax, 39; syscall; ret`
 const NUMBER_BEFORE: &[u8] = &[0x48, 0x89, 0xf7, 0x90, 0x90, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0xc3];
 
-/// What a toggled site is called with: getpid(2), which both shapes can make.
+/// Number of the call at a toggled site: getpid(2), which both shapes can make.
 const NUMBER: u64 = nr::GETPID;
 
 static BY_STUB: AtomicU64 = AtomicU64::new(0);
@@ -79,7 +79,7 @@ extern "C" fn interrupted(_: i32) {
     INTERRUPTIONS.fetch_add(1, Relaxed);
 }
 
-/// Interrupts whoever runs, a thousand times a second of processor time.
+/// Interrupts the running thread a thousand times a second of processor time.
 fn interrupt() {
     let flags = u64::from(k::SA_RESTORER | k::SA_RESTART);
     let handler = interrupted as extern "C" fn(i32) as usize as u64;
@@ -151,7 +151,7 @@ fn threads_run_through_a_site_while_its_call_changes() {
                 short.copy_from_slice(&bytes_at(site)[..2]);
                 assert_eq!(short[0], 0xeb);
             }
-            // The long jump is written again as it is: nothing tells when nobody is on it.
+            // The long jump is written again as it is: a thread may stand on it at any time.
             (true, _) => {
                 let padding = site + 2 + short[1] as u64;
                 let jump = bytes_at(padding);

@@ -4,7 +4,7 @@ use super::*;
 
 const AT: usize = 1024;
 
-/// Code at an aligned place, with padding around it that nobody could use.
+/// Code at an aligned place, with padding around it that cannot be used.
 fn window(code: &[u8]) -> Window {
     let mut window = [0x90; END];
     window[AT..AT + code.len()].copy_from_slice(code);
