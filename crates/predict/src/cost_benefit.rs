@@ -1,31 +1,35 @@
-//! Whether the shadows of a process are worth what they cost: Fraser & Chang's reactive cost and
-//! benefit (section 6.1), with costs of prefetching beside those of memory.
+//! Cost and benefit of the shadows of a process: Fraser & Chang's reactive account (section 6.1),
+//! with costs of prefetching beside those of memory.
 //!
-//! All is counted in parts of the time that passes, decayed from [`INTERVAL`] to [`INTERVAL`]:
+//! All terms are parts of the time that passes, decayed from [`INTERVAL`] to [`INTERVAL`]:
 //! - *benefit*: hints that were used, each a stall removed;
-//! - *crowding*: stalls added, because data that had been in memory was pushed out (see `ghost`);
-//! - *waste*: hints that will not be used, each a request that others wait for where the device does
-//!   few at a time, and the part of the budget that they hold;
-//! - *loss*: while somebody has the kernel drop what is in memory, waits for what was foreseen, as far as
-//!   they take longer than the stalls that its hints removed.
+//! - *crowding*: stalls added, because data that had been in memory was evicted
+//!   (`admission/src/refault.rs`);
+//! - *waste*: hints that will not be used. Each is a request that others wait for where the device
+//!   does few at a time, and holds a part of the budget;
+//! - *loss*: while another process drops the page cache, waits for foreseen data, as far as they
+//!   exceed the stalls that hints removed.
 //!
-//! How many of the hints that were issued will be wasted is told by those that should have been used
-//! by now ([`Sample::missed`]), and those whose data was gone when the target came to it
-//! ([`Sample::lost`]), against those that were. That counts only beyond the point where what
-//! the right ones gain makes up for the wrong ones.
+//! The number of wasted hints among those issued is estimated from two counts, compared with the
+//! hints that were used: hints that should have been used by now ([`Sample::missed`]), and hints
+//! whose data was gone when the target reached it ([`Sample::lost`]). Waste counts only beyond the
+//! point where the gain of the right hints makes up for the wrong ones.
 //!
-//! When cost exceeds benefit by more than [`TOLERANCE`], shadows are to stop, and to be tried again
+//! When cost exceeds benefit by more than [`TOLERANCE`], shadows are stopped. They are tried again
 //! after a pause that grows from trial to trial.
 //!
-//! Invariants: nothing here reads a clock; a pause is never longer than [`PAUSE`]'s second; a shadow
-//! that only costs, and more than [`TOLERANCE`], is stopped within a second of the sixth sign of it.
+//! Invariants:
+//! - nothing here reads a clock;
+//! - a pause is never longer than the second value of [`PAUSE`];
+//! - a shadow that only costs, and more than [`TOLERANCE`], is stopped within a second of the sixth
+//!   sign of it.
 //!
-//! It is here and not in `admission`, its caller, because the simulation of the scheduler in
-//! `prefetch` runs it, and `admission` depends on `prefetch`.
+//! The account is here and not in `admission`, its caller, because the simulation of the scheduler
+//! in `prefetch` runs it, and `admission` depends on `prefetch`.
 
 use std::time::Duration;
 
-/// How often the account is made up.
+/// Interval at which the account is updated.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 /// Weight of the newest interval.
 const ALPHA: f64 = 0.4;
@@ -34,9 +38,9 @@ const TOLERANCE: f64 = 0.02;
 /// Events by which hints are judged at least, and of which there are at most.
 const EVIDENCE: f64 = 6.0;
 const WINDOW: f64 = 64.0;
-/// What costs and gains in one interval count at most: the past is to fade within a second.
+/// Largest cost and gain of one interval: the past must fade within a second.
 const MOST: f64 = 2.0;
-/// What it costs to hold all of the budget for nothing.
+/// Cost of holding the whole budget for nothing.
 const HELD: f64 = 0.1;
 /// Requests at a time beyond which one more is not thought to be cheaper.
 const DEPTH: f64 = 32.0;
@@ -46,14 +50,14 @@ const GRACE: Duration = Duration::from_millis(200);
 const DROUGHT: Duration = Duration::from_millis(400);
 /// Hints lost of late, some quarter of a second, that are why others are not used.
 const LOSSES: f64 = 3.0;
-/// For so long after somebody has dropped what is in memory, what was foreseen may be gone.
+/// Time after a drop of the page cache in which foreseen data may be gone.
 const DROPPED: Duration = Duration::from_secs(1);
-/// How long shadows are stopped before the first trial, and longest.
+/// First pause of stopped shadows, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 /// A trial has succeeded when it lasts for this long.
 const TRIAL: Duration = Duration::from_secs(5);
 
-/// What came to pass since the last sample.
+/// Counts since the last sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     /// Hints that shadows issued.
@@ -65,15 +69,15 @@ pub struct Sample {
     pub missed: u64,
     /// Hints whose data had been fetched, and was gone when the target came to it.
     pub lost: u64,
-    /// What the target waited for what had been foreseen.
+    /// Time that the target waited for foreseen data.
     pub late: Duration,
-    /// Somebody has dropped what is in memory.
+    /// True if another process has dropped the page cache.
     pub dropped: bool,
     /// Stalls of the target that there would not have been without this shadow.
     pub added: f64,
     /// Part of the budget that is taken by what was prefetched and not used.
     pub held: f64,
-    /// What a stall takes.
+    /// Mean length of a stall.
     pub stall: Duration,
     /// Requests that the device does at a time.
     pub depth: usize,
@@ -86,12 +90,12 @@ pub enum Why {
     Waste,
     /// Shadows push out of memory what the target uses.
     Crowding,
-    /// What is fetched is gone before it is used.
+    /// Fetched data is gone before it is used.
     Loss,
 }
 
 impl Why {
-    /// For the account.
+    /// Text for the statistics.
     pub fn text(self) -> &'static str {
         match self {
             Why::Waste => "its hints were not used",
@@ -101,7 +105,7 @@ impl Why {
     }
 }
 
-/// What is to be done.
+/// Decision about the shadows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// There are to be no shadows any more.
@@ -110,7 +114,7 @@ pub enum Change {
     TryAgain,
 }
 
-/// See the module's text. Times count from any one moment.
+/// Account of the shadows of one process. Times count from any one moment.
 #[derive(Debug, Default)]
 pub struct CostBenefit {
     at: Duration,
@@ -119,7 +123,7 @@ pub struct CostBenefit {
     hints: f64,
     crowding: f64,
     loss: f64,
-    /// What the hints of late and what they hold are taken to have cost for nothing.
+    /// Estimated cost of recent hints that are not used, and of the memory that they hold.
     waste: f64,
     /// Hints that proved right and wrong, of the last [`WINDOW`].
     right: f64,
@@ -215,8 +219,8 @@ impl CostBenefit {
         self.waste = useless * (self.hints + HELD * sample.held.min(1.0));
     }
 
-    /// From 0, where hints gain at least what they cost, to 1, where none is used. A wrong one costs a
-    /// stall divided by `depth`, a right one gains a stall.
+    /// Returns a value from 0 (hints gain at least their cost) to 1 (none is used). A wrong hint
+    /// costs a stall divided by `depth`, a right one gains a stall.
     fn uselessness(&self, depth: f64) -> f64 {
         let all = self.right + self.wrong;
         if all < EVIDENCE {

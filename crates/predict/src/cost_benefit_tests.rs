@@ -15,7 +15,7 @@ const GOOD: Sample = Sample {
     stall: Duration::from_millis(5),
     depth: 128,
 };
-/// Nothing but rubbish.
+/// Hints that are never used.
 const RUBBISH: Sample = Sample { issued: 1000, used: 0, missed: 4, held: 0.5, ..GOOD };
 
 /// Feeds `samples` of equal length; what came of it, and when.
@@ -172,8 +172,8 @@ impl Dice {
     }
 }
 
-/// Three of four hints are used, in bursts of any size and with any delay up to three intervals; the
-/// others prove wrong meanwhile.
+/// Three of four hints are used, in bursts of any size and with any delay up to three intervals;
+/// the others prove wrong meanwhile.
 fn useful(dice: &mut Dice, worth: &mut CostBenefit, now: &mut Duration, intervals: usize) {
     let (stall, depth) = dice.device();
     let mut due = [(0u64, 0u64); 4];

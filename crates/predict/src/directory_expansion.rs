@@ -39,7 +39,7 @@ pub struct Name {
     pub directory: bool,
 }
 
-/// That a directory is to be expanded, and as what.
+/// Request to expand a directory.
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// The client whose hint this is.
@@ -169,7 +169,7 @@ impl Batch {
         &self.names
     }
 
-    /// What the log calls `name`.
+    /// Log keys of `name`.
     pub fn keys<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = Identity> + 'a {
         self.wish.keys.iter().map(|key| key.join(name))
     }
@@ -229,7 +229,8 @@ impl Batches {
         Some(batch)
     }
 
-    /// Whether `id` is a batch that waits, and that runs before `before` wanted, or any.
+    /// True if `id` is a waiting batch that only runs before `before` wanted; `None` matches any
+    /// run.
     pub fn is_stale(&self, id: EntryId, before: Option<u32>) -> bool {
         let stale =
             |(batch, started): &(Arc<Batch>, bool)| !started && batch.wish.tag.is_stale(before);
@@ -237,9 +238,9 @@ impl Batches {
     }
 }
 
-/// Whether a client may have `own` of `all` places taken, of which there are `max`: up to four
-/// times as many as are left, so that something is always left for the next client, and the more
-/// clients press, the less each gets.
+/// True if a client may have `own` of `all` taken places, out of `max`. A client gets up to four
+/// times as many as are free. So some are always free for the next client, and each client gets
+/// less the more of them press.
 pub fn has_room(own: usize, all: usize, max: usize) -> bool {
     all <= max && own <= (max - all).saturating_mul(4)
 }

@@ -7,14 +7,14 @@ use runahead_abi::{HintKind, Identity};
 use crate::hint_order::{ClientId, Tag};
 use crate::result_sink::Completion;
 
-/// What became of a submitted hint.
+/// Result of submitting a hint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Submitted {
     /// The hint waits, as a job of its own.
     Queued,
     /// The hint waits, joined to what was there for the path.
     Merged,
-    /// All of the hint waits already or is being read.
+    /// The hint adds nothing: all of it waits already or is being read.
     Duplicate,
     /// The hint's answer is known: completed at once.
     Answered,
@@ -31,11 +31,11 @@ pub enum Trouble {
     Ours,
 }
 
-/// What is to be told, and closed, outside the lock.
+/// Reports and closes that are due outside the lock.
 pub struct Effects<F> {
     /// Log keys that are settled.
     pub done: Vec<(ClientId, Identity)>,
-    /// Keys, and the run whose hints and later ones are not meant.
+    /// Log keys to forget, each with the first run whose hints stay.
     pub forget: Vec<(ClientId, Identity, u32)>,
     /// Completions to report.
     pub completed: Vec<(ClientId, Completion)>,

@@ -1,36 +1,40 @@
-//! Files that nobody asked for: the neighbours of those that a program reads one after the other.
+//! Guesses: files that no hint names, mostly neighbours of files that a program reads one after the
+//! other.
 //!
-//! A program that imports modules, or a script that sources files, reads what it has just learned
-//! of, and a shadow cannot run ahead of that: all it has is one small file that is not there yet,
-//! again and again. But such files lie together. So where a target itself has waited for several
-//! files of one directory, the others there with the same suffix are brought in, after everything
-//! that was hinted, by any client.
+//! A program that imports modules, or a script that sources files, learns the next name from what
+//! it has just read. A shadow cannot run ahead of that: again and again it lacks one small file.
+//! But such files lie together. So where a target itself has waited for several files of one
+//! directory, the others there with the same suffix are read, after all hints of all clients.
 //!
-//! How far to go is learned from what comes of it. Each directory and suffix has an *allowance* in
-//! bytes, small at first. A guess that is used, that is, hinted or demanded later, raises it by
-//! [`RETURN`](pattern_state::RETURN) times what it cost, so that guesses that are right multiply; a file that is
-//! wanted before it was guessed raises it by about one file, or as many as that. Guesses that are
-//! wrong raise nothing, and that is the end. (A guess that served a target which could see that the data was in memory
-//! is not hinted any more. The client's log tells, when the next file is missed; without one, the
-//! files that are missed carry the allowance on.) In addition all
-//! first allowances of a client are paid from its *credit*, which grows with what it reads: a walk
-//! that takes three files of each of many directories soon gets no more guesses.
+//! The amount is learned from the results. Each directory and suffix has an *allowance* in bytes,
+//! small at first.
+//! - A guess that is used, that is, hinted or demanded later, raises the allowance by
+//!   [`RETURN`](pattern_state::RETURN) times its cost, so right guesses multiply.
+//! - A file that is wanted before it was guessed raises the allowance by about one file, or by as
+//!   many as that.
+//! - Wrong guesses raise nothing, so guessing ends.
 //!
-//! What has been right becomes a *habit*: after [`HABIT`] guesses that were used in directories of the
-//! same name, the first file that a target waits for in another such one is evidence enough.
+//! A used guess is not hinted if the target saw that the data was in memory. The client's log tells
+//! of it when the next file is missed. Without a log, the missed files carry the allowance on.
 //!
-//! Names are guessed in the same way, where a target has waited to look several of one directory up,
-//! or one of a directory that it has listed (as python does, which lists a package, and asks for each
-//! module's source before it reads what was compiled from it).
+//! In addition, all first allowances of a client are paid from its *credit*, which grows with what
+//! it reads: a walk that takes three files of each of many directories soon gets no more guesses.
 //!
-//! A third kind are the directories that a program enters, each to look for the same few names
-//! ([`lookup_pattern`]): from the third on, all of these are looked for when the first is, and in the
-//! directory's siblings, as far as their allowance goes.
+//! Guesses that were right become a *habit*: after 8 (`HABIT`) used guesses in directories of the
+//! same name, the first file that a target waits for in another such directory is evidence enough.
 //!
-//! A fourth are files that are named in those that were read ([`name_references`]).
+//! Kinds of guesses ([`Of`]):
+//! - contents of files, as above;
+//! - names, in the same way: where a target has waited for the lookup of several names of one
+//!   directory, or of one name of a directory that it has listed. Python lists a package, and looks
+//!   up each module's source before it reads the compiled file;
+//! - sibling directories, each entered to look for the same few names (`lookup_pattern`). From the
+//!   third directory on, all of these names are looked up when the first is, and also in the
+//!   directory's siblings, as far as their allowance goes;
+//! - files that are named in files that were read (`name_references`).
 //!
-//! Invariants: what is spent in a directory is within its allowance, and so a client has guessed at
-//! most [`CREDIT`] bytes, and a small multiple of what it wanted, in vain; a directory of more than
+//! Invariants: the spending in a directory is within its allowance. So a client has guessed at most
+//! 4 MiB (`CREDIT`), and a small multiple of what it wanted, in vain. A directory of more than
 //! [`ENTRIES_MAX`] entries is left alone.
 
 mod guess_counts;

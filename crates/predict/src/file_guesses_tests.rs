@@ -27,13 +27,13 @@ pub(super) struct Bench {
     pub lanes: TestQueue,
     fx: Effects<()>,
     names: Vec<String>,
-    /// What else is in the directory `/p`.
+    /// Other entries of the directory `/p`.
     pub directories: Vec<String>,
     size: u64,
     listed: u32,
     /// Names that were looked up.
     pub read: BTreeSet<String>,
-    /// How often any was.
+    /// Number of lookups.
     looks: usize,
     /// Bytes that were read.
     pub spent: u64,
@@ -227,7 +227,7 @@ fn one_that_takes_three_files_of_each_directory_soon_gets_no_more() {
 
 #[test]
 fn the_files_that_are_missed_carry_the_allowance_on() {
-    // A target that sees that the data is in memory tells nobody.
+    // The log does not learn of data that the target finds in memory.
     let mut bench = Bench::new(200, 1000);
     let mut missed = 0;
     for n in (0..200).rev() {

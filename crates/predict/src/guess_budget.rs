@@ -1,16 +1,19 @@
-//! Whether one more guess is admitted: the account of all guesses of a session.
+//! Account of all guesses of a session: admits one more guess if earlier ones have paid for it.
 //!
-//! Nobody asked for a guess, so each is paid for by those before it ([`Account`], in nanoseconds). It costs the processor
-//! time that its operations took, as far as the program had to wait for a processor meanwhile, and a part of it
-//! ([`SPARE`]) where one was idle; and the time that its bytes take on their way. When it is used, it has spared the requests that a guess of its kind makes on
-//! average (names come by the block, so that most make none), each of which would have been a wait.
+//! No hint asks for a guess, so the guesses before it pay for it ([`Account`], in nanoseconds).
 //!
-//! What is not admitted waits in the queue, and is begun once something earned it; with its client it goes.
+//! - Cost: the processor time of its operations, weighted by how long programs wait for a processor
+//!   meanwhile, at least [`SPARE`]; and the time to transfer its bytes.
+//! - Gain when it is used: the requests that a guess of its kind makes on average, each of which
+//!   would have been a wait. Names come by the block, so most make no request.
 //!
-//! Invariant: that of [`Account`], whatever is guessed in however many places and for however many clients.
+//! A guess that is not admitted waits in the queue. It begins once the account affords it, and is
+//! dropped with its client.
 //!
-//! It is here and not in `admission`, because the scheduler of `prefetch` asks it before each guess,
-//! and `admission` depends on `prefetch`.
+//! Invariant: the invariant of [`Account`], for any number of directories and clients.
+//!
+//! The account is here and not in `admission`, because the scheduler of `prefetch` asks it before
+//! each guess, and `admission` depends on `prefetch`.
 
 use std::time::Duration;
 
@@ -18,35 +21,37 @@ use runahead_abi::Account;
 
 use crate::file_guesses::{KINDS, Of, Tally};
 
-/// What may be lost before a guess has been used: 1 % of half a second.
+/// Allowed loss before any guess was used: 1 % of half a second.
 const GRACE: Duration = Duration::from_millis(5);
-/// What a wait is taken to be until there was one.
+/// Assumed length of a wait until one was measured.
 const WAIT: Duration = Duration::from_millis(1);
-/// Part of its time that an idle processor costs: it shares caches and power with those that are busy.
+/// Part of its time that an idle processor costs: it shares caches and power with those that are
+/// busy.
 const SPARE: f64 = 0.25;
-/// What it costs that a byte is transferred, in nanoseconds: storage that brings 250 MB in a second brings less for others
-/// meanwhile.
+/// Cost of a transferred byte in nanoseconds: while storage of 250 MB/s transfers it, others wait.
 const BYTE_NS: f64 = 4.0;
-/// So many sixteenths of a wait go into trying: what is tried is done beside the program, and not in its time.
+/// Sixteenths of the waits that may be spent on trials. Trials run beside the program, not in its
+/// time.
 const TRIED: i64 = 4;
-/// Where waits are shorter, files are not looked through for names: that takes some tenths of a millisecond for each.
+/// Shortest mean wait at which files are scanned for names: a scan takes some tenths of a
+/// millisecond.
 const SCAN: Duration = Duration::from_millis(2);
 /// Weight of the newest sample of how long programs wait for a processor.
 const ALPHA: f64 = 0.5;
-/// What an operation is taken to cost until one has been measured.
+/// Assumed cost of an operation until one was measured.
 const COST: Duration = Duration::from_micros(50);
 
-/// What operations of a worker took.
+/// Resources that operations of a worker used.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Used {
-    /// Operations that had a request of their own at the storage: what others have asked for, or what lies in the
-    /// same block, comes without.
+    /// Operations that had a request of their own at the storage. Data that others have requested,
+    /// or that lies in the same block, needs none.
     pub requests: u64,
     /// Time of a processor.
     pub processor: Duration,
 }
 
-/// See the module's text.
+/// Account of the guesses of one session.
 pub struct Admission {
     account: Account,
     booked: Tally,
@@ -56,9 +61,9 @@ pub struct Admission {
     cost: i64,
     /// Operations that were begun and are not over.
     under_way: i64,
-    /// How long programs wait for a processor, as a part of what we use of it; at most 1.
+    /// Time that programs wait for a processor, per processor time that we use; at most 1.
     contention: f64,
-    /// Waits that nobody foresaw, and what they took in all.
+    /// Number of unforeseen waits, and their sum.
     waits: (u64, Duration),
 }
 
@@ -76,13 +81,13 @@ impl Admission {
         }
     }
 
-    /// What a wait takes.
+    /// Mean length of a wait, in nanoseconds.
     fn wait(&self) -> i64 {
         let (count, time) = self.waits;
         nanoseconds(if count == 0 { WAIT } else { time / count.min(u32::MAX.into()) as u32 })
     }
 
-    /// Programs have waited `count` times more for something nobody foresaw.
+    /// Adds `count` unforeseen waits of programs, which took `time` together.
     pub fn waited(&mut self, count: u64, time: Duration) {
         // What processes tell may be anything.
         self.waits = (self.waits.0.saturating_add(count), self.waits.1.saturating_add(time));
@@ -107,12 +112,12 @@ impl Admission {
         }
     }
 
-    /// Whether waits are so long that to look through a file is little beside one.
+    /// True if waits are so long that scanning a file costs little beside one.
     pub fn scans(&self) -> bool {
         self.waits.0 > 0 && self.wait() >= nanoseconds(SCAN)
     }
 
-    /// Whether one more operation may be begun.
+    /// True if one more operation may begin.
     pub fn admits(&self) -> bool {
         self.account.affords((self.under_way + 1) * self.cost)
     }
@@ -122,12 +127,12 @@ impl Admission {
         self.under_way += 1;
     }
 
-    /// A program has waited for a processor for so long, as a part of what we used meanwhile.
+    /// Notes how long a program waited for a processor, per processor time that we used meanwhile.
     pub fn contended(&mut self, part: f64) {
         self.contention += ALPHA * (part.clamp(0.0, 1.0) - self.contention);
     }
 
-    /// One is over. It took so much of a processor, had so many requests, and brought so many bytes.
+    /// Books an operation that has ended, with its processor time, requests and bytes.
     pub fn end(&mut self, of: Of, processor: Duration, requests: u64, bytes: u64) {
         let transfer = bytes as f64 * BYTE_NS;
         let cost = processor.as_nanos() as f64 * self.contention.max(SPARE) + transfer;

@@ -1,7 +1,7 @@
-//! In which order the hints of one client are served.
+//! Order in which the hints of one client are served.
 //!
-//! What the target itself waits for comes first, then names that expansions foresee, then what the
-//! target will reach first, and last what nobody asked for.
+//! Demands of the target come first, then names from expansions, then hints in the order in which
+//! the target will reach them, then guesses.
 
 use runahead_abi::hint_record::{DEMAND, DISCLOSED, DISCLOSURE, Header, LENGTH_UNKNOWN, STEERS};
 
@@ -13,7 +13,7 @@ pub type ClientId = u64;
 /// Names what an item belongs to: an entry of the queue, a batch, a program, a guess. Never reused.
 pub type EntryId = u64;
 
-/// What is compared first.
+/// First criterion of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Class {
     Demand,
@@ -22,16 +22,16 @@ enum Class {
     Guess,
 }
 
-/// What is compared between clients: within one tier they share.
+/// Urgency of an item, compared between clients. Within one tier clients share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Tier {
-    /// What some target waits for now.
+    /// A demand: some target waits for it now.
     Demand,
-    /// What a shadow foresees, within the horizon.
+    /// A hint of a shadow within the horizon.
     Hint,
-    /// What a shadow foresees, beyond the horizon.
+    /// A hint of a shadow beyond the horizon.
     Far,
-    /// What nobody asked for.
+    /// A guess, which no hint asked for.
     Guess,
 }
 
@@ -44,27 +44,27 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Of what a target waits for now.
+    /// Returns the rank of a demand.
     pub fn demand(position: u64) -> Self {
         Rank { class: Class::Demand, position }
     }
 
-    /// Of what the target will want after `position` accesses.
+    /// Returns the rank of a hint for what the target wants after `position` accesses.
     pub fn hint(position: u64) -> Self {
         Rank { class: Class::Hint, position }
     }
 
-    /// Of a batch of names; an earlier one has a smaller number.
+    /// Returns the rank of a batch of names; an earlier one has a smaller number.
     pub fn names(number: u64) -> Self {
         Rank { class: Class::Names, position: number }
     }
 
-    /// Of what nobody asked for.
+    /// Returns the rank of a guess.
     pub fn guess(position: u64) -> Self {
         Rank { class: Class::Guess, position }
     }
 
-    /// With a horizon that ends at `reach`.
+    /// Returns the tier, given a horizon that ends at `reach`.
     pub fn tier(self, reach: u64) -> Tier {
         match self.class {
             Class::Demand => Tier::Demand,
@@ -75,14 +75,14 @@ impl Rank {
     }
 }
 
-/// Who wants a part, and how urgently: the sum of the hints that were merged into it.
+/// Run, position and urgency of a part: the sum of the hints that were merged into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
     /// The newest run among the hints.
     pub run: u32,
     /// Flags of the hints, or-ed.
     pub flags: u32,
-    /// Where the newest run expects the access.
+    /// Accesses before the expected one, as the newest run counts.
     pub position: u64,
     /// Hints merged, repetitions not counted.
     pub hints: u32,
@@ -97,8 +97,8 @@ impl Tag {
         Tag { run: header.run, flags: header.flags, position: header.position, hints: 1, steers }
     }
 
-    /// What was wanted is wanted again. A newer run knows better where the access will come; a hint
-    /// of an older one that was under way for long must not move it back.
+    /// Merges a repeated want. A newer run has the better position. A hint of an older run that was
+    /// in flight for long must not move it back.
     pub fn renew(&mut self, again: &Tag) {
         if again.run > self.run {
             self.run = again.run;
@@ -112,7 +112,7 @@ impl Tag {
         }
     }
 
-    /// Another want, to be served together with this one.
+    /// Merges another want, which is served together with this one.
     pub fn join(&mut self, other: &Tag) {
         let (hints, steers) = (self.hints + other.hints, self.steers + other.steers);
         self.renew(other);
@@ -124,20 +124,21 @@ impl Tag {
         self.flags & DEMAND != 0
     }
 
-    /// The program itself asked for it, among others.
+    /// True if the program disclosed it, maybe among other sources.
     pub fn is_disclosed(&self) -> bool {
         self.flags & DISCLOSURE != 0
     }
 
-    /// What was disclosed in `run` is taken back, and so is this: in a shadow's run what only that has
-    /// disclosed, in the target's all. (That includes what shadows hinted of the same piece of a file,
-    /// and what the target waits for there, which it reads by itself in any case.)
+    /// True if a cancel of `run` cancels this. In a shadow's run it cancels what only that run
+    /// disclosed, in the target's run everything disclosed. That includes shadow hints for the same
+    /// piece of a file, and demands there, which the target reads itself in any case.
     pub fn is_taken_back(&self, run: u32) -> bool {
         self.is_disclosed() && (self.run == run || run >= DISCLOSED && self.run < run)
     }
 
-    /// Where a want that starts at `start` ends in a file of `size` bytes, if its length was unknown:
-    /// at the end of the file if that is at most `extend_max` long, or the program itself says so.
+    /// Returns the end of a want of unknown length that starts at `start`, in a file of `size`
+    /// bytes. The end is that of the file if the file has at most `extend_max` bytes, or if the
+    /// program disclosed the want.
     pub fn end_in(&self, start: u64, size: u64, extend_max: u64) -> Option<u64> {
         if self.flags & LENGTH_UNKNOWN == 0 {
             return None;

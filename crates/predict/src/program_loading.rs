@@ -1,29 +1,29 @@
-//! What executing a program reads: the program, the interpreter of a script, the dynamic linker,
-//! and the libraries, as data: no thread, no file, no clock.
+//! Files that executing a program reads: the program, the interpreter of a script, the dynamic
+//! linker, and the libraries. No threads, files or clocks here.
 //!
-//! A hint for a program starts an *expansion*. Its *tasks* are done by the workers: find a file and
-//! look at its head; read what else that says it needs; load a part of it. What one brings to light
-//! becomes further tasks. An expansion belongs to every client that hinted its program, and stands
-//! in each one's lane as a single item; it is given up when the last of them is gone.
+//! A hint for a program starts an *expansion*. Workers do its *tasks*: find a file and inspect its
+//! head; find what else that file needs; load a part of it. The results become further tasks. An
+//! expansion belongs to every client that hinted its program, and waits in each client's queue as a
+//! single item. It is dropped when the last of them is gone.
 //!
-//! *Order.* Whoever starts a program waits for one thing after the other: the heads of all its
-//! files, then all that relocation goes through (the tables at the start of a file and the data at
-//! its end), then the code at the entry point. So tasks have a [`Turn`], and each turn is served for
-//! the whole expansion before the next: a large program's code must not hold up the small libraries
-//! without which it does not even start. What is left of the files comes last; of programs of 100
-//! MB a start touches a third, in an order that nobody knows, and a part that is not there costs a
-//! wait, so all is read up to [`WHOLE_MAX`].
+//! *Order.* A process that starts a program waits first for the heads of all its files. Then it
+//! waits for what relocation goes through: the tables at the start of a file and the data at its
+//! end. Then it waits for the code at the entry point. So tasks have a [`Turn`], and each turn is
+//! served for the whole expansion before the next: a large program's code must not delay small
+//! libraries without which the program does not start. The rest of the files comes last. A start
+//! touches a third of a program of 100 MB, in an unknown order, and each missing part costs a wait;
+//! so files are read whole up to 256 MB (`load_plan`).
 //!
-//! Scripts start the same few programs hundreds of times. What was expanded is *fresh* for
-//! [`FRESH`] and not looked at again, and libraries that another program has brought in are not
-//! either: a repeated hint costs one lookup in a table.
+//! Scripts start the same few programs hundreds of times. An expanded program is *fresh* for 10 s
+//! and not expanded again, nor are libraries that another program has loaded: a repeated hint costs
+//! one lookup in a table.
 //!
-//! Only the program's own file has a log key, the hint's: done when all of it has been loaded. The
-//! libraries have none. They are opened by another process than the one whose shadow hinted the
-//! program, mostly, and so are in another log.
+//! Only the program's own file has a log key, that of the hint: done when all of the file has been
+//! loaded. The libraries have none. Mostly another process than the one whose shadow hinted the
+//! program opens them, so they are in another log.
 //!
-//! Invariants: one expansion has at most [`FILES_MAX`] files and loads at most [`LOAD_MAX`] bytes,
-//! whatever the files hold; each of its hints is completed once, or dropped.
+//! Invariants: one expansion has at most 256 files and loads at most 1 GiB, whatever the files
+//! hold; each of its hints is completed once, or dropped.
 
 mod elf;
 mod expansion_end;

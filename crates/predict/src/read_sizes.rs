@@ -1,12 +1,12 @@
-//! How much of a file is read.
+//! Bounds on how much of a file is read.
 
 use runahead_abi::access_identity::CHUNK_BYTES;
 
-/// A file up to this size, in bytes, is read to its end when the length of a read was unknown:
-/// whoever reads a small file without asking for its size mostly reads all of it.
+/// Largest file, in bytes, that is read to its end when the length of a read was unknown: a program
+/// that reads a small file without asking for its size mostly reads all of it.
 pub const EXTEND_MAX_BYTES: u64 = 1 << 20;
 
-/// What one hint can ask for at most, in bytes; the rest of its range is not looked at.
+/// Largest range of one hint, in bytes; the rest of the range is ignored.
 pub const HINT_MAX_BYTES: u64 = 1 << 30;
 
 /// Bytes that one worker reads at a time at most; larger ranges are read by several. Pieces end at

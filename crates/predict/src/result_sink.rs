@@ -1,7 +1,7 @@
-//! Where the prefetcher's results go: the hint log, and whoever counts arrivals.
+//! Receiver of the prefetcher's results: the hint log, and counters of completions.
 //!
 //! A trait and not the log itself, so that tests can watch every call and so that the memory the
-//! log lives in is owned by what implements it: a worker that is stuck in a read when the session
+//! log lives in is owned by its implementation: a worker that is stuck in a read when the session
 //! ends keeps its sink, and with it the mapping, alive until it returns.
 
 use std::ops::Deref;
@@ -14,18 +14,18 @@ use runahead_abi::{HintKind, HintLog, Identity};
 pub struct Completion {
     /// The newest run among the hints; 0 is the target.
     pub run: u32,
-    /// What the hints asked for.
+    /// Kind of the hints.
     pub kind: HintKind,
     /// Flags of the hints, or-ed ([`runahead_abi::hint_record`]).
     pub flags: u32,
-    /// How many hints; a repetition of a waiting hint does not count.
+    /// Number of hints; a repetition of a waiting hint does not count.
     pub hints: u32,
-    /// How many of the hints carry `STEERS`.
+    /// Number of the hints that carry `STEERS`.
     pub steers: u32,
     /// Bytes of file data read or asked for, from memory or from storage.
     pub bytes: u64,
-    /// Some of it could not be read: no such file, not of this kind, no permission, an error of
-    /// the storage.
+    /// True if some of it could not be read: no such file, another kind of file, no permission, an
+    /// error of the storage.
     pub failed: bool,
     /// Hints that wait for a worker, after this one.
     pub queued: usize,
@@ -35,7 +35,7 @@ pub struct Completion {
 /// its workers. Calls should return soon: each occupies a worker. They must not come back to the
 /// prefetcher: `expect`, `done` and `was_used` may be called with its lock held.
 pub trait Sink: Send + Sync {
-    /// What `key` names is in memory, or is known not to exist.
+    /// Marks `key` as done: its data is in memory, or is known not to exist.
     fn done(&self, key: Identity);
 
     /// The prefetch of `key` was given up, as a hint of a run older than `before`. An
@@ -43,11 +43,11 @@ pub trait Sink: Send + Sync {
     /// to the prefetcher just now, should keep it.
     fn forget(&self, key: Identity, before: u32);
 
-    /// The expansion of a directory foresees `key`, on behalf of `run`. False if that is no news and
-    /// nothing need be done.
+    /// Announces `key`, which the expansion of a directory foresees for `run`. False if the key is
+    /// known and nothing need be done.
     fn expect(&self, key: Identity, run: u32) -> bool;
 
-    /// The target has made the access that `key` stands for, and did not have to wait.
+    /// True if the target has made the access of `key` without a wait.
     fn was_used(&self, key: Identity) -> bool {
         let _ = key;
         false

@@ -1,8 +1,8 @@
-//! What came of guesses.
+//! Counts of guesses.
 
 use super::guess_kind::KINDS;
 
-/// See the module's text: since the session began.
+/// Counts of guesses since the session began.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
     /// Guesses that were begun, by kind.

@@ -81,7 +81,8 @@ impl<F> Guesses<F> {
             let (more, unseen) = known.settle(self.narrow, |key| sink.was_used(key));
             earned += more;
             used += unseen.len() as u64;
-            // Those only that nobody asked for any more: what is still hinted or waited for came too late.
+            // Counts only guesses that were not hinted or demanded: for others the guess came too
+            // late.
             self.tally.used[of as usize] += unseen.len() as u64;
         }
         if used > 0 {

@@ -62,7 +62,7 @@ impl<F> Guesses<F> {
             }
             return;
         };
-        // (Fewer than are under way, if the place had been forgotten meanwhile.)
+        // The count is too low if the place had been forgotten meanwhile.
         place.ahead = place.ahead.saturating_sub(1);
         match outcome {
             Outcome::Names(entries) if entries.len() <= ENTRIES_MAX => {

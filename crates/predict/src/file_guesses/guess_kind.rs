@@ -1,4 +1,4 @@
-//! What is guessed, where, and what one costs.
+//! Kinds of guesses, their places and costs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,39 +14,40 @@ use crate::directory_expansion::Name;
 pub(super) const ALLOWANCE: u64 = 256 << 10;
 /// The first allowance of a directory for names.
 const ALLOWANCE_OF_NAMES: u64 = 64 << 10;
-/// What a directory costs in which a few names are looked for.
+/// Cost of a directory in which a few names are looked for.
 pub(super) const SIBLING_COST: u64 = 4 << 10;
-/// What a name costs.
+/// Cost of a name.
 const NAME_COST: u64 = 512;
-/// What a file is taken to cost at least: a request costs something whatever it brings.
+/// Smallest cost of a file: a request costs something however little it brings.
 pub(super) const COST_MIN: u64 = 16 << 10;
 
-/// What a file of so many bytes costs.
+/// Cost of a file of `size` bytes.
 pub(super) fn cost(size: u64) -> u64 {
     size.max(COST_MIN)
 }
 
-/// How many there are of [`Of`].
+/// Number of kinds.
 pub const KINDS: usize = 4;
 
-/// What the kinds of guesses are called in statistics, in the order of `Of`.
+/// Names of the kinds in statistics, in the order of `Of`.
 pub const KIND_NAMES: [&str; KINDS] = ["files", "names", "directories", "mentioned"];
 
-/// What is guessed.
+/// Kind of a guess.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Of {
     /// Files' contents.
     Data,
-    /// That files are there, and their attributes.
+    /// Existence of files, and their attributes.
     Names,
-    /// What a program looks for in each of several directories, here and that they lie in.
+    /// Names that a program looks for in each of several directories. The place is the parent of
+    /// these.
     Siblings,
     /// Files that are named in others.
     Mentions,
 }
 
 impl Of {
-    /// What one costs at least.
+    /// Smallest cost of one guess.
     pub(super) fn unit(self) -> u64 {
         match self {
             Of::Data | Of::Mentions => COST_MIN,
@@ -63,17 +64,17 @@ impl Of {
         }
     }
 
-    /// Different ones of a place that were wanted before there is a guess, and so many of those by
-    /// the target itself: otherwise a shadow is ahead, which knows better.
+    /// Evidence for a guess, as (different wanted ones of a place, those among them that the target
+    /// itself waited for). Without the second a shadow is ahead, which knows better.
     pub(super) fn evidence(self) -> (usize, u32) {
         match self {
             Of::Data | Of::Names | Of::Mentions => (3, 2),
-            // That a routine is one was seen in several directories.
+            // A routine was seen in several directories already.
             Of::Siblings => (2, 1),
         }
     }
 
-    /// What the log calls the use of one.
+    /// Log key of the use of one.
     pub(super) fn key(self, path: &[u8]) -> Identity {
         let name = Identity::ROOT.join(path);
         match self {
@@ -91,11 +92,11 @@ pub struct PlaceName {
     pub(super) of: Of,
 }
 
-/// See [`PlaceName::habit`].
+/// Part of a place that it shares with other places.
 pub(super) type Habit = (Of, Box<[u8]>, Box<[u8]>);
 
 impl PlaceName {
-    /// What it has in common with other places: the directory's own name, for contents, and the
+    /// Returns what the place shares with others: the directory's own name, for contents, and the
     /// suffix.
     pub(super) fn habit(&self) -> Habit {
         let own = match self.of {
@@ -105,8 +106,8 @@ impl PlaceName {
         (self.of, own.into(), self.suffix.clone())
     }
 
-    /// Those of the directory's entries that belong to this place, in the order in which they probably lie
-    /// on the storage.
+    /// Returns the entries that belong to this place, in the order in which they probably lie on
+    /// the storage.
     pub(super) fn choose(
         &self,
         mut entries: Vec<Name>,

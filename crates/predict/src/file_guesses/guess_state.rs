@@ -10,30 +10,30 @@ use super::pattern_state::Watch;
 use crate::hint_order::{ClientId, EntryId};
 use crate::result_sink::Sink;
 
-/// What a client's first allowances may amount to.
+/// Sum of the first allowances of a client, at most.
 pub(super) const CREDIT: u64 = 4 << 20;
-/// What all allowances of a client may amount to at most, however much it reads.
+/// Sum of all allowances of a client, at most, however much it reads.
 pub(super) const CREDIT_MAX: u64 = 64 << 20;
-/// What is known to be there is read before more is looked for.
+/// Position of reads: known files are read before more is looked for.
 pub(super) const READS: u64 = 0;
 pub(super) const LOOKS: u64 = 1;
 /// Before directories that nothing is known of.
 pub(super) const AHEAD: u64 = 2;
 
-/// See the module's text.
+/// Guesses of all clients.
 pub struct Guesses<F> {
     pub(super) watches: HashMap<ClientId, Watch>,
     pub(super) waiting: HashMap<EntryId, Waiting<F>>,
     pub(super) next: EntryId,
     /// The sinks of clients, which know what was used.
     pub(super) sinks: HashMap<ClientId, Arc<dyn Sink>>,
-    /// What came of guesses.
+    /// Counts of guesses.
     pub tally: Tally,
     /// The storage serves few requests side by side.
     pub narrow: bool,
     /// Files are looked through for names.
     pub scans: bool,
-    /// Nothing is guessed.
+    /// True if guesses are switched off.
     pub off: bool,
     /// Guesses go into sibling directories that no target has entered.
     pub enters_siblings: bool,

@@ -6,7 +6,7 @@ use super::guess_kind::{Of, PlaceName};
 use crate::directory_expansion::Name;
 use crate::hint_order::{ClientId, Rank};
 
-/// One thing to do for a guess, without the lock.
+/// Task of a worker for a guess, done without the lock.
 pub enum Errand<F> {
     /// Read the entries of a directory, if there are not too many.
     List {
@@ -66,15 +66,15 @@ impl<F> Errand<F> {
     }
 }
 
-/// What came of an errand.
+/// Result of an errand.
 pub enum Outcome<F> {
     /// Entries of a directory.
     Names(Vec<Name>),
     /// A regular file, and its size.
     File(Arc<F>, u64),
-    /// What may be names in a file.
+    /// Possible names found in a file.
     Tokens(Vec<Box<[u8]>>),
-    /// Nothing to go on with: the file was read, is of no use, or there was an error.
+    /// No further work: the file was read, is of no use, or there was an error.
     Over,
 }
 

@@ -19,20 +19,20 @@ const RARITY: usize = 4;
 const NAMES_MAX: usize = 1024;
 /// Remembered names that are guessed in one directory, at most.
 const IN_ONE_MAX: usize = 16;
-/// What the entries of the directory itself are called.
+/// Name that stands for the entries of the directory itself.
 pub(super) const ENTRIES: &[u8] = b".";
 
 #[derive(Default)]
 struct Use {
     /// Hashes of the directories in which the name was wanted.
     directories: HashSet<u64>,
-    /// How often the contents were wanted, too.
+    /// Number of times that the contents were wanted, too.
     read: u32,
     /// The name's place in the order in which names came.
     order: u64,
 }
 
-/// What one client looks for.
+/// Names that one client looks for.
 #[derive(Default)]
 pub(super) struct Routines {
     names: HashMap<Box<[u8]>, Use>,
@@ -64,14 +64,15 @@ impl Routines {
         was.directories.len() >= DIRECTORIES
     }
 
-    /// What was looked for ahead in `directory` was wanted: it does not show in what is wanted now.
+    /// Counts the names of `directory`, which were looked up ahead and used: they do not show in
+    /// what is wanted now.
     pub(super) fn used(&mut self, directory: &[u8]) {
         for name in self.all() {
             self.saw(directory, &name, false);
         }
     }
 
-    /// What is routinely looked for at `path` is read, too.
+    /// True if the file at `path`, which is routinely looked for, is also read.
     pub(super) fn reads(&self, path: &[u8]) -> bool {
         let mut names = (0..path.len()).rev().filter(|&at| path[at] == b'/').take(2);
         names.any(|slash| {
@@ -88,7 +89,7 @@ impl Routines {
         self.all().into_iter().filter_map(lead).collect()
     }
 
-    /// What is looked for in a directory, the first first.
+    /// Returns the names that are looked for in a directory, in the order of the program.
     pub(super) fn all(&self) -> Vec<Box<[u8]>> {
         let least = DIRECTORIES.max(self.commonest / RARITY);
         let is_one = |was: &Use| was.directories.len() >= least;

@@ -1,20 +1,23 @@
 //! Files that are named in files which the program has read: imports, includes, requires.
 //!
-//! What an interpreter or a compiler reads next stands in what it has just read, and a shadow cannot know it before that has
-//! come. But it can be looked for. Nothing is known here of any language; how names in files become names of files is
-//! learned from the program itself:
+//! The next file that an interpreter or a compiler reads is named in what it has just read. A
+//! shadow cannot know the name before that data has come, but the name can be looked for in the
+//! data. No language is known here; the program itself shows how names in files become names of
+//! files:
+//! - Small files that it reads are scanned for possible names ([`tokens`]).
+//! - A file that it then reads is compared with those names. If `a/b` was named in `/x/m.js` and
+//!   `/lib/a/c/b.so` is read, that makes a *rule* likely: below `/lib`, with `c` before the last
+//!   part, and `.so` behind it. A rule looks in a fixed directory, or relative to the file that
+//!   names.
+//! - A rule that has explained 3 files (`CONFIRMED`) is applied to all names, also to names in
+//!   files that it has fetched itself. So named files are fetched as fast as the storage answers in
+//!   parallel, level by level.
 //!
-//! - Small files that it reads are scanned for what may be a name ([`tokens`]).
-//! - A file that it then reads is compared with those names. If `a/b` was named in `/x/m.js` and `/lib/a/c/b.so` is read,
-//!   that makes a *rule* likely: below `/lib`, with `c` before the last part, and `.so` behind it.
-//!   Where a rule looks is a fixed directory, or relative to the file that names.
-//! - A rule that has explained [`CONFIRMED`] files is applied to all names, those of files that it has brought in included.
-//!   So what is named is fetched as fast as the storage answers in parallel, level by level.
+//! A file is only looked for if the listing of its directory has it: most names in a text are not
+//! names of files.
 //!
-//! A file is only looked for where the listing of its directory has it: most names in a text are none of files.
-//!
-//! Invariants: names, rules, listings and files looked for are bounded; a rule that is hardly ever right is applied no more;
-//! what all of this may cost is the account's to say ([`crate::guess_budget`]).
+//! Invariants: names, rules, listings and files looked for are bounded. A rule that is hardly ever
+//! right is applied no more. [`crate::guess_budget`] bounds the cost of all of this.
 
 use std::sync::Arc;
 
@@ -41,14 +44,16 @@ pub const LISTED_MAX: usize = 1 << 13;
 const FILES_MAX: usize = 1 << 14;
 /// Names that are compared with a file that is read, the newest first.
 const COMPARED: usize = 64;
-/// With more files than this that may have been used, that is asked one time in so many.
+/// Largest number of possibly used files that are checked each time; above it they are checked one
+/// time in [`SETTLED_EVERY`].
 const SETTLED: usize = 128;
 const SETTLED_EVERY: u32 = 8;
-/// A rule is not applied any more once it has looked for so many files more than [`RIGHT`] for each that was used.
+/// A rule is not applied any more once it has looked for so many files more than [`RIGHT`] for each
+/// that was used.
 const DOUBTED: u32 = 64;
 const RIGHT: u32 = 8;
 
-/// What is to be done.
+/// Action for a worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Read the entries of a directory ([`Mentions::listed`]).
@@ -68,13 +73,13 @@ impl Action {
     }
 }
 
-/// See the module's text. Of one client.
+/// Names and rules of one client.
 #[derive(Default)]
 pub(super) struct Mentions {
     /// Files that the program had to wait for.
     demands: u32,
     names: Vec<Name>,
-    /// Which of `names` have a last part, by its hash.
+    /// Indices into `names`, by hash of the name's last part.
     by_last: HashMap<u64, Vec<u32>>,
     rules: Rules,
     /// Hashes of entries, by hash of the directory. `None`: it has been asked for.
@@ -85,14 +90,15 @@ pub(super) struct Mentions {
     known: HashSet<u64>,
     /// Hashes of paths that were looked for and are not known to have been used: by which rule.
     pending: HashMap<u64, (u16, Identity)>,
-    /// How often it was asked which of `pending` have been used.
+    /// Number of checks of `pending`.
     asked: u32,
     /// Names and rules that are to be tried once the rule has been right more often.
     held: Vec<(u32, u16)>,
 }
 
 impl Mentions {
-    /// The program reads `path` from its beginning, and has to wait for it. True: it had been looked for.
+    /// The program reads `path` from its beginning and has to wait. True if the file had been
+    /// looked for.
     pub(super) fn saw(&mut self, path: &[u8], actions: &mut Vec<Action>) -> bool {
         self.demands = self.demands.saturating_add(1);
         let file = hash(path);
@@ -176,7 +182,7 @@ impl Mentions {
         }
     }
 
-    /// What the entries of `directory` are; none if it is not there.
+    /// Takes the entries of `directory`; none if it does not exist.
     pub(super) fn listed(
         &mut self,
         directory: &[u8],
@@ -191,7 +197,8 @@ impl Mentions {
         }
     }
 
-    /// Which rules would have led to `path`; those that have done so often enough are applied from now on.
+    /// Confirms the rules that lead to `path`. Rules that were confirmed often enough are applied
+    /// from now on.
     fn learn(&mut self, path: &[u8], actions: &mut Vec<Action>) {
         let mut found: Vec<Rule> = Vec::new();
         for (last, ending) in name_rules::ends(path) {
@@ -259,8 +266,8 @@ impl Mentions {
     }
 }
 
-/// The name as it stands, or what it is from the directory of the file that it stands in. `None`: none that leads
-/// anywhere.
+/// Returns the name as it is, or resolved from the directory of its file. `None` if it leads
+/// nowhere.
 fn resolve(from: &[u8], text: &[u8]) -> Option<Arc<[u8]>> {
     let (mut base, mut rest) = (from, text);
     while let Some(up) = rest.strip_prefix(b"../") {

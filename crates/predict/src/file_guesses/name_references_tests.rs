@@ -8,7 +8,7 @@ use super::*;
 struct Tree {
     files: BTreeMap<String, String>,
     mentions: Mentions,
-    /// What was fetched, in order, and how many directories were listed.
+    /// Paths fetched, in order, and the number of directories listed.
     fetched: Vec<String>,
     listed: usize,
 }
@@ -29,7 +29,7 @@ impl Tree {
         used
     }
 
-    /// All that was fetched has been used.
+    /// Marks all fetched files as used.
     fn use_all(&mut self) {
         let mut actions = Vec::new();
         self.mentions.settle(|_| true, &mut actions);

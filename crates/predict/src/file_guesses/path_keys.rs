@@ -15,14 +15,14 @@ pub(super) fn below(directory: &[u8], name: &[u8]) -> Arc<[u8]> {
     [directory, slash, name].concat().into()
 }
 
-/// What of `directory` leads to `path`, or is that: the first name below it.
+/// Returns the first name of `path` below `directory`.
 pub(super) fn first_below<'a>(directory: &[u8], path: &'a [u8]) -> &'a [u8] {
     let rest = path.strip_prefix(directory).unwrap_or_default();
     let rest = rest.strip_prefix(b"/").unwrap_or(rest);
     rest.split(|&b| b == b'/').next().unwrap_or_default()
 }
 
-/// What follows the last dot; nothing if that is the first character.
+/// Returns the suffix from the last dot on; empty if the dot is the first character.
 pub(super) fn suffix(name: &[u8]) -> &[u8] {
     match name.iter().rposition(|&b| b == b'.') {
         Some(dot) if dot > 0 => &name[dot..],

@@ -1,4 +1,4 @@
-//! What is known of a directory and a suffix, and of a client's directories.
+//! State of a directory and suffix, and of a client's directories.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,17 +19,19 @@ pub const ENTRIES_MAX: usize = 2048;
 pub(super) const PLACES_MAX: usize = 256;
 /// Files of one directory that are remembered to have been wanted.
 const WANTED_MAX: usize = 2 * ENTRIES_MAX;
-/// What a guess that was used adds to its place's allowance, as a multiple of what it cost. So
-/// guesses go on while one of so many is right.
+/// Factor by which the cost of a used guess raises its place's allowance. So guesses go on while
+/// one in this many is right.
 pub(super) const RETURN: u64 = 4;
-/// What a used guess adds where few requests are served side by side, so that guesses are in the way of others.
+/// The same factor where the storage serves few requests side by side, so that guesses delay
+/// others.
 pub(super) const RETURN_OF_NARROW: u64 = 2;
 /// After so many guesses, a file that was missed says that there should be more of them only if
 /// one of [`DOUBT`] was right.
 const TRIED: u64 = 64;
-/// See [`TRIED`].
+/// Fraction of right guesses that [`TRIED`] refers to: one in this many.
 const DOUBT: u64 = 16;
-/// One of so many guesses is enough to build on, as most cannot have been used yet.
+/// Fraction of right guesses that is enough to build on, as most cannot have been used yet: one in
+/// this many.
 const RIGHT: u64 = 8;
 
 fn multiple(narrow: bool) -> u64 {
@@ -39,18 +41,18 @@ fn multiple(narrow: bool) -> u64 {
 /// Something that was brought in unasked.
 pub(super) struct Guess {
     pub cost: u64,
-    /// What the client's log calls its use.
+    /// Log key of the use.
     pub key: Identity,
     /// The directory, if it is one.
     pub sibling: Option<Arc<[u8]>>,
-    /// What is in it has been guessed, too.
+    /// True if its contents have been guessed, too.
     pub opened: bool,
 }
 
-/// What is known of a place of guesses.
+/// State of one place.
 #[derive(Default)]
 pub(super) struct Place {
-    /// What a guess costs at least.
+    /// Smallest cost of a guess.
     unit: u64,
     /// Something was wanted of it since that was last looked at.
     seen: bool,
@@ -65,14 +67,14 @@ pub(super) struct Place {
     /// Errands that wait or are under way.
     pub ahead: usize,
     pub allowance: u64,
-    /// So much of the allowance is not earned.
+    /// Part of the allowance that is not earned.
     first: u64,
-    /// What was spent, never more than the allowance.
+    /// Bytes spent, never more than the allowance.
     pub spent: u64,
-    /// What was spent on guesses that were used.
+    /// Bytes spent on guesses that were used.
     used: u64,
-    /// A file was too large for what was left, and an allowance of so much is too small for it: until there is more nobody looks
-    /// at it again.
+    /// Allowance that was too small for the next file: the file is not looked at again until there
+    /// is more.
     pub short_at: u64,
 }
 
@@ -177,7 +179,7 @@ impl Place {
         (self.unit, guessed.is_some())
     }
 
-    /// So many guesses have been right that it is time for those that build on the others.
+    /// True if enough guesses were right to make those that build on the others.
     pub(super) fn is_right(&self) -> bool {
         self.used > 0 && RIGHT * self.used >= self.spent
     }
@@ -196,7 +198,7 @@ impl Place {
             .collect()
     }
 
-    /// What was guessed of `name` cost `more` than was thought.
+    /// Adds `more` to the cost of the guess of `name`.
     pub(super) fn add_cost(&mut self, name: &[u8], more: u64) {
         if let Some(guess) = self.guessed.get_mut(&hash(name)) {
             guess.cost += more;

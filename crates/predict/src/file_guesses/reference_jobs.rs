@@ -90,7 +90,7 @@ impl<F> Guesses<F> {
                 let names = entries.into_iter().map(|entry| entry.name);
                 watch.mentions.listed(&path, names, &mut actions);
             }
-            // Neither a file nor a directory; if it is the latter that was wanted, nothing is in it.
+            // Not a file or a directory. If a directory was wanted, it counts as empty.
             Outcome::Over => watch.mentions.listed(&path, std::iter::empty(), &mut actions),
         }
         self.act(client, actions, lanes);

@@ -1,8 +1,8 @@
 //! Directories that a program enters one after the other, to look for the same names in each.
 //!
-//! Its place is the directory that they lie in ([`Of::Siblings`]). What is looked for in the first sibling
-//! that is demanded is paid from the client's credit, what is looked for in its siblings from the
-//! place's allowance, as all guesses are.
+//! Their place is the parent directory ([`Of::Siblings`]). Lookups in the first demanded sibling
+//! are paid from the client's credit, lookups in its siblings from the place's allowance, as all
+//! guesses are.
 
 use runahead_abi::{HintKind, Record};
 
@@ -21,8 +21,8 @@ fn siblings_of(directory: &[u8]) -> PlaceName {
 }
 
 impl<F> Guesses<F> {
-    /// `record` is wanted: maybe one of what is looked for in each sibling, or the sign that a sibling
-    /// is in use.
+    /// `record` is wanted: maybe one of what is looked for in each sibling, or the sign that a
+    /// sibling is in use.
     pub(super) fn saw_in_siblings(
         &mut self,
         client: ClientId,
@@ -92,7 +92,7 @@ impl<F> Guesses<F> {
         self.go_on(client, &place, lanes);
     }
 
-    /// Which siblings have been used is asked when something is missed.
+    /// Finds out which siblings have been used; called when a target waits.
     pub(super) fn settle_rooms(&mut self, client: ClientId, lanes: &mut impl TaskQueue) {
         let (Some(watch), Some(sink)) = (self.watches.get_mut(&client), self.sinks.get(&client))
         else {
@@ -180,7 +180,7 @@ impl<F> Guesses<F> {
         }
     }
 
-    /// What a sibling holds of the kinds that have been right elsewhere will be wanted.
+    /// Guesses in a sibling the kinds of files that were right elsewhere.
     fn open_up(&mut self, client: ClientId, sibling: &[u8], lanes: &mut impl TaskQueue) {
         let Some(watch) = self.watches.get_mut(&client) else { return };
         let mut places = Vec::new();

@@ -1,4 +1,4 @@
-//! What is looked for in one directory after another.
+//! Names that are looked for in one directory after another.
 
 use proptest::prelude::*;
 use runahead_abi::hint_record::DEMAND;
@@ -27,7 +27,7 @@ fn looked_up(bench: &Bench, directory: &str) -> Vec<&'static str> {
     LOOKED_FOR.into_iter().filter(was).collect()
 }
 
-/// In a directory with these directories, of which four have been entered.
+/// A directory with `directories` subdirectories, of which four have been entered.
 fn entered(directories: usize) -> Bench {
     let mut bench = Bench::new(0, 1000);
     bench.directories = (0..directories).map(|n| format!("r{n}")).collect();

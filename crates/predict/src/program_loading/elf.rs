@@ -26,7 +26,8 @@ const DYNAMIC_MAX: u64 = 64 << 10;
 const NAME_MAX: usize = 255;
 const PATHS_MAX: usize = 4096;
 
-/// See the module's text: dynamic section, names, two search paths and an interpreter.
+/// Largest part of a file that is parsed: dynamic section, names, two search paths and an
+/// interpreter.
 #[cfg(test)]
 pub const READ_MAX: u64 = DYNAMIC_MAX + (NEEDS_MAX * (NAME_MAX + 1) + 3 * PATHS_MAX) as u64;
 
@@ -45,17 +46,17 @@ pub struct Load {
     pub executable: bool,
 }
 
-/// What the first bytes tell.
+/// Contents of the ELF header and program headers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Head {
     pub loads: Vec<Load>,
-    /// Where the entry point lies in the file.
+    /// File offset of the entry point.
     pub entry: Option<u64>,
     pub(super) interpreter: Option<Range<u64>>,
     pub(super) dynamic: Option<Range<u64>>,
 }
 
-/// What the dynamic section tells.
+/// Contents of the dynamic section.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Needs {
     pub names: Vec<Vec<u8>>,
@@ -96,7 +97,7 @@ impl Head {
         Some(parsed)
     }
 
-    /// Where in the file lies what is mapped at `address`.
+    /// Returns the file offset that is mapped at `address`.
     fn in_file(&self, address: u64) -> Option<u64> {
         self.loads.iter().find_map(|load| {
             let into = address.checked_sub(load.address)?;
@@ -115,7 +116,7 @@ impl Head {
         text(source, range.start, (range.end - range.start).min(PATHS_MAX as u64))
     }
 
-    /// What the file asks the dynamic linker for.
+    /// Returns what the file needs of the dynamic linker.
     pub fn needs(&self, source: &mut dyn Source) -> Needs {
         let mut needs = Needs::default();
         let Some(dynamic) = &self.dynamic else { return needs };

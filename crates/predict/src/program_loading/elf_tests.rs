@@ -103,7 +103,7 @@ proptest! {
         }
     }
 
-    /// Segments of absurd sizes, in files that claim to be large, make nobody read much.
+    /// Segments of absurd sizes, in files that claim to be large, cause no large reads.
     #[test]
     fn absurd_sizes_cost_little(
         segments in prop::collection::vec((any::<u64>(), any::<u64>(), 0u32..8), 1..40),

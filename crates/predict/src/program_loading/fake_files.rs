@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use super::file_inspection::Files;
 use crate::effects::Trouble;
 
-/// What an ELF file is to say.
+/// Contents of an ELF file.
 #[derive(Clone, Default)]
 pub(crate) struct Made {
     pub interpreter: Option<&'static str>,
@@ -28,8 +28,8 @@ impl Made {
         Made { interpreter: Some("/lib64/ld.so"), needed, ..Made::default() }
     }
 
-    /// The file: header, segments, interpreter, dynamic section and its strings; the latter two in a
-    /// writable segment that is mapped elsewhere than it lies.
+    /// Returns the file: header, segments, interpreter, dynamic section and its strings. The latter
+    /// two are in a writable segment that is mapped elsewhere than it lies.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut strings = vec![0u8];
         let mut string = |text: &str| {

@@ -11,18 +11,18 @@ use super::script_line::Script;
 use super::{load_plan, loader_arch};
 use crate::effects::Trouble;
 
-/// What executes a script may be a script: so many times, as in the kernel.
+/// Scripts between the executed file and its interpreter, at most: as in the kernel.
 const SCRIPTS_MAX: u32 = 4;
-/// Where the GNU C library keeps what it knows.
+/// Cache of the GNU C library's dynamic linker.
 const LD_CACHE: &[u8] = b"/etc/ld.so.cache";
-/// How long what was read of it is believed.
+/// Time for which the cache that was read is valid.
 const LD_CACHE_LIFE: Duration = Duration::from_secs(10);
 /// Chunks of one file that are kept while it is looked into, beside its head.
 const WINDOWS_MAX: usize = 8;
-/// What is read of musl's configuration.
+/// Largest configuration file of musl that is read.
 const MUSL_PATHS_MAX: u64 = 4096;
 
-/// How files are opened and read: without effects, see `io`.
+/// Access to files. An implementation must have no effects (`prefetch/src/io.rs`).
 pub trait Files<F> {
     /// The regular file that `path` leads to, and its size; `None` if it leads to something else.
     fn open(&mut self, path: &[u8]) -> Result<Option<(F, u64)>, Trouble>;
@@ -32,7 +32,7 @@ pub trait Files<F> {
     fn real_path(&mut self, file: &F) -> Option<Vec<u8>>;
 }
 
-/// What all that is looked into has in common.
+/// State common to all inspections.
 pub struct Inspector {
     search: Search,
     cache: Mutex<Option<(Duration, Arc<LdCache>)>>,
@@ -47,7 +47,7 @@ struct Window<'a, F> {
 }
 
 impl<F> Window<'_, F> {
-    /// What chunk `index` holds.
+    /// Returns the contents of chunk `index`.
     fn chunk(&mut self, index: u64) -> &[u8] {
         if index == 0 {
             return self.start;
@@ -91,7 +91,7 @@ fn directory(path: &[u8]) -> Vec<u8> {
 }
 
 impl Inspector {
-    /// With `LD_LIBRARY_PATH` and `PATH`.
+    /// Creates an inspector from the values of `LD_LIBRARY_PATH` and `PATH`.
     pub fn new(library_path: &[u8], path: &[u8]) -> Self {
         Inspector { search: Search::new(library_path, path), cache: Mutex::new(None) }
     }
@@ -169,7 +169,7 @@ impl Inspector {
         located
     }
 
-    /// What executes the script that begins with `start`, if it is one.
+    /// Returns the interpreter of the script that begins with `start`, if it is one.
     fn interpreters(&self, start: &[u8], role: &Role) -> Vec<Lead> {
         let Role::Program { scripts } = *role else { return Vec::new() };
         let Some(script) = Script::parse(start).filter(|_| scripts < SCRIPTS_MAX) else {

@@ -10,7 +10,7 @@
 
 use super::loader_arch::isa_level;
 
-/// What is read of the file at most. Usual sizes are some 30 to 200 KiB.
+/// Largest cache file that is read. Usual sizes are some 30 to 200 KiB.
 pub const CACHE_MAX: u64 = 4 << 20;
 
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0\0";
@@ -60,7 +60,7 @@ impl LdCache {
         LdCache { bytes }
     }
 
-    /// Where `name` is, the best first.
+    /// Returns the paths of `name`, the best first.
     pub fn find(&self, name: &[u8]) -> Vec<Vec<u8>> {
         let bytes = &self.bytes[..];
         let entries = u32_at(bytes, MAGIC.len()).unwrap_or(0) as usize;

@@ -18,7 +18,7 @@ pub const CANDIDATES_MAX: usize = 48;
 /// Directories that one search path contributes.
 const DIRECTORIES_MAX: usize = 24;
 
-/// What is known of a file when its libraries are searched.
+/// Search state of the file whose libraries are searched.
 #[derive(Clone, Default)]
 pub struct Origin {
     /// The file's directory, without links if it is the program itself.
@@ -32,7 +32,7 @@ pub struct Origin {
 /// The name of a library, and where it may be.
 pub type Library = (Vec<u8>, Vec<Vec<u8>>);
 
-/// What is the same for all.
+/// Search paths of the environment.
 #[derive(Default)]
 pub struct Search {
     library_path: Vec<Vec<u8>>,
@@ -113,13 +113,13 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 impl Search {
-    /// With the two variables of the environment.
+    /// Creates a search from the values of `LD_LIBRARY_PATH` and `PATH`.
     pub fn new(library_path: &[u8], path: &[u8]) -> Self {
         let library_path = directories(library_path, b":;");
         Search { library_path, path: directories(path, b":") }
     }
 
-    /// Where a program that is named without a directory may be.
+    /// Returns the paths to try for a program that is named without a directory.
     pub fn programs(&self, name: &[u8]) -> Vec<Vec<u8>> {
         self.path.iter().map(|directory| join(directory, name)).collect()
     }

@@ -16,7 +16,7 @@ fn origin(inherited: &[&str]) -> Origin {
     Origin { directory: b"/opt/bin".to_vec(), inherited: inherited.into(), musl: None }
 }
 
-/// Where `libx.so` is looked for before the default directories, and what is handed on.
+/// Returns the paths tried for `libx.so` before the default directories, and the inherited ones.
 fn search(needs: &Needs, origin: &Origin) -> (Vec<String>, Vec<String>) {
     let search = Search::new(b"/env:relative:/env2", b"/bin");
     let (libraries, next) = search.libraries(needs, origin, &LdCache::default(), b"");

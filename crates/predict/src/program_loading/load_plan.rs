@@ -1,7 +1,7 @@
-//! Which parts of a program or library are loaded, and in which order.
+//! Ranges of a program or library to load, and their order.
 //!
-//! Parts are cut at multiples of a piece, as all reads are, so that many can be under way at a time.
-//! What no segment maps (debugging information, section tables) is left out.
+//! Ranges are cut at multiples of a piece, as all reads are, so that many can be in flight at a
+//! time. Contents that no segment maps (debugging information, section tables) are left out.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::read_sizes::{EXTEND_MAX_BYTES, PIECE_BYTES};
 
 /// Files up to this size are loaded whole, debugging information aside.
 pub(super) const WHOLE_MAX: u64 = 256 << 20;
-/// Of a file that is too large to be loaded whole, so much at most.
+/// Most bytes loaded of a file that is too large to be loaded whole.
 const PART_MAX: u64 = 64 << 20;
 
 /// The parts of an ELF file.
@@ -67,8 +67,8 @@ fn add(
     }
 }
 
-/// The rest of a file of `size` bytes that is no ELF file, a script for example: whoever executes it
-/// reads it to its end, unless it is large.
+/// Returns the rest of a file of `size` bytes that is no ELF file, a script for example. Its
+/// interpreter reads it to its end, unless it is large.
 pub fn of_script(size: u64) -> Vec<(Turn, Range<u64>)> {
     let end = if size <= EXTEND_MAX_BYTES { size } else { 0 };
     let step = PIECE_BYTES as usize;

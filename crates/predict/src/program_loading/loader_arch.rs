@@ -1,4 +1,4 @@
-//! What the dynamic linker has to know of x86-64.
+//! x86-64 facts of the dynamic linkers.
 
 /// The level of the processor as the System V ABI for x86-64 counts them: 1 to 4.
 pub fn isa_level() -> u32 {
@@ -14,11 +14,11 @@ pub fn isa_level() -> u32 {
     }
 }
 
-/// What `$LIB` may stand for.
+/// Values of `$LIB`.
 pub const LIB: [&[u8]; 2] = [b"lib/x86_64-linux-gnu", b"lib64"];
-/// What `$PLATFORM` may stand for.
+/// Values of `$PLATFORM`.
 pub const PLATFORM: [&[u8]; 2] = [b"haswell", b"x86_64"];
-/// Where the GNU C library looks last, on distributions of either kind.
+/// Default directories of the GNU C library, on distributions of either kind.
 pub const DIRECTORIES: [&[u8]; 6] = [
     b"/lib/x86_64-linux-gnu",
     b"/usr/lib/x86_64-linux-gnu",
@@ -29,7 +29,7 @@ pub const DIRECTORIES: [&[u8]; 6] = [
 ];
 /// The name of musl's dynamic linker, which is its C library as well.
 pub const MUSL_LOADER: &[u8] = b"ld-musl-x86_64.so.1";
-/// Where musl's dynamic linker looks, unless its own configuration says otherwise.
+/// Default directories of musl's dynamic linker, without a configuration file.
 pub const MUSL_DIRECTORIES: &[u8] = b"/lib:/usr/local/lib:/usr/lib";
 /// The configuration of musl's dynamic linker, from the root directory that it was installed in.
 pub const MUSL_PATHS: &[u8] = b"etc/ld-musl-x86_64.path";

@@ -25,7 +25,7 @@ pub(super) struct Wanted {
     pub(super) client: ClientId,
     pub(super) keys: Vec<Identity>,
     pub(super) tag: Tag,
-    /// Where the expansion stands in the client's lane.
+    /// Rank of the expansion in the client's queue, if it has tasks that wait.
     pub(super) rank: Option<Rank>,
 }
 
@@ -59,7 +59,7 @@ impl<F> Expansion<F> {
     }
 }
 
-/// All expansions, and what need not be expanded.
+/// All open expansions, and the files that need no expansion.
 pub struct Programs<F> {
     pub(super) open: HashMap<EntryId, Expansion<F>>,
     pub(super) fresh: Fresh,
@@ -231,7 +231,7 @@ impl<F> Programs<F> {
     ) -> Option<Task<F>> {
         let expansion = self.open.get_mut(&id)?;
         let Located { path, file, bytes, parts, leads, needs } = *located;
-        // Nobody wants it any more, or somebody else has brought it in.
+        // No client wants the expansion any more, or another expansion has loaded the file.
         let stale = expansion.wanted.is_empty() || !own && self.fresh.get(&path, now).is_some();
         if stale {
             fx.files.push(file);

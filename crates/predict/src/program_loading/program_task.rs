@@ -54,7 +54,7 @@ pub struct Dynamic<F> {
     pub(super) origin: Origin,
 }
 
-/// One task for a worker, done without the lock.
+/// Task for a worker, done without the lock.
 pub enum Task<F> {
     /// Find a file, and look at its head.
     Find {

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use crate::hint_order::EntryId;
 
-/// How long what was expanded is taken to be in memory.
+/// Time for which an expanded program is taken to be in memory.
 pub(super) const FRESH: Duration = Duration::from_secs(10);
 /// Files that are remembered.
 const REMEMBERED: usize = 4096;
@@ -24,7 +24,7 @@ struct Mark {
 #[derive(Default)]
 pub struct Fresh {
     marks: HashMap<Arc<[u8]>, Mark>,
-    /// With the time of the mark, which tells whether it is still that one.
+    /// Paths with the time of their marks. A mark with another time has been renewed.
     order: VecDeque<(Arc<[u8]>, Duration)>,
 }
 

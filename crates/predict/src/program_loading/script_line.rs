@@ -3,7 +3,7 @@
 /// Bytes of the line that the kernel looks at.
 const LINE_MAX: usize = 256;
 
-/// What executes a script.
+/// Interpreter of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
     pub interpreter: Vec<u8>,

@@ -1,4 +1,4 @@
-//! How a name in a file becomes the name of a file.
+//! Rules by which a name in a file becomes the name of a file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ const RULES_MAX: usize = 256;
 const ACTIVE_MAX: usize = 24;
 /// Rules that one file confirms at most.
 pub(super) const AT_ONCE: usize = 8;
-/// How far above the directory of a file that names another is looked.
+/// Most levels above the directory of the naming file.
 const UP_MAX: usize = 2;
 
 /// A name that stands in a file.
 pub(super) struct Name {
-    /// With `/` between its parts; absolute if it begins so.
+    /// The name, with `/` between its parts; absolute if it begins with `/`.
     pub text: Arc<[u8]>,
     /// The directory of the file.
     pub from: Arc<[u8]>,
 }
 
-/// Where what a name stands for is looked for.
+/// Directory in which a named file is looked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Base {
     /// The name is whole: it was relative to its file, and has been resolved.
     Whole,
-    /// So many directories above that of the file that names it.
+    /// This many directories above that of the naming file.
     Above(usize),
-    /// In this directory.
+    /// A fixed directory.
     At(Arc<[u8]>),
 }
 
-/// See the module's text. `a/b` becomes `base/a/infix/b` and the ending.
+/// A rule: `a/b` becomes `base/a/infix/b` and the ending.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Rule {
     base: Base,
@@ -42,7 +42,7 @@ pub(super) struct Rule {
     ending: Box<[u8]>,
 }
 
-/// Where a name leads by a rule.
+/// Path to which a rule leads.
 pub(super) struct Place {
     pub path: Arc<[u8]>,
     /// Directories on the way to it in which it has to be listed, from the base on.
@@ -81,8 +81,8 @@ impl Rule {
         let own = path.len();
         path.extend_from_slice(last);
         path.extend_from_slice(&self.ending);
-        // In the base first, then in each directory below it. (What is in a directory that bears the name itself is not
-        // looked at: it would be one more listing for each.)
+        // The listings of the base and of each directory below it are checked. A directory that
+        // bears the name itself is not checked: it would be one more listing for each name.
         let slashes = (base.len() + 1..own).filter(|&at| path[at] == b'/');
         let below = slashes.map(|at| Arc::from(&path[..at]));
         let directories = std::iter::once(Arc::from(base)).chain(below).collect();
@@ -90,8 +90,8 @@ impl Rule {
     }
 }
 
-/// What may be the last part of a name that leads to `path`, and where the ending begins: the file's name without what
-/// follows one of its dots, or one of the two directories above it.
+/// Returns possible last parts of a name that leads to `path`, each with the start of the ending.
+/// They are the file's name without what follows one of its dots, and the two directories above it.
 pub(super) fn ends(path: &[u8]) -> Vec<(Range<usize>, usize)> {
     let mut all = Vec::new();
     let mut end = path.len();
@@ -162,7 +162,7 @@ pub(super) struct Tried {
     pub used: u32,
 }
 
-/// All of one client.
+/// Rules of one client.
 #[derive(Default)]
 pub(super) struct Rules {
     all: Vec<Tried>,
@@ -170,7 +170,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// One more file is explained by `rule`. Its number, if it is to be applied from now on.
+    /// Counts one more file that `rule` explains. Returns the rule's number if it is applied from
+    /// now on.
     pub(super) fn confirm(&mut self, rule: Rule) -> Option<u16> {
         let number = match self.all.iter().position(|known| known.rule == rule) {
             Some(number) => number,

@@ -1,10 +1,10 @@
-//! What in the contents of a file may be the name of another.
+//! Possible names of other files in the contents of a file.
 
 use hashbrown::HashSet;
 
 /// Bytes of a file that are looked through.
 pub const SCAN_BYTES: u64 = 256 << 10;
-/// Of one file at most so many.
+/// Most names taken from one file.
 const TOKENS_MAX: usize = 4096;
 /// Bytes of one.
 const LENGTH: std::ops::RangeInclusive<usize> = 2..=96;
@@ -17,8 +17,8 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'+' | b':' | b'@')
 }
 
-/// Each sequence of bytes in `contents` that a name may consist of, once, with `/` between its parts: `a/b.h`,
-/// `../x`, `a.b` (as it is, and as `a/b`), `a::b` (as `a/b`).
+/// Returns each sequence of bytes in `contents` that may be a name, once, with `/` between its
+/// parts: `a/b.h`, `../x`, `a.b` (as it is, and as `a/b`), `a::b` (as `a/b`).
 pub fn tokens(contents: &[u8]) -> Vec<Box<[u8]>> {
     if OPAQUE.iter().any(|magic| contents.starts_with(magic)) {
         return Vec::new();
