@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::process::exit;
 
 use options::{Cli, Destination, Sink, Task};
+use runahead_history::session::{Asked, Learning, Plan};
 use runahead_inject::{Command, LaunchError};
-use runahead_supervisor::history::{Asked, Learning, Plan};
 use runahead_supervisor::{Ended, Faults, Keep, Options, SessionError, Without};
 
 /// Allocator of builds with musl; `Cargo.toml` has the reason.

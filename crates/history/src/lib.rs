@@ -8,6 +8,7 @@
 //! | [`format`] | the bytes of the file |
 //! | [`file`] | reads and writes it |
 //! | [`merge`] | what a later run changes in the record of earlier ones |
+//! | [`session`] | records the current run, and replays an earlier one |
 //! | [`store`] | the files that are kept automatically, for each command and for each program |
 //!
 //! Invariant: a recorded run names paths and ranges of files to be read, and nothing else; whatever
@@ -19,6 +20,7 @@ pub mod follower;
 pub mod format;
 pub mod merge;
 pub mod recorder;
+pub mod session;
 pub mod store;
 
 pub use file::Error;

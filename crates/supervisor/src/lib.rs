@@ -21,7 +21,6 @@
 //! | [`task_limits`] | how many processes and threads there may be |
 //! | [`rlimits`] | under which programs are better left alone |
 //! | [`follow_policy`] | which programs need not be followed |
-//! | [`history`] | the memory of earlier runs |
 //! | [`session_stats`] | says what happened |
 
 mod command_exit;
@@ -29,7 +28,6 @@ pub mod control_socket;
 mod descriptor_store;
 mod exec_file;
 pub mod follow_policy;
-pub mod history;
 pub mod inherited_descriptors;
 pub mod io_process;
 pub mod joined_processes;

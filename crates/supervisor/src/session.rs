@@ -12,7 +12,6 @@ use runahead_admission::process::tsc_clock::Clock;
 use runahead_inject::{Command, Confine, Ended, LaunchError, NotInjected, Start, launch};
 
 use crate::command_exit;
-use crate::history::{History, HistoryStats};
 use crate::session_options::{Keep, Options};
 use crate::session_services::{Engine, Prepared, Stopped};
 use crate::session_stats::Speculations;
@@ -20,6 +19,7 @@ use crate::session_stats::Stats;
 use crate::{
     inherited_descriptors, program_prefetch, rlimits, signal_blocking, task_limits, try_sandbox,
 };
+use runahead_history::session::{History, HistoryStats};
 
 /// Why there was no session.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +82,7 @@ fn run_held(
         if let Some(history) = replayed {
             let beside = ready.beside().map_err(no_process_beside)?;
             let (prefetcher, waits) = (ready.prefetcher(), ready.waits.clone());
-            beside.post(move || history.start(&prefetcher, &waits));
+            beside.post(move || history.start(&prefetcher, &waits, signal_blocking::block_all));
         }
         prepared = Some(ready);
         Ok(layout)

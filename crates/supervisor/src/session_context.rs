@@ -5,10 +5,10 @@ use std::sync::Arc;
 use runahead_admission::Common as Admission;
 
 use crate::follow_policy::Unwatched;
-use crate::history::History;
 use crate::io_process::Beside;
 use crate::program_prefetch::Programs;
 use crate::task_limits::Tasks;
+use runahead_history::session::History;
 
 /// See the module's text.
 pub struct Common {

@@ -7,8 +7,8 @@ use runahead_abi::agent_config::plant;
 use runahead_abi::overlay::Overlay;
 use runahead_admission::ablation::Without;
 
-use crate::history::Plan;
 use crate::try_sandbox::Confinement;
+use runahead_history::session::Plan;
 
 /// How a session is to run.
 #[derive(Debug, Clone, Default)]

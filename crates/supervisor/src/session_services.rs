@@ -24,7 +24,6 @@ use rustix::io::Errno;
 
 use crate::control_socket::{self, ControlSocket};
 use crate::follow_policy::Unwatched;
-use crate::history::History;
 use crate::inherited_descriptors::beyond_standard;
 use crate::io_process::{self, Beside};
 use crate::joined_processes::Members;
@@ -36,6 +35,7 @@ use crate::shadow_sandbox;
 use crate::swap_devices;
 use crate::task_limits::Tasks;
 use runahead_admission::mount_table::Mounts;
+use runahead_history::session::History;
 
 const STACK_BYTES: usize = 128 << 10;
 

@@ -12,7 +12,7 @@ use runahead_prefetch::{KIND_NAMES, PrefetchStats};
 use runahead_speculation::Counts;
 use serde::Serialize;
 
-use crate::history::HistoryStats;
+use runahead_history::session::HistoryStats;
 
 /// A number of events and the time they took.
 #[derive(Debug, Default, Clone, Copy, Serialize)]

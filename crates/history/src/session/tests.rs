@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::Place;
 use runahead_abi::hint_record::Header;
 use runahead_abi::{HintKind, HintState};
 use runahead_admission::session_admission::Listener as _;
-use runahead_history::Place;
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn what_is_told_is_recorded_and_nothing_else() {
     assert!(hear(RECORDED, b"/etc/empty", (5, 0)));
     let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
     assert_eq!(recorder.left_out(), 0);
-    let run = recorder.finish([0; 16], |_| runahead_history::Found::Unknown);
+    let run = recorder.finish([0; 16], |_| crate::Found::Unknown);
     let long: Vec<_> = run
         .accesses
         .iter()
@@ -67,7 +67,7 @@ fn what_was_used_of_a_mapping_is_recorded_block_by_block() {
     // Nothing that a process can write does harm.
     hear(TOUCHED | PARTLY, u64::MAX, (i64::MAX as u64 - 5, 5));
     let recorder = std::mem::take(&mut *lock(history.recorder.as_ref().expect("it records")));
-    let run = recorder.finish([0; 16], |_| runahead_history::Found::Unknown);
+    let run = recorder.finish([0; 16], |_| crate::Found::Unknown);
     let ranges = run.accesses.iter().filter_map(|access| match access.what {
         What::Touched { offset, length } => Some((offset >> 14, length >> 14)),
         _ => None,
@@ -118,7 +118,7 @@ fn what_is_replayed_is_expected_everywhere_until_it_is_given_up() {
     let file = runahead_admission::process::shared_memory::agent_file().expect("memory for a file");
     let front = runahead_admission::process::shared_memory::fill(&file, &[0; 4096], &[])
         .expect("room in it");
-    history.start(&prefetcher, &Arc::new(Waits::new(front, 1000)));
+    history.start(&prefetcher, &Arc::new(Waits::new(front, 1000)), || ());
     wait_until("it is read", || history.followed.get().is_some());
     let followed = history.followed.get().expect("it replays");
     let asked = || followed.listener.asked.load(Relaxed);

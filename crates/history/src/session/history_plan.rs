@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::{CommandKey, Keys, Origin, Run, Store, file, format, merge};
 use runahead_abi::Identity;
 use runahead_abi::agent_config::tell;
-use runahead_history::{CommandKey, Keys, Origin, Run, Store, file, format, merge};
 use runahead_inject::Command;
 use runahead_prefetch::Prefetcher;
 

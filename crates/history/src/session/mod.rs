@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::libc;
+use crate::{Access, Follower, Found, RANGE_MAX, Recorder, Run, What};
 use runahead_abi::access_identity::BLOCK_BYTES;
 use runahead_abi::agent_config::tell;
 use runahead_abi::hint_record::{Header, MAPPED, PARTLY, RECORDED, TOUCHED};
@@ -27,9 +27,9 @@ use runahead_abi::{ChunkIndex, HintKind, HintLog, Identity, Piece, Record};
 use runahead_admission::process::shared_memory::Mapping;
 use runahead_admission::session_admission;
 use runahead_admission::slow_devices::Waits;
-use runahead_history::{Access, Follower, Found, RANGE_MAX, Recorder, Run, What};
 use runahead_inject::Ended;
 use runahead_prefetch::Prefetcher;
+use rustix::time::{ClockId, clock_gettime};
 
 pub mod history_plan;
 pub mod replay;
@@ -118,9 +118,15 @@ impl History {
         self.plan.may_replay()
     }
 
-    /// Starts to replay, if there is something to replay. The command must have been forked.
-    pub fn start(self: &Arc<Self>, prefetcher: &Arc<Prefetcher>, waits: &Arc<Waits>) {
-        replay::start(self.clone(), prefetcher.clone(), waits.clone());
+    /// Starts a thread that replays, if there is something to replay. The command must have been forked; `block_signals`
+    /// keeps its signals away from the thread.
+    pub fn start(
+        self: &Arc<Self>,
+        prefetcher: &Arc<Prefetcher>,
+        waits: &Arc<Waits>,
+        block_signals: fn(),
+    ) {
+        replay::start(self.clone(), prefetcher.clone(), waits.clone(), block_signals);
     }
 
     /// Reads what is to be replayed; false if there is nothing.
@@ -366,10 +372,8 @@ impl Drop for Present {
     }
 }
 
-/// The clock that file systems stamp changes with, in nanoseconds since 1970.
+/// The clock with which file systems stamp changes, in nanoseconds since 1970.
 fn file_clock() -> i64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes `now`.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
+    let now = clock_gettime(ClockId::RealtimeCoarse);
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }

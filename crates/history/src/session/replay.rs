@@ -22,15 +22,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::{Follower, Run, What};
 use runahead_abi::hint_record::{Header, LENGTH_UNKNOWN};
 use runahead_abi::{HintKind, Identity, Record};
 use runahead_admission::memory_budget;
 use runahead_admission::slow_devices::Waits;
-use runahead_history::{Follower, Run, What};
 use runahead_prefetch::{Client, Completion, EXTEND_MAX_BYTES, Prefetcher, Sink};
 
 use super::{Followed, History, lock, unchanged_files};
-use crate::signal_blocking;
 
 /// Accesses that a replay may be ahead of the command.
 const WINDOW: usize = 4096;
@@ -178,9 +177,14 @@ struct Replay {
 }
 
 /// Starts the thread. Without it nothing is replayed.
-pub(super) fn start(history: Arc<History>, prefetcher: Arc<Prefetcher>, waits: Arc<Waits>) {
+pub(super) fn start(
+    history: Arc<History>,
+    prefetcher: Arc<Prefetcher>,
+    waits: Arc<Waits>,
+    block_signals: fn(),
+) {
     let work = move || {
-        signal_blocking::block_all();
+        block_signals();
         history.plan.expect(&prefetcher);
         if !history.look_for_a_record() {
             return;
