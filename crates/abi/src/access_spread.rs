@@ -1,5 +1,5 @@
-//! How what is asked for is spread over files: here and there, or so densely that a chunk is asked
-//! for more than once.
+//! Spread of accesses over each file: here and there, or so densely that a chunk is asked for more
+//! than once.
 //!
 //! Invariant: it is a matter of speed alone. Entries are written without locks, one word each, and
 //! a count that is lost, or of another file, asks for too much or too little once.

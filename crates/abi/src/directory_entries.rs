@@ -1,8 +1,8 @@
-//! What directory entries told of names that have not been looked up yet: type and inode number.
+//! Types and inode numbers of names that directories listed and that have not been looked up yet.
 //!
-//! Filled by the target and its shadows as they read directories, used by shadows to answer for
-//! names that are not in memory. A direct-mapped cache: a newer name replaces an older one. Written
-//! without locks; a torn entry is a wrong guess and nothing more.
+//! The target and its shadows fill the table as they read directories; shadows answer from it for
+//! names that are not in memory. It is a direct-mapped cache: a newer name replaces an older one.
+//! It is written without locks; a torn entry is a wrong guess and nothing more.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! One hint on its way from an agent to the supervisor.
+//! A hint on its way from an agent to the supervisor.
 
 use core::mem::{offset_of, size_of};
 

@@ -1,8 +1,8 @@
-//! Whether a program would lose privileges if it were traced at its exec.
+//! Test for programs that would lose privileges if they were traced at their exec.
 //!
-//! What the kernel executes for a file that begins with `#!` is the interpreter that the line
-//! names, and it is the interpreter's privileges that the process gets (execve(2)); that of a
-//! script may itself be a script.
+//! For a file that begins with `#!` the kernel executes the interpreter that the line names, and
+//! the process gets the interpreter's privileges (execve(2)). The interpreter of a script may
+//! itself be a script.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What wait(2) tells. (nix has no real-time signals in its types, and fails where one comes.)
+//! Result of wait(2). The types of nix have no real-time signals, and it fails where one comes.
 
 use nix::errno::Errno;
 use nix::libc;

@@ -1,4 +1,4 @@
-//! One system call of the program, and ways to make it.
+//! System call of the program, and ways to make it.
 
 use crate::arch;
 use crate::sys;

@@ -1,4 +1,4 @@
-//! Calls of the program's that are made as they stand, and what becomes of its mask meanwhile.
+//! Calls of the program that are made as they stand, and its signal mask meanwhile.
 
 use super::thread::Thread;
 use super::{kernel_signals, signal_actions, trampolines};

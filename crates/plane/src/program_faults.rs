@@ -1,9 +1,9 @@
-//! Faults of the program's, while a policy wants to hear of them first: those that a wrong
-//! prediction leads it into are to be taken back, and none of them may end the process.
+//! Faults of the program, while a policy handles them first: those that a wrong prediction causes
+//! are rolled back, and must not end the process.
 //!
-//! The kernel is given our handler in place of the program's action, whatever that is, for the
-//! signals in [`TAKEN`]. (Not SIGTRAP: a breakpoint lies in front of where the thread goes on, and
-//! who has set it waits for it.)
+//! The kernel gets our handler in place of the program's action, whatever that is, for the signals
+//! in [`TAKEN`]. SIGTRAP is not among them: a breakpoint lies in front of where the thread goes on,
+//! and the debugger that has set it waits for it.
 
 use core::sync::atomic::{AtomicBool, Ordering::*};
 

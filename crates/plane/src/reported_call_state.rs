@@ -1,5 +1,5 @@
-//! What a thread keeps of a call that is reported ([`crate::call_restart`]). Where it is taken back
-//! to before that, so is this.
+//! State that a thread keeps of a reported call ([`crate::call_restart`]). A rollback of the thread
+//! to a point before the call restores it.
 
 /// A call of a thread's that is under way, or that it is to make again.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What the program does with its alternate signal stack, of which the kernel has another
+//! The program's sigaltstack(2) calls. The kernel has another alternate signal stack
 //! ([`super::alternate_stack`]).
 
 use super::alternate_stack::{AUTODISARM, Altstack};

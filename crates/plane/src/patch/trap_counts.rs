@@ -1,4 +1,4 @@
-//! Which call sites trap often.
+//! Counts of traps by call site.
 
 /// Traps after which a site is worth patching.
 pub(super) const HOT: u32 = 8;

@@ -1,7 +1,8 @@
-//! Where the kernel starts the program's handlers: at ours, which first of all has signals wait.
+//! Entry of the program's handlers: the kernel starts ours, which first of all makes signals wait.
 //!
-//! Before that another signal may come, whose handler begins on top of this: it is to be known that
-//! it has met the first instructions of a handler, and not our work for a call.
+//! Before that another signal may come, whose handler begins on top of this. The plane must know
+//! that it has interrupted the first instructions of a handler, and not the agent's work for a
+//! call.
 
 use core::arch::global_asm;
 

@@ -1,4 +1,4 @@
-//! How long an instruction is, where it may go, and what it does with the flags.
+//! Decoder of an instruction's length, of where it may go, and of its effect on the flags.
 //!
 //! It knows what compilers put around system calls. What it does not know it says that it does not
 //! know; what no 64-bit program can execute it calls impossible.

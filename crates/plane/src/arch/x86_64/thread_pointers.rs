@@ -27,12 +27,12 @@ impl Context {
         (self.reserved[Self::FS], self.reserved[Self::GS]) = (fs, gs);
     }
 
-    /// This is what was noted before, and is gone on with.
+    /// Marks the frame as one that a rollback has restored, with its noted bases.
     pub(super) fn take_bases_back(&mut self) {
         self.reserved[Self::TAKEN_BACK] = Self::TAKEN;
     }
 
-    /// Gives the calling thread those of its frame, if that is one that was taken back.
+    /// Sets the calling thread's bases to those of its frame, if a rollback has restored the frame.
     pub fn set_bases(&mut self) {
         let taken_back = core::mem::replace(&mut self.reserved[Self::TAKEN_BACK], 0);
         if taken_back != Self::TAKEN || RUNAHEAD_FSGSBASE.load(Relaxed) == 0 {

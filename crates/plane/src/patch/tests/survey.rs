@@ -1,4 +1,4 @@
-//! Which call sites of real files could be patched.
+//! Survey of the call sites of real files that could be patched.
 
 use super::std;
 use std::prelude::rust_2024::{String, Vec};
