@@ -6,7 +6,7 @@ use runahead_tests::{End, Run, scratch};
 use crate::ours;
 
 #[test]
-fn commands_that_are_not_there() {
+fn a_missing_command_exits_127() {
     for name in ["no-such-program", "/no/such/program", "", "/dev/null/program", "./no"] {
         let outcome = ours(&["run", "--", name]);
         assert_eq!(outcome.end, End::Exit(127), "{name:?}: {outcome:?}");
@@ -17,7 +17,7 @@ fn commands_that_are_not_there() {
 
 /// execvp(3), shells, time and strace do the same.
 #[test]
-fn a_script_that_names_no_interpreter_is_the_shells() {
+fn a_script_without_interpreter_runs_in_the_shell() {
     let script = scratch().join("unnamed");
     write_program(&script, "echo \"$0\" \"$@\"; exit 7", 0o755).expect("it is ours");
     let script = script.display().to_string();
@@ -28,7 +28,7 @@ fn a_script_that_names_no_interpreter_is_the_shells() {
 
 /// Beyond those that have names.
 #[test]
-fn every_signal_that_ends_the_command_ends_us() {
+fn a_signal_that_ends_the_command_ends_runahead() {
     for signal in (1..=64).filter(|n| !matches!(n, 17..=23 | 28 | 32 | 33)) {
         let script = format!("ulimit -c 0; kill -{signal} $$; exit 9");
         let plain = Run::new(["/bin/sh", "-c", &script]).run();
@@ -38,7 +38,7 @@ fn every_signal_that_ends_the_command_ends_us() {
 }
 
 #[test]
-fn commands_that_cannot_be_executed() {
+fn a_command_that_cannot_be_executed_exits_126() {
     let plain = scratch().join("plain");
     std::fs::write(&plain, "text").expect("the scratch directory is ours");
     let names = [plain, "/etc".into()];
@@ -50,7 +50,7 @@ fn commands_that_cannot_be_executed() {
 }
 
 #[test]
-fn the_commands_status_is_ours() {
+fn the_exit_status_is_that_of_the_command() {
     for status in [0, 1, 2, 42, 125, 126, 127, 128, 255] {
         let outcome = ours(&["run", "--require", "--", "sh", "-c", &format!("exit {status}")]);
         assert_eq!(outcome.end, End::Exit(status));
@@ -59,7 +59,7 @@ fn the_commands_status_is_ours() {
 }
 
 #[test]
-fn scripts_run_with_and_without_an_interpreter_line() {
+fn scripts_run_as_execvp_runs_them() {
     for (name, text) in
         [("with", "#!/bin/sh\necho $0 $1; exit 4\n"), ("without", "echo x; exit 4\n")]
     {

@@ -56,7 +56,7 @@ fn tiny_32_bit_program() -> Vec<u8> {
 }
 
 #[test]
-fn programs_of_32_bits_run_natively_and_without_our_descriptors() {
+fn a_32_bit_program_runs_natively_without_our_descriptors() {
     let program = scratch().join("tiny32");
     write_program(&program, tiny_32_bit_program(), 0o755).expect("the scratch directory is ours");
     let plain = Run::new([&program]).run();
@@ -70,7 +70,7 @@ fn programs_of_32_bits_run_natively_and_without_our_descriptors() {
 }
 
 #[test]
-fn where_tracing_is_forbidden_the_command_runs_natively() {
+fn a_command_runs_natively_if_tracing_is_refused() {
     let denied = runahead_tests::programs::program("denied", runahead_tests::Link::Static);
     let denied = denied.to_str().expect("a plain path");
     let ahead = runahead().to_str().expect("a plain path");
@@ -93,7 +93,7 @@ fn where_tracing_is_forbidden_the_command_runs_natively() {
 
 /// A filter that refuses calls which only we make must not change what the program's calls give.
 #[test]
-fn calls_that_are_refused_to_us_are_not_missed_by_the_program() {
+fn refused_calls_of_ours_change_no_result_of_the_program() {
     let denied = runahead_tests::programs::program("denied", runahead_tests::Link::Static);
     let denied = denied.to_str().expect("a plain path");
     let ahead = runahead().to_str().expect("a plain path");
@@ -112,7 +112,7 @@ fn calls_that_are_refused_to_us_are_not_missed_by_the_program() {
 /// Docker before 23 refuses process_vm_readv(2), also on the caller's own memory. The agent reads
 /// another way.
 #[test]
-fn who_may_not_read_his_own_memory_by_calls_is_followed_all_the_same() {
+fn a_program_is_followed_if_process_vm_readv_is_refused() {
     let script = "cat /etc/passwd | wc -c; cd /etc && ls | sort | tail -1; trap 'echo caught' USR1; kill -USR1 $$; exit 6";
     let plain = Run::new(["sh", "-c", script]).run();
     for errno in ["EPERM", "ENOSYS"] {

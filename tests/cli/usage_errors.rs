@@ -28,7 +28,7 @@ fn no_command_and_unknown_options_are_usage_errors() {
 }
 
 #[test]
-fn usage_errors_say_what_was_meant() {
+fn usage_errors_suggest_the_right_command() {
     let outcome = ours(&["ls", "-l"]);
     assert!(outcome.complaints().contains("runahead run -- ls"), "{outcome:?}");
     let outcome = ours(&["run", "--stats", "json:file", "--", "true"]);
@@ -47,7 +47,7 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
-fn options_behind_the_command_are_the_commands() {
+fn options_behind_the_command_are_passed_to_it() {
     let outcome = ours(&["run", "echo", "--stats", "--require", "--", "-n"]);
     assert_eq!(outcome.text(), "--stats --require -- -n\n");
     assert!(outcome.stderr.is_empty(), "{outcome:?}");

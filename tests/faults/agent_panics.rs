@@ -21,7 +21,7 @@ fn panics_at(access: u64, argv: &[&str]) {
 }
 
 #[test]
-fn a_panic_at_any_access_leaves_the_program_right() {
+fn a_panic_at_any_access_changes_no_result() {
     for access in [1, 2, 3, 5, 8, 17, 40, 100, 101] {
         panics_at(access, &["grep", "-rc", "needle", "src"]);
     }
@@ -32,7 +32,7 @@ const IN_STALL: u64 = u64::MAX;
 
 /// The program goes on with the mask that it had.
 #[test]
-fn a_panic_while_signals_wait_leaves_none_waiting() {
+fn a_panic_while_signals_are_held_releases_them() {
     let signals = programs::program("signals", programs::Link::Static);
     let path = signals.to_str().expect("a plain path");
     panics_at(IN_STALL, &[path, "files in handler"]);
@@ -44,7 +44,7 @@ fn a_panic_while_signals_wait_leaves_none_waiting() {
 }
 
 #[test]
-fn a_panic_in_a_program_with_handlers_and_children() {
+fn a_panic_changes_no_result_of_handlers_and_children() {
     let work = programs::program("processes", programs::Link::Static);
     let signals = programs::program("signals", programs::Link::Static);
     let path = |p: &Path| p.to_str().expect("a plain path").to_owned();

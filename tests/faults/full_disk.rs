@@ -23,7 +23,7 @@ fn mounted(fixture: &runahead_tests::Fixture, argv: &[String]) -> Seen {
 }
 
 #[test]
-fn full_disk() {
+fn a_full_disk_changes_no_result() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     let mut failures = Failures::default();
     for script in [

@@ -61,7 +61,7 @@ impl Drop for Silent {
 /// A shadow that guessed wrong waits for the answer and cannot be killed. No process waits for
 /// that shadow.
 #[test]
-fn a_server_that_never_answers_holds_up_nobody() {
+fn a_silent_server_delays_neither_program_nor_runahead() {
     let _apart = apart();
     for is_killed in [false, true] {
         let Some(silent) = available(Silent::new()) else { return };
@@ -103,7 +103,7 @@ fn a_server_that_never_answers_holds_up_nobody() {
 
 /// There is one process then, where all else has two: the test's own disk is a server's.
 #[test]
-fn where_no_server_is_mounted_all_is_as_elsewhere() {
+fn shadows_run_without_any_fuse_mount() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     let Some(()) = available(installed("unshare")) else { return };
     let script = "mount --make-rprivate / && grep -e ' - fuse' -e ' - nfs' /proc/self/mountinfo | cut -d ' ' -f 5 | xargs -r umount -l && exec \"$@\"";

@@ -123,7 +123,7 @@ fn files(fixture: &Fixture) -> BTreeMap<std::path::PathBuf, String> {
 }
 
 #[test]
-fn at_random_moments() {
+fn kills_at_random_moments_change_no_result() {
     let Some(fixture) = available(fixture()) else { return };
     let commands = commands();
     let mut seed = Seed::new();

@@ -103,12 +103,12 @@ fn many_times(program: &'static str, whom: Whom, iterations: u64) {
 }
 
 #[test]
-fn of_the_supervisor() {
+fn a_killed_supervisor_changes_no_result() {
     many_times("work", Whom::Supervisor, 14);
 }
 
 #[test]
-fn of_the_shadows() {
+fn killed_shadows_change_no_result() {
     let before = KILLED.load(Relaxed);
     many_times("work", Whom::Shadows, 12);
     let skipped = fixture().is_err();
@@ -116,20 +116,20 @@ fn of_the_shadows() {
 }
 
 #[test]
-fn of_both() {
+fn killing_supervisor_and_shadows_changes_no_result() {
     many_times("work", Whom::Both, 14);
 }
 
 /// A shadow that strays into an endless loop is killed by us; who kills it when we are gone?
 #[test]
-fn of_the_supervisor_of_a_shadow_that_never_ends() {
+fn an_endless_shadow_ends_with_its_supervisor() {
     many_times("spin", Whom::Supervisor, 6);
 }
 
 /// Before the program's first instruction its supervisor holds it stopped: killed then, there must
 /// be either the right output or none at all, and no stopped process.
 #[test]
-fn of_a_supervisor_that_has_just_started() {
+fn a_supervisor_killed_at_its_start_leaves_no_process() {
     let Some(fixture) = available(fixture()) else { return };
     let _clean = Clean("work");
     let mut seed = Seed::new();

@@ -38,7 +38,7 @@ impl Drop for Group {
 /// `dirty` writes to 24 MiB and then reads. A shadow that is a copy of it must be given up, not
 /// the program.
 #[test]
-fn little_memory_in_the_control_group() {
+fn a_memory_limit_kills_shadows_before_the_program() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     let mut failures = Failures::default();
     let limits: &[u64] = if full() { &[12, 16, 24, 32, 36, 40, 48, 64] } else { &[16, 32, 40] };
@@ -62,7 +62,7 @@ fn little_memory_in_the_control_group() {
 /// A program sweeps a mapped file several times, and the file is larger than the group's memory.
 /// Pages that were evicted are hinted again.
 #[test]
-fn what_was_put_out_of_memory_is_asked_for_again() {
+fn evicted_pages_are_hinted_again() {
     const BYTES: u64 = 96 << 20;
     const CHUNKS: u64 = BYTES / (128 << 10);
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };

@@ -7,7 +7,7 @@ use crate::confined_runs::{Failures, Fault, compare, full, grep, lost, program, 
 
 /// The filter does what it is there for: a fault that is none shows nothing.
 #[test]
-fn each_is_forbidden_by_its_filter_and_no_other() {
+fn each_filter_refuses_its_facility_alone() {
     for facility in FACILITIES {
         for errno in ["EPERM", "ENOSYS"] {
             let check = format!("--check={}", facility.name);
@@ -20,7 +20,7 @@ fn each_is_forbidden_by_its_filter_and_no_other() {
 }
 
 #[test]
-fn without_each() {
+fn results_are_native_without_each_facility() {
     let Some(fixture) = available(fixture()) else { return };
     let mut failures = Failures::default();
     let errnos: &[&str] = if full() { &["EPERM", "ENOSYS"] } else { &["EPERM"] };

@@ -13,7 +13,7 @@ fn seen() -> Seen {
 }
 
 #[test]
-fn each_way_to_differ_is_seen() {
+fn each_kind_of_difference_is_detected() {
     let changes: [fn(&mut Seen); 8] = [
         |s| s.outcome.end = End::Exit(125),
         |s| s.outcome.end = End::Signal(9),
@@ -37,7 +37,7 @@ fn each_way_to_differ_is_seen() {
 }
 
 #[test]
-fn what_is_documented_is_no_difference() {
+fn documented_warnings_are_no_difference() {
     assert_eq!(difference(&seen(), &seen()), None);
     let mut other = seen();
     other.outcome.stderr = b"runahead: running natively: why\ncomplaint\n".to_vec();

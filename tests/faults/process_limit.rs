@@ -23,7 +23,7 @@ fn once(fixture: &Fixture, run: &Run, group: &Group) -> Outcome {
 }
 
 #[test]
-fn a_small_group_has_room_for_what_the_command_starts() {
+fn a_process_limit_leaves_room_for_the_command() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     for (limit, crowd) in [(100, "75"), (100, "40"), (64, "50"), (64, "40"), (14, "13"), (2, "1")] {
         let Some(group) = available(Group::of_tasks("tasks", limit)) else { return };

@@ -26,20 +26,20 @@ fn sample(all: impl IntoIterator<Item = String>, step: usize) -> Vec<String> {
 
 /// Below four descriptors no dynamically linked program starts, and runahead is one.
 #[test]
-fn few_descriptors() {
+fn few_descriptors_change_no_result() {
     let soft = (4..24).map(|n| format!("--limit=NOFILE:{n}:1024"));
     let hard = (4..24).map(|n| format!("--limit=NOFILE:{n}:{n}"));
     limited(&sample(soft.chain(hard), 7), &[grep(), script()]);
 }
 
 #[test]
-fn few_processes() {
+fn few_processes_change_no_result() {
     let few = (1..24).map(|n| format!("--limit=NPROC:{n}:{n} --user=65533"));
     limited(&sample(few, 6), &[grep(), script()]);
 }
 
 #[test]
-fn little_address_space() {
+fn little_address_space_changes_no_result() {
     let mebibytes = [5u64, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 32, 64, 512];
     let limits = mebibytes.map(|n| format!("--limit=AS:{0}:{0}", n << 20));
     let data = [0u64, 1, 2, 4, 8, 64].map(|n| format!("--limit=DATA:{0}:{0}", n << 20));
@@ -48,7 +48,7 @@ fn little_address_space() {
 
 /// Programs that use their address space up find as much of it as without us.
 #[test]
-fn address_space_that_a_shell_limits() {
+fn a_program_finds_the_same_free_address_space() {
     let Some(fixture) = available(fixture()) else { return };
     let filler = program("fills", Link::Dynamic, &[]).remove(0);
     let script =
@@ -63,7 +63,7 @@ fn address_space_that_a_shell_limits() {
 }
 
 #[test]
-fn little_stack_and_no_locked_memory_or_queued_signals() {
+fn limits_of_stack_and_signals_change_no_result() {
     let mut limits: Vec<String> =
         ["STACK:65536:65536", "STACK:200000:max", "MEMLOCK:0:0", "SIGPENDING:0:0", "STACK:max:max"]
             .map(|l| format!("--limit={l}"))
@@ -74,7 +74,7 @@ fn little_stack_and_no_locked_memory_or_queued_signals() {
 }
 
 #[test]
-fn no_files_to_be_written() {
+fn a_file_size_limit_changes_no_result() {
     let limits = ["0", "1", "4096", "65536", "4194304"].map(|n| format!("--limit=FSIZE:{n}:{n}"));
     limited(&limits, &[grep(), script()]);
 }

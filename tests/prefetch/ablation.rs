@@ -73,7 +73,7 @@ fn plain(fixture: &Fixture, run: &Run) -> Outcome {
 
 /// A program that checks what it reads leads no further than to the first page that is not there.
 #[test]
-fn without_stale_a_buffer_is_left_as_it_is() {
+fn without_stale_no_data_stands_in() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
     let args = ["checked", "pages", &CHUNK.to_string(), &PAGES.to_string()];
@@ -114,7 +114,7 @@ fn without_again_a_shadow_runs_once() {
 
 /// The shadow of a program that sleeps has all the time there is.
 #[test]
-fn without_horizon_a_shadow_goes_on() {
+fn without_horizon_a_shadow_hints_beyond_it() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
     let [chunk, near, far] = [CHUNK, NEAR, FAR].map(|n| n.to_string());

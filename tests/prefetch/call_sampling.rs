@@ -60,38 +60,38 @@ fn foresees_after(how: &str, rest: &Rest) {
 }
 
 #[test]
-fn cold_reads_after_a_rest() {
+fn cold_reads_are_foreseen_after_a_rest() {
     foresees("reads");
 }
 
 #[test]
-fn cold_reads_after_a_deep_rest() {
+fn cold_reads_are_foreseen_after_a_deep_rest() {
     foresees_after("reads", &DEEP_REST);
 }
 
 #[test]
-fn cold_reads_by_offset_after_a_rest() {
+fn cold_preads_are_foreseen_after_a_rest() {
     foresees("offsets");
 }
 
 #[test]
-fn cold_names_after_a_rest() {
+fn cold_names_are_foreseen_after_a_rest() {
     foresees("looks");
 }
 
 /// Every open is sampled.
 #[test]
-fn cold_files_after_a_rest() {
+fn cold_files_are_foreseen_after_a_rest() {
     foresees("opens");
 }
 
 #[test]
-fn cold_reads_after_threads_have_rested() {
+fn cold_reads_of_threads_are_foreseen_after_a_rest() {
     foresees("threads");
 }
 
 /// A child starts without a rest.
 #[test]
-fn cold_reads_of_a_child_whose_parent_rests() {
+fn cold_reads_of_a_child_are_foreseen_while_its_parent_rests() {
     foresees("child");
 }

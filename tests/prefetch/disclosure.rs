@@ -53,7 +53,7 @@ fn count(stats: &Value, name: &str) -> u64 {
 const CHUNKS: u64 = 300;
 
 #[test]
-fn reads_that_only_the_program_can_foresee_are_foreseen() {
+fn disclosed_reads_are_foreseen() {
     let Some(fixture) = available(fixture()) else { return };
     for link in programs::BOTH {
         let silent = discloses(&fixture, "silent chain", link, CHUNKS).stats;
@@ -83,7 +83,7 @@ fn files_disclosed_by_name_are_foreseen() {
 }
 
 #[test]
-fn threads_that_disclose_at_once_lose_nothing() {
+fn concurrent_disclosures_are_all_used() {
     let Some(fixture) = available(fixture()) else { return };
     let pair = discloses(&fixture, "threads", Link::Dynamic, CHUNKS);
     // A shadow that is made while the file is opened hints its name and the reads that follow.
@@ -94,7 +94,7 @@ fn threads_that_disclose_at_once_lose_nothing() {
 
 /// "keeps" has the effect that an ignored cancellation would have.
 #[test]
-fn what_is_taken_back_does_not_reach_the_device() {
+fn cancelled_disclosures_are_not_read() {
     let Some(fixture) = available(fixture()) else { return };
     // As many as the ring holds.
     const MANY: u64 = 1500;
@@ -118,7 +118,7 @@ fn what_is_taken_back_does_not_reach_the_device() {
 }
 
 #[test]
-fn anything_can_be_said() {
+fn random_disclosures_change_no_result() {
     let Some(fixture) = available(fixture()) else { return };
     let full = std::env::var_os("RUNAHEAD_FULL").is_some();
     let mut seed = Seed::new();
@@ -211,7 +211,7 @@ fn examples(language: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_examples_of_the_document_do_what_they_say() {
+fn examples_of_the_guide_run() {
     let (Some(fixture), Some(())) = (available(fixture()), available(installed("python3"))) else {
         return;
     };
@@ -239,7 +239,7 @@ fn the_examples_of_the_document_do_what_they_say() {
 }
 
 #[test]
-fn a_child_starts_with_nothing_disclosed_and_can_disclose() {
+fn a_child_inherits_no_disclosure_and_can_disclose() {
     let (Some(fixture), Some(())) = (available(fixture()), available(installed("python3"))) else {
         return;
     };

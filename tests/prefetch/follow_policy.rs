@@ -26,12 +26,12 @@ fn loop_of(command: &str) -> String {
 }
 
 #[test]
-fn what_waits_for_nothing_is_left_alone() {
+fn programs_that_wait_for_nothing_are_not_followed() {
     left_alone("/bin/true", 1);
 }
 
 #[test]
-fn what_starts_others_that_wait_for_nothing_is_left_alone() {
+fn parents_of_such_programs_are_not_followed() {
     left_alone("sh -c '/bin/true; :'", 2);
 }
 
@@ -52,7 +52,7 @@ fn left_alone(command: &str, programs: u64) {
 /// A program is followed again when its data is no longer in memory, and enough to be worth
 /// it: at the latest a second later, when one of its starts is followed anyway.
 #[test]
-fn what_comes_to_wait_is_followed_again() {
+fn programs_that_wait_again_are_followed_again() {
     let Some(fixture) = available(fixture()) else { return };
     let warm = loop_of("/bin/cat $W/warm");
     let script = format!(

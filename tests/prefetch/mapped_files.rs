@@ -62,23 +62,23 @@ fn same(options: &[&str]) -> u64 {
 }
 
 #[test]
-fn by_forks_alone() {
+fn programs_see_no_difference_with_forked_memory() {
     assert!(same(&["--without", "mirrors"]) > 0, "no shadow was of use");
 }
 
 #[test]
-fn with_large_memory_kept_out_of_forks() {
+fn programs_see_no_difference_with_mirrored_memory() {
     assert!(same(&["--without", "copies"]) > 0, "no shadow was of use");
 }
 
 #[test]
-fn as_by_default() {
+fn programs_see_no_difference_by_default() {
     assert!(same(&[]) > 0, "no shadow was of use");
 }
 
 /// Random accesses to a mapped file can be foreseen only by a shadow.
 #[test]
-fn what_is_used_of_a_mapped_file_is_counted() {
+fn used_pages_of_a_mapped_file_are_counted() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
     // The loop goes on for some samples after all pages are read: uses after the last sample do
@@ -95,7 +95,7 @@ fn what_is_used_of_a_mapped_file_is_counted() {
 /// A process whose threads were sampled and that then runs natively: a signal of ours would kill
 /// it.
 #[test]
-fn nobody_is_poked_who_goes_on_natively() {
+fn a_process_that_becomes_native_gets_no_signal_of_ours() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
     let run = fixture.run_program("gives_up", Link::Dynamic, &["mapped"]);

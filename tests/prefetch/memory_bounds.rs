@@ -66,7 +66,7 @@ const WHY: &str = "stopped/its hints were not used";
 const LOSS: &str = "stopped/what it fetched was dropped from memory before it was used";
 
 #[test]
-fn a_shadow_that_hints_only_rubbish_is_stopped_within_a_second() {
+fn a_shadow_with_useless_hints_is_stopped_within_a_second() {
     let Some(fixture) = available(fixture()) else { return };
     fill(&fixture);
     let run = rereads(&fixture, "cold", "4096", "1");
@@ -127,7 +127,7 @@ fn a_shadow_whose_hints_are_used_is_not_stopped() {
 /// The cost of a fork grows with the program's memory, and pages that are written afterwards are
 /// copied.
 #[test]
-fn a_large_program_makes_no_shadow_that_costs_more_than_its_waits() {
+fn shadows_of_a_large_program_cost_less_than_its_waits() {
     let Some(fixture) = available(fixture()) else { return };
     let account = |mebibytes: &str| {
         let run = fixture.run_program("dirty", Link::Dynamic, &[mebibytes]);
@@ -178,7 +178,7 @@ fn a_program_that_grows_into_its_group_is_not_killed_for_its_shadow() {
 }
 
 #[test]
-fn what_is_prefetched_stays_within_an_eighth_of_a_control_groups_limit() {
+fn prefetched_data_takes_at_most_an_eighth_of_a_groups_limit() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     fill(&fixture);
     let Some(group) = available(Group::new("budget", LIMIT)) else { return };

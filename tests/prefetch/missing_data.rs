@@ -8,7 +8,7 @@ const KEYS: u64 = 192;
 /// Each row is checked by its kind and its key, and a wrong one ends the program. Only a shadow
 /// that stands in for a missing row reaches the next.
 #[test]
-fn lookups_in_a_table_are_foreseen() {
+fn table_lookups_are_foreseen_past_missing_rows() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|_| {
         let made = fixture.run_program("lookups", Link::Dynamic, &["make", "table"]).run();

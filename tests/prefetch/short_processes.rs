@@ -4,7 +4,7 @@ use runahead_tests::{End, available, fixture, number, runahead, scratch, with_st
 
 /// A shadow that is being made when its program ends is no longer needed.
 #[test]
-fn what_ends_before_its_shadow_is_made_is_no_loss() {
+fn a_process_that_ends_before_its_shadow_is_no_loss() {
     let Some(fixture) = available(fixture()) else { return };
     let script = "for k in 0 1 2; do for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2; do \
                   cat many/$j$i many/$k$i > /dev/null & done; done; wait; done";
@@ -22,7 +22,7 @@ fn what_ends_before_its_shadow_is_made_is_no_loss() {
 
 /// Our descriptors take the free numbers 0 to 2, and leave them with the program.
 #[test]
-fn who_has_no_standard_descriptors_is_served_like_others() {
+fn a_process_without_standard_descriptors_has_shadows() {
     let Some(fixture) = available(fixture()) else { return };
     let file = scratch().join("closed.json");
     for closed in ["<&-", "<&- 2>&-", "<&- >&- 2>&-"] {

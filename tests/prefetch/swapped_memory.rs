@@ -50,14 +50,14 @@ fn same(options: &[&str]) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn swapped_memory_is_fetched_and_nothing_else_is_changed() {
+fn swapped_pages_are_read_ahead_without_any_difference() {
     let Some((fetched, used)) = same(&[]) else { return };
     assert!(fetched > 8 << 20 && used > 0, "{fetched} bytes, {used} hints were used");
 }
 
 /// A fork inherits the pages: a runner waits for those that are swapped out.
 #[test]
-fn where_memory_is_forked_none_is_fetched() {
+fn no_swapped_page_is_read_ahead_if_memory_is_forked() {
     let Some((fetched, _)) = same(&["--without", "mirrors"]) else { return };
     assert_eq!(fetched, 0);
 }

@@ -449,7 +449,7 @@ fn wrong(suite: &Suite, outcome: &Outcome, let_through: &BTreeSet<i64>) -> Optio
 }
 
 #[test]
-fn no_call_of_a_shadow_is_seen_from_outside() {
+fn no_call_of_a_shadow_is_observed() {
     let _apart = apart();
     let Some(mut suite) = Suite::up("leak") else { return };
     let table = table();
@@ -494,7 +494,7 @@ fn no_call_of_a_shadow_is_seen_from_outside() {
 }
 
 #[test]
-fn no_call_of_a_speculative_process_is_seen_from_outside() {
+fn no_call_of_a_speculative_process_is_observed() {
     let _apart = apart();
     let Some(mut suite) = Suite::up("leak-speculative") else { return };
     let table = table();
@@ -538,7 +538,7 @@ fn all_are_seen(suite: &mut Suite, jobs: &[String]) {
 /// Plant for the test above: output before the outcome is observed, and so are effects of a
 /// program that does not speculate.
 #[test]
-fn what_a_speculative_process_lets_out_is_seen() {
+fn planted_output_of_a_speculative_process_is_observed() {
     let _apart = apart();
     let Some(mut suite) = Suite::up("leak-allowed") else { return };
     let mut jobs: Vec<String> = ALLOWED.iter().map(|name| format!("allowed {name}")).collect();
@@ -555,7 +555,7 @@ fn what_a_speculative_process_lets_out_is_seen() {
 /// Plant for the table of calls: a call that is made although it must wait is observed before the
 /// outcome is known.
 #[test]
-fn calls_of_a_speculative_process_that_do_not_wait_are_seen() {
+fn planted_calls_that_do_not_wait_are_observed() {
     let _apart = apart();
     let Some(mut suite) = Suite::up("leak-let-out") else { return };
     let mut all = suite.cases_for("let-out");
@@ -572,7 +572,7 @@ fn calls_of_a_speculative_process_that_do_not_wait_are_seen() {
 
 /// The plant for the first test: without the sandbox every check must see its harm.
 #[test]
-fn without_the_sandbox_every_harm_is_seen() {
+fn every_harm_is_observed_without_the_sandbox() {
     let _apart = apart();
     let Some(mut suite) = Suite::up("leak-unguarded") else { return };
     let all = suite.cases_for("unguarded");

@@ -14,7 +14,7 @@ const USER: u32 = 65534;
 /// Memory that a process shares with the supervisor carries its rights. A child gets memory of its
 /// own as soon as it changes its user, also a child that the agent does not know.
 #[test]
-fn a_child_with_fewer_rights_has_not_its_parents_shared_memory() {
+fn a_child_with_fewer_rights_loses_its_parents_shared_memory() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     for how in ["fork", "raw", "directory", "subreaper", "dispatch"] {
         fixture.reset();
@@ -56,7 +56,7 @@ fn memory_that_is_not_to_be_copied_is_in_no_shadow() {
 /// or asks whether it has filters (browsers). Statistics name a program that changes its user,
 /// which has no shadows.
 #[test]
-fn who_asks_for_the_rights_that_it_has_keeps_its_shadows() {
+fn a_program_that_sets_the_rights_it_has_keeps_its_shadows() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     open_scratch();
     let user = USER.to_string();
@@ -119,7 +119,7 @@ fn as_user(run: &Run) -> Outcome {
 
 /// The address can be read in /proc/net/unix, also by processes that Landlock restricts.
 #[test]
-fn who_is_not_of_the_session_is_refused_at_its_address() {
+fn a_process_outside_the_session_is_refused() {
     let _apart = apart();
     let Some(()) = available(root()) else { return };
     open_scratch();
@@ -137,7 +137,7 @@ fn who_is_not_of_the_session_is_refused_at_its_address() {
 }
 
 #[test]
-fn the_supervisors_memory_is_not_to_be_read() {
+fn other_users_cannot_read_the_supervisors_memory() {
     let _apart = apart();
     let Some(()) = available(root()) else { return };
     let started = Started::new();

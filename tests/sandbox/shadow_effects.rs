@@ -163,7 +163,7 @@ fn access_times_stay_as_they_are() {
 }
 
 #[test]
-fn a_shadow_of_a_static_program_is_as_harmless() {
+fn a_shadow_of_a_static_program_has_no_effect() {
     let Some(fixture) = available(fixture()) else { return };
     let run = fixture.run_program("effects", Link::Static, &[]).ahead(&["--require"]);
     fixture.reset();

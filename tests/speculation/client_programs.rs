@@ -105,7 +105,7 @@ fn either_way(run: &Run, speculates: bool) -> Run {
 }
 
 #[test]
-fn clients_print_the_same_whatever_comes_of_their_predictions() {
+fn clients_print_the_same_for_right_and_wrong_predictions() {
     let _apart = apart();
     let mut first: Option<Outcome> = None;
     for client in clients() {
@@ -131,7 +131,7 @@ fn clients_print_the_same_whatever_comes_of_their_predictions() {
 }
 
 #[test]
-fn clients_complain_in_the_same_words() {
+fn clients_report_the_same_errors() {
     let _apart = apart();
     let wrong = ["", "nowhere", "nowhere 1 1 1 1", "nowhere x 1 1", "nowhere 1 -1 1"];
     for client in clients() {
@@ -182,7 +182,7 @@ fn waiting(argv: &[OsString]) -> Option<[i32; 2]> {
 }
 
 #[test]
-fn clients_end_that_nobody_is_left_to_answer() {
+fn clients_end_if_the_service_dies() {
     let _apart = apart();
     for client in clients() {
         for ends in [Ends::Receiver, Ends::Service] {
@@ -216,7 +216,7 @@ fn clients_end_that_nobody_is_left_to_answer() {
 }
 
 #[test]
-fn the_python_package_passes_its_tests_either_way() {
+fn the_python_package_passes_its_tests_with_and_without_runahead() {
     let _apart = apart();
     let Some(()) = available(installed("python3")) else { return };
     let tests = bindings::python_tests("test_speculate.py");
@@ -229,7 +229,7 @@ fn the_python_package_passes_its_tests_either_way() {
 
 /// Each has what a library without a runtime must bring, and that only once may be in a program.
 #[test]
-fn a_program_can_have_both_c_libraries() {
+fn a_program_links_with_both_c_libraries() {
     let _apart = apart();
     const TEXT: &str = "#include <runahead_disclose.h>\n#include <runahead_speculate.h>\n\
         int main(void) { uint64_t id; return -runahead_spec_begin(&id, 0) + runahead_cancel_all(); }\n";
@@ -245,7 +245,7 @@ fn a_program_can_have_both_c_libraries() {
 /// Held output, restored state, order, threads, and settlers that end, as the program and another
 /// process see them.
 #[test]
-fn what_comes_of_predictions_is_as_it_should_be() {
+fn outcomes_are_as_predicted_for_program_and_observer() {
     let _apart = apart();
     let source = programs::source("predicts");
     let program = bindings::compile(&source, &["speculate"], Link::Static);
@@ -259,7 +259,7 @@ fn what_comes_of_predictions_is_as_it_should_be() {
 
 /// Processes that read what another has only said so far, and children that may never have been.
 #[test]
-fn whoever_depends_on_a_prediction_is_taken_back_with_it() {
+fn dependent_processes_are_rolled_back() {
     let _apart = apart();
     let source = programs::source("depends");
     let program = bindings::compile(&source, &["speculate"], Link::Static);
@@ -283,7 +283,7 @@ fn whoever_depends_on_a_prediction_is_taken_back_with_it() {
 
 /// Stores and calls of which the kernel cannot know when memory is protected by mprotect(2).
 #[test]
-fn memory_is_as_the_program_has_it_where_stores_fault() {
+fn memory_is_restored_where_stores_fault() {
     let _apart = apart();
     let source = programs::source("stores");
     let program = bindings::compile(&source, &["speculate"], Link::Dynamic);
@@ -300,10 +300,10 @@ fn clients_speculate_where_userfaultfd_is_refused() {
     let _apart = apart();
     let confine = env!("CARGO_BIN_EXE_confine");
     let tests = [
-        "client_programs::clients_print_the_same_whatever_comes_of_their_predictions",
-        "client_programs::what_comes_of_predictions_is_as_it_should_be",
-        "client_programs::whoever_depends_on_a_prediction_is_taken_back_with_it",
-        "client_programs::memory_is_as_the_program_has_it_where_stores_fault",
+        "client_programs::clients_print_the_same_for_right_and_wrong_predictions",
+        "client_programs::outcomes_are_as_predicted_for_program_and_observer",
+        "client_programs::dependent_processes_are_rolled_back",
+        "client_programs::memory_is_restored_where_stores_fault",
     ];
     facilities::without_userfaultfd(confine, &tests);
     let service = Service::start("1000");
@@ -339,7 +339,7 @@ fn executes() -> String {
 
 /// Programs that a child executes depend on what it depends on.
 #[test]
-fn children_execute_programs_with_what_is_predicted() {
+fn children_execute_programs_under_a_prediction() {
     let _apart = apart();
     let program = executes();
     for command in EXECUTED.into_iter().filter(|command| !command[0].starts_with("py")) {
@@ -363,7 +363,7 @@ fn children_execute_programs_with_what_is_predicted() {
 /// Children are executed before the outcome is known, unless they cannot be followed. A wrong
 /// prediction ends them. A child that is killed meanwhile has no part in the outcome.
 #[test]
-fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
+fn programs_start_before_the_outcome_is_known() {
     let _apart = apart();
     let program = executes();
     let seen = |wrong: &str, how: &str| {
@@ -383,7 +383,7 @@ fn such_a_program_is_there_before_it_is_known_whether_it_will_have_been() {
 
 /// The plant: a program that was executed too early, and lets something out.
 #[test]
-fn what_such_a_program_lets_out_is_found() {
+fn planted_output_before_the_outcome_is_detected() {
     let _apart = apart();
     let program = executes();
     // The process that waits for it has another name for it.

@@ -195,7 +195,7 @@ fn speculating(run: &Run) -> Run {
 }
 
 #[test]
-fn whoever_is_killed_nothing_is_left_and_nothing_is_seen_that_never_was() {
+fn kills_leave_no_process_and_no_speculative_output() {
     let _apart = apart();
     let place = Place::new("kill");
     let times = if std::env::var_os("RUNAHEAD_FULL").is_some() { 1000 } else { 100 };
@@ -219,7 +219,7 @@ fn whoever_is_killed_nothing_is_left_and_nothing_is_seen_that_never_was() {
 
 /// An undisturbed run writes what it writes without runahead.
 #[test]
-fn a_client_that_nobody_kills_writes_the_same() {
+fn an_undisturbed_client_writes_the_same() {
     let _apart = apart();
     let place = Place::new("undisturbed");
     let seen = place.disturbed(&speculating(&place.run()), Whom::Nobody, Duration::ZERO);
@@ -228,7 +228,7 @@ fn a_client_that_nobody_kills_writes_the_same() {
 
 /// The plant: output that depends on what is only predicted, and goes out.
 #[test]
-fn output_of_what_never_was_is_found() {
+fn planted_speculative_output_is_detected() {
     let _apart = apart();
     let place = Place::new("planted");
     let expected = place.expected();

@@ -23,7 +23,7 @@ fn used(pair: &Pair) -> u64 {
 }
 
 #[test]
-fn a_program_that_predicts_nothing_is_foreseen() {
+fn reads_of_a_program_without_predictions_are_foreseen() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|_| {
         let made = fixture.run_program("lookups", Link::Dynamic, &["make", "table"]).run();
@@ -73,18 +73,18 @@ fn is_foreseen(args: &[&str], [right, wrong]: [u64; 2]) {
 }
 
 #[test]
-fn what_is_read_under_a_prediction_is_foreseen() {
+fn reads_under_a_right_prediction_are_foreseen() {
     is_foreseen(&["10", "20", "0"], [20, 0]);
 }
 
 /// After a rollback the data is read again, with the same result as without runahead.
 #[test]
-fn what_is_read_under_a_wrong_prediction_is_foreseen() {
+fn reads_under_a_wrong_prediction_are_foreseen() {
     is_foreseen(&["10", "20", "5"], [16, 4]);
 }
 
 /// Each of its calls is reported, and while it speculates it has no shadows.
 #[test]
-fn threads_that_may_speculate_are_foreseen() {
+fn reads_of_threads_that_may_speculate_are_foreseen() {
     is_foreseen(&["1", "20", "5", "thread"], [1, 1]);
 }

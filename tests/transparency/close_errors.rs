@@ -44,16 +44,16 @@ fn asked(stats: &Stats) -> [u64; 2] {
 }
 
 #[test]
-fn an_error_of_input_and_output_is_told_by_close() {
+fn close_reports_an_input_output_error() {
     told("close", libc::EIO, "close(out): -1 EIO");
 }
 
 #[test]
-fn a_lack_of_space_is_told_by_close() {
+fn close_reports_a_full_disk() {
     told("close", libc::ENOSPC, "close(out): -1 ENOSPC");
 }
 
 #[test]
-fn an_error_is_told_by_fsync() {
+fn fsync_reports_an_error() {
     told("fsync", libc::EIO, "fsync(out): -1 EIO");
 }

@@ -38,18 +38,18 @@ fn ends_before_the_program(script: &str) {
 }
 
 #[test]
-fn readers_get_the_end_of_a_pipe_when_the_program_closes_it() {
+fn a_reader_sees_end_of_file_when_the_program_closes_the_pipe() {
     ends_before_the_program("exec PROGRAM eof");
 }
 
 #[test]
-fn readers_of_further_descriptors_get_their_end_as_well() {
+fn readers_of_further_descriptors_see_end_of_file() {
     ends_before_the_program("exec PROGRAM eof 7 7>&1 > /dev/null");
 }
 
 /// The other way round: a writer is told when the program no longer reads.
 #[test]
-fn writers_are_told_when_the_program_closes_its_input() {
+fn a_writer_gets_sigpipe_when_the_program_closes_its_input() {
     let Some(fixture) = available(fixture()) else { return };
     let ahead = runahead_tests::runahead().display();
     let program = programs::program("ends", programs::Link::Dynamic);
@@ -68,7 +68,7 @@ fn writers_are_told_when_the_program_closes_its_input() {
 }
 
 #[test]
-fn neighbours_in_a_pipeline_see_the_end() {
+fn neighbours_in_a_pipeline_see_end_of_file() {
     let Some(fixture) = available(fixture()) else { return };
     let ahead = runahead_tests::runahead().display();
     fixture.reset();
@@ -80,7 +80,7 @@ fn neighbours_in_a_pipeline_see_the_end() {
 }
 
 #[test]
-fn locks_are_released_by_close() {
+fn close_releases_locks() {
     let Some(fixture) = available(fixture()) else { return };
     let pair = fixture.program_with("ends", &["locks"], |case| case.with_shadow());
     assert!(!pair.outcome.text().contains("-1"));
@@ -101,7 +101,7 @@ fn pipes_and_sockets_of_the_programs_own_end() {
 }
 
 #[test]
-fn input_and_output_through_fifos() {
+fn fifos_carry_input_and_output() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.script("mkfifo $W/f; cat $W/f & cat many/* > $W/f; wait").compare();
     fixture.script("mkfifo $W/f; cat many/* > $W/f & exec md5sum $W/f").compare();

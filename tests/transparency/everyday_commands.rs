@@ -18,7 +18,7 @@ fn same(scripts: &[&str]) {
 }
 
 #[test]
-fn searching() {
+fn search_commands_run_as_natively() {
     same(&[
         "grep -c needle src/d0/f1.c src/d0/f2.c src/d1/f3.c src/d4/f9.c odd/empty nothing",
         "grep -r needle .",
@@ -30,7 +30,7 @@ fn searching() {
 }
 
 #[test]
-fn listing() {
+fn listing_commands_run_as_natively() {
     same(&[
         "find . -size +2k",
         "find . -newer odd/hard -type f",
@@ -46,7 +46,7 @@ fn listing() {
 }
 
 #[test]
-fn reading() {
+fn reading_commands_run_as_natively() {
     same(&[
         "cat odd/hard odd/empty odd/link odd/dangling odd",
         "cat many/00 many/01 many/02 many/03 big",
@@ -67,7 +67,7 @@ fn reading() {
 }
 
 #[test]
-fn copying_and_packing() {
+fn copying_and_packing_commands_run_as_natively() {
     same(&[
         "cp -a odd src $W/",
         "cp --sparse=always odd/holes $W/holes",
@@ -89,7 +89,7 @@ fn copying_and_packing() {
 }
 
 #[test]
-fn comparing() {
+fn comparing_commands_run_as_natively() {
     same(&[
         "diff -r src/d0 src/d1",
         "diff -rq src odd",
@@ -99,7 +99,7 @@ fn comparing() {
 }
 
 #[test]
-fn shells() {
+fn shells_run_as_natively() {
     same(&[
         "for f in src/d0/*; do read -r line < $f; echo \"$line\"; done",
         "cat src/*/*.c | tr a-z A-Z | sort | uniq | wc -l",
@@ -115,7 +115,7 @@ fn shells() {
 }
 
 #[test]
-fn interpreters() {
+fn interpreters_run_as_natively() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|dir| {
         std::fs::create_dir_all(dir.join("py/package")).expect("room");
@@ -145,7 +145,7 @@ fn interpreters() {
 }
 
 #[test]
-fn compiling() {
+fn compilers_run_as_natively() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|dir| {
         std::fs::copy(programs::source("compiled"), dir.join("compiled.c")).expect("room");
@@ -163,7 +163,7 @@ fn compiling() {
 }
 
 #[test]
-fn version_control() {
+fn version_control_runs_as_natively() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|dir| {
         let script = "rm -rf repo; mkdir repo; cp -r src repo/; cd repo; git init -q .; \
@@ -189,7 +189,7 @@ fn version_control() {
 }
 
 #[test]
-fn go_programs() {
+fn go_programs_run_as_natively() {
     let Some(()) = available(installed("go")) else { return };
     let Some(fixture) = available(fixture()) else { return };
     let walker = scratch().join("walker");
@@ -208,7 +208,7 @@ fn go_programs() {
 }
 
 #[test]
-fn programs_with_a_sanitizer() {
+fn programs_with_a_sanitizer_run_as_natively() {
     let Some(fixture) = available(fixture()) else { return };
     let path = programs::compile("calls", &["-fsanitize=address"]);
     let path = path.to_str().expect("a plain path");
@@ -218,7 +218,7 @@ fn programs_with_a_sanitizer() {
 }
 
 #[test]
-fn ordinary_users() {
+fn commands_of_ordinary_users_run_as_natively() {
     let Some(fixture) = available(fixture()) else { return };
     let Some(()) = available(installed("setpriv")) else { return };
     // The user's rights are in force before the command starts: what it may not read it may not
@@ -245,7 +245,7 @@ fn ordinary_users() {
 }
 
 #[test]
-fn slow_shares() {
+fn commands_on_a_slow_share_run_as_natively() {
     use runahead_testbed::{Share, ShareOptions};
     let probe = Share::probe().map_err(|missing| missing.to_string());
     let (Some(()), Some(fixture)) = (available(probe), available(fixture())) else { return };

@@ -14,27 +14,27 @@ fn same(name: &str, args: &[&str], marks: &[&str]) {
 }
 
 #[test]
-fn reads_partly_in_memory_by_page() {
+fn partly_cached_pages_are_read_whole() {
     same("partial", &["data", "4096"], &["calls, sum"]);
 }
 
 #[test]
-fn reads_partly_in_memory_by_chunk() {
+fn partly_cached_chunks_are_read_whole() {
     same("partial", &["data", "131072"], &["calls, sum"]);
 }
 
 #[test]
-fn reads_of_a_file_with_holes() {
+fn holes_read_as_zeros() {
     same("partial", &["odd/holes", "65536"], &["calls, sum"]);
 }
 
 #[test]
-fn offsets_of_shared_descriptions() {
+fn shared_descriptions_share_their_offset() {
     same("offsets", &[], &["child read 5000", "parent read 3000"]);
 }
 
 #[test]
-fn offset_that_a_shell_goes_on_from() {
+fn a_second_reader_continues_at_the_offset_of_the_first() {
     let Some(fixture) = available(fixture()) else { return };
     // The first reader takes the first line's worth of bytes, the second goes on behind them.
     let pair =
@@ -43,32 +43,32 @@ fn offset_that_a_shell_goes_on_from() {
 }
 
 #[test]
-fn directories_in_small_pieces_and_out_of_order() {
+fn directories_are_listed_in_small_pieces_and_out_of_order() {
     same("calls", &["directories"], &["last -1 EINVAL", "again"]);
 }
 
 #[test]
-fn descriptors_have_the_flags_they_were_opened_with() {
+fn descriptors_have_the_flags_of_their_open() {
     same("calls", &["flags"], &["open 0: 3, flags 100000, fd flags 0"]);
 }
 
 #[test]
-fn transfers_mappings_and_appends() {
+fn transfers_mappings_and_appends_give_native_results() {
     same("calls", &["transfers"], &["sendfile(out, in, 0, 50000): 50000", "mapped"]);
 }
 
 #[test]
-fn creating_and_truncating() {
+fn creating_and_truncating_give_native_results() {
     same("calls", &["creations"], &["0640): -1 EEXIST"]);
 }
 
 #[test]
-fn walking_relative_to_directories() {
+fn paths_relative_to_directories_give_native_results() {
     same("calls", &["walk"], &["link 4 hard", "openat2 src/d0/f5.c 8: open"]);
 }
 
 #[test]
-fn errors_of_paths_and_descriptors() {
+fn bad_paths_and_descriptors_give_native_errors() {
     same("errors", &["paths"], &["ENOENT", "ENOTDIR", "ELOOP", "EISDIR", "ENAMETOOLONG", "EBADF"]);
 }
 
@@ -82,12 +82,12 @@ fn bad_pointers_are_efault() {
 }
 
 #[test]
-fn bad_arguments_that_hide_bad_pointers() {
+fn bad_arguments_are_found_before_bad_pointers() {
     same("errors", &["earlier"], &["SYS_access, BAD, 0x7777): -1 EINVAL"]);
 }
 
 #[test]
-fn results_that_overwrite_their_path() {
+fn results_may_overwrite_their_path() {
     same(
         "errors",
         &["overlapping"],
@@ -96,17 +96,17 @@ fn results_that_overwrite_their_path() {
 }
 
 #[test]
-fn strange_offsets_and_lengths() {
+fn strange_offsets_and_lengths_give_native_results() {
     same("errors", &["offsets"], &["pread(fd, buf, 10, -1): -1 EINVAL"]);
 }
 
 #[test]
-fn running_out_of_descriptors() {
+fn a_full_descriptor_table_is_emfile() {
     same("errors", &["limits"], &["EMFILE"]);
 }
 
 #[test]
-fn files_beyond_two_gigabytes() {
+fn files_beyond_two_gigabytes_are_read() {
     let Some(fixture) = available(fixture()) else { return };
     fixture.change(|dir| {
         use std::os::unix::fs::FileExt;
@@ -118,11 +118,11 @@ fn files_beyond_two_gigabytes() {
 }
 
 #[test]
-fn calls_from_odd_stacks() {
+fn calls_from_odd_stacks_give_native_results() {
     same("oddstack", &[], &["unchanged from the red zone on: 1", "away with it: 0"]);
 }
 
 #[test]
-fn registers_and_stack_are_left_alone() {
+fn registers_and_stack_are_preserved() {
     same("registers", &[], &["general: 0 wrong", "at 640000"]);
 }

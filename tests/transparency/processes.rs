@@ -15,7 +15,7 @@ fn same(name: &str, args: &[&str], marks: &[&str]) {
 }
 
 #[test]
-fn a_shadow_is_nobodys_child() {
+fn a_shadow_is_no_child_of_the_program() {
     let Some(fixture) = available(fixture()) else { return };
     let pair = fixture.program_with("processes", &["waits"], |case| case.with_shadow());
     let text = pair.outcome.text();
@@ -23,18 +23,18 @@ fn a_shadow_is_nobodys_child() {
 }
 
 #[test]
-fn every_way_to_make_a_child() {
+fn children_made_in_every_way_run_natively() {
     same("processes", &["ways"], &["clone vm: 1, status 400", "child clone3, parent is there"]);
 }
 
 #[test]
-fn threads_that_read() {
+fn threads_read_the_same_data() {
     same("processes", &["threads"], &["main ", "3: "]);
 }
 
 /// A name cannot be tried in a process with threads; that it was waited for tells of the next.
 #[test]
-fn what_threads_look_up_is_foreseen() {
+fn lookups_of_threads_are_foreseen() {
     let Some(fixture) = available(fixture()) else { return };
     let used = |_| {
         let case = fixture.program_with("processes", &["lookers"], |case| case.with_shadow());
@@ -50,23 +50,23 @@ fn another_thread_gets_the_lowest_free_descriptor() {
 }
 
 #[test]
-fn descriptors_that_another_thread_replaces() {
+fn a_descriptor_replaced_by_another_thread_is_used() {
     same("processes", &["replaced"], &["read(30, buf, 100): 5"]);
 }
 
 #[test]
-fn programs_that_execute_others() {
+fn programs_execute_others() {
     same("processes", &["exec"], &["exec again"]);
     same("processes", &["exec in thread"], &["exec again"]);
 }
 
 #[test]
-fn calls_by_the_32_bit_entry() {
+fn calls_by_the_32_bit_entry_give_native_results() {
     same("processes", &["compat"], &["getpid 1", "read -9"]);
 }
 
 #[test]
-fn mappings_beyond_the_end_of_their_file() {
+fn a_shadow_runs_no_sigbus_handler() {
     let Some(fixture) = available(fixture()) else { return };
     // The handler that a shadow must not run leaves a file, which the comparison finds.
     fixture.program_with("processes", &["beyond"], |case| case.with_shadow());
@@ -80,7 +80,7 @@ fn leases_are_not_broken() {
 }
 
 #[test]
-fn what_the_program_has_given_up_can_be_unmounted() {
+fn a_file_system_the_program_has_left_can_be_unmounted() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     let pair = fixture.program_with("processes", &["unmount"], |case| case.with_shadow());
     let text = pair.outcome.text();
@@ -88,7 +88,7 @@ fn what_the_program_has_given_up_can_be_unmounted() {
 }
 
 #[test]
-fn a_shell_can_unmount_what_it_has_left() {
+fn a_shell_can_unmount_a_file_system_it_has_left() {
     let (Some(fixture), Some(())) = (available(fixture()), available(root())) else { return };
     fixture
         .script(
@@ -125,7 +125,7 @@ fn a_program_that_has_ended_can_be_overwritten() {
 }
 
 #[test]
-fn arguments_environment_descriptors_and_attributes() {
+fn arguments_environment_and_descriptors_are_native() {
     let Some(fixture) = available(fixture()) else { return };
     let odd = ["", "two words", "new\nline", "--", "-x"];
     let pair = fixture.program_with("self", &odd, |case| case.env("ODD", "a=b c").stdin("text"));
@@ -133,7 +133,7 @@ fn arguments_environment_descriptors_and_attributes() {
 }
 
 #[test]
-fn a_script_opens_and_closes_everything() {
+fn standard_descriptors_may_be_closed_or_redirected() {
     let Some(fixture) = available(fixture()) else { return };
     let path = runahead_tests::programs::program("self", Link::Static);
     let path = path.display();
@@ -186,7 +186,7 @@ fn ignored_signals_and_masks_are_inherited() {
 
 /// A tracer that stops a child for a moment must not hide its end from the parent.
 #[test]
-fn a_child_killed_on_its_way_into_a_program_is_heard_of() {
+fn a_child_killed_during_exec_is_reported() {
     let python = "import subprocess, sys, time\n\
         stopped = 0\n\
         for n in range(200):\n\

@@ -51,7 +51,7 @@ fn compare(command: &[&str], name: &str) -> Logged {
 }
 
 #[test]
-fn a_shell_and_its_programs() {
+fn all_calls_of_a_shell_are_reported() {
     let _apart = apart();
     let Some(()) = available(installed("strace")) else { return };
     let script = "i=0; while [ $i -lt 30 ]; do x=$(echo $i | tr 0-9 a-j); (exit 3) || echo $x; i=$((i + 1)); done; \
@@ -61,7 +61,7 @@ fn a_shell_and_its_programs() {
 }
 
 #[test]
-fn git_in_a_new_repository() {
+fn all_calls_of_git_are_reported() {
     let _apart = apart();
     let Some(()) = available(installed("strace").and_then(|()| installed("git"))) else { return };
     let script = "set -e; d=$(mktemp -d); cd $d; export HOME=$d GIT_AUTHOR_DATE='2000-01-01 00:00' \
@@ -72,7 +72,7 @@ fn git_in_a_new_repository() {
 }
 
 #[test]
-fn python_with_threads_and_children() {
+fn all_calls_of_threads_and_children_are_reported() {
     let _apart = apart();
     let Some(()) = available(installed("strace")) else { return };
     let program = "import threading, subprocess, os, signal, json\n\
@@ -85,7 +85,7 @@ fn python_with_threads_and_children() {
 }
 
 #[test]
-fn a_program_with_odd_stacks() {
+fn all_calls_on_odd_stacks_are_reported() {
     let _apart = apart();
     let Some(()) = available(installed("strace")) else { return };
     let dir = scratch().join("calls-oddstack-data");
@@ -112,13 +112,13 @@ fn tried(last: &str) -> String {
 const VERDICTS: &str = "waited: 3 abc, long, with signals\nmade again: 2, 10 bytes\n";
 
 #[test]
-fn calls_wait_are_made_again_and_threads_stop() {
+fn calls_wait_and_repeat_and_threads_stop() {
     let _apart = apart();
     assert_eq!(tried("stop"), format!("{VERDICTS}stopped: often, nobody moved\n"));
 }
 
 #[test]
-fn threads_that_are_not_stopped_are_seen_to_move() {
+fn running_threads_are_seen_to_move() {
     let _apart = apart();
     assert_eq!(tried("go"), format!("{VERDICTS}stopped: often, some moved\n"));
 }

@@ -39,14 +39,14 @@ fn same(script: &str) {
 }
 
 #[test]
-fn one_program_after_the_other() {
+fn programs_in_sequence_run_as_natively() {
     same("for n in 0 1 2 3 4 5 6 7 8 9 10 11; do tool$n in$n; done");
     same("for n in 0 1 2 3; do ./tool$n <in$n >>$W/out || exit 9; done; cat $W/out");
     same("for n in 0 1 2; do tool$n in$n; ./script $n; echo $?; done; exec tool5 in5");
 }
 
 #[test]
-fn what_programs_print_decides() {
+fn decisions_on_output_of_programs_are_native() {
     same(
         "for n in 0 1 2 3 4; do x=$(tool$n in$n); case $x in *$n*) echo yes >>$W/said;; *) \
           echo no >>$W/said; rm -f in*;; esac; done; cat $W/said",
@@ -56,7 +56,7 @@ fn what_programs_print_decides() {
 }
 
 #[test]
-fn children_with_effects() {
+fn effects_of_children_happen_once() {
     same(
         "for n in 0 1 2 3 4; do (echo $n >>$W/log; tool$n in$n >$W/copy$n; mkdir $W/dir$n; exit $n); \
           echo $? >>$W/log; done; cat $W/log; ls $W",
@@ -68,14 +68,14 @@ fn children_with_effects() {
 }
 
 #[test]
-fn children_in_the_background() {
+fn background_children_run_as_natively() {
     same("for n in 0 1 2 3 4 5; do tool$n in$n >$W/out$n & done; wait; cat $W/out*");
     same("tool0 in0 >$W/a & p=$!; tool1 in1; wait $p; echo $?; ./script & wait $!; echo $?");
     same("(sleep 0.2; echo late >>$W/late) & tool2 in2; wait; cat $W/late");
 }
 
 #[test]
-fn programs_that_start_programs() {
+fn nested_programs_run_as_natively() {
     same("find . -name 'in*' -exec tool3 {} \\; | sort");
     same("echo in1 in2 in3 | xargs -n 1 tool4");
     same("env A=1 tool5 in5; nice -n 1 tool6 in6; timeout 20 tool7 in7; nohup tool8 in8");

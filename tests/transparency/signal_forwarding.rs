@@ -96,7 +96,7 @@ fn queue(pid: i32, signal: i32, value: i32) {
 }
 
 #[test]
-fn all_that_can_be_caught_is_passed_on_once() {
+fn each_signal_is_forwarded_once() {
     let _apart = apart();
     let program = receiver("receives-all");
     let _clean = Clean(&program);
@@ -122,7 +122,7 @@ fn all_that_can_be_caught_is_passed_on_once() {
 }
 
 #[test]
-fn those_of_the_first_moment_are_passed_on() {
+fn signals_at_the_start_are_forwarded() {
     let _apart = apart();
     let program = receiver("receives-early");
     let _clean = Clean(&program);
@@ -137,7 +137,7 @@ fn those_of_the_first_moment_are_passed_on() {
 }
 
 #[test]
-fn what_the_command_sends_to_its_group_or_to_all_comes_once() {
+fn signals_of_the_command_to_its_group_arrive_once() {
     let _apart = apart();
     let program = receiver("receives-own");
     let _clean = Clean(&program);
@@ -162,7 +162,7 @@ fn what_the_command_sends_to_its_group_or_to_all_comes_once() {
 
 /// Sends signals to runahead alone, and to the group as a terminal does.
 #[test]
-fn what_stops_and_continues_runahead_does_so_to_the_command() {
+fn stopping_runahead_stops_the_command() {
     let _apart = apart();
     let program = receiver("receives-stops");
     let _clean = Clean(&program);
@@ -188,7 +188,7 @@ fn what_stops_and_continues_runahead_does_so_to_the_command() {
 
 /// Statistics go to a FIFO without a reader.
 #[test]
-fn after_the_command_signals_end_runahead() {
+fn a_signal_after_the_command_ends_runahead() {
     let _apart = apart();
     let fifo = scratch().join("nobody-reads");
     assert_eq!(Run::new([Path::new("mkfifo"), &fifo]).run().end, End::Exit(0));

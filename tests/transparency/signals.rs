@@ -19,34 +19,34 @@ fn same(name: &str, args: &[&str], marks: &[&str]) {
 }
 
 #[test]
-fn interrupted_file_reads() {
+fn signals_do_not_interrupt_file_reads() {
     same("signals", &["files"], &["caught some: 1"]);
     same("signals", &["files restart"], &["caught some: 1"]);
 }
 
 #[test]
-fn handlers_that_read_files_while_a_read_waits() {
+fn handlers_may_read_files_while_a_read_waits() {
     same("signals", &["files in handler"], &["caught some: 1"]);
 }
 
 #[test]
-fn handlers_that_need_much_stack() {
+fn handlers_may_use_much_stack() {
     same("signals", &["deep"], &["caught some: 1"]);
 }
 
 #[test]
-fn interrupted_pipe_reads() {
+fn signals_interrupt_pipe_reads() {
     same("signals", &["pipes"], &["got 3, interrupted: 1"]);
     same("signals", &["pipes restart"], &["got 3, interrupted: 0"]);
 }
 
 #[test]
-fn jumps_out_of_handlers() {
+fn handlers_may_jump_out() {
     same("signals", &["jumps"], &["caught enough: 1"]);
 }
 
 #[test]
-fn jumps_out_of_handlers_with_checked_longjmp() {
+fn handlers_may_jump_out_by_checked_longjmp() {
     let Some(fixture) = available(fixture()) else { return };
     let path = programs::compile("signals", &["-O2", "-D_FORTIFY_SOURCE=2"]);
     let path = path.to_str().expect("a plain path");
@@ -54,7 +54,7 @@ fn jumps_out_of_handlers_with_checked_longjmp() {
 }
 
 #[test]
-fn waits_with_a_mask_of_their_own() {
+fn waits_with_their_own_mask_give_native_results() {
     same(
         "signals",
         &["suspend"],
@@ -63,33 +63,33 @@ fn waits_with_a_mask_of_their_own() {
 }
 
 #[test]
-fn masks_set_through_a_handlers_frame() {
+fn a_handlers_frame_sets_the_mask() {
     same("signals", &["frame"], &["usr1 1 sys 1"]);
 }
 
 #[test]
-fn faults_that_the_program_recovers_from() {
+fn programs_recover_from_their_faults() {
     same("signals", &["recover"], &["caught 40"]);
 }
 
 #[test]
-fn descriptors_that_a_handler_replaces() {
+fn a_descriptor_replaced_by_a_handler_is_used() {
     same("signals", &["replaced"], &["read(30, buf, 100): 5"]);
 }
 
 #[test]
-fn alternate_stacks() {
+fn alternate_stacks_are_used_and_queried_natively() {
     let marks = ["set: 0, flags 0", "disabled: 0, flags 2", "caught some 1, all on it 1"];
     same("altstack", &[], &marks);
 }
 
 #[test]
-fn alternate_stacks_above_the_programs_own() {
+fn alternate_stacks_may_lie_above_the_programs_stack() {
     same("altstack", &["coroutine"], &["caught some 1, all on it 1"]);
 }
 
 #[test]
-fn sigsys_in_masks() {
+fn sigsys_is_kept_in_masks() {
     same(
         "sigsys",
         &["masks"],
@@ -98,7 +98,7 @@ fn sigsys_in_masks() {
 }
 
 #[test]
-fn sigsys_sent_to_its_own_handler() {
+fn sigsys_reaches_the_programs_handler() {
     same(
         "sigsys",
         &["sent"],
@@ -107,7 +107,7 @@ fn sigsys_sent_to_its_own_handler() {
 }
 
 #[test]
-fn sigsys_ignored_or_deadly() {
+fn sigsys_is_ignored_or_kills() {
     same("sigsys", &["ignored"], &["ignored here, too", "end"]);
     let Some(fixture) = available(fixture()) else { return };
     let pair = fixture.program("sigsys", &["killed"]);
@@ -115,13 +115,13 @@ fn sigsys_ignored_or_deadly() {
 }
 
 #[test]
-fn seccomp_filters_of_the_programs_own() {
+fn seccomp_filters_of_the_program_apply() {
     same("sigsys", &["trap"], &["caught 1, code 1, call 111"]);
     same("sigsys", &["errno"], &["syscall(SYS_getpgrp): -1 ENOTUNIQ"]);
 }
 
 #[test]
-fn seccomp_filters_that_allow_next_to_nothing() {
+fn seccomp_filters_may_allow_only_write_and_exit() {
     same("sigsys", &["strict"], &["confined"]);
     same("sigsys", &["strict by prctl"], &["confined"]);
 }
@@ -188,7 +188,7 @@ fn a_signal_to_runahead_alone_reaches_the_program() {
 }
 
 #[test]
-fn nothing_of_ours_outlives_the_program() {
+fn no_process_of_ours_outlives_the_program() {
     let Some(fixture) = available(fixture()) else { return };
     let cat = scratch().join("a cat of its own");
     let bytes = std::fs::read("/bin/cat").expect("cat is there");

@@ -7,7 +7,7 @@ use runahead_tests::{End, drain};
 use crate::try_directory::{Place, untouched};
 
 #[test]
-fn what_is_undone_leaves_no_trace() {
+fn undo_leaves_the_tree_untouched() {
     let place = Place::filled("undo");
     let before = untouched(&place.work);
     let outcome = place
@@ -19,7 +19,7 @@ fn what_is_undone_leaves_no_trace() {
 }
 
 #[test]
-fn what_it_would_change_is_told() {
+fn status_and_diff_list_the_changes() {
     let place = Place::filled("told");
     place.shell("echo more >> a; rm -r d0/d1; mkdir n; echo new > n/f; chmod 700 d2; ln -s a k");
     let json = place.tried(&["status", "--json"]);
@@ -67,7 +67,7 @@ fn what_it_would_change_is_told() {
 }
 
 #[test]
-fn what_somebody_else_has_changed_is_not_overwritten() {
+fn commit_overwrites_no_change_from_outside() {
     let place = Place::filled("conflict");
     place.shell("echo ours >> a; rm -r d0; echo ours > new; echo fine > other");
     fs::write(place.work.join("a"), "theirs").expect("it is ours");
@@ -87,7 +87,7 @@ fn what_somebody_else_has_changed_is_not_overwritten() {
 }
 
 #[test]
-fn a_check_decides() {
+fn a_check_decides_between_commit_and_undo() {
     let place = Place::filled("check");
     let status = |check: &str, script: &str| {
         place.tried(&["-q", "--commit-if", check, "--", "/bin/sh", "-c", script]).end
@@ -102,7 +102,7 @@ fn a_check_decides() {
 }
 
 #[test]
-fn several_tries_start_from_the_same() {
+fn several_tries_start_from_the_same_tree() {
     let place = Place::filled("several");
     for word in ["first", "second"] {
         assert_eq!(
@@ -125,7 +125,7 @@ fn several_tries_start_from_the_same() {
 }
 
 #[test]
-fn what_runs_is_not_decided_yet() {
+fn a_running_try_is_neither_committed_nor_undone() {
     let place = Place::filled("running");
     let mut running = place.until_a_is_there("echo x > a; until [ -e b ]; do sleep 0.05; done");
     assert!(place.tried(&["list"]).text().contains("running"));
@@ -157,7 +157,7 @@ fn without_its_supervisor_a_try_ends_at_its_next_program() {
 }
 
 #[test]
-fn statuses_and_errors() {
+fn exit_statuses_follow_the_command_or_the_error() {
     let place = Place::filled("statuses");
     let ended = |words: &[&str]| place.tried(words).end;
     assert_eq!(ended(&["-q", "--", "/bin/sh", "-c", "exit 9"]), End::Exit(9));

@@ -9,7 +9,7 @@ use crate::try_directory::{Place, untouched};
 
 /// A file that a try has removed and holds open still exists in the real tree.
 #[test]
-fn what_is_gone_keeps_its_permissions() {
+fn removed_files_keep_their_permissions() {
     if available(installed("python3")).is_none() {
         return;
     }
@@ -24,7 +24,7 @@ fn what_is_gone_keeps_its_permissions() {
 
 /// The kernel denies writes that the agent, by a planted bug, lets through.
 #[test]
-fn what_gets_past_the_agent_changes_nothing() {
+fn the_kernel_denies_writes_past_the_agent() {
     let place = Place::filled("planted");
     let before = untouched(&place.work);
     let script = "echo x > a; echo x > new; true > d0/b; echo x >> d1/l; cat a; ls";
@@ -41,7 +41,7 @@ fn what_gets_past_the_agent_changes_nothing() {
 
 /// A program without the agent in it, all the same confined.
 #[test]
-fn a_process_that_is_not_followed_changes_nothing() {
+fn a_process_without_agent_changes_nothing() {
     let place = Place::filled("unfollowed");
     let before = untouched(&place.work);
     let script = "RUNAHEAD=0 /bin/sh -c 'echo x > a; rm d0/b; mv d1 x; mkdir y; chmod 600 a; touch -d 2004-04-04 a; chown $(id -u) a; ln a z; \

@@ -7,7 +7,7 @@ use runahead_tests::End;
 use crate::try_directory::{Place, names};
 
 #[test]
-fn what_is_undone_inside_leaves_what_is_around_it() {
+fn undo_of_an_inner_try_leaves_the_outer_one() {
     let place = Place::filled("undone-inside");
     let script = "echo outer > a; echo outer > o; mkdir e; touch -d 2002-02-02 a o e; stat -c '%n %i %s %Y %Z %a %h' a o e d1 d0/b > ../s; \
                   \"$TRY\" try -q -- sh -c 'cat a; rm -r d0 e; echo inner > a; chmod 700 o; mv d1 x; mkfifo p; ls'; \
@@ -22,7 +22,7 @@ fn what_is_undone_inside_leaves_what_is_around_it() {
 }
 
 #[test]
-fn tries_inside_one_are_decided_from_outside_too() {
+fn inner_tries_are_decided_from_outside() {
     let place = Place::filled("decided");
     place.around("echo 1 > a; for n in one two; do \"$TRY\" try -q -- sh -c \"cat a; echo $n > a; echo > $n\"; done");
     let [outer, one, two] = &names(&place)[..] else { panic!("three: {:?}", names(&place)) };
@@ -59,7 +59,7 @@ fn tries_inside_one_are_decided_from_outside_too() {
 }
 
 #[test]
-fn tries_are_inside_tries_inside_tries() {
+fn three_levels_of_tries_commit_in_order() {
     let place = Place::filled("deep");
     let step = |script: &str, inner: &str| {
         format!("{script}; \"$TRY\" try -q -- sh -c '{inner}' && \"$TRY\" try commit; cat a; ls")
@@ -84,7 +84,7 @@ fn tries_are_inside_tries_inside_tries() {
 
 /// Processes without an agent that know the directory of the outer try's changes.
 #[test]
-fn the_kernel_keeps_what_is_inside_from_what_is_around_it() {
+fn the_kernel_protects_the_outer_try() {
     let place = Place::filled("fence");
     let work = place.work.to_str().expect("a plain path");
     let state = place.state.to_str().expect("a plain path");
@@ -109,7 +109,7 @@ fn the_kernel_keeps_what_is_inside_from_what_is_around_it() {
 
 /// Two sessions cannot trace one process: there is one.
 #[test]
-fn a_session_inside_a_try_is_not_one() {
+fn a_session_inside_a_try_runs_natively() {
     let place = Place::filled("session");
     let outcome = place.around(
         "echo new > a; \"$TRY\" run -- cat a; \"$TRY\" run -- sh -c 'echo more >> a; cat a'",

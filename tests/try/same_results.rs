@@ -10,7 +10,7 @@ use runahead_tests::{End, Run, Seed, available, installed, root, runahead, scrat
 use crate::try_directory::{Place, differences, fill, nested_twins_behind, seen, sh, twins};
 
 #[test]
-fn a_shell_does_the_same() {
+fn shell_scripts_give_the_same_results() {
     let place = Place::filled("shell");
     let scripts = [
         "echo a > f; cat f; mv f g; ls; rm -r d0; ls -l l/; mkdir d0; ls d0; cat l/b; echo x > l/b; cat d0/b",
@@ -28,7 +28,7 @@ fn a_shell_does_the_same() {
 }
 
 #[test]
-fn programs_of_others_do_the_same() {
+fn git_python_and_make_give_the_same_results() {
     let place = Place::filled("programs");
     let git = "export HOME=$PWD GIT_AUTHOR_DATE='2000-01-01 00:00' GIT_COMMITTER_DATE='2000-01-01 00:00' GIT_AUTHOR_NAME=a \
                GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; git init -q; git add .; git commit -qm one; echo x > a; \
@@ -52,7 +52,7 @@ fn programs_of_others_do_the_same() {
 
 /// Random steps, each said, on few names (`programs/names.c`).
 #[test]
-fn random_steps_do_the_same() {
+fn random_steps_give_the_same_results() {
     const RUNS: usize = 25;
     let (place, program) = (Place::filled("random"), program("names", Link::Dynamic));
     let program = program.to_str().expect("a plain path");
@@ -67,7 +67,7 @@ fn random_steps_do_the_same() {
 
 /// Runs some steps in a try, and more in a try inside that.
 #[test]
-fn random_steps_do_the_same_inside() {
+fn random_steps_in_nested_tries_give_the_same_results() {
     const RUNS: usize = 25;
     let (place, program) = (Place::filled("random-inside"), program("names", Link::Dynamic));
     let program = program.to_str().expect("a plain path");
@@ -86,7 +86,7 @@ fn random_steps_do_the_same_inside() {
 }
 
 #[test]
-fn an_ordinary_user_is_told_the_same() {
+fn ordinary_users_get_the_same_results_and_errors() {
     if available(root()).is_none() {
         return;
     }

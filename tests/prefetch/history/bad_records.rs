@@ -27,7 +27,7 @@ fn refused(path: &Path, reason: &str) {
 }
 
 #[test]
-fn what_is_no_record() {
+fn invalid_records_are_refused_with_one_line() {
     let _apart = apart();
     let place = scratch();
     let good = place.join("good");
@@ -58,7 +58,7 @@ fn what_is_no_record() {
 }
 
 #[test]
-fn where_nothing_can_be_recorded() {
+fn an_unwritable_record_leaves_the_command_alone() {
     let _apart = apart();
     let place = scratch();
     let link = place.join("to-null");
@@ -78,7 +78,7 @@ fn where_nothing_can_be_recorded() {
 
 /// Everything that a record could name with a bad intent, or that has changed its kind since.
 #[test]
-fn what_it_names_is_only_looked_at() {
+fn special_files_in_a_record_are_not_opened() {
     let Some(fixture) = available(fixture()) else { return };
     let place = scratch().join("named");
     std::fs::create_dir(&place).expect("ours");
@@ -148,7 +148,7 @@ fn opened_during<T>(fifo: &Path, work: impl FnOnce() -> T) -> (u32, T) {
 
 /// A user who may read neither the record nor what it names.
 #[test]
-fn what_is_forbidden_is_not_read() {
+fn files_of_other_users_in_a_record_are_not_read() {
     const NOBODY: u32 = 65534;
     let Some(fixture) = available(fixture()) else { return };
     let Some(()) = available(root()) else { return };

@@ -34,7 +34,7 @@ fn all_files(state: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_second_run_knows_what_the_first_one_read() {
+fn the_second_run_foresees_the_reads_of_the_first() {
     let Some(fixture) = available(fixture()) else { return };
     let state = state("second");
     let run = learning(&chain(&fixture), &state);
@@ -56,7 +56,7 @@ fn the_second_run_knows_what_the_first_one_read() {
 }
 
 #[test]
-fn a_run_that_does_other_things_is_remembered_instead() {
+fn a_different_run_replaces_the_history() {
     let Some(fixture) = available(fixture()) else { return };
     let state = state("deviates");
     let list = scratch().join("list");
@@ -81,7 +81,7 @@ fn a_run_that_does_other_things_is_remembered_instead() {
 }
 
 #[test]
-fn runs_side_by_side_leave_one_whole_record() {
+fn concurrent_runs_leave_one_whole_record() {
     let Some(fixture) = available(fixture()) else { return };
     let state = state("beside");
     let run = learning(&fixture.run(&["sh", "-c", "cat many/* | cksum"]), &state);
@@ -107,7 +107,7 @@ fn runs_side_by_side_leave_one_whole_record() {
 }
 
 #[test]
-fn without_a_place_to_learn_it_runs_all_the_same() {
+fn a_command_runs_without_a_writable_state_directory() {
     let _apart = apart();
     let file = scratch().join("no-directory");
     std::fs::write(&file, "").expect("ours");
@@ -133,7 +133,7 @@ fn without_a_place_to_learn_it_runs_all_the_same() {
 
 /// A damaged record is reported once, and then replaced.
 #[test]
-fn a_damaged_memory_is_replaced() {
+fn a_damaged_record_is_replaced() {
     let _apart = apart();
     let state = state("damaged");
     let run = learning(&Run::new(["cat", "/etc/hostname"]), &state).ahead(&["--learn"]);
@@ -146,7 +146,7 @@ fn a_damaged_memory_is_replaced() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn history_is_bounded() {
     let _apart = apart();
     let state = state("bounded");
     let dir = state.join("runahead");
@@ -168,7 +168,7 @@ fn what_is_remembered_is_bounded() {
 }
 
 #[test]
-fn it_cannot_be_asked_for_together_with_a_file() {
+fn learn_conflicts_with_record_and_replay() {
     let _apart = apart();
     for option in ["--record=x", "--replay=x"] {
         let outcome = Run::new(["true"]).ahead(&["--learn", option]).run();
@@ -177,7 +177,7 @@ fn it_cannot_be_asked_for_together_with_a_file() {
 }
 
 #[test]
-fn it_is_done_by_default_where_something_waits_and_nowhere_else() {
+fn only_runs_that_wait_are_learned_by_default() {
     let Some(fixture) = available(fixture()) else { return };
     let state = state("default");
     let run = learning(&chain(&fixture), &state);
@@ -200,7 +200,7 @@ fn it_is_done_by_default_where_something_waits_and_nowhere_else() {
 }
 
 #[test]
-fn other_arguments_begin_with_what_the_program_reads() {
+fn other_arguments_use_the_programs_own_record() {
     let Some(fixture) = available(fixture()) else { return };
     let state = state("arguments");
     let with = |word: &str| {
@@ -220,7 +220,7 @@ fn other_arguments_begin_with_what_the_program_reads() {
 }
 
 #[test]
-fn what_the_user_does_not_want_is_not_done() {
+fn excluded_disabled_and_forgotten_history_is_not_used() {
     let Some(fixture) = available(fixture()) else { return };
     let state = state("unwanted");
     let run = learning(&fixture.run(&["sh", "-c", "cat many/* src/d0/* | cksum"]), &state);
@@ -269,7 +269,7 @@ fn what_the_user_does_not_want_is_not_done() {
 }
 
 #[test]
-fn a_record_that_came_with_a_program_is_found() {
+fn a_record_beside_the_program_is_used() {
     let Some(fixture) = available(fixture()) else { return };
     let state = state("shipped");
     let program = fixture.dir().join("shipped.sh");
@@ -302,7 +302,7 @@ fn a_record_that_came_with_a_program_is_found() {
 
 /// A record contains the pages of a mapping that were used, also after munmap.
 #[test]
-fn of_a_mapping_what_was_used_is_kept() {
+fn used_pages_of_a_mapping_are_recorded() {
     let Some(fixture) = available(fixture()) else { return };
     let Some(()) = available(installed("python3")) else { return };
     const MIB: usize = 1 << 20;

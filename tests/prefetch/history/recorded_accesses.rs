@@ -8,7 +8,7 @@ use runahead_tests::{available, fixture};
 use super::*;
 
 #[test]
-fn all_that_was_read_is_in_it_and_nothing_beside_it() {
+fn a_record_contains_exactly_the_accesses() {
     let Some(fixture) = available(fixture()) else { return };
     let path = record_path("all");
     let run = fixture.run(&["sh", "-c", "cat data many/0*; ls odd >/dev/null; readlink odd/link"]);
@@ -41,7 +41,7 @@ fn all_that_was_read_is_in_it_and_nothing_beside_it() {
 
 /// Here and there in a large file: no more than that.
 #[test]
-fn single_pages_are_recorded_as_such() {
+fn single_pages_are_recorded() {
     let Some(fixture) = available(fixture()) else { return };
     let path = record_path("pages");
     let (outcome, _) = with_file(&fixture, &chain(&fixture), "--record", &path);

@@ -22,7 +22,7 @@ fn three_times(fixture: &Fixture, name: &str, run: &Run) -> (Value, Value) {
 
 /// A chain of dependent reads, which no shadow can foresee.
 #[test]
-fn a_chain_of_dependent_reads_is_waited_for_once_in_a_lifetime() {
+fn a_replayed_chain_of_reads_stalls_rarely() {
     let Some(fixture) = available(fixture()) else { return };
     let (recorded, replayed) = three_times(&fixture, "chain", &chain(&fixture));
     let (first, second) = (unforeseen(&recorded), unforeseen(&replayed));
@@ -32,7 +32,7 @@ fn a_chain_of_dependent_reads_is_waited_for_once_in_a_lifetime() {
 }
 
 #[test]
-fn an_interpreter_with_modules() {
+fn an_interpreter_is_replayed() {
     let Some(fixture) = available(fixture()) else { return };
     let Some(()) = available(installed("python3")) else { return };
     // Its modules are to come from the slow disk.
@@ -54,7 +54,7 @@ fn an_interpreter_with_modules() {
 }
 
 #[test]
-fn a_tree_of_processes() {
+fn a_tree_of_processes_is_replayed() {
     let Some(fixture) = available(fixture()) else { return };
     let script = "for d in src/d*; do grep -c needle $d/*.c | cksum; done; \
                   (cat big & cat data; wait) | wc -c; find odd | sort | head -3; ls -lR src | wc -l";
@@ -65,7 +65,7 @@ fn a_tree_of_processes() {
 }
 
 #[test]
-fn what_is_written_and_removed_meanwhile() {
+fn changed_and_removed_files_are_replayed_safely() {
     let Some(fixture) = available(fixture()) else { return };
     let script = "cat many/* > $W/all; grep -c a $W/all; cp -r src $W/copy; rm -r $W/copy/d1; \
                   find $W/copy -name '*.c' | wc -l; cat $W/copy/d0/* | cksum; rm $W/all; echo done";
@@ -82,7 +82,7 @@ fn what_is_written_and_removed_meanwhile() {
 
 /// More at once than the ring holds, by one process and by the threads of another.
 #[test]
-fn nothing_is_lost_when_much_is_told() {
+fn many_accesses_are_all_recorded() {
     let Some(fixture) = available(fixture()) else { return };
     let Some(()) = available(installed("python3")) else { return };
     let long = "x".repeat(200);

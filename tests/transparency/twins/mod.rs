@@ -72,8 +72,8 @@ fn chosen() -> Vec<(Case, Build)> {
 }
 
 #[test]
-fn programs_and_their_twins() {
-    mount_namespace::run("twins::programs_and_their_twins", compare_all);
+fn programs_run_as_natively() {
+    mount_namespace::run("twins::programs_run_as_natively", compare_all);
 }
 
 fn compare_all() {
@@ -144,8 +144,8 @@ fn judge(known: Option<&Known>, form: Form, plain: &Seen, ahead: &Seen) -> Vec<S
 
 /// Right and wrong predictions are planted, and the program shows no difference.
 #[test]
-fn programs_that_speculate_and_their_twins() {
-    mount_namespace::run("twins::programs_that_speculate_and_their_twins", || {
+fn speculating_programs_run_as_natively() {
+    mount_namespace::run("twins::speculating_programs_run_as_natively", || {
         let (failed, report) = speculate("speculated", usize::MAX);
         assert!(failed == 0, "{failed} pairs differ{report}");
     });
@@ -153,8 +153,8 @@ fn programs_that_speculate_and_their_twins() {
 
 /// A rollback that leaves memory changed is detected.
 #[test]
-fn rollbacks_that_leave_memory_as_it_is_are_found() {
-    mount_namespace::run("twins::rollbacks_that_leave_memory_as_it_is_are_found", || {
+fn planted_faults_of_rollback_are_found() {
+    mount_namespace::run("twins::planted_faults_of_rollback_are_found", || {
         let (failed, _) = speculate("speculated-wrongly", 1);
         assert!(failed > 0 || available(slow()).is_none(), "nothing was found");
     });
@@ -162,10 +162,10 @@ fn rollbacks_that_leave_memory_as_it_is_are_found() {
 
 /// Runs the tests again where userfaultfd(2) is refused.
 #[test]
-fn programs_that_speculate_by_write_faults_and_their_twins() {
+fn programs_speculating_by_write_faults_run_as_natively() {
     let tests = [
-        "twins::programs_that_speculate_and_their_twins",
-        "twins::rollbacks_that_leave_memory_as_it_is_are_found",
+        "twins::speculating_programs_run_as_natively",
+        "twins::planted_faults_of_rollback_are_found",
     ];
     facilities::without_userfaultfd(env!("CARGO_BIN_EXE_confine"), &tests);
 }
@@ -249,8 +249,8 @@ fn compare(
 
 /// A program that might predict something, and does not.
 #[test]
-fn programs_that_may_speculate_and_their_twins() {
-    mount_namespace::run("twins::programs_that_may_speculate_and_their_twins", || {
+fn programs_that_may_speculate_run_as_natively() {
+    mount_namespace::run("twins::programs_that_may_speculate_run_as_natively", || {
         let Some(slow) = available(slow()) else { return };
         let mut chosen = chosen();
         chosen.retain(|(case, _)| case_catalog::known(case).is_none());
@@ -264,8 +264,8 @@ fn programs_that_may_speculate_and_their_twins() {
 
 /// A case that varies natively shows nothing.
 #[test]
-fn natively_the_same_every_time() {
-    mount_namespace::run("twins::natively_the_same_every_time", repeat);
+fn cases_do_not_vary_natively() {
+    mount_namespace::run("twins::cases_do_not_vary_natively", repeat);
 }
 
 fn repeat() {
@@ -346,7 +346,7 @@ fn known_differences_are_documented() {
 
 /// Two hundred were promised, and each name means one case.
 #[test]
-fn the_catalogue_is_whole() {
+fn the_catalogue_has_every_program() {
     let mut names: Vec<_> = case_catalog::cases().iter().map(Case::to_string).collect();
     let count = names.len();
     assert!(count >= 200, "{count} cases");
