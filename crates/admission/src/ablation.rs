@@ -2,10 +2,10 @@
 
 use runahead_abi::agent_config::without;
 
-/// What is switched off; nothing by default.
+/// Mechanisms that are switched off; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Without {
-    /// Nothing stands in for data that is missing: a shadow finds its buffers as they were.
+    /// No value stands in for missing data: a shadow finds its buffers as they were.
     pub stale: bool,
     /// No shadow runs a second time from the same point.
     pub again: bool,
@@ -17,19 +17,19 @@ pub struct Without {
     pub unwatched: bool,
     /// There are no shadows.
     pub shadows: bool,
-    /// Nobody guesses from what the target waits for.
+    /// The prefetcher does not guess from demands of the target.
     pub guesses: bool,
     /// Directories are not expanded.
     pub expansion: bool,
     /// Storage that serves one request at a time is read ahead like any other.
     pub sole: bool,
-    /// All of a target's memory is copied by a fork at each sync.
+    /// A fork copies all of a target's memory at each sync.
     pub mirrors: bool,
     /// A target's large memory is kept out of the fork at each sync, however little it is.
     pub copies: bool,
     /// Programs that are executed are not loaded ahead.
     pub programs: bool,
-    /// Nothing is guessed in sibling directories.
+    /// No guesses are made in sibling directories.
     pub siblings: bool,
     /// Names that programs look for in one directory after another are not guessed.
     pub patterns: bool,

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use runahead_abi::{RunEnd, Shared};
 
-/// Different reasons that are told apart; there are no more than reasons times errors of the kernel.
+/// Different reasons that are told apart; there are no more than reasons times errors of the
+/// kernel.
 const MAX: usize = 64;
 
 /// A process has changed its user, its root or the like.
@@ -39,7 +40,7 @@ impl Reasons {
         }
     }
 
-    /// All of them.
+    /// Returns each reason with its count.
     pub fn all(&self) -> BTreeMap<String, u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -29,12 +29,13 @@ const BACKOFF: Duration = Duration::from_millis(1);
 
 /// A shadow from which nothing comes for this long is let go: it holds memory.
 const IDLE: Duration = Duration::from_secs(2);
-/// A shadow that has run, and has nothing to wait for, is let go after this time: whoever removes a file that it has open
-/// hears late that it is gone (inotify(7)).
+/// Time after which a shadow that has run, and waits for nothing, is ended: a process that removes
+/// a file which the shadow has open hears late that the file is gone (inotify(7)).
 const SPENT: Duration = Duration::from_millis(200);
-/// How long a process whose control group has no room for shadows goes without them at least.
+/// Shortest time without shadows for a process whose control group has no room for them.
 const ROOM_AGAIN: Duration = Duration::from_millis(500);
-/// Between two looks at rings that keep filling: waking for every record costs more than reading it.
+/// Between two looks at rings that keep filling: waking for every record costs more than reading
+/// it.
 const NAP: Duration = Duration::from_micros(150);
 /// The target's pace is said this often.
 const PACE: Duration = Duration::from_millis(10);
@@ -61,9 +62,10 @@ pub struct Dispatcher {
     rights: Watch,
     /// The process is not to have anything read any more.
     revoked: bool,
-    /// Nothing is read ahead: see [`crate::single_spindle`].
+    /// True if nothing is read ahead: see [`crate::single_spindle`].
     sole: bool,
-    /// When to look again whether there is room for shadows; `None` while nothing says that there is none.
+    /// When to look again whether there is room for shadows; `None` while nothing says that there
+    /// is none.
     lacks_room: Option<Instant>,
     /// The newest sync that was seen.
     sync: u32,
@@ -80,8 +82,8 @@ pub struct Dispatcher {
     joined: Instant,
     paced: Instant,
     booked: Booked,
-    /// What the prefetcher's workers had used of processors when the target was last asked how long it had waited for
-    /// one, and that.
+    /// At the last look at the target's wait for processors: processor time that the prefetcher's
+    /// workers had used, and that wait.
     contended: (Duration, Duration),
     /// When the target was last told how large it is.
     sized: Instant,
@@ -89,20 +91,21 @@ pub struct Dispatcher {
     active: Option<Instant>,
 }
 
-/// What the account has of a process.
+/// Counts of a process in the session's totals.
 #[derive(Clone, Copy, Default)]
 struct Booked {
     syncs: u64,
     sync_ticks: u64,
-    /// For something nobody foresaw.
+    /// Unforeseen waits.
     waits: u64,
     wait_ticks: u64,
-    /// For anything.
+    /// Ticks of all waits, foreseen or not.
     all_wait_ticks: u64,
 }
 
-/// How long a process (its first thread) has waited for a processor: the kernel's text has time on one, time in wait of
-/// one, in nanoseconds, and a count (Documentation/scheduler/sched-stats.rst).
+/// Time that a process (its first thread) has waited for a processor. The kernel's text has the
+/// time on a processor, the time in wait of one, both in nanoseconds, and a count
+/// (Documentation/scheduler/sched-stats.rst).
 fn processor_delay(process: Pid) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
@@ -123,7 +126,7 @@ impl Booked {
 }
 
 impl Dispatcher {
-    /// For a process that shares `shared`.
+    /// Creates the dispatcher of a process that shares `shared`.
     pub fn new(
         shared: Arc<Mapping>,
         common: Arc<Common>,
@@ -231,7 +234,7 @@ impl Dispatcher {
                     told += size_of_val(&record.header) + record.path.len();
                     continue;
                 }
-                // Not to be acted upon, whether somebody hears it or not.
+                // The listener learns from the record; no hint follows from it.
                 if record.header.flags & RECORDED != 0 {
                     continue;
                 }
@@ -244,7 +247,8 @@ impl Dispatcher {
             }
         }
         let any = !ends.is_empty();
-        // They have been taken out: whoever wrote them had at most the rights that it had then.
+        // The records have been taken out: their writer had at most the rights that the process had
+        // then.
         if !any || !self.may_ask() {
             return any || told > 0;
         }
@@ -303,7 +307,7 @@ impl Dispatcher {
         !self.revoked
     }
 
-    /// A new sync: what the shadows before it hinted and nobody has started to read is dropped.
+    /// Follows a new sync: drops what the shadows before it hinted and no worker has begun to read.
     fn follow_target(&mut self) {
         let shared = self.shared.clone();
         let control = &shared.control;
@@ -363,8 +367,8 @@ impl Dispatcher {
         }
     }
 
-    /// Books what the target has waited and what its syncs took since this was last done, and tells it what syncs take
-    /// in this session.
+    /// Books what the target has waited and what its syncs took since this was last done, and tells
+    /// it what syncs take in this session.
     fn account(&mut self, control: &Control, workers: Duration) {
         let used = workers.saturating_sub(self.contended.0);
         if used >= TELLING
@@ -396,7 +400,7 @@ impl Dispatcher {
         }
     }
 
-    /// How fast the target goes from one access to the next when nothing makes it wait.
+    /// Returns the target's time from one access to the next when nothing makes it wait.
     fn pace(&self) -> Pace {
         let control = &self.shared.control;
         let waited = self.common.waits.of(control);
@@ -461,7 +465,7 @@ impl Dispatcher {
         has_room && self.common.room.allows_shadows(process)
     }
 
-    /// What the target has of its own, of which it is told as well.
+    /// Counts the pages of the target's own memory, and tells the target.
     fn count_pages(&mut self) -> Own {
         self.sized = Instant::now();
         let own = Own::of(self.process.as_raw_pid() as u32);
@@ -487,7 +491,7 @@ impl Dispatcher {
         self.shared.control.want_sync.store(1, Relaxed);
     }
 
-    /// Ends the shadows, and all that they have asked for and nobody has begun to read.
+    /// Ends the shadows, and drops all that they have hinted and no worker has begun to read.
     fn stop_shadows(&mut self) {
         let control = &self.shared.control;
         control.horizon.store(0, Relaxed);
@@ -503,12 +507,12 @@ impl Dispatcher {
     }
 }
 
-/// Whether a record may be of swapped memory: shadows hint no more of it than a chunk at a time.
+/// True if a record may be of swapped memory: shadows hint at most a chunk of it at a time.
 fn is_of_memory(record: &Record<'_>) -> bool {
     record.kind == HintKind::Data && (1..=CHUNK_BYTES).contains(&record.header.length)
 }
 
-/// Whether record `n` was disclosed, and is taken back by one of `cancels` (number and run): nobody is to
+/// True if record `n` was disclosed and one of `cancels` (number and run) cancels it: no worker may
 /// start on it in between.
 fn is_taken_back(n: usize, header: &Header, cancels: &[(usize, u32)]) -> bool {
     let taken_back = |&(at, run): &(usize, u32)| {

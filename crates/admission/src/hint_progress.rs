@@ -11,17 +11,17 @@ use runahead_abi::hint_record::LENGTH_UNKNOWN;
 use runahead_abi::{HintKind, Identity};
 use runahead_prefetch::{Completion, Sink};
 
-/// Where the prefetcher tells of its progress with one process's hints.
+/// Receiver of the prefetcher's progress with one process's hints.
 pub(crate) struct Progress {
     shared: Arc<Mapping>,
-    /// See [`Progress::steers`].
+    /// Counter that [`Progress::steers`] returns.
     steers: AtomicU64,
-    /// See [`Progress::bytes`].
+    /// Counter that [`Progress::bytes`] returns.
     bytes: AtomicU64,
 }
 
 impl Progress {
-    /// For a process that has just joined.
+    /// Creates the progress of a process that has just joined.
     pub(crate) fn new(shared: Arc<Mapping>) -> Self {
         Progress { shared, steers: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
@@ -31,7 +31,8 @@ impl Progress {
         self.steers.load(Relaxed)
     }
 
-    /// Bytes that have been read because shadows hinted them of files whose length they did not know.
+    /// Bytes that have been read because shadows hinted them of files whose length they did not
+    /// know.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }

@@ -1,10 +1,11 @@
-//! Admission of hints: what the prefetcher gets of what the processes of a session ask for, and whether they have shadows.
+//! Admission: decides which hints of a session's processes reach the prefetcher, and which processes
+//! have shadows.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`session_admission`] | state that the dispatchers of a session share |
 //! | [`process`] | a process that has joined, as its supervisor sees it |
-//! | [`dispatcher`] | takes a process's hints to the prefetcher, and decides when its shadow runs again |
+//! | [`dispatcher`] | takes a process's hints to the prefetcher, decides when its shadow reruns |
 //! | `hint_progress` | counts of one process's hints: sent, done, used |
 //! | `throttle` | bounds on what the shadows of one process take |
 //! | `page_usage` | which prefetched pages of mapped files and swap were used |

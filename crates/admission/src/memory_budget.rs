@@ -1,6 +1,6 @@
-//! How much memory there is for us: prefetched data may take a part of what is available, to the machine
-//! or to the control group that we are in; and a process whose group has little room gets no shadows,
-//! each of which can come to be as large as itself.
+//! How much memory there is for us: prefetched data may take a part of what is available, to the
+//! machine or to the control group that we are in; and a process whose group has little room gets
+//! no shadows, each of which can come to be as large as itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -15,24 +15,25 @@ use runahead_abi::shared_memory::MIRRORED_PAGES;
 
 /// Part of memory, one in so many, that may hold what was prefetched and not used yet.
 const SHARE: u64 = 8;
-/// Room that a group must have for shadows beside twice the resident memory of the process, in bytes.
+/// Room that a group must have for shadows beside twice the resident memory of the process, in
+/// bytes.
 const SLACK: u64 = 16 << 20;
 /// A limit that is none, in whole pages (control groups of the first version).
 const UNLIMITED: u64 = 1 << 62;
-/// What a worker of the prefetcher takes, in bytes: its stack, and on shares a buffer of one chunk.
+/// Bytes that a worker of the prefetcher takes: its stack, and on shares a buffer of one chunk.
 const WORKER: u64 = CHUNK_BYTES + (64 << 10);
 /// Workers of the prefetcher that there are however little room there is.
 const FEWEST: usize = 16;
-/// How long what was found out is believed.
+/// Time for which a measured size is valid.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// What all processes of a session may have prefetched and not used.
+/// Bytes that all processes of a session may have prefetched and not used.
 ///
-/// Half of it is shared out evenly, so that nobody is kept waiting by what another has not used; the
-/// other half is for whoever comes first. A process on its own has all of it.
+/// Half of it is shared out evenly, so that no process waits because another has not used its data.
+/// The other half goes to the first process that needs it. A process on its own has all of it.
 ///
-/// Invariant: as long as it does not shrink and nobody joins, the sum of what processes have within
-/// their allowances does not exceed it.
+/// Invariant: as long as the budget does not shrink and no process joins, the sum of the bytes
+/// within the processes' allowances does not exceed it.
 #[derive(Debug, Default)]
 pub struct Budget {
     known: Mutex<Option<(Instant, u64)>>,
@@ -42,7 +43,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// In bytes, as of late.
+    /// Returns the budget in bytes, measured within the last 250 ms.
     pub fn bytes(&self) -> u64 {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match *known {
@@ -55,17 +56,17 @@ impl Budget {
         }
     }
 
-    /// In bytes, as it was last looked at; 0: never.
+    /// Returns the budget in bytes as last measured; 0: never.
     pub fn latest(&self) -> u64 {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).map_or(0, |(_, bytes)| bytes)
     }
 
-    /// One process more.
+    /// Adds a process.
     pub(crate) fn join(&self) {
         self.members.fetch_add(1, Relaxed);
     }
 
-    /// One process less, which had `own`.
+    /// Removes a process, which had `own` bytes.
     pub(crate) fn leave(&self, own: u64) {
         self.members.fetch_sub(1, Relaxed);
         self.ahead.fetch_sub(own, Relaxed);
@@ -77,7 +78,7 @@ impl Budget {
         self.peak.fetch_max(sum.wrapping_add(now).wrapping_sub(before), Relaxed);
     }
 
-    /// How much a process that has `own` may have.
+    /// Returns the bytes that a process may have that has `own`.
     pub(crate) fn allowance(&self, own: u64) -> u64 {
         self.allowance_of(self.bytes(), own)
     }
@@ -97,39 +98,42 @@ impl Budget {
     }
 }
 
-/// What may be prefetched and not used yet, of all processes together, as things are now; in bytes.
+/// Returns the bytes that may be prefetched and not used yet, of all processes together, as things
+/// are now.
 pub fn bytes() -> u64 {
     machine().min(room_of("self").unwrap_or(u64::MAX)) / SHARE
 }
 
-/// Reads that may be under way at a time, at most `most`: each has a thread with a buffer of its own, and
-/// all of them may take a quarter of what there is.
+/// Reads that may be under way at a time, at most `most`: each has a thread with a buffer of its
+/// own, and all of them may take a quarter of what there is.
 pub fn workers(most: usize) -> usize {
     let room = room_of("self").unwrap_or(u64::MAX);
     ((room / 4 / WORKER) as usize).clamp(FEWEST, most)
 }
 
-/// What a shadow takes that fetches its memory as it touches it, where memory is scarce; in bytes.
+/// Bytes that a shadow takes that fetches its memory as it touches it, where memory is scarce.
 const MIRROR: u64 = 3 << 20;
 
-/// What the kernel counts by.
+/// Unit of the kernel's counts, in bytes.
 const PAGE: u64 = 4096;
 
-/// How many pages of its own a process may have that has `pages` now, for a template and a runner of it
-/// to fit into the memory of its control group: fewer than it has if they do not fit. `None`: there is no
-/// limit, or the process is gone.
+/// Returns the pages of its own that a process with `pages` may have for a template and a runner of
+/// it to fit into the memory of its control group. They are fewer than it has if the two do not
+/// fit. `None`: there is no limit, or the process has ended.
 pub fn pages_most(process: u32, pages: u64) -> Option<u64> {
     let groups = groups_of(&process.to_string(), "memory");
     let room = room_for_copies(&groups)?;
-    // What it has mapped of files is nobody's own, and is not copied.
+    // Mapped files belong to no process alone, and a fork does not copy them.
     let shared = status_kib(process, "RssShmem:")? << 10;
     Some(most(pages, room, pages * PAGE + shared))
 }
 
-/// Bytes that may be taken for copies of a process in `groups`, the innermost first; `None`: there is no limit.
+/// Bytes that may be taken for copies of a process in `groups`, the innermost first; `None`: there
+/// is no limit.
 ///
-/// A process that grows after it was copied may have no room left. Then the kernel ends the copy; but where
-/// it is to end whole groups (`memory.oom.group`), the process with it. There half of the limit is left alone.
+/// A process that grows after it was copied may have no room left. Then the kernel ends the copy;
+/// but where it is to end whole groups (`memory.oom.group`), the process with it. There half of the
+/// limit is left alone.
 fn room_for_copies(groups: &[PathBuf]) -> Option<u64> {
     let mut ends_all = false;
     let rooms = groups.iter().filter_map(|group| {
@@ -141,7 +145,7 @@ fn room_for_copies(groups: &[PathBuf]) -> Option<u64> {
     rooms.min()
 }
 
-/// Of a process that has so many `own` bytes.
+/// Returns the most pages for a process that has `own` bytes.
 fn most(pages: u64, room: u64, own: u64) -> u64 {
     match room.checked_sub(2 * own + SLACK) {
         // Each page more takes the room of one, and two copies of it need as much again.
@@ -150,7 +154,7 @@ fn most(pages: u64, room: u64, own: u64) -> u64 {
     }
 }
 
-/// What a process has of its own; 0 for what cannot be read.
+/// Memory of its own of a process; 0 for values that cannot be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     /// Anonymous memory, in pages of 4 KiB.
@@ -164,9 +168,9 @@ pub struct Own {
 }
 
 impl Own {
-    /// Of `process` now (proc_pid_status(5)).
+    /// Reads the values of `process` (proc_pid_status(5)).
     pub fn of(process: u32) -> Self {
-        /// Of what follows the name, which starts with the third field.
+        /// Index among the fields behind the name; the first of these is the third field.
         const MINFLT: usize = 10 - 3;
         let faults = stat(process as i32).and_then(|fields| fields.get(MINFLT)?.parse().ok());
         let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -185,8 +189,8 @@ impl Own {
         control.swapped.store((self.swapped > 0).into(), Relaxed);
     }
 
-    /// Its shadows fetch its memory as they touch it, and copy none (the agent's `kept_out`); and the control group of `process`, whose
-    /// it is, has room for those.
+    /// Its shadows fetch its memory as they touch it, and copy none (the agent's `kept_out`); and
+    /// the control group of `process`, whose it is, has room for those.
     pub fn has_room_for_mirrors(&self, process: u32) -> bool {
         let is_mirrored = self.threads == 1 && (self.swapped > 0 || self.pages >= MIRRORED_PAGES);
         let has_room = || {
@@ -202,7 +206,7 @@ fn status_kib(process: u32, name: &str) -> Option<u64> {
     number_of(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?, name)
 }
 
-/// What a line of it says.
+/// Returns the number in the line of `name`.
 fn number_of(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -250,15 +254,15 @@ fn groups(mount: &Path, line: &str, controller: &str) -> Vec<PathBuf> {
     groups.map(Path::to_owned).collect()
 }
 
-/// What a group may still take, and the limit that says so.
+/// Bytes that a group may still take, and its limit.
 struct Left {
     bytes: u64,
     limit: u64,
 }
 
-/// What `group` may still take, and its limit; `None` if it has none. Files in memory that the kernel would give
-/// up count as free, those in active use by half: as the kernel itself estimates it (`MemAvailable`). In a group that
-/// swaps, so does half of what could be swapped out.
+/// Returns the bytes that `group` may still take, and its limit; `None` without a limit.
+/// Reclaimable file pages count as free, those in active use by half, as in the kernel's own
+/// estimate (`MemAvailable`). In a group that swaps, so does half of what could be swapped out.
 fn left(group: &Path) -> Option<Left> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let limit = |name: &str| -> Option<u64> {

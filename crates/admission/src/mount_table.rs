@@ -1,8 +1,8 @@
-//! Which file systems lie in memory, and which elsewhere.
+//! Device numbers of file systems in memory and of remote ones.
 //!
-//! The former do not remember names that are not there, so that the kernel cannot answer for them from
-//! its cache, and yet nobody waits for them. The latter ask for each name that it does not know. An
-//! agent is told the device numbers of both.
+//! File systems in memory keep no negative dentries, so the kernel cannot answer for missing names
+//! from its cache; yet no process waits for them. Remote ones ask their server for each name that
+//! they do not know. An agent gets the device numbers of both.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,11 +21,11 @@ use crate::rotational;
 /// Bytes of the table, mostly; a longer one is read all the same.
 const TABLE_BYTES: usize = 16 << 10;
 
-/// What is mounted, as mountinfo says it (proc_pid_mountinfo(5)).
+/// Text of mountinfo (proc_pid_mountinfo(5)).
 pub struct Mounts(String);
 
 impl Mounts {
-    /// What is mounted now.
+    /// Reads the mounts of now.
     pub fn now() -> Self {
         // So that it is read at once: each read has the kernel write it from the start.
         let mut table = String::with_capacity(TABLE_BYTES);
@@ -39,12 +39,12 @@ impl Mounts {
         first(self.devices(|kind| filesystem_table::by_name(kind.as_bytes()).is_in_memory()))
     }
 
-    /// For [`runahead_abi::agent_config::AgentConfig::remote_devices`].
+    /// Returns [`runahead_abi::agent_config::AgentConfig::remote_devices`].
     pub fn remote(&self) -> [u64; REMOTE_DEVICES_MAX] {
         first(self.devices(is_remote))
     }
 
-    /// For [`runahead_abi::agent_config::AgentConfig::turning_devices`].
+    /// Returns [`runahead_abi::agent_config::AgentConfig::turning_devices`].
     pub fn turning(&self) -> [u64; TURNING_DEVICES_MAX] {
         // Those without a number of their own are of no block device.
         let turns = |device: &u64| {
@@ -54,8 +54,8 @@ impl Mounts {
         first(self.devices(|_| true).into_iter().filter(turns))
     }
 
-    /// Whether something is mounted whose server may never answer, or will be when it is first named (autofs(5);
-    /// systemd's own for `binfmt_misc` has no server).
+    /// True if a file system is mounted whose server may never answer, or will be when it is first
+    /// named (autofs(5); systemd's own for `binfmt_misc` has no server).
     pub fn have_servers(&self) -> bool {
         self.0.lines().any(|line| {
             let kind = device_and_kind(line).map(|(_, kind)| kind);
@@ -63,14 +63,14 @@ impl Mounts {
         })
     }
 
-    /// Where something is mounted, in the order in which it was, and whether what lies there is not stored
-    /// but made up or kept in memory.
+    /// Returns the mount points in the order of their mounts, each with true if its contents are
+    /// generated or kept in memory.
     pub fn points(&self) -> Vec<(Vec<u8>, bool)> {
         self.0.lines().filter_map(point_and_kind).collect()
     }
 
-    /// Devices of stored file systems for which nobody else has to be asked, and their numbers by which they are known
-    /// when they are mounted again (statfs(2), `f_fsid`; 0: they have none).
+    /// Devices of stored file systems that ask no server, with the numbers by which they are known
+    /// when they are mounted again (statfs(2), `f_fsid`; 0: none).
     pub fn stored(&self) -> Vec<((u32, u32), u64)> {
         let mut found: Vec<((u32, u32), u64)> = Vec::new();
         for line in self.0.lines() {
@@ -90,7 +90,7 @@ impl Mounts {
         found
     }
 
-    /// Those of what is mounted with such a type, once each.
+    /// Returns the devices of mounts of such a type, once each.
     fn devices(&self, is_such: impl Fn(&str) -> bool) -> Vec<u64> {
         let mut found = Vec::new();
         for (device, kind) in self.0.lines().filter_map(device_and_kind) {
@@ -108,19 +108,20 @@ pub fn device(path: &Path) -> Option<(u32, u32)> {
     Some((major(number), minor(number)))
 }
 
-/// Major and minor number of what an open file, or a place of one (`O_PATH`), is on. What is known here: no server is asked.
+/// Major and minor number of what an open file, or a place of one (`O_PATH`), is on. What is known
+/// here: no server is asked.
 pub fn device_of(place: impl AsFd) -> Option<(u32, u32)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let it = statx(place, c"", flags, StatxFlags::empty()).ok()?;
     Some((it.stx_dev_major, it.stx_dev_minor))
 }
 
-/// File systems for which nobody else has to be asked, as they turn up.
+/// File systems that ask no server, as they turn up.
 #[derive(Default)]
 pub struct Local(Mutex<Vec<u64>>);
 
 impl Local {
-    /// Whether the file at `place` lies on such a one.
+    /// True if the file at `place` lies on such a file system.
     pub fn has(&self, place: impl AsFd) -> bool {
         let Some((major, minor)) = device_of(place) else { return false };
         let device = device_number(major, minor);
@@ -137,7 +138,7 @@ impl Local {
     }
 }
 
-/// As many as there is room for.
+/// Returns as many devices as there is room for.
 fn first<const N: usize>(devices: impl IntoIterator<Item = u64>) -> [u64; N] {
     let mut found = [0; N];
     found.iter_mut().zip(devices).for_each(|(place, device)| *place = device);
@@ -148,7 +149,7 @@ fn is_remote(kind: &str) -> bool {
     filesystem_table::by_name(kind.as_bytes()).is_remote()
 }
 
-/// See [`Mounts::points`]. (proc_pid_mountinfo(5))
+/// Parses a line for [`Mounts::points`] (proc_pid_mountinfo(5)).
 fn point_and_kind(line: &str) -> Option<(Vec<u8>, bool)> {
     let (mount, source) = line.split_once(" - ")?;
     let point = unescaped(mount.split(' ').nth(4)?);
@@ -169,7 +170,7 @@ pub fn unescaped(name: &str) -> Vec<u8> {
     text
 }
 
-/// What a line of the table says.
+/// Parses a line of the table.
 fn device_and_kind(line: &str) -> Option<(u64, &str)> {
     let (mount, source) = line.split_once(" - ")?;
     let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;

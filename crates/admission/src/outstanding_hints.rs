@@ -1,17 +1,17 @@
 //! What one process's shadows have hinted and the target has not used yet: how many bytes that is,
 //! and which hints have proved wrong.
 //!
-//! A hint is one log key: a chunk of a file, a name, a listing. It is waited for from the moment that
-//! it is taken in, before anything is read, so that what is queued is in the sum, too. It leaves when
-//! the target has used it; when the log has lost it; and [`KEPT`] after it was due: a kernel that
-//! needs the memory takes what was read once and never again first.
+//! A hint is one log key: a chunk of a file, a name, a listing. It is waited for from the moment
+//! that it is taken in, before anything is read, so that what is queued is in the sum, too. It
+//! leaves when the target has used it; when the log has lost it; and [`KEPT`] after it was due: a
+//! kernel that needs the memory takes what was read once and never again first.
 //!
 //! A hint is *overdue* when the target has made [`SLACK`] more accesses than the shadow had when it
 //! hinted. Each is told of once.
 //!
-//! The length of a hint is not always that of what is read: a file may be shorter, or be read to its
-//! end. The sum is corrected by the ratio between what was asked for and what came, of all hints of
-//! the process so far ([`Ahead::bytes`]).
+//! The length of a hint is not always that of what is read: a file may be shorter, or be read to
+//! its end. The sum is corrected by the ratio between what was asked for and what came, of all
+//! hints of the process so far ([`Ahead::bytes`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use runahead_abi::{ChunkIndex, HintKind, HintLog, HintState, Identity, Record, s
 
 /// Accesses by which the target may do things in another order than its shadow.
 pub(crate) const SLACK: u64 = 16;
-/// How long what was due and not used counts as memory taken.
+/// Time for which data that was due and not used counts as memory taken.
 const KEPT: Duration = Duration::from_secs(2);
 /// Hints that are remembered; the log holds no more.
 const MOST: usize = 1 << 17;
@@ -32,20 +32,20 @@ const LOOK: (usize, usize) = (256, 16);
 /// A chunk of unknown length is extended to the end of a small file: that many chunks.
 const MOST_READ: u64 = runahead_prefetch::EXTEND_MAX_BYTES / CHUNK_BYTES;
 
-/// What has become of a hint.
+/// State of a hint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Nothing was read for the hint yet.
+    /// The hint has not been read for yet.
     Pending,
-    /// What the hint names was read.
+    /// The data of the hint was read.
     Present,
     /// The target has made the access.
     Used,
-    /// Nobody knows of the hint any more.
+    /// The log has no trace of the hint any more.
     Gone,
 }
 
-/// See [`Fate`].
+/// Source of the states of hints.
 pub(crate) trait Fates {
     /// The fate of the hint for `key`.
     fn fate(&self, key: Identity) -> Fate;
@@ -72,22 +72,23 @@ struct Hint {
     overdue: Option<Duration>,
 }
 
-/// See the module's text.
+/// Outstanding hints of one process.
 #[derive(Default)]
 pub(crate) struct Ahead {
     hints: VecDeque<Hint>,
     /// Bytes of hints of known length.
     known: u64,
-    /// Bytes asked for by hints whose length in memory is not known: those not read yet, and those read.
+    /// Bytes asked for by hints whose length in memory is not known: those not read yet, and those
+    /// read.
     pending: u64,
     present: u64,
     /// Asked for by all of these that have been carried out.
     answered: u64,
-    /// What has come of those, to what was asked for.
+    /// Ratio of the bytes read to the bytes asked for by those hints.
     ratio: Ratio,
     /// Hints still to be looked at before all have been.
     turn: usize,
-    /// Where the furthest of them is.
+    /// Position of the furthest of them.
     furthest: u64,
 }
 
@@ -157,7 +158,8 @@ impl Ahead {
         }
     }
 
-    /// What of the hints was read and not used may be gone: it is to be hinted again by whoever misses it.
+    /// Forgets data that was read and not used, as it may be gone: a process that misses it hints
+    /// it again.
     pub(crate) fn lose(&self, log: &HintLog) {
         self.hints.iter().for_each(|hint| _ = log.lose(hint.key));
     }
@@ -175,8 +177,8 @@ impl Ahead {
         *self.sum(hint) -= u64::from(hint.bytes);
     }
 
-    /// Looks at some of them, in turn: how many are newly overdue. The target has made `accesses`, and
-    /// `read` is what has come of all hints of unknown length so far, in bytes.
+    /// Looks at some of them, in turn: how many are newly overdue. The target has made `accesses`,
+    /// and `read` is what has come of all hints of unknown length so far, in bytes.
     pub(crate) fn sweep(
         &mut self,
         fates: &impl Fates,
@@ -213,8 +215,8 @@ impl Ahead {
         overdue
     }
 
-    /// Once all have been looked at, what was asked for by those that have been carried out is known. A
-    /// little more may have come meanwhile, so this errs on the side of too much.
+    /// Once all have been looked at, what was asked for by those that have been carried out is
+    /// known. A little more may have come meanwhile, so this errs on the side of too much.
     fn learn(&mut self, read: u64) {
         /// Before that the ratio says little.
         const TELLING: u64 = 8 * CHUNK_BYTES;
@@ -246,7 +248,7 @@ impl Ahead {
         self.hints.is_empty()
     }
 
-    /// What was hinted so far says nothing of what comes.
+    /// Restarts the measure of how far the shadow is ahead.
     pub(crate) fn start_over(&mut self) {
         self.furthest = 0;
     }

@@ -1,10 +1,13 @@
-//! What a process uses of mapped files, and of what was swapped out: it makes no call for that, so it is looked for.
+//! What a process uses of mapped files, and of what was swapped out: it makes no call for that, so
+//! it is looked for.
 //!
-//! A page is used once the process has it, which the kernel tells (`member::present`). It has those around a page that it has
-//! touched as well, up to 64 KiB, if they were in memory: some hints are taken for used that only lay beside such a page.
+//! A page is used once the process has it, which the kernel tells (`member::present`). It has those
+//! around a page that it has touched as well, up to 64 KiB, if they were in memory: some hints are
+//! taken for used that only lay beside such a page.
 //!
-//! What is fetched of swapped memory the process has then, used or not. What is told apart is the pages that are not fetched, as
-//! samples ([`swap::is_sample`]): once the process has one, it has come to what was hinted before it, since the sample before.
+//! What is fetched of swapped memory the process has then, used or not. What is told apart is the
+//! pages that are not fetched, as samples ([`swap::is_sample`]): once the process has one, it has
+//! come to what was hinted before it, since the sample before.
 //!
 //! Invariant: looking takes at most a part in [`SHARE`] of the time.
 
@@ -19,7 +22,7 @@ use runahead_abi::swapped_memory::PAGE_BYTES;
 use runahead_abi::{Identity, Shared, swapped_memory};
 use rustix::time::{ClockId, clock_gettime};
 
-/// See the module's text.
+/// Looks take at most one part in this many of the time.
 const SHARE: u32 = 32;
 /// Between two looks, at least.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -30,7 +33,7 @@ const LEAST_BYTES: u64 = 128 << 10;
 const MOST_SAMPLES: usize = 1024;
 const MOST_OPEN: usize = 64 << 10;
 
-/// See the module's text.
+/// Uses of one process.
 pub(crate) struct Uses {
     process: i32,
     next: Instant,
@@ -90,15 +93,16 @@ impl Uses {
             return Some(self.next - now);
         }
         let before = processor_time();
-        // (A process that has ended is not looked at again: its dispatcher ends.)
+        // A process that has ended is not looked at again: its dispatcher ends.
         let _ = self.count(shared);
         let pause = (processor_time().saturating_sub(before) * SHARE).max(PAUSE);
         self.next = Instant::now() + pause;
         Some(pause)
     }
 
-    /// There is a new shadow, where the process is now: what was fetched of swapped memory before, and not used, is not
-    /// what it has come to, or was swapped out again. It may be hinted once more.
+    /// There is a new shadow, where the process is now: what was fetched of swapped memory before,
+    /// and not used, is not what it has come to, or was swapped out again. It may be hinted once
+    /// more.
     pub(crate) fn start_over(&mut self, shared: &Shared) {
         let _ = Present::of(self.process).map(|present| self.samples.count(&present, shared));
         let Samples { open, waiting } = std::mem::take(&mut self.samples);
@@ -143,7 +147,8 @@ impl Samples {
     }
 }
 
-/// Of this thread: a look may wait for the process's memory, which costs nobody anything.
+/// Returns the processor time of this thread. A look may wait for the process's memory, which costs
+/// no other thread anything.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()
@@ -183,7 +188,7 @@ mod tests {
         let mut uses = Uses::new(std::process::id() as i32);
         assert_eq!(uses.look(&shared), None, "nothing cold was mapped");
         shared.control.mapped_cold.store(1, Relaxed);
-        // SAFETY: a fresh mapping, which nobody else knows.
+        // SAFETY: a fresh mapping, which no other code knows.
         let at = unsafe { mmap(null_mut(), LEN, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
         let at = at.expect("memory");
         assert!(uses.look(&shared).is_some());
@@ -206,7 +211,7 @@ mod tests {
         const LEN: usize = 8 << 20;
         let (shared, _memory) = Mapping::new().expect("memory to share");
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping, which nobody else knows.
+        // SAFETY: a fresh mapping, which no other code knows.
         let at = unsafe { mmap_anonymous(null_mut(), LEN, rights, MapFlags::PRIVATE) };
         let at = at.expect("memory");
         let pages = (at as u64..at as u64 + LEN as u64).step_by(PAGE_BYTES as usize);
@@ -230,7 +235,7 @@ mod tests {
             let _ = uses.look(&shared);
             shared.control.hints_used.load(Relaxed)
         };
-        // (What of a chunk is used first counts.)
+        // The first use of a chunk counts.
         let chunk = |n: usize| (at as u64 / PAGE_BYTES + samples[n].0 as u64) / 8;
         assert_eq!(used(None), 0);
         assert_eq!(used(Some(samples[2].1 - PAGE_BYTES)), 0, "it may have been fetched");

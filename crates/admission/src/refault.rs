@@ -1,18 +1,20 @@
-//! Stalls that speculation has added, of a whole session: the place of Fraser & Chang's eviction list
-//! (section 6.1), of which user space gets to see only some.
+//! Stalls that speculation has added, of a whole session: the counterpart of Fraser & Chang's
+//! eviction list (section 6.1), of which user space gets to see only a part.
 //!
-//! | signal | says | needs |
-//! |---|---|---|
-//! | the target stalls on a chunk that its log has as read ([`Control::refaults`]) | this had been in memory, read by the target or for it | nothing |
-//! | `workingset_refault_file` of our control group, or of the machine | the kernel has read again what it had evicted | a file that containers have, too |
+//! Two signals are needed:
+//! - The target stalls on a chunk that its log has as read ([`Control::refaults`]): the chunk had
+//!   been in memory, read by the target or for it. This needs nothing.
+//! - `workingset_refault_file` of our control group, or of the machine, rises: the kernel has read
+//!   again what it had evicted. This needs a file that containers have, too.
 //!
-//! The log alone can be wrong: a chunk counts as read when the part of it that was wanted has been, and
-//! data may come in just as the target stalls on it. So the kernel's counter must have moved, too. (cachestat(2) says the same for one file,
-//! and only to its owner: see docs/design/prefetching-memory.md.)
+//! The log alone can be wrong: a chunk counts as read when the wanted part of it has been, and data
+//! may come in just as the target stalls on it. So the kernel's counter must have moved, too.
+//! cachestat(2) says the same for one file, and only to its owner: see
+//! docs/design/prefetching-memory.md.
 //!
-//! What had been evicted would have stayed without us only if we hold memory: prefetched and not used,
-//! or that of shadows. As with the paper's list, which has as many entries as there are speculative
-//! pages, no more can have been pushed out at a time than we hold. All of it is shared out among the
+//! Evicted data would have stayed without us only if we hold memory: prefetched and not used, or
+//! that of shadows. As with the paper's list, which has as many entries as there are speculative
+//! pages, no more can have been pushed out at a time than we hold. The sum is shared out among the
 //! processes in proportion to what they hold.
 //!
 //! [`Control::refaults`]: runahead_abi::Control
@@ -27,7 +29,7 @@ use crate::memory_budget;
 /// Stalls are counted in parts of this.
 const ONE: f64 = 256.0;
 
-/// See the module's text.
+/// Stalls that speculation has added, of a session.
 #[derive(Debug, Default)]
 pub struct Ghost {
     /// Stalls added, in parts.
@@ -36,7 +38,7 @@ pub struct Ghost {
     held: AtomicU64,
 }
 
-/// One process's part in a [`Ghost`].
+/// Part of one process in a [`Ghost`].
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     seen: u64,
@@ -88,8 +90,8 @@ impl Share {
         self.held = bytes;
     }
 
-    /// The kernel's count has changed since it was last asked. Where nobody can tell, nothing is believed: a target
-    /// that stalls just as its data comes in looks the same in the log.
+    /// True if the kernel's count has changed since the last call. Without a count the answer is
+    /// false: a target that stalls just as its data comes in looks the same in the log.
     fn has_moved(&mut self, kernel: Option<u64>) -> bool {
         let before = std::mem::replace(&mut self.kernel, kernel);
         match (before, kernel) {
@@ -100,12 +102,12 @@ impl Share {
     }
 }
 
-/// Whether somebody has the kernel drop what is in memory (`drop_caches`, proc_sys_vm(5)).
+/// Detects that another process drops the page cache (`drop_caches`, proc_sys_vm(5)).
 #[derive(Debug, Default)]
 pub(crate) struct Drops(Option<u64>);
 
 impl Drops {
-    /// What is in memory was dropped since this was last asked.
+    /// True if the page cache was dropped since the last call.
     pub(crate) fn has_moved(&mut self) -> bool {
         let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
         let times = ["drop_pagecache", "drop_slab"].map(|name| number(&text, name));
@@ -129,7 +131,7 @@ pub(crate) fn refaults() -> Option<u64> {
     })
 }
 
-/// Memory of processes that nobody shares, in bytes, as far as it can be told (proc(5),
+/// Returns the private memory of processes in bytes, as far as it can be read (proc(5),
 /// `smaps_rollup`).
 pub(crate) fn private_memory(processes: &[u32]) -> u64 {
     let of = |process: &u32| {

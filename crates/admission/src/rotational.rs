@@ -2,13 +2,13 @@
 
 use std::fs::read_to_string;
 
-/// What a read takes on average on a device with heads that are moved, in milliseconds, at least.
+/// Smallest mean read time of a rotational device, in milliseconds.
 const SEEK_MS: u64 = 4;
 /// Reads that tell what one takes.
 const ENOUGH: u64 = 100;
 
-/// A block device turns, as the kernel says, and has been as slow since it is there: disks of virtual machines often say so, and do
-/// not. False if nothing is said.
+/// A block device turns, as the kernel says, and has been as slow since it is there: disks of
+/// virtual machines often say so, and do not. False if nothing is said.
 pub fn turns(major: u32, minor: u32) -> bool {
     let device = format!("/sys/dev/block/{major}:{minor}");
     // What is said of a partition is said of the disk.
@@ -20,8 +20,8 @@ pub fn turns(major: u32, minor: u32) -> bool {
         && said("stat").is_none_or(|text| is_slow(&text))
 }
 
-/// A device of which the kernel has counted this (Documentation/block/stat.rst) takes as long for a read as heads do that
-/// are moved; or nothing is known of it.
+/// A device of which the kernel has counted this (Documentation/block/stat.rst) takes as long for a
+/// read as heads do that are moved; or nothing is known of it.
 fn is_slow(stat: &str) -> bool {
     let counts: Vec<u64> =
         stat.split_ascii_whitespace().filter_map(|count| count.parse().ok()).collect();

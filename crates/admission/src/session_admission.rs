@@ -16,45 +16,45 @@ const HORIZON: u64 = 1 << 16;
 /// Horizon that is as good as no bound; a shadow adds to it what the target has done.
 const UNLIMITED: u64 = u64::MAX / 2;
 
-/// How many processes and threads a session may have.
+/// Limits on the processes and threads of a session.
 pub trait Room: Send + Sync {
     /// There are more of ours than their share.
     fn is_tight(&self) -> bool;
 
-    /// Whether `process` may have a shadow, as things are now.
+    /// True if `process` may have a shadow now.
     fn allows_shadows(&self, process: u32) -> bool;
 }
 
-/// Who learns from what programs read.
+/// Receiver of records that programs send to be learned from.
 pub trait Listener: Send + Sync {
-    /// What a process said; true if it was meant for nobody else.
+    /// Takes a record; true if no other receiver needs it.
     fn hear(&self, record: &Record<'_>) -> bool;
 }
 
-/// See the module's text.
+/// State of admission that all processes of a session share.
 pub struct Common {
     /// Reads for all processes.
     pub prefetcher: Arc<Prefetcher>,
-    /// What processes had to do without.
+    /// Facilities that processes had to do without.
     pub degraded: Arc<Reasons>,
-    /// What processes have waited for.
+    /// Devices that processes have waited for.
     pub waits: Arc<Waits>,
     /// Shadows that have run are kept, so that tests find them.
     pub keep_shadows: bool,
-    /// What is switched off.
+    /// Mechanisms that are switched off.
     pub without: Without,
-    /// What prefetching takes and gives.
+    /// Totals of the session.
     pub ledger: Ledger,
-    /// Whether its storage serves one request at a time.
+    /// Single-server state of the session's storage.
     pub sole: Sole,
-    /// How many processes and threads there may be.
+    /// Limits on processes and threads.
     pub room: Arc<dyn Room>,
-    /// The memory of earlier runs, if somebody asked for it.
+    /// The history of earlier runs, if the user wants one.
     pub listener: Option<Arc<dyn Listener>>,
 }
 
 impl Common {
-    /// How many accesses a shadow may be ahead of its target.
+    /// Returns the accesses that a shadow may be ahead of its target.
     pub fn horizon(&self) -> u64 {
         match self.without {
             Without { shadows: true, .. } => 0,

@@ -1,9 +1,9 @@
-//! What the processes of a session do at a time: how many threads wait for storage is, by Little's law, what they have waited
-//! together by the time that has passed; and how busy the machine's processors are meanwhile.
+//! Load of a session: how many threads wait for storage at a time (Little's law: the sum of their
+//! waits by the time that has passed), and how busy the processors are meanwhile.
 //!
-//! Processes that wait at once wait once, as threads do (the agent's `targets/concurrency.rs`): each may spend a part of
-//! what it waits on shadows, and eight of them might spend eight times as much of the time that passes. As far as processors would have been
-//! idle that is nobody's loss.
+//! Processes that wait at once wait once, as threads do (the agent's `targets/concurrency.rs`).
+//! Each may spend a part of its waits on shadows, so eight of them might spend eight times as much
+//! of the time that passes. As far as processors would have been idle, that costs nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use runahead_abi::Control;
 
-/// How far looks are apart: what the kernel counts of processors is in hundredths of a second.
+/// Interval of looks: the kernel counts processor time in hundredths of a second.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// See the module's text.
+/// Load of a session.
 #[derive(Debug, Default)]
 pub struct Crowd {
-    /// What threads have waited for storage so far, in microseconds.
+    /// Sum of the threads' waits for storage, in microseconds.
     waited_us: AtomicU64,
     before: Mutex<Option<Moment>>,
     /// Threads that wait at once.
@@ -26,7 +26,7 @@ pub struct Crowd {
     busy: AtomicU32,
 }
 
-/// What was counted up to a moment.
+/// Counts at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     at: Instant,
@@ -34,7 +34,7 @@ struct Moment {
     processors: Processors,
 }
 
-/// What the machine's processors have done so far, in the kernel's unit.
+/// Times of the machine's processors so far, in the kernel's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Processors {
     idle: u64,
@@ -87,15 +87,15 @@ impl Moment {
 }
 
 impl Processors {
-    /// Of all of them (proc_stat(5)).
+    /// Reads the times of all processors (proc_stat(5)).
     fn now() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/stat").ok()?)
     }
 
     fn parse(text: &str) -> Option<Self> {
-        /// Of the numbers in the first line: idle, and idle while something is waited for.
+        /// Indices in the first line: idle, and idle while a process waits for I/O.
         const IDLE: std::ops::Range<usize> = 3..5;
-        /// Those behind it are counted among the first ones, too.
+        /// Number of values to sum; those behind them are included in the first ones, too.
         const KINDS: usize = 8;
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let times = line.split_ascii_whitespace().take(KINDS).map(str::parse::<u64>);
@@ -103,7 +103,7 @@ impl Processors {
         Some(Processors { idle: times.get(IDLE)?.iter().sum(), all: times.iter().sum() })
     }
 
-    /// In 1,024ths.
+    /// Returns the busy part since `before`, in 1,024ths.
     fn busy_since(&self, before: &Self) -> u32 {
         let all = self.all.saturating_sub(before.all);
         let idle = self.idle.saturating_sub(before.idle).min(all);

@@ -1,4 +1,4 @@
-//! What prefetching takes and gives, in all processes of a session.
+//! Totals of prefetching, of all processes in a session.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,12 +8,12 @@ use crate::memory_budget::Budget;
 use crate::refault::Ghost;
 use crate::session_load::Crowd;
 
-/// See the module's text.
+/// Totals of a session.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// How much may be prefetched.
+    /// Budget of prefetched bytes.
     pub budget: Budget,
-    /// How many threads wait at once.
+    /// Load of the session.
     pub crowd: Crowd,
     /// Stalls that were added.
     pub ghost: Ghost,

@@ -1,13 +1,13 @@
 //! Storage that serves one request at a time, as one spindle does: nothing is read ahead there.
 //!
-//! What is read ahead elsewhere comes beside what the target waits for; here it comes in place of that, and moves the
-//! head away from what the kernel's own readahead would have read next. So as soon as the prefetcher has measured
-//! that the device it waits for most is such a one, shadows are stopped, and what the target waits for is left
-//! to the target. What the program itself discloses is still read. Storage changes, and is measured again after a
-//! pause, which grows.
+//! What is read ahead elsewhere comes beside what the target waits for; here it comes in place of
+//! that, and moves the head away from what the kernel's own readahead would have read next. So as
+//! soon as the prefetcher has measured that the device it waits for most is such a one, shadows are
+//! stopped, and what the target waits for is left to the target. What the program itself discloses
+//! is still read. Storage changes, and is measured again after a pause, which grows.
 //!
-//! Invariant: of the time at most one part in some 30 goes into measuring: two dozen requests, and never again
-//! before [`PAUSE`]'s first.
+//! Invariant: of the time at most one part in some 30 goes into measuring: two dozen requests, and
+//! never again before [`PAUSE`]'s first.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use runahead_prefetch::Prefetcher;
 
-/// How long until it is measured again whether requests are served one at a time, at first and at most.
+/// First and longest time until the storage is measured again.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(256));
 
-/// See the module's text. One for a session.
+/// State of a session's storage: does it serve one request at a time?
 #[derive(Debug, Default)]
 pub struct Sole {
     is_so: AtomicBool,
@@ -32,12 +32,12 @@ struct Pause {
 }
 
 impl Sole {
-    /// Whether nothing was to be read ahead at the last look.
+    /// True if nothing was to be read ahead at the last look.
     pub fn is_so(&self) -> bool {
         self.is_so.load(Relaxed)
     }
 
-    /// Whether nothing is to be read ahead now.
+    /// Looks; true if nothing is to be read ahead now.
     pub fn look(&self, prefetcher: &Prefetcher) -> bool {
         self.look_at(Instant::now(), || prefetcher.stats().sole, || prefetcher.measure_again())
     }
@@ -64,7 +64,7 @@ impl Sole {
         pause.until.is_some()
     }
 
-    /// How long until it is measured again.
+    /// Returns the time until the next measurement.
     pub fn rest(&self) -> Option<Duration> {
         let pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
         pause.until.map(|until| until.saturating_duration_since(Instant::now()))

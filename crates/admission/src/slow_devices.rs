@@ -1,5 +1,5 @@
-//! Tells agents on which devices somebody has waited of late (`abi::slow`), and which programs need not be
-//! followed while nobody does (`abi::unwatched`).
+//! Tells agents which devices programs have waited for of late (`abi/src/slow_devices.rs`), and
+//! which programs need not be followed while no program waits (`abi/src/follow_filter.rs`).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use runahead_abi::{Control, SlowDevices};
 use crate::process::shared_memory::Front;
 use crate::process::tsc_clock::ticks;
 
-/// What a wait is taken to be at most: programs tell of theirs, and may tell anything.
+/// Longest wait that is believed: programs may report anything.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// See the module's text.
+/// Waits of a session's programs, by device.
 pub struct Waits {
     front: Front,
     ticks_per_us: u64,
-    /// Of [`LONGEST`].
+    /// [`LONGEST`] in ticks.
     longest_ticks: u64,
 }
 
 impl Waits {
-    /// For the agent's file, of which that is the front.
+    /// Creates the table for the agent's file, whose front is `front`.
     pub fn new(front: Front, ticks_per_us: u64) -> Self {
         let longest_ticks = LONGEST.as_micros() as u64 * ticks_per_us;
         Waits { front, ticks_per_us, longest_ticks }
@@ -61,14 +61,15 @@ impl Waits {
         self.note(control.waited_device.load(Relaxed), time);
     }
 
-    /// How long a process has waited for storage since it joined, foreseen or not. Whatever it says.
+    /// Returns the time that a process has waited for storage since it joined, foreseen or not,
+    /// whatever it reports.
     pub fn of(&self, control: &Control) -> Duration {
         let waits = [&control.stall_ticks_foreseen, &control.stall_ticks_unforeseen];
         let ticks = waits.iter().fold(0u64, |sum, ticks| sum.saturating_add(ticks.load(Relaxed)));
         Duration::from_micros(ticks / self.ticks_per_us.max(1))
     }
 
-    /// Time-stamp up to which some device is slow; 0: nobody has waited.
+    /// Time-stamp up to which some device is slow; 0: no program has waited.
     pub fn latest(&self) -> u64 {
         self.devices().latest()
     }
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
     use crate::process::shared_memory;
 
-    /// As an agent has it: a private mapping, made before.
+    /// Reads the table as an agent does: through a private mapping that was made before.
     #[test]
     fn programs_see_what_is_slow_and_cannot_change_it() {
         let file = shared_memory::agent_file().expect("memory for a file");

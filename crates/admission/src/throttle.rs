@@ -1,10 +1,11 @@
-//! Keeps the shadows of one process within their bounds: no more is prefetched ahead of the target than
-//! the budget allows, and shadows that are not worth what they cost are stopped for a while.
+//! Keeps the shadows of one process within their bounds: no more is prefetched ahead of the target
+//! than the budget allows, and shadows that are not worth what they cost are stopped for a while.
 //!
-//! Data that does not fit into the budget is held back here, in order, until the target has used something;
-//! a hint for a long range goes on in parts. Meanwhile the shadows, which see that they are too far ahead,
-//! pause; when very much is held back, no more is taken out of their rings. Names and directories go on
-//! at any time: they take little, and the course of a shadow depends on them.
+//! Data that does not fit into the budget is held back here, in order, until the target has used
+//! something; a hint for a long range goes on in parts. Meanwhile the shadows, which see that they
+//! are too far ahead, pause; when very much is held back, no more is taken out of their rings.
+//! Names and directories go on at any time: they take little, and the course of a shadow depends on
+//! them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::outstanding_hints::{self, Ahead};
 use crate::refault;
 use crate::session_admission::Common;
 
-/// What a stall is taken to cost until one was measured, and at least and most.
+/// Assumed length of a stall until one was measured, and its bounds.
 const STALL: Duration = Duration::from_millis(5);
 const STALLS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_secs(1));
 /// While hints are held back, room is looked for this often.
@@ -35,7 +36,7 @@ const HELD_BACK: usize = 1 << 12;
 /// Hints are looked through at most this often.
 const SWEEP: Duration = Duration::from_millis(1);
 
-/// See the module's text.
+/// Bounds on the shadows of one process.
 pub(crate) struct Throttle {
     shared: Arc<Mapping>,
     common: Arc<Common>,
@@ -47,7 +48,7 @@ pub(crate) struct Throttle {
     drops: refault::Drops,
     held_back: VecDeque<(HintKind, Header, Vec<u8>)>,
     held_bytes: u64,
-    /// What the budget knows of.
+    /// Bytes that the budget has counted for this process.
     own: u64,
     /// When hints were looked through last, and when the account was made up.
     swept: Duration,
@@ -59,7 +60,7 @@ pub(crate) struct Throttle {
     quiet: bool,
 }
 
-/// What `header` stands for was disclosed, and is taken back by a cancel of `run`.
+/// True if `header` was disclosed and a cancel of `run` cancels it.
 pub(crate) fn is_taken_back(header: &Header, run: u32) -> bool {
     // What the target discloses later is of a later run.
     let of = if run >= DISCLOSED { header.run <= run } else { header.run == run };
@@ -72,7 +73,7 @@ struct Counts {
     used: u64,
     unforeseen: u64,
     lost: u64,
-    /// In time-stamp ticks.
+    /// Ticks that the target waited for foreseen data.
     late: u64,
 }
 
@@ -89,7 +90,7 @@ impl Counts {
 }
 
 impl Throttle {
-    /// For a process that has just joined.
+    /// Creates the throttle of a process that has just joined.
     pub(crate) fn new(shared: Arc<Mapping>, common: Arc<Common>, progress: Arc<Progress>) -> Self {
         common.ledger.budget.join();
         Throttle {
@@ -119,7 +120,7 @@ impl Throttle {
             || self.cost_benefit.until().is_some() && !self.common.without.memory
     }
 
-    /// Nothing is to be taken out of the shadows' rings.
+    /// True if nothing may be taken out of the shadows' rings.
     pub(crate) fn is_full(&self) -> bool {
         self.held_back.len() >= HELD_BACK
     }
@@ -127,7 +128,8 @@ impl Throttle {
     /// A hint has come. `submit` gets what may go on now.
     pub(crate) fn take(&mut self, record: &Record<'_>, submit: impl FnMut(&Record<'_>)) {
         let own = record.header.run == 0;
-        // A target may write anything into a ring; what the prefetcher would not look at is cut off.
+        // A target may write anything into a ring; what the prefetcher would not look at is cut
+        // off.
         let length = record.header.length.min(HINT_MAX_BYTES);
         let mut header = Header { length, ..record.header };
         if self.common.without.expansion {
@@ -302,7 +304,7 @@ impl Throttle {
         let run = self.shared.run(control.run_request.load(Relaxed));
         let shadows = [control.template_pid.load(Relaxed), run.pid.load(Relaxed)];
         let stopped = self.is_stopped();
-        // What has ended may have left its number to somebody else.
+        // The PID of an ended process may have been reused by another.
         let held = || own + if stopped { 0 } else { refault::private_memory(&shadows) };
         let refaults = control.refaults.load(Relaxed);
         Sample {
@@ -321,7 +323,7 @@ impl Throttle {
         }
     }
 
-    /// What a stall of this process takes.
+    /// Returns the mean length of a stall of this process.
     fn stall(&self) -> Duration {
         let control = &self.shared.control;
         let (stalls, ticks) = (&control.stalls_unforeseen, &control.stall_ticks_unforeseen);
@@ -331,7 +333,7 @@ impl Throttle {
         mean.clamp(STALLS.0, STALLS.1)
     }
 
-    /// How long may be slept at most.
+    /// Returns the longest time that the dispatcher may sleep.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let now = self.origin.elapsed();
         match self.cost_benefit.until() {

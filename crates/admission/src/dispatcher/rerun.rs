@@ -3,9 +3,10 @@
 //! A shadow that met a directory, a name or attributes that were not in memory went on with a
 //! guess, and could not see what depends on the answer. Once such *steering* hints have been read,
 //! running again from the same point gets further: the depth of dependencies, not their number,
-//! bounds the stalls. A run is repeated when it has ended and either all that it lacked has
-//! arrived or some of it arrived [`SETTLE`] ago; runs that find nothing new become rarer. While hints of this process wait
-//! for their turn at the storage there is no other: what it found could only wait behind them.
+//! bounds the stalls. A run is repeated when it has ended and either all that it lacked has arrived
+//! or some of it arrived [`SETTLE`] ago; runs that find nothing new become rarer. While hints of
+//! this process wait for their turn at the storage there is no other: what it found could only wait
+//! behind them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -15,13 +16,14 @@ use runahead_abi::RunEnd;
 
 use super::{BACKOFF, Dispatcher};
 
-/// How long after a first arrival the rest is waited for.
+/// Time to wait for further arrivals after the first.
 const SETTLE: Duration = Duration::from_micros(1500);
 /// Longest pause between runs that found nothing new.
 const LONGEST: Duration = Duration::from_millis(64);
 /// A run is repeated from its old start while the target has made at most this many accesses since.
 const NEAR: u64 = 128;
-/// Hints that the target has used since the newest sync, after which runs had better start where it is now.
+/// Hints that the target has used since the newest sync, after which runs had better start where it
+/// is now.
 const FAR_USES: u64 = 256;
 
 impl Dispatcher {
@@ -56,7 +58,7 @@ impl Dispatcher {
         if now < ready {
             return Some(ready - now);
         }
-        // (As it was told in this turn.)
+        // The count is that of this turn.
         if control.queued.load(Relaxed) > 0 {
             return Some(SETTLE);
         }
@@ -70,8 +72,8 @@ impl Dispatcher {
             control.want_sync.store(1, Relaxed);
             return None;
         }
-        // What it uses of mapped files is no access: of that, so much of what runs have asked for. (It looks at times only
-        // whether it is to make one: until then there is this one.)
+        // What it uses of mapped files is no access: of that, so much of what runs have asked for.
+        // (It looks at times only whether it is to make one: until then there is this one.)
         let uses = control.hints_used.load(Relaxed).wrapping_sub(self.used_before);
         if control.mapped_cold.load(Relaxed) != 0 && uses > FAR_USES {
             control.want_sync.store(1, Relaxed);

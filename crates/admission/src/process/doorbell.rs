@@ -1,8 +1,8 @@
-//! How the two sides of a process's shared memory wake each other: agents and prefetcher the
-//! dispatcher, by the doorbell, and the dispatcher the shadow, by asking for a run.
+//! Wake-ups between the two sides of a process's shared memory: agents and prefetcher wake the
+//! dispatcher by the doorbell, the dispatcher wakes the shadow by asking for a run.
 //!
-//! Invariant: whoever rings after the dispatcher has read the bell either sees that it sleeps, or
-//! keeps it from falling asleep.
+//! Invariant: a writer that rings after the dispatcher has read the bell either sees that it
+//! sleeps, or keeps it from falling asleep.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

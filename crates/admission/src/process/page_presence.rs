@@ -1,5 +1,5 @@
-//! Which pages of its mapped files a process has: the kernel maps a page when the process touches it, with those around it
-//! that are in memory (`fault_around_bytes`, 64 KiB).
+//! Which pages of its mapped files a process has: the kernel maps a page when the process touches
+//! it, with those around it that are in memory (`fault_around_bytes`, 64 KiB).
 
 use std::fs::{self, File};
 use std::io;
@@ -15,14 +15,14 @@ const PAGE: u64 = 4096;
 pub struct MappedPart {
     /// Addresses of the mapping.
     pub at: Range<u64>,
-    /// Where in the file it begins, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
     /// The file's name.
     pub path: Vec<u8>,
 }
 
-/// What `process` has mapped of files, in pieces of at least `least` bytes that are no code (`/proc/PID/maps`,
-/// proc_pid_maps(5)).
+/// Returns the mapped files of `process`, in pieces of at least `least` bytes that are not
+/// executable (`/proc/PID/maps`, proc_pid_maps(5)).
 pub fn mapped_parts(process: i32, least: u64) -> io::Result<Vec<MappedPart>> {
     let text = fs::read(format!("/proc/{process}/maps"))?;
     Ok(text.split(|&byte| byte == b'\n').filter_map(|line| part(line, least)).collect())
@@ -75,7 +75,7 @@ pub struct Present {
 }
 
 impl Present {
-    /// Of `process`.
+    /// Opens the page map of `process`.
     pub fn of(process: i32) -> io::Result<Self> {
         File::open(format!("/proc/{process}/pagemap")).map(|pagemap| Present { pagemap })
     }
@@ -104,7 +104,8 @@ impl Present {
                 return_mask: PRESENT,
                 ..Scan::default()
             };
-            // SAFETY: the kernel reads and writes a Scan, and writes as many ranges as it says there are.
+            // SAFETY: the kernel reads and writes a Scan, and writes as many ranges as it says
+            // there are.
             unsafe { ioctl(&self.pagemap, Updater::<SCAN, Scan>::new(&mut scan))? };
             found
                 .iter()
@@ -178,7 +179,7 @@ mod tests {
             .and_then(|()| file.as_file().set_len(LEN as u64))
             .expect("written");
         let name = file.path().to_str().expect("a plain name").as_bytes();
-        // SAFETY: a fresh mapping, which nobody else knows.
+        // SAFETY: a fresh mapping, which no other code knows.
         let at = unsafe { mmap(null_mut(), LEN, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
         let at = at.expect("memory");
         // SAFETY: advice on that mapping; then a byte of it.

@@ -9,7 +9,8 @@ pub fn stat(process: i32) -> Option<Vec<String>> {
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
 
-/// What stands behind `name` in a file of such lines, as `/proc/vmstat` is and a control group's `memory.stat`.
+/// Returns the number behind `name` in a file of such lines, as `/proc/vmstat` and a control
+/// group's `memory.stat` are.
 pub fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.trim().parse().ok()

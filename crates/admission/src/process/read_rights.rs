@@ -1,11 +1,11 @@
 //! Whether a process may have read for it what we may read.
 //!
-//! The prefetcher reads with our credentials what processes name. That gives them nothing as long as
-//! theirs are the same, and names mean the same to them. Both are asked of the kernel, when a process
-//! joins and again after its records have been taken out and before they are acted on: a process that
-//! gave up rights before it wrote a record does not have them then. (One that could take them up
-//! again has them.) A process's own filter shows here, too; its Landlock domain does not, and there is
-//! nothing but the agent, which gives up before a program sets one up.
+//! The prefetcher reads with our credentials what processes name. That gives them nothing as long
+//! as theirs are the same, and names mean the same to them. Both are asked of the kernel, when a
+//! process joins and again after its records have been taken out and before they are acted on: a
+//! process that gave up rights before it wrote a record does not have them then. (One that could
+//! take them up again has them.) A process's own filter shows here, too; its Landlock domain does
+//! not, and there is nothing but the agent, which gives up before a program sets one up.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -18,11 +18,11 @@ use rustix::process::Pid;
 const EQUAL: [&str; 5] = ["Uid", "Gid", "Groups", "Seccomp", "Seccomp_filters"];
 /// The one whose bits must all be there.
 const CAPABILITIES: &str = "CapEff";
-/// As much of that file as holds those lines: users may have 65536 groups.
+/// Bytes of that file that hold those lines: users may have 65536 groups.
 const BYTES: usize = 1 << 20;
 const FIRST_BYTES: usize = 4096;
 
-/// What decides about access.
+/// Facts that decide about access.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Rights {
     lines: [String; EQUAL.len()],
@@ -48,7 +48,8 @@ impl Watch {
         Ok(Watch { status, places, ours })
     }
 
-    /// Whether it may read all that we may read. An error of kind `NotFound`: it has ended.
+    /// True if the process may read all that we may read. An error of kind `NotFound`: it has
+    /// ended.
     pub fn compare(&self) -> std::io::Result<bool> {
         let theirs = rights(&self.status, &self.places)?;
         Ok(theirs.lines == self.ours.lines

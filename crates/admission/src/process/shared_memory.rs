@@ -29,7 +29,7 @@ impl Mapping {
     pub fn new() -> Result<(Mapping, OwnedFd), Errno> {
         let file = memory_file()?;
         ftruncate(&file, size_of::<Shared>() as u64)?;
-        // Whoever has the file could end us by making it shorter.
+        // A process that has the file could end us by making it shorter.
         seal(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         Ok((Mapping { at: map(&file, size_of::<Shared>())?.cast() }, file))
     }
@@ -52,14 +52,15 @@ impl Drop for Mapping {
     }
 }
 
-/// What a session shares of its speculations, all zero at first, as long as this is kept.
+/// Speculation state that a session shares, all zero at first; it lives as long as this value.
 pub struct Speculations {
     at: NonNull<Session>,
-    /// By which another process can map it.
+    /// File by which another process can map it.
     pub file: OwnedFd,
 }
 
-// SAFETY: a Session consists of atomics, and of bytes that nobody here touches, and the mapping belongs to this value alone.
+// SAFETY: a Session consists of atomics, and of bytes that no code here touches, and the mapping
+// belongs to this value alone.
 unsafe impl Send for Speculations {}
 // SAFETY: as above.
 unsafe impl Sync for Speculations {}
@@ -78,8 +79,9 @@ impl Deref for Speculations {
     type Target = Session;
 
     fn deref(&self) -> &Session {
-        // SAFETY: mapped above, page-aligned; a Session is atomics and bytes throughout, for which any bytes are valid and which other
-        // processes may change at any time, while the file keeps its length.
+        // SAFETY: mapped above, page-aligned; a Session is atomics and bytes throughout, for which
+        // any bytes are valid and which other processes may change at any time, while the file
+        // keeps its length.
         unsafe { self.at.as_ref() }
     }
 }
@@ -91,8 +93,8 @@ impl Drop for Speculations {
     }
 }
 
-/// An empty file for the agent, under a number that no program is likely to miss: should we be
-/// killed between the command's exec and the agent's start, nobody closes it there.
+/// Creates an empty file for the agent, under a number that no program is likely to miss: if we are
+/// killed between the command's exec and the agent's start, no code closes it there.
 pub fn agent_file() -> Result<OwnedFd, Errno> {
     // The last one for which the kernel need not enlarge the table, which can be seen in proc(5).
     const LAST: i32 = 63;
@@ -112,20 +114,20 @@ unsafe impl Send for Front {}
 unsafe impl Sync for Front {}
 
 impl Front {
-    /// See there.
+    /// Returns the config's slow devices.
     pub fn slow_devices(&self) -> &SlowDevices {
         // SAFETY: mapped below, of that length, for as long as this value is there, from which the
         // reference borrows.
         unsafe { AgentConfig::slow_devices(self.at.as_ptr()) }
     }
 
-    /// See there.
+    /// Returns the config's PID of the I/O process.
     pub fn beside_pid(&self) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { AgentConfig::beside_pid(self.at.as_ptr()) }
     }
 
-    /// See there.
+    /// Returns the config's follow filter.
     pub fn unwatched(&self) -> &Unwatched {
         // SAFETY: as above.
         unsafe { AgentConfig::unwatched(self.at.as_ptr()) }
@@ -139,8 +141,8 @@ impl Drop for Front {
     }
 }
 
-/// Writes `front` and `image` to `file`, for good: every program of the session gets it, and none is to
-/// change what the others execute. Only we can, what is in the front.
+/// Writes `front` and `image` to `file`, for good: every program of the session gets it, and none
+/// is to change what the others execute. Only we can, what is in the front.
 pub fn fill(file: &OwnedFd, front: &[u8], image: &[u8]) -> std::io::Result<Front> {
     let mut contents = std::fs::File::from(file.try_clone()?);
     contents.write_all(front)?;
@@ -151,8 +153,8 @@ pub fn fill(file: &OwnedFd, front: &[u8], image: &[u8]) -> std::io::Result<Front
     Ok(front)
 }
 
-/// From here on nobody else of this user may look into this process: pieces of what programs read pass through it, and
-/// of those that do not let themselves be looked into, too.
+/// From here on no other process of this user may look into this process: pieces of what programs
+/// read pass through it, also of programs that do not let themselves be looked into.
 pub fn hide() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }

@@ -28,9 +28,9 @@ impl Clock {
     }
 }
 
-/// The counter at a moment. A thread that lost its processor between the two readings would take a millisecond for
-/// hundreds of times as many ticks, and agents wait as many times as long for whatever they wait for: of
-/// several attempts, the one in which the least passed counts.
+/// Returns the counter at a moment. A thread that lost its processor between the two readings would
+/// take a millisecond for hundreds of times as many ticks, and agents would wait as many times as
+/// long. Of several attempts, the one in which the least time passed counts.
 fn now() -> (u64, Instant) {
     const ATTEMPTS: usize = 4;
     let attempt = |_| {
