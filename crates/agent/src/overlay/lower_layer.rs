@@ -35,6 +35,9 @@ pub(super) fn ask_layers(layer: Option<Layer>, call: &Call) -> Option<i64> {
 }
 
 /// Makes a call in place of `call` on a name of the layer's lower tree, as [`Call::attempt`] does.
+///
+/// # Safety
+/// As unsafe as the call it makes.
 pub(super) unsafe fn attempt_lower(layer: Layer, call: &Call, nr: u64, args: &[u64; 6]) -> i64 {
     match ask_layers(layer.below(), &call.with(nr, args)) {
         Some(ret) => ret,
@@ -44,6 +47,9 @@ pub(super) unsafe fn attempt_lower(layer: Layer, call: &Call, nr: u64, args: &[u
 }
 
 /// Makes a call of the agent on a name of the layer's lower tree. The call changes nothing.
+///
+/// # Safety
+/// As unsafe as the call it makes.
 pub(super) unsafe fn lower_syscall(layer: Layer, nr: u64, args: [u64; 6]) -> Result<u64> {
     let ret = match layer.below() {
         // SAFETY: passed on to the caller.
