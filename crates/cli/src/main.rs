@@ -5,6 +5,7 @@
 //! if `--stats` may have to report an error there.
 #![no_main]
 
+mod command_end;
 mod history_command;
 mod options;
 mod try_command;
@@ -17,29 +18,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::exit;
 
+use command_end::{RUNAHEAD_FAILED, close_stdio, end_like, launch_status, say};
 use options::{Cli, Destination, Sink, Task};
 use runahead_history::session::{Asked, Learning, Plan};
 use runahead_inject::{Command, LaunchError};
-use runahead_supervisor::{Ended, Faults, Keep, Options, SessionError, Without};
+use runahead_supervisor::{Faults, Keep, Options, SessionError, Without};
 
 /// Allocator of builds with musl; `Cargo.toml` has the reason.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
-
-/// Writes a message to stderr. A failed write is ignored: the command must run anyway.
-macro_rules! say {
-    ($($words:tt)*) => {{
-        let _ = writeln!(std::io::stderr(), "runahead: {}", format_args!($($words)*));
-    }};
-}
-
-/// Exit status if the command was not found, as in shells.
-const NOT_FOUND: i32 = 127;
-/// Exit status if the command cannot be executed, as in shells.
-const NOT_EXECUTABLE: i32 = 126;
-/// Exit status if `runahead` failed, or `--require` kept the command from running.
-const RUNAHEAD_FAILED: i32 = 125;
 
 /// C's entry point and not Rust's: the standard library's start changes the disposition of SIGPIPE
 /// and opens missing descriptors, and the command would inherit both.
@@ -112,6 +100,7 @@ fn run_command(run: &options::Run) -> i32 {
             complaints.for_each(|line| say!("{line}"));
             if let Some(destination) = &run.stats {
                 // A reader that has ended must not change the exit status.
+                // SAFETY: no handler is installed.
                 unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
                 report(destination, kept, &stats);
             }
@@ -128,22 +117,6 @@ fn run_command(run: &options::Run) -> i32 {
                 SessionError::Alone(_) => RUNAHEAD_FAILED,
             }
         }
-    }
-}
-
-/// Closes stdio and ends the I/O process. Afterwards nothing may be written and no memory
-/// allocated.
-fn close_stdio() {
-    // A reader of a pipe waits until its last descriptor is closed.
-    (libc::STDIN_FILENO..=libc::STDERR_FILENO).for_each(|fd| _ = unsafe { libc::close(fd) });
-    runahead_supervisor::io_process::end();
-}
-
-pub(crate) fn launch_status(error: &LaunchError) -> i32 {
-    match error {
-        LaunchError::NotFound(_) => NOT_FOUND,
-        LaunchError::NotExecutable { .. } => NOT_EXECUTABLE,
-        _ => RUNAHEAD_FAILED,
     }
 }
 
@@ -198,27 +171,4 @@ fn report(
     if let Err(error) = written {
         say!("cannot write statistics to {}: {error}", path.display());
     }
-}
-
-/// Returns the command's exit status, or ends this process by the signal that ended the command.
-pub(crate) fn end_like(ended: Ended) -> i32 {
-    let signal = match ended {
-        Ended::Exited(status) => return status,
-        Ended::Signaled(signal) => signal,
-    };
-    close_stdio();
-    let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain calls on this process, which is about to end; the command's core, if any, is
-    // not to be overwritten by ours.
-    unsafe {
-        libc::setrlimit(libc::RLIMIT_CORE, &no_core);
-        libc::signal(signal, libc::SIG_DFL);
-        // The parent may have blocked a signal that the command did not.
-        let mask = 1u64 << (signal - 1);
-        let none = std::ptr::null_mut::<u64>();
-        let bytes = size_of_val(&mask);
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &mask, none, bytes);
-        libc::raise(signal);
-    }
-    128 + signal
 }

@@ -17,22 +17,15 @@ use runahead_supervisor::try_sandbox::{self, Allowed, Confinement};
 use runahead_supervisor::{Ended, HeldApart, Keep, Options, SessionError};
 use serde_json::json;
 
+use crate::command_end::{RUNAHEAD_FAILED, end_like, launch_status, say};
 use crate::options::{self, Network, TryRun, TryTask};
 
 /// Exit status if an operation on a try failed.
 const FAILED: i32 = 1;
 /// Exit status if nothing was committed: another process has changed the same names.
 const CONFLICT: i32 = 3;
-/// Exit status if `runahead` failed and the command did not run.
-const RUNAHEAD_FAILED: i32 = 125;
 /// Environment variable with the name of the try in which a command runs.
 const INSIDE: &str = "RUNAHEAD_TRY";
-
-macro_rules! say {
-    ($($words:tt)*) => {{
-        let _ = writeln!(std::io::stderr(), "runahead: {}", format_args!($($words)*));
-    }};
-}
 
 /// Opens the store that the options name.
 fn store(asked: &options::Try) -> Result<Store, Failure> {
@@ -123,7 +116,7 @@ fn run(store: &Store, asked: &options::Try) -> Result<i32, Failure> {
     one.meta.network = if run.network == Network::Refuse { "refuse" } else { "allow" }.to_owned();
     let ended = execute(run, &one, held_apart, lock.as_ref());
     if run.inside.is_some() {
-        return Ok(ended.map_or_else(|status| status, crate::end_like));
+        return Ok(ended.map_or_else(|status| status, end_like));
     }
     let ended = match ended {
         Ok(ended) => ended,
@@ -167,7 +160,7 @@ fn conclude(
                 summarize_changes(&changes)
             );
         }
-        return Ok(crate::end_like(ended));
+        return Ok(end_like(ended));
     };
     let status = match ended {
         Ended::Exited(0) if changes.is_empty() && undecided.is_ok() => return Ok(0),
@@ -199,7 +192,7 @@ fn conclude(
     if !asked.run.quiet && !changes.is_empty() {
         say!("undone: {}", summarize_changes(&changes));
     }
-    Ok(status.unwrap_or_else(|| crate::end_like(ended)))
+    Ok(status.unwrap_or_else(|| end_like(ended)))
 }
 
 /// Runs the check in the view of the try and returns its exit status.
@@ -289,7 +282,7 @@ fn execute(
         Err(error) => {
             say!("{error}");
             Err(match error {
-                SessionError::Launch(error) => crate::launch_status(&error),
+                SessionError::Launch(error) => launch_status(&error),
                 SessionError::Alone(_) => RUNAHEAD_FAILED,
             })
         }

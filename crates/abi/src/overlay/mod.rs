@@ -21,6 +21,7 @@
 mod inode_origins;
 mod name_origin;
 pub mod nested_try;
+mod path_hash;
 pub mod try_calls;
 mod whiteouts;
 
@@ -28,6 +29,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use inode_origins::InodeOrigins;
 pub use name_origin::{ORIGIN_MAX, Origin};
+pub use path_hash::PathHash;
 pub use whiteouts::WhiteoutSet;
 
 /// Size in bytes of the longest path of a try's directory, and its NUL.
@@ -82,32 +84,6 @@ impl Overlay {
         directory_len: 0,
         directory: [0; DIRECTORY_MAX],
     };
-}
-
-/// Hash of a path, built component by component.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PathHash(u64);
-
-impl PathHash {
-    /// Hash of the empty path, which stands for the root directory.
-    pub const ROOT: PathHash = PathHash(0xcbf2_9ce4_8422_2325);
-
-    /// Returns the hash of the path with `bytes` appended (FNV-1a).
-    pub fn append(self, bytes: &[u8]) -> Self {
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        PathHash(bytes.iter().fold(self.0, step))
-    }
-
-    /// Returns the hash of a whole path; the root directory is `/`.
-    pub fn of(path: &[u8]) -> Self {
-        if path == b"/" { Self::ROOT } else { Self::ROOT.append(path) }
-    }
-
-    /// Returns the mixed hash: every bit depends on the whole path.
-    pub fn bits(self) -> u64 {
-        let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ mixed >> 29
-    }
 }
 
 const FILTER_WORDS: usize = 1 << 17;
@@ -186,13 +162,6 @@ mod tests {
     extern crate std;
 
     use super::*;
-
-    #[test]
-    fn hash_of_a_path_is_built_by_components() {
-        assert_eq!(PathHash::of(b"/a/bc"), PathHash::ROOT.append(b"/a").append(b"/bc"));
-        assert_eq!(PathHash::of(b"/"), PathHash::ROOT);
-        assert_ne!(PathHash::of(b"/a"), PathHash::of(b"/b"));
-    }
 
     #[test]
     fn filter_has_no_false_negatives_and_few_false_positives() {

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::PathHash;
+use super::path_hash::PathHash;
 
 const SLOTS: usize = 1 << 20;
 /// Number of slots that are probed.
