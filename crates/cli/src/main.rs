@@ -29,8 +29,10 @@ use runahead_supervisor::{Faults, Keep, Options, SessionError, Without};
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
-/// C's entry point and not Rust's: the standard library's start changes the disposition of SIGPIPE
-/// and opens missing descriptors, and the command would inherit both.
+/// C's entry point instead of Rust's.
+///
+/// The standard library's start changes the disposition of SIGPIPE and opens missing descriptors,
+/// and the command would inherit both.
 ///
 /// # Safety
 /// Called by the C library, once, with its usual arguments.

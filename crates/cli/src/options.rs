@@ -94,10 +94,10 @@ impl Cli {
 /// Subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Task {
-    /// Run a command, fetching ahead what it will read
+    /// Run a command and prefetch what it will read
     #[command(after_help = EXIT_STATUS)]
     Run(Run),
-    /// Run a command, and hold what it changes apart until you commit or undo it
+    /// Run a command and keep its changes apart until you commit or undo them
     #[command(after_help = TRY_HELP)]
     Try(Try),
     /// List, show and remove records of earlier runs

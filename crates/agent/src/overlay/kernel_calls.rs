@@ -125,7 +125,7 @@ impl Stat {
         self.origin.mode as u32 & !k::S_IFMT
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub(super) fn size(&self) -> u64 {
         self.origin.size
     }

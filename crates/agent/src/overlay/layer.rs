@@ -44,8 +44,7 @@ impl Layer {
 
     /// Absolute path of the layer's directory.
     pub(super) fn directory(self) -> &'static [u8] {
-        // SAFETY: bytes behind the end of the highest layer's are written only, and only before
-        // there is one that they are of.
+        // SAFETY: bytes behind the top layer's length are only written before a layer has them.
         let all = unsafe { &*DIRECTORY.as_ptr() };
         &all[..LENGTHS[self.0].load(Relaxed).min(DIRECTORY_MAX)]
     }

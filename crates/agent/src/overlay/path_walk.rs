@@ -1,9 +1,9 @@
 //! Resolution of paths in the view: through the lower tree, the upper tree and the whiteouts.
 //!
-//! A directory is [`DirectoryState::Lower`] if it has no part in the upper tree,
-//! [`DirectoryState::Merged`] if both trees have it, or [`DirectoryState::Upper`] if only the upper
-//! tree does, with everything below it. Symbolic links are followed here: the kernel would resolve
-//! a link of one tree inside that tree.
+//! A directory is [`DirectoryState::Lower`] if it has no part in the upper tree, and
+//! [`DirectoryState::Merged`] if both trees have it. It is [`DirectoryState::Upper`] if only the
+//! upper tree has it, with everything below it. Symbolic links are followed here: the kernel would
+//! resolve a link of one tree inside that tree.
 
 use linux_raw_sys::general as k;
 use runahead_abi::PATH_MAX;

@@ -24,7 +24,7 @@ impl PendingPath {
 
     pub(super) fn text(&self) -> &[u8] {
         let bytes = &self.bytes[self.at..];
-        // SAFETY: from there on all of them have been written.
+        // SAFETY: all bytes from `at` on have been written.
         unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 

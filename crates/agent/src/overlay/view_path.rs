@@ -60,7 +60,7 @@ impl ViewPath {
 
     fn initialised(&self, from: usize, to: usize) -> &[u8] {
         let bytes = &self.bytes[from..to];
-        // SAFETY: up to the end, which is as far as this is asked for, they are.
+        // SAFETY: bytes up to the NUL are initialised, and callers ask for no more.
         unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 
