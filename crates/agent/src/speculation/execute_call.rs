@@ -17,7 +17,8 @@ use super::table_host;
 use super::target_prefetch::{CallMaker, make_natively};
 use super::undo_journal::Change;
 use super::{
-    pipe_dependencies, program_break, target_prefetch, user_buffers, write_capacity, write_faults,
+    memory_checkpoints, pipe_dependencies, target_prefetch, user_buffers, write_capacity,
+    write_faults,
 };
 use crate::plane::policy::ReportingVerdict;
 use crate::plane::{self, Call};
@@ -288,7 +289,7 @@ fn change_mapping(call: &Call) -> CallOutcome {
                     };
                 }
                 let result = make_natively(call);
-                program_break::note_end(result as u64);
+                memory_checkpoints::swap_program_break(result as u64);
                 process.memory.note_heap_end(now, result as u64);
                 process.journal.record(Change::Break(now));
                 CallOutcome::Answer(result)

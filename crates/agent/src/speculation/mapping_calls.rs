@@ -3,7 +3,7 @@
 use linux_raw_sys::general as k;
 
 use super::memory_checkpoints::Memory;
-use super::{checkpoint, program_break};
+use super::{checkpoint, memory_checkpoints};
 use crate::plane::{Call, patch};
 use crate::sys::nr;
 
@@ -34,7 +34,7 @@ pub fn note(call: &Call, result: i64) {
             checkpoint::note_change(Memory::note_moved);
         }
         nr::BRK => {
-            let before = program_break::note_end(result).max(result);
+            let before = memory_checkpoints::swap_program_break(result).max(result);
             checkpoint::note_change(|memory| memory.note_heap_end(result, before));
         }
         nr::MPROTECT | nr::SHMAT | nr::SHMDT | nr::PKEY_MPROTECT => dropped(0, 0),

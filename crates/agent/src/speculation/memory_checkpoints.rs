@@ -1,11 +1,21 @@
 //! Program memory at each checkpoint: by a mirror, where the kernel tracks dirty pages
 //! ([`super::memory_mirror`]), else by copies before the first store ([`super::write_faults`]).
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use super::memory_mirror::Mirror;
 use super::writable_regions::Region;
 use super::{userfault_fd, write_faults};
 use crate::session::Session;
 use crate::sys::{self, Errno, PAGE};
+
+/// End of the program's heap (brk(2)) when it was last recorded.
+static PROGRAM_BREAK: AtomicU64 = AtomicU64::new(0);
+
+/// Records the end of the heap and returns the one recorded before.
+pub fn swap_program_break(end: u64) -> u64 {
+    PROGRAM_BREAK.swap(end, Relaxed)
+}
 
 /// Mechanism that saves memory.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //! | `checkpoint` | state of the process; changes it with all threads stopped |
 //! | `process_checkpoints` | stack of open speculations: checkpoint, commit, rollback |
 //! | `memory_checkpoints` | program memory at each checkpoint: mirror or write faults |
-//! | `writable_regions`, `mapping_calls`, `program_break` | the program's memory and mappings |
+//! | `writable_regions`, `mapping_calls` | the program's memory and mappings |
 //! | `page_undo_log` | undo log of pages |
 //! | `memory_mirror`, `dirty_pages`, `userfault_fd` | memory where the kernel tracks dirty pages |
 //! | `write_faults`, `writable_groups`, `user_buffers` | elsewhere: copies before the first store |
@@ -22,7 +22,7 @@
 //! | `child_private_calls` | calls of such children that need no undo |
 //! | `signal_masks` | the program's signal mask, while all signals are blocked |
 //! | `output_buffer` | output, until what it depends on is committed |
-//! | `write_capacity`, `file_capacity` | how much a stream or a file certainly accepts |
+//! | `write_capacity` | how much a stream or a file certainly accepts |
 //! | `pipe_dependencies`, `socket_pairs` | speculative data read from pipes and local sockets |
 //! | `table_host` | the session's shared memory, and this process as the others see it |
 //! | `wakeup_timer` | pokes a thread after a delay |
@@ -37,7 +37,6 @@ mod descriptor_table;
 mod dirty_pages;
 mod execute_call;
 mod fast_path;
-mod file_capacity;
 mod mapping_calls;
 mod memory_checkpoints;
 mod memory_mirror;
@@ -51,7 +50,6 @@ mod planted_predictions;
 mod planted_predictions;
 mod policy;
 mod process_checkpoints;
-mod program_break;
 mod program_interface;
 mod signal_masks;
 mod socket_pairs;

@@ -9,7 +9,7 @@ use runahead_speculation::{Id, Pipe};
 
 use super::socket_pairs::{self, SocketPipes};
 use super::table_host::{self, HOST};
-use super::{file_capacity, write_capacity};
+use super::write_capacity;
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Limit of calls that are held at once.
@@ -214,12 +214,16 @@ impl OutputBuffer {
             if !is_sure(self.capacity) {
                 let surely = match (sort, how) {
                     (FILES, WriteMode::AtOffset(at)) => {
-                        held + file_capacity::capacity(fd, Some(at), [held, self.positioned_end])
+                        held + write_capacity::file_capacity(
+                            fd,
+                            Some(at),
+                            [held, self.positioned_end],
+                        )
                     }
                     (FILES, _) => {
-                        held + file_capacity::capacity(fd, None, [held, self.positioned_end])
+                        held + write_capacity::file_capacity(fd, None, [held, self.positioned_end])
                     }
-                    _ => write_capacity::capacity(fd, how != WriteMode::Current, calls),
+                    _ => write_capacity::stream_capacity(fd, how != WriteMode::Current, calls),
                 };
                 // A stream without capacity may refuse even an empty call.
                 self.capacity = (fd, [if surely > 0 { calls } else { 0 }, surely]);

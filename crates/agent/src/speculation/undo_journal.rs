@@ -10,7 +10,7 @@ use linux_raw_sys::general as k;
 use super::descriptor_table::DESCRIPTORS;
 use super::memory_checkpoints::Memory;
 use super::thread_states::{THREADS, Threads};
-use super::{descriptor_table, program_break, target_prefetch};
+use super::{descriptor_table, memory_checkpoints, target_prefetch};
 use crate::sys::{self, Errno, Fd, nr};
 
 /// Limit of changes that are journaled at once.
@@ -127,7 +127,7 @@ impl Journal {
                     let now = unsafe { sys::raw(nr::BRK, [0; 6]) } as u64;
                     // SAFETY: the heap above that point never existed for the program.
                     let _ = unsafe { sys::raw(nr::BRK, [was, 0, 0, 0, 0, 0]) };
-                    program_break::note_end(was);
+                    memory_checkpoints::swap_program_break(was);
                     memory.note_heap_end(was, now);
                 }
                 Some(Change::Forked(child)) => kill_and_reap(child),
