@@ -187,8 +187,8 @@ pub struct Table {
 }
 
 impl Table {
-    fn of(slot: &Self, id: Id) -> Option<&Slot> {
-        slot.slots.get(id.index())
+    fn slot(&self, id: Id) -> Option<&Slot> {
+        self.slots.get(id.index())
     }
 
     /// Opens a speculation that process `settler` will settle (0: unknown). None: the table is
@@ -239,7 +239,7 @@ impl Table {
 
     /// Puts `id` on top of its owner's stack: a rollback of one below rolls it back, too.
     pub fn assign_order(&self, id: Id) {
-        if let Some(slot) = Table::of(self, id) {
+        if let Some(slot) = self.slot(id) {
             slot.order.store(self.order.fetch_add(1, SeqCst) + 1, SeqCst);
         }
     }
@@ -248,13 +248,13 @@ impl Table {
     /// may not.
     pub fn is_above(&self, id: Id, other: Id) -> bool {
         let [one, other] =
-            [id, other].map(|id| Table::of(self, id).map_or(0, |slot| slot.order.load(SeqCst)));
+            [id, other].map(|id| self.slot(id).map_or(0, |slot| slot.order.load(SeqCst)));
         one > other
     }
 
     /// Returns the state of a speculation.
     pub fn status(&self, id: Id) -> Status {
-        let Some(slot) = Table::of(self, id) else { return Status::Gone };
+        let Some(slot) = self.slot(id) else { return Status::Gone };
         let now = slot.state.load(SeqCst);
         match now & 0xff {
             _ if now >> 8 != id.generation() => Status::Gone,
@@ -297,7 +297,7 @@ impl Table {
     /// Requests a poke for the owner when `id` is settled. The caller then checks the status once
     /// more, since it may just have been settled.
     pub fn request_poke(&self, id: Id) {
-        if let Some(slot) = Table::of(self, id) {
+        if let Some(slot) = self.slot(id) {
             slot.wants_poke.store(1, SeqCst);
         }
     }
@@ -333,7 +333,7 @@ impl Table {
     }
 
     fn settle(&self, id: Id, to: u64) -> Result<&Slot, NotOpen> {
-        let slot = Table::of(self, id).ok_or(NotOpen)?;
+        let slot = self.slot(id).ok_or(NotOpen)?;
         slot.settling.fetch_add(1, SeqCst);
         self.exchange(id, OPEN, to).inspect_err(|_| _ = slot.settling.fetch_sub(1, SeqCst))
     }
@@ -341,13 +341,13 @@ impl Table {
     /// Ends settling: the owner has been poked. The owner does not [`close`](Table::close) it
     /// before, so that no poke arrives later.
     pub fn finish_settling(&self, id: Id) {
-        if let Some(slot) = Table::of(self, id) {
+        if let Some(slot) = self.slot(id) {
             slot.settling.fetch_sub(1, SeqCst);
         }
     }
 
     fn exchange(&self, id: Id, from: u64, to: u64) -> Result<&Slot, NotOpen> {
-        let slot = Table::of(self, id).ok_or(NotOpen)?;
+        let slot = self.slot(id).ok_or(NotOpen)?;
         let [from, to] = [from, to].map(|how| state(id.generation(), how));
         slot.state.compare_exchange(from, to, SeqCst, Relaxed).map_err(|_| NotOpen)?;
         Ok(slot)
@@ -355,7 +355,7 @@ impl Table {
 
     /// Copies the answer of a failed speculation into `to` and returns its length in bytes.
     pub fn answer(&self, id: Id, to: &mut [u8; ANSWER_MAX]) -> usize {
-        let Some(slot) = Table::of(self, id).filter(|_| self.status(id) == Status::Failed) else {
+        let Some(slot) = self.slot(id).filter(|_| self.status(id) == Status::Failed) else {
             return 0;
         };
         for (word, bytes) in slot.answer.iter().zip(to.chunks_mut(8)) {
@@ -369,7 +369,7 @@ impl Table {
         /// Spins to wait for a process that writes an answer or pokes the owner. It may have been
         /// killed.
         const PATIENCE: u32 = 1 << 16;
-        let Some(slot) = Table::of(self, id) else { return };
+        let Some(slot) = self.slot(id) else { return };
         let mut patience = PATIENCE;
         loop {
             let now = slot.state.load(Acquire);
