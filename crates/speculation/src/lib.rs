@@ -10,6 +10,7 @@
 //! | `table` | open speculations, their outcomes, and the processes that depend on each |
 //! | `pipe_tails` | speculative data written to pipes, for readers in the session |
 //! | `outcome_events` | a log of predictions and their outcomes |
+//! | `host_interface` | calls to the process and the system; words that name threads to poke |
 //! | `held_files` | files for which some process of the session holds output |
 //!
 //! Two rules keep it correct (section 5.3). *Output does not depend on an open speculation*: a
@@ -29,6 +30,7 @@
 extern crate std;
 
 mod held_files;
+mod host_interface;
 mod outcome_events;
 mod pipe_tails;
 mod table;
@@ -36,23 +38,10 @@ mod table;
 mod tests;
 
 pub use held_files::HeldFiles;
+pub use host_interface::{Host, Owner};
 pub use outcome_events::{Event, Events};
 pub use pipe_tails::{Pipe, PipeTails, TailFront, TailRead, TailUnavailable};
-pub use table::{
-    ANSWER_MAX, Counts, DEPENDENTS, Id, NotOpen, Owner, Resolution, SLOTS, Status, Table,
-};
-
-/// Interface to the calling process and the system.
-pub trait Host {
-    /// Returns the calling thread.
-    fn current_thread(&self) -> Owner;
-    /// True if that process has not ended.
-    fn is_alive(&self, owner: Owner) -> bool;
-    /// Yields the processor; called repeatedly while waiting for another process.
-    fn pause(&self);
-    /// Makes the thread check the resolutions of what it depends on, or the pipe that it waits for.
-    fn poke(&self, whom: Owner);
-}
+pub use table::{ANSWER_MAX, Counts, DEPENDENTS, Id, NotOpen, Resolution, SLOTS, Status, Table};
 
 /// Shared memory of a session's speculations. All-zero is valid.
 #[repr(C)]

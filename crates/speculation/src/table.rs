@@ -17,7 +17,7 @@ mod dependents;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-pub(crate) use dependents::{POKING, poke_thread_in, remove_thread_from};
+use crate::host_interface::{Owner, POKING};
 
 /// Speculations that a session can have open at once.
 pub const SLOTS: usize = 4096;
@@ -46,25 +46,6 @@ impl Id {
 
     fn index(self) -> usize {
         (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
-    }
-}
-
-/// A thread that can be poked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Owner {
-    /// Its process id.
-    pub process: u32,
-    /// Its thread id.
-    pub thread: u32,
-}
-
-impl Owner {
-    pub(crate) fn to_word(self) -> u64 {
-        u64::from(self.process) << 32 | u64::from(self.thread)
-    }
-
-    pub(crate) fn of_word(word: u64) -> Self {
-        Owner { process: (word >> 32) as u32, thread: word as u32 }
     }
 }
 

@@ -3,8 +3,7 @@
 use core::sync::atomic::Ordering::*;
 
 use super::{Pipe, PipeTails, Waiter};
-use crate::table::{POKING, poke_thread_in, remove_thread_from};
-use crate::{Host, Owner};
+use crate::host_interface::{Host, Owner, POKING, poke_thread_in, remove_thread_from};
 
 impl PipeTails {
     /// Registers the calling thread, which is about to wait for data in the pipe, for a poke when

@@ -1,9 +1,9 @@
 //! Dependents of a speculation, and how they learn its resolution.
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::Ordering::*;
 
-use super::{CLOSED, FREE, Id, Owner, Resolution, Slot, Status, Table, state};
-use crate::Host;
+use super::{CLOSED, FREE, Id, Resolution, Slot, Status, Table, state};
+use crate::host_interface::{Host, Owner, POKING, poke_thread_in, remove_thread_from};
 
 impl Table {
     /// Makes the thread's process depend on `id`; the thread is poked when the owner resolves it.
@@ -171,36 +171,4 @@ impl Table {
 /// Placeholder for the thread of a child that does not exist yet; no process has this id.
 fn expected(of_child: Id) -> Owner {
     Owner { process: u32::MAX, thread: of_child.index() as u32 }
-}
-
-/// Bit of a thread word: a process is poking that thread.
-pub(crate) const POKING: u64 = 1 << 31;
-
-/// Pokes the thread that a word names, if any. A process that removes the name waits for the end of
-/// the poke, so that none arrives later.
-pub(crate) fn poke_thread_in(word: &AtomicU64, host: &impl Host) {
-    let thread = word.load(SeqCst);
-    let is_telling = thread & POKING != 0;
-    if thread == 0
-        || is_telling
-        || word.compare_exchange(thread, thread | POKING, SeqCst, Relaxed).is_err()
-    {
-        return;
-    }
-    host.poke(Owner::of_word(thread));
-    let _ = word.compare_exchange(thread | POKING, thread, SeqCst, Relaxed);
-}
-
-/// Removes a thread's name from a word, if it is there.
-pub(crate) fn remove_thread_from(word: &AtomicU64, thread: u64, host: &impl Host) {
-    /// Yields to wait for a process that is poking this thread: some tenths of a second. It may be
-    /// waiting for a processor, or may have been killed.
-    const PATIENCE: u32 = 1_000_000;
-    for _ in 0..PATIENCE {
-        match word.compare_exchange(thread, 0, SeqCst, Relaxed) {
-            Err(now) if now == thread | POKING => host.pause(),
-            _ => return,
-        }
-    }
-    let _ = word.compare_exchange(thread | POKING, 0, SeqCst, Relaxed);
 }
